@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+#
+# For the habit of typing make: everything is done by meson and ninja.
+#   make            build/quern and the library (BUILD=dir for another place)
+#   make test       the whole suite (./test.sh; ./test.sh --quick is shorter)
+#   make bench      the speed of this build on MODEL=file.gguf; bench/compare holds it against a peer
+#   make install    into PREFIX (DESTDIR is honoured)
+
+BUILD ?= build
+PREFIX ?= /usr/local
+MODEL ?= models/stories15M-q8_0.gguf
+
+all: $(BUILD)/build.ninja
+	ninja -C $(BUILD)
+
+$(BUILD)/build.ninja:
+	meson setup $(BUILD) --buildtype=release --prefix=$(PREFIX)
+
+test:
+	./test.sh
+
+bench: all
+	$(BUILD)/quern bench $(MODEL)
+
+install: all
+	meson configure $(BUILD) --prefix=$(PREFIX)
+	meson install -C $(BUILD)
+
+clean:
+	rm -rf $(BUILD)
+
+.PHONY: all test bench install clean
