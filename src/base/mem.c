@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mem.c: every allocation of the tree, and the budget they are taken from.
+ *
+ * All calls go through enter(), which counts them and lets a test refuse exactly one: running an operation with
+ * the first, the second, ... allocation failing until none is left walks every out-of-memory path there is. The
+ * ledger is one atomic number, so taking from it needs no lock. The arena is a bump pointer: its size is computed
+ * when a model is loaded, and a step that asks for more is a bug, not an error.
+ *
+ * Does not give anything back by itself, does not track who owns what, and the ledger does not allocate: whoever
+ * takes from it allocates afterwards and gives back the same number.
+ */
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_ALIGN ((size_t)64) /* a cache line, and the widest vector register */
+
+static _Atomic uint64_t n_calls;
+static _Atomic uint64_t fault_left; /* calls until the one that fails, that one included; 0 = off */
+static _Atomic int fault_was_hit;
+
+/* Counts a call; 0 when it has to fail. */
+static int enter(void)
+{
+    atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
+    uint64_t left = atomic_load_explicit(&fault_left, memory_order_relaxed);
+    while (left > 0 && !atomic_compare_exchange_weak(&fault_left, &left, left - 1))
+        ;
+    if (left != 1) return 1;
+    atomic_store(&fault_was_hit, 1);
+    return 0;
+}
+
+void *mem_alloc(size_t bytes) { return enter() ? malloc(bytes ? bytes : 1) : NULL; }
+
+void *mem_calloc(size_t n, size_t size)
+{
+    if (!enter() || (size && n > SIZE_MAX / size)) return NULL;
+    return n && size ? calloc(n, size) : calloc(1, 1);
+}
+
+void *mem_realloc(void *p, size_t bytes) { return enter() ? realloc(p, bytes ? bytes : 1) : NULL; }
+
+void *mem_aligned(size_t align, size_t bytes)
+{
+    assert(align >= sizeof(void *) && (align & (align - 1)) == 0);
+    if (!enter() || bytes > SIZE_MAX - align) return NULL;
+    bytes = (bytes + align - 1) & ~(align - 1);
+    return aligned_alloc(align, bytes ? bytes : align);
+}
+
+void *mem_dup(const void *p, size_t bytes)
+{
+    if (bytes == SIZE_MAX) return NULL;
+    uint8_t *d = mem_alloc(bytes + 1);
+    if (!d) return NULL;
+    if (bytes) memcpy(d, p, bytes);
+    d[bytes] = 0;
+    return d;
+}
+
+void mem_free(void *p) { free(p); }
+
+uint64_t mem_n_calls(void) { return atomic_load(&n_calls); }
+
+void mem_fault_set(uint64_t n)
+{
+    atomic_store(&fault_was_hit, 0);
+    atomic_store(&fault_left, n);
+}
+
+int mem_fault_hit(void) { return atomic_load(&fault_was_hit); }
+
+/* ---- ledger ---- */
+
+void ledger_init(struct ledger *l, size_t budget_bytes)
+{
+    l->budget = budget_bytes;
+    atomic_init(&l->used, 0);
+}
+
+int ledger_take(struct ledger *l, size_t bytes, const char *what, struct qn_error *e)
+{
+    size_t used = atomic_load(&l->used);
+
+    do {
+        if (bytes > l->budget - used)
+            return error_set(e, QN_ENOMEM, "memory budget: %s needs %zu bytes, %zu of %zu are left", what, bytes,
+                             l->budget - used, l->budget);
+    } while (!atomic_compare_exchange_weak(&l->used, &used, used + bytes));
+    return 0;
+}
+
+void ledger_give(struct ledger *l, size_t bytes)
+{
+    size_t before = atomic_fetch_sub(&l->used, bytes);
+    assert(before >= bytes);
+}
+
+size_t ledger_used(const struct ledger *l) { return atomic_load(&l->used); }
+
+/* ---- arena ---- */
+
+static size_t arena_round(size_t bytes) { return (bytes + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1); }
+
+int arena_init(struct arena *a, size_t bytes, struct qn_error *e)
+{
+    uint8_t *base = mem_aligned(ARENA_ALIGN, bytes);
+    if (!base) return error_nomem(e, "a scratch arena", bytes);
+    *a = (struct arena){.base = base, .size = arena_round(bytes)};
+    return 0;
+}
+
+void arena_deinit(struct arena *a)
+{
+    mem_free(a->base);
+    *a = (struct arena){0};
+}
+
+void *arena_get(struct arena *a, size_t bytes)
+{
+    assert(bytes <= a->size - a->used); /* both are multiples of the alignment, so rounding up fits too */
+    uint8_t *p = a->base + a->used;
+    a->used += arena_round(bytes);
+    if (a->used > a->high) a->high = a->used;
+    return p;
+}
+
+void arena_reset(struct arena *a) { a->used = 0; }

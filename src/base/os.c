@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * os.c: mapped files, clocks, and how much of the machine this process really has.
+ *
+ * A container sees all CPUs and all memory of its host in the usual places and is killed for using them. What it
+ * really has is written in its control group and in each one above it, and the smallest number counts: so the limits
+ * are read going up from the group named in /proc/self/cgroup to the root of the mount. Inside a container the named
+ * path often does not exist below the mount, whose root is then the container's own group; a directory that is not
+ * there has no limit, and the walk reaches the root in the end.
+ *
+ * Source: Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.high, memory.max) and cgroup-v1/memory.rst and
+ * scheduler/sched-bwc.rst (memory.limit_in_bytes, cpu.cfs_quota_us) of the Linux kernel.
+ *
+ * Does not look for mounts in unusual places (only /sys/fs/cgroup), and does not guard mapped files against being
+ * cut short by others: as with any mapping, reading such a page raises SIGBUS.
+ */
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+
+#define OS_PATH_MAX 4096
+#define OS_MAX_CPUS (1 << 16) /* a multiple of CPU_SETSIZE */
+
+/* ---- mapped files ---- */
+
+int map_open(struct mapping *m, const char *path, struct qn_error *e)
+{
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer before we can say that it is no file. */
+    int r, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    void *p = NULL;
+    struct stat st;
+
+    if (fd < 0) return error_set(e, QN_ENOINPUT, "cannot open '%s': %m", path);
+    if (fstat(fd, &st) < 0) {
+        r = error_set(e, QN_ENOINPUT, "cannot open '%s': %m", path);
+        goto fail;
+    }
+    if (!S_ISREG(st.st_mode)) {
+        r = error_set(e, QN_ENOINPUT, "'%s' is not a regular file", path);
+        goto fail;
+    }
+    if (st.st_size > 0) {
+        p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED) {
+            r = error_set(e, QN_ENOINPUT, "cannot map the %zu bytes of '%s': %m", (size_t)st.st_size, path);
+            goto fail;
+        }
+    }
+    close(fd);
+    *m = (struct mapping){.data = p, .size = (size_t)st.st_size};
+    return 0;
+fail:
+    close(fd);
+    return r;
+}
+
+void map_close(struct mapping *m)
+{
+    if (m->data) munmap((void *)(uintptr_t)m->data, m->size);
+    *m = (struct mapping){0};
+}
+
+void map_willneed(const struct mapping *m, size_t offset, size_t bytes)
+{
+    if (!m->data || offset >= m->size) return;
+    if (bytes > m->size - offset) bytes = m->size - offset;
+    size_t in_page = offset % os_page_bytes();
+    madvise((void *)(uintptr_t)(m->data + offset - in_page), bytes + in_page, MADV_WILLNEED);
+}
+
+/* ---- the machine ---- */
+
+uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+size_t os_page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+static int affinity_cpus(void)
+{
+    cpu_set_t set[OS_MAX_CPUS / CPU_SETSIZE]; /* 8 KiB: the kernel refuses a mask smaller than its own */
+    int n = sched_getaffinity(0, sizeof set, set) == 0 ? CPU_COUNT_S(sizeof set, set) : 0;
+
+    if (n == 0) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? n : 1;
+}
+
+int os_n_cpus(void)
+{
+    struct os_limits lim;
+    int n = affinity_cpus();
+
+    os_cgroup_limits("", &lim);
+    return n < lim.n_cpus ? n : lim.n_cpus;
+}
+
+/* The number after `key` in a file of "Key:   123 kB" lines, in bytes; 0 when it is not there. */
+static size_t proc_kb(const char *path, const char *key)
+{
+    unsigned long long kb = 0;
+    char line[256];
+    FILE *f = fopen(path, "re");
+
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key)) && sscanf(line + strlen(key), "%llu", &kb) == 1) break;
+    if (f) fclose(f);
+    return (size_t)kb * 1024;
+}
+
+size_t os_memory_bytes(void)
+{
+    struct os_limits lim;
+    size_t n = proc_kb("/proc/meminfo", "MemAvailable:");
+
+    if (n == 0) n = (size_t)sysconf(_SC_PHYS_PAGES) * os_page_bytes();
+    os_cgroup_limits("", &lim);
+    return n < lim.memory_bytes ? n : lim.memory_bytes;
+}
+
+size_t os_resident_bytes(void) { return proc_kb("/proc/self/status", "VmRSS:"); }
+
+/* ---- control groups ---- */
+
+/* Reads the first line of dir/name; 0 when there is none. */
+static int read_line(char *line, size_t cap, const char *dir, const char *name)
+{
+    char path[OS_PATH_MAX];
+    FILE *f;
+    int ok;
+
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path) return 0;
+    f = fopen(path, "re");
+    ok = f && fgets(line, (int)cap, f);
+    if (f) fclose(f);
+    return ok;
+}
+
+static void limit_memory(struct os_limits *l, const char *dir, const char *name)
+{
+    unsigned long long n;
+    char line[128];
+
+    /* "max" of v2 is no number; v1 writes a number close to 2^63 instead. */
+    if (read_line(line, sizeof line, dir, name) && sscanf(line, "%llu", &n) == 1 && n < l->memory_bytes)
+        l->memory_bytes = (size_t)n;
+}
+
+static void limit_cpus(struct os_limits *l, long long quota_us, long long period_us)
+{
+    if (quota_us <= 0 || period_us <= 0) /* v1: -1 is no limit */
+        return;
+    long long n = quota_us / period_us + (quota_us % period_us != 0);
+    if (n < l->n_cpus) l->n_cpus = (int)n;
+}
+
+static void limit_by_dir(struct os_limits *l, const char *dir)
+{
+    long long quota, period;
+    char line[128];
+
+    limit_memory(l, dir, "memory.max");
+    limit_memory(l, dir, "memory.high"); /* above it the kernel slows the process down instead of killing it */
+    limit_memory(l, dir, "memory.limit_in_bytes");
+    if (read_line(line, sizeof line, dir, "cpu.max") && sscanf(line, "%lld %lld", &quota, &period) == 2)
+        limit_cpus(l, quota, period);
+    if (read_line(line, sizeof line, dir, "cpu.cfs_quota_us") && sscanf(line, "%lld", &quota) == 1 &&
+        read_line(line, sizeof line, dir, "cpu.cfs_period_us") && sscanf(line, "%lld", &period) == 1)
+        limit_cpus(l, quota, period);
+}
+
+/* Applies the limits of mount/group and of every directory above it up to the mount. */
+static void limit_by_group(struct os_limits *l, const char *mount, const char *group)
+{
+    char dir[OS_PATH_MAX];
+
+    if (snprintf(dir, sizeof dir, "%s%s", mount, group) >= (int)sizeof dir) return;
+    for (;;) {
+        limit_by_dir(l, dir);
+        char *slash = strrchr(dir, '/');
+        if (!slash || slash < dir + strlen(mount)) return;
+        *slash = '\0';
+    }
+}
+
+void os_cgroup_limits(const char *root, struct os_limits *out)
+{
+    char path[OS_PATH_MAX], mount[OS_PATH_MAX], line[OS_PATH_MAX];
+
+    *out = (struct os_limits){.n_cpus = INT_MAX, .memory_bytes = SIZE_MAX};
+    snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
+    FILE *f = fopen(path, "re");
+    if (!f) return;
+    /* "hierarchy-ID:controllers:path"; the list of controllers is empty for v2, and in v1 names the mount. */
+    while (fgets(line, sizeof line, f)) {
+        char *list = strchr(line, ':');
+        char *group = list ? strchr(list + 1, ':') : NULL;
+        if (!group) continue;
+        *list++ = *group++ = '\0';
+        group[strcspn(group, "\n")] = '\0';
+        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s%.64s", root, *list ? "/" : "", list);
+        limit_by_group(out, mount, group);
+    }
+    fclose(f);
+}
+
+/* ---- writing ---- */
+
+static int write_all(int fd, const uint8_t *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return -1;
+        p += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+/* Makes the renaming of a file in path's directory durable. */
+static int sync_dir_of(const char *path)
+{
+    char dir[OS_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+
+    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
+    int fd = open(n ? dir : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* EINVAL: a file system that has no such notion. */
+    int r = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL) ? 0 : -1;
+    if (fd >= 0) close(fd);
+    return r;
+}
+
+int os_write_file(const char *path, const void *data, size_t n, struct qn_error *e)
+{
+    char tmp[OS_PATH_MAX];
+    int r, fd = -1;
+
+    if (snprintf(tmp, sizeof tmp, "%s.%016llx.tmp", path, (unsigned long long)rng_seed_from_os()) >= (int)sizeof tmp)
+        return error_set(e, QN_EIO, "cannot write '%s': %s", path, strerror(ENAMETOOLONG));
+    fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return error_set(e, QN_EIO, "cannot write '%s': %m", path);
+    if (write_all(fd, data, n) < 0 || fsync(fd) < 0) goto fail;
+    r = close(fd); /* some file systems report a full disk only here */
+    fd = -1;
+    if (r < 0 || rename(tmp, path) < 0) goto fail;
+    if (sync_dir_of(path) < 0) return error_set(e, QN_EIO, "cannot sync the directory of '%s': %m", path);
+    return 0;
+fail:
+    r = error_set(e, QN_EIO, "cannot write %zu bytes to '%s': %m", n, path);
+    if (fd >= 0) close(fd);
+    unlink(tmp);
+    return r;
+}

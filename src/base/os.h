@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * os.h: what is asked of the operating system: mapped files, clocks, how many CPUs and
+ * how many bytes this process may really use (affinity, cgroup v1 and v2).
+ */
+#ifndef QUERN_BASE_OS_H
+#define QUERN_BASE_OS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct mapping {
+    const uint8_t *data; /* read-only, shared, page aligned; NULL when the file is empty */
+    size_t size;         /* bytes */
+};
+
+/* Maps a regular file read-only. QN_ENOINPUT (cannot open; not a regular file) names the path. */
+int map_open(struct mapping *m, const char *path, struct qn_error *e);
+void map_close(struct mapping *m); /* a zeroed mapping is closed */
+/* Asks for the bytes to be read ahead. A hint: never fails. */
+void map_willneed(const struct mapping *m, size_t offset, size_t bytes);
+
+uint64_t clock_ns(void); /* monotonic */
+
+/* CPUs this process may use: affinity mask, cut by the cgroup's cpu.max (rounded up); at least 1. */
+int os_n_cpus(void);
+/* Bytes this process may use: the machine's available memory, cut by the cgroup's limit. What the process
+ * or its cgroup uses already is not subtracted from the limit. */
+size_t os_memory_bytes(void);
+size_t os_page_bytes(void);
+/* Resident set of this process in bytes, 0 when it cannot be read. */
+size_t os_resident_bytes(void);
+
+/* What the control groups above this process allow; `root` is put before every path that is read ("" is this
+ * machine, a test gives a tree of its own). No limit is INT_MAX and SIZE_MAX. */
+struct os_limits {
+    int n_cpus;          /* the smallest CPU quota on the way up, rounded up to whole CPUs */
+    size_t memory_bytes; /* the smallest memory limit on the way up */
+};
+void os_cgroup_limits(const char *root, struct os_limits *out);
+
+/* Writes the whole file under a temporary name beside it, syncs it and renames it over path: a reader, or a
+ * machine that loses power, sees the old file or the new one. Only its owner may read it: what is written
+ * this way holds conversations. QN_EIO names the path and the reason; path is
+ * then as it was, unless it was only the syncing of its directory that failed. */
+int os_write_file(const char *path, const void *data, size_t n, struct qn_error *e);
+
+#endif
