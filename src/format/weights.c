@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * weights.c: a model on disk, one GGUF file or all parts of a split one, as one list of tensors.
+ *
+ * A split model is a row of complete GGUF files PREFIX-00001-of-0000N.gguf. The first carries
+ * the metadata; each says in `split.no` and `split.count` which one it is. The names of the
+ * others are made from the name under which the first was opened, never from anything inside
+ * a file, and every part is checked to be the one that its name says.
+ *
+ * Errors of opening begin with the path of the file at fault, since with parts the caller
+ * cannot know which one it was. Source: docs/FORMATS.md. Merging and writing are not here.
+ */
+#include "format/weights.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "format/finite.h"
+#include "format/gguf.h"
+#include "format/meta.h"
+
+#define MAX_PARTS    1000
+#define SUFFIX_BYTES 20 /* "-00001-of-00005.gguf" */
+
+/* Address of tensor data stays valid while parts are added: it lies in the mapping, not in this struct. */
+struct part {
+    struct mapping map;
+    struct gguf gguf;
+};
+
+struct weights {
+    char *path;
+    struct part *part; /* [n_parts] */
+    size_t n_parts;
+    struct tensor *tensors; /* [n_tensors], of all parts in order */
+    size_t n_tensors;
+    struct names names; /* tensor name -> index into tensors */
+    uint64_t tensor_bytes, file_bytes;
+};
+
+/* Puts the path before a message that lacks it. A long path is shown by its end. */
+static int at_path(struct qn_error *e, const char *path, int code)
+{
+    struct qn_error inner;
+    size_t n = strlen(path), most = 160;
+    if (!e) return code;
+    inner = *e;
+    return error_set(e, code, "%s%s: %s", n > most ? "..." : "", n > most ? path + n - most : path, inner.msg);
+}
+
+/* ---- split models ---- */
+
+/* The name of part `no` (counted from 0) of n, made from that of any part, returns owned in *out: NULL
+ * when the path does not end in the pattern for a split of n parts. */
+static int part_path(char **out, const char *path, uint64_t no, uint64_t n, struct qn_error *e)
+{
+    char of[SUFFIX_BYTES];
+    size_t len = strlen(path);
+    snprintf(of, sizeof of, "-of-%05u.gguf", (unsigned)n);
+    *out = NULL;
+    if (len <= SUFFIX_BYTES || strcmp(path + len - strlen(of), of)) return 0;
+    const char *number = path + len - SUFFIX_BYTES;
+    if (number[0] != '-' || strspn(number + 1, "0123456789") != 5) return 0;
+    *out = mem_dup(path, len);
+    if (!*out) return error_nomem(e, "a file name", len);
+    snprintf(*out + len - SUFFIX_BYTES, SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)no + 1, (unsigned)n);
+    return 0;
+}
+
+/* Like meta_get_u64 by key, 0 where the key is absent. */
+static int split_key(const struct gguf *g, const char *key, uint64_t hi, uint64_t *out, struct qn_error *e)
+{
+    const struct meta *m = gguf_meta(g, key);
+    *out = 0;
+    return m ? meta_get_u64(m, 0, hi, out, e) : 0;
+}
+
+/* How many parts there are, 1 for a file that is not split; this one must be the first. */
+static int count_parts(const struct weights *w, uint64_t *n_parts, struct qn_error *e)
+{
+    const struct gguf *g = &w->part[0].gguf;
+    uint64_t no, n;
+    int rc;
+    if ((rc = split_key(g, "split.count", UINT16_MAX, &n, e))) return rc;
+    if ((rc = split_key(g, "split.no", UINT16_MAX, &no, e))) return rc;
+    *n_parts = 1;
+    if (n <= 1 && no == 0) return 0; /* tools that merge parts leave a count of 0 */
+    if (n > MAX_PARTS)
+        return error_set(e, QN_EDATA, "gguf: key 'split.count' is %" PRIu64 ", the most accepted is %d", n, MAX_PARTS);
+    if (no >= n) return error_set(e, QN_EDATA, "gguf: key 'split.no' is %" PRIu64 " of %" PRIu64 " parts", no, n);
+
+    char *first;
+    if ((rc = part_path(&first, w->path, 0, n, e))) return rc;
+    if (no > 0) {
+        rc = error_set(e, QN_EDATA, "gguf: this is part %" PRIu64 " of %" PRIu64 " of a model, open part 1%s%s", no + 1,
+                       n, first ? ": " : "", first ? first : "");
+    } else if (!first || strcmp(first, w->path)) {
+        rc = error_set(e, QN_EDATA,
+                       "gguf: part 1 of %" PRIu64 " must be named PREFIX-00001-of-%05" PRIu64
+                       ".gguf, for the others are found by their names",
+                       n, n);
+    }
+    mem_free(first);
+    *n_parts = n;
+    return rc;
+}
+
+/* On failure the part may be mapped or not; weights_close() tells by its pointers. */
+static int open_part(struct part *p, const char *path, struct qn_error *e)
+{
+    int rc = map_open(&p->map, path, e);
+    if (rc) return rc; /* has the path */
+    rc = gguf_parse(&p->gguf, p->map.data, p->map.size, e);
+    return rc ? at_path(e, path, rc) : 0;
+}
+
+/* Opens part `no` >= 1 beside the first. w->n_parts counts it from here on, for weights_close. */
+static int open_sibling(struct weights *w, uint64_t no, uint64_t n, struct qn_error *e)
+{
+    uint64_t its_no, its_n;
+    struct part *p = &w->part[no];
+    char *path;
+    int rc = part_path(&path, w->path, no, n, e);
+    if (rc) return rc;
+    assert(path); /* count_parts() has seen that the pattern fits */
+    w->n_parts = no + 1;
+    if ((rc = open_part(p, path, e))) goto done;
+    if ((rc = split_key(&p->gguf, "split.no", UINT16_MAX, &its_no, e)) ||
+        (rc = split_key(&p->gguf, "split.count", UINT16_MAX, &its_n, e)))
+        rc = at_path(e, path, rc);
+    else if (its_no != no || its_n != n)
+        rc = error_set(e, QN_EDATA,
+                       "%s: gguf: says in split.no and split.count that it is part %" PRIu64 " of %" PRIu64
+                       ", by its name it is part %" PRIu64 " of %" PRIu64,
+                       path, its_no + 1, its_n, no + 1, n);
+done:
+    mem_free(path);
+    return rc;
+}
+
+/* ---- one list of tensors ---- */
+
+/* Copies the views of all parts into one list and indexes their names. */
+static int join_tensors(struct weights *w, struct qn_error *e)
+{
+    size_t total = 0;
+    int rc;
+    for (size_t i = 0; i < w->n_parts; i++)
+        total += w->part[i].gguf.n_tensors;
+    if (total > GGUF_MAX_TENSORS)
+        return error_set(e, QN_EDATA, "gguf: the %zu parts hold %zu tensors, the most accepted is %d", w->n_parts,
+                         total, GGUF_MAX_TENSORS);
+    w->tensors = mem_calloc(total + 1, sizeof *w->tensors);
+    if (!w->tensors) return error_nomem(e, "a list of tensors", total * sizeof *w->tensors);
+    if ((rc = names_init(&w->names, total, e))) return rc;
+    for (size_t i = 0; i < w->n_parts; i++) {
+        struct part *p = &w->part[i];
+        w->file_bytes += p->map.size;
+        for (size_t j = 0; j < p->gguf.n_tensors; j++) {
+            const struct tensor *t = &p->gguf.tensors[j];
+            struct str name = {t->name, strlen(t->name)};
+            if (!names_add(&w->names, name, (uint32_t)w->n_tensors))
+                return error_set(e, QN_EDATA, "gguf: tensor '%s' appears twice", t->name);
+            w->tensor_bytes += t->bytes;
+            w->tensors[w->n_tensors++] = *t;
+        }
+    }
+    return 0;
+}
+
+/* What can be said of the whole before anybody asks for the model in it. */
+static int check_whole(const struct weights *w, struct qn_error *e)
+{
+    uint64_t n_tensors;
+    struct str type;
+    int rc = meta_str(w, "general.type", &type, e);
+    if (rc < 0) return rc;
+    if (rc == 1 && (type.n != 5 || memcmp(type.p, "model", 5)))
+        return error_set(e, QN_EUNSUP, "gguf: key 'general.type' is '%.*s', only 'model' can be loaded",
+                         (int)(type.n < 100 ? type.n : 100), type.p);
+    if (w->n_parts == 1) return 0;
+    if ((rc = split_key(&w->part[0].gguf, "split.tensors.count", INT32_MAX, &n_tensors, e))) return rc;
+    /* 0: the key is absent */
+    if (n_tensors && n_tensors != w->n_tensors)
+        return error_set(e, QN_EDATA, "gguf: key 'split.tensors.count' is %" PRIu64 ", the %zu parts hold %zu",
+                         n_tensors, w->n_parts, w->n_tensors);
+    return 0;
+}
+
+int weights_open(struct weights **out, const char *path, struct qn_error *e)
+{
+    uint64_t n_parts;
+    int rc;
+    struct weights *w = mem_calloc(1, sizeof *w);
+    if (!w) return error_nomem(e, "a model file", sizeof *w);
+    w->path = mem_dup(path, strlen(path));
+    w->part = mem_calloc(1, sizeof *w->part);
+    if (!w->path || !w->part) {
+        rc = error_nomem(e, "a model file", strlen(path) + sizeof *w->part);
+        goto fail;
+    }
+    w->n_parts = 1;
+    if ((rc = open_part(&w->part[0], path, e))) goto fail;
+    if ((rc = count_parts(w, &n_parts, e))) goto named;
+    if (n_parts > 1) {
+        struct part *more = mem_realloc(w->part, n_parts * sizeof *more);
+        if (!more) {
+            rc = error_nomem(e, "the parts of a model", n_parts * sizeof *more);
+            goto fail;
+        }
+        memset(more + 1, 0, (n_parts - 1) * sizeof *more);
+        w->part = more;
+    }
+    for (uint64_t no = 1; no < n_parts; no++)
+        if ((rc = open_sibling(w, no, n_parts, e))) goto fail;
+    if ((rc = join_tensors(w, e)) || (rc = check_whole(w, e))) goto named;
+    *out = w;
+    return 0;
+named: /* the message speaks of the whole model, which goes by the name of its first file */
+    at_path(e, path, rc);
+fail:
+    weights_close(w);
+    return rc;
+}
+
+void weights_close(struct weights *w)
+{
+    if (!w) return;
+    for (size_t i = 0; i < w->n_parts; i++) {
+        gguf_deinit(&w->part[i].gguf);
+        map_close(&w->part[i].map);
+    }
+    names_deinit(&w->names);
+    mem_free(w->tensors);
+    mem_free(w->part);
+    mem_free(w->path);
+    mem_free(w);
+}
+
+const char *weights_path(const struct weights *w) { return w->path; }
+
+uint32_t weights_version(const struct weights *w) { return w->part[0].gguf.version; }
+
+size_t weights_n_parts(const struct weights *w) { return w->n_parts; }
+
+/* Parts after the first carry only the split keys, so that the model's metadata is that of the first. */
+size_t weights_n_meta(const struct weights *w) { return w->part[0].gguf.n_meta; }
+
+const struct meta *weights_meta_at(const struct weights *w, size_t i)
+{
+    assert(i < w->part[0].gguf.n_meta);
+    return &w->part[0].gguf.meta[i];
+}
+
+const struct meta *weights_meta(const struct weights *w, const char *key) { return gguf_meta(&w->part[0].gguf, key); }
+
+size_t weights_n_tensors(const struct weights *w) { return w->n_tensors; }
+
+const struct tensor *weights_tensor_at(const struct weights *w, size_t i)
+{
+    assert(i < w->n_tensors);
+    return &w->tensors[i];
+}
+
+const struct tensor *weights_tensor(const struct weights *w, const char *name)
+{
+    uint32_t i;
+    if (!names_find(&w->names, (struct str){name, strlen(name)}, &i)) return NULL;
+    return &w->tensors[i];
+}
+
+uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part)
+{
+    size_t p = 0, first = 0; /* tensors in the parts before p */
+    assert(i < w->n_tensors);
+    while (i - first >= w->part[p].gguf.n_tensors)
+        first += w->part[p++].gguf.n_tensors;
+    *part = p;
+    return (uint64_t)(w->tensors[i].data - w->part[p].map.data);
+}
+
+int weights_check_finite(const struct weights *w, struct qn_error *e)
+{
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        int rc = finite_check(&w->tensors[i], e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+uint64_t weights_tensor_bytes(const struct weights *w) { return w->tensor_bytes; }
+
+uint64_t weights_file_bytes(const struct weights *w) { return w->file_bytes; }
