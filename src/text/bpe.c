@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bpe.c: byte-pair encoding by a ranked list of merges.
+ *
+ * Text is normalised where the original tokenizer does it, cut into pieces by pretok.c, and each piece is merged by
+ * itself. Merges are kept as (left id, right id) -> (rank, result id), so that merging never touches strings.
+ * Merges whose parts or result are not in the vocabulary cannot be used and are dropped with a count in the log.
+ *
+ * Bytes are never lost: those that are not UTF-8 keep their own byte tokens. A byte for which the vocabulary has
+ * none is the unknown token or an error, not silence.
+ *
+ * Sources: Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016); the byte alphabet
+ * of GPT-2; docs/TOKENIZERS.md.
+ */
+#include "text/bpe.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "text/unicode.h"
+
+struct bpe_merge {
+    qn_token left, right, result;
+};
+
+/* Pieces repeat: the ids of one seen before in the same text are copied. An entry refers to the text
+ * and to the list of ids, so it costs nothing to keep. */
+struct seen {
+    uint32_t start, bytes; /* of the piece; bytes 0: empty entry */
+    uint32_t first, n;     /* its ids in the list */
+};
+#define N_SEEN 2048         /* entries, a power of two */
+#define SEEN_MIN_TEXT 2048  /* bytes: below, clearing the table would cost more than it saves */
+
+/* ---- loading ---- */
+
+static uint32_t pair_hash(const struct bpe *b, qn_token l, qn_token r)
+{
+    uint64_t x = ((uint64_t)(uint32_t)l << 32 | (uint32_t)r) ^ b->seed;
+    x *= 0x9E3779B97F4A7C15u;
+    x ^= x >> 32;
+    x *= 0xD6E8FEB86659FD93u;
+    return (uint32_t)(x >> 32) & b->slot_mask;
+}
+
+/* The pair's slot, or the empty one where it belongs. */
+static uint32_t *find_slot(const struct bpe *b, qn_token l, qn_token r)
+{
+    for (uint32_t i = pair_hash(b, l, r);; i = (i + 1) & b->slot_mask) {
+        if (b->slot[i] == 0) return &b->slot[i];
+        const struct bpe_merge *m = &b->merge[b->slot[i] - 1];
+        if (m->left == l && m->right == r) return &b->slot[i];
+    }
+}
+
+/* "left right" to ids; false when one is not a token, or the result is a control token. The separator is the
+ * first space behind the first character, which may be a space itself. */
+static bool resolve(const struct lexicon *lex, struct str s, struct buf *joined, struct bpe_merge *m)
+{
+    const char *sp = s.n > 2 ? memchr(s.p + 1, ' ', s.n - 1) : NULL;
+    size_t n_left = sp ? (size_t)(sp - s.p) : 0, n_right = sp ? s.n - n_left - 1 : 0;
+    if (!n_left || !n_right || s.n - 1 > lex->max_bytes) return false;
+    m->left = lexicon_find(lex, s.p, n_left);
+    m->right = lexicon_find(lex, sp + 1, n_right);
+    if (m->left < 0 || m->right < 0) return false;
+    memcpy(joined->data, s.p, n_left);
+    memcpy(joined->data + n_left, sp + 1, n_right);
+    m->result = lexicon_find(lex, joined->data, s.n - 1);
+    return m->result >= 0 && !lexicon_is_control(lex, m->result);
+}
+
+static int read_merges(struct bpe *b, const struct meta *list, struct qn_error *e)
+{
+    if (list->n > UINT32_MAX / 4)
+        return error_set(e, QN_EDATA, "gguf: tokenizer.ggml.merges has %llu entries (limit %u)",
+                         (unsigned long long)list->n, UINT32_MAX / 4);
+    uint32_t n_slots = 16, n_bad = 0;
+    while (n_slots / 2 < list->n) n_slots *= 2;
+    struct buf joined = {0};
+    b->merge = mem_alloc((size_t)list->n * sizeof *b->merge + 1);
+    b->slot = mem_calloc(n_slots, sizeof *b->slot);
+    if (!b->merge || !b->slot) return error_nomem(e, "tokenizer merges", (size_t)list->n * sizeof *b->merge);
+    int rc = buf_reserve(&joined, b->lex->max_bytes + 1, e);
+    b->slot_mask = n_slots - 1;
+    uint64_t cursor = 0;
+    struct str s;
+    while (rc == 0 && meta_next_str(list, &cursor, &s)) {
+        struct bpe_merge m;
+        if (!resolve(b->lex, s, &joined, &m)) {
+            n_bad++;
+            continue;
+        }
+        uint32_t *slot = find_slot(b, m.left, m.right);
+        if (*slot) continue; /* of equal pairs the first, most urgent one counts */
+        b->merge[b->n_merges++] = m;
+        *slot = b->n_merges;
+    }
+    if (n_bad) log_at(LOG_WARN, "gguf: tokenizer.ggml.merges: %u of %llu do not join two tokens into a third", n_bad,
+                      (unsigned long long)list->n);
+    buf_deinit(&joined);
+    return rc;
+}
+
+static int init_pretok(struct bpe *b, const struct weights *w, struct qn_error *e)
+{
+    struct str pre = {"default", 7};
+    bool known;
+    if (b->by_char) {
+        pre = (struct str){"gemma4", 6};
+    } else {
+        int rc = meta_str(w, "tokenizer.ggml.pre", &pre, e);
+        if (rc < 0) return rc;
+        if (rc == 0) log_at(LOG_WARN, "gguf: no tokenizer.ggml.pre: words may be cut in the wrong places");
+    }
+    int rc = pretok_new(&b->pretok, pre.p, pre.n, &known, e);
+    if (rc == 0 && !known)
+        log_at(LOG_WARN, "gguf: tokenizer.ggml.pre '%.*s' is not known: words may be cut in the wrong places",
+               (int)(pre.n < 60 ? pre.n : 60), pre.p);
+    return rc;
+}
+
+int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, bool by_char, struct qn_error *e)
+{
+    *b = (struct bpe){.lex = lex, .by_char = by_char, .seed = rng_seed_from_os()};
+    const struct meta *list = weights_meta(w, "tokenizer.ggml.merges");
+    if (!list) return error_set(e, QN_EDATA, "gguf: no tokenizer.ggml.merges");
+    if (list->type != MT_ARRAY || list->elem != MT_STRING)
+        return error_set(e, QN_EDATA, "gguf: tokenizer.ggml.merges is not an array of strings");
+    int rc = read_merges(b, list, e);
+    if (rc == 0) rc = init_pretok(b, w, e);
+    for (int i = 0; rc == 0 && i < 256; i++) {
+        uint8_t u[4];
+        qn_token id = lexicon_find(lex, u, unicode_put(u, unicode_from_byte((uint8_t)i)));
+        b->byte_id[i] = id >= 0 && !lexicon_is_control(lex, id) ? id : -1;
+    }
+    return rc;
+}
+
+void bpe_deinit(struct bpe *b)
+{
+    mem_free(b->merge);
+    mem_free(b->slot);
+    pretok_free(b->pretok);
+    *b = (struct bpe){0};
+}
+
+bool bpe_makes(const struct bpe *b, qn_token id)
+{
+    for (uint32_t i = 0; i < b->n_merges; i++)
+        if (b->merge[i].result == id) return true;
+    return false;
+}
+
+/* ---- encoding ---- */
+
+static bool rule(const void *arg, const struct sym *l, const struct sym *r, uint32_t *rank, qn_token *id)
+{
+    const struct bpe *b = arg;
+    if (l->id < 0 || r->id < 0) return false;
+    uint32_t found = *find_slot(b, l->id, r->id);
+    if (!found) return false;
+    *rank = found - 1;
+    *id = b->merge[found - 1].result;
+    return true;
+}
+
+static qn_token find_text(const struct lexicon *lex, const uint8_t *p, size_t n)
+{
+    qn_token id = lexicon_find(lex, p, n);
+    return id < 0 || lexicon_is_control(lex, id) || lex->type[id] == TOKEN_BYTE ? -1 : id;
+}
+
+/* The token that is the whole piece, -1 when there is none. */
+static qn_token find_whole(const struct bpe *b, const uint8_t *p, size_t n)
+{
+    uint8_t mapped[2 * 128];
+    size_t k = 0;
+    if (b->by_char) return find_text(b->lex, p, n);
+    if (n > 128) return -1; /* no vocabulary has words that long; the merges would give the same */
+    for (size_t i = 0; i < n; i++) k += unicode_put(mapped + k, unicode_from_byte(p[i]));
+    return find_text(b->lex, mapped, k);
+}
+
+static int add_symbols(const struct bpe *b, const uint8_t *p, uint32_t start, uint32_t n, struct merge *m,
+                       struct qn_error *e)
+{
+    int rc = 0;
+    uint32_t cp;
+    bool cut;
+    merge_clear(m);
+    for (uint32_t i = 0, len; rc == 0 && i < n; i += len) {
+        const uint8_t *c = p + start + i;
+        len = b->by_char ? unicode_next(c, n - i, &cp, &cut) : 1;
+        rc = merge_add(m, start + i, len, b->by_char ? find_text(b->lex, c, len) : b->byte_id[*c], e);
+    }
+    return rc;
+}
+
+static int push_symbol(const struct bpe *b, qn_token unk, const uint8_t *p, const struct sym *s, struct ids *out,
+                       struct qn_error *e)
+{
+    if (s->id >= 0) return ids_push(out, s->id, e);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < s->bytes; i++) {
+        uint8_t byte = p[s->start + i];
+        qn_token id = b->lex->byte_id[byte];
+        if (id < 0) id = unk;
+        if (id < 0) return error_set(e, QN_EDATA, "tokenizer: no token for byte 0x%02X and no unknown token", byte);
+        rc = ids_push(out, id, e);
+    }
+    return rc;
+}
+
+static int encode_piece(const struct bpe *b, qn_token unk, const uint8_t *p, uint32_t start, uint32_t n,
+                        struct merge *m, struct ids *out, struct qn_error *e)
+{
+    if (pretok_flags(b->pretok) & PRETOK_IGNORE_MERGES) {
+        qn_token id = find_whole(b, p + start, n);
+        if (id >= 0) return ids_push(out, id, e);
+    }
+    int rc = add_symbols(b, p, start, n, m, e);
+    if (rc == 0) rc = merge_run(m, rule, b, e);
+    for (int32_t i = 0; rc == 0 && i >= 0; i = m->sym[i].next) rc = push_symbol(b, unk, p, &m->sym[i], out, e);
+    return rc;
+}
+
+static int encode_pieces(const struct bpe *b, qn_token unk, const uint8_t *p, size_t n,
+                         const struct pretok_ends *ends, struct merge *m, struct ids *out, struct qn_error *e)
+{
+    int rc = 0;
+    struct seen *seen = n >= SEEN_MIN_TEXT ? mem_calloc(N_SEEN, sizeof *seen) : NULL;
+    if (n >= SEEN_MIN_TEXT && !seen) return error_nomem(e, "tokenizer pieces", N_SEEN * sizeof *seen);
+    uint32_t start = 0;
+    for (size_t k = 0; rc == 0 && k < ends->n; start = ends->end[k++]) {
+        uint32_t bytes = ends->end[k] - start, first = (uint32_t)out->n;
+        struct seen *s = seen ? &seen[hash_bytes(p + start, bytes, b->seed) & (N_SEEN - 1)] : NULL;
+        if (s && s->bytes == bytes && memcmp(p + s->start, p + start, bytes) == 0) {
+            for (uint32_t i = 0; rc == 0 && i < s->n; i++) rc = ids_push(out, out->id[s->first + i], e);
+            continue;
+        }
+        rc = encode_piece(b, unk, p, start, bytes, m, out, e);
+        if (s) *s = (struct seen){start, bytes, first, (uint32_t)out->n - first};
+    }
+    mem_free(seen);
+    return rc;
+}
+
+int bpe_encode(const struct bpe *b, qn_token unk, const char *text, size_t n, struct merge *scratch, struct ids *out,
+               struct qn_error *e)
+{
+    struct buf changed = {0};
+    struct pretok_ends ends = {0};
+    const uint8_t *p = (const uint8_t *)text;
+    int rc = 0;
+    bool same = true;
+    assert(n > 0 && n < 1u << 28);
+    if (b->by_char) {
+        rc = unicode_mark_spaces(p, n, &changed, e);
+        same = false;
+    } else if (pretok_flags(b->pretok) & PRETOK_NFC) {
+        rc = unicode_nfc(p, n, &changed, &same, e);
+    }
+    if (!same) {
+        p = changed.data;
+        n = changed.len;
+    }
+    if (rc == 0) rc = pretok_split(b->pretok, (const char *)p, n, &ends, e);
+    if (rc == 0) rc = encode_pieces(b, unk, p, n, &ends, scratch, out, e);
+    pretok_ends_deinit(&ends);
+    buf_deinit(&changed);
+    return rc;
+}

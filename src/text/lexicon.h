@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * lexicon.h: the list of a model's tokens: id -> text, type and score, and text -> id.
+ */
+#ifndef QUERN_TEXT_LEXICON_H
+#define QUERN_TEXT_LEXICON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "format/weights.h"
+
+/* The numbers of `tokenizer.ggml.token_type`. */
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER = 4, /* user-defined: always split out of text, but text nonetheless */
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6, /* "<0xNN>" */
+};
+
+struct lexicon {
+    int32_t n;
+    uint32_t max_bytes;  /* of the longest token */
+    uint8_t *type;       /* [n] enum token_type */
+    const uint8_t *data; /* borrowed: the token strings in the file */
+    const uint8_t *score; /* borrowed: f32 little-endian [n], unaligned; NULL: all 0 */
+    struct lexicon_place *place; /* [n] */
+    struct lexicon_slot *slot;   /* [slot_mask + 1], open addressing */
+    uint32_t slot_mask;
+    uint64_t seed;        /* of the hash, drawn anew for each load: a file cannot aim at collisions */
+    qn_token byte_id[256]; /* the byte tokens; -1 where there is none */
+};
+
+/* Reads tokenizer.ggml.{tokens,token_type,scores}. The lexicon is to be deinitialised also after a failure. */
+int lexicon_init(struct lexicon *lex, const struct weights *w, struct qn_error *e);
+void lexicon_deinit(struct lexicon *lex);
+
+struct str lexicon_text(const struct lexicon *lex, qn_token id);
+float lexicon_score(const struct lexicon *lex, qn_token id);
+/* The last token with this text, -1 when there is none. The empty text is never found. */
+qn_token lexicon_find(const struct lexicon *lex, const void *p, size_t n);
+
+static inline bool lexicon_is_special(const struct lexicon *lex, qn_token id)
+{
+    uint8_t t = lex->type[id];
+    return t == TOKEN_CONTROL || t == TOKEN_UNKNOWN || t == TOKEN_USER;
+}
+static inline bool lexicon_is_control(const struct lexicon *lex, qn_token id)
+{
+    return lex->type[id] == TOKEN_CONTROL || lex->type[id] == TOKEN_UNKNOWN;
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pretok.h: cuts text into the pieces that byte-level BPE never merges across.
+ */
+#ifndef QUERN_TEXT_PRETOK_H
+#define QUERN_TEXT_PRETOK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct pretok;
+
+/* Piece i is text[end[i-1] .. end[i]), with end[-1] = 0; pieces are never empty and cover the text. */
+struct pretok_ends {
+    uint32_t *end;
+    size_t n, cap;
+};
+void pretok_ends_deinit(struct pretok_ends *ends);
+
+/* What else goes with a pre-tokeniser's name: facts about the tokenizers that files do not state. */
+enum pretok_flag {
+    PRETOK_IGNORE_MERGES = 1, /* a piece that is a token is that token, whatever the merges say */
+    PRETOK_ADD_BOS = 2,       /* BOS is added when the file does not say */
+    PRETOK_NFC = 4,           /* the original tokenizer normalises its input to NFC */
+    PRETOK_NO_BOS = 8,        /* has no BOS token when the file does not name one */
+};
+
+/* Compiles the patterns for a `tokenizer.ggml.pre` value. *known is false when the name is not in the table;
+ * "default" is used then. Immutable afterwards and shareable. */
+int pretok_new(struct pretok **out, const char *name, size_t name_bytes, bool *known, struct qn_error *e);
+void pretok_free(struct pretok *p);
+unsigned pretok_flags(const struct pretok *p);
+
+/* Replaces the contents of *ends. n < 2^30. Thread-safe. QN_EDATA when a limit of the regex engine is hit. */
+int pretok_split(const struct pretok *p, const char *text, size_t n, struct pretok_ends *ends, struct qn_error *e);
+
+/* Walks the names of the table, for tests and listings; NULL after the last. */
+const char *pretok_name(size_t i);
+
+#endif

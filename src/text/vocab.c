@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vocab.c: a model's tokenizer, put together from its metadata.
+ *
+ * Encoding is three steps: special tokens are found in the raw text (special.c), what lies between them is encoded
+ * by the model's algorithm (spm.c or bpe.c), and BOS and EOS are put around. Only the first step can yield control
+ * tokens, and only when asked to, so text from a user cannot fake a chat marker.
+ *
+ * Source: the GGUF keys `tokenizer.ggml.*` (docs/TOKENIZERS.md). Models: llama, gpt2, gemma4. WordPiece, Unigram
+ * and RWKV are refused. Chat templates are elsewhere.
+ */
+#include "text/vocab.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "text/bpe.h"
+#include "text/roles.h"
+#include "text/special.h"
+#include "text/spm.h"
+#include "text/unicode.h"
+
+struct vocab {
+    struct lexicon lex;
+    struct bpe bpe; /* all zero when spm */
+    struct special special;
+    struct roles roles;
+    bool spm;                        /* model `llama` */
+    bool add_bos, add_eos, add_space;
+    bool eats_space;                 /* white space behind a special token is dropped (phi-3) ... */
+    qn_token keeps_space[3];         /* ... but not behind these */
+};
+
+/* ---- loading ---- */
+
+static int read_flags(struct vocab *v, const struct weights *w, struct qn_error *e)
+{
+    int rc;
+    v->add_bos = v->spm || (pretok_flags(v->bpe.pretok) & PRETOK_ADD_BOS);
+    v->add_space = v->spm;
+    if ((rc = meta_bool(w, "tokenizer.ggml.add_bos_token", &v->add_bos, e)) < 0 ||
+        (rc = meta_bool(w, "tokenizer.ggml.add_eos_token", &v->add_eos, e)) < 0 ||
+        (rc = meta_bool(w, "tokenizer.ggml.add_space_prefix", &v->add_space, e)) < 0)
+        return rc;
+    if (!v->spm) v->add_space = false;
+    if (v->bpe.by_char) v->add_bos = true;
+    return 0;
+}
+
+/* phi-3's added tokens strip the white space on their right; files have no key for it, only the model's name. */
+static int read_quirks(struct vocab *v, const struct weights *w, struct qn_error *e)
+{
+    static const char *const keeps[3] = {"<unk>", "<s>", "<|endoftext|>"};
+    struct str name = {0};
+    int rc = meta_str(w, "general.name", &name, e);
+    if (rc < 0) return rc;
+    for (size_t i = 0; rc == 1 && i + 4 <= name.n; i++) {
+        size_t left = name.n - i;
+        if (!strncasecmp(name.p + i, "phi3", 4) || (left >= 5 && !strncasecmp(name.p + i, "phi-3", 5)))
+            v->eats_space = true;
+    }
+    for (int i = 0; i < 3; i++) v->keeps_space[i] = lexicon_find(&v->lex, keeps[i], strlen(keeps[i]));
+    return 0;
+}
+
+int vocab_load(struct vocab **out, const struct weights *w, struct qn_error *e)
+{
+    struct str model;
+    int rc = meta_str(w, "tokenizer.ggml.model", &model, e);
+    if (rc < 0) return rc;
+    if (rc == 0) return error_set(e, QN_EDATA, "gguf: no tokenizer.ggml.model");
+    bool spm = model.n == 5 && memcmp(model.p, "llama", 5) == 0;
+    bool gpt2 = model.n == 4 && memcmp(model.p, "gpt2", 4) == 0;
+    bool gemma4 = model.n == 6 && memcmp(model.p, "gemma4", 6) == 0;
+    if (!spm && !gpt2 && !gemma4)
+        return error_set(e, QN_EUNSUP, "gguf: tokenizer.ggml.model '%.*s' (supported: llama, gpt2, gemma4)",
+                         (int)(model.n < 60 ? model.n : 60), model.p);
+
+    struct vocab *v = mem_calloc(1, sizeof *v);
+    if (!v) return error_nomem(e, "vocabulary", sizeof *v);
+    v->spm = spm;
+    if ((rc = lexicon_init(&v->lex, w, e)) || (!spm && (rc = bpe_init(&v->bpe, &v->lex, w, gemma4, e))) ||
+        (rc = roles_init(&v->roles, &v->lex, spm ? NULL : &v->bpe, w, e)) ||
+        (rc = special_init(&v->special, &v->lex, e)) || (rc = read_flags(v, w, e)) || (rc = read_quirks(v, w, e)))
+        goto fail;
+    *out = v;
+    return 0;
+fail:
+    vocab_free(v);
+    return rc;
+}
+
+void vocab_free(struct vocab *v)
+{
+    if (!v) return;
+    special_deinit(&v->special);
+    bpe_deinit(&v->bpe);
+    lexicon_deinit(&v->lex);
+    mem_free(v);
+}
+
+/* ---- what is in it ---- */
+
+static bool is_in(const qn_token *list, int n, qn_token id)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == id) return true;
+    return false;
+}
+
+int32_t vocab_n_tokens(const struct vocab *v) { return v->lex.n; }
+
+qn_token vocab_role(const struct vocab *v, enum vocab_role role) { return v->roles.id[role]; }
+
+bool vocab_add_bos(const struct vocab *v) { return v->add_bos; }
+
+bool vocab_add_eos(const struct vocab *v) { return v->add_eos; }
+
+bool vocab_adds_space(const struct vocab *v) { return v->add_space; }
+
+bool vocab_is_valid(const struct vocab *v, qn_token id) { return id >= 0 && id < v->lex.n; }
+
+bool vocab_is_eog(const struct vocab *v, qn_token id) { return is_in(v->roles.eog, v->roles.n_eog, id); }
+
+bool vocab_is_control(const struct vocab *v, qn_token id)
+{
+    return vocab_is_valid(v, id) && lexicon_is_control(&v->lex, id);
+}
+
+bool vocab_is_special(const struct vocab *v, qn_token id)
+{
+    return vocab_is_valid(v, id) && lexicon_is_special(&v->lex, id);
+}
+
+qn_token vocab_find(const struct vocab *v, const char *text, size_t n) { return lexicon_find(&v->lex, text, n); }
+
+struct str vocab_token_text(const struct vocab *v, qn_token id) { return lexicon_text(&v->lex, id); }
+
+/* ---- text -> ids ---- */
+
+static int encode_raw(const struct vocab *v, const char *text, size_t n, struct merge *scratch, struct ids *out,
+                      struct qn_error *e)
+{
+    qn_token unk = v->roles.id[VOCAB_UNK];
+    if (n == 0) return 0;
+    return v->spm ? spm_encode(&v->lex, unk, v->add_space, text, n, scratch, out, e)
+                  : bpe_encode(&v->bpe, unk, text, n, scratch, out, e);
+}
+
+int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
+                 struct qn_error *e)
+{
+    if (n >= 1u << 28)
+        return error_set(e, QN_EUSAGE, "tokenizer: text of %zu bytes (limit %u)", n, (1u << 28) - 1);
+    struct ids out = {0};
+    struct merge scratch = {0};
+    int rc = 0;
+    if ((flags & VOCAB_ADD_SPECIAL) && v->add_bos && v->roles.id[VOCAB_BOS] >= 0)
+        rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
+    for (size_t from = 0, at; rc == 0 && from < n;) {
+        qn_token id = special_next(&v->special, text, n, from, flags & VOCAB_PARSE_SPECIAL, &at);
+        rc = encode_raw(v, text + from, at - from, &scratch, &out, e);
+        from = at;
+        if (id < 0) continue;
+        if (rc == 0) rc = ids_push(&out, id, e);
+        from += lexicon_text(&v->lex, id).n;
+        if (v->eats_space && !is_in(v->keeps_space, 3, id))
+            while (from < n && isascii(text[from]) && isspace((unsigned char)text[from])) from++;
+    }
+    if (rc == 0 && (flags & VOCAB_ADD_SPECIAL) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0)
+        rc = ids_push(&out, v->roles.id[VOCAB_EOS], e);
+    merge_deinit(&scratch);
+    if (rc) {
+        mem_free(out.id);
+        return rc;
+    }
+    *ids = out.id;
+    *n_ids = out.n;
+    return 0;
+}
+
+/* ---- ids -> bytes ---- */
+
+/* A byte-level token's text back to bytes; a character outside the alphabet stays what it is. */
+static int unmap_bytes(struct str s, struct buf *out, struct qn_error *e)
+{
+    int rc = buf_reserve(out, s.n, e);
+    for (size_t i = 0; rc == 0 && i < s.n;) {
+        uint32_t cp;
+        bool cut;
+        unsigned len = unicode_next((const uint8_t *)s.p + i, s.n - i, &cp, &cut);
+        int byte = cp == UNICODE_BAD ? -1 : unicode_to_byte(cp);
+        uint8_t b = (uint8_t)byte;
+        rc = byte >= 0 ? buf_add(out, &b, 1, e) : buf_add(out, s.p + i, len, e);
+        i += len;
+    }
+    return rc;
+}
+
+int vocab_token_bytes(const struct vocab *v, qn_token id, bool special, struct buf *out, struct qn_error *e)
+{
+    struct str s = lexicon_text(&v->lex, id);
+    bool marked = v->spm || v->bpe.by_char;
+    switch ((enum token_type)v->lex.type[id]) {
+    case TOKEN_CONTROL:
+    case TOKEN_UNKNOWN:
+        if (!special && !is_in(v->roles.shown, v->roles.n_shown, id)) return 0;
+        return buf_add(out, s.p, s.n, e);
+    case TOKEN_BYTE: { /* lexicon_init made sure of the form <0xNN> */
+        char hex[3] = {s.p[3], s.p[4], 0};
+        uint8_t b = (uint8_t)strtoul(hex, NULL, 16);
+        return buf_add(out, &b, 1, e);
+    }
+    case TOKEN_USER:
+        if (!marked) return buf_add(out, s.p, s.n, e);
+        break;
+    case TOKEN_NORMAL:
+    case TOKEN_UNUSED:
+        break;
+    }
+    return marked ? unicode_unmark_spaces((const uint8_t *)s.p, s.n, out, e) : unmap_bytes(s, out, e);
+}
