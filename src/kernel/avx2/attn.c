@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attn.c: attention of up to 32 query rows over one KV head (docs/KERNELS.md section 3).
+ *
+ * A chunk of 256 slots at a time, in three passes: scores (lanes = slots, 16 of which lie side by
+ * side in the key area), the softmax of each row, and the weighted sum of values (lanes = dims).
+ * Rows go four together, so that a key or value is loaded and converted once for four. Chunks are
+ * merged into running totals in scratch, in ascending order.
+ *
+ * Rows may see different slots. Scores are computed for whole groups of 16 and then masked; in
+ * the value sums four rows share the slots that all of them see, and each does the rest alone,
+ * because a slot that a row does not see must not even be multiplied by zero (it may hold NaN).
+ */
+#include <assert.h>
+
+#include "kernel/avx2/avx2.h"
+#include "kernel/avx2/math.h"
+
+#define ROWS       4  /* query rows together */
+#define VALUE_RUN  32 /* slots whose values are summed before the next dims: they stay in L1 */
+#define MAX_BLOCKS (ATTN_MAX_DIM / 32)
+
+/* A running (chunk's) result of every row. */
+struct partials {
+    float m[ATTN_MAX_Q], l[ATTN_MAX_Q];
+    float o[ATTN_MAX_Q][ATTN_MAX_DIM];
+};
+
+struct work {
+    float p[ATTN_MAX_Q][ATTN_CHUNK]; /* scores, then their exponentials */
+    struct partials total, chunk;
+    /* Q8_0 keys: the queries in the Q32 format */
+    int8_t q[ATTN_MAX_Q][ATTN_MAX_DIM];
+    float d[ATTN_MAX_Q][MAX_BLOCKS];
+};
+_Static_assert(sizeof(struct work) <= KERNEL_SCRATCH_BYTES, "the work fits the scratch memory");
+
+static int int_min(int a, int b) { return a < b ? a : b; }
+static int int_max(int a, int b) { return a > b ? a : b; }
+
+/* ---- scores ---- */
+
+/* Dot products of n rows with 16 keys, F32 or F16. */
+VEC_INLINE void dot_float(enum kv_type t, int n, const float *const *q, const uint8_t *group, int dim, __m256 (*s)[2])
+{
+    for (int r = 0; r < n; r++)
+        s[r][0] = s[r][1] = _mm256_setzero_ps();
+    for (int i = 0; i < dim; i++) {
+        __m256 lo, hi;
+        if (t == KV_F32) {
+            lo = _mm256_loadu_ps((const float *)(group + 64 * (size_t)i));
+            hi = _mm256_loadu_ps((const float *)(group + 64 * (size_t)i + 32));
+        } else {
+            lo = _mm256_cvtph_ps(vec_load128(group + 32 * (size_t)i));
+            hi = _mm256_cvtph_ps(vec_load128(group + 32 * (size_t)i + 16));
+        }
+        for (int r = 0; r < n; r++) {
+            __m256 v = _mm256_set1_ps(q[r][i]);
+            s[r][0] = _mm256_fmadd_ps(v, lo, s[r][0]);
+            s[r][1] = _mm256_fmadd_ps(v, hi, s[r][1]);
+        }
+    }
+}
+
+/* The same for Q8_0 keys; q and d are the n rows of struct work. */
+VEC_INLINE void dot_q8(int n, int8_t (*q)[ATTN_MAX_DIM], float (*d)[MAX_BLOCKS], const uint8_t *group, int dim,
+                       __m256 (*s)[2])
+{
+    for (int r = 0; r < n; r++)
+        s[r][0] = s[r][1] = _mm256_setzero_ps();
+    for (int b = 0; 32 * b < dim; b++, group += 2 * KV_GROUP + 32 * KV_GROUP) {
+        __m256i sum[ROWS][2];
+        for (int r = 0; r < n; r++)
+            sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+        for (int g = 0; g < 8; g++) { /* 4 dims of 16 keys */
+            __m256i k[2] = {vec_load(group + 32 + 64 * g), vec_load(group + 64 + 64 * g)};
+            __m256i mag[2] = {_mm256_abs_epi8(k[0]), _mm256_abs_epi8(k[1])};
+            for (int r = 0; r < n; r++) {
+                __m256i v = vec_splat32(q[r] + 32 * b + 4 * g);
+                for (int h = 0; h < 2; h++) {
+                    __m256i p = _mm256_maddubs_epi16(mag[h], _mm256_sign_epi8(v, k[h]));
+                    sum[r][h] = _mm256_add_epi32(sum[r][h], _mm256_madd_epi16(p, _mm256_set1_epi16(1)));
+                }
+            }
+        }
+        for (int h = 0; h < 2; h++) {
+            __m256 dk = _mm256_cvtph_ps(vec_load128(group + 16 * h));
+            for (int r = 0; r < n; r++) {
+                __m256 t = _mm256_mul_ps(dk, _mm256_cvtepi32_ps(sum[r][h]));
+                s[r][h] = _mm256_fmadd_ps(_mm256_set1_ps(d[r][b]), t, s[r][h]);
+            }
+        }
+    }
+}
+
+/* Scores of n rows from `row` on for the groups of 16 that hold slots lo .. hi - 1 of the chunk at c0. */
+VEC_INLINE void scores(enum kv_type t, int n, const struct attn *a, struct work *w, int row, int c0, int lo, int hi)
+{
+    const __m256 scale = _mm256_set1_ps(a->scale), cap = _mm256_set1_ps(a->softcap);
+    const __m256 inv = _mm256_set1_ps(1.0f / a->softcap);
+    size_t group_bytes = kv_key_bytes(t, a->head_dim);
+    for (int slot = lo & ~(KV_GROUP - 1); slot < hi; slot += KV_GROUP) {
+        const uint8_t *group = a->pages[slot / a->page_slots] + a->k_offset +
+                               (size_t)(slot % a->page_slots / KV_GROUP) * group_bytes;
+        __m256 s[ROWS][2];
+        if (t == KV_Q8_0)
+            dot_q8(n, w->q + row, w->d + row, group, a->head_dim, s);
+        else
+            dot_float(t, n, a->q + row, group, a->head_dim, s);
+        for (int r = 0; r < n; r++)
+            for (int h = 0; h < 2; h++) {
+                __m256 v = _mm256_mul_ps(scale, s[r][h]);
+                if (a->softcap != 0) v = _mm256_mul_ps(cap, math_tanh8(_mm256_mul_ps(v, inv)));
+                _mm256_storeu_ps(w->p[row + r] + (slot - c0) + 8 * h, v);
+            }
+    }
+}
+
+/* ---- softmax ---- */
+
+/* All ones in the lanes whose index from `first` on is in [lo, hi). */
+VEC_INLINE __m256 lanes_between(int first, int lo, int hi)
+{
+    __m256i i = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    __m256i in = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), i), _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), i));
+    return _mm256_castsi256_ps(in);
+}
+
+/* p[lo..hi) -> exp(p - m) in place; m their maximum, l the sum. Whole groups of 16 are rewritten, with zeros outside. */
+static void softmax(float *p, int lo, int hi, float *m, float *l)
+{
+    const __m256 none = _mm256_set1_ps(-__builtin_inff());
+    __m256 max = none, lane[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    int first = lo & ~15, last = (hi + 15) & ~15;
+    float v[8];
+    for (int i = first; i < last; i += 8) /* max gives its second operand when either is NaN */
+        max = _mm256_max_ps(_mm256_blendv_ps(none, _mm256_loadu_ps(p + i), lanes_between(i, lo, hi)), max);
+    _mm256_storeu_ps(v, max);
+    *m = v[0];
+    for (int i = 1; i < 8; i++)
+        if (v[i] > *m) *m = v[i];
+    for (int i = first; i < last; i += 8) {
+        __m256 e = math_exp8(_mm256_sub_ps(_mm256_loadu_ps(p + i), _mm256_set1_ps(*m)));
+        e = _mm256_and_ps(e, lanes_between(i, lo, hi));
+        _mm256_storeu_ps(p + i, e);
+        lane[i / 8 % 2] = _mm256_add_ps(lane[i / 8 % 2], e); /* + 0 changes no sum of exponentials */
+    }
+    *l = vec_tree16(lane[0], lane[1]);
+}
+
+/* ---- values ---- */
+
+/* 8 values of one slot from dim i on, i a multiple of 8. */
+VEC_INLINE __m256 load_values(enum kv_type t, const uint8_t *v, int i)
+{
+    if (t == KV_F32) return _mm256_loadu_ps((const float *)(v + 4 * (size_t)i));
+    if (t == KV_F16) return _mm256_cvtph_ps(vec_load128(v + 2 * (size_t)i));
+    const uint8_t *b = v + i / 32 * 34;
+    __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(vec_load64(b + 2 + i % 32)));
+    return _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(vec_u16(b))), q);
+}
+
+VEC_INLINE float load_value(enum kv_type t, const uint8_t *v, int i)
+{
+    float x;
+    if (t == KV_F16) return _cvtsh_ss(vec_u16(v + 2 * (size_t)i));
+    if (t == KV_Q8_0) return _cvtsh_ss(vec_u16(v + i / 32 * 34)) * (float)(int8_t)v[i / 32 * 34 + 2 + i % 32];
+    memcpy(&x, v + 4 * (size_t)i, sizeof x);
+    return x;
+}
+
+/* o[r][i ... i + 8 * width) += sum over n slots of p[r][slot] * value. */
+VEC_INLINE void values_dims(enum kv_type t, int n_rows, int width, const uint8_t *v, size_t ld_v, int n, int i,
+                            const float *const *p, float *const *o)
+{
+    __m256 acc[ROWS][4];
+    for (int r = 0; r < n_rows; r++)
+        for (int h = 0; h < width; h++)
+            acc[r][h] = _mm256_loadu_ps(o[r] + i + 8 * h);
+    for (int j = 0; j < n; j++, v += ld_v) {
+        __m256 x[4];
+        for (int h = 0; h < width; h++)
+            x[h] = load_values(t, v, i + 8 * h);
+        for (int r = 0; r < n_rows; r++) {
+            __m256 w = _mm256_set1_ps(p[r][j]);
+            for (int h = 0; h < width; h++)
+                acc[r][h] = _mm256_fmadd_ps(w, x[h], acc[r][h]);
+        }
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int h = 0; h < width; h++)
+            _mm256_storeu_ps(o[r] + i + 8 * h, acc[r][h]);
+}
+
+/* All dims, n slots that lie in one page. */
+VEC_INLINE void values_run(enum kv_type t, int n_rows, const uint8_t *v, size_t ld_v, int n, int dim, const float *const *p,
+                           float *const *o)
+{
+    int width = n_rows == 1 ? 4 : 2, i = 0;
+    for (; i + 8 * width <= dim; i += 8 * width)
+        values_dims(t, n_rows, width, v, ld_v, n, i, p, o);
+    for (; i + 8 <= dim; i += 8)
+        values_dims(t, n_rows, 1, v, ld_v, n, i, p, o);
+    for (; i < dim; i++)
+        for (int r = 0; r < n_rows; r++)
+            for (int j = 0; j < n; j++)
+                o[r][i] = __builtin_fmaf(p[r][j], load_value(t, v + (size_t)j * ld_v, i), o[r][i]);
+}
+
+/* n_rows rows from `row` on with slots lo .. hi - 1 of the chunk at c0, all of which they see. */
+VEC_INLINE void values(enum kv_type t, int n_rows, const struct attn *a, struct work *w, int row, int c0, int lo, int hi)
+{
+    size_t ld_v = kv_value_bytes(t, a->head_dim_v);
+    for (int slot = lo, n; slot < hi; slot += n) {
+        int in_page = slot % a->page_slots;
+        const float *p[ROWS];
+        float *o[ROWS];
+        n = int_min(int_min(hi - slot, VALUE_RUN), a->page_slots - in_page);
+        for (int r = 0; r < n_rows; r++) {
+            p[r] = w->p[row + r] + (slot - c0);
+            o[r] = w->chunk.o[row + r];
+        }
+        values_run(t, n_rows, a->pages[slot / a->page_slots] + a->v_offset + (size_t)in_page * ld_v, ld_v, n, a->head_dim_v, p, o);
+    }
+}
+
+/* ---- chunks ---- */
+
+/* The chunk at c0 for n <= ROWS rows from `row` on, into w->chunk; rows that see none of it are left out. */
+VEC_INLINE void chunk(enum kv_type t, const struct attn *a, struct work *w, int row, int n, int c0)
+{
+    int lo[ROWS], hi[ROWS], all_lo = c0, all_hi = c0 + ATTN_CHUNK, any_lo = all_hi, any_hi = all_lo;
+    for (int r = 0; r < n; r++) {
+        lo[r] = int_max(a->lo[row + r], c0);
+        hi[r] = int_min(a->hi[row + r], c0 + ATTN_CHUNK);
+        all_lo = int_max(all_lo, lo[r]);
+        all_hi = int_min(all_hi, hi[r]);
+        if (lo[r] >= hi[r]) continue;
+        any_lo = int_min(any_lo, lo[r]);
+        any_hi = int_max(any_hi, hi[r]);
+    }
+    if (n == ROWS)
+        scores(t, ROWS, a, w, row, c0, any_lo, any_hi);
+    else
+        for (int r = 0; r < n; r++)
+            scores(t, 1, a, w, row + r, c0, lo[r], hi[r]);
+    bool together = n == ROWS && all_lo < all_hi;
+    for (int r = 0; r < n; r++) {
+        if (lo[r] >= hi[r]) continue;
+        softmax(w->p[row + r], lo[r] - c0, hi[r] - c0, &w->chunk.m[row + r], &w->chunk.l[row + r]);
+        memset(w->chunk.o[row + r], 0, (size_t)a->head_dim_v * sizeof(float));
+        values(t, 1, a, w, row + r, c0, lo[r], together ? all_lo : hi[r]);
+    }
+    if (!together) return;
+    values(t, ROWS, a, w, row, c0, all_lo, all_hi);
+    for (int r = 0; r < n; r++)
+        values(t, 1, a, w, row + r, c0, all_hi, hi[r]);
+}
+
+static float exp1(float x) { return _mm256_cvtss_f32(math_exp8(_mm256_set1_ps(x))); }
+
+/* o = fma(o, f, c) when `scaled` is o, else fma(c, f, o). */
+static void merge_values(float *o, const float *c, float f, bool scale_old, int n)
+{
+    const __m256 v = _mm256_set1_ps(f);
+    for (int i = 0; i < n; i += 8) { /* rows have room for a multiple of 8 */
+        __m256 a = _mm256_loadu_ps(o + i), b = _mm256_loadu_ps(c + i);
+        _mm256_storeu_ps(o + i, scale_old ? _mm256_fmadd_ps(a, v, b) : _mm256_fmadd_ps(b, v, a));
+    }
+}
+
+/* The chunk's result of one row into its total. */
+static void merge(struct work *w, int row, int n, bool first)
+{
+    struct partials *t = &w->total, *c = &w->chunk;
+    if (first) {
+        t->m[row] = c->m[row];
+        t->l[row] = c->l[row];
+        memcpy(t->o[row], c->o[row], (size_t)n * sizeof(float));
+    } else if (c->m[row] > t->m[row]) {
+        float f = exp1(t->m[row] - c->m[row]);
+        t->l[row] = __builtin_fmaf(t->l[row], f, c->l[row]);
+        merge_values(t->o[row], c->o[row], f, true, n);
+        t->m[row] = c->m[row];
+    } else {
+        float f = exp1(c->m[row] - t->m[row]);
+        t->l[row] = __builtin_fmaf(c->l[row], f, t->l[row]);
+        merge_values(t->o[row], c->o[row], f, false, n);
+    }
+}
+
+/* The sink, and the division. */
+static void finish(const struct attn *a, struct work *w, int row)
+{
+    float *o = w->total.o[row], l = w->total.l[row], m = w->total.m[row], *out = a->out[row];
+    if (a->sink && a->sink[row] > m) {
+        float f = exp1(m - a->sink[row]);
+        l = __builtin_fmaf(l, f, 1.0f);
+        for (int i = 0; i < a->head_dim_v; i++)
+            o[i] *= f;
+    } else if (a->sink) {
+        l = __builtin_fmaf(1.0f, exp1(a->sink[row] - m), l);
+    }
+    float r = 1.0f / l;
+    for (int i = 0; i < a->head_dim_v; i++)
+        out[i] = o[i] * r;
+}
+
+VEC_INLINE void attn_type(enum kv_type t, const struct attn *a, struct work *w)
+{
+    int lo = a->lo[0], hi = a->hi[0];
+    for (int r = 0; r < a->n_q; r++) {
+        assert(a->lo[r] >= 0 && a->lo[r] < a->hi[r]);
+        lo = int_min(lo, a->lo[r]);
+        hi = int_max(hi, a->hi[r]);
+        for (int b = 0; t == KV_Q8_0 && 32 * b < a->head_dim; b++) {
+            float x[32] = {0};
+            memcpy(x, a->q[r] + 32 * b, (size_t)int_min(32, a->head_dim - 32 * b) * sizeof *x);
+            w->d[r][b] = avx2_quant32(x, w->q[r] + 32 * b);
+        }
+    }
+    for (int c0 = lo / ATTN_CHUNK * ATTN_CHUNK; c0 < hi; c0 += ATTN_CHUNK) {
+        for (int r = 0; r < a->n_q; r += ROWS)
+            chunk(t, a, w, r, int_min(ROWS, a->n_q - r), c0);
+        for (int r = 0; r < a->n_q; r++)
+            if (a->lo[r] < c0 + ATTN_CHUNK && a->hi[r] > c0) merge(w, r, a->head_dim_v, a->lo[r] >= c0);
+    }
+    for (int r = 0; r < a->n_q; r++)
+        finish(a, w, r);
+}
+
+static void attn_f32_avx2(const struct attn *a, void *scratch) { attn_type(KV_F32, a, scratch); }
+static void attn_f16_avx2(const struct attn *a, void *scratch) { attn_type(KV_F16, a, scratch); }
+static void attn_q8_0_avx2(const struct attn *a, void *scratch) { attn_type(KV_Q8_0, a, scratch); }
+
+static void attn_avx2(const struct attn *a, void *scratch)
+{
+    static attn_fn *const fn[KV_N] = {attn_f32_avx2, attn_f16_avx2, attn_q8_0_avx2};
+    assert(a->n_q >= 1 && a->n_q <= ATTN_MAX_Q && a->head_dim <= ATTN_MAX_DIM && a->head_dim_v <= ATTN_MAX_DIM);
+    fn[a->type](a, scratch);
+}
+
+void avx2_init_attn(struct kernels *k) { k->attn = attn_avx2; }

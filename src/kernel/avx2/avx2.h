@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * avx2.h: the parts of the AVX2 table, one function per file; init.c calls them in turn.
+ *
+ * Each fills in the entries its file has a faster function for and leaves the others alone.
+ */
+#ifndef QUERN_KERNEL_AVX2_AVX2_H
+#define QUERN_KERNEL_AVX2_AVX2_H
+
+#include "kernel/kernel.h"
+
+void avx2_init_quant(struct kernels *k);
+void avx2_init_gemm_float(struct kernels *k);
+void avx2_init_gemm_b32(struct kernels *k);
+void avx2_init_gemm_k256(struct kernels *k);
+void avx2_init_attn(struct kernels *k);
+void avx2_init_small(struct kernels *k);
+
+/* 32 values to 32 bytes by the rule of the Q32 format; returns the scale. */
+float avx2_quant32(const float *x, int8_t *q);
+
+#endif

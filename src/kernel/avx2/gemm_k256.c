@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gemm_k256.c: matrix products with the 256-element block types.
+ *
+ * Everything inside a block is exact integer arithmetic, so only the two float steps per block
+ * have an order to keep: t = dw * S (- dmin * M), then acc = fma(d, t, acc) with blocks
+ * ascending. Two shapes of loop do the same sums:
+ *
+ *   rows  for 1..3 columns: weights are streamed once, one row after the other, four blocks
+ *         side by side so that their sums across lanes share one reduction. The t of 8
+ *         rows go to scratch, and the ordered chain then runs with lanes = rows. Bound by memory, so
+ *         it prefetches at two depths, across row ends.
+ *   tile  for more columns: 8 rows of one block become 64 registers of 8 rows x 4 k, which
+ *         every column multiplies with 4 of its bytes broadcast. Lanes are rows throughout.
+ *
+ * Both are written once, over the type's unpack function and a struct kind256 of constants;
+ * inlining makes a copy per type. Products are summed in 16 bits only as far as the largest
+ * code times 127 allows (kind256.run). Handles no float weights and no 32-element blocks.
+ */
+#include "kernel/avx2/avx2.h"
+#include "kernel/avx2/unpack256.h"
+
+#define SEGMENT     1024 /* blocks of a row whose t are in scratch at once */
+#define TILE_ROWS   32   /* rows whose tiles are unpacked together: a column's block is in L1 for four tiles */
+#define PANEL_COLS  512  /* columns whose accumulators are in scratch at once */
+#define AHEAD_L1    2304 /* bytes; measured */
+#define AHEAD_L2    (48 << 10)
+#define MAX_COLUMNS 3 /* of the rows shape */
+
+enum mode256 {
+    SIGNED, /* codes are signed */
+    OFFSET, /* codes have 1 << shift added */
+    MINIMUM /* codes are unsigned by themselves; the type has minimums */
+};
+
+struct kind256 {
+    size_t bytes; /* of a block */
+    enum mode256 mode;
+    int shift;
+    int run;      /* how many products of vpmaddubsw fit 16 bits together: 1, 2, 4; 8 where scales are per 32 */
+    float factor; /* dw = d * factor, a power of two */
+};
+
+static const struct kind256 kind_q2_k = {84, MINIMUM, 0, 4, 1};
+static const struct kind256 kind_q3_k = {110, OFFSET, 2, 4, 1};
+static const struct kind256 kind_q4_k = {144, MINIMUM, 0, 8, 1};
+static const struct kind256 kind_q5_k = {176, MINIMUM, 0, 4, 1};
+static const struct kind256 kind_q6_k = {210, OFFSET, 5, 2, 1};
+static const struct kind256 kind_iq1_s = {50, OFFSET, 4, 4, 0.125f};
+static const struct kind256 kind_iq1_m = {56, OFFSET, 4, 4, 0.125f};
+static const struct kind256 kind_iq2_xxs = {66, OFFSET, 6, 1, 0.125f};
+static const struct kind256 kind_iq2_xs = {74, OFFSET, 6, 1, 0.125f};
+static const struct kind256 kind_iq2_s = {82, OFFSET, 6, 1, 0.125f};
+static const struct kind256 kind_iq3_xxs = {98, OFFSET, 6, 1, 0.25f};
+static const struct kind256 kind_iq3_s = {110, OFFSET, 4, 4, 1};
+static const struct kind256 kind_iq4_xs = {136, SIGNED, 0, 1, 1};
+static const struct kind256 kind_tq1_0 = {54, OFFSET, 0, 4, 1};
+static const struct kind256 kind_tq2_0 = {66, OFFSET, 0, 4, 1};
+
+/* i16 sums of two neighbouring products. */
+VEC_INLINE __m256i multiply(struct kind256 k, __m256i w, __m256i x)
+{
+    if (k.mode == SIGNED) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_maddubs_epi16(w, x);
+}
+
+/* f16 in the low halves of four dwords, as floats. */
+VEC_INLINE __m128 low_halves(__m128i v)
+{
+    v = _mm_and_si128(v, _mm_set1_epi32(0xffff));
+    return _mm_cvtph_ps(_mm_packus_epi32(v, v));
+}
+
+/* ---- rows ---- */
+
+/* Dword lanes whose sum is S of one block with one column, *m lanes that sum to M. */
+VEC_INLINE __m256i rows_dot(struct kind256 k, const struct block256 *b, const int8_t *x, const int16_t *bsum, __m256i *m)
+{
+    /* Group g's scale is word g; register j needs word 2j in its low lane and 2j + 1 in its high lane. */
+    const __m256i words = _mm256_setr_epi64x(0x0100010001000100, 0x0100010001000100, 0x0302030203020302, 0x0302030203020302);
+    __m256i low = _mm256_permute2x128_si256(b->sc, b->sc, 0x00), high = _mm256_permute2x128_si256(b->sc, b->sc, 0x11);
+    __m256i s = _mm256_setzero_si256();
+    for (int j = 0; j < 8; j++) {
+        __m256i at = _mm256_add_epi8(words, _mm256_set1_epi8((char)(j % 4 * 4)));
+        __m256i scale = _mm256_shuffle_epi8(j < 4 ? low : high, at);
+        s = _mm256_add_epi32(s, _mm256_madd_epi16(multiply(k, b->q[j], vec_load(x + 32 * j)), scale));
+    }
+    __m256i sums = vec_load(bsum);
+    *m = _mm256_setzero_si256();
+    if (k.mode == MINIMUM) *m = _mm256_madd_epi16(b->mn, sums);
+    if (k.mode == OFFSET) s = _mm256_sub_epi32(s, _mm256_slli_epi32(_mm256_madd_epi16(b->sc, sums), k.shift));
+    return s;
+}
+
+/* t of n <= 4 blocks of one row from the i-th on, for each column; t of column c at t[c * 8 * SEGMENT]. */
+VEC_INLINE void rows_group(struct kind256 k, unpack256_fn *unpack, int n_cols, int n, const uint8_t *w,
+                           const struct act_q256 *x, int i, float *t)
+{
+    __m256i s[MAX_COLUMNS][4], m[MAX_COLUMNS][4];
+    uint32_t halves[4] = {0};
+    for (size_t p = 0; p < 4 * k.bytes; p += 64) {
+        vec_prefetch_l1(w, p + AHEAD_L1);
+        vec_prefetch_l2(w, p + AHEAD_L2);
+    }
+    for (int u = 0; u < 4; u++) {
+        if (u >= n) {
+            for (int c = 0; c < n_cols; c++)
+                s[c][u] = m[c][u] = _mm256_setzero_si256();
+            continue;
+        }
+        struct block256 b;
+        unpack(w + (size_t)u * k.bytes, &b);
+        halves[u] = b.halves;
+        for (int c = 0; c < n_cols; c++)
+            s[c][u] = rows_dot(k, &b, x[c].q + (size_t)(i + u) * 256, x[c].bsum + (size_t)(i + u) * 16, &m[c][u]);
+    }
+    __m128i h = _mm_setr_epi32((int)halves[0], (int)halves[1], (int)halves[2], (int)halves[3]);
+    __m128 dw = _mm_mul_ps(low_halves(h), _mm_set1_ps(k.factor)), dmin = low_halves(_mm_srli_epi32(h, 16));
+    for (int c = 0; c < n_cols; c++) {
+        __m128 v = _mm_mul_ps(dw, _mm_cvtepi32_ps(vec_sum4(s[c])));
+        if (k.mode == MINIMUM) {
+            __m128 min = _mm_cvtepi32_ps(vec_sum4(m[c]));
+            v = _mm_fnmadd_ps(dmin, min, v);
+        }
+        _mm_storeu_ps(t + (size_t)c * 8 * SEGMENT, v);
+    }
+}
+
+VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, const struct gemm *g, float *t)
+{
+    int n_blocks = g->k / 256;
+    struct act_q256 x[MAX_COLUMNS];
+    for (int c = 0; c < n_cols; c++)
+        x[c] = act_q256_at(g->x + (size_t)c * g->ld_x, g->k);
+    for (int r0 = 0; r0 < g->n_rows; r0 += 8) {
+        int n_rows = g->n_rows - r0 < 8 ? g->n_rows - r0 : 8;
+        __m256 acc[MAX_COLUMNS];
+        for (int c = 0; c < n_cols; c++)
+            acc[c] = _mm256_setzero_ps();
+        for (int i0 = 0; i0 < n_blocks; i0 += SEGMENT) {
+            int n = n_blocks - i0 < SEGMENT ? n_blocks - i0 : SEGMENT;
+            for (int r = 0; r < n_rows; r++) {
+                const uint8_t *w = g->w + (size_t)(r0 + r) * g->ld_w + (size_t)i0 * k.bytes;
+                int i = 0;
+                for (; i + 4 <= n; i += 4)
+                    rows_group(k, unpack, n_cols, 4, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
+                if (i < n) rows_group(k, unpack, n_cols, n - i, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
+            }
+            for (int c = 0; c < n_cols; c++)
+                acc[c] = vec_chain8(t + (size_t)c * 8 * SEGMENT, SEGMENT, x[c].d + i0, n, acc[c]);
+        }
+        for (int c = 0; c < n_cols; c++)
+            vec_store_n(g->y + (size_t)c * g->ld_y + r0, acc[c], n_rows);
+    }
+}
+
+/* ---- tile ---- */
+
+struct tile256 {
+    __m256i q[64];       /* q[i]: codes 4i .. 4i + 3 of each of 8 rows */
+    __m256i scale[16];   /* per group: each row's scale twice, as i16 */
+    __m256i min[8];      /* per two groups: each row's two minimums (or scales << shift) */
+    __m256 dw, dmin;     /* lanes = rows */
+};
+
+/* Codes of 8 rows, as unpacked. */
+struct tile_rows {
+    __m256i q[8][8], sc[8], mn[8];
+    uint32_t halves[8];
+};
+
+/* One block of n <= 8 rows; rows that do not exist repeat the last. */
+VEC_INLINE void tile_make(struct kind256 k, unpack256_fn *unpack, const uint8_t *w, size_t ld_w, int n, struct tile256 *t)
+{
+    const __m256i even = _mm256_set1_epi64x(0x0504050401000100), odd = _mm256_set1_epi64x(0x0706070603020302);
+    const __m256i upper = _mm256_setr_epi64x(0, 0x0808080808080808, 0, 0x0808080808080808);
+    struct tile_rows rows;
+    for (int r = 0; r < 8; r++) {
+        struct block256 b;
+        const uint8_t *p = w + (size_t)(r < n ? r : n - 1) * ld_w;
+        for (size_t a = 0; a < k.bytes; a += 64)
+            vec_prefetch_l1(p, a + 2 * k.bytes);
+        unpack(p, &b);
+        for (int j = 0; j < 8; j++)
+            rows.q[r][j] = b.q[j];
+        rows.sc[r] = b.sc;
+        if (k.mode == MINIMUM) rows.mn[r] = b.mn;
+        rows.halves[r] = b.halves;
+    }
+    vec_tile8((const uint8_t *)rows.q, t->q);
+    vec_transpose8(rows.sc);
+    if (k.mode == MINIMUM) vec_transpose8(rows.mn);
+    for (int j = 0; j < 8; j++) {
+        t->scale[2 * j] = _mm256_shuffle_epi8(rows.sc[j], _mm256_add_epi8(even, upper));
+        t->scale[2 * j + 1] = _mm256_shuffle_epi8(rows.sc[j], _mm256_add_epi8(odd, upper));
+        t->min[j] = k.mode == MINIMUM ? rows.mn[j] : _mm256_slli_epi16(rows.sc[j], k.shift);
+    }
+    __m256i h = vec_load(rows.halves);
+    __m256 dw = _mm256_set_m128(low_halves(_mm256_extracti128_si256(h, 1)), low_halves(_mm256_castsi256_si128(h)));
+    h = _mm256_srli_epi32(h, 16);
+    t->dw = _mm256_mul_ps(dw, _mm256_set1_ps(k.factor));
+    t->dmin = _mm256_set_m128(low_halves(_mm256_extracti128_si256(h, 1)), low_halves(_mm256_castsi256_si128(h)));
+}
+
+/* One tile with n_cols columns: x[c] their codes of this block, acc[c * TILE_ROWS] their 8 accumulators. */
+VEC_INLINE void tile_dot(struct kind256 k, int n_cols, const struct tile256 *t, const int8_t *const *x,
+                         const int16_t *const *bsum, const float *d, float *acc)
+{
+    __m256i s[4], m[4], a[4];
+    for (int c = 0; c < n_cols; c++)
+        s[c] = m[c] = _mm256_setzero_si256();
+#pragma GCC unroll 2
+    for (int i = 0; i < 64; i += k.run) {
+        for (int c = 0; c < n_cols; c++)
+            a[c] = multiply(k, t->q[i], vec_splat32(x[c] + 4 * i));
+#pragma GCC unroll 8
+        for (int j = i + 1; j < i + k.run; j++)
+            for (int c = 0; c < n_cols; c++)
+                a[c] = _mm256_add_epi16(a[c], multiply(k, t->q[j], vec_splat32(x[c] + 4 * j)));
+        for (int c = 0; c < n_cols; c++)
+            s[c] = _mm256_add_epi32(s[c], _mm256_madd_epi16(a[c], t->scale[i / 4]));
+    }
+    if (k.mode != SIGNED) {
+        for (int j = 0; j < 8; j++)
+            for (int c = 0; c < n_cols; c++)
+                m[c] = _mm256_add_epi32(m[c], _mm256_madd_epi16(t->min[j], vec_splat32(bsum[c] + 2 * j)));
+    }
+    for (int c = 0; c < n_cols; c++) {
+        if (k.mode == OFFSET) s[c] = _mm256_sub_epi32(s[c], m[c]);
+        __m256 v = _mm256_mul_ps(t->dw, _mm256_cvtepi32_ps(s[c]));
+        if (k.mode == MINIMUM) v = _mm256_fnmadd_ps(t->dmin, _mm256_cvtepi32_ps(m[c]), v);
+        float *y = acc + (size_t)c * TILE_ROWS;
+        _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_set1_ps(d[c]), v, _mm256_loadu_ps(y)));
+    }
+}
+
+/* n_tiles tiles with n_cols columns of block i, from column g->x on. */
+VEC_INLINE void tile_columns(struct kind256 k, int n_cols, const struct gemm *g, const uint8_t *x0, int i,
+                             const struct tile256 *t, int n_tiles, float *acc)
+{
+    const int8_t *x[4];
+    const int16_t *bsum[4];
+    float d[4];
+    for (int c = 0; c < n_cols; c++) {
+        struct act_q256 a = act_q256_at(x0 + (size_t)c * g->ld_x, g->k);
+        x[c] = a.q + (size_t)i * 256;
+        bsum[c] = a.bsum + (size_t)i * 16;
+        d[c] = a.d[i];
+    }
+    for (int j = 0; j < n_tiles; j++)
+        tile_dot(k, n_cols, t + j, x, bsum, d, acc + 8 * j);
+}
+
+VEC_INLINE void gemm_tiles(struct kind256 k, unpack256_fn *unpack, const struct gemm *g, void *scratch)
+{
+    struct tile256 *tiles = scratch;
+    float *acc = (float *)(tiles + TILE_ROWS / 8); /* [PANEL_COLS][TILE_ROWS] */
+    for (int c0 = 0; c0 < g->n_cols; c0 += PANEL_COLS) {
+        int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
+        const uint8_t *x = g->x + (size_t)c0 * g->ld_x;
+        for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
+            int n_rows = g->n_rows - r0 < TILE_ROWS ? g->n_rows - r0 : TILE_ROWS, n_tiles = (n_rows + 7) / 8;
+            memset(acc, 0, (size_t)n_cols * TILE_ROWS * sizeof *acc);
+            for (int i = 0; i < g->k / 256; i++) {
+                for (int j = 0; j < n_tiles; j++)
+                    tile_make(k, unpack, g->w + (size_t)(r0 + 8 * j) * g->ld_w + (size_t)i * k.bytes, g->ld_w,
+                              n_rows - 8 * j < 8 ? n_rows - 8 * j : 8, tiles + j);
+                int c = 0;
+                for (; c + 4 <= n_cols; c += 4)
+                    tile_columns(k, 4, g, x + (size_t)c * g->ld_x, i, tiles, n_tiles, acc + (size_t)c * TILE_ROWS);
+                for (; c < n_cols; c++)
+                    tile_columns(k, 1, g, x + (size_t)c * g->ld_x, i, tiles, n_tiles, acc + (size_t)c * TILE_ROWS);
+            }
+            vec_store_panel(acc, TILE_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
+        }
+    }
+}
+
+_Static_assert(sizeof(struct tile256) * (TILE_ROWS / 8) + sizeof(float) * PANEL_COLS * TILE_ROWS <= KERNEL_SCRATCH_BYTES,
+               "the tiles and the accumulators of a panel fit the scratch memory");
+_Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES, "the t of 8 rows fit the scratch memory");
+
+/* ---- one function per type ---- */
+
+#define GEMM_K256(type)                                                                                                \
+    static void rows1_##type(const struct gemm *g, void *scratch)                                                      \
+    {                                                                                                                  \
+        gemm_rows(kind_##type, unpack256_##type, 1, g, scratch);                                                       \
+    }                                                                                                                  \
+    static void rows2_##type(const struct gemm *g, void *scratch)                                                      \
+    {                                                                                                                  \
+        gemm_rows(kind_##type, unpack256_##type, 2, g, scratch);                                                       \
+    }                                                                                                                  \
+    static void rows3_##type(const struct gemm *g, void *scratch)                                                      \
+    {                                                                                                                  \
+        gemm_rows(kind_##type, unpack256_##type, 3, g, scratch);                                                       \
+    }                                                                                                                  \
+    static void tiles_##type(const struct gemm *g, void *scratch)                                                      \
+    {                                                                                                                  \
+        gemm_tiles(kind_##type, unpack256_##type, g, scratch);                                                         \
+    }                                                                                                                  \
+    static void gemm_##type##_q256_avx2(const struct gemm *g, void *scratch)                                           \
+    {                                                                                                                  \
+        static gemm_fn *const fn[] = {rows1_##type, rows2_##type, rows3_##type, tiles_##type};                         \
+        fn[g->n_cols <= MAX_COLUMNS ? g->n_cols - 1 : MAX_COLUMNS](g, scratch);                                        \
+    }
+
+GEMM_K256(q2_k)
+GEMM_K256(q3_k)
+GEMM_K256(q4_k)
+GEMM_K256(q5_k)
+GEMM_K256(q6_k)
+GEMM_K256(iq1_s)
+GEMM_K256(iq1_m)
+GEMM_K256(iq2_xxs)
+GEMM_K256(iq2_xs)
+GEMM_K256(iq2_s)
+GEMM_K256(iq3_xxs)
+GEMM_K256(iq3_s)
+GEMM_K256(iq4_xs)
+GEMM_K256(tq1_0)
+GEMM_K256(tq2_0)
+
+void avx2_init_gemm_k256(struct kernels *k)
+{
+    k->gemm[DT_Q2_K] = gemm_q2_k_q256_avx2;
+    k->gemm[DT_Q3_K] = gemm_q3_k_q256_avx2;
+    k->gemm[DT_Q4_K] = gemm_q4_k_q256_avx2;
+    k->gemm[DT_Q5_K] = gemm_q5_k_q256_avx2;
+    k->gemm[DT_Q6_K] = gemm_q6_k_q256_avx2;
+    k->gemm[DT_IQ1_S] = gemm_iq1_s_q256_avx2;
+    k->gemm[DT_IQ1_M] = gemm_iq1_m_q256_avx2;
+    k->gemm[DT_IQ2_XXS] = gemm_iq2_xxs_q256_avx2;
+    k->gemm[DT_IQ2_XS] = gemm_iq2_xs_q256_avx2;
+    k->gemm[DT_IQ2_S] = gemm_iq2_s_q256_avx2;
+    k->gemm[DT_IQ3_XXS] = gemm_iq3_xxs_q256_avx2;
+    k->gemm[DT_IQ3_S] = gemm_iq3_s_q256_avx2;
+    k->gemm[DT_IQ4_XS] = gemm_iq4_xs_q256_avx2;
+    k->gemm[DT_TQ1_0] = gemm_tq1_0_q256_avx2;
+    k->gemm[DT_TQ2_0] = gemm_tq2_0_q256_avx2;
+}

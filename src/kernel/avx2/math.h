@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * math.h: the contract's exp and tanh, 8 at a time: ref/math.c step by step.
+ *
+ * Every branch of the scalar functions is computed and the right one picked, NaN included.
+ */
+#ifndef QUERN_KERNEL_AVX2_MATH_H
+#define QUERN_KERNEL_AVX2_MATH_H
+
+#include "kernel/avx2/vec.h"
+#include "kernel/ref/math.h"
+
+VEC_INLINE __m256 math_pow2(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
+
+VEC_INLINE __m256 math_exp8(__m256 x)
+{
+    const __m256 one = _mm256_set1_ps(1.0f), magic = _mm256_set1_ps(0x1.8p23f);
+    __m256 n = _mm256_sub_ps(_mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(MATH_EXP_LOG2E)), magic), magic);
+    __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(MATH_EXP_C1), x);
+    r = _mm256_fmadd_ps(n, _mm256_set1_ps(MATH_EXP_C2), r);
+    __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(MATH_EXP_P0), r, _mm256_set1_ps(MATH_EXP_P1));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P2));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P3));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P4));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P5));
+    __m256 y = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), one);
+    /* 2^n in two factors: n reaches 128, one more than an exponent field holds. */
+    __m256i i = _mm256_cvtps_epi32(n), a = _mm256_srai_epi32(i, 1);
+    y = _mm256_mul_ps(_mm256_mul_ps(y, math_pow2(a)), math_pow2(_mm256_sub_epi32(i, a)));
+    y = _mm256_blendv_ps(y, _mm256_set1_ps(__builtin_inff()), _mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MAX), _CMP_GT_OQ));
+    y = _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MIN), _CMP_LT_OQ), y);
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+VEC_INLINE __m256 math_tanh8(__m256 x)
+{
+    const __m256 one = _mm256_set1_ps(1.0f), sign = _mm256_set1_ps(-0.0f);
+    __m256 a = _mm256_andnot_ps(sign, x), z = _mm256_mul_ps(a, a);
+    __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(MATH_TANH_P0), z, _mm256_set1_ps(MATH_TANH_P1));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(MATH_TANH_P2));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(MATH_TANH_P3));
+    p = _mm256_fmadd_ps(p, z, _mm256_set1_ps(MATH_TANH_P4));
+    __m256 t = _mm256_fmadd_ps(_mm256_mul_ps(a, z), p, a);
+    __m256 e = math_exp8(_mm256_mul_ps(_mm256_set1_ps(2.0f), a));
+    __m256 u = _mm256_div_ps(_mm256_sub_ps(e, one), _mm256_add_ps(e, one));
+    t = _mm256_blendv_ps(t, a, _mm256_cmp_ps(a, _mm256_set1_ps(MATH_TANH_MIN), _CMP_LT_OQ));
+    t = _mm256_blendv_ps(t, u, _mm256_cmp_ps(a, _mm256_set1_ps(MATH_TANH_SPLIT), _CMP_GE_OQ));
+    t = _mm256_blendv_ps(t, one, _mm256_cmp_ps(a, _mm256_set1_ps(MATH_TANH_MAX), _CMP_GT_OQ));
+    return _mm256_or_ps(_mm256_andnot_ps(sign, t), _mm256_and_ps(sign, x));
+}
+
+#endif

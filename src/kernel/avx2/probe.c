@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * probe.c: ceilings with ymm registers: loads, vpmaddubsw + vpmaddwd + vpaddd, vfmadd. See kernel/probe.h.
+ */
+#include "kernel/probe.h"
+
+#include <immintrin.h>
+
+static uint32_t probe_read(const uint8_t *p, size_t n)
+{
+    __m256i acc[4] = {0};
+    for (size_t i = 0; i < n; i += 128) {
+        _mm_prefetch((const char *)p + i + 4096, _MM_HINT_T0);
+        _mm_prefetch((const char *)p + i + 4096 + 64, _MM_HINT_T0);
+        for (int j = 0; j < 4; j++)
+            acc[j] = _mm256_xor_si256(acc[j], _mm256_loadu_si256((const __m256i *)(p + i + 32 * j)));
+    }
+    acc[0] = _mm256_xor_si256(_mm256_xor_si256(acc[0], acc[1]), _mm256_xor_si256(acc[2], acc[3]));
+    return (uint32_t)_mm256_extract_epi32(acc[0], 0) ^ (uint32_t)_mm256_extract_epi32(acc[0], 5);
+}
+
+static uint32_t probe_int8_mac(uint64_t n)
+{
+    __m256i acc[8], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
+    for (int j = 0; j < 8; j++) acc[j] = _mm256_setzero_si256();
+    for (uint64_t i = 0; i < 4 * n; i++)
+        for (int j = 0; j < 8; j++) {
+            __m256i p = _mm256_maddubs_epi16(a, b);
+            __asm__("" : "+x"(p)); /* every step is computed */
+            p = _mm256_madd_epi16(p, ones);
+            acc[j] = _mm256_add_epi32(acc[j], p);
+            __asm__("" : "+x"(acc[j]));
+        }
+    for (int j = 1; j < 8; j++) acc[0] = _mm256_add_epi32(acc[0], acc[j]);
+    return (uint32_t)_mm256_extract_epi32(acc[0], 0);
+}
+
+static float probe_f32_fma(uint64_t n)
+{
+    __m256 acc[8], a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(1.5f);
+    for (int j = 0; j < 8; j++) acc[j] = _mm256_setzero_ps();
+    for (uint64_t i = 0; i < 4 * n; i++)
+        for (int j = 0; j < 8; j++) {
+            acc[j] = _mm256_fmadd_ps(acc[j], a, b);
+            __asm__("" : "+x"(acc[j]));
+        }
+    for (int j = 1; j < 8; j++) acc[0] = _mm256_add_ps(acc[0], acc[j]);
+    return _mm256_cvtss_f32(acc[0]);
+}
+
+const struct probe probe_avx2 = {probe_read, probe_int8_mac, probe_f32_fma};

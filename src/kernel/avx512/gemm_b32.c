@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gemm_b32.c: products with the 32-element block types, AVX-512 with VNNI.
+ *
+ * The two kernels of gemm_k256.c in the small: a stream of blocks, 16 at a time, for a few columns;
+ * tiles of 32 rows x 256 for many. There are no sub-scales, but a float step per 32 elements, which
+ * caps the tile at about three quarters of the integer peak.
+ */
+#include <assert.h>
+
+#include "kernel/avx512/init.h"
+#include "kernel/avx512/tile.h"
+#include "kernel/avx512/unpack32.h"
+
+/* ---- few columns ---- */
+
+#define FEW_COLS 4
+#define FEW_ROWS 16
+#define SEGMENT  512 /* pieces of a row whose t are kept at once: k = 16384 */
+
+struct few {
+    float t[FEW_COLS][FEW_ROWS * SEGMENT + 16];
+    int32_t sum[FEW_COLS][SEGMENT + 16]; /* of q, the first 16 repeated after the last */
+    struct heads32 heads;
+};
+static_assert(sizeof(struct few) <= KERNEL_SCRATCH_BYTES, "scratch");
+
+/* NVFP4's sums: registers of two pieces with two groups each -> the pieces' first, or second, groups. */
+ALWAYS_INLINE __m512i reduce_groups(const __m512i v[8], bool second)
+{
+    const __m512i first = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+    __m512i u0 = reduce_in_lanes(v[0], v[1], v[2], v[3]), u1 = reduce_in_lanes(v[4], v[5], v[6], v[7]);
+    return _mm512_permutex2var_epi32(u0, _mm512_add_epi32(first, _mm512_set1_epi32(second ? 4 : 0)), u1);
+}
+
+ALWAYS_INLINE __m512i load_pair(const int8_t *a, const int8_t *b)
+{
+    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)a));
+    return _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)b), 1);
+}
+
+/* The t of 16 pieces that follow one another from number block[0] of the segment. */
+ALWAYS_INLINE void few_batch(enum dtype type, int nc, const struct piece p[16], const int block[16],
+                             const int8_t *const q[], struct few *f, int at)
+{
+    const struct format32 F = format32_of(type);
+    __m512i v[FEW_COLS][8];
+    for (int i = 0; i < 16; i++)
+        head32(type, p[i], i, &f->heads);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        __m512i u = unpack32(type, p[2 * i], p[2 * i + 1]);
+        prefetch_stream(p[2 * i].w, (size_t)(2 * F.bytes / F.pieces));
+        for (int j = 0; j < nc; j++) {
+            __m512i x = load_pair(q[j] + 32 * (size_t)block[2 * i], q[j] + 32 * (size_t)block[2 * i + 1]);
+            __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u, x);
+            if (F.halves) { /* the activations have no sums per 16 */
+                const __m512i offset = _mm512_set1_epi8((char)F.offset);
+                s = _mm512_sub_epi32(s, _mm512_dpbusd_epi32(_mm512_setzero_si512(), offset, x));
+            }
+            v[j][i] = s;
+        }
+    }
+    __m512 dw = heads32_dw(type, &f->heads, 0);
+    for (int j = 0; j < nc; j++) {
+        __m512i sum = _mm512_loadu_si512(f->sum[j] + block[0]);
+        __m512i s = F.halves ? reduce_groups(v[j], false) : reduce_halves(v[j]);
+        if (F.offset && !F.halves) s = _mm512_sub_epi32(s, _mm512_mullo_epi32(sum, _mm512_set1_epi32(F.offset)));
+        __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s));
+        if (F.min)
+            t = _mm512_fmadd_ps(heads32_second(type, &f->heads, 0), _mm512_cvtepi32_ps(sum), t);
+        if (F.halves)
+            t = _mm512_fmadd_ps(heads32_second(type, &f->heads, 0), _mm512_cvtepi32_ps(reduce_groups(v[j], true)), t);
+        _mm512_storeu_ps(f->t[j] + at, t);
+    }
+}
+
+/* acc = fma(d, t, acc) over the pieces of a segment, lane = row. */
+ALWAYS_INLINE __m512 few_chain(const float *t, const float *d, int nb, __m512 acc)
+{
+    for (int b = 0; b < nb; b += 4) {
+        __m512i v[4];
+        transpose_stride(t + b, (size_t)nb * 4, v);
+        for (int i = 0; i < 4 && b + i < nb; i++)
+            acc = _mm512_fmadd_ps(_mm512_set1_ps(d[b + i]), _mm512_castsi512_ps(v[i]), acc);
+    }
+    return acc;
+}
+
+/* All t of the pieces b0 .. b0 + nb of n_rows <= 16 rows. */
+ALWAYS_INLINE void few_segment(enum dtype type, int nc, const struct gemm *g, int r0, int n_rows, int b0, int nb,
+                               const int8_t *const q[], struct few *f)
+{
+    const uint8_t *row = g->w + (size_t)r0 * g->ld_w;
+    int r = 0, b = 0;
+    for (int at = 0; at < n_rows * nb; at += 16) {
+        struct piece p[16];
+        int block[16];
+        for (int i = 0; i < 16; i++) {
+            p[i] = piece_at(type, row, b0 + b);
+            block[i] = b;
+            if (b + 1 < nb) {
+                b++;
+            } else if (r + 1 < n_rows) { /* else stay: the last piece fills up the batch */
+                b = 0;
+                r++;
+                row += g->ld_w;
+            }
+        }
+        few_batch(type, nc, p, block, q, f, at);
+    }
+}
+
+/* Columns c0 .. c0 + n, n <= nc; the missing ones repeat the last. */
+ALWAYS_INLINE void few_columns(enum dtype type, int nc, const struct gemm *g, int n, struct few *f)
+{
+    const int n_blocks = g->k / 32;
+    struct act_q32 x[FEW_COLS];
+    for (int j = 0; j < nc; j++)
+        x[j] = act_q32_at(g->x + (size_t)(j < n ? j : n - 1) * g->ld_x, g->k);
+    for (int r0 = 0; r0 < g->n_rows; r0 += FEW_ROWS) {
+        int n_rows = g->n_rows - r0 < FEW_ROWS ? g->n_rows - r0 : FEW_ROWS;
+        __m512 acc[FEW_COLS];
+        for (int j = 0; j < nc; j++)
+            acc[j] = _mm512_setzero_ps();
+        for (int b0 = 0; b0 < n_blocks; b0 += SEGMENT) {
+            int nb = n_blocks - b0 < SEGMENT ? n_blocks - b0 : SEGMENT;
+            const int8_t *q[FEW_COLS];
+            for (int j = 0; j < nc; j++) {
+                q[j] = x[j].q + 32 * (size_t)b0;
+                if (r0 == 0 || n_blocks > SEGMENT)
+                    for (int b = 0; b < nb + 16; b++)
+                        f->sum[j][b] = x[j].sum[b0 + b % nb];
+            }
+            few_segment(type, nc, g, r0, n_rows, b0, nb, q, f);
+            for (int j = 0; j < nc; j++)
+                acc[j] = few_chain(f->t[j], x[j].d + b0, nb, acc[j]);
+        }
+        for (int j = 0; j < n; j++)
+            _mm512_mask_storeu_ps(g->y + (size_t)j * g->ld_y + r0, first_lanes(n_rows), acc[j]);
+    }
+}
+
+/* ---- many columns ---- */
+
+#define TILE_PIECES (TILE_K / 32)
+
+struct tile32 {
+    _Alignas(64) tile_codes u;
+    _Alignas(64) float dw[TILE_PIECES][TILE_ROWS], second[TILE_PIECES][TILE_ROWS];
+};
+
+struct many {
+    struct tile32 tile;
+    _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
+    struct heads32 heads; /* piece-major: [piece][row] */
+    _Alignas(64) float acc[TILE_MAX_COLS * TILE_ROWS];
+};
+static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
+
+/* Pieces b .. b + nb of 32 rows into m->tile, nb <= TILE_PIECES. */
+ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, int nb, struct many *m)
+{
+    const struct format32 F = format32_of(type);
+    for (int r = 0; r < TILE_ROWS; r++)
+        for (int i = 0; i < nb; i += 2) {
+            int i1 = i + 1 < nb ? i + 1 : i;
+            struct piece p0 = piece_at(type, row[r], b + i), p1 = piece_at(type, row[r], b + i1);
+            _mm512_store_si512(m->bytes + r * TILE_K + 32 * i, unpack32(type, p0, p1));
+            head32(type, p0, i * TILE_ROWS + r, &m->heads);
+            head32(type, p1, i1 * TILE_ROWS + r, &m->heads);
+        }
+    tile_transpose(m->bytes, 32 * nb, m->tile.u);
+    for (int i = 0; i < nb; i++)
+        for (int h = 0; h < TILE_ROWS; h += 16) {
+            _mm512_store_ps(m->tile.dw[i] + h, heads32_dw(type, &m->heads, i * TILE_ROWS + h));
+            if (F.min || F.halves)
+                _mm512_store_ps(m->tile.second[i] + h, heads32_second(type, &m->heads, i * TILE_ROWS + h));
+        }
+}
+
+/* One column's share of the tile. */
+struct column {
+    const int8_t *q;
+    const float *d;
+    int32_t start[16]; /* -offset * sum of q per piece, or per 16 where there are two scales */
+    float sum[TILE_PIECES];
+};
+
+static void column_prepare(bool halves, int offset, struct act_q32 x, int b, int nb, struct column *c)
+{
+    c->q = x.q + 32 * (size_t)b;
+    c->d = x.d + b;
+    for (int i = 0; i < nb; i++) {
+        c->sum[i] = (float)x.sum[b + i];
+        c->start[i] = -offset * x.sum[b + i];
+    }
+    for (int i = 0; halves && i < 2 * nb; i++) {
+        int s = 0;
+        for (int j = 0; j < 16; j++)
+            s += c->q[16 * i + j];
+        c->start[i] = -offset * s;
+    }
+}
+
+/* Which float step ends a piece. */
+enum step { STEP_PLAIN, STEP_MIN, STEP_HALVES };
+
+/* acc[half][c] += d * t of one piece. */
+ALWAYS_INLINE void piece_columns(int nc, enum step step, const struct tile32 *t, const struct column *col, int i,
+                                 __m512 acc[2][TILE_COLS])
+{
+    __m512i p[2][TILE_COLS];
+    __m512 v[2][TILE_COLS];
+    const int groups = step == STEP_HALVES ? 2 : 1, n = 8 / groups;
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++) {
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++)
+            p[0][c] = p[1][c] = step == STEP_MIN ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[groups * i + g]);
+#pragma GCC unroll 8
+        for (int j = 0; j < n; j++) {
+            int at = 8 * i + n * g + j;
+            __m512i w0 = _mm512_load_si512(t->u[at][0]), w1 = _mm512_load_si512(t->u[at][1]);
+#pragma GCC unroll 6
+            for (int c = 0; c < nc; c++) {
+                __m512i x = broadcast_4(col[c].q + 4 * at);
+                p[0][c] = _mm512_dpbusd_epi32(p[0][c], w0, x);
+                p[1][c] = _mm512_dpbusd_epi32(p[1][c], w1, x);
+            }
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            __m512 dw = _mm512_load_ps(t->dw[i] + 16 * half), second = _mm512_load_ps(t->second[i] + 16 * half);
+#pragma GCC unroll 6
+            for (int c = 0; c < nc; c++) {
+                __m512 s = _mm512_cvtepi32_ps(p[half][c]);
+                v[half][c] = g == 0 ? _mm512_mul_ps(dw, s) : _mm512_fmadd_ps(second, s, v[half][c]);
+                if (step == STEP_MIN) v[half][c] = _mm512_fmadd_ps(second, _mm512_set1_ps(col[c].sum[i]), v[half][c]);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        __m512 d = _mm512_set1_ps(col[c].d[i]);
+        acc[0][c] = _mm512_fmadd_ps(d, v[0][c], acc[0][c]);
+        acc[1][c] = _mm512_fmadd_ps(d, v[1][c], acc[1][c]);
+    }
+}
+
+/* One tile times nc columns, into a[nc][TILE_ROWS]. */
+ALWAYS_INLINE void tile_columns(int nc, enum step step, const struct tile32 *t, const struct column *col, int nb, float *a)
+{
+    __m512 acc[2][TILE_COLS];
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        acc[0][c] = _mm512_load_ps(a + c * TILE_ROWS);
+        acc[1][c] = _mm512_load_ps(a + c * TILE_ROWS + 16);
+    }
+    for (int i = 0; i < nb; i++)
+        piece_columns(nc, step, t, col, i, acc);
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        _mm512_store_ps(a + c * TILE_ROWS, acc[0][c]);
+        _mm512_store_ps(a + c * TILE_ROWS + 16, acc[1][c]);
+    }
+}
+
+typedef void columns_fn(const struct tile32 *t, const struct column *col, int nb, float *acc);
+
+#define COLUMNS(nc, step)                                                                                \
+    static void columns_##nc##_##step(const struct tile32 *t, const struct column *c, int nb, float *acc) \
+    {                                                                                                    \
+        tile_columns(nc, step, t, c, nb, acc);                                                           \
+    }
+#define COLUMNS_EACH(nc) COLUMNS(nc, STEP_PLAIN) COLUMNS(nc, STEP_MIN) COLUMNS(nc, STEP_HALVES)
+COLUMNS_EACH(1)
+COLUMNS_EACH(2)
+COLUMNS_EACH(3)
+COLUMNS_EACH(4)
+COLUMNS_EACH(5)
+COLUMNS_EACH(6)
+
+#define COLUMNS_ROW(nc) {columns_##nc##_STEP_PLAIN, columns_##nc##_STEP_MIN, columns_##nc##_STEP_HALVES}
+static columns_fn *const columns_table[TILE_COLS][3] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
+                                                        COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
+
+/* The tile in m, which is pieces b .. b + nb, times the columns c0 .. c0 + n. */
+static void many_pieces(const struct gemm *g, enum step step, int offset, struct many *m, int b, int nb, int c0, int n)
+{
+    int nc;
+    for (int c = 0; c < n; c += nc) {
+        struct column col[TILE_COLS];
+        nc = tile_group(n - c);
+        for (int j = 0; j < nc; j++) {
+            struct act_q32 x = act_q32_at(g->x + (size_t)(c0 + c + j) * g->ld_x, g->k);
+            column_prepare(step == STEP_HALVES, offset, x, b, nb, &col[j]);
+        }
+        columns_table[nc - 1][step](&m->tile, col, nb, m->acc + c * TILE_ROWS);
+    }
+}
+
+ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct many *m)
+{
+    const struct format32 F = format32_of(type);
+    const enum step step = F.min ? STEP_MIN : F.halves ? STEP_HALVES : STEP_PLAIN;
+    const int n_blocks = g->k / 32;
+    for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
+        const uint8_t *row[TILE_ROWS];
+        tile_rows(g, r0, row);
+        for (int c0 = 0; c0 < g->n_cols; c0 += TILE_MAX_COLS) {
+            int n = g->n_cols - c0 < TILE_MAX_COLS ? g->n_cols - c0 : TILE_MAX_COLS;
+            memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
+            for (int b = 0; b < n_blocks; b += TILE_PIECES) {
+                int nb = n_blocks - b < TILE_PIECES ? n_blocks - b : TILE_PIECES;
+                tile_prefetch_next(g, r0, b / TILE_PIECES, (n_blocks + TILE_PIECES - 1) / TILE_PIECES);
+                tile_load(type, row, b, nb, m);
+                many_pieces(g, step, F.offset, m, b, nb, c0, n);
+            }
+            tile_store(g, r0, c0, n, m->acc);
+        }
+    }
+}
+
+/* ---- one function a type ---- */
+
+#define GEMM(name, type)                                                                                  \
+    static void name##_1(const struct gemm *g, void *scratch) { few_columns(type, 1, g, 1, scratch); }    \
+    static void name##_2(const struct gemm *g, void *scratch) { few_columns(type, 2, g, 2, scratch); }    \
+    static void name##_4(const struct gemm *g, void *scratch) { few_columns(type, 4, g, g->n_cols, scratch); } \
+    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }         \
+    static void name(const struct gemm *g, void *scratch)                                                 \
+    {                                                                                                     \
+        gemm_fn *fn = g->n_cols == 1 ? name##_1 : g->n_cols == 2 ? name##_2 : g->n_cols <= FEW_COLS ? name##_4 : name##_n; \
+        fn(g, scratch);                                                                                   \
+    }
+GEMM(gemm_q4_0, DT_Q4_0)
+GEMM(gemm_q4_1, DT_Q4_1)
+GEMM(gemm_q5_0, DT_Q5_0)
+GEMM(gemm_q5_1, DT_Q5_1)
+GEMM(gemm_q8_0, DT_Q8_0)
+GEMM(gemm_iq4_nl, DT_IQ4_NL)
+GEMM(gemm_mxfp4, DT_MXFP4)
+GEMM(gemm_nvfp4, DT_NVFP4)
+GEMM(gemm_q1_0, DT_Q1_0)
+GEMM(gemm_q2_0, DT_Q2_0)
+
+void avx512_init_gemm_b32(struct kernels *k)
+{
+    k->gemm[DT_Q4_0] = gemm_q4_0;
+    k->gemm[DT_Q4_1] = gemm_q4_1;
+    k->gemm[DT_Q5_0] = gemm_q5_0;
+    k->gemm[DT_Q5_1] = gemm_q5_1;
+    k->gemm[DT_Q8_0] = gemm_q8_0;
+    k->gemm[DT_IQ4_NL] = gemm_iq4_nl;
+    k->gemm[DT_MXFP4] = gemm_mxfp4;
+    k->gemm[DT_NVFP4] = gemm_nvfp4;
+    k->gemm[DT_Q1_0] = gemm_q1_0;
+    k->gemm[DT_Q2_0] = gemm_q2_0;
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gemm_k256.c: products with the 256-element block types (K-quants, IQ, TQ), AVX-512 with VNNI.
+ *
+ * Two kernels, chosen by the number of columns; both keep the contract (docs/KERNELS.md section 2),
+ * whose float part is only t and the ascending chain of acc, the integers inside a block being exact
+ * in any order.
+ *
+ *   few columns   Memory is the limit. Weights are taken as one stream of blocks, 16 at a time
+ *                 across row ends: each block is unpacked in registers and multiplied with the
+ *                 columns, the 16 sums are reduced together so that lane = block, and the t of all
+ *                 blocks of 16 rows go to scratch. Then the chains run with lane = row.
+ *   many columns  The integer units are the limit. 32 rows x 256 are unpacked once to the order of
+ *                 tile.h and used for all columns.
+ *
+ * Block sums of four products are packed to 16 bits before they meet the scales: 4 * 64 * 127 fits.
+ * IQ4_XS alone has larger codes and multiplies in 32 bits. Unsigned codes carry an offset, taken
+ * out again as offset * (sum of scale * bsum), which is the same product that minimums need.
+ */
+#include <assert.h>
+
+#include "kernel/avx512/init.h"
+#include "kernel/avx512/tile.h"
+#include "kernel/avx512/unpack.h"
+
+/* ---- few columns ---- */
+
+#define FEW_COLS 4
+#define FEW_ROWS 16
+#define SEGMENT  128 /* blocks of a row whose t are kept at once: k = 32768 */
+
+struct few {
+    __m512i sum[FEW_COLS][16];
+    float t[FEW_COLS][FEW_ROWS * SEGMENT + 16]; /* [row][block of the segment]; read in whole quads */
+    int16_t bsum[FEW_COLS][(SEGMENT + 16) * 16]; /* sums per group, the first 16 blocks repeated after the last */
+    struct heads256 heads;
+};
+static_assert(sizeof(struct few) <= KERNEL_SCRATCH_BYTES, "scratch");
+
+/* The sums of q over groups of the type's size for blocks b0 .. b0 + nb, repeated: 16 blocks in a
+ * row can then be loaded from any of them. */
+ALWAYS_INLINE void few_sums(int group, struct act_q256 x, int b0, int nb, int16_t *out)
+{
+    const int n = 256 / group;
+    for (int b = 0; b < nb + 16; b++) {
+        __m256i v = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)(b0 + b % nb)));
+        if (group == 16)
+            _mm256_storeu_si256((void *)(out + n * b), v);
+        else
+            _mm_storeu_si128((void *)(out + n * b), _mm256_cvtepi32_epi16(_mm256_madd_epi16(v, _mm256_set1_epi16(1))));
+    }
+}
+
+/* lane i = sum over groups of bytes[i][group] * bsum[i][group] for 16 blocks. */
+ALWAYS_INLINE __m512i few_dot(int group, bool is_signed, const uint8_t *bytes, const int16_t *bsum)
+{
+    __m512i v[8];
+    const int n = group == 16 ? 8 : 4; /* registers of 32 products */
+    for (int i = 0; i < n; i++) {
+        __m256i b = _mm256_loadu_si256((const void *)(bytes + 32 * i));
+        __m512i w = is_signed ? _mm512_cvtepi8_epi16(b) : _mm512_cvtepu8_epi16(b);
+        v[i] = _mm512_madd_epi16(w, _mm512_loadu_si512(bsum + 32 * i));
+    }
+    return group == 16 ? reduce_halves(v) : reduce_quarters(v);
+}
+
+/* Scale bytes (16, or 8 twice) to the lanes of the sums. In 16 bits: s[0] for the packed pair of
+ * registers 0 and 1, s[1] for 2 and 3. In 32 bits: s[i] for register i. */
+ALWAYS_INLINE void few_scales(int group, bool is_signed, bool wide, const uint8_t *scale, __m512i s[4])
+{
+    __m512i all = group == 16 ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)scale))
+                              : _mm512_set1_epi64((long long)get_u64(scale));
+    for (int i = 0; i < (wide ? 4 : 2); i++) {
+        uint8_t index[64];
+        for (int j = 0; j < 64; j++) {
+            int size = wide ? 4 : 2, lane = j / 16, reg = wide ? i : 2 * i + j % 16 / 8;
+            int g = 4 * reg + lane; /* of 16 elements: four registers of four lanes */
+            int at = is_signed ? size - 1 : 0;
+            index[j] = j % size == at ? (uint8_t)(group == 16 ? g : g / 2) : 0x80;
+        }
+        s[i] = _mm512_shuffle_epi8(all, _mm512_loadu_si512(index));
+        if (is_signed) s[i] = wide ? _mm512_srai_epi32(s[i], 24) : _mm512_srai_epi16(s[i], 8);
+    }
+}
+
+/* 16 partial sums of scale * code * q over one block. */
+ALWAYS_INLINE __m512i few_block(bool wide, bool magnitude, const struct codes256 *c, const __m512i s[4], const int8_t *q)
+{
+    __m512i p[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i x = _mm512_loadu_si512(q + 64 * i);
+        if (magnitude) x = _mm512_mask_sub_epi8(x, c->negative[i], _mm512_setzero_si512(), x);
+        p[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), c->u[i], x);
+    }
+    if (wide) {
+        __m512i a = _mm512_add_epi32(_mm512_mullo_epi32(p[0], s[0]), _mm512_mullo_epi32(p[1], s[1]));
+        __m512i b = _mm512_add_epi32(_mm512_mullo_epi32(p[2], s[2]), _mm512_mullo_epi32(p[3], s[3]));
+        return _mm512_add_epi32(a, b);
+    }
+    __m512i a = _mm512_madd_epi16(_mm512_packs_epi32(p[0], p[1]), s[0]);
+    return _mm512_dpwssd_epi32(a, _mm512_packs_epi32(p[2], p[3]), s[1]);
+}
+
+/* The t of 16 blocks at w[], whose numbers in the segment are block[] and follow one another. */
+ALWAYS_INLINE void few_batch(enum dtype type, int nc, const uint8_t *const w[16], const int block[16],
+                             const int8_t *const q[], struct few *f, int at)
+{
+    const struct format256 F = format256_of(type);
+    const bool wide = type == DT_IQ4_XS;
+    struct heads256 *h = &f->heads;
+    for (int i = 0; i < 16; i++)
+        head256(type, w[i], i, h);
+    for (int i = 0; i < 16; i++) {
+        struct codes256 c;
+        __m512i s[4];
+        prefetch_stream(w[i], (size_t)F.bytes);
+        unpack256(type, w[i], &c);
+        few_scales(F.group, F.signed_scale, wide, h->scale + 256 / F.group * i, s);
+        for (int j = 0; j < nc; j++)
+            f->sum[j][i] = few_block(wide, F.magnitude, &c, s, q[j] + 256 * (size_t)block[i]);
+    }
+    __m512 dw = _mm512_mul_ps(load_f16x16(h->d), _mm512_set1_ps(F.dw_factor));
+    for (int j = 0; j < nc; j++) {
+        const int16_t *bsum = f->bsum[j] + 256 / F.group * block[0];
+        __m512i s = reduce_16(f->sum[j]);
+        if (F.offset && !F.magnitude) {
+            __m512i b = few_dot(F.group, F.signed_scale, h->scale, bsum);
+            s = _mm512_sub_epi32(s, _mm512_mullo_epi32(b, _mm512_set1_epi32(F.offset)));
+        }
+        __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s));
+        if (F.min) {
+            __m512i m = few_dot(F.group, false, h->min, bsum);
+            t = _mm512_fnmadd_ps(load_f16x16(h->dmin), _mm512_cvtepi32_ps(m), t);
+        }
+        _mm512_storeu_ps(f->t[j] + at, t);
+    }
+}
+
+/* acc = fma(d, t, acc) over the blocks of a segment, lane = row. */
+ALWAYS_INLINE __m512 few_chain(const float *t, const float *d, int nb, __m512 acc)
+{
+    for (int b = 0; b < nb; b += 4) {
+        __m512i v[4];
+        transpose_stride(t + b, (size_t)nb * 4, v);
+        for (int i = 0; i < 4 && b + i < nb; i++)
+            acc = _mm512_fmadd_ps(_mm512_set1_ps(d[b + i]), _mm512_castsi512_ps(v[i]), acc);
+    }
+    return acc;
+}
+
+/* All t of the blocks b0 .. b0 + nb of n_rows <= 16 rows. */
+ALWAYS_INLINE void few_segment(enum dtype type, int nc, const struct gemm *g, int r0, int n_rows, int b0, int nb,
+                               const int8_t *const q[], struct few *f)
+{
+    const int bytes = format256_of(type).bytes;
+    const uint8_t *row = g->w + (size_t)r0 * g->ld_w + (size_t)b0 * (size_t)bytes;
+    int r = 0, b = 0;
+    for (int at = 0; at < n_rows * nb; at += 16) {
+        const uint8_t *w[16];
+        int block[16];
+        for (int i = 0; i < 16; i++) {
+            w[i] = row + (size_t)b * (size_t)bytes;
+            block[i] = b;
+            if (b + 1 < nb) {
+                b++;
+            } else if (r + 1 < n_rows) { /* else stay: the last block fills up the batch */
+                b = 0;
+                r++;
+                row += g->ld_w;
+            }
+        }
+        few_batch(type, nc, w, block, q, f, at);
+    }
+}
+
+/* Columns c0 .. c0 + n, n <= nc; the missing ones repeat the last. */
+ALWAYS_INLINE void few_columns(enum dtype type, int nc, const struct gemm *g, int c0, int n, struct few *f)
+{
+    const int group = format256_of(type).group, n_blocks = g->k / 256;
+    struct act_q256 x[FEW_COLS];
+    for (int j = 0; j < nc; j++)
+        x[j] = act_q256_at(g->x + (size_t)(c0 + (j < n ? j : n - 1)) * g->ld_x, g->k);
+    for (int r0 = 0; r0 < g->n_rows; r0 += FEW_ROWS) {
+        int n_rows = g->n_rows - r0 < FEW_ROWS ? g->n_rows - r0 : FEW_ROWS;
+        __m512 acc[FEW_COLS];
+        for (int j = 0; j < nc; j++)
+            acc[j] = _mm512_setzero_ps();
+        for (int b0 = 0; b0 < n_blocks; b0 += SEGMENT) {
+            int nb = n_blocks - b0 < SEGMENT ? n_blocks - b0 : SEGMENT;
+            const int8_t *q[FEW_COLS];
+            for (int j = 0; j < nc; j++) {
+                q[j] = x[j].q + 256 * (size_t)b0;
+                if (r0 == 0 || n_blocks > SEGMENT) few_sums(group, x[j], b0, nb, f->bsum[j]);
+            }
+            few_segment(type, nc, g, r0, n_rows, b0, nb, q, f);
+            for (int j = 0; j < nc; j++)
+                acc[j] = few_chain(f->t[j], x[j].d + b0, nb, acc[j]);
+        }
+        for (int j = 0; j < n; j++)
+            _mm512_mask_storeu_ps(g->y + (size_t)(c0 + j) * g->ld_y + r0, first_lanes(n_rows), acc[j]);
+    }
+}
+
+/* ---- many columns ---- */
+
+struct tile256 {
+    _Alignas(64) tile_codes u;
+    /* one dword per row, groups of 16 or 32: the scale in the low half, sign-extended to 16 bits only */
+    _Alignas(64) uint32_t scale[16][TILE_ROWS];
+    _Alignas(64) uint32_t min[8][TILE_ROWS]; /* two neighbouring groups' minimums */
+    _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
+    int group, offset, max_code;
+    bool min_used;
+};
+
+struct many {
+    struct tile256 tile;
+    _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
+    struct heads256 heads;
+    _Alignas(64) float acc[TILE_MAX_COLS * TILE_ROWS];
+};
+static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
+
+/* Scale and minimum bytes of 32 blocks to dwords by row. */
+ALWAYS_INLINE void tile_heads(const struct format256 F, const struct heads256 *h, struct tile256 *t)
+{
+    const int n = 256 / F.group;
+    const __m512i pair0 = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
+    const __m512i pair1 = _mm512_add_epi8(pair0, _mm512_and_si512(_mm512_set1_epi16(2), _mm512_set1_epi16(255)));
+    for (int half = 0; half < 2; half++) {
+        __m512i v[4];
+        float *dw = t->dw + 16 * half;
+        _mm512_store_ps(dw, _mm512_mul_ps(load_f16x16(h->d + 16 * half), _mm512_set1_ps(F.dw_factor)));
+        transpose_stride(h->scale + 16 * half * n, (size_t)n, v);
+        for (int g = 0; g < n; g++) {
+            __m512i s = _mm512_slli_epi32(v[g / 4], 24 - 8 * (g % 4));
+            s = F.signed_scale ? _mm512_srli_epi32(_mm512_srai_epi32(s, 8), 16) : _mm512_srli_epi32(s, 24);
+            _mm512_store_si512(t->scale[g] + 16 * half, s);
+        }
+        if (!F.min) continue;
+        _mm512_store_ps(t->dmin + 16 * half, load_f16x16(h->dmin + 16 * half));
+        transpose_stride(h->min + 16 * half * n, (size_t)n, v);
+        for (int g = 0; g < n / 4; g++) {
+            _mm512_store_si512(t->min[2 * g] + 16 * half, _mm512_shuffle_epi8(v[g], pair0));
+            _mm512_store_si512(t->min[2 * g + 1] + 16 * half, _mm512_shuffle_epi8(v[g], pair1));
+        }
+    }
+}
+
+/* Block b of 32 rows into m->tile. */
+ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct many *m)
+{
+    const struct format256 F = format256_of(type);
+    const size_t at = (size_t)b * (size_t)F.bytes;
+    const __m512i offset = _mm512_set1_epi8((char)F.offset);
+    for (int r = 0; r < TILE_ROWS; r++) {
+        struct codes256 c;
+        head256(type, row[r] + at, r, &m->heads);
+        unpack256(type, row[r] + at, &c);
+        for (int i = 0; i < 4; i++) {
+            __m512i u = c.u[i];
+            if (F.magnitude)
+                u = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, u), c.negative[i], offset, u);
+            _mm512_store_si512(m->bytes + r * TILE_K + 64 * i, u);
+        }
+    }
+    tile_transpose(m->bytes, TILE_K, m->tile.u);
+    tile_heads(F, &m->heads, &m->tile);
+}
+
+/* One column's share of a block, ready for the product. */
+struct column {
+    const int8_t *q;
+    int32_t start[16]; /* -offset * sum of q, per group */
+    uint32_t bsum[8];  /* pairs of 16-bit group sums, as the minimums are paired */
+    float d;
+};
+
+/* Fills c; returns whether every sum of code * q over a group is sure to fit 16 bits. With codes that
+ * are never negative the positive and the negative q bound it separately: (sum |q| +- sum q) / 2. */
+static bool column_prepare(const struct tile256 *t, struct act_q256 x, int b, struct column *c)
+{
+    __m256i bsum = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
+    __m256i pairs = _mm256_madd_epi16(bsum, _mm256_set1_epi16(1));
+    const __m512i minus = _mm512_set1_epi32(-t->offset);
+    int bound = x.asum[b];
+    c->q = x.q + 256 * (size_t)b;
+    c->d = x.d[b];
+    if (t->group == 16) {
+        _mm512_storeu_si512(c->start, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(bsum), minus));
+        _mm256_storeu_si256((void *)c->bsum, bsum);
+        return bound * t->max_code <= INT16_MAX;
+    }
+    __m128i sums = _mm256_cvtepi32_epi16(pairs);
+    _mm256_storeu_si256((void *)c->start, _mm256_mullo_epi32(pairs, _mm512_castsi512_si256(minus)));
+    _mm_storeu_si128((void *)c->bsum, sums);
+    bound *= 2;
+    if (t->min_used) {
+        __m128i low = _mm_minpos_epu16(_mm_sub_epi16(_mm_set1_epi16(-1), _mm_abs_epi16(sums)));
+        bound = (bound + (0xffff - _mm_extract_epi16(low, 0)) + 1) / 2;
+    }
+    return bound * t->max_code <= INT16_MAX;
+}
+
+/* One tile times nc columns, into acc[nc][TILE_ROWS]. narrow: group sums fit 16 bits, and one vpdpwssd
+ * scales and adds them; the same integers either way. */
+ALWAYS_INLINE void tile_columns(int nc, int group, bool min, bool narrow, const struct tile256 *t,
+                                const struct column *col, float *acc)
+{
+    __m512i s[2][TILE_COLS], p[2][TILE_COLS];
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++)
+        s[0][c] = s[1][c] = _mm512_setzero_si512();
+    for (int g = 0; g < 256 / group; g++) {
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++)
+            p[0][c] = p[1][c] = min ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[g]);
+#pragma GCC unroll 8
+        for (int i = 0; i < group / 4; i++) {
+            int at = g * (group / 4) + i;
+            __m512i w0 = _mm512_load_si512(t->u[at][0]), w1 = _mm512_load_si512(t->u[at][1]);
+#pragma GCC unroll 6
+            for (int c = 0; c < nc; c++) {
+                __m512i x = broadcast_4(col[c].q + 4 * at);
+                p[0][c] = _mm512_dpbusd_epi32(p[0][c], w0, x);
+                p[1][c] = _mm512_dpbusd_epi32(p[1][c], w1, x);
+            }
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            __m512i scale = _mm512_load_si512(t->scale[g] + 16 * half);
+            if (!narrow) scale = _mm512_srai_epi32(_mm512_slli_epi32(scale, 16), 16);
+#pragma GCC unroll 6
+            for (int c = 0; c < nc; c++)
+                s[half][c] = narrow ? _mm512_dpwssd_epi32(s[half][c], p[half][c], scale)
+                                    : _mm512_add_epi32(s[half][c], _mm512_mullo_epi32(p[half][c], scale));
+        }
+    }
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        __m512 dw = _mm512_load_ps(t->dw + 16 * half), dmin = _mm512_load_ps(t->dmin + 16 * half);
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++) {
+            float *a = acc + c * TILE_ROWS + 16 * half;
+            __m512 v = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s[half][c]));
+            if (min) {
+                __m512i m = _mm512_setzero_si512();
+#pragma GCC unroll 8
+                for (int i = 0; i < 128 / group; i++)
+                    m = _mm512_dpwssd_epi32(m, _mm512_load_si512(t->min[i] + 16 * half),
+                                            _mm512_set1_epi32((int)col[c].bsum[i]));
+                v = _mm512_fnmadd_ps(dmin, _mm512_cvtepi32_ps(m), v);
+            }
+            _mm512_store_ps(a, _mm512_fmadd_ps(_mm512_set1_ps(col[c].d), v, _mm512_load_ps(a)));
+        }
+    }
+}
+
+typedef void columns_fn(const struct tile256 *t, const struct column *col, bool narrow, float *acc);
+
+#define COLUMNS(nc, group, min)                                                                           \
+    static void columns_##nc##_##group##_##min(const struct tile256 *t, const struct column *c, bool narrow, float *acc) \
+    {                                                                                                     \
+        if (narrow)                                                                                       \
+            tile_columns(nc, group, min, true, t, c, acc);                                                \
+        else                                                                                              \
+            tile_columns(nc, group, min, false, t, c, acc);                                               \
+    }
+#define COLUMNS_EACH(nc) COLUMNS(nc, 16, 0) COLUMNS(nc, 16, 1) COLUMNS(nc, 32, 0) COLUMNS(nc, 32, 1)
+COLUMNS_EACH(1)
+COLUMNS_EACH(2)
+COLUMNS_EACH(3)
+COLUMNS_EACH(4)
+COLUMNS_EACH(5)
+COLUMNS_EACH(6)
+
+/* [columns - 1][group == 32][has minimums] */
+#define COLUMNS_ROW(nc) \
+    {{columns_##nc##_16_0, columns_##nc##_16_1}, {columns_##nc##_32_0, columns_##nc##_32_1}}
+static columns_fn *const columns_table[TILE_COLS][2][2] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
+                                                           COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
+
+/* The tile in m times block b of the columns c0 .. c0 + n. */
+static void many_block(const struct gemm *g, struct many *m, int b, int c0, int n)
+{
+    const struct tile256 *t = &m->tile;
+    int nc;
+    for (int c = 0; c < n; c += nc) {
+        struct column col[TILE_COLS];
+        bool narrow = true;
+        nc = tile_group(n - c);
+        for (int j = 0; j < nc; j++)
+            narrow &= column_prepare(t, act_q256_at(g->x + (size_t)(c0 + c + j) * g->ld_x, g->k), b, &col[j]);
+        columns_table[nc - 1][t->group == 32][t->min_used](t, col, narrow, m->acc + c * TILE_ROWS);
+    }
+}
+
+ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct many *m)
+{
+    const struct format256 F = format256_of(type);
+    const int n_blocks = g->k / 256;
+    m->tile.group = F.group;
+    m->tile.offset = F.offset;
+    m->tile.max_code = F.max_code;
+    m->tile.min_used = F.min;
+    for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
+        const uint8_t *row[TILE_ROWS];
+        tile_rows(g, r0, row);
+        for (int c0 = 0; c0 < g->n_cols; c0 += TILE_MAX_COLS) {
+            int n = g->n_cols - c0 < TILE_MAX_COLS ? g->n_cols - c0 : TILE_MAX_COLS;
+            memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
+            for (int b = 0; b < n_blocks; b++) {
+                tile_prefetch_next(g, r0, b, n_blocks);
+                tile_load(type, row, b, m);
+                many_block(g, m, b, c0, n);
+            }
+            tile_store(g, r0, c0, n, m->acc);
+        }
+    }
+}
+
+/* ---- one function a type ---- */
+
+#define GEMM(name, type)                                                                      \
+    static void name##_1(const struct gemm *g, void *scratch) { few_columns(type, 1, g, 0, 1, scratch); } \
+    static void name##_2(const struct gemm *g, void *scratch) { few_columns(type, 2, g, 0, 2, scratch); } \
+    static void name##_4(const struct gemm *g, void *scratch) { few_columns(type, 4, g, 0, g->n_cols, scratch); } \
+    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }         \
+    static void name(const struct gemm *g, void *scratch)                                     \
+    {                                                                                         \
+        gemm_fn *fn = g->n_cols == 1 ? name##_1 : g->n_cols == 2 ? name##_2 : g->n_cols <= FEW_COLS ? name##_4 : name##_n; \
+        fn(g, scratch);                                                                       \
+    }
+GEMM(gemm_q2_k, DT_Q2_K)
+GEMM(gemm_q3_k, DT_Q3_K)
+GEMM(gemm_q4_k, DT_Q4_K)
+GEMM(gemm_q5_k, DT_Q5_K)
+GEMM(gemm_q6_k, DT_Q6_K)
+GEMM(gemm_iq4_xs, DT_IQ4_XS)
+GEMM(gemm_iq2_xxs, DT_IQ2_XXS)
+GEMM(gemm_iq2_xs, DT_IQ2_XS)
+GEMM(gemm_iq2_s, DT_IQ2_S)
+GEMM(gemm_iq3_xxs, DT_IQ3_XXS)
+GEMM(gemm_iq3_s, DT_IQ3_S)
+GEMM(gemm_iq1_s, DT_IQ1_S)
+GEMM(gemm_iq1_m, DT_IQ1_M)
+GEMM(gemm_tq1_0, DT_TQ1_0)
+GEMM(gemm_tq2_0, DT_TQ2_0)
+
+void avx512_init_gemm_k256(struct kernels *k)
+{
+    k->gemm[DT_Q2_K] = gemm_q2_k;
+    k->gemm[DT_Q3_K] = gemm_q3_k;
+    k->gemm[DT_Q4_K] = gemm_q4_k;
+    k->gemm[DT_Q5_K] = gemm_q5_k;
+    k->gemm[DT_Q6_K] = gemm_q6_k;
+    k->gemm[DT_IQ4_XS] = gemm_iq4_xs;
+    k->gemm[DT_IQ2_XXS] = gemm_iq2_xxs;
+    k->gemm[DT_IQ2_XS] = gemm_iq2_xs;
+    k->gemm[DT_IQ2_S] = gemm_iq2_s;
+    k->gemm[DT_IQ3_XXS] = gemm_iq3_xxs;
+    k->gemm[DT_IQ3_S] = gemm_iq3_s;
+    k->gemm[DT_IQ1_S] = gemm_iq1_s;
+    k->gemm[DT_IQ1_M] = gemm_iq1_m;
+    k->gemm[DT_TQ1_0] = gemm_tq1_0;
+    k->gemm[DT_TQ2_0] = gemm_tq2_0;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tile.h: 32 weight rows x 256 elements as vpdpbusd wants them, for products with many columns.
+ *
+ * vpdpbusd multiplies four neighbouring bytes of every 32-bit lane. With lane = row, a register
+ * holds 4 consecutive k of 16 rows, and one activation's 4 bytes are broadcast to all lanes. A tile
+ * is unpacked once into that order and used for all columns, in groups of up to TILE_COLS: 2 x 6
+ * accumulators for the products, as many for the scaled sums, and the rest for operands.
+ *
+ *   u[g][half][4 * r + j] = u8 code of row 16 * half + r at k = 4 g + j
+ *
+ * The float accumulators of all columns lie in scratch, 32 to a column, not in y: columns of y are
+ * often a power of two apart and would fight for the same few cache sets.
+ */
+#ifndef QUERN_KERNEL_AVX512_TILE_H
+#define QUERN_KERNEL_AVX512_TILE_H
+
+#include "kernel/avx512/lanes.h"
+#include "kernel/kernel.h"
+
+#define TILE_ROWS     32
+#define TILE_K        256
+#define TILE_COLS     6   /* columns in registers at once */
+#define TILE_MAX_COLS 768 /* columns per pass over the weights: 96 KiB of accumulators */
+
+typedef uint8_t tile_codes[TILE_K / 4][2][64];
+
+/* Row-major bytes [TILE_ROWS][TILE_K] -> tile order; only the first n_k of each row. */
+ALWAYS_INLINE void tile_transpose(const uint8_t *bytes, int n_k, tile_codes u)
+{
+    for (int half = 0; half < 2; half++)
+        for (int j = 0; j < n_k / 16; j++) {
+            __m512i out[4];
+            transpose_stride(bytes + half * 16 * TILE_K + 16 * j, TILE_K, out);
+            for (int i = 0; i < 4; i++)
+                _mm512_store_si512(u[4 * j + i][half], out[i]);
+        }
+}
+
+/* Four activation bytes in every lane. */
+ALWAYS_INLINE __m512i broadcast_4(const int8_t *q)
+{
+    int32_t v;
+    __builtin_memcpy(&v, q, 4);
+    return _mm512_set1_epi32(v);
+}
+
+/* The rows of the tile that starts at r0: those beyond the matrix repeat its last one. */
+ALWAYS_INLINE void tile_rows(const struct gemm *g, int r0, const uint8_t *row[TILE_ROWS])
+{
+    for (int r = 0; r < TILE_ROWS; r++) {
+        int i = r0 + r < g->n_rows ? r0 + r : g->n_rows - 1;
+        row[r] = g->w + (size_t)i * g->ld_w;
+    }
+}
+
+/* Groups of at most TILE_COLS columns, as equal as possible: 8 columns are 4 + 4, not 6 + 2. */
+ALWAYS_INLINE int tile_group(int n_left) { return (n_left + (n_left - 1) / TILE_COLS) / ((n_left + TILE_COLS - 1) / TILE_COLS); }
+
+/* acc[n_cols][TILE_ROWS] into columns c0.. and rows r0.. of y. */
+ALWAYS_INLINE void tile_store(const struct gemm *g, int r0, int c0, int n_cols, const float *acc)
+{
+    int n = g->n_rows - r0 < TILE_ROWS ? g->n_rows - r0 : TILE_ROWS;
+    __mmask16 m0 = first_lanes(n < 16 ? n : 16), m1 = n > 16 ? first_lanes(n - 16) : 0;
+    for (int c = 0; c < n_cols; c++) {
+        float *y = g->y + (size_t)(c0 + c) * g->ld_y + r0;
+        _mm512_mask_storeu_ps(y, m0, _mm512_load_ps(acc + c * TILE_ROWS));
+        if (m1) _mm512_mask_storeu_ps(y + 16, m1, _mm512_load_ps(acc + c * TILE_ROWS + 16));
+    }
+}
+
+/* A share (part of n_parts) of the next tile's rows, into L2, a whole tile ahead of their use. */
+ALWAYS_INLINE void tile_prefetch_next(const struct gemm *g, int r0, int part, int n_parts)
+{
+    if (r0 + TILE_ROWS >= g->n_rows) return;
+    size_t bytes = TILE_ROWS * g->ld_w, step = (bytes / (size_t)n_parts + 64) & ~(size_t)63;
+    const uint8_t *p = g->w + (size_t)(r0 + TILE_ROWS) * g->ld_w + step * (size_t)part;
+    for (size_t i = 0; i < step; i += 64)
+        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+}
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * unpack32.h: the 32-element block types, two blocks of 32 codes to a register.
+ *
+ * As in unpack.h: natural order, unsigned u = code + offset; the formats themselves are described
+ * in ref/unpack.c. NVFP4, Q1_0 and Q2_0 store 2, 4 and 2 pieces of 32 in a block: a piece is given
+ * by its block and its number in it.
+ */
+#ifndef QUERN_KERNEL_AVX512_UNPACK32_H
+#define QUERN_KERNEL_AVX512_UNPACK32_H
+
+#include "kernel/avx512/unpack.h"
+
+struct format32 {
+    int bytes, pieces; /* of a stored block: its size, and how many 32s it holds */
+    int offset;        /* u = code + offset */
+    bool min;
+    bool halves; /* two scales, one per 16 (NVFP4) */
+};
+
+ALWAYS_INLINE struct format32 format32_of(enum dtype t)
+{
+    switch (t) {
+    case DT_Q4_0: return (struct format32){18, 1, 8, false, false};
+    case DT_Q4_1: return (struct format32){20, 1, 0, true, false};
+    case DT_Q5_0: return (struct format32){22, 1, 16, false, false};
+    case DT_Q5_1: return (struct format32){24, 1, 0, true, false};
+    case DT_Q8_0: return (struct format32){34, 1, 128, false, false};
+    case DT_IQ4_NL: return (struct format32){18, 1, 128, false, false};
+    case DT_MXFP4: return (struct format32){17, 1, 12, false, false};
+    case DT_NVFP4: return (struct format32){36, 2, 12, false, true};
+    case DT_Q1_0: return (struct format32){18, 4, 1, false, false};
+    case DT_Q2_0: return (struct format32){18, 2, 1, false, false};
+    default: __builtin_unreachable();
+    }
+}
+
+/* Piece i of a row. */
+struct piece {
+    const uint8_t *w; /* its block */
+    int at;           /* which 32 of the block */
+};
+
+ALWAYS_INLINE struct piece piece_at(enum dtype t, const uint8_t *row, int i)
+{
+    const struct format32 F = format32_of(t);
+    return (struct piece){row + (size_t)(i / F.pieces) * (size_t)F.bytes, i % F.pieces};
+}
+
+/* Bit e of a and of b onto byte e of the halves. */
+ALWAYS_INLINE __m512i add_high_bits(__m512i v, const uint8_t *a, const uint8_t *b, char value)
+{
+    __mmask64 m = get_u32(a) | (uint64_t)get_u32(b) << 32;
+    return _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8(value));
+}
+
+/* The doubled FP4 integers plus 12. */
+ALWAYS_INLINE __m512i fp4_lookup(__m512i nibbles)
+{
+    const __m128i values = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), nibbles);
+}
+
+/* NVFP4's 16 bytes: 8 bytes' low nibbles, then their high nibbles, then the other 8. */
+ALWAYS_INLINE __m512i nibbles_by_eight(const uint8_t *a, const uint8_t *b)
+{
+    const __m512i dup = _mm512_setr_epi64(0, 0, 1, 1, 4, 4, 5, 5), shift = _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4);
+    __m512i v = _mm512_zextsi128_si512(_mm_loadu_si128((const void *)a));
+    v = _mm512_permutexvar_epi64(dup, _mm512_inserti32x4(v, _mm_loadu_si128((const void *)b), 2));
+    return _mm512_and_si512(_mm512_srlv_epi64(v, shift), _mm512_set1_epi8(15));
+}
+
+/* Two bits per element, 8 bytes to 32 elements, the lowest two bits of a byte first. */
+ALWAYS_INLINE __m512i two_bits_of_bytes(const uint8_t *a, const uint8_t *b)
+{
+    __m512i v = _mm512_cvtepu8_epi32(_mm_set_epi64x((long long)get_u64(b), (long long)get_u64(a)));
+    v = _mm512_or_si512(v, _mm512_slli_epi32(v, 12)); /* the upper nibble's pairs to bytes 2 and 3 */
+    v = _mm512_or_si512(v, _mm512_slli_epi32(v, 6));
+    return _mm512_and_si512(v, _mm512_set1_epi8(3));
+}
+
+ALWAYS_INLINE __m512i unpack32(enum dtype t, struct piece a, struct piece b)
+{
+    const __m512i zero = _mm512_setzero_si512();
+    switch (t) {
+    case DT_Q4_0: return nibbles_of_two(a.w + 2, b.w + 2);
+    case DT_Q4_1: return nibbles_of_two(a.w + 4, b.w + 4);
+    case DT_Q5_0: return add_high_bits(nibbles_of_two(a.w + 6, b.w + 6), a.w + 2, b.w + 2, 16);
+    case DT_Q5_1: return add_high_bits(nibbles_of_two(a.w + 8, b.w + 8), a.w + 4, b.w + 4, 16);
+    case DT_Q8_0: {
+        __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(a.w + 2)));
+        v = _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(b.w + 2)), 1);
+        return _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
+    }
+    case DT_IQ4_NL: return iq4_lookup(nibbles_of_two(a.w + 2, b.w + 2));
+    case DT_MXFP4: return fp4_lookup(nibbles_of_two(a.w + 1, b.w + 1));
+    case DT_NVFP4: return fp4_lookup(nibbles_by_eight(a.w + 4 + 16 * a.at, b.w + 4 + 16 * b.at));
+    case DT_Q1_0: return add_high_bits(zero, a.w + 2 + 4 * a.at, b.w + 2 + 4 * b.at, 2);
+    case DT_Q2_0: return two_bits_of_bytes(a.w + 2 + 8 * a.at, b.w + 2 + 8 * b.at);
+    default: __builtin_unreachable();
+    }
+}
+
+/* ---- scales, of up to 256 pieces ---- */
+
+struct heads32 {
+    union {
+        uint16_t d[256]; /* f16 */
+        float dw[256];   /* FP4 types */
+    };
+    union {
+        uint16_t m[256];
+        float dw1[256];
+    };
+};
+
+/* Half of an unsigned E4M3; 0x7f is zero. */
+ALWAYS_INLINE float half_ue4m3(uint8_t x)
+{
+    int e = x >> 3 & 15, m = x & 7;
+    if (x == 0x7f) return 0;
+    return e == 0 ? (float)m * 0x1p-10f : (float)((8 + m) << e) * 0x1p-11f;
+}
+
+/* 2^(e - 128), a denormal for the smallest two. */
+ALWAYS_INLINE float e8m0_half(uint32_t e)
+{
+    uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+ALWAYS_INLINE void head32(enum dtype t, struct piece p, int i, struct heads32 *h)
+{
+    if (t == DT_MXFP4) {
+        h->dw[i] = e8m0_half(p.w[0]);
+    } else if (t == DT_NVFP4) {
+        h->dw[i] = half_ue4m3(p.w[2 * p.at]);
+        h->dw1[i] = half_ue4m3(p.w[2 * p.at + 1]);
+    } else {
+        memcpy(&h->d[i], p.w, 2);
+        if (format32_of(t).min) memcpy(&h->m[i], p.w + 2, 2);
+    }
+}
+
+/* The scales of pieces i .. i + 16. */
+ALWAYS_INLINE __m512 heads32_dw(enum dtype t, const struct heads32 *h, int i)
+{
+    return t == DT_MXFP4 || t == DT_NVFP4 ? _mm512_loadu_ps(h->dw + i) : load_f16x16(h->d + i);
+}
+
+/* Minimums, or NVFP4's second scales. */
+ALWAYS_INLINE __m512 heads32_second(enum dtype t, const struct heads32 *h, int i)
+{
+    return t == DT_NVFP4 ? _mm512_loadu_ps(h->dw1 + i) : load_f16x16(h->m + i);
+}
+
+#endif

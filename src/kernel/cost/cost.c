@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cost.c: the costing table: every kernel adds up what it would read and compute.
+ *
+ * Counted are the bytes that must come from memory each time (weights, keys, values) and the
+ * multiply-adds. Activations are not: they are small and in cache. The element-wise kernels
+ * count nothing; their time shows up as the difference to the floor.
+ */
+#include "kernel/cost/cost.h"
+
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+static void gemm(const struct gemm *g, void *scratch, bool is_float)
+{
+    struct cost *c = scratch;
+    uint64_t macs = (uint64_t)g->n_rows * (uint64_t)g->k * (uint64_t)g->n_cols;
+    c->bytes += (uint64_t)g->n_rows * g->ld_w;
+    *(is_float ? &c->macs_f32 : &c->macs_int8) += macs;
+}
+
+static void gemm_int8(const struct gemm *g, void *scratch) { gemm(g, scratch, false); }
+static void gemm_f32(const struct gemm *g, void *scratch) { gemm(g, scratch, true); }
+
+static void dequant(enum dtype t, const uint8_t *w, int64_t k, float *y, void *scratch)
+{
+    (void)w, (void)y;
+    ((struct cost *)scratch)->bytes += dtype_row_bytes(t, k);
+}
+
+/* The rows of a call share their keys and values: each slot that any of them sees is read once. */
+static void attn(const struct attn *a, void *scratch)
+{
+    struct cost *c = scratch;
+    int lo = a->lo[0], hi = a->hi[0];
+    uint64_t seen = 0;
+    for (int i = 0; i < a->n_q; i++) {
+        lo = a->lo[i] < lo ? a->lo[i] : lo;
+        hi = a->hi[i] > hi ? a->hi[i] : hi;
+        seen += (uint64_t)(a->hi[i] - a->lo[i]);
+    }
+    uint64_t slots = (uint64_t)(hi - lo);
+    uint64_t keys = seen * (uint64_t)a->head_dim, values = seen * (uint64_t)a->head_dim_v;
+    c->bytes += slots * (kv_key_bytes(a->type, a->head_dim) / KV_GROUP + kv_value_bytes(a->type, a->head_dim_v));
+    *(a->type == KV_Q8_0 ? &c->macs_int8 : &c->macs_f32) += keys;
+    c->macs_f32 += values;
+}
+
+static void quant(const float *x, int k, uint8_t *r, void *s) { (void)x, (void)k, (void)r, (void)s; }
+static void put(enum kv_type t, const float *x, int d, uint8_t *a, int slot, void *s)
+{
+    (void)t, (void)x, (void)d, (void)a, (void)slot, (void)s;
+}
+static void rms_norm(const float *x, const float *w, float eps, int n, float *y, void *s)
+{
+    (void)x, (void)w, (void)eps, (void)n, (void)y, (void)s;
+}
+static void add(float *y, const float *x, int n, void *s) { (void)y, (void)x, (void)n, (void)s; }
+static void scale(float *y, float f, int n, void *s) { (void)y, (void)f, (void)n, (void)s; }
+static void act_mul(const float *g, const float *u, int n, float *y, void *s) { (void)g, (void)u, (void)n, (void)y, (void)s; }
+static void rope(float *x, const float (*cs)[2], int n, bool adj, void *s) { (void)x, (void)cs, (void)n, (void)adj, (void)s; }
+
+void kernels_init_cost(struct kernels *k)
+{
+    memset(k, 0, sizeof *k);
+    k->name = "cost";
+    k->is_cost = true;
+    k->quant[ACT_Q32] = k->quant[ACT_Q256] = quant;
+    for (int t = 0; t < DT_N; t++) {
+        enum act a = kernel_act_of((enum dtype)t);
+        if (a != ACT_N) k->gemm[t] = a == ACT_F32 ? gemm_f32 : gemm_int8;
+    }
+    k->attn = attn;
+    k->put_key = k->put_value = put;
+    k->rms_norm = rms_norm;
+    k->add = add;
+    k->scale = scale;
+    for (int i = 0; i < ACTIV_N; i++) k->act_mul[i] = act_mul;
+    k->softcap = scale;
+    k->rope = rope;
+    k->dequant = dequant;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cpu.c: what this processor and its operating system can run.
+ *
+ * CPUID says which instructions exist; XGETBV says which registers the system saves when it
+ * switches threads. Without the second, an AVX instruction faults or, worse, loses its registers.
+ * Source: Intel SDM volume 1, sections 14.3 and 15.2, volume 2A, CPUID. Knows only x86-64;
+ * elsewhere the reference is all there is.
+ */
+#include "kernel/cpu.h"
+
+#include <string.h>
+
+static const char *const names[CPU_N] = {"ref", "avx2", "avx512"};
+
+#ifdef __x86_64__
+#include <cpuid.h>
+
+static uint64_t saved_registers(void)
+{
+    uint32_t lo, hi;
+    __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (uint64_t)hi << 32 | lo;
+}
+
+static bool all(uint64_t have, uint64_t need) { return (have & need) == need; }
+
+enum cpu_level cpu_best(void)
+{
+    const uint32_t fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29; /* 1: ecx */
+    const uint32_t avx2 = 1u << 5, bmi2 = 1u << 8;                                      /* 7: ebx */
+    const uint32_t f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31;           /* 7: ebx */
+    const uint32_t vnni = 1u << 11;                                                     /* 7: ecx */
+    const uint64_t ymm = 1u << 1 | 1u << 2, zmm = 1u << 5 | 1u << 6 | 1u << 7;          /* XCR0 */
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !all(c, fma | osxsave | avx | f16c)) return CPU_REF;
+    uint64_t saved = saved_registers();
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, avx2 | bmi2) || !all(saved, ymm)) return CPU_REF;
+    if (!all(b, f | dq | bw | vl) || !all(c, vnni) || !all(saved, ymm | zmm)) return CPU_AVX2;
+    return CPU_AVX512;
+}
+#else
+enum cpu_level cpu_best(void) { return CPU_REF; }
+#endif
+
+int cpu_level_parse(const char *name)
+{
+    for (int l = 0; l < CPU_N; l++)
+        if (strcmp(name, names[l]) == 0) return l;
+    return -1;
+}
+
+const char *cpu_level_name(enum cpu_level l) { return names[l]; }

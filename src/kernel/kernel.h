@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel.h: what a kernel is, the table of them, and the shapes they work on.
+ *
+ * A kernel is a pure function on raw pointers: no allocation, no errors, no globals, no
+ * threads. The C reference in ref/ is the definition of every kernel; the folders of the
+ * instruction sets hold the same functions, faster, with the same bits (docs/KERNELS.md is
+ * the contract that makes this possible, order by order). A table of function pointers is
+ * picked once at start-up and handed down; nothing calls a kernel by name.
+ *
+ * cost/ fills the same table with functions that touch no data and only add up what they
+ * would have read and computed: running a model on it is how its cost is known.
+ *
+ * Every kernel takes `scratch` last: KERNEL_SCRATCH_BYTES of 64-byte aligned memory that
+ * belongs to the calling thread and holds nothing between calls. (For the costing table it
+ * points at a struct cost instead.)
+ */
+#ifndef QUERN_KERNEL_KERNEL_H
+#define QUERN_KERNEL_KERNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/dtype.h"
+
+#define KERNEL_SCRATCH_BYTES (256u << 10)
+
+/* ---- activations: the right-hand side of every matrix product ---- */
+
+/* A weight type fixes the format its activations are brought into, one row at a time and
+ * independent of every other row. One row of k values, all parts 64-byte aligned:
+ *
+ *   ACT_F32   f32 x[k]
+ *   ACT_Q32   i8 q[k], f32 d[k/32], i32 sum[k/32]               k % 32 == 0
+ *             per 32: x ~ d * q, sum = sum of the 32 q
+ *   ACT_Q256  i8 q[k], f32 d[k/256], i16 bsum[k/16], u16 asum[k/256]   k % 256 == 0
+ *             per 256: x ~ d * q; bsum[i] = sum of 16 q; asum = the largest, over the 16
+ *             groups of 16, of the sum of |q| (lets a kernel prove that 16 bits are enough)
+ *
+ * q is always in [-127, 127].
+ */
+enum act { ACT_F32, ACT_Q32, ACT_Q256, ACT_N };
+
+static inline size_t act_round64(size_t n) { return (n + 63) & ~(size_t)63; }
+
+struct act_q32 { const int8_t *q; const float *d; const int32_t *sum; };
+struct act_q256 { const int8_t *q; const float *d; const int16_t *bsum; const uint16_t *asum; };
+
+/* Bytes of one row, a multiple of 64. */
+static inline size_t act_row_bytes(enum act a, int k)
+{
+    size_t n = (size_t)k;
+    switch (a) {
+    case ACT_F32: return act_round64(n * 4);
+    case ACT_Q32: return act_round64(n) + 2 * act_round64(n / 32 * 4);
+    case ACT_Q256: return n + act_round64(n / 256 * 4) + act_round64(n / 16 * 2) + act_round64(n / 256 * 2);
+    case ACT_N: break;
+    }
+    return 0;
+}
+
+static inline struct act_q32 act_q32_at(const uint8_t *row, int k)
+{
+    const uint8_t *d = row + act_round64((size_t)k);
+    return (struct act_q32){(const int8_t *)row, (const float *)d,
+                            (const int32_t *)(d + act_round64((size_t)k / 32 * 4))};
+}
+
+static inline struct act_q256 act_q256_at(const uint8_t *row, int k)
+{
+    const uint8_t *d = row + k;
+    const uint8_t *b = d + act_round64((size_t)k / 256 * 4);
+    return (struct act_q256){(const int8_t *)row, (const float *)d, (const int16_t *)b,
+                             (const uint16_t *)(b + act_round64((size_t)k / 16 * 2))};
+}
+
+/* The format that weights of type t are multiplied with; ACT_N when t is no weight type. */
+enum act kernel_act_of(enum dtype t);
+
+/* Brings x[k] into the table's format; row has act_row_bytes(). */
+typedef void quant_fn(const float *x, int k, uint8_t *row, void *scratch);
+
+/* ---- matrix product ---- */
+
+/* y[c * ld_y + r] = sum over k of w[r][k] * x[c][k]   for r < n_rows, c < n_cols.
+ * Any n_rows >= 0 and n_cols >= 1; y's rows need no alignment; nothing beyond it is written. */
+struct gemm {
+    const uint8_t *w; /* weight rows as stored in the file: unaligned */
+    size_t ld_w;      /* bytes between weight rows */
+    int n_rows, k;    /* k is a multiple of the type's block */
+    const uint8_t *x; /* activation rows in kernel_act_of(type), 64-byte aligned */
+    size_t ld_x;      /* bytes between activation rows, a multiple of 64 */
+    int n_cols;
+    float *y;
+    size_t ld_y; /* floats between columns */
+};
+typedef void gemm_fn(const struct gemm *g, void *scratch);
+
+/* One stored row as floats (embedding rows, tests). Element for element the values that the
+ * type's format document gives. The table's entry is this function at every level. */
+void dequant_row(enum dtype t, const uint8_t *w, int64_t k, float *y);
+typedef void dequant_fn(enum dtype t, const uint8_t *w, int64_t k, float *y, void *scratch);
+
+/* ---- attention ---- */
+
+enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_N };
+
+#define ATTN_CHUNK 256 /* slots; part of the arithmetic, see docs/KERNELS.md */
+#define ATTN_MAX_Q 32  /* query rows in one call */
+#define ATTN_MAX_DIM 512
+#define KV_GROUP 16 /* slots whose keys are stored side by side */
+
+/* One KV head's keys and values live in pages of page_slots slots (a multiple of 16).
+ *
+ *   keys, per group of 16 slots   F32, F16: [head_dim][16]
+ *                                 Q8_0: per 32 dims { f16 d[16]; i8 q[8][16][4] }
+ *                                       (q[g][slot][j] is dim 4g + j), dims padded to 32 with zeros
+ *   values, per slot              F32, F16: [head_dim_v]
+ *                                 Q8_0: per 32 dims { f16 d; i8 q[32] }, padded likewise
+ */
+struct attn {
+    enum kv_type type;
+    int head_dim, head_dim_v; /* even */
+    int n_q;                  /* 1..ATTN_MAX_Q query rows that share this KV head */
+    const float *const *q;    /* [n_q] -> [head_dim] */
+    float *const *out;        /* [n_q] -> [head_dim_v] */
+    const int32_t *lo, *hi;   /* [n_q] each row sees slots lo <= s < hi; lo < hi */
+    const float *sink;        /* [n_q] an extra logit in the denominator, or NULL */
+    float scale;
+    float softcap; /* 0: none; else s = softcap * tanh(s / softcap) after the scale */
+    const uint8_t *const *pages; /* page p holds slots p * page_slots ... */
+    int page_slots;
+    size_t k_offset, v_offset; /* bytes from a page's start to this layer's and head's keys, values */
+};
+typedef void attn_fn(const struct attn *a, void *scratch);
+
+size_t kv_key_bytes(enum kv_type t, int head_dim);   /* of one group of 16 slots */
+size_t kv_value_bytes(enum kv_type t, int head_dim); /* of one slot */
+
+/* Writes one key (value) of head_dim floats to slot s of a KV head's key (value) area in a page. */
+typedef void kv_put_fn(enum kv_type t, const float *x, int head_dim, uint8_t *area, int s, void *scratch);
+
+/* ---- the small ones ---- */
+
+enum act_kind { ACTIV_SILU, ACTIV_GELU, ACTIV_RELU2, ACTIV_N }; /* GELU is the tanh form */
+
+/* y = x / sqrt(mean(x^2) + eps) * w; w NULL means 1; y may be x. */
+typedef void rms_norm_fn(const float *x, const float *w, float eps, int n, float *y, void *scratch);
+/* y += x */
+typedef void add_fn(float *y, const float *x, int n, void *scratch);
+/* y *= s */
+typedef void scale_fn(float *y, float s, int n, void *scratch);
+/* y = f(gate) * up; y may be gate or up. */
+typedef void act_mul_fn(const float *gate, const float *up, int n, float *y, void *scratch);
+/* y = cap * tanh(y / cap) */
+typedef void softcap_fn(float *y, float cap, int n, void *scratch);
+/* Rotates the first 2 * n_pairs values of one head; cs[i] = {cos, sin} of pair i.
+ * adjacent: pairs (2i, 2i+1); else (i, i + n_pairs). */
+typedef void rope_fn(float *x, const float (*cs)[2], int n_pairs, bool adjacent, void *scratch);
+/* The index of the largest value, the lowest one among equals; NaN never wins; -1 when all are NaN. */
+typedef int argmax_fn(const float *x, int n, void *scratch);
+/* idx[0..k) = the k largest, descending, ties to the lower index, NaN last; k <= n. */
+typedef void topk_fn(const float *x, int n, int k, int32_t *idx, void *scratch);
+/* y[i] = exp(x[i] - max(x)), returns their sum; the contract's exp and sum. y may be x. */
+typedef float softmax_exp_fn(const float *x, int n, float *y, void *scratch);
+
+struct kernels {
+    const char *name; /* "ref", "avx2", "avx512", "cost" */
+    bool is_cost;     /* nothing is computed: scratch points at a struct cost */
+    quant_fn *quant[ACT_N];
+    gemm_fn *gemm[DT_N]; /* NULL for types that are no weights */
+    attn_fn *attn;
+    kv_put_fn *put_key, *put_value;
+    rms_norm_fn *rms_norm;
+    add_fn *add;
+    scale_fn *scale;
+    act_mul_fn *act_mul[ACTIV_N];
+    softcap_fn *softcap;
+    rope_fn *rope;
+    argmax_fn *argmax;
+    topk_fn *topk;
+    softmax_exp_fn *softmax_exp;
+    dequant_fn *dequant;
+};
+
+/* The levels fill a table from the ground up: each overwrites the entries it has a faster function for. */
+void kernels_init_ref(struct kernels *k);
+void kernels_init_avx2(struct kernels *k);
+void kernels_init_avx512(struct kernels *k);
+void kernels_init_cost(struct kernels *k);
+
+#endif

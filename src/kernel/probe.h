@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * probe.h: what the machine can do: loops that do nothing else.
+ *
+ * They are the ceilings that kernels are held against. Each instruction set has its own,
+ * written with the instructions its kernels use.
+ */
+#ifndef QUERN_KERNEL_PROBE_H
+#define QUERN_KERNEL_PROBE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct probe {
+    uint32_t (*read)(const uint8_t *p, size_t n); /* reads n bytes, a multiple of 1024, p 64-byte aligned */
+    uint32_t (*int8_mac)(uint64_t n);             /* n * 1024 multiply-adds of bytes */
+    float (*f32_fma)(uint64_t n);                 /* n * 256 fused multiply-adds */
+};
+
+extern const struct probe probe_ref, probe_avx2, probe_avx512;
+
+#endif

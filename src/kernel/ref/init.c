@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * init.c: the reference as a table: the ground level of the cascade, with every entry filled.
+ */
+#include "kernel/ref/ref.h"
+
+static void dequant_ref(enum dtype t, const uint8_t *w, int64_t k, float *y, void *scratch)
+{
+    (void)scratch;
+    dequant_row(t, w, k, y);
+}
+
+void kernels_init_ref(struct kernels *k)
+{
+    *k = (struct kernels){
+        .name = "ref",
+        .quant = {[ACT_F32] = quant_f32_ref, [ACT_Q32] = quant_q32_ref, [ACT_Q256] = quant_q256_ref},
+        .attn = attn_ref,
+        .put_key = put_key_ref,
+        .put_value = put_value_ref,
+        .rms_norm = rms_norm_ref,
+        .add = add_ref,
+        .scale = scale_ref,
+        .act_mul =
+            {[ACTIV_SILU] = act_mul_silu_ref, [ACTIV_GELU] = act_mul_gelu_ref, [ACTIV_RELU2] = act_mul_relu2_ref},
+        .softcap = softcap_ref,
+        .rope = rope_ref,
+        .argmax = argmax_ref,
+        .topk = topk_ref,
+        .softmax_exp = softmax_exp_ref,
+        .dequant = dequant_ref,
+    };
+    gemm_init_ref(k->gemm);
+}

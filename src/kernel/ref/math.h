@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * math.h: the elementary functions of the contract (docs/KERNELS.md section 4).
+ *
+ * The f32 ones are part of the arithmetic: every instruction set computes them by the same steps
+ * with the constants below and gives the same bits. The double ones make tables (rotations,
+ * frequencies) once; they exist here because the C library's differ between its versions.
+ */
+#ifndef QUERN_KERNEL_REF_MATH_H
+#define QUERN_KERNEL_REF_MATH_H
+
+#define MATH_EXP_MAX   88.72f  /* above: +inf */
+#define MATH_EXP_MIN   -87.33f /* below: +0; down to here the result is no denormal */
+#define MATH_EXP_LOG2E 1.44269504f
+#define MATH_EXP_C1    -0.693359375f /* -ln 2 in two parts; n times the first is exact */
+#define MATH_EXP_C2    2.12194440e-4f
+#define MATH_EXP_P0    1.9875691500e-4f
+#define MATH_EXP_P1    1.3981999507e-3f
+#define MATH_EXP_P2    8.3334519073e-3f
+#define MATH_EXP_P3    4.1665795894e-2f
+#define MATH_EXP_P4    1.6666665459e-1f
+#define MATH_EXP_P5    5.0000001201e-1f
+
+#define MATH_TANH_MAX   10.0f   /* above: 1 */
+#define MATH_TANH_MIN   0.0004f /* below: the argument itself */
+#define MATH_TANH_SPLIT 0.5f    /* below: the polynomial; from here on exp */
+#define MATH_TANH_P0    -5.70498872745e-3f
+#define MATH_TANH_P1    2.06390887954e-2f
+#define MATH_TANH_P2    -5.37397155531e-2f
+#define MATH_TANH_P3    1.33314422036e-1f
+#define MATH_TANH_P4    -3.33332819422e-1f
+
+#define MATH_GELU_A 0.79788456f /* sqrt(2 / pi) */
+#define MATH_GELU_B 0.044715f
+
+float math_expf(float x);
+float math_tanhf(float x);
+float math_siluf(float g);
+float math_geluf(float g);
+float math_relu2f(float g);
+
+/* To about 1e-15 of the result. sin and cos: |x| <= 1e7 radians; exp: |x| <= 700; log: x a normal
+ * positive number; pow: x likewise, and y * log x within exp's range. */
+double math_sin(double x);
+double math_cos(double x);
+double math_exp(double x);
+double math_log(double x);
+double math_pow(double x, double y);
+
+#endif
