@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv.c: the page pool and the page tables of sequences. See kv.h.
+ */
+#include "cache/kv.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/region.h"
+
+struct kv_pool {
+    struct kv_shape shape;
+    size_t page_bytes, key_bytes, head_bytes; /* key_bytes: one head's keys in a page */
+    struct ledger *ledger;
+    struct region region; /* n_pages * page_bytes, zero until written */
+    int n_pages, n_free;
+    int *free_list; /* [n_pages]; the first n_free are page numbers */
+    int *refs;      /* [n_pages] */
+};
+
+static size_t head_key_bytes(const struct kv_shape *s)
+{
+    return kv_key_bytes(s->type, s->head_dim) * (size_t)(s->page_slots / KV_GROUP);
+}
+
+static size_t head_bytes(const struct kv_shape *s)
+{
+    return act_round64(head_key_bytes(s)) + act_round64(kv_value_bytes(s->type, s->head_dim) * (size_t)s->page_slots);
+}
+
+size_t kv_page_bytes(const struct kv_shape *s) { return head_bytes(s) * (size_t)s->n_head_kv * (size_t)s->n_layer; }
+
+int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, struct ledger *l, struct qn_error *e)
+{
+    assert(s->page_slots % KV_GROUP == 0 && s->page_slots > 0 && n_slots > 0);
+    int rc = QN_ENOMEM;
+    struct kv_pool *p = mem_calloc(1, sizeof *p);
+    if (!p) return error_nomem(e, "the KV pool", sizeof *p);
+    p->shape = *s;
+    p->ledger = l;
+    p->page_bytes = kv_page_bytes(s);
+    p->key_bytes = act_round64(head_key_bytes(s));
+    p->head_bytes = head_bytes(s);
+    p->n_pages = (n_slots + s->page_slots - 1) / s->page_slots;
+    size_t bytes = p->page_bytes * (size_t)p->n_pages;
+    p->free_list = mem_calloc((size_t)p->n_pages, sizeof *p->free_list);
+    p->refs = mem_calloc((size_t)p->n_pages, sizeof *p->refs);
+    if (!p->free_list || !p->refs) {
+        error_nomem(e, "the KV page table", (size_t)p->n_pages * 2 * sizeof(int));
+        goto fail;
+    }
+    if ((rc = ledger_take(l, bytes, "the KV cache", e))) goto fail;
+    if ((rc = region_open(&p->region, bytes, e))) {
+        ledger_give(l, bytes);
+        goto fail;
+    }
+    for (int i = 0; i < p->n_pages; i++) p->free_list[p->n_free++] = p->n_pages - 1 - i;
+    *out = p;
+    return 0;
+fail:
+    mem_free(p->free_list);
+    mem_free(p->refs);
+    mem_free(p);
+    return rc;
+}
+
+void kv_pool_free(struct kv_pool *p)
+{
+    if (!p) return;
+    assert(p->n_free == p->n_pages);
+    region_close(&p->region);
+    ledger_give(p->ledger, p->page_bytes * (size_t)p->n_pages);
+    mem_free(p->free_list);
+    mem_free(p->refs);
+    mem_free(p);
+}
+
+const struct kv_shape *kv_pool_shape(const struct kv_pool *p) { return &p->shape; }
+int kv_pool_n_free(const struct kv_pool *p) { return p->n_free; }
+
+size_t kv_key_offset(const struct kv_pool *p, int layer, int head)
+{
+    return p->head_bytes * ((size_t)layer * (size_t)p->shape.n_head_kv + (size_t)head);
+}
+
+size_t kv_value_offset(const struct kv_pool *p, int layer, int head)
+{
+    return kv_key_offset(p, layer, head) + p->key_bytes;
+}
+
+static int page_number(const struct kv_pool *p, const uint8_t *page)
+{
+    return (int)((size_t)(page - p->region.data) / p->page_bytes);
+}
+
+static uint8_t *page_get(struct kv_pool *p)
+{
+    assert(p->n_free > 0);
+    int i = p->free_list[--p->n_free];
+    p->refs[i] = 1;
+    return p->region.data + (size_t)i * p->page_bytes;
+}
+
+static void page_unref(struct kv_pool *p, uint8_t *page)
+{
+    int i = page_number(p, page);
+    assert(p->refs[i] > 0);
+    if (--p->refs[i] == 0) p->free_list[p->n_free++] = i;
+}
+
+/* ---- sequences ---- */
+
+int memory_init(struct memory *m, struct kv_pool *pool, int max_slots, struct qn_error *e)
+{
+    int max_pages = (max_slots + pool->shape.page_slots - 1) / pool->shape.page_slots;
+    uint8_t **pages = mem_calloc((size_t)max_pages, sizeof *pages);
+    if (!pages) return error_nomem(e, "a sequence's page table", (size_t)max_pages * sizeof *pages);
+    *m = (struct memory){.pool = pool, .pages = pages, .max_pages = max_pages};
+    return 0;
+}
+
+void memory_deinit(struct memory *m)
+{
+    if (!m->pool) return;
+    memory_truncate(m, 0);
+    mem_free(m->pages);
+    *m = (struct memory){0};
+}
+
+int memory_reserve(struct memory *m, int n_slots, struct qn_error *e)
+{
+    struct kv_pool *p = m->pool;
+    int slots = p->shape.page_slots;
+    int need = (n_slots + slots - 1) / slots;
+    if (need > m->max_pages)
+        return error_set(e, QN_ENOMEM, "kv: %d tokens do not fit a sequence of %d", n_slots, m->max_pages * slots);
+    /* The page that n_slots continues in is written to: it must be ours alone. */
+    int last = m->n_slots / slots;
+    int copy = last < m->n_pages && n_slots > m->n_slots && p->refs[page_number(p, m->pages[last])] > 1;
+    int fresh = need > m->n_pages ? need - m->n_pages : 0;
+    if (fresh + copy > p->n_free)
+        return error_set(e, QN_ENOMEM, "kv: %d more pages of %d tokens needed, %d of %d free", fresh + copy, slots,
+                         p->n_free, p->n_pages);
+    if (copy) {
+        uint8_t *mine = page_get(p);
+        memcpy(mine, m->pages[last], p->page_bytes);
+        page_unref(p, m->pages[last]);
+        m->pages[last] = mine;
+    }
+    while (m->n_pages < need) m->pages[m->n_pages++] = page_get(p);
+    return 0;
+}
+
+void memory_extend(struct memory *m, int n_slots)
+{
+    assert(n_slots >= m->n_slots && n_slots <= m->n_pages * m->pool->shape.page_slots);
+    m->n_slots = n_slots;
+}
+
+void memory_truncate(struct memory *m, int n_slots)
+{
+    assert(n_slots >= 0 && n_slots <= m->n_slots);
+    int slots = m->pool->shape.page_slots;
+    int keep = (n_slots + slots - 1) / slots;
+    while (m->n_pages > keep) page_unref(m->pool, m->pages[--m->n_pages]);
+    m->n_slots = n_slots;
+}
+
+void memory_fork(struct memory *dst, const struct memory *src)
+{
+    assert(dst->pool == src->pool && dst->n_pages == 0 && dst->max_pages >= src->n_pages);
+    struct kv_pool *p = src->pool;
+    int keep = (src->n_slots + p->shape.page_slots - 1) / p->shape.page_slots;
+    for (int i = 0; i < keep; i++) {
+        p->refs[page_number(p, src->pages[i])]++;
+        dst->pages[i] = src->pages[i];
+    }
+    dst->n_pages = keep;
+    dst->n_slots = src->n_slots;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv.h: the pages that keys and values live in.
+ *
+ * One reservation of address space, taken from the ledger as a whole when the pool is made,
+ * cut into equal pages. A page holds KV_PAGE_SLOTS consecutive slots of one sequence for all
+ * layers and KV heads; pages are counted references, so forks share them until one writes.
+ * Getting a page never calls the allocator; memory becomes resident as it is first written.
+ *
+ *   page:  layer 0 [ head 0 keys | head 0 values | head 1 keys | ... ] layer 1 [ ... ] ...
+ *
+ * The layout inside a head's keys and values is the attention kernel's (kernel/kernel.h).
+ * Not thread-safe: the engine's own thread gets and drops pages between forward passes.
+ */
+#ifndef QUERN_CACHE_KV_H
+#define QUERN_CACHE_KV_H
+
+#include "base/mem.h"
+#include "kernel/kernel.h"
+
+#define KV_PAGE_SLOTS 64
+
+struct kv_shape {
+    enum kv_type type;
+    int n_layer, n_head_kv, head_dim;
+    int page_slots; /* a multiple of KV_GROUP */
+};
+
+struct kv_pool;
+
+size_t kv_page_bytes(const struct kv_shape *s);
+/* Room for n_slots slots in whole pages, shared by all sequences. */
+int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, struct ledger *l, struct qn_error *e);
+void kv_pool_free(struct kv_pool *p); /* every page must have been dropped */
+const struct kv_shape *kv_pool_shape(const struct kv_pool *p);
+int kv_pool_n_free(const struct kv_pool *p); /* pages */
+
+/* Bytes from a page's start to the keys (values) of one layer and head. */
+size_t kv_key_offset(const struct kv_pool *p, int layer, int head);
+size_t kv_value_offset(const struct kv_pool *p, int layer, int head);
+
+/* ---- one sequence ---- */
+
+/* A sequence's slots: slot s is slot s % page_slots of pages[s / page_slots]. */
+struct memory {
+    struct kv_pool *pool;
+    uint8_t **pages; /* [n_pages], of max_pages */
+    int n_pages, max_pages;
+    int n_slots; /* slots in use; those beyond hold nothing */
+};
+
+int memory_init(struct memory *m, struct kv_pool *pool, int max_slots, struct qn_error *e);
+void memory_deinit(struct memory *m);
+/* Makes slots [m->n_slots, n_slots) writable: gets pages, and copies the last one if it is shared.
+ * On failure (QN_ENOMEM: no page free, or past max_slots) nothing has changed. n_slots stays. */
+int memory_reserve(struct memory *m, int n_slots, struct qn_error *e);
+/* Declares slots up to n_slots (reserved before) to be in use. */
+void memory_extend(struct memory *m, int n_slots);
+/* Forgets the slots from n_slots on. */
+void memory_truncate(struct memory *m, int n_slots);
+/* dst (initialised, empty, same pool, max_slots no smaller) becomes a copy that shares src's pages. */
+void memory_fork(struct memory *dst, const struct memory *src);
+
+#endif

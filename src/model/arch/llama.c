@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * llama.c: Llama 2 and 3, Mistral, TinyLlama, SmolLM2, Yi: everything converted as `llama`.
+ *
+ *   h = x + Wo Attn(RoPE(Wq n), RoPE(Wk n), Wv n)     n = RMS(x; attn_norm)
+ *   x = h + Wdown (SiLU(Wgate m) * (Wup m))           m = RMS(h; ffn_norm)
+ *
+ * The converter has permuted the rows of Wq and Wk so that rotation pairs are adjacent.
+ * Biases are applied where the file has them. Touvron et al. 2023; Dubey et al. 2024.
+ */
+#include "model/arch/arch.h"
+#include "model/bind.h"
+#include "model/block.h"
+
+static int llama_hparams(struct hparams *h, const struct weights *w, struct qn_error *e)
+{
+    (void)w, (void)e;
+    h->rope_adjacent = true;
+    return 0;
+}
+
+static const struct bind_rule rules[] = {
+    {"attn_norm", BIND_VECTOR, false, offsetof(struct layer, attn_norm), DIM_EMBD, DIM_NONE},
+    {"attn_q", BIND_MATRIX, false, offsetof(struct layer, wq), DIM_EMBD, DIM_Q},
+    {"attn_k", BIND_MATRIX, false, offsetof(struct layer, wk), DIM_EMBD, DIM_KV},
+    {"attn_v", BIND_MATRIX, false, offsetof(struct layer, wv), DIM_EMBD, DIM_KV},
+    {"attn_output", BIND_MATRIX, false, offsetof(struct layer, wo), DIM_Q, DIM_EMBD},
+    {"ffn_norm", BIND_VECTOR, false, offsetof(struct layer, ffn_norm), DIM_EMBD, DIM_NONE},
+    {"ffn_gate", BIND_MATRIX, false, offsetof(struct layer, gate), DIM_EMBD, DIM_FF},
+    {"ffn_up", BIND_MATRIX, false, offsetof(struct layer, up), DIM_EMBD, DIM_FF},
+    {"ffn_down", BIND_MATRIX, false, offsetof(struct layer, down), DIM_FF, DIM_EMBD},
+    {0},
+};
+
+static void llama_layer(const struct worker *w, int il)
+{
+    block_attn(w, il);
+    block_ffn(w, il, ACTIV_SILU);
+}
+
+const struct arch arch_llama = {"llama", llama_hparams, rules, llama_layer};

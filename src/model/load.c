@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * load.c: from a file to a model. See load.h.
+ */
+#include "model/load.h"
+
+#include <string.h>
+
+#include "model/bind.h"
+
+static int find_arch(const struct weights *w, const struct arch **out, struct qn_error *e)
+{
+    struct str s;
+    int rc = meta_str(w, "general.architecture", &s, e);
+    if (rc < 0) return rc;
+    if (rc == 0) return error_set(e, QN_EDATA, "model: key 'general.architecture' is missing");
+    *out = arch_find(s.p, s.n);
+    if (*out) return 0;
+    return error_set(e, QN_EUNSUP, "model: architecture '%.*s' is not supported (%s are)", (int)(s.n > 60 ? 60 : s.n), s.p,
+                     arch_names());
+}
+
+/* Everything after opening; m->weights is set. */
+static int build(struct model *m, struct qn_error *e)
+{
+    int rc;
+    if ((rc = find_arch(m->weights, &m->arch, e))) return rc;
+    if ((rc = vocab_load(&m->vocab, m->weights, e))) return rc;
+    if ((rc = hparams_read(&m->hp, m->weights, m->arch->name, vocab_n_tokens(m->vocab), e))) return rc;
+    if ((rc = m->arch->hparams(&m->hp, m->weights, e))) return rc;
+    if ((rc = bind_model(m, e))) return rc;
+    if (m->hp.rope_scaling == ROPE_LONG && !(m->rope_long && m->rope_short))
+        return error_set(e, QN_EDATA, "model: longrope scaling without rope_factors_long and rope_factors_short");
+    for (const float *const *f = (const float *const[]){m->rope_freqs, m->rope_long, m->rope_short}, *const *end = f + 3;
+         f < end; f++)
+        for (int i = 0; *f && i < m->hp.n_rot / 2; i++)
+            if (!((*f)[i] > 0 && (*f)[i] < 1e30f))
+                return error_set(e, QN_EDATA, "model: rotation factor %d is %g, not a positive number", i, (double)(*f)[i]);
+    return 0;
+}
+
+static void release(struct model *m)
+{
+    vocab_free(m->vocab);
+    mem_free(m->layers);
+    arena_deinit(&m->vectors);
+}
+
+int model_load(struct model **out, const char *path, struct qn_error *e)
+{
+    struct model *m = mem_calloc(1, sizeof *m);
+    if (!m) return error_nomem(e, "a model", sizeof *m);
+    struct qn_error why;
+    int rc = weights_open(&m->weights, path, e); /* names the file */
+    if (rc) goto fail;
+    if ((rc = build(m, &why))) {
+        error_set(e, rc, "%s: %s", path, why.msg);
+        goto fail;
+    }
+    *out = m;
+    return 0;
+fail:
+    model_free(m);
+    return rc;
+}
+
+void model_free(struct model *m)
+{
+    if (!m) return;
+    release(m);
+    weights_close(m->weights);
+    mem_free(m);
+}
+
+int model_check(const struct weights *w, struct qn_error *e)
+{
+    struct model m = {.weights = (struct weights *)w};
+    int rc = build(&m, e);
+    release(&m);
+    return rc;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * load.h: from a file to a model.
+ */
+#ifndef QUERN_MODEL_LOAD_H
+#define QUERN_MODEL_LOAD_H
+
+#include "model/model.h"
+
+/* Opens, checks and binds the model in a file. Tensor data is not touched but for the small vectors. */
+int model_load(struct model **out, const char *path, struct qn_error *e);
+void model_free(struct model *m);
+
+/* The same checks on weights that are already open and stay the caller's. */
+int model_check(const struct weights *w, struct qn_error *e);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rope.c: frequency tables for the plain, linear, YaRN and factor-table forms.
+ *
+ * Every form is `angle = position * freq[i]`; they differ in freq and in one multiplier of
+ * cos and sin. The factor-table forms (llama 3, LongRoPE) divide by a table in the file.
+ */
+#include "model/rope.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "kernel/ref/math.h"
+
+static const double two_pi = 6.283185307179586476925;
+
+/* The pair index whose wavelength makes `beta` turns in the original context. */
+static double yarn_pair(const struct hparams *h, double beta)
+{
+    return h->n_rot * math_log(h->rope_ctx_orig / (beta * two_pi)) / (2 * math_log(h->rope_base));
+}
+
+/* 1 for pairs that turn too slowly to be extrapolated (interpolate them), 0 for fast ones. */
+static double yarn_slow(double low, double high, int i)
+{
+    double y = (i - low) / fmax(0.001, high - low);
+    return fmin(1, fmax(0, y));
+}
+
+void rope_init(struct rope *r, const struct hparams *h, const float *factors)
+{
+    assert(h->n_rot % 2 == 0 && h->n_rot <= HP_MAX_HEAD_DIM);
+    double interpolate = h->rope_scaling == ROPE_LINEAR || h->rope_scaling == ROPE_YARN ? 1 / h->rope_factor : 1;
+    double low = 0, high = 0;
+    r->n_pairs = h->n_rot / 2;
+    r->scale = h->rope_attn_factor;
+    if (h->rope_scaling == ROPE_YARN) {
+        low = fmax(0, floor(yarn_pair(h, h->yarn_beta_fast)));
+        high = fmin(h->n_rot - 1, ceil(yarn_pair(h, h->yarn_beta_slow)));
+        r->scale *= 1 + 0.1 * math_log(h->rope_factor);
+    }
+    for (int i = 0; i < r->n_pairs; i++) {
+        double f = math_pow(h->rope_base, -2.0 * i / h->n_rot) / (factors ? factors[i] : 1);
+        double keep = h->rope_scaling == ROPE_YARN ? (1 - yarn_slow(low, high, i)) * h->yarn_ext_factor : 0;
+        r->freq[i] = f * (interpolate * (1 - keep) + keep);
+    }
+}
+
+void rope_at(const struct rope *r, int32_t pos, float (*cs)[2])
+{
+    for (int i = 0; i < r->n_pairs; i++) {
+        double a = pos * r->freq[i];
+        cs[i][0] = (float)(math_cos(a) * r->scale);
+        cs[i][1] = (float)(math_sin(a) * r->scale);
+    }
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * step.c: the forward pass: buffers, and the only loop over layers. See step.h.
+ */
+#include "model/step.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- buffers ---- */
+
+/* One region cut into aligned pieces. With base NULL it only measures. */
+struct cutter { uint8_t *base; size_t used; };
+
+static void *cut(struct cutter *c, size_t bytes)
+{
+    void *p = c->base ? c->base + c->used : NULL;
+    c->used += act_round64(bytes);
+    return p;
+}
+
+static struct rows cut_rows(struct cutter *c, int n_rows, int k)
+{
+    size_t ld = act_row_bytes(ACT_F32, k) / sizeof(float);
+    return (struct rows){cut(c, (size_t)n_rows * ld * sizeof(float)), ld};
+}
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+static size_t cut_all(struct step *s, const struct model *m, int n, int n_threads, uint8_t *base)
+{
+    const struct hparams *h = &m->hp;
+    struct cutter c = {.base = base};
+    int q = h->n_head * h->head_dim, kv = h->n_head_kv * h->head_dim;
+    int widest = max_int(max_int(h->n_embd, q), h->n_ff);
+    s->x = cut_rows(&c, n, h->n_embd);
+    s->h = cut_rows(&c, n, h->n_embd);
+    s->q = cut_rows(&c, n, q);
+    s->k = cut_rows(&c, n, kv);
+    s->v = cut_rows(&c, n, kv);
+    s->att = cut_rows(&c, n, q);
+    s->gate = cut_rows(&c, n, h->n_ff);
+    s->up = cut_rows(&c, n, h->n_ff);
+    for (enum act a = ACT_Q32; a < ACT_N; a++) {
+        /* widths that are no multiple of the block never use the format; round up for the size */
+        s->act_ld[a] = act_row_bytes(a, (widest + 255) / 256 * 256);
+        s->act[a] = cut(&c, (size_t)n * s->act_ld[a]);
+    }
+    s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
+    s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
+    s->runs = cut(&c, (size_t)n * sizeof *s->runs);
+    s->out_rows = cut(&c, (size_t)n * sizeof *s->out_rows);
+    return c.used;
+}
+
+size_t step_bytes(const struct model *m, int max_rows, int n_threads)
+{
+    struct step s;
+    return cut_all(&s, m, max_rows, n_threads, NULL);
+}
+
+int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows, int n_ctx,
+              struct ledger *l, struct qn_error *e)
+{
+    size_t bytes = step_bytes(m, max_rows, pool_n_threads(pool));
+    const struct hparams *h = &m->hp;
+    *s = (struct step){.model = m, .kt = *kt, .pool = pool, .max_rows = max_rows, .ledger = l};
+    int rc = ledger_take(l, bytes, "the forward pass's buffers", e);
+    if (rc) return rc;
+    if ((rc = region_open(&s->region, bytes, e))) {
+        ledger_give(l, bytes);
+        return rc;
+    }
+    cut_all(s, m, max_rows, pool_n_threads(pool), s->region.data);
+    const float *factors = m->rope_freqs;
+    if (h->rope_scaling == ROPE_LONG) factors = n_ctx > h->rope_ctx_orig ? m->rope_long : m->rope_short;
+    rope_init(&s->rope, h, factors);
+    return 0;
+}
+
+void step_deinit(struct step *s)
+{
+    if (!s->region.data) return;
+    ledger_give(s->ledger, s->region.size);
+    region_close(&s->region);
+}
+
+/* ---- the pass ---- */
+
+/* Lists the runs of rows that one attention call may take together, and the rows that want logits. */
+static void survey(struct step *s)
+{
+    const struct batch *b = s->batch;
+    int group = s->model->hp.n_head / s->model->hp.n_head_kv;
+    int most = group < ATTN_MAX_Q ? ATTN_MAX_Q / group : 1;
+    s->n_runs = s->n_out = 0;
+    for (int r = 0; r < b->n; r++) {
+        struct run *last = s->n_runs ? &s->runs[s->n_runs - 1] : NULL;
+        if (last && last->n < most && b->seq[last->row] == b->seq[r])
+            last->n++;
+        else
+            s->runs[s->n_runs++] = (struct run){r, 1};
+        if (b->want_logits[r]) s->out_rows[s->n_out++] = r;
+    }
+}
+
+static void member(void *arg, int ith, int nth)
+{
+    struct step *s = arg;
+    const struct worker w = {s, ith, nth, s->scratch + (size_t)ith * KERNEL_SCRATCH_BYTES};
+    op_embed(&w);
+    for (int il = 0; il < s->model->hp.n_layer; il++) s->model->arch->layer(&w, il);
+    if (s->n_out) op_logits(&w);
+}
+
+void step_run(struct step *s, const struct batch *b, struct memory *const *mem, float *logits)
+{
+    assert(b->n >= 1 && b->n <= s->max_rows);
+    s->batch = b;
+    s->mem = mem;
+    s->logits = logits;
+    survey(s);
+    pool_run(s->pool, member, s);
+}

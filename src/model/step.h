@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * step.h: the forward pass: its buffers, and the operations that blocks are written in.
+ *
+ * Every member of the thread team runs the same layer code at the same time (one parallel
+ * region a pass). An operation gives each member its contiguous share of the work; op_sync()
+ * lines the team up where the next operation reads what others wrote. No share ever splits
+ * a sum, so the result does not depend on the number of threads.
+ *
+ *   x     [rows][n_embd]           residual stream
+ *   h     [rows][...]              normalised rows, f32; also in the integer formats that the
+ *                                  next matrices want (q32, q256)
+ *   q, k, v, att, gate, up         one row each per batch row
+ */
+#ifndef QUERN_MODEL_STEP_H
+#define QUERN_MODEL_STEP_H
+
+#include "base/pool.h"
+#include "base/region.h"
+#include "cache/kv.h"
+#include "kernel/kernel.h"
+#include "model/batch.h"
+#include "model/model.h"
+#include "model/rope.h"
+
+/* Rows of f32: row r starts at p + r * ld; ld * 4 is a multiple of 64 bytes. */
+struct rows { float *p; size_t ld; };
+
+/* What an operation cost: filled when a trace is attached. */
+struct trace_op {
+    const char *name; /* static: "attn_q" */
+    int layer;        /* -1 outside the layers */
+    int dtype;        /* of the weights, -1 when there are none */
+    int64_t n, k, cols;
+    uint64_t bytes, macs_int8, macs_f32; /* by the costing table */
+    uint64_t ns;                         /* measured */
+};
+
+struct trace {
+    struct trace_op *ops; /* caller's */
+    int n, cap;
+    uint64_t started_ns;
+};
+
+/* A run of consecutive batch rows of one sequence, for attention. */
+struct run { int row, n; };
+
+struct step {
+    const struct model *model;
+    struct kernels kt;
+    struct pool *pool;
+    struct rope rope;
+    struct ledger *ledger;
+    int max_rows;
+    enum kv_type kv_type;
+    struct trace *trace; /* NULL: none */
+
+    struct region region; /* all buffers below */
+    struct rows x, h, q, k, v, att, gate, up;
+    uint8_t *act[ACT_N]; /* [rows][act_ld]; ACT_F32 unused: the f32 rows are their own format */
+    size_t act_ld[ACT_N];
+    float (*cs)[2];       /* [rows][n_pairs] */
+    uint8_t *scratch;     /* [n_threads][KERNEL_SCRATCH_BYTES] */
+    struct run *runs;     /* [rows] */
+    int32_t *out_rows;    /* [rows] rows that want logits */
+
+    /* the pass in progress */
+    const struct batch *batch;
+    struct memory *const *mem;
+    float *logits;
+    int n_runs, n_out;
+};
+
+/* Bytes step_init() will take from the ledger. */
+size_t step_bytes(const struct model *m, int max_rows, int n_threads);
+int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows, int n_ctx,
+              struct ledger *l, struct qn_error *e);
+void step_deinit(struct step *s);
+
+/* Runs the batch (1..max_rows rows; tokens < n_vocab; slots reserved in their memories) through all
+ * layers: keys and values are stored, and the logits of the rows that want them are written to
+ * logits [n_wanted][n_vocab] in row order. Cannot fail and does not allocate. */
+void step_run(struct step *s, const struct batch *b, struct memory *const *mem, float *logits);
+
+/* ---- for blocks ---- */
+
+/* One member of the team that runs the pass; every member calls every operation, in the same order. */
+struct worker {
+    struct step *s;
+    int ith, nth;
+    void *scratch; /* this member's, for kernels */
+};
+
+/* Lines the team up: what was written before is visible after. */
+void op_sync(const struct worker *w);
+/* x = the embedding rows of the batch's tokens, and the rotations of its positions. Syncs. */
+void op_embed(const struct worker *w);
+/* The logits of the rows that want them: output norm and output matrix. */
+void op_logits(const struct worker *w);
+/* h = RMS(x; norm), and h in the formats of the given matrices (NULL-terminated). Syncs. */
+void op_norm(const struct worker *w, int il, const char *name, const float *norm, const struct linear *const *users);
+/* src [rows][k] in the formats of the given matrices. Syncs. */
+void op_quant(const struct worker *w, int il, const char *name, struct rows src, int k, const struct linear *const *users);
+/* y = W src + b, src having gone through op_norm or op_quant. Does not sync. */
+void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, struct rows src, struct rows y);
+/* x += W src + b; h is overwritten. Syncs. */
+void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, struct rows src);
+/* gate = f(gate) * up over the columns that op_matmul gave this member for n outputs. Syncs. */
+void op_act_mul(const struct worker *w, int il, enum act_kind f, int n);
+/* Head norms (if any) and rotation of q and k; k and v into their slots. Syncs. */
+void op_rope_store(const struct worker *w, int il);
+/* att = attention(q, memory). Syncs. */
+void op_attend(const struct worker *w, int il);
+
+#endif
