@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * filter.c: the candidates for the next token and the filters that cut their number down.
+ *
+ * There is one list of candidates and every filter is one of two kinds. A bound on the logit (top-n-sigma, min-p,
+ * mirostat) is one pass that closes the gaps and needs no order. A count (top-k, top-p) wants the list sorted, but
+ * only its head: rank.h sorts on demand, and what a count keeps is sorted from then on, so that later filters pay for
+ * tens of candidates and not for a vocabulary. Typical sampling ranks by another number and is a mark and a bound.
+ *
+ * Weights are the float exp of the contract (kernel.h), sums are double in a fixed order: the same bits on every
+ * machine. No libm: its exp and log differ between versions.
+ *
+ * Sources: top-p: Holtzman et al. 2020, "The curious case of neural text degeneration". Typical: Meister et al. 2023,
+ * "Locally typical sampling". Min-p: Nguyen et al. 2024, "Turning up the heat". Top-n-sigma: Tang et al. 2024.
+ * Mirostat: Basu et al. 2020. XTC ("exclude top choices") has no paper; it is defined in filter.h.
+ *
+ * Does not know about history, seeds or the order in which filters run: that is sampler.c.
+ */
+#include "decode/filter.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h> /* INFINITY; nothing is called */
+
+#include "kernel/ref/math.h"
+
+#define LN_2 0x1.62e42fefa39efp-1
+
+static size_t column_bytes(int cap) { return ((size_t)cap * 4 + 63) & ~(size_t)63; }
+
+size_t filter_bytes(int cap) { return 3 * column_bytes(cap) + KERNEL_SCRATCH_BYTES + rank_bytes(cap); }
+
+void filter_init(struct filter *f, int cap, const struct kernels *k, struct arena *a)
+{
+    *f = (struct filter){.cap = cap, .k = k};
+    f->x = arena_get(a, column_bytes(cap));
+    f->id = arena_get(a, column_bytes(cap));
+    f->e = arena_get(a, column_bytes(cap));
+    f->scratch = arena_get(a, KERNEL_SCRATCH_BYTES);
+    rank_init(&f->rank, cap, a);
+}
+
+void filter_begin(struct filter *f, int n_vocab)
+{
+    int n = 0;
+
+    assert(n_vocab <= f->cap);
+    for (int i = 0; i < n_vocab; i++) {
+        if (!(f->x[i] > -INFINITY)) /* NaN too */
+            continue;
+        f->x[n] = f->x[i];
+        f->id[n++] = i;
+    }
+    assert(n > 0);
+    f->n = n;
+    f->is_sorted = false;
+}
+
+/* ---- what the filters share ---- */
+
+/* Closes the gaps that candidates below `least` leave. A filter drops single ones by making them -inf. */
+static void keep_from(struct filter *f, double least)
+{
+    int n = 0;
+
+    for (int i = 0; i < f->n; i++) {
+        if ((double)f->x[i] < least) continue;
+        f->x[n] = f->x[i];
+        f->id[n++] = f->id[i];
+    }
+    assert(n > 0);
+    f->n = n;
+}
+
+static void drop_marked(struct filter *f) { keep_from(f, -(double)FLT_MAX); }
+
+static void order_begin(struct filter *f)
+{
+    if (!f->is_sorted) rank_begin(&f->rank, f->x, f->n);
+}
+
+/* The candidate in place r of the order; x must not have changed since order_begin(). */
+static int order_at(struct filter *f, int r) { return f->is_sorted ? r : rank_at(&f->rank, r); }
+
+/* Keeps the first n of the order, sorted. After order_begin(). */
+static void keep_first(struct filter *f, int n)
+{
+    assert(n >= 1 && n <= f->n);
+    if (!f->is_sorted) {
+        struct rank_item *o = f->rank.order;
+        rank_at(&f->rank, n - 1);
+        /* Logits go by way of e and tokens by way of the order itself: both are read out of order. */
+        for (int i = 0; i < n; i++) {
+            f->e[i] = f->x[o[i].index];
+            o[i].index = f->id[o[i].index];
+        }
+        for (int i = 0; i < n; i++) {
+            f->x[i] = f->e[i];
+            f->id[i] = o[i].index;
+        }
+        f->is_sorted = true;
+    }
+    f->n = n;
+}
+
+static void find_max(struct filter *f) { f->max = f->is_sorted ? f->x[0] : f->x[f->k->argmax(f->x, f->n, f->scratch)]; }
+
+/* Four chains, so that the additions overlap; pairwise at the end. */
+static double sum(const float *e, int n)
+{
+    double s[4] = {0};
+    int i = 0;
+
+    for (; i + 4 <= n; i += 4)
+        for (int j = 0; j < 4; j++)
+            s[j] += (double)e[i + j];
+    for (; i < n; i++)
+        s[0] += (double)e[i];
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+void filter_weigh(struct filter *f, float temperature)
+{
+    assert(temperature > 0);
+    find_max(f);
+    /* The difference first: x / temperature may overflow, and then both ends of a difference would be infinite. */
+    for (int i = 0; i < f->n; i++)
+        f->e[i] = (f->x[i] - f->max) / temperature;
+    f->k->softmax_exp(f->e, f->n, f->e, f->scratch);
+    f->total = sum(f->e, f->n);
+}
+
+double filter_surprise(float logit, float max, double total)
+{
+    return (math_log(total) - ((double)logit - (double)max)) / LN_2;
+}
+
+/* ---- the filters ---- */
+
+void filter_top_n_sigma(struct filter *f, float n_sigma)
+{
+    double mean = 0, square = 0;
+
+    find_max(f);
+    for (int i = 0; i < f->n; i++)
+        mean += (double)f->x[i];
+    mean /= f->n;
+    for (int i = 0; i < f->n; i++) {
+        double d = (double)f->x[i] - mean;
+        square += d * d;
+    }
+    keep_from(f, (double)f->max - (double)n_sigma * __builtin_sqrt(square / f->n));
+}
+
+void filter_top_k(struct filter *f, int k)
+{
+    assert(k >= 1);
+    if (k >= f->n) return;
+    order_begin(f);
+    keep_first(f, k);
+}
+
+void filter_typical(struct filter *f, float typical_p)
+{
+    double entropy, reached = 0;
+    int n_kept = 0;
+
+    filter_weigh(f, 1);
+    double log_total = math_log(f->total);
+    entropy = log_total;
+    for (int i = 0; i < f->n; i++)
+        if (f->e[i] > 0) entropy -= (double)f->e[i] * ((double)f->x[i] - (double)f->max) / f->total;
+    for (int i = 0; i < f->n; i++) {
+        double d = log_total - ((double)f->x[i] - (double)f->max) - entropy;
+        d = d < 0 ? d : -d;
+        f->e[i] = d < -(double)FLT_MAX ? -FLT_MAX : (float)d;
+    }
+    /* rank_begin ranks any numbers; the weights that the distances overwrote are computed again, to the same bits,
+     * for the few that are kept. A positive distance is the mark of those. */
+    rank_begin(&f->rank, f->e, f->n);
+    while (n_kept < f->n && (n_kept == 0 || reached < (double)typical_p * f->total))
+        reached += (double)math_expf(f->x[rank_at(&f->rank, n_kept++)] - f->max);
+    for (int i = 0; i < n_kept; i++)
+        f->e[rank_at(&f->rank, i)] = 1;
+    for (int i = 0; i < f->n; i++)
+        if (f->e[i] <= 0) f->x[i] = -INFINITY;
+    drop_marked(f);
+}
+
+void filter_top_p(struct filter *f, float top_p)
+{
+    double reached = 0;
+    int n = 0;
+
+    filter_weigh(f, 1);
+    order_begin(f);
+    while (n < f->n && (n == 0 || reached < (double)top_p * f->total))
+        reached += (double)f->e[order_at(f, n++)];
+    keep_first(f, n);
+}
+
+void filter_min_p(struct filter *f, float min_p)
+{
+    filter_weigh(f, 1);
+    for (int i = 0; i < f->n; i++)
+        if (f->e[i] < min_p) /* the largest e is 1 */
+            f->x[i] = -INFINITY;
+    drop_marked(f);
+}
+
+void filter_xtc(struct filter *f, float threshold)
+{
+    int n = 0; /* candidates that reach the threshold */
+
+    filter_weigh(f, 1);
+    order_begin(f);
+    while (n < f->n && (double)f->e[order_at(f, n)] >= (double)threshold * f->total)
+        n++;
+    for (int i = 0; i < n - 1; i++)
+        f->x[order_at(f, i)] = -INFINITY;
+    if (n >= 2) drop_marked(f);
+}
+
+void filter_mirostat(struct filter *f, double bits)
+{
+    filter_weigh(f, 1);
+    double least = (double)f->max + math_log(f->total) - bits * LN_2;
+    keep_from(f, least < (double)f->max ? least : (double)f->max);
+}
+
+int filter_draw(struct filter *f, double u)
+{
+    double left = u * f->total;
+    int chosen = -1;
+
+    assert(u >= 0 && u < 1);
+    order_begin(f);
+    for (int r = 0; r < f->n; r++) {
+        int i = order_at(f, r);
+        if (!(f->e[i] > 0)) break;
+        chosen = i; /* the last one with a weight, should rounding leave a rest */
+        left -= (double)f->e[i];
+        if (left < 0) break;
+    }
+    assert(chosen >= 0);
+    return chosen;
+}
