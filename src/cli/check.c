@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * check.c: `quern check FILE...`: may this model be trusted to load?
+ *
+ * Runs every check that loading runs (file format, hyper-parameters, tokenizer, tensor shapes)
+ * without loading; with --deep it also reads all tensor data and looks for NaN and infinity.
+ * One line a file: on stdout when it is good, on stderr when it is not. Reading the data is not
+ * the default because a file is usually much larger than its header.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "cli/cli.h"
+#include "format/weights.h"
+#include "model/load.h"
+
+static int check_file(const char *path, bool deep)
+{
+    struct qn_error e = {0}, named;
+    struct weights *w = NULL;
+    int rc = weights_open(&w, path, &e);
+    if (rc) return cli_fail(&e); /* names the file */
+    rc = model_check(w, &e);
+    if (!rc && deep) rc = weights_check_finite(w, &e);
+    if (!rc)
+        printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", path, weights_n_tensors(w),
+               weights_n_meta(w), weights_file_bytes(w));
+    weights_close(w);
+    if (!rc) return 0;
+    error_set(&named, rc, "%s: %s", path, e.msg);
+    return cli_fail(&named);
+}
+
+int cmd_check(int argc, char **argv)
+{
+    bool deep = false, help;
+    int first, status = 0;
+    const struct opt opts[] = {
+        {"deep", 0, OPT_FLAG, &deep, NULL, "read all tensor data too: NaN and infinity are refused", 0, 0},
+        {0},
+    };
+    int rc = cli_parse(argc, argv, "check [--deep] FILE...", opts, &first, &help);
+    if (rc || help) return rc;
+    if (first == argc) return cli_usage("check: no model file given (see quern check --help)");
+
+    /* All files are looked at; the status is that of the first bad one. */
+    for (int i = first; i < argc; i++) {
+        int bad = check_file(argv[i], deep);
+        if (!status) status = bad;
+    }
+    if (fflush(stdout) && !status) status = cli_write_status();
+    return status;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cli.c: options, exit codes and byte streams for the commands. See cli.h.
+ */
+#include "base/mem.h"
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#define MAX_OPTS 64
+
+int cli_fail(const struct qn_error *e)
+{
+    fprintf(stderr, "quern: %s\n", e->msg);
+    switch (e->code) {
+    case QN_EUSAGE: return EX_USAGE;
+    case QN_EDATA:
+    case QN_EUNSUP: return EX_DATAERR;
+    case QN_ENOINPUT: return EX_NOINPUT;
+    case QN_ENOMEM: return EX_TEMPFAIL;
+    case QN_EIO: return EX_IOERR;
+    default: return EX_SOFTWARE;
+    }
+}
+
+int cli_usage(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("quern: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    return EX_USAGE;
+}
+
+/* ---- options ---- */
+
+static void print_help(const char *usage, const struct opt *opts)
+{
+    printf("usage: quern %s\n\n", usage);
+    for (const struct opt *o = opts; o->name; o++) {
+        char left[64];
+        if (o->letter)
+            snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        else
+            snprintf(left, sizeof left, "    --%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+        printf("  %-32s %s\n", left, o->help);
+    }
+    printf("  %-32s %s\n", "-h, --help", "print this and exit");
+}
+
+static bool parse_u64(const char *s, uint64_t *out, char **end)
+{
+    if (!isdigit((unsigned char)*s)) return false;
+    errno = 0;
+    unsigned long long v = strtoull(s, end, 0);
+    if (errno) return false;
+    *out = v;
+    return true;
+}
+
+/* A number of bytes with an optional binary unit: 4096, 500M, 6G, 6GB, 6GiB. */
+static bool parse_size(const char *s, uint64_t *out)
+{
+    char *end;
+    uint64_t v;
+    int shift = 0;
+    if (!parse_u64(s, &v, &end)) return false;
+    switch (toupper((unsigned char)*end)) {
+    case 'K': shift = 10; break;
+    case 'M': shift = 20; break;
+    case 'G': shift = 30; break;
+    case 'T': shift = 40; break;
+    }
+    if (shift && strcasecmp(end + 1, "") && strcasecmp(end + 1, "B") && strcasecmp(end + 1, "iB")) return false;
+    if ((!shift && *end) || v > UINT64_MAX >> shift) return false;
+    *out = v << shift;
+    return true;
+}
+
+static int set_option(const struct opt *o, const char *arg)
+{
+    char *end = NULL;
+    switch (o->kind) {
+    case OPT_FLAG: *(bool *)o->out = true; return 0;
+    case OPT_STRING: *(const char **)o->out = arg; return 0;
+    case OPT_STRINGS: {
+        struct cli_strings *s = o->out;
+        s->v[s->n++] = arg;
+        return 0;
+    }
+    case OPT_INT: {
+        errno = 0;
+        long v = strtol(arg, &end, 10);
+        if (end == arg || *end || errno || v < o->lo || v > o->hi)
+            return cli_usage("--%s: '%s' is not a whole number in %ld..%ld", o->name, arg, o->lo, o->hi);
+        *(int *)o->out = (int)v;
+        return 0;
+    }
+    case OPT_U64:
+        if (!parse_u64(arg, o->out, &end) || *end) return cli_usage("--%s: '%s' is not a whole number", o->name, arg);
+        return 0;
+    case OPT_SIZE:
+        if (!parse_size(arg, o->out)) return cli_usage("--%s: '%s' is not a size such as 6G or 500M", o->name, arg);
+        return 0;
+    case OPT_FLOAT: {
+        float v = strtof(arg, &end);
+        if (end == arg || *end || !isfinite(v)) return cli_usage("--%s: '%s' is not a number", o->name, arg);
+        *(float *)o->out = v;
+        return 0;
+    }
+    }
+    return EX_SOFTWARE;
+}
+
+int cli_parse(int argc, char **argv, const char *usage, const struct opt *opts, int *first, bool *help)
+{
+    struct option longs[MAX_OPTS + 2];
+    char shorts[2 * MAX_OPTS + 4] = ":h", *s = shorts + 2;
+    int n = 0;
+    for (; opts[n].name && n < MAX_OPTS; n++) {
+        longs[n] = (struct option){opts[n].name, opts[n].arg ? required_argument : no_argument, NULL, 256 + n};
+        if (!opts[n].letter) continue;
+        *s++ = opts[n].letter;
+        if (opts[n].arg) *s++ = ':';
+    }
+    longs[n] = (struct option){"help", no_argument, NULL, 'h'};
+    longs[n + 1] = (struct option){0};
+    *help = false;
+    optind = 1;
+    for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
+        if (c == 'h') {
+            print_help(usage, opts);
+            *help = true;
+            return 0;
+        }
+        if (c == ':') return cli_usage("%s: option '%s' needs a value (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
+        if (c == '?') return cli_usage("%s: unknown option '%s' (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
+        const struct opt *o = opts;
+        while (c >= 256 ? o != &opts[c - 256] : o->letter != c) o++;
+        int rc = set_option(o, optarg);
+        if (rc) return rc;
+    }
+    *first = optind;
+    return 0;
+}
+
+int cli_parse_kv(const char *name, enum qn_kv *out)
+{
+    static const char *const names[] = {[QN_KV_F16] = "f16", [QN_KV_F32] = "f32", [QN_KV_Q8_0] = "q8_0"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (enum qn_kv)i;
+            return 0;
+        }
+    return cli_usage("--kv: '%s' is not f32, f16 or q8_0", name);
+}
+
+/* ---- input and output ---- */
+
+int cli_read_all(int fd, char **data, size_t *n)
+{
+    size_t len = 0, cap = 1 << 16;
+    char *p = mem_alloc(cap);
+    while (p) {
+        ssize_t got = read(fd, p + len, cap - len - 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            fprintf(stderr, "quern: cannot read standard input: %s\n", strerror(errno));
+            mem_free(p);
+            return EX_IOERR;
+        }
+        if (got == 0) {
+            p[len] = 0;
+            *data = p;
+            *n = len;
+            return 0;
+        }
+        len += (size_t)got;
+        if (cap - len < 2) {
+            char *q = mem_realloc(p, cap *= 2);
+            if (!q) mem_free(p);
+            p = q;
+        }
+    }
+    fprintf(stderr, "quern: not enough memory for %zu bytes of input\n", cap);
+    return EX_TEMPFAIL;
+}
+
+int cli_write(const void *p, size_t n)
+{
+    const char *s = p;
+    while (n > 0) {
+        ssize_t done = write(STDOUT_FILENO, s, n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return -1;
+        s += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+int cli_write_status(void)
+{
+    if (errno == EPIPE) return EX_OK;
+    fprintf(stderr, "quern: cannot write to standard output: %s\n", strerror(errno));
+    return EX_IOERR;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * logits.c: `quern logits`: the raw logits of given tokens, for comparing engines and paths.
+ *
+ * Output: little-endian f32 [position][vocab] for every K-th position, written under a
+ * temporary name and renamed when complete.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/out_file.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "engine/engine.h"
+
+struct sink { struct out_file file; size_t bytes; };
+
+static int write_row(void *arg, const float *logits, struct qn_error *e)
+{
+    struct sink *s = arg;
+    return out_file_write(&s->file, logits, s->bytes, e);
+}
+
+/* Numbers separated by white space or commas. */
+static int parse_ids(const char *text, qn_token **ids, size_t *n)
+{
+    size_t cap = strlen(text) / 2 + 1;
+    qn_token *v = mem_alloc(cap * sizeof *v);
+    *n = 0;
+    for (const char *p = text; v;) {
+        char *end;
+        p += strspn(p, " \t\r\n,");
+        if (!*p) break;
+        errno = 0;
+        long id = strtol(p, &end, 10);
+        if (end == p || errno || id < 0 || id > INT32_MAX) {
+            mem_free(v);
+            return cli_usage("logits: '%.20s' is not a token id", p);
+        }
+        v[(*n)++] = (qn_token)id;
+        p = end;
+    }
+    if (!v) return cli_usage("logits: not enough memory for the ids");
+    if (*n == 0) {
+        mem_free(v);
+        return cli_usage("logits: no token ids given (--ids or --ids-file)");
+    }
+    *ids = v;
+    return 0;
+}
+
+static int read_ids(const char *ids, const char *path, qn_token **out, size_t *n)
+{
+    char *text;
+    size_t len;
+    if (ids) return parse_ids(ids, out, n);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        fprintf(stderr, "quern: cannot open '%s': %s\n", path, strerror(errno));
+        return EX_NOINPUT;
+    }
+    int rc = cli_read_all(fd, &text, &len);
+    close(fd);
+    if (rc) return rc;
+    rc = parse_ids(text, out, n);
+    mem_free(text);
+    return rc;
+}
+
+static int run(const char *path, struct qn_engine_params *p, const qn_token *ids, size_t n, int every, const char *out)
+{
+    struct qn_error e = {0};
+    qn_model *m = NULL;
+    qn_engine *g = NULL;
+    struct memory mem = {0};
+    struct sink sink = {0};
+    float *scratch = NULL;
+    int rc;
+    if (p->n_ctx == 0) p->n_ctx = (int)n;
+    if ((rc = qn_model_open(&m, path, &e))) goto done;
+    if ((rc = qn_engine_new(&g, m, p, &e))) goto done;
+    if ((rc = memory_init(&mem, g->kv, g->n_ctx, &e))) goto done;
+    sink.bytes = (size_t)qn_model_n_vocab(m) * sizeof(float);
+    scratch = mem_alloc(((size_t)g->n_batch / (size_t)every + 1) * sink.bytes);
+    if (!scratch) {
+        rc = error_nomem(&e, "the logits of a batch", (size_t)g->n_batch * sink.bytes);
+        goto done;
+    }
+    if ((rc = out_file_open(&sink.file, out, &e))) goto done;
+    rc = engine_append_all(g, &mem, ids, n, every, scratch, write_row, &sink, &e);
+    if (!rc) rc = out_file_commit(&sink.file, &e);
+done:
+    if (rc) rc = cli_fail(&e);
+    out_file_abort(&sink.file);
+    mem_free(scratch);
+    memory_deinit(&mem);
+    qn_engine_free(g);
+    qn_model_close(m);
+    return rc;
+}
+
+int cmd_logits(int argc, char **argv)
+{
+    struct qn_engine_params p;
+    const char *ids_text = NULL, *ids_file = NULL, *out = NULL, *kv = "f16";
+    qn_token *ids;
+    size_t n;
+    int every = 1, first, rc;
+    bool help;
+    qn_engine_params_init(&p);
+    const struct opt opts[] = {
+        {"ids", 0, OPT_STRING, &ids_text, "IDS", "token ids, separated by spaces or commas", 0, 0},
+        {"ids-file", 0, OPT_STRING, &ids_file, "FILE", "the same from a file", 0, 0},
+        {"every", 0, OPT_INT, &every, "K", "write positions 0, K, 2K, ... (default 1)", 1, INT32_MAX},
+        {"output", 'o', OPT_STRING, &out, "FILE", "where to: raw little-endian f32 [position][vocab]", 0, 0},
+        {"batch", 0, OPT_INT, &p.n_batch, "N", "rows in one forward pass (default 512)", 1, 65536},
+        {"threads", 0, OPT_INT, &p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
+        {"cpu", 0, OPT_STRING, &p.cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
+        {"kv", 0, OPT_STRING, &kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
+        {"ctx", 0, OPT_INT, &p.n_ctx, "N", "tokens of context (default: as many as there are ids)", 1, 1 << 28},
+        {"memory", 0, OPT_SIZE, &p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0, 0},
+        {0},
+    };
+    rc = cli_parse(argc, argv, "logits MODEL (--ids IDS | --ids-file FILE) -o FILE [OPTIONS]", opts, &first, &help);
+    if (rc || help) return rc;
+    if (argc - first != 1) return cli_usage("logits: one MODEL (see quern logits --help)");
+    if (!ids_text == !ids_file) return cli_usage("logits: give either --ids or --ids-file");
+    if (!out) return cli_usage("logits: where to? (-o FILE)");
+    if ((rc = cli_parse_kv(kv, &p.kv))) return rc;
+    if ((rc = read_ids(ids_text, ids_file, &ids, &n))) return rc;
+    rc = run(argv[first], &p, ids, n, every, out);
+    mem_free(ids);
+    return rc;
+}

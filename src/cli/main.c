@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * main.c: finds the command and runs it.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "base/log.h"
+#include "cli/cli.h"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"run", cmd_run, "continue a text: load, answer, exit"},
+    {"tokenize", cmd_tokenize, "text to token ids, and back"},
+    {"logits", cmd_logits, "write the logits of every position to a file"},
+    {"bench", cmd_bench, "measure prefill and decode beside the machine's ceilings"},
+    {"explain", cmd_explain, "account for every operation: bytes, multiply-adds, floor, time"},
+    {"inspect", cmd_inspect, "show what is in a model file"},
+    {"check", cmd_check, "refuse a model file that is not sound"},
+};
+
+static void print_usage(FILE *f)
+{
+    fputs("usage: quern COMMAND [OPTIONS] ...\n\n", f);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].help);
+    fputs("\nquern COMMAND --help lists a command's options; quern --version prints the build.\n", f);
+}
+
+static void log_to_stderr(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    if (level <= LOG_WARN) fprintf(stderr, "quern: warning: %s\n", line);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE */
+    log_set_sink(log_to_stderr, NULL);
+    if (argc < 2) {
+        print_usage(stderr);
+        return EX_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        print_usage(stdout);
+        return EX_OK;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("quern %s, best instruction set here: %s\n", qn_version(), qn_cpu());
+        return EX_OK;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+    return cli_usage("unknown command '%s' (see quern --help)", argv[1]);
+}

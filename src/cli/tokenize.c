@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tokenize.c: `quern tokenize MODEL`: text to token ids and back, as a filter.
+ *
+ * Standard input is taken byte for byte: a trailing newline is part of the text, and nothing is added that was not
+ * asked for, so that `quern tokenize M | quern tokenize --decode M` gives the input back wherever the model's
+ * tokenizer loses nothing. Only the metadata of the model file is read.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "text/detok.h"
+#include "text/vocab.h"
+
+static int encode(const struct vocab *v, const char *text, size_t n, unsigned flags, struct buf *out,
+                  struct qn_error *e)
+{
+    qn_token *ids = NULL;
+    size_t n_ids = 0;
+    int rc = vocab_encode(v, text, n, flags, &ids, &n_ids, e);
+    for (size_t i = 0; rc == 0 && i < n_ids; i++) rc = buf_printf(out, e, "%s%d", i ? " " : "", ids[i]);
+    if (rc == 0) rc = buf_str(out, "\n", e);
+    mem_free(ids);
+    return rc;
+}
+
+static int decode(const struct vocab *v, const char *text, size_t n, unsigned flags, struct buf *out,
+                  struct qn_error *e)
+{
+    struct detok d;
+    detok_init(&d, v, flags);
+    for (size_t i = 0; i < n;) {
+        char *end;
+        if (isspace((unsigned char)text[i])) {
+            i++;
+            continue;
+        }
+        long id = isdigit((unsigned char)text[i]) ? strtol(text + i, &end, 10) : -1; /* text ends with a NUL */
+        if (id < 0 || id >= vocab_n_tokens(v) || (*end && !isspace((unsigned char)*end)))
+            return error_set(e, QN_EDATA, "tokenize: '%.*s' at byte %zu is not a token id below %d",
+                             (int)strcspn(text + i, " \t\r\n\v\f"), text + i, i, vocab_n_tokens(v));
+        int rc = detok_push(&d, (qn_token)id, out, e);
+        if (rc) return rc;
+        i = (size_t)(end - text);
+    }
+    return detok_flush(&d, out, e);
+}
+
+int cmd_tokenize(int argc, char **argv)
+{
+    bool to_text = false, plain = false, add = false, help;
+    const struct opt opts[] = {
+        {.name = "decode", .letter = 'd', .kind = OPT_FLAG, .out = &to_text, .help = "token ids on stdin, their bytes on stdout"},
+        {.name = "no-special", .kind = OPT_FLAG, .out = &plain,
+         .help = "special tokens written in the text are text; with --decode they are left out"},
+        {.name = "add-special", .kind = OPT_FLAG, .out = &add, .help = "add BOS and EOS where the model wants them"},
+        {0}};
+    struct qn_error e = {0};
+    struct weights *w = NULL;
+    struct vocab *v = NULL;
+    struct buf out = {0};
+    char *text = NULL;
+    size_t n = 0;
+    int first, status = cli_parse(argc, argv, "tokenize [options] MODEL < TEXT", opts, &first, &help);
+    if (status || help) return status;
+    if (first != argc - 1) return cli_usage("tokenize: %d files given, one model is wanted", argc - first);
+    if (to_text && add) return cli_usage("tokenize: --decode and --add-special exclude each other");
+
+    int rc = weights_open(&w, argv[first], &e);
+    if (rc == 0) rc = vocab_load(&v, w, &e);
+    if (rc == 0 && (status = cli_read_all(STDIN_FILENO, &text, &n)) == 0) {
+        if (to_text)
+            rc = decode(v, text, n, DETOK_RAW | (plain ? 0u : DETOK_SPECIAL), &out, &e);
+        else
+            rc = encode(v, text, n, (plain ? 0u : VOCAB_PARSE_SPECIAL) | (add ? VOCAB_ADD_SPECIAL : 0u), &out, &e);
+        if (rc == 0 && cli_write(out.data, out.len)) status = cli_write_status();
+    }
+    if (rc) status = cli_fail(&e);
+    mem_free(text);
+    buf_deinit(&out);
+    vocab_free(v);
+    weights_close(w);
+    return status;
+}
