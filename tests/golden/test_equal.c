@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_equal.c: every path to the logits gives the same bits.
+ *
+ *     test_equal MODEL...
+ *
+ * For each model the logits of a prompt are computed on the reference kernels, one thread, one
+ * batch; then again on every instruction set, with 2 and 7 threads, in batches of 1, 3 and
+ * 64 rows, together with a stranger in the same batches, and in a fork of a session; for each KV type.
+ * All are compared with memcmp. The comparison is shown to be able to fail: a pass whose
+ * products are added up in another order must differ.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "kernel/cpu.h"
+
+#define N_TOKENS 83 /* more than a page, no multiple of anything */
+
+struct test {
+    const char *path;
+    qn_model *model;
+    int n_vocab;
+    qn_token tokens[N_TOKENS];
+    float *expected, *got; /* [N_TOKENS][n_vocab] */
+    int n_passed, n_failed;
+};
+
+static void die(const struct test *t, const struct qn_error *e)
+{
+    fprintf(stderr, "%s: %s\n", t->path, e->msg);
+    exit(1);
+}
+
+static qn_engine *make_engine(const struct test *t, enum cpu_level cpu, int threads, int batch, enum qn_kv kv)
+{
+    struct qn_engine_params p;
+    struct qn_error e;
+    qn_engine *g;
+    qn_engine_params_init(&p);
+    p.cpu = cpu_level_name(cpu);
+    p.n_threads = threads;
+    p.n_batch = batch;
+    p.n_ctx = N_TOKENS;
+    p.n_sessions = 3;
+    p.kv = kv;
+    if (qn_engine_new(&g, t->model, &p, &e)) die(t, &e);
+    return g;
+}
+
+struct into { float *p; size_t bytes; };
+
+static int keep(void *arg, const float *row, struct qn_error *e)
+{
+    (void)e;
+    struct into *to = arg;
+    memcpy(to->p, row, to->bytes);
+    to->p += to->bytes / sizeof(float);
+    return 0;
+}
+
+/* All logits of the prompt on an engine. */
+static void run(const struct test *t, qn_engine *g, float *out)
+{
+    struct memory m;
+    struct qn_error e;
+    struct into to = {out, (size_t)t->n_vocab * sizeof(float)};
+    float *scratch = mem_alloc((size_t)g->n_batch * to.bytes);
+    if (memory_init(&m, g->kv, g->n_ctx, &e)) die(t, &e);
+    if (engine_append_all(g, &m, t->tokens, N_TOKENS, 1, scratch, keep, &to, &e)) die(t, &e);
+    memory_deinit(&m);
+    mem_free(scratch);
+}
+
+static void check(struct test *t, const char *what)
+{
+    size_t n = (size_t)N_TOKENS * (size_t)t->n_vocab, i = 0;
+    while (i < n && !memcmp(&t->expected[i], &t->got[i], sizeof(float))) i++;
+    if (i == n) {
+        t->n_passed++;
+        return;
+    }
+    t->n_failed++;
+    printf("FAILED %s, %s: position %zu, token %zu: %a, expected %a\n", t->path, what, i / (size_t)t->n_vocab,
+           i % (size_t)t->n_vocab, (double)t->got[i], (double)t->expected[i]);
+}
+
+/* The prompt in batches of at most `rows`, each row followed by one of a stranger with other tokens. */
+static void run_beside_stranger(const struct test *t, qn_engine *g, int rows)
+{
+    struct memory m[2], *mems[2] = {&m[0], &m[1]};
+    struct qn_error e;
+    float *logits = mem_alloc((size_t)N_TOKENS * (size_t)t->n_vocab * sizeof(float));
+    int32_t token[2 * N_TOKENS], pos[2 * N_TOKENS], seq[2 * N_TOKENS];
+    uint8_t want[2 * N_TOKENS];
+    for (int i = 0; i < 2; i++)
+        if (memory_init(mems[i], g->kv, g->n_ctx, &e) || memory_reserve(mems[i], N_TOKENS, &e)) die(t, &e);
+    for (int done = 0; done < N_TOKENS; done += rows) {
+        int n = N_TOKENS - done < rows ? N_TOKENS - done : rows;
+        for (int i = 0; i < 2 * n; i++) {
+            /* half the rows are ours, half the stranger's; who is first alternates */
+            bool ours = (i < n) == (done / rows % 2 == 0);
+            pos[i] = done + i % n;
+            token[i] = ours ? t->tokens[pos[i]] : (t->tokens[pos[i]] * 7 + 3) % t->n_vocab;
+            seq[i] = ours ? 0 : 1;
+            want[i] = ours;
+        }
+        const struct batch b = {2 * n, token, pos, pos, seq, want};
+        step_run(&g->step, &b, mems, logits);
+        memory_extend(mems[0], done + n);
+        memory_extend(mems[1], done + n);
+        memcpy(t->got + (size_t)done * (size_t)t->n_vocab, logits, (size_t)n * (size_t)t->n_vocab * sizeof(float));
+    }
+    memory_deinit(mems[0]);
+    memory_deinit(mems[1]);
+    mem_free(logits);
+}
+
+/* A session that goes 40 tokens, is forked, and both go on, the original with other tokens: the logits of
+ * the fork's last position stand for all. */
+static void check_fork(struct test *t, qn_engine *g)
+{
+    struct qn_error e;
+    qn_session *a, *b;
+    const float *logits;
+    qn_token other[N_TOKENS];
+    size_t kept, last = (size_t)(N_TOKENS - 1) * (size_t)t->n_vocab;
+    memcpy(other, t->tokens, sizeof other);
+    for (int i = 40; i < N_TOKENS; i++) other[i] = (other[i] + 11) % t->n_vocab;
+    if (qn_session_new(&a, g, NULL, &e) || qn_session_sync(a, t->tokens, 40, NULL, &e)) die(t, &e);
+    if (qn_session_fork(&b, a, &e)) die(t, &e);
+    if (qn_session_sync(a, other, N_TOKENS, NULL, &e)) die(t, &e);
+    if (qn_session_sync(b, t->tokens, N_TOKENS, &kept, &e) || qn_session_logits(b, &logits, &e)) die(t, &e);
+    if (kept != 40) {
+        t->n_failed++;
+        printf("FAILED %s: a fork kept %zu of 40 tokens\n", t->path, kept);
+    }
+    memcpy(t->got, t->expected, last * sizeof(float));
+    memcpy(t->got + last, logits, (size_t)t->n_vocab * sizeof(float));
+    check(t, "a fork beside its original");
+    if (qn_session_sync(a, t->tokens, N_TOKENS, &kept, &e) || qn_session_logits(a, &logits, &e)) die(t, &e);
+    memcpy(t->got + last, logits, (size_t)t->n_vocab * sizeof(float));
+    check(t, "a session rewound to its fork's tokens");
+    qn_session_free(a);
+    qn_session_free(b);
+}
+
+/* The same sums in another order: both halves of k apart, then added. */
+static gemm_fn *honest_gemm;
+static void perturbed_gemm(const struct gemm *g, void *scratch)
+{
+    float *half = mem_alloc((size_t)g->n_cols * g->ld_y * sizeof(float));
+    struct gemm a = *g, b = *g;
+    a.k = g->k / 2;
+    b.k = g->k - a.k;
+    b.w += (size_t)a.k * sizeof(float);
+    b.x += (size_t)a.k * sizeof(float);
+    b.y = half;
+    honest_gemm(&a, scratch);
+    honest_gemm(&b, scratch);
+    for (int c = 0; c < g->n_cols; c++)
+        for (int r = 0; r < g->n_rows; r++) g->y[(size_t)c * g->ld_y + (size_t)r] += half[(size_t)c * g->ld_y + (size_t)r];
+    mem_free(half);
+}
+
+static void check_can_fail(struct test *t)
+{
+    qn_engine *g = make_engine(t, CPU_REF, 1, N_TOKENS, QN_KV_F16);
+    enum dtype type = g->model->layers[0].wq.w->type;
+    if (type == DT_F32) { /* where half a row is a row too */
+        honest_gemm = g->step.kt.gemm[type];
+        g->step.kt.gemm[type] = perturbed_gemm;
+        run(t, g, t->got);
+        bool same = !memcmp(t->got, t->expected, (size_t)N_TOKENS * (size_t)t->n_vocab * sizeof(float));
+        if (same) printf("FAILED %s: another order of summation went unnoticed\n", t->path);
+        *(same ? &t->n_failed : &t->n_passed) += 1;
+    }
+    qn_engine_free(g);
+}
+
+static void check_one(struct test *t, enum cpu_level cpu, int threads, int batch, enum qn_kv kv)
+{
+    char what[80];
+    qn_engine *g = make_engine(t, cpu, threads, batch, kv);
+    snprintf(what, sizeof what, "%s, %d threads, batches of %d, KV type %d", cpu_level_name(cpu), threads, batch, (int)kv);
+    run(t, g, t->got);
+    check(t, what);
+    qn_engine_free(g);
+}
+
+static void check_model(struct test *t)
+{
+    static const int batches[] = {1, 3, 64, N_TOKENS}, threads[] = {1, 2, 7};
+    struct qn_error e;
+    if (qn_model_open(&t->model, t->path, &e)) die(t, &e);
+    t->n_vocab = qn_model_n_vocab(t->model);
+    t->expected = mem_alloc((size_t)N_TOKENS * (size_t)t->n_vocab * sizeof(float));
+    t->got = mem_alloc((size_t)N_TOKENS * (size_t)t->n_vocab * sizeof(float));
+    for (int i = 0; i < N_TOKENS; i++) t->tokens[i] = (qn_token)(rng_u64(3, 1, (uint64_t)i) % (uint64_t)t->n_vocab);
+    for (enum qn_kv kv = QN_KV_Q8_0 + 1; kv-- > 0;) { /* f16 last: what follows uses it */
+        qn_engine *g = make_engine(t, CPU_REF, 1, N_TOKENS, kv);
+        run(t, g, t->expected);
+        qn_engine_free(g);
+        for (enum cpu_level cpu = CPU_REF; cpu <= cpu_best(); cpu++) {
+            check_one(t, cpu, 1, N_TOKENS, kv);
+            for (int b = 0; b < 4; b++) check_one(t, cpu, threads[b % 3], batches[b], kv);
+        }
+        check_one(t, cpu_best(), 2, 64, kv);
+        check_one(t, cpu_best(), 7, 3, kv);
+    }
+    qn_engine *g = make_engine(t, cpu_best(), 2, N_TOKENS, QN_KV_F16);
+    run_beside_stranger(t, g, 13);
+    check(t, "beside a stranger, 13 rows each");
+    run_beside_stranger(t, g, 1);
+    check(t, "beside a stranger, 1 row each");
+    check_fork(t, g);
+    qn_engine_free(g);
+    check_can_fail(t);
+    mem_free(t->expected);
+    mem_free(t->got);
+    qn_model_close(t->model);
+}
+
+int main(int argc, char **argv)
+{
+    int passed = 0, failed = 0;
+    for (int i = 1; i < argc; i++) {
+        struct test t = {.path = argv[i]};
+        check_model(&t);
+        passed += t.n_passed;
+        failed += t.n_failed;
+    }
+    printf("%d models: %d passed, %d failed\n", argc - 1, passed, failed);
+    return failed || argc < 2;
+}

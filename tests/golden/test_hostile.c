@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_hostile.c: `quern check` on every file of the hostile corpus.
+ *
+ * usage: test_hostile QUERN MAKE_HOSTILE SHARED WORK_DIR SLOWNESS
+ *
+ * The corpus is made on the spot by tools/make-hostile and, where the shared data is at hand
+ * (SHARED, or the environment variable QUERN_SHARED before it), by its generator. A hostile file
+ * must be refused with exit status 65 and exactly one printable line, within 50 ms and with no
+ * more than 16 MiB resident beyond what refusing an empty file takes. The limit on writable
+ * memory is set too, so that memory taken and not touched is seen. SLOWNESS is 1, or how much
+ * more time (and memory, which is then not limited) a sanitizer's build may take.
+ *
+ * It is a program of its own that forks, not a script, because a child's resident maximum
+ * begins with its parent's, and an interpreter's would hide the growth.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_SECONDS    0.050
+#define MAX_GROWTH_KB  (16 * 1024)
+#define MAX_DATA_BYTES (32u << 20) /* writable memory of the whole process */
+#define EX_DATA        65
+
+static const char *quern, *work;
+static double slowness;
+static int n_run, n_bad;
+
+struct outcome {
+    int status; /* of exit; 128 + the signal that killed it */
+    double seconds;
+    long max_kb; /* resident */
+    char out[4096], err[4096];
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Ends the test: not a finding, but something that keeps it from running. */
+static void give_up(const char *what)
+{
+    fprintf(stderr, "test_hostile: %s: %s\n", what, strerror(errno));
+    exit(99);
+}
+
+static void path_in(char dst[512], const char *dir, const char *name)
+{
+    int n = snprintf(dst, 512, "%s/%s", dir, name);
+    assert(n > 0 && n < 512);
+    (void)n;
+}
+
+static void read_back(const char *name, char dst[4096])
+{
+    char path[512];
+    path_in(path, work, name);
+    FILE *f = fopen(path, "rb");
+    if (!f) give_up(path);
+    size_t n = fread(dst, 1, 4095, f);
+    dst[n] = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!dst[i]) dst[i] = 1; /* a NUL is as wrong as any other control character */
+    fclose(f);
+}
+
+static void redirect(int fd, const char *name)
+{
+    char path[512];
+    path_in(path, work, name);
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (file < 0 || dup2(file, fd) < 0) _exit(99);
+}
+
+static struct outcome run(const char *file)
+{
+    struct outcome o = {0};
+    struct rusage usage;
+    int status;
+    double start = now();
+    pid_t pid = fork();
+    if (pid < 0) give_up("fork");
+    if (pid == 0) {
+        struct rlimit data = {MAX_DATA_BYTES, MAX_DATA_BYTES};
+        if (slowness == 1) setrlimit(RLIMIT_DATA, &data);
+        redirect(1, "stdout");
+        redirect(2, "stderr");
+        execl(quern, "quern", "check", file, (char *)NULL);
+        _exit(99);
+    }
+    if (wait4(pid, &status, 0, &usage) != pid) give_up("wait4");
+    o.seconds = now() - start;
+    o.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    o.max_kb = usage.ru_maxrss;
+    if (o.status == 99) give_up(quern);
+    read_back("stdout", o.out);
+    read_back("stderr", o.err);
+    return o;
+}
+
+/* One line, ended, of nothing that a terminal acts on. */
+static bool one_line(const char *s)
+{
+    size_t n = strlen(s);
+    if (n < 2 || s[n - 1] != '\n') return false;
+    for (size_t i = 0; i + 1 < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f) return false;
+    return true;
+}
+
+/* What is wrong with the outcome, NULL when nothing is. */
+static const char *judge(const char *name, const char *why, const struct outcome *o, long base_kb)
+{
+    static char text[200];
+    bool loads = !strncmp(name, "ok_", 3) || !strncmp(name, "tmpl_", 5);
+    bool either = !strncmp(name, "soft_", 5) || strstr(why, "load or refuse");
+    bool good = o->status == 0 && one_line(o->out) && (either || !o->err[0]); /* a warning may go with it */
+    bool refused = o->status == EX_DATA && one_line(o->err) && !o->out[0];
+    if (o->status == 0 ? !(loads || either) : o->status == EX_DATA ? loads : true) {
+        snprintf(text, sizeof text, "exit status %d", o->status);
+        return text;
+    }
+    if (!good && !refused) return "not one line of output";
+    if (o->seconds > MAX_SECONDS * slowness) {
+        snprintf(text, sizeof text, "took %.0f ms", o->seconds * 1e3);
+        return text;
+    }
+    if (slowness == 1 && o->max_kb - base_kb > MAX_GROWTH_KB) {
+        snprintf(text, sizeof text, "%ld KiB resident above the base", o->max_kb - base_kb);
+        return text;
+    }
+    return NULL;
+}
+
+static void check_file(const char *dir, const char *name, const char *why, long base_kb)
+{
+    char path[512];
+    const char *fault = NULL;
+    struct outcome o;
+    path_in(path, dir, name);
+    /* Time is that of the best of three: other work on the machine is not the parser's fault. */
+    for (int i = 0; i < 3; i++) {
+        o = run(path);
+        fault = judge(name, why, &o, base_kb);
+        if (!fault || o.seconds <= MAX_SECONDS * slowness) break;
+    }
+    n_run++;
+    if (!fault) return;
+    n_bad++;
+    printf("BAD  %s (%s): %s\n     stderr: %s\n     stdout: %s\n", name, why, fault, o.err, o.out);
+}
+
+static void check_corpus(const char *dir, long base_kb)
+{
+    char line[1024], path[512];
+    path_in(path, dir, "MANIFEST.tsv");
+    FILE *f = fopen(path, "r");
+    if (!f) give_up(path);
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *why = strchr(line, '\t');
+        assert(why);
+        *why++ = 0;
+        check_file(dir, line, why, base_kb);
+    }
+    fclose(f);
+}
+
+static void generate(const char *script, const char *dir)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid < 0) give_up("fork");
+    if (pid == 0) {
+        execlp("python3", "python3", "-B", script, dir, (char *)NULL);
+        _exit(99);
+    }
+    if (waitpid(pid, &status, 0) != pid || status != 0) give_up(script);
+}
+
+/* What refusing an empty file takes: the floor of the memory measurements. */
+static long measure_base(void)
+{
+    char path[512];
+    path_in(path, work, "empty");
+    FILE *f = fopen(path, "wb");
+    if (!f) give_up(path);
+    fclose(f);
+    struct outcome o = run(path);
+    if (o.status != EX_DATA || !one_line(o.err)) {
+        printf("BAD  an empty file: exit status %d, stderr: %s\n", o.status, o.err);
+        n_bad++;
+    }
+    return o.max_kb;
+}
+
+/* The judge itself must be able to find fault. */
+static void check_judge(void)
+{
+    struct outcome refused = {.status = EX_DATA, .seconds = 0.001, .max_kb = 3000, .err = "quern: no\n"}, o;
+    assert(!judge("x", "", &refused, 3000));
+    assert(judge("ok_x", "", &refused, 3000));
+    assert(!judge("soft_x", "", &refused, 3000));
+    o = refused, o.status = 139;
+    assert(judge("x", "", &o, 3000) && judge("soft_x", "", &o, 3000));
+    o = refused, o.status = 0, o.err[0] = 0, strcpy(o.out, "x: ok\n");
+    assert(judge("x", "", &o, 3000) && !judge("ok_x", "", &o, 3000) && !judge("tmpl_x", "", &o, 3000));
+    o = refused, strcpy(o.err, "a\nb\n");
+    assert(judge("x", "", &o, 3000));
+    o = refused, strcpy(o.err, "\x1b[2J\n");
+    assert(judge("x", "", &o, 3000));
+    o = refused, o.err[0] = 0;
+    assert(judge("x", "", &o, 3000));
+    o = refused, o.seconds = 0.051 * slowness;
+    assert(judge("x", "", &o, 3000));
+    o = refused, o.max_kb += MAX_GROWTH_KB + 1;
+    assert(slowness > 1 || judge("x", "", &o, 3000));
+}
+
+int main(int argc, char **argv)
+{
+    char own[512], theirs[512], script[512];
+    if (argc != 6) {
+        fprintf(stderr, "usage: test_hostile QUERN MAKE_HOSTILE SHARED WORK_DIR SLOWNESS\n");
+        return 99;
+    }
+    const char *shared = getenv("QUERN_SHARED") ? getenv("QUERN_SHARED") : argv[3];
+    quern = argv[1];
+    work = argv[4];
+    slowness = strtod(argv[5], NULL);
+    assert(slowness >= 1);
+    check_judge();
+    if (mkdir(work, 0700) && errno != EEXIST) give_up(work);
+
+    path_in(own, work, "own");
+    generate(argv[2], own);
+    long base_kb = measure_base();
+    check_corpus(own, base_kb);
+    path_in(script, shared, "golden/hostile_gguf.py");
+    if (!access(script, R_OK)) {
+        path_in(theirs, work, "shared");
+        generate(script, theirs);
+        check_corpus(theirs, base_kb);
+    } else if (getenv("CI")) {
+        give_up(script);
+    } else {
+        printf("SKIP %s is not there: only half of the corpus was tested\n", script);
+    }
+    printf("%d files, %d bad, base %ld KiB resident\n", n_run, n_bad, base_kb);
+    return n_bad || !n_run;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * check_gemm.c: matrix products and activation formats of every level against the reference.
+ *
+ * Sizes are odd around the tile sizes that kernels use (rows 8, 16, 32; columns 4, 6; blocks in
+ * groups). Weights end at a page that faults and start at any address, rows have gaps of garbage,
+ * padding of the activations is NaN, and the whole output array is compared, gaps included.
+ */
+#include "harness.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const int row_sizes[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 100};
+static const int col_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 33, 64};
+static const int float_ks[] = {1, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 288, 1000, 4352};
+static const int q32_blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 17, 33, 34, 136};
+static const int q256_blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 17};
+
+struct gemm_case {
+    enum dtype type;
+    int n_rows, n_cols, k;
+    enum wpat wpat;
+    int xpat; /* X_N: another one in each column */
+};
+
+static int random_k(enum dtype t)
+{
+    switch (kernel_act_of(t)) {
+    case ACT_F32:
+        return rnd_of(float_ks, LEN(float_ks));
+    case ACT_Q32: { /* in blocks of the type, up to 4352 elements */
+        int block = dtype_get(t)->block, k = block * rnd_of(q32_blocks, LEN(q32_blocks));
+        return k <= 4352 ? k : 4352 / block * block;
+    }
+    default:
+        return 256 * rnd_of(q256_blocks, LEN(q256_blocks));
+    }
+}
+
+static void fill_columns(const struct gemm_case *c, const struct gemm *g, uint8_t *x)
+{
+    float row[4352];
+    for (int i = 0; i < c->n_cols; i++) {
+        fill_floats(row, c->k, c->xpat == X_N ? (enum xpat)(i % X_N) : (enum xpat)c->xpat);
+        table[CPU_REF].quant[kernel_act_of(c->type)](row, c->k, x + (size_t)i * g->ld_x, NULL);
+    }
+}
+
+static void run_case(const struct gemm_case *c)
+{
+    size_t row_bytes = dtype_row_bytes(c->type, c->k);
+    struct gemm g = {.n_rows = c->n_rows, .k = c->k, .n_cols = c->n_cols};
+    g.ld_w = row_bytes + (size_t)(rnd() & 1 ? 0 : rnd_below(40));
+    g.ld_x = act_row_bytes(kernel_act_of(c->type), c->k) + (size_t)(64 * rnd_below(2));
+    g.ld_y = (size_t)(c->n_rows + (rnd() & 1 ? 0 : rnd_below(20)));
+    enum place place = rnd_below(4) ? AT_END : AT_START;
+    size_t slack = rnd_below(4) ? 0 : 1; /* all blocks have even sizes: this makes odd addresses */
+    size_t w_bytes = c->n_rows ? (size_t)(c->n_rows - 1) * g.ld_w + row_bytes : 0;
+    size_t x_bytes = (size_t)c->n_cols * g.ld_x;
+    size_t y_floats = (size_t)(c->n_cols - 1) * g.ld_y + (size_t)c->n_rows;
+    describe("gemm %s rows %d cols %d k %d weights %d activations %d ld_w +%zu ld_y +%zu %s slack %zu",
+             dtype_get(c->type)->name, c->n_rows, c->n_cols, c->k, c->wpat, c->xpat, g.ld_w - row_bytes,
+             g.ld_y - (size_t)c->n_rows, place == AT_END ? "end" : "start", slack);
+
+    struct guarded w = guarded_new(w_bytes, slack, place), x = guarded_new(x_bytes, 0, place);
+    struct guarded want = guarded_new(y_floats * 4, 0, place);
+    for (int r = 0; r < c->n_rows; r++)
+        fill_weights(c->type, w.p + (size_t)r * g.ld_w, c->k, c->wpat);
+    fill_columns(c, &g, x.p);
+    memset(want.p, 0x5a, want.bytes);
+    g.w = w.p;
+    g.x = x.p;
+    g.y = (float *)want.p;
+    table[CPU_REF].gemm[c->type](&g, NULL);
+    FOR_LEVELS(l, gemm[c->type])
+    {
+        struct guarded y = guarded_new(y_floats * 4, 0, place);
+        memset(y.p, 0x5a, y.bytes);
+        g.y = (float *)y.p;
+        table[l].gemm[c->type](&g, scratch_dirty());
+        check_floats((enum cpu_level)l, "y", (float *)want.p, (float *)y.p, y_floats);
+        guarded_free(&y);
+    }
+    guarded_free(&want);
+    guarded_free(&x);
+    guarded_free(&w);
+}
+
+static void check_type(enum dtype t, int rounds)
+{
+    struct gemm_case c = {.type = t};
+    for (int round = 0; round < rounds; round++) {
+        for (int r = 0; r < LEN(row_sizes); r++) {
+            for (int i = 0; i < LEN(col_sizes); i++) {
+                c.n_rows = row_sizes[r];
+                c.n_cols = col_sizes[i];
+                c.k = random_k(t);
+                c.wpat = (enum wpat)rnd_below(W_N);
+                c.xpat = rnd_below(X_N + 1);
+                run_case(&c);
+            }
+        }
+        for (int p = 0; p < W_N * X_N; p++) { /* every pair of patterns, through vector and tile kernels */
+            c.n_rows = rnd_below(3) ? 33 : 1 + rnd_below(70);
+            c.n_cols = p & 1 ? 1 + rnd_below(3) : 4 + rnd_below(12);
+            c.k = random_k(t);
+            c.wpat = (enum wpat)(p / X_N);
+            c.xpat = p % X_N;
+            run_case(&c);
+        }
+    }
+}
+
+void check_gemm(int rounds)
+{
+    for (int t = 0; t < DT_N; t++) {
+        char name[64];
+        if (!table[CPU_REF].gemm[t]) continue;
+        snprintf(name, sizeof name, "gemm %s", dtype_get(t)->name);
+        if (!wanted(name)) continue;
+        int failed = n_failed;
+        check_type((enum dtype)t, rounds);
+        if (n_failed > failed) printf("     %s: %d failures\n", name, n_failed - failed);
+    }
+}
+
+/* ---- activation formats ---- */
+
+static void compare_q32(enum cpu_level l, const uint8_t *want, const uint8_t *got, int k)
+{
+    struct act_q32 a = act_q32_at(want, k), b = act_q32_at(got, k);
+    check_bytes(l, "q", a.q, b.q, (size_t)k);
+    check_floats(l, "d", a.d, b.d, (size_t)k / 32);
+    check_bytes(l, "sum", a.sum, b.sum, (size_t)k / 32 * 4);
+}
+
+static void compare_q256(enum cpu_level l, const uint8_t *want, const uint8_t *got, int k)
+{
+    struct act_q256 a = act_q256_at(want, k), b = act_q256_at(got, k);
+    check_bytes(l, "q", a.q, b.q, (size_t)k);
+    check_floats(l, "d", a.d, b.d, (size_t)k / 256);
+    check_bytes(l, "bsum", a.bsum, b.bsum, (size_t)k / 16 * 2);
+    check_bytes(l, "asum", a.asum, b.asum, (size_t)k / 256 * 2);
+}
+
+static void check_quant_case(enum act a, int k, enum xpat pat)
+{
+    describe("quant %d k %d pattern %d", a, k, pat);
+    struct guarded x = guarded_new((size_t)k * 4, 0, AT_END);
+    struct guarded want = guarded_new(act_row_bytes(a, k), 0, AT_END);
+    fill_floats((float *)x.p, k, pat);
+    table[CPU_REF].quant[a]((float *)x.p, k, want.p, NULL);
+    FOR_LEVELS(l, quant[a])
+    {
+        struct guarded row = guarded_new(act_row_bytes(a, k), 0, AT_END);
+        table[l].quant[a]((float *)x.p, k, row.p, scratch_dirty());
+        if (a == ACT_F32)
+            check_bytes((enum cpu_level)l, "x", want.p, row.p, (size_t)k * 4);
+        else if (a == ACT_Q32)
+            compare_q32((enum cpu_level)l, want.p, row.p, k);
+        else
+            compare_q256((enum cpu_level)l, want.p, row.p, k);
+        guarded_free(&row);
+    }
+    guarded_free(&want);
+    guarded_free(&x);
+}
+
+void check_quant(int rounds)
+{
+    if (!wanted("quant")) return;
+    for (int round = 0; round < 4 * rounds; round++) {
+        for (int p = 0; p < X_N; p++) {
+            for (int n = 1; n <= 9; n++) {
+                check_quant_case(ACT_F32, 7 * n, (enum xpat)p);
+                check_quant_case(ACT_Q32, 32 * n, (enum xpat)p);
+                check_quant_case(ACT_Q256, 256 * n, (enum xpat)p);
+            }
+        }
+    }
+}

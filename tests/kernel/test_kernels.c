@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_kernels.c: every kernel of every instruction set against the reference, bit for bit.
+ *
+ *   test_kernels [--filter NAME] [--seed N] [--rounds N] [--level avx2|avx512] [--bench]
+ *
+ * NAME is a part of "gemm Q4_K", "quant", "attn", "put", "silu" ... Exit 0 when no bit differs, 1
+ * when one does, 77 when this machine has nothing to compare with the reference. A fault in a
+ * guard page prints the case it happened in. --bench measures instead (bench.c).
+ * The idea is that of checkasm (x264, dav1d).
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+struct kernels table[CPU_N];
+int first_level = CPU_REF + 1, last_level;
+extern char description[];
+static const char *filter = "";
+
+bool wanted(const char *name) { return strstr(name, filter) != NULL; }
+
+static void on_fault(int sig)
+{
+    static const char text[] = "FAULT in ";
+    (void)sig;
+    (void)!write(1, text, sizeof text - 1);
+    (void)!write(1, description, strlen(description));
+    (void)!write(1, "\n", 1);
+    _exit(1);
+}
+
+/* How many entries a level has of its own; the rest it inherits. */
+static void print_coverage(void)
+{
+    for (int l = first_level; l <= last_level; l++) {
+        int n = 0, n_all = 0;
+        for (int t = 0; t < DT_N; t++) {
+            n_all += table[CPU_REF].gemm[t] != NULL;
+            n += table[l].gemm[t] != table[l - 1].gemm[t];
+        }
+        printf("%s: %d of %d products of its own\n", cpu_level_name((enum cpu_level)l), n, n_all);
+    }
+}
+
+static void usage(void)
+{
+    puts("usage: test_kernels [--filter NAME] [--seed N] [--rounds N] [--level avx2|avx512|ref] [--bench]");
+    exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long long seed = 1;
+    int rounds = 1, level = -1;
+    bool bench = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--bench") == 0)
+            bench = true;
+        else if (i + 1 == argc)
+            usage();
+        else if (strcmp(argv[i], "--filter") == 0)
+            filter = argv[++i];
+        else if (strcmp(argv[i], "--seed") == 0)
+            seed = strtoull(argv[++i], NULL, 0);
+        else if (strcmp(argv[i], "--rounds") == 0)
+            rounds = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--level") == 0 && (level = cpu_level_parse(argv[++i])) >= 0)
+            continue;
+        else
+            usage();
+    }
+    last_level = (int)cpu_best();
+    for (int l = 0; l <= last_level; l++)
+        kernels_init(&table[l], (enum cpu_level)l);
+    if (level > last_level) {
+        printf("this machine has no %s\n", cpu_level_name((enum cpu_level)level));
+        return 77;
+    }
+    if (level >= 0) first_level = last_level = level;
+    if (bench) {
+        bench_all();
+        return 0;
+    }
+    signal(SIGSEGV, on_fault);
+    signal(SIGBUS, on_fault);
+    rnd_seed(seed);
+    check_self();
+    if (last_level == CPU_REF) {
+        printf("only the reference runs here: %d self-tests, %d failed\n", n_checked, n_failed);
+        return n_failed ? 1 : 77;
+    }
+    check_quant(rounds);
+    check_small(rounds);
+    check_attn(rounds);
+    check_gemm(rounds);
+    print_coverage();
+    printf("%s .. %s: %d comparisons, %d failed, seed %llu\n", cpu_level_name((enum cpu_level)first_level),
+           cpu_level_name((enum cpu_level)last_level), n_checked, n_failed, seed);
+    return n_failed != 0;
+}

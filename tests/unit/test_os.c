@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_os.c: mappings of good and bad files, writing a file whole or not at all, and the limits of made-up trees of
+ * control groups. Works in a temporary directory that it removes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/os.h"
+
+static char tmp[64];
+
+/* The path of name in the temporary directory; one at a time. */
+static const char *at(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", tmp, name);
+    return path;
+}
+
+/* Writes text to tmp/name, making the directories on the way. */
+static void put(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s", at(name));
+    for (char *p = path + strlen(tmp) + 1; (p = strchr(p, '/')); *p++ = '/') {
+        *p = 0;
+        mkdir(path, 0777);
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(tmp, sizeof tmp, "/tmp/quern-test-os-XXXXXX");
+    return mkdtemp(tmp) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", tmp);
+    return system(cmd);
+}
+
+static void maps_a_file(void **state)
+{
+    (void)state;
+    struct mapping m;
+    struct qn_error e;
+    put("file", "hello");
+    assert_int_equal(map_open(&m, at("file"), &e), 0);
+    assert_int_equal(m.size, 5);
+    assert_memory_equal(m.data, "hello", 5);
+    map_willneed(&m, 0, 5);
+    map_willneed(&m, 3, SIZE_MAX);
+    map_willneed(&m, 99, 1);
+    map_close(&m);
+    assert_null(m.data);
+    map_close(&m);
+
+    put("empty", "");
+    assert_int_equal(map_open(&m, at("empty"), &e), 0);
+    assert_null(m.data);
+    assert_int_equal(m.size, 0);
+    map_willneed(&m, 0, 1);
+    map_close(&m);
+}
+
+static void refuses_what_is_no_file(void **state)
+{
+    (void)state;
+    struct mapping m = {.size = 77};
+    struct qn_error e;
+    assert_int_equal(map_open(&m, at("missing"), &e), QN_ENOINPUT);
+    assert_non_null(strstr(e.msg, "missing"));
+    assert_int_equal(map_open(&m, tmp, &e), QN_ENOINPUT);
+    assert_non_null(strstr(e.msg, "not a regular file"));
+    assert_int_equal(map_open(&m, "/dev/null", &e), QN_ENOINPUT);
+    assert_int_equal(mkfifo(at("fifo"), 0600), 0);
+    assert_int_equal(map_open(&m, at("fifo"), &e), QN_ENOINPUT); /* and does not wait for a writer */
+    assert_int_equal(m.size, 77);
+}
+
+static int n_entries(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    while (d && readdir(d))
+        n++;
+    if (d) closedir(d);
+    return n - 2; /* . and .. */
+}
+
+static void writes_whole_files(void **state)
+{
+    (void)state;
+    struct mapping m;
+    struct qn_error e;
+    struct stat st;
+    char path[256];
+    mkdir(at("out"), 0777);
+    snprintf(path, sizeof path, "%s", at("out/file"));
+    assert_int_equal(os_write_file(path, "one", 3, &e), 0);
+    assert_int_equal(os_write_file(path, "three", 5, &e), 0);
+    assert_int_equal(map_open(&m, path, &e), 0);
+    assert_int_equal(m.size, 5);
+    assert_memory_equal(m.data, "three", 5);
+    map_close(&m);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(os_write_file(path, NULL, 0, &e), 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    assert_int_equal(n_entries(at("out")), 1); /* nothing temporary stays */
+
+    assert_int_equal(chdir(at("out")), 0);
+    assert_int_equal(os_write_file("here", "x", 1, &e), 0);
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(access(at("out/here"), R_OK), 0);
+}
+
+static void failed_write_leaves_nothing(void **state)
+{
+    (void)state;
+    struct qn_error e;
+    char path[256], long_path[5000];
+    assert_int_equal(os_write_file(at("nowhere/file"), "x", 1, &e), QN_EIO);
+    assert_non_null(strstr(e.msg, "nowhere/file"));
+
+    mkdir(at("d"), 0777);
+    snprintf(path, sizeof path, "%s", at("d/target"));
+    mkdir(path, 0777); /* a directory cannot be replaced by a file */
+    assert_int_equal(os_write_file(path, "x", 1, &e), QN_EIO);
+    assert_int_equal(n_entries(at("d")), 1);
+
+    memset(long_path, 'x', sizeof long_path - 1);
+    long_path[sizeof long_path - 1] = 0;
+    assert_int_equal(os_write_file(long_path, "x", 1, &e), QN_EIO);
+}
+
+/* ---- the machine ---- */
+
+static void machine(void **state)
+{
+    (void)state;
+    uint64_t t = clock_ns();
+    usleep(1000);
+    assert_true(clock_ns() - t >= 1000000);
+    assert_in_range(os_n_cpus(), 1, sysconf(_SC_NPROCESSORS_CONF));
+    size_t page = os_page_bytes();
+    assert_true(page >= 4096 && (page & (page - 1)) == 0);
+    assert_in_range(os_memory_bytes(), 1 << 20, (size_t)sysconf(_SC_PHYS_PAGES) * page);
+    assert_in_range(os_resident_bytes(), 100 << 10, (size_t)sysconf(_SC_PHYS_PAGES) * page);
+}
+
+static void expect_limits(const char *name, int n_cpus, size_t memory)
+{
+    struct os_limits l;
+    os_cgroup_limits(at(name), &l);
+    assert_int_equal(l.n_cpus, n_cpus);
+    assert_int_equal(l.memory_bytes, memory);
+}
+
+static void no_groups(void **state)
+{
+    (void)state;
+    expect_limits("nothing", INT_MAX, SIZE_MAX);
+    put("odd/proc/self/cgroup", "no colons\n1:one\n\n");
+    expect_limits("odd", INT_MAX, SIZE_MAX);
+}
+
+static void v2_takes_the_smallest_on_the_way_up(void **state)
+{
+    (void)state;
+    put("v2/proc/self/cgroup", "0::/user/app\n");
+    put("v2/sys/fs/cgroup/user/app/memory.max", "max\n");
+    put("v2/sys/fs/cgroup/user/app/cpu.max", "max 100000\n");
+    expect_limits("v2", INT_MAX, SIZE_MAX);
+    put("v2/sys/fs/cgroup/user/app/memory.max", "3000\n");
+    put("v2/sys/fs/cgroup/user/memory.max", "2000\n");
+    put("v2/sys/fs/cgroup/user/app/cpu.max", "150000 100000\n"); /* 1.5 CPUs */
+    put("v2/sys/fs/cgroup/user/cpu.max", "400000 100000\n");
+    expect_limits("v2", 2, 2000);
+    put("v2/sys/fs/cgroup/user/app/memory.high", "1500\n");
+    put("v2/sys/fs/cgroup/cpu.max", "1000 100000\n"); /* a hundredth */
+    expect_limits("v2", 1, 1500);
+    put("v2/sys/fs/cgroup/other/memory.max", "1\n"); /* a group that is not above this one */
+    expect_limits("v2", 1, 1500);
+}
+
+static void v2_in_a_container_is_the_root(void **state)
+{
+    (void)state;
+    put("box/proc/self/cgroup", "0::/../../not/below/the/mount\n");
+    put("box/sys/fs/cgroup/memory.max", "1000\n");
+    put("box/sys/fs/cgroup/cpu.max", "200000 100000\n");
+    expect_limits("box", 2, 1000);
+    put("box/proc/self/cgroup", "0::/\n");
+    expect_limits("box", 2, 1000);
+}
+
+static void v1_is_a_directory_for_each_controller(void **state)
+{
+    (void)state;
+    put("v1/proc/self/cgroup", "5:memory:/a/b\n4:cpu,cpuacct:/c\n1:name=systemd:/x\n0::/\n");
+    put("v1/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"); /* none */
+    put("v1/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "5000\n");
+    put("v1/sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_quota_us", "-1\n");
+    put("v1/sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_period_us", "100000\n");
+    expect_limits("v1", INT_MAX, 5000);
+    put("v1/sys/fs/cgroup/cpu,cpuacct/c/cpu.cfs_quota_us", "250000\n");
+    expect_limits("v1", 3, 5000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(maps_a_file),
+        cmocka_unit_test(refuses_what_is_no_file),
+        cmocka_unit_test(writes_whole_files),
+        cmocka_unit_test(failed_write_leaves_nothing),
+        cmocka_unit_test(machine),
+        cmocka_unit_test(no_groups),
+        cmocka_unit_test(v2_takes_the_smallest_on_the_way_up),
+        cmocka_unit_test(v2_in_a_container_is_the_root),
+        cmocka_unit_test(v1_is_a_directory_for_each_controller),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

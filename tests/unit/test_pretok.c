@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_pretok.c: where each family of patterns cuts, that pieces always cover the text, and that no text is slow.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "text/pretok.h"
+#include "tiny_vocab.h"
+
+static struct pretok *open_pretok(const char *name)
+{
+    struct pretok *p = NULL;
+    bool known;
+    assert_int_equal(pretok_new(&p, name, strlen(name), &known, NULL), 0);
+    assert_true(known);
+    return p;
+}
+
+/* want: the pieces with '|' between them; '|' does not occur in the texts. */
+static void check(const char *name, const char *want)
+{
+    struct pretok *p = open_pretok(name);
+    struct pretok_ends ends = {0};
+    struct buf text = {0}, got = {0};
+    for (const char *s = want; *s; s++)
+        if (*s != '|') assert_int_equal(buf_add(&text, s, 1, NULL), 0);
+    assert_int_equal(pretok_split(p, (char *)text.data, text.len, &ends, NULL), 0);
+    for (size_t i = 0, at = 0; i < ends.n; at = ends.end[i++]) {
+        if (i) assert_int_equal(buf_str(&got, "|", NULL), 0);
+        assert_int_equal(buf_add(&got, text.data + at, ends.end[i] - at, NULL), 0);
+    }
+    assert_string_equal((char *)got.data, want);
+    pretok_ends_deinit(&ends);
+    buf_deinit(&text);
+    buf_deinit(&got);
+    pretok_free(p);
+}
+
+static void families_cut_where_they_should(void **state)
+{
+    (void)state;
+    check("gpt-2", "I|'m| here|,| you|'|RE| | not|\n|x| 12|abc");
+    check("llama-bpe", "you|'RE| |123|456|7|.\n\n|x|  \n| | y");
+    check("llama-bpe", "e|\xCC\x81t| e"); /* a mark is no letter here */
+    check("qwen2", "a|1|2| |3|(b| c|)\n");
+    check("qwen35", "क्षण| e\xCC\x81te|1");
+    check("smollm", "a|1|2| |3| bc");
+    check("falcon", "a|,.`|123|45");
+    check("default", "a|+|123|45");
+    check("tekken", "camel|Case|Word| ÉCOLE| École|/\n|1|2");
+    check("gpt-4o", "camel|Case's| IT'S|123|4");
+    check("kimi-k2", "中文|English|混合| camel|Case");
+    check("deepseek-v3", "中文|abc|123|4|.x|!!\n|ab");
+    check("deepseek-coder", "\n|\n|x| y|1|2|한국");
+    check("deepseek-llm", "a| b|12|\n| !?|  ");
+    check("bloom", "a| b|,| c");
+    check("gemma4", "a b c|\n\n|d");
+    check("minicpm5", "123|45|ab| c");
+    check("bailingmoe", "a|\n\n|b");
+    check("seed-coder", "a|!!|\n|b");
+}
+
+static void bytes_that_are_not_utf8_are_symbols(void **state)
+{
+    (void)state;
+    check("llama-bpe", "a|\xFF\xFE|1| \xE4\xB8|2");
+    check("deepseek-v3", "a|\xFF|1| \xE4\xB8.\n|2"); /* U+FFFD is \\p{S} */
+}
+
+static void names_are_known_or_said_not_to_be(void **state)
+{
+    (void)state;
+    struct pretok *p;
+    bool known;
+    for (size_t i = 0; pretok_name(i); i++) {
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(pretok_name(k), pretok_name(i));
+        pretok_free(open_pretok(pretok_name(i)));
+    }
+    assert_int_equal(pretok_new(&p, "llama-bpe-2", 11, &known, NULL), 0);
+    assert_false(known);
+    pretok_free(p);
+    assert_int_equal(pretok_new(&p, "", 0, &known, NULL), 0);
+    assert_false(known);
+    pretok_free(p);
+}
+
+static void pieces_cover_any_text(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"a", "B", "é", "É", "\xCC\x81", "中", "한", "1", "٣", " ", "  ", "\n", "\r\n", "\t",
+                                        "'s", "'LL", ".", "/", "$", "\xC2\xA0", "\xE2\x80\x83", "😀", "\xFF", "\xE4\xB8",
+                                        "\x01", "ǅ", "ʰ", "ा"};
+    struct pretok_ends ends = {0};
+    for (size_t i = 0; pretok_name(i); i++) {
+        struct pretok *p = open_pretok(pretok_name(i));
+        for (uint64_t round = 0; round < 200; round++) {
+            char text[400];
+            size_t n = 0;
+            uint64_t n_parts = rng_u64(1, i, round) % 40;
+            for (uint64_t k = 0; k < n_parts; k++) {
+                const char *s = parts[rng_u64(2, round, k) % (sizeof parts / sizeof parts[0])];
+                memcpy(text + n, s, strlen(s));
+                n += strlen(s);
+            }
+            assert_int_equal(pretok_split(p, text, n, &ends, NULL), 0);
+            for (size_t k = 0, at = 0; k < ends.n; at = ends.end[k++]) assert_true(ends.end[k] > at);
+            assert_int_equal(ends.n ? ends.end[ends.n - 1] : 0, n);
+        }
+        pretok_free(p);
+    }
+    pretok_ends_deinit(&ends);
+}
+
+static void a_megabyte_of_anything_is_quick(void **state)
+{
+    (void)state;
+    /* One name of each family. */
+    static const char *const name[] = {"default", "gpt-2", "smollm", "falcon", "llama-bpe", "qwen2", "qwen35", "minicpm5",
+                                       "seed-coder", "bailingmoe", "tekken", "gpt-4o", "kimi-k2", "deepseek-llm",
+                                       "deepseek-coder", "deepseek-v3", "bloom", "gemma4"};
+    static const char *const unit[] = {"a", "A", "aA", " ", " \n", "\n", "\r", "\t ", "0", "😀", "\xCC\x81", "A中", "中",
+                                       "'", "!", "\xFF", "x  ", "\xE3\x80\x80", "क", "<|im_sta"};
+    size_t n = 1 << 20;
+    char *text = malloc(n);
+    struct pretok_ends ends = {0};
+    for (size_t i = 0; i < sizeof name / sizeof name[0]; i++) {
+        struct pretok *p = open_pretok(name[i]);
+        for (size_t k = 0; k < 2 * sizeof unit / sizeof unit[0]; k++) {
+            const char *u = unit[k / 2];
+            size_t len = strlen(u), bytes = n - n % len;
+            for (size_t j = 0; j < bytes; j++) text[j] = u[j % len];
+            if (k % 2) text[bytes - 1] = 'x'; /* a word after it all */
+            double start = cpu_seconds();
+            assert_int_equal(pretok_split(p, text, bytes, &ends, NULL), 0);
+            double took = cpu_seconds() - start;
+            if (took > 1.0 * TIME_SCALE) print_error("%s: %.3f s for '%s'\n", name[i], took, u);
+            assert_true(took < 1.0 * TIME_SCALE);
+        }
+        pretok_free(p);
+    }
+    pretok_ends_deinit(&ends);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(families_cut_where_they_should),
+        cmocka_unit_test(bytes_that_are_not_utf8_are_symbols),
+        cmocka_unit_test(names_are_known_or_said_not_to_be),
+        cmocka_unit_test(pieces_cover_any_text),
+        cmocka_unit_test(a_megabyte_of_anything_is_quick),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
