@@ -49,6 +49,5 @@ int cmd_check(int argc, char **argv)
         int bad = check_file(argv[i], deep);
         if (!status) status = bad;
     }
-    if (fflush(stdout) && !status) status = cli_write_status();
     return status;
 }

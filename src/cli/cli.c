@@ -137,7 +137,7 @@ int cli_parse(int argc, char **argv, const char *usage, const struct opt *opts, 
     longs[n] = (struct option){"help", no_argument, NULL, 'h'};
     longs[n + 1] = (struct option){0};
     *help = false;
-    optind = 1;
+    optind = 0; /* starts afresh, the state inside getopt included */
     for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1;) {
         if (c == 'h') {
             print_help(usage, opts);
@@ -145,7 +145,11 @@ int cli_parse(int argc, char **argv, const char *usage, const struct opt *opts, 
             return 0;
         }
         if (c == ':') return cli_usage("%s: option '%s' needs a value (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
-        if (c == '?') return cli_usage("%s: unknown option '%s' (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
+        if (c == '?' && optopt > 0 && optopt < 256) /* a letter, which may stand among others */
+            return cli_usage("%s: unknown option '-%c' (see quern %s --help)", argv[0], optopt, argv[0]);
+        if (c == '?')
+            return cli_usage("%s: %s option '%s' (see quern %s --help)", argv[0], optopt ? "no value goes with" : "unknown",
+                             argv[optind - 1], argv[0]);
         const struct opt *o = opts;
         while (c >= 256 ? o != &opts[c - 256] : o->letter != c) o++;
         int rc = set_option(o, optarg);

@@ -342,7 +342,7 @@ static int print_json(const struct weights *w, const struct summary *s, struct q
     json_set_alloc_funcs(mem_alloc, mem_free);
     json_t *j = json_report(w, s);
     if (!j) return error_nomem(e, "the JSON form of a model file", weights_n_meta(w) + weights_n_tensors(w));
-    json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)); /* a failed write is seen by fflush */
+    json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)); /* a failed write is seen by main */
     putchar('\n');
     json_decref(j);
     return 0;
@@ -372,10 +372,7 @@ int cmd_inspect(int argc, char **argv)
         rc = print_json(w, &s, &e);
     else
         print_report(w, &s);
-    if (rc)
-        rc = cli_fail(&e);
-    else if (fflush(stdout) || ferror(stdout))
-        rc = cli_write_status();
+    if (rc) rc = cli_fail(&e);
     weights_close(w);
     return rc;
 }

@@ -38,6 +38,13 @@ static void log_to_stderr(void *arg, enum log_level level, const char *line)
     if (level <= LOG_WARN) fprintf(stderr, "quern: warning: %s\n", line);
 }
 
+/* What stdio still holds is written; a success whose output could not be written is none. */
+static int flushed(int status)
+{
+    if ((fflush(stdout) || ferror(stdout)) && status == EX_OK) return cli_write_status();
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE */
@@ -48,13 +55,13 @@ int main(int argc, char **argv)
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         print_usage(stdout);
-        return EX_OK;
+        return flushed(EX_OK);
     }
     if (!strcmp(argv[1], "--version")) {
         printf("quern %s, best instruction set here: %s\n", qn_version(), qn_cpu());
-        return EX_OK;
+        return flushed(EX_OK);
     }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+        if (!strcmp(argv[1], commands[i].name)) return flushed(commands[i].run(argc - 1, argv + 1));
     return cli_usage("unknown command '%s' (see quern --help)", argv[1]);
 }

@@ -23,7 +23,8 @@ static int encode(const struct vocab *v, const char *text, size_t n, unsigned fl
     qn_token *ids = NULL;
     size_t n_ids = 0;
     int rc = vocab_encode(v, text, n, flags, &ids, &n_ids, e);
-    for (size_t i = 0; rc == 0 && i < n_ids; i++) rc = buf_printf(out, e, "%s%d", i ? " " : "", ids[i]);
+    for (size_t i = 0; rc == 0 && i < n_ids; i++)
+        rc = buf_printf(out, e, "%s%d", i ? " " : "", ids[i]);
     if (rc == 0) rc = buf_str(out, "\n", e);
     mem_free(ids);
     return rc;
@@ -55,8 +56,14 @@ int cmd_tokenize(int argc, char **argv)
 {
     bool to_text = false, plain = false, add = false, help;
     const struct opt opts[] = {
-        {.name = "decode", .letter = 'd', .kind = OPT_FLAG, .out = &to_text, .help = "token ids on stdin, their bytes on stdout"},
-        {.name = "no-special", .kind = OPT_FLAG, .out = &plain,
+        {.name = "decode",
+         .letter = 'd',
+         .kind = OPT_FLAG,
+         .out = &to_text,
+         .help = "token ids on stdin, their bytes on stdout"},
+        {.name = "no-special",
+         .kind = OPT_FLAG,
+         .out = &plain,
          .help = "special tokens written in the text are text; with --decode they are left out"},
         {.name = "add-special", .kind = OPT_FLAG, .out = &add, .help = "add BOS and EOS where the model wants them"},
         {0}};

@@ -91,11 +91,15 @@ static void give(const qn_text *t, const char **bytes, size_t *n)
 int qn_text_push(qn_text *t, qn_token token, const char **bytes, size_t *n, bool *stopped, struct qn_error *e)
 {
     if (!vocab_is_valid(t->detok.v, token)) return error_set(e, QN_EUSAGE, "text: token %d is not in the vocabulary", token);
+    const struct detok before = t->detok;
     buf_clear(&t->whole);
     buf_clear(&t->out);
     int rc = detok_push(&t->detok, token, &t->whole, e);
     if (!rc) rc = stop_push(&t->stop, t->whole.data, t->whole.len, &t->out, e);
-    if (rc) return rc;
+    if (rc) {
+        t->detok = before; /* the token may be pushed again */
+        return rc;
+    }
     give(t, bytes, n);
     if (stopped) *stopped = t->stop.hit >= 0;
     return 0;

@@ -86,6 +86,13 @@ static int catch_up(struct qn_session *s, struct qn_error *e)
     return rc;
 }
 
+/* The sampler looks back at the timeline and nothing else. */
+static void retell(struct qn_session *s)
+{
+    sampler_reset(s->sampler);
+    for (size_t i = 0; i < s->n_tokens; i++) sampler_accept(s->sampler, s->tokens[i]);
+}
+
 int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e)
 {
     size_t same = 0, evaluated = (size_t)s->memory.n_slots;
@@ -100,12 +107,13 @@ int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_k
     s->n_tokens = n;
     s->ready = keep_logits;
     int rc = catch_up(s, e);
-    if (rc) {
+    if (rc) { /* what is left ends where `logits` do not: its last token is to be evaluated again */
         s->n_tokens = (size_t)s->memory.n_slots;
+        if (s->n_tokens) memory_truncate(&s->memory, (int)s->n_tokens - 1);
+        retell(s);
         return rc;
     }
-    sampler_reset(s->sampler);
-    for (size_t i = 0; i < n; i++) sampler_accept(s->sampler, tokens[i]);
+    retell(s);
     if (n_kept) *n_kept = same;
     return 0;
 }

@@ -127,8 +127,12 @@ static int refuse_unknown(struct reader *r)
         const struct meta *m = weights_meta(r->w, key_of(r, keys[i].name));
         double v;
         if (!m) continue;
-        int rc = meta_elem_f64(m, 0, &v, r->e);
-        if (rc < 0) return rc;
+        if (meta_elem_f64(m, 0, &v, NULL)) {
+            int64_t n;
+            int rc = meta_elem_i64(m, 0, &n, r->e);
+            if (rc) return rc;
+            v = (double)n;
+        }
         if (v != keys[i].neutral && v != 0)
             return error_set(r->e, QN_EUNSUP, "model: '%s' is %g: not supported for architecture '%s'", r->key, v,
                              r->arch);

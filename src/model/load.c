@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/bind.h"
+#include "model/rope.h"
 
 static int find_arch(const struct weights *w, const struct arch **out, struct qn_error *e)
 {
@@ -31,11 +32,9 @@ static int build(struct model *m, struct qn_error *e)
     if ((rc = bind_model(m, e))) return rc;
     if (m->hp.rope_scaling == ROPE_LONG && !(m->rope_long && m->rope_short))
         return error_set(e, QN_EDATA, "model: longrope scaling without rope_factors_long and rope_factors_short");
-    for (const float *const *f = (const float *const[]){m->rope_freqs, m->rope_long, m->rope_short}, *const *end = f + 3;
-         f < end; f++)
-        for (int i = 0; *f && i < m->hp.n_rot / 2; i++)
-            if (!((*f)[i] > 0 && (*f)[i] < 1e30f))
-                return error_set(e, QN_EDATA, "model: rotation factor %d is %g, not a positive number", i, (double)(*f)[i]);
+    const float *const factors[] = {m->rope_freqs, m->rope_long, m->rope_short};
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++)
+        if ((rc = rope_check(&m->hp, factors[i], e))) return rc;
     return 0;
 }
 

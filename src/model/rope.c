@@ -46,6 +46,17 @@ void rope_init(struct rope *r, const struct hparams *h, const float *factors)
     }
 }
 
+int rope_check(const struct hparams *h, const float *factors, struct qn_error *e)
+{
+    struct rope r;
+    rope_init(&r, h, factors);
+    for (int i = 0; i < r.n_pairs; i++)
+        if (!(r.freq[i] > 0 && r.freq[i] <= ROPE_MAX_FREQ))
+            return error_set(e, QN_EDATA, "model: rotation of pair %d by %g radians per position, not in (0, %g]", i,
+                             r.freq[i], ROPE_MAX_FREQ);
+    return 0;
+}
+
 void rope_at(const struct rope *r, int32_t pos, float (*cs)[2])
 {
     for (int i = 0; i < r->n_pairs; i++) {

@@ -34,8 +34,8 @@ struct seen {
     uint32_t start, bytes; /* of the piece; bytes 0: empty entry */
     uint32_t first, n;     /* its ids in the list */
 };
-#define N_SEEN 2048         /* entries, a power of two */
-#define SEEN_MIN_TEXT 2048  /* bytes: below, clearing the table would cost more than it saves */
+#define N_SEEN        2048 /* entries, a power of two */
+#define SEEN_MIN_TEXT 2048 /* bytes: below, clearing the table would cost more than it saves */
 
 /* ---- loading ---- */
 
@@ -80,7 +80,8 @@ static int read_merges(struct bpe *b, const struct meta *list, struct qn_error *
         return error_set(e, QN_EDATA, "gguf: tokenizer.ggml.merges has %llu entries (limit %u)",
                          (unsigned long long)list->n, UINT32_MAX / 4);
     uint32_t n_slots = 16, n_bad = 0;
-    while (n_slots / 2 < list->n) n_slots *= 2;
+    while (n_slots / 2 < list->n)
+        n_slots *= 2;
     struct buf joined = {0};
     b->merge = mem_alloc((size_t)list->n * sizeof *b->merge + 1);
     b->slot = mem_calloc(n_slots, sizeof *b->slot);
@@ -100,8 +101,9 @@ static int read_merges(struct bpe *b, const struct meta *list, struct qn_error *
         b->merge[b->n_merges++] = m;
         *slot = b->n_merges;
     }
-    if (n_bad) log_at(LOG_WARN, "gguf: tokenizer.ggml.merges: %u of %llu do not join two tokens into a third", n_bad,
-                      (unsigned long long)list->n);
+    if (n_bad)
+        log_at(LOG_WARN, "gguf: tokenizer.ggml.merges: %u of %llu do not join two tokens into a third", n_bad,
+               (unsigned long long)list->n);
     buf_deinit(&joined);
     return rc;
 }
@@ -149,8 +151,12 @@ void bpe_deinit(struct bpe *b)
     *b = (struct bpe){0};
 }
 
-bool bpe_makes(const struct bpe *b, qn_token id)
+bool bpe_spells(const struct bpe *b, qn_token id)
 {
+    struct str s = lexicon_text(b->lex, id);
+    uint32_t cp;
+    bool cut;
+    if (s.n == 0 || unicode_next((const uint8_t *)s.p, s.n, &cp, &cut) == s.n) return true; /* one character */
     for (uint32_t i = 0; i < b->n_merges; i++)
         if (b->merge[i].result == id) return true;
     return false;
@@ -182,7 +188,8 @@ static qn_token find_whole(const struct bpe *b, const uint8_t *p, size_t n)
     size_t k = 0;
     if (b->by_char) return find_text(b->lex, p, n);
     if (n > 128) return -1; /* no vocabulary has words that long; the merges would give the same */
-    for (size_t i = 0; i < n; i++) k += unicode_put(mapped + k, unicode_from_byte(p[i]));
+    for (size_t i = 0; i < n; i++)
+        k += unicode_put(mapped + k, unicode_from_byte(p[i]));
     return find_text(b->lex, mapped, k);
 }
 
@@ -225,12 +232,13 @@ static int encode_piece(const struct bpe *b, qn_token unk, const uint8_t *p, uin
     }
     int rc = add_symbols(b, p, start, n, m, e);
     if (rc == 0) rc = merge_run(m, rule, b, e);
-    for (int32_t i = 0; rc == 0 && i >= 0; i = m->sym[i].next) rc = push_symbol(b, unk, p, &m->sym[i], out, e);
+    for (int32_t i = 0; rc == 0 && i >= 0; i = m->sym[i].next)
+        rc = push_symbol(b, unk, p, &m->sym[i], out, e);
     return rc;
 }
 
-static int encode_pieces(const struct bpe *b, qn_token unk, const uint8_t *p, size_t n,
-                         const struct pretok_ends *ends, struct merge *m, struct ids *out, struct qn_error *e)
+static int encode_pieces(const struct bpe *b, qn_token unk, const uint8_t *p, size_t n, const struct pretok_ends *ends,
+                         struct merge *m, struct ids *out, struct qn_error *e)
 {
     int rc = 0;
     struct seen *seen = n >= SEEN_MIN_TEXT ? mem_calloc(N_SEEN, sizeof *seen) : NULL;
@@ -240,7 +248,8 @@ static int encode_pieces(const struct bpe *b, qn_token unk, const uint8_t *p, si
         uint32_t bytes = ends->end[k] - start, first = (uint32_t)out->n;
         struct seen *s = seen ? &seen[hash_bytes(p + start, bytes, b->seed) & (N_SEEN - 1)] : NULL;
         if (s && s->bytes == bytes && memcmp(p + s->start, p + start, bytes) == 0) {
-            for (uint32_t i = 0; rc == 0 && i < s->n; i++) rc = ids_push(out, out->id[s->first + i], e);
+            for (uint32_t i = 0; rc == 0 && i < s->n; i++)
+                rc = ids_push(out, out->id[s->first + i], e);
             continue;
         }
         rc = encode_piece(b, unk, p, start, bytes, m, out, e);

@@ -81,8 +81,10 @@ int detok_push(struct detok *d, qn_token id, struct buf *out, struct qn_error *e
     memcpy(d->held, out->data + tail, d->n_held);
     out->len = tail;
     out->data[tail] = 0;
-    if (special) d->drop_space = vocab_adds_space(d->v);
-    else if (!silent) d->drop_space = false;
+    if (special)
+        d->drop_space = vocab_adds_space(d->v);
+    else if (!silent)
+        d->drop_space = false;
     return 0;
 }
 
@@ -93,8 +95,7 @@ int detok_flush(struct detok *d, struct buf *out, struct qn_error *e)
     return rc;
 }
 
-int detok_all(const struct vocab *v, const qn_token *ids, size_t n, unsigned flags, struct buf *out,
-              struct qn_error *e)
+int detok_all(const struct vocab *v, const qn_token *ids, size_t n, unsigned flags, struct buf *out, struct qn_error *e)
 {
     struct detok d;
     detok_init(&d, v, flags);

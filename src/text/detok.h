@@ -18,9 +18,9 @@ enum detok_flag {
 struct detok {
     const struct vocab *v; /* borrowed */
     unsigned flags;
-    bool drop_space;  /* the next byte of text, if a space, was put there by the encoder */
-    uint8_t held[4];  /* the beginning of a character */
-    unsigned n_held;  /* < 4 */
+    bool drop_space; /* the next byte of text, if a space, was put there by the encoder */
+    uint8_t held[4]; /* the beginning of a character */
+    unsigned n_held; /* < 4 */
 };
 
 void detok_init(struct detok *d, const struct vocab *v, unsigned flags);

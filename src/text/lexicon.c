@@ -64,14 +64,14 @@ qn_token lexicon_find(const struct lexicon *lex, const void *p, size_t n)
 }
 
 /* An array of exactly n elements of one type; *out is NULL when the key is absent. */
-static int get_array(const struct weights *w, const char *key, enum meta_type elem, int32_t n,
-                     const struct meta **out, struct qn_error *e)
+static int get_array(const struct weights *w, const char *key, enum meta_type elem, int32_t n, const struct meta **out,
+                     struct qn_error *e)
 {
     const struct meta *m = *out = weights_meta(w, key);
     if (!m) return 0;
     if (m->type != MT_ARRAY || m->elem != elem)
-        return error_set(e, QN_EDATA, "gguf: %s has value type %d of %d, not an array of %d", key, m->type, m->elem,
-                         elem);
+        return error_set(e, QN_EDATA, "gguf: %s is %s%s, not an array of %s", key,
+                         m->type == MT_ARRAY ? "an array of " : "", meta_type_name(m->elem), meta_type_name(elem));
     if (n >= 0 && m->n != (uint64_t)n)
         return error_set(e, QN_EDATA, "gguf: %s has %llu entries for %d tokens", key, (unsigned long long)m->n, n);
     return 0;
@@ -130,7 +130,8 @@ static int build_index(struct lexicon *lex, struct qn_error *e)
 {
     /* At most half full, which keeps probe sequences short. */
     uint32_t n_slots = 16;
-    while (n_slots / 2 < (uint32_t)lex->n) n_slots *= 2;
+    while (n_slots / 2 < (uint32_t)lex->n)
+        n_slots *= 2;
     lex->slot = mem_alloc(n_slots * sizeof *lex->slot);
     if (!lex->slot) return error_nomem(e, "token index", n_slots * sizeof *lex->slot);
     memset(lex->slot, 0xFF, n_slots * sizeof *lex->slot);

@@ -23,14 +23,14 @@ enum token_type {
 
 struct lexicon {
     int32_t n;
-    uint32_t max_bytes;  /* of the longest token */
-    uint8_t *type;       /* [n] enum token_type */
-    const uint8_t *data; /* borrowed: the token strings in the file */
-    const uint8_t *score; /* borrowed: f32 little-endian [n], unaligned; NULL: all 0 */
+    uint32_t max_bytes;          /* of the longest token */
+    uint8_t *type;               /* [n] enum token_type */
+    const uint8_t *data;         /* borrowed: the token strings in the file */
+    const uint8_t *score;        /* borrowed: f32 little-endian [n], unaligned; NULL: all 0 */
     struct lexicon_place *place; /* [n] */
     struct lexicon_slot *slot;   /* [slot_mask + 1], open addressing */
     uint32_t slot_mask;
-    uint64_t seed;        /* of the hash, drawn anew for each load: a file cannot aim at collisions */
+    uint64_t seed;         /* of the hash, drawn anew for each load: a file cannot aim at collisions */
     qn_token byte_id[256]; /* the byte tokens; -1 where there is none */
 };
 

@@ -57,7 +57,8 @@ static int heap_push(struct merge *m, struct merge_pair x, struct qn_error *e)
         m->cap_heap = cap;
     }
     size_t i = m->n_heap++;
-    for (; i > 0 && m->heap[(i - 1) / 4].key > x.key; i = (i - 1) / 4) m->heap[i] = m->heap[(i - 1) / 4];
+    for (; i > 0 && m->heap[(i - 1) / 4].key > x.key; i = (i - 1) / 4)
+        m->heap[i] = m->heap[(i - 1) / 4];
     m->heap[i] = x;
     return 0;
 }
@@ -92,7 +93,8 @@ int merge_run(struct merge *m, merge_rule *rule, const void *arg, struct qn_erro
 {
     int rc = 0;
     m->n_heap = 0;
-    for (size_t i = 0; rc == 0 && i < m->n_sym; i++) rc = consider(m, (int32_t)i, rule, arg, e);
+    for (size_t i = 0; rc == 0 && i < m->n_sym; i++)
+        rc = consider(m, (int32_t)i, rule, arg, e);
     while (rc == 0 && m->n_heap > 0) {
         struct merge_pair x = heap_pop(m);
         int32_t li = (int32_t)(uint32_t)x.key;

@@ -101,8 +101,8 @@ int pretok_new(struct pretok **out, const char *name, size_t name_bytes, bool *k
     for (int i = 0; code == 0 && i < PRETOK_MAX_PATTERNS && entry->family->pattern[i]; i++) {
         PCRE2_SIZE at;
         int err;
-        p->code[i] = pcre2_compile((PCRE2_SPTR)entry->family->pattern[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF, &err, &at,
-                                   cctx);
+        p->code[i] =
+            pcre2_compile((PCRE2_SPTR)entry->family->pattern[i], PCRE2_ZERO_TERMINATED, PCRE2_UTF, &err, &at, cctx);
         if (!p->code[i]) {
             code = err;
             break;
@@ -126,7 +126,8 @@ fail:
 void pretok_free(struct pretok *p)
 {
     if (!p) return;
-    for (int i = 0; i < p->n_codes; i++) pcre2_code_free(p->code[i]);
+    for (int i = 0; i < p->n_codes; i++)
+        pcre2_code_free(p->code[i]);
     pcre2_general_context_free(p->gctx);
     mem_free(p);
 }
@@ -184,8 +185,8 @@ static int cut_piece(struct matcher *m, const struct pretok *p, int which, const
             char why[120];
             pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof why);
             return error_set(e, rc == PCRE2_ERROR_NOMEMORY ? QN_ENOMEM : QN_EDATA,
-                             "pre-tokeniser '%s': pattern %d stopped at byte %zu of %zu: %s", p->entry->name, which,
-                             at, n, why);
+                             "pre-tokeniser '%s': pattern %d stopped at byte %zu of %zu: %s", p->entry->name, which, at,
+                             n, why);
         }
         const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(m->md);
         assert(ov[1] > ov[0] && ov[0] >= done);
@@ -198,8 +199,7 @@ static int cut_piece(struct matcher *m, const struct pretok *p, int which, const
 }
 
 /* s is UTF-8. */
-static int split_valid(const struct pretok *p, const uint8_t *s, size_t n, struct pretok_ends *ends,
-                       struct qn_error *e)
+static int split_valid(const struct pretok *p, const uint8_t *s, size_t n, struct pretok_ends *ends, struct qn_error *e)
 {
     struct matcher m;
     struct pretok_ends next = {0};

@@ -14,41 +14,33 @@
 
 #include "base/log.h"
 
-/* Keys, newest spelling first. */
+/* Where there are two spellings the newer comes later, and wins. */
 static const struct {
     enum vocab_role role;
     const char *key;
 } role_keys[] = {
-    {VOCAB_BOS, "tokenizer.ggml.bos_token_id"},
-    {VOCAB_EOS, "tokenizer.ggml.eos_token_id"},
-    {VOCAB_EOT, "tokenizer.ggml.eot_token_id"},
-    {VOCAB_EOM, "tokenizer.ggml.eom_token_id"},
-    {VOCAB_UNK, "tokenizer.ggml.unknown_token_id"},
-    {VOCAB_SEP, "tokenizer.ggml.seperator_token_id"},
-    {VOCAB_PAD, "tokenizer.ggml.padding_token_id"},
-    {VOCAB_MASK, "tokenizer.ggml.mask_token_id"},
-    {VOCAB_FIM_PRE, "tokenizer.ggml.fim_pre_token_id"},
-    {VOCAB_FIM_PRE, "tokenizer.ggml.prefix_token_id"},
-    {VOCAB_FIM_SUF, "tokenizer.ggml.fim_suf_token_id"},
-    {VOCAB_FIM_SUF, "tokenizer.ggml.suffix_token_id"},
-    {VOCAB_FIM_MID, "tokenizer.ggml.fim_mid_token_id"},
-    {VOCAB_FIM_MID, "tokenizer.ggml.middle_token_id"},
-    {VOCAB_FIM_PAD, "tokenizer.ggml.fim_pad_token_id"},
-    {VOCAB_FIM_REP, "tokenizer.ggml.fim_rep_token_id"},
+    {VOCAB_BOS, "tokenizer.ggml.bos_token_id"},         {VOCAB_EOS, "tokenizer.ggml.eos_token_id"},
+    {VOCAB_EOT, "tokenizer.ggml.eot_token_id"},         {VOCAB_EOM, "tokenizer.ggml.eom_token_id"},
+    {VOCAB_UNK, "tokenizer.ggml.unknown_token_id"},     {VOCAB_SEP, "tokenizer.ggml.seperator_token_id"},
+    {VOCAB_PAD, "tokenizer.ggml.padding_token_id"},     {VOCAB_MASK, "tokenizer.ggml.mask_token_id"},
+    {VOCAB_FIM_PRE, "tokenizer.ggml.prefix_token_id"},  {VOCAB_FIM_PRE, "tokenizer.ggml.fim_pre_token_id"},
+    {VOCAB_FIM_SUF, "tokenizer.ggml.suffix_token_id"},  {VOCAB_FIM_SUF, "tokenizer.ggml.fim_suf_token_id"},
+    {VOCAB_FIM_MID, "tokenizer.ggml.middle_token_id"},  {VOCAB_FIM_MID, "tokenizer.ggml.fim_mid_token_id"},
+    {VOCAB_FIM_PAD, "tokenizer.ggml.fim_pad_token_id"}, {VOCAB_FIM_REP, "tokenizer.ggml.fim_rep_token_id"},
     {VOCAB_FIM_SEP, "tokenizer.ggml.fim_sep_token_id"},
 };
 
 /* In the order of preference; NULL-terminated. */
 static const char *const eot_texts[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "_<EOT>",
-    "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>", NULL};
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",         "<|endoftext|>",      "<|end_of_text|>",
+    "<EOT>",      "_<EOT>",     "[EOT]",   "<｜end▁of▁sentence｜>", "<end_of_utterance>", NULL};
 static const char *const eom_texts[] = {"<|eom_id|>", NULL};
-static const char *const fim_pre_texts[] = {"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "▁<PRE>",
-                                            "<｜fim▁begin｜>", NULL};
-static const char *const fim_suf_texts[] = {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "▁<SUF>",
-                                            "<｜fim▁hole｜>", NULL};
-static const char *const fim_mid_texts[] = {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>", "▁<MID>",
-                                            "<｜fim▁end｜>", NULL};
+static const char *const fim_pre_texts[] = {
+    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "▁<PRE>", "<｜fim▁begin｜>", NULL};
+static const char *const fim_suf_texts[] = {
+    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "▁<SUF>", "<｜fim▁hole｜>", NULL};
+static const char *const fim_mid_texts[] = {
+    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>", "▁<MID>", "<｜fim▁end｜>", NULL};
 static const char *const fim_pad_texts[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", NULL};
 static const char *const fim_rep_texts[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", NULL};
 static const char *const fim_sep_texts[] = {"<|file_sep|>", NULL};
@@ -58,10 +50,29 @@ static const char *const *const role_texts[VOCAB_N_ROLES] = {
     [VOCAB_FIM_REP] = fim_rep_texts, [VOCAB_FIM_SEP] = fim_sep_texts,
 };
 
-static const char *const eog_texts[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
-    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
-    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[", NULL};
+static const char *const eog_texts[] = {"<|eot_id|>",
+                                        "<|im_end|>",
+                                        "<|end|>",
+                                        "<|return|>",
+                                        "<|call|>",
+                                        "<|flush|>",
+                                        "<|calls|>",
+                                        "<end_of_turn>",
+                                        "<|endoftext|>",
+                                        "</s>",
+                                        "<|eom_id|>",
+                                        "<EOT>",
+                                        "_<EOT>",
+                                        "[EOT]",
+                                        "[EOS]",
+                                        "<|end_of_text|>",
+                                        "<end_of_utterance>",
+                                        "<eos>",
+                                        "<turn|>",
+                                        "<|tool_response>",
+                                        "<｜end▁of▁sentence｜>",
+                                        "[e~[",
+                                        NULL};
 
 /* gpt-oss: channel markup that its reader needs to see. */
 static const char *const harmony_texts[ROLES_MAX_SHOWN] = {"<|end|>", "<|channel|>", "<|message|>", "<|start|>",
@@ -73,7 +84,7 @@ static qn_token find(const struct lexicon *lex, const char *text) { return lexic
 static bool is_marker(const struct lexicon *lex, const struct bpe *bpe, qn_token id)
 {
     if (lexicon_is_special(lex, id)) return true;
-    return lex->type[id] == TOKEN_NORMAL && !(bpe && bpe_makes(bpe, id));
+    return lex->type[id] == TOKEN_NORMAL && !(bpe && bpe_spells(bpe, id));
 }
 
 static int read_ids(struct roles *r, const struct lexicon *lex, const struct weights *w, struct qn_error *e)
@@ -101,7 +112,8 @@ static int read_ids(struct roles *r, const struct lexicon *lex, const struct wei
  * (Falcon) had <|endoftext|> at 11. */
 static void set_defaults(struct roles *r, const struct lexicon *lex, const struct bpe *bpe)
 {
-    for (int i = 0; i < VOCAB_N_ROLES; i++) r->id[i] = -1;
+    for (int i = 0; i < VOCAB_N_ROLES; i++)
+        r->id[i] = -1;
     if (!bpe && lex->n > 2) {
         r->id[VOCAB_UNK] = 0;
         r->id[VOCAB_BOS] = 1;
@@ -112,12 +124,12 @@ static void set_defaults(struct roles *r, const struct lexicon *lex, const struc
     }
 }
 
-static void add_eog(struct roles *r, struct lexicon *lex, qn_token id)
+static void add_eog(struct roles *r, struct lexicon *lex, const struct bpe *bpe, qn_token id)
 {
     if (id < 0) return;
     for (int i = 0; i < r->n_eog; i++)
         if (r->eog[i] == id) return;
-    if (lex->type[id] != TOKEN_UNKNOWN) lex->type[id] = TOKEN_CONTROL;
+    if (lex->type[id] != TOKEN_UNKNOWN && is_marker(lex, bpe, id)) lex->type[id] = TOKEN_CONTROL;
     if (r->n_eog < ROLES_MAX_EOG) r->eog[r->n_eog++] = id; /* the lists above are shorter than that */
 }
 
@@ -130,8 +142,7 @@ static void remove_eog(struct roles *r, qn_token id)
         }
 }
 
-int roles_init(struct roles *r, struct lexicon *lex, const struct bpe *bpe, const struct weights *w,
-               struct qn_error *e)
+int roles_init(struct roles *r, struct lexicon *lex, const struct bpe *bpe, const struct weights *w, struct qn_error *e)
 {
     *r = (struct roles){0};
     set_defaults(r, lex, bpe);
@@ -144,13 +155,14 @@ int roles_init(struct roles *r, struct lexicon *lex, const struct bpe *bpe, cons
         }
     static const enum vocab_role ending[] = {VOCAB_EOS,     VOCAB_EOT,     VOCAB_EOM,
                                              VOCAB_FIM_PAD, VOCAB_FIM_REP, VOCAB_FIM_SEP};
-    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) add_eog(r, lex, r->id[ending[i]]);
+    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++)
+        add_eog(r, lex, bpe, r->id[ending[i]]);
 
     bool gemma4 = find(lex, "<|tool_response>") >= 0; /* its </s> is an HTML tag */
     for (const char *const *t = eog_texts; *t; t++) {
         qn_token id = find(lex, *t);
         if (id < 0 || !is_marker(lex, bpe, id) || (gemma4 && strcmp(*t, "</s>") == 0)) continue;
-        add_eog(r, lex, id);
+        add_eog(r, lex, bpe, id);
     }
     if (find(lex, "<|return|>") < 0 || find(lex, "<|call|>") < 0) return 0;
     for (int i = 0; i < ROLES_MAX_SHOWN; i++) {

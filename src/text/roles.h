@@ -9,7 +9,7 @@
 #include "text/lexicon.h"
 #include "text/vocab.h"
 
-#define ROLES_MAX_EOG 48
+#define ROLES_MAX_EOG   48
 #define ROLES_MAX_SHOWN 5
 
 struct roles {

@@ -33,7 +33,8 @@ int special_init(struct special *s, const struct lexicon *lex, struct qn_error *
 {
     *s = (struct special){.lex = lex};
     int32_t n = 0;
-    for (qn_token id = 0; id < lex->n; id++) n += lexicon_is_special(lex, id);
+    for (qn_token id = 0; id < lex->n; id++)
+        n += lexicon_is_special(lex, id);
     s->id = mem_alloc((size_t)n * sizeof *s->id + 1);
     if (!s->id) return error_nomem(e, "special tokens", (size_t)n * sizeof *s->id);
     for (qn_token id = 0; id < lex->n; id++) {
@@ -45,7 +46,8 @@ int special_init(struct special *s, const struct lexicon *lex, struct qn_error *
         if (lexicon_find(lex, t.p, t.n) == id) s->id[s->n++] = id; /* neither empty nor an older duplicate */
     }
     qsort_r(s->id, (size_t)s->n, sizeof *s->id, compare, (void *)lex);
-    for (int32_t i = 0; i < s->n; i++) s->first[(uint8_t)lexicon_text(lex, s->id[i]).p[0] + 1] = i + 1;
+    for (int32_t i = 0; i < s->n; i++)
+        s->first[(uint8_t)lexicon_text(lex, s->id[i]).p[0] + 1] = i + 1;
     for (int b = 0; b < 256; b++)
         if (s->first[b + 1] < s->first[b]) s->first[b + 1] = s->first[b];
     return 0;
@@ -63,8 +65,10 @@ static int32_t lower_bound(const struct special *s, int32_t lo, int32_t hi, size
 {
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
-        if ((uint8_t)lexicon_text(s->lex, s->id[mid]).p[depth] < b) lo = mid + 1;
-        else hi = mid;
+        if ((uint8_t)lexicon_text(s->lex, s->id[mid]).p[depth] < b)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo;
 }

@@ -60,7 +60,8 @@ unsigned unicode_put(uint8_t out[4], uint32_t cp)
         return 1;
     }
     unsigned len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    for (unsigned i = len - 1; i > 0; i--, cp >>= 6) out[i] = (uint8_t)(0x80 | (cp & 0x3F));
+    for (unsigned i = len - 1; i > 0; i--, cp >>= 6)
+        out[i] = (uint8_t)(0x80 | (cp & 0x3F));
     static const uint8_t lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
     out[0] = (uint8_t)(lead[len] | cp);
     return len;
@@ -160,9 +161,12 @@ static uint8_t mark_class(utf8proc_int32_t cp)
 static void sort_marks(utf8proc_int32_t *cp, utf8proc_int32_t *tmp, size_t n)
 {
     size_t start[257] = {0};
-    for (size_t i = 0; i < n; i++) start[mark_class(cp[i]) + 1]++;
-    for (int c = 0; c < 256; c++) start[c + 1] += start[c];
-    for (size_t i = 0; i < n; i++) tmp[start[mark_class(cp[i])]++] = cp[i];
+    for (size_t i = 0; i < n; i++)
+        start[mark_class(cp[i]) + 1]++;
+    for (int c = 0; c < 256; c++)
+        start[c + 1] += start[c];
+    for (size_t i = 0; i < n; i++)
+        tmp[start[mark_class(cp[i])]++] = cp[i];
     memcpy(cp, tmp, n * sizeof *cp);
 }
 
@@ -171,7 +175,8 @@ static void order_marks(utf8proc_int32_t *cp, utf8proc_int32_t *tmp, size_t n)
     for (size_t i = 0; i < n;) {
         size_t j = i;
         bool sorted = true;
-        for (uint8_t last = 0, c; j < n && (c = mark_class(cp[j])) != 0; j++, last = c) sorted &= c >= last;
+        for (uint8_t last = 0, c; j < n && (c = mark_class(cp[j])) != 0; j++, last = c)
+            sorted &= c >= last;
         if (!sorted) sort_marks(cp + i, tmp, j - i);
         i = j + (j == i);
     }
@@ -212,9 +217,8 @@ int unicode_nfc(const uint8_t *p, size_t n, struct buf *out, bool *same, struct 
             used = 0;
         } else {
             int boundary = 0;
-            utf8proc_ssize_t k =
-                utf8proc_decompose_char((utf8proc_int32_t)c, cp + used, (utf8proc_ssize_t)(cap - used),
-                                        UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
+            utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)c, cp + used, (utf8proc_ssize_t)(cap - used),
+                                                         UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
             assert(k > 0 && (size_t)k <= cap - used);
             used += (size_t)k;
         }

@@ -11,9 +11,9 @@
 
 #include "base/buf.h"
 
-#define UNICODE_BAD 0xFFFFFFFFu /* not a code point: the bytes are not UTF-8 */
+#define UNICODE_BAD         0xFFFFFFFFu /* not a code point: the bytes are not UTF-8 */
 #define UNICODE_REPLACEMENT "\xEF\xBF\xBD"
-#define UNICODE_SPACE_MARK "\xE2\x96\x81" /* U+2581, what a space is called inside SentencePiece vocabularies */
+#define UNICODE_SPACE_MARK  "\xE2\x96\x81" /* U+2581, what a space is called inside SentencePiece vocabularies */
 
 /* Bytes of the first character at p, and its code point. For bytes that are not UTF-8 *cp is UNICODE_BAD and
  * the result is the length of the "maximal subpart" (Unicode 15, section 3.9: what one U+FFFD stands for);

@@ -29,10 +29,10 @@ struct vocab {
     struct bpe bpe; /* all zero when spm */
     struct special special;
     struct roles roles;
-    bool spm;                        /* model `llama` */
+    bool spm; /* model `llama` */
     bool add_bos, add_eos, add_space;
-    bool eats_space;                 /* white space behind a special token is dropped (phi-3) ... */
-    qn_token keeps_space[3];         /* ... but not behind these */
+    bool eats_space;         /* white space behind a special token is dropped (phi-3) ... */
+    qn_token keeps_space[3]; /* ... but not behind these */
 };
 
 /* ---- loading ---- */
@@ -63,7 +63,8 @@ static int read_quirks(struct vocab *v, const struct weights *w, struct qn_error
         if (!strncasecmp(name.p + i, "phi3", 4) || (left >= 5 && !strncasecmp(name.p + i, "phi-3", 5)))
             v->eats_space = true;
     }
-    for (int i = 0; i < 3; i++) v->keeps_space[i] = lexicon_find(&v->lex, keeps[i], strlen(keeps[i]));
+    for (int i = 0; i < 3; i++)
+        v->keeps_space[i] = lexicon_find(&v->lex, keeps[i], strlen(keeps[i]));
     return 0;
 }
 
@@ -154,8 +155,7 @@ static int encode_raw(const struct vocab *v, const char *text, size_t n, struct 
 int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
                  struct qn_error *e)
 {
-    if (n >= 1u << 28)
-        return error_set(e, QN_EUSAGE, "tokenizer: text of %zu bytes (limit %u)", n, (1u << 28) - 1);
+    if (n >= 1u << 28) return error_set(e, QN_EUSAGE, "tokenizer: text of %zu bytes (limit %u)", n, (1u << 28) - 1);
     struct ids out = {0};
     struct merge scratch = {0};
     int rc = 0;
@@ -169,7 +169,8 @@ int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned fla
         if (rc == 0) rc = ids_push(&out, id, e);
         from += lexicon_text(&v->lex, id).n;
         if (v->eats_space && !is_in(v->keeps_space, 3, id))
-            while (from < n && isascii(text[from]) && isspace((unsigned char)text[from])) from++;
+            while (from < n && isascii(text[from]) && isspace((unsigned char)text[from]))
+                from++;
     }
     if (rc == 0 && (flags & VOCAB_ADD_SPECIAL) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0)
         rc = ids_push(&out, v->roles.id[VOCAB_EOS], e);

@@ -4,10 +4,10 @@
  *
  * $QUERN_GOLDEN/tokenizers holds vocabularies and expected ids from independent programs (unpacked; its README
  * describes them): `*.gguf.inp/.out` pairs and `tiny/` come from llama.cpp, `hf/` from the original tokenizers.
- * Where the two differ the original is right, so some lines of llama.cpp's are wrong for us. They are listed here one by
- * one, each with its reason, and must differ: a line that begins to agree fails the test too.
- * Each list of ids is also decoded and must give the text that was encoded, after what the tokenizer itself does to it
- * (NFC; U+2581 read as a space). Exits with 77 (skipped) when the data is missing, but fails in CI.
+ * Where the two differ the original is right, so some lines of llama.cpp's are wrong for us. They are listed here one
+ * by one, each with its reason, and must differ: a line that begins to agree fails the test too. Each list of ids is
+ * also decoded and must give the text that was encoded, after what the tokenizer itself does to it (NFC; U+2581 read as
+ * a space). Exits with 77 (skipped) when the data is missing, but fails in CI.
  */
 #include <assert.h>
 #include <glob.h>
@@ -33,26 +33,16 @@ static const struct {
     int line; /* from 1; of .inp files the number of the text */
     enum reason why;
 } differs[] = {
-    {"hf/qwen2_5.jsonl", 67, NO_TOKEN},
-    {"tiny/bpe-gpt-4o.jsonl", 36, MARKS},
-    {"tiny/bpe-gpt-4o.jsonl", 38, MARKS},
-    {"tiny/bpe-gpt-4o.jsonl", 76, MARKS},
-    {"tiny/bpe-llama4.jsonl", 36, MARKS},
-    {"tiny/bpe-llama4.jsonl", 38, MARKS},
-    {"tiny/bpe-llama4.jsonl", 76, MARKS},
-    {"tiny/bpe-tekken.jsonl", 36, MARKS},
-    {"tiny/bpe-tekken.jsonl", 38, MARKS},
-    {"tiny/bpe-tekken.jsonl", 76, MARKS},
-    {"tiny/bpe-kimi-k2.jsonl", 36, MARKS},
-    {"tiny/bpe-kimi-k2.jsonl", 38, MARKS},
-    {"tiny/bpe-kimi-k2.jsonl", 76, MARKS},
-    {"tiny/bpe-kimi-k2.jsonl", 51, CASE},
-    {"ggml-vocab-qwen35.gguf.inp", 47, NFC},
-    {"ggml-vocab-qwen35.gguf.inp", 48, NFC},
-    {"ggml-vocab-qwen35.gguf.inp", 49, NFC},
-    {"tiny/bpe-qwen2.jsonl", 41, NFC},
-    {"tiny/bpe-qwen2.jsonl", 76, NFC},
-    {"tiny/bpe-qwen35.jsonl", 41, NFC},
+    {"hf/qwen2_5.jsonl", 67, NO_TOKEN},      {"tiny/bpe-gpt-4o.jsonl", 36, MARKS},
+    {"tiny/bpe-gpt-4o.jsonl", 38, MARKS},    {"tiny/bpe-gpt-4o.jsonl", 76, MARKS},
+    {"tiny/bpe-llama4.jsonl", 36, MARKS},    {"tiny/bpe-llama4.jsonl", 38, MARKS},
+    {"tiny/bpe-llama4.jsonl", 76, MARKS},    {"tiny/bpe-tekken.jsonl", 36, MARKS},
+    {"tiny/bpe-tekken.jsonl", 38, MARKS},    {"tiny/bpe-tekken.jsonl", 76, MARKS},
+    {"tiny/bpe-kimi-k2.jsonl", 36, MARKS},   {"tiny/bpe-kimi-k2.jsonl", 38, MARKS},
+    {"tiny/bpe-kimi-k2.jsonl", 76, MARKS},   {"tiny/bpe-kimi-k2.jsonl", 51, CASE},
+    {"ggml-vocab-qwen35.gguf.inp", 47, NFC}, {"ggml-vocab-qwen35.gguf.inp", 48, NFC},
+    {"ggml-vocab-qwen35.gguf.inp", 49, NFC}, {"tiny/bpe-qwen2.jsonl", 41, NFC},
+    {"tiny/bpe-qwen2.jsonl", 76, NFC},       {"tiny/bpe-qwen35.jsonl", 41, NFC},
     {"tiny/bpe-qwen35.jsonl", 76, NFC},
 };
 
@@ -73,7 +63,8 @@ static bool is_listed(const char *file, int line)
 static void print_ids(const char *label, const qn_token *ids, size_t n)
 {
     printf("  %s", label);
-    for (size_t i = 0; i < n; i++) printf(" %d", ids[i]);
+    for (size_t i = 0; i < n; i++)
+        printf(" %d", ids[i]);
     putchar('\n');
 }
 
@@ -82,8 +73,10 @@ static void expected_text(const struct tally *t, const char *text, size_t n, str
 {
     bool same = true;
     int rc = 0;
-    if (t->nfc) rc = unicode_nfc((const uint8_t *)text, n, out, &same, NULL);
-    else if (t->marks_spaces) rc = unicode_unmark_spaces((const uint8_t *)text, n, out, NULL), same = false;
+    if (t->nfc)
+        rc = unicode_nfc((const uint8_t *)text, n, out, &same, NULL);
+    else if (t->marks_spaces)
+        rc = unicode_unmark_spaces((const uint8_t *)text, n, out, NULL), same = false;
     if (rc == 0 && same) rc = buf_add(out, text, n, NULL);
     assert(rc == 0);
 }
@@ -95,7 +88,9 @@ static bool check_back(const struct tally *t, int line, const char *text, size_t
     expected_text(t, text, n, &want);
     bool ok = detok_all(t->v, ids, n_ids, DETOK_SPECIAL | DETOK_RAW, &got, &e) == 0 && got.len == want.len &&
               (got.len == 0 || memcmp(got.data, want.data, got.len) == 0);
-    if (!ok) printf("%s:%d: decodes to '%s', should be '%s' %s\n", t->file, line, (char *)got.data, (char *)want.data, e.msg);
+    if (!ok)
+        printf("%s:%d: decodes to '%s', should be '%s' %s\n", t->file, line, (char *)got.data, (char *)want.data,
+               e.msg);
     buf_deinit(&want);
     buf_deinit(&got);
     return ok;
@@ -183,7 +178,8 @@ static size_t to_ids(const json_t *array, qn_token *ids, size_t max)
 {
     size_t n = json_array_size(array);
     assert(n <= max);
-    for (size_t i = 0; i < n; i++) ids[i] = (qn_token)json_integer_value(json_array_get(array, i));
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (qn_token)json_integer_value(json_array_get(array, i));
     return n;
 }
 
@@ -245,7 +241,8 @@ static bool run_file(const char *dir, const char *name, int *n_bad)
     meta_str(w, "tokenizer.ggml.pre", &pre, NULL);
     struct tally t = {.file = name, .v = v};
     t.marks_spaces = model.n != 4;
-    t.nfc = !t.marks_spaces && ((pre.n == 5 && !memcmp(pre.p, "qwen2", 5)) || (pre.n == 6 && !memcmp(pre.p, "qwen35", 6)));
+    t.nfc =
+        !t.marks_spaces && ((pre.n == 5 && !memcmp(pre.p, "qwen2", 5)) || (pre.n == 6 && !memcmp(pre.p, "qwen35", 6)));
     ok = pair ? run_inp_out(&t, path, out) : run_jsonl(&t, path);
     printf("%-36s %4d checked, %d wrong, %d known to differ; loaded %d tokens in %.1f ms\n", name, t.n, t.n_bad,
            t.n_listed, vocab_n_tokens(v), ms);
@@ -268,7 +265,8 @@ int main(void)
         glob_t g;
         snprintf(pattern, sizeof pattern, "%s/%s", dir, patterns[i]);
         if (glob(pattern, 0, NULL, &g) == 0)
-            for (size_t k = 0; k < g.gl_pathc; k++, n_files++) run_file(dir, g.gl_pathv[k] + strlen(dir) + 1, &n_bad);
+            for (size_t k = 0; k < g.gl_pathc; k++, n_files++)
+                run_file(dir, g.gl_pathv[k] + strlen(dir) + 1, &n_bad);
         globfree(&g);
     }
     printf("%d files, %d bad\n", n_files, n_bad);

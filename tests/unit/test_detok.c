@@ -35,8 +35,10 @@ static void open_fixture(struct fixture *x, bool add_space)
         text[BYTE + i] = bytes[i];
         type[BYTE + i] = 6;
     }
-    text[HELLO] = "▁Hello", text[WORLD] = "world", text[SPACE] = "▁", text[TOOL] = "<tool>", text[SPACES] = "▁▁";
-    for (int i = HELLO; i < N_TOKENS; i++) type[i] = i == TOOL ? 4 : 1;
+    static const char *const words[] = {"▁Hello", "world", "▁", "<tool>", "▁▁"};
+    memcpy(text + HELLO, words, sizeof words);
+    for (int i = HELLO; i < N_TOKENS; i++)
+        type[i] = i == TOOL ? 4 : 1;
     vf_str(&f, "tokenizer.ggml.model", "llama");
     vf_strs(&f, "tokenizer.ggml.tokens", text, N_TOKENS);
     vf_array4(&f, "tokenizer.ggml.token_type", MT_I32, type, N_TOKENS);
@@ -59,7 +61,7 @@ static void check(const struct fixture *x, unsigned flags, size_t n, const qn_to
     assert_string_equal(out.data ? (char *)out.data : "", want);
     buf_deinit(&out);
 }
-#define CHECK(x, flags, want, ...) \
+#define CHECK(x, flags, want, ...)                                                                                     \
     check(x, flags, sizeof((qn_token[]){__VA_ARGS__}) / sizeof(qn_token), (qn_token[]){__VA_ARGS__}, want)
 
 static void the_first_space_is_dropped_once(void **state)
@@ -120,7 +122,10 @@ static void characters_come_out_whole(void **state)
     assert_string_equal((char *)out.data, "😀" UNICODE_REPLACEMENT "world" UNICODE_REPLACEMENT);
     buf_deinit(&out);
     CHECK(&x, 0, UNICODE_REPLACEMENT UNICODE_REPLACEMENT "a", BYTE + 0xFF, BYTE + 0x80, BYTE + 'a');
-    CHECK(&x, DETOK_RAW, "\xFF\x80" "a\xC3", BYTE + 0xFF, BYTE + 0x80, BYTE + 'a', BYTE + 0xC3);
+    CHECK(&x, DETOK_RAW,
+          "\xFF\x80"
+          "a\xC3",
+          BYTE + 0xFF, BYTE + 0x80, BYTE + 'a', BYTE + 0xC3);
     close_fixture(&x);
 }
 
@@ -128,7 +133,8 @@ static void characters_come_out_whole(void **state)
 static void random_bytes_stream_like_whole_text(void **state)
 {
     (void)state;
-    static const uint8_t some[] = {0xF0, 0x9F, 0x98, 0x80, 0xC3, 0xA9, 'a', 0xFF, 0xE4, 0xB8, 0xAD, 0xED, 0xA0, 0xF4, 0x8F};
+    static const uint8_t some[] = {0xF0, 0x9F, 0x98, 0x80, 0xC3, 0xA9, 'a', 0xFF,
+                                   0xE4, 0xB8, 0xAD, 0xED, 0xA0, 0xF4, 0x8F};
     struct fixture x;
     open_fixture(&x, false);
     for (uint64_t round = 0; round < 3000; round++) {
@@ -147,7 +153,8 @@ static void random_bytes_stream_like_whole_text(void **state)
             uint32_t cp;
             bool cut;
             unsigned len = unicode_next(raw + i, n - i, &cp, &cut);
-            assert_int_equal(cp == UNICODE_BAD ? buf_str(&want, UNICODE_REPLACEMENT, NULL) : buf_add(&want, raw + i, len, NULL), 0);
+            assert_int_equal(
+                cp == UNICODE_BAD ? buf_str(&want, UNICODE_REPLACEMENT, NULL) : buf_add(&want, raw + i, len, NULL), 0);
             i += len;
         }
         assert_int_equal(out.len, want.len);
@@ -198,12 +205,9 @@ static void ids_outside_the_vocabulary_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_space_is_dropped_once),
-        cmocka_unit_test(control_tokens_vanish_unless_asked_for),
-        cmocka_unit_test(characters_come_out_whole),
-        cmocka_unit_test(random_bytes_stream_like_whole_text),
-        cmocka_unit_test(a_failed_push_changes_nothing),
-        cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
+        cmocka_unit_test(the_first_space_is_dropped_once), cmocka_unit_test(control_tokens_vanish_unless_asked_for),
+        cmocka_unit_test(characters_come_out_whole),       cmocka_unit_test(random_bytes_stream_like_whole_text),
+        cmocka_unit_test(a_failed_push_changes_nothing),   cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

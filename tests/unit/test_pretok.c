@@ -82,7 +82,8 @@ static void names_are_known_or_said_not_to_be(void **state)
     struct pretok *p;
     bool known;
     for (size_t i = 0; pretok_name(i); i++) {
-        for (size_t k = 0; k < i; k++) assert_string_not_equal(pretok_name(k), pretok_name(i));
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(pretok_name(k), pretok_name(i));
         pretok_free(open_pretok(pretok_name(i)));
     }
     assert_int_equal(pretok_new(&p, "llama-bpe-2", 11, &known, NULL), 0);
@@ -96,9 +97,10 @@ static void names_are_known_or_said_not_to_be(void **state)
 static void pieces_cover_any_text(void **state)
 {
     (void)state;
-    static const char *const parts[] = {"a", "B", "é", "É", "\xCC\x81", "中", "한", "1", "٣", " ", "  ", "\n", "\r\n", "\t",
-                                        "'s", "'LL", ".", "/", "$", "\xC2\xA0", "\xE2\x80\x83", "😀", "\xFF", "\xE4\xB8",
-                                        "\x01", "ǅ", "ʰ", "ा"};
+    static const char *const parts[] = {"a",  "B",    "é",        "É",    "\xCC\x81", "中",       "한",
+                                        "1",  "٣",    " ",        "  ",   "\n",       "\r\n",     "\t",
+                                        "'s", "'LL",  ".",        "/",    "$",        "\xC2\xA0", "\xE2\x80\x83",
+                                        "😀",  "\xFF", "\xE4\xB8", "\x01", "ǅ",        "ʰ",        "ा"};
     struct pretok_ends ends = {0};
     for (size_t i = 0; pretok_name(i); i++) {
         struct pretok *p = open_pretok(pretok_name(i));
@@ -112,7 +114,8 @@ static void pieces_cover_any_text(void **state)
                 n += strlen(s);
             }
             assert_int_equal(pretok_split(p, text, n, &ends, NULL), 0);
-            for (size_t k = 0, at = 0; k < ends.n; at = ends.end[k++]) assert_true(ends.end[k] > at);
+            for (size_t k = 0, at = 0; k < ends.n; at = ends.end[k++])
+                assert_true(ends.end[k] > at);
             assert_int_equal(ends.n ? ends.end[ends.n - 1] : 0, n);
         }
         pretok_free(p);
@@ -124,11 +127,13 @@ static void a_megabyte_of_anything_is_quick(void **state)
 {
     (void)state;
     /* One name of each family. */
-    static const char *const name[] = {"default", "gpt-2", "smollm", "falcon", "llama-bpe", "qwen2", "qwen35", "minicpm5",
-                                       "seed-coder", "bailingmoe", "tekken", "gpt-4o", "kimi-k2", "deepseek-llm",
-                                       "deepseek-coder", "deepseek-v3", "bloom", "gemma4"};
-    static const char *const unit[] = {"a", "A", "aA", " ", " \n", "\n", "\r", "\t ", "0", "😀", "\xCC\x81", "A中", "中",
-                                       "'", "!", "\xFF", "x  ", "\xE3\x80\x80", "क", "<|im_sta"};
+    static const char *const name[] = {"default",     "gpt-2",  "smollm",   "falcon",       "llama-bpe",
+                                       "qwen2",       "qwen35", "minicpm5", "seed-coder",   "bailingmoe",
+                                       "tekken",      "gpt-4o", "kimi-k2",  "deepseek-llm", "deepseek-coder",
+                                       "deepseek-v3", "bloom",  "gemma4"};
+    static const char *const unit[] = {"a", "A",        "aA",  " ",  " \n", "\n", "\r",   "\t ", "0",
+                                       "😀", "\xCC\x81", "A中", "中", "'",   "!",  "\xFF", "x  ", "\xE3\x80\x80",
+                                       "क", "<|im_sta"};
     size_t n = 1 << 20;
     char *text = malloc(n);
     struct pretok_ends ends = {0};
@@ -137,7 +142,8 @@ static void a_megabyte_of_anything_is_quick(void **state)
         for (size_t k = 0; k < 2 * sizeof unit / sizeof unit[0]; k++) {
             const char *u = unit[k / 2];
             size_t len = strlen(u), bytes = n - n % len;
-            for (size_t j = 0; j < bytes; j++) text[j] = u[j % len];
+            for (size_t j = 0; j < bytes; j++)
+                text[j] = u[j % len];
             if (k % 2) text[bytes - 1] = 'x'; /* a word after it all */
             double start = cpu_seconds();
             assert_int_equal(pretok_split(p, text, bytes, &ends, NULL), 0);
@@ -154,10 +160,8 @@ static void a_megabyte_of_anything_is_quick(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(families_cut_where_they_should),
-        cmocka_unit_test(bytes_that_are_not_utf8_are_symbols),
-        cmocka_unit_test(names_are_known_or_said_not_to_be),
-        cmocka_unit_test(pieces_cover_any_text),
+        cmocka_unit_test(families_cut_where_they_should),    cmocka_unit_test(bytes_that_are_not_utf8_are_symbols),
+        cmocka_unit_test(names_are_known_or_said_not_to_be), cmocka_unit_test(pieces_cover_any_text),
         cmocka_unit_test(a_megabyte_of_anything_is_quick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

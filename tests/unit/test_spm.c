@@ -31,7 +31,8 @@ static void open_model(struct model *m, const struct entry *t, size_t n)
     float score[600];
     int32_t type[600];
     struct vfile f = {0};
-    for (size_t i = 0; i < n; i++) text[i] = t[i].text, score[i] = t[i].score, type[i] = t[i].type;
+    for (size_t i = 0; i < n; i++)
+        text[i] = t[i].text, score[i] = t[i].score, type[i] = t[i].type;
     vf_strs(&f, "tokenizer.ggml.tokens", text, n);
     vf_array4(&f, "tokenizer.ggml.scores", MT_F32, score, n);
     vf_array4(&f, "tokenizer.ggml.token_type", MT_I32, type, n);
@@ -58,17 +59,18 @@ static void check(const struct model *m, bool add_space, const char *text, size_
 {
     struct ids ids = encode(m, add_space, text, strlen(text));
     assert_int_equal(ids.n, n_want);
-    for (size_t i = 0; i < n_want; i++) assert_int_equal(ids.id[i], want[i]);
+    for (size_t i = 0; i < n_want; i++)
+        assert_int_equal(ids.id[i], want[i]);
     mem_free(ids.id);
 }
 
 static const struct entry basic[] = {
-    {"<unk>", 0, TOKEN_UNKNOWN}, {"</s>", 9, TOKEN_CONTROL}, {"<0x41>", 0, TOKEN_BYTE}, {"<0xC3>", 0, TOKEN_BYTE},
-    {"<0xA9>", 0, TOKEN_BYTE}, {"▁", -1, TOKEN_NORMAL}, {"a", -1, TOKEN_NORMAL}, {"b", -1, TOKEN_NORMAL},
-    {"ab", -5, TOKEN_NORMAL}, {"ba", -4, TOKEN_NORMAL}, {"▁a", -3, TOKEN_NORMAL}, {"aa", -5, TOKEN_NORMAL},
-    {"<", 0, TOKEN_NORMAL}, {"/", 0, TOKEN_NORMAL}, {"s", 0, TOKEN_NORMAL}, {">", 0, TOKEN_NORMAL},
-    {"</", -1, TOKEN_NORMAL}, {"s>", -1, TOKEN_NORMAL}, {"0", 0, TOKEN_NORMAL}, {"x", 0, TOKEN_NORMAL},
-    {"4", 0, TOKEN_NORMAL}, {"1", 0, TOKEN_NORMAL}, {"<0x4", -1, TOKEN_NORMAL}, {"1>", -1, TOKEN_NORMAL},
+    {"<unk>", 0, TOKEN_UNKNOWN}, {"</s>", 9, TOKEN_CONTROL}, {"<0x41>", 0, TOKEN_BYTE},  {"<0xC3>", 0, TOKEN_BYTE},
+    {"<0xA9>", 0, TOKEN_BYTE},   {"▁", -1, TOKEN_NORMAL},    {"a", -1, TOKEN_NORMAL},    {"b", -1, TOKEN_NORMAL},
+    {"ab", -5, TOKEN_NORMAL},    {"ba", -4, TOKEN_NORMAL},   {"▁a", -3, TOKEN_NORMAL},   {"aa", -5, TOKEN_NORMAL},
+    {"<", 0, TOKEN_NORMAL},      {"/", 0, TOKEN_NORMAL},     {"s", 0, TOKEN_NORMAL},     {">", 0, TOKEN_NORMAL},
+    {"</", -1, TOKEN_NORMAL},    {"s>", -1, TOKEN_NORMAL},   {"0", 0, TOKEN_NORMAL},     {"x", 0, TOKEN_NORMAL},
+    {"4", 0, TOKEN_NORMAL},      {"1", 0, TOKEN_NORMAL},     {"<0x4", -1, TOKEN_NORMAL}, {"1>", -1, TOKEN_NORMAL},
     {"0x", -0.0F, TOKEN_NORMAL}, {"<0x", 0, TOKEN_NORMAL},
 };
 
@@ -77,12 +79,12 @@ static void the_best_score_goes_first(void **state)
     (void)state;
     struct model m;
     open_model(&m, basic, sizeof basic / sizeof basic[0]);
-    check(&m, false, "aba", 2, (qn_token[]){6, 9});   /* ba before ab */
+    check(&m, false, "aba", 2, (qn_token[]){6, 9}); /* ba before ab */
     check(&m, false, "ab", 1, (qn_token[]){8});
-    check(&m, true, "ab", 2, (qn_token[]){10, 7});    /* _a before ab */
+    check(&m, true, "ab", 2, (qn_token[]){10, 7}); /* _a before ab */
     check(&m, false, " a", 1, (qn_token[]){10});
     check(&m, true, " a", 2, (qn_token[]){5, 10});
-    check(&m, false, "aaa", 2, (qn_token[]){11, 6});  /* equal scores: leftmost */
+    check(&m, false, "aaa", 2, (qn_token[]){11, 6}); /* equal scores: leftmost */
     close_model(&m);
 }
 
@@ -120,7 +122,8 @@ static void text_never_spells_control_or_byte_tokens(void **state)
 /* The definition, on text of single-byte characters that all are tokens. */
 static size_t merge_naively(const struct lexicon *lex, const char *text, size_t n, qn_token *ids)
 {
-    for (size_t i = 0; i < n; i++) ids[i] = lexicon_find(lex, text + i, 1);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = lexicon_find(lex, text + i, 1);
     for (;;) {
         float best = -1e30F;
         qn_token joined = -1;
@@ -152,9 +155,11 @@ static void random_text_merges_as_defined(void **state)
     for (uint64_t i = 0; n < 80; i++) {
         uint64_t len = 2 + rng_u64(3, i, 0) % 4;
         char s[12] = "";
-        for (uint64_t k = 0; k < len; k++) s[k] = "abc"[rng_u64(4, i, k) % 3];
+        for (uint64_t k = 0; k < len; k++)
+            s[k] = "abc"[rng_u64(4, i, k) % 3];
         bool known = false;
-        for (size_t k = 0; k < n; k++) known = known || strcmp(word[k], s) == 0;
+        for (size_t k = 0; k < n; k++)
+            known = known || strcmp(word[k], s) == 0;
         if (known) continue;
         strcpy(word[n], s);
         t[n] = (struct entry){word[n], (float)(rng_u64(5, i, 0) % 20) - 10.0F, TOKEN_NORMAL}; /* many ties */
@@ -166,7 +171,8 @@ static void random_text_merges_as_defined(void **state)
         char text[64];
         qn_token want[64];
         size_t len = 1 + rng_u64(6, round, 0) % 60;
-        for (size_t i = 0; i < len; i++) text[i] = "abc"[rng_u64(7, round, i) % 3];
+        for (size_t i = 0; i < len; i++)
+            text[i] = "abc"[rng_u64(7, round, i) % 3];
         size_t n_want = merge_naively(&m.lex, text, len, want);
         struct ids ids = encode(&m, false, text, len);
         assert_int_equal(ids.n, n_want);
@@ -186,7 +192,8 @@ static void a_megabyte_of_anything_is_quick(void **state)
     open_model(&m, basic, sizeof basic / sizeof basic[0]);
     for (size_t k = 0; k < sizeof unit / sizeof unit[0]; k++) {
         size_t len = strlen(unit[k]), bytes = n - n % len;
-        for (size_t i = 0; i < bytes; i++) text[i] = unit[k][i % len];
+        for (size_t i = 0; i < bytes; i++)
+            text[i] = unit[k][i % len];
         double start = cpu_seconds();
         struct ids ids = encode(&m, true, text, bytes);
         assert_true(cpu_seconds() - start < 1.0 * TIME_SCALE);

@@ -12,13 +12,15 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "text/detok.h"
 #include "text/lexicon.h"
 #include "tiny_vocab.h"
 
 #define N_BASE 10
 /* A `llama` vocabulary; tests append to it. */
-static const char *const base_text[N_BASE] = {"<unk>", "<s>", "</s>", "▁", "a", "b", "ab", "<|im_start|>", "<think>", "<|im_end|>"};
+static const char *const base_text[N_BASE] = {"<unk>", "<s>", "</s>",         "▁",       "a",
+                                              "b",     "ab",  "<|im_start|>", "<think>", "<|im_end|>"};
 static const int32_t base_type[N_BASE] = {2, 3, 3, 1, 1, 1, 1, 3, 4, 1};
 
 struct options {
@@ -38,7 +40,8 @@ static struct weights *make(const struct options *o)
     struct vfile f = {0};
     memcpy(text, base_text, sizeof base_text);
     memcpy(type, base_type, sizeof base_type);
-    for (size_t i = 0; i < o->n_extra; i++) text[N_BASE + i] = o->extra[i], type[N_BASE + i] = o->extra_type ? o->extra_type[i] : 1;
+    for (size_t i = 0; i < o->n_extra; i++)
+        text[N_BASE + i] = o->extra[i], type[N_BASE + i] = o->extra_type ? o->extra_type[i] : 1;
     vf_str(&f, "tokenizer.ggml.model", o->model ? o->model : "llama");
     vf_strs(&f, "tokenizer.ggml.tokens", text, n);
     vf_array4(&f, "tokenizer.ggml.token_type", MT_I32, type, n);
@@ -70,7 +73,8 @@ static void check(const struct vocab *v, unsigned flags, const char *text, size_
     size_t n;
     assert_int_equal(vocab_encode(v, text, strlen(text), flags, &ids, &n, NULL), 0);
     assert_int_equal(n, n_want);
-    for (size_t i = 0; i < n; i++) assert_int_equal(ids[i], want[i]);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(ids[i], want[i]);
     mem_free(ids);
 }
 
@@ -140,9 +144,30 @@ static void gpt_oss_markup_is_shown_but_not_spelt(void **state)
     qn_token *ids;
     size_t n;
     assert_int_equal(vocab_encode(v, "<|end|>", 7, 0, &ids, &n, NULL), 0);
-    for (size_t i = 0; i < n; i++) assert_int_not_equal(ids[i], 12);
+    for (size_t i = 0; i < n; i++)
+        assert_int_not_equal(ids[i], 12);
     mem_free(ids);
     buf_deinit(&out);
+    close_both(v, w);
+}
+
+static void eos_at_b(struct vfile *f)
+{
+    static const char *const merges[] = {"a b"};
+    vf_strs(f, "tokenizer.ggml.merges", merges, 1);
+    vf_u32(f, "tokenizer.ggml.eos_token_id", 5);
+    vf_u32(f, "tokenizer.ggml.eot_token_id", 6);
+}
+
+static void a_role_does_not_take_a_letter_out_of_text(void **state)
+{
+    (void)state;
+    struct weights *w;
+    struct vocab *v = load(&(struct options){.model = "gpt2", .more = eos_at_b}, &w);
+    assert_true(vocab_is_eog(v, 5) && vocab_is_eog(v, 6) && vocab_is_eog(v, 9));
+    assert_false(vocab_is_control(v, 5) || vocab_is_control(v, 6));
+    assert_true(vocab_is_control(v, 9)); /* nothing spells it */
+    check(v, 0, "abb", 2, (qn_token[]){6, 5});
     close_both(v, w);
 }
 
@@ -187,7 +212,8 @@ static void the_longest_of_the_leftmost_wins(void **state)
     static const char *const extra[] = {"[x", "[xy]", "[xyz", "]a", "[xyz]", "[xyz]"};
     static const int32_t type[] = {4, 4, 4, 4, 3, 3};
     struct weights *w;
-    struct vocab *v = load(&(struct options){.extra = extra, .extra_type = type, .n_extra = 6, .more = ids_and_flags}, &w);
+    struct vocab *v =
+        load(&(struct options){.extra = extra, .extra_type = type, .n_extra = 6, .more = ids_and_flags}, &w);
     check(v, VOCAB_PARSE_SPECIAL, "[x[xy][xyz]a[xyz", 5, (qn_token[]){10, 11, 15, 4, 12});
     check(v, 0, "[xyz]a", 2, (qn_token[]){12, 13}); /* the control token is not seen */
     check(v, VOCAB_PARSE_SPECIAL, "[xy]a", 2, (qn_token[]){11, 4});
@@ -214,12 +240,44 @@ static void beginnings_of_special_tokens_are_quick(void **state)
     size_t n = 1 << 20, n_ids;
     char *text = malloc(n);
     qn_token *ids;
-    for (size_t i = 0; i < n; i++) text[i] = "<|im_sta"[i % 8];
+    for (size_t i = 0; i < n; i++)
+        text[i] = "<|im_sta"[i % 8];
     double start = cpu_seconds();
     assert_int_equal(vocab_encode(v, text, n, VOCAB_PARSE_SPECIAL, &ids, &n_ids, NULL), 0);
     assert_true(cpu_seconds() - start < 1.0 * TIME_SCALE);
     mem_free(ids);
     free(text);
+    close_both(v, w);
+}
+
+#define N_THREADS 4
+
+static void encode_often(void *arg, int ith, int nth)
+{
+    const struct vocab *v = arg;
+    (void)ith;
+    (void)nth;
+    for (int i = 0; i < 50; i++)
+        check(v, VOCAB_PARSE_SPECIAL, "abb<think>ab a", 6, (qn_token[]){6, 5, 8, 6, 10, 4});
+}
+
+static void put_gpt2(struct vfile *f)
+{
+    static const char *const merges[] = {"a b"};
+    vf_strs(f, "tokenizer.ggml.merges", merges, 1);
+    vf_str(f, "tokenizer.ggml.pre", "qwen2");
+}
+
+static void threads_share_a_vocabulary(void **state)
+{
+    (void)state;
+    static const char *const extra[] = {"Ġ"};
+    struct weights *w;
+    struct vocab *v = load(&(struct options){.model = "gpt2", .extra = extra, .n_extra = 1, .more = put_gpt2}, &w);
+    struct pool *p;
+    assert_int_equal(pool_new(&p, N_THREADS, 0, NULL), 0);
+    pool_run(p, encode_often, v);
+    pool_free(p);
     close_both(v, w);
 }
 
@@ -309,10 +367,12 @@ static void odd_tokens_are_survived(void **state)
     static const int32_t type[] = {1, 3, 1, 1, 1, 6, 6, 6, 6};
     struct weights *w;
     struct buf out = {0};
-    struct vocab *v = load(&(struct options){.extra = extra, .extra_type = type, .n_extra = 9, .more = ids_and_flags}, &w);
+    struct vocab *v =
+        load(&(struct options){.extra = extra, .extra_type = type, .n_extra = 9, .more = ids_and_flags}, &w);
     assert_int_equal(vocab_find(v, "c", 1), 13); /* the last one */
     check(v, VOCAB_PARSE_SPECIAL, "cA", 2, (qn_token[]){13, 16});
-    for (qn_token id = 0; id < vocab_n_tokens(v); id++) assert_int_equal(vocab_token_bytes(v, id, true, &out, NULL), 0);
+    for (qn_token id = 0; id < vocab_n_tokens(v); id++)
+        assert_int_equal(vocab_token_bytes(v, id, true, &out, NULL), 0);
     assert_non_null(memmem(out.data, out.len, "<0x-1>A<0x4\0", 12));
     buf_deinit(&out);
     close_both(v, w);
@@ -367,11 +427,13 @@ int main(void)
         cmocka_unit_test(defaults_of_llama),
         cmocka_unit_test(ids_outside_the_vocabulary_are_switched_off),
         cmocka_unit_test(gpt_oss_markup_is_shown_but_not_spelt),
+        cmocka_unit_test(a_role_does_not_take_a_letter_out_of_text),
         cmocka_unit_test(control_tokens_only_when_asked),
         cmocka_unit_test(a_space_goes_before_text_and_behind_special_tokens),
         cmocka_unit_test(the_longest_of_the_leftmost_wins),
         cmocka_unit_test(phi3_strips_behind_special_tokens),
         cmocka_unit_test(beginnings_of_special_tokens_are_quick),
+        cmocka_unit_test(threads_share_a_vocabulary),
         cmocka_unit_test(malformed_vocabularies_are_refused),
         cmocka_unit_test(odd_tokens_are_survived),
         cmocka_unit_test(every_failed_allocation_is_an_error),

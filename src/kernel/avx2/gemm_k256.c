@@ -39,23 +39,24 @@ struct kind256 {
     int shift;
     int run;      /* how many products of vpmaddubsw fit 16 bits together: 1, 2, 4; 8 where scales are per 32 */
     float factor; /* dw = d * factor, a power of two */
+    bool six_bit; /* scales and minimums as in Q4_K */
 };
 
-static const struct kind256 kind_q2_k = {84, MINIMUM, 0, 4, 1};
-static const struct kind256 kind_q3_k = {110, OFFSET, 2, 4, 1};
-static const struct kind256 kind_q4_k = {144, MINIMUM, 0, 8, 1};
-static const struct kind256 kind_q5_k = {176, MINIMUM, 0, 4, 1};
-static const struct kind256 kind_q6_k = {210, OFFSET, 5, 2, 1};
-static const struct kind256 kind_iq1_s = {50, OFFSET, 4, 4, 0.125f};
-static const struct kind256 kind_iq1_m = {56, OFFSET, 4, 4, 0.125f};
-static const struct kind256 kind_iq2_xxs = {66, OFFSET, 6, 1, 0.125f};
-static const struct kind256 kind_iq2_xs = {74, OFFSET, 6, 1, 0.125f};
-static const struct kind256 kind_iq2_s = {82, OFFSET, 6, 1, 0.125f};
-static const struct kind256 kind_iq3_xxs = {98, OFFSET, 6, 1, 0.25f};
-static const struct kind256 kind_iq3_s = {110, OFFSET, 4, 4, 1};
-static const struct kind256 kind_iq4_xs = {136, SIGNED, 0, 1, 1};
-static const struct kind256 kind_tq1_0 = {54, OFFSET, 0, 4, 1};
-static const struct kind256 kind_tq2_0 = {66, OFFSET, 0, 4, 1};
+static const struct kind256 kind_q2_k = {84, MINIMUM, 0, 4, 1, false};
+static const struct kind256 kind_q3_k = {110, OFFSET, 2, 4, 1, false};
+static const struct kind256 kind_q4_k = {144, MINIMUM, 0, 8, 1, true};
+static const struct kind256 kind_q5_k = {176, MINIMUM, 0, 4, 1, true};
+static const struct kind256 kind_q6_k = {210, OFFSET, 5, 2, 1, false};
+static const struct kind256 kind_iq1_s = {50, OFFSET, 4, 4, 0.125f, false};
+static const struct kind256 kind_iq1_m = {56, OFFSET, 4, 4, 0.125f, false};
+static const struct kind256 kind_iq2_xxs = {66, OFFSET, 6, 1, 0.125f, false};
+static const struct kind256 kind_iq2_xs = {74, OFFSET, 6, 1, 0.125f, false};
+static const struct kind256 kind_iq2_s = {82, OFFSET, 6, 1, 0.125f, false};
+static const struct kind256 kind_iq3_xxs = {98, OFFSET, 6, 1, 0.25f, false};
+static const struct kind256 kind_iq3_s = {110, OFFSET, 4, 4, 1, false};
+static const struct kind256 kind_iq4_xs = {136, SIGNED, 0, 1, 1, false};
+static const struct kind256 kind_tq1_0 = {54, OFFSET, 0, 4, 1, false};
+static const struct kind256 kind_tq2_0 = {66, OFFSET, 0, 4, 1, false};
 
 /* i16 sums of two neighbouring products. */
 VEC_INLINE __m256i multiply(struct kind256 k, __m256i w, __m256i x)
@@ -92,16 +93,32 @@ VEC_INLINE __m256i rows_dot(struct kind256 k, const struct block256 *b, const in
     return s;
 }
 
+VEC_INLINE void rows_prefetch(struct kind256 k, const uint8_t *w)
+{
+    for (size_t p = 0; p < 4 * k.bytes; p += 64) {
+        vec_prefetch_l1(w, p + AHEAD_L1);
+        vec_prefetch_l2(w, p + AHEAD_L2);
+    }
+}
+
+/* t of four blocks. */
+VEC_INLINE void rows_terms(struct kind256 k, const uint32_t *halves, __m128i s, __m128i m, float *t)
+{
+    __m128i h = _mm_setr_epi32((int)halves[0], (int)halves[1], (int)halves[2], (int)halves[3]);
+    __m128 dw = low_halves(h);
+    if (k.factor != 1) dw = _mm_mul_ps(dw, _mm_set1_ps(k.factor));
+    __m128 v = _mm_mul_ps(dw, _mm_cvtepi32_ps(s));
+    if (k.mode == MINIMUM) v = _mm_fnmadd_ps(low_halves(_mm_srli_epi32(h, 16)), _mm_cvtepi32_ps(m), v);
+    _mm_storeu_ps(t, v);
+}
+
 /* t of n <= 4 blocks of one row from the i-th on, for each column; t of column c at t[c * 8 * SEGMENT]. */
 VEC_INLINE void rows_group(struct kind256 k, unpack256_fn *unpack, int n_cols, int n, const uint8_t *w,
                            const struct act_q256 *x, int i, float *t)
 {
     __m256i s[MAX_COLUMNS][4], m[MAX_COLUMNS][4];
     uint32_t halves[4] = {0};
-    for (size_t p = 0; p < 4 * k.bytes; p += 64) {
-        vec_prefetch_l1(w, p + AHEAD_L1);
-        vec_prefetch_l2(w, p + AHEAD_L2);
-    }
+    rows_prefetch(k, w);
     for (int u = 0; u < 4; u++) {
         if (u >= n) {
             for (int c = 0; c < n_cols; c++)
@@ -114,15 +131,51 @@ VEC_INLINE void rows_group(struct kind256 k, unpack256_fn *unpack, int n_cols, i
         for (int c = 0; c < n_cols; c++)
             s[c][u] = rows_dot(k, &b, x[c].q + (size_t)(i + u) * 256, x[c].bsum + (size_t)(i + u) * 16, &m[c][u]);
     }
-    __m128i h = _mm_setr_epi32((int)halves[0], (int)halves[1], (int)halves[2], (int)halves[3]);
-    __m128 dw = _mm_mul_ps(low_halves(h), _mm_set1_ps(k.factor)), dmin = low_halves(_mm_srli_epi32(h, 16));
-    for (int c = 0; c < n_cols; c++) {
-        __m128 v = _mm_mul_ps(dw, _mm_cvtepi32_ps(vec_sum4(s[c])));
-        if (k.mode == MINIMUM) {
-            __m128 min = _mm_cvtepi32_ps(vec_sum4(m[c]));
-            v = _mm_fnmadd_ps(dmin, min, v);
+    for (int c = 0; c < n_cols; c++)
+        rows_terms(k, halves, vec_sum4(s[c]), vec_sum4(m[c]), t + (size_t)c * 8 * SEGMENT);
+}
+
+/* The same for four blocks of Q4_K or Q5_K: the 6-bit numbers of two blocks are taken apart together, and the scales
+ * come back from memory as broadcasts, which cost no arithmetic port. */
+VEC_INLINE void rows_group_6bit(struct kind256 k, unpack256_fn *unpack, int n_cols, const uint8_t *w,
+                                const struct act_q256 *x, int i, float *t)
+{
+    uint32_t halves[4], scale[2][2][8]; /* [pair][scales 0-3, 4-7][4 of the first block, 4 of the second] */
+    __m256i s[MAX_COLUMNS][4], min[2];
+    for (int h = 0; h < 2; h++) {
+        const uint8_t *p = w + 2 * (size_t)h * k.bytes;
+        __m256i six = u256_six_bits(vec_pair(vec_load128(p), vec_load128(p + k.bytes)));
+        __m256i words = _mm256_unpacklo_epi8(six, _mm256_setzero_si256());
+        vec_store(scale[h][0], _mm256_unpacklo_epi16(words, words));
+        vec_store(scale[h][1], _mm256_unpackhi_epi16(words, words));
+        min[h] = _mm256_unpackhi_epi8(six, _mm256_setzero_si256());
+    }
+    rows_prefetch(k, w);
+    for (int u = 0; u < 4; u++) {
+        struct block256 b;
+        unpack(w + (size_t)u * k.bytes, &b);
+        halves[u] = b.halves;
+        for (int c = 0; c < n_cols; c++) {
+            const int8_t *q = x[c].q + (size_t)(i + u) * 256;
+            s[c][u] = _mm256_setzero_si256();
+            for (int j = 0; j < 8; j++) {
+                __m256i p = _mm256_maddubs_epi16(b.q[j], vec_load(q + 32 * j));
+                p = _mm256_madd_epi16(p, vec_splat32(&scale[u / 2][j / 4][u % 2 * 4 + j % 4]));
+                s[c][u] = _mm256_add_epi32(s[c][u], p);
+            }
         }
-        _mm_storeu_ps(t + (size_t)c * 8 * SEGMENT, v);
+    }
+    for (int c = 0; c < n_cols; c++) {
+        const int16_t *bsum = x[c].bsum + (size_t)i * 16;
+        __m256i m[2];
+        for (int h = 0; h < 2; h++, bsum += 32) { /* 8 sums of 32 of each of two blocks */
+            __m256i sums = _mm256_hadd_epi16(vec_load(bsum), vec_load(bsum + 16));
+            m[h] = _mm256_madd_epi16(min[h], _mm256_permute4x64_epi64(sums, 0xd8));
+        }
+        __m256i v = _mm256_hadd_epi32(m[0], m[1]); /* blocks 0, 0, 2, 2 | 1, 1, 3, 3 */
+        v = _mm256_hadd_epi32(v, v);
+        __m128i all = _mm_unpacklo_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+        rows_terms(k, halves, vec_sum4(s[c]), all, t + (size_t)c * 8 * SEGMENT);
     }
 }
 
@@ -143,7 +196,10 @@ VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, co
                 const uint8_t *w = g->w + (size_t)(r0 + r) * g->ld_w + (size_t)i0 * k.bytes;
                 int i = 0;
                 for (; i + 4 <= n; i += 4)
-                    rows_group(k, unpack, n_cols, 4, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
+                    if (k.six_bit)
+                        rows_group_6bit(k, unpack, n_cols, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
+                    else
+                        rows_group(k, unpack, n_cols, 4, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
                 if (i < n) rows_group(k, unpack, n_cols, n - i, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
             }
             for (int c = 0; c < n_cols; c++)

@@ -70,20 +70,23 @@ VEC_INLINE void unpack256_q3_k(const uint8_t *w, struct block256 *b)
     b->halves = vec_u16(w + 108);
 }
 
-/* Both sets of 8 six-bit numbers at once, from the 16 bytes d, dmin, scales[12]: scales in bytes 0-7, minimums in 8-15. */
-VEC_INLINE __m128i u256_six_bits(__m128i head)
+/* Both sets of 8 six-bit numbers at once, from the 16 bytes d, dmin, scales[12] of a block in each 128-bit lane: the
+ * scales become bytes 0-7 of the lane, the minimums 8-15. */
+VEC_INLINE __m256i u256_six_bits(__m256i head)
 {
-    const __m128i low_at = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m128i high_at = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11);
-    __m128i low = _mm_srlv_epi32(_mm_shuffle_epi8(head, low_at), _mm_setr_epi32(0, 0, 0, 4));
-    low = _mm_and_si128(low, _mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
-    __m128i high = _mm_and_si128(_mm_srli_epi16(_mm_shuffle_epi8(head, high_at), 2), _mm_set1_epi8(0x30));
-    return _mm_or_si128(low, high);
+    const __m256i low_at =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
+    const __m256i high_at =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11));
+    const __m256i mask = _mm256_broadcastsi128_si256(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f));
+    __m256i low = _mm256_srlv_epi32(_mm256_shuffle_epi8(head, low_at), _mm256_setr_epi32(0, 0, 0, 4, 0, 0, 0, 4));
+    __m256i high = u256_and8(_mm256_srli_epi16(_mm256_shuffle_epi8(head, high_at), 2), 0x30);
+    return _mm256_or_si256(_mm256_and_si256(low, mask), high);
 }
 
 VEC_INLINE void u256_scales_q4_k(const uint8_t *w, struct block256 *b)
 {
-    __m128i head = vec_load128(w), s = u256_six_bits(head);
+    __m128i head = vec_load128(w), s = _mm256_castsi256_si128(u256_six_bits(_mm256_castsi128_si256(head)));
     b->sc = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(s, s));
     b->mn = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(s, s));
     b->halves = (uint32_t)_mm_cvtsi128_si32(head);
@@ -153,25 +156,38 @@ VEC_INLINE void unpack256_iq4_xs(const uint8_t *w, struct block256 *b)
     b->halves = vec_u16(w);
 }
 
-/* 32 magnitudes with the signs that the bits of `signs` say (set: minus), plus offset. */
-VEC_INLINE __m256i u256_signed(__m256i mag, uint32_t signs, int offset)
+/* 32 magnitudes with the signs that the 4 bytes at `signs` say (bit set: minus), plus offset. */
+VEC_INLINE __m256i u256_signed(__m256i mag, const void *signs, int offset)
 {
     const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit_of = _mm256_set1_epi64x((int64_t)0x8040201008040201ull);
-    __m256i s = _mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)signs), byte_of);
+    __m256i s = _mm256_shuffle_epi8(vec_splat32(signs), byte_of);
     __m256i minus = _mm256_cmpeq_epi8(_mm256_and_si256(s, bit_of), bit_of);
     /* (mag ^ -1) + 1 is -mag */
     return _mm256_add_epi8(_mm256_xor_si256(mag, minus), _mm256_sub_epi8(_mm256_set1_epi8((char)offset), minus));
 }
 
-/* Four 7-bit sign indices as four sign masks: the eighth bit is the parity of the seven. */
-VEC_INLINE uint32_t u256_signs7(uint32_t index)
+/* 32 sign indices of 7 bits as sign masks: the eighth bit is the parity of the seven. */
+VEC_INLINE __m256i u256_signs7(__m256i index)
 {
-    uint32_t s = _pdep_u32(index, 0x7f7f7f7f), p = s;
-    p ^= p >> 4;
-    p ^= p >> 2;
-    p ^= p >> 1;
-    return s | (p & 0x01010101) << 7;
+    const __m256i odd = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m256i low = _mm256_shuffle_epi8(odd, u256_and8(index, 15));
+    __m256i high = _mm256_shuffle_epi8(odd, u256_and8(_mm256_srli_epi16(index, 4), 15));
+    return _mm256_or_si256(index, _mm256_xor_si256(low, high));
+}
+
+/* The dword of IQ2_XXS and IQ3_XXS, one per 32: four 7-bit sign indices, a 4-bit scale on top. Eight of them. */
+VEC_INLINE __m256i u256_xxs(__m256i a, __m256i *sc)
+{
+    __m256i s = _mm256_srli_epi32(a, 28), one = _mm256_set1_epi32(1);
+    s = _mm256_add_epi32(_mm256_add_epi32(s, s), one);
+    *sc = _mm256_or_si256(s, _mm256_slli_epi32(s, 16));
+    __m256i i = _mm256_and_si256(a, _mm256_set1_epi32(0x7f));
+    i = _mm256_or_si256(i, _mm256_and_si256(_mm256_slli_epi32(a, 1), _mm256_set1_epi32(0x7f00)));
+    i = _mm256_or_si256(i, _mm256_and_si256(_mm256_slli_epi32(a, 2), _mm256_set1_epi32(0x7f0000)));
+    i = _mm256_or_si256(i, _mm256_and_si256(_mm256_slli_epi32(a, 3), _mm256_set1_epi32(0x7f000000)));
+    return u256_signs7(i);
 }
 
 VEC_INLINE __m256i u256_grid8(const uint64_t *grid, uint32_t i0, uint32_t i1, uint32_t i2, uint32_t i3)
@@ -188,14 +204,15 @@ VEC_INLINE __m256i u256_grid4(const uint32_t *grid, const uint32_t *i)
 
 VEC_INLINE void unpack256_iq2_xxs(const uint8_t *w, struct block256 *b)
 {
-    uint64_t s = 0;
+    uint32_t signs[8];
+    /* The second dword of every 8 bytes */
+    __m256i lo = _mm256_shuffle_epi32(vec_load(w + 2), 0xd8), hi = _mm256_shuffle_epi32(vec_load(w + 34), 0xd8);
+    __m256i a = _mm256_permute4x64_epi64(_mm256_unpackhi_epi64(lo, hi), 0xd8);
+    vec_store(signs, u256_xxs(a, &b->sc));
     for (int j = 0; j < 8; j++) {
         const uint8_t *p = w + 2 + 8 * j;
-        uint32_t a = vec_u32(p + 4);
-        s |= (uint64_t)(2 * (a >> 28) + 1) << (8 * j);
-        b->q[j] = u256_signed(u256_grid8(iq2xxs_grid, p[0], p[1], p[2], p[3]), u256_signs7(a & 0x0fffffff), 64);
+        b->q[j] = u256_signed(u256_grid8(iq2xxs_grid, p[0], p[1], p[2], p[3]), signs + j, 64);
     }
-    b->sc = u256_scales_per_32(s);
     b->halves = vec_u16(w);
 }
 
@@ -211,11 +228,13 @@ VEC_INLINE __m256i u256_odd_scales(const uint8_t *s)
 
 VEC_INLINE void unpack256_iq2_xs(const uint8_t *w, struct block256 *b)
 {
+    uint32_t signs[8];
+    __m256i s = _mm256_packus_epi16(_mm256_srli_epi16(vec_load(w + 2), 9), _mm256_srli_epi16(vec_load(w + 34), 9));
+    vec_store(signs, u256_signs7(_mm256_permute4x64_epi64(s, 0xd8)));
     for (int j = 0; j < 8; j++) {
         uint64_t v = vec_u64(w + 2 + 8 * j);
-        uint32_t signs = (uint32_t)_pext_u64(v, 0xfe00fe00fe00fe00ull);
-        b->q[j] = u256_signed(u256_grid8(iq2xs_grid, v & 511, v >> 16 & 511, v >> 32 & 511, v >> 48 & 511),
-                              u256_signs7(signs), 64);
+        __m256i mag = u256_grid8(iq2xs_grid, v & 511, v >> 16 & 511, v >> 32 & 511, v >> 48 & 511);
+        b->q[j] = u256_signed(mag, signs + j, 64);
     }
     b->sc = u256_odd_scales(w + 66);
     b->halves = vec_u16(w);
@@ -228,7 +247,7 @@ VEC_INLINE void unpack256_iq2_s(const uint8_t *w, struct block256 *b)
         uint32_t h = w[66 + j];
         __m256i mag = u256_grid8(iq2s_grid, p[0] | (h & 3) << 8, p[1] | (h & 12) << 6, p[2] | (h & 48) << 4,
                                  p[3] | (h & 192) << 2);
-        b->q[j] = u256_signed(mag, vec_u32(w + 34 + 4 * j), 64);
+        b->q[j] = u256_signed(mag, w + 34 + 4 * j, 64);
     }
     b->sc = u256_odd_scales(w + 74);
     b->halves = vec_u16(w);
@@ -236,15 +255,14 @@ VEC_INLINE void unpack256_iq2_s(const uint8_t *w, struct block256 *b)
 
 VEC_INLINE void unpack256_iq3_xxs(const uint8_t *w, struct block256 *b)
 {
-    uint64_t s = 0;
+    uint32_t signs[8];
+    vec_store(signs, u256_xxs(vec_load(w + 66), &b->sc));
     for (int j = 0; j < 8; j++) {
-        uint32_t a = vec_u32(w + 66 + 4 * j), i[8];
+        uint32_t i[8];
         for (int n = 0; n < 8; n++)
             i[n] = w[2 + 8 * j + n];
-        s |= (uint64_t)(2 * (a >> 28) + 1) << (8 * j);
-        b->q[j] = u256_signed(u256_grid4(iq3xxs_grid, i), u256_signs7(a & 0x0fffffff), 64);
+        b->q[j] = u256_signed(u256_grid4(iq3xxs_grid, i), signs + j, 64);
     }
-    b->sc = u256_scales_per_32(s);
     b->halves = vec_u16(w);
 }
 
@@ -254,7 +272,7 @@ VEC_INLINE void unpack256_iq3_s(const uint8_t *w, struct block256 *b)
         uint32_t h = w[66 + j], i[8];
         for (int n = 0; n < 8; n++)
             i[n] = w[2 + 8 * j + n] | (h << (8 - n) & 256);
-        b->q[j] = u256_signed(u256_grid4(iq3s_grid, i), vec_u32(w + 74 + 4 * j), 16);
+        b->q[j] = u256_signed(u256_grid4(iq3s_grid, i), w + 74 + 4 * j, 16);
     }
     uint64_t s = _pdep_u64(vec_u32(w + 106), 0x0f0f0f0f0f0f0f0full);
     b->sc = u256_scales_per_32(2 * s + 0x0101010101010101ull);

@@ -9,19 +9,21 @@
 #include <assert.h>
 
 #include "kernel/avx512/init.h"
-#include "kernel/avx512/tile.h"
-#include "kernel/avx512/unpack32.h"
+#include "kernel/avx512/rows.h"
 
 /* ---- few columns ---- */
 
-#define FEW_COLS 4
+#define FEW_COLS 2
 #define FEW_ROWS 16
 #define SEGMENT  512 /* pieces of a row whose t are kept at once: k = 16384 */
 
 struct few {
     float t[FEW_COLS][FEW_ROWS * SEGMENT + 16];
-    int32_t sum[FEW_COLS][SEGMENT + 16]; /* of q, the first 16 repeated after the last */
-    struct heads32 heads;
+    /* Activations of a segment, the first 16 pieces repeated after the last: a batch of 16 that goes on in
+     * the next row finds them in one place, too. */
+    _Alignas(64) int8_t q[FEW_COLS][(SEGMENT + 16) * 32];
+    int32_t sum[FEW_COLS][SEGMENT + 16];
+    uint8_t blocks[16 * 40]; /* a batch that is not in one place in the file */
 };
 static_assert(sizeof(struct few) <= KERNEL_SCRATCH_BYTES, "scratch");
 
@@ -33,44 +35,38 @@ ALWAYS_INLINE __m512i reduce_groups(const __m512i v[8], bool second)
     return _mm512_permutex2var_epi32(u0, _mm512_add_epi32(first, _mm512_set1_epi32(second ? 4 : 0)), u1);
 }
 
-ALWAYS_INLINE __m512i load_pair(const int8_t *a, const int8_t *b)
-{
-    __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)a));
-    return _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)b), 1);
-}
-
-/* The t of 16 pieces that follow one another from number block[0] of the segment. */
-ALWAYS_INLINE void few_batch(enum dtype type, int nc, const struct piece p[16], const int block[16],
-                             const int8_t *const q[], struct few *f, int at)
+/* The t of 16 pieces: w is where the first is, the others follow; b its number in the segment. */
+ALWAYS_INLINE void few_batch(enum dtype type, int nc, const uint8_t *w, int b, struct few *f, int at)
 {
     const struct format32 F = format32_of(type);
+    const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i block = _mm512_srli_epi32(number, (unsigned)__builtin_ctz((unsigned)F.pieces));
+    const __m512i offset = _mm512_mullo_epi32(block, _mm512_set1_epi32(F.bytes));
+    __m512 dw, second = _mm512_setzero_ps();
     __m512i v[FEW_COLS][8];
-    for (int i = 0; i < 16; i++)
-        head32(type, p[i], i, &f->heads);
+    scales32(type, w, offset, _mm512_and_si512(number, _mm512_set1_epi32(F.pieces - 1)), &dw, &second);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m512i u = unpack32(type, p[2 * i], p[2 * i + 1]);
-        prefetch_stream(p[2 * i].w, (size_t)(2 * F.bytes / F.pieces));
+        struct piece p0 = piece_at(type, w, 2 * i), p1 = piece_at(type, w, 2 * i + 1);
+        __m512i u = unpack32(type, p0, p1);
+        prefetch_stream(p0.w, (size_t)(2 * F.bytes / F.pieces));
         for (int j = 0; j < nc; j++) {
-            __m512i x = load_pair(q[j] + 32 * (size_t)block[2 * i], q[j] + 32 * (size_t)block[2 * i + 1]);
+            __m512i x = _mm512_loadu_si512(f->q[j] + 32 * (b + 2 * i));
             __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u, x);
             if (F.halves) { /* the activations have no sums per 16 */
-                const __m512i offset = _mm512_set1_epi8((char)F.offset);
-                s = _mm512_sub_epi32(s, _mm512_dpbusd_epi32(_mm512_setzero_si512(), offset, x));
+                const __m512i minus = _mm512_set1_epi8((char)F.offset);
+                s = _mm512_sub_epi32(s, _mm512_dpbusd_epi32(_mm512_setzero_si512(), minus, x));
             }
             v[j][i] = s;
         }
     }
-    __m512 dw = heads32_dw(type, &f->heads, 0);
     for (int j = 0; j < nc; j++) {
-        __m512i sum = _mm512_loadu_si512(f->sum[j] + block[0]);
+        __m512i sum = _mm512_loadu_si512(f->sum[j] + b);
         __m512i s = F.halves ? reduce_groups(v[j], false) : reduce_halves(v[j]);
         if (F.offset && !F.halves) s = _mm512_sub_epi32(s, _mm512_mullo_epi32(sum, _mm512_set1_epi32(F.offset)));
         __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s));
-        if (F.min)
-            t = _mm512_fmadd_ps(heads32_second(type, &f->heads, 0), _mm512_cvtepi32_ps(sum), t);
-        if (F.halves)
-            t = _mm512_fmadd_ps(heads32_second(type, &f->heads, 0), _mm512_cvtepi32_ps(reduce_groups(v[j], true)), t);
+        if (F.min) t = _mm512_fmadd_ps(second, _mm512_cvtepi32_ps(sum), t);
+        if (F.halves) t = _mm512_fmadd_ps(second, _mm512_cvtepi32_ps(reduce_groups(v[j], true)), t);
         _mm512_storeu_ps(f->t[j] + at, t);
     }
 }
@@ -87,37 +83,53 @@ ALWAYS_INLINE __m512 few_chain(const float *t, const float *d, int nb, __m512 ac
     return acc;
 }
 
+/* Blocks that a batch needs, from piece i of n in rows of nb pieces on, collected in f->blocks. i is even
+ * to a whole block: nb and 16 are multiples of every type's pieces in a block. */
+static const uint8_t *few_collect(const struct format32 F, const uint8_t *row, size_t ld_w, int nb, int i, int n,
+                                  struct few *f)
+{
+    for (int j = 0; j < 16; j += F.pieces) {
+        int at = i + j < n ? i + j : n - F.pieces; /* the last fills up the batch */
+        const uint8_t *w = row + (size_t)(at / nb) * ld_w + (size_t)(at % nb / F.pieces * F.bytes);
+        memcpy(f->blocks + j / F.pieces * F.bytes, w, (size_t)F.bytes);
+    }
+    return f->blocks;
+}
+
 /* All t of the pieces b0 .. b0 + nb of n_rows <= 16 rows. */
 ALWAYS_INLINE void few_segment(enum dtype type, int nc, const struct gemm *g, int r0, int n_rows, int b0, int nb,
-                               const int8_t *const q[], struct few *f)
+                               struct few *f)
 {
-    const uint8_t *row = g->w + (size_t)r0 * g->ld_w;
-    int r = 0, b = 0;
-    for (int at = 0; at < n_rows * nb; at += 16) {
-        struct piece p[16];
-        int block[16];
-        for (int i = 0; i < 16; i++) {
-            p[i] = piece_at(type, row, b0 + b);
-            block[i] = b;
-            if (b + 1 < nb) {
-                b++;
-            } else if (r + 1 < n_rows) { /* else stay: the last piece fills up the batch */
-                b = 0;
-                r++;
-                row += g->ld_w;
-            }
-        }
-        few_batch(type, nc, p, block, q, f, at);
+    const struct format32 F = format32_of(type);
+    const uint8_t *row = g->w + (size_t)r0 * g->ld_w + (size_t)(b0 / F.pieces * F.bytes);
+    const bool joined = g->ld_w == (size_t)(nb / F.pieces * F.bytes); /* rows follow each other */
+    const int n = n_rows * nb;
+    for (int i = 0, r = 0, b = 0; i < n; i += 16) {
+        const uint8_t *w = row + (size_t)r * g->ld_w + (size_t)(b / F.pieces * F.bytes);
+        if (i + 16 > n || (b + 16 > nb && !joined)) w = few_collect(F, row, g->ld_w, nb, i, n, f);
+        few_batch(type, nc, w, b, f, i);
+        for (b += 16; b >= nb; b -= nb)
+            r++;
     }
 }
 
-/* Columns c0 .. c0 + n, n <= nc; the missing ones repeat the last. */
-ALWAYS_INLINE void few_columns(enum dtype type, int nc, const struct gemm *g, int n, struct few *f)
+/* Takes a segment of the activations to scratch. */
+static void few_activations(struct act_q32 x, int b0, int nb, int8_t *q, int32_t *sum)
+{
+    for (int b = 0; b < nb + 16; b++) {
+        int from = b0 + b % nb;
+        memcpy(q + 32 * b, x.q + 32 * (size_t)from, 32);
+        sum[b] = x.sum[from];
+    }
+}
+
+/* The first nc columns. */
+ALWAYS_INLINE void few_columns(enum dtype type, int nc, const struct gemm *g, struct few *f)
 {
     const int n_blocks = g->k / 32;
     struct act_q32 x[FEW_COLS];
     for (int j = 0; j < nc; j++)
-        x[j] = act_q32_at(g->x + (size_t)(j < n ? j : n - 1) * g->ld_x, g->k);
+        x[j] = act_q32_at(g->x + (size_t)j * g->ld_x, g->k);
     for (int r0 = 0; r0 < g->n_rows; r0 += FEW_ROWS) {
         int n_rows = g->n_rows - r0 < FEW_ROWS ? g->n_rows - r0 : FEW_ROWS;
         __m512 acc[FEW_COLS];
@@ -125,18 +137,13 @@ ALWAYS_INLINE void few_columns(enum dtype type, int nc, const struct gemm *g, in
             acc[j] = _mm512_setzero_ps();
         for (int b0 = 0; b0 < n_blocks; b0 += SEGMENT) {
             int nb = n_blocks - b0 < SEGMENT ? n_blocks - b0 : SEGMENT;
-            const int8_t *q[FEW_COLS];
-            for (int j = 0; j < nc; j++) {
-                q[j] = x[j].q + 32 * (size_t)b0;
-                if (r0 == 0 || n_blocks > SEGMENT)
-                    for (int b = 0; b < nb + 16; b++)
-                        f->sum[j][b] = x[j].sum[b0 + b % nb];
-            }
-            few_segment(type, nc, g, r0, n_rows, b0, nb, q, f);
+            for (int j = 0; j < nc && (r0 == 0 || n_blocks > SEGMENT); j++)
+                few_activations(x[j], b0, nb, f->q[j], f->sum[j]);
+            few_segment(type, nc, g, r0, n_rows, b0, nb, f);
             for (int j = 0; j < nc; j++)
                 acc[j] = few_chain(f->t[j], x[j].d + b0, nb, acc[j]);
         }
-        for (int j = 0; j < n; j++)
+        for (int j = 0; j < nc; j++)
             _mm512_mask_storeu_ps(g->y + (size_t)j * g->ld_y + r0, first_lanes(n_rows), acc[j]);
     }
 }
@@ -153,7 +160,6 @@ struct tile32 {
 struct many {
     struct tile32 tile;
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
-    struct heads32 heads; /* piece-major: [piece][row] */
     _Alignas(64) float acc[TILE_MAX_COLS * TILE_ROWS];
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
@@ -162,21 +168,30 @@ static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, int nb, struct many *m)
 {
     const struct format32 F = format32_of(type);
+    for (int half = 0; half < TILE_ROWS; half += 16) {
+        int32_t offset[16];
+        for (int r = 0; r < 16; r++)
+            offset[r] = (int32_t)(row[half + r] - row[0]);
+        for (int i = 0; i < nb; i++) {
+            struct piece p = piece_at(type, row[0], b + i);
+            __m512 dw, second = _mm512_setzero_ps();
+            scales32(type, p.w, _mm512_loadu_si512(offset), _mm512_set1_epi32(p.at), &dw, &second);
+            _mm512_store_ps(m->tile.dw[i] + half, dw);
+            if (F.min || F.halves) _mm512_store_ps(m->tile.second[i] + half, second);
+        }
+    }
+    if (rows_can(type)) {
+        for (int i = 0; i < nb; i++)
+            for (int half = 0; half < 2; half++)
+                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, m->tile.u);
+        return;
+    }
     for (int r = 0; r < TILE_ROWS; r++)
         for (int i = 0; i < nb; i += 2) {
-            int i1 = i + 1 < nb ? i + 1 : i;
-            struct piece p0 = piece_at(type, row[r], b + i), p1 = piece_at(type, row[r], b + i1);
+            struct piece p0 = piece_at(type, row[r], b + i), p1 = piece_at(type, row[r], b + (i + 1 < nb ? i + 1 : i));
             _mm512_store_si512(m->bytes + r * TILE_K + 32 * i, unpack32(type, p0, p1));
-            head32(type, p0, i * TILE_ROWS + r, &m->heads);
-            head32(type, p1, i1 * TILE_ROWS + r, &m->heads);
         }
     tile_transpose(m->bytes, 32 * nb, m->tile.u);
-    for (int i = 0; i < nb; i++)
-        for (int h = 0; h < TILE_ROWS; h += 16) {
-            _mm512_store_ps(m->tile.dw[i] + h, heads32_dw(type, &m->heads, i * TILE_ROWS + h));
-            if (F.min || F.halves)
-                _mm512_store_ps(m->tile.second[i] + h, heads32_second(type, &m->heads, i * TILE_ROWS + h));
-        }
 }
 
 /* One column's share of the tile. */
@@ -305,6 +320,7 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
     const struct format32 F = format32_of(type);
     const enum step step = F.min ? STEP_MIN : F.halves ? STEP_HALVES : STEP_PLAIN;
     const int n_blocks = g->k / 32;
+    assert(g->ld_w < INT32_MAX / TILE_ROWS);
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];
         tile_rows(g, r0, row);
@@ -324,15 +340,14 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                                  \
-    static void name##_1(const struct gemm *g, void *scratch) { few_columns(type, 1, g, 1, scratch); }    \
-    static void name##_2(const struct gemm *g, void *scratch) { few_columns(type, 2, g, 2, scratch); }    \
-    static void name##_4(const struct gemm *g, void *scratch) { few_columns(type, 4, g, g->n_cols, scratch); } \
-    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }         \
-    static void name(const struct gemm *g, void *scratch)                                                 \
-    {                                                                                                     \
-        gemm_fn *fn = g->n_cols == 1 ? name##_1 : g->n_cols == 2 ? name##_2 : g->n_cols <= FEW_COLS ? name##_4 : name##_n; \
-        fn(g, scratch);                                                                                   \
+#define GEMM(name, type)                                                                               \
+    static void name##_1(const struct gemm *g, void *scratch) { few_columns(type, 1, g, scratch); }    \
+    static void name##_2(const struct gemm *g, void *scratch) { few_columns(type, 2, g, scratch); }    \
+    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }      \
+    static void name(const struct gemm *g, void *scratch)                                              \
+    {                                                                                                  \
+        gemm_fn *fn = g->n_cols == 1 ? name##_1 : g->n_cols == 2 ? name##_2 : name##_n;                \
+        fn(g, scratch);                                                                                \
     }
 GEMM(gemm_q4_0, DT_Q4_0)
 GEMM(gemm_q4_1, DT_Q4_1)

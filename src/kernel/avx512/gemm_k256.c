@@ -20,8 +20,7 @@
 #include <assert.h>
 
 #include "kernel/avx512/init.h"
-#include "kernel/avx512/tile.h"
-#include "kernel/avx512/unpack.h"
+#include "kernel/avx512/rows.h"
 
 /* ---- few columns ---- */
 
@@ -222,30 +221,49 @@ struct many {
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
-/* Scale and minimum bytes of 32 blocks to dwords by row. */
-ALWAYS_INLINE void tile_heads(const struct format256 F, const struct heads256 *h, struct tile256 *t)
+/* Scale and minimum bytes of 16 rows to dwords. */
+ALWAYS_INLINE void tile_scales(const struct format256 F, const struct row_scales *v, int half, struct tile256 *t)
 {
     const int n = 256 / F.group;
     const __m512i pair0 = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
-    const __m512i pair1 = _mm512_add_epi8(pair0, _mm512_and_si512(_mm512_set1_epi16(2), _mm512_set1_epi16(255)));
-    for (int half = 0; half < 2; half++) {
-        __m512i v[4];
-        float *dw = t->dw + 16 * half;
-        _mm512_store_ps(dw, _mm512_mul_ps(load_f16x16(h->d + 16 * half), _mm512_set1_ps(F.dw_factor)));
-        transpose_stride(h->scale + 16 * half * n, (size_t)n, v);
-        for (int g = 0; g < n; g++) {
-            __m512i s = _mm512_slli_epi32(v[g / 4], 24 - 8 * (g % 4));
-            s = F.signed_scale ? _mm512_srli_epi32(_mm512_srai_epi32(s, 8), 16) : _mm512_srli_epi32(s, 24);
-            _mm512_store_si512(t->scale[g] + 16 * half, s);
-        }
-        if (!F.min) continue;
-        _mm512_store_ps(t->dmin + 16 * half, load_f16x16(h->dmin + 16 * half));
-        transpose_stride(h->min + 16 * half * n, (size_t)n, v);
-        for (int g = 0; g < n / 4; g++) {
-            _mm512_store_si512(t->min[2 * g] + 16 * half, _mm512_shuffle_epi8(v[g], pair0));
-            _mm512_store_si512(t->min[2 * g + 1] + 16 * half, _mm512_shuffle_epi8(v[g], pair1));
+    const __m512i pair1 = _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
+#pragma GCC unroll 16
+    for (int g = 0; g < n; g++) {
+        __m512i s = _mm512_slli_epi32(v->scale[g / 4], (unsigned)(24 - 8 * (g % 4)));
+        s = F.signed_scale ? _mm512_srli_epi32(_mm512_srai_epi32(s, 8), 16) : _mm512_srli_epi32(s, 24);
+        _mm512_store_si512(t->scale[g] + 16 * half, s);
+    }
+    for (int g = 0; F.min && g < n / 4; g++) {
+        _mm512_store_si512(t->min[2 * g] + 16 * half, _mm512_shuffle_epi8(v->min[g], pair0));
+        _mm512_store_si512(t->min[2 * g + 1] + 16 * half, _mm512_shuffle_epi8(v->min[g], pair1));
+    }
+}
+
+/* All but the codes of the blocks at byte `at` of 16 rows. */
+ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t at, int half, struct many *m)
+{
+    const struct format256 F = format256_of(type);
+    const int n = 256 / F.group;
+    struct row_scales v;
+    __m512 d, dmin = _mm512_setzero_ps();
+    if (type == DT_Q4_K || type == DT_Q5_K) {
+        v = rows_scales_6bit(row, at, &d, &dmin);
+    } else if (type == DT_Q6_K) {
+        transpose_rows(row, at + 192, v.scale);
+        d = rows_f16(row, at + 208);
+    } else {
+        for (int r = 0; r < 16; r++)
+            head256(type, row[r] + at, r, &m->heads);
+        transpose_stride(m->heads.scale, (size_t)n, v.scale);
+        d = load_f16x16(m->heads.d);
+        if (F.min) {
+            transpose_stride(m->heads.min, (size_t)n, v.min);
+            dmin = load_f16x16(m->heads.dmin);
         }
     }
+    tile_scales(F, &v, half, &m->tile);
+    _mm512_store_ps(m->tile.dw + 16 * half, _mm512_mul_ps(d, _mm512_set1_ps(F.dw_factor)));
+    _mm512_store_ps(m->tile.dmin + 16 * half, dmin);
 }
 
 /* Block b of 32 rows into m->tile. */
@@ -254,9 +272,15 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
     const struct format256 F = format256_of(type);
     const size_t at = (size_t)b * (size_t)F.bytes;
     const __m512i offset = _mm512_set1_epi8((char)F.offset);
+    for (int half = 0; half < 2; half++)
+        tile_heads(type, row + 16 * half, at, half, m);
+    if (rows_can(type)) {
+        for (int half = 0; half < 2; half++)
+            rows_block256(type, row + 16 * half, at, half, m->tile.u);
+        return;
+    }
     for (int r = 0; r < TILE_ROWS; r++) {
         struct codes256 c;
-        head256(type, row[r] + at, r, &m->heads);
         unpack256(type, row[r] + at, &c);
         for (int i = 0; i < 4; i++) {
             __m512i u = c.u[i];
@@ -266,7 +290,6 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
         }
     }
     tile_transpose(m->bytes, TILE_K, m->tile.u);
-    tile_heads(F, &m->heads, &m->tile);
 }
 
 /* One column's share of a block, ready for the product. */
@@ -429,7 +452,7 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
     static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }         \
     static void name(const struct gemm *g, void *scratch)                                     \
     {                                                                                         \
-        gemm_fn *fn = g->n_cols == 1 ? name##_1 : g->n_cols == 2 ? name##_2 : g->n_cols <= FEW_COLS ? name##_4 : name##_n; \
+        gemm_fn *fn = g->n_cols == 1 ? name##_1 : name##_n; (void)name##_2, (void)name##_4; \
         fn(g, scratch);                                                                       \
     }
 GEMM(gemm_q2_k, DT_Q2_K)

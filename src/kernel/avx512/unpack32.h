@@ -101,59 +101,45 @@ ALWAYS_INLINE __m512i unpack32(enum dtype t, struct piece a, struct piece b)
     }
 }
 
-/* ---- scales, of up to 256 pieces ---- */
+/* ---- scales ---- */
 
-struct heads32 {
-    union {
-        uint16_t d[256]; /* f16 */
-        float dw[256];   /* FP4 types */
-    };
-    union {
-        uint16_t m[256];
-        float dw1[256];
-    };
-};
-
-/* Half of an unsigned E4M3; 0x7f is zero. */
-ALWAYS_INLINE float half_ue4m3(uint8_t x)
+/* 2^(e - 128), denormal for the smallest two e. */
+ALWAYS_INLINE __m512 half_e8m0(__m512i e)
 {
-    int e = x >> 3 & 15, m = x & 7;
-    if (x == 0x7f) return 0;
-    return e == 0 ? (float)m * 0x1p-10f : (float)((8 + m) << e) * 0x1p-11f;
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    __m512i denormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, denormal));
 }
 
-/* 2^(e - 128), a denormal for the smallest two. */
-ALWAYS_INLINE float e8m0_half(uint32_t e)
+/* Half of an unsigned E4M3: no sign, 0x7f is zero. */
+ALWAYS_INLINE __m512 half_ue4m3(__m512i x)
 {
-    uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
+    __mmask16 nan = _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(0x7f));
+    __m512i low = _mm512_and_si512(x, _mm512_set1_epi32(0x7f));
+    __mmask16 denormal = _mm512_cmplt_epi32_mask(low, _mm512_set1_epi32(8));
+    __m512 v = _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(low, 20), _mm512_set1_epi32((127 - 8) << 23)));
+    v = _mm512_mask_mul_ps(v, denormal, _mm512_cvtepi32_ps(low), _mm512_set1_ps(0x1p-10f));
+    return _mm512_mask_mov_ps(v, nan, _mm512_setzero_ps());
 }
 
-ALWAYS_INLINE void head32(enum dtype t, struct piece p, int i, struct heads32 *h)
+/* The scales of 16 pieces whose blocks are at base + offset[i], and what some types have beside them:
+ * minimums, or NVFP4's second scales (else *second is not set). The four bytes loaded are inside the
+ * block for every type. at: the pieces' number in their blocks. */
+ALWAYS_INLINE void scales32(enum dtype t, const uint8_t *base, __m512i offset, __m512i at, __m512 *dw, __m512 *second)
 {
+    if (t == DT_NVFP4) offset = _mm512_add_epi32(offset, _mm512_add_epi32(at, at));
+    __m512i v = _mm512_i32gather_epi32(offset, base, 1);
+    const __m512i byte = _mm512_set1_epi32(255);
     if (t == DT_MXFP4) {
-        h->dw[i] = e8m0_half(p.w[0]);
+        *dw = half_e8m0(_mm512_and_si512(v, byte));
     } else if (t == DT_NVFP4) {
-        h->dw[i] = half_ue4m3(p.w[2 * p.at]);
-        h->dw1[i] = half_ue4m3(p.w[2 * p.at + 1]);
+        *dw = half_ue4m3(_mm512_and_si512(v, byte));
+        *second = half_ue4m3(_mm512_and_si512(_mm512_srli_epi32(v, 8), byte));
     } else {
-        memcpy(&h->d[i], p.w, 2);
-        if (format32_of(t).min) memcpy(&h->m[i], p.w + 2, 2);
+        *dw = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+        if (format32_of(t).min) *second = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(v, 16)));
     }
-}
-
-/* The scales of pieces i .. i + 16. */
-ALWAYS_INLINE __m512 heads32_dw(enum dtype t, const struct heads32 *h, int i)
-{
-    return t == DT_MXFP4 || t == DT_NVFP4 ? _mm512_loadu_ps(h->dw + i) : load_f16x16(h->d + i);
-}
-
-/* Minimums, or NVFP4's second scales. */
-ALWAYS_INLINE __m512 heads32_second(enum dtype t, const struct heads32 *h, int i)
-{
-    return t == DT_NVFP4 ? _mm512_loadu_ps(h->dw1 + i) : load_f16x16(h->m + i);
 }
 
 #endif

@@ -112,7 +112,7 @@ static double sin_quadrant(double x, int quadrant)
                                    -1.0 / 87178291200,
                                    1.0 / 20922789888000,
                                    -1.0 / 6402373705728000};
-    assert(x >= -1e7 && x <= 1e7);
+    assert(x >= -1e9 && x <= 1e9);
     double k = round_even(x * 0x1.45f306dc9c883p-1); /* 2 / pi */
     double r = __builtin_fma(-k, 0x1.921fb54442d18p+0, x);
     r = __builtin_fma(-k, 0x1.1a62633145c07p-54, r);

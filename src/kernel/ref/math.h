@@ -39,7 +39,7 @@ float math_siluf(float g);
 float math_geluf(float g);
 float math_relu2f(float g);
 
-/* To about 1e-15 of the result. sin and cos: |x| <= 1e7 radians; exp: |x| <= 700; log: x a normal
+/* To about 1e-15 of the result. sin and cos: |x| <= 1e9 radians; exp: |x| <= 700; log: x a normal
  * positive number; pow: x likewise, and y * log x within exp's range. */
 double math_sin(double x);
 double math_cos(double x);

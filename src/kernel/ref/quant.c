@@ -14,11 +14,11 @@
 #include "kernel/ref/half.h"
 #include "kernel/ref/ref.h"
 
-float quant_block(const float *x, int n, int8_t *q)
+float quant_block(const float *x, size_t n, int8_t *q)
 {
     assert(n == 32 || n == 256);
     uint32_t largest = 0; /* of |x|, as bits: NaN is above infinity */
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint32_t mag = f32_bits(x[i]) & 0x7fffffffu;
         if (mag > largest) largest = mag;
     }
@@ -27,7 +27,7 @@ float quant_block(const float *x, int n, int8_t *q)
     if (largest >= 0x7f800000u) return f32_from_bits(0x7fc00000u);
     if (amax < 0x1p-100f) return 0;
     float id = 127.0f / amax;
-    for (int i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         q[i] = (int8_t)(x[i] * id + 0x1.8p23f - 0x1.8p23f); /* the nearest integer, ties to even */
     return amax / 127.0f;
 }

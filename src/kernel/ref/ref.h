@@ -22,7 +22,7 @@ topk_fn topk_ref;
 softmax_exp_fn softmax_exp_ref;
 
 /* One block of the Q32 and Q256 formats' common rule: n values to n integers, returns the scale. */
-float quant_block(const float *x, int n, int8_t *q);
+float quant_block(const float *x, size_t n, int8_t *q);
 
 /* The halving tree over 16 lanes. */
 static inline float lanes16_sum(float lane[16])
