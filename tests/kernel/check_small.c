@@ -201,8 +201,46 @@ static void sweep(const struct op *op, uint32_t stride)
     arrays_free(&in);
 }
 
+/* Where the elementary functions change their formula: every float close to the constants of the contract, through
+ * what shows them (exp of negative numbers only in the softmax, tanh in a soft cap of 1). */
+static void check_edges(void)
+{
+    static const float edges[] = {88.72f, 87.33f, 87.3365f, 10.0f, 5.0f, 0.5f, 0.25f, 0.0004f, 0.34657359f, 0.0f};
+    enum { NEAR = 200, N = 2 * NEAR };
+    float in[N], want[N], got[N], up[N];
+    for (int e = 0; e < 2 * LEN(edges); e++) {
+        float edge = e & 1 ? -edges[e / 2] : edges[e / 2];
+        describe("edge %.9g", (double)edge);
+        in[0] = edge;
+        for (int i = 1; i < N; i++) {
+            in[i] = nextafterf(i == NEAR ? edge : in[i - 1], i < NEAR ? INFINITY : -INFINITY);
+            up[i] = 1.0f;
+        }
+        up[0] = 1.0f;
+        for (int l = first_level; l <= last_level; l++) {
+            for (int f = 0; f < ACTIV_N; f++) {
+                table[CPU_REF].act_mul[f](in, up, N, want, NULL);
+                table[l].act_mul[f](in, up, N, got, scratch_dirty());
+                check_floats((enum cpu_level)l, "activation", want, got, N);
+            }
+            memcpy(want, in, sizeof in);
+            memcpy(got, in, sizeof in);
+            table[CPU_REF].softcap(want, 1.0f, N, NULL);
+            table[l].softcap(got, 1.0f, N, scratch_dirty());
+            check_floats((enum cpu_level)l, "softcap", want, got, N);
+            memcpy(want, in, sizeof in);
+            want[0] = 0; /* the maximum, when the edge is negative */
+            memcpy(got, want, sizeof got);
+            table[CPU_REF].softmax_exp(want, N, want, NULL);
+            table[l].softmax_exp(got, N, got, scratch_dirty());
+            check_floats((enum cpu_level)l, "softmax_exp", want, got, N);
+        }
+    }
+}
+
 void check_small(int rounds)
 {
+    if (wanted("edges")) check_edges();
     for (int o = 0; o < LEN(ops); o++) {
         if (!wanted(ops[o].name)) continue;
         for (int i = 0; i < rounds * 16; i++)

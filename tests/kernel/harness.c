@@ -16,7 +16,7 @@
 #define MAX_PRINTED 40
 
 int n_failed, n_checked;
-char description[300]; /* read by the fault handler */
+char description[300];
 
 void describe(const char *fmt, ...)
 {
@@ -189,8 +189,10 @@ static void set_scales(enum dtype t, uint8_t *block, enum wpat pat)
         for (int i = 0; i < 4; i++)
             block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (d >> (4 * i) & 15) << 4);
     }
-    if (t == DT_MXFP4 && pat != W_SPECIAL) /* an exponent; all 256 mean something, most overflow */
-        block[0] = (uint8_t)(pat == W_BIG_SCALES ? rnd_below(256) : 110 + rnd_below(30));
+    if (t == DT_MXFP4) /* an exponent: all 256 mean something, the lowest two are denormal, the highest overflow */
+        block[0] = (uint8_t)(pat == W_EXTREMES     ? rnd_below(3)
+                             : pat >= W_BIG_SCALES ? rnd_below(256)
+                                                   : 110 + rnd_below(30));
 }
 
 static void fill_float_weights(enum dtype t, uint8_t *row, int k, enum wpat pat)
@@ -253,6 +255,15 @@ static float from_bits(uint32_t u)
     return x;
 }
 
+/* In every other 32: multiples of 1/2 up to 127, so that the scale is 1; else the middle between two f16. */
+static float tie(int i, float v)
+{
+    if (i / 32 % 2) return i % 32 == 5 ? 127.0f : 0.5f * (float)(rnd_below(509) - 254);
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    return from_bits((u & 0xffffe000u) | 0x1000u);
+}
+
 void fill_floats(float *x, int n, enum xpat pat)
 {
     for (int i = 0; i < n; i++) {
@@ -281,6 +292,9 @@ void fill_floats(float *x, int n, enum xpat pat)
             break;
         case X_HUGE:
             v = rnd() & 1 ? v * 1e38f : v;
+            break;
+        case X_TIES:
+            v = tie(i, v);
             break;
         default:
             break;

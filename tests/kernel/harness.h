@@ -34,6 +34,7 @@ bool wanted(const char *name);
 /* ---- results ---- */
 
 /* Describes the case being run; printed when it fails or faults. */
+extern char description[300];
 void describe(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Counts a failed comparison and prints it with the description. */
 void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -74,9 +75,24 @@ enum wpat { W_RANDOM, W_ZEROS, W_ONES, W_TOP_BITS, W_EXTREMES, W_BIG_SCALES, W_S
 /* One stored row of k elements of a weight type. Scales are finite but for W_SPECIAL. */
 void fill_weights(enum dtype t, uint8_t *row, int k, enum wpat pat);
 
-enum xpat { X_NORMAL, X_CONST, X_ALTERNATE, X_SIGNS, X_OUTLIER, X_WIDE, X_ZERO, X_TINY, X_HUGE, X_INF, X_NAN, X_N };
+enum xpat {
+    X_NORMAL,
+    X_CONST,
+    X_ALTERNATE,
+    X_SIGNS,
+    X_OUTLIER,
+    X_WIDE,
+    X_ZERO,
+    X_TINY,
+    X_HUGE,
+    X_TIES,
+    X_INF,
+    X_NAN,
+    X_N
+};
 /* n floats. X_SIGNS quantise to +-127 throughout, X_TINY are around the threshold of the format
- * and denormal, X_INF and X_NAN hold one of those. */
+ * and denormal, X_TIES are half-way between two integers of a quantised block or two f16, X_INF and
+ * X_NAN hold one of those. */
 void fill_floats(float *x, int n, enum xpat pat);
 
 /* ---- the parts ---- */

@@ -19,7 +19,6 @@
 
 struct kernels table[CPU_N];
 int first_level = CPU_REF + 1, last_level;
-extern char description[];
 static const char *filter = "";
 
 bool wanted(const char *name) { return strstr(name, filter) != NULL; }

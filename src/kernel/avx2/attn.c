@@ -75,7 +75,7 @@ VEC_INLINE void dot_q8(int n, int8_t (*q)[ATTN_MAX_DIM], float (*d)[MAX_BLOCKS],
         for (int g = 0; g < 8; g++) { /* 4 dims of 16 keys */
             __m256i k[2] = {vec_load(group + 32 + 64 * g), vec_load(group + 64 + 64 * g)};
             __m256i mag[2] = {_mm256_abs_epi8(k[0]), _mm256_abs_epi8(k[1])};
-            for (int r = 0; r < n; r++) {
+            for (int r = 0; r < n; r++) { /* |k| * (q with the sign of k): |products| of two fit 16 bits */
                 __m256i v = vec_splat32(q[r] + 32 * b + 4 * g);
                 for (int h = 0; h < 2; h++) {
                     __m256i p = _mm256_maddubs_epi16(mag[h], _mm256_sign_epi8(v, k[h]));
@@ -100,8 +100,8 @@ VEC_INLINE void scores(enum kv_type t, int n, const struct attn *a, struct work 
     const __m256 inv = _mm256_set1_ps(1.0f / a->softcap);
     size_t group_bytes = kv_key_bytes(t, a->head_dim);
     for (int slot = lo & ~(KV_GROUP - 1); slot < hi; slot += KV_GROUP) {
-        const uint8_t *group = a->pages[slot / a->page_slots] + a->k_offset +
-                               (size_t)(slot % a->page_slots / KV_GROUP) * group_bytes;
+        const uint8_t *group =
+            a->pages[slot / a->page_slots] + a->k_offset + (size_t)(slot % a->page_slots / KV_GROUP) * group_bytes;
         __m256 s[ROWS][2];
         if (t == KV_Q8_0)
             dot_q8(n, w->q + row, w->d + row, group, a->head_dim, s);
@@ -122,11 +122,13 @@ VEC_INLINE void scores(enum kv_type t, int n, const struct attn *a, struct work 
 VEC_INLINE __m256 lanes_between(int first, int lo, int hi)
 {
     __m256i i = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    __m256i in = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), i), _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), i));
+    __m256i in =
+        _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), i), _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), i));
     return _mm256_castsi256_ps(in);
 }
 
-/* p[lo..hi) -> exp(p - m) in place; m their maximum, l the sum. Whole groups of 16 are rewritten, with zeros outside. */
+/* p[lo..hi) -> exp(p - m) in place; m their maximum, l the sum. Whole groups of 16 are rewritten, with zeros outside.
+ */
 static void softmax(float *p, int lo, int hi, float *m, float *l)
 {
     const __m256 none = _mm256_set1_ps(-__builtin_inff());
@@ -160,6 +162,7 @@ VEC_INLINE __m256 load_values(enum kv_type t, const uint8_t *v, int i)
     return _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(vec_u16(b))), q);
 }
 
+/* The same for one dim: the last ones of a head whose size is no multiple of 8. */
 VEC_INLINE float load_value(enum kv_type t, const uint8_t *v, int i)
 {
     float x;
@@ -169,7 +172,8 @@ VEC_INLINE float load_value(enum kv_type t, const uint8_t *v, int i)
     return x;
 }
 
-/* o[r][i ... i + 8 * width) += sum over n slots of p[r][slot] * value. */
+/* One accumulator per dim and row, slots ascending, kept in registers over the run of slots:
+ * o[r][i ... i + 8 * width) += sum over n slots of p[r][slot] * value. */
 VEC_INLINE void values_dims(enum kv_type t, int n_rows, int width, const uint8_t *v, size_t ld_v, int n, int i,
                             const float *const *p, float *const *o)
 {
@@ -193,10 +197,10 @@ VEC_INLINE void values_dims(enum kv_type t, int n_rows, int width, const uint8_t
 }
 
 /* All dims, n slots that lie in one page. */
-VEC_INLINE void values_run(enum kv_type t, int n_rows, const uint8_t *v, size_t ld_v, int n, int dim, const float *const *p,
-                           float *const *o)
+VEC_INLINE void values_run(enum kv_type t, int n_rows, const uint8_t *v, size_t ld_v, int n, int dim,
+                           const float *const *p, float *const *o)
 {
-    int width = n_rows == 1 ? 4 : 2, i = 0;
+    int width = n_rows <= 2 ? 4 : 2, i = 0; /* up to 8 sums in flight */
     for (; i + 8 * width <= dim; i += 8 * width)
         values_dims(t, n_rows, width, v, ld_v, n, i, p, o);
     for (; i + 8 <= dim; i += 8)
@@ -208,7 +212,8 @@ VEC_INLINE void values_run(enum kv_type t, int n_rows, const uint8_t *v, size_t 
 }
 
 /* n_rows rows from `row` on with slots lo .. hi - 1 of the chunk at c0, all of which they see. */
-VEC_INLINE void values(enum kv_type t, int n_rows, const struct attn *a, struct work *w, int row, int c0, int lo, int hi)
+VEC_INLINE void values(enum kv_type t, int n_rows, const struct attn *a, struct work *w, int row, int c0, int lo,
+                       int hi)
 {
     size_t ld_v = kv_value_bytes(t, a->head_dim_v);
     for (int slot = lo, n; slot < hi; slot += n) {
@@ -220,7 +225,8 @@ VEC_INLINE void values(enum kv_type t, int n_rows, const struct attn *a, struct 
             p[r] = w->p[row + r] + (slot - c0);
             o[r] = w->chunk.o[row + r];
         }
-        values_run(t, n_rows, a->pages[slot / a->page_slots] + a->v_offset + (size_t)in_page * ld_v, ld_v, n, a->head_dim_v, p, o);
+        values_run(t, n_rows, a->pages[slot / a->page_slots] + a->v_offset + (size_t)in_page * ld_v, ld_v, n,
+                   a->head_dim_v, p, o);
     }
 }
 
@@ -235,31 +241,28 @@ VEC_INLINE void chunk(enum kv_type t, const struct attn *a, struct work *w, int 
         hi[r] = int_min(a->hi[row + r], c0 + ATTN_CHUNK);
         all_lo = int_max(all_lo, lo[r]);
         all_hi = int_min(all_hi, hi[r]);
-        if (lo[r] >= hi[r]) continue;
         any_lo = int_min(any_lo, lo[r]);
         any_hi = int_max(any_hi, hi[r]);
     }
-    if (n == ROWS)
-        scores(t, ROWS, a, w, row, c0, any_lo, any_hi);
-    else
-        for (int r = 0; r < n; r++)
-            scores(t, 1, a, w, row + r, c0, lo[r], hi[r]);
-    bool together = n == ROWS && all_lo < all_hi;
+    /* Rows that all overlap have no gap between them: a page that no row sees is not touched. */
+    bool together = n > 1 && all_lo < all_hi;
+    if (together) scores(t, n, a, w, row, c0, any_lo, any_hi);
     for (int r = 0; r < n; r++) {
         if (lo[r] >= hi[r]) continue;
+        if (!together) scores(t, 1, a, w, row + r, c0, lo[r], hi[r]);
         softmax(w->p[row + r], lo[r] - c0, hi[r] - c0, &w->chunk.m[row + r], &w->chunk.l[row + r]);
         memset(w->chunk.o[row + r], 0, (size_t)a->head_dim_v * sizeof(float));
         values(t, 1, a, w, row + r, c0, lo[r], together ? all_lo : hi[r]);
     }
     if (!together) return;
-    values(t, ROWS, a, w, row, c0, all_lo, all_hi);
+    values(t, n, a, w, row, c0, all_lo, all_hi);
     for (int r = 0; r < n; r++)
         values(t, 1, a, w, row + r, c0, all_hi, hi[r]);
 }
 
 static float exp1(float x) { return _mm256_cvtss_f32(math_exp8(_mm256_set1_ps(x))); }
 
-/* o = fma(o, f, c) when `scaled` is o, else fma(c, f, o). */
+/* Scales the old sums, o = fma(o, f, c), or the chunk's, o = fma(c, f, o). */
 static void merge_values(float *o, const float *c, float f, bool scale_old, int n)
 {
     const __m256 v = _mm256_set1_ps(f);
@@ -320,8 +323,12 @@ VEC_INLINE void attn_type(enum kv_type t, const struct attn *a, struct work *w)
         }
     }
     for (int c0 = lo / ATTN_CHUNK * ATTN_CHUNK; c0 < hi; c0 += ATTN_CHUNK) {
-        for (int r = 0; r < a->n_q; r += ROWS)
-            chunk(t, a, w, r, int_min(ROWS, a->n_q - r), c0);
+        int r0 = 0;
+        for (; r0 + ROWS <= a->n_q; r0 += ROWS)
+            chunk(t, a, w, r0, ROWS, c0);
+        if (a->n_q - r0 == 3) chunk(t, a, w, r0, 3, c0);
+        if (a->n_q - r0 == 2) chunk(t, a, w, r0, 2, c0);
+        if (a->n_q - r0 == 1) chunk(t, a, w, r0, 1, c0);
         for (int r = 0; r < a->n_q; r++)
             if (a->lo[r] < c0 + ATTN_CHUNK && a->hi[r] > c0) merge(w, r, a->head_dim_v, a->lo[r] >= c0);
     }

@@ -11,6 +11,7 @@
 #include "kernel/avx2/unpack32.h"
 
 #define SEGMENT     1024 /* blocks of a row whose t are in scratch at once */
+#define STREAMS     4    /* rows read side by side */
 #define TILE_ROWS   32   /* rows whose tiles are unpacked together */
 #define PANEL_COLS  512  /* columns whose accumulators are in scratch at once */
 #define AHEAD_L1    2304 /* bytes; measured */
@@ -19,20 +20,21 @@
 #define MAX_BYTES   272 /* of 256 elements */
 
 enum mode32 {
-    SIGNED, /* codes are signed */
-    OFFSET, /* codes have 1 << shift added */
+    SIGNED,  /* codes are signed */
+    OFFSET,  /* codes have 1 << shift added */
     MINIMUM, /* codes are unsigned; the type has minimums */
     HALVED   /* signed, and each 16 have a scale */
 };
 
 struct kind32 {
-    int block;      /* elements of a stored block */
+    int block; /* elements of a stored block */
     int block_bytes;
     enum mode32 mode;
     int shift;
     int run; /* how many products of vpmaddubsw fit 16 bits together: 1, 4, 8 */
 };
 
+/* The reach of 16 bits is as in gemm_k256.c; 8 is all of a block. */
 static const struct kind32 kind_q4_0 = {32, 18, OFFSET, 3, 8};
 static const struct kind32 kind_q4_1 = {32, 20, MINIMUM, 0, 8};
 static const struct kind32 kind_q5_0 = {32, 22, OFFSET, 4, 4};
@@ -51,9 +53,14 @@ VEC_INLINE __m256i multiply(struct kind32 k, __m256i w, __m256i x)
     return _mm256_maddubs_epi16(w, x);
 }
 
+/* i16 pairs to dwords. */
 VEC_INLINE __m256i widen(__m256i v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
 
-VEC_INLINE size_t bytes_of(struct kind32 k, int n_blocks) { return (size_t)(n_blocks * 32 / k.block) * (size_t)k.block_bytes; }
+/* Stored bytes of n_blocks * 32 elements. */
+VEC_INLINE size_t bytes_of(struct kind32 k, int n_blocks)
+{
+    return (size_t)(n_blocks * 32 / k.block) * (size_t)k.block_bytes;
+}
 
 /* ---- rows ---- */
 
@@ -89,23 +96,27 @@ VEC_INLINE void rows_group(struct kind32 k, unpack32_fn *unpack, int n_cols, int
         _mm256_storeu_ps(t + (size_t)c * 8 * SEGMENT, rows_dot(k, n, &b, x + c, i0));
 }
 
-/* n blocks of one row */
-VEC_INLINE void rows_one(struct kind32 k, unpack32_fn *unpack, int n_cols, int n, const uint8_t *w, const struct act_q32 *x,
-                         int i0, float *t)
+/* n blocks from the i0-th on of n_rows rows, t of each row SEGMENT after that of the row before. */
+VEC_INLINE void rows_streams(struct kind32 k, unpack32_fn *unpack, int n_cols, const struct gemm *g, int r0, int n_rows,
+                             const struct act_q32 *x, int i0, int n, float *t)
 {
     size_t bytes = bytes_of(k, 8);
-    int i = 0;
-    for (; i + 8 <= n; i += 8, w += bytes) {
-        for (size_t p = 0; p < bytes; p += 64) {
-            vec_prefetch_l1(w, p + AHEAD_L1);
-            vec_prefetch_l2(w, p + AHEAD_L2);
+    for (int i = 0; i < n; i += 8) {
+        const uint8_t *w = g->w + (size_t)r0 * g->ld_w + bytes_of(k, i0 + i);
+        for (int r = 0; r < n_rows; r++, w += g->ld_w) {
+            float *p = t + r * SEGMENT + i;
+            if (n - i < 8) {
+                uint8_t padded[MAX_BYTES] = {0};
+                memcpy(padded, w, bytes_of(k, n - i));
+                rows_group(k, unpack, n_cols, n - i, padded, x, i0 + i, p);
+                continue;
+            }
+            for (size_t a = 0; a < bytes; a += 64) {
+                vec_prefetch_l1(w, a + AHEAD_L1);
+                vec_prefetch_l2(w, a + AHEAD_L2);
+            }
+            rows_group(k, unpack, n_cols, 8, w, x, i0 + i, p);
         }
-        rows_group(k, unpack, n_cols, 8, w, x, i0 + i, t + i);
-    }
-    if (i < n) {
-        uint8_t padded[MAX_BYTES] = {0};
-        memcpy(padded, w, bytes_of(k, n - i));
-        rows_group(k, unpack, n_cols, n - i, padded, x, i0 + i, t + i);
     }
 }
 
@@ -122,8 +133,9 @@ VEC_INLINE void gemm_rows(struct kind32 k, unpack32_fn *unpack, int n_cols, cons
             acc[c] = _mm256_setzero_ps();
         for (int i0 = 0; i0 < n_blocks; i0 += SEGMENT) {
             int n = n_blocks - i0 < SEGMENT ? n_blocks - i0 : SEGMENT;
-            for (int r = 0; r < n_rows; r++)
-                rows_one(k, unpack, n_cols, n, g->w + (size_t)(r0 + r) * g->ld_w + bytes_of(k, i0), x, i0, t + r * SEGMENT);
+            for (int r = 0; r < n_rows; r += STREAMS)
+                rows_streams(k, unpack, n_cols, g, r0 + r, n_rows - r < STREAMS ? n_rows - r : STREAMS, x, i0, n,
+                             t + r * SEGMENT);
             for (int c = 0; c < n_cols; c++)
                 acc[c] = vec_chain8(t + (size_t)c * 8 * SEGMENT, SEGMENT, x[c].d + i0, n, acc[c]);
         }
@@ -233,7 +245,8 @@ VEC_INLINE void tile_columns(struct kind32 k, int n_cols, const struct gemm *g, 
         tile_dot(k, n_cols, t + j, n_blocks, x, sum, d, acc + 8 * j);
 }
 
-/* TILE_ROWS rows with a panel of columns. */
+/* Up to TILE_ROWS rows with a panel of columns: 256 elements of all rows are unpacked, then every column passes over
+ * them, four columns at a time, while they are in the first-level cache. */
 VEC_INLINE void tile_panel(struct kind32 k, unpack32_fn *unpack, const struct gemm *g, const uint8_t *w, int n_rows,
                            const uint8_t *x, int n_cols, struct tile32 *tiles, float *acc)
 {
@@ -259,7 +272,8 @@ VEC_INLINE void gemm_tiles(struct kind32 k, unpack32_fn *unpack, const struct ge
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
         for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
             int n_rows = g->n_rows - r0 < TILE_ROWS ? g->n_rows - r0 : TILE_ROWS;
-            tile_panel(k, unpack, g, g->w + (size_t)r0 * g->ld_w, n_rows, g->x + (size_t)c0 * g->ld_x, n_cols, tiles, acc);
+            tile_panel(k, unpack, g, g->w + (size_t)r0 * g->ld_w, n_rows, g->x + (size_t)c0 * g->ld_x, n_cols, tiles,
+                       acc);
             vec_store_panel(acc, TILE_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }
@@ -267,7 +281,8 @@ VEC_INLINE void gemm_tiles(struct kind32 k, unpack32_fn *unpack, const struct ge
 
 _Static_assert(sizeof(struct tile32) * (TILE_ROWS / 8) + sizeof(float) * PANEL_COLS * TILE_ROWS <= KERNEL_SCRATCH_BYTES,
                "the tiles and the accumulators of a panel fit the scratch memory");
-_Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES, "the t of 8 rows fit the scratch memory");
+_Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES,
+               "the t of 8 rows fit the scratch memory");
 
 /* ---- one function per type ---- */
 

@@ -2,10 +2,10 @@
  *
  * gemm_float.c: matrix products with F32, F16 and BF16 weights.
  *
- * The contract gives every output 16 partial sums: two registers here. A micro kernel carries up to 2 rows
- * x 3 columns of them over a stretch of k; the halving tree comes once, at the end of the row.
+ * The contract gives every output 16 partial sums: two registers here. A micro kernel carries 2
+ * rows x 3 columns of them (or 4 x 1) over a stretch of k; the halving tree comes once, at the end of the row.
  *
- *   few columns   two weight rows run over all of k, converted on the way: bound by memory
+ *   few columns   2 (4) weight rows run over all of k, converted on the way: bound by memory
  *   many columns  16 rows x 512 k are converted to scratch once and meet every column of a panel
  *                 while they are in cache; the partial sums wait in scratch between stretches
  *
@@ -36,11 +36,11 @@ VEC_INLINE __m256 load_bf16(const uint8_t *w)
 }
 
 /* a[r * n_cols + c] += w[r] * x[c] over k elements, a multiple of 16. */
-VEC_INLINE void micro(load_fn *load, size_t size, int n_rows, int n_cols, const uint8_t *const *w, const float *const *x,
-                      int k, size_t ahead, struct lanes *a)
+VEC_INLINE void micro(load_fn *load, size_t size, int n_rows, int n_cols, const uint8_t *const *w,
+                      const float *const *x, int k, size_t ahead, struct lanes *a)
 {
     for (size_t i = 0; i < (size_t)k; i += 16) {
-        __m256 v[2];
+        __m256 v[4];
         for (int r = 0; r < n_rows; r++) {
             v[r] = load(w[r] + i * size);
             if (ahead) vec_prefetch_l2(w[r], i * size + ahead);
@@ -74,11 +74,11 @@ VEC_INLINE void last_lanes(load_fn *load, size_t size, const uint8_t *w, const f
 
 /* ---- few columns ---- */
 
-/* Up to 2 rows x 3 columns, from row r0 and column c0 on, over all of k. */
+/* Up to 2 rows x 3 columns or 4 x 1, from row r0 and column c0 on, over all of k. */
 VEC_INLINE void few(load_fn *load, size_t size, int n_rows, int n_cols, const struct gemm *g, int r0, int c0)
 {
     struct lanes a[6];
-    const uint8_t *w[2];
+    const uint8_t *w[4];
     const float *x[3];
     int k = g->k & ~15, rest = g->k & 15;
     for (int i = 0; i < n_rows * n_cols; i++)
@@ -99,6 +99,9 @@ VEC_INLINE void few(load_fn *load, size_t size, int n_rows, int n_cols, const st
 VEC_INLINE void gemm_few(load_fn *load, size_t size, const struct gemm *g)
 {
     int r = 0, c;
+    /* More rows side by side than registers need: memory delivers more from several pages at once. */
+    for (; g->n_cols == 1 && r + 4 <= g->n_rows; r += 4)
+        few(load, size, 4, 1, g, r, 0);
     for (; r + 2 <= g->n_rows; r += 2) {
         for (c = 0; c + 3 <= g->n_cols; c += 3)
             few(load, size, 2, 3, g, r, c);
@@ -116,7 +119,8 @@ struct blocked {
     float w[BLOCK_ROWS][BLOCK_K];
     struct lanes a[PANEL_COLS][BLOCK_ROWS];
 };
-_Static_assert(sizeof(struct blocked) <= KERNEL_SCRATCH_BYTES, "a block of weights and a panel of sums fit the scratch memory");
+_Static_assert(sizeof(struct blocked) <= KERNEL_SCRATCH_BYTES,
+               "a block of weights and a panel of sums fit the scratch memory");
 
 /* Two rows of the block with n_cols columns over n elements. */
 VEC_INLINE void blocked_pair(struct blocked *b, int n_cols, int r, int c0, const float *const *x, int n)
@@ -134,7 +138,8 @@ VEC_INLINE void blocked_pair(struct blocked *b, int n_cols, int r, int c0, const
     }
 }
 
-VEC_INLINE void blocked_columns(struct blocked *b, int n_cols, const struct gemm *g, int c0, int c, int k0, int n, int n_rows)
+VEC_INLINE void blocked_columns(struct blocked *b, int n_cols, const struct gemm *g, int c0, int c, int k0, int n,
+                                int n_rows)
 {
     const float *x[3];
     for (int i = 0; i < n_cols; i++)

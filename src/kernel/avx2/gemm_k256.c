@@ -6,10 +6,10 @@
  * have an order to keep: t = dw * S (- dmin * M), then acc = fma(d, t, acc) with blocks
  * ascending. Two shapes of loop do the same sums:
  *
- *   rows  for 1..3 columns: weights are streamed once, one row after the other, four blocks
- *         side by side so that their sums across lanes share one reduction. The t of 8
- *         rows go to scratch, and the ordered chain then runs with lanes = rows. Bound by memory, so
- *         it prefetches at two depths, across row ends.
+ *   rows  for 1..3 columns: weights are streamed once, from four rows in turn, four blocks of
+ *         each so that their sums across lanes share one reduction. The t of 8 rows go
+ *         to scratch, and the ordered chain then runs with lanes = rows. Bound by memory, so it
+ *         prefetches at two depths, across row ends.
  *   tile  for more columns: 8 rows of one block become 64 registers of 8 rows x 4 k, which
  *         every column multiplies with 4 of its bytes broadcast. Lanes are rows throughout.
  *
@@ -21,6 +21,7 @@
 #include "kernel/avx2/unpack256.h"
 
 #define SEGMENT     1024 /* blocks of a row whose t are in scratch at once */
+#define STREAMS     4    /* rows read side by side: memory delivers more from several pages at once */
 #define TILE_ROWS   32   /* rows whose tiles are unpacked together: a column's block is in L1 for four tiles */
 #define PANEL_COLS  512  /* columns whose accumulators are in scratch at once */
 #define AHEAD_L1    2304 /* bytes; measured */
@@ -42,6 +43,10 @@ struct kind256 {
     bool six_bit; /* scales and minimums as in Q4_K */
 };
 
+/* How far 16 bits reach, per lane, with c the largest code: run products of 2 * c * 127 each.
+ *   8  c <= 15: 30480     4  c <= 31: 31496     2  c <= 63: 32004     1  c <= 127: 32258
+ * A run ends with the 16 elements that share a scale (32 for run 8). The offset codes of IQ2 reach 64 + 43, of IQ3_XXS
+ * 64 + 62, of IQ3_S 16 + 15, of IQ1 16 + 9. */
 static const struct kind256 kind_q2_k = {84, MINIMUM, 0, 4, 1, false};
 static const struct kind256 kind_q3_k = {110, OFFSET, 2, 4, 1, false};
 static const struct kind256 kind_q4_k = {144, MINIMUM, 0, 8, 1, true};
@@ -58,7 +63,8 @@ static const struct kind256 kind_iq4_xs = {136, SIGNED, 0, 1, 1, false};
 static const struct kind256 kind_tq1_0 = {54, OFFSET, 0, 4, 1, false};
 static const struct kind256 kind_tq2_0 = {66, OFFSET, 0, 4, 1, false};
 
-/* i16 sums of two neighbouring products. */
+/* i16 sums of two neighbouring products: unsigned codes times signed activations, or, for signed codes, |w| times x
+ * with the sign of w. */
 VEC_INLINE __m256i multiply(struct kind256 k, __m256i w, __m256i x)
 {
     if (k.mode == SIGNED) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
@@ -75,10 +81,12 @@ VEC_INLINE __m128 low_halves(__m128i v)
 /* ---- rows ---- */
 
 /* Dword lanes whose sum is S of one block with one column, *m lanes that sum to M. */
-VEC_INLINE __m256i rows_dot(struct kind256 k, const struct block256 *b, const int8_t *x, const int16_t *bsum, __m256i *m)
+VEC_INLINE __m256i rows_dot(struct kind256 k, const struct block256 *b, const int8_t *x, const int16_t *bsum,
+                            __m256i *m)
 {
     /* Group g's scale is word g; register j needs word 2j in its low lane and 2j + 1 in its high lane. */
-    const __m256i words = _mm256_setr_epi64x(0x0100010001000100, 0x0100010001000100, 0x0302030203020302, 0x0302030203020302);
+    const __m256i words =
+        _mm256_setr_epi64x(0x0100010001000100, 0x0100010001000100, 0x0302030203020302, 0x0302030203020302);
     __m256i low = _mm256_permute2x128_si256(b->sc, b->sc, 0x00), high = _mm256_permute2x128_si256(b->sc, b->sc, 0x11);
     __m256i s = _mm256_setzero_si256();
     for (int j = 0; j < 8; j++) {
@@ -93,6 +101,8 @@ VEC_INLINE __m256i rows_dot(struct kind256 k, const struct block256 *b, const in
     return s;
 }
 
+/* Near lines into the first level, far ones into the second: one depth alone leaves a sixth of the bandwidth. Lines
+ * past the matrix are asked for too, which is harmless. */
 VEC_INLINE void rows_prefetch(struct kind256 k, const uint8_t *w)
 {
     for (size_t p = 0; p < 4 * k.bytes; p += 64) {
@@ -101,7 +111,7 @@ VEC_INLINE void rows_prefetch(struct kind256 k, const uint8_t *w)
     }
 }
 
-/* t of four blocks. */
+/* t of four blocks from their sums: dw * S (- dmin * M), lanes = blocks. */
 VEC_INLINE void rows_terms(struct kind256 k, const uint32_t *halves, __m128i s, __m128i m, float *t)
 {
     __m128i h = _mm_setr_epi32((int)halves[0], (int)halves[1], (int)halves[2], (int)halves[3]);
@@ -179,6 +189,24 @@ VEC_INLINE void rows_group_6bit(struct kind256 k, unpack256_fn *unpack, int n_co
     }
 }
 
+/* n blocks from the i0-th on of n_rows rows, t of each row SEGMENT after that of the row before. */
+VEC_INLINE void rows_streams(struct kind256 k, unpack256_fn *unpack, int n_cols, const struct gemm *g, int r0,
+                             int n_rows, const struct act_q256 *x, int i0, int n, float *t)
+{
+    for (int i = 0; i < n; i += 4) {
+        const uint8_t *w = g->w + (size_t)r0 * g->ld_w + (size_t)(i0 + i) * k.bytes;
+        for (int r = 0; r < n_rows; r++, w += g->ld_w) {
+            float *p = t + r * SEGMENT + i;
+            if (n - i < 4)
+                rows_group(k, unpack, n_cols, n - i, w, x, i0 + i, p);
+            else if (k.six_bit)
+                rows_group_6bit(k, unpack, n_cols, w, x, i0 + i, p);
+            else
+                rows_group(k, unpack, n_cols, 4, w, x, i0 + i, p);
+        }
+    }
+}
+
 VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, const struct gemm *g, float *t)
 {
     int n_blocks = g->k / 256;
@@ -192,16 +220,9 @@ VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, co
             acc[c] = _mm256_setzero_ps();
         for (int i0 = 0; i0 < n_blocks; i0 += SEGMENT) {
             int n = n_blocks - i0 < SEGMENT ? n_blocks - i0 : SEGMENT;
-            for (int r = 0; r < n_rows; r++) {
-                const uint8_t *w = g->w + (size_t)(r0 + r) * g->ld_w + (size_t)i0 * k.bytes;
-                int i = 0;
-                for (; i + 4 <= n; i += 4)
-                    if (k.six_bit)
-                        rows_group_6bit(k, unpack, n_cols, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
-                    else
-                        rows_group(k, unpack, n_cols, 4, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
-                if (i < n) rows_group(k, unpack, n_cols, n - i, w + (size_t)i * k.bytes, x, i0 + i, t + r * SEGMENT + i);
-            }
+            for (int r = 0; r < n_rows; r += STREAMS)
+                rows_streams(k, unpack, n_cols, g, r0 + r, n_rows - r < STREAMS ? n_rows - r : STREAMS, x, i0, n,
+                             t + r * SEGMENT);
             for (int c = 0; c < n_cols; c++)
                 acc[c] = vec_chain8(t + (size_t)c * 8 * SEGMENT, SEGMENT, x[c].d + i0, n, acc[c]);
         }
@@ -213,10 +234,10 @@ VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, co
 /* ---- tile ---- */
 
 struct tile256 {
-    __m256i q[64];       /* q[i]: codes 4i .. 4i + 3 of each of 8 rows */
-    __m256i scale[16];   /* per group: each row's scale twice, as i16 */
-    __m256i min[8];      /* per two groups: each row's two minimums (or scales << shift) */
-    __m256 dw, dmin;     /* lanes = rows */
+    __m256i q[64];     /* q[i]: codes 4i .. 4i + 3 of each of 8 rows */
+    __m256i scale[16]; /* per group: each row's scale twice, as i16 */
+    __m256i min[8];    /* per two groups: each row's two minimums (or scales << shift) */
+    __m256 dw, dmin;   /* lanes = rows */
 };
 
 /* Codes of 8 rows, as unpacked. */
@@ -226,7 +247,8 @@ struct tile_rows {
 };
 
 /* One block of n <= 8 rows; rows that do not exist repeat the last. */
-VEC_INLINE void tile_make(struct kind256 k, unpack256_fn *unpack, const uint8_t *w, size_t ld_w, int n, struct tile256 *t)
+VEC_INLINE void tile_make(struct kind256 k, unpack256_fn *unpack, const uint8_t *w, size_t ld_w, int n,
+                          struct tile256 *t)
 {
     const __m256i even = _mm256_set1_epi64x(0x0504050401000100), odd = _mm256_set1_epi64x(0x0706070603020302);
     const __m256i upper = _mm256_setr_epi64x(0, 0x0808080808080808, 0, 0x0808080808080808);
@@ -258,7 +280,8 @@ VEC_INLINE void tile_make(struct kind256 k, unpack256_fn *unpack, const uint8_t 
     t->dmin = _mm256_set_m128(low_halves(_mm256_extracti128_si256(h, 1)), low_halves(_mm256_castsi256_si128(h)));
 }
 
-/* One tile with n_cols columns: x[c] their codes of this block, acc[c * TILE_ROWS] their 8 accumulators. */
+/* One tile with n_cols columns. Four columns use 4 + 4 registers for the 16- and 32-bit sums and share each load of
+ * codes: more would spill. x[c] their codes of this block, acc[c * TILE_ROWS] their 8 accumulators. */
 VEC_INLINE void tile_dot(struct kind256 k, int n_cols, const struct tile256 *t, const int8_t *const *x,
                          const int16_t *const *bsum, const float *d, float *acc)
 {
@@ -332,9 +355,11 @@ VEC_INLINE void gemm_tiles(struct kind256 k, unpack256_fn *unpack, const struct 
     }
 }
 
-_Static_assert(sizeof(struct tile256) * (TILE_ROWS / 8) + sizeof(float) * PANEL_COLS * TILE_ROWS <= KERNEL_SCRATCH_BYTES,
+_Static_assert(sizeof(struct tile256) * (TILE_ROWS / 8) + sizeof(float) * PANEL_COLS * TILE_ROWS <=
+                   KERNEL_SCRATCH_BYTES,
                "the tiles and the accumulators of a panel fit the scratch memory");
-_Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES, "the t of 8 rows fit the scratch memory");
+_Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES,
+               "the t of 8 rows fit the scratch memory");
 
 /* ---- one function per type ---- */
 

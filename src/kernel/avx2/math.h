@@ -10,7 +10,10 @@
 #include "kernel/avx2/vec.h"
 #include "kernel/ref/math.h"
 
-VEC_INLINE __m256 math_pow2(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
+VEC_INLINE __m256 math_pow2(__m256i n)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
 
 VEC_INLINE __m256 math_exp8(__m256 x)
 {
@@ -27,7 +30,8 @@ VEC_INLINE __m256 math_exp8(__m256 x)
     /* 2^n in two factors: n reaches 128, one more than an exponent field holds. */
     __m256i i = _mm256_cvtps_epi32(n), a = _mm256_srai_epi32(i, 1);
     y = _mm256_mul_ps(_mm256_mul_ps(y, math_pow2(a)), math_pow2(_mm256_sub_epi32(i, a)));
-    y = _mm256_blendv_ps(y, _mm256_set1_ps(__builtin_inff()), _mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MAX), _CMP_GT_OQ));
+    y = _mm256_blendv_ps(y, _mm256_set1_ps(__builtin_inff()),
+                         _mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MAX), _CMP_GT_OQ));
     y = _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MIN), _CMP_LT_OQ), y);
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }

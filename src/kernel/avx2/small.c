@@ -18,6 +18,7 @@ VEC_INLINE __m256 load_n(const float *x, int n)
     return _mm256_loadu_ps(v);
 }
 
+/* The last n % 16 elements belong to lanes 0 ... as every other group of 16 does. */
 static void rms_norm_avx2(const float *x, const float *w, float eps, int n, float *y, void *scratch)
 {
     (void)scratch;
@@ -84,6 +85,7 @@ VEC_INLINE __m256 relu2_8(__m256 g)
     return _mm256_mul_ps(r, r);
 }
 
+/* y may be gate or up: each group of 8 is read before it is written. */
 VEC_INLINE void act_mul(activation_fn *f, const float *gate, const float *up, int n, float *y)
 {
     int i = 0;
@@ -183,6 +185,7 @@ static float largest(const float *x, int n)
     return m;
 }
 
+/* Two passes, the second one until the value is found: cheaper than carrying indices along. */
 static int argmax_avx2(const float *x, int n, void *scratch)
 {
     (void)scratch;

@@ -25,6 +25,7 @@ struct block256 {
 };
 typedef void unpack256_fn(const uint8_t *w, struct block256 *b);
 
+/* There are no byte shifts: shift words, then drop what came from the neighbour. */
 VEC_INLINE __m256i u256_and8(__m256i v, int mask) { return _mm256_and_si256(v, _mm256_set1_epi8((char)mask)); }
 
 /* ---- K-quants ---- */
@@ -46,6 +47,7 @@ VEC_INLINE __m256i u256_bit(__m256i v, int j, int to)
     return u256_and8(s, 1 << to);
 }
 
+/* scales and minimums are the nibbles of the first 16 bytes */
 VEC_INLINE void unpack256_q2_k(const uint8_t *w, struct block256 *b)
 {
     u256_two_bits(w + 16, b->q);
@@ -92,6 +94,7 @@ VEC_INLINE void u256_scales_q4_k(const uint8_t *w, struct block256 *b)
     b->halves = (uint32_t)_mm_cvtsi128_si32(head);
 }
 
+/* 32 bytes hold 32 elements in their low nibbles and the next 32 in their high ones. */
 VEC_INLINE void u256_nibbles_of_64(const uint8_t *qs, __m256i *q)
 {
     for (int i = 0; i < 4; i++) {
@@ -116,6 +119,7 @@ VEC_INLINE void unpack256_q5_k(const uint8_t *w, struct block256 *b)
     u256_scales_q4_k(w, b);
 }
 
+/* Codes 0..63; two bits from qh move to bits 4-5 beside a nibble of ql. */
 VEC_INLINE void unpack256_q6_k(const uint8_t *w, struct block256 *b)
 {
     for (int h = 0; h < 2; h++) {
@@ -139,6 +143,7 @@ VEC_INLINE __m256i u256_scales_per_32(uint64_t s)
     return _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(v, v));
 }
 
+/* The table look-up is the byte shuffle; its entries span more than 7 bits, so they stay signed. */
 VEC_INLINE void unpack256_iq4_xs(const uint8_t *w, struct block256 *b)
 {
     const __m256i table = _mm256_broadcastsi128_si256(
@@ -190,6 +195,7 @@ VEC_INLINE __m256i u256_xxs(__m256i a, __m256i *sc)
     return u256_signs7(i);
 }
 
+/* Four entries of 8 elements. Loads, not a gather: that is no faster where it is fast and far slower elsewhere. */
 VEC_INLINE __m256i u256_grid8(const uint64_t *grid, uint32_t i0, uint32_t i1, uint32_t i2, uint32_t i3)
 {
     return _mm256_setr_epi64x((int64_t)grid[i0], (int64_t)grid[i1], (int64_t)grid[i2], (int64_t)grid[i3]);
@@ -330,6 +336,7 @@ VEC_INLINE __m256i u256_trit(__m256i v)
     return _mm256_abs_epi8(_mm256_add_epi8(one, two));
 }
 
+/* Modulo 256: drops the digit that has been read. */
 VEC_INLINE __m256i u256_times3(__m256i v) { return _mm256_add_epi8(v, _mm256_add_epi8(v, v)); }
 
 VEC_INLINE void unpack256_tq1_0(const uint8_t *w, struct block256 *b)

@@ -47,6 +47,7 @@ VEC_INLINE __m256i u32_bits(uint32_t bits)
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit_of), bit_of);
 }
 
+/* Nibbles with a fifth bit each. */
 VEC_INLINE __m256i u32_fifth(const uint8_t *qs, uint32_t bits)
 {
     return _mm256_or_si256(u32_nibbles(qs), _mm256_and_si256(u32_bits(bits), _mm256_set1_epi8(16)));
@@ -143,6 +144,7 @@ VEC_INLINE void unpack32_nvfp4(const uint8_t *w, struct blocks32 *b)
     b->dw1 = u32_ue4m3_half(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)odd)));
 }
 
+/* 128 elements to a scale. Twice the bit, so that the offset 1 makes it -1 or 1. */
 VEC_INLINE void unpack32_q1_0(const uint8_t *w, struct blocks32 *b)
 {
     for (int j = 0; j < 8; j++) /* 0 or 2 */
@@ -151,6 +153,7 @@ VEC_INLINE void unpack32_q1_0(const uint8_t *w, struct blocks32 *b)
     b->dw = _mm256_cvtph_ps(d);
 }
 
+/* 64 elements to a scale, four to a byte. */
 VEC_INLINE void unpack32_q2_0(const uint8_t *w, struct blocks32 *b)
 {
     for (int j = 0; j < 8; j++) { /* 8 bytes: spread each over a dword, then shift */
@@ -159,8 +162,9 @@ VEC_INLINE void unpack32_q2_0(const uint8_t *w, struct blocks32 *b)
         v = _mm256_or_si256(v, _mm256_slli_epi32(v, 12)); /* bits 2n at 8n */
         b->q[j] = _mm256_and_si256(v, _mm256_set1_epi8(3));
     }
-    __m128i d = _mm_setr_epi16((short)vec_u16(w), (short)vec_u16(w), (short)vec_u16(w + 18), (short)vec_u16(w + 18),
-                               (short)vec_u16(w + 36), (short)vec_u16(w + 36), (short)vec_u16(w + 54), (short)vec_u16(w + 54));
+    __m128i d =
+        _mm_setr_epi16((short)vec_u16(w), (short)vec_u16(w), (short)vec_u16(w + 18), (short)vec_u16(w + 18),
+                       (short)vec_u16(w + 36), (short)vec_u16(w + 36), (short)vec_u16(w + 54), (short)vec_u16(w + 54));
     b->dw = _mm256_cvtph_ps(d);
 }
 

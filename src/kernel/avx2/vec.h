@@ -49,11 +49,20 @@ VEC_INLINE __m256i vec_splat32(const void *p)
     return _mm256_set1_epi32(v);
 }
 
-VEC_INLINE __m256i vec_pair(__m128i low, __m128i high) { return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1); }
+VEC_INLINE __m256i vec_pair(__m128i low, __m128i high)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+}
 
 /* Asks for the line at p + ahead, wherever that is: a prefetch never faults. */
-VEC_INLINE void vec_prefetch_l1(const void *p, size_t ahead) { _mm_prefetch((const char *)((uintptr_t)p + ahead), _MM_HINT_T0); }
-VEC_INLINE void vec_prefetch_l2(const void *p, size_t ahead) { _mm_prefetch((const char *)((uintptr_t)p + ahead), _MM_HINT_T1); }
+VEC_INLINE void vec_prefetch_l1(const void *p, size_t ahead)
+{
+    _mm_prefetch((const char *)((uintptr_t)p + ahead), _MM_HINT_T0);
+}
+VEC_INLINE void vec_prefetch_l2(const void *p, size_t ahead)
+{
+    _mm_prefetch((const char *)((uintptr_t)p + ahead), _MM_HINT_T1);
+}
 
 /* Dword sums of four vectors, per 128-bit lane: those of the low lanes, then those of the high lanes. */
 VEC_INLINE __m256i vec_sum4_lanes(const __m256i *v)
@@ -82,9 +91,11 @@ VEC_INLINE __m256i vec_sum8_pairs16(const __m256i *v)
 {
     __m256i a[4], b[2];
     for (int i = 0; i < 4; i++)
-        a[i] = _mm256_add_epi16(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+        a[i] = _mm256_add_epi16(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
     for (int i = 0; i < 2; i++)
-        b[i] = _mm256_add_epi16(_mm256_unpacklo_epi64(a[2 * i], a[2 * i + 1]), _mm256_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
+        b[i] = _mm256_add_epi16(_mm256_unpacklo_epi64(a[2 * i], a[2 * i + 1]),
+                                _mm256_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
     return _mm256_add_epi16(_mm256_permute2x128_si256(b[0], b[1], 0x20), _mm256_permute2x128_si256(b[0], b[1], 0x31));
 }
 

@@ -2,30 +2,29 @@
  *
  * gemm_b32.c: products with the 32-element block types, AVX-512 with VNNI.
  *
- * The two kernels of gemm_k256.c in the small: a stream of blocks, 16 at a time, for a few columns;
- * tiles of 32 rows x 256 for many. There are no sub-scales, but a float step per 32 elements, which
+ * The two kernels of gemm_k256.c in the small: a stream of blocks, 16 at a time, for one column; tiles
+ * of 32 rows x 256 for more. There are no sub-scales, but a float step per 32 elements, which
  * caps the tile at about three quarters of the integer peak.
  */
 #include <assert.h>
 
 #include "kernel/avx512/init.h"
 #include "kernel/avx512/rows.h"
+#include "kernel/avx512/stream.h"
 
-/* ---- few columns ---- */
+/* ---- one column ---- */
 
-#define FEW_COLS 2
-#define FEW_ROWS 16
-#define SEGMENT  512 /* pieces of a row whose t are kept at once: k = 16384 */
+#define SEGMENT 512 /* pieces of a row: k = 16384 */
 
-struct few {
-    float t[FEW_COLS][FEW_ROWS * SEGMENT + 16];
-    /* Activations of a segment, the first 16 pieces repeated after the last: a batch of 16 that goes on in
-     * the next row finds them in one place, too. */
-    _Alignas(64) int8_t q[FEW_COLS][(SEGMENT + 16) * 32];
-    int32_t sum[FEW_COLS][SEGMENT + 16];
-    uint8_t blocks[16 * 40]; /* a batch that is not in one place in the file */
+struct one {
+    float t[STREAM_ROWS * SEGMENT + 16];
+    /* Activations of a segment, the first 16 pieces repeated after the last: a batch that goes on in the
+     * next row finds its own in one place, too. */
+    _Alignas(64) int8_t q[(SEGMENT + STREAM_BATCH) * 32];
+    int32_t sum[SEGMENT + STREAM_BATCH];
+    uint8_t copy[STREAM_COPY];
 };
-static_assert(sizeof(struct few) <= KERNEL_SCRATCH_BYTES, "scratch");
+static_assert(sizeof(struct one) <= KERNEL_SCRATCH_BYTES, "scratch");
 
 /* NVFP4's sums: registers of two pieces with two groups each -> the pieces' first, or second, groups. */
 ALWAYS_INLINE __m512i reduce_groups(const __m512i v[8], bool second)
@@ -35,116 +34,65 @@ ALWAYS_INLINE __m512i reduce_groups(const __m512i v[8], bool second)
     return _mm512_permutex2var_epi32(u0, _mm512_add_epi32(first, _mm512_set1_epi32(second ? 4 : 0)), u1);
 }
 
-/* The t of 16 pieces: w is where the first is, the others follow; b its number in the segment. */
-ALWAYS_INLINE void few_batch(enum dtype type, int nc, const uint8_t *w, int b, struct few *f, int at)
+/* The t of 16 pieces that lie at w; b is the number of the first in its row. */
+ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, const struct one *o)
 {
     const struct format32 F = format32_of(type);
     const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i block = _mm512_srli_epi32(number, (unsigned)__builtin_ctz((unsigned)F.pieces));
     const __m512i offset = _mm512_mullo_epi32(block, _mm512_set1_epi32(F.bytes));
     __m512 dw, second = _mm512_setzero_ps();
-    __m512i v[FEW_COLS][8];
+    __m512i v[8], sum = _mm512_loadu_si512(o->sum + b);
     scales32(type, w, offset, _mm512_and_si512(number, _mm512_set1_epi32(F.pieces - 1)), &dw, &second);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         struct piece p0 = piece_at(type, w, 2 * i), p1 = piece_at(type, w, 2 * i + 1);
-        __m512i u = unpack32(type, p0, p1);
+        __m512i u = unpack32(type, p0, p1), x = _mm512_loadu_si512(o->q + 32 * (b + 2 * i));
         prefetch_stream(p0.w, (size_t)(2 * F.bytes / F.pieces));
-        for (int j = 0; j < nc; j++) {
-            __m512i x = _mm512_loadu_si512(f->q[j] + 32 * (b + 2 * i));
-            __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u, x);
-            if (F.halves) { /* the activations have no sums per 16 */
-                const __m512i minus = _mm512_set1_epi8((char)F.offset);
-                s = _mm512_sub_epi32(s, _mm512_dpbusd_epi32(_mm512_setzero_si512(), minus, x));
-            }
-            v[j][i] = s;
+        v[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u, x);
+        if (F.halves) { /* the activations have no sums per 16 */
+            const __m512i minus = _mm512_set1_epi8((char)F.offset);
+            v[i] = _mm512_sub_epi32(v[i], _mm512_dpbusd_epi32(_mm512_setzero_si512(), minus, x));
         }
     }
-    for (int j = 0; j < nc; j++) {
-        __m512i sum = _mm512_loadu_si512(f->sum[j] + b);
-        __m512i s = F.halves ? reduce_groups(v[j], false) : reduce_halves(v[j]);
-        if (F.offset && !F.halves) s = _mm512_sub_epi32(s, _mm512_mullo_epi32(sum, _mm512_set1_epi32(F.offset)));
-        __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s));
-        if (F.min) t = _mm512_fmadd_ps(second, _mm512_cvtepi32_ps(sum), t);
-        if (F.halves) t = _mm512_fmadd_ps(second, _mm512_cvtepi32_ps(reduce_groups(v[j], true)), t);
-        _mm512_storeu_ps(f->t[j] + at, t);
+    if (F.halves) {
+        __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(reduce_groups(v, false)));
+        return _mm512_fmadd_ps(second, _mm512_cvtepi32_ps(reduce_groups(v, true)), t);
     }
-}
-
-/* acc = fma(d, t, acc) over the pieces of a segment, lane = row. */
-ALWAYS_INLINE __m512 few_chain(const float *t, const float *d, int nb, __m512 acc)
-{
-    for (int b = 0; b < nb; b += 4) {
-        __m512i v[4];
-        transpose_stride(t + b, (size_t)nb * 4, v);
-        for (int i = 0; i < 4 && b + i < nb; i++)
-            acc = _mm512_fmadd_ps(_mm512_set1_ps(d[b + i]), _mm512_castsi512_ps(v[i]), acc);
-    }
-    return acc;
-}
-
-/* Blocks that a batch needs, from piece i of n in rows of nb pieces on, collected in f->blocks. i is even
- * to a whole block: nb and 16 are multiples of every type's pieces in a block. */
-static const uint8_t *few_collect(const struct format32 F, const uint8_t *row, size_t ld_w, int nb, int i, int n,
-                                  struct few *f)
-{
-    for (int j = 0; j < 16; j += F.pieces) {
-        int at = i + j < n ? i + j : n - F.pieces; /* the last fills up the batch */
-        const uint8_t *w = row + (size_t)(at / nb) * ld_w + (size_t)(at % nb / F.pieces * F.bytes);
-        memcpy(f->blocks + j / F.pieces * F.bytes, w, (size_t)F.bytes);
-    }
-    return f->blocks;
-}
-
-/* All t of the pieces b0 .. b0 + nb of n_rows <= 16 rows. */
-ALWAYS_INLINE void few_segment(enum dtype type, int nc, const struct gemm *g, int r0, int n_rows, int b0, int nb,
-                               struct few *f)
-{
-    const struct format32 F = format32_of(type);
-    const uint8_t *row = g->w + (size_t)r0 * g->ld_w + (size_t)(b0 / F.pieces * F.bytes);
-    const bool joined = g->ld_w == (size_t)(nb / F.pieces * F.bytes); /* rows follow each other */
-    const int n = n_rows * nb;
-    for (int i = 0, r = 0, b = 0; i < n; i += 16) {
-        const uint8_t *w = row + (size_t)r * g->ld_w + (size_t)(b / F.pieces * F.bytes);
-        if (i + 16 > n || (b + 16 > nb && !joined)) w = few_collect(F, row, g->ld_w, nb, i, n, f);
-        few_batch(type, nc, w, b, f, i);
-        for (b += 16; b >= nb; b -= nb)
-            r++;
-    }
+    __m512i s = reduce_halves(v);
+    if (F.offset) s = _mm512_sub_epi32(s, _mm512_mullo_epi32(sum, _mm512_set1_epi32(F.offset)));
+    __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s));
+    return F.min ? _mm512_fmadd_ps(second, _mm512_cvtepi32_ps(sum), t) : t;
 }
 
 /* Takes a segment of the activations to scratch. */
-static void few_activations(struct act_q32 x, int b0, int nb, int8_t *q, int32_t *sum)
+static void one_activations(struct act_q32 x, int b0, int nb, struct one *o)
 {
-    for (int b = 0; b < nb + 16; b++) {
+    for (int b = 0; b < nb + STREAM_BATCH; b++) {
         int from = b0 + b % nb;
-        memcpy(q + 32 * b, x.q + 32 * (size_t)from, 32);
-        sum[b] = x.sum[from];
+        memcpy(o->q + 32 * b, x.q + 32 * (size_t)from, 32);
+        o->sum[b] = x.sum[from];
     }
 }
 
-/* The first nc columns. */
-ALWAYS_INLINE void few_columns(enum dtype type, int nc, const struct gemm *g, struct few *f)
+ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one *o)
 {
-    const int n_blocks = g->k / 32;
-    struct act_q32 x[FEW_COLS];
-    for (int j = 0; j < nc; j++)
-        x[j] = act_q32_at(g->x + (size_t)j * g->ld_x, g->k);
-    for (int r0 = 0; r0 < g->n_rows; r0 += FEW_ROWS) {
-        int n_rows = g->n_rows - r0 < FEW_ROWS ? g->n_rows - r0 : FEW_ROWS;
-        __m512 acc[FEW_COLS];
-        for (int j = 0; j < nc; j++)
-            acc[j] = _mm512_setzero_ps();
-        for (int b0 = 0; b0 < n_blocks; b0 += SEGMENT) {
-            int nb = n_blocks - b0 < SEGMENT ? n_blocks - b0 : SEGMENT;
-            for (int j = 0; j < nc && (r0 == 0 || n_blocks > SEGMENT); j++)
-                few_activations(x[j], b0, nb, f->q[j], f->sum[j]);
-            few_segment(type, nc, g, r0, n_rows, b0, nb, f);
-            for (int j = 0; j < nc; j++)
-                acc[j] = few_chain(f->t[j], x[j].d + b0, nb, acc[j]);
+    const struct format32 F = format32_of(type);
+    const struct act_q32 x = act_q32_at(g->x, g->k);
+    const int n_pieces = g->k / 32;
+    for (int r0 = 0; r0 < g->n_rows; r0 += STREAM_ROWS) {
+        struct stream s = {.ld_w = g->ld_w, .bytes = F.bytes, .pieces = F.pieces};
+        __m512 acc = _mm512_setzero_ps();
+        s.n_rows = g->n_rows - r0 < STREAM_ROWS ? g->n_rows - r0 : STREAM_ROWS;
+        for (int b0 = 0; b0 < n_pieces; b0 += SEGMENT) {
+            s.nb = n_pieces - b0 < SEGMENT ? n_pieces - b0 : SEGMENT;
+            s.w = g->w + (size_t)r0 * g->ld_w + stream_bytes(&s, b0);
+            if (r0 == 0 || n_pieces > SEGMENT) one_activations(x, b0, s.nb, o);
+            for (int i = 0; i < s.n_rows * s.nb; i += STREAM_BATCH)
+                _mm512_storeu_ps(o->t + i, one_batch(type, stream_batch(&s, i, o->copy), i % s.nb, o));
+            acc = stream_chain(o->t, x.d + b0, s.nb, acc);
         }
-        for (int j = 0; j < nc; j++)
-            _mm512_mask_storeu_ps(g->y + (size_t)j * g->ld_y + r0, first_lanes(n_rows), acc[j]);
+        _mm512_mask_storeu_ps(g->y + r0, first_lanes(s.n_rows), acc);
     }
 }
 
@@ -165,7 +113,8 @@ struct many {
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
 /* Pieces b .. b + nb of 32 rows into m->tile, nb <= TILE_PIECES. */
-ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, int nb, struct many *m)
+ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, int nb,
+                             struct ahead ahead, struct many *m)
 {
     const struct format32 F = format32_of(type);
     for (int half = 0; half < TILE_ROWS; half += 16) {
@@ -183,14 +132,17 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
     if (rows_can(type)) {
         for (int i = 0; i < nb; i++)
             for (int half = 0; half < 2; half++)
-                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, m->tile.u);
+                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, m->tile.u,
+                              &ahead);
         return;
     }
-    for (int r = 0; r < TILE_ROWS; r++)
+    for (int r = 0; r < TILE_ROWS; r++) {
+        ahead_step(&ahead);
         for (int i = 0; i < nb; i += 2) {
             struct piece p0 = piece_at(type, row[r], b + i), p1 = piece_at(type, row[r], b + (i + 1 < nb ? i + 1 : i));
             _mm512_store_si512(m->bytes + r * TILE_K + 32 * i, unpack32(type, p0, p1));
         }
+    }
     tile_transpose(m->bytes, 32 * nb, m->tile.u);
 }
 
@@ -211,10 +163,10 @@ static void column_prepare(bool halves, int offset, struct act_q32 x, int b, int
         c->start[i] = -offset * x.sum[b + i];
     }
     for (int i = 0; halves && i < 2 * nb; i++) {
-        int s = 0;
-        for (int j = 0; j < 16; j++)
-            s += c->q[16 * i + j];
-        c->start[i] = -offset * s;
+        __m128i v = _mm_loadu_si128((const void *)(c->q + 16 * i));
+        v = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), v);
+        v = _mm_add_epi32(v, _mm_unpackhi_epi64(v, v));
+        c->start[i] = -offset * (_mm_cvtsi128_si32(v) + _mm_extract_epi32(v, 1));
     }
 }
 
@@ -319,7 +271,7 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 {
     const struct format32 F = format32_of(type);
     const enum step step = F.min ? STEP_MIN : F.halves ? STEP_HALVES : STEP_PLAIN;
-    const int n_blocks = g->k / 32;
+    const int n_blocks = g->k / 32, steps = rows_can(type) ? 2 * TILE_PIECES : TILE_ROWS;
     assert(g->ld_w < INT32_MAX / TILE_ROWS);
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];
@@ -329,8 +281,9 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
             memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
             for (int b = 0; b < n_blocks; b += TILE_PIECES) {
                 int nb = n_blocks - b < TILE_PIECES ? n_blocks - b : TILE_PIECES;
-                tile_prefetch_next(g, r0, b / TILE_PIECES, (n_blocks + TILE_PIECES - 1) / TILE_PIECES);
-                tile_load(type, row, b, nb, m);
+                struct ahead ahead = ahead_of(g, r0, row, b / TILE_PIECES, (n_blocks + TILE_PIECES - 1) / TILE_PIECES,
+                                              TILE_PIECES / F.pieces * F.bytes, steps);
+                tile_load(type, row, b, nb, ahead, m);
                 many_pieces(g, step, F.offset, m, b, nb, c0, n);
             }
             tile_store(g, r0, c0, n, m->acc);
@@ -340,14 +293,15 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                               \
-    static void name##_1(const struct gemm *g, void *scratch) { few_columns(type, 1, g, scratch); }    \
-    static void name##_2(const struct gemm *g, void *scratch) { few_columns(type, 2, g, scratch); }    \
-    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }      \
-    static void name(const struct gemm *g, void *scratch)                                              \
-    {                                                                                                  \
-        gemm_fn *fn = g->n_cols == 1 ? name##_1 : g->n_cols == 2 ? name##_2 : name##_n;                \
-        fn(g, scratch);                                                                                \
+#define GEMM(name, type)                                                                         \
+    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }  \
+    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); } \
+    static void name(const struct gemm *g, void *scratch)                                        \
+    {                                                                                            \
+        if (g->n_cols == 1)                                                                      \
+            name##_1(g, scratch);                                                                \
+        else                                                                                     \
+            name##_n(g, scratch);                                                                \
     }
 GEMM(gemm_q4_0, DT_Q4_0)
 GEMM(gemm_q4_1, DT_Q4_1)

@@ -117,13 +117,16 @@ ALWAYS_INLINE void few_columns(enum dtype t, int nc, const struct gemm *g, struc
 /* ---- many columns ---- */
 
 /* n elements from k0 on of 32 rows to f->w. */
-ALWAYS_INLINE void widen(enum dtype t, const uint8_t *const row[TILE_ROWS], int k0, int n, struct floats *f)
+ALWAYS_INLINE void widen(enum dtype t, const uint8_t *const row[TILE_ROWS], int k0, int n, struct ahead ahead,
+                         struct floats *f)
 {
-    for (int r = 0; r < TILE_ROWS; r++)
+    for (int r = 0; r < TILE_ROWS; r++) {
+        ahead_step(&ahead);
         for (int i = 0; i < n; i += 16) {
             __mmask16 m = first_lanes(n - i < 16 ? n - i : 16);
             _mm512_store_ps(f->w[r] + i, load_weights(t, row[r] + (size_t)(k0 + i) * element_bytes(t), m));
         }
+    }
 }
 
 typedef void segment_fn(const float *const x[], int n, struct floats *f, int c);
@@ -159,8 +162,7 @@ ALWAYS_INLINE void many_columns(enum dtype t, const struct gemm *g, struct float
             memset(f->acc, 0, sizeof f->acc[0] * (size_t)n);
             for (int k0 = 0; k0 < g->k; k0 += SEGMENT) {
                 int nk = g->k - k0 < SEGMENT ? g->k - k0 : SEGMENT, nc;
-                tile_prefetch_next(g, r0, k0 / SEGMENT, (g->k + SEGMENT - 1) / SEGMENT);
-                widen(t, row, k0, nk, f);
+                widen(t, row, k0, nk, ahead_of(g, r0, row, k0 / SEGMENT, (g->k + SEGMENT - 1) / SEGMENT, (int)(SEGMENT * element_bytes(t)), TILE_ROWS), f);
                 for (int c = 0; c < n; c += nc) {
                     const float *x[TILE_COLS];
                     nc = tile_group(n - c);

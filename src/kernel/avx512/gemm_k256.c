@@ -6,12 +6,10 @@
  * whose float part is only t and the ascending chain of acc, the integers inside a block being exact
  * in any order.
  *
- *   few columns   Memory is the limit. Weights are taken as one stream of blocks, 16 at a time
- *                 across row ends: each block is unpacked in registers and multiplied with the
- *                 columns, the 16 sums are reduced together so that lane = block, and the t of all
- *                 blocks of 16 rows go to scratch. Then the chains run with lane = row.
- *   many columns  The integer units are the limit. 32 rows x 256 are unpacked once to the order of
- *                 tile.h and used for all columns.
+ *   one column    Memory is the limit: stream.h. Each block is unpacked in registers and multiplied with
+ *                 the activations, the sums of 16 blocks are reduced together.
+ *   more          The integer units are the limit: 32 rows x 256 are unpacked once to the order of
+ *                 tile.h and used for all columns. From two columns on that is no slower.
  *
  * Block sums of four products are packed to 16 bits before they meet the scales: 4 * 64 * 127 fits.
  * IQ4_XS alone has larger codes and multiplies in 32 bits. Unsigned codes carry an offset, taken
@@ -21,37 +19,39 @@
 
 #include "kernel/avx512/init.h"
 #include "kernel/avx512/rows.h"
+#include "kernel/avx512/stream.h"
 
-/* ---- few columns ---- */
+/* ---- one column ---- */
 
-#define FEW_COLS 4
-#define FEW_ROWS 16
-#define SEGMENT  128 /* blocks of a row whose t are kept at once: k = 32768 */
+#define SEGMENT 128 /* blocks of a row: k = 32768 */
 
-struct few {
-    __m512i sum[FEW_COLS][16];
-    float t[FEW_COLS][FEW_ROWS * SEGMENT + 16]; /* [row][block of the segment]; read in whole quads */
-    int16_t bsum[FEW_COLS][(SEGMENT + 16) * 16]; /* sums per group, the first 16 blocks repeated after the last */
+struct one {
+    float t[STREAM_ROWS * SEGMENT + 16];
+    /* Activations of a segment, and their sums per group, the first 16 blocks repeated after the last: a
+     * batch that goes on in the next row finds its own in one place, too. */
+    _Alignas(64) int8_t q[(SEGMENT + STREAM_BATCH) * 256];
+    int16_t bsum[(SEGMENT + STREAM_BATCH) * 16];
     struct heads256 heads;
+    uint8_t copy[STREAM_COPY];
 };
-static_assert(sizeof(struct few) <= KERNEL_SCRATCH_BYTES, "scratch");
+static_assert(sizeof(struct one) <= KERNEL_SCRATCH_BYTES, "scratch");
 
-/* The sums of q over groups of the type's size for blocks b0 .. b0 + nb, repeated: 16 blocks in a
- * row can then be loaded from any of them. */
-ALWAYS_INLINE void few_sums(int group, struct act_q256 x, int b0, int nb, int16_t *out)
+/* Takes a segment of the activations to scratch. */
+ALWAYS_INLINE void one_activations(int group, struct act_q256 x, int b0, int nb, struct one *o)
 {
-    const int n = 256 / group;
-    for (int b = 0; b < nb + 16; b++) {
-        __m256i v = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)(b0 + b % nb)));
+    for (int b = 0; b < nb + STREAM_BATCH; b++) {
+        size_t from = (size_t)(b0 + b % nb);
+        __m256i v = _mm256_loadu_si256((const void *)(x.bsum + 16 * from));
+        memcpy(o->q + 256 * b, x.q + 256 * from, 256);
         if (group == 16)
-            _mm256_storeu_si256((void *)(out + n * b), v);
+            _mm256_storeu_si256((void *)(o->bsum + 16 * b), v);
         else
-            _mm_storeu_si128((void *)(out + n * b), _mm256_cvtepi32_epi16(_mm256_madd_epi16(v, _mm256_set1_epi16(1))));
+            _mm_storeu_si128((void *)(o->bsum + 8 * b), _mm256_cvtepi32_epi16(_mm256_madd_epi16(v, _mm256_set1_epi16(1))));
     }
 }
 
 /* lane i = sum over groups of bytes[i][group] * bsum[i][group] for 16 blocks. */
-ALWAYS_INLINE __m512i few_dot(int group, bool is_signed, const uint8_t *bytes, const int16_t *bsum)
+ALWAYS_INLINE __m512i one_dot(int group, bool is_signed, const uint8_t *bytes, const int16_t *bsum)
 {
     __m512i v[8];
     const int n = group == 16 ? 8 : 4; /* registers of 32 products */
@@ -65,7 +65,7 @@ ALWAYS_INLINE __m512i few_dot(int group, bool is_signed, const uint8_t *bytes, c
 
 /* Scale bytes (16, or 8 twice) to the lanes of the sums. In 16 bits: s[0] for the packed pair of
  * registers 0 and 1, s[1] for 2 and 3. In 32 bits: s[i] for register i. */
-ALWAYS_INLINE void few_scales(int group, bool is_signed, bool wide, const uint8_t *scale, __m512i s[4])
+ALWAYS_INLINE void one_scales(int group, bool is_signed, bool wide, const uint8_t *scale, __m512i s[4])
 {
     __m512i all = group == 16 ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)scale))
                               : _mm512_set1_epi64((long long)get_u64(scale));
@@ -83,7 +83,7 @@ ALWAYS_INLINE void few_scales(int group, bool is_signed, bool wide, const uint8_
 }
 
 /* 16 partial sums of scale * code * q over one block. */
-ALWAYS_INLINE __m512i few_block(bool wide, bool magnitude, const struct codes256 *c, const __m512i s[4], const int8_t *q)
+ALWAYS_INLINE __m512i one_block(bool wide, bool magnitude, const struct codes256 *c, const __m512i s[4], const int8_t *q)
 {
     __m512i p[4];
 #pragma GCC unroll 4
@@ -101,103 +101,55 @@ ALWAYS_INLINE __m512i few_block(bool wide, bool magnitude, const struct codes256
     return _mm512_dpwssd_epi32(a, _mm512_packs_epi32(p[2], p[3]), s[1]);
 }
 
-/* The t of 16 blocks at w[], whose numbers in the segment are block[] and follow one another. */
-ALWAYS_INLINE void few_batch(enum dtype type, int nc, const uint8_t *const w[16], const int block[16],
-                             const int8_t *const q[], struct few *f, int at)
+/* The t of 16 blocks that lie at w; b is the number of the first in its row. */
+ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, struct one *o)
 {
     const struct format256 F = format256_of(type);
     const bool wide = type == DT_IQ4_XS;
-    struct heads256 *h = &f->heads;
+    const int n_groups = 256 / F.group;
+    const int16_t *bsum = o->bsum + n_groups * b;
+    struct heads256 *h = &o->heads;
+    __m512i sum[16];
     for (int i = 0; i < 16; i++)
-        head256(type, w[i], i, h);
+        head256(type, w + i * F.bytes, i, h);
     for (int i = 0; i < 16; i++) {
         struct codes256 c;
         __m512i s[4];
-        prefetch_stream(w[i], (size_t)F.bytes);
-        unpack256(type, w[i], &c);
-        few_scales(F.group, F.signed_scale, wide, h->scale + 256 / F.group * i, s);
-        for (int j = 0; j < nc; j++)
-            f->sum[j][i] = few_block(wide, F.magnitude, &c, s, q[j] + 256 * (size_t)block[i]);
+        prefetch_stream(w + i * F.bytes, (size_t)F.bytes);
+        unpack256(type, w + i * F.bytes, &c);
+        one_scales(F.group, F.signed_scale, wide, h->scale + n_groups * i, s);
+        sum[i] = one_block(wide, F.magnitude, &c, s, o->q + 256 * (b + i));
     }
     __m512 dw = _mm512_mul_ps(load_f16x16(h->d), _mm512_set1_ps(F.dw_factor));
-    for (int j = 0; j < nc; j++) {
-        const int16_t *bsum = f->bsum[j] + 256 / F.group * block[0];
-        __m512i s = reduce_16(f->sum[j]);
-        if (F.offset && !F.magnitude) {
-            __m512i b = few_dot(F.group, F.signed_scale, h->scale, bsum);
-            s = _mm512_sub_epi32(s, _mm512_mullo_epi32(b, _mm512_set1_epi32(F.offset)));
-        }
-        __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s));
-        if (F.min) {
-            __m512i m = few_dot(F.group, false, h->min, bsum);
-            t = _mm512_fnmadd_ps(load_f16x16(h->dmin), _mm512_cvtepi32_ps(m), t);
-        }
-        _mm512_storeu_ps(f->t[j] + at, t);
+    __m512i s = reduce_16(sum);
+    if (F.offset && !F.magnitude) {
+        __m512i shift = one_dot(F.group, F.signed_scale, h->scale, bsum);
+        s = _mm512_sub_epi32(s, _mm512_mullo_epi32(shift, _mm512_set1_epi32(F.offset)));
     }
+    __m512 t = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s));
+    if (!F.min) return t;
+    __m512i m = one_dot(F.group, false, h->min, bsum);
+    return _mm512_fnmadd_ps(load_f16x16(h->dmin), _mm512_cvtepi32_ps(m), t);
 }
 
-/* acc = fma(d, t, acc) over the blocks of a segment, lane = row. */
-ALWAYS_INLINE __m512 few_chain(const float *t, const float *d, int nb, __m512 acc)
+ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one *o)
 {
-    for (int b = 0; b < nb; b += 4) {
-        __m512i v[4];
-        transpose_stride(t + b, (size_t)nb * 4, v);
-        for (int i = 0; i < 4 && b + i < nb; i++)
-            acc = _mm512_fmadd_ps(_mm512_set1_ps(d[b + i]), _mm512_castsi512_ps(v[i]), acc);
-    }
-    return acc;
-}
-
-/* All t of the blocks b0 .. b0 + nb of n_rows <= 16 rows. */
-ALWAYS_INLINE void few_segment(enum dtype type, int nc, const struct gemm *g, int r0, int n_rows, int b0, int nb,
-                               const int8_t *const q[], struct few *f)
-{
-    const int bytes = format256_of(type).bytes;
-    const uint8_t *row = g->w + (size_t)r0 * g->ld_w + (size_t)b0 * (size_t)bytes;
-    int r = 0, b = 0;
-    for (int at = 0; at < n_rows * nb; at += 16) {
-        const uint8_t *w[16];
-        int block[16];
-        for (int i = 0; i < 16; i++) {
-            w[i] = row + (size_t)b * (size_t)bytes;
-            block[i] = b;
-            if (b + 1 < nb) {
-                b++;
-            } else if (r + 1 < n_rows) { /* else stay: the last block fills up the batch */
-                b = 0;
-                r++;
-                row += g->ld_w;
-            }
-        }
-        few_batch(type, nc, w, block, q, f, at);
-    }
-}
-
-/* Columns c0 .. c0 + n, n <= nc; the missing ones repeat the last. */
-ALWAYS_INLINE void few_columns(enum dtype type, int nc, const struct gemm *g, int c0, int n, struct few *f)
-{
-    const int group = format256_of(type).group, n_blocks = g->k / 256;
-    struct act_q256 x[FEW_COLS];
-    for (int j = 0; j < nc; j++)
-        x[j] = act_q256_at(g->x + (size_t)(c0 + (j < n ? j : n - 1)) * g->ld_x, g->k);
-    for (int r0 = 0; r0 < g->n_rows; r0 += FEW_ROWS) {
-        int n_rows = g->n_rows - r0 < FEW_ROWS ? g->n_rows - r0 : FEW_ROWS;
-        __m512 acc[FEW_COLS];
-        for (int j = 0; j < nc; j++)
-            acc[j] = _mm512_setzero_ps();
+    const struct format256 F = format256_of(type);
+    const struct act_q256 x = act_q256_at(g->x, g->k);
+    const int n_blocks = g->k / 256;
+    for (int r0 = 0; r0 < g->n_rows; r0 += STREAM_ROWS) {
+        struct stream s = {.ld_w = g->ld_w, .bytes = F.bytes, .pieces = 1};
+        __m512 acc = _mm512_setzero_ps();
+        s.n_rows = g->n_rows - r0 < STREAM_ROWS ? g->n_rows - r0 : STREAM_ROWS;
         for (int b0 = 0; b0 < n_blocks; b0 += SEGMENT) {
-            int nb = n_blocks - b0 < SEGMENT ? n_blocks - b0 : SEGMENT;
-            const int8_t *q[FEW_COLS];
-            for (int j = 0; j < nc; j++) {
-                q[j] = x[j].q + 256 * (size_t)b0;
-                if (r0 == 0 || n_blocks > SEGMENT) few_sums(group, x[j], b0, nb, f->bsum[j]);
-            }
-            few_segment(type, nc, g, r0, n_rows, b0, nb, q, f);
-            for (int j = 0; j < nc; j++)
-                acc[j] = few_chain(f->t[j], x[j].d + b0, nb, acc[j]);
+            s.nb = n_blocks - b0 < SEGMENT ? n_blocks - b0 : SEGMENT;
+            s.w = g->w + (size_t)r0 * g->ld_w + stream_bytes(&s, b0);
+            if (r0 == 0 || n_blocks > SEGMENT) one_activations(F.group, x, b0, s.nb, o);
+            for (int i = 0; i < s.n_rows * s.nb; i += STREAM_BATCH)
+                _mm512_storeu_ps(o->t + i, one_batch(type, stream_batch(&s, i, o->copy), i % s.nb, o));
+            acc = stream_chain(o->t, x.d + b0, s.nb, acc);
         }
-        for (int j = 0; j < n; j++)
-            _mm512_mask_storeu_ps(g->y + (size_t)(c0 + j) * g->ld_y + r0, first_lanes(n_rows), acc[j]);
+        _mm512_mask_storeu_ps(g->y + r0, first_lanes(s.n_rows), acc);
     }
 }
 
@@ -267,7 +219,8 @@ ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t
 }
 
 /* Block b of 32 rows into m->tile. */
-ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct many *m)
+ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead ahead,
+                             struct many *m)
 {
     const struct format256 F = format256_of(type);
     const size_t at = (size_t)b * (size_t)F.bytes;
@@ -276,11 +229,12 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
         tile_heads(type, row + 16 * half, at, half, m);
     if (rows_can(type)) {
         for (int half = 0; half < 2; half++)
-            rows_block256(type, row + 16 * half, at, half, m->tile.u);
+            rows_block256(type, row + 16 * half, at, half, m->tile.u, &ahead);
         return;
     }
     for (int r = 0; r < TILE_ROWS; r++) {
         struct codes256 c;
+        ahead_step(&ahead);
         unpack256(type, row[r] + at, &c);
         for (int i = 0; i < 4; i++) {
             __m512i u = c.u[i];
@@ -422,7 +376,7 @@ static void many_block(const struct gemm *g, struct many *m, int b, int c0, int 
 ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct many *m)
 {
     const struct format256 F = format256_of(type);
-    const int n_blocks = g->k / 256;
+    const int n_blocks = g->k / 256, steps = rows_can(type) ? 2 * (F.bytes / 16 - 1) : TILE_ROWS;
     m->tile.group = F.group;
     m->tile.offset = F.offset;
     m->tile.max_code = F.max_code;
@@ -434,8 +388,7 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
             int n = g->n_cols - c0 < TILE_MAX_COLS ? g->n_cols - c0 : TILE_MAX_COLS;
             memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
             for (int b = 0; b < n_blocks; b++) {
-                tile_prefetch_next(g, r0, b, n_blocks);
-                tile_load(type, row, b, m);
+                tile_load(type, row, b, ahead_of(g, r0, row, b, n_blocks, F.bytes, steps), m);
                 many_block(g, m, b, c0, n);
             }
             tile_store(g, r0, c0, n, m->acc);
@@ -445,15 +398,15 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                      \
-    static void name##_1(const struct gemm *g, void *scratch) { few_columns(type, 1, g, 0, 1, scratch); } \
-    static void name##_2(const struct gemm *g, void *scratch) { few_columns(type, 2, g, 0, 2, scratch); } \
-    static void name##_4(const struct gemm *g, void *scratch) { few_columns(type, 4, g, 0, g->n_cols, scratch); } \
-    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }         \
-    static void name(const struct gemm *g, void *scratch)                                     \
-    {                                                                                         \
-        gemm_fn *fn = g->n_cols == 1 ? name##_1 : name##_n; (void)name##_2, (void)name##_4; \
-        fn(g, scratch);                                                                       \
+#define GEMM(name, type)                                                                         \
+    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }  \
+    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); } \
+    static void name(const struct gemm *g, void *scratch)                                        \
+    {                                                                                            \
+        if (g->n_cols == 1)                                                                      \
+            name##_1(g, scratch);                                                                \
+        else                                                                                     \
+            name##_n(g, scratch);                                                                \
     }
 GEMM(gemm_q2_k, DT_Q2_K)
 GEMM(gemm_q3_k, DT_Q3_K)

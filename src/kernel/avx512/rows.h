@@ -47,7 +47,8 @@ ALWAYS_INLINE __m512i or_bits(__m512i codes, __m512i v, int n, int mask)
 
 /* Q4_K, Q5_K: 32 bytes are 64 elements, low nibbles first; Q5_K's fifth bits are bit e / 32 of byte
  * e % 32 of 32 more. */
-ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at, int half, tile_codes u)
+ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at, int half, tile_codes u,
+                                 struct ahead *ahead)
 {
     __m512i high[8];
     for (int i = 0; fifth && i < 2; i++)
@@ -56,6 +57,7 @@ ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at
     for (int odd = 0; odd < 2; odd++)
         for (int pair = 0; pair < 4; pair++) {
             __m512i v[4];
+            ahead_step(ahead);
             transpose_rows(row, at + (fifth ? 48 : 16) + 16 * (size_t)(2 * pair + odd), v);
             for (int i = 0; i < 4; i++) {
                 __m512i a = low_nibbles(v[i]), b = high_nibbles(v[i]);
@@ -71,7 +73,8 @@ ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at
 
 /* Q6_K: of each 128, 64 bytes (low nibbles: elements 0-63, high: 64-127) and 32 with two bits for each
  * quarter. */
-ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, tile_codes u)
+ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, tile_codes u,
+                                 struct ahead *ahead)
 {
     for (int h = 0; h < 2; h++)
 #pragma GCC unroll 2
@@ -81,6 +84,7 @@ ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, til
 #pragma GCC unroll 2
             for (int q = 0; q < 2; q++) {
                 __m512i v[4];
+                ahead_step(ahead);
                 transpose_rows(row, at + 64 * (size_t)h + 32 * (size_t)q + 16 * (size_t)odd, v);
                 for (int i = 0; i < 4; i++) {
                     int k4 = 32 * h + 8 * q + 4 * odd + i;
@@ -93,7 +97,8 @@ ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, til
 
 /* Q2_K, Q3_K, TQ2_0: of each 128, 32 bytes with two bits for each quarter; Q3_K's third bit is bit
  * e / 32 of byte e % 32 of 32 more, at the start of the block. */
-ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const *row, size_t at, int half, tile_codes u)
+ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const *row, size_t at, int half, tile_codes u,
+                                 struct ahead *ahead)
 {
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; odd++) {
@@ -101,6 +106,7 @@ ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const 
         if (third) transpose_rows(row, at + 16 * (size_t)odd, high);
         for (int h = 0; h < 2; h++) {
             __m512i v[4];
+            ahead_step(ahead);
             transpose_rows(row, at + codes + 32 * (size_t)h + 16 * (size_t)odd, v);
 #pragma GCC unroll 4
             for (int q = 0; q < 4; q++)
@@ -114,9 +120,11 @@ ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const 
 }
 
 /* 32 elements of 16 bytes, low nibbles first: all the 4-bit types of 32, and IQ4_XS. k4: where they go. */
-ALWAYS_INLINE void rows_piece(enum dtype t, const uint8_t *const *row, size_t at, int half, int k4, tile_codes u)
+ALWAYS_INLINE void rows_piece(enum dtype t, const uint8_t *const *row, size_t at, int half, int k4, tile_codes u,
+                              struct ahead *ahead)
 {
     __m512i v[4];
+    ahead_step(ahead);
     transpose_rows(row, at, v);
     for (int i = 0; i < 4; i++) {
         __m512i a = low_nibbles(v[i]), b = high_nibbles(v[i]);
@@ -133,33 +141,36 @@ ALWAYS_INLINE void rows_piece(enum dtype t, const uint8_t *const *row, size_t at
 }
 
 /* The block of 256 at byte `at` of 16 rows, into half `half` of u. */
-ALWAYS_INLINE void rows_block256(enum dtype t, const uint8_t *const *row, size_t at, int half, tile_codes u)
+ALWAYS_INLINE void rows_block256(enum dtype t, const uint8_t *const *row, size_t at, int half, tile_codes u,
+                                 struct ahead *ahead)
 {
     switch (t) {
-    case DT_Q2_K: rows_two_bits(false, 16, row, at, half, u); break;
-    case DT_Q3_K: rows_two_bits(true, 32, row, at, half, u); break;
-    case DT_TQ2_0: rows_two_bits(false, 0, row, at, half, u); break;
-    case DT_Q4_K: rows_nibbles(false, row, at, half, u); break;
-    case DT_Q5_K: rows_nibbles(true, row, at, half, u); break;
-    case DT_Q6_K: rows_q6_k(row, at, half, u); break;
+    case DT_Q2_K: rows_two_bits(false, 16, row, at, half, u, ahead); break;
+    case DT_Q3_K: rows_two_bits(true, 32, row, at, half, u, ahead); break;
+    case DT_TQ2_0: rows_two_bits(false, 0, row, at, half, u, ahead); break;
+    case DT_Q4_K: rows_nibbles(false, row, at, half, u, ahead); break;
+    case DT_Q5_K: rows_nibbles(true, row, at, half, u, ahead); break;
+    case DT_Q6_K: rows_q6_k(row, at, half, u, ahead); break;
     case DT_IQ4_XS:
         for (int i = 0; i < 8; i++)
-            rows_piece(t, row, at + 8 + 16 * (size_t)i, half, 8 * i, u);
+            rows_piece(t, row, at + 8 + 16 * (size_t)i, half, 8 * i, u, ahead);
         break;
     default: __builtin_unreachable();
     }
 }
 
 /* The block of 32 at byte `at` of 16 rows, as piece i of the tile. */
-ALWAYS_INLINE void rows_block32(enum dtype t, const uint8_t *const *row, size_t at, int half, int i, tile_codes u)
+ALWAYS_INLINE void rows_block32(enum dtype t, const uint8_t *const *row, size_t at, int half, int i, tile_codes u,
+                                struct ahead *ahead)
 {
     const size_t head = t == DT_MXFP4 ? 1 : t == DT_Q4_1 ? 4 : 2;
     if (t != DT_Q8_0) {
-        rows_piece(t, row, at + head, half, 8 * i, u);
+        rows_piece(t, row, at + head, half, 8 * i, u, ahead);
         return;
     }
     for (int j = 0; j < 2; j++) {
         __m512i v[4];
+        ahead_step(ahead);
         transpose_rows(row, at + head + 16 * (size_t)j, v);
         for (int k = 0; k < 4; k++)
             _mm512_store_si512(u[8 * i + 4 * j + k][half], _mm512_xor_si512(v[k], _mm512_set1_epi8((char)0x80)));

@@ -69,14 +69,43 @@ ALWAYS_INLINE void tile_store(const struct gemm *g, int r0, int c0, int n_cols, 
     }
 }
 
-/* A share (part of n_parts) of the next tile's rows, into L2, a whole tile ahead of their use. */
-ALWAYS_INLINE void tile_prefetch_next(const struct gemm *g, int r0, int part, int n_parts)
+/* What is on its way while a tile is unpacked, in steps of a few lines: the next tile's rows into L2, a
+ * whole tile ahead, and the same rows' next part into L1. Without the second, loads that find their
+ * line in L2 would queue for the fill buffers behind requests to memory. */
+struct ahead {
+    const uint8_t *far; /* one stream */
+    int far_lines;      /* per step */
+    const uint8_t *const *row;
+    size_t near;        /* offset in the rows */
+    int n_rows;                /* left */
+    int near_rows, near_bytes; /* per step; per row */
+};
+
+/* For part `part` of the n_parts of the tile at r0, part_bytes in a row, in n_steps steps. */
+ALWAYS_INLINE struct ahead ahead_of(const struct gemm *g, int r0, const uint8_t *const *row, int part, int n_parts,
+                                    int part_bytes, int n_steps)
 {
-    if (r0 + TILE_ROWS >= g->n_rows) return;
-    size_t bytes = TILE_ROWS * g->ld_w, step = (bytes / (size_t)n_parts + 64) & ~(size_t)63;
-    const uint8_t *p = g->w + (size_t)(r0 + TILE_ROWS) * g->ld_w + step * (size_t)part;
-    for (size_t i = 0; i < step; i += 64)
-        _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+    size_t share = TILE_ROWS * g->ld_w / (size_t)n_parts;
+    bool last_tile = r0 + TILE_ROWS >= g->n_rows, last_part = part + 1 == n_parts;
+    return (struct ahead){
+        .far = g->w + (size_t)(r0 + TILE_ROWS) * g->ld_w + share * (size_t)part,
+        .far_lines = last_tile ? 0 : (int)(share / 64) / n_steps + 1,
+        .row = row,
+        .near = last_part ? TILE_ROWS * g->ld_w : (size_t)(part + 1) * (size_t)part_bytes,
+        .n_rows = last_part && last_tile ? 0 : TILE_ROWS,
+        .near_rows = (TILE_ROWS + n_steps - 1) / n_steps,
+        .near_bytes = part_bytes,
+    };
+}
+
+ALWAYS_INLINE void ahead_step(struct ahead *a)
+{
+    for (int i = 0; i < a->near_rows && a->n_rows > 0; i++, a->row++, a->n_rows--)
+        for (int j = 0; j < a->near_bytes + 63; j += 64)
+            _mm_prefetch((const char *)*a->row + a->near + j, _MM_HINT_T0);
+    for (int i = 0; i < a->far_lines; i++)
+        _mm_prefetch((const char *)a->far + 64 * i, _MM_HINT_T1);
+    a->far += 64 * a->far_lines;
 }
 
 #endif
