@@ -5,7 +5,7 @@
  *     qn_model_open(&model, "model.gguf", &err);          weights, mapped; immutable, shareable
  *     qn_engine_new(&engine, model, NULL, &err);          threads, memory budget, KV cache
  *     qn_session_new(&session, engine, NULL, &err);       one timeline of tokens
- *     qn_tokenize(model, text, len, QN_ADD_SPECIAL, &ids, &n, &err);
+ *     qn_tokenize(model, text, len, QN_ADD_BOS, &ids, &n, &err);
  *     qn_session_sync(session, ids, n, NULL, &err);       evaluates what is new
  *     while (!qn_session_step(session, &token, &err)) ... one more token each
  *
@@ -47,7 +47,8 @@ enum qn_status {
     QN_ENOMEM = -5,   /* memory: the allocator or the ledger said no */
     QN_EIO = -6,      /* reading or writing failed half-way */
     QN_ECANCEL = -7,  /* stopped on request */
-    QN_ENUMERIC = -8, /* the model produced no usable number (all logits NaN) */
+    QN_ENUMERIC = -8, /* no token can be chosen: all logits are NaN or banned */
+    QN_EFULL = -9,    /* the tokens do not fit the context */
 };
 
 struct qn_error {
@@ -116,13 +117,16 @@ QN_API bool qn_model_is_eog(const qn_model *m, qn_token t); /* the model ends it
 /* ---- text ---- */
 
 enum qn_tokenize_flag {
-    QN_ADD_SPECIAL = 1,   /* begin and end tokens where the model wants them */
+    QN_ADD_BOS = 1,       /* a begin token where the model wants one: for text to be continued */
+    QN_ADD_EOS = 4,       /* an end token where the model wants one */
     QN_PARSE_SPECIAL = 2, /* the texts of control tokens mean these tokens; never for text of a user */
 };
 /* Any bytes are text. *ids returns owned: qn_free(). */
 QN_API int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
                        struct qn_error *e);
 QN_API void qn_free(void *p);
+/* Bytes that n tokens can stand for at most: a longer text cannot fit a context of n. */
+QN_API size_t qn_model_max_text(const qn_model *m, int n_tokens);
 
 /* Turns tokens into text as they come; only whole UTF-8 characters are given out. */
 typedef struct qn_text qn_text;
@@ -163,14 +167,15 @@ QN_API int qn_engine_n_ctx(const qn_engine *g);
 
 typedef struct qn_session qn_session;
 
-/* sampling NULL: the defaults of qn_sampling_init(). What it points to is borrowed. */
+/* sampling NULL: the defaults of qn_sampling_init(). What it points to is borrowed. The session's own
+ * memory is taken from the engine's budget. */
 QN_API int qn_session_new(qn_session **out, qn_engine *g, const struct qn_sampling *sampling, struct qn_error *e);
 QN_API void qn_session_free(qn_session *s); /* NULL is fine */
 /* Makes the timeline exactly these tokens (at least one): keeps the longest common prefix, evaluates the
- * rest. *n_kept (may be NULL): tokens that were not evaluated again. On failure the timeline is empty
+ * rest. The sampler's history becomes these tokens too, unless nothing changes at all. *n_kept (may be NULL): tokens that were not evaluated again. On failure the timeline is empty
  * or as far as it came, never wrong. */
 QN_API int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e);
-/* Draws the next token and appends it. QN_ENOMEM when the context is full. */
+/* Draws the next token and appends it. QN_EFULL when the context is full. */
 QN_API int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e);
 /* The logits that follow the timeline, [n_vocab], valid until the next call on this session. */
 QN_API int qn_session_logits(qn_session *s, const float **logits, struct qn_error *e);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,30 +14,45 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 
 static int failed(const struct out_file *f, const char *what, struct qn_error *e)
 {
     return error_set(e, QN_EIO, "cannot %s '%s': %s", what, f->path, strerror(errno));
 }
 
+/* A new file beside path under a name nobody has; -1 and errno. */
+static int create_beside(const char *path, char *temp, size_t size)
+{
+    for (uint64_t i = 0; i < 100; i++) {
+        snprintf(temp, size, "%s.%08x", path, (uint32_t)(rng_seed_from_os() >> 32));
+        int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
 int out_file_open(struct out_file *f, const char *path, struct qn_error *e)
 {
-    size_t n = strlen(path);
-    struct out_file o = {.path = mem_dup(path, n), .temp = mem_alloc(n + 8)};
+    char real[PATH_MAX];
+    struct stat st;
     int rc = QN_ENOMEM;
+    if (realpath(path, real)) path = real; /* what a link points at is replaced, not the link */
+    size_t n = strlen(path);
+    struct out_file o = {.path = mem_dup(path, n), .temp = mem_alloc(n + 10)};
     if (!o.path || !o.temp) {
-        error_nomem(e, "a file name", 2 * n + 8);
+        error_nomem(e, "a file name", 2 * n + 10);
         goto fail;
     }
-    snprintf(o.temp, n + 8, "%s.XXXXXX", path);
-    o.fd = mkstemp(o.temp);
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* renaming over a device or a pipe would replace it */
+        rc = error_set(e, QN_EIO, "cannot write '%s': not a regular file", path);
+        goto fail;
+    }
+    o.fd = create_beside(path, o.temp, n + 10);
     if (o.fd < 0) {
         rc = failed(&o, "create", e);
         goto fail;
     }
-    mode_t mask = umask(0);
-    umask(mask);
-    fchmod(o.fd, 0666 & ~mask); /* mkstemp made it private; an ordinary output file is not */
     *f = o;
     return 0;
 fail:

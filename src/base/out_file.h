@@ -16,7 +16,7 @@ struct out_file {
     char *path, *temp;
 };
 
-/* All of these: QN_EIO names the path and the reason. */
+/* All of these: QN_EIO names the path and the reason. What is there already must be a regular file. */
 int out_file_open(struct out_file *f, const char *path, struct qn_error *e);
 int out_file_write(struct out_file *f, const void *p, size_t n, struct qn_error *e);
 int out_file_commit(struct out_file *f, struct qn_error *e);

@@ -56,6 +56,7 @@ struct pool {
     int n;                  /* members, the caller included */
     int n_started;          /* threads that exist: members 1 .. n_started */
     struct member *members; /* [n]; element 0, the caller, is not used */
+    uint32_t spin_ns;       /* SPIN_NS; 0 when members outnumber the CPUs: who spins then keeps another from working */
 
     /* The work. Written by the caller before it opens `start`, read by members after. */
     pool_fn *fn; /* NULL = leave */
@@ -78,7 +79,7 @@ static inline void cpu_pause(void)
 static uint32_t gate_gen(struct gate *g) { return atomic_load_explicit(&g->gen, memory_order_acquire); }
 
 /* Returns when the generation is no longer `seen`. */
-static void gate_wait(struct gate *g, uint32_t seen)
+static void gate_wait(struct gate *g, uint32_t seen, uint32_t spin_ns)
 {
     uint64_t t0 = clock_ns();
 
@@ -87,7 +88,7 @@ static void gate_wait(struct gate *g, uint32_t seen)
             if (gate_gen(g) != seen) return;
             cpu_pause();
         }
-    } while (clock_ns() - t0 < SPIN_NS);
+    } while (clock_ns() - t0 < spin_ns);
 
     atomic_fetch_add(&g->n_asleep, 1);
     while (atomic_load(&g->gen) == seen)
@@ -122,7 +123,7 @@ static void *member_main(void *arg)
     pthread_setname_np(pthread_self(), name);
     if (m->cpu >= 0) pin_self(m->cpu);
     for (;; seen++) {
-        gate_wait(&p->start, seen);
+        gate_wait(&p->start, seen, p->spin_ns);
         if (!p->fn) return NULL;
         p->fn(p->arg, m->ith, p->n);
         if (atomic_fetch_sub_explicit(&p->n_working, 1, memory_order_acq_rel) == 1) gate_open(&p->done);
@@ -174,6 +175,7 @@ int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e)
     if (!p) return error_nomem(e, "a thread pool", sizeof *p);
     memset(p, 0, sizeof *p);
     p->n = n_threads;
+    p->spin_ns = n_threads > os_n_cpus() ? 0 : SPIN_NS;
     p->members = mem_calloc((size_t)n_threads, sizeof *p->members);
     if (!p->members) {
         r = error_nomem(e, "a thread pool", members_bytes);
@@ -221,7 +223,7 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg)
     atomic_store_explicit(&p->n_working, (uint32_t)p->n - 1, memory_order_relaxed); /* published by the gate */
     gate_open(&p->start);
     fn(arg, 0, p->n);
-    gate_wait(&p->done, seen);
+    gate_wait(&p->done, seen, p->spin_ns);
 }
 
 void pool_barrier(struct pool *p)
@@ -229,7 +231,7 @@ void pool_barrier(struct pool *p)
     if (p->n == 1) return;
     uint32_t seen = gate_gen(&p->line); /* before arriving: afterwards the gate may open at any time */
     if (atomic_fetch_add_explicit(&p->n_in_line, 1, memory_order_acq_rel) + 1 < (uint32_t)p->n) {
-        gate_wait(&p->line, seen);
+        gate_wait(&p->line, seen, p->spin_ns);
         return;
     }
     atomic_store_explicit(&p->n_in_line, 0, memory_order_relaxed); /* nobody arrives again before the gate opens */

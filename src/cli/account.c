@@ -69,6 +69,7 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
     struct step step = {0};
     struct trace t = {0};
     struct rows_batch r = {0};
+    float *logits = NULL; /* [n_vocab], never written */
     struct kv_shape shape = {kv, m->hp.n_layer, m->hp.n_head_kv, m->hp.head_dim, KV_PAGE_SLOTS};
     int rc;
     ledger_init(&l, SIZE_MAX); /* address space only: nothing of it is written */
@@ -80,13 +81,19 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
     if ((rc = step_init(&step, m, &kt, pool, n_rows, depth + n_rows, &l, e))) goto done;
     if ((rc = make_batch(&r, n_rows, depth, m->hp.n_vocab, e))) goto done;
     if ((rc = alloc_ops(&t, m, e))) goto done;
+    logits = mem_alloc((size_t)m->hp.n_vocab * sizeof *logits);
+    if (!logits) {
+        rc = error_nomem(e, "logits", (size_t)m->hp.n_vocab * sizeof *logits);
+        goto done;
+    }
     step.trace = &t;
-    step_run(&step, &r.b, &mems, NULL);
+    step_run(&step, &r.b, &mems, logits);
     *a = (struct account){.ops = t.ops, .n = t.n};
     add_up(a);
     t.ops = NULL;
 done:
     mem_free(t.ops);
+    mem_free(logits);
     free_batch(&r);
     step_deinit(&step);
     memory_deinit(&mem);

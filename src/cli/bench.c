@@ -4,8 +4,9 @@
  *
  * Prefill is a prompt of P tokens evaluated behind `depth` earlier ones, its last logits
  * included; decode is N single tokens at that depth. Each is repeated, and given as median and
- * spread. The ceilings are measured in the same run, before and after, because shared
- * machines wander; a rate without its ceiling says little.
+ * spread. The ceilings are measured in the same run, because shared machines wander; a rate
+ * without its ceiling says little. Weights that stay in the processor's caches are read faster
+ * than memory allows: their fraction is above 100%.
  */
 #include <jansson.h>
 #include <stdio.h>

@@ -24,7 +24,9 @@ int cli_fail(const struct qn_error *e)
     switch (e->code) {
     case QN_EUSAGE: return EX_USAGE;
     case QN_EDATA:
-    case QN_EUNSUP: return EX_DATAERR;
+    case QN_EUNSUP:
+    case QN_ENUMERIC:
+    case QN_EFULL: return EX_DATAERR;
     case QN_ENOINPUT: return EX_NOINPUT;
     case QN_ENOMEM: return EX_TEMPFAIL;
     case QN_EIO: return EX_IOERR;
@@ -63,7 +65,7 @@ static bool parse_u64(const char *s, uint64_t *out, char **end)
 {
     if (!isdigit((unsigned char)*s)) return false;
     errno = 0;
-    unsigned long long v = strtoull(s, end, 0);
+    unsigned long long v = strtoull(s, end, s[0] == '0' && (s[1] | 32) == 'x' ? 16 : 10);
     if (errno) return false;
     *out = v;
     return true;
@@ -85,7 +87,7 @@ static bool parse_size(const char *s, uint64_t *out)
     if (shift && strcasecmp(end + 1, "") && strcasecmp(end + 1, "B") && strcasecmp(end + 1, "iB")) return false;
     if ((!shift && *end) || v > UINT64_MAX >> shift) return false;
     *out = v << shift;
-    return true;
+    return v != 0;
 }
 
 static int set_option(const struct opt *o, const char *arg)
@@ -172,7 +174,17 @@ int cli_parse_kv(const char *name, enum qn_kv *out)
 
 /* ---- input and output ---- */
 
-int cli_read_all(int fd, char **data, size_t *n)
+void *cli_alloc(size_t n, size_t size)
+{
+    void *p = mem_calloc(n ? n : 1, size);
+    if (p) return p;
+    fprintf(stderr, "quern: not enough memory for %zu times %zu bytes\n", n, size);
+    exit(EX_TEMPFAIL);
+}
+
+void cli_free(void *p) { mem_free(p); }
+
+int cli_read_all(int fd, const char *name, size_t limit, char **data, size_t *n)
 {
     size_t len = 0, cap = 1 << 16;
     char *p = mem_alloc(cap);
@@ -180,9 +192,10 @@ int cli_read_all(int fd, char **data, size_t *n)
         ssize_t got = read(fd, p + len, cap - len - 1);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
-            fprintf(stderr, "quern: cannot read standard input: %s\n", strerror(errno));
+            int status = errno == EISDIR ? EX_NOINPUT : EX_IOERR;
+            fprintf(stderr, "quern: cannot read %s: %s\n", name, strerror(errno));
             mem_free(p);
-            return EX_IOERR;
+            return status;
         }
         if (got == 0) {
             p[len] = 0;
@@ -191,13 +204,18 @@ int cli_read_all(int fd, char **data, size_t *n)
             return 0;
         }
         len += (size_t)got;
+        if (len > limit) {
+            fprintf(stderr, "quern: %s has more than %zu bytes, which is the limit\n", name, limit);
+            mem_free(p);
+            return EX_DATAERR;
+        }
         if (cap - len < 2) {
             char *q = mem_realloc(p, cap *= 2);
             if (!q) mem_free(p);
             p = q;
         }
     }
-    fprintf(stderr, "quern: not enough memory for %zu bytes of input\n", cap);
+    fprintf(stderr, "quern: not enough memory for %zu bytes of %s\n", cap, name);
     return EX_TEMPFAIL;
 }
 

@@ -32,7 +32,7 @@ int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 enum opt_kind {
     OPT_FLAG,    /* bool */
     OPT_INT,     /* int in [lo, hi] */
-    OPT_U64,     /* uint64_t */
+    OPT_U64,     /* uint64_t, decimal or 0x... */
     OPT_FLOAT,   /* float, finite */
     OPT_SIZE,    /* uint64_t bytes: 6G, 500M, 4096 */
     OPT_STRING,  /* const char * */
@@ -60,8 +60,13 @@ int cli_parse_kv(const char *name, enum qn_kv *out);
 
 /* ---- input and output ---- */
 
-/* Everything on a file descriptor; *data is NUL-terminated, freed with mem_free(). 0 or an exit status. */
-int cli_read_all(int fd, char **data, size_t *n);
+/* Memory for a command: zeroed; ends the program (75) when there is none. */
+void *cli_alloc(size_t n, size_t size);
+void cli_free(void *p);
+/* Everything on a file descriptor, `name` in messages, at most `limit` bytes; *data is NUL-terminated,
+ * freed with cli_free(). 0 or an exit status (65 when there is more). */
+int cli_read_all(int fd, const char *name, size_t limit, char **data, size_t *n);
+#define CLI_MAX_INPUT ((size_t)1 << 28)
 /* Writes everything to stdout; -1 when the reader is gone or the device is full (errno). */
 int cli_write(const void *p, size_t n);
 /* The exit status after cli_write failed: a reader that went away is no error. */

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,28 +28,26 @@ static int write_row(void *arg, const float *logits, struct qn_error *e)
     return out_file_write(&s->file, logits, s->bytes, e);
 }
 
-/* Numbers separated by white space or commas. */
-static int parse_ids(const char *text, qn_token **ids, size_t *n)
+/* Numbers separated by white space or commas; text[n] is a NUL. */
+static int parse_ids(const char *text, size_t n, qn_token **ids, size_t *n_ids)
 {
-    size_t cap = strlen(text) / 2 + 1;
-    qn_token *v = mem_alloc(cap * sizeof *v);
-    *n = 0;
-    for (const char *p = text; v;) {
+    qn_token *v = cli_alloc(n / 2 + 1, sizeof *v);
+    *n_ids = 0;
+    for (const char *p = text;;) {
         char *end;
         p += strspn(p, " \t\r\n,");
-        if (!*p) break;
+        if (p == text + n) break;
         errno = 0;
         long id = strtol(p, &end, 10);
         if (end == p || errno || id < 0 || id > INT32_MAX) {
-            mem_free(v);
-            return cli_usage("logits: '%.20s' is not a token id", p);
+            cli_free(v);
+            return cli_usage("logits: '%.20s' at byte %zu is not a token id", p, (size_t)(p - text));
         }
-        v[(*n)++] = (qn_token)id;
+        v[(*n_ids)++] = (qn_token)id;
         p = end;
     }
-    if (!v) return cli_usage("logits: not enough memory for the ids");
-    if (*n == 0) {
-        mem_free(v);
+    if (*n_ids == 0) {
+        cli_free(v);
         return cli_usage("logits: no token ids given (--ids or --ids-file)");
     }
     *ids = v;
@@ -59,18 +58,43 @@ static int read_ids(const char *ids, const char *path, qn_token **out, size_t *n
 {
     char *text;
     size_t len;
-    if (ids) return parse_ids(ids, out, n);
+    if (ids) return parse_ids(ids, strlen(ids), out, n);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         fprintf(stderr, "quern: cannot open '%s': %s\n", path, strerror(errno));
         return EX_NOINPUT;
     }
-    int rc = cli_read_all(fd, &text, &len);
+    int rc = cli_read_all(fd, path, CLI_MAX_INPUT, &text, &len);
     close(fd);
     if (rc) return rc;
-    rc = parse_ids(text, out, n);
-    mem_free(text);
+    rc = parse_ids(text, len, out, n);
+    cli_free(text);
     return rc;
+}
+
+/* An interrupt leaves no half file behind. */
+static const char *volatile unfinished;
+
+static void on_signal(int sig)
+{
+    if (unfinished) unlink(unfinished);
+    signal(sig, SIG_DFL);
+    raise(sig);
+}
+
+/* Rows of logits that one batch can give, from the engine's budget. */
+static int take_scratch(struct qn_engine *g, int every, size_t row_bytes, float **scratch, size_t *bytes, struct qn_error *e)
+{
+    size_t n = ((size_t)g->n_batch / (size_t)every + 1) * row_bytes;
+    int rc = ledger_take(&g->ledger, n, "the logits of a batch", e);
+    if (rc) return rc;
+    *scratch = mem_alloc(n);
+    if (!*scratch) {
+        ledger_give(&g->ledger, n);
+        return error_nomem(e, "the logits of a batch", n);
+    }
+    *bytes = n;
+    return 0;
 }
 
 static int run(const char *path, struct qn_engine_params *p, const qn_token *ids, size_t n, int every, const char *out)
@@ -81,25 +105,25 @@ static int run(const char *path, struct qn_engine_params *p, const qn_token *ids
     struct memory mem = {0};
     struct sink sink = {0};
     float *scratch = NULL;
+    size_t scratch_bytes = 0;
     int rc;
     if (p->n_ctx == 0) p->n_ctx = (int)n;
     if ((rc = qn_model_open(&m, path, &e))) goto done;
     if ((rc = qn_engine_new(&g, m, p, &e))) goto done;
     if ((rc = memory_init(&mem, g->kv, g->n_ctx, &e))) goto done;
     sink.bytes = (size_t)qn_model_n_vocab(m) * sizeof(float);
-    scratch = mem_alloc(((size_t)g->n_batch / (size_t)every + 1) * sink.bytes);
-    if (!scratch) {
-        rc = error_nomem(&e, "the logits of a batch", (size_t)g->n_batch * sink.bytes);
-        goto done;
-    }
+    if ((rc = take_scratch(g, every, sink.bytes, &scratch, &scratch_bytes, &e))) goto done;
     if ((rc = out_file_open(&sink.file, out, &e))) goto done;
+    unfinished = sink.file.temp;
     rc = engine_append_all(g, &mem, ids, n, every, scratch, write_row, &sink, &e);
     if (!rc) rc = out_file_commit(&sink.file, &e);
 done:
+    unfinished = NULL;
     if (rc) rc = cli_fail(&e);
     out_file_abort(&sink.file);
     mem_free(scratch);
     memory_deinit(&mem);
+    if (g) ledger_give(&g->ledger, scratch_bytes);
     qn_engine_free(g);
     qn_model_close(m);
     return rc;
@@ -131,10 +155,11 @@ int cmd_logits(int argc, char **argv)
     if (rc || help) return rc;
     if (argc - first != 1) return cli_usage("logits: one MODEL (see quern logits --help)");
     if (!ids_text == !ids_file) return cli_usage("logits: give either --ids or --ids-file");
-    if (!out) return cli_usage("logits: where to? (-o FILE)");
+    if (!out || !strcmp(out, "-")) return cli_usage("logits: where to? (-o FILE, a regular file)");
+    for (const int *sig = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *sig; sig++) signal(*sig, on_signal);
     if ((rc = cli_parse_kv(kv, &p.kv))) return rc;
     if ((rc = read_ids(ids_text, ids_file, &ids, &n))) return rc;
     rc = run(argv[first], &p, ids, n, every, out);
-    mem_free(ids);
+    cli_free(ids);
     return rc;
 }

@@ -5,7 +5,6 @@
  * The prompt is standard input (when it is a file or a pipe), the PROMPT argument, or both, in
  * this order. Standard output is the answer, as it comes, and nothing else.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "cli/cli.h"
 
 struct run {
@@ -21,7 +19,7 @@ struct run {
     bool greedy, raw, special;
     struct qn_sampling sampling;
     struct qn_engine_params engine;
-    const char *kv, *seed_text;
+    const char *kv;
     struct cli_strings stop, bias;
     struct qn_logit_bias *biases;
 };
@@ -51,16 +49,13 @@ static int read_prompt(const char *arg, char **prompt, size_t *n)
     size_t len = 0, arg_len = arg ? strlen(arg) : 0;
     bool connected = fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode));
     if (!arg || connected) {
-        int rc = cli_read_all(STDIN_FILENO, &in, &len);
+        int rc = cli_read_all(STDIN_FILENO, "standard input", CLI_MAX_INPUT, &in, &len);
         if (rc) return rc;
     }
-    char *p = mem_realloc(in, len + arg_len + 1);
-    if (!p) {
-        mem_free(in);
-        fprintf(stderr, "quern: not enough memory for a prompt of %zu bytes\n", len + arg_len);
-        return EX_TEMPFAIL;
-    }
-    memcpy(p + len, arg ? arg : "", arg_len + 1);
+    char *p = cli_alloc(len + arg_len + 1, 1);
+    if (len) memcpy(p, in, len);
+    if (arg) memcpy(p + len, arg, arg_len);
+    cli_free(in);
     *prompt = p;
     *n = len + arg_len;
     return 0;
@@ -90,6 +85,18 @@ static int stream(const struct run *r, const qn_model *m, qn_engine *g, qn_sessi
     return EX_OK;
 }
 
+/* The prompt's tokens; one that cannot fit is refused before any work is put into it. */
+static int tokenize(const struct run *r, const qn_model *m, const qn_engine *g, const char *prompt, size_t n, qn_token **ids,
+                    size_t *n_ids, struct qn_error *e)
+{
+    int n_ctx = qn_engine_n_ctx(g);
+    if (n > qn_model_max_text(m, n_ctx)) {
+        snprintf(e->msg, sizeof e->msg, "run: a prompt of %zu bytes cannot fit a context of %d tokens", n, n_ctx);
+        return e->code = QN_EFULL;
+    }
+    return qn_tokenize(m, prompt, n, QN_ADD_BOS | (r->special ? QN_PARSE_SPECIAL : 0), ids, n_ids, e);
+}
+
 static int answer(const struct run *r, const char *path, const char *prompt, size_t prompt_len)
 {
     struct qn_error e = {0};
@@ -101,7 +108,7 @@ static int answer(const struct run *r, const char *path, const char *prompt, siz
     size_t n = 0;
     int rc = EX_OK;
     if (qn_model_open(&m, path, &e) || qn_engine_new(&g, m, &r->engine, &e) || qn_session_new(&s, g, &r->sampling, &e) ||
-        qn_tokenize(m, prompt, prompt_len, QN_ADD_SPECIAL | (r->special ? QN_PARSE_SPECIAL : 0), &ids, &n, &e) ||
+        tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e) ||
         qn_text_new(&text, m, prompt_len > 0, (const char *const *)r->stop.v, r->stop.n, &e) || qn_session_sync(s, ids, n, NULL, &e))
         rc = cli_fail(&e);
     else
@@ -119,22 +126,22 @@ int cmd_run(int argc, char **argv)
     struct run r = {.n_predict = -1, .kv = "f16"};
     struct qn_sampling *p = &r.sampling;
     struct qn_engine_params *g = &r.engine;
-    uint64_t seed = 0;
     bool help;
-    int first, rc = EX_TEMPFAIL;
+    int first, rc;
     char *prompt = NULL;
     size_t n;
     qn_sampling_init(p);
+    p->seed = qn_random_seed();
     qn_engine_params_init(g);
-    r.stop.v = mem_calloc((size_t)argc, sizeof *r.stop.v);
-    r.bias.v = mem_calloc((size_t)argc, sizeof *r.bias.v);
-    r.biases = mem_calloc((size_t)argc, sizeof *r.biases);
+    r.stop.v = cli_alloc((size_t)argc, sizeof *r.stop.v);
+    r.bias.v = cli_alloc((size_t)argc, sizeof *r.bias.v);
+    r.biases = cli_alloc((size_t)argc, sizeof *r.biases);
     const struct opt opts[] = {
         {"predict", 'n', OPT_INT, &r.n_predict, "N", "tokens at most; -1: until the model ends (default)", -1, INT32_MAX},
         {"greedy", 0, OPT_FLAG, &r.greedy, NULL, "always the most likely token (temperature 0)", 0, 0},
         {"raw", 0, OPT_FLAG, &r.raw, NULL, "the prompt as it is, without a chat template (the only mode so far)", 0, 0},
         {"special", 0, OPT_FLAG, &r.special, NULL, "control tokens written out in the prompt mean these tokens", 0, 0},
-        {"seed", 0, OPT_STRING, &r.seed_text, "N", "the same seed gives the same answer (default: a new one each time)", 0, 0},
+        {"seed", 0, OPT_U64, &p->seed, "N", "the same seed gives the same answer (default: a new one each time)", 0, 0},
         {"temperature", 0, OPT_FLOAT, &p->temperature, "X", "0: greedy (default 0.8)", 0, 0},
         {"top-k", 0, OPT_INT, &p->top_k, "N", "keep the N most likely tokens; 0: off (default 40)", 0, INT32_MAX},
         {"top-p", 0, OPT_FLOAT, &p->top_p, "X", "keep the likeliest with probability X in sum; 1: off (default 0.95)", 0, 0},
@@ -163,33 +170,20 @@ int cmd_run(int argc, char **argv)
         {"memory", 0, OPT_SIZE, &g->memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0, 0},
         {0},
     };
-    if (!r.stop.v || !r.bias.v || !r.biases) goto done;
-    rc = cli_parse(argc, argv, "run MODEL [OPTIONS] [PROMPT]", opts, &first, &help);
+    rc = cli_parse(argc, argv, "run MODEL [OPTIONS] [PROMPT]\n\nThe prompt is standard input when that is a pipe or a file, then PROMPT.", opts, &first, &help);
     if (rc || help) goto done;
     if (argc - first < 1 || argc - first > 2) {
         rc = cli_usage("run: one MODEL and at most one PROMPT (see quern run --help)");
         goto done;
     }
     if (r.greedy) p->temperature = 0;
-    if (r.seed_text) {
-        char *end;
-        errno = 0;
-        seed = strtoull(r.seed_text, &end, 0);
-        if (errno || *end || end == r.seed_text || *r.seed_text == '-') {
-            rc = cli_usage("--seed: '%s' is not a whole number", r.seed_text);
-            goto done;
-        }
-        p->seed = seed;
-    } else {
-        p->seed = qn_random_seed();
-    }
     if ((rc = cli_parse_kv(r.kv, &g->kv)) || (rc = parse_biases(&r))) goto done;
     if ((rc = read_prompt(argc - first == 2 ? argv[first + 1] : NULL, &prompt, &n))) goto done;
     rc = answer(&r, argv[first], prompt, n);
 done:
-    mem_free(prompt);
-    mem_free(r.stop.v);
-    mem_free(r.bias.v);
-    mem_free(r.biases);
+    cli_free(prompt);
+    cli_free(r.stop.v);
+    cli_free(r.bias.v);
+    cli_free(r.biases);
     return rc;
 }

@@ -80,7 +80,7 @@ int cmd_tokenize(int argc, char **argv)
 
     int rc = weights_open(&w, argv[first], &e);
     if (rc == 0) rc = vocab_load(&v, w, &e);
-    if (rc == 0 && (status = cli_read_all(STDIN_FILENO, &text, &n)) == 0) {
+    if (rc == 0 && (status = cli_read_all(STDIN_FILENO, "standard input", CLI_MAX_INPUT, &text, &n)) == 0) {
         if (to_text)
             rc = decode(v, text, n, DETOK_RAW | (plain ? 0u : DETOK_SPECIAL), &out, &e);
         else
@@ -88,7 +88,7 @@ int cmd_tokenize(int argc, char **argv)
         if (rc == 0 && cli_write(out.data, out.len)) status = cli_write_status();
     }
     if (rc) status = cli_fail(&e);
-    mem_free(text);
+    cli_free(text);
     buf_deinit(&out);
     vocab_free(v);
     weights_close(w);

@@ -145,6 +145,9 @@ static int check(const struct qn_sampling *p, int n_vocab, struct qn_error *e)
 
 static size_t window_of(int32_t last_n) { return last_n < 0 ? SIZE_MAX : (size_t)last_n; }
 
+/* The filter, and two arrays of at most 4 bytes a token, each rounded up to the arena's 64. */
+static size_t arena_bytes(int n_vocab) { return filter_bytes(n_vocab) + (size_t)n_vocab * 5 + 2 * 64; }
+
 int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, const struct kernels *k,
                 struct qn_error *e)
 {
@@ -155,9 +158,7 @@ int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, 
     if (rc) return rc;
     s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(e, "a sampler", sizeof *s);
-    /* Two arrays of at most 4 bytes a token, each rounded up to the arena's 64. */
-    size_t bytes = filter_bytes(n_vocab) + (size_t)n_vocab * 5 + 2 * 64;
-    rc = arena_init(&s->arena, bytes, e);
+    rc = arena_init(&s->arena, arena_bytes(n_vocab), e);
     if (rc) goto fail;
 
     s->p = *p;
@@ -181,6 +182,11 @@ int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, 
 fail:
     sampler_free(s);
     return rc;
+}
+
+size_t sampler_bytes(int n_vocab, size_t n_tokens)
+{
+    return sizeof(struct sampler) + arena_bytes(n_vocab) + n_tokens * (sizeof(qn_token) + sizeof(int32_t));
 }
 
 void sampler_free(struct sampler *s)

@@ -21,6 +21,8 @@ struct sampler;
 int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, const struct kernels *k,
                 struct qn_error *e);
 void sampler_free(struct sampler *s);
+/* Bytes that a sampler takes at most, with a history of n_tokens. */
+size_t sampler_bytes(int n_vocab, size_t n_tokens);
 /* A copy with the same history and state, which go separate ways from here. */
 int sampler_clone(struct sampler **out, const struct sampler *s, struct qn_error *e);
 

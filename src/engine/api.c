@@ -38,8 +38,14 @@ bool qn_model_is_eog(const qn_model *m, qn_token t) { return vocab_is_eog(m->mod
 int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
                 struct qn_error *e)
 {
-    unsigned f = (flags & QN_ADD_SPECIAL ? VOCAB_ADD_SPECIAL : 0) | (flags & QN_PARSE_SPECIAL ? VOCAB_PARSE_SPECIAL : 0);
+    unsigned f = (flags & QN_ADD_BOS ? VOCAB_ADD_BOS : 0) | (flags & QN_ADD_EOS ? VOCAB_ADD_EOS : 0) |
+                 (flags & QN_PARSE_SPECIAL ? VOCAB_PARSE_SPECIAL : 0);
     return vocab_encode(m->model->vocab, text, n, f, ids, n_ids, e);
+}
+
+size_t qn_model_max_text(const qn_model *m, int n_tokens)
+{
+    return (size_t)n_tokens * vocab_max_token_bytes(m->model->vocab);
 }
 
 void qn_free(void *p) { mem_free(p); }

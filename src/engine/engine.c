@@ -66,7 +66,7 @@ static int check_budget(const struct model *m, const struct qn_engine_params *p,
     struct kv_shape shape = kv_shape_of(m, p->kv);
     uint64_t weights = weights_tensor_bytes(m->weights);
     uint64_t kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
-    uint64_t buffers = step_bytes(m, p->n_batch, p->n_threads);
+    uint64_t buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     if (weights + kv + buffers <= p->memory_bytes && pool_slots(p) <= INT32_MAX) return 0;
     return error_set(e, QN_ENOMEM,
                      "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
@@ -153,7 +153,7 @@ static int check_tokens(const struct qn_engine *g, const struct memory *m, const
                         struct qn_error *e)
 {
     if (n > (size_t)(g->n_ctx - m->n_slots))
-        return error_set(e, QN_ENOMEM, "session: %zu tokens do not fit: the context is %d tokens, %d are used", n, g->n_ctx,
+        return error_set(e, QN_EFULL, "session: %zu tokens do not fit: the context is %d tokens, %d are used", n, g->n_ctx,
                          m->n_slots);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= g->model->hp.n_vocab)

@@ -13,6 +13,9 @@
 
 struct qn_model { struct model *model; };
 
+/* Bytes a session takes from the ledger beside its part of the KV cache. */
+size_t session_bytes(const struct model *m, int n_ctx);
+
 struct qn_engine {
     const struct model *model; /* borrowed */
     struct pool *pool;

@@ -20,7 +20,14 @@ struct qn_session {
     size_t n_tokens;
     float *logits; /* [n_vocab] */
     bool ready;
+    size_t bytes; /* taken from the ledger */
 };
+
+size_t session_bytes(const struct model *m, int n_ctx)
+{
+    size_t n_vocab = (size_t)m->hp.n_vocab, n = (size_t)n_ctx;
+    return sizeof(struct qn_session) + n * sizeof(qn_token) + n_vocab * sizeof(float) + sampler_bytes(m->hp.n_vocab, n);
+}
 
 static int alloc_session(struct qn_session **out, struct qn_engine *g, struct qn_error *e)
 {
@@ -28,8 +35,10 @@ static int alloc_session(struct qn_session **out, struct qn_engine *g, struct qn
     struct qn_session *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(e, "a session", sizeof *s);
     s->engine = g;
-    int rc = memory_init(&s->memory, g->kv, g->n_ctx, e);
+    int rc = ledger_take(&g->ledger, session_bytes(g->model, g->n_ctx), "a session", e);
     if (rc) goto fail;
+    s->bytes = session_bytes(g->model, g->n_ctx);
+    if ((rc = memory_init(&s->memory, g->kv, g->n_ctx, e))) goto fail;
     s->tokens = mem_calloc((size_t)g->n_ctx, sizeof *s->tokens);
     s->logits = mem_calloc(n_vocab, sizeof *s->logits);
     if (!s->tokens || !s->logits) {
@@ -65,6 +74,7 @@ void qn_session_free(qn_session *s)
     if (!s) return;
     memory_deinit(&s->memory);
     sampler_free(s->sampler);
+    ledger_give(&s->engine->ledger, s->bytes);
     mem_free(s->tokens);
     mem_free(s->logits);
     mem_free(s);
@@ -98,14 +108,17 @@ int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_k
     size_t same = 0, evaluated = (size_t)s->memory.n_slots;
     if (n == 0) return error_set(e, QN_EUSAGE, "session: no tokens: the model needs at least one to begin with");
     if (n > (size_t)s->engine->n_ctx)
-        return error_set(e, QN_ENOMEM, "session: %zu tokens do not fit a context of %d", n, s->engine->n_ctx);
+        return error_set(e, QN_EFULL, "session: %zu tokens do not fit a context of %d", n, s->engine->n_ctx);
     while (same < n && same < evaluated && s->tokens[same] == tokens[same]) same++;
-    bool keep_logits = s->ready && same == n && n == s->n_tokens;
-    if (same == n && !keep_logits) same = n - 1; /* the last row is computed again for its logits */
+    if (same == n && n == s->n_tokens && s->ready) { /* nothing changes */
+        if (n_kept) *n_kept = n;
+        return 0;
+    }
+    if (same == n) same = n - 1; /* the last row is computed again for its logits */
     memory_truncate(&s->memory, (int)same);
     memmove(s->tokens, tokens, n * sizeof *tokens);
     s->n_tokens = n;
-    s->ready = keep_logits;
+    s->ready = false;
     int rc = catch_up(s, e);
     if (rc) { /* what is left ends where `logits` do not: its last token is to be evaluated again */
         s->n_tokens = (size_t)s->memory.n_slots;
@@ -123,7 +136,7 @@ int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e)
     qn_token t;
     if (s->n_tokens == 0) return error_set(e, QN_EUSAGE, "session: nothing to continue: sync some tokens first");
     if (s->n_tokens == (size_t)s->engine->n_ctx)
-        return error_set(e, QN_ENOMEM, "session: the context of %d tokens is full", s->engine->n_ctx);
+        return error_set(e, QN_EFULL, "session: the context of %d tokens is full", s->engine->n_ctx);
     int rc = catch_up(s, e);
     if (!rc) rc = sampler_pick(s->sampler, s->logits, s->n_tokens, &t, e);
     if (rc) return rc;

@@ -105,10 +105,12 @@ static int read_rope(struct reader *r, struct hparams *h)
     if ((rc = read_rope_type(r, h))) return rc;
     if ((rc = read_float(r, "rope.scaling.factor", 0, 1e6, 1, &h->rope_factor))) return rc;
     if ((rc = read_float(r, "rope.scale_linear", 0, 1e6, 1, &old_linear))) return rc;
-    if (h->rope_scaling == ROPE_NONE && weights_meta(r->w, r->key)) { /* the key of old files */
+    if (old_linear != 1 && h->rope_scaling == ROPE_NONE) { /* the key of old files */
         h->rope_scaling = ROPE_LINEAR;
         h->rope_factor = old_linear;
     }
+    /* A factor whose type is not said is a linear one; a factor of type `none` is none. */
+    if (h->rope_factor != 1 && !weights_meta(r->w, key_of(r, "rope.scaling.type"))) h->rope_scaling = ROPE_LINEAR;
     if ((rc = read_float(r, "rope.scaling.attn_factor", 0, 1e6, 1, &h->rope_attn_factor))) return rc;
     if ((rc = read_float(r, "rope.scaling.yarn_ext_factor", -1e-9, 1, 1, &h->yarn_ext_factor))) return rc;
     if ((rc = read_float(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, &h->yarn_beta_fast))) return rc;
@@ -116,24 +118,37 @@ static int read_rope(struct reader *r, struct hparams *h)
     return read_int(r, "rope.scaling.original_context_length", 1, HP_MAX_CTX, h->n_ctx_train, &h->rope_ctx_orig);
 }
 
+/* A number or a truth value as a number. */
+static int read_any(const struct meta *m, double *out, struct qn_error *e)
+{
+    int64_t v;
+    if (m->type == MT_BOOL) {
+        *out = m->data[0] != 0;
+        return 0;
+    }
+    if (m->elem == MT_F32 || m->elem == MT_F64) return meta_elem_f64(m, 0, out, e);
+    int rc = meta_elem_i64(m, 0, &v, e);
+    *out = (double)v;
+    return rc;
+}
+
 /* Keys that change the forward pass of some family and that no family here uses: a file that sets one
- * to more than its neutral value is not run as if it had not. */
+ * to other than its neutral value is not run as if it had not. */
 static int refuse_unknown(struct reader *r)
 {
     static const struct { const char *name; double neutral; } keys[] = {
         {"logit_scale", 1}, {"residual_scale", 1}, {"embedding_scale", 1}, {"attn_logit_softcapping", 0},
-        {"final_logit_softcapping", 0}, {"expert_count", 0}, {"attention.scale", 0}};
+        {"final_logit_softcapping", 0}, {"expert_count", 0}, {"expert_used_count", 0}, {"attention.scale", 0},
+        {"attention.causal", 1}, {"attention.clamp_kqv", 0}, {"attention.max_alibi_bias", 0},
+        {"attention.sliding_window_pattern", 0}, {"rope.scaling.yarn_log_multiplier", 0}, {"rope.scaling.yarn_attn_factor", 1},
+        {"use_parallel_residual", 0}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct meta *m = weights_meta(r->w, key_of(r, keys[i].name));
         double v;
         if (!m) continue;
-        if (meta_elem_f64(m, 0, &v, NULL)) {
-            int64_t n;
-            int rc = meta_elem_i64(m, 0, &n, r->e);
-            if (rc) return rc;
-            v = (double)n;
-        }
-        if (v != keys[i].neutral && v != 0)
+        int rc = read_any(m, &v, r->e);
+        if (rc < 0) return rc;
+        if (v != keys[i].neutral && !(v == 0 && keys[i].neutral == 1 && m->type != MT_BOOL)) /* a scale of 0: unset */
             return error_set(r->e, QN_EUNSUP, "model: '%s' is %g: not supported for architecture '%s'", r->key, v,
                              r->arch);
     }

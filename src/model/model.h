@@ -28,7 +28,7 @@ struct layer {
 };
 
 struct model {
-    struct weights *weights; /* owned, unless the caller of model_bind keeps it */
+    struct weights *weights; /* owned; in model_check() the caller's */
     struct vocab *vocab;     /* owned */
     struct hparams hp;
     const struct arch *arch;

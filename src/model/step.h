@@ -52,7 +52,6 @@ struct step {
     struct rope rope;
     struct ledger *ledger;
     int max_rows;
-    enum kv_type kv_type;
     struct trace *trace; /* NULL: none */
 
     struct region region; /* all buffers below */

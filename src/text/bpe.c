@@ -138,7 +138,7 @@ int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, 
     for (int i = 0; rc == 0 && i < 256; i++) {
         uint8_t u[4];
         qn_token id = lexicon_find(lex, u, unicode_put(u, unicode_from_byte((uint8_t)i)));
-        b->byte_id[i] = id >= 0 && !lexicon_is_control(lex, id) ? id : -1;
+        b->byte_id[i] = id >= 0 && lex->type[id] == TOKEN_NORMAL ? id : -1;
     }
     return rc;
 }

@@ -152,6 +152,16 @@ static int encode_raw(const struct vocab *v, const char *text, size_t n, struct 
                   : bpe_encode(&v->bpe, unk, text, n, scratch, out, e);
 }
 
+size_t vocab_max_token_bytes(const struct vocab *v)
+{
+    size_t most = 0;
+    for (qn_token id = 0; id < vocab_n_tokens(v); id++) {
+        size_t n = lexicon_text(&v->lex, id).n;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
                  struct qn_error *e)
 {
@@ -159,7 +169,7 @@ int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned fla
     struct ids out = {0};
     struct merge scratch = {0};
     int rc = 0;
-    if ((flags & VOCAB_ADD_SPECIAL) && v->add_bos && v->roles.id[VOCAB_BOS] >= 0)
+    if ((flags & VOCAB_ADD_BOS) && v->add_bos && v->roles.id[VOCAB_BOS] >= 0)
         rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
     for (size_t from = 0, at; rc == 0 && from < n;) {
         qn_token id = special_next(&v->special, text, n, from, flags & VOCAB_PARSE_SPECIAL, &at);
@@ -172,7 +182,7 @@ int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned fla
             while (from < n && isascii(text[from]) && isspace((unsigned char)text[from]))
                 from++;
     }
-    if (rc == 0 && (flags & VOCAB_ADD_SPECIAL) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0)
+    if (rc == 0 && (flags & VOCAB_ADD_EOS) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0)
         rc = ids_push(&out, v->roles.id[VOCAB_EOS], e);
     merge_deinit(&scratch);
     if (rc) {

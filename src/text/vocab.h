@@ -60,13 +60,17 @@ bool vocab_is_control(const struct vocab *v, qn_token id); /* control or unknown
 
 /* The id of the token whose stored text is exactly this, of any type; -1 when there is none. */
 qn_token vocab_find(const struct vocab *v, const char *text, size_t n);
+/* Bytes of the longest token's text: a text of n tokens has at most n times as many. */
+size_t vocab_max_token_bytes(const struct vocab *v);
 /* The text as the file stores it (byte-mapped for gpt2, U+2581 for spaces for llama). id must be valid. */
 struct str vocab_token_text(const struct vocab *v, qn_token id);
 
 /* ---- text -> ids ---- */
 
 enum vocab_flag {
-    VOCAB_ADD_SPECIAL = 1,   /* put BOS in front and EOS behind where the model wants them */
+    VOCAB_ADD_BOS = 1,       /* put BOS in front where the model wants it: a text to be continued */
+    VOCAB_ADD_EOS = 4,       /* and EOS behind: a text that is complete */
+    VOCAB_ADD_SPECIAL = VOCAB_ADD_BOS | VOCAB_ADD_EOS,
     VOCAB_PARSE_SPECIAL = 2, /* the texts of control tokens mean these tokens; never set it for text of a user */
 };
 /* Any bytes are accepted; those that are not UTF-8 keep their value and count as U+FFFD when text is

@@ -165,9 +165,9 @@ static void sizes(void **state)
     (void)state;
     struct values v;
     static const struct { const char *text; uint64_t bytes; } good[] = {
-        {"0", 0}, {"4096", 4096}, {"1k", 1 << 10}, {"500M", 500u << 20}, {"6G", 6ull << 30}, {"6GB", 6ull << 30},
+        {"010", 10}, {"0x10", 16}, {"4096", 4096}, {"1k", 1 << 10}, {"500M", 500u << 20}, {"6G", 6ull << 30}, {"6GB", 6ull << 30},
         {"6gib", 6ull << 30}, {"2T", 2ull << 40}, {"18446744073709551615", UINT64_MAX}, {"16777215T", 16777215ull << 40}};
-    static const char *const bad[] = {"", "G", "x", "-1", "1.5G", "6 G", "6X", "6GG", "6GiBB", "6iB", "6B", "16777216T",
+    static const char *const bad[] = {"", "0", "0G", "G", "x", "-1", "1.5G", "6 G", "6X", "6GG", "6GiBB", "6iB", "6B", "16777216T",
                                       "18446744073709551616", "99999999999999999999G"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(PARSE(&v, "--size", good[i].text), 0);
@@ -219,7 +219,7 @@ static void every_error_has_its_exit_code(void **state)
     (void)state;
     static const struct { int code, status; } map[] = {
         {QN_EUSAGE, 64}, {QN_EDATA, 65}, {QN_EUNSUP, 65}, {QN_ENOINPUT, 66}, {QN_ENOMEM, 75}, {QN_EIO, 74},
-        {QN_ECANCEL, 70}, {QN_ENUMERIC, 70}};
+        {QN_ECANCEL, 70}, {QN_ENUMERIC, 65}, {QN_EFULL, 65}};
     for (size_t i = 0; i < sizeof map / sizeof *map; i++) {
         struct qn_error e = {map[i].code, "thing 7 is too large"};
         struct capture c = capture_begin(STDERR_FILENO);
@@ -251,7 +251,7 @@ static void everything_is_read(void **state)
     pthread_t t;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(pthread_create(&t, NULL, feed, &ends[1]), 0);
-    assert_int_equal(cli_read_all(ends[0], &data, &n), 0);
+    assert_int_equal(cli_read_all(ends[0], "standard input", CLI_MAX_INPUT, &data, &n), 0);
     pthread_join(t, NULL);
     close(ends[0]);
     assert_int_equal(n, 300000);
@@ -259,7 +259,7 @@ static void everything_is_read(void **state)
     assert_int_equal(data[n], 0);
     mem_free(data);
     struct capture c = capture_begin(STDERR_FILENO);
-    int rc = cli_read_all(-1, &data, &n);
+    int rc = cli_read_all(-1, "standard input", CLI_MAX_INPUT, &data, &n);
     capture_end(c);
     assert_int_equal(rc, 74);
     assert_non_null(strstr(printed, "cannot read standard input"));
@@ -277,7 +277,7 @@ static void failed_allocations_are_reported(void **state)
         assert_int_equal(pthread_create(&t, NULL, feed, &ends[1]), 0);
         struct capture c = capture_begin(STDERR_FILENO);
         mem_fault_set(fail);
-        int rc = cli_read_all(ends[0], &data, &n);
+        int rc = cli_read_all(ends[0], "standard input", CLI_MAX_INPUT, &data, &n);
         capture_end(c);
         assert_true(mem_fault_hit());
         mem_fault_set(0);

@@ -47,7 +47,7 @@ static void put_key(struct vfile *f, const struct key *k)
 {
     char name[100];
     float real = (float)k->v;
-    int32_t integer = (int32_t)k->v;
+    int32_t integer = k->how == I32 ? (int32_t)k->v : 0;
     uint64_t n = 0;
     snprintf(name, sizeof name, "llama.%s", k->name);
     switch (k->how) {

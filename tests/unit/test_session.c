@@ -134,7 +134,7 @@ static void defaults_follow_the_model(void **state)
     qn_token t = 3;
     OK(qn_session_sync(s, &t, 1, NULL, &e));
     CHECK_LOGITS(s);
-    REFUSED(qn_session_step(s, &t, &e), QN_ENOMEM, "context of 1 tokens is full");
+    REFUSED(qn_session_step(s, &t, &e), QN_EFULL, "context of 1 tokens is full");
     qn_session_free(s);
     qn_engine_free(g);
     qn_engine_free(NULL);
@@ -249,7 +249,7 @@ static void steps_append_what_they_draw(void **state)
     assert_memory_equal(have, prompt, sizeof prompt);
     assert_memory_equal(have + 5, drawn, (N_CTX - 5) * sizeof *drawn);
     qn_token t = -1;
-    REFUSED(qn_session_step(s, &t, &e), QN_ENOMEM, "the context of 100 tokens is full");
+    REFUSED(qn_session_step(s, &t, &e), QN_EFULL, "the context of 100 tokens is full");
     assert_int_equal(t, -1);
     CHECK_LOGITS(s); /* the last token has its logits all the same */
     OK(qn_session_sync(s, have, 60, &kept, &e)); /* and the timeline can be cut and go on */
@@ -397,7 +397,7 @@ static void too_many_tokens_are_refused(void **state)
     qn_session *s = session(g, NULL);
     make_tokens(tokens, N_CTX + 1, 8);
     OK(qn_session_sync(s, tokens, 10, NULL, &e));
-    REFUSED(qn_session_sync(s, tokens, N_CTX + 1, NULL, &e), QN_ENOMEM, "101 tokens do not fit a context of 100");
+    REFUSED(qn_session_sync(s, tokens, N_CTX + 1, NULL, &e), QN_EFULL, "101 tokens do not fit a context of 100");
     assert_int_equal(qn_session_tokens(s, &have), 10);
     CHECK_LOGITS(s);
     OK(qn_session_sync(s, tokens, N_CTX, NULL, &e));

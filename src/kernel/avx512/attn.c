@@ -18,9 +18,9 @@
 #include "kernel/avx512/math512.h"
 #include "kernel/avx512/quant512.h"
 
-#define BLOCK    8                          /* query rows */
-#define GROUPS   (ATTN_CHUNK / KV_GROUP)    /* of 16 slots in a chunk */
-#define DIM_REGS (ATTN_MAX_DIM / 16)
+#define BLOCK        8                       /* query rows */
+#define GROUPS       (ATTN_CHUNK / KV_GROUP) /* of 16 slots in a chunk */
+#define DIM_REGS     (ATTN_MAX_DIM / 16)
 #define KEY_Q8_BYTES (2 * KV_GROUP + 32 * KV_GROUP) /* 32 dims of a group of keys */
 
 struct work {
@@ -70,6 +70,8 @@ ALWAYS_INLINE void dot_float(enum kv_type type, int nq, int ng, const struct att
     }
 }
 
+/* The same for Q8_0 keys and quantised queries: exact integers per 32 dims, then the contract's t and fma.
+ * Key bytes are made unsigned by flipping their top bit (+128), which the start value takes out again. */
 ALWAYS_INLINE void dot_q8(int nq, int ng, const struct attn *a, const struct work *w, int row,
                           const uint8_t *const *key, __m512 s[BLOCK][4])
 {
@@ -139,6 +141,8 @@ ALWAYS_INLINE void scores(enum kv_type type, int nq, int ng, const struct attn *
     }
 }
 
+/* All rows of a block. The shapes keep 16 chains going (8 with integer sums beside them); single rows have
+ * to do with 4, which is still faster than their keys come from memory. */
 ALWAYS_INLINE void scores_block(enum kv_type type, const struct attn *a, const struct chunk *c, int row0, int n, int g0,
                                 int g1, struct work *w)
 {
@@ -152,7 +156,8 @@ ALWAYS_INLINE void scores_block(enum kv_type type, const struct attn *a, const s
         scores(type, 1, 4, a, c, row0, at, g0, g1, w);
 }
 
-/* Scores of slots [lo, hi) of the chunk to exponentials; zero outside. Returns the maximum and the sum. */
+/* Scores of slots [lo, hi) of the chunk to exponentials, with the maximum and the sum. A chunk starts at a
+ * multiple of 16, so a register's lane is the contract's lane (slot mod 16). Outside [lo, hi) stays rubbish. */
 static void softmax(float *p, int lo, int hi, float *max, float *sum)
 {
     __m512 m = _mm512_set1_ps(-__builtin_inff()), l = _mm512_setzero_ps();
@@ -215,7 +220,7 @@ ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct chunk *
             _mm512_store_ps(o[q] + 16 * (z0 + z), acc[q][z]);
 }
 
-/* All dims of nq rows. */
+/* All dims of nq rows, nz registers at a time, then one by one. */
 ALWAYS_INLINE void weigh_dims(enum kv_type type, int nq, int nz, const struct chunk *c, int j0, int j1, int n_dims,
                               const float (*p)[ATTN_CHUNK], float (*o)[ATTN_MAX_DIM])
 {
@@ -229,7 +234,9 @@ ALWAYS_INLINE void weigh_dims(enum kv_type type, int nq, int nz, const struct ch
         weigh(type, nq, 1, c, j0, j1, z, z + 1 == n ? last : 0xffff, p, o);
 }
 
-/* chunk_o of n rows whose visible slots are [lo[q], hi[q]). */
+/* chunk_o of n rows whose visible slots are [lo[q], hi[q]): in groups of 8, 4 or 1 rows, of which the
+ * slots that all see are done together and those before and after row by row, so that each row's
+ * slots ascend. */
 ALWAYS_INLINE void values_block(enum kv_type type, const struct chunk *c, int n, const int *lo, const int *hi,
                                 int n_dims, struct work *w)
 {
@@ -256,7 +263,7 @@ ALWAYS_INLINE void values_block(enum kv_type type, const struct chunk *c, int n,
 
 /* ---- merging ---- */
 
-/* Row's chunk (m, l, o) into what it has. */
+/* A row's chunk (m, l, o) into what it has; the first one is taken as it is. */
 static void merge(struct work *w, int row, float m, float l, const float *o, int n_dims)
 {
     float *total = w->o[row];
@@ -310,6 +317,7 @@ static void quant_queries(const struct attn *a, struct work *w)
         }
 }
 
+/* Groups g0 .. g1 of the chunk: a page holds whole groups, so 16 keys (values) are always together. */
 static void locate(const struct attn *a, int start, int g0, int g1, struct chunk *c)
 {
     c->start = start;
@@ -349,6 +357,7 @@ ALWAYS_INLINE void block_chunk(enum kv_type type, const struct attn *a, int star
         if (hi[q] > lo[q]) merge(w, row0 + q, m[q], l[q], w->chunk_o[q], a->head_dim_v);
 }
 
+/* Chunks outside, blocks of rows inside: what the first block brought into cache, the others use. */
 ALWAYS_INLINE void attend(enum kv_type type, const struct attn *a, struct work *w)
 {
     int first = a->lo[0], end = a->hi[0];

@@ -34,7 +34,8 @@ ALWAYS_INLINE __m512i reduce_groups(const __m512i v[8], bool second)
     return _mm512_permutex2var_epi32(u0, _mm512_add_epi32(first, _mm512_set1_epi32(second ? 4 : 0)), u1);
 }
 
-/* The t of 16 pieces that lie at w; b is the number of the first in its row. */
+/* The t of 16 pieces that lie at w; b is the number of the first in its row. Two pieces share a register,
+ * and their eight partial sums each are folded with those of the other seven registers. */
 ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, const struct one *o)
 {
     const struct format32 F = format32_of(type);
@@ -113,10 +114,11 @@ struct many {
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
 /* Pieces b .. b + nb of 32 rows into m->tile, nb <= TILE_PIECES. */
-ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, int nb,
-                             struct ahead ahead, struct many *m)
+ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, int nb, struct ahead *ahead,
+                             struct many *m)
 {
     const struct format32 F = format32_of(type);
+    /* scales by gather: 16 rows are 16 places that share nothing */
     for (int half = 0; half < TILE_ROWS; half += 16) {
         int32_t offset[16];
         for (int r = 0; r < 16; r++)
@@ -132,12 +134,11 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
     if (rows_can(type)) {
         for (int i = 0; i < nb; i++)
             for (int half = 0; half < 2; half++)
-                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, m->tile.u,
-                              &ahead);
+                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, m->tile.u, ahead);
         return;
     }
     for (int r = 0; r < TILE_ROWS; r++) {
-        ahead_step(&ahead);
+        ahead_step(ahead);
         for (int i = 0; i < nb; i += 2) {
             struct piece p0 = piece_at(type, row[r], b + i), p1 = piece_at(type, row[r], b + (i + 1 < nb ? i + 1 : i));
             _mm512_store_si512(m->bytes + r * TILE_K + 32 * i, unpack32(type, p0, p1));
@@ -170,10 +171,11 @@ static void column_prepare(bool halves, int offset, struct act_q32 x, int b, int
     }
 }
 
-/* Which float step ends a piece. */
+/* Which float step ends a piece: t = dw S, with m * sum added, or with the second half's scale and sum. */
 enum step { STEP_PLAIN, STEP_MIN, STEP_HALVES };
 
-/* acc[half][c] += d * t of one piece. */
+/* acc[half][c] += d * t of one piece. 8 dot products per register, then a conversion, a multiplication and
+ * one or two fused steps: the float part is what keeps these types from the integer peak. */
 ALWAYS_INLINE void piece_columns(int nc, enum step step, const struct tile32 *t, const struct column *col, int i,
                                  __m512 acc[2][TILE_COLS])
 {
@@ -184,7 +186,8 @@ ALWAYS_INLINE void piece_columns(int nc, enum step step, const struct tile32 *t,
     for (int g = 0; g < groups; g++) {
 #pragma GCC unroll 6
         for (int c = 0; c < nc; c++)
-            p[0][c] = p[1][c] = step == STEP_MIN ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[groups * i + g]);
+            p[0][c] = p[1][c] =
+                step == STEP_MIN ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[groups * i + g]);
 #pragma GCC unroll 8
         for (int j = 0; j < n; j++) {
             int at = 8 * i + n * g + j;
@@ -215,8 +218,9 @@ ALWAYS_INLINE void piece_columns(int nc, enum step step, const struct tile32 *t,
     }
 }
 
-/* One tile times nc columns, into a[nc][TILE_ROWS]. */
-ALWAYS_INLINE void tile_columns(int nc, enum step step, const struct tile32 *t, const struct column *col, int nb, float *a)
+/* One tile times nc columns, into a[nc][TILE_ROWS]; the accumulators stay in registers for its 8 pieces. */
+ALWAYS_INLINE void tile_columns(int nc, enum step step, const struct tile32 *t, const struct column *col, int nb,
+                                struct ahead *ahead, float *a)
 {
     __m512 acc[2][TILE_COLS];
 #pragma GCC unroll 6
@@ -224,8 +228,10 @@ ALWAYS_INLINE void tile_columns(int nc, enum step step, const struct tile32 *t, 
         acc[0][c] = _mm512_load_ps(a + c * TILE_ROWS);
         acc[1][c] = _mm512_load_ps(a + c * TILE_ROWS + 16);
     }
-    for (int i = 0; i < nb; i++)
+    for (int i = 0; i < nb; i++) {
+        ahead_step(ahead);
         piece_columns(nc, step, t, col, i, acc);
+    }
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++) {
         _mm512_store_ps(a + c * TILE_ROWS, acc[0][c]);
@@ -233,12 +239,13 @@ ALWAYS_INLINE void tile_columns(int nc, enum step step, const struct tile32 *t, 
     }
 }
 
-typedef void columns_fn(const struct tile32 *t, const struct column *col, int nb, float *acc);
+typedef void columns_fn(const struct tile32 *t, const struct column *col, int nb, struct ahead *a, float *acc);
 
-#define COLUMNS(nc, step)                                                                                \
-    static void columns_##nc##_##step(const struct tile32 *t, const struct column *c, int nb, float *acc) \
-    {                                                                                                    \
-        tile_columns(nc, step, t, c, nb, acc);                                                           \
+#define COLUMNS(nc, step)                                                                                              \
+    static void columns_##nc##_##step(const struct tile32 *t, const struct column *c, int nb, struct ahead *a,         \
+                                      float *acc)                                                                      \
+    {                                                                                                                  \
+        tile_columns(nc, step, t, c, nb, a, acc);                                                                      \
     }
 #define COLUMNS_EACH(nc) COLUMNS(nc, STEP_PLAIN) COLUMNS(nc, STEP_MIN) COLUMNS(nc, STEP_HALVES)
 COLUMNS_EACH(1)
@@ -248,12 +255,16 @@ COLUMNS_EACH(4)
 COLUMNS_EACH(5)
 COLUMNS_EACH(6)
 
-#define COLUMNS_ROW(nc) {columns_##nc##_STEP_PLAIN, columns_##nc##_STEP_MIN, columns_##nc##_STEP_HALVES}
+#define COLUMNS_ROW(nc)                                                                                                \
+    {                                                                                                                  \
+        columns_##nc##_STEP_PLAIN, columns_##nc##_STEP_MIN, columns_##nc##_STEP_HALVES                                 \
+    }
 static columns_fn *const columns_table[TILE_COLS][3] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
                                                         COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
 
 /* The tile in m, which is pieces b .. b + nb, times the columns c0 .. c0 + n. */
-static void many_pieces(const struct gemm *g, enum step step, int offset, struct many *m, int b, int nb, int c0, int n)
+static void many_pieces(const struct gemm *g, enum step step, int offset, struct many *m, int b, int nb, int c0, int n,
+                        struct ahead *ahead)
 {
     int nc;
     for (int c = 0; c < n; c += nc) {
@@ -263,7 +274,7 @@ static void many_pieces(const struct gemm *g, enum step step, int offset, struct
             struct act_q32 x = act_q32_at(g->x + (size_t)(c0 + c + j) * g->ld_x, g->k);
             column_prepare(step == STEP_HALVES, offset, x, b, nb, &col[j]);
         }
-        columns_table[nc - 1][step](&m->tile, col, nb, m->acc + c * TILE_ROWS);
+        columns_table[nc - 1][step](&m->tile, col, nb, ahead, m->acc + c * TILE_ROWS);
     }
 }
 
@@ -271,20 +282,22 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 {
     const struct format32 F = format32_of(type);
     const enum step step = F.min ? STEP_MIN : F.halves ? STEP_HALVES : STEP_PLAIN;
-    const int n_blocks = g->k / 32, steps = rows_can(type) ? 2 * TILE_PIECES : TILE_ROWS;
+    const int n_blocks = g->k / 32;
     assert(g->ld_w < INT32_MAX / TILE_ROWS);
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];
         tile_rows(g, r0, row);
         for (int c0 = 0; c0 < g->n_cols; c0 += TILE_MAX_COLS) {
             int n = g->n_cols - c0 < TILE_MAX_COLS ? g->n_cols - c0 : TILE_MAX_COLS;
+            const int steps = (n + TILE_COLS - 1) / TILE_COLS * TILE_PIECES;
             memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
             for (int b = 0; b < n_blocks; b += TILE_PIECES) {
                 int nb = n_blocks - b < TILE_PIECES ? n_blocks - b : TILE_PIECES;
                 struct ahead ahead = ahead_of(g, r0, row, b / TILE_PIECES, (n_blocks + TILE_PIECES - 1) / TILE_PIECES,
-                                              TILE_PIECES / F.pieces * F.bytes, steps);
-                tile_load(type, row, b, nb, ahead, m);
-                many_pieces(g, step, F.offset, m, b, nb, c0, n);
+                                              TILE_PIECES / F.pieces * F.bytes);
+                tile_load(type, row, b, nb, &ahead, m);
+                ahead_rest(&ahead, steps);
+                many_pieces(g, step, F.offset, m, b, nb, c0, n, &ahead);
             }
             tile_store(g, r0, c0, n, m->acc);
         }
@@ -293,15 +306,15 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                         \
-    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }  \
-    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); } \
-    static void name(const struct gemm *g, void *scratch)                                        \
-    {                                                                                            \
-        if (g->n_cols == 1)                                                                      \
-            name##_1(g, scratch);                                                                \
-        else                                                                                     \
-            name##_n(g, scratch);                                                                \
+#define GEMM(name, type)                                                                                               \
+    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }                        \
+    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }                      \
+    static void name(const struct gemm *g, void *scratch)                                                              \
+    {                                                                                                                  \
+        if (g->n_cols == 1)                                                                                            \
+            name##_1(g, scratch);                                                                                      \
+        else                                                                                                           \
+            name##_n(g, scratch);                                                                                      \
     }
 GEMM(gemm_q4_0, DT_Q4_0)
 GEMM(gemm_q4_1, DT_Q4_1)

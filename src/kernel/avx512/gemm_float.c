@@ -26,7 +26,7 @@ static_assert(sizeof(struct floats) <= KERNEL_SCRATCH_BYTES, "scratch");
 
 ALWAYS_INLINE size_t element_bytes(enum dtype t) { return t == DT_F32 ? 4 : 2; }
 
-/* 16 weights as f32, those of the mask. */
+/* 16 weights as f32, those of the mask; nothing else is read. BF16 is the upper half of an f32. */
 ALWAYS_INLINE __m512 load_weights(enum dtype t, const uint8_t *w, __mmask16 m)
 {
     if (t == DT_F32) return _mm512_maskz_loadu_ps(m, w);
@@ -35,7 +35,10 @@ ALWAYS_INLINE __m512 load_weights(enum dtype t, const uint8_t *w, __mmask16 m)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-/* acc[c][r0 + r] += four rows times nc columns over n elements; lanes beyond n are left alone. */
+/* acc[c][r0 + r] += four rows times nc columns over n elements. At the end of a row the lanes that have no
+ * element are left alone: adding a zero product would turn a sum that underflowed to -0 into +0.
+ * prefetch: the weights come from memory; a little ahead in the same rows to L1, and `ahead` bytes, the
+ * next four rows, to L2. */
 ALWAYS_INLINE void quad(enum dtype t, int nc, const uint8_t *const w[QUAD_ROWS], const float *const x[], int n,
                         bool prefetch, size_t ahead, float (*acc)[TILE_ROWS][16], int r0)
 {
@@ -116,7 +119,8 @@ ALWAYS_INLINE void few_columns(enum dtype t, int nc, const struct gemm *g, struc
 
 /* ---- many columns ---- */
 
-/* n elements from k0 on of 32 rows to f->w. */
+/* n elements from k0 on of 32 rows to f->w, widened. What lies beyond n in a last partial register is zero
+ * and not used. */
 ALWAYS_INLINE void widen(enum dtype t, const uint8_t *const row[TILE_ROWS], int k0, int n, struct ahead ahead,
                          struct floats *f)
 {
@@ -132,15 +136,15 @@ ALWAYS_INLINE void widen(enum dtype t, const uint8_t *const row[TILE_ROWS], int 
 typedef void segment_fn(const float *const x[], int n, struct floats *f, int c);
 
 /* The segment in f->w times nc columns, number c in the panel on. */
-#define SEGMENT_FN(nc)                                                                                  \
-    static void segment_##nc(const float *const x[], int n, struct floats *f, int c)                    \
-    {                                                                                                   \
-        for (int r = 0; r < TILE_ROWS; r += QUAD_ROWS) {                                                \
-            const uint8_t *w[QUAD_ROWS];                                                                \
-            for (int i = 0; i < QUAD_ROWS; i++)                                                         \
-                w[i] = (const uint8_t *)f->w[r + i];                                                    \
-            quad(DT_F32, nc, w, x, n, false, 0, &f->acc[c], r);                                  \
-        }                                                                                               \
+#define SEGMENT_FN(nc)                                                                                                 \
+    static void segment_##nc(const float *const x[], int n, struct floats *f, int c)                                   \
+    {                                                                                                                  \
+        for (int r = 0; r < TILE_ROWS; r += QUAD_ROWS) {                                                               \
+            const uint8_t *w[QUAD_ROWS];                                                                               \
+            for (int i = 0; i < QUAD_ROWS; i++)                                                                        \
+                w[i] = (const uint8_t *)f->w[r + i];                                                                   \
+            quad(DT_F32, nc, w, x, n, false, 0, &f->acc[c], r);                                                        \
+        }                                                                                                              \
     }
 SEGMENT_FN(1)
 SEGMENT_FN(2)
@@ -162,7 +166,10 @@ ALWAYS_INLINE void many_columns(enum dtype t, const struct gemm *g, struct float
             memset(f->acc, 0, sizeof f->acc[0] * (size_t)n);
             for (int k0 = 0; k0 < g->k; k0 += SEGMENT) {
                 int nk = g->k - k0 < SEGMENT ? g->k - k0 : SEGMENT, nc;
-                widen(t, row, k0, nk, ahead_of(g, r0, row, k0 / SEGMENT, (g->k + SEGMENT - 1) / SEGMENT, (int)(SEGMENT * element_bytes(t)), TILE_ROWS), f);
+                widen(t, row, k0, nk,
+                      ahead_of(g, r0, row, k0 / SEGMENT, (g->k + SEGMENT - 1) / SEGMENT,
+                               (int)(SEGMENT * element_bytes(t))),
+                      f);
                 for (int c = 0; c < n; c += nc) {
                     const float *x[TILE_COLS];
                     nc = tile_group(n - c);
@@ -178,17 +185,19 @@ ALWAYS_INLINE void many_columns(enum dtype t, const struct gemm *g, struct float
 
 /* ---- one function a type ---- */
 
-#define FEW(name, type, nc) \
+#define FEW(name, type, nc)                                                                                            \
     static void name##_##nc(const struct gemm *g, void *scratch) { few_columns(type, nc, g, scratch); }
-#define GEMM(name, type)                                                                                  \
-    FEW(name, type, 1) FEW(name, type, 2) FEW(name, type, 3) FEW(name, type, 4) FEW(name, type, 5) FEW(name, type, 6) \
-    static void name(const struct gemm *g, void *scratch)                                                 \
-    {                                                                                                     \
-        static gemm_fn *const few[TILE_COLS] = {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6}; \
-        if (g->n_cols <= TILE_COLS)                                                                       \
-            few[g->n_cols - 1](g, scratch);                                                               \
-        else                                                                                              \
-            many_columns(type, g, scratch);                                                               \
+#define GEMM(name, type)                                                                                               \
+    FEW(name, type, 1)                                                                                                 \
+    FEW(name, type, 2)                                                                                                 \
+    FEW(name, type, 3)                                                                                                 \
+    FEW(name, type, 4) FEW(name, type, 5) FEW(name, type, 6) static void name(const struct gemm *g, void *scratch)     \
+    {                                                                                                                  \
+        static gemm_fn *const few[TILE_COLS] = {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6};           \
+        if (g->n_cols <= TILE_COLS)                                                                                    \
+            few[g->n_cols - 1](g, scratch);                                                                            \
+        else                                                                                                           \
+            many_columns(type, g, scratch);                                                                            \
     }
 GEMM(gemm_f32, DT_F32)
 GEMM(gemm_f16, DT_F16)

@@ -46,7 +46,8 @@ ALWAYS_INLINE void one_activations(int group, struct act_q256 x, int b0, int nb,
         if (group == 16)
             _mm256_storeu_si256((void *)(o->bsum + 16 * b), v);
         else
-            _mm_storeu_si128((void *)(o->bsum + 8 * b), _mm256_cvtepi32_epi16(_mm256_madd_epi16(v, _mm256_set1_epi16(1))));
+            _mm_storeu_si128((void *)(o->bsum + 8 * b),
+                             _mm256_cvtepi32_epi16(_mm256_madd_epi16(v, _mm256_set1_epi16(1))));
     }
 }
 
@@ -63,8 +64,10 @@ ALWAYS_INLINE __m512i one_dot(int group, bool is_signed, const uint8_t *bytes, c
     return group == 16 ? reduce_halves(v) : reduce_quarters(v);
 }
 
-/* Scale bytes (16, or 8 twice) to the lanes of the sums. In 16 bits: s[0] for the packed pair of
- * registers 0 and 1, s[1] for 2 and 3. In 32 bits: s[i] for register i. */
+/* Scale bytes (16, or 8 twice) to the lanes of the sums. A dot product's 128-bit lane l of register i is
+ * the group 4 i + l of 16 elements. In 16 bits: s[0] for the packed pair of registers 0 and 1 (in each
+ * lane four sums of the one, then four of the other), s[1] for 2 and 3. In 32 bits: s[i] for register i.
+ * The shuffle indices are constants; a signed byte goes to the top of its field and is shifted down. */
 ALWAYS_INLINE void one_scales(int group, bool is_signed, bool wide, const uint8_t *scale, __m512i s[4])
 {
     __m512i all = group == 16 ? _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)scale))
@@ -82,8 +85,10 @@ ALWAYS_INLINE void one_scales(int group, bool is_signed, bool wide, const uint8_
     }
 }
 
-/* 16 partial sums of scale * code * q over one block. */
-ALWAYS_INLINE __m512i one_block(bool wide, bool magnitude, const struct codes256 *c, const __m512i s[4], const int8_t *q)
+/* 16 partial sums of scale * code * q over one block. Each dword of p is four products: below 2^15 but
+ * for IQ4_XS, so packing with saturation loses nothing. Signs of the magnitude types are put on q. */
+ALWAYS_INLINE __m512i one_block(bool wide, bool magnitude, const struct codes256 *c, const __m512i s[4],
+                                const int8_t *q)
 {
     __m512i p[4];
 #pragma GCC unroll 4
@@ -112,6 +117,9 @@ ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, struct 
     __m512i sum[16];
     for (int i = 0; i < 16; i++)
         head256(type, w + i * F.bytes, i, h);
+        /* a loop that is not unrolled: the body is 60 to 100 instructions, and the scales it reads were
+         * stored long enough ago not to stall it */
+#pragma GCC unroll 1
     for (int i = 0; i < 16; i++) {
         struct codes256 c;
         __m512i s[4];
@@ -173,12 +181,15 @@ struct many {
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
-/* Scale and minimum bytes of 16 rows to dwords. */
+/* Scale and minimum bytes of 16 rows to dwords: scales one by one, zero in the high half so that vpdpwssd
+ * adds only the product of the low halves; minimums as the 16-bit pairs that it multiplies two at a time. */
 ALWAYS_INLINE void tile_scales(const struct format256 F, const struct row_scales *v, int half, struct tile256 *t)
 {
     const int n = 256 / F.group;
-    const __m512i pair0 = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
-    const __m512i pair1 = _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
+    const __m512i pair0 =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
+    const __m512i pair1 =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
 #pragma GCC unroll 16
     for (int g = 0; g < n; g++) {
         __m512i s = _mm512_slli_epi32(v->scale[g / 4], (unsigned)(24 - 8 * (g % 4)));
@@ -191,7 +202,8 @@ ALWAYS_INLINE void tile_scales(const struct format256 F, const struct row_scales
     }
 }
 
-/* All but the codes of the blocks at byte `at` of 16 rows. */
+/* All but the codes of the blocks at byte `at` of 16 rows. The common types have a way that keeps lane =
+ * row throughout; the others go through bytes in memory. */
 ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t at, int half, struct many *m)
 {
     const struct format256 F = format256_of(type);
@@ -218,8 +230,9 @@ ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t
     _mm512_store_ps(m->tile.dmin + 16 * half, dmin);
 }
 
-/* Block b of 32 rows into m->tile. */
-ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead ahead,
+/* Block b of 32 rows into m->tile. Magnitudes and signs become codes here: an offset costs nothing in a tile,
+ * whose sums start at -offset * bsum. */
+ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead *ahead,
                              struct many *m)
 {
     const struct format256 F = format256_of(type);
@@ -229,17 +242,16 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
         tile_heads(type, row + 16 * half, at, half, m);
     if (rows_can(type)) {
         for (int half = 0; half < 2; half++)
-            rows_block256(type, row + 16 * half, at, half, m->tile.u, &ahead);
+            rows_block256(type, row + 16 * half, at, half, m->tile.u, ahead);
         return;
     }
     for (int r = 0; r < TILE_ROWS; r++) {
         struct codes256 c;
-        ahead_step(&ahead);
+        ahead_step(ahead);
         unpack256(type, row[r] + at, &c);
         for (int i = 0; i < 4; i++) {
             __m512i u = c.u[i];
-            if (F.magnitude)
-                u = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, u), c.negative[i], offset, u);
+            if (F.magnitude) u = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, u), c.negative[i], offset, u);
             _mm512_store_si512(m->bytes + r * TILE_K + 64 * i, u);
         }
     }
@@ -281,15 +293,17 @@ static bool column_prepare(const struct tile256 *t, struct act_q256 x, int b, st
 }
 
 /* One tile times nc columns, into acc[nc][TILE_ROWS]. narrow: group sums fit 16 bits, and one vpdpwssd
- * scales and adds them; the same integers either way. */
+ * scales and adds them; the same integers either way. Per 32 elements and register that is 8 + 1 (or 2)
+ * instructions on the two vector ports, where 8 would be the peak. */
 ALWAYS_INLINE void tile_columns(int nc, int group, bool min, bool narrow, const struct tile256 *t,
-                                const struct column *col, float *acc)
+                                const struct column *col, struct ahead *ahead, float *acc)
 {
     __m512i s[2][TILE_COLS], p[2][TILE_COLS];
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++)
         s[0][c] = s[1][c] = _mm512_setzero_si512();
     for (int g = 0; g < 256 / group; g++) {
+        ahead_step(ahead);
 #pragma GCC unroll 6
         for (int c = 0; c < nc; c++)
             p[0][c] = p[1][c] = min ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[g]);
@@ -323,7 +337,6 @@ ALWAYS_INLINE void tile_columns(int nc, int group, bool min, bool narrow, const 
             __m512 v = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s[half][c]));
             if (min) {
                 __m512i m = _mm512_setzero_si512();
-#pragma GCC unroll 8
                 for (int i = 0; i < 128 / group; i++)
                     m = _mm512_dpwssd_epi32(m, _mm512_load_si512(t->min[i] + 16 * half),
                                             _mm512_set1_epi32((int)col[c].bsum[i]));
@@ -334,15 +347,16 @@ ALWAYS_INLINE void tile_columns(int nc, int group, bool min, bool narrow, const 
     }
 }
 
-typedef void columns_fn(const struct tile256 *t, const struct column *col, bool narrow, float *acc);
+typedef void columns_fn(const struct tile256 *t, const struct column *col, bool narrow, struct ahead *a, float *acc);
 
-#define COLUMNS(nc, group, min)                                                                           \
-    static void columns_##nc##_##group##_##min(const struct tile256 *t, const struct column *c, bool narrow, float *acc) \
-    {                                                                                                     \
-        if (narrow)                                                                                       \
-            tile_columns(nc, group, min, true, t, c, acc);                                                \
-        else                                                                                              \
-            tile_columns(nc, group, min, false, t, c, acc);                                               \
+#define COLUMNS(nc, group, min)                                                                                        \
+    static void columns_##nc##_##group##_##min(const struct tile256 *t, const struct column *c, bool narrow,           \
+                                               struct ahead *a, float *acc)                                            \
+    {                                                                                                                  \
+        if (narrow)                                                                                                    \
+            tile_columns(nc, group, min, true, t, c, a, acc);                                                          \
+        else                                                                                                           \
+            tile_columns(nc, group, min, false, t, c, a, acc);                                                         \
     }
 #define COLUMNS_EACH(nc) COLUMNS(nc, 16, 0) COLUMNS(nc, 16, 1) COLUMNS(nc, 32, 0) COLUMNS(nc, 32, 1)
 COLUMNS_EACH(1)
@@ -353,13 +367,16 @@ COLUMNS_EACH(5)
 COLUMNS_EACH(6)
 
 /* [columns - 1][group == 32][has minimums] */
-#define COLUMNS_ROW(nc) \
-    {{columns_##nc##_16_0, columns_##nc##_16_1}, {columns_##nc##_32_0, columns_##nc##_32_1}}
+#define COLUMNS_ROW(nc)                                                                                                \
+    {                                                                                                                  \
+        {columns_##nc##_16_0, columns_##nc##_16_1}, { columns_##nc##_32_0, columns_##nc##_32_1 }                       \
+    }
 static columns_fn *const columns_table[TILE_COLS][2][2] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
                                                            COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
 
-/* The tile in m times block b of the columns c0 .. c0 + n. */
-static void many_block(const struct gemm *g, struct many *m, int b, int c0, int n)
+/* The tile in m times block b of the columns c0 .. c0 + n. One column of a group whose sums do not fit
+ * makes the whole group take the wide way. */
+static void many_block(const struct gemm *g, struct many *m, int b, int c0, int n, struct ahead *ahead)
 {
     const struct tile256 *t = &m->tile;
     int nc;
@@ -369,14 +386,14 @@ static void many_block(const struct gemm *g, struct many *m, int b, int c0, int 
         nc = tile_group(n - c);
         for (int j = 0; j < nc; j++)
             narrow &= column_prepare(t, act_q256_at(g->x + (size_t)(c0 + c + j) * g->ld_x, g->k), b, &col[j]);
-        columns_table[nc - 1][t->group == 32][t->min_used](t, col, narrow, m->acc + c * TILE_ROWS);
+        columns_table[nc - 1][t->group == 32][t->min_used](t, col, narrow, ahead, m->acc + c * TILE_ROWS);
     }
 }
 
 ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct many *m)
 {
     const struct format256 F = format256_of(type);
-    const int n_blocks = g->k / 256, steps = rows_can(type) ? 2 * (F.bytes / 16 - 1) : TILE_ROWS;
+    const int n_blocks = g->k / 256;
     m->tile.group = F.group;
     m->tile.offset = F.offset;
     m->tile.max_code = F.max_code;
@@ -386,10 +403,13 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
         tile_rows(g, r0, row);
         for (int c0 = 0; c0 < g->n_cols; c0 += TILE_MAX_COLS) {
             int n = g->n_cols - c0 < TILE_MAX_COLS ? g->n_cols - c0 : TILE_MAX_COLS;
+            const int steps = (n + TILE_COLS - 1) / TILE_COLS * (256 / F.group);
             memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
             for (int b = 0; b < n_blocks; b++) {
-                tile_load(type, row, b, ahead_of(g, r0, row, b, n_blocks, F.bytes, steps), m);
-                many_block(g, m, b, c0, n);
+                struct ahead ahead = ahead_of(g, r0, row, b, n_blocks, F.bytes);
+                tile_load(type, row, b, &ahead, m);
+                ahead_rest(&ahead, steps);
+                many_block(g, m, b, c0, n, &ahead);
             }
             tile_store(g, r0, c0, n, m->acc);
         }
@@ -398,15 +418,15 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                         \
-    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }  \
-    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); } \
-    static void name(const struct gemm *g, void *scratch)                                        \
-    {                                                                                            \
-        if (g->n_cols == 1)                                                                      \
-            name##_1(g, scratch);                                                                \
-        else                                                                                     \
-            name##_n(g, scratch);                                                                \
+#define GEMM(name, type)                                                                                               \
+    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }                        \
+    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }                      \
+    static void name(const struct gemm *g, void *scratch)                                                              \
+    {                                                                                                                  \
+        if (g->n_cols == 1)                                                                                            \
+            name##_1(g, scratch);                                                                                      \
+        else                                                                                                           \
+            name##_n(g, scratch);                                                                                      \
     }
 GEMM(gemm_q2_k, DT_Q2_K)
 GEMM(gemm_q3_k, DT_Q3_K)

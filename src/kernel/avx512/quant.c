@@ -23,7 +23,8 @@ static void quant_q32(const float *x, int k, uint8_t *row, void *scratch)
     }
 }
 
-/* q[256] is written; sums[16] of q, and the largest sum of |q|, over groups of 16. */
+/* The sums of q[256] over its 16 groups; returns the largest sum of |q| over one. Both are byte products
+ * with ones, four to a dword, folded for all groups at once. */
 static int group_sums(const int8_t *q, int16_t *sums)
 {
     const __m512i ones = _mm512_set1_epi8(1);
@@ -37,6 +38,7 @@ static int group_sums(const int8_t *q, int16_t *sums)
     return _mm512_reduce_max_epi32(reduce_quarters(m));
 }
 
+/* Two passes over 256 floats, which stay in L1: the magnitude, then the integers. */
 static void quant_q256(const float *x, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
@@ -64,6 +66,8 @@ static uint16_t quant_dims(const float *x, int head_dim, int i, int8_t *q)
     return _cvtss_sh(d, _MM_FROUND_TO_NEAREST_INT);
 }
 
+/* One slot of a group of 16 that lie side by side: 4-byte pieces (Q8_0) or single numbers at a distance.
+ * Only rounding is vectorised; the stores cannot be, and one token writes one slot. */
 static void put_key(enum kv_type t, const float *x, int head_dim, uint8_t *area, int s, void *scratch)
 {
     (void)scratch;
@@ -94,6 +98,7 @@ static void put_key(enum kv_type t, const float *x, int head_dim, uint8_t *area,
     }
 }
 
+/* A value is stored in one piece, dims padded to whole blocks for Q8_0 only. */
 static void put_value(enum kv_type t, const float *x, int head_dim, uint8_t *area, int s, void *scratch)
 {
     (void)scratch;

@@ -30,8 +30,10 @@ ALWAYS_INLINE bool rows_can(enum dtype t)
     case DT_Q4_1:
     case DT_Q8_0:
     case DT_IQ4_NL:
-    case DT_MXFP4: return true;
-    default: return false;
+    case DT_MXFP4:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -48,7 +50,7 @@ ALWAYS_INLINE __m512i or_bits(__m512i codes, __m512i v, int n, int mask)
 /* Q4_K, Q5_K: 32 bytes are 64 elements, low nibbles first; Q5_K's fifth bits are bit e / 32 of byte
  * e % 32 of 32 more. */
 ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at, int half, tile_codes u,
-                                 struct ahead *ahead)
+                                struct ahead *ahead)
 {
     __m512i high[8];
     for (int i = 0; fifth && i < 2; i++)
@@ -73,8 +75,7 @@ ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at
 
 /* Q6_K: of each 128, 64 bytes (low nibbles: elements 0-63, high: 64-127) and 32 with two bits for each
  * quarter. */
-ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, tile_codes u,
-                                 struct ahead *ahead)
+ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, tile_codes u, struct ahead *ahead)
 {
     for (int h = 0; h < 2; h++)
 #pragma GCC unroll 2
@@ -145,17 +146,30 @@ ALWAYS_INLINE void rows_block256(enum dtype t, const uint8_t *const *row, size_t
                                  struct ahead *ahead)
 {
     switch (t) {
-    case DT_Q2_K: rows_two_bits(false, 16, row, at, half, u, ahead); break;
-    case DT_Q3_K: rows_two_bits(true, 32, row, at, half, u, ahead); break;
-    case DT_TQ2_0: rows_two_bits(false, 0, row, at, half, u, ahead); break;
-    case DT_Q4_K: rows_nibbles(false, row, at, half, u, ahead); break;
-    case DT_Q5_K: rows_nibbles(true, row, at, half, u, ahead); break;
-    case DT_Q6_K: rows_q6_k(row, at, half, u, ahead); break;
+    case DT_Q2_K:
+        rows_two_bits(false, 16, row, at, half, u, ahead);
+        break;
+    case DT_Q3_K:
+        rows_two_bits(true, 32, row, at, half, u, ahead);
+        break;
+    case DT_TQ2_0:
+        rows_two_bits(false, 0, row, at, half, u, ahead);
+        break;
+    case DT_Q4_K:
+        rows_nibbles(false, row, at, half, u, ahead);
+        break;
+    case DT_Q5_K:
+        rows_nibbles(true, row, at, half, u, ahead);
+        break;
+    case DT_Q6_K:
+        rows_q6_k(row, at, half, u, ahead);
+        break;
     case DT_IQ4_XS:
         for (int i = 0; i < 8; i++)
             rows_piece(t, row, at + 8 + 16 * (size_t)i, half, 8 * i, u, ahead);
         break;
-    default: __builtin_unreachable();
+    default:
+        __builtin_unreachable();
     }
 }
 

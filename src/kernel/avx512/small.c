@@ -9,9 +9,9 @@
 #include "kernel/avx512/math512.h"
 
 /* for (i, m) over n floats, 16 at a time: m has the lanes that exist. */
-#define EACH_16(i, m, n) \
-    for (int i = 0, m; i < (n) && ((m = first_lanes((n) - i < 16 ? (n) - i : 16)), 1); i += 16)
+#define EACH_16(i, m, n) for (int i = 0, m; i < (n) && ((m = first_lanes((n)-i < 16 ? (n)-i : 16)), 1); i += 16)
 
+/* The mean of squares by the contract's lanes and tree, the rest in scalar: one root, one division. */
 static void rms_norm(const float *x, const float *w, float eps, int n, float *y, void *scratch)
 {
     (void)scratch;
@@ -50,6 +50,7 @@ static void scale(float *y, float s, int n, void *scratch)
     }
 }
 
+/* f of the gate; the reference's steps in ref/math.c. */
 ALWAYS_INLINE __m512 activation(enum act_kind kind, __m512 g)
 {
     if (kind == ACTIV_SILU) {
@@ -103,7 +104,7 @@ static void softcap(float *y, float cap, int n, void *scratch)
     }
 }
 
-/* Pairs (2i, 2i + 1): even lanes x0 c - x1 s, odd lanes x0 s + x1 c. */
+/* Pairs (2i, 2i + 1), left where they lie: even lanes x0 c - x1 s, odd lanes x0 s + x1 c. */
 static void rope_adjacent(float *x, const float (*cs)[2], int n_pairs)
 {
     EACH_16(i, m, 2 * n_pairs)
@@ -115,6 +116,8 @@ static void rope_adjacent(float *x, const float (*cs)[2], int n_pairs)
     }
 }
 
+/* Pairs (i, i + n_pairs): cosines and sines, stored side by side, are taken apart by two permutations. x0 c -
+ * x1 s is vfmsub with the second product rounded first, as the contract has it. */
 static void rope(float *x, const float (*cs)[2], int n_pairs, bool adjacent, void *scratch)
 {
     (void)scratch;
@@ -146,6 +149,7 @@ static float largest(const float *x, int n)
     return _mm512_reduce_max_ps(best);
 }
 
+/* Two passes: the value, then the first place that has it (+0 and -0 are equal, as in the reference). */
 static int argmax(const float *x, int n, void *scratch)
 {
     (void)scratch;
@@ -159,6 +163,7 @@ static int argmax(const float *x, int n, void *scratch)
     return -1;
 }
 
+/* A NaN is no maximum but makes its own exponential, and so the sum, NaN. */
 static float softmax_exp(const float *x, int n, float *y, void *scratch)
 {
     (void)scratch;

@@ -19,7 +19,7 @@
 #include "kernel/kernel.h"
 
 #define STREAM_ROWS  16
-#define STREAM_BATCH 16        /* pieces */
+#define STREAM_BATCH 16         /* pieces */
 #define STREAM_COPY  (16 * 210) /* the largest batch in bytes */
 
 struct stream {

@@ -55,7 +55,10 @@ ALWAYS_INLINE void tile_rows(const struct gemm *g, int r0, const uint8_t *row[TI
 }
 
 /* Groups of at most TILE_COLS columns, as equal as possible: 8 columns are 4 + 4, not 6 + 2. */
-ALWAYS_INLINE int tile_group(int n_left) { return (n_left + (n_left - 1) / TILE_COLS) / ((n_left + TILE_COLS - 1) / TILE_COLS); }
+ALWAYS_INLINE int tile_group(int n_left)
+{
+    return (n_left + (n_left - 1) / TILE_COLS) / ((n_left + TILE_COLS - 1) / TILE_COLS);
+}
 
 /* acc[n_cols][TILE_ROWS] into columns c0.. and rows r0.. of y. */
 ALWAYS_INLINE void tile_store(const struct gemm *g, int r0, int c0, int n_cols, const float *acc)
@@ -69,43 +72,39 @@ ALWAYS_INLINE void tile_store(const struct gemm *g, int r0, int c0, int n_cols, 
     }
 }
 
-/* What is on its way while a tile is unpacked, in steps of a few lines: the next tile's rows into L2, a
- * whole tile ahead, and the same rows' next part into L1. Without the second, loads that find their
- * line in L2 would queue for the fill buffers behind requests to memory. */
+/* The same rows' next part on its way into L1 while this one is unpacked and used, a row or a few per step. More
+ * than that, a second and longer distance as in stream.h, was slower: its requests to memory hold all
+ * the fill buffers, and a load that would find its line in L2 queues behind them. */
 struct ahead {
-    const uint8_t *far; /* one stream */
-    int far_lines;      /* per step */
     const uint8_t *const *row;
-    size_t near;        /* offset in the rows */
-    int n_rows;                /* left */
-    int near_rows, near_bytes; /* per step; per row */
+    size_t offset; /* of the next part in its row */
+    int bytes;     /* of it */
+    int n_rows;    /* left */
+    int step_rows;
 };
 
-/* For part `part` of the n_parts of the tile at r0, part_bytes in a row, in n_steps steps. */
+/* For part `part` of the n_parts of the tile at r0, with `bytes` in each row: a row per step. */
 ALWAYS_INLINE struct ahead ahead_of(const struct gemm *g, int r0, const uint8_t *const *row, int part, int n_parts,
-                                    int part_bytes, int n_steps)
+                                    int bytes)
 {
-    size_t share = TILE_ROWS * g->ld_w / (size_t)n_parts;
-    bool last_tile = r0 + TILE_ROWS >= g->n_rows, last_part = part + 1 == n_parts;
+    bool last = part + 1 == n_parts; /* then the next tile's rows are next */
     return (struct ahead){
-        .far = g->w + (size_t)(r0 + TILE_ROWS) * g->ld_w + share * (size_t)part,
-        .far_lines = last_tile ? 0 : (int)(share / 64) / n_steps + 1,
         .row = row,
-        .near = last_part ? TILE_ROWS * g->ld_w : (size_t)(part + 1) * (size_t)part_bytes,
-        .n_rows = last_part && last_tile ? 0 : TILE_ROWS,
-        .near_rows = (TILE_ROWS + n_steps - 1) / n_steps,
-        .near_bytes = part_bytes,
+        .offset = last ? TILE_ROWS * g->ld_w : (size_t)(part + 1) * (size_t)bytes,
+        .bytes = bytes,
+        .n_rows = last && r0 + TILE_ROWS >= g->n_rows ? 0 : TILE_ROWS,
+        .step_rows = 1,
     };
 }
 
+/* What unpacking has left over, in n_steps steps. */
+ALWAYS_INLINE void ahead_rest(struct ahead *a, int n_steps) { a->step_rows = (a->n_rows + n_steps - 1) / n_steps; }
+
 ALWAYS_INLINE void ahead_step(struct ahead *a)
 {
-    for (int i = 0; i < a->near_rows && a->n_rows > 0; i++, a->row++, a->n_rows--)
-        for (int j = 0; j < a->near_bytes + 63; j += 64)
-            _mm_prefetch((const char *)*a->row + a->near + j, _MM_HINT_T0);
-    for (int i = 0; i < a->far_lines; i++)
-        _mm_prefetch((const char *)a->far + 64 * i, _MM_HINT_T1);
-    a->far += 64 * a->far_lines;
+    for (int i = 0; i < a->step_rows && a->n_rows > 0; i++, a->row++, a->n_rows--)
+        for (int j = 0; j < a->bytes + 63; j += 64)
+            _mm_prefetch((const char *)*a->row + a->offset + j, _MM_HINT_T0);
 }
 
 #endif

@@ -37,22 +37,38 @@ struct format256 {
 ALWAYS_INLINE struct format256 format256_of(enum dtype t)
 {
     switch (t) {
-    case DT_Q2_K: return (struct format256){84, 16, 0, 3, true, false, false, 1.0f};
-    case DT_Q3_K: return (struct format256){110, 16, 4, 4, false, true, false, 1.0f};
-    case DT_Q4_K: return (struct format256){144, 32, 0, 15, true, false, false, 1.0f};
-    case DT_Q5_K: return (struct format256){176, 32, 0, 31, true, false, false, 1.0f};
-    case DT_Q6_K: return (struct format256){210, 16, 32, 32, false, true, false, 1.0f};
-    case DT_IQ4_XS: return (struct format256){136, 32, 128, 127, false, true, false, 1.0f};
-    case DT_IQ2_XXS: return (struct format256){66, 32, 64, 43, false, false, true, 0.125f};
-    case DT_IQ2_XS: return (struct format256){74, 16, 64, 43, false, false, true, 0.125f};
-    case DT_IQ2_S: return (struct format256){82, 16, 64, 43, false, false, true, 0.125f};
-    case DT_IQ3_XXS: return (struct format256){98, 32, 64, 62, false, false, true, 0.25f};
-    case DT_IQ3_S: return (struct format256){110, 32, 64, 15, false, false, true, 1.0f};
-    case DT_IQ1_S: return (struct format256){50, 32, 16, 9, false, false, false, 0.125f};
-    case DT_IQ1_M: return (struct format256){56, 16, 16, 9, false, false, false, 0.125f};
-    case DT_TQ1_0: return (struct format256){54, 32, 1, 1, false, false, false, 1.0f};
-    case DT_TQ2_0: return (struct format256){66, 32, 1, 1, false, false, false, 1.0f};
-    default: __builtin_unreachable();
+    case DT_Q2_K:
+        return (struct format256){84, 16, 0, 3, true, false, false, 1.0f};
+    case DT_Q3_K:
+        return (struct format256){110, 16, 4, 4, false, true, false, 1.0f};
+    case DT_Q4_K:
+        return (struct format256){144, 32, 0, 15, true, false, false, 1.0f};
+    case DT_Q5_K:
+        return (struct format256){176, 32, 0, 31, true, false, false, 1.0f};
+    case DT_Q6_K:
+        return (struct format256){210, 16, 32, 32, false, true, false, 1.0f};
+    case DT_IQ4_XS:
+        return (struct format256){136, 32, 128, 127, false, true, false, 1.0f};
+    case DT_IQ2_XXS:
+        return (struct format256){66, 32, 64, 43, false, false, true, 0.125f};
+    case DT_IQ2_XS:
+        return (struct format256){74, 16, 64, 43, false, false, true, 0.125f};
+    case DT_IQ2_S:
+        return (struct format256){82, 16, 64, 43, false, false, true, 0.125f};
+    case DT_IQ3_XXS:
+        return (struct format256){98, 32, 64, 62, false, false, true, 0.25f};
+    case DT_IQ3_S:
+        return (struct format256){110, 32, 64, 15, false, false, true, 1.0f};
+    case DT_IQ1_S:
+        return (struct format256){50, 32, 16, 9, false, false, false, 0.125f};
+    case DT_IQ1_M:
+        return (struct format256){56, 16, 16, 9, false, false, false, 0.125f};
+    case DT_TQ1_0:
+        return (struct format256){54, 32, 1, 1, false, false, false, 1.0f};
+    case DT_TQ2_0:
+        return (struct format256){66, 32, 1, 1, false, false, false, 1.0f};
+    default:
+        __builtin_unreachable();
     }
 }
 
@@ -195,16 +211,18 @@ ALWAYS_INLINE __m512i nibbles_of_two(const uint8_t *a, const uint8_t *b)
 /* The nibble codebook of the IQ4 types plus 128. */
 ALWAYS_INLINE __m512i iq4_lookup(__m512i nibbles)
 {
-    const __m128i values =
-        _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166, (char)181,
-                      (char)197, (char)217, (char)241);
+    const __m128i values = _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
+                                         (char)181, (char)197, (char)217, (char)241);
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), nibbles);
 }
 
 /* Eight entries of 8 bytes. */
 ALWAYS_INLINE __m512i gather_8(const uint64_t *grid, __m512i index) { return _mm512_i64gather_epi64(index, grid, 8); }
 
-ALWAYS_INLINE __m512i widen_index_8(uint64_t bytes) { return _mm512_cvtepu8_epi64(_mm_cvtsi64_si128((long long)bytes)); }
+ALWAYS_INLINE __m512i widen_index_8(uint64_t bytes)
+{
+    return _mm512_cvtepu8_epi64(_mm_cvtsi64_si128((long long)bytes));
+}
 
 ALWAYS_INLINE __m512i join_index_8(uint64_t low, uint64_t high)
 {
@@ -300,45 +318,68 @@ ALWAYS_INLINE void unpack_tq1_0(const uint8_t *w, __m512i u[4])
 
 ALWAYS_INLINE void unpack256(enum dtype t, const uint8_t *w, struct codes256 *o)
 {
-#define EACH(call)                  \
-    _Pragma("GCC unroll 4")         \
-    for (int i = 0; i < 4; i++) call; \
+#define EACH(call)                                                                                                     \
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) call;                                                          \
     break
     switch (t) {
-    case DT_Q2_K: unpack_two_bits(w + 16, o->u); break;
-    case DT_Q3_K: unpack_q3_k(w, o->u); break;
-    case DT_Q4_K: unpack_nibbles(w + 16, o->u); break;
-    case DT_Q5_K: unpack_q5_k(w, o->u); break;
-    case DT_Q6_K: unpack_q6_k(w, o->u); break;
-    case DT_TQ1_0: unpack_tq1_0(w, o->u); break;
-    case DT_TQ2_0: unpack_two_bits(w, o->u); break;
-    case DT_IQ4_XS: EACH(o->u[i] = iq4_lookup(nibbles_of_two(w + 8 + 32 * i, w + 24 + 32 * i)));
-    case DT_IQ2_XXS: EACH(unpack_iq2_xxs(w, i, o));
-    case DT_IQ2_XS: EACH(unpack_iq2_xs(w, i, o));
-    case DT_IQ2_S: EACH(unpack_iq2_s(w, i, o));
-    case DT_IQ3_XXS: EACH(unpack_iq3_xxs(w, i, o));
-    case DT_IQ3_S: EACH(unpack_iq3_s(w, i, o));
-    case DT_IQ1_S: EACH(unpack_iq1_s(w, i, o));
-    case DT_IQ1_M: EACH(unpack_iq1_m(w, i, o));
-    default: __builtin_unreachable();
+    case DT_Q2_K:
+        unpack_two_bits(w + 16, o->u);
+        break;
+    case DT_Q3_K:
+        unpack_q3_k(w, o->u);
+        break;
+    case DT_Q4_K:
+        unpack_nibbles(w + 16, o->u);
+        break;
+    case DT_Q5_K:
+        unpack_q5_k(w, o->u);
+        break;
+    case DT_Q6_K:
+        unpack_q6_k(w, o->u);
+        break;
+    case DT_TQ1_0:
+        unpack_tq1_0(w, o->u);
+        break;
+    case DT_TQ2_0:
+        unpack_two_bits(w, o->u);
+        break;
+    case DT_IQ4_XS:
+        EACH(o->u[i] = iq4_lookup(nibbles_of_two(w + 8 + 32 * i, w + 24 + 32 * i)));
+    case DT_IQ2_XXS:
+        EACH(unpack_iq2_xxs(w, i, o));
+    case DT_IQ2_XS:
+        EACH(unpack_iq2_xs(w, i, o));
+    case DT_IQ2_S:
+        EACH(unpack_iq2_s(w, i, o));
+    case DT_IQ3_XXS:
+        EACH(unpack_iq3_xxs(w, i, o));
+    case DT_IQ3_S:
+        EACH(unpack_iq3_s(w, i, o));
+    case DT_IQ1_S:
+        EACH(unpack_iq1_s(w, i, o));
+    case DT_IQ1_M:
+        EACH(unpack_iq1_m(w, i, o));
+    default:
+        __builtin_unreachable();
     }
 #undef EACH
 }
 
 /* ---- scales ---- */
 
-/* The bytes beside the codes, for up to 32 blocks; block i's scales start at scale[i * n], n = 8 or
- * 16 as the type's group is. Padded: users load whole 16 bytes from any block. */
+/* The bytes beside the codes, for 16 blocks (of one row, or one of each of 16 rows). Block i's scales
+ * start at scale[i * n], n = 8 or 16 as the type's group is. */
 struct heads256 {
-    uint8_t scale[32 * 16 + 16], min[32 * 16 + 16];
-    uint16_t d[32], dmin[32]; /* f16 */
+    uint8_t scale[16 * 16], min[16 * 16];
+    uint16_t d[16], dmin[16]; /* f16 */
 };
 
 /* Eight six-bit scales and minimums of Q4_K and Q5_K. */
 ALWAYS_INLINE void head_6bit(const uint8_t *s, uint8_t *scale, uint8_t *min)
 {
     uint32_t a = get_u32(s), b = get_u32(s + 4), c = get_u32(s + 8);
-    uint32_t scale_high = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030), min_high = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
+    uint32_t scale_high = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030),
+             min_high = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
     put_u64(scale, (a & 0x3f3f3f3f) | (uint64_t)scale_high << 32);
     put_u64(min, (b & 0x3f3f3f3f) | (uint64_t)min_high << 32);
 }
@@ -392,29 +433,54 @@ ALWAYS_INLINE void head256(enum dtype t, const uint8_t *w, int i, struct heads25
         memcpy(&h->dmin[i], w + 82, 2);
         d = 80;
         break;
-    case DT_Q3_K: head_q3_k(w + 96, scale); d = 108; break;
+    case DT_Q3_K:
+        head_q3_k(w + 96, scale);
+        d = 108;
+        break;
     case DT_Q4_K:
     case DT_Q5_K:
         head_6bit(w + 4, scale, min);
         memcpy(&h->dmin[i], w + 2, 2);
         break;
-    case DT_Q6_K: memcpy(scale, w + 192, 16); d = 208; break;
+    case DT_Q6_K:
+        memcpy(scale, w + 192, 16);
+        d = 208;
+        break;
     case DT_IQ4_XS:
         put_u64(scale, minus_32(_pdep_u64(get_u32(w + 4), bytes8(15)) | _pdep_u64(get_u16(w + 2), bytes8(0x30))));
         break;
-    case DT_IQ2_XXS: head_top_bits(w + 2 + 4, 8, scale); break;
-    case DT_IQ2_XS: head_iq2(w + 66, scale); break;
-    case DT_IQ2_S: head_iq2(w + 74, scale); break;
-    case DT_IQ3_XXS: head_top_bits(w + 66, 4, scale); break;
-    case DT_IQ3_S: put_u64(scale, _pdep_u64(get_u32(w + 106), bytes8(15)) << 1 | bytes8(1)); break;
+    case DT_IQ2_XXS:
+        head_top_bits(w + 2 + 4, 8, scale);
+        break;
+    case DT_IQ2_XS:
+        head_iq2(w + 66, scale);
+        break;
+    case DT_IQ2_S:
+        head_iq2(w + 74, scale);
+        break;
+    case DT_IQ3_XXS:
+        head_top_bits(w + 66, 4, scale);
+        break;
+    case DT_IQ3_S:
+        put_u64(scale, _pdep_u64(get_u32(w + 106), bytes8(15)) << 1 | bytes8(1));
+        break;
     case DT_IQ1_S:
         for (int k = 0; k < 8; k++)
             scale[k] = (uint8_t)((w[35 + 2 * k] >> 4 & 7) * 2 + 1);
         break;
-    case DT_IQ1_M: head_iq1_m(w + 48, scale, &h->d[i]); return;
-    case DT_TQ1_0: put_u64(scale, bytes8(1)); d = 52; break;
-    case DT_TQ2_0: put_u64(scale, bytes8(1)); d = 64; break;
-    default: __builtin_unreachable();
+    case DT_IQ1_M:
+        head_iq1_m(w + 48, scale, &h->d[i]);
+        return;
+    case DT_TQ1_0:
+        put_u64(scale, bytes8(1));
+        d = 52;
+        break;
+    case DT_TQ2_0:
+        put_u64(scale, bytes8(1));
+        d = 64;
+        break;
+    default:
+        __builtin_unreachable();
     }
     memcpy(&h->d[i], w + d, 2);
 }

@@ -21,17 +21,28 @@ struct format32 {
 ALWAYS_INLINE struct format32 format32_of(enum dtype t)
 {
     switch (t) {
-    case DT_Q4_0: return (struct format32){18, 1, 8, false, false};
-    case DT_Q4_1: return (struct format32){20, 1, 0, true, false};
-    case DT_Q5_0: return (struct format32){22, 1, 16, false, false};
-    case DT_Q5_1: return (struct format32){24, 1, 0, true, false};
-    case DT_Q8_0: return (struct format32){34, 1, 128, false, false};
-    case DT_IQ4_NL: return (struct format32){18, 1, 128, false, false};
-    case DT_MXFP4: return (struct format32){17, 1, 12, false, false};
-    case DT_NVFP4: return (struct format32){36, 2, 12, false, true};
-    case DT_Q1_0: return (struct format32){18, 4, 1, false, false};
-    case DT_Q2_0: return (struct format32){18, 2, 1, false, false};
-    default: __builtin_unreachable();
+    case DT_Q4_0:
+        return (struct format32){18, 1, 8, false, false};
+    case DT_Q4_1:
+        return (struct format32){20, 1, 0, true, false};
+    case DT_Q5_0:
+        return (struct format32){22, 1, 16, false, false};
+    case DT_Q5_1:
+        return (struct format32){24, 1, 0, true, false};
+    case DT_Q8_0:
+        return (struct format32){34, 1, 128, false, false};
+    case DT_IQ4_NL:
+        return (struct format32){18, 1, 128, false, false};
+    case DT_MXFP4:
+        return (struct format32){17, 1, 12, false, false};
+    case DT_NVFP4:
+        return (struct format32){36, 2, 12, false, true};
+    case DT_Q1_0:
+        return (struct format32){18, 4, 1, false, false};
+    case DT_Q2_0:
+        return (struct format32){18, 2, 1, false, false};
+    default:
+        __builtin_unreachable();
     }
 }
 
@@ -83,21 +94,31 @@ ALWAYS_INLINE __m512i unpack32(enum dtype t, struct piece a, struct piece b)
 {
     const __m512i zero = _mm512_setzero_si512();
     switch (t) {
-    case DT_Q4_0: return nibbles_of_two(a.w + 2, b.w + 2);
-    case DT_Q4_1: return nibbles_of_two(a.w + 4, b.w + 4);
-    case DT_Q5_0: return add_high_bits(nibbles_of_two(a.w + 6, b.w + 6), a.w + 2, b.w + 2, 16);
-    case DT_Q5_1: return add_high_bits(nibbles_of_two(a.w + 8, b.w + 8), a.w + 4, b.w + 4, 16);
+    case DT_Q4_0:
+        return nibbles_of_two(a.w + 2, b.w + 2);
+    case DT_Q4_1:
+        return nibbles_of_two(a.w + 4, b.w + 4);
+    case DT_Q5_0:
+        return add_high_bits(nibbles_of_two(a.w + 6, b.w + 6), a.w + 2, b.w + 2, 16);
+    case DT_Q5_1:
+        return add_high_bits(nibbles_of_two(a.w + 8, b.w + 8), a.w + 4, b.w + 4, 16);
     case DT_Q8_0: {
         __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(a.w + 2)));
         v = _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(b.w + 2)), 1);
         return _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
     }
-    case DT_IQ4_NL: return iq4_lookup(nibbles_of_two(a.w + 2, b.w + 2));
-    case DT_MXFP4: return fp4_lookup(nibbles_of_two(a.w + 1, b.w + 1));
-    case DT_NVFP4: return fp4_lookup(nibbles_by_eight(a.w + 4 + 16 * a.at, b.w + 4 + 16 * b.at));
-    case DT_Q1_0: return add_high_bits(zero, a.w + 2 + 4 * a.at, b.w + 2 + 4 * b.at, 2);
-    case DT_Q2_0: return two_bits_of_bytes(a.w + 2 + 8 * a.at, b.w + 2 + 8 * b.at);
-    default: __builtin_unreachable();
+    case DT_IQ4_NL:
+        return iq4_lookup(nibbles_of_two(a.w + 2, b.w + 2));
+    case DT_MXFP4:
+        return fp4_lookup(nibbles_of_two(a.w + 1, b.w + 1));
+    case DT_NVFP4:
+        return fp4_lookup(nibbles_by_eight(a.w + 4 + 16 * a.at, b.w + 4 + 16 * b.at));
+    case DT_Q1_0:
+        return add_high_bits(zero, a.w + 2 + 4 * a.at, b.w + 2 + 4 * b.at, 2);
+    case DT_Q2_0:
+        return two_bits_of_bytes(a.w + 2 + 8 * a.at, b.w + 2 + 8 * b.at);
+    default:
+        __builtin_unreachable();
     }
 }
 

@@ -1,0 +1,483 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_cli.py: the quern program as its users meet it.
+
+    test_cli.py QUERN STORY_MODEL RANDOM_MODEL SOURCE_ROOT SLOWNESS
+
+STORY_MODEL is the small trained model of the repository, RANDOM_MODEL a generated one with a byte-level tokenizer.
+SLOWNESS multiplies the time limits (a sanitizer's build). Each function test_* is a case; its name says what holds.
+A case prints RUN and OK or FAILED the way cmocka does, with a line for each thing that was wrong; the last line is
+`N passed, N failed`.
+"""
+import array
+import json
+import os
+import re
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+QUERN, STORY, RANDOM, ROOT = sys.argv[1:5]
+SLOWNESS = float(sys.argv[5])
+LIMIT = 60 * SLOWNESS  # seconds for one command
+TMP = tempfile.TemporaryDirectory(prefix="quern-e2e-")
+COMMANDS = ["run", "tokenize", "logits", "bench", "explain", "inspect", "check"]
+N_VOCAB = 512  # of RANDOM
+EOS = 2  # of STORY
+
+# What STORY writes after "Once upon a time", up to the first place where two tokens are about equally likely.
+TALE = (b", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red ball "
+        b"in the sky. It was the sun! She thought it was so pretty.\n")
+
+complaints = []
+
+
+def check(holds, *what):
+    """Notes a complaint; the case goes on, so that one run shows all of them."""
+    if not holds:
+        where = traceback.extract_stack(limit=2)[0]
+        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
+
+
+def path(name):
+    return os.path.join(TMP.name, name)
+
+
+def file(name, data):
+    with open(path(name), "wb") as f:
+        f.write(data)
+    return path(name)
+
+
+def read(name):
+    with open(name, "rb") as f:
+        return f.read()
+
+
+def quern(*args, stdin=b"", **more):
+    """Runs it; stdin is bytes for a pipe, or a file. Standard output and error are captured unless given."""
+    feed = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": LIMIT, **feed, **more}
+    return subprocess.run([QUERN, *map(str, args)], **options)
+
+
+def good(*args, **more):
+    """The output of a command that must succeed and say nothing on standard error."""
+    r = quern(*args, **more)
+    if r.returncode != 0 or r.stderr:
+        complaints.append(f"{args[0]} {args[1:]}: status {r.returncode}, stderr {r.stderr!r}")
+    return r.stdout
+
+
+def refused(status, text, *args, **more):
+    """A command that must fail with this status, nothing on standard output and one line that holds text."""
+    r = quern(*args, **more)
+    one_line = r.stderr.startswith(b"quern: ") and r.stderr.endswith(b"\n") and r.stderr.count(b"\n") == 1
+    if r.returncode != status or not one_line or text.encode() not in r.stderr or r.stdout:
+        complaints.append(f"{args}: status {r.returncode}, expected {status}; stdout {r.stdout[:80]!r}, stderr "
+                          f"{r.stderr[:400]!r}, expected one line with '{text}'")
+
+
+def levels():
+    """The instruction sets that this machine has."""
+    best = re.search(r"here: (\w+)", good("--version").decode())[1]
+    names = ["ref", "avx2", "avx512"]
+    return names[:names.index(best) + 1]
+
+
+def greedy(*args, model=STORY, prompt="Once upon a time", n=50, **more):
+    return good("run", model, "--greedy", "-n", n, *args, prompt, **more)
+
+
+# ---- what it writes ----
+
+def test_writes_the_story():
+    out = greedy()
+    check(out.startswith(TALE), out)
+
+
+def test_same_text_whatever_computes_it():
+    want = greedy(n=24)
+    check(want and TALE.startswith(want), want)
+    for cpu in levels():
+        for threads, batch in (1, 1), (2, 3), (7, 64):
+            got = greedy("--cpu", cpu, "--threads", threads, "--batch", batch, n=24)
+            check(got == want, cpu, threads, "threads, batches of", batch, got)
+
+
+def test_random_model_same_text_whatever_computes_it():
+    # Near ties everywhere: the text changes with the last bit of a logit.
+    prompt = "the quick brown fox jumps over the lazy dog" * 3
+    want = greedy(model=RANDOM, prompt=prompt, n=40)
+    for cpu in levels():
+        for threads in 1, 2, 7:
+            for batch in 1, 3, 64:
+                got = greedy("--cpu", cpu, "--threads", threads, "--batch", batch, model=RANDOM, prompt=prompt, n=40)
+                check(got == want, cpu, threads, "threads, batches of", batch, got)
+
+
+def test_kv_types_run():
+    for kv in "f32", "f16", "q8_0":
+        out = greedy("--kv", kv, n=12)
+        check(TALE.startswith(out) and out, kv, out)
+
+
+def test_seeds_decide():
+    def tale(seed):
+        return good("run", STORY, "--seed", seed, "--temperature", "1.2", "-n", 30, "Once upon a time")
+    first = tale(1)
+    check(first == tale(1), "the same seed gave another text")
+    check(first == tale("0x1"), "0x1 is another seed than 1")
+    check(len({first, tale(2), tale(3)}) == 3, "different seeds gave the same text")
+    without = [good("run", STORY, "--temperature", "1.5", "-n", 30, "Once upon a time") for _ in range(3)]
+    check(len(set(without)) > 1, "runs without a seed were all alike")
+
+
+def test_stop_strings_and_biases():
+    out = greedy("--stop", "loved to", "--stop", "never there")
+    check(out == TALE[:TALE.index(b"loved to")], out)
+    dot = good("tokenize", STORY, stdin=b"there.").split()[-1].decode()
+    check(b"." not in greedy("--logit-bias", dot + "=-inf"), "a banned token was drawn")
+
+
+def test_a_full_context_ends_it():
+    r = quern("run", STORY, "--greedy", "--ctx", 12, "Once upon a time")
+    check(r.returncode == 0 and TALE.startswith(r.stdout) and r.stdout, r.returncode, r.stdout)
+    check(r.stderr == b"quern: stopped: the context of 12 tokens is full\n", r.stderr)
+    refused(65, "do not fit", "run", STORY, "--ctx", 3, "Once upon a time there was a girl")
+
+
+# ---- what it reads ----
+
+def test_prompt_from_standard_input():
+    want = greedy(n=20)
+    check(good("run", STORY, "--greedy", "-n", 20, stdin=b"Once upon a time") == want, "from a pipe")
+    check(good("run", STORY, "--greedy", "-n", 20, "upon a time", stdin=b"Once ") == want, "pipe, then argument")
+    with open(file("prompt", b"Once upon a time"), "rb") as f:
+        check(good("run", STORY, "--greedy", "-n", 20, stdin=f) == want, "from a file")
+    with open("/dev/null", "rb") as f:
+        check(greedy(n=20, stdin=f) == want, "/dev/null is no part of the prompt")
+    check(good("run", STORY, "--greedy", "-n", 5) != b"", "an empty prompt begins a story")
+
+
+def test_prompt_from_a_pipe_that_comes_in_pieces():
+    p = subprocess.Popen([QUERN, "run", STORY, "--greedy", "-n", "20"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE)
+    for piece in b"Once", b" upon a", b" time":
+        p.stdin.write(piece)
+        p.stdin.flush()
+        time.sleep(0.05)
+    out, err = p.communicate(timeout=LIMIT)
+    check((p.returncode, out, err) == (0, greedy(n=20), b""), p.returncode, out, err)
+
+
+def test_control_tokens_are_text_unless_asked_for():
+    # in RANDOM "<|im_end|>" is one control token
+    ids = good("tokenize", RANDOM, stdin=b"a<|im_end|>").split()
+    check(len(ids) == 2 and int(ids[1]) == N_VOCAB - 1, ids)
+    plain = good("tokenize", "--no-special", RANDOM, stdin=b"a<|im_end|>").split()
+    check(len(plain) > 2 and str(N_VOCAB - 1).encode() not in plain, plain)
+    check(greedy(model=RANDOM, prompt="a<|im_end|>b") != greedy("--special", model=RANDOM, prompt="a<|im_end|>b"),
+          "--special made no difference")
+
+
+def test_tokenize_round_trips():
+    texts = [b"", b"a", b"\n", b"\0", b"a\0b\0\0", bytes(range(256)), bytes(range(255, -1, -1)), b"\xff\xfe\x80",
+             b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98\x80", b"caf\xc3\xa9 \xc3", b" leading", b"trailing \n", b"  a   b    c\t\t\r\n",
+             "\u2581 \u00a0\u3000".encode(), b"x" * 5000, b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"<|im_start|>user\n"]
+    for model in RANDOM, STORY:
+        for text in texts:
+            ids = good("tokenize", model, stdin=text)
+            back = good("tokenize", "-d", model, stdin=ids)
+            if model == STORY:  # its tokenizer writes U+2581 for a space: the two cannot be told apart
+                text = text.replace("\u2581".encode(), b" ")
+            check(back == text, os.path.basename(model), text[:40], "came back as", back[:40])
+    check(good("tokenize", STORY, stdin=b"hello")[-1:] == b"\n", "no newline after the ids")
+    check(good("tokenize", "--add-special", STORY, stdin=b"hello").split()[0] == b"1", "no BOS with --add-special")
+
+
+def test_decode_refuses_what_is_no_id():
+    for text, word in (b"1 2 x", "'x' at byte 4"), (b"-1", "'-1'"), (b"999999999", "'999999999'"), (b"1,2", "'1,2'"), \
+            (b"5 99999999999999999999", "'99999999999999999999'"), (b"1\0002", "at byte"):
+        refused(65, word, "tokenize", "-d", RANDOM, stdin=text)
+    check(good("tokenize", "-d", RANDOM, stdin=b" \n\t ") == b"", "white space is no ids")
+
+
+# ---- logits ----
+
+def logits(name, *args, ids="1 2 3 4 5 6 7 8 9 10 11", **more):
+    good("logits", RANDOM, "--ids", ids, "-o", path(name), *args, **more)
+    data = read(path(name))
+    os.remove(path(name))
+    return data
+
+
+def test_logits_are_one_row_a_position():
+    data = logits("l")
+    check(len(data) == 11 * N_VOCAB * 4, len(data))
+    values = array.array("f", data)
+    check(all(-1e4 < v < 1e4 for v in values) and len(set(values)) > 1000, "these are no logits")
+    row = N_VOCAB * 4
+    every = logits("l", "--every", 4)
+    check(every == b"".join(data[i * row:(i + 1) * row] for i in (0, 4, 8)), "--every 4")
+    listed = file("ids", b"1,2,3\n4 5\t6,7 8\n9 10 11\n")
+    good("logits", RANDOM, "--ids-file", listed, "-o", path("l"))
+    check(read(path("l")) == data, "--ids-file")
+    check(stat.S_IMODE(os.stat(path("l")).st_mode) == 0o666 & ~UMASK, "the file's mode is not the usual one")
+    os.remove(path("l"))
+
+
+def test_logits_same_bits_whatever_computes_them():
+    ids = " ".join(str(i * 37 % N_VOCAB) for i in range(70))
+    for kv in "f16", "q8_0":
+        want = logits("l", "--kv", kv, ids=ids)
+        for cpu in levels():
+            for threads, batch in (1, 1), (2, 3), (7, 64):
+                got = logits("l", "--kv", kv, "--cpu", cpu, "--threads", threads, "--batch", batch, ids=ids)
+                check(got == want, kv, cpu, threads, "threads, batches of", batch)
+
+
+def test_failed_logits_leave_nothing_behind():
+    folder = path("folder")
+    os.mkdir(folder)
+    out = os.path.join(folder, "l")
+    for before in None, b"what was there":
+        if before is not None:
+            file("folder/l", before)
+        refused(64, "token 2 is 512, not in 0..511", "logits", RANDOM, "--ids", "1 2 512", "-o", out)
+        refused(75, "the memory budget is 1048576 bytes", "logits", STORY, "--ids", "1", "--memory", "1M", "-o", out)
+        refused(66, "nothing.gguf", "logits", path("nothing.gguf"), "--ids", "1", "-o", out)
+        check(os.listdir(folder) == ([] if before is None else ["l"]), "left behind:", os.listdir(folder))
+        check(before is None or read(out) == before, "the old file was changed")
+    refused(74, "/no/such/folder/l", "logits", RANDOM, "--ids", "1", "-o", "/no/such/folder/l")
+    refused(74, folder, "logits", RANDOM, "--ids", "1", "-o", folder)
+    os.mkfifo(path("fifo"))
+    refused(74, "not a regular file", "logits", RANDOM, "--ids", "1", "-o", path("fifo"))
+    check(stat.S_ISFIFO(os.stat(path("fifo")).st_mode), "the pipe was replaced")
+    for ids, text in ("1 x", "'x' at byte 2 is not a token id"), ("-1", "'-1'"), ("", "no token ids"):
+        refused(64, text, "logits", RANDOM, "--ids", ids, "-o", out)
+    refused(66, "no-ids", "logits", RANDOM, "--ids-file", path("no-ids"), "-o", out)
+
+
+# ---- pipes and devices ----
+
+def outputs():
+    """A command line of each kind that writes to standard output."""
+    return [["run", STORY, "--greedy", "-n", "300", "x"], ["tokenize", STORY], ["inspect", STORY], ["inspect", "--json", STORY],
+            ["check", STORY], ["explain", STORY], ["explain", "--json", STORY], ["bench", STORY, "-p", "4", "-n", "2", "-r", "1"],
+            ["bench", STORY, "-p", "4", "-n", "2", "-r", "1", "--json"], ["--help"], ["--version"], ["run", "--help"]]
+
+
+def test_a_reader_that_leaves_is_no_error():
+    p = subprocess.Popen([QUERN, "run", STORY, "--greedy", "-n", "300", "Once upon a time"], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    first = os.read(p.stdout.fileno(), 5)
+    p.stdout.close()  # as head -c 5 does
+    err = p.stderr.read()
+    check((p.wait(LIMIT), first[:5], err) == (0, TALE[:len(first)], b""), p.returncode, first, err)
+    for args in outputs():
+        r, w = os.pipe()
+        os.close(r)  # gone before the first byte
+        got = quern(*args, stdout=w, stdin=b"some text")
+        os.close(w)
+        check((got.returncode, got.stderr) == (0, b""), args, got.returncode, got.stderr)
+
+
+def test_head_in_a_shell():
+    line = '"$0" run "$1" --greedy -n 300 "Once upon a time" < /dev/null | head -c 5; echo "${PIPESTATUS[@]}"'
+    r = subprocess.run(["bash", "-c", line, QUERN, STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT)
+    check((r.stdout, r.stderr) == (TALE[:5] + b"0 0\n", b""), r.stdout, r.stderr)
+
+
+def test_a_full_device_is_an_error():
+    full = os.stat("/dev/full") if os.path.exists("/dev/full") else None
+    if not full or not stat.S_ISCHR(full.st_mode) or (os.major(full.st_rdev), os.minor(full.st_rdev)) != (1, 7):
+        check(False, "/dev/full is not the device it should be (1, 7): nothing can be tested with it")
+        return
+    for args in outputs():
+        with open("/dev/full", "wb") as f:
+            got = quern(*args, stdout=f, stdin=b"some text")
+        check(got.returncode == 74 and b"No space left on device" in got.stderr and got.stderr.count(b"\n") == 1, args,
+              got.returncode, got.stderr)
+
+
+def test_an_interrupt_ends_it():
+    p = subprocess.Popen([QUERN, "run", STORY, "--greedy", "--ctx", "100000", "--logit-bias", f"{EOS}=-inf", "Once"],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    check(os.read(p.stdout.fileno(), 1) != b"", "nothing was written")
+    check(p.poll() is None, "it ended by itself")
+    p.send_signal(signal.SIGINT)
+    try:
+        _, err = p.communicate(timeout=10 * SLOWNESS)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        check(False, "it went on after the signal")
+        return
+    check(p.returncode in (-signal.SIGINT, 130) and err == b"", p.returncode, err)
+
+
+# ---- refusals ----
+
+def on_model(command, model):
+    """The shortest command line that reads the model."""
+    return {"run": ["run", model, "x"], "logits": ["logits", model, "--ids", "1", "-o", path("never")]}.get(command, [command, model])
+
+
+def test_files_that_are_no_models():
+    story = read(STORY)
+    bad = {
+        "empty": b"",
+        "magic alone": b"GGUF",
+        "text": b"Once upon a time\n" * 100,
+        "noise": bytes(i * i * 7 % 251 for i in range(100000)),
+        "cut in the header": story[:1000],
+        "cut in the tensors": story[:len(story) // 2],
+        "zeros": bytes(100000),
+        "version 1": story[:4] + b"\1\0\0\0" + story[8:2000],
+    }
+    for name, data in bad.items():
+        model = file(name, data)
+        for command in COMMANDS:
+            refused(65, name, *on_model(command, model))
+        os.remove(model)
+    key = b"llama.rope.freq_base" + b"\6\0\0\0"  # an f32, here one that turns the heads too fast for any number
+    fast = read(RANDOM).replace(key + b"\0\x40\x1c\x46", key + struct.pack("<f", 1e-30))
+    for command in "run", "logits", "bench", "explain", "check":
+        refused(65, "radians per position", *on_model(command, file("fast", fast)))
+    for command in COMMANDS:
+        refused(66, "nothing.gguf", *on_model(command, path("nothing.gguf")))
+        refused(66, "not a regular file", *on_model(command, TMP.name))
+        refused(66, "not a regular file", *on_model(command, "/dev/null"))
+    check(not os.path.exists(path("never")), "logits wrote a file")
+
+
+def test_usage_errors():
+    r = quern()
+    check(r.returncode == 64 and b"usage: quern COMMAND" in r.stderr and not r.stdout, r.returncode, r.stderr)
+    refused(64, "unknown command 'sing'", "sing")
+    refused(64, "unknown command ''", "")
+    for command in COMMANDS:
+        refused(64, "unknown option '--nonsense'", command, "--nonsense", RANDOM)
+        refused(64, "unknown option '-Z'", command, RANDOM, "-Z")
+        refused(64, command + ": ", command)
+    for command in "run", "tokenize", "logits", "bench", "explain", "inspect":
+        refused(64, command + ": ", command, RANDOM, "a", "b")
+    for wrong in ["--threads", "0"], ["--threads", "1025"], ["--batch", "x"], ["--ctx", "-1"], ["-n", "1.5"], ["--kv", "f64"], \
+            ["--seed", "-1"], ["--seed", "x"], ["--memory", "lots"], ["--top-p", "nan"], ["--logit-bias", "x"], \
+            ["--logit-bias", "5"], ["--logit-bias", "5=x"], ["--cpu", "z80"], ["--stop", ""], ["--temperature", "-1"], \
+            ["--top-p", "2"], ["--repetition-penalty", "0"], ["--logit-bias", "5=nan"], ["--logit-bias", "40000=1"], ["--top-k"]:
+        refused(64, "", "run", STORY, "x", *wrong)
+    refused(64, "nothing to measure", "bench", RANDOM, "-p", "0", "-n", "0")
+    refused(64, "either --ids or --ids-file", "logits", RANDOM, "-o", path("never"))
+    refused(64, "exclude each other", "tokenize", "-d", "--add-special", RANDOM)
+
+
+def test_too_little_memory_names_both_numbers():
+    for args in ["run", STORY, "x"], ["logits", STORY, "--ids", "1", "-o", path("never")], ["bench", STORY], ["explain", STORY]:
+        r = quern(*args, "--memory", "1M")
+        numbers = re.search(rb"^quern: engine: (\d+) bytes needed .*, the memory budget is 1048576 bytes\n$", r.stderr)
+        check(r.returncode == 75 and numbers and int(numbers[1]) > 16 << 20 and not r.stdout, args, r.returncode, r.stderr)
+    check(TALE.startswith(greedy("--memory", "500M", n=5)), "500M is enough")
+
+
+# ---- descriptions ----
+
+def options_in_source(command):
+    with open(os.path.join(ROOT, "src", "cli", command + ".c")) as f:
+        text = f.read()
+    return re.findall(r"""\{(?:\.name = )?"([a-z0-9-]+)",\s*(?:\.letter = )?(?:0|'.'|\.kind)""", text)
+
+
+def test_help_lists_every_option():
+    check(good("--help") == good("-h"), "-h is not --help")
+    for command in COMMANDS:
+        check(re.search(rf"^  {command} ", good("--help").decode(), re.M), command, "is not in --help")
+        text = good(command, "--help").decode()
+        check(text.startswith(f"usage: quern {command} ") and good(command, "-h").decode() == text, text[:60])
+        listed = re.findall(r"^  (?:-.,|   ) --([a-z0-9-]+)( [A-Z=]+)?  ", text, re.M)
+        names = [name for name, _ in listed]
+        check(names == options_in_source(command) + ["help"], command, names, options_in_source(command))
+        for name, value in listed[:-1]:  # each is understood: at worst its value is not
+            r = quern(command, f"--{name}" + ("=?" if value else ""))
+            check(r.returncode in (64, 66) and b"unknown option" not in r.stderr and b"no value" not in r.stderr, command, name,
+                  r.returncode, r.stderr)
+
+
+def test_version_names_the_build():
+    text = good("--version").decode()
+    check(re.fullmatch(r"quern \d+\.\d+\.\d+ \([^@(),]+, [^@(),]+\), best instruction set here: (ref|avx2|avx512)\n", text), text)
+
+
+def test_inspect_and_check():
+    j = json.loads(good("inspect", "--json", STORY))
+    check(j["architecture"] == "llama" and j["bytes"] == os.path.getsize(STORY) and j["version"] == 3, j["architecture"])
+    check(sum(t["bytes"] for t in j["tensors"]) == j["weight_bytes"], "tensor bytes do not add up")
+    check(j["metadata"]["llama.block_count"] == 6 and len(j["tensors"]) > 50, "metadata or tensors are missing")
+    text = good("inspect", STORY).decode()
+    check("llama" in text and "token_embd.weight" in text and all(c == "\n" or c.isprintable() for c in text), text[:100])
+    for deep in [], ["--deep"]:
+        out = good("check", *deep, STORY, RANDOM).decode()
+        check(re.fullmatch(rf"{re.escape(STORY)}: ok .*\n{re.escape(RANDOM)}: ok .*\n", out), out)
+    r = quern("check", STORY, path("nothing.gguf"), RANDOM)  # all are looked at
+    check(r.returncode == 66 and r.stdout.count(b": ok") == 2 and r.stderr.count(b"\n") == 1, r.returncode, r.stdout, r.stderr)
+
+
+def test_explain_adds_up_to_the_weights():
+    tensors = json.loads(good("inspect", "--json", STORY))["tensors"]
+    sizes = {t["name"]: t["bytes"] for t in tensors}
+    n_vocab = next(t["shape"][1] for t in tensors if t["name"] == "token_embd.weight")
+    read_bytes = sum(sizes.values())
+    if "output.weight" in sizes:  # of an embedding that is not the output matrix, one row is read
+        read_bytes -= sizes["token_embd.weight"] * (n_vocab - 1) / n_vocab
+    for extra in [], ["--analyze", "-r", "1"]:
+        j = json.loads(good("explain", "--json", STORY, *extra))
+        total = j["total"]["bytes"]
+        check(abs(total - read_bytes) < 0.01 * read_bytes, total, "bytes, the tensors that are read have", read_bytes)
+        for key in "bytes", "macs_int8", "macs_f32":
+            check(sum(op[key] for op in j["operations"]) == j["total"][key], key, "does not add up")
+        check(("ms" in j["total"]) == bool(extra), "measured times with --analyze and only then")
+    deep = json.loads(good("explain", "--json", STORY, "-d", "200"))
+    check(deep["total"]["bytes"] > total, "depth costs nothing")
+    text = good("explain", STORY).decode()
+    check("total" in text and "output head" in text, text[-200:])
+
+
+def test_bench_json_has_what_comparisons_read():
+    j = json.loads(good("bench", STORY, "-p", "16", "-n", "4", "-r", "2", "--json"))
+    for part, n in ("prefill", 16), ("decode", 4):
+        check(j[part]["tokens"] == n and len(j[part]["tok_s"]) == 2 and all(v > 0 for v in j[part]["tok_s"]), part, j[part])
+    check(j["decode"]["depth"] == 0 and j["weight_bytes"] > 1e7, j)
+    deep = json.loads(good("bench", STORY, "-p", "0", "-n", "2", "-d", "100", "-r", "1", "--json", "--threads", "1"))
+    check("prefill" not in deep and deep["decode"]["depth"] == 100 and deep["threads"] == 1, deep)
+    check(b"decode" in good("bench", STORY, "-p", "4", "-n", "2", "-r", "1"), "no table")
+
+
+def main():
+    cases = [(name, f) for name, f in sorted(globals().items()) if name.startswith("test_")]
+    n_failed = 0
+    for name, f in cases:
+        complaints.clear()
+        print(f"[ RUN      ] {name}", flush=True)
+        try:
+            f()
+        except Exception as e:  # a case that breaks off has failed; the others still run
+            complaints.append("".join(traceback.format_exception_only(type(e), e)).strip() + " in "
+                              + traceback.format_tb(e.__traceback__)[-1].strip())
+        for c in complaints:
+            print(f"{name}: {c}")
+        n_failed += bool(complaints)
+        print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
+    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
+    return n_failed > 0
+
+
+UMASK = os.umask(0)
+os.umask(UMASK)
+with TMP:
+    sys.exit(main())

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_alloc.c: every operation of quern.h with its first, its second, ... allocation failing, and a decode step that
+ * allocates nothing.
+ *
+ *     test_alloc MODEL
+ *
+ * An operation in which some allocation fails must return QN_ENOMEM with a message, write no output, lose no memory and
+ * leave what it worked on as it was, which is shown by doing it again and getting what a run without faults gives. It is
+ * repeated with the fault one allocation later until none is hit; so no path is left out, however many there are.
+ *
+ * Memory that is lost is seen twice: by LeakSanitizer in its build, and elsewhere by our own malloc below, which takes
+ * the place of the C library's in this program and counts the blocks that live. It also sees what goes past base/mem.h.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- the C library's allocator, counted ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTED 0 /* a sanitizer's allocator cannot be replaced */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define COUNTED 0
+#endif
+#endif
+#ifndef COUNTED
+#define COUNTED 1
+#endif
+
+static _Atomic long n_calls, n_live; /* calls that may allocate; blocks not freed */
+
+#if COUNTED
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+void *__libc_memalign(size_t align, size_t n);
+void __libc_free(void *p);
+
+static void *counted(void *p)
+{
+    n_calls++;
+    if (p) n_live++;
+    return p;
+}
+
+#define EXPORT __attribute__((visibility("default"))) /* so that the C library calls them too */
+EXPORT void *malloc(size_t n) { return counted(__libc_malloc(n)); }
+EXPORT void *calloc(size_t n, size_t size) { return counted(__libc_calloc(n, size)); }
+EXPORT void *aligned_alloc(size_t align, size_t n) { return counted(__libc_memalign(align, n)); }
+EXPORT void *memalign(size_t align, size_t n) { return counted(__libc_memalign(align, n)); }
+EXPORT int posix_memalign(void **out, size_t align, size_t n)
+{
+    void *p = counted(__libc_memalign(align, n));
+    if (p) *out = p;
+    return p ? 0 : ENOMEM;
+}
+EXPORT void *realloc(void *p, size_t n)
+{
+    if (!p) return malloc(n);
+    n_calls++;
+    void *q = __libc_realloc(p, n);
+    if (!q && n == 0) n_live--; /* freed */
+    return q;
+}
+EXPORT void free(void *p)
+{
+    if (p) n_live--;
+    __libc_free(p);
+}
+#endif
+
+/* ---- what the operations work on ---- */
+
+#define N_CTX  160
+#define PROMPT "once upon a time there was"
+
+static const char *path;
+static struct world {
+    qn_model *model;
+    qn_engine *engine;
+    qn_session *session;
+    qn_text *text;
+    qn_token tokens[40];
+    /* results */
+    qn_token *ids, token;
+    size_t n_ids, n_bytes;
+    const char *bytes;
+} w;
+
+static struct qn_engine_params engine_params(int n_threads)
+{
+    struct qn_engine_params p;
+    qn_engine_params_init(&p);
+    p.n_threads = n_threads;
+    p.n_ctx = N_CTX;
+    p.n_batch = 16;
+    p.n_sessions = 3;
+    return p;
+}
+
+static struct qn_sampling sampling(void)
+{
+    struct qn_sampling s;
+    qn_sampling_init(&s);
+    s.seed = 3;
+    s.penalty_last_n = -1;
+    s.repetition_penalty = 1.1f;
+    s.frequency_penalty = 0.1f;
+    s.dry_multiplier = 0.5f; /* all that looks back at the history */
+    return s;
+}
+
+static const char *const stops[] = {"the end", "once upon another time"};
+
+static int open_model(void **out, struct qn_error *e) { return qn_model_open((qn_model **)out, path, e); }
+static void close_model(void *p) { qn_model_close(p); }
+
+static int new_engine(void **out, struct qn_error *e)
+{
+    struct qn_engine_params p = engine_params(2);
+    return qn_engine_new((qn_engine **)out, w.model, &p, e);
+}
+static void free_engine(void *p) { qn_engine_free(p); }
+
+static int new_session(void **out, struct qn_error *e)
+{
+    struct qn_sampling s = sampling();
+    return qn_session_new((qn_session **)out, w.engine, &s, e);
+}
+static int fork_session(void **out, struct qn_error *e) { return qn_session_fork((qn_session **)out, w.session, e); }
+static void free_session(void *p) { qn_session_free(p); }
+
+static int new_text(void **out, struct qn_error *e) { return qn_text_new((qn_text **)out, w.model, true, stops, 2, e); }
+static void free_text(void *p) { qn_text_free(p); }
+
+static int tokenize(void **out, struct qn_error *e)
+{
+    return qn_tokenize(w.model, PROMPT, strlen(PROMPT), QN_ADD_BOS | QN_PARSE_SPECIAL, (qn_token **)out, &w.n_ids, e);
+}
+
+static void setup(void)
+{
+    struct qn_error e;
+    void *p = NULL;
+    w = (struct world){0};
+    for (int i = 0; i < 40; i++) w.tokens[i] = i * 7 + 1;
+    if (open_model(&p, &e)) fail_msg("%s", e.msg);
+    w.model = p;
+    if (new_engine(&p, &e)) fail_msg("%s", e.msg);
+    w.engine = p;
+    if (new_session(&p, &e)) fail_msg("%s", e.msg);
+    w.session = p;
+    if (new_text(&p, &e)) fail_msg("%s", e.msg);
+    w.text = p;
+}
+
+static void teardown(void)
+{
+    qn_text_free(w.text);
+    qn_session_free(w.session);
+    qn_engine_free(w.engine);
+    qn_model_close(w.model);
+}
+
+/* ---- faults ---- */
+
+/* An operation that makes something, with every allocation failing in turn. Returns how many it has. At most
+ * n_optional of them are for something that can be done without. */
+static int make_with_faults(int (*make)(void **, struct qn_error *), void (*destroy)(void *), int n_optional)
+{
+    void *const untouched = &w;
+    void *out;
+    assert_int_equal(make(&out, NULL), 0); /* the C library keeps some memory of the first thread that ends */
+    destroy(out);
+    for (int n = 1;; n++) {
+        struct qn_error e = {0};
+        long live = n_live;
+        out = untouched;
+        mem_fault_set((uint64_t)n);
+        int rc = make(&out, &e), hit = mem_fault_hit();
+        mem_fault_set(0);
+        if (rc == 0) {
+            destroy(out);
+            if (hit && n_optional-- <= 0) fail_msg("allocation %d failed, and nobody minded", n);
+        } else if (!hit || rc != QN_ENOMEM || e.code != QN_ENOMEM || !e.msg[0] || out != untouched) {
+            fail_msg("allocation %d: %d '%s'", n, rc, e.msg);
+        }
+        if (n_live != live) fail_msg("allocation %d: %ld blocks lost", n, n_live - live);
+        if (!hit) return n - 1;
+    }
+}
+
+static void opening_a_model(void **state)
+{
+    (void)state;
+    /* the pattern's machine code, which PCRE2 makes in some ten pieces, may be done without */
+    assert_true(make_with_faults(open_model, close_model, 12) > 5);
+}
+
+static void making_things(void **state)
+{
+    (void)state;
+    setup();
+    assert_true(make_with_faults(new_engine, free_engine, 0) > 5);
+    assert_true(make_with_faults(new_session, free_session, 0) > 5);
+    assert_true(make_with_faults(new_text, free_text, 0) > 2);
+    assert_true(make_with_faults(tokenize, qn_free, 0) > 1);
+    teardown();
+}
+
+static void forking(void **state)
+{
+    (void)state;
+    struct qn_error e;
+    const qn_token *before, *after;
+    const float *logits;
+    static float kept[1 << 16];
+    setup();
+    size_t n_vocab = (size_t)qn_model_n_vocab(w.model);
+    assert_true(n_vocab <= sizeof kept / sizeof *kept);
+    assert_int_equal(qn_session_sync(w.session, w.tokens, 40, NULL, &e), 0);
+    assert_int_equal(qn_session_logits(w.session, &logits, &e), 0);
+    memcpy(kept, logits, n_vocab * sizeof *kept);
+    size_t n = qn_session_tokens(w.session, &before);
+    assert_true(make_with_faults(fork_session, free_session, 0) > 5);
+    assert_int_equal(qn_session_tokens(w.session, &after), n);
+    assert_memory_equal(after, w.tokens, sizeof w.tokens);
+    assert_int_equal(qn_session_logits(w.session, &logits, &e), 0);
+    assert_memory_equal(logits, kept, n_vocab * sizeof *kept);
+    teardown();
+}
+
+/* Pushes a token until no allocation is left to fail; what comes out at last goes to out. */
+static size_t push_with_faults(qn_text *t, qn_token token, char *out)
+{
+    for (uint64_t n = 1;; n++) {
+        struct qn_error e = {0};
+        const char *bytes = NULL;
+        size_t n_bytes = 0;
+        bool stopped;
+        mem_fault_set(n);
+        int rc = qn_text_push(t, token, &bytes, &n_bytes, &stopped, &e), hit = mem_fault_hit();
+        mem_fault_set(0);
+        if (!hit) {
+            assert_int_equal(rc, 0);
+            memcpy(out, bytes, n_bytes);
+            return n_bytes;
+        }
+        assert_int_equal(rc, QN_ENOMEM);
+        assert_null(bytes);
+    }
+}
+
+/* A text of whole words, single bytes and the pieces of "é": its pushes fail and are repeated. */
+static void text_is_the_same_after_faults(void **state)
+{
+    (void)state;
+    static const char source[] = "the cat, the dog and the \xc3\xa9l\xc3\xa9phant; in the en\xc3 of once upon an";
+    struct qn_error e;
+    static char want[1000], got[1000];
+    size_t n_want = 0, n_got = 0, n;
+    const char *bytes;
+    setup();
+    void *p = NULL;
+    assert_int_equal(qn_tokenize(w.model, source, strlen(source), 0, &w.ids, &w.n_ids, &e), 0);
+    for (size_t i = 0; i < w.n_ids; i++) {
+        assert_int_equal(qn_text_push(w.text, w.ids[i], &bytes, &n, NULL, &e), 0);
+        memcpy(want + n_want, bytes, n);
+        n_want += n;
+    }
+    for (size_t i = 0; i < w.n_ids; i++) { /* a new text each time: its buffers have not grown yet */
+        assert_int_equal(new_text(&p, &e), 0);
+        n_got = 0;
+        for (size_t j = 0; j < i; j++) {
+            assert_int_equal(qn_text_push(p, w.ids[j], &bytes, &n, NULL, &e), 0);
+            memcpy(got + n_got, bytes, n);
+            n_got += n;
+        }
+        n_got += push_with_faults(p, w.ids[i], got + n_got);
+        for (size_t j = i + 1; j < w.n_ids; j++) {
+            assert_int_equal(qn_text_push(p, w.ids[j], &bytes, &n, NULL, &e), 0);
+            memcpy(got + n_got, bytes, n);
+            n_got += n;
+        }
+        assert_int_equal(n_got, n_want);
+        assert_memory_equal(got, want, n_want);
+        qn_text_free(p);
+    }
+    qn_free(w.ids);
+    teardown();
+}
+
+/* Evaluating and drawing work in memory that was taken when the engine and the session were made. */
+static void sync_and_step_have_no_allocation_to_fail(void **state)
+{
+    (void)state;
+    struct qn_error e;
+    setup();
+    mem_fault_set(1);
+    assert_int_equal(qn_session_sync(w.session, w.tokens, 40, NULL, &e), 0);
+    assert_int_equal(qn_session_step(w.session, &w.token, &e), 0);
+    assert_int_equal(qn_session_sync(w.session, w.tokens, 20, NULL, &e), 0);
+    assert_int_equal(mem_fault_hit(), 0);
+    mem_fault_set(0);
+    teardown();
+}
+
+/* ---- counts ---- */
+
+static void steps(int n)
+{
+    struct qn_error e;
+    for (int i = 0; i < n; i++)
+        if (qn_session_step(w.session, &w.token, &e)) fail_msg("step %d: %s", i, e.msg);
+}
+
+static void a_step_calls_no_allocation_of_ours(void **state)
+{
+    (void)state;
+    setup();
+    assert_int_equal(qn_session_sync(w.session, w.tokens, 40, NULL, NULL), 0);
+    uint64_t before = mem_n_calls();
+    steps(100);
+    assert_int_equal(mem_n_calls(), before);
+    teardown();
+}
+
+static void a_step_calls_no_malloc_at_all(void **state)
+{
+    (void)state;
+    if (!COUNTED) skip();
+    long calls = n_calls, live = n_live;
+    qn_free(mem_alloc(10));
+    assert_int_equal(n_calls, calls + 1); /* the count counts */
+    assert_int_equal(n_live, live);
+    setup();
+    assert_int_equal(qn_session_sync(w.session, w.tokens, 40, NULL, NULL), 0);
+    calls = n_calls;
+    steps(100);
+    assert_int_equal(n_calls, calls);
+    teardown();
+    assert_int_equal(n_live, live);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening_a_model),
+        cmocka_unit_test(making_things),
+        cmocka_unit_test(forking),
+        cmocka_unit_test(text_is_the_same_after_faults),
+        cmocka_unit_test(sync_and_step_have_no_allocation_to_fail),
+        cmocka_unit_test(a_step_calls_no_allocation_of_ours),
+        cmocka_unit_test(a_step_calls_no_malloc_at_all),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_alloc MODEL\n");
+        return 1;
+    }
+    path = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * naive.h: the forward pass once more, as plainly as it can be written: a second opinion on the engine.
+ */
+#ifndef QUERN_TESTS_GOLDEN_NAIVE_H
+#define QUERN_TESTS_GOLDEN_NAIVE_H
+
+#include "format/weights.h"
+
+/* What to get wrong on purpose: factors on hyper-parameters, 1 for the truth. */
+struct naive_skew { double eps, rope_base; };
+
+/* Logits of every position of a prompt that begins at position 0. returns owned (mem_free): [n][*n_vocab].
+ * Exits with a message for a file that it does not understand in full. */
+double *naive_logits(const struct weights *w, const qn_token *tokens, int n, const struct naive_skew *skew,
+                     int *n_vocab);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_naive.c: the engine's logits beside a plain float64 pass over the same file (naive.h).
+ *
+ *     test_naive MODEL...
+ *     test_naive --reference NAME...     models of the reference data
+ *
+ * For float weights the two compute the same thing but for the engine's f32, so every logit of the prompt must be
+ * within a bound that only rounding can explain. The comparison is shown to be able to fail: the same bound is
+ * exceeded by a pass with a slightly wrong hyper-parameter. Nothing here needs expected values, so it covers what
+ * has none: biases and linear RoPE scaling.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "naive.h"
+#include "reference.h"
+
+enum {
+    N_TOKENS = 300, /* more than one chunk of attention, several times YaRN's original context */
+    N_SKEWED = 64,  /* of these for a pass that is wrong on purpose */
+};
+
+static const double bound = 2e-4;
+
+struct test {
+    const char *path;
+    struct weights *weights;
+    qn_token tokens[N_TOKENS];
+    int n_vocab;
+    float *ours; /* [N_TOKENS][n_vocab] */
+};
+
+static void die(const struct test *t, const struct qn_error *e)
+{
+    fprintf(stderr, "%s: %s\n", t->path, e->msg);
+    exit(1);
+}
+
+struct into { float *p; size_t n; }; /* n: floats in a row */
+
+static int keep(void *arg, const float *row, struct qn_error *e)
+{
+    (void)e;
+    struct into *to = arg;
+    memcpy(to->p, row, to->n * sizeof *row);
+    to->p += to->n;
+    return 0;
+}
+
+/* The engine's logits of every position. KV is f32: f16 would cost a hundred times the bound. */
+static void run_engine(struct test *t)
+{
+    struct qn_error e;
+    struct qn_engine_params p;
+    qn_model *m;
+    qn_engine *g;
+    struct memory mem;
+    qn_engine_params_init(&p);
+    p.n_ctx = N_TOKENS;
+    p.kv = QN_KV_F32;
+    if (qn_model_open(&m, t->path, &e) || qn_engine_new(&g, m, &p, &e)) die(t, &e);
+    if (memory_init(&mem, g->kv, g->n_ctx, &e)) die(t, &e);
+    t->n_vocab = qn_model_n_vocab(m);
+    for (int i = 0; i < N_TOKENS; i++) t->tokens[i] = (qn_token)(rng_u64(5, 1, (uint64_t)i) % (uint64_t)t->n_vocab);
+    t->ours = mem_calloc((size_t)N_TOKENS * (size_t)t->n_vocab, sizeof(float));
+    float *scratch = mem_calloc((size_t)g->n_batch * (size_t)t->n_vocab, sizeof(float));
+    struct into to = {t->ours, (size_t)t->n_vocab};
+    if (engine_append_all(g, &mem, t->tokens, N_TOKENS, 1, scratch, keep, &to, &e)) die(t, &e);
+    mem_free(scratch);
+    memory_deinit(&mem);
+    qn_engine_free(g);
+    qn_model_close(m);
+}
+
+/* The largest |difference| over the first n positions; NaN when any logit is. */
+static double largest_difference(const struct test *t, int n, struct naive_skew skew)
+{
+    int n_vocab;
+    double worst = 0, *theirs = naive_logits(t->weights, t->tokens, n, &skew, &n_vocab);
+    if (n_vocab != t->n_vocab) die(t, &(struct qn_error){0, "another vocabulary size"});
+    for (int i = 0; i < n * n_vocab && !isnan(worst); i++) {
+        double d = fabs(theirs[i] - (double)t->ours[i]);
+        if (!(d <= worst)) worst = d;
+    }
+    mem_free(theirs);
+    return worst;
+}
+
+static bool check(const char *path)
+{
+    struct qn_error e;
+    struct test t = {.path = path};
+    run_engine(&t);
+    if (weights_open(&t.weights, path, &e)) die(&t, &e);
+    double right = largest_difference(&t, N_TOKENS, (struct naive_skew){1, 1});
+    double eps = largest_difference(&t, N_SKEWED, (struct naive_skew){10, 1});
+    double base = largest_difference(&t, N_SKEWED, (struct naive_skew){1, 1.01});
+    bool ok = right <= bound && eps > bound && base > bound;
+    const char *slash = strrchr(path, '/');
+    printf("%-22s max %.1e; eps x 10: %.1e, rope base + 1%%: %.1e: %s\n", slash ? slash + 1 : path, right, eps, base,
+           ok ? "ok" : "FAILED");
+    mem_free(t.ours);
+    weights_close(t.weights);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    int passed = 0, failed = 0;
+    bool reference = argc > 1 && !strcmp(argv[1], "--reference");
+    for (int i = 1 + reference; i < argc; i++) {
+        char path[512];
+        if (reference) snprintf(path, sizeof path, "%s/models/%s.gguf", reference_dir(), argv[i]);
+        bool ok = check(reference ? path : argv[i]);
+        passed += ok;
+        failed += !ok;
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed || passed == 0;
+}
