@@ -35,8 +35,8 @@ struct pass {
     int n; /* positions */
     int d_model, n_head, n_head_kv, head_dim, d_ff, n_vocab;
     double eps;
-    int n_rot;           /* dims of a head that are rotated */
-    bool halves;         /* pairs are (i, i + n_rot/2), else (2i, 2i + 1) */
+    int n_rot;   /* dims of a head that are rotated */
+    bool halves; /* pairs are (i, i + n_rot/2), else (2i, 2i + 1) */
     double *cosi, *sine; /* [n][n_rot/2], YaRN's multiplier included */
     size_t n_used;       /* tensors read so far, each once */
 };
@@ -60,41 +60,48 @@ static double *doubles(size_t n)
 static double number(const struct pass *p, const char *key, double otherwise)
 {
     char name[96];
-    double x = otherwise;
+    float x;
     struct qn_error e;
     snprintf(name, sizeof name, "%s.%s", p->arch, key);
-    const struct meta *m = weights_meta(p->w, name);
-    if (m && (m->type == MT_ARRAY || meta_elem_f64(m, 0, &x, &e))) die(p, "not a number", name);
-    if (isnan(x)) die(p, "missing", name);
-    return x;
+    int found = meta_f32(p->w, name, &x, &e);
+    if (found < 0 || (!found && isnan(otherwise))) die(p, found ? e.msg : "missing", name);
+    return found ? (double)x : otherwise;
 }
 
-static int whole(const struct pass *p, const char *key, double otherwise)
+/* The same for a count; an error where `otherwise` is 0. */
+static int count(const struct pass *p, const char *key, int otherwise)
 {
-    return (int)number(p, key, otherwise);
+    char name[96];
+    uint64_t x;
+    struct qn_error e;
+    snprintf(name, sizeof name, "%s.%s", p->arch, key);
+    int found = meta_u64(p->w, name, 1, 1 << 20, &x, &e);
+    if (found < 0 || (!found && !otherwise)) die(p, found ? e.msg : "missing", name);
+    return found ? (int)x : otherwise;
 }
 
 /* The value of a string key is `text`. */
 static bool says(const struct weights *w, const char *key, const char *text)
 {
     struct str s;
-    struct qn_error e;
-    return meta_str(w, key, &s, &e) == 1 && s.n == strlen(text) && !memcmp(s.p, text, s.n);
+    return meta_str(w, key, &s, NULL) == 1 && s.n == strlen(text) && !memcmp(s.p, text, s.n);
 }
 
-/* The tensor blk.LAYER.part, or part itself for layer -1, as [rows][k]; NULL when absent. rows 0: any number. */
+/* The tensor blk.LAYER.part, or part itself for layer -1, as [rows][k]; NULL when absent. */
 static double *tensor_if(struct pass *p, int layer, const char *part, int k, int rows)
 {
     char name[96];
-    if (layer < 0) snprintf(name, sizeof name, "%s", part);
-    else snprintf(name, sizeof name, "blk.%d.%s", layer, part);
+    if (layer < 0)
+        snprintf(name, sizeof name, "%s", part);
+    else
+        snprintf(name, sizeof name, "blk.%d.%s", layer, part);
     const struct tensor *t = weights_tensor(p->w, name);
     if (!t) return NULL;
-    if (t->ne[0] != k || (rows && t->ne[1] != rows) || t->ne[2] != 1) die(p, "another shape", name);
+    if (t->ne[0] != k || t->ne[1] != rows || t->ne[2] != 1) die(p, "another shape", name);
+    double *x = doubles((size_t)rows * (size_t)k);
     float *row = mem_calloc((size_t)k, sizeof *row);
-    double *x = doubles((size_t)t->ne[1] * (size_t)k);
     assert(row);
-    for (int64_t r = 0; r < t->ne[1]; r++) {
+    for (int r = 0; r < rows; r++) {
         dequant_row(t->type, t->data + (size_t)r * t->row_bytes, k, row);
         for (int i = 0; i < k; i++) x[r * k + i] = row[i];
     }
@@ -182,7 +189,7 @@ static void attend(const struct pass *p, const double *q, const double *k, const
  * original context: YaRN's NTK-by-parts. */
 static double yarn_ramp(const struct pass *p, double base, int i)
 {
-    double ctx = number(p, "rope.scaling.original_context_length", NAN), edge[2];
+    double ctx = count(p, "rope.scaling.original_context_length", 0), edge[2];
     double turns[2] = {number(p, "rope.scaling.yarn_beta_fast", 32), number(p, "rope.scaling.yarn_beta_slow", 1)};
     for (int j = 0; j < 2; j++) edge[j] = p->n_rot * log(ctx / (turns[j] * 2 * M_PI)) / (2 * log(base));
     double low = fmax(0, floor(edge[0])), high = fmin(p->n_rot - 1, ceil(edge[1]));
@@ -219,14 +226,14 @@ static void read_shape(struct pass *p, const struct naive_skew *skew)
         if (says(p->w, "general.architecture", known[i])) strcpy(p->arch, known[i]);
     if (!p->arch[0]) die(p, "another family", "general.architecture");
     p->halves = strcmp(p->arch, "llama") != 0; /* llama's q and k rows are stored permuted instead */
-    p->d_model = whole(p, "embedding_length", NAN);
-    p->d_ff = whole(p, "feed_forward_length", NAN);
-    p->n_head = whole(p, "attention.head_count", NAN);
-    p->n_head_kv = whole(p, "attention.head_count_kv", p->n_head);
-    p->head_dim = whole(p, "attention.key_length", p->d_model / p->n_head);
-    if (whole(p, "attention.value_length", p->head_dim) != p->head_dim) die(p, "differs from key_length", "value_length");
+    p->d_model = count(p, "embedding_length", 0);
+    p->d_ff = count(p, "feed_forward_length", 0);
+    p->n_head = count(p, "attention.head_count", 0);
+    p->n_head_kv = count(p, "attention.head_count_kv", p->n_head);
+    p->head_dim = count(p, "attention.key_length", p->d_model / p->n_head);
+    if (count(p, "attention.value_length", p->head_dim) != p->head_dim) die(p, "is not key_length", "value_length");
     p->eps = number(p, "attention.layer_norm_rms_epsilon", NAN) * skew->eps;
-    p->n_rot = whole(p, "rope.dimension_count", p->head_dim);
+    p->n_rot = count(p, "rope.dimension_count", p->head_dim);
     make_rope(p, number(p, "rope.freq_base", 10000) * skew->rope_base);
 }
 
@@ -272,22 +279,22 @@ double *naive_logits(const struct weights *w, const qn_token *tokens, int n, con
     read_shape(&p, skew);
     const struct tensor *embd = weights_tensor(w, "token_embd.weight");
     p.n_vocab = embd ? (int)embd->ne[1] : 0;
-    int d = p.d_model, n_layer = whole(&p, "block_count", NAN);
-    double *table = tensor(&p, -1, "token_embd.weight", d, p.n_vocab), *out_norm = tensor(&p, -1, "output_norm.weight", d, 1);
+    int d = p.d_model, n_layer = count(&p, "block_count", 0);
+    double *table = tensor(&p, -1, "token_embd.weight", d, p.n_vocab);
+    double *out = tensor_if(&p, -1, "output.weight", d, p.n_vocab);
+    double *out_norm = tensor(&p, -1, "output_norm.weight", d, 1);
     double *x = doubles((size_t)n * (size_t)d), *logits = doubles((size_t)n * (size_t)p.n_vocab);
-    for (int t = 0; t < n; t++) memcpy(x + t * d, table + tokens[t] * d, (size_t)d * sizeof *x);
+    for (int t = 0; t < n; t++) {
+        assert(tokens[t] >= 0 && tokens[t] < p.n_vocab);
+        memcpy(x + t * d, table + tokens[t] * d, (size_t)d * sizeof *x);
+    }
     for (int l = 0; l < n_layer; l++) layer(&p, l, x);
     rms_norm(&p, x, n, d, out_norm, x);
-    double *out = tensor_if(&p, -1, "output.weight", d, p.n_vocab);
     for (int t = 0; t < n; t++) /* without an output matrix the embedding serves as one */
         for (int r = 0; r < p.n_vocab; r++) logits[t * p.n_vocab + r] = dot((out ? out : table) + r * d, x + t * d, d);
     if (p.n_used != weights_n_tensors(w)) die(&p, "has tensors this pass does not use", p.arch);
-    mem_free(table);
-    mem_free(out_norm);
-    mem_free(out);
-    mem_free(x);
-    mem_free(p.cosi);
-    mem_free(p.sine);
+    double *all[] = {table, out, out_norm, x, p.cosi, p.sine};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
     *n_vocab = p.n_vocab;
     return logits;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * probe.c: ceilings with ymm registers: loads, vpmaddubsw + vpmaddwd + vpaddd, vfmadd. See kernel/probe.h.
+ *
+ * Every loop over the accumulators is unrolled, so that they live in registers and not in an array.
  */
 #include "kernel/probe.h"
 
@@ -29,15 +31,19 @@ static uint32_t probe_read(const uint8_t *p, size_t n)
 static uint32_t probe_int8_mac(uint64_t n)
 {
     __m256i acc[8], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
     for (int j = 0; j < 8; j++) acc[j] = _mm256_setzero_si256();
-    for (uint64_t i = 0; i < 4 * n; i++)
+    for (uint64_t i = 0; i < 4 * n; i++) {
+#pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
             __m256i p = _mm256_maddubs_epi16(a, b);
-            __asm__("" : "+x"(p)); /* every step is computed */
+            __asm__ volatile("" : "+x"(p)); /* every step is computed */
             p = _mm256_madd_epi16(p, ones);
             acc[j] = _mm256_add_epi32(acc[j], p);
-            __asm__("" : "+x"(acc[j]));
+            __asm__ volatile("" : "+x"(acc[j]));
         }
+    }
+#pragma GCC unroll 8
     for (int j = 1; j < 8; j++) acc[0] = _mm256_add_epi32(acc[0], acc[j]);
     return (uint32_t)_mm256_extract_epi32(acc[0], 0);
 }
@@ -45,12 +51,16 @@ static uint32_t probe_int8_mac(uint64_t n)
 static float probe_f32_fma(uint64_t n)
 {
     __m256 acc[8], a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(1.5f);
+#pragma GCC unroll 8
     for (int j = 0; j < 8; j++) acc[j] = _mm256_setzero_ps();
-    for (uint64_t i = 0; i < 4 * n; i++)
+    for (uint64_t i = 0; i < 4 * n; i++) {
+#pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
             acc[j] = _mm256_fmadd_ps(acc[j], a, b);
-            __asm__("" : "+x"(acc[j]));
+            __asm__ volatile("" : "+x"(acc[j]));
         }
+    }
+#pragma GCC unroll 8
     for (int j = 1; j < 8; j++) acc[0] = _mm256_add_ps(acc[0], acc[j]);
     return _mm256_cvtss_f32(acc[0]);
 }
