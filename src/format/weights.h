@@ -69,7 +69,7 @@ int meta_u64(const struct weights *w, const char *key, uint64_t lo, uint64_t hi,
 int meta_f32(const struct weights *w, const char *key, float *out, struct qn_error *e); /* finite only */
 int meta_bool(const struct weights *w, const char *key, bool *out, struct qn_error *e);
 int meta_str(const struct weights *w, const char *key, struct str *out, struct qn_error *e);
-/* Element i of a numeric array (or of a scalar, which stands for an array of equal values). */
+/* Element i of an array of integers (i64) or floats (f64), or of a scalar, which stands for an array of equal values. */
 int meta_elem_i64(const struct meta *m, uint64_t i, int64_t *out, struct qn_error *e);
 int meta_elem_f64(const struct meta *m, uint64_t i, double *out, struct qn_error *e);
 /* Walks an array of strings (or a string, as an array of one): start with *cursor = 0; returns

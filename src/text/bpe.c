@@ -175,22 +175,16 @@ static bool rule(const void *arg, const struct sym *l, const struct sym *r, uint
     return true;
 }
 
-static qn_token find_text(const struct lexicon *lex, const uint8_t *p, size_t n)
-{
-    qn_token id = lexicon_find(lex, p, n);
-    return id < 0 || lexicon_is_control(lex, id) || lex->type[id] == TOKEN_BYTE ? -1 : id;
-}
-
 /* The token that is the whole piece, -1 when there is none. */
 static qn_token find_whole(const struct bpe *b, const uint8_t *p, size_t n)
 {
     uint8_t mapped[2 * 128];
     size_t k = 0;
-    if (b->by_char) return find_text(b->lex, p, n);
+    if (b->by_char) return lexicon_find_text(b->lex, p, n);
     if (n > 128) return -1; /* no vocabulary has words that long; the merges would give the same */
     for (size_t i = 0; i < n; i++)
         k += unicode_put(mapped + k, unicode_from_byte(p[i]));
-    return find_text(b->lex, mapped, k);
+    return lexicon_find_text(b->lex, mapped, k);
 }
 
 static int add_symbols(const struct bpe *b, const uint8_t *p, uint32_t start, uint32_t n, struct merge *m,
@@ -203,7 +197,7 @@ static int add_symbols(const struct bpe *b, const uint8_t *p, uint32_t start, ui
     for (uint32_t i = 0, len; rc == 0 && i < n; i += len) {
         const uint8_t *c = p + start + i;
         len = b->by_char ? unicode_next(c, n - i, &cp, &cut) : 1;
-        rc = merge_add(m, start + i, len, b->by_char ? find_text(b->lex, c, len) : b->byte_id[*c], e);
+        rc = merge_add(m, start + i, len, b->by_char ? lexicon_find_text(b->lex, c, len) : b->byte_id[*c], e);
     }
     return rc;
 }

@@ -63,6 +63,12 @@ qn_token lexicon_find(const struct lexicon *lex, const void *p, size_t n)
     return find_slot(lex, p, n, &hash)->id;
 }
 
+qn_token lexicon_find_text(const struct lexicon *lex, const void *p, size_t n)
+{
+    qn_token id = lexicon_find(lex, p, n);
+    return id < 0 || lexicon_is_control(lex, id) || lex->type[id] == TOKEN_BYTE ? -1 : id;
+}
+
 /* An array of exactly n elements of one type; *out is NULL when the key is absent. */
 static int get_array(const struct weights *w, const char *key, enum meta_type elem, int32_t n, const struct meta **out,
                      struct qn_error *e)

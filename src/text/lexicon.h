@@ -42,6 +42,8 @@ struct str lexicon_text(const struct lexicon *lex, qn_token id);
 float lexicon_score(const struct lexicon *lex, qn_token id);
 /* The last token with this text, -1 when there is none. The empty text is never found. */
 qn_token lexicon_find(const struct lexicon *lex, const void *p, size_t n);
+/* The same among the tokens that plain text may become: no control and no byte tokens. */
+qn_token lexicon_find_text(const struct lexicon *lex, const void *p, size_t n);
 
 static inline bool lexicon_is_special(const struct lexicon *lex, qn_token id)
 {

@@ -23,12 +23,6 @@ struct spm_text {
     const uint8_t *p; /* with U+2581 for spaces */
 };
 
-static qn_token find(const struct lexicon *lex, const uint8_t *p, size_t n)
-{
-    qn_token id = lexicon_find(lex, p, n);
-    return id < 0 || lexicon_is_control(lex, id) || lex->type[id] == TOKEN_BYTE ? -1 : id;
-}
-
 /* The bits of a float, made to ascend as the float descends. */
 static uint32_t descending(float score)
 {
@@ -41,7 +35,7 @@ static uint32_t descending(float score)
 static bool rule(const void *arg, const struct sym *l, const struct sym *r, uint32_t *rank, qn_token *id)
 {
     const struct spm_text *t = arg;
-    *id = find(t->lex, t->p + l->start, l->bytes + r->bytes);
+    *id = lexicon_find_text(t->lex, t->p + l->start, l->bytes + r->bytes);
     if (*id < 0) return false;
     *rank = descending(lexicon_score(t->lex, *id));
     return true;
@@ -53,7 +47,7 @@ static int push_bytes(const struct lexicon *lex, qn_token unk, const uint8_t *p,
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         qn_token id = lex->byte_id[p[i]];
-        if (id < 0) id = find(lex, p + i, 1);
+        if (id < 0) id = lexicon_find_text(lex, p + i, 1);
         if (id < 0) id = unk;
         if (id < 0) return error_set(e, QN_EDATA, "tokenizer: no token for byte 0x%02X and no unknown token", p[i]);
         rc = ids_push(out, id, e);
@@ -73,7 +67,7 @@ int spm_encode(const struct lexicon *lex, qn_token unk, bool add_space, const ch
         uint32_t cp;
         bool cut;
         unsigned len = unicode_next(marked.data + i, marked.len - i, &cp, &cut);
-        rc = merge_add(scratch, (uint32_t)i, len, find(lex, marked.data + i, len), e);
+        rc = merge_add(scratch, (uint32_t)i, len, lexicon_find_text(lex, marked.data + i, len), e);
         i += len;
     }
     struct spm_text t = {lex, marked.data};

@@ -9,7 +9,6 @@
  * Biases are applied where the file has them. Touvron et al. 2023; Dubey et al. 2024.
  */
 #include "model/arch/arch.h"
-#include "model/bind.h"
 #include "model/block.h"
 
 static int llama_hparams(struct hparams *h, const struct weights *w, struct qn_error *e)
@@ -19,18 +18,7 @@ static int llama_hparams(struct hparams *h, const struct weights *w, struct qn_e
     return 0;
 }
 
-static const struct bind_rule rules[] = {
-    {"attn_norm", BIND_VECTOR, false, offsetof(struct layer, attn_norm), DIM_EMBD, DIM_NONE},
-    {"attn_q", BIND_MATRIX, false, offsetof(struct layer, wq), DIM_EMBD, DIM_Q},
-    {"attn_k", BIND_MATRIX, false, offsetof(struct layer, wk), DIM_EMBD, DIM_KV},
-    {"attn_v", BIND_MATRIX, false, offsetof(struct layer, wv), DIM_EMBD, DIM_KV},
-    {"attn_output", BIND_MATRIX, false, offsetof(struct layer, wo), DIM_Q, DIM_EMBD},
-    {"ffn_norm", BIND_VECTOR, false, offsetof(struct layer, ffn_norm), DIM_EMBD, DIM_NONE},
-    {"ffn_gate", BIND_MATRIX, false, offsetof(struct layer, gate), DIM_EMBD, DIM_FF},
-    {"ffn_up", BIND_MATRIX, false, offsetof(struct layer, up), DIM_EMBD, DIM_FF},
-    {"ffn_down", BIND_MATRIX, false, offsetof(struct layer, down), DIM_FF, DIM_EMBD},
-    {0},
-};
+static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, {0}};
 
 static void llama_layer(const struct worker *w, int il)
 {

@@ -6,7 +6,6 @@
  * the head dimension is given by the file. Yang et al., "Qwen3 technical report", 2025.
  */
 #include "model/arch/arch.h"
-#include "model/bind.h"
 #include "model/block.h"
 
 static int qwen3_hparams(struct hparams *h, const struct weights *w, struct qn_error *e)
@@ -16,20 +15,7 @@ static int qwen3_hparams(struct hparams *h, const struct weights *w, struct qn_e
     return 0;
 }
 
-static const struct bind_rule rules[] = {
-    {"attn_norm", BIND_VECTOR, false, offsetof(struct layer, attn_norm), DIM_EMBD, DIM_NONE},
-    {"attn_q", BIND_MATRIX, false, offsetof(struct layer, wq), DIM_EMBD, DIM_Q},
-    {"attn_k", BIND_MATRIX, false, offsetof(struct layer, wk), DIM_EMBD, DIM_KV},
-    {"attn_v", BIND_MATRIX, false, offsetof(struct layer, wv), DIM_EMBD, DIM_KV},
-    {"attn_output", BIND_MATRIX, false, offsetof(struct layer, wo), DIM_Q, DIM_EMBD},
-    {"attn_q_norm", BIND_VECTOR, false, offsetof(struct layer, q_norm), DIM_HEAD, DIM_NONE},
-    {"attn_k_norm", BIND_VECTOR, false, offsetof(struct layer, k_norm), DIM_HEAD, DIM_NONE},
-    {"ffn_norm", BIND_VECTOR, false, offsetof(struct layer, ffn_norm), DIM_EMBD, DIM_NONE},
-    {"ffn_gate", BIND_MATRIX, false, offsetof(struct layer, gate), DIM_EMBD, DIM_FF},
-    {"ffn_up", BIND_MATRIX, false, offsetof(struct layer, up), DIM_EMBD, DIM_FF},
-    {"ffn_down", BIND_MATRIX, false, offsetof(struct layer, down), DIM_FF, DIM_EMBD},
-    {0},
-};
+static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_HEAD_NORM_RULES, BLOCK_FFN_RULES, {0}};
 
 static void qwen3_layer(const struct worker *w, int il)
 {
