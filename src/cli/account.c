@@ -124,7 +124,8 @@ static uint64_t median(uint64_t *v, int n)
 }
 
 /* Runs the batch once; with t, operation by operation. */
-static uint64_t run_once(struct qn_engine *g, const struct rows_batch *r, struct memory *mem, float *logits, struct trace *t)
+static uint64_t run_once(struct qn_engine *g, const struct rows_batch *r, struct memory *mem, float *logits,
+                         struct trace *t)
 {
     if (t) t->n = 0;
     g->step.trace = t;

@@ -103,8 +103,9 @@ static double ceiling_of(const struct bench *b, const struct account *a, int n)
 static void print_line(const struct bench *b, const char *what, const double *v, const struct account *a, int n)
 {
     double mid = v[b->reps / 2], lo = v[0], hi = v[b->reps - 1];
-    printf("%-10s %5d tokens at depth %-6d %9.2f tok/s  (%.2f .. %.2f, %d runs)  %3.0f%% of %.2f\n", what, n, b->depth, mid,
-           lo, hi, b->reps, 100 * mid / ceiling_of(b, a, what[0] == 'p' ? n : 1), ceiling_of(b, a, what[0] == 'p' ? n : 1));
+    printf("%-10s %5d tokens at depth %-6d %9.2f tok/s  (%.2f .. %.2f, %d runs)  %3.0f%% of %.2f\n", what, n, b->depth,
+           mid, lo, hi, b->reps, 100 * mid / ceiling_of(b, a, what[0] == 'p' ? n : 1),
+           ceiling_of(b, a, what[0] == 'p' ? n : 1));
 }
 
 static void print_table(const struct bench *b)
@@ -130,13 +131,14 @@ static json_t *json_rates(const struct bench *b, const double *v, const struct a
 
 static void print_json(const struct bench *b)
 {
-    json_t *j = json_pack("{s:s,s:s,s:I,s:i,s:s,s:s,s:{s:f,s:f,s:f,s:f}}", "model", b->path, "arch",
-                          b->engine->model->hp.arch, "weight_bytes",
-                          (json_int_t)weights_tensor_bytes(b->engine->model->weights), "threads",
-                          pool_n_threads(b->engine->pool), "cpu", b->engine->step.kt.name, "version", qn_version(), "ceilings",
-                          "read_gbs", b->c.read_gbs, "mapped_gbs", b->c.mapped_gbs, "int8_gmacs", b->c.int8_gmacs, "f32_gmacs",
-                          b->c.f32_gmacs);
-    if (b->n_prompt) json_object_set_new(j, "prefill", json_rates(b, b->prefill, &b->prefill_cost, b->n_prompt, b->n_prompt));
+    json_t *j =
+        json_pack("{s:s,s:s,s:I,s:i,s:s,s:s,s:{s:f,s:f,s:f,s:f}}", "model", b->path, "arch", b->engine->model->hp.arch,
+                  "weight_bytes", (json_int_t)weights_tensor_bytes(b->engine->model->weights), "threads",
+                  pool_n_threads(b->engine->pool), "cpu", b->engine->step.kt.name, "version", qn_version(), "ceilings",
+                  "read_gbs", b->c.read_gbs, "mapped_gbs", b->c.mapped_gbs, "int8_gmacs", b->c.int8_gmacs, "f32_gmacs",
+                  b->c.f32_gmacs);
+    if (b->n_prompt)
+        json_object_set_new(j, "prefill", json_rates(b, b->prefill, &b->prefill_cost, b->n_prompt, b->n_prompt));
     if (b->n_predict) json_object_set_new(j, "decode", json_rates(b, b->decode, &b->decode_cost, b->n_predict, 1));
     json_dumpf(j, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     putchar('\n');
@@ -159,7 +161,8 @@ int cmd_bench(int argc, char **argv)
         {"batch", 0, OPT_INT, &b.p.n_batch, "N", "rows in one forward pass (default 512)", 1, 65536},
         {"kv", 0, OPT_STRING, &b.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
         {"cpu", 0, OPT_STRING, &b.p.cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
-        {"memory", 0, OPT_SIZE, &b.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0, 0},
+        {"memory", 0, OPT_SIZE, &b.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
+         0},
         {"json", 0, OPT_FLAG, &b.json, NULL, "one JSON object instead of a table", 0, 0},
         {0},
     };

@@ -10,7 +10,7 @@
 #include "base/region.h"
 
 #define READ_BYTES ((size_t)512 << 20) /* well past any cache share of two cores' worth of traffic */
-#define ROUNDS 5
+#define ROUNDS     5
 
 struct job {
     const struct probe *probe;
@@ -86,6 +86,7 @@ int ceilings_measure(struct ceilings *c, struct pool *pool, enum cpu_level level
 
 double ceilings_floor(const struct ceilings *c, uint64_t bytes, uint64_t macs_int8, uint64_t macs_f32)
 {
-    double read = (double)bytes / c->mapped_gbs, compute = (double)macs_int8 / c->int8_gmacs + (double)macs_f32 / c->f32_gmacs;
+    double read = (double)bytes / c->mapped_gbs,
+           compute = (double)macs_int8 / c->int8_gmacs + (double)macs_f32 / c->f32_gmacs;
     return (read > compute ? read : compute) * 1e-9;
 }

@@ -146,12 +146,13 @@ int cli_parse(int argc, char **argv, const char *usage, const struct opt *opts, 
             *help = true;
             return 0;
         }
-        if (c == ':') return cli_usage("%s: option '%s' needs a value (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
+        if (c == ':')
+            return cli_usage("%s: option '%s' needs a value (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
         if (c == '?' && optopt > 0 && optopt < 256) /* a letter, which may stand among others */
             return cli_usage("%s: unknown option '-%c' (see quern %s --help)", argv[0], optopt, argv[0]);
         if (c == '?')
-            return cli_usage("%s: %s option '%s' (see quern %s --help)", argv[0], optopt ? "no value goes with" : "unknown",
-                             argv[optind - 1], argv[0]);
+            return cli_usage("%s: %s option '%s' (see quern %s --help)", argv[0],
+                             optopt ? "no value goes with" : "unknown", argv[optind - 1], argv[0]);
         const struct opt *o = opts;
         while (c >= 256 ? o != &opts[c - 256] : o->letter != c) o++;
         int rc = set_option(o, optarg);

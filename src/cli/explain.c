@@ -103,8 +103,8 @@ static void print_op(const struct explain *x, const char *name, const struct tra
 
 static void print_head(const struct explain *x, const char *what)
 {
-    printf("\n%-28s %-8s %5s %-20s %10s %10s %9s%s\n", what, "type", "times", "out x in x rows", "MB", "MMAC", "floor ms",
-           x->analyze ? "        ms floor/ms" : "");
+    printf("\n%-28s %-8s %5s %-20s %10s %10s %9s%s\n", what, "type", "times", "out x in x rows", "MB", "MMAC",
+           "floor ms", x->analyze ? "        ms floor/ms" : "");
 }
 
 static void print_classes(const struct explain *x)
@@ -128,8 +128,8 @@ static void print_table(const struct explain *x)
     struct trace_op total = {.bytes = x->a.bytes, .macs_int8 = x->a.macs_int8, .macs_f32 = x->a.macs_f32};
     printf("%s (%s): %d row%s at depth %d; kernels %s, %d threads\n", x->path, x->engine->model->hp.arch, x->n_rows,
            x->n_rows == 1 ? "" : "s", x->depth, x->engine->step.kt.name, pool_n_threads(x->engine->pool));
-    printf("ceilings: %.1f GB/s (the mapped file %.1f), %.0f GMAC/s int8, %.0f GFMA/s f32\n", x->c.read_gbs, x->c.mapped_gbs,
-           x->c.int8_gmacs, x->c.f32_gmacs);
+    printf("ceilings: %.1f GB/s (the mapped file %.1f), %.0f GMAC/s int8, %.0f GFMA/s f32\n", x->c.read_gbs,
+           x->c.mapped_gbs, x->c.int8_gmacs, x->c.f32_gmacs);
     print_head(x, "operation");
     for (int i = 0; i < x->n_lines; i++) print_op(x, x->lines[i].op.name, &x->lines[i].op, x->lines[i].count, true);
     print_classes(x);
@@ -141,10 +141,11 @@ static void print_table(const struct explain *x)
 static json_t *json_line(const struct explain *x, const struct line *l)
 {
     const struct trace_op *op = &l->op;
-    json_t *j = json_pack("{s:s,s:s,s:s,s:s,s:i,s:[I,I,I],s:I,s:I,s:I,s:f}", "name", op->name, "class", class_of(op->name), "type",
-                          type_name(op->dtype), "kernel", x->engine->step.kt.name, "count", l->count, "shape", (json_int_t)op->n,
-                          (json_int_t)op->k, (json_int_t)op->cols, "bytes", (json_int_t)op->bytes, "macs_int8",
-                          (json_int_t)op->macs_int8, "macs_f32", (json_int_t)op->macs_f32, "floor_ms", floor_ms(x, op));
+    json_t *j = json_pack("{s:s,s:s,s:s,s:s,s:i,s:[I,I,I],s:I,s:I,s:I,s:f}", "name", op->name, "class",
+                          class_of(op->name), "type", type_name(op->dtype), "kernel", x->engine->step.kt.name, "count",
+                          l->count, "shape", (json_int_t)op->n, (json_int_t)op->k, (json_int_t)op->cols, "bytes",
+                          (json_int_t)op->bytes, "macs_int8", (json_int_t)op->macs_int8, "macs_f32",
+                          (json_int_t)op->macs_f32, "floor_ms", floor_ms(x, op));
     if (x->analyze) json_object_set_new(j, "ms", json_real((double)op->ns * 1e-6));
     return j;
 }
@@ -159,10 +160,10 @@ static void print_json(const struct explain *x)
     }
     json_t *j = json_pack("{s:s,s:s,s:i,s:i,s:i,s:{s:f,s:f,s:f,s:f},s:o,s:{s:I,s:I,s:I,s:f}}", "model", x->path, "arch",
                           x->engine->model->hp.arch, "rows", x->n_rows, "depth", x->depth, "threads",
-                          pool_n_threads(x->engine->pool), "ceilings", "read_gbs", x->c.read_gbs, "mapped_gbs", x->c.mapped_gbs,
-                          "int8_gmacs", x->c.int8_gmacs, "f32_gmacs", x->c.f32_gmacs, "operations", ops, "total", "bytes",
-                          (json_int_t)x->a.bytes, "macs_int8", (json_int_t)x->a.macs_int8, "macs_f32",
-                          (json_int_t)x->a.macs_f32, "floor_ms",
+                          pool_n_threads(x->engine->pool), "ceilings", "read_gbs", x->c.read_gbs, "mapped_gbs",
+                          x->c.mapped_gbs, "int8_gmacs", x->c.int8_gmacs, "f32_gmacs", x->c.f32_gmacs, "operations",
+                          ops, "total", "bytes", (json_int_t)x->a.bytes, "macs_int8", (json_int_t)x->a.macs_int8,
+                          "macs_f32", (json_int_t)x->a.macs_f32, "floor_ms",
                           1e3 * ceilings_floor(&x->c, x->a.bytes, x->a.macs_int8, x->a.macs_f32));
     if (x->analyze) {
         json_object_set_new(json_object_get(j, "total"), "ms", json_real(sum));
@@ -176,7 +177,8 @@ static void print_json(const struct explain *x)
 static int run(struct explain *x, struct qn_error *e)
 {
     int rc;
-    enum cpu_level level = x->p.cpu && cpu_level_parse(x->p.cpu) >= 0 ? (enum cpu_level)cpu_level_parse(x->p.cpu) : cpu_best();
+    enum cpu_level level =
+        x->p.cpu && cpu_level_parse(x->p.cpu) >= 0 ? (enum cpu_level)cpu_level_parse(x->p.cpu) : cpu_best();
     if (x->p.n_ctx == 0) x->p.n_ctx = x->depth + x->n_rows;
     if (x->p.n_batch == 0) x->p.n_batch = x->n_rows;
     if ((rc = qn_model_open(&x->model, x->path, e))) return rc;
@@ -184,8 +186,7 @@ static int run(struct explain *x, struct qn_error *e)
     const struct model *m = x->engine->model;
     if ((rc = account_cost(&x->a, m, kv_pool_shape(x->engine->kv)->type, x->n_rows, x->depth, e))) return rc;
     if (x->analyze && (rc = account_measure(&x->a, x->engine, x->n_rows, x->depth, x->reps, e))) return rc;
-    if ((rc = ceilings_measure(&x->c, x->engine->pool, level, m->weights, e)))
-        return rc;
+    if ((rc = ceilings_measure(&x->c, x->engine->pool, level, m->weights, e))) return rc;
     return group(x, e);
 }
 
@@ -204,7 +205,8 @@ int cmd_explain(int argc, char **argv)
         {"threads", 0, OPT_INT, &x.p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
         {"kv", 0, OPT_STRING, &x.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
         {"cpu", 0, OPT_STRING, &x.p.cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
-        {"memory", 0, OPT_SIZE, &x.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0, 0},
+        {"memory", 0, OPT_SIZE, &x.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
+         0},
         {"json", 0, OPT_FLAG, &x.json, NULL, "one JSON object instead of tables", 0, 0},
         {0},
     };

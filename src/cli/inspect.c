@@ -130,8 +130,7 @@ static void clean_text(struct str s, size_t n_max, char *dst, size_t cap)
     size_t n = s.n < n_max ? s.n : n_max;
     bool cut = n < s.n;
     assert(n <= SHOWN_BYTES);
-    while (cut && n && ((unsigned char)s.p[n] & 0xc0) == 0x80)
-        n--; /* not inside a character */
+    while (cut && n && ((unsigned char)s.p[n] & 0xc0) == 0x80) n--; /* not inside a character */
     memcpy(raw, s.p, n);
     raw[n] = 0;
     size_t len = clean_bytes(raw, n, dst, cap);
@@ -180,8 +179,7 @@ static void size_text(uint64_t bytes, char dst[32])
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     double v = (double)bytes;
     int u = 0;
-    while (v >= 1024 && u < 4)
-        v /= 1024, u++;
+    while (v >= 1024 && u < 4) v /= 1024, u++;
     snprintf(dst, 32, u ? "%.1f %s" : "%.0f %s", v, units[u]);
 }
 
@@ -301,8 +299,7 @@ static json_t *json_tensors(const struct weights *w)
         size_t part;
         uint64_t offset = weights_tensor_place(w, i, &part);
         json_t *shape = json_array();
-        for (int d = 0; d < t->n_dims; d++)
-            json_array_append_new(shape, json_integer(t->ne[d]));
+        for (int d = 0; d < t->n_dims; d++) json_array_append_new(shape, json_integer(t->ne[d]));
         json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:I, s:I, s:I}", "name",
                                               json_text((struct str){t->name, strlen(t->name)}), "type",
                                               dtype_get(t->type)->name, "shape", shape, "bytes", (json_int_t)t->bytes,

@@ -20,7 +20,10 @@
 #include "cli/cli.h"
 #include "engine/engine.h"
 
-struct sink { struct out_file file; size_t bytes; };
+struct sink {
+    struct out_file file;
+    size_t bytes;
+};
 
 static int write_row(void *arg, const float *logits, struct qn_error *e)
 {
@@ -83,7 +86,8 @@ static void on_signal(int sig)
 }
 
 /* Rows of logits that one batch can give, from the engine's budget. */
-static int take_scratch(struct qn_engine *g, int every, size_t row_bytes, float **scratch, size_t *bytes, struct qn_error *e)
+static int take_scratch(struct qn_engine *g, int every, size_t row_bytes, float **scratch, size_t *bytes,
+                        struct qn_error *e)
 {
     size_t n = ((size_t)g->n_batch / (size_t)every + 1) * row_bytes;
     int rc = ledger_take(&g->ledger, n, "the logits of a batch", e);
@@ -148,7 +152,8 @@ int cmd_logits(int argc, char **argv)
         {"cpu", 0, OPT_STRING, &p.cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
         {"kv", 0, OPT_STRING, &kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
         {"ctx", 0, OPT_INT, &p.n_ctx, "N", "tokens of context (default: as many as there are ids)", 1, 1 << 28},
-        {"memory", 0, OPT_SIZE, &p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0, 0},
+        {"memory", 0, OPT_SIZE, &p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
+         0},
         {0},
     };
     rc = cli_parse(argc, argv, "logits MODEL (--ids IDS | --ids-file FILE) -o FILE [OPTIONS]", opts, &first, &help);

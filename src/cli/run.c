@@ -47,7 +47,8 @@ static int read_prompt(const char *arg, char **prompt, size_t *n)
     struct stat st;
     char *in = NULL;
     size_t len = 0, arg_len = arg ? strlen(arg) : 0;
-    bool connected = fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode));
+    bool connected =
+        fstat(STDIN_FILENO, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode));
     if (!arg || connected) {
         int rc = cli_read_all(STDIN_FILENO, "standard input", CLI_MAX_INPUT, &in, &len);
         if (rc) return rc;
@@ -62,7 +63,8 @@ static int read_prompt(const char *arg, char **prompt, size_t *n)
 }
 
 /* The answer, token by token, until the model ends it, a stop string comes, or there is no room. */
-static int stream(const struct run *r, const qn_model *m, qn_engine *g, qn_session *s, qn_text *text, struct qn_error *e)
+static int stream(const struct run *r, const qn_model *m, qn_engine *g, qn_session *s, qn_text *text,
+                  struct qn_error *e)
 {
     const qn_token *all;
     const char *bytes;
@@ -86,8 +88,8 @@ static int stream(const struct run *r, const qn_model *m, qn_engine *g, qn_sessi
 }
 
 /* The prompt's tokens; one that cannot fit is refused before any work is put into it. */
-static int tokenize(const struct run *r, const qn_model *m, const qn_engine *g, const char *prompt, size_t n, qn_token **ids,
-                    size_t *n_ids, struct qn_error *e)
+static int tokenize(const struct run *r, const qn_model *m, const qn_engine *g, const char *prompt, size_t n,
+                    qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     int n_ctx = qn_engine_n_ctx(g);
     if (n > qn_model_max_text(m, n_ctx)) {
@@ -107,9 +109,10 @@ static int answer(const struct run *r, const char *path, const char *prompt, siz
     qn_token *ids = NULL;
     size_t n = 0;
     int rc = EX_OK;
-    if (qn_model_open(&m, path, &e) || qn_engine_new(&g, m, &r->engine, &e) || qn_session_new(&s, g, &r->sampling, &e) ||
-        tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e) ||
-        qn_text_new(&text, m, prompt_len > 0, (const char *const *)r->stop.v, r->stop.n, &e) || qn_session_sync(s, ids, n, NULL, &e))
+    if (qn_model_open(&m, path, &e) || qn_engine_new(&g, m, &r->engine, &e) ||
+        qn_session_new(&s, g, &r->sampling, &e) || tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e) ||
+        qn_text_new(&text, m, prompt_len > 0, (const char *const *)r->stop.v, r->stop.n, &e) ||
+        qn_session_sync(s, ids, n, NULL, &e))
         rc = cli_fail(&e);
     else
         rc = stream(r, m, g, s, text, &e);
@@ -137,40 +140,51 @@ int cmd_run(int argc, char **argv)
     r.bias.v = cli_alloc((size_t)argc, sizeof *r.bias.v);
     r.biases = cli_alloc((size_t)argc, sizeof *r.biases);
     const struct opt opts[] = {
-        {"predict", 'n', OPT_INT, &r.n_predict, "N", "tokens at most; -1: until the model ends (default)", -1, INT32_MAX},
+        {"predict", 'n', OPT_INT, &r.n_predict, "N", "tokens at most; -1: until the model ends (default)", -1,
+         INT32_MAX},
         {"greedy", 0, OPT_FLAG, &r.greedy, NULL, "always the most likely token (temperature 0)", 0, 0},
         {"raw", 0, OPT_FLAG, &r.raw, NULL, "the prompt as it is, without a chat template (the only mode so far)", 0, 0},
         {"special", 0, OPT_FLAG, &r.special, NULL, "control tokens written out in the prompt mean these tokens", 0, 0},
         {"seed", 0, OPT_U64, &p->seed, "N", "the same seed gives the same answer (default: a new one each time)", 0, 0},
         {"temperature", 0, OPT_FLOAT, &p->temperature, "X", "0: greedy (default 0.8)", 0, 0},
         {"top-k", 0, OPT_INT, &p->top_k, "N", "keep the N most likely tokens; 0: off (default 40)", 0, INT32_MAX},
-        {"top-p", 0, OPT_FLOAT, &p->top_p, "X", "keep the likeliest with probability X in sum; 1: off (default 0.95)", 0, 0},
+        {"top-p", 0, OPT_FLOAT, &p->top_p, "X", "keep the likeliest with probability X in sum; 1: off (default 0.95)",
+         0, 0},
         {"min-p", 0, OPT_FLOAT, &p->min_p, "X", "drop tokens below X times the best; 0: off (default 0.05)", 0, 0},
         {"typical-p", 0, OPT_FLOAT, &p->typical_p, "X", "locally typical sampling; 1: off (default)", 0, 0},
-        {"top-n-sigma", 0, OPT_FLOAT, &p->top_n_sigma, "X", "keep logits within X deviations of the best; 0: off (default)", 0, 0},
+        {"top-n-sigma", 0, OPT_FLOAT, &p->top_n_sigma, "X",
+         "keep logits within X deviations of the best; 0: off (default)", 0, 0},
         {"repetition-penalty", 0, OPT_FLOAT, &p->repetition_penalty, "X", "1: off (default)", 0, 0},
         {"presence-penalty", 0, OPT_FLOAT, &p->presence_penalty, "X", "0: off (default)", 0, 0},
         {"frequency-penalty", 0, OPT_FLOAT, &p->frequency_penalty, "X", "0: off (default)", 0, 0},
-        {"penalty-last-n", 0, OPT_INT, &p->penalty_last_n, "N", "tokens the penalties look back; -1: all (default 64)", -1, INT32_MAX},
+        {"penalty-last-n", 0, OPT_INT, &p->penalty_last_n, "N", "tokens the penalties look back; -1: all (default 64)",
+         -1, INT32_MAX},
         {"dry-multiplier", 0, OPT_FLOAT, &p->dry_multiplier, "X", "against repeated sequences; 0: off (default)", 0, 0},
         {"dry-base", 0, OPT_FLOAT, &p->dry_base, "X", "growth per repeated token (default 1.75)", 0, 0},
-        {"dry-allowed-length", 0, OPT_INT, &p->dry_allowed_length, "N", "repeats up to this long are free (default 2)", 0, INT32_MAX},
+        {"dry-allowed-length", 0, OPT_INT, &p->dry_allowed_length, "N", "repeats up to this long are free (default 2)",
+         0, INT32_MAX},
         {"dry-last-n", 0, OPT_INT, &p->dry_last_n, "N", "tokens it looks back; -1: all (default)", -1, INT32_MAX},
-        {"xtc-probability", 0, OPT_FLOAT, &p->xtc_probability, "X", "how often to drop the top choices; 0: off (default)", 0, 0},
+        {"xtc-probability", 0, OPT_FLOAT, &p->xtc_probability, "X",
+         "how often to drop the top choices; 0: off (default)", 0, 0},
         {"xtc-threshold", 0, OPT_FLOAT, &p->xtc_threshold, "X", "what counts as a top choice (default 0.1)", 0, 0},
         {"mirostat-tau", 0, OPT_FLOAT, &p->mirostat_tau, "X", "mirostat v2 target surprise; 0: off (default)", 0, 0},
         {"mirostat-eta", 0, OPT_FLOAT, &p->mirostat_eta, "X", "mirostat v2 learning rate (default 0.1)", 0, 0},
-        {"logit-bias", 0, OPT_STRINGS, &r.bias, "ID=X", "add X to a token's logit (-inf bans it); may be repeated", 0, 0},
+        {"logit-bias", 0, OPT_STRINGS, &r.bias, "ID=X", "add X to a token's logit (-inf bans it); may be repeated", 0,
+         0},
         {"stop", 0, OPT_STRINGS, &r.stop, "TEXT", "end before this text; may be repeated", 0, 0},
         {"kv", 0, OPT_STRING, &r.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
         {"ctx", 0, OPT_INT, &g->n_ctx, "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},
         {"batch", 0, OPT_INT, &g->n_batch, "N", "most rows in one forward pass (default 512)", 1, 65536},
         {"threads", 0, OPT_INT, &g->n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
         {"cpu", 0, OPT_STRING, &g->cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
-        {"memory", 0, OPT_SIZE, &g->memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0, 0},
+        {"memory", 0, OPT_SIZE, &g->memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
+         0},
         {0},
     };
-    rc = cli_parse(argc, argv, "run MODEL [OPTIONS] [PROMPT]\n\nThe prompt is standard input when that is a pipe or a file, then PROMPT.", opts, &first, &help);
+    rc = cli_parse(
+        argc, argv,
+        "run MODEL [OPTIONS] [PROMPT]\n\nThe prompt is standard input when that is a pipe or a file, then PROMPT.",
+        opts, &first, &help);
     if (rc || help) goto done;
     if (argc - first < 1 || argc - first > 2) {
         rc = cli_usage("run: one MODEL and at most one PROMPT (see quern run --help)");

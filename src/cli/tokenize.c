@@ -23,8 +23,7 @@ static int encode(const struct vocab *v, const char *text, size_t n, unsigned fl
     qn_token *ids = NULL;
     size_t n_ids = 0;
     int rc = vocab_encode(v, text, n, flags, &ids, &n_ids, e);
-    for (size_t i = 0; rc == 0 && i < n_ids; i++)
-        rc = buf_printf(out, e, "%s%d", i ? " " : "", ids[i]);
+    for (size_t i = 0; rc == 0 && i < n_ids; i++) rc = buf_printf(out, e, "%s%d", i ? " " : "", ids[i]);
     if (rc == 0) rc = buf_str(out, "\n", e);
     mem_free(ids);
     return rc;

@@ -58,7 +58,8 @@ struct qn_text {
     struct buf whole, out; /* characters that became whole; of these, what is no part of a stop string */
 };
 
-int qn_text_new(qn_text **out, const qn_model *m, bool continues, const char *const *stop, size_t n_stop, struct qn_error *e)
+int qn_text_new(qn_text **out, const qn_model *m, bool continues, const char *const *stop, size_t n_stop,
+                struct qn_error *e)
 {
     int rc = QN_ENOMEM;
     struct qn_text *t = mem_calloc(1, sizeof *t);
@@ -96,7 +97,8 @@ static void give(const qn_text *t, const char **bytes, size_t *n)
 
 int qn_text_push(qn_text *t, qn_token token, const char **bytes, size_t *n, bool *stopped, struct qn_error *e)
 {
-    if (!vocab_is_valid(t->detok.v, token)) return error_set(e, QN_EUSAGE, "text: token %d is not in the vocabulary", token);
+    if (!vocab_is_valid(t->detok.v, token))
+        return error_set(e, QN_EUSAGE, "text: token %d is not in the vocabulary", token);
     const struct detok before = t->detok;
     buf_clear(&t->whole);
     buf_clear(&t->out);

@@ -10,7 +10,7 @@
 #include "base/os.h"
 #include "kernel/cpu.h"
 
-#define DEFAULT_CTX 4096
+#define DEFAULT_CTX   4096
 #define DEFAULT_BATCH 512
 
 void qn_engine_params_init(struct qn_engine_params *p)
@@ -42,7 +42,8 @@ static int settle(struct qn_engine_params *p, const struct model *m, enum cpu_le
     int l = p->cpu ? cpu_level_parse(p->cpu) : (int)cpu_best();
     if (l < 0) return error_set(e, QN_EUSAGE, "engine: unknown instruction set '%s'", p->cpu);
     if (l > (int)cpu_best())
-        return error_set(e, QN_EUNSUP, "engine: this machine has no %s (its best is %s)", p->cpu, cpu_level_name(cpu_best()));
+        return error_set(e, QN_EUNSUP, "engine: this machine has no %s (its best is %s)", p->cpu,
+                         cpu_level_name(cpu_best()));
     *level = (enum cpu_level)l;
     return 0;
 }
@@ -68,11 +69,12 @@ static int check_budget(const struct model *m, const struct qn_engine_params *p,
     uint64_t kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
     uint64_t buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     if (weights + kv + buffers <= p->memory_bytes && pool_slots(p) <= INT32_MAX) return 0;
-    return error_set(e, QN_ENOMEM,
-                     "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
-                     "budget is %llu bytes",
-                     (unsigned long long)(weights + kv + buffers), (unsigned long long)weights, (unsigned long long)kv,
-                     (long long)pool_slots(p), (unsigned long long)buffers, (unsigned long long)p->memory_bytes);
+    return error_set(
+        e, QN_ENOMEM,
+        "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
+        "budget is %llu bytes",
+        (unsigned long long)(weights + kv + buffers), (unsigned long long)weights, (unsigned long long)kv,
+        (long long)pool_slots(p), (unsigned long long)buffers, (unsigned long long)p->memory_bytes);
 }
 
 static int alloc_batch(struct qn_engine *g, struct qn_error *e)
@@ -153,11 +155,12 @@ static int check_tokens(const struct qn_engine *g, const struct memory *m, const
                         struct qn_error *e)
 {
     if (n > (size_t)(g->n_ctx - m->n_slots))
-        return error_set(e, QN_EFULL, "session: %zu tokens do not fit: the context is %d tokens, %d are used", n, g->n_ctx,
-                         m->n_slots);
+        return error_set(e, QN_EFULL, "session: %zu tokens do not fit: the context is %d tokens, %d are used", n,
+                         g->n_ctx, m->n_slots);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= g->model->hp.n_vocab)
-            return error_set(e, QN_EUSAGE, "session: token %zu is %d, not in 0..%d", i, tokens[i], g->model->hp.n_vocab - 1);
+            return error_set(e, QN_EUSAGE, "session: token %zu is %d, not in 0..%d", i, tokens[i],
+                             g->model->hp.n_vocab - 1);
     return 0;
 }
 
@@ -177,8 +180,8 @@ int engine_append(struct qn_engine *g, struct memory *m, const qn_token *tokens,
     return 0;
 }
 
-int engine_append_all(struct qn_engine *g, struct memory *m, const qn_token *tokens, size_t n, int every, float *scratch,
-                      engine_sink *sink, void *arg, struct qn_error *e)
+int engine_append_all(struct qn_engine *g, struct memory *m, const qn_token *tokens, size_t n, int every,
+                      float *scratch, engine_sink *sink, void *arg, struct qn_error *e)
 {
     int rc = check_tokens(g, m, tokens, n, e);
     if (rc) return rc;

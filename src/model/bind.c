@@ -40,8 +40,8 @@ static int check_shape(struct binder *b, const struct tensor *t, int64_t in, int
 {
     if (t->ne[0] == in && t->ne[1] == out && t->ne[2] == 1 && t->ne[3] == 1) return 0;
     return error_set(b->e, QN_EDATA, "model: tensor '%s' is %lld x %lld x %lld x %lld, not %lld x %lld", t->name,
-                     (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3],
-                     (long long)in, (long long)out);
+                     (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], (long long)in,
+                     (long long)out);
 }
 
 /* A vector of n floats: checked and, in the second pass, copied. Absent and optional: NULL. */
@@ -55,7 +55,8 @@ static int bind_vector(struct binder *b, const char *name, int64_t n, bool optio
     int rc = check_shape(b, t, n, 1);
     if (rc) return rc;
     if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)
-        return error_set(b->e, QN_EUNSUP, "model: vector '%s' is %s, not F32, F16 or BF16", name, dtype_get(t->type)->name);
+        return error_set(b->e, QN_EUNSUP, "model: vector '%s' is %s, not F32, F16 or BF16", name,
+                         dtype_get(t->type)->name);
     b->n_bound++;
     size_t bytes = act_round64((size_t)n * sizeof(float));
     b->vector_bytes += bytes;
@@ -130,7 +131,8 @@ static int refuse_unbound(struct binder *b)
         int il;
         char part[64], end[64];
         bool known = false;
-        static const char *const top[] = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight",
+        static const char *const top[] = {"token_embd.weight",        "output.weight",
+                                          "output_norm.weight",       "rope_freqs.weight",
                                           "rope_factors_long.weight", "rope_factors_short.weight"};
         for (size_t j = 0; j < sizeof top / sizeof top[0]; j++) known |= strcmp(t->name, top[j]) == 0;
         if (!known && sscanf(t->name, "blk.%d.%63[^.].%63s", &il, part, end) == 3 && il >= 0 && il < b->m->hp.n_layer)

@@ -40,7 +40,8 @@ static int read_int(struct reader *r, const char *name, int64_t lo, int64_t hi, 
 }
 
 /* As read_int for a value that may be an array of n_layer elements, which must all be equal. */
-static int read_per_layer(struct reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out)
+static int read_per_layer(struct reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def,
+                          int *out)
 {
     const struct meta *m = weights_meta(r->w, key_of(r, name));
     if (!m || m->type != MT_ARRAY) return read_int(r, name, lo, hi, def, out);
@@ -81,8 +82,10 @@ static int read_rope_type(struct reader *r, struct hparams *h)
     struct str s;
     int rc = meta_str(r->w, key_of(r, "rope.scaling.type"), &s, r->e);
     if (rc < 0) return rc;
-    static const struct { const char *name; enum rope_scaling v; } names[] = {
-        {"none", ROPE_NONE}, {"linear", ROPE_LINEAR}, {"yarn", ROPE_YARN}, {"longrope", ROPE_LONG}};
+    static const struct {
+        const char *name;
+        enum rope_scaling v;
+    } names[] = {{"none", ROPE_NONE}, {"linear", ROPE_LINEAR}, {"yarn", ROPE_YARN}, {"longrope", ROPE_LONG}};
     h->rope_scaling = ROPE_NONE;
     if (rc == 0) return 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -99,8 +102,7 @@ static int read_rope(struct reader *r, struct hparams *h)
     int rc;
     double old_linear = 0;
     if ((rc = read_int(r, "rope.dimension_count", 2, h->head_dim, h->head_dim, &h->n_rot))) return rc;
-    if (h->n_rot % 2)
-        return error_set(r->e, QN_EDATA, "model: '%s' is %d, an odd number", r->key, h->n_rot);
+    if (h->n_rot % 2) return error_set(r->e, QN_EDATA, "model: '%s' is %d, an odd number", r->key, h->n_rot);
     if ((rc = read_float(r, "rope.freq_base", 0, 1e30, 10000, &h->rope_base))) return rc;
     if ((rc = read_rope_type(r, h))) return rc;
     if ((rc = read_float(r, "rope.scaling.factor", 0, 1e6, 1, &h->rope_factor))) return rc;
@@ -136,12 +138,24 @@ static int read_any(const struct meta *m, double *out, struct qn_error *e)
  * to other than its neutral value is not run as if it had not. */
 static int refuse_unknown(struct reader *r)
 {
-    static const struct { const char *name; double neutral; } keys[] = {
-        {"logit_scale", 1}, {"residual_scale", 1}, {"embedding_scale", 1}, {"attn_logit_softcapping", 0},
-        {"final_logit_softcapping", 0}, {"expert_count", 0}, {"expert_used_count", 0}, {"attention.scale", 0},
-        {"attention.causal", 1}, {"attention.clamp_kqv", 0}, {"attention.max_alibi_bias", 0},
-        {"attention.sliding_window_pattern", 0}, {"rope.scaling.yarn_log_multiplier", 0}, {"rope.scaling.yarn_attn_factor", 1},
-        {"use_parallel_residual", 0}};
+    static const struct {
+        const char *name;
+        double neutral;
+    } keys[] = {{"logit_scale", 1},
+                {"residual_scale", 1},
+                {"embedding_scale", 1},
+                {"attn_logit_softcapping", 0},
+                {"final_logit_softcapping", 0},
+                {"expert_count", 0},
+                {"expert_used_count", 0},
+                {"attention.scale", 0},
+                {"attention.causal", 1},
+                {"attention.clamp_kqv", 0},
+                {"attention.max_alibi_bias", 0},
+                {"attention.sliding_window_pattern", 0},
+                {"rope.scaling.yarn_log_multiplier", 0},
+                {"rope.scaling.yarn_attn_factor", 1},
+                {"use_parallel_residual", 0}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct meta *m = weights_meta(r->w, key_of(r, keys[i].name));
         double v;
@@ -168,7 +182,8 @@ int hparams_read(struct hparams *out, const struct weights *w, const char *arch,
     if ((rc = read_per_layer(&r, "attention.head_count", h.n_layer, 1, HP_MAX_HEADS, -1, &h.n_head))) return rc;
     if ((rc = read_per_layer(&r, "attention.head_count_kv", h.n_layer, 1, h.n_head, h.n_head, &h.n_head_kv))) return rc;
     if (h.n_head % h.n_head_kv)
-        return error_set(e, QN_EDATA, "model: %d attention heads cannot be shared by %d KV heads", h.n_head, h.n_head_kv);
+        return error_set(e, QN_EDATA, "model: %d attention heads cannot be shared by %d KV heads", h.n_head,
+                         h.n_head_kv);
     int dim = h.n_embd / h.n_head;
     if (!weights_meta(w, key_of(&r, "attention.key_length")) && (h.n_embd % h.n_head || dim < 2))
         return error_set(e, QN_EDATA, "model: embedding length %d is not a multiple of %d heads", h.n_embd, h.n_head);
@@ -180,7 +195,8 @@ int hparams_read(struct hparams *out, const struct weights *w, const char *arch,
         return error_set(e, QN_EUNSUP, "model: key length %d and value length %d differ", h.head_dim, v_dim);
     if ((rc = read_int(&r, "vocab_size", 1, HP_MAX_CTX, n_vocab, &declared_vocab))) return rc;
     if (declared_vocab != n_vocab)
-        return error_set(e, QN_EDATA, "model: '%s' is %d but the tokenizer has %d tokens", r.key, declared_vocab, n_vocab);
+        return error_set(e, QN_EDATA, "model: '%s' is %d but the tokenizer has %d tokens", r.key, declared_vocab,
+                         n_vocab);
     if (!weights_meta(w, key_of(&r, "attention.layer_norm_rms_epsilon")))
         return error_set(e, QN_EDATA, "model: key '%s' is missing", r.key);
     if ((rc = read_float(&r, "attention.layer_norm_rms_epsilon", 0, 1, 1e-5, &eps))) return rc;

@@ -95,7 +95,8 @@ void op_norm(const struct worker *w, int il, const char *name, const float *norm
     op_sync(w);
 }
 
-void op_quant(const struct worker *w, int il, const char *name, struct rows src, int k, const struct linear *const *users)
+void op_quant(const struct worker *w, int il, const char *name, struct rows src, int k,
+              const struct linear *const *users)
 {
     struct step *s = w->s;
     int lo, hi;
@@ -251,9 +252,18 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
             lo[n] = h->n_swa && hi[n] > h->n_swa ? hi[n] - h->n_swa : 0;
         }
     struct attn a = {
-        .type = sh->type, .head_dim = sh->head_dim, .head_dim_v = sh->head_dim, .n_q = n, .q = q, .out = out,
-        .lo = lo, .hi = hi, .scale = h->attn_scale, .pages = (const uint8_t *const *)mem->pages,
-        .page_slots = sh->page_slots, .k_offset = kv_key_offset(mem->pool, il, head),
+        .type = sh->type,
+        .head_dim = sh->head_dim,
+        .head_dim_v = sh->head_dim,
+        .n_q = n,
+        .q = q,
+        .out = out,
+        .lo = lo,
+        .hi = hi,
+        .scale = h->attn_scale,
+        .pages = (const uint8_t *const *)mem->pages,
+        .page_slots = sh->page_slots,
+        .k_offset = kv_key_offset(mem->pool, il, head),
         .v_offset = kv_value_offset(mem->pool, il, head),
     };
     s->kt.attn(&a, w->scratch);

@@ -10,7 +10,10 @@
 /* ---- buffers ---- */
 
 /* One region cut into aligned pieces. With base NULL it only measures. */
-struct cutter { uint8_t *base; size_t used; };
+struct cutter {
+    uint8_t *base;
+    size_t used;
+};
 
 static void *cut(struct cutter *c, size_t bytes)
 {
@@ -59,8 +62,8 @@ size_t step_bytes(const struct model *m, int max_rows, int n_threads)
     return cut_all(&s, m, max_rows, n_threads, NULL);
 }
 
-int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows, int n_ctx,
-              struct ledger *l, struct qn_error *e)
+int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows,
+              int n_ctx, struct ledger *l, struct qn_error *e)
 {
     size_t bytes = step_bytes(m, max_rows, pool_n_threads(pool));
     const struct hparams *h = &m->hp;
