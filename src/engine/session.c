@@ -109,11 +109,12 @@ int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_k
     if (n == 0) return error_set(e, QN_EUSAGE, "session: no tokens: the model needs at least one to begin with");
     if (n > (size_t)s->engine->n_ctx)
         return error_set(e, QN_EFULL, "session: %zu tokens do not fit a context of %d", n, s->engine->n_ctx);
-    while (same < n && same < evaluated && s->tokens[same] == tokens[same]) same++;
-    if (same == n && n == s->n_tokens && s->ready) { /* nothing changes */
-        if (n_kept) *n_kept = n;
-        return 0;
+    if (n == s->n_tokens && !memcmp(tokens, s->tokens, n * sizeof *tokens)) { /* the timeline as it is */
+        int rc = catch_up(s, e);
+        if (!rc && n_kept) *n_kept = evaluated;
+        return rc;
     }
+    while (same < n && same < evaluated && s->tokens[same] == tokens[same]) same++;
     if (same == n) same = n - 1; /* the last row is computed again for its logits */
     memory_truncate(&s->memory, (int)same);
     memmove(s->tokens, tokens, n * sizeof *tokens);
