@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "cli/cli.h"
@@ -45,9 +46,19 @@ static int flushed(int status)
     return status;
 }
 
+/* Reading a page of a mapped file that somebody has cut short. The file cannot be read on, so this ends it. */
+static void on_lost_page(int sig)
+{
+    static const char line[] = "quern: the model file became shorter, or its disk failed, while it was in use\n";
+    (void)sig;
+    if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(EX_SOFTWARE);
+    _exit(EX_IOERR);
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE */
+    signal(SIGBUS, on_lost_page);
     log_set_sink(log_to_stderr, NULL);
     if (argc < 2) {
         print_usage(stderr);

@@ -92,6 +92,9 @@ static int tokenize(const struct run *r, const qn_model *m, const qn_engine *g, 
                     qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     int n_ctx = qn_engine_n_ctx(g);
+    if (n_ctx > qn_model_n_ctx_train(m))
+        fprintf(stderr, "quern: warning: a context of %d tokens; the model was trained with %d\n", n_ctx,
+                qn_model_n_ctx_train(m));
     if (n > qn_model_max_text(m, n_ctx)) {
         snprintf(e->msg, sizeof e->msg, "run: a prompt of %zu bytes cannot fit a context of %d tokens", n, n_ctx);
         return e->code = QN_EFULL;

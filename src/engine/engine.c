@@ -68,7 +68,9 @@ static int check_budget(const struct model *m, const struct qn_engine_params *p,
     uint64_t weights = weights_tensor_bytes(m->weights);
     uint64_t kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
     uint64_t buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
-    if (weights + kv + buffers <= p->memory_bytes && pool_slots(p) <= INT32_MAX) return 0;
+    uint64_t left = p->memory_bytes;
+    bool fits = weights <= left && kv <= (left -= weights) && buffers <= left - kv; /* sums could wrap */
+    if (fits && pool_slots(p) <= INT32_MAX) return 0;
     return error_set(
         e, QN_ENOMEM,
         "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
