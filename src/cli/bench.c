@@ -22,6 +22,7 @@
 
 struct bench {
     const char *path, *kv;
+    char name[512]; /* the path, printable */
     int n_prompt, n_predict, depth, reps;
     bool json;
     struct qn_engine_params p;
@@ -110,7 +111,7 @@ static void print_line(const struct bench *b, const char *what, const double *v,
 
 static void print_table(const struct bench *b)
 {
-    printf("model      %s (%s), %.2f GB of weights\n", b->path, b->engine->model->hp.arch,
+    printf("model      %s (%s), %.2f GB of weights\n", b->name, b->engine->model->hp.arch,
            (double)weights_tensor_bytes(b->engine->model->weights) * 1e-9);
     printf("machine    %d threads, %s; reads %.1f GB/s (the mapped file %.1f), %.0f GMAC/s int8, %.0f GFMA/s f32\n",
            pool_n_threads(b->engine->pool), b->engine->step.kt.name, b->c.read_gbs, b->c.mapped_gbs, b->c.int8_gmacs,
@@ -132,7 +133,7 @@ static json_t *json_rates(const struct bench *b, const double *v, const struct a
 static void print_json(const struct bench *b)
 {
     json_t *j =
-        json_pack("{s:s,s:s,s:I,s:i,s:s,s:s,s:{s:f,s:f,s:f,s:f}}", "model", b->path, "arch", b->engine->model->hp.arch,
+        json_pack("{s:s,s:s,s:I,s:i,s:s,s:s,s:{s:f,s:f,s:f,s:f}}", "model", b->name, "arch", b->engine->model->hp.arch,
                   "weight_bytes", (json_int_t)weights_tensor_bytes(b->engine->model->weights), "threads",
                   pool_n_threads(b->engine->pool), "cpu", b->engine->step.kt.name, "version", qn_version(), "ceilings",
                   "read_gbs", b->c.read_gbs, "mapped_gbs", b->c.mapped_gbs, "int8_gmacs", b->c.int8_gmacs, "f32_gmacs",
@@ -172,6 +173,7 @@ int cmd_bench(int argc, char **argv)
     if (b.n_prompt == 0 && b.n_predict == 0) return cli_usage("bench: nothing to measure (-p 0 -n 0)");
     if ((rc = cli_parse_kv(b.kv, &b.p.kv))) return rc;
     b.path = argv[first];
+    error_clean(b.name, sizeof b.name, b.path);
     rc = run(&b, &e);
     if (rc)
         rc = cli_fail(&e);

@@ -2,6 +2,7 @@
  *
  * cli.c: options, exit codes and byte streams for the commands. See cli.h.
  */
+#include "base/error.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #define MAX_OPTS 64
+
+const char *volatile cli_unfinished;
 
 int cli_fail(const struct qn_error *e)
 {
@@ -36,12 +39,13 @@ int cli_fail(const struct qn_error *e)
 
 int cli_usage(const char *fmt, ...)
 {
+    char text[512], clean[512];
     va_list ap;
     va_start(ap, fmt);
-    fputs("quern: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    error_clean(clean, sizeof clean, text);
+    fprintf(stderr, "quern: %s\n", clean);
     return EX_USAGE;
 }
 

@@ -27,6 +27,10 @@ int cli_fail(const struct qn_error *e);
 /* The same for a command line that makes no sense (exit status 64). */
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* A file to remove if the program is ended from outside (a signal, a lost page of the model); NULL: none.
+ * The name is borrowed. */
+extern const char *volatile cli_unfinished;
+
 /* ---- options ---- */
 
 enum opt_kind {

@@ -25,6 +25,7 @@ struct line {
 
 struct explain {
     const char *path, *kv;
+    char name[512]; /* the path, printable */
     int n_rows, depth, reps;
     bool analyze, json;
     struct qn_engine_params p;
@@ -126,7 +127,7 @@ static void print_classes(const struct explain *x)
 static void print_table(const struct explain *x)
 {
     struct trace_op total = {.bytes = x->a.bytes, .macs_int8 = x->a.macs_int8, .macs_f32 = x->a.macs_f32};
-    printf("%s (%s): %d row%s at depth %d; kernels %s, %d threads\n", x->path, x->engine->model->hp.arch, x->n_rows,
+    printf("%s (%s): %d row%s at depth %d; kernels %s, %d threads\n", x->name, x->engine->model->hp.arch, x->n_rows,
            x->n_rows == 1 ? "" : "s", x->depth, x->engine->step.kt.name, pool_n_threads(x->engine->pool));
     printf("ceilings: %.1f GB/s (the mapped file %.1f), %.0f GMAC/s int8, %.0f GFMA/s f32\n", x->c.read_gbs,
            x->c.mapped_gbs, x->c.int8_gmacs, x->c.f32_gmacs);
@@ -158,7 +159,7 @@ static void print_json(const struct explain *x)
         json_array_append_new(ops, json_line(x, &x->lines[i]));
         sum += (double)x->lines[i].op.ns * 1e-6;
     }
-    json_t *j = json_pack("{s:s,s:s,s:i,s:i,s:i,s:{s:f,s:f,s:f,s:f},s:o,s:{s:I,s:I,s:I,s:f}}", "model", x->path, "arch",
+    json_t *j = json_pack("{s:s,s:s,s:i,s:i,s:i,s:{s:f,s:f,s:f,s:f},s:o,s:{s:I,s:I,s:I,s:f}}", "model", x->name, "arch",
                           x->engine->model->hp.arch, "rows", x->n_rows, "depth", x->depth, "threads",
                           pool_n_threads(x->engine->pool), "ceilings", "read_gbs", x->c.read_gbs, "mapped_gbs",
                           x->c.mapped_gbs, "int8_gmacs", x->c.int8_gmacs, "f32_gmacs", x->c.f32_gmacs, "operations",
@@ -215,6 +216,7 @@ int cmd_explain(int argc, char **argv)
     if (argc - first != 1) return cli_usage("explain: one MODEL (see quern explain --help)");
     if ((rc = cli_parse_kv(x.kv, &x.p.kv))) return rc;
     x.path = argv[first];
+    error_clean(x.name, sizeof x.name, x.path);
     rc = run(&x, &e);
     if (rc)
         rc = cli_fail(&e);

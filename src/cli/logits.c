@@ -76,11 +76,9 @@ static int read_ids(const char *ids, const char *path, qn_token **out, size_t *n
 }
 
 /* An interrupt leaves no half file behind. */
-static const char *volatile unfinished;
-
 static void on_signal(int sig)
 {
-    if (unfinished) unlink(unfinished);
+    if (cli_unfinished) unlink(cli_unfinished);
     signal(sig, SIG_DFL);
     raise(sig);
 }
@@ -118,11 +116,11 @@ static int run(const char *path, struct qn_engine_params *p, const qn_token *ids
     sink.bytes = (size_t)qn_model_n_vocab(m) * sizeof(float);
     if ((rc = take_scratch(g, every, sink.bytes, &scratch, &scratch_bytes, &e))) goto done;
     if ((rc = out_file_open(&sink.file, out, &e))) goto done;
-    unfinished = sink.file.temp;
+    cli_unfinished = sink.file.temp;
     rc = engine_append_all(g, &mem, ids, n, every, scratch, write_row, &sink, &e);
     if (!rc) rc = out_file_commit(&sink.file, &e);
 done:
-    unfinished = NULL;
+    cli_unfinished = NULL;
     if (rc) rc = cli_fail(&e);
     out_file_abort(&sink.file);
     mem_free(scratch);
@@ -161,7 +159,8 @@ int cmd_logits(int argc, char **argv)
     if (argc - first != 1) return cli_usage("logits: one MODEL (see quern logits --help)");
     if (!ids_text == !ids_file) return cli_usage("logits: give either --ids or --ids-file");
     if (!out || !strcmp(out, "-")) return cli_usage("logits: where to? (-o FILE, a regular file)");
-    for (const int *sig = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *sig; sig++) signal(*sig, on_signal);
+    for (const int *sig = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *sig; sig++)
+        if (signal(*sig, on_signal) == SIG_IGN) signal(*sig, SIG_IGN); /* as nohup wants it */
     if ((rc = cli_parse_kv(kv, &p.kv))) return rc;
     if ((rc = read_ids(ids_text, ids_file, &ids, &n))) return rc;
     rc = run(argv[first], &p, ids, n, every, out);

@@ -51,6 +51,7 @@ static void on_lost_page(int sig)
 {
     static const char line[] = "quern: the model file became shorter, or its disk failed, while it was in use\n";
     (void)sig;
+    if (cli_unfinished) unlink(cli_unfinished);
     if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(EX_SOFTWARE);
     _exit(EX_IOERR);
 }

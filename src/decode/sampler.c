@@ -204,7 +204,7 @@ int sampler_clone(struct sampler **out, const struct sampler *s, struct qn_error
 
     int rc = sampler_new(&t, &s->p, s->n_vocab, s->filter.k, e);
     if (rc) goto fail;
-    rc = sampler_reserve(t, s->n_history, e);
+    rc = sampler_reserve(t, s->cap, e);
     if (rc) goto fail;
     if (s->n_history) memcpy(t->history, s->history, s->n_history * sizeof *t->history);
     t->n_history = s->n_history;

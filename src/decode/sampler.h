@@ -23,7 +23,7 @@ int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, 
 void sampler_free(struct sampler *s);
 /* Bytes that a sampler takes at most, with a history of n_tokens. */
 size_t sampler_bytes(int n_vocab, size_t n_tokens);
-/* A copy with the same history and state, which go separate ways from here. */
+/* A copy with the same history, state and reserved room, which go separate ways from here. */
 int sampler_clone(struct sampler **out, const struct sampler *s, struct qn_error *e);
 
 /* Room for n_tokens more in the history; sampler_accept asserts that there is. What no parameter looks back at is

@@ -70,7 +70,10 @@ static int check_budget(const struct model *m, const struct qn_engine_params *p,
     uint64_t buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     uint64_t left = p->memory_bytes;
     bool fits = weights <= left && kv <= (left -= weights) && buffers <= left - kv; /* sums could wrap */
-    if (fits && pool_slots(p) <= INT32_MAX) return 0;
+    if (pool_slots(p) > INT32_MAX)
+        return error_set(e, QN_EUSAGE, "engine: %d sessions of %d tokens are %lld in sum, more than %d", p->n_sessions,
+                         p->n_ctx, (long long)pool_slots(p), INT32_MAX);
+    if (fits) return 0;
     return error_set(
         e, QN_ENOMEM,
         "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "

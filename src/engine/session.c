@@ -162,7 +162,6 @@ int qn_session_fork(qn_session **out, const qn_session *from, struct qn_error *e
     int rc = alloc_session(&s, from->engine, e);
     if (rc) return rc;
     rc = sampler_clone(&s->sampler, from->sampler, e);
-    if (!rc) rc = sampler_reserve(s->sampler, (size_t)s->engine->n_ctx, e);
     if (rc) {
         qn_session_free(s);
         return rc;
