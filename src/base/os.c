@@ -27,7 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/rng.h"
 
 #define OS_PATH_MAX 4096
 #define OS_MAX_CPUS (1 << 16) /* a multiple of CPU_SETSIZE */
@@ -69,14 +68,6 @@ void map_close(struct mapping *m)
 {
     if (m->data) munmap((void *)(uintptr_t)m->data, m->size);
     *m = (struct mapping){0};
-}
-
-void map_willneed(const struct mapping *m, size_t offset, size_t bytes)
-{
-    if (!m->data || offset >= m->size) return;
-    if (bytes > m->size - offset) bytes = m->size - offset;
-    size_t in_page = offset % os_page_bytes();
-    madvise((void *)(uintptr_t)(m->data + offset - in_page), bytes + in_page, MADV_WILLNEED);
 }
 
 /* ---- the machine ---- */
@@ -215,55 +206,4 @@ void os_cgroup_limits(const char *root, struct os_limits *out)
         limit_by_group(out, mount, group);
     }
     fclose(f);
-}
-
-/* ---- writing ---- */
-
-static int write_all(int fd, const uint8_t *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0) return -1;
-        p += k;
-        n -= (size_t)k;
-    }
-    return 0;
-}
-
-/* Makes the renaming of a file in path's directory durable. */
-static int sync_dir_of(const char *path)
-{
-    char dir[OS_PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-
-    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
-    int fd = open(n ? dir : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* EINVAL: a file system that has no such notion. */
-    int r = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL) ? 0 : -1;
-    if (fd >= 0) close(fd);
-    return r;
-}
-
-int os_write_file(const char *path, const void *data, size_t n, struct qn_error *e)
-{
-    char tmp[OS_PATH_MAX];
-    int r, fd = -1;
-
-    if (snprintf(tmp, sizeof tmp, "%s.%016llx.tmp", path, (unsigned long long)rng_seed_from_os()) >= (int)sizeof tmp)
-        return error_set(e, QN_EIO, "cannot write '%s': %s", path, strerror(ENAMETOOLONG));
-    fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) return error_set(e, QN_EIO, "cannot write '%s': %m", path);
-    if (write_all(fd, data, n) < 0 || fsync(fd) < 0) goto fail;
-    r = close(fd); /* some file systems report a full disk only here */
-    fd = -1;
-    if (r < 0 || rename(tmp, path) < 0) goto fail;
-    if (sync_dir_of(path) < 0) return error_set(e, QN_EIO, "cannot sync the directory of '%s': %m", path);
-    return 0;
-fail:
-    r = error_set(e, QN_EIO, "cannot write %zu bytes to '%s': %m", n, path);
-    if (fd >= 0) close(fd);
-    unlink(tmp);
-    return r;
 }

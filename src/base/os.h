@@ -41,10 +41,4 @@ struct os_limits {
 };
 void os_cgroup_limits(const char *root, struct os_limits *out);
 
-/* Writes the whole file under a temporary name beside it, syncs it and renames it over path: a reader, or a
- * machine that loses power, sees the old file or the new one. Only its owner may read it: what is written
- * this way holds conversations. QN_EIO names the path and the reason; path is
- * then as it was, unless it was only the syncing of its directory that failed. */
-int os_write_file(const char *path, const void *data, size_t n, struct qn_error *e);
-
 #endif

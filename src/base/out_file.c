@@ -74,18 +74,34 @@ int out_file_write(struct out_file *f, const void *p, size_t n, struct qn_error 
     return 0;
 }
 
+/* Makes the renaming of a file in path's directory durable. */
+static int sync_dir_of(const char *path)
+{
+    char dir[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
+    int fd = open(n ? dir : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL) ? 0 : -1; /* EINVAL: nothing to sync here */
+    if (fd >= 0) close(fd);
+    return r;
+}
+
 int out_file_commit(struct out_file *f, struct qn_error *e)
 {
     if (fsync(f->fd) && errno != EINVAL) return failed(f, "sync", e);
+    int r = close(f->fd); /* some file systems report a full disk only here */
+    f->fd = -1;
+    if (r) return failed(f, "write", e);
     if (rename(f->temp, f->path)) return failed(f, "rename the new", e);
     f->temp[0] = 0;
-    return 0;
+    return sync_dir_of(f->path) ? failed(f, "sync the directory of", e) : 0;
 }
 
 void out_file_abort(struct out_file *f)
 {
     if (!f->path) return;
-    close(f->fd);
+    if (f->fd >= 0) close(f->fd);
     if (f->temp[0]) unlink(f->temp);
     mem_free(f->path);
     mem_free(f->temp);

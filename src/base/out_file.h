@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * out_file.h: a file that appears whole or not at all: written under a temporary name beside
- * its place, synced and renamed when complete. For output too large to hold in memory
- * (os_write_file is for what is).
+ * its place, synced and renamed when complete, the directory synced too.
  */
 #ifndef QUERN_BASE_OUT_FILE_H
 #define QUERN_BASE_OUT_FILE_H
@@ -12,7 +11,7 @@
 #include "base/error.h"
 
 struct out_file {
-    int fd; /* meaningful while path is set */
+    int fd; /* meaningful while path is set; -1 once committed */
     char *path, *temp;
 };
 

@@ -130,7 +130,7 @@ static int read_any(const struct meta *m, double *out, struct qn_error *e)
     }
     if (m->elem == MT_F32 || m->elem == MT_F64) return meta_elem_f64(m, 0, out, e);
     int rc = meta_elem_i64(m, 0, &v, e);
-    *out = (double)v;
+    if (!rc) *out = (double)v;
     return rc;
 }
 

@@ -74,6 +74,7 @@ int detok_push(struct detok *d, qn_token id, struct buf *out, struct qn_error *e
     if (rc == 0 && !(d->flags & DETOK_RAW)) rc = repair(out, before, &tail, e);
     if (rc) {
         out->len = before;
+        if (out->data) out->data[before] = 0;
         return rc;
     }
     d->n_held = (unsigned)(out->len - tail);

@@ -167,18 +167,20 @@ static int hex_digit(char c)
 /* Fills byte_id; a token of byte type whose text is not <0xNN> becomes a normal one. */
 static void index_bytes(struct lexicon *lex)
 {
+    int n_bad = 0;
     memset(lex->byte_id, 0xFF, sizeof lex->byte_id);
     for (qn_token id = 0; id < lex->n; id++) {
         if (lex->type[id] != TOKEN_BYTE) continue;
         struct str s = lexicon_text(lex, id);
         int hi = s.n == 6 ? hex_digit(s.p[3]) : -1, lo = s.n == 6 ? hex_digit(s.p[4]) : -1;
         if (hi < 0 || lo < 0 || memcmp(s.p, "<0x", 3) != 0 || s.p[5] != '>') {
-            log_at(LOG_WARN, "gguf: byte token %d is '%.*s', not <0xNN>", id, (int)(s.n < 40 ? s.n : 40), s.p);
+            n_bad++;
             lex->type[id] = TOKEN_NORMAL;
             continue;
         }
         lex->byte_id[hi << 4 | lo] = id;
     }
+    if (n_bad) log_at(LOG_WARN, "gguf: %d byte tokens are not of the form <0xNN>", n_bad);
 }
 
 int lexicon_init(struct lexicon *lex, const struct weights *w, struct qn_error *e)

@@ -152,15 +152,7 @@ static int encode_raw(const struct vocab *v, const char *text, size_t n, struct 
                   : bpe_encode(&v->bpe, unk, text, n, scratch, out, e);
 }
 
-size_t vocab_max_token_bytes(const struct vocab *v)
-{
-    size_t most = 0;
-    for (qn_token id = 0; id < vocab_n_tokens(v); id++) {
-        size_t n = lexicon_text(&v->lex, id).n;
-        most = n > most ? n : most;
-    }
-    return most;
-}
+size_t vocab_max_token_bytes(const struct vocab *v) { return v->lex.max_bytes; }
 
 int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
                  struct qn_error *e)

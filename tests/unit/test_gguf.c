@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
-#include "base/os.h"
+#include "base/out_file.h"
 #include "base/rng.h"
 #include "format/finite.h"
 #include "format/gguf.h"
@@ -634,10 +634,21 @@ static int remove_folder(void **state)
     return system(command);
 }
 
+/* One write through out_file, as a command does it. */
+static int write_file(const char *path, const void *p, size_t n, struct qn_error *e)
+{
+    struct out_file f = {0};
+    int rc = out_file_open(&f, path, e);
+    if (!rc) rc = out_file_write(&f, p, n, e);
+    if (!rc) rc = out_file_commit(&f, e);
+    out_file_abort(&f);
+    return rc;
+}
+
 static void save(const struct out *o, const char *name)
 {
     struct qn_error e;
-    if (os_write_file(file(name), o->b, o->n, &e)) fail_msg("%s", e.msg);
+    if (write_file(file(name), o->b, o->n, &e)) fail_msg("%s", e.msg);
 }
 
 static struct weights *open_ok(const char *name)
