@@ -103,7 +103,7 @@ void *scratch_dirty(void)
 {
     static struct guarded g;
     if (!g.p) g = guarded_new(KERNEL_SCRATCH_BYTES, 0, AT_END);
-    memset(g.p, (int)(rnd() & 1 ? 0xff : 0x7b), 4096); /* the part that kernels use first */
+    memset(g.p, (int)(rnd() & 1 ? 0xff : 0x7b), KERNEL_SCRATCH_BYTES);
     return g.p;
 }
 

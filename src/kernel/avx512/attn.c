@@ -362,6 +362,7 @@ ALWAYS_INLINE void attend(enum kv_type type, const struct attn *a, struct work *
 {
     int first = a->lo[0], end = a->hi[0];
     for (int q = 0; q < a->n_q; q++) {
+        assert(a->lo[q] >= 0 && a->lo[q] < a->hi[q]);
         first = a->lo[q] < first ? a->lo[q] : first;
         end = a->hi[q] > end ? a->hi[q] : end;
         w->started[q] = false;
