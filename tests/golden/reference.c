@@ -91,7 +91,7 @@ void reference_load(struct reference *r, const char *golden, const char *dir, co
     r->argmax = read_ints(text, "argmax", &n_argmax);
     r->greedy = read_ints(text, "greedy", &r->n_greedy);
     r->gaps = read_floats(text, "greedy_gaps", &r->n_gaps);
-    if (r->n_tokens == 0 || n_argmax != r->n_tokens || (r->gaps && r->n_gaps != r->n_greedy)) die("inconsistent", path);
+    if (r->n_positions == 0 || r->n_greedy > 256 || r->n_tokens == 0 || n_argmax != r->n_tokens || (r->gaps && r->n_gaps != r->n_greedy)) die("inconsistent", path);
     snprintf(path, sizeof path, "%s/%s/%s.f32", golden, dir, name);
     r->logits = slurp(path, &n);
     if (n != (size_t)r->n_positions * (size_t)r->n_vocab * sizeof(float)) die("wrong size", path);

@@ -168,7 +168,7 @@ static bool check(const struct reference *r, const struct ours *o, enum kind kin
         const float *our = o->logits + (size_t)r->positions[i] * (size_t)r->n_vocab;
         for (int j = 0; j < r->n_vocab; j++) {
             double d = fabs((double)ref[j] - our[j]);
-            if (!(d <= worst)) worst = d; /* NaN too */
+            if (d > worst || isnan(d)) worst = d; /* a NaN stays: no finite d is greater */
             sum += d * d;
         }
         wrong_argmax += lead(ref, r->n_vocab) > gap && argmax(our, r->n_vocab) != argmax(ref, r->n_vocab);
