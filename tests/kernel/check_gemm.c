@@ -2,35 +2,42 @@
  *
  * check_gemm.c: matrix products and activation formats of every level against the reference.
  *
- * Sizes are odd around the tile sizes that kernels use (rows 8, 16, 32; columns 4, 6; blocks in
- * groups). Weights end at a page that faults and start at any address, rows have gaps of garbage,
- * padding of the activations is NaN, and the whole output array is compared, gaps included.
+ * Sizes are odd around the tile sizes that kernels use (rows 8, 16, 32, 64; columns 4, 6, 16, 32; blocks in
+ * groups), and rows are as long as in real models. Weights end at a page that faults and start at any
+ * address, rows have gaps of garbage, padding of the activations is NaN, and the whole output array is
+ * compared, gaps included.
  */
 #include "harness.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
-static const int row_sizes[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 100};
-static const int col_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 33, 64};
+static const int row_sizes[] = {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 100};
+static const int col_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 512};
 static const int float_ks[] = {1, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 288, 1000, 4352};
 static const int q32_blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 17, 33, 34, 136};
 static const int q256_blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 17};
+/* The inner sizes of feed-forward networks; 13696 is no whole number of 256s. */
+static const int long_ks[] = {6912, 11008, 13696, MAX_K};
+
+#define X_MATCHED (X_N + 1) /* integers, all as large, whose products with one weight row have the same sign */
+#define MAX_WORK  (4 << 20) /* multiplications in one case, where the smallest k is not more: the reference is slow */
 
 struct gemm_case {
     enum dtype type;
     int n_rows, n_cols, k;
     enum wpat wpat;
-    int xpat; /* X_N: another one in each column */
+    int xpat; /* an xpat, X_MATCHED, or X_N: another one in each column */
 };
 
-static int random_k(enum dtype t)
+/* Any that the type can have, up to 4352. */
+static int any_k(enum dtype t)
 {
     switch (kernel_act_of(t)) {
     case ACT_F32:
         return rnd_of(float_ks, LEN(float_ks));
-    case ACT_Q32: { /* in blocks of the type, up to 4352 elements */
+    case ACT_Q32: {
         int block = dtype_get(t)->block, k = block * rnd_of(q32_blocks, LEN(q32_blocks));
         return k <= 4352 ? k : 4352 / block * block;
     }
@@ -39,11 +46,36 @@ static int random_k(enum dtype t)
     }
 }
 
+static int random_k(const struct gemm_case *c)
+{
+    int k = any_k(c->type), most = MAX_WORK / (c->n_rows * c->n_cols + 1);
+    while (k > most && k > dtype_get(c->type)->block)
+        k = any_k(c->type);
+    return k;
+}
+
+/* Column i against row i / 2, and every other one against its negative. With one 127 in every block the scale is 1. */
+static void matched(const struct gemm_case *c, const struct gemm *g, int i, float size, float *x)
+{
+    if (c->n_rows == 0) {
+        fill_floats(x, c->k, X_SIGNS);
+        return;
+    }
+    dequant_row(c->type, g->w + (size_t)(i / 2 % c->n_rows) * g->ld_w, c->k, x);
+    for (int j = 0; j < c->k; j++)
+        x[j] = copysignf(j % 32 == 5 ? 127.0f : size, (x[j] < 0) != (i & 1) ? -1.0f : 1.0f);
+}
+
 static void fill_columns(const struct gemm_case *c, const struct gemm *g, uint8_t *x)
 {
-    float row[4352];
+    float row[MAX_K];
+    /* as large as can be, for sums far beyond 16 bits, or less, for sums on either side of where 16 bits end */
+    const float size = rnd_below(4) ? (float)(1 + rnd_below(127)) : 127.0f;
     for (int i = 0; i < c->n_cols; i++) {
-        fill_floats(row, c->k, c->xpat == X_N ? (enum xpat)(i % X_N) : (enum xpat)c->xpat);
+        if (c->xpat == X_MATCHED)
+            matched(c, g, i, size, row);
+        else
+            fill_floats(row, c->k, c->xpat == X_N ? (enum xpat)(i % X_N) : (enum xpat)c->xpat);
         table[CPU_REF].quant[kernel_act_of(c->type)](row, c->k, x + (size_t)i * g->ld_x, NULL);
     }
 }
@@ -68,10 +100,10 @@ static void run_case(const struct gemm_case *c)
     struct guarded want = guarded_new(y_floats * 4, 0, place);
     for (int r = 0; r < c->n_rows; r++)
         fill_weights(c->type, w.p + (size_t)r * g.ld_w, c->k, c->wpat);
-    fill_columns(c, &g, x.p);
-    memset(want.p, 0x5a, want.bytes);
     g.w = w.p;
     g.x = x.p;
+    fill_columns(c, &g, x.p);
+    memset(want.p, 0x5a, want.bytes);
     g.y = (float *)want.p;
     table[CPU_REF].gemm[c->type](&g, NULL);
     FOR_LEVELS(l, gemm[c->type])
@@ -88,28 +120,56 @@ static void run_case(const struct gemm_case *c)
     guarded_free(&w);
 }
 
-static void check_type(enum dtype t, int rounds)
+/* Every number of rows with every number of columns. */
+static void check_sizes(struct gemm_case c)
 {
-    struct gemm_case c = {.type = t};
-    for (int round = 0; round < rounds; round++) {
-        for (int r = 0; r < LEN(row_sizes); r++) {
-            for (int i = 0; i < LEN(col_sizes); i++) {
-                c.n_rows = row_sizes[r];
-                c.n_cols = col_sizes[i];
-                c.k = random_k(t);
-                c.wpat = (enum wpat)rnd_below(W_N);
-                c.xpat = rnd_below(X_N + 1);
-                run_case(&c);
-            }
-        }
-        for (int p = 0; p < W_N * X_N; p++) { /* every pair of patterns, through vector and tile kernels */
-            c.n_rows = rnd_below(3) ? 33 : 1 + rnd_below(70);
-            c.n_cols = p & 1 ? 1 + rnd_below(3) : 4 + rnd_below(12);
-            c.k = random_k(t);
-            c.wpat = (enum wpat)(p / X_N);
-            c.xpat = p % X_N;
+    for (int r = 0; r < LEN(row_sizes); r++) {
+        for (int i = 0; i < LEN(col_sizes); i++) {
+            c.n_rows = row_sizes[r];
+            c.n_cols = col_sizes[i];
+            c.k = random_k(&c);
+            c.wpat = (enum wpat)rnd_below(W_N);
+            c.xpat = rnd_below(X_MATCHED + 1);
             run_case(&c);
         }
+    }
+}
+
+/* Every pair of patterns, through vector and tile kernels. */
+static void check_patterns(struct gemm_case c)
+{
+    for (int p = 0; p < W_N * (X_MATCHED + 1); p++) {
+        c.n_rows = rnd_below(3) ? 33 : 1 + rnd_below(70);
+        c.n_cols = rnd() & 1 ? 1 + rnd_below(3) : 4 + rnd_below(32);
+        c.wpat = (enum wpat)(p % W_N);
+        c.xpat = p / W_N;
+        c.k = random_k(&c);
+        run_case(&c);
+    }
+}
+
+/* Long rows: what is kept from one block to the next must hold out, and is largest where all signs agree. */
+static void check_long(struct gemm_case c)
+{
+    static const int rows[] = {1, 15, 17, 33}, cols[] = {1, 2, 5, 9, 17, 33};
+    for (int i = 0; i < 3 * LEN(long_ks); i++) {
+        c.k = long_ks[i / 3];
+        if (c.k % dtype_get(c.type)->block) continue;
+        c.n_rows = rnd_of(rows, LEN(rows));
+        c.n_cols = i % 3 == 0 ? 1 : rnd_of(cols, LEN(cols));
+        c.wpat = i % 3 == 2 ? (enum wpat)rnd_below(W_N) : W_FIELDS;
+        c.xpat = i % 3 == 2 ? rnd_below(X_N) : X_MATCHED;
+        run_case(&c);
+    }
+}
+
+static void check_type(enum dtype t, int rounds)
+{
+    const struct gemm_case c = {.type = t};
+    for (int round = 0; round < rounds; round++) {
+        check_sizes(c);
+        check_patterns(c);
+        check_long(c);
     }
 }
 
@@ -178,6 +238,9 @@ void check_quant(int rounds)
                 check_quant_case(ACT_Q32, 32 * n, (enum xpat)p);
                 check_quant_case(ACT_Q256, 256 * n, (enum xpat)p);
             }
+            int k = rnd_of(long_ks, LEN(long_ks));
+            check_quant_case(ACT_Q32, k, (enum xpat)p);
+            check_quant_case(ACT_Q256, k / 256 * 256, (enum xpat)p);
         }
     }
 }

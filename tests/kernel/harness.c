@@ -150,40 +150,45 @@ static unsigned random_f16(enum wpat pat)
     return 0x1800u + (unsigned)rnd_below(0x2400) + (rnd() & 1 ? 0x8000u : 0); /* 2^-9 .. 1, and their negatives */
 }
 
-/* Where a block has its f16 fields; -1 ends. */
-static const int *f16_fields(enum dtype t)
-{
-    static const int at_0[] = {0, -1}, at_0_2[] = {0, 2, -1}, q2_k[] = {80, 82, -1}, q3_k[] = {108, -1},
-                     q6_k[] = {208, -1}, tq1_0[] = {52, -1}, tq2_0[] = {64, -1}, none[] = {-1};
-    switch (t) {
-    case DT_Q4_1:
-    case DT_Q5_1:
-    case DT_Q4_K:
-    case DT_Q5_K:
-        return at_0_2;
-    case DT_Q2_K:
-        return q2_k;
-    case DT_Q3_K:
-        return q3_k;
-    case DT_Q6_K:
-        return q6_k;
-    case DT_TQ1_0:
-        return tq1_0;
-    case DT_TQ2_0:
-        return tq2_0;
-    case DT_MXFP4:
-    case DT_NVFP4:
-    case DT_IQ1_M:
-        return none;
-    default:
-        return at_0;
-    }
-}
+/* What a block is made of: where it has f16 scales, and where its other fields begin, ascending, but for the first,
+ * which begins at 0; 0 ends both lists but for an f16 at 0. */
+static const struct layout {
+    bool f16_first;
+    uint8_t f16[2], field[5];
+} layouts[DT_N] = {
+    [DT_Q4_0] = {true, {0}, {2}},
+    [DT_Q4_1] = {true, {2}, {4}},
+    [DT_Q5_0] = {true, {0}, {2, 6}},
+    [DT_Q5_1] = {true, {2}, {4, 8}},
+    [DT_Q8_0] = {true, {0}, {2}},
+    [DT_Q1_0] = {true, {0}, {2}},
+    [DT_Q2_0] = {true, {0}, {2}},
+    [DT_IQ4_NL] = {true, {0}, {2}},
+    [DT_MXFP4] = {false, {0}, {1}},
+    [DT_NVFP4] = {false, {0}, {4}},
+    [DT_Q2_K] = {false, {80, 82}, {16}},
+    [DT_Q3_K] = {false, {108}, {32, 96}},
+    [DT_Q4_K] = {true, {2}, {4, 16}},
+    [DT_Q5_K] = {true, {2}, {4, 16, 48}},
+    [DT_Q6_K] = {false, {208}, {128, 192}},
+    [DT_IQ1_S] = {true, {0}, {2, 34}},
+    [DT_IQ1_M] = {false, {0}, {32, 48}},
+    [DT_IQ2_XXS] = {true, {0}, {2}},
+    [DT_IQ2_XS] = {true, {0}, {2, 66}},
+    [DT_IQ2_S] = {true, {0}, {2, 34, 66, 74}},
+    [DT_IQ3_XXS] = {true, {0}, {2, 66}},
+    [DT_IQ3_S] = {true, {0}, {2, 66, 74, 106}},
+    [DT_IQ4_XS] = {true, {0}, {2, 4, 8}},
+    [DT_TQ1_0] = {false, {52}, {48}},
+    [DT_TQ2_0] = {false, {64}, {0}},
+};
 
 static void set_scales(enum dtype t, uint8_t *block, enum wpat pat)
 {
-    for (const int *at = f16_fields(t); *at >= 0; at++)
-        set_u16(block + *at, random_f16(pat));
+    const struct layout *lay = &layouts[t];
+    if (lay->f16_first) set_u16(block, random_f16(pat));
+    for (int i = 0; i < LEN(lay->f16) && lay->f16[i]; i++)
+        set_u16(block + lay->f16[i], random_f16(pat));
     if (t == DT_IQ1_M) { /* the four nibbles of the f16 are on top of four u16 */
         unsigned d = random_f16(pat);
         for (int i = 0; i < 4; i++)
@@ -197,8 +202,8 @@ static void set_scales(enum dtype t, uint8_t *block, enum wpat pat)
 
 static void fill_float_weights(enum dtype t, uint8_t *row, int k, enum wpat pat)
 {
-    static const enum xpat as[W_N] = {X_NORMAL, X_ZERO, X_CONST, X_SIGNS, X_WIDE, X_HUGE, X_NAN};
-    float x[8192];
+    static const enum xpat as[W_N] = {X_NORMAL, X_ZERO, X_CONST, X_SIGNS, X_WIDE, X_OUTLIER, X_HUGE, X_NAN};
+    float x[MAX_K];
     assert(k <= LEN(x));
     fill_floats(x, k, as[pat]);
     for (int i = 0; i < k; i++) {
@@ -215,9 +220,24 @@ static void fill_float_weights(enum dtype t, uint8_t *row, int k, enum wpat pat)
     }
 }
 
+static const uint8_t extremes[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0x88};
+
+/* Each field of a block is one extreme byte throughout. */
+static void fill_fields(enum dtype t, uint8_t *block, size_t bytes)
+{
+    const uint8_t *next = layouts[t].field, *end = next + LEN(layouts[t].field);
+    uint8_t byte = extremes[rnd_below(LEN(extremes))];
+    for (size_t i = 0; i < bytes; i++) {
+        if (next < end && *next && *next == i) {
+            byte = extremes[rnd_below(LEN(extremes))];
+            next++;
+        }
+        block[i] = byte;
+    }
+}
+
 void fill_weights(enum dtype t, uint8_t *row, int k, enum wpat pat)
 {
-    static const uint8_t extremes[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0x88};
     if (kernel_act_of(t) == ACT_F32) {
         fill_float_weights(t, row, k, pat);
         return;
@@ -238,12 +258,16 @@ void fill_weights(enum dtype t, uint8_t *row, int k, enum wpat pat)
         case W_EXTREMES:
             row[i] = extremes[rnd_below(LEN(extremes))];
             break;
+        case W_FIELDS:
+            break;
         default:
             row[i] = (uint8_t)rnd();
         }
     }
-    for (size_t i = 0; i < bytes; i += info->bytes)
+    for (size_t i = 0; i < bytes; i += info->bytes) {
+        if (pat == W_FIELDS) fill_fields(t, row + i, info->bytes);
         set_scales(t, row + i, pat);
+    }
 }
 
 /* ---- floats ---- */
@@ -266,11 +290,12 @@ static float tie(int i, float v)
 
 void fill_floats(float *x, int n, enum xpat pat)
 {
+    const float one = rnd() & 1 ? -1.0f : 1.0f;
     for (int i = 0; i < n; i++) {
         float v = rnd_normal();
         switch (pat) {
         case X_CONST:
-            v = 1.0f;
+            v = one;
             break;
         case X_ALTERNATE:
             v = i & 1 ? -3.0f : 3.0f;

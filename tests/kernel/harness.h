@@ -20,16 +20,18 @@
 
 /* ---- tables ---- */
 
-/* table[CPU_REF] is the definition; levels first_level .. last_level are compared with it. */
+/* table[CPU_REF] is the definition; levels first_level .. last_level are compared with it. A level that this machine
+ * cannot run is a copy of the one below. */
 extern struct kernels table[CPU_N];
 extern int first_level, last_level;
 /* Whether the kernel of this name was asked for (--filter is a substring). */
 bool wanted(const char *name);
-/* Levels whose entry is the same function as the level below's (or the reference's) have
- * nothing to check: `entry` is the member of struct kernels. */
+/* Whether the function at this offset in struct kernels is one that no lower level has: others need no second check. */
+bool is_own(int level, size_t offset);
+/* Levels with an `entry` (a member of struct kernels) of their own. */
 #define FOR_LEVELS(l, entry)                                                                                           \
     for (int l = first_level; l <= last_level; l++)                                                                    \
-        if (table[l].entry != table[l - 1].entry)
+        if (is_own(l, (size_t)((const char *)&table[0].entry - (const char *)&table[0])))
 
 /* ---- results ---- */
 
@@ -71,8 +73,12 @@ int rnd_below(int n);
 int rnd_of(const int *list, int n);
 float rnd_normal(void);
 
-enum wpat { W_RANDOM, W_ZEROS, W_ONES, W_TOP_BITS, W_EXTREMES, W_BIG_SCALES, W_SPECIAL, W_N };
-/* One stored row of k elements of a weight type. Scales are finite but for W_SPECIAL. */
+#define MAX_K 17408 /* elements in the longest row */
+
+enum wpat { W_RANDOM, W_ZEROS, W_ONES, W_TOP_BITS, W_EXTREMES, W_FIELDS, W_BIG_SCALES, W_SPECIAL, W_N };
+/* One stored row of k elements of a weight type. W_EXTREMES takes the largest and smallest codes and scales byte by
+ * byte, W_FIELDS for a whole field of a block at once: with activations of matching signs the sums are as large as they
+ * can be. Scales are finite but for W_SPECIAL. */
 void fill_weights(enum dtype t, uint8_t *row, int k, enum wpat pat);
 
 enum xpat {
@@ -90,7 +96,7 @@ enum xpat {
     X_NAN,
     X_N
 };
-/* n floats. X_SIGNS quantise to +-127 throughout, X_TINY are around the threshold of the format
+/* n floats. X_CONST (either sign) and X_SIGNS quantise to +-127 throughout, X_TINY are around the threshold of the format
  * and denormal, X_TIES are half-way between two integers of a quantised block or two f16, X_INF and
  * X_NAN hold one of those. */
 void fill_floats(float *x, int n, enum xpat pat);
