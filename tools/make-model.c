@@ -55,6 +55,16 @@ static const struct shape shapes[] = {
     {"llama-tiny",   "llama", "llama-bpe",  2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, false},
     {"qwen2-tiny",   "qwen2", "qwen2",      2,   256,   4,  2,  64,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
     {"qwen3-tiny",   "qwen3", "qwen2",      2,   256,   4,  2, 128,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
+    /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
+     * and 560 are no whole numbers of 256s, so that K types fall back to others there */
+    {"odd-1",        "llama", "llama-bpe",  1,   256,   8,  1, 256,  6912,    512,   2048,  1e4f, 1e-5f,  0, true},
+    {"odd-2",        "qwen2", "qwen2",      1,   256,  14,  2,  64, 11008,    512,   2048,  1e6f, 1e-6f,  0, true},
+    {"odd-3",        "llama", "llama-bpe",  1,   256,   9,  3,  96, 13696,    512,   2048,  1e4f, 1e-5f,  0, true},
+    {"odd-4",        "qwen3", "qwen2",      1,   256,  16,  4,  80, 17408,    512,   2048,  1e6f, 1e-6f,  0, true},
+    {"odd-5",        "llama", "llama-bpe",  2,   288,   5,  5, 128,  1000,    512,   2048,  1e4f, 1e-5f,  0, true},
+    {"odd-6",        "qwen3", "qwen2",      2,   256,  24,  6,  64,   768,    512,   2048,  1e6f, 1e-6f,  0, true},
+    {"odd-7",        "llama", "llama-bpe",  2,   256,   7,  7,  80,  1504,    512,   2048,  1e4f, 1e-5f,  0, true},
+    {"odd-8",        "qwen2", "qwen2",      2,   256,  32,  8,  96,  2816,    512,   2048,  1e6f, 1e-6f,  0, true},
 };
 /* clang-format on */
 

@@ -96,9 +96,9 @@ enum xpat {
     X_NAN,
     X_N
 };
-/* n floats. X_CONST (either sign) and X_SIGNS quantise to +-127 throughout, X_TINY are around the threshold of the format
- * and denormal, X_TIES are half-way between two integers of a quantised block or two f16, X_INF and
- * X_NAN hold one of those. */
+/* n floats. X_CONST (either sign) and X_SIGNS quantise to +-127 throughout, X_TINY are around the threshold of the
+ * format and denormal, X_TIES are half-way between two integers of a quantised block or two f16, X_INF and X_NAN hold
+ * one of those. */
 void fill_floats(float *x, int n, enum xpat pat);
 
 /* ---- the parts ---- */
