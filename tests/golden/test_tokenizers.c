@@ -105,9 +105,9 @@ static void check(struct tally *t, int line, const char *text, size_t n, unsigne
     int rc = vocab_encode(t->v, text, n, flags, &ids, &n_ids, &e);
     bool same = rc == 0 && n_ids == n_want && (n_ids == 0 || memcmp(ids, want, n_ids * sizeof *ids) == 0);
     bool listed = is_listed(t->file, line);
-    bool ok = same != listed;
+    bool ok = rc == 0 && same != listed;
     if (!ok) {
-        printf("%s:%d: '%s' flags %u %s%s\n", t->file, line, text, flags, listed ? "agrees, but is listed" : "", e.msg);
+        printf("%s:%d: '%s' flags %u %s%s\n", t->file, line, text, flags, same && listed ? "agrees, but is listed" : "", e.msg);
         print_ids("want", want, n_want);
         print_ids("got ", ids, n_ids);
     }
