@@ -79,19 +79,19 @@ void reference_load(struct reference *r, const char *golden, const char *dir, co
 {
     char path[512];
     size_t n;
-    int n_argmax;
     snprintf(path, sizeof path, "%s/%s/%s.txt", golden, dir, name);
     char *text = slurp(path, &n), *model = value_of(text, "model");
     if (!model) die("no model", path);
     snprintf(r->model, sizeof r->model, "%s/%s/%s", golden, strcmp(dir, "real") ? "models" : "real", model);
     r->n_vocab = read_int(text, "n_vocab");
-    r->n_ctx = read_int(text, "n_ctx");
     r->tokens = read_ints(text, "tokens", &r->n_tokens);
     r->positions = read_ints(text, "positions", &r->n_positions);
-    r->argmax = read_ints(text, "argmax", &n_argmax);
     r->greedy = read_ints(text, "greedy", &r->n_greedy);
     r->gaps = read_floats(text, "greedy_gaps", &r->n_gaps);
-    if (r->n_positions == 0 || r->n_greedy > 256 || r->n_tokens == 0 || n_argmax != r->n_tokens || (r->gaps && r->n_gaps != r->n_greedy)) die("inconsistent", path);
+    bool ok = r->n_positions > 0 && r->n_tokens > 0 && r->n_greedy <= 256 && (!r->gaps || r->n_gaps == r->n_greedy);
+    for (int i = 0; i < r->n_positions; i++)
+        ok = ok && r->positions[i] >= 0 && r->positions[i] < r->n_tokens;
+    if (!ok) die("inconsistent", path);
     snprintf(path, sizeof path, "%s/%s/%s.f32", golden, dir, name);
     r->logits = slurp(path, &n);
     if (n != (size_t)r->n_positions * (size_t)r->n_vocab * sizeof(float)) die("wrong size", path);
@@ -103,7 +103,6 @@ void reference_free(struct reference *r)
 {
     free(r->tokens);
     free(r->positions);
-    free(r->argmax);
     free(r->greedy);
     free(r->gaps);
     free(r->logits);
