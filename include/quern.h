@@ -135,7 +135,8 @@ typedef struct qn_text qn_text;
 QN_API int qn_text_new(qn_text **out, const qn_model *m, bool continues, const char *const *stop, size_t n_stop,
                        struct qn_error *e);
 QN_API void qn_text_free(qn_text *t);
-/* *bytes stays valid until the next call and may be empty; *stopped (may be NULL): a stop string came. */
+/* *bytes stays valid until the next call and may be empty; *stopped (may be NULL): a stop string came. Nothing has
+ * changed after a failure, here and in qn_text_end(). */
 QN_API int qn_text_push(qn_text *t, qn_token token, const char **bytes, size_t *n, bool *stopped, struct qn_error *e);
 /* What was held back: the beginning of a stop string; an incomplete character, as U+FFFD. */
 QN_API int qn_text_end(qn_text *t, const char **bytes, size_t *n, struct qn_error *e);
@@ -172,8 +173,9 @@ typedef struct qn_session qn_session;
 QN_API int qn_session_new(qn_session **out, qn_engine *g, const struct qn_sampling *sampling, struct qn_error *e);
 QN_API void qn_session_free(qn_session *s); /* NULL is fine */
 /* Makes the timeline exactly these tokens (at least one): keeps the longest common prefix, evaluates the
- * rest. The sampler's history becomes these tokens too, unless nothing changes at all. *n_kept (may be NULL): tokens that were not evaluated again. On failure the timeline is empty
- * or as far as it came, never wrong. */
+ * rest. The sampler's history becomes these tokens too, unless nothing changes at all. *n_kept (may be
+ * NULL): tokens that were not evaluated again. On failure the timeline is empty or as far as it came,
+ * never wrong. */
 QN_API int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e);
 /* Draws the next token and appends it. QN_EFULL when the context is full. */
 QN_API int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e);

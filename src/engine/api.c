@@ -2,6 +2,7 @@
  *
  * api.c: the parts of quern.h that only pass on: model, text, build.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -115,13 +116,19 @@ int qn_text_push(qn_text *t, qn_token token, const char **bytes, size_t *n, bool
 
 int qn_text_end(qn_text *t, const char **bytes, size_t *n, struct qn_error *e)
 {
+    const struct detok before = t->detok;
     buf_clear(&t->whole);
     buf_clear(&t->out);
     int rc = detok_flush(&t->detok, &t->whole, e);
     if (!rc) rc = stop_push(&t->stop, t->whole.data, t->whole.len, &t->out, e);
-    if (!rc) rc = stop_flush(&t->stop, &t->out, e);
-    if (!rc) give(t, bytes, n);
-    return rc;
+    if (rc) {
+        t->detok = before; /* the end may come again */
+        return rc;
+    }
+    rc = stop_flush(&t->stop, &t->out, e);
+    assert(!rc); /* stop_push made room for all that was held */
+    give(t, bytes, n);
+    return 0;
 }
 
 const char *qn_version(void) { return QUERN_VERSION " (" QUERN_COMMIT ", " QUERN_COMPILER ")"; }

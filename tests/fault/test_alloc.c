@@ -309,6 +309,41 @@ static void text_is_the_same_after_faults(void **state)
     teardown();
 }
 
+/* The beginning of a stop string and half a character are held back: of some length on giving them out takes memory. */
+static void the_end_of_a_text_is_the_same_after_faults(void **state)
+{
+    (void)state;
+    char xs[200] = {0};
+    const char *const stop[] = {memset(xs, 'x', sizeof xs - 1)}, *bytes;
+    int n_faults = 0, rc, hit;
+    size_t n;
+    qn_text *t;
+    struct qn_error e;
+    setup();
+    for (size_t n_held = 1; n_held < 100; n_held++) {
+        assert_int_equal(qn_text_new(&t, w.model, true, stop, 1, &e), 0);
+        for (size_t i = 0; i <= n_held; i++) { /* the ids of bytes are the bytes */
+            assert_int_equal(qn_text_push(t, i < n_held ? 'x' : 0xc3, &bytes, &n, NULL, &e), 0);
+            assert_int_equal(n, 0);
+        }
+        for (uint64_t i = 1;; i++) {
+            mem_fault_set(i);
+            rc = qn_text_end(t, &bytes, &n, &e), hit = mem_fault_hit();
+            mem_fault_set(0);
+            if (!hit) break;
+            assert_int_equal(rc, QN_ENOMEM);
+            n_faults++;
+        }
+        assert_int_equal(rc, 0);
+        assert_int_equal(n, n_held + 3);
+        assert_memory_equal(bytes, xs, n_held);
+        assert_memory_equal(bytes + n_held, "\xef\xbf\xbd", 3);
+        qn_text_free(t);
+    }
+    assert_true(n_faults > 0);
+    teardown();
+}
+
 /* Evaluating and drawing work in memory that was taken when the engine and the session were made. */
 static void sync_and_step_have_no_allocation_to_fail(void **state)
 {
@@ -368,6 +403,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(making_things),
         cmocka_unit_test(forking),
         cmocka_unit_test(text_is_the_same_after_faults),
+        cmocka_unit_test(the_end_of_a_text_is_the_same_after_faults),
         cmocka_unit_test(sync_and_step_have_no_allocation_to_fail),
         cmocka_unit_test(a_step_calls_no_allocation_of_ours),
         cmocka_unit_test(a_step_calls_no_malloc_at_all),
