@@ -5,6 +5,7 @@
  * Output: little-endian f32 [position][vocab] for every K-th position, written under a
  * temporary name and renamed when complete.
  */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -42,7 +43,8 @@ static int parse_ids(const char *text, size_t n, qn_token **ids, size_t *n_ids)
         if (p == text + n) break;
         errno = 0;
         long id = strtol(p, &end, 10);
-        if (end == p || errno || id < 0 || id > INT32_MAX) {
+        bool ends = strchr(" \t\r\n,", *end) != NULL; /* or is the NUL */
+        if (end == p || !isdigit((unsigned char)*p) || !ends || errno || id > INT32_MAX) {
             cli_free(v);
             return cli_usage("logits: '%.20s' at byte %zu is not a token id", p, (size_t)(p - text));
         }

@@ -165,7 +165,7 @@ int cmd_run(int argc, char **argv)
         {"dry-multiplier", 0, OPT_FLOAT, &p->dry_multiplier, "X", "against repeated sequences; 0: off (default)", 0, 0},
         {"dry-base", 0, OPT_FLOAT, &p->dry_base, "X", "growth per repeated token (default 1.75)", 0, 0},
         {"dry-allowed-length", 0, OPT_INT, &p->dry_allowed_length, "N", "repeats up to this long are free (default 2)",
-         0, INT32_MAX},
+         1, INT32_MAX},
         {"dry-last-n", 0, OPT_INT, &p->dry_last_n, "N", "tokens it looks back; -1: all (default)", -1, INT32_MAX},
         {"xtc-probability", 0, OPT_FLOAT, &p->xtc_probability, "X",
          "how often to drop the top choices; 0: off (default)", 0, 0},

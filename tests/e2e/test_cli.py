@@ -273,6 +273,8 @@ def test_failed_logits_leave_nothing_behind():
         if before is not None:
             file("folder/l", before)
         refused(64, "token 2 is 512, not in 0..511", "logits", RANDOM, "--ids", "1 2 512", "-o", out)
+        refused(64, "'1+2+3' at byte 2 is not a token id", "logits", RANDOM, "--ids", "0 1+2+3", "-o", out)
+        refused(64, "'+2' at byte 2 is not a token id", "logits", RANDOM, "--ids", "1 +2", "-o", out)
         refused(75, "the memory budget is 1048576 bytes", "logits", STORY, "--ids", "1", "--memory", "1M", "-o", out)
         refused(66, "nothing.gguf", "logits", path("nothing.gguf"), "--ids", "1", "-o", out)
         check(os.listdir(folder) == ([] if before is None else ["l"]), "left behind:", os.listdir(folder))
