@@ -186,6 +186,6 @@ const struct pretok_entry pretok_table[] = {
     {"joyai-llm", &deepseek_v3, 0},
     {"bloom", &bloom, 0},
     {"poro-chat", &bloom, 0},
-    {"gemma4", &gemma4, PRETOK_ADD_BOS},
+    {"gemma4", &gemma4, 0},
 };
 const size_t pretok_table_n = sizeof pretok_table / sizeof pretok_table[0];

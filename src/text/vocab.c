@@ -47,7 +47,7 @@ static int read_flags(struct vocab *v, const struct weights *w, struct qn_error 
         (rc = meta_bool(w, "tokenizer.ggml.add_space_prefix", &v->add_space, e)) < 0)
         return rc;
     if (!v->spm) v->add_space = false;
-    if (v->bpe.by_char) v->add_bos = true;
+    if (v->bpe.by_char) v->add_bos = true; /* early gemma4 files say false, wrongly */
     return 0;
 }
 
