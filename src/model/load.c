@@ -17,8 +17,9 @@ static int find_arch(const struct weights *w, const struct arch **out, struct qn
     if (rc == 0) return error_set(e, QN_EDATA, "model: key 'general.architecture' is missing");
     *out = arch_find(s.p, s.n);
     if (*out) return 0;
+    char names[200];
     return error_set(e, QN_EUNSUP, "model: architecture '%.*s' is not supported (%s are)", (int)(s.n > 60 ? 60 : s.n),
-                     s.p, arch_names());
+                     s.p, arch_names(names, sizeof names));
 }
 
 /* Everything after opening; m->weights is set. */

@@ -53,6 +53,7 @@ struct arch {
 };
 
 const struct arch *arch_find(const char *name, size_t n); /* NULL when not supported */
-const char *arch_names(void);                             /* "llama, qwen2, ..." for messages */
+/* "llama, qwen2, ..." for messages, written to buf. */
+const char *arch_names(char *buf, size_t bytes);
 
 #endif

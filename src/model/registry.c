@@ -2,6 +2,8 @@
  *
  * registry.c: the supported families. A new family is a file in arch/ and a line here.
  */
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/arch/arch.h"
@@ -15,4 +17,12 @@ const struct arch *arch_find(const char *name, size_t n)
     return NULL;
 }
 
-const char *arch_names(void) { return "llama, qwen2, qwen3"; }
+const char *arch_names(char *buf, size_t bytes)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
+        n += (size_t)snprintf(buf + n, bytes - n, "%s%s", i ? ", " : "", archs[i]->name);
+        assert(n < bytes);
+    }
+    return buf;
+}
