@@ -111,8 +111,9 @@ static float term256(const struct block256 *w, const int8_t *q, const int16_t *b
     return has_min ? __builtin_fmaf(-w->dmin, (float)m, t) : t;
 }
 
-static void gemm_k256(const struct gemm *g, enum dtype type, size_t block_bytes)
+static void gemm_k256(const struct gemm *g, enum dtype type)
 {
+    const size_t block_bytes = dtype_get(type)->bytes;
     unpack256_fn *unpack = unpack256_of(type);
     bool has_min = unpack_has_min(type);
     for (int r = 0; r < g->n_rows; r++) {
@@ -143,11 +144,11 @@ static void gemm_k256(const struct gemm *g, enum dtype type, size_t block_bytes)
         (void)scratch;                                                                                                 \
         gemm_b32(g, type);                                                                                             \
     }
-#define K256(type, name, block_bytes)                                                                                  \
+#define K256(type, name)                                                                                               \
     static void gemm_##name##_q256_ref(const struct gemm *g, void *scratch)                                            \
     {                                                                                                                  \
         (void)scratch;                                                                                                 \
-        gemm_k256(g, type, block_bytes);                                                                               \
+        gemm_k256(g, type);                                                                                            \
     }
 
 B32(DT_Q4_0, q4_0)
@@ -160,21 +161,21 @@ B32(DT_MXFP4, mxfp4)
 B32(DT_NVFP4, nvfp4)
 B32(DT_Q1_0, q1_0)
 B32(DT_Q2_0, q2_0)
-K256(DT_Q2_K, q2_k, 84)
-K256(DT_Q3_K, q3_k, 110)
-K256(DT_Q4_K, q4_k, 144)
-K256(DT_Q5_K, q5_k, 176)
-K256(DT_Q6_K, q6_k, 210)
-K256(DT_IQ1_S, iq1_s, 50)
-K256(DT_IQ1_M, iq1_m, 56)
-K256(DT_IQ2_XXS, iq2_xxs, 66)
-K256(DT_IQ2_XS, iq2_xs, 74)
-K256(DT_IQ2_S, iq2_s, 82)
-K256(DT_IQ3_XXS, iq3_xxs, 98)
-K256(DT_IQ3_S, iq3_s, 110)
-K256(DT_IQ4_XS, iq4_xs, 136)
-K256(DT_TQ1_0, tq1_0, 54)
-K256(DT_TQ2_0, tq2_0, 66)
+K256(DT_Q2_K, q2_k)
+K256(DT_Q3_K, q3_k)
+K256(DT_Q4_K, q4_k)
+K256(DT_Q5_K, q5_k)
+K256(DT_Q6_K, q6_k)
+K256(DT_IQ1_S, iq1_s)
+K256(DT_IQ1_M, iq1_m)
+K256(DT_IQ2_XXS, iq2_xxs)
+K256(DT_IQ2_XS, iq2_xs)
+K256(DT_IQ2_S, iq2_s)
+K256(DT_IQ3_XXS, iq3_xxs)
+K256(DT_IQ3_S, iq3_s)
+K256(DT_IQ4_XS, iq4_xs)
+K256(DT_TQ1_0, tq1_0)
+K256(DT_TQ2_0, tq2_0)
 
 void gemm_init_ref(gemm_fn **table)
 {
