@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe.c: ceilings with ymm registers: loads, vpmaddubsw + vpmaddwd + vpaddd, vfmadd. See kernel/probe.h.
+ * probe.c: ceilings with ymm registers: loads, products of bytes, vfmadd. See kernel/probe.h.
  *
- * Every loop over the accumulators is unrolled, so that they live in registers and not in an array.
+ * Every loop over the accumulators is unrolled, so that they live in registers and not in an array. Without
+ * AVX-VNNI a product of bytes costs at least a vpmaddubsw and a vpaddw: kernels add up in 16 bits as far as these
+ * reach and widen the sums as seldom as they can, so the ceiling has no widening at all.
  */
 #include "kernel/probe.h"
 
@@ -30,16 +32,14 @@ static uint32_t probe_read(const uint8_t *p, size_t n)
 
 static uint32_t probe_int8_mac(uint64_t n)
 {
-    __m256i acc[8], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
+    __m256i acc[8], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5);
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) acc[j] = _mm256_setzero_si256();
     for (uint64_t i = 0; i < 4 * n; i++) {
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) {
-            __m256i p = _mm256_maddubs_epi16(a, b);
-            __asm__ volatile("" : "+x"(p)); /* every step is computed */
-            p = _mm256_madd_epi16(p, ones);
-            acc[j] = _mm256_add_epi32(acc[j], p);
+            __asm__ volatile("" : "+x"(b)); /* otherwise the product is computed once, before the loop */
+            acc[j] = _mm256_add_epi16(acc[j], _mm256_maddubs_epi16(a, b));
             __asm__ volatile("" : "+x"(acc[j]));
         }
     }
