@@ -157,6 +157,7 @@ VEC_INLINE void tile_make(struct kind32 k, unpack32_fn *unpack, const uint8_t *w
                           struct tile32 *t)
 {
     __m256i q[8][8], dw[8], dw1[8], m[8];
+    const uint8_t *bytes[8];
     for (int r = 0; r < 8; r++) {
         struct blocks32 b;
         const uint8_t *p = w + (size_t)(r < n ? r : n - 1) * ld_w;
@@ -168,11 +169,13 @@ VEC_INLINE void tile_make(struct kind32 k, unpack32_fn *unpack, const uint8_t *w
         unpack(p, &b);
         for (int j = 0; j < 8; j++)
             q[r][j] = b.q[j];
+        bytes[r] = (const uint8_t *)q[r];
         dw[r] = _mm256_castps_si256(b.dw);
         if (k.mode == HALVED) dw1[r] = _mm256_castps_si256(b.dw1);
         if (k.mode == MINIMUM) m[r] = _mm256_castps_si256(b.m);
     }
-    vec_tile8((const uint8_t *)q, t->q);
+    for (int i = 0; i < 64; i += 4)
+        vec_columns4(bytes, 4 * (size_t)i, t->q + i);
     vec_transpose8(dw);
     if (k.mode == HALVED) vec_transpose8(dw1);
     if (k.mode == MINIMUM) vec_transpose8(m);

@@ -10,58 +10,43 @@
  *         each so that their sums across lanes share one reduction. The t of 8 rows go
  *         to scratch, and the ordered chain then runs with lanes = rows. Bound by memory, so it
  *         prefetches at two depths, across row ends.
- *   tile  for more columns: 8 rows of one block become 64 registers of 8 rows x 4 k, which
- *         every column multiplies with 4 of its bytes broadcast. Lanes are rows throughout.
+ *   tile  for more columns: tile256.h. 32 rows of one block meet every column, whose block is fetched once for
+ *         them.
  *
  * Both are written once, over the type's unpack function and a struct kind256 of constants;
  * inlining makes a copy per type. Products are summed in 16 bits only as far as the largest
  * code times 127 allows (kind256.run). Handles no float weights and no 32-element blocks.
  */
 #include "kernel/avx2/avx2.h"
-#include "kernel/avx2/unpack256.h"
+#include "kernel/avx2/tile256.h"
 
 #define SEGMENT     1024 /* blocks of a row whose t are in scratch at once */
 #define STREAMS     4    /* rows read side by side: memory delivers more from several pages at once */
-#define TILE_ROWS   32   /* rows whose tiles are unpacked together: a column's block is in L1 for four tiles */
+#define PANEL_ROWS  32   /* rows whose tiles are unpacked together: a column's block is in L1 for both */
 #define PANEL_COLS  512  /* columns whose accumulators are in scratch at once */
 #define AHEAD_L1    2304 /* bytes; measured */
 #define AHEAD_L2    (48 << 10)
 #define MAX_COLUMNS 3 /* of the rows shape */
 
-enum mode256 {
-    SIGNED, /* codes are signed */
-    OFFSET, /* codes have 1 << shift added */
-    MINIMUM /* codes are unsigned by themselves; the type has minimums */
-};
-
-struct kind256 {
-    size_t bytes; /* of a block */
-    enum mode256 mode;
-    int shift;
-    int run;      /* how many products of vpmaddubsw fit 16 bits together: 1, 2, 4; 8 where scales are per 32 */
-    float factor; /* dw = d * factor, a power of two */
-    bool six_bit; /* scales and minimums as in Q4_K */
-};
-
 /* How far 16 bits reach, per lane, with c the largest code: run products of 2 * c * 127 each.
- *   8  c <= 15: 30480     4  c <= 31: 31496     2  c <= 63: 32004     1  c <= 127: 32258
- * A run ends with the 16 elements that share a scale (32 for run 8). The offset codes of IQ2 reach 64 + 43, of IQ3_XXS
+ *   32  c <= 3: 24384   8  c <= 15: 30480   4  c <= 31: 31496   2  c <= 63: 32004   1  c <= 127: 32258
+ * A run ends with the elements that share a scale. The offset codes of IQ2 reach 64 + 43, of IQ3_XXS
  * 64 + 62, of IQ3_S 16 + 15, of IQ1 16 + 9. */
-static const struct kind256 kind_q2_k = {84, MINIMUM, 0, 4, 1, false};
-static const struct kind256 kind_q3_k = {110, OFFSET, 2, 4, 1, false};
-static const struct kind256 kind_q4_k = {144, MINIMUM, 0, 8, 1, true};
-static const struct kind256 kind_q5_k = {176, MINIMUM, 0, 4, 1, true};
-static const struct kind256 kind_q6_k = {210, OFFSET, 5, 2, 1, false};
-static const struct kind256 kind_iq1_s = {50, OFFSET, 4, 4, 0.125f, false};
-static const struct kind256 kind_iq1_m = {56, OFFSET, 4, 4, 0.125f, false};
-static const struct kind256 kind_iq2_xxs = {66, OFFSET, 6, 1, 0.125f, false};
-static const struct kind256 kind_iq2_xs = {74, OFFSET, 6, 1, 0.125f, false};
-static const struct kind256 kind_iq2_s = {82, OFFSET, 6, 1, 0.125f, false};
-static const struct kind256 kind_iq3_xxs = {98, OFFSET, 6, 1, 0.25f, false};
-static const struct kind256 kind_iq3_s = {110, OFFSET, 4, 4, 1, false};
-static const struct kind256 kind_iq4_xs = {136, SIGNED, 0, 1, 1, false};
-static const struct kind256 kind_tq1_0 = {54, OFFSET, 0, 4, 1, false};
-static const struct kind256 kind_tq2_0 = {66, OFFSET, 0, 4, 1, false};
+static const struct kind256 kind_q2_k = {84, MINIMUM, 0, 4, 16, 3, 1};
+static const struct kind256 kind_q3_k = {110, OFFSET, 2, 4, 16, 4, 1};
+static const struct kind256 kind_q4_k = {144, MINIMUM, 0, 8, 32, 15, 1};
+static const struct kind256 kind_q5_k = {176, MINIMUM, 0, 4, 32, 31, 1};
+static const struct kind256 kind_q6_k = {210, OFFSET, 5, 2, 16, 32, 1};
+static const struct kind256 kind_iq1_s = {50, OFFSET, 4, 4, 32, 9, 0.125f};
+static const struct kind256 kind_iq1_m = {56, OFFSET, 4, 4, 16, 9, 0.125f};
+static const struct kind256 kind_iq2_xxs = {66, OFFSET, 6, 1, 32, 43, 0.125f};
+static const struct kind256 kind_iq2_xs = {74, OFFSET, 6, 1, 16, 43, 0.125f};
+static const struct kind256 kind_iq2_s = {82, OFFSET, 6, 1, 16, 43, 0.125f};
+static const struct kind256 kind_iq3_xxs = {98, OFFSET, 6, 1, 32, 62, 0.25f};
+static const struct kind256 kind_iq3_s = {110, OFFSET, 4, 4, 32, 15, 1};
+static const struct kind256 kind_iq4_xs = {136, SIGNED, 7, 1, 32, 127, 1};
+static const struct kind256 kind_tq1_0 = {54, OFFSET, 0, 32, 256, 1, 1};
+static const struct kind256 kind_tq2_0 = {66, OFFSET, 0, 32, 256, 2, 1};
 
 /* i16 sums of two neighbouring products: unsigned codes times signed activations, or, for signed codes, |w| times x
  * with the sign of w. */
@@ -199,7 +184,7 @@ VEC_INLINE void rows_streams(struct kind256 k, unpack256_fn *unpack, int n_cols,
             float *p = t + r * SEGMENT + i;
             if (n - i < 4)
                 rows_group(k, unpack, n_cols, n - i, w, x, i0 + i, p);
-            else if (k.six_bit)
+            else if (k.mode == MINIMUM && k.group == 32)
                 rows_group_6bit(k, unpack, n_cols, w, x, i0 + i, p);
             else
                 rows_group(k, unpack, n_cols, 4, w, x, i0 + i, p);
@@ -233,129 +218,95 @@ VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, co
 
 /* ---- tile ---- */
 
-struct tile256 {
-    __m256i q[64];     /* q[i]: codes 4i .. 4i + 3 of each of 8 rows */
-    __m256i scale[16]; /* per group: each row's scale twice, as i16 */
-    __m256i min[8];    /* per two groups: each row's two minimums (or scales << shift) */
-    __m256 dw, dmin;   /* lanes = rows */
-};
+/* The products of a kind, for 1 .. TILE_COLS columns. With AVX-VNNI a run is a whole group, and signed codes have an
+ * offset, too. */
+#if DOT_VNNI
+TILE_DOTS(minimum_16, 4, 16, MINIMUM)
+TILE_DOTS(minimum_32, 8, 32, MINIMUM)
+TILE_DOTS(offset_16, 4, 16, OFFSET)
+TILE_DOTS(offset_32, 8, 32, OFFSET)
+TILE_DOTS(offset_256, 64, 256, OFFSET)
 
-/* Codes of 8 rows, as unpacked. */
-struct tile_rows {
-    __m256i q[8][8], sc[8], mn[8];
-    uint32_t halves[8];
-};
-
-/* One block of n <= 8 rows; rows that do not exist repeat the last. */
-VEC_INLINE void tile_make(struct kind256 k, unpack256_fn *unpack, const uint8_t *w, size_t ld_w, int n,
-                          struct tile256 *t)
+VEC_INLINE tile_dot_fn *const *tile_dots(struct kind256 k)
 {
-    const __m256i even = _mm256_set1_epi64x(0x0504050401000100), odd = _mm256_set1_epi64x(0x0706070603020302);
-    const __m256i upper = _mm256_setr_epi64x(0, 0x0808080808080808, 0, 0x0808080808080808);
-    struct tile_rows rows;
-    for (int r = 0; r < 8; r++) {
-        struct block256 b;
-        const uint8_t *p = w + (size_t)(r < n ? r : n - 1) * ld_w;
-        for (size_t a = 0; a < k.bytes; a += 64)
-            vec_prefetch_l1(p, a + 2 * k.bytes);
-        unpack(p, &b);
-        for (int j = 0; j < 8; j++)
-            rows.q[r][j] = b.q[j];
-        rows.sc[r] = b.sc;
-        if (k.mode == MINIMUM) rows.mn[r] = b.mn;
-        rows.halves[r] = b.halves;
-    }
-    vec_tile8((const uint8_t *)rows.q, t->q);
-    vec_transpose8(rows.sc);
-    if (k.mode == MINIMUM) vec_transpose8(rows.mn);
-    for (int j = 0; j < 8; j++) {
-        t->scale[2 * j] = _mm256_shuffle_epi8(rows.sc[j], _mm256_add_epi8(even, upper));
-        t->scale[2 * j + 1] = _mm256_shuffle_epi8(rows.sc[j], _mm256_add_epi8(odd, upper));
-        t->min[j] = k.mode == MINIMUM ? rows.mn[j] : _mm256_slli_epi16(rows.sc[j], k.shift);
-    }
-    __m256i h = vec_load(rows.halves);
-    __m256 dw = _mm256_set_m128(low_halves(_mm256_extracti128_si256(h, 1)), low_halves(_mm256_castsi256_si128(h)));
-    h = _mm256_srli_epi32(h, 16);
-    t->dw = _mm256_mul_ps(dw, _mm256_set1_ps(k.factor));
-    t->dmin = _mm256_set_m128(low_halves(_mm256_extracti128_si256(h, 1)), low_halves(_mm256_castsi256_si128(h)));
+    if (k.mode == MINIMUM) return k.group == 16 ? dots_minimum_16 : dots_minimum_32;
+    return k.group == 16 ? dots_offset_16 : k.group == 32 ? dots_offset_32 : dots_offset_256;
 }
+#else
+TILE_DOTS(minimum_4_16, 4, 16, MINIMUM)
+TILE_DOTS(minimum_4_32, 4, 32, MINIMUM)
+TILE_DOTS(minimum_8_32, 8, 32, MINIMUM)
+TILE_DOTS(offset_1_16, 1, 16, OFFSET)
+TILE_DOTS(offset_2_16, 2, 16, OFFSET)
+TILE_DOTS(offset_4_16, 4, 16, OFFSET)
+TILE_DOTS(offset_1_32, 1, 32, OFFSET)
+TILE_DOTS(offset_4_32, 4, 32, OFFSET)
+TILE_DOTS(offset_32_256, 32, 256, OFFSET)
+TILE_DOTS(signed_1_32, 1, 32, SIGNED)
 
-/* One tile with n_cols columns. Four columns use 4 + 4 registers for the 16- and 32-bit sums and share each load of
- * codes: more would spill. x[c] their codes of this block, acc[c * TILE_ROWS] their 8 accumulators. */
-VEC_INLINE void tile_dot(struct kind256 k, int n_cols, const struct tile256 *t, const int8_t *const *x,
-                         const int16_t *const *bsum, const float *d, float *acc)
+VEC_INLINE tile_dot_fn *const *tile_dots(struct kind256 k)
 {
-    __m256i s[4], m[4], a[4];
-    for (int c = 0; c < n_cols; c++)
-        s[c] = m[c] = _mm256_setzero_si256();
-#pragma GCC unroll 2
-    for (int i = 0; i < 64; i += k.run) {
-        for (int c = 0; c < n_cols; c++)
-            a[c] = multiply(k, t->q[i], vec_splat32(x[c] + 4 * i));
-#pragma GCC unroll 8
-        for (int j = i + 1; j < i + k.run; j++)
-            for (int c = 0; c < n_cols; c++)
-                a[c] = _mm256_add_epi16(a[c], multiply(k, t->q[j], vec_splat32(x[c] + 4 * j)));
-        for (int c = 0; c < n_cols; c++)
-            s[c] = _mm256_add_epi32(s[c], _mm256_madd_epi16(a[c], t->scale[i / 4]));
-    }
-    if (k.mode != SIGNED) {
-        for (int j = 0; j < 8; j++)
-            for (int c = 0; c < n_cols; c++)
-                m[c] = _mm256_add_epi32(m[c], _mm256_madd_epi16(t->min[j], vec_splat32(bsum[c] + 2 * j)));
-    }
-    for (int c = 0; c < n_cols; c++) {
-        if (k.mode == OFFSET) s[c] = _mm256_sub_epi32(s[c], m[c]);
-        __m256 v = _mm256_mul_ps(t->dw, _mm256_cvtepi32_ps(s[c]));
-        if (k.mode == MINIMUM) v = _mm256_fnmadd_ps(t->dmin, _mm256_cvtepi32_ps(m[c]), v);
-        float *y = acc + (size_t)c * TILE_ROWS;
-        _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_set1_ps(d[c]), v, _mm256_loadu_ps(y)));
+    if (k.mode == SIGNED) return dots_signed_1_32;
+    if (k.mode == MINIMUM) return k.group == 16 ? dots_minimum_4_16 : k.run == 4 ? dots_minimum_4_32 : dots_minimum_8_32;
+    if (k.group == 16) return k.run == 1 ? dots_offset_1_16 : k.run == 2 ? dots_offset_2_16 : dots_offset_4_16;
+    return k.group == 256 ? dots_offset_32_256 : k.run == 1 ? dots_offset_1_32 : dots_offset_4_32;
+}
+#endif
+
+/* n_tiles tiles of block i with n_cols columns from x on, in equal groups of at most TILE_COLS. One column of a group
+ * whose sums do not fit 16 bits makes the whole group take the wide way. */
+static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, const struct gemm *g, const uint8_t *x,
+                         int n_cols, int i, const struct tile256 *t, int n_tiles, float *acc)
+{
+    for (int left = n_cols, n; left > 0; left -= n) {
+        struct column256 col[TILE_COLS];
+        bool narrow = true;
+        n = vec_even_part(left, TILE_COLS);
+        for (int c = 0; c < n; c++, x += g->ld_x)
+            narrow &= column_prepare(*k, act_q256_at(x, g->k), i, col + c);
+        for (int j = 0; j < n_tiles; j++)
+            dots[n - 1](t + j, col, narrow, PANEL_ROWS, acc + TILE_ROWS * j);
+        acc += n * PANEL_ROWS;
     }
 }
 
-/* n_tiles tiles with n_cols columns of block i, from column g->x on. */
-VEC_INLINE void tile_columns(struct kind256 k, int n_cols, const struct gemm *g, const uint8_t *x0, int i,
-                             const struct tile256 *t, int n_tiles, float *acc)
+/* The next block's bytes of the panel's rows on their way while this one is used; after the last block those of the
+ * next panel. */
+VEC_INLINE void tile_prefetch(struct kind256 k, const struct gemm *g, const uint8_t *const *row, int i)
 {
-    const int8_t *x[4];
-    const int16_t *bsum[4];
-    float d[4];
-    for (int c = 0; c < n_cols; c++) {
-        struct act_q256 a = act_q256_at(x0 + (size_t)c * g->ld_x, g->k);
-        x[c] = a.q + (size_t)i * 256;
-        bsum[c] = a.bsum + (size_t)i * 16;
-        d[c] = a.d[i];
-    }
-    for (int j = 0; j < n_tiles; j++)
-        tile_dot(k, n_cols, t + j, x, bsum, d, acc + 8 * j);
+    size_t ahead = (size_t)(i + 1) * k.bytes;
+    if (i + 1 == g->k / 256) ahead = PANEL_ROWS * g->ld_w;
+    for (int r = 0; r < PANEL_ROWS; r++)
+        for (size_t p = 0; p < k.bytes; p += 64)
+            vec_prefetch_l1(row[r], ahead + p);
 }
 
-VEC_INLINE void gemm_tiles(struct kind256 k, unpack256_fn *unpack, const struct gemm *g, void *scratch)
+VEC_INLINE void gemm_tiles(struct kind256 k, const struct kind256 *kind, tile_load_fn *load, unpack256_fn *unpack,
+                           const struct gemm *g, void *scratch)
 {
     struct tile256 *tiles = scratch;
-    float *acc = (float *)(tiles + TILE_ROWS / 8); /* [PANEL_COLS][TILE_ROWS] */
+    float *acc = (float *)(tiles + PANEL_ROWS / TILE_ROWS); /* [PANEL_COLS][PANEL_ROWS] */
     for (int c0 = 0; c0 < g->n_cols; c0 += PANEL_COLS) {
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
-        const uint8_t *x = g->x + (size_t)c0 * g->ld_x;
-        for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
-            int n_rows = g->n_rows - r0 < TILE_ROWS ? g->n_rows - r0 : TILE_ROWS, n_tiles = (n_rows + 7) / 8;
-            memset(acc, 0, (size_t)n_cols * TILE_ROWS * sizeof *acc);
+        for (int r0 = 0; r0 < g->n_rows; r0 += PANEL_ROWS) {
+            int n_rows = g->n_rows - r0 < PANEL_ROWS ? g->n_rows - r0 : PANEL_ROWS;
+            int n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+            const uint8_t *row[PANEL_ROWS]; /* those that do not exist repeat the last */
+            for (int r = 0; r < PANEL_ROWS; r++)
+                row[r] = g->w + (size_t)(r0 + (r < n_rows ? r : n_rows - 1)) * g->ld_w;
+            memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
             for (int i = 0; i < g->k / 256; i++) {
-                for (int j = 0; j < n_tiles; j++)
-                    tile_make(k, unpack, g->w + (size_t)(r0 + 8 * j) * g->ld_w + (size_t)i * k.bytes, g->ld_w,
-                              n_rows - 8 * j < 8 ? n_rows - 8 * j : 8, tiles + j);
-                int c = 0;
-                for (; c + 4 <= n_cols; c += 4)
-                    tile_columns(k, 4, g, x + (size_t)c * g->ld_x, i, tiles, n_tiles, acc + (size_t)c * TILE_ROWS);
-                for (; c < n_cols; c++)
-                    tile_columns(k, 1, g, x + (size_t)c * g->ld_x, i, tiles, n_tiles, acc + (size_t)c * TILE_ROWS);
+                tile_prefetch(k, g, row, i);
+                for (int h = 0; h < 2 * n_tiles; h++)
+                    load(k, unpack, row + 8 * h, (size_t)i * k.bytes, h % 2, tiles + h / 2);
+                tile_columns(kind, tile_dots(k), g, g->x + (size_t)c0 * g->ld_x, n_cols, i, tiles, n_tiles, acc);
             }
-            vec_store_panel(acc, TILE_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
+            vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }
 }
 
-_Static_assert(sizeof(struct tile256) * (TILE_ROWS / 8) + sizeof(float) * PANEL_COLS * TILE_ROWS <=
+_Static_assert(sizeof(struct tile256) * (PANEL_ROWS / TILE_ROWS) + sizeof(float) * PANEL_COLS * PANEL_ROWS <=
                    KERNEL_SCRATCH_BYTES,
                "the tiles and the accumulators of a panel fit the scratch memory");
 _Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES,
@@ -363,7 +314,7 @@ _Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES
 
 /* ---- one function per type ---- */
 
-#define GEMM_K256(type)                                                                                                \
+#define GEMM_K256(type, load)                                                                                          \
     static void rows1_##type(const struct gemm *g, void *scratch)                                                      \
     {                                                                                                                  \
         gemm_rows(kind_##type, unpack256_##type, 1, g, scratch);                                                       \
@@ -378,7 +329,7 @@ _Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES
     }                                                                                                                  \
     static void tiles_##type(const struct gemm *g, void *scratch)                                                      \
     {                                                                                                                  \
-        gemm_tiles(kind_##type, unpack256_##type, g, scratch);                                                         \
+        gemm_tiles(kind_##type, &kind_##type, load, unpack256_##type, g, scratch);                                     \
     }                                                                                                                  \
     static void gemm_##type##_q256_avx2(const struct gemm *g, void *scratch)                                           \
     {                                                                                                                  \
@@ -386,21 +337,21 @@ _Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES
         fn[g->n_cols <= MAX_COLUMNS ? g->n_cols - 1 : MAX_COLUMNS](g, scratch);                                        \
     }
 
-GEMM_K256(q2_k)
-GEMM_K256(q3_k)
-GEMM_K256(q4_k)
-GEMM_K256(q5_k)
-GEMM_K256(q6_k)
-GEMM_K256(iq1_s)
-GEMM_K256(iq1_m)
-GEMM_K256(iq2_xxs)
-GEMM_K256(iq2_xs)
-GEMM_K256(iq2_s)
-GEMM_K256(iq3_xxs)
-GEMM_K256(iq3_s)
-GEMM_K256(iq4_xs)
-GEMM_K256(tq1_0)
-GEMM_K256(tq2_0)
+GEMM_K256(q2_k, tile_load_any)
+GEMM_K256(q3_k, tile_load_any)
+GEMM_K256(q4_k, tile_load_q4_k)
+GEMM_K256(q5_k, tile_load_q5_k)
+GEMM_K256(q6_k, tile_load_q6_k)
+GEMM_K256(iq1_s, tile_load_any)
+GEMM_K256(iq1_m, tile_load_any)
+GEMM_K256(iq2_xxs, tile_load_any)
+GEMM_K256(iq2_xs, tile_load_any)
+GEMM_K256(iq2_s, tile_load_any)
+GEMM_K256(iq3_xxs, tile_load_any)
+GEMM_K256(iq3_s, tile_load_any)
+GEMM_K256(iq4_xs, tile_load_any)
+GEMM_K256(tq1_0, tile_load_any)
+GEMM_K256(tq2_0, tile_load_any)
 
 void avx2_init_gemm_k256(struct kernels *k)
 {

@@ -119,16 +119,21 @@ VEC_INLINE void unpack256_q5_k(const uint8_t *w, struct block256 *b)
     u256_scales_q4_k(w, b);
 }
 
-/* Codes 0..63; two bits from qh move to bits 4-5 beside a nibble of ql. */
+/* Codes 0..63: two bits of qh above a nibble of ql, whose low nibbles come first (q0, q1, then q2, q3). */
+VEC_INLINE void u256_codes_q6_k(__m256i a, __m256i c, __m256i qh, __m256i *q0, __m256i *q1, __m256i *q2, __m256i *q3)
+{
+    *q0 = _mm256_or_si256(u256_and8(a, 15), u256_and8(_mm256_slli_epi16(qh, 4), 48));
+    *q1 = _mm256_or_si256(u256_and8(c, 15), u256_and8(_mm256_slli_epi16(qh, 2), 48));
+    *q2 = _mm256_or_si256(u256_and8(_mm256_srli_epi16(a, 4), 15), u256_and8(qh, 48));
+    *q3 = _mm256_or_si256(u256_and8(_mm256_srli_epi16(c, 4), 15), u256_and8(_mm256_srli_epi16(qh, 2), 48));
+}
+
 VEC_INLINE void unpack256_q6_k(const uint8_t *w, struct block256 *b)
 {
     for (int h = 0; h < 2; h++) {
         __m256i a = vec_load(w + 64 * h), c = vec_load(w + 64 * h + 32), qh = vec_load(w + 128 + 32 * h);
         __m256i *q = b->q + 4 * h;
-        q[0] = _mm256_or_si256(u256_and8(a, 15), u256_and8(_mm256_slli_epi16(qh, 4), 48));
-        q[1] = _mm256_or_si256(u256_and8(c, 15), u256_and8(_mm256_slli_epi16(qh, 2), 48));
-        q[2] = _mm256_or_si256(u256_and8(_mm256_srli_epi16(a, 4), 15), u256_and8(qh, 48));
-        q[3] = _mm256_or_si256(u256_and8(_mm256_srli_epi16(c, 4), 15), u256_and8(_mm256_srli_epi16(qh, 2), 48));
+        u256_codes_q6_k(a, c, qh, q, q + 1, q + 2, q + 3);
     }
     b->sc = _mm256_cvtepi8_epi16(vec_load128(w + 192));
     b->halves = vec_u16(w + 208);

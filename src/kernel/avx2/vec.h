@@ -128,22 +128,20 @@ VEC_INLINE void vec_transpose8(__m256i *v)
     }
 }
 
-/* Codes of 8 rows, [8][256] bytes, as 64 registers: bytes 4i .. 4i + 3 of each row in v[i], lanes = rows. */
-VEC_INLINE void vec_tile8(const uint8_t *q, __m256i *v)
+/* The 16 bytes at byte `at` of 8 rows as four registers of 4 bytes each, lanes = rows. */
+VEC_INLINE void vec_columns4(const uint8_t *const *row, size_t at, __m256i *v)
 {
-    for (int i = 0; i < 64; i += 4) {
-        __m256i a[4], b[4];
-        for (int r = 0; r < 4; r++)
-            a[r] = vec_pair(vec_load128(q + 256 * r + 4 * i), vec_load128(q + 256 * (r + 4) + 4 * i));
-        b[0] = _mm256_unpacklo_epi32(a[0], a[1]);
-        b[1] = _mm256_unpackhi_epi32(a[0], a[1]);
-        b[2] = _mm256_unpacklo_epi32(a[2], a[3]);
-        b[3] = _mm256_unpackhi_epi32(a[2], a[3]);
-        v[i] = _mm256_unpacklo_epi64(b[0], b[2]);
-        v[i + 1] = _mm256_unpackhi_epi64(b[0], b[2]);
-        v[i + 2] = _mm256_unpacklo_epi64(b[1], b[3]);
-        v[i + 3] = _mm256_unpackhi_epi64(b[1], b[3]);
-    }
+    __m256i a[4], b[4];
+    for (int r = 0; r < 4; r++)
+        a[r] = vec_pair(vec_load128(row[r] + at), vec_load128(row[r + 4] + at));
+    b[0] = _mm256_unpacklo_epi32(a[0], a[1]);
+    b[1] = _mm256_unpackhi_epi32(a[0], a[1]);
+    b[2] = _mm256_unpacklo_epi32(a[2], a[3]);
+    b[3] = _mm256_unpackhi_epi32(a[2], a[3]);
+    v[0] = _mm256_unpacklo_epi64(b[0], b[2]);
+    v[1] = _mm256_unpackhi_epi64(b[0], b[2]);
+    v[2] = _mm256_unpacklo_epi64(b[1], b[3]);
+    v[3] = _mm256_unpackhi_epi64(b[1], b[3]);
 }
 
 /* acc = fma(d[i], t[row][i], acc), i ascending; lanes are the 8 rows of t, ld_t apart. Up to 7 values after a row's n
@@ -171,6 +169,13 @@ VEC_INLINE void vec_store_n(float *y, __m256 v, int n)
     float tmp[8];
     _mm256_storeu_ps(tmp, v);
     memcpy(y, tmp, (size_t)n * sizeof *y);
+}
+
+/* How many of n to take when parts of at most `most` are to be as equal as possible: 8 by 6 are 4 + 4. */
+VEC_INLINE int vec_even_part(int n, int most)
+{
+    int parts = (n + most - 1) / most;
+    return (n + parts - 1) / parts;
 }
 
 /* acc[n_cols][ld_acc] -> y, n_rows floats of each column. */

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tile256.h: products of 16 rows of 256-element blocks with many columns.
+ *
+ * One block of 16 rows becomes registers of 8 rows x 4 k (lanes = rows), which every column multiplies with 4 of
+ * its bytes broadcast. Two such registers are held against up to TILE_COLS columns: a load of codes serves all
+ * columns, a broadcast both halves of the rows, so that the ports for arithmetic are the limit and not those for loads.
+ *
+ * Codes are unsigned here. Where they carry an offset, sum c * q is sum (c + o) * q - o * sum q: without AVX-VNNI
+ * the second part is taken like a minimum, with it the 32-bit sums start at -o * sum q. What does not depend on the
+ * rows is prepared once for a column and block (struct column256). The functions depend only on a kind's mode, run and
+ * group, so that types share them.
+ */
+#ifndef QUERN_KERNEL_AVX2_TILE256_H
+#define QUERN_KERNEL_AVX2_TILE256_H
+
+#include "kernel/avx2/dot.h"
+#include "kernel/avx2/unpack256.h"
+#include "kernel/kernel.h"
+
+#define TILE_ROWS 16
+#define TILE_COLS (DOT_VNNI ? 6 : 4) /* 2 x 6 sums hide the latency of vpdpbusd; without it more would spill */
+
+enum mode256 {
+    SIGNED, /* codes are signed */
+    OFFSET, /* codes have 1 << shift added */
+    MINIMUM /* codes are unsigned by themselves; the type has minimums */
+};
+
+struct kind256 {
+    size_t bytes; /* of a block */
+    enum mode256 mode;
+    int shift;    /* of SIGNED: what makes them unsigned */
+    int run;      /* how many products of vpmaddubsw fit 16 bits together */
+    int group;    /* elements that share a scale */
+    int max_code; /* the largest magnitude, without offset */
+    float factor; /* dw = d * factor, a power of two */
+};
+
+struct tile256 {
+    __m256i q[64][2];     /* q[i]: codes 4i .. 4i + 3 of rows 0-7 and 8-15 */
+    __m256i scale[16][2]; /* per group: each row's scale as i16, twice; with AVX-VNNI once and 0 above */
+    __m256i min[8][2];    /* per two groups: each row's two minimums (or scales << shift) */
+    __m256 dw[2], dmin[2];
+};
+
+/* One block of a column. */
+struct column256 {
+    const int8_t *q;
+    float d;
+    int16_t sums[16];  /* of q, per group */
+    int32_t start[16]; /* -offset * sums */
+};
+
+/* ---- one block of 16 rows ---- */
+
+/* Fills half h of a tile from the blocks at byte `at` of 8 rows. */
+typedef void tile_load_fn(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
+                          struct tile256 *t);
+
+/* The bytes b0 .. b3 of every dword; -1 for a zero. */
+VEC_INLINE __m256i tile_pick(__m256i v, int b0, int b1, int b2, int b3)
+{
+    const __m256i lane = _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    uint32_t bytes = (b0 & 255u) | (b1 & 255u) << 8 | (b2 & 255u) << 16 | (b3 & 255u) << 24;
+    return _mm256_shuffle_epi8(v, _mm256_or_si256(_mm256_set1_epi32((int32_t)bytes), lane));
+}
+
+/* The word at byte `at` of every dword, and byte b, as a scale. */
+VEC_INLINE __m256i tile_scale_word(__m256i v, int at)
+{
+    return DOT_VNNI ? tile_pick(v, at, at + 1, -1, -1) : tile_pick(v, at, at + 1, at, at + 1);
+}
+VEC_INLINE __m256i tile_scale_u8(__m256i v, int b)
+{
+    return DOT_VNNI ? tile_pick(v, b, -1, -1, -1) : tile_pick(v, b, -1, b, -1);
+}
+VEC_INLINE __m256i tile_scale_i8(__m256i v, int b)
+{
+    return _mm256_srai_epi16(DOT_VNNI ? tile_pick(v, -1, b, -1, -1) : tile_pick(v, -1, b, -1, b), 8);
+}
+
+/* 8 f16 in the low halves of dwords, as floats. */
+VEC_INLINE __m256 tile_halves(__m256i v)
+{
+    v = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+    v = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(v));
+}
+
+/* Any type: unpacked row by row, then transposed. */
+VEC_INLINE void tile_load_any(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
+                              struct tile256 *t)
+{
+    __m256i q[8][8], sc[8], mn[8];
+    const uint8_t *bytes[8];
+    uint32_t halves[8];
+    for (int r = 0; r < 8; r++) {
+        struct block256 b;
+        unpack(row[r] + at, &b);
+        for (int j = 0; j < 8; j++)
+            q[r][j] = k.mode == SIGNED && DOT_VNNI ? _mm256_xor_si256(b.q[j], _mm256_set1_epi8(-128)) : b.q[j];
+        sc[r] = b.sc;
+        mn[r] = k.mode == MINIMUM ? b.mn : _mm256_slli_epi16(b.sc, k.shift);
+        halves[r] = b.halves;
+        bytes[r] = (const uint8_t *)q[r];
+    }
+    for (int i = 0; i < 64; i += 4) {
+        __m256i v[4];
+        vec_columns4(bytes, 4 * (size_t)i, v);
+        for (int j = 0; j < 4; j++)
+            t->q[i + j][h] = v[j];
+    }
+    vec_transpose8(sc);
+    vec_transpose8(mn);
+    for (int g = 0; g < 256 / k.group; g++)
+        t->scale[g][h] = tile_scale_word(sc[g * k.group / 32], g * k.group % 32 / 8);
+    if (k.group == 16)
+        for (int j = 0; j < 8; j++)
+            t->min[j][h] = mn[j];
+    else if (k.group == 32)
+        for (int j = 0; j < 4; j++)
+            t->min[j][h] = _mm256_blend_epi16(mn[2 * j], _mm256_slli_epi32(mn[2 * j + 1], 16), 0xaa);
+    else
+        t->min[0][h] = _mm256_and_si256(mn[0], _mm256_set1_epi32(0xffff));
+    __m256i v = vec_load(halves);
+    t->dw[h] = _mm256_mul_ps(tile_halves(v), _mm256_set1_ps(k.factor));
+    t->dmin[h] = tile_halves(_mm256_srli_epi32(v, 16));
+}
+
+/* Types made of nibbles and planes of bits, where a shift and a mask make codes of whole dwords: the stored bytes
+ * are transposed, half as many as there are codes, and rows stay lanes throughout. */
+
+/* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
+VEC_INLINE void tile_load_heads(const uint8_t *const *row, size_t at, int h, struct tile256 *t)
+{
+    __m256i v[4], sc[2], mn[2];
+    vec_columns4(row, at, v);
+    sc[0] = u256_and8(v[1], 63);
+    mn[0] = u256_and8(v[2], 63);
+    sc[1] = _mm256_or_si256(u256_and8(v[3], 15), u256_and8(_mm256_srli_epi16(v[1], 2), 48));
+    mn[1] = _mm256_or_si256(u256_and8(_mm256_srli_epi16(v[3], 4), 15), u256_and8(_mm256_srli_epi16(v[2], 2), 48));
+    for (int g = 0; g < 8; g++)
+        t->scale[g][h] = tile_scale_u8(sc[g / 4], g % 4);
+    for (int j = 0; j < 4; j++)
+        t->min[j][h] = j % 2 ? tile_pick(mn[j / 2], 2, -1, 3, -1) : tile_pick(mn[j / 2], 0, -1, 1, -1);
+    t->dw[h] = tile_halves(v[0]);
+    t->dmin[h] = tile_halves(_mm256_srli_epi32(v[0], 16));
+}
+
+VEC_INLINE void tile_load_q4_k(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
+                               struct tile256 *t)
+{
+    (void)k, (void)unpack;
+    tile_load_heads(row, at, h, t);
+    for (int i = 0; i < 32; i += 4) {
+        __m256i v[4];
+        vec_columns4(row, at + 16 + 4 * (size_t)i, v);
+        for (int j = 0; j < 4; j++) {
+            __m256i *q = t->q[i / 8 * 16 + i % 8 + j] + h;
+            q[0] = u256_and8(v[j], 15);
+            q[16] = u256_and8(_mm256_srli_epi16(v[j], 4), 15);
+        }
+    }
+}
+
+VEC_INLINE void tile_load_q5_k(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
+                               struct tile256 *t)
+{
+    (void)k, (void)unpack;
+    tile_load_heads(row, at, h, t);
+    for (int p = 0; p < 8; p += 4) {
+        __m256i high[4], v[4];
+        vec_columns4(row, at + 16 + 4 * (size_t)p, high);
+        for (int i = 0; i < 4; i++) {
+            vec_columns4(row, at + 48 + 32 * (size_t)i + 4 * (size_t)p, v);
+            for (int j = 0; j < 4; j++) {
+                __m256i *q = t->q[16 * i + p + j] + h;
+                q[0] = _mm256_or_si256(u256_and8(v[j], 15), u256_bit(high[j], 2 * i, 4));
+                q[16] = _mm256_or_si256(u256_and8(_mm256_srli_epi16(v[j], 4), 15), u256_bit(high[j], 2 * i + 1, 4));
+            }
+        }
+    }
+}
+
+VEC_INLINE void tile_load_q6_k(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
+                               struct tile256 *t)
+{
+    (void)unpack;
+    for (int i = 0; i < 16; i += 4) { /* dwords i % 8 .. of half i / 8 */
+        __m256i a[4], c[4], b[4];
+        size_t from = at + 64 * (size_t)(i / 8) + 4 * (size_t)(i % 8);
+        vec_columns4(row, from, a);
+        vec_columns4(row, from + 32, c);
+        vec_columns4(row, at + 128 + 4 * (size_t)i, b);
+        for (int j = 0; j < 4; j++) {
+            __m256i *q = t->q[i / 8 * 32 + i % 8 + j] + h;
+            u256_codes_q6_k(a[j], c[j], b[j], &q[0], &q[16], &q[32], &q[48]);
+        }
+    }
+    __m256i v[4];
+    vec_columns4(row, at + 192, v);
+    for (int g = 0; g < 16; g++)
+        t->scale[g][h] = tile_scale_i8(v[g / 4], g % 4);
+    for (int j = 0; j < 8; j++) /* bytes to the tops of words: 2^8, of which 2^shift is to stay */
+        t->min[j][h] = _mm256_srai_epi16(
+            j % 2 ? tile_pick(v[j / 2], -1, 2, -1, 3) : tile_pick(v[j / 2], -1, 0, -1, 1), 8 - k.shift);
+    uint32_t d[8];
+    for (int r = 0; r < 8; r++)
+        d[r] = vec_u16(row[r] + at + 208);
+    t->dw[h] = tile_halves(vec_load(d));
+    t->dmin[h] = _mm256_setzero_ps();
+}
+
+/* ---- one block of a column ---- */
+
+/* Fills c; returns whether every sum of code * q over a group is sure to fit 16 bits. With codes that are never
+ * negative the positive and the negative q bound it separately: (sum |q| +- sum q) / 2. */
+VEC_INLINE bool column_prepare(struct kind256 k, struct act_q256 x, int i, struct column256 *c)
+{
+    __m256i sums = vec_load(x.bsum + 16 * (size_t)i), pairs = _mm256_madd_epi16(sums, _mm256_set1_epi16(1));
+    int bound = x.asum[i] * (k.group / 16);
+    c->q = x.q + 256 * (size_t)i;
+    c->d = x.d[i];
+    if (k.group == 32) {
+        sums = _mm256_permute4x64_epi64(_mm256_packs_epi32(pairs, pairs), 0x08);
+    } else if (k.group == 256) {
+        pairs = _mm256_hadd_epi32(pairs, pairs);
+        pairs = _mm256_hadd_epi32(pairs, pairs);
+        sums = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, _mm256_extract_epi32(pairs, 0) + _mm256_extract_epi32(pairs, 4));
+    }
+    vec_store(c->sums, sums);
+    if (!DOT_VNNI) return true;
+    if (k.mode != MINIMUM) {
+        __m256i o = _mm256_set1_epi32(-(1 << k.shift));
+        vec_store(c->start, _mm256_mullo_epi32(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(sums)), o));
+        if (k.group == 16)
+            vec_store(c->start + 8, _mm256_mullo_epi32(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(sums, 1)), o));
+        return bound * k.max_code <= INT16_MAX;
+    }
+    if (k.group == 32) { /* the largest |sum|: vpminposuw of its complement */
+        __m128i a = _mm_abs_epi16(_mm256_castsi256_si128(sums));
+        a = _mm_minpos_epu16(_mm_xor_si128(a, _mm_set1_epi16(-1)));
+        bound = (bound + (0xffff - _mm_extract_epi16(a, 0)) + 1) / 2;
+    }
+    return bound * k.max_code <= INT16_MAX;
+}
+
+/* ---- products ---- */
+
+typedef void tile_dot_fn(const struct tile256 *t, const struct column256 *x, bool narrow, size_t ld_acc, float *acc);
+
+/* s + scale * the sums in a. narrow: these fit 16 bits; only AVX-VNNI needs to know. */
+VEC_INLINE __m256i tile_scaled(bool narrow, __m256i s, __m256i a, __m256i scale)
+{
+    if (!DOT_VNNI || narrow) return dot_words(s, a, scale);
+    scale = _mm256_srai_epi32(_mm256_slli_epi32(scale, 16), 16);
+    return _mm256_add_epi32(s, _mm256_mullo_epi32(a, scale));
+}
+
+/* sum of scale * (sum of codes * q) of a block, by groups, in runs of `run` registers. */
+VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, bool narrow, const struct tile256 *t,
+                          const struct column256 *x, __m256i s[TILE_COLS][2])
+{
+    for (int c = 0; c < n_cols; c++)
+        s[c][0] = s[c][1] = _mm256_setzero_si256();
+#pragma GCC unroll 1
+    for (int i = 0; i < 64; i += run) {
+        __m256i a[TILE_COLS][2];
+#pragma GCC unroll 8
+        for (int j = i; j < i + run; j++) {
+#pragma GCC unroll 6
+            for (int c = 0; c < n_cols; c++) {
+                __m256i v = vec_splat32(x[c].q + 4 * j);
+#pragma GCC unroll 2
+                for (int h = 0; h < 2; h++) {
+                    __m256i w = t->q[j][h], u = v;
+                    if (mode == SIGNED) {
+                        u = _mm256_sign_epi8(v, w);
+                        w = _mm256_abs_epi8(w);
+                    }
+                    if (j > i)
+                        a[c][h] = dot_add(a[c][h], w, u);
+                    else if (DOT_VNNI && mode == OFFSET)
+                        a[c][h] = dot_add(_mm256_set1_epi32(x[c].start[i * 4 / group]), w, u);
+                    else
+                        a[c][h] = dot_first(w, u);
+                }
+            }
+        }
+        for (int c = 0; c < n_cols; c++)
+            for (int h = 0; h < 2; h++)
+                s[c][h] = tile_scaled(narrow, s[c][h], a[c][h], t->scale[i * 4 / group][h]);
+    }
+}
+
+/* One tile with n_cols columns; acc[c * ld_acc] the 16 accumulators of column c. */
+VEC_INLINE void tile_dot(int n_cols, int run, int group, enum mode256 mode, bool narrow, const struct tile256 *t,
+                         const struct column256 *x, size_t ld_acc, float *acc)
+{
+    const bool second = mode == MINIMUM || (mode == OFFSET && !DOT_VNNI); /* whether there are products with sums */
+    __m256i s[TILE_COLS][2];
+    tile_sums(n_cols, run, group, mode, narrow, t, x, s);
+    for (int c = 0; c < n_cols; c++)
+        for (int h = 0; h < 2; h++) {
+            __m256i m = _mm256_setzero_si256();
+            for (int j = 0; second && j < (256 / group + 1) / 2; j++)
+                m = dot_words(m, t->min[j][h], vec_splat32(x[c].sums + 2 * j));
+            if (mode == OFFSET) s[c][h] = _mm256_sub_epi32(s[c][h], m);
+            __m256 v = _mm256_mul_ps(t->dw[h], _mm256_cvtepi32_ps(s[c][h]));
+            if (mode == MINIMUM) v = _mm256_fnmadd_ps(t->dmin[h], _mm256_cvtepi32_ps(m), v);
+            float *y = acc + (size_t)c * ld_acc + 8 * h;
+            _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_set1_ps(x[c].d), v, _mm256_loadu_ps(y)));
+        }
+}
+
+#define TILE_DOT(n, name, run, group, mode)                                                                            \
+    static void tile_dot_##name##_##n(const struct tile256 *t, const struct column256 *x, bool narrow, size_t ld_acc,  \
+                                      float *acc)                                                                      \
+    {                                                                                                                  \
+        if (DOT_VNNI && !narrow)                                                                                       \
+            tile_dot(n, run, group, mode, false, t, x, ld_acc, acc);                                                   \
+        else                                                                                                           \
+            tile_dot(n, run, group, mode, true, t, x, ld_acc, acc);                                                    \
+    }
+
+#define TILE_DOTS_4(name, run, group, mode)                                                                            \
+    TILE_DOT(1, name, run, group, mode)                                                                                \
+    TILE_DOT(2, name, run, group, mode)                                                                                \
+    TILE_DOT(3, name, run, group, mode)                                                                                \
+    TILE_DOT(4, name, run, group, mode)
+#if DOT_VNNI
+#define TILE_DOTS(name, run, group, mode)                                                                              \
+    TILE_DOTS_4(name, run, group, mode)                                                                                \
+    TILE_DOT(5, name, run, group, mode)                                                                                \
+    TILE_DOT(6, name, run, group, mode)                                                                                \
+    static tile_dot_fn *const dots_##name[TILE_COLS] = {tile_dot_##name##_1, tile_dot_##name##_2, tile_dot_##name##_3, \
+                                                        tile_dot_##name##_4, tile_dot_##name##_5, tile_dot_##name##_6};
+#else
+#define TILE_DOTS(name, run, group, mode)                                                                              \
+    TILE_DOTS_4(name, run, group, mode)                                                                                \
+    static tile_dot_fn *const dots_##name[TILE_COLS] = {tile_dot_##name##_1, tile_dot_##name##_2, tile_dot_##name##_3, \
+                                                        tile_dot_##name##_4};
+#endif
+
+#endif
