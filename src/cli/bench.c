@@ -161,7 +161,7 @@ int cmd_bench(int argc, char **argv)
         {"threads", 0, OPT_INT, &b.p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
         {"batch", 0, OPT_INT, &b.p.n_batch, "N", "rows in one forward pass (default 512)", 1, 65536},
         {"kv", 0, OPT_STRING, &b.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"cpu", 0, OPT_STRING, &b.p.cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
+        {"cpu", 0, OPT_STRING, &b.p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
         {"memory", 0, OPT_SIZE, &b.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
          0},
         {"json", 0, OPT_FLAG, &b.json, NULL, "one JSON object instead of a table", 0, 0},

@@ -33,6 +33,8 @@ extern const char *volatile cli_unfinished;
 
 /* ---- options ---- */
 
+#define CLI_CPU_HELP "instruction set at most: ref, avx2, avxvnni or avx512" /* of --cpu */
+
 enum opt_kind {
     OPT_FLAG,    /* bool */
     OPT_INT,     /* int in [lo, hi] */

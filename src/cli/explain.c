@@ -205,7 +205,7 @@ int cmd_explain(int argc, char **argv)
         {"reps", 'r', OPT_INT, &x.reps, "N", "repetitions with --analyze; the median is shown (default 5)", 1, 1000},
         {"threads", 0, OPT_INT, &x.p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
         {"kv", 0, OPT_STRING, &x.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"cpu", 0, OPT_STRING, &x.p.cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
+        {"cpu", 0, OPT_STRING, &x.p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
         {"memory", 0, OPT_SIZE, &x.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
          0},
         {"json", 0, OPT_FLAG, &x.json, NULL, "one JSON object instead of tables", 0, 0},

@@ -149,7 +149,7 @@ int cmd_logits(int argc, char **argv)
         {"output", 'o', OPT_STRING, &out, "FILE", "where to: raw little-endian f32 [position][vocab]", 0, 0},
         {"batch", 0, OPT_INT, &p.n_batch, "N", "rows in one forward pass (default 512)", 1, 65536},
         {"threads", 0, OPT_INT, &p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
-        {"cpu", 0, OPT_STRING, &p.cpu, "LEVEL", "instruction set at most: ref, avx2 or avx512", 0, 0},
+        {"cpu", 0, OPT_STRING, &p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
         {"kv", 0, OPT_STRING, &kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
         {"ctx", 0, OPT_INT, &p.n_ctx, "N", "tokens of context (default: as many as there are ids)", 1, 1 << 28},
         {"memory", 0, OPT_SIZE, &p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,

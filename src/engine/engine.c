@@ -40,10 +40,12 @@ static int settle(struct qn_engine_params *p, const struct model *m, enum cpu_le
     if (p->n_batch > p->n_ctx) p->n_batch = p->n_ctx;
     if (!p->memory_bytes) p->memory_bytes = os_memory_bytes();
     int l = p->cpu ? cpu_level_parse(p->cpu) : (int)cpu_best();
-    if (l < 0) return error_set(e, QN_EUSAGE, "engine: unknown instruction set '%s'", p->cpu);
-    if (l > (int)cpu_best())
-        return error_set(e, QN_EUNSUP, "engine: this machine has no %s (its best is %s)", p->cpu,
-                         cpu_level_name(cpu_best()));
+    char list[CPU_LIST_BYTES];
+    if (l < 0)
+        return error_set(e, QN_EUSAGE, "engine: unknown instruction set '%s' (this machine has %s)", p->cpu,
+                         cpu_level_list(list));
+    if (!cpu_has((enum cpu_level)l))
+        return error_set(e, QN_EUNSUP, "engine: this machine has no %s (it has %s)", p->cpu, cpu_level_list(list));
     *level = (enum cpu_level)l;
     return 0;
 }

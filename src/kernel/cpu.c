@@ -9,9 +9,10 @@
  */
 #include "kernel/cpu.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static const char *const names[CPU_N] = {"ref", "avx2", "avx512"};
+static const char *const names[CPU_N] = {"ref", "avx2", "avxvnni", "avx512"};
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -25,23 +26,34 @@ static uint64_t saved_registers(void)
 
 static bool all(uint64_t have, uint64_t need) { return (have & need) == need; }
 
-enum cpu_level cpu_best(void)
+bool cpu_has(enum cpu_level l)
 {
     const uint32_t fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29; /* 1: ecx */
     const uint32_t avx2 = 1u << 5, bmi2 = 1u << 8;                                      /* 7: ebx */
     const uint32_t f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31;           /* 7: ebx */
     const uint32_t vnni = 1u << 11;                                                     /* 7: ecx */
+    const uint32_t avx_vnni = 1u << 4;                                                  /* 7, subleaf 1: eax */
     const uint64_t ymm = 1u << 1 | 1u << 2, zmm = 1u << 5 | 1u << 6 | 1u << 7;          /* XCR0 */
     uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !all(c, fma | osxsave | avx | f16c)) return CPU_REF;
+    if (l == CPU_REF) return true;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !all(c, fma | osxsave | avx | f16c)) return false;
     uint64_t saved = saved_registers();
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, avx2 | bmi2) || !all(saved, ymm)) return CPU_REF;
-    if (!all(b, f | dq | bw | vl) || !all(c, vnni) || !all(saved, ymm | zmm)) return CPU_AVX2;
-    return CPU_AVX512;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, avx2 | bmi2) || !all(saved, ymm)) return false;
+    if (l == CPU_AVX512) return all(b, f | dq | bw | vl) && all(c, vnni) && all(saved, zmm);
+    /* eax counts the subleaves; one that is not there reads as zeros or as another leaf */
+    if (l == CPU_AVXVNNI) return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && all(a, avx_vnni);
+    return true;
 }
 #else
-enum cpu_level cpu_best(void) { return CPU_REF; }
+bool cpu_has(enum cpu_level l) { return l == CPU_REF; }
 #endif
+
+enum cpu_level cpu_best(void)
+{
+    int l = CPU_N - 1;
+    while (!cpu_has((enum cpu_level)l)) l--;
+    return (enum cpu_level)l;
+}
 
 int cpu_level_parse(const char *name)
 {
@@ -51,3 +63,12 @@ int cpu_level_parse(const char *name)
 }
 
 const char *cpu_level_name(enum cpu_level l) { return names[l]; }
+
+const char *cpu_level_list(char *buf)
+{
+    int at = 0;
+    for (int l = 0; l < CPU_N; l++)
+        if (cpu_has((enum cpu_level)l))
+            at += snprintf(buf + at, (size_t)(CPU_LIST_BYTES - at), "%s%s", l ? ", " : "", names[l]);
+    return buf;
+}

@@ -8,16 +8,22 @@
 #include "kernel/kernel.h"
 #include "kernel/probe.h"
 
-enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVX512, CPU_N };
+enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_N };
 
-/* AVX2 needs AVX2, FMA, F16C, BMI2; AVX512 needs F, BW, VL, DQ, VNNI on top. Both need the
+/* AVX2 needs AVX2, FMA, F16C, BMI2; AVXVNNI needs AVX-VNNI on top, and AVX512 F, BW, VL, DQ, VNNI: a
+ * machine may have the higher of these two without the lower. All need the
  * operating system to save the registers (XGETBV), not just the processor to have them. */
+bool cpu_has(enum cpu_level l);
+/* The highest level that this machine has. */
 enum cpu_level cpu_best(void);
-/* "ref", "avx2", "avx512"; -1 for any other name. */
+/* "ref", "avx2", "avxvnni", "avx512"; -1 for any other name. */
 int cpu_level_parse(const char *name);
 const char *cpu_level_name(enum cpu_level l);
+/* The names of the levels that this machine has, with commas between them; buf of CPU_LIST_BYTES is returned. */
+#define CPU_LIST_BYTES 64
+const char *cpu_level_list(char *buf);
 
-/* The table of a level, filled by the cascade ref -> avx2 -> avx512; level <= cpu_best(). */
+/* The table of a level that the machine has, filled by a cascade from the reference up. */
 void kernels_init(struct kernels *k, enum cpu_level level);
 /* The ceilings of a level. */
 const struct probe *cpu_probe(enum cpu_level level);

@@ -166,7 +166,7 @@ typedef void topk_fn(const float *x, int n, int k, int32_t *idx, void *scratch);
 typedef float softmax_exp_fn(const float *x, int n, float *y, void *scratch);
 
 struct kernels {
-    const char *name; /* "ref", "avx2", "avx512", "cost" */
+    const char *name; /* "ref", "avx2", "avxvnni", "avx512", "cost" */
     bool is_cost;     /* nothing is computed: scratch points at a struct cost */
     quant_fn *quant[ACT_N];
     gemm_fn *gemm[DT_N]; /* NULL for types that are no weights */
@@ -187,6 +187,7 @@ struct kernels {
 /* The levels fill a table from the ground up: each overwrites the entries it has a faster function for. */
 void kernels_init_ref(struct kernels *k);
 void kernels_init_avx2(struct kernels *k);
+void kernels_init_avxvnni(struct kernels *k);
 void kernels_init_avx512(struct kernels *k);
 void kernels_init_cost(struct kernels *k);
 

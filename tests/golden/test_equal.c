@@ -40,9 +40,6 @@ struct test {
     int n_passed, n_failed;
 };
 
-/* The levels are no chain: a processor may lack one and have a higher one. */
-static bool runs_here(enum cpu_level l) { return l <= cpu_best(); }
-
 static void die(const struct test *t, const struct qn_error *e)
 {
     fprintf(stderr, "%s: %s\n", t->path, e->msg);
@@ -234,7 +231,7 @@ static void check_kv(struct test *t, enum qn_kv kv)
     int n_ref = t->n_tokens > SOME_TOKENS ? 1 : kv == QN_KV_F16 ? 3 : 2;
     for (int i = 0; i < n_ref; i++) check_one(t, CPU_REF, ways[i].threads, ways[i].batch, kv);
     for (enum cpu_level cpu = CPU_REF + 1; cpu < CPU_N; cpu++)
-        for (size_t i = 0; runs_here(cpu) && i < sizeof ways / sizeof ways[0]; i++)
+        for (size_t i = 0; cpu_has(cpu) && i < sizeof ways / sizeof ways[0]; i++)
             check_one(t, cpu, ways[i].threads, ways[i].batch, kv);
 }
 

@@ -98,8 +98,9 @@ static void bench_gemm(void)
         snprintf(name, sizeof name, "gemm %s", dtype_get(t)->name);
         if (!wanted(name)) continue;
         for (int l = first_level; l <= last_level; l++) {
+            if (!cpu_has((enum cpu_level)l)) continue;
             bool slow = l == CPU_REF;
-            printf("%-14s %-6s", name, cpu_level_name((enum cpu_level)l));
+            printf("%-14s %-7s", name, cpu_level_name((enum cpu_level)l));
             bench_gemm_at((enum dtype)t, l, 1, slow ? 1 << 20 : 64 << 20);
             bench_gemm_at((enum dtype)t, l, 8, slow ? 1 << 18 : 4 << 20);
             bench_gemm_at((enum dtype)t, l, 512, slow ? 1 << 16 : 1 << 20);
@@ -152,7 +153,8 @@ static void bench_attn(void)
             table[CPU_REF].put_value((enum kv_type)t, x, DIM, page + k_bytes, s % PAGE_SLOTS, NULL);
         }
         for (int l = first_level; l <= last_level; l++) {
-            printf("%-14s %-6s", names[t], cpu_level_name((enum cpu_level)l));
+            if (!cpu_has((enum cpu_level)l)) continue;
+            printf("%-14s %-7s", names[t], cpu_level_name((enum cpu_level)l));
             for (int i = 0; i < LEN(counts); i++) {
                 struct attn_run r = {.fn = table[l].attn, .scratch = scratch_dirty()};
                 r.a = (struct attn){.type = (enum kv_type)t,
@@ -252,11 +254,12 @@ static void bench_small(void)
     for (int i = 0; i < LEN(list); i++) {
         if (!wanted(list[i].name)) continue;
         for (int l = first_level; l <= last_level; l++) {
+            if (!cpu_has((enum cpu_level)l)) continue;
             fill_floats(r.x, K, X_NORMAL);
             fill_floats(r.y, K, X_NORMAL);
             memset(r.z, 0, K * 4);
             r.k = &table[l];
-            printf("%-14s %-6s  %.3f ns/element\n", list[i].name, cpu_level_name((enum cpu_level)l),
+            printf("%-14s %-7s  %.3f ns/element\n", list[i].name, cpu_level_name((enum cpu_level)l),
                    1e9 * best_time(list[i].call, &r) / K);
         }
     }

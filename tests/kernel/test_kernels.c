@@ -31,9 +31,6 @@ bool is_own(int level, size_t offset)
     return true;
 }
 
-/* Levels are no chain: a processor may lack one and have a higher one. */
-static bool runs_here(int level) { return level <= (int)cpu_best(); }
-
 static void on_fault(int sig)
 {
     static const char text[] = "FAULT in ";
@@ -48,12 +45,13 @@ static void on_fault(int sig)
 static void print_coverage(void)
 {
     for (int l = first_level; l <= last_level; l++) {
+        if (!cpu_has((enum cpu_level)l)) continue;
         int n = 0, n_all = 0;
         for (int t = 0; t < DT_N; t++) {
             n_all += table[CPU_REF].gemm[t] != NULL;
             n += is_own(l, offsetof(struct kernels, gemm) + (size_t)t * sizeof(gemm_fn *));
         }
-        if (runs_here(l)) printf("%s: %d of %d products of its own\n", cpu_level_name((enum cpu_level)l), n, n_all);
+        if (cpu_has((enum cpu_level)l)) printf("%s: %d of %d products of its own\n", cpu_level_name((enum cpu_level)l), n, n_all);
     }
 }
 
@@ -85,14 +83,14 @@ int main(int argc, char **argv)
             usage();
     }
     for (int l = 0; l < CPU_N; l++) {
-        if (!runs_here(l)) {
+        if (!cpu_has((enum cpu_level)l)) {
             table[l] = table[l - 1];
             continue;
         }
         kernels_init(&table[l], (enum cpu_level)l);
         last_level = l;
     }
-    if (level >= 0 && !runs_here(level)) {
+    if (level >= 0 && !cpu_has((enum cpu_level)level)) {
         printf("this machine has no %s\n", cpu_level_name((enum cpu_level)level));
         return 77;
     }

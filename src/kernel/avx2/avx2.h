@@ -9,10 +9,17 @@
 
 #include "kernel/kernel.h"
 
+/* A name in a file that is compiled twice (dot.h). */
+#ifdef __AVXVNNI__
+#define AVX2_LEVEL(name) avxvnni_##name
+#else
+#define AVX2_LEVEL(name) avx2_##name
+#endif
+
 void avx2_init_quant(struct kernels *k);
 void avx2_init_gemm_float(struct kernels *k);
-void avx2_init_gemm_b32(struct kernels *k);
-void avx2_init_gemm_k256(struct kernels *k);
+void AVX2_LEVEL(init_gemm_b32)(struct kernels *k);
+void AVX2_LEVEL(init_gemm_k256)(struct kernels *k);
 void avx2_init_attn(struct kernels *k);
 void avx2_init_small(struct kernels *k);
 

@@ -323,7 +323,7 @@ GEMM_B32(nvfp4)
 GEMM_B32(q1_0)
 GEMM_B32(q2_0)
 
-void avx2_init_gemm_b32(struct kernels *k)
+void AVX2_LEVEL(init_gemm_b32)(struct kernels *k)
 {
     k->gemm[DT_Q4_0] = gemm_q4_0_q32_avx2;
     k->gemm[DT_Q4_1] = gemm_q4_1_q32_avx2;

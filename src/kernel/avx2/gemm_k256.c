@@ -353,7 +353,7 @@ GEMM_K256(iq4_xs, tile_load_any)
 GEMM_K256(tq1_0, tile_load_any)
 GEMM_K256(tq2_0, tile_load_any)
 
-void avx2_init_gemm_k256(struct kernels *k)
+void AVX2_LEVEL(init_gemm_k256)(struct kernels *k)
 {
     k->gemm[DT_Q2_K] = gemm_q2_k_q256_avx2;
     k->gemm[DT_Q3_K] = gemm_q3_k_q256_avx2;

@@ -5,6 +5,7 @@
  * One block of 16 rows becomes registers of 8 rows x 4 k (lanes = rows), which every column multiplies with 4 of
  * its bytes broadcast. Two such registers are held against up to TILE_COLS columns: a load of codes serves all
  * columns, a broadcast both halves of the rows, so that the ports for arithmetic are the limit and not those for loads.
+ * Eight sums hide the latency of the products; with more the compiler runs out of registers.
  *
  * Codes are unsigned here. Where they carry an offset, sum c * q is sum (c + o) * q - o * sum q: without AVX-VNNI
  * the second part is taken like a minimum, with it the 32-bit sums start at -o * sum q. What does not depend on the
@@ -19,7 +20,7 @@
 #include "kernel/kernel.h"
 
 #define TILE_ROWS 16
-#define TILE_COLS (DOT_VNNI ? 6 : 4) /* 2 x 6 sums hide the latency of vpdpbusd; without it more would spill */
+#define TILE_COLS 4
 
 enum mode256 {
     SIGNED, /* codes are signed */
@@ -258,7 +259,29 @@ VEC_INLINE __m256i tile_scaled(bool narrow, __m256i s, __m256i a, __m256i scale)
     return _mm256_add_epi32(s, _mm256_mullo_epi32(a, scale));
 }
 
-/* sum of scale * (sum of codes * q) of a block, by groups, in runs of `run` registers. */
+/* Codes 4j .. 4j + 3 times columns into a; where `first`, from the start of the group's sums on. */
+VEC_INLINE void tile_step(int n_cols, enum mode256 mode, bool first, int group, int j, const struct tile256 *t,
+                          const struct column256 *x, __m256i a[TILE_COLS][2])
+{
+#pragma GCC unroll 4
+    for (int c = 0; c < n_cols; c++) {
+        __m256i v = vec_splat32(x[c].q + 4 * j);
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            __m256i w = t->q[j][h], u = v;
+            if (mode == SIGNED) {
+                u = _mm256_sign_epi8(v, w);
+                w = _mm256_abs_epi8(w);
+            }
+            if (first && DOT_VNNI && mode == OFFSET)
+                a[c][h] = dot_add(_mm256_set1_epi32(x[c].start[4 * j / group]), w, u);
+            else
+                a[c][h] = first ? dot_first(w, u) : dot_add(a[c][h], w, u);
+        }
+    }
+}
+
+/* sum of scale * (sum of codes * q) of a block, in runs of `run` registers. */
 VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, bool narrow, const struct tile256 *t,
                           const struct column256 *x, __m256i s[TILE_COLS][2])
 {
@@ -267,27 +290,10 @@ VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, boo
 #pragma GCC unroll 1
     for (int i = 0; i < 64; i += run) {
         __m256i a[TILE_COLS][2];
+        tile_step(n_cols, mode, true, group, i, t, x, a);
 #pragma GCC unroll 8
-        for (int j = i; j < i + run; j++) {
-#pragma GCC unroll 6
-            for (int c = 0; c < n_cols; c++) {
-                __m256i v = vec_splat32(x[c].q + 4 * j);
-#pragma GCC unroll 2
-                for (int h = 0; h < 2; h++) {
-                    __m256i w = t->q[j][h], u = v;
-                    if (mode == SIGNED) {
-                        u = _mm256_sign_epi8(v, w);
-                        w = _mm256_abs_epi8(w);
-                    }
-                    if (j > i)
-                        a[c][h] = dot_add(a[c][h], w, u);
-                    else if (DOT_VNNI && mode == OFFSET)
-                        a[c][h] = dot_add(_mm256_set1_epi32(x[c].start[i * 4 / group]), w, u);
-                    else
-                        a[c][h] = dot_first(w, u);
-                }
-            }
-        }
+        for (int j = i + 1; j < i + run; j++)
+            tile_step(n_cols, mode, false, group, j, t, x, a);
         for (int c = 0; c < n_cols; c++)
             for (int h = 0; h < 2; h++)
                 s[c][h] = tile_scaled(narrow, s[c][h], a[c][h], t->scale[i * 4 / group][h]);
@@ -324,23 +330,12 @@ VEC_INLINE void tile_dot(int n_cols, int run, int group, enum mode256 mode, bool
             tile_dot(n, run, group, mode, true, t, x, ld_acc, acc);                                                    \
     }
 
-#define TILE_DOTS_4(name, run, group, mode)                                                                            \
+#define TILE_DOTS(name, run, group, mode)                                                                              \
     TILE_DOT(1, name, run, group, mode)                                                                                \
     TILE_DOT(2, name, run, group, mode)                                                                                \
     TILE_DOT(3, name, run, group, mode)                                                                                \
-    TILE_DOT(4, name, run, group, mode)
-#if DOT_VNNI
-#define TILE_DOTS(name, run, group, mode)                                                                              \
-    TILE_DOTS_4(name, run, group, mode)                                                                                \
-    TILE_DOT(5, name, run, group, mode)                                                                                \
-    TILE_DOT(6, name, run, group, mode)                                                                                \
-    static tile_dot_fn *const dots_##name[TILE_COLS] = {tile_dot_##name##_1, tile_dot_##name##_2, tile_dot_##name##_3, \
-                                                        tile_dot_##name##_4, tile_dot_##name##_5, tile_dot_##name##_6};
-#else
-#define TILE_DOTS(name, run, group, mode)                                                                              \
-    TILE_DOTS_4(name, run, group, mode)                                                                                \
+    TILE_DOT(4, name, run, group, mode)                                                                                \
     static tile_dot_fn *const dots_##name[TILE_COLS] = {tile_dot_##name##_1, tile_dot_##name##_2, tile_dot_##name##_3, \
                                                         tile_dot_##name##_4};
-#endif
 
 #endif
