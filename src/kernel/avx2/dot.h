@@ -22,6 +22,9 @@
 VEC_INLINE __m256i dot_first(__m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w, x); }
 VEC_INLINE __m256i dot_add(__m256i a, __m256i w, __m256i x) { return _mm256_dpbusd_avx_epi32(a, w, x); }
 
+/* the sums as dwords */
+VEC_INLINE __m256i dot_dwords(__m256i a) { return a; }
+
 /* s + the products of the words of a and b, two to a dword */
 VEC_INLINE __m256i dot_words(__m256i s, __m256i a, __m256i b) { return _mm256_dpwssd_avx_epi32(s, a, b); }
 
@@ -38,6 +41,8 @@ VEC_INLINE __m256i dot_add(__m256i a, __m256i w, __m256i x)
     __asm__("" : "+x"(a));
     return a;
 }
+
+VEC_INLINE __m256i dot_dwords(__m256i a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
 
 VEC_INLINE __m256i dot_words(__m256i s, __m256i a, __m256i b)
 {

@@ -4,43 +4,28 @@
  *
  * The two loops of gemm_k256.c, with one float step per 32 instead of per 256: t = dw * S (+ m *
  * sum), acc = fma(d, t, acc), blocks ascending. Eight blocks of a row are taken together, so
- * that their lane sums share one transposed reduction (rows) or their codes one transpose (tile). A last
- * group of fewer than 8 is copied to a padded buffer first: nothing beyond the row is read.
+ * that their lane sums share one transposed reduction (rows) or a column's share of them is prepared at once (tile32.h).
+ * A last group of fewer than 8 is copied to a padded buffer first where it is taken as a whole: nothing beyond the row
+ * is read.
  */
 #include "kernel/avx2/avx2.h"
-#include "kernel/avx2/unpack32.h"
+#include "kernel/avx2/tile32.h"
 
 #define SEGMENT     1024 /* blocks of a row whose t are in scratch at once */
 #define STREAMS     4    /* rows read side by side */
-#define TILE_ROWS   32   /* rows whose tiles are unpacked together */
+#define PANEL_ROWS  32   /* rows whose tiles are unpacked together */
 #define PANEL_COLS  512  /* columns whose accumulators are in scratch at once */
 #define AHEAD_L1    2304 /* bytes; measured */
 #define AHEAD_L2    (48 << 10)
-#define MAX_COLUMNS 3   /* of the rows shape */
-#define MAX_BYTES   272 /* of 256 elements */
-
-enum mode32 {
-    SIGNED,  /* codes are signed */
-    OFFSET,  /* codes have 1 << shift added */
-    MINIMUM, /* codes are unsigned; the type has minimums */
-    HALVED   /* signed, and each 16 have a scale */
-};
-
-struct kind32 {
-    int block; /* elements of a stored block */
-    int block_bytes;
-    enum mode32 mode;
-    int shift;
-    int run; /* how many products of vpmaddubsw fit 16 bits together: 1, 4, 8 */
-};
+#define MAX_COLUMNS 3 /* of the rows shape */
 
 /* The reach of 16 bits is as in gemm_k256.c; 8 is all of a block. */
 static const struct kind32 kind_q4_0 = {32, 18, OFFSET, 3, 8};
 static const struct kind32 kind_q4_1 = {32, 20, MINIMUM, 0, 8};
 static const struct kind32 kind_q5_0 = {32, 22, OFFSET, 4, 4};
 static const struct kind32 kind_q5_1 = {32, 24, MINIMUM, 0, 4};
-static const struct kind32 kind_q8_0 = {32, 34, SIGNED, 0, 1};
-static const struct kind32 kind_iq4_nl = {32, 18, SIGNED, 0, 1};
+static const struct kind32 kind_q8_0 = {32, 34, SIGNED, 7, 1};
+static const struct kind32 kind_iq4_nl = {32, 18, SIGNED, 7, 1};
 static const struct kind32 kind_mxfp4 = {32, 17, OFFSET, 4, 4};
 static const struct kind32 kind_nvfp4 = {64, 36, HALVED, 0, 4};
 static const struct kind32 kind_q1_0 = {128, 18, OFFSET, 0, 8};
@@ -55,12 +40,6 @@ VEC_INLINE __m256i multiply(struct kind32 k, __m256i w, __m256i x)
 
 /* i16 pairs to dwords. */
 VEC_INLINE __m256i widen(__m256i v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
-
-/* Stored bytes of n_blocks * 32 elements. */
-VEC_INLINE size_t bytes_of(struct kind32 k, int n_blocks)
-{
-    return (size_t)(n_blocks * 32 / k.block) * (size_t)k.block_bytes;
-}
 
 /* ---- rows ---- */
 
@@ -146,150 +125,93 @@ VEC_INLINE void gemm_rows(struct kind32 k, unpack32_fn *unpack, int n_cols, cons
 
 /* ---- tile ---- */
 
-/* 256 elements of 8 rows; lanes = rows. */
-struct tile32 {
-    __m256i q[64];
-    __m256 dw[8], dw1[8], m[8];
-};
+/* The products of a kind, for 1 .. TILE_COLS columns. With AVX-VNNI a run is a whole block, and signed codes have an
+ * offset, too. */
+#if DOT_VNNI
+TILE_DOTS(offset, OFFSET, 8)
+TILE_DOTS(minimum, MINIMUM, 8)
+TILE_DOTS(halved, HALVED, 4)
 
-/* n_blocks <= 8 blocks of n <= 8 rows; rows that do not exist repeat the last, blocks that do not exist are zero. */
-VEC_INLINE void tile_make(struct kind32 k, unpack32_fn *unpack, const uint8_t *w, size_t ld_w, int n, int n_blocks,
-                          struct tile32 *t)
+VEC_INLINE tile_dot_fn *const *tile_dots(struct kind32 k)
 {
-    __m256i q[8][8], dw[8], dw1[8], m[8];
-    const uint8_t *bytes[8];
-    for (int r = 0; r < 8; r++) {
-        struct blocks32 b;
-        const uint8_t *p = w + (size_t)(r < n ? r : n - 1) * ld_w;
-        uint8_t padded[MAX_BYTES];
-        if (n_blocks < 8) {
-            memset(padded, 0, sizeof padded);
-            p = memcpy(padded, p, bytes_of(k, n_blocks));
-        }
-        unpack(p, &b);
-        for (int j = 0; j < 8; j++)
-            q[r][j] = b.q[j];
-        bytes[r] = (const uint8_t *)q[r];
-        dw[r] = _mm256_castps_si256(b.dw);
-        if (k.mode == HALVED) dw1[r] = _mm256_castps_si256(b.dw1);
-        if (k.mode == MINIMUM) m[r] = _mm256_castps_si256(b.m);
-    }
-    for (int i = 0; i < 64; i += 4)
-        vec_columns4(bytes, 4 * (size_t)i, t->q + i);
-    vec_transpose8(dw);
-    if (k.mode == HALVED) vec_transpose8(dw1);
-    if (k.mode == MINIMUM) vec_transpose8(m);
-    for (int j = 0; j < 8; j++) {
-        t->dw[j] = _mm256_castsi256_ps(dw[j]);
-        if (k.mode == HALVED) t->dw1[j] = _mm256_castsi256_ps(dw1[j]);
-        if (k.mode == MINIMUM) t->m[j] = _mm256_castsi256_ps(m[j]);
-    }
+    return k.mode == MINIMUM ? dots_minimum : k.mode == HALVED ? dots_halved : dots_offset;
 }
+#else
+TILE_DOTS(offset_4, OFFSET, 4)
+TILE_DOTS(offset_8, OFFSET, 8)
+TILE_DOTS(minimum_4, MINIMUM, 4)
+TILE_DOTS(minimum_8, MINIMUM, 8)
+TILE_DOTS(signed, SIGNED, 1)
+TILE_DOTS(halved, HALVED, 4)
 
-/* Dword sums of 4 * n bytes of each row with each column, from byte 4 * i on. */
-VEC_INLINE void tile_sums(struct kind32 k, int n_cols, const struct tile32 *t, const int8_t *const *x, int i, int n,
-                          __m256i *s)
+VEC_INLINE tile_dot_fn *const *tile_dots(struct kind32 k)
 {
-    __m256i a[4];
-    for (int c = 0; c < n_cols; c++)
-        s[c] = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int j = i; j < i + n; j += k.run) {
-        for (int c = 0; c < n_cols; c++)
-            a[c] = multiply(k, t->q[j], vec_splat32(x[c] + 4 * j));
-#pragma GCC unroll 8
-        for (int h = j + 1; h < j + k.run; h++)
-            for (int c = 0; c < n_cols; c++)
-                a[c] = _mm256_add_epi16(a[c], multiply(k, t->q[h], vec_splat32(x[c] + 4 * h)));
-        for (int c = 0; c < n_cols; c++)
-            s[c] = _mm256_add_epi32(s[c], widen(a[c]));
-    }
+    if (k.mode == MINIMUM) return k.run == 4 ? dots_minimum_4 : dots_minimum_8;
+    if (k.mode == OFFSET) return k.run == 4 ? dots_offset_4 : dots_offset_8;
+    return k.mode == SIGNED ? dots_signed : dots_halved;
 }
+#endif
 
-/* One tile with n_cols columns: x[c] their codes from this tile's first block on, likewise sum and d; acc[c *
- * TILE_ROWS] their 8 accumulators. */
-VEC_INLINE void tile_dot(struct kind32 k, int n_cols, const struct tile32 *t, int n_blocks, const int8_t *const *x,
-                         const int32_t *const *sum, const float *const *d, float *acc)
+/* n_tiles tiles of n_blocks blocks from the i0-th on with n_cols columns from x on, in equal groups of at most
+ * TILE_COLS. */
+static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const struct gemm *g, const uint8_t *x,
+                         int n_cols, int i0, int n_blocks, const struct tile32 *t, int n_tiles, float *acc)
 {
-    __m256 y[4];
-    for (int c = 0; c < n_cols; c++)
-        y[c] = _mm256_loadu_ps(acc + (size_t)c * TILE_ROWS);
-    for (int b = 0; b < n_blocks; b++) {
-        __m256i s[4], s1[4];
-        tile_sums(k, n_cols, t, x, 8 * b, k.mode == HALVED ? 4 : 8, s);
-        if (k.mode == HALVED) tile_sums(k, n_cols, t, x, 8 * b + 4, 4, s1);
-        for (int c = 0; c < n_cols; c++) {
-            __m256i sums = _mm256_set1_epi32(sum[c][b]);
-            if (k.mode == OFFSET) s[c] = _mm256_sub_epi32(s[c], _mm256_slli_epi32(sums, k.shift));
-            __m256 v = _mm256_mul_ps(t->dw[b], _mm256_cvtepi32_ps(s[c]));
-            if (k.mode == HALVED) v = _mm256_fmadd_ps(t->dw1[b], _mm256_cvtepi32_ps(s1[c]), v);
-            if (k.mode == MINIMUM) v = _mm256_fmadd_ps(t->m[b], _mm256_cvtepi32_ps(sums), v);
-            y[c] = _mm256_fmadd_ps(_mm256_set1_ps(d[c][b]), v, y[c]);
-        }
-    }
-    for (int c = 0; c < n_cols; c++)
-        _mm256_storeu_ps(acc + (size_t)c * TILE_ROWS, y[c]);
-}
-
-/* n_tiles tiles with n_cols columns, blocks i0 ... i0 + n_blocks. */
-VEC_INLINE void tile_columns(struct kind32 k, int n_cols, const struct gemm *g, const uint8_t *x0, int i0, int n_blocks,
-                             const struct tile32 *t, int n_tiles, float *acc)
-{
-    const int8_t *x[4];
-    const int32_t *sum[4];
-    const float *d[4];
-    for (int c = 0; c < n_cols; c++) {
-        struct act_q32 a = act_q32_at(x0 + (size_t)c * g->ld_x, g->k);
-        x[c] = a.q + (size_t)i0 * 32;
-        sum[c] = a.sum + i0;
-        d[c] = a.d + i0;
-    }
-    for (int j = 0; j < n_tiles; j++)
-        tile_dot(k, n_cols, t + j, n_blocks, x, sum, d, acc + 8 * j);
-}
-
-/* Up to TILE_ROWS rows with a panel of columns: 256 elements of all rows are unpacked, then every column passes over
- * them, four columns at a time, while they are in the first-level cache. */
-VEC_INLINE void tile_panel(struct kind32 k, unpack32_fn *unpack, const struct gemm *g, const uint8_t *w, int n_rows,
-                           const uint8_t *x, int n_cols, struct tile32 *tiles, float *acc)
-{
-    int n_blocks = g->k / 32, n_tiles = (n_rows + 7) / 8;
-    memset(acc, 0, (size_t)n_cols * TILE_ROWS * sizeof *acc);
-    for (int i = 0; i < n_blocks; i += 8) {
-        int n = n_blocks - i < 8 ? n_blocks - i : 8, c = 0;
+    for (int left = n_cols, n; left > 0; left -= n) {
+        struct column32 col[TILE_COLS];
+        n = vec_even_part(left, TILE_COLS);
+        for (int c = 0; c < n; c++, x += g->ld_x)
+            column_prepare(*k, act_q32_at(x, g->k), i0, col + c);
         for (int j = 0; j < n_tiles; j++)
-            tile_make(k, unpack, w + (size_t)(8 * j) * g->ld_w + bytes_of(k, i), g->ld_w,
-                      n_rows - 8 * j < 8 ? n_rows - 8 * j : 8, n, tiles + j);
-        for (; c + 4 <= n_cols; c += 4)
-            tile_columns(k, 4, g, x + (size_t)c * g->ld_x, i, n, tiles, n_tiles, acc + (size_t)c * TILE_ROWS);
-        for (; c < n_cols; c++)
-            tile_columns(k, 1, g, x + (size_t)c * g->ld_x, i, n, tiles, n_tiles, acc + (size_t)c * TILE_ROWS);
+            dots[n - 1](t + j, n_blocks, col, PANEL_ROWS, acc + TILE_ROWS * j);
+        acc += n * PANEL_ROWS;
     }
 }
 
-VEC_INLINE void gemm_tiles(struct kind32 k, unpack32_fn *unpack, const struct gemm *g, void *scratch)
+/* Up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every column
+ * passes over them while they are in the first-level cache. */
+VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, tile_load_fn *load, unpack32_fn *unpack,
+                           const struct gemm *g, int r0, const uint8_t *x, int n_cols, struct tile32 *tiles, float *acc)
+{
+    int n_blocks = g->k / 32, n_rows = g->n_rows - r0 < PANEL_ROWS ? g->n_rows - r0 : PANEL_ROWS;
+    int n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const uint8_t *row[PANEL_ROWS];
+    vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, PANEL_ROWS, row);
+    memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
+    for (int i = 0; i < n_blocks; i += 8) {
+        int n = n_blocks - i < 8 ? n_blocks - i : 8;
+        size_t ahead = i + 8 < n_blocks ? bytes_of(k, i + 8) : PANEL_ROWS * g->ld_w;
+        vec_prefetch_rows(row, PANEL_ROWS, ahead, bytes_of(k, 8));
+        for (int h = 0; h < 2 * n_tiles; h++)
+            load(k, unpack, row + 8 * h, bytes_of(k, i), n, h % 2, tiles + h / 2);
+        tile_columns(kind, tile_dots(k), g, x, n_cols, i, n, tiles, n_tiles, acc);
+    }
+}
+
+VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, tile_load_fn *load, unpack32_fn *unpack,
+                           const struct gemm *g, void *scratch)
 {
     struct tile32 *tiles = scratch;
-    float *acc = (float *)(tiles + TILE_ROWS / 8); /* [PANEL_COLS][TILE_ROWS] */
+    float *acc = (float *)(tiles + PANEL_ROWS / TILE_ROWS); /* [PANEL_COLS][PANEL_ROWS] */
     for (int c0 = 0; c0 < g->n_cols; c0 += PANEL_COLS) {
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
-        for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
-            int n_rows = g->n_rows - r0 < TILE_ROWS ? g->n_rows - r0 : TILE_ROWS;
-            tile_panel(k, unpack, g, g->w + (size_t)r0 * g->ld_w, n_rows, g->x + (size_t)c0 * g->ld_x, n_cols, tiles,
-                       acc);
-            vec_store_panel(acc, TILE_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
+        for (int r0 = 0; r0 < g->n_rows; r0 += PANEL_ROWS) {
+            int n_rows = g->n_rows - r0 < PANEL_ROWS ? g->n_rows - r0 : PANEL_ROWS;
+            tile_panel(k, kind, load, unpack, g, r0, g->x + (size_t)c0 * g->ld_x, n_cols, tiles, acc);
+            vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }
 }
 
-_Static_assert(sizeof(struct tile32) * (TILE_ROWS / 8) + sizeof(float) * PANEL_COLS * TILE_ROWS <= KERNEL_SCRATCH_BYTES,
+_Static_assert(sizeof(struct tile32) * (PANEL_ROWS / TILE_ROWS) + sizeof(float) * PANEL_COLS * PANEL_ROWS <=
+                   KERNEL_SCRATCH_BYTES,
                "the tiles and the accumulators of a panel fit the scratch memory");
 _Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES,
                "the t of 8 rows fit the scratch memory");
 
 /* ---- one function per type ---- */
 
-#define GEMM_B32(type)                                                                                                 \
+#define GEMM_B32(type, load)                                                                                           \
     static void rows1_##type(const struct gemm *g, void *scratch)                                                      \
     {                                                                                                                  \
         gemm_rows(kind_##type, unpack32_##type, 1, g, scratch);                                                        \
@@ -304,7 +226,7 @@ _Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES
     }                                                                                                                  \
     static void tiles_##type(const struct gemm *g, void *scratch)                                                      \
     {                                                                                                                  \
-        gemm_tiles(kind_##type, unpack32_##type, g, scratch);                                                          \
+        gemm_tiles(kind_##type, &kind_##type, load, unpack32_##type, g, scratch);                                      \
     }                                                                                                                  \
     static void gemm_##type##_q32_avx2(const struct gemm *g, void *scratch)                                            \
     {                                                                                                                  \
@@ -312,16 +234,16 @@ _Static_assert(sizeof(float) * MAX_COLUMNS * 8 * SEGMENT <= KERNEL_SCRATCH_BYTES
         fn[g->n_cols <= MAX_COLUMNS ? g->n_cols - 1 : MAX_COLUMNS](g, scratch);                                        \
     }
 
-GEMM_B32(q4_0)
-GEMM_B32(q4_1)
-GEMM_B32(q5_0)
-GEMM_B32(q5_1)
-GEMM_B32(q8_0)
-GEMM_B32(iq4_nl)
-GEMM_B32(mxfp4)
-GEMM_B32(nvfp4)
-GEMM_B32(q1_0)
-GEMM_B32(q2_0)
+GEMM_B32(q4_0, tile_load_q4_0)
+GEMM_B32(q4_1, tile_load_any)
+GEMM_B32(q5_0, tile_load_any)
+GEMM_B32(q5_1, tile_load_any)
+GEMM_B32(q8_0, tile_load_q8_0)
+GEMM_B32(iq4_nl, tile_load_any)
+GEMM_B32(mxfp4, tile_load_any)
+GEMM_B32(nvfp4, tile_load_any)
+GEMM_B32(q1_0, tile_load_any)
+GEMM_B32(q2_0, tile_load_any)
 
 void AVX2_LEVEL(init_gemm_b32)(struct kernels *k)
 {

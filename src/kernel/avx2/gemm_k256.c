@@ -270,17 +270,6 @@ static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, cons
     }
 }
 
-/* The next block's bytes of the panel's rows on their way while this one is used; after the last block those of the
- * next panel. */
-VEC_INLINE void tile_prefetch(struct kind256 k, const struct gemm *g, const uint8_t *const *row, int i)
-{
-    size_t ahead = (size_t)(i + 1) * k.bytes;
-    if (i + 1 == g->k / 256) ahead = PANEL_ROWS * g->ld_w;
-    for (int r = 0; r < PANEL_ROWS; r++)
-        for (size_t p = 0; p < k.bytes; p += 64)
-            vec_prefetch_l1(row[r], ahead + p);
-}
-
 VEC_INLINE void gemm_tiles(struct kind256 k, const struct kind256 *kind, tile_load_fn *load, unpack256_fn *unpack,
                            const struct gemm *g, void *scratch)
 {
@@ -291,12 +280,13 @@ VEC_INLINE void gemm_tiles(struct kind256 k, const struct kind256 *kind, tile_lo
         for (int r0 = 0; r0 < g->n_rows; r0 += PANEL_ROWS) {
             int n_rows = g->n_rows - r0 < PANEL_ROWS ? g->n_rows - r0 : PANEL_ROWS;
             int n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
-            const uint8_t *row[PANEL_ROWS]; /* those that do not exist repeat the last */
-            for (int r = 0; r < PANEL_ROWS; r++)
-                row[r] = g->w + (size_t)(r0 + (r < n_rows ? r : n_rows - 1)) * g->ld_w;
+            const uint8_t *row[PANEL_ROWS];
+            vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, PANEL_ROWS, row);
             memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
             for (int i = 0; i < g->k / 256; i++) {
-                tile_prefetch(k, g, row, i);
+                /* the next block, or the next panel's first one */
+                vec_prefetch_rows(row, PANEL_ROWS, i + 1 < g->k / 256 ? (size_t)(i + 1) * k.bytes : PANEL_ROWS * g->ld_w,
+                                  k.bytes);
                 for (int h = 0; h < 2 * n_tiles; h++)
                     load(k, unpack, row + 8 * h, (size_t)i * k.bytes, h % 2, tiles + h / 2);
                 tile_columns(kind, tile_dots(k), g, g->x + (size_t)c0 * g->ld_x, n_cols, i, tiles, n_tiles, acc);

@@ -128,6 +128,20 @@ VEC_INLINE void vec_transpose8(__m256i *v)
     }
 }
 
+/* The addresses of n rows, ld apart; from there up to `most` the last one's again. */
+VEC_INLINE void vec_rows(const uint8_t *w, size_t ld, int n, int most, const uint8_t **row)
+{
+    for (int r = 0; r < most; r++)
+        row[r] = w + (size_t)(r < n ? r : n - 1) * ld;
+}
+
+VEC_INLINE void vec_prefetch_rows(const uint8_t *const *row, int n, size_t ahead, size_t bytes)
+{
+    for (int r = 0; r < n; r++)
+        for (size_t p = 0; p < bytes; p += 64)
+            vec_prefetch_l1(row[r], ahead + p);
+}
+
 /* The 16 bytes at byte `at` of 8 rows as four registers of 4 bytes each, lanes = rows. */
 VEC_INLINE void vec_columns4(const uint8_t *const *row, size_t at, __m256i *v)
 {

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tile32.h: products of 16 rows with many columns, for the types that have a float scale per 32 elements.
+ *
+ * The tile of tile256.h with a float step per 32 elements: eight blocks of 16 rows become registers of 8 rows x 4 k,
+ * two of them side by side against up to TILE_COLS columns. What codes have been offset by is taken out of the
+ * integer sums with column32.start. Blocks beyond a row's end are neither made nor used.
+ */
+#ifndef QUERN_KERNEL_AVX2_TILE32_H
+#define QUERN_KERNEL_AVX2_TILE32_H
+
+#include "kernel/avx2/dot.h"
+#include "kernel/avx2/unpack32.h"
+#include "kernel/kernel.h"
+
+#define TILE_ROWS 16
+#define TILE_COLS 4
+#define MAX_BYTES 272 /* of 256 elements */
+
+enum mode32 {
+    SIGNED,  /* codes are signed */
+    OFFSET,  /* codes have 1 << shift added */
+    MINIMUM, /* codes are unsigned; the type has minimums */
+    HALVED   /* signed, and each 16 have a scale */
+};
+
+struct kind32 {
+    int block; /* elements of a stored block */
+    int block_bytes;
+    enum mode32 mode;
+    int shift; /* of SIGNED: what makes them unsigned */
+    int run;   /* how many products of vpmaddubsw fit 16 bits together: 1, 4, 8 */
+};
+
+/* 256 elements of 16 rows; halves of the rows as in tile256.h. */
+struct tile32 {
+    __m256i q[64][2];
+    __m256 dw[8][2], dw1[8][2], m[8][2];
+};
+
+/* 256 elements of a column. */
+struct column32 {
+    const int8_t *q;
+    const float *d;
+    const int32_t *sum;
+    int32_t start[8]; /* -offset * sum */
+};
+
+typedef void tile_dot_fn(const struct tile32 *t, int n_blocks, const struct column32 *x, size_t ld_acc, float *acc);
+
+/* Stored bytes of n_blocks * 32 elements. */
+VEC_INLINE size_t bytes_of(struct kind32 k, int n_blocks)
+{
+    return (size_t)(n_blocks * 32 / k.block) * (size_t)k.block_bytes;
+}
+
+/* ---- 256 elements of 16 rows ---- */
+
+/* Fills half h of a tile from n_blocks <= 8 blocks at byte `at` of 8 rows. */
+typedef void tile_load_fn(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
+                          int h, struct tile32 *t);
+
+/* Any type: unpacked row by row, then transposed. */
+VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
+                              int h, struct tile32 *t)
+{
+    const __m256i flip = _mm256_set1_epi8(k.mode == SIGNED && DOT_VNNI ? -128 : 0);
+    __m256i q[8][8], dw[8], dw1[8], m[8];
+    const uint8_t *bytes[8];
+    for (int r = 0; r < 8; r++) {
+        struct blocks32 b;
+        const uint8_t *p = row[r] + at;
+        uint8_t padded[MAX_BYTES];
+        if (n_blocks < 8) {
+            memset(padded, 0, sizeof padded);
+            p = memcpy(padded, p, bytes_of(k, n_blocks));
+        }
+        unpack(p, &b);
+        for (int j = 0; j < 8; j++)
+            q[r][j] = _mm256_xor_si256(b.q[j], flip);
+        bytes[r] = (const uint8_t *)q[r];
+        dw[r] = _mm256_castps_si256(b.dw);
+        dw1[r] = k.mode == HALVED ? _mm256_castps_si256(b.dw1) : _mm256_setzero_si256();
+        m[r] = k.mode == MINIMUM ? _mm256_castps_si256(b.m) : _mm256_setzero_si256();
+    }
+    for (int i = 0; i < 64; i += 4) {
+        __m256i v[4];
+        vec_columns4(bytes, 4 * (size_t)i, v);
+        for (int j = 0; j < 4; j++)
+            t->q[i + j][h] = v[j];
+    }
+    vec_transpose8(dw);
+    vec_transpose8(dw1);
+    vec_transpose8(m);
+    for (int j = 0; j < 8; j++) {
+        t->dw[j][h] = _mm256_castsi256_ps(dw[j]);
+        if (k.mode == HALVED) t->dw1[j][h] = _mm256_castsi256_ps(dw1[j]);
+        if (k.mode == MINIMUM) t->m[j][h] = _mm256_castsi256_ps(m[j]);
+    }
+}
+
+/* The f16 at byte `at` of 8 rows. */
+VEC_INLINE __m256 tile_f16(const uint8_t *const *row, size_t at)
+{
+    return _mm256_cvtph_ps(_mm_setr_epi16((short)vec_u16(row[0] + at), (short)vec_u16(row[1] + at),
+                                          (short)vec_u16(row[2] + at), (short)vec_u16(row[3] + at),
+                                          (short)vec_u16(row[4] + at), (short)vec_u16(row[5] + at),
+                                          (short)vec_u16(row[6] + at), (short)vec_u16(row[7] + at)));
+}
+
+/* Q4_0 and Q8_0 are bytes in the order they are used in, transposed as stored. */
+
+VEC_INLINE void tile_load_q4_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
+                               int h, struct tile32 *t)
+{
+    (void)unpack;
+    for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
+        __m256i v[4];
+        vec_columns4(row, at + 2, v);
+        t->dw[b][h] = tile_f16(row, at);
+        for (int j = 0; j < 4; j++) {
+            t->q[8 * b + j][h] = _mm256_and_si256(v[j], _mm256_set1_epi8(15));
+            t->q[8 * b + 4 + j][h] = _mm256_and_si256(_mm256_srli_epi16(v[j], 4), _mm256_set1_epi8(15));
+        }
+    }
+}
+
+VEC_INLINE void tile_load_q8_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
+                               int h, struct tile32 *t)
+{
+    const __m256i flip = _mm256_set1_epi8(DOT_VNNI ? -128 : 0);
+    (void)unpack;
+    for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
+        t->dw[b][h] = tile_f16(row, at);
+        for (int i = 0; i < 8; i += 4) {
+            __m256i v[4];
+            vec_columns4(row, at + 2 + 4 * (size_t)i, v);
+            for (int j = 0; j < 4; j++)
+                t->q[8 * b + i + j][h] = _mm256_xor_si256(v[j], flip);
+        }
+    }
+}
+
+/* ---- 256 elements of a column ---- */
+
+VEC_INLINE void column_prepare(struct kind32 k, struct act_q32 x, int i0, struct column32 *c)
+{
+    c->q = x.q + 32 * (size_t)i0;
+    c->d = x.d + i0;
+    c->sum = x.sum + i0;
+    /* of blocks that do not exist, too: the array is padded */
+    __m256i s = _mm256_slli_epi32(vec_load(c->sum), k.shift);
+    vec_store(c->start, _mm256_sub_epi32(_mm256_setzero_si256(), s));
+}
+
+/* ---- products ---- */
+
+/* Codes 4j .. 4j + 3 times columns into a. */
+VEC_INLINE void tile_step(int n_cols, enum mode32 mode, bool first, int j, const struct tile32 *t,
+                          const struct column32 *x, __m256i a[TILE_COLS][2])
+{
+#pragma GCC unroll 4
+    for (int c = 0; c < n_cols; c++) {
+        __m256i v = vec_splat32(x[c].q + 4 * j);
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            __m256i w = t->q[j][h], u = v;
+            if (mode == SIGNED || mode == HALVED) { /* |code| <= 128: right as an unsigned byte for -128 too */
+                u = _mm256_sign_epi8(v, w);
+                w = _mm256_abs_epi8(w);
+            }
+            a[c][h] = first ? dot_first(w, u) : dot_add(a[c][h], w, u);
+        }
+    }
+}
+
+/* Dword sums of n registers of codes, from the i-th on, with each column. */
+VEC_INLINE void tile_sums(int n_cols, enum mode32 mode, int run, const struct tile32 *t, const struct column32 *x,
+                          int i, int n, __m256i s[TILE_COLS][2])
+{
+#pragma GCC unroll 8
+    for (int j = 0; j < n; j += run) {
+        __m256i a[TILE_COLS][2];
+        tile_step(n_cols, mode, true, i + j, t, x, a);
+#pragma GCC unroll 8
+        for (int l = 1; l < run; l++)
+            tile_step(n_cols, mode, false, i + j + l, t, x, a);
+        for (int c = 0; c < n_cols; c++)
+            for (int h = 0; h < 2; h++)
+                s[c][h] = j > 0 ? _mm256_add_epi32(s[c][h], dot_dwords(a[c][h])) : dot_dwords(a[c][h]);
+    }
+}
+
+/* One tile with n_cols columns; acc[c * ld_acc] the 16 accumulators of column c. */
+VEC_INLINE void tile_dot(int n_cols, enum mode32 mode, int run, const struct tile32 *t, int n_blocks,
+                         const struct column32 *x, size_t ld_acc, float *acc)
+{
+#pragma GCC unroll 1
+    for (int b = 0; b < n_blocks; b++) {
+        __m256i s[TILE_COLS][2], s1[TILE_COLS][2];
+        tile_sums(n_cols, mode, run, t, x, 8 * b, mode == HALVED ? 4 : 8, s);
+        if (mode == HALVED) tile_sums(n_cols, mode, run, t, x, 8 * b + 4, 4, s1);
+        for (int c = 0; c < n_cols; c++)
+            for (int h = 0; h < 2; h++) {
+                float *y = acc + (size_t)c * ld_acc + 8 * h;
+                if (mode == OFFSET) s[c][h] = _mm256_add_epi32(s[c][h], _mm256_set1_epi32(x[c].start[b]));
+                __m256 v = _mm256_mul_ps(t->dw[b][h], _mm256_cvtepi32_ps(s[c][h]));
+                if (mode == HALVED) v = _mm256_fmadd_ps(t->dw1[b][h], _mm256_cvtepi32_ps(s1[c][h]), v);
+                if (mode == MINIMUM)
+                    v = _mm256_fmadd_ps(t->m[b][h], _mm256_cvtepi32_ps(_mm256_set1_epi32(x[c].sum[b])), v);
+                _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_set1_ps(x[c].d[b]), v, _mm256_loadu_ps(y)));
+            }
+    }
+}
+
+#define TILE_DOT(n, name, mode, run)                                                                                   \
+    static void tile_dot_##name##_##n(const struct tile32 *t, int n_blocks, const struct column32 *x, size_t ld_acc,   \
+                                      float *acc)                                                                      \
+    {                                                                                                                  \
+        tile_dot(n, mode, run, t, n_blocks, x, ld_acc, acc);                                                           \
+    }
+#define TILE_DOTS(name, mode, run)                                                                                     \
+    TILE_DOT(1, name, mode, run)                                                                                       \
+    TILE_DOT(2, name, mode, run)                                                                                       \
+    TILE_DOT(3, name, mode, run)                                                                                       \
+    TILE_DOT(4, name, mode, run)                                                                                       \
+    static tile_dot_fn *const dots_##name[TILE_COLS] = {tile_dot_##name##_1, tile_dot_##name##_2, tile_dot_##name##_3, \
+                                                        tile_dot_##name##_4};
+
+#endif
