@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench.c: how fast the kernels are, one thread, best of several runs.
+ * bench.c: how fast the kernels are, one thread, best of several runs, each beside its ceiling.
  *
  * Products are measured at 1 column from 64 MB of weights (beyond the second-level cache, so that
- * memory is what is measured), at 8 and at 512 columns from a few MB. GB/s counts the bytes of the
- * weights as stored, once per product; GMAC/s multiply-adds. The reference is measured only when
- * asked for with --level ref.
+ * memory is what is measured), at 8, 32 and 512 columns from a few MB. GB/s counts the bytes of the
+ * weights as stored, once per product; GMAC/s multiply-adds. Attention of 1 and 4 queries reads
+ * 64 MB of keys and values, of 32 queries 4,096 slots. The reference is measured only when asked
+ * for with --level ref.
+ *
+ * The percentage is that of the ceiling: what the level's probes (kernel/probe.h) reach on this
+ * thread in the same run. One column of a product can be no faster than memory is read, many no
+ * faster than the peak of multiply-adds; attention no faster than either; the small kernels, whose
+ * rows are in the first cache, no faster than that is read.
  */
 #include "harness.h"
 
@@ -36,6 +42,106 @@ static double best_time(void (*call)(void *), void *arg)
     return best;
 }
 
+/* n bytes, 64-byte aligned. */
+static void *memory(size_t n)
+{
+    void *p = aligned_alloc(64, (n + 63) & ~(size_t)63);
+    if (!p) {
+        puts("out of memory");
+        exit(1);
+    }
+    return p;
+}
+
+/* ---- ceilings ---- */
+
+enum { FAR = 64 << 20, NEAR = 16 << 10 }; /* bytes: from memory, from the first cache */
+
+struct ceilings {
+    double read, near, int8, f32;
+}; /* bytes/s, bytes/s, multiply-adds/s */
+
+struct probe_run {
+    const struct probe *probe;
+    const uint8_t *p;
+};
+
+static volatile uint32_t sink; /* the probes' results must go somewhere */
+
+static void call_far(void *arg)
+{
+    struct probe_run *r = arg;
+    sink ^= r->probe->read(r->p, FAR);
+}
+static void call_near(void *arg)
+{
+    struct probe_run *r = arg;
+    for (int i = 0; i < 64; i++) sink ^= r->probe->read(r->p, NEAR);
+}
+static void call_int8(void *arg)
+{
+    struct probe_run *r = arg;
+    sink ^= r->probe->int8_mac(2000);
+}
+static void call_f32(void *arg)
+{
+    struct probe_run *r = arg;
+    sink ^= (uint32_t)r->probe->f32_fma(2000);
+}
+
+static const struct ceilings *ceilings_of(int l)
+{
+    static struct ceilings known[CPU_N];
+    static uint8_t *p;
+    struct ceilings *c = &known[l];
+    if (!p) memset(p = memory(FAR), 1, FAR);
+    struct probe_run r = {cpu_probe((enum cpu_level)l), p};
+    if (c->read == 0)
+        *c = (struct ceilings){FAR / best_time(call_far, &r), 64.0 * NEAR / best_time(call_near, &r),
+                               2000 * 1024 / best_time(call_int8, &r), 2000 * 256 / best_time(call_f32, &r)};
+    return c;
+}
+
+/* ---- results ---- */
+
+/* One measurement: what was moved and multiplied in so many seconds. */
+struct result {
+    const char *kernel;
+    int level, cols; /* cols 0: does not apply */
+    double bytes, macs, s, floor_s;
+};
+
+static bool json;
+
+/* A table has the columns of a kernel side by side. */
+static void line_begin(const char *kernel, int l)
+{
+    if (!json) printf("%-14s %-7s", kernel, cpu_level_name((enum cpu_level)l));
+}
+
+static void line_end(void)
+{
+    if (!json) putchar('\n');
+}
+
+static void show(const struct result *r)
+{
+    const char *level = cpu_level_name((enum cpu_level)r->level);
+    double fraction = r->floor_s / r->s;
+    if (json)
+        printf("{\"kernel\":\"%s\",\"level\":\"%s\",\"columns\":%d,\"us\":%.4f,\"gbs\":%.3f,\"gmacs\":%.3f,"
+               "\"fraction\":%.4f}\n",
+               r->kernel, level, r->cols, 1e6 * r->s, 1e-9 * r->bytes / r->s, 1e-9 * r->macs / r->s, fraction);
+    else if (r->cols)
+        printf("  %4d: %6.1f GB/s %7.1f GMAC/s %3.0f%%", r->cols, 1e-9 * r->bytes / r->s, 1e-9 * r->macs / r->s,
+               100 * fraction);
+    else
+        printf("  %.3f ns/element %6.1f GB/s %3.0f%%", 1e9 * r->s / K, 1e-9 * r->bytes / r->s, 100 * fraction);
+    fflush(stdout);
+}
+
+/* ---- products ---- */
+
 struct gemm_run {
     gemm_fn *fn;
     struct gemm g;
@@ -48,26 +154,15 @@ static void call_gemm(void *arg)
     r->fn(&r->g, r->scratch);
 }
 
-/* n bytes, 64-byte aligned, never given back. */
-static void *memory(size_t n)
-{
-    void *p = aligned_alloc(64, (n + 63) & ~(size_t)63);
-    if (!p) {
-        puts("out of memory");
-        exit(1);
-    }
-    return p;
-}
-
-static void bench_gemm_at(enum dtype t, int l, int n_cols, size_t weight_bytes)
+static void bench_gemm_at(const char *name, enum dtype t, int l, int n_cols, size_t weight_bytes)
 {
     static uint8_t *w, *x;
     static float *y, row[K];
-    enum { MAX_COLS = 512, MAX_W = 64 << 20 };
+    enum { MAX_COLS = 512 };
     if (!w) {
-        w = memory(MAX_W);
+        w = memory(FAR);
         x = memory(MAX_COLS * K * 4);
-        y = memory((size_t)MAX_W / 18 * 4 + MAX_COLS * 4096 * 4);
+        y = memory((size_t)FAR / 18 * 4 + MAX_COLS * 4096 * 4);
     }
     enum act a = kernel_act_of(t);
     struct gemm_run r = {.fn = table[l].gemm[t], .scratch = scratch_dirty()};
@@ -85,9 +180,11 @@ static void bench_gemm_at(enum dtype t, int l, int n_cols, size_t weight_bytes)
         fill_floats(row, K, X_NORMAL);
         table[CPU_REF].quant[a](row, K, x + (size_t)c * r.g.ld_x, NULL);
     }
-    double s = best_time(call_gemm, &r), bytes = (double)r.g.ld_w * r.g.n_rows;
-    printf("  %4d: %6.1f GB/s %7.1f GMAC/s", n_cols, 1e-9 * bytes / s, 1e-9 * K * r.g.n_rows * n_cols / s);
-    fflush(stdout);
+    const struct ceilings *c = ceilings_of(l);
+    struct result res = {name, l, n_cols, (double)r.g.ld_w * r.g.n_rows, (double)K * r.g.n_rows * n_cols, 0, 0};
+    res.floor_s = n_cols == 1 ? res.bytes / c->read : res.macs / (a == ACT_F32 ? c->f32 : c->int8);
+    res.s = best_time(call_gemm, &r);
+    show(&res);
 }
 
 static void bench_gemm(void)
@@ -100,18 +197,19 @@ static void bench_gemm(void)
         for (int l = first_level; l <= last_level; l++) {
             if (!cpu_has((enum cpu_level)l)) continue;
             bool slow = l == CPU_REF;
-            printf("%-14s %-7s", name, cpu_level_name((enum cpu_level)l));
-            bench_gemm_at((enum dtype)t, l, 1, slow ? 1 << 20 : 64 << 20);
-            bench_gemm_at((enum dtype)t, l, 8, slow ? 1 << 18 : 4 << 20);
-            bench_gemm_at((enum dtype)t, l, 512, slow ? 1 << 16 : 1 << 20);
-            printf("\n");
+            line_begin(name, l);
+            bench_gemm_at(name, (enum dtype)t, l, 1, slow ? 1 << 20 : FAR);
+            bench_gemm_at(name, (enum dtype)t, l, 8, slow ? 1 << 18 : 4 << 20);
+            bench_gemm_at(name, (enum dtype)t, l, 32, slow ? 1 << 18 : 4 << 20);
+            bench_gemm_at(name, (enum dtype)t, l, 512, slow ? 1 << 16 : 1 << 20);
+            line_end();
         }
     }
 }
 
 /* ---- attention ---- */
 
-enum { SLOTS = 4096, DIM = 128, PAGE_SLOTS = 256 };
+enum { SLOTS = 4096, DIM = 128, PAGE_SLOTS = 256, MAX_PAGES = FAR / (PAGE_SLOTS * DIM * 2) };
 
 struct attn_run {
     attn_fn *fn;
@@ -125,60 +223,79 @@ static void call_attn(void *arg)
     r->fn(&r->a, r->scratch);
 }
 
-static void bench_attn(void)
+/* n pages of PAGE_SLOTS slots: those after the first SLOTS are copies of them. */
+static void fill_pages(enum kv_type t, uint8_t **pages, int n, size_t k_bytes, size_t v_bytes)
+{
+    for (int p = 0; p < n; p++) {
+        pages[p] = memory(k_bytes + v_bytes);
+        if (p >= SLOTS / PAGE_SLOTS) {
+            memcpy(pages[p], pages[p % (SLOTS / PAGE_SLOTS)], k_bytes + v_bytes);
+            continue;
+        }
+        for (int s = 0; s < PAGE_SLOTS; s++) {
+            float x[DIM];
+            fill_floats(x, DIM, X_NORMAL);
+            table[CPU_REF].put_key(t, x, DIM, pages[p], s, NULL);
+            table[CPU_REF].put_value(t, x, DIM, pages[p] + k_bytes, s, NULL);
+        }
+    }
+}
+
+static void bench_attn_at(const char *name, int l, struct attn a, int n_q, int n_slots, size_t page_bytes)
 {
     static float q[ATTN_MAX_Q][DIM], out[ATTN_MAX_Q][DIM];
     static const float *qs[ATTN_MAX_Q];
     static float *outs[ATTN_MAX_Q];
     static int32_t lo[ATTN_MAX_Q], hi[ATTN_MAX_Q];
-    static const uint8_t *pages[SLOTS / PAGE_SLOTS];
-    static const char *const names[KV_N] = {"attn F32", "attn F16", "attn Q8_0"};
-    static const int counts[] = {1, 4, 32};
-    for (int i = 0; i < ATTN_MAX_Q; i++) {
+    for (int i = 0; i < n_q; i++) {
         fill_floats(q[i], DIM, X_NORMAL);
         qs[i] = q[i];
         outs[i] = out[i];
-        hi[i] = SLOTS;
+        hi[i] = n_slots;
     }
+    a.q = qs, a.out = outs, a.lo = lo, a.hi = hi, a.n_q = n_q;
+    struct attn_run r = {table[l].attn, a, scratch_dirty()};
+    const struct ceilings *c = ceilings_of(l);
+    double macs = (double)DIM * n_slots * n_q; /* of the keys, and as many of the values */
+    struct result res = {name, l, n_q, (double)(n_slots / PAGE_SLOTS) * (double)page_bytes, 2 * macs, 0, 0};
+    double read = n_slots > SLOTS ? res.bytes / c->read : 0;
+    res.floor_s = macs / (a.type == KV_Q8_0 ? c->int8 : c->f32) + macs / c->f32;
+    if (read > res.floor_s) res.floor_s = read;
+    res.s = best_time(call_attn, &r);
+    show(&res);
+}
+
+static void bench_attn(void)
+{
+    static uint8_t *pages[MAX_PAGES];
+    static const char *const names[KV_N] = {"attn F32", "attn F16", "attn Q8_0"};
     for (int t = 0; t < KV_N; t++) {
         if (!wanted(names[t])) continue;
         size_t k_bytes = kv_key_bytes((enum kv_type)t, DIM) * (PAGE_SLOTS / KV_GROUP);
-        size_t v_bytes = kv_value_bytes((enum kv_type)t, DIM) * PAGE_SLOTS;
-        for (int s = 0; s < SLOTS; s++) {
-            uint8_t *page = s % PAGE_SLOTS ? (uint8_t *)pages[s / PAGE_SLOTS] : memory(k_bytes + v_bytes);
-            float x[DIM];
-            pages[s / PAGE_SLOTS] = page;
-            fill_floats(x, DIM, X_NORMAL);
-            table[CPU_REF].put_key((enum kv_type)t, x, DIM, page, s % PAGE_SLOTS, NULL);
-            table[CPU_REF].put_value((enum kv_type)t, x, DIM, page + k_bytes, s % PAGE_SLOTS, NULL);
-        }
+        size_t page_bytes = k_bytes + kv_value_bytes((enum kv_type)t, DIM) * PAGE_SLOTS;
+        int n = (int)(FAR / page_bytes);
+        fill_pages((enum kv_type)t, pages, n, k_bytes, page_bytes - k_bytes);
+        const struct attn a = {.type = (enum kv_type)t,
+                               .head_dim = DIM,
+                               .head_dim_v = DIM,
+                               .scale = 0.1f,
+                               .pages = (const uint8_t *const *)pages,
+                               .page_slots = PAGE_SLOTS,
+                               .v_offset = k_bytes};
         for (int l = first_level; l <= last_level; l++) {
             if (!cpu_has((enum cpu_level)l)) continue;
-            printf("%-14s %-7s", names[t], cpu_level_name((enum cpu_level)l));
-            for (int i = 0; i < LEN(counts); i++) {
-                struct attn_run r = {.fn = table[l].attn, .scratch = scratch_dirty()};
-                r.a = (struct attn){.type = (enum kv_type)t,
-                                    .head_dim = DIM,
-                                    .head_dim_v = DIM,
-                                    .n_q = counts[i],
-                                    .q = qs,
-                                    .out = outs,
-                                    .lo = lo,
-                                    .hi = hi,
-                                    .scale = 0.1f,
-                                    .pages = pages,
-                                    .page_slots = PAGE_SLOTS,
-                                    .v_offset = k_bytes};
-                double s = best_time(call_attn, &r), bytes = (double)(SLOTS / PAGE_SLOTS) * (double)(k_bytes + v_bytes);
-                printf("  %4d: %6.1f GB/s %7.1f GMAC/s", counts[i], 1e-9 * bytes / s,
-                       1e-9 * 2 * DIM * SLOTS * counts[i] / s);
-            }
-            printf("\n");
+            int far = l == CPU_REF ? SLOTS : n * PAGE_SLOTS;
+            line_begin(names[t], l);
+            bench_attn_at(names[t], l, a, 1, far, page_bytes);
+            bench_attn_at(names[t], l, a, 4, far, page_bytes);
+            bench_attn_at(names[t], l, a, 32, SLOTS, page_bytes);
+            line_end();
         }
+        for (int p = 0; p < n; p++) free(pages[p]);
     }
 }
 
-/* ---- the small ones: nanoseconds per element of a row of 4096 ---- */
+/* ---- the small ones: rows of K elements in the first cache ---- */
 
 struct small_run {
     const struct kernels *k;
@@ -235,8 +352,7 @@ static void call_topk(void *p)
 static void call_rope(void *p)
 {
     struct small_run *r = p;
-    for (int h = 0; h < K / DIM; h++)
-        r->k->rope(r->z + h * DIM, (const float(*)[2])r->y, DIM / 2, false, r->scratch);
+    for (int h = 0; h < K / DIM; h++) r->k->rope(r->z + h * DIM, (const float(*)[2])r->y, DIM / 2, false, r->scratch);
 }
 
 static void bench_small(void)
@@ -244,10 +360,13 @@ static void bench_small(void)
     static const struct {
         const char *name;
         void (*call)(void *);
+        int bytes; /* read and written for an element */
     } list[] = {
-        {"rms_norm", call_rms_norm}, {"add", call_add},       {"silu", call_silu},       {"gelu", call_gelu},
-        {"rope", call_rope},         {"quant Q32", call_q32}, {"quant Q256", call_q256}, {"softmax_exp", call_softmax},
-        {"argmax", call_argmax},     {"topk 40", call_topk},
+        {"rms_norm", call_rms_norm, 12}, {"add", call_add, 12},
+        {"silu", call_silu, 12},         {"gelu", call_gelu, 12},
+        {"rope", call_rope, 12},         {"quant Q32", call_q32, 5},
+        {"quant Q256", call_q256, 5},    {"softmax_exp", call_softmax, 8},
+        {"argmax", call_argmax, 4},      {"topk 40", call_topk, 4},
     };
     struct small_run r = {.x = memory(K * 4), .y = memory(K * 4), .z = memory(K * 4), .row = memory(K * 4)};
     r.scratch = scratch_dirty();
@@ -259,14 +378,18 @@ static void bench_small(void)
             fill_floats(r.y, K, X_NORMAL);
             memset(r.z, 0, K * 4);
             r.k = &table[l];
-            printf("%-14s %-7s  %.3f ns/element\n", list[i].name, cpu_level_name((enum cpu_level)l),
-                   1e9 * best_time(list[i].call, &r) / K);
+            struct result res = {list[i].name, l, 0, (double)list[i].bytes * K, 0, best_time(list[i].call, &r), 0};
+            res.floor_s = res.bytes / ceilings_of(l)->near;
+            line_begin(list[i].name, l);
+            show(&res);
+            line_end();
         }
     }
 }
 
-void bench_all(void)
+void bench_all(bool as_json)
 {
+    json = as_json;
     bench_gemm();
     bench_attn();
     bench_small();

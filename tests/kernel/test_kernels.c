@@ -2,11 +2,12 @@
  *
  * test_kernels.c: every kernel of every instruction set against the reference, bit for bit.
  *
- *   test_kernels [--filter NAME] [--seed N] [--rounds N] [--level LEVEL] [--bench]
+ *   test_kernels [--filter NAME] [--seed N] [--rounds N] [--level LEVEL] [--bench [--json]]
  *
  * NAME is a part of "gemm Q4_K", "quant", "attn", "put", "silu" ... Exit 0 when no bit differs, 1
  * when one does, 77 when this machine has nothing to compare with the reference. A fault in a
- * guard page prints the case it happened in. --bench measures instead (bench.c).
+ * guard page prints the case it happened in. --bench measures instead (bench.c), with --json
+ * one object a line.
  * The idea is that of checkasm (x264, dav1d).
  */
 #include <signal.h>
@@ -57,7 +58,7 @@ static void print_coverage(void)
 
 static void usage(void)
 {
-    puts("usage: test_kernels [--filter NAME] [--seed N] [--rounds N] [--level ref|avx2|...] [--bench]");
+    puts("usage: test_kernels [--filter NAME] [--seed N] [--rounds N] [--level ref|avx2|...] [--bench [--json]]");
     exit(2);
 }
 
@@ -65,10 +66,12 @@ int main(int argc, char **argv)
 {
     unsigned long long seed = 1;
     int rounds = 1, level = -1;
-    bool bench = false;
+    bool bench = false, json = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--bench") == 0)
             bench = true;
+        else if (strcmp(argv[i], "--json") == 0)
+            json = true;
         else if (i + 1 == argc)
             usage();
         else if (strcmp(argv[i], "--filter") == 0)
@@ -96,7 +99,7 @@ int main(int argc, char **argv)
     }
     if (level >= 0) first_level = last_level = level;
     if (bench) {
-        bench_all();
+        bench_all(json);
         return 0;
     }
     signal(SIGSEGV, on_fault);
