@@ -1,65 +1,92 @@
 // SPDX-License-Identifier: MIT
 //
-// peer.mjs: times llama.cpp on one model and prints what `quern bench --json` prints.
+// peer.mjs: llama.cpp on one model: timed, or asked for its logits.
 //
-//     node peer.mjs PACKAGE_DIR MODEL PROMPT_TOKENS GENERATED_TOKENS DEPTH THREADS
+//     node peer.mjs PACKAGE_DIR '{"model": FILE, "threads": N, ...}'
 //
-// Prefill is one batch of PROMPT_TOKENS in an empty context with the logits of the last; decode is GENERATED_TOKENS
-// batches of one token each, logits included, after DEPTH tokens. Sampling is not measured. It calls the package's
-// binding to llama_decode() directly, so that no queues or samplers written in JavaScript are timed.
+// with "tests": {DEPTH: [NAMES]} and "generate", "reps", "seconds": times the tests of `quern bench` (pp512, tg, b8) behind
+// DEPTH earlier tokens and prints {"tests": {NAME: {"tok_s": [...]}}}; and with "ids": [...] and "top": N: prints
+// {"top": [[TOKEN, LOGIT], ...]}, the largest logits behind those ids.
+//
+// A prompt is evaluated in an empty context, in batches of 512 rows as llama.cpp does, with the logits of the last;
+// decode is one token after the other, logits included; a batch has logits for all its rows. The model is loaded once
+// and an earlier depth is the beginning of the next. Sampling is not measured. It calls the package's binding to
+// llama_decode() directly, so that no queues or samplers written in JavaScript are timed.
 import path from "node:path";
 import {pathToFileURL} from "node:url";
 
-const [dir, modelPath, ...numbers] = process.argv.slice(2);
-const [nPrompt, nGenerate, depth, threads] = numbers.map(Number);
-const repetitions = 3;
+const [dir, text] = process.argv.slice(2);
+const job = {tests: {}, ids: [], generate: 0, reps: 1, seconds: 0, ...JSON.parse(text)};
+const rowsAtOnce = 512;
 
 const {getLlama, LlamaLogLevel} = await import(
     pathToFileURL(path.resolve(dir, "node_modules/node-llama-cpp/dist/index.js")).href);
-const llama = await getLlama({gpu: false, build: "never", maxThreads: threads, logLevel: LlamaLogLevel.warn});
-const model = await llama.loadModel({modelPath});
+const llama = await getLlama({gpu: false, build: "never", maxThreads: job.threads, logLevel: LlamaLogLevel.warn});
+const model = await llama.loadModel({modelPath: job.model});
 const nVocab = model.fileInfo.metadata.tokenizer.ggml.tokens.length;
+
+const rowsOf = (name) => name.startsWith("tg") ? job.generate : Number(name.match(/\d+/)[0]);
+const ends = Object.entries(job.tests).flatMap(([depth, names]) => names.map((name) => Number(depth) + rowsOf(name)));
 const context = await model.createContext({
-    contextSize: Math.max(nPrompt, depth + nGenerate + 1),
-    batchSize: Math.max(nPrompt, depth, 1),
-    threads: {ideal: threads, min: threads},
+    contextSize: Math.max(...ends, job.ids.length) + 1,
+    batchSize: rowsAtOnce,
+    threads: {ideal: job.threads, min: job.threads},
     flashAttention: "auto", // llama.cpp's default
 });
 const binding = context._ctx;
-binding.setThreads(threads);
+binding.setThreads(job.threads);
 
-// Evaluates n tokens from position pos on and returns the seconds it took. Which tokens they are does not matter,
-// but they should differ: equal ones are kinder to the caches.
-async function evaluate(n, pos) {
-    const tokens = Uint32Array.from({length: n}, (_, i) => ((pos + i) * 7919 + 13) % nVocab);
-    const start = performance.now();
+// Evaluates tokens from position pos on, in one batch, with the logits of the last one or of all.
+async function evaluate(tokens, pos, all) {
+    const n = tokens.length;
     binding.initBatch(n);
-    binding.addToBatch(0, pos, tokens, Uint32Array.of(n - 1));
+    const wanted = binding.addToBatch(0, pos, tokens, all ? Uint32Array.from({length: n}, (_, i) => i) : Uint32Array.of(n - 1));
     await binding.decodeBatch();
-    return (performance.now() - start) / 1000;
+    return wanted[wanted.length - 1]; // names the last row's logits
 }
 
-async function prefill() {
-    binding.disposeSequence(0);
-    return nPrompt / await evaluate(nPrompt, 0);
+// Which tokens they are does not matter, but they should differ: equal ones are kinder to the caches.
+const someTokens = (n, pos) => Uint32Array.from({length: n}, (_, i) => ((pos + i) * 7919 + 13) % nVocab);
+
+async function prefill(n, pos) {
+    for (let done = 0; done < n; done += rowsAtOnce)
+        await evaluate(someTokens(Math.min(rowsAtOnce, n - done), pos + done), pos + done, false);
 }
 
-async function decode() {
-    let seconds = 0;
-    binding.disposeSequence(0);
-    if (depth > 0) await evaluate(depth, 0);
-    for (let i = 0; i < nGenerate; i++) seconds += await evaluate(1, depth + i);
-    return nGenerate / seconds;
+async function run(name, depth) {
+    if (name.startsWith("pp")) await prefill(rowsOf(name), depth);
+    else if (name.startsWith("b")) await evaluate(someTokens(rowsOf(name), depth), depth, true);
+    else for (let i = 0; i < job.generate; i++) await evaluate(someTokens(1, depth + i), depth + i, false);
 }
 
-async function repeat(measure) {
-    const results = [];
-    for (let i = 0; i < repetitions; i++) results.push(await measure());
-    return results;
+async function time(name, depth) {
+    const tokensPerSecond = [], begin = performance.now();
+    do {
+        binding.removeTokenCellsFromSequence(0, depth, -1);
+        const start = performance.now();
+        await run(name, depth);
+        tokensPerSecond.push(rowsOf(name) * 1000 / (performance.now() - start));
+    } while (tokensPerSecond.length < job.reps && performance.now() - begin < job.seconds * 1000);
+    return {tok_s: tokensPerSecond};
 }
 
-await evaluate(1, 0); // brings the file's pages in
-const result = {prefill: {tokens: nPrompt, tok_s: await repeat(prefill)}};
-result.decode = {tokens: nGenerate, depth, tok_s: await repeat(decode)};
+const result = {};
+if (job.ids.length) {
+    const {_sampler: sampler} = {_sampler: new llama._bindings.AddonSampler(model._model)};
+    sampler.applyConfig({temperature: 0});
+    const row = await evaluate(Uint32Array.from(job.ids), 0, false);
+    const flat = (await binding.sampleToken(row, sampler, false, false, [[], false, false, false, job.top], false))[3];
+    result.top = Array.from({length: job.top}, (_, i) => [flat[2 * i], flat[2 * i + 1]]);
+} else {
+    result.tests = {};
+    await evaluate(someTokens(1, 0), 0, false); // brings the file's pages in
+    let filled = 0;
+    for (const depth of Object.keys(job.tests).map(Number).sort((a, b) => a - b)) {
+        binding.removeTokenCellsFromSequence(0, filled, -1);
+        await prefill(depth - filled, filled);
+        filled = depth;
+        for (const name of job.tests[depth]) result.tests[name] = await time(name, depth);
+    }
+}
 console.log(JSON.stringify(result));
 process.exit(0); // without the package's slow clearing up

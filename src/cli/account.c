@@ -20,7 +20,8 @@ struct rows_batch {
     uint8_t *want;
 };
 
-static int make_batch(struct rows_batch *r, int n, int depth, int n_vocab, struct qn_error *e)
+/* The last n_logits of the n rows want logits. */
+static int make_batch(struct rows_batch *r, int n, int depth, int n_logits, int n_vocab, struct qn_error *e)
 {
     r->ints = mem_calloc((size_t)n, 4 * sizeof *r->ints);
     r->want = mem_calloc((size_t)n, 1);
@@ -31,7 +32,7 @@ static int make_batch(struct rows_batch *r, int n, int depth, int n_vocab, struc
         pos[i] = slot[i] = depth + i;
         seq[i] = 0;
     }
-    r->want[n - 1] = 1;
+    memset(r->want + n - n_logits, 1, (size_t)n_logits);
     r->b = (struct batch){n, token, pos, slot, seq, r->want};
     return 0;
 }
@@ -59,7 +60,8 @@ static void add_up(struct account *a)
     }
 }
 
-int account_cost(struct account *a, const struct model *m, enum kv_type kv, int n_rows, int depth, struct qn_error *e)
+int account_cost(struct account *a, const struct model *m, enum kv_type kv, int n_rows, int depth, int n_logits,
+                 struct qn_error *e)
 {
     struct kernels kt;
     struct ledger l;
@@ -69,7 +71,8 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
     struct step step = {0};
     struct trace t = {0};
     struct rows_batch r = {0};
-    float *logits = NULL; /* [n_vocab], never written */
+    float *logits = NULL; /* [n_logits][n_vocab], never written */
+    size_t logits_bytes = (size_t)n_logits * (size_t)m->hp.n_vocab * sizeof *logits;
     struct kv_shape shape = {kv, m->hp.n_layer, m->hp.n_head_kv, m->hp.head_dim, KV_PAGE_SLOTS};
     int rc;
     ledger_init(&l, SIZE_MAX); /* address space only: nothing of it is written */
@@ -79,11 +82,11 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
     if ((rc = memory_init(&mem, kvp, depth + n_rows, e))) goto done;
     if ((rc = memory_reserve(&mem, depth + n_rows, e))) goto done;
     if ((rc = step_init(&step, m, &kt, pool, n_rows, depth + n_rows, &l, e))) goto done;
-    if ((rc = make_batch(&r, n_rows, depth, m->hp.n_vocab, e))) goto done;
+    if ((rc = make_batch(&r, n_rows, depth, n_logits, m->hp.n_vocab, e))) goto done;
     if ((rc = alloc_ops(&t, m, e))) goto done;
-    logits = mem_alloc((size_t)m->hp.n_vocab * sizeof *logits);
+    logits = mem_alloc(logits_bytes);
     if (!logits) {
-        rc = error_nomem(e, "logits", (size_t)m->hp.n_vocab * sizeof *logits);
+        rc = error_nomem(e, "logits", logits_bytes);
         goto done;
     }
     step.trace = &t;
@@ -104,9 +107,14 @@ done:
 
 int account_fill(struct memory *m, int depth, struct qn_error *e)
 {
+    size_t page_bytes = kv_page_bytes(kv_pool_shape(m->pool)), machine = os_memory_bytes();
+    if ((size_t)m->max_pages > machine / page_bytes)
+        return error_set(e, QN_ENOMEM, "the keys and values of %lld tokens are %llu bytes, this machine has %zu left",
+                         (long long)m->max_pages * KV_PAGE_SLOTS,
+                         (unsigned long long)page_bytes * (unsigned)m->max_pages, machine);
     int rc = memory_reserve(m, depth, e);
     if (rc) return rc;
-    for (int i = 0; i < m->n_pages; i++) memset(m->pages[i], 0x11, kv_page_bytes(kv_pool_shape(m->pool)));
+    for (int i = 0; i < m->n_pages; i++) memset(m->pages[i], 0x11, page_bytes);
     memory_extend(m, depth);
     return 0;
 }
@@ -146,7 +154,7 @@ int account_measure(struct account *a, struct qn_engine *g, int n_rows, int dept
     if ((rc = memory_init(&mem, g->kv, g->n_ctx, e))) goto done;
     if ((rc = account_fill(&mem, depth, e))) goto done;
     if ((rc = memory_reserve(&mem, depth + n_rows, e))) goto done;
-    if ((rc = make_batch(&r, n_rows, depth, g->model->hp.n_vocab, e))) goto done;
+    if ((rc = make_batch(&r, n_rows, depth, 1, g->model->hp.n_vocab, e))) goto done;
     if ((rc = alloc_ops(&t, g->model, e))) goto done;
     logits = mem_calloc((size_t)g->model->hp.n_vocab, sizeof *logits);
     times = mem_calloc((size_t)(a->n + 1) * (size_t)reps, sizeof *times);

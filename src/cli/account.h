@@ -15,15 +15,17 @@ struct account {
     uint64_t ns;                         /* of the whole pass, without the tracing; 0 when not measured */
 };
 
-/* n_rows rows of one sequence at depth `depth`, the last one wanting logits. Costs memory for the
- * tables only. */
-int account_cost(struct account *a, const struct model *m, enum kv_type kv, int n_rows, int depth, struct qn_error *e);
+/* n_rows rows of one sequence at depth `depth`, the last n_logits of them wanting logits. Costs memory
+ * for the tables only. */
+int account_cost(struct account *a, const struct model *m, enum kv_type kv, int n_rows, int depth, int n_logits,
+                 struct qn_error *e);
 /* Fills in ns: the median of `reps` passes on an engine whose context holds depth + n_rows. */
 int account_measure(struct account *a, struct qn_engine *g, int n_rows, int depth, int reps, struct qn_error *e);
 void account_deinit(struct account *a);
 
 /* A sequence of `depth` slots full of small numbers, as if that many tokens had gone before: what a
- * pass at this depth costs does not depend on what they are. */
+ * pass at this depth costs does not depend on what they are. Refuses (QN_ENOMEM) when the machine has no
+ * room for all that m may hold, whatever budget it was given: nothing is touched then. */
 int account_fill(struct memory *m, int depth, struct qn_error *e);
 
 #endif

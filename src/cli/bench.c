@@ -2,11 +2,15 @@
  *
  * bench.c: `quern bench`: tokens per second beside what the machine allows.
  *
- * Prefill is a prompt of P tokens evaluated behind `depth` earlier ones, its last logits
- * included; decode is N single tokens at that depth. Each is repeated, and given as median and
- * spread. The ceilings are measured in the same run, because shared machines wander; a rate
- * without its ceiling says little. Weights that stay in the processor's caches are read faster
- * than memory allows: their fraction is above 100%.
+ * Three kinds of test, each at every depth asked for ("@4096": behind 4,096 earlier tokens):
+ *   pp512   prefill: a prompt of 512 tokens in batches of --batch, the logits of its last token
+ *   tg      decode: -n single tokens, one after the other, logits each time
+ *   b8      one forward pass of 8 rows, all with logits, as for drafts and for streams; taken in
+ *           turn with a pass of one row, and given as a multiple of it too
+ * Each is repeated, and given as median and spread. The ceilings are measured in the same run,
+ * because shared machines wander; a rate without its ceiling says little. Weights that stay in
+ * the processor's caches are read faster than memory allows: their fraction is above 100%.
+ * Sampling and text are left out. --ceilings measures the machine alone.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -20,19 +24,124 @@
 #include "cli/ceilings.h"
 #include "cli/cli.h"
 
+#define MAX_LIST 32
+
+enum kind { PREFILL, DECODE, BATCH };
+static const char *const kinds[] = {"prefill", "decode", "batch"};
+
+struct test {
+    enum kind kind;
+    int rows, depth; /* rows: of the prompt or the batch; decode: how many tokens, one at a time */
+    char name[32];
+    int n_runs;
+    double *s, *one_s; /* [n_runs] seconds, ascending; those of one row (BATCH) */
+    /* What it costs, all passes of a prompt together, and a single token of decode. */
+    uint64_t bytes, macs_int8, macs_f32;
+    double floor_s;
+};
+
 struct bench {
-    const char *path, *kv;
+    const char *path, *kv, *prompts, *depths, *batches;
     char name[512]; /* the path, printable */
-    int n_prompt, n_predict, depth, reps;
-    bool json;
+    int n_predict, reps, seconds;
+    bool json, ceilings;
     struct qn_engine_params p;
 
+    struct test *tests; /* by depth, then in the order of the kinds */
+    int n_tests;
     qn_model *model;
     qn_engine *engine;
     struct ceilings c;
-    double *prefill, *decode; /* [reps] tokens/s */
-    struct account prefill_cost, decode_cost;
+    struct memory mem;
+    qn_token *tokens;    /* [the most rows] */
+    float *logits;       /* [the most rows of a BATCH, at least 1][n_vocab] */
+    size_t logits_bytes; /* what the ledger holds for them */
 };
+
+/* ---- which tests ---- */
+
+/* "19,103,512" into v; a 0 stands for none and is left out unless `zero` is welcome. */
+static int parse_list(const char *option, const char *text, long hi, bool zero, int *v, int *n)
+{
+    *n = 0;
+    for (const char *p = text;; p++) {
+        char *end;
+        long x = strtol(p, &end, 10);
+        if (end == p || (*end && *end != ',') || x < 0 || x > hi || *p < '0' || *p > '9')
+            return cli_usage("%s: '%s' is not a list of whole numbers in 0..%ld such as 19,103", option, text, hi);
+        if (*n == MAX_LIST) return cli_usage("%s: more than %d numbers", option, MAX_LIST);
+        if (x || zero) v[(*n)++] = (int)x;
+        p = end;
+        if (!*p) return 0;
+    }
+}
+
+static void add_test(struct bench *b, enum kind kind, int rows, int depth)
+{
+    static const char *const prefixes[] = {"pp", "tg", "b"};
+    struct test *t = &b->tests[b->n_tests++];
+    char count[16] = "", at[16] = "";
+    if (kind != DECODE) snprintf(count, sizeof count, "%d", rows);
+    if (depth) snprintf(at, sizeof at, "@%d", depth);
+    *t = (struct test){.kind = kind, .rows = rows, .depth = depth};
+    snprintf(t->name, sizeof t->name, "%s%s%s", prefixes[kind], count, at);
+}
+
+static int list_tests(struct bench *b)
+{
+    int prompts[MAX_LIST], depths[MAX_LIST], batches[MAX_LIST], n_prompts, n_depths, n_batches, rc, widest = 0;
+    if ((rc = parse_list("--prompt", b->prompts, 1 << 20, false, prompts, &n_prompts))) return rc;
+    if ((rc = parse_list("--depth", b->depths, 1 << 24, true, depths, &n_depths))) return rc;
+    if ((rc = parse_list("--rows", b->batches, 65536, false, batches, &n_batches))) return rc;
+    b->tests = cli_alloc((size_t)n_depths * (size_t)(n_prompts + 1 + n_batches), sizeof *b->tests);
+    for (int d = 0; d < n_depths; d++) {
+        for (int i = 0; i < n_prompts; i++) add_test(b, PREFILL, prompts[i], depths[d]);
+        if (b->n_predict) add_test(b, DECODE, b->n_predict, depths[d]);
+        for (int i = 0; i < n_batches; i++) add_test(b, BATCH, batches[i], depths[d]);
+    }
+    if (b->n_tests == 0) return cli_usage("bench: nothing to measure (-p 0 -n 0)");
+    for (int i = 0; i < n_batches; i++)
+        if (batches[i] > widest) widest = batches[i];
+    if (b->p.n_batch && widest > b->p.n_batch)
+        return cli_usage("--rows: %d rows are more than a forward pass has (--batch %d)", widest, b->p.n_batch);
+    if (widest > 512 && !b->p.n_batch) b->p.n_batch = widest;
+    for (int i = 0; i < b->n_tests; i++) {
+        b->tests[i].s = cli_alloc((size_t)b->reps, sizeof(double));
+        b->tests[i].one_s = cli_alloc((size_t)b->reps, sizeof(double));
+    }
+    return 0;
+}
+
+/* ---- measuring ---- */
+
+static double seconds_since(uint64_t t) { return (double)(clock_ns() - t) * 1e-9; }
+
+static int ignore(void *arg, const float *logits, struct qn_error *e)
+{
+    (void)arg, (void)logits, (void)e;
+    return 0;
+}
+
+static int run_once(struct bench *b, const struct test *t, double *s, double *one_s, struct qn_error *e)
+{
+    int rc = 0;
+    memory_truncate(&b->mem, t->depth);
+    if (t->kind == BATCH) {
+        uint64_t start = clock_ns();
+        if ((rc = engine_append(b->engine, &b->mem, b->tokens, 1, b->logits, e))) return rc;
+        *one_s = seconds_since(start);
+        memory_truncate(&b->mem, t->depth);
+    }
+    uint64_t start = clock_ns();
+    if (t->kind == PREFILL)
+        rc = engine_append(b->engine, &b->mem, b->tokens, (size_t)t->rows, b->logits, e);
+    else if (t->kind == BATCH)
+        rc = engine_append_all(b->engine, &b->mem, b->tokens, (size_t)t->rows, 1, b->logits, ignore, NULL, e);
+    for (int i = 0; t->kind == DECODE && i < t->rows && !rc; i++)
+        rc = engine_append(b->engine, &b->mem, b->tokens + i, 1, b->logits, e);
+    *s = seconds_since(start);
+    return rc;
+}
 
 static int by_value(const void *a, const void *b)
 {
@@ -40,74 +149,110 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int measure(struct bench *b, struct memory *mem, qn_token *tokens, float *logits, struct qn_error *e)
+static int measure(struct bench *b, struct test *t, struct qn_error *e)
 {
+    uint64_t start = clock_ns();
     int rc;
-    if ((rc = account_fill(mem, b->depth, e))) return rc;
-    /* once without the clock: the file's pages become resident */
-    if ((rc = engine_append(b->engine, mem, tokens, 1, logits, e))) return rc;
-    for (int i = 0; i < b->reps; i++) {
-        memory_truncate(mem, b->depth);
-        uint64_t t = clock_ns();
-        if (b->n_prompt && (rc = engine_append(b->engine, mem, tokens, (size_t)b->n_prompt, logits, e))) return rc;
-        b->prefill[i] = b->n_prompt * 1e9 / (double)(clock_ns() - t);
-        memory_truncate(mem, b->depth);
-        t = clock_ns();
-        for (int j = 0; j < b->n_predict; j++)
-            if ((rc = engine_append(b->engine, mem, tokens + j, 1, logits, e))) return rc;
-        b->decode[i] = b->n_predict * 1e9 / (double)(clock_ns() - t);
+    do {
+        if ((rc = run_once(b, t, &t->s[t->n_runs], &t->one_s[t->n_runs], e))) return rc;
+        t->n_runs++;
+    } while (t->n_runs < b->reps && seconds_since(start) < b->seconds);
+    qsort(t->s, (size_t)t->n_runs, sizeof *t->s, by_value);
+    qsort(t->one_s, (size_t)t->n_runs, sizeof *t->one_s, by_value);
+    return 0;
+}
+
+/* Adds up the passes the test is made of, each with its own floor. */
+static int add_costs(struct bench *b, struct test *t, struct qn_error *e)
+{
+    enum kv_type kv = kv_pool_shape(b->engine->kv)->type;
+    /* The middle token of decode stands for all: what a token costs grows evenly with depth. */
+    int rows = t->kind == DECODE ? 1 : t->rows, depth = t->depth + (t->kind == DECODE ? t->rows / 2 : 0);
+    for (int done = 0; done < rows;) {
+        struct account a = {0};
+        int n = rows - done < b->engine->n_batch ? rows - done : b->engine->n_batch;
+        int n_logits = t->kind == BATCH ? n : done + n == rows;
+        int rc = account_cost(&a, b->engine->model, kv, n, depth + done, n_logits, e);
+        if (rc) return rc;
+        t->bytes += a.bytes;
+        t->macs_int8 += a.macs_int8;
+        t->macs_f32 += a.macs_f32;
+        t->floor_s += ceilings_floor(&b->c, a.bytes, a.macs_int8, a.macs_f32);
+        account_deinit(&a);
+        done += n;
     }
     return 0;
 }
 
+/* Buffers for the tests; the logits come out of the budget. */
+static int take_buffers(struct bench *b, struct qn_error *e)
+{
+    const struct model *m = b->engine->model;
+    int most = 1, widest = 1, rc;
+    for (int i = 0; i < b->n_tests; i++) {
+        const struct test *t = &b->tests[i];
+        if (t->rows > most) most = t->rows;
+        if (t->kind == BATCH && t->rows > widest) widest = t->rows;
+    }
+    size_t bytes = (size_t)widest * (size_t)m->hp.n_vocab * sizeof *b->logits;
+    if ((rc = ledger_take(&b->engine->ledger, bytes, "the logits of a batch", e))) return rc;
+    b->logits_bytes = bytes;
+    b->logits = mem_alloc(bytes);
+    b->tokens = mem_calloc((size_t)most, sizeof *b->tokens);
+    if (!b->logits || !b->tokens) return error_nomem(e, "measurements", bytes);
+    memset(b->logits, 0, bytes); /* resident before the clock runs */
+    for (int i = 0; i < most; i++) b->tokens[i] = (qn_token)(rng_u64(2, 0, (uint64_t)i) % (uint64_t)m->hp.n_vocab);
+    return memory_init(&b->mem, b->engine->kv, b->engine->n_ctx, e);
+}
+
 static int run(struct bench *b, struct qn_error *e)
 {
-    struct memory mem = {0};
-    float *logits = NULL;
-    qn_token *tokens = NULL;
-    int most = b->n_prompt > b->n_predict ? b->n_prompt : b->n_predict, rc;
-    if (b->p.n_ctx == 0) b->p.n_ctx = b->depth + most + 1;
+    int rc, filled = -1;
+    for (int i = 0; i < b->n_tests; i++)
+        if (b->p.n_ctx <= b->tests[i].depth + b->tests[i].rows) b->p.n_ctx = b->tests[i].depth + b->tests[i].rows + 1;
     if ((rc = qn_model_open(&b->model, b->path, e))) return rc;
     if ((rc = qn_engine_new(&b->engine, b->model, &b->p, e))) return rc;
-    const struct model *m = b->engine->model;
-    enum cpu_level level = b->p.cpu ? (enum cpu_level)cpu_level_parse(b->p.cpu) : cpu_best();
-    if ((rc = memory_init(&mem, b->engine->kv, b->p.n_ctx, e))) return rc;
-    logits = mem_calloc((size_t)m->hp.n_vocab, sizeof *logits);
-    tokens = mem_calloc((size_t)most + 1, sizeof *tokens);
-    b->prefill = mem_calloc((size_t)b->reps, sizeof *b->prefill);
-    b->decode = mem_calloc((size_t)b->reps, sizeof *b->decode);
-    if (!logits || !tokens || !b->prefill || !b->decode) {
-        rc = error_nomem(e, "measurements", (size_t)m->hp.n_vocab * sizeof *logits);
-        goto done;
+    if ((rc = take_buffers(b, e))) return rc;
+    for (int i = 0; i < b->n_tests; i++) {
+        struct test *t = &b->tests[i];
+        if (t->depth != filled) {
+            memory_truncate(&b->mem, 0);
+            if ((rc = account_fill(&b->mem, filled = t->depth, e))) return rc;
+            /* once without the clock: the file's pages become resident */
+            if ((rc = engine_append(b->engine, &b->mem, b->tokens, 1, b->logits, e))) return rc;
+        }
+        if ((rc = measure(b, t, e))) return rc;
     }
-    for (int i = 0; i < most + 1; i++) tokens[i] = (qn_token)(rng_u64(2, 0, (uint64_t)i) % (uint64_t)m->hp.n_vocab);
-    enum kv_type kv = kv_pool_shape(b->engine->kv)->type;
-    if ((rc = account_cost(&b->decode_cost, m, kv, 1, b->depth, e))) goto done;
-    if (b->n_prompt && (rc = account_cost(&b->prefill_cost, m, kv, b->n_prompt, b->depth, e))) goto done;
-    if ((rc = measure(b, &mem, tokens, logits, e))) goto done;
-    if ((rc = ceilings_measure(&b->c, b->engine->pool, level, m->weights, e))) goto done;
-    qsort(b->prefill, (size_t)b->reps, sizeof *b->prefill, by_value);
-    qsort(b->decode, (size_t)b->reps, sizeof *b->decode, by_value);
-done:
-    mem_free(logits);
-    mem_free(tokens);
-    memory_deinit(&mem);
-    return rc;
+    enum cpu_level level = (enum cpu_level)cpu_level_parse(b->engine->step.kt.name);
+    if ((rc = ceilings_measure(&b->c, b->engine->pool, level, b->engine->model->weights, e))) return rc;
+    for (int i = 0; i < b->n_tests; i++)
+        if ((rc = add_costs(b, &b->tests[i], e))) return rc;
+    return 0;
 }
 
-/* tokens/s if nothing but reading and multiplying took time */
-static double ceiling_of(const struct bench *b, const struct account *a, int n)
+static void free_all(struct bench *b)
 {
-    return n / ceilings_floor(&b->c, a->bytes, a->macs_int8, a->macs_f32);
+    for (int i = 0; i < b->n_tests; i++) {
+        cli_free(b->tests[i].s);
+        cli_free(b->tests[i].one_s);
+    }
+    cli_free(b->tests);
+    mem_free(b->tokens);
+    mem_free(b->logits);
+    memory_deinit(&b->mem);
+    if (b->engine) ledger_give(&b->engine->ledger, b->logits_bytes);
+    qn_engine_free(b->engine);
+    qn_model_close(b->model);
 }
 
-static void print_line(const struct bench *b, const char *what, const double *v, const struct account *a, int n)
-{
-    double mid = v[b->reps / 2], lo = v[0], hi = v[b->reps - 1];
-    printf("%-10s %5d tokens at depth %-6d %9.2f tok/s  (%.2f .. %.2f, %d runs)  %3.0f%% of %.2f\n", what, n, b->depth,
-           mid, lo, hi, b->reps, 100 * mid / ceiling_of(b, a, what[0] == 'p' ? n : 1),
-           ceiling_of(b, a, what[0] == 'p' ? n : 1));
-}
+/* ---- output ---- */
+
+static double rate(const struct test *t, int i) { return t->rows / t->s[i]; }
+static double median(const double *v, int n) { return (v[n / 2] + v[(n - 1) / 2]) / 2; }
+static double middle(const struct test *t) { return t->rows / median(t->s, t->n_runs); }
+/* Tokens per second if nothing but reading and multiplying took time. */
+static double ceiling_of(const struct test *t) { return (t->kind == DECODE ? 1 : t->rows) / t->floor_s; }
+static double times_one_row(const struct test *t) { return median(t->s, t->n_runs) / median(t->one_s, t->n_runs); }
 
 static void print_table(const struct bench *b)
 {
@@ -116,63 +261,117 @@ static void print_table(const struct bench *b)
     printf("machine    %d threads, %s; reads %.1f GB/s (the mapped file %.1f), %.0f GMAC/s int8, %.0f GFMA/s f32\n",
            pool_n_threads(b->engine->pool), b->engine->step.kt.name, b->c.read_gbs, b->c.mapped_gbs, b->c.int8_gmacs,
            b->c.f32_gmacs);
-    if (b->n_prompt) print_line(b, "prefill", b->prefill, &b->prefill_cost, b->n_prompt);
-    if (b->n_predict) print_line(b, "decode", b->decode, &b->decode_cost, b->n_predict);
+    for (int i = 0; i < b->n_tests; i++) {
+        const struct test *t = &b->tests[i];
+        printf("%-10s %5d %s at depth %-6d %9.2f tok/s  (%.2f .. %.2f, %d runs)  %3.0f%% of %.2f", kinds[t->kind],
+               t->rows, t->kind == BATCH ? "rows  " : "tokens", t->depth, middle(t), rate(t, t->n_runs - 1), rate(t, 0),
+               t->n_runs, 100 * middle(t) / ceiling_of(t), ceiling_of(t));
+        if (t->kind == BATCH) printf("  %.2f times one row", times_one_row(t));
+        putchar('\n');
+    }
 }
 
-static json_t *json_rates(const struct bench *b, const double *v, const struct account *a, int n, int per)
+static json_t *json_test(const struct test *t)
 {
     json_t *list = json_array();
-    for (int i = 0; i < b->reps; i++) json_array_append_new(list, json_real(v[i]));
-    double top = ceiling_of(b, a, per);
-    return json_pack("{s:i,s:i,s:o,s:f,s:f,s:f,s:I,s:I,s:I}", "tokens", n, "depth", b->depth, "tok_s", list, "median",
-                     v[b->reps / 2], "ceiling", top, "fraction", v[b->reps / 2] / top, "bytes", (json_int_t)a->bytes,
-                     "macs_int8", (json_int_t)a->macs_int8, "macs_f32", (json_int_t)a->macs_f32);
+    for (int i = t->n_runs - 1; i >= 0; i--) json_array_append_new(list, json_real(rate(t, i)));
+    json_t *j = json_pack("{s:s,s:i,s:i,s:o,s:f,s:f,s:f,s:I,s:I,s:I}", "kind", kinds[t->kind], "tokens", t->rows,
+                          "depth", t->depth, "tok_s", list, "median", middle(t), "ceiling", ceiling_of(t), "fraction",
+                          middle(t) / ceiling_of(t), "bytes", (json_int_t)t->bytes, "macs_int8",
+                          (json_int_t)t->macs_int8, "macs_f32", (json_int_t)t->macs_f32);
+    if (t->kind == BATCH) json_object_set_new(j, "times_one_row", json_real(times_one_row(t)));
+    return j;
 }
 
-static void print_json(const struct bench *b)
+static void print_and_free(json_t *j)
 {
-    json_t *j =
-        json_pack("{s:s,s:s,s:I,s:i,s:s,s:s,s:{s:f,s:f,s:f,s:f}}", "model", b->name, "arch", b->engine->model->hp.arch,
-                  "weight_bytes", (json_int_t)weights_tensor_bytes(b->engine->model->weights), "threads",
-                  pool_n_threads(b->engine->pool), "cpu", b->engine->step.kt.name, "version", qn_version(), "ceilings",
-                  "read_gbs", b->c.read_gbs, "mapped_gbs", b->c.mapped_gbs, "int8_gmacs", b->c.int8_gmacs, "f32_gmacs",
-                  b->c.f32_gmacs);
-    if (b->n_prompt)
-        json_object_set_new(j, "prefill", json_rates(b, b->prefill, &b->prefill_cost, b->n_prompt, b->n_prompt));
-    if (b->n_predict) json_object_set_new(j, "decode", json_rates(b, b->decode, &b->decode_cost, b->n_predict, 1));
     json_dumpf(j, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     putchar('\n');
     json_decref(j);
 }
 
+static void print_json(const struct bench *b)
+{
+    json_t *tests = json_object();
+    for (int i = 0; i < b->n_tests; i++) json_object_set_new(tests, b->tests[i].name, json_test(&b->tests[i]));
+    print_and_free(json_pack(
+        "{s:s,s:s,s:I,s:i,s:s,s:s,s:i,s:s,s:{s:f,s:f,s:f,s:f},s:o}", "model", b->name, "arch",
+        b->engine->model->hp.arch, "weight_bytes", (json_int_t)weights_tensor_bytes(b->engine->model->weights),
+        "threads", pool_n_threads(b->engine->pool), "cpu", b->engine->step.kt.name, "kv", b->kv, "batch",
+        b->engine->n_batch, "version", qn_version(), "ceilings", "read_gbs", b->c.read_gbs, "mapped_gbs",
+        b->c.mapped_gbs, "int8_gmacs", b->c.int8_gmacs, "f32_gmacs", b->c.f32_gmacs, "tests", tests));
+}
+
+/* The machine alone: how fast it reads, and what each of its instruction sets computes. */
+static int show_ceilings(const struct bench *b, struct qn_error *e)
+{
+    struct pool *pool = NULL;
+    qn_model *model = NULL;
+    json_t *levels = json_object();
+    struct ceilings c;
+    int rc, n = b->p.n_threads ? b->p.n_threads : os_n_cpus();
+    if (b->path && (rc = qn_model_open(&model, b->path, e))) goto done;
+    if ((rc = pool_new(&pool, n, n > 1, e))) goto done;
+    for (int l = 0; l < CPU_N; l++) {
+        if (!ceilings_level_here((enum cpu_level)l)) continue;
+        ceilings_compute(&c, pool, (enum cpu_level)l);
+        json_object_set_new(levels, cpu_level_name((enum cpu_level)l),
+                            json_pack("{s:f,s:f}", "int8_gmacs", c.int8_gmacs, "f32_gmacs", c.f32_gmacs));
+        if (!b->json)
+            printf("%-10s %9.1f GMAC/s int8 %9.1f GFMA/s f32\n", cpu_level_name((enum cpu_level)l), c.int8_gmacs,
+                   c.f32_gmacs);
+    }
+    if ((rc = ceilings_read(&c, pool, cpu_best(), model ? model->model->weights : NULL, e))) goto done;
+    if (b->json) {
+        json_t *j = json_pack("{s:i,s:f,s:O}", "threads", n, "read_gbs", c.read_gbs, "levels", levels);
+        if (c.mapped_bytes) json_object_set_new(j, "mapped_gbs", json_real(c.mapped_gbs));
+        print_and_free(j);
+    } else {
+        printf("%-10s %9.1f GB/s, anonymous memory\n", "read", c.read_gbs);
+        if (c.mapped_bytes) printf("%-10s %9.1f GB/s, the mapped file\n", "read", c.mapped_gbs);
+    }
+done:
+    json_decref(levels);
+    pool_free(pool);
+    qn_model_close(model);
+    return rc;
+}
+
 int cmd_bench(int argc, char **argv)
 {
-    struct bench b = {.n_prompt = 512, .n_predict = 32, .reps = 3, .kv = "f16"};
+    struct bench b = {
+        .prompts = "512", .depths = "0", .batches = "0", .n_predict = 32, .reps = 3, .seconds = 30, .kv = "f16"};
     struct qn_error e = {0};
     bool help;
     int first, rc;
     qn_engine_params_init(&b.p);
     const struct opt opts[] = {
-        {"prompt", 'p', OPT_INT, &b.n_prompt, "N", "tokens of prefill; 0: none (default 512)", 0, 1 << 20},
-        {"predict", 'n', OPT_INT, &b.n_predict, "N", "tokens of decode; 0: none (default 32)", 0, 1 << 20},
-        {"depth", 'd', OPT_INT, &b.depth, "N", "tokens that went before (default 0)", 0, 1 << 24},
-        {"reps", 'r', OPT_INT, &b.reps, "N", "repetitions (default 3)", 1, 10000},
+        {"prompt", 'p', OPT_STRING, &b.prompts, "LIST", "prefill this many tokens; 0: none (default 512)", 0, 0},
+        {"predict", 'n', OPT_INT, &b.n_predict, "N", "decode this many tokens; 0: none (default 32)", 0, 1 << 20},
+        {"rows", 'b', OPT_STRING, &b.batches, "LIST", "single passes of this many rows, logits for all (default none)",
+         0, 0},
+        {"depth", 'd', OPT_STRING, &b.depths, "LIST", "each behind this many earlier tokens (default 0)", 0, 0},
+        {"reps", 'r', OPT_INT, &b.reps, "N", "repetitions of a test (default 3)", 1, 10000},
+        {"seconds", 0, OPT_INT, &b.seconds, "N", "begin no repetition of a test after N seconds (default 30)", 0,
+         86400},
         {"threads", 0, OPT_INT, &b.p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
         {"batch", 0, OPT_INT, &b.p.n_batch, "N", "rows in one forward pass (default 512)", 1, 65536},
         {"kv", 0, OPT_STRING, &b.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
         {"cpu", 0, OPT_STRING, &b.p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
         {"memory", 0, OPT_SIZE, &b.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
          0},
+        {"ceilings", 0, OPT_FLAG, &b.ceilings, NULL, "only what the machine can do; MODEL may be left out", 0, 0},
         {"json", 0, OPT_FLAG, &b.json, NULL, "one JSON object instead of a table", 0, 0},
         {0},
     };
     rc = cli_parse(argc, argv, "bench MODEL [OPTIONS]", opts, &first, &help);
     if (rc || help) return rc;
-    if (argc - first != 1) return cli_usage("bench: one MODEL (see quern bench --help)");
-    if (b.n_prompt == 0 && b.n_predict == 0) return cli_usage("bench: nothing to measure (-p 0 -n 0)");
-    if ((rc = cli_parse_kv(b.kv, &b.p.kv))) return rc;
+    if (argc - first > 1 || (argc == first && !b.ceilings))
+        return cli_usage("bench: one MODEL (see quern bench --help)");
     b.path = argv[first];
+    if (b.ceilings) return (rc = show_ceilings(&b, &e)) ? cli_fail(&e) : 0;
+    if ((rc = cli_parse_kv(b.kv, &b.p.kv))) return rc;
+    if ((rc = list_tests(&b))) goto done;
     error_clean(b.name, sizeof b.name, b.path);
     rc = run(&b, &e);
     if (rc)
@@ -181,11 +380,7 @@ int cmd_bench(int argc, char **argv)
         print_json(&b);
     else
         print_table(&b);
-    mem_free(b.prefill);
-    mem_free(b.decode);
-    account_deinit(&b.prefill_cost);
-    account_deinit(&b.decode_cost);
-    qn_engine_free(b.engine);
-    qn_model_close(b.model);
+done:
+    free_all(&b);
     return rc;
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * ceilings.c: measuring the machine with the probes of its kernels. See ceilings.h.
+ *
+ * A ceiling that is exceeded is a broken ceiling: rounds are long enough (10 ms) for waking the
+ * threads not to count, and the best of them is taken.
  */
 #include "cli/ceilings.h"
 
@@ -10,7 +13,9 @@
 #include "base/region.h"
 
 #define READ_BYTES ((size_t)512 << 20) /* well past any cache share of two cores' worth of traffic */
+#define FILE_BYTES ((size_t)128 << 20) /* a smaller file says nothing about memory */
 #define ROUNDS     5
+#define ROUND_NS   10e6
 
 struct job {
     const struct probe *probe;
@@ -41,47 +46,75 @@ static void f32_job(void *arg, int ith, int nth)
     j->sink ^= (uint32_t)j->probe->f32_fma(j->n);
 }
 
-/* units per second, best of the rounds */
-static double best_rate(struct pool *pool, pool_fn *fn, struct job *j, double units)
+static double run_ns(struct pool *pool, pool_fn *fn, struct job *j)
 {
-    double best = 0;
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t t = clock_ns();
-        pool_run(pool, fn, j);
-        double rate = units / (double)(clock_ns() - t);
-        if (rate > best) best = rate;
+    uint64_t t = clock_ns();
+    pool_run(pool, fn, j);
+    return (double)(clock_ns() - t);
+}
+
+static double best_ns(struct pool *pool, pool_fn *fn, struct job *j)
+{
+    double best = run_ns(pool, fn, j);
+    for (int i = 1; i < ROUNDS; i++) {
+        double ns = run_ns(pool, fn, j);
+        if (ns < best) best = ns;
     }
     return best;
 }
 
-/* READ_BYTES of the mapped tensors, 64-byte aligned; NULL when there are fewer. */
-static const uint8_t *mapped_bytes(const struct weights *w)
+/* Multiply-adds per ns; a thread does `unit` of them for each of j->n. */
+static double compute_rate(struct pool *pool, pool_fn *fn, struct job *j, double unit)
 {
-    const struct tensor *first = weights_tensor_at(w, 0), *last = weights_tensor_at(w, weights_n_tensors(w) - 1);
-    if (weights_n_parts(w) != 1 || (size_t)(last->data + last->bytes - first->data) < READ_BYTES + 64) return NULL;
-    return first->data + (64 - (uintptr_t)first->data % 64) % 64;
+    j->n = 1000;
+    while (run_ns(pool, fn, j) < ROUND_NS) j->n *= 2;
+    return unit * (double)j->n * pool_n_threads(pool) / best_ns(pool, fn, j);
 }
 
-int ceilings_measure(struct ceilings *c, struct pool *pool, enum cpu_level level, const struct weights *w,
-                     struct qn_error *e)
+/* At most READ_BYTES of the mapped tensors, 64-byte aligned. Data: NULL when they are too few. */
+static void mapped_bytes(const struct weights *w, struct job *j)
+{
+    j->p = NULL;
+    if (!w || weights_n_parts(w) != 1) return;
+    const struct tensor *first = weights_tensor_at(w, 0), *last = weights_tensor_at(w, weights_n_tensors(w) - 1);
+    size_t skip = (64 - (uintptr_t)first->data % 64) % 64, size = (size_t)(last->data + last->bytes - first->data);
+    if (size < FILE_BYTES) return;
+    j->p = first->data + skip;
+    j->bytes = size - skip < READ_BYTES ? size - skip : READ_BYTES;
+}
+
+bool ceilings_level_here(enum cpu_level level) { return level <= cpu_best(); }
+
+int ceilings_read(struct ceilings *c, struct pool *pool, enum cpu_level level, const struct weights *w,
+                  struct qn_error *e)
 {
     struct job j = {.probe = cpu_probe(level)};
-    double nth = pool_n_threads(pool);
     struct region r;
     int rc = region_open(&r, READ_BYTES, e);
     if (rc) return rc;
     memset(r.data, 1, r.size);
     j.p = r.data;
     j.bytes = r.size;
-    c->read_gbs = c->mapped_gbs = best_rate(pool, read_job, &j, (double)r.size);
+    c->read_gbs = c->mapped_gbs = (double)j.bytes / best_ns(pool, read_job, &j);
     region_close(&r);
-    if ((j.p = mapped_bytes(w))) {
-        c->mapped_gbs = best_rate(pool, read_job, &j, (double)j.bytes);
-    }
-    j.n = level == CPU_REF ? 20000 : 400000;
-    c->int8_gmacs = best_rate(pool, int8_job, &j, nth * (double)j.n * 1024);
-    c->f32_gmacs = best_rate(pool, f32_job, &j, nth * (double)j.n * 256);
+    mapped_bytes(w, &j);
+    c->mapped_bytes = j.p ? j.bytes : 0;
+    if (j.p) c->mapped_gbs = (double)j.bytes / best_ns(pool, read_job, &j);
     return 0;
+}
+
+void ceilings_compute(struct ceilings *c, struct pool *pool, enum cpu_level level)
+{
+    struct job j = {.probe = cpu_probe(level)};
+    c->int8_gmacs = compute_rate(pool, int8_job, &j, 1024);
+    c->f32_gmacs = compute_rate(pool, f32_job, &j, 256);
+}
+
+int ceilings_measure(struct ceilings *c, struct pool *pool, enum cpu_level level, const struct weights *w,
+                     struct qn_error *e)
+{
+    ceilings_compute(c, pool, level);
+    return ceilings_read(c, pool, level, w, e);
 }
 
 double ceilings_floor(const struct ceilings *c, uint64_t bytes, uint64_t macs_int8, uint64_t macs_f32)

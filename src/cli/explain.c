@@ -178,15 +178,14 @@ static void print_json(const struct explain *x)
 static int run(struct explain *x, struct qn_error *e)
 {
     int rc;
-    enum cpu_level level =
-        x->p.cpu && cpu_level_parse(x->p.cpu) >= 0 ? (enum cpu_level)cpu_level_parse(x->p.cpu) : cpu_best();
     if (x->p.n_ctx == 0) x->p.n_ctx = x->depth + x->n_rows;
     if (x->p.n_batch == 0) x->p.n_batch = x->n_rows;
     if ((rc = qn_model_open(&x->model, x->path, e))) return rc;
     if ((rc = qn_engine_new(&x->engine, x->model, &x->p, e))) return rc;
     const struct model *m = x->engine->model;
-    if ((rc = account_cost(&x->a, m, kv_pool_shape(x->engine->kv)->type, x->n_rows, x->depth, e))) return rc;
+    if ((rc = account_cost(&x->a, m, kv_pool_shape(x->engine->kv)->type, x->n_rows, x->depth, 1, e))) return rc;
     if (x->analyze && (rc = account_measure(&x->a, x->engine, x->n_rows, x->depth, x->reps, e))) return rc;
+    enum cpu_level level = (enum cpu_level)cpu_level_parse(x->engine->step.kt.name);
     if ((rc = ceilings_measure(&x->c, x->engine->pool, level, m->weights, e))) return rc;
     return group(x, e);
 }

@@ -430,7 +430,7 @@ def test_help_lists_every_option():
         check(names == options_in_source(command) + ["help"], command, names, options_in_source(command))
         for name, value in listed[:-1]:  # each is understood: at worst its value is not
             r = quern(command, f"--{name}" + ("=?" if value else ""))
-            check(r.returncode in (64, 66) and b"unknown option" not in r.stderr and b"no value" not in r.stderr, command, name,
+            check(r.returncode in (0, 64, 66) and b"unknown option" not in r.stderr and b"no value" not in r.stderr, command, name,
                   r.returncode, r.stderr)
 
 
@@ -474,13 +474,47 @@ def test_explain_adds_up_to_the_weights():
 
 
 def test_bench_json_has_what_comparisons_read():
-    j = json.loads(good("bench", STORY, "-p", "16", "-n", "4", "-r", "2", "--json"))
-    for part, n in ("prefill", 16), ("decode", 4):
-        check(j[part]["tokens"] == n and len(j[part]["tok_s"]) == 2 and all(v > 0 for v in j[part]["tok_s"]), part, j[part])
-    check(j["decode"]["depth"] == 0 and j["weight_bytes"] > 1e7, j)
-    deep = json.loads(good("bench", STORY, "-p", "0", "-n", "2", "-d", "100", "-r", "1", "--json", "--threads", "1"))
-    check("prefill" not in deep and deep["decode"]["depth"] == 100 and deep["threads"] == 1, deep)
+    j = json.loads(good("bench", STORY, "-p", "16,3", "-n", "4", "-b", "1,8", "-d", "0,100", "-r", "2", "--json"))
+    names = [name + at for at in ("", "@100") for name in ("pp16", "pp3", "tg", "b1", "b8")]
+    check(list(j["tests"]) == names and j["weight_bytes"] > 1e7 and j["cpu"] in levels(), j)
+    for name, t in j["tests"].items():
+        check(len(t["tok_s"]) == 2 and all(v > 0 for v in t["tok_s"] + [t["ceiling"]]), name, t)
+        check(min(t["tok_s"]) <= t["median"] <= max(t["tok_s"]), name, t)
+        check(t["depth"] == (100 if "@" in name else 0) and ("times_one_row" in t) == (t["kind"] == "batch"), name, t)
+    tests = j["tests"]
+    check(tests["pp16"]["tokens"] == 16 and tests["tg"]["tokens"] == 4 and tests["b8"]["tokens"] == 8, tests)
+    check(tests["b8"]["macs_int8"] == 8 * tests["b1"]["macs_int8"], "all rows of a batch have logits")
+    check(tests["b8"]["bytes"] < 2 * tests["b1"]["bytes"], "weights are read once for a batch")
+    check(tests["tg@100"]["bytes"] > tests["tg"]["bytes"], "depth costs nothing")
+    one = json.loads(good("bench", STORY, "-p", "0", "-n", "2", "-r", "9", "--seconds", "0", "--json", "--threads", "1"))
+    check(list(one["tests"]) == ["tg"] and len(one["tests"]["tg"]["tok_s"]) == 1 and one["threads"] == 1, one)
     check(b"decode" in good("bench", STORY, "-p", "4", "-n", "2", "-r", "1"), "no table")
+
+
+def test_bench_counts_every_batch_of_a_prompt():
+    def costs(*args):
+        return json.loads(good("bench", STORY, "-n", "0", "-r", "1", "--json", *args))["tests"]["pp12"]
+    whole, cut = costs("-p", "12"), costs("-p", "12", "--batch", "4")
+    check(whole["macs_int8"] == cut["macs_int8"], whole, cut)
+    check(1.5 * whole["bytes"] < cut["bytes"] and cut["ceiling"] < whole["ceiling"], "three batches read the layers three times")
+
+
+def test_bench_lists():
+    for wrong in ["-p", "1,,2"], ["-p", "1,"], ["-p", "-1"], ["-p", ""], ["-d", "x"], ["-b", "65537"], ["-p", "9999999999999999999"], \
+            ["-p", ",".join(["1"] * 40)], ["-b", "8", "--batch", "4"]:
+        refused(64, "quern: --", "bench", STORY, *wrong)
+
+
+def test_depth_beyond_the_machine_is_refused():
+    for args in ["bench", STORY, "-n", "1"], ["explain", STORY, "--analyze"]:
+        refused(75, "this machine has", *args, "-d", "16000000", "--memory", "900T")
+
+
+def test_bench_ceilings():
+    j = json.loads(good("bench", "--ceilings", "--json", "--threads", "1"))
+    check(set(levels()) <= set(j["levels"]) and j["threads"] == 1 and j["read_gbs"] > 0 and "mapped_gbs" not in j, j)
+    check(all(v > 0 for level in j["levels"].values() for v in level.values()), j)
+    check(b"GMAC/s int8" in good("bench", STORY, "--ceilings"), "no table")
 
 
 def main():

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: MIT
+"""lib.py: what the benchmark scripts share.
+
+Finding (and building) the programs, running them, the peer's installation, medians, tables, and the lines of a
+results file. The scripts measure nothing themselves: every number comes out of `quern --json`, `test_kernels --json`
+or the peer, and what is made of it is a ratio of numbers from the same minutes. Everything that goes wrong ends in
+one line on stderr and status 2.
+"""
+import argparse
+import csv
+import datetime
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PEER_VERSION = "3.22.1"
+COLUMNS = ["date", "commit", "machine", "cpu", "model", "test", "value", "unit", "peer", "ratio", "low", "high"]
+
+median = statistics.median
+
+
+def fail(text):
+    print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+def note(text):
+    """Progress, apart from the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def options(doc, model=None):
+    """A parser that shows the script's opening comment; model: the nargs of the MODEL operand, None for none."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if model:
+        parser.add_argument("models", metavar="MODEL", nargs=model, help="GGUF file")
+    parser.add_argument("--quern", metavar="PROGRAM", help="the program to measure (default: build/quern)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    return parser
+
+
+def parse(parser):
+    args = parser.parse_args()
+    models = getattr(args, "models", None) or []
+    for model in models if isinstance(models, list) else [models]:
+        if not os.access(model, os.R_OK):
+            fail(f"cannot read {model}")
+    args.quern = args.quern or built("quern")
+    if not os.access(args.quern, os.X_OK):
+        fail(f"no program at {args.quern}")
+    return args
+
+
+def built(target):
+    """The path of a program in build/, built if it is not there yet."""
+    program = ROOT / "build" / target
+    if not program.exists():
+        if not (ROOT / "build" / "build.ninja").exists():
+            fail("there is no build in build/: run ./demo.sh first")
+        note(f"building {target}")
+        if subprocess.run(["ninja", "-C", ROOT / "build", target], stdout=subprocess.DEVNULL).returncode:
+            fail(f"cannot build {target}")
+    return str(program)
+
+
+def output(*command):
+    r = subprocess.run([str(a) for a in command], stdout=subprocess.PIPE)
+    if r.returncode:
+        fail(f"status {r.returncode} from: {' '.join(map(str, command))}")
+    return r.stdout
+
+
+def quern(program, *args):
+    return json.loads(output(program, *args, "--json"))
+
+
+# ---- tests by name: pp512, tg, b8, tg@4096 ----
+
+def parse_tests(text):
+    """{depth: [names]}, in the order given."""
+    groups = {}
+    for name in text.split(","):
+        m = re.fullmatch(r"(?:(?:pp|b)[1-9]\d*|tg)(?:@(\d+))?", name)
+        if not m:
+            fail(f"'{name}' is not a test: pp512 (prompt), tg (decode), b8 (batch), each also behind earlier tokens: tg@4096")
+        groups.setdefault(int(m[1] or 0), []).append(name)
+    return groups
+
+
+def bench(program, model, groups, *more):
+    """`quern bench` for parse_tests()'s groups, one process a depth; its object, with the tests of all."""
+    whole = None
+    for depth, names in groups.items():
+        numbers = lambda prefix: ",".join(n[len(prefix):].split("@")[0] for n in names if n.startswith(prefix)) or "0"
+        n = [] if any(n.startswith("tg") for n in names) else ["-n", 0]
+        j = quern(program, "bench", model, "-d", depth, "-p", numbers("pp"), "-b", numbers("b"), *more, *n)
+        if whole:
+            j["tests"] = whole["tests"] | j["tests"]
+        whole = j
+    return whole
+
+
+# ---- the peer ----
+
+def peer_dir(install):
+    """Where llama.cpp lives, prebuilt in the npm package node-llama-cpp; None: not there and not wanted."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quern-peer" / PEER_VERSION
+    if (cache / "installed").exists():
+        return cache
+    if not install:
+        return None
+    if not shutil.which("npm"):
+        fail("npm (with node 20 or later) is needed to install llama.cpp")
+    note(f"installing node-llama-cpp {PEER_VERSION} in {cache}")
+    cache.mkdir(parents=True, exist_ok=True)
+    system = output("node", "-p", "process.platform + '-' + process.arch").decode().strip()
+    # The binaries are optional dependencies, one for every system and accelerator: only this system's is wanted.
+    output("npm", "install", "--prefix", cache, "--ignore-scripts", "--omit=optional", "--no-fund", "--no-audit",
+           "--loglevel=error", f"node-llama-cpp@{PEER_VERSION}", f"@node-llama-cpp/{system}@{PEER_VERSION}")
+    (cache / "installed").touch()
+    return cache
+
+
+def peer(directory, **job):
+    """Runs peer.mjs, which describes the job."""
+    return json.loads(output("node", ROOT / "bench" / "peer.mjs", directory, json.dumps(job)))
+
+
+# ---- results ----
+
+def name_of(model):
+    return Path(model).name.removesuffix(".gguf")
+
+
+def machine():
+    text = Path("/proc/cpuinfo").read_text()
+    field = lambda name: (re.search(rf"^{name}\s*: (.*)$", text, re.M) or ["", "?"])[1]
+    return f"{field('model name')} family {field('cpu family')} model {field('model')}, {os.cpu_count()} CPUs"
+
+
+def commit():
+    git = lambda *args: subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True).stdout.strip()
+    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if git("status", "--porcelain", "-uno") else "")
+
+
+def append_csv(path, rows):
+    """rows: dictionaries with the COLUMNS from cpu on; what is missing stays empty."""
+    if not path:
+        return
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine()}
+    new = not path.exists()
+    with open(path, "a", newline="") as f:
+        writer = csv.DictWriter(f, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in (known | row).items()})
+
+
+def table(head, rows):
+    """Columns as wide as they need; numbers (what is not left-most) to the right."""
+    rows = [[str(c) for c in row] for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    for row in rows:
+        print("  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip())
