@@ -4,9 +4,9 @@
 //
 //     node peer.mjs PACKAGE_DIR '{"model": FILE, "threads": N, ...}'
 //
-// with "tests": {DEPTH: [NAMES]} and "generate", "reps", "seconds": times the tests of `quern bench` (pp512, tg, b8) behind
-// DEPTH earlier tokens and prints {"tests": {NAME: {"tok_s": [...]}}}; and with "ids": [...] and "top": N: prints
-// {"top": [[TOKEN, LOGIT], ...]}, the largest logits behind those ids.
+// with "tests": {DEPTH: [NAMES]} and "generate", "reps", "seconds": times the tests of `quern bench` (pp512, tg, b8)
+// behind DEPTH earlier tokens and prints {"tests": {NAME: {"tok_s": [...]}}}; and with "ids": [...] and "top": N:
+// prints {"top": [[TOKEN, LOGIT], ...]}, the largest logits behind those ids.
 //
 // A prompt is evaluated in an empty context, in batches of 512 rows as llama.cpp does, with the logits of the last;
 // decode is one token after the other, logits included; a batch has logits for all its rows. The model is loaded once
@@ -40,7 +40,8 @@ binding.setThreads(job.threads);
 async function evaluate(tokens, pos, all) {
     const n = tokens.length;
     binding.initBatch(n);
-    const wanted = binding.addToBatch(0, pos, tokens, all ? Uint32Array.from({length: n}, (_, i) => i) : Uint32Array.of(n - 1));
+    const rows = all ? Uint32Array.from({length: n}, (_, i) => i) : Uint32Array.of(n - 1);
+    const wanted = binding.addToBatch(0, pos, tokens, rows);
     await binding.decodeBatch();
     return wanted[wanted.length - 1]; // names the last row's logits
 }
@@ -72,9 +73,11 @@ async function time(name, depth) {
 
 const result = {};
 if (job.ids.length) {
-    const {_sampler: sampler} = {_sampler: new llama._bindings.AddonSampler(model._model)};
+    const sampler = new llama._bindings.AddonSampler(model._model);
     sampler.applyConfig({temperature: 0});
-    const row = await evaluate(Uint32Array.from(job.ids), 0, false);
+    let row;
+    for (let done = 0; done < job.ids.length; done += rowsAtOnce)
+        row = await evaluate(Uint32Array.from(job.ids.slice(done, done + rowsAtOnce)), done, false);
     const flat = (await binding.sampleToken(row, sampler, false, false, [[], false, false, false, job.top], false))[3];
     result.top = Array.from({length: job.top}, (_, i) => [flat[2 * i], flat[2 * i + 1]]);
 } else {
