@@ -88,7 +88,7 @@ def parse_tests(text):
     for name in text.split(","):
         m = re.fullmatch(r"(?:(?:pp|b)[1-9]\d*|tg)(?:@(\d+))?", name)
         if not m:
-            fail(f"'{name}' is not a test: pp512 (prompt), tg (decode), b8 (batch), each also behind earlier tokens: tg@4096")
+            fail(f"'{name}' is not a test: pp512 (prompt), tg (decode), b8 (batch), with a depth: tg@4096")
         groups.setdefault(int(m[1] or 0), []).append(name)
     return groups
 
@@ -145,6 +145,9 @@ def machine():
 
 
 def commit():
+    """Empty where this is no clone."""
+    if not shutil.which("git"):
+        return ""
     git = lambda *args: subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True).stdout.strip()
     return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if git("status", "--porcelain", "-uno") else "")
 
