@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_bench: the scripts in bench/, on a small model: their results have the right form, and their status is right.
+
+    test_bench.py QUERN STORY.gguf ROOT
+
+What they measure is not judged: this may be a busy machine and a slow build. llama.cpp is not asked (it would have to be
+installed). Prints each case as gtest does, and `N passed, N failed`.
+"""
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+
+QUERN, STORY, ROOT = sys.argv[1:4]
+TMP = tempfile.TemporaryDirectory(prefix="quern-bench-")
+COLUMNS = "date commit machine cpu model test value unit peer ratio low high".split()
+
+
+def script(name, *args, status=(0,), program=QUERN):
+    r = subprocess.run([os.path.join(ROOT, "bench", name), *map(str, args), "--quern", program], capture_output=True, text=True,
+                       env=os.environ | {"XDG_CACHE_HOME": TMP.name})
+    assert r.returncode in status, f"{name} {args}: status {r.returncode}\n{r.stderr}"
+    return r
+
+
+def results(name, *args, **more):
+    return json.loads(script(name, *args, "--json", **more).stdout)
+
+
+def test_ceilings():
+    out = os.path.join(TMP.name, "new", "ceilings.csv")
+    for _ in range(2):
+        rows = results("ceilings", "--rounds", 1, "--csv", out)["results"]
+    assert all(r["value"] > 0 for r in rows) and any(r["cpu"] == "ref" for r in rows), rows
+    with open(out, newline="") as f:
+        lines = list(csv.reader(f))
+    assert lines[0] == COLUMNS and len(lines) == 1 + 2 * len(rows), lines
+    assert all(len(line) == len(COLUMNS) for line in lines), lines
+
+
+def test_validate():
+    [r] = results("validate", STORY, "-n", 40)
+    assert [w["batch"] for w in r["ways"]] == [40, 32, 7, 1] and r["peer_top"] is None, r
+    assert all(w["differing"] == 0 and w["largest_difference"] == 0 and w["values"] == 32000 for w in r["ways"]), r
+    assert len(r["top"]) == 5 and r["top"][0][1] >= r["top"][4][1], r["top"]
+    assert "likeliest" in script("validate", STORY, "-n", 1).stdout
+
+
+def test_validate_sees_a_bit():
+    """A program whose logits depend on the batch."""
+    liar = os.path.join(TMP.name, "liar")
+    with open(liar, "w") as f:
+        f.write(f"""#!{sys.executable}
+import subprocess, sys
+status = subprocess.run([{QUERN!r}, *sys.argv[1:]]).returncode
+if "--batch" in sys.argv and sys.argv[sys.argv.index("--batch") + 1] == "7":
+    with open(sys.argv[sys.argv.index("-o") + 1], "r+b") as f:
+        f.seek(-4, 2)
+        last = f.read(1)
+        f.seek(-4, 2)
+        f.write(bytes([last[0] ^ 1]))
+sys.exit(status)
+""")
+    os.chmod(liar, 0o755)
+    [r] = results("validate", STORY, "-n", 20, program=liar, status=(1,))
+    ways = r["ways"]
+    assert [w["differing"] for w in ways] == [0, 1, 0], ways
+    assert ways[1]["largest_difference"] > 0, ways
+
+
+def test_targets():
+    out = os.path.join(TMP.name, "targets.csv")
+    r = script("targets", STORY, "--rows", "decode,short,batch,threads,avx2", "--threads", 2, "--csv", out, "--json", status=(0, 1))
+    rows = json.loads(r.stdout)["targets"]
+    judged = [x for x in rows if x["met"] is not None]
+    assert len(judged) >= 8 and all(x["measured"] > 0 for x in rows), rows
+    assert r.returncode == any(not x["met"] for x in judged), (r.returncode, rows)
+    for x in judged:
+        assert x["met"] == (x["measured"] >= x["at_least"] if x["at_least"] else x["measured"] <= x["at_most"]), x
+    with open(out, newline="") as f:
+        lines = list(csv.DictReader(f))
+    assert [line["test"] for line in lines] == [x["what"] for x in rows], lines
+    text = script("targets", STORY, "--rows", "decode", status=(0, 1)).stdout
+    assert "of 1 targets met" in text and "at least 0.85" in text, text
+
+
+def test_agree():
+    r = results("agree", STORY, status=(0, 1))  # the times may not agree here, the bytes do
+    assert abs(r["explain_bytes"] / r["file_bytes"] - 1) < 0.01, r
+
+
+def test_what_is_missing_or_wrong():
+    missing = os.path.join(TMP.name, "missing.gguf")
+    for args in (["compare", missing], ["compare", STORY, "--tests", "pp512,tgx"], ["compare"], ["compare", STORY, "--nonsense"],
+                 ["validate", missing], ["targets", STORY, "--rows", "nonsense"], ["targets"], ["agree", missing],
+                 ["ceilings", STORY, STORY], ["agree", STORY, STORY]):
+        r = script(*args, status=(2,))
+        assert args[0] in r.stderr and not r.stdout and "Traceback" not in r.stderr, (args, r.stderr)
+
+
+def test_every_script_is_described():
+    with open(os.path.join(ROOT, "bench", "README.md")) as f:
+        text = f.read()
+    for name in os.listdir(os.path.join(ROOT, "bench")):
+        path = os.path.join(ROOT, "bench", name)
+        if os.path.isfile(path) and name != "README.md":
+            assert f"`{name}" in text, name
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            r = subprocess.run([path, "--help"], capture_output=True, text=True)
+            assert r.returncode == 0 and f"bench/{name}" in r.stdout, (name, r)
+
+
+def main():
+    cases = [(name, f) for name, f in sorted(globals().items()) if name.startswith("test_")]
+    n_failed = 0
+    for name, f in cases:
+        print(f"[ RUN      ] {name}", flush=True)
+        try:
+            f()
+            print(f"[       OK ] {name}", flush=True)
+        except Exception:
+            n_failed += 1
+            traceback.print_exc(file=sys.stdout)
+            print(f"[  FAILED  ] {name}", flush=True)
+    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
+    return n_failed > 0
+
+
+with TMP:
+    sys.exit(main())
