@@ -144,21 +144,18 @@ def machine():
     return f"{field('model name')} family {field('cpu family')} model {field('model')}, {os.cpu_count()} CPUs"
 
 
-def commit():
-    """Empty where this is no clone."""
-    if not shutil.which("git"):
-        return ""
-    git = lambda *args: subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True).stdout.strip()
-    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if git("status", "--porcelain", "-uno") else "")
+def commit(program):
+    """Of the sources the program was built from."""
+    return re.search(r"\(([^,)]*)", output(program, "--version").decode())[1]
 
 
-def append_csv(path, rows):
-    """rows: dictionaries with the COLUMNS from cpu on; what is missing stays empty."""
-    if not path:
+def append_csv(args, rows):
+    """To args.csv, if any. rows: dictionaries with the COLUMNS from cpu on; what is missing stays empty."""
+    if not args.csv:
         return
-    path = Path(path)
+    path = Path(args.csv)
     path.parent.mkdir(parents=True, exist_ok=True)
-    known = {"date": datetime.date.today().isoformat(), "commit": commit(), "machine": machine()}
+    known = {"date": datetime.date.today().isoformat(), "commit": commit(args.quern), "machine": machine()}
     new = not path.exists()
     with open(path, "a", newline="") as f:
         writer = csv.DictWriter(f, COLUMNS, lineterminator="\n")

@@ -263,9 +263,9 @@ static void print_table(const struct bench *b)
            b->c.f32_gmacs);
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
-        printf("%-10s %5d %s at depth %-6d %9.2f tok/s  (%.2f .. %.2f, %d runs)  %3.0f%% of %.2f", kinds[t->kind],
+        printf("%-10s %5d %s at depth %-6d %9.2f tok/s  (%.2f .. %.2f, %d run%s)  %3.0f%% of %.2f", kinds[t->kind],
                t->rows, t->kind == BATCH ? "rows  " : "tokens", t->depth, middle(t), rate(t, t->n_runs - 1), rate(t, 0),
-               t->n_runs, 100 * middle(t) / ceiling_of(t), ceiling_of(t));
+               t->n_runs, t->n_runs == 1 ? "" : "s", 100 * middle(t) / ceiling_of(t), ceiling_of(t));
         if (t->kind == BATCH) printf("  %.2f times one row", times_one_row(t));
         putchar('\n');
     }
