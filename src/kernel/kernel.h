@@ -24,7 +24,7 @@
 
 #include "tensor/dtype.h"
 
-#define KERNEL_SCRATCH_BYTES (256u << 10)
+#define KERNEL_SCRATCH_BYTES (384u << 10)
 
 /* ---- activations: the right-hand side of every matrix product ---- */
 
@@ -107,7 +107,7 @@ typedef void dequant_fn(enum dtype t, const uint8_t *w, int64_t k, float *y, voi
 enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_N };
 
 #define ATTN_CHUNK 256 /* slots; part of the arithmetic, see docs/KERNELS.md */
-#define ATTN_MAX_Q 32  /* query rows in one call */
+#define ATTN_MAX_Q 128 /* query rows in one call */
 #define ATTN_MAX_DIM 512
 #define KV_GROUP 16 /* slots whose keys are stored side by side */
 

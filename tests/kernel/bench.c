@@ -289,6 +289,7 @@ static void bench_attn(void)
             bench_attn_at(names[t], l, a, 1, far, page_bytes);
             bench_attn_at(names[t], l, a, 4, far, page_bytes);
             bench_attn_at(names[t], l, a, 32, SLOTS, page_bytes);
+            bench_attn_at(names[t], l, a, 128, SLOTS, page_bytes);
             line_end();
         }
         for (int p = 0; p < n; p++) free(pages[p]);

@@ -16,7 +16,7 @@
 
 static const int head_dims[] = {2, 4, 6, 8, 16, 30, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512};
 static const int slot_counts[] = {1, 2, 15, 16, 17, 31, 33, 100, 255, 256, 257, 300, 511, 512, 513, 777, 1100};
-static const int query_counts[] = {1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32};
+static const int query_counts[] = {1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 61, 128};
 static const int page_sizes[] = {16, 32, 48, 64, 256, 512, 1024};
 static const enum xpat patterns[] = {X_NORMAL, X_NORMAL, X_NORMAL, X_CONST, X_SIGNS, X_OUTLIER,
                                      X_WIDE,   X_TIES,   X_ZERO,   X_TINY,  X_INF,   X_NAN};

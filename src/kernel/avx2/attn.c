@@ -16,22 +16,23 @@
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/math.h"
 
+#define MAX_Q 32 /* rows in one pass */
 #define ROWS       4  /* query rows together */
 #define VALUE_RUN  32 /* slots whose values are summed before the next dims: they stay in L1 */
 #define MAX_BLOCKS (ATTN_MAX_DIM / 32)
 
 /* A running (chunk's) result of every row. */
 struct partials {
-    float m[ATTN_MAX_Q], l[ATTN_MAX_Q];
-    float o[ATTN_MAX_Q][ATTN_MAX_DIM];
+    float m[MAX_Q], l[MAX_Q];
+    float o[MAX_Q][ATTN_MAX_DIM];
 };
 
 struct work {
-    float p[ATTN_MAX_Q][ATTN_CHUNK]; /* scores, then their exponentials */
+    float p[MAX_Q][ATTN_CHUNK]; /* scores, then their exponentials */
     struct partials total, chunk;
     /* Q8_0 keys: the queries in the Q32 format */
-    int8_t q[ATTN_MAX_Q][ATTN_MAX_DIM];
-    float d[ATTN_MAX_Q][MAX_BLOCKS];
+    int8_t q[MAX_Q][ATTN_MAX_DIM];
+    float d[MAX_Q][MAX_BLOCKS];
 };
 _Static_assert(sizeof(struct work) <= KERNEL_SCRATCH_BYTES, "the work fits the scratch memory");
 
@@ -344,7 +345,16 @@ static void attn_avx2(const struct attn *a, void *scratch)
 {
     static attn_fn *const fn[KV_N] = {attn_f32_avx2, attn_f16_avx2, attn_q8_0_avx2};
     assert(a->n_q >= 1 && a->n_q <= ATTN_MAX_Q && a->head_dim <= ATTN_MAX_DIM && a->head_dim_v <= ATTN_MAX_DIM);
-    fn[a->type](a, scratch);
+    for (int q = 0; q < a->n_q; q += MAX_Q) {
+        struct attn b = *a;
+        b.n_q = int_min(MAX_Q, a->n_q - q);
+        b.q += q;
+        b.out += q;
+        b.lo += q;
+        b.hi += q;
+        if (a->sink) b.sink += q;
+        fn[a->type](&b, scratch);
+    }
 }
 
 void avx2_init_attn(struct kernels *k) { k->attn = attn_avx2; }

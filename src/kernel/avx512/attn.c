@@ -2,14 +2,22 @@
  *
  * attn.c: attention of the query rows that share a KV head, AVX-512.
  *
- * Chunk by chunk of 256 slots (docs/KERNELS.md section 3), and in a chunk block by block of at most 8
- * query rows, so that keys and values are read from memory once and from cache for every block.
+ * Chunk by chunk of 256 slots (docs/KERNELS.md section 3), in three steps:
  *
  *   scores   lane = slot: keys lie [dim][16 slots], so an accumulator is 16 scores and the order over
  *            dims is the contract's. Slots that a row does not see are computed and then dropped.
- *   values   lane = dim: o += p[j] * v[j], slots ascending. Slots that only some rows of a block see
- *            (the fringes of a causal mask) are added row by row: an unseen slot must not be touched,
- *            its memory may hold anything.
+ *   softmax  row by row, in place.
+ *   values   lane = dim: o += p[j] * v[j], slots ascending, a few registers of dims at a time, which
+ *            are merged into the output before the next. Slots that only some rows of a block see (the
+ *            fringes of a causal mask) are added row by row: an unseen slot must not be touched, its
+ *            memory may hold anything.
+ *
+ * Rows go in blocks of 12 (8, 4, 2, 1 where there are no more), a block that is not full repeating its last
+ * row. Few rows (decode) read keys and values where they are, as fast as memory gives them: scores fetch the
+ * chunk's values ahead, values the next chunk's keys. Many (prefill) share pieces that were widened to f32
+ * in scratch and stay in L1: their inner loop is 24 multiply-adds and 14 loads.
+ *
+ * The outputs themselves hold what is merged so far.
  */
 #include <assert.h>
 #include <string.h>
@@ -18,163 +26,268 @@
 #include "kernel/avx512/math512.h"
 #include "kernel/avx512/quant512.h"
 
-#define BLOCK        8                       /* query rows */
-#define GROUPS       (ATTN_CHUNK / KV_GROUP) /* of 16 slots in a chunk */
-#define DIM_REGS     (ATTN_MAX_DIM / 16)
+#define ROWS         12 /* in a block, at most */
+#define BLOCKS       (ATTN_MAX_Q / ROWS + 1)
+#define WIDEN        16                             /* rows from which keys and values are widened once for all */
+#define GROUPS       (ATTN_CHUNK / KV_GROUP)        /* of 16 slots in a chunk */
 #define KEY_Q8_BYTES (2 * KV_GROUP + 32 * KV_GROUP) /* 32 dims of a group of keys */
+static_assert(ATTN_MAX_Q % ROWS == 8 && ATTN_MAX_Q % 16 == 0, "a block of rows, repeated ones included, has its place");
+
+/* How a row's chunk joins what it has: o, fma(O, f, o), fma(o, f, O). */
+enum join { JOIN_FIRST, JOIN_HIGHER, JOIN_LOWER };
 
 struct work {
-    _Alignas(64) float o[ATTN_MAX_Q][ATTN_MAX_DIM]; /* merged so far */
-    _Alignas(64) float chunk_o[BLOCK][ATTN_MAX_DIM];
-    _Alignas(64) float p[BLOCK][ATTN_CHUNK]; /* scores, then their exponentials */
+    _Alignas(64) float p[ATTN_MAX_Q][ATTN_CHUNK]; /* scores, then their exponentials */
+    union {
+        _Alignas(64) float keys[2][ATTN_MAX_DIM][KV_GROUP];
+        _Alignas(64) float values[ATTN_CHUNK][2 * 16];
+    } wide;
+    _Alignas(64) float o[ROWS][4 * 16]; /* of a block and the dims in hand */
     _Alignas(64) int8_t q8[ATTN_MAX_Q][ATTN_MAX_DIM];
     float q8_d[ATTN_MAX_Q][ATTN_MAX_DIM / 32];
     int32_t q8_start[ATTN_MAX_Q][ATTN_MAX_DIM / 32]; /* -128 * sum of 32 q: keys are made unsigned */
-    float m[ATTN_MAX_Q], l[ATTN_MAX_Q];
+    _Alignas(64) float m[ATTN_MAX_Q], l[ATTN_MAX_Q]; /* merged so far */
+    _Alignas(64) float chunk_m[ATTN_MAX_Q], chunk_l[ATTN_MAX_Q];
+    _Alignas(64) float factor[ATTN_MAX_Q];
     bool started[ATTN_MAX_Q];
+    uint8_t join[ATTN_MAX_Q];           /* enum join */
+    int lo[ATTN_MAX_Q], hi[ATTN_MAX_Q]; /* slots of the chunk that the row sees; both 0: none */
 };
 static_assert(sizeof(struct work) <= KERNEL_SCRATCH_BYTES, "scratch");
 
-/* Where the slots of the current chunk are. */
-struct chunk {
-    int start;
-    const uint8_t *key[GROUPS], *value[GROUPS];
-    size_t value_bytes;
+/* Up to ROWS rows of a chunk. */
+struct block {
+    int row, n;
+    int lo, hi;         /* slots that any of them sees; both 0: none */
+    int all_lo, all_hi; /* slots that all of them see; all_lo == all_hi: none */
 };
+
+/* The current chunk: where its slots are, and those of the next one. */
+struct chunk {
+    int n_blocks;
+    struct block block[BLOCKS];
+    int g0, g1; /* groups that any row sees */
+    const uint8_t *key[GROUPS], *value[GROUPS];
+    const uint8_t *next_key[GROUPS]; /* NULL: none */
+    size_t key_bytes, value_bytes;   /* of a group, of a slot */
+};
+
+static int int_min(int a, int b) { return a < b ? a : b; }
+static int int_max(int a, int b) { return a > b ? a : b; }
 
 static float exp_scalar(float x) { return _mm512_cvtss_f32(exp_512(_mm512_set1_ps(x))); }
 
+/* Lines of [p, p + bytes) into the second cache. */
+ALWAYS_INLINE void fetch(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+}
+
 /* ---- scores ---- */
 
-/* nq rows from row on times ng groups of float keys; s[q][g] = 16 dot products. */
-ALWAYS_INLINE void dot_float(enum kv_type type, int nq, int ng, const struct attn *a, int row,
-                             const uint8_t *const *key, __m512 s[BLOCK][4])
+/* Some rows times up to four groups of keys. */
+struct dots {
+    const struct attn *a;
+    struct work *w;
+    int row, n;              /* rows from `row` on; beyond n the last is repeated */
+    int g0, g1;              /* groups g0 .. g1 of the chunk; beyond g1 the last is repeated */
+    const uint8_t *key[4];   /* each group's */
+    const uint8_t *ahead[4]; /* as many bytes as a group's values, to be fetched meanwhile; NULL: none */
+    size_t ahead_bytes;
+};
+
+/* Part i of n of what is to be fetched. */
+ALWAYS_INLINE void fetch_ahead(const struct dots *t, int ng, size_t i, size_t n)
 {
-#pragma GCC unroll 8
-    for (int q = 0; q < nq; q++)
+    size_t part = (t->ahead_bytes + n - 1) / n;
+    for (int g = 0; g < ng; g++) fetch(t->ahead[g] + i * part, part);
+}
+
+/* One dim of 16 keys as f32. */
+ALWAYS_INLINE __m512 load_key(enum kv_type type, const uint8_t *key, int i)
+{
+    size_t at = (size_t)i * KV_GROUP;
+    return type == KV_F32 ? _mm512_loadu_ps(key + 4 * at) : load_f16x16((const uint16_t *)(key + 2 * at));
+}
+
+/* s[q][g] += n dims' products with float keys, dim i on; n is constant and small, so that this is one run of
+ * multiply-adds and loads: every other instruction would take their place on a port. */
+ALWAYS_INLINE void dot_dims(enum kv_type type, int nq, int ng, const float *const *x, const uint8_t *const *key, int i,
+                            int n, __m512 s[ROWS][4])
+{
 #pragma GCC unroll 4
-        for (int g = 0; g < ng; g++)
-            s[q][g] = _mm512_setzero_ps();
-    for (int i = 0; i < a->head_dim; i++) {
+    for (int j = 0; j < n; j++) {
         __m512 k[4];
 #pragma GCC unroll 4
-        for (int g = 0; g < ng; g++) {
-            size_t at = (size_t)i * KV_GROUP;
-            k[g] = type == KV_F32 ? _mm512_loadu_ps(key[g] + 4 * at) : load_f16x16((const uint16_t *)(key[g] + 2 * at));
-        }
-#pragma GCC unroll 8
-        for (int q = 0; q < nq; q++)
+        for (int g = 0; g < ng; g++) k[g] = load_key(type, key[g], i + j);
+#pragma GCC unroll 12
+        for (int q = 0; q < nq; q++) {
+            __m512 v = _mm512_set1_ps(x[q][i + j]);
 #pragma GCC unroll 4
-            for (int g = 0; g < ng; g++)
-                s[q][g] = _mm512_fmadd_ps(_mm512_set1_ps(a->q[row + q][i]), k[g], s[q][g]);
+            for (int g = 0; g < ng; g++) s[q][g] = _mm512_fmadd_ps(v, k[g], s[q][g]);
+        }
     }
+}
+
+/* s[q][g] = 16 dot products with float keys. */
+ALWAYS_INLINE void dot_float(enum kv_type type, int nq, int ng, const struct dots *t, __m512 s[ROWS][4])
+{
+    const float *x[ROWS];
+    const int dim = t->a->head_dim;
+    const uint8_t *key[4];
+    int i = 0;
+#pragma GCC unroll 4
+    for (int g = 0; g < ng; g++) key[g] = t->key[g];
+#pragma GCC unroll 12
+    for (int q = 0; q < nq; q++) {
+        x[q] = t->a->q[t->row + int_min(q, t->n - 1)];
+#pragma GCC unroll 4
+        for (int g = 0; g < ng; g++) s[q][g] = _mm512_setzero_ps();
+    }
+    for (; i + 4 <= dim; i += 4) {
+        if (t->ahead[0]) fetch_ahead(t, ng, (size_t)i / 4, (size_t)dim / 4);
+        dot_dims(type, nq, ng, x, key, i, 4, s);
+    }
+    for (; i < dim; i++) dot_dims(type, nq, ng, x, key, i, 1, s);
 }
 
 /* The same for Q8_0 keys and quantised queries: exact integers per 32 dims, then the contract's t and fma.
  * Key bytes are made unsigned by flipping their top bit (+128), which the start value takes out again. */
-ALWAYS_INLINE void dot_q8(int nq, int ng, const struct attn *a, const struct work *w, int row,
-                          const uint8_t *const *key, __m512 s[BLOCK][4])
+ALWAYS_INLINE void dot_q8(int nq, int ng, const struct dots *t, __m512 s[ROWS][4])
 {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
-#pragma GCC unroll 8
-    for (int q = 0; q < nq; q++)
+    const struct work *w = t->w;
+    const int n = (t->a->head_dim + 31) / 32;
+    int row[ROWS];
+#pragma GCC unroll 12
+    for (int q = 0; q < nq; q++) {
+        row[q] = t->row + int_min(q, t->n - 1);
 #pragma GCC unroll 4
-        for (int g = 0; g < ng; g++)
-            s[q][g] = _mm512_setzero_ps();
-    for (int b = 0; 32 * b < a->head_dim; b++) {
+        for (int g = 0; g < ng; g++) s[q][g] = _mm512_setzero_ps();
+    }
+    for (int b = 0; b < n; b++) {
         const size_t at = (size_t)b * KEY_Q8_BYTES;
-        __m512i sum[BLOCK][4];
-#pragma GCC unroll 8
+        __m512i sum[ROWS][4];
+#pragma GCC unroll 12
         for (int q = 0; q < nq; q++)
 #pragma GCC unroll 4
-            for (int g = 0; g < ng; g++)
-                sum[q][g] = _mm512_set1_epi32(w->q8_start[row + q][b]);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++)
+            for (int g = 0; g < ng; g++) sum[q][g] = _mm512_set1_epi32(w->q8_start[row[q]][b]);
+        for (int i = 0; i < 8; i++) {
+            __m512i k[4];
+            if (t->ahead[0]) fetch_ahead(t, ng, (size_t)(8 * b + i), (size_t)(8 * n));
 #pragma GCC unroll 4
-            for (int g = 0; g < ng; g++) {
-                __m512i k = _mm512_xor_si512(_mm512_loadu_si512(key[g] + at + 2 * KV_GROUP + 64 * i), flip);
-#pragma GCC unroll 8
-                for (int q = 0; q < nq; q++) {
-                    int32_t v;
-                    memcpy(&v, w->q8[row + q] + 32 * b + 4 * i, 4);
-                    sum[q][g] = _mm512_dpbusd_epi32(sum[q][g], k, _mm512_set1_epi32(v));
-                }
+            for (int g = 0; g < ng; g++)
+                k[g] = _mm512_xor_si512(_mm512_loadu_si512(t->key[g] + at + 2 * KV_GROUP + 64 * i), flip);
+#pragma GCC unroll 12
+            for (int q = 0; q < nq; q++) {
+                int32_t v;
+                memcpy(&v, w->q8[row[q]] + 32 * b + 4 * i, 4);
+#pragma GCC unroll 4
+                for (int g = 0; g < ng; g++) sum[q][g] = _mm512_dpbusd_epi32(sum[q][g], k[g], _mm512_set1_epi32(v));
             }
+        }
 #pragma GCC unroll 4
         for (int g = 0; g < ng; g++) {
-            __m512 d = load_f16x16((const uint16_t *)(key[g] + at));
-#pragma GCC unroll 8
+            __m512 d = load_f16x16((const uint16_t *)(t->key[g] + at));
+#pragma GCC unroll 12
             for (int q = 0; q < nq; q++) {
-                __m512 t = _mm512_mul_ps(d, _mm512_cvtepi32_ps(sum[q][g]));
-                s[q][g] = _mm512_fmadd_ps(_mm512_set1_ps(w->q8_d[row + q][b]), t, s[q][g]);
+                __m512 u = _mm512_mul_ps(d, _mm512_cvtepi32_ps(sum[q][g]));
+                s[q][g] = _mm512_fmadd_ps(_mm512_set1_ps(w->q8_d[row[q]][b]), u, s[q][g]);
             }
         }
     }
 }
 
-/* The scores of nq rows (number `at` of the block on) for the groups g0 .. g1 of the chunk. */
-ALWAYS_INLINE void scores(enum kv_type type, int nq, int ng, const struct attn *a, const struct chunk *c, int row0,
-                          int at, int g0, int g1, struct work *w)
+/* Scores to p; rows that are repeated get theirs too, so that nothing undefined is multiplied later. */
+ALWAYS_INLINE void scores(enum kv_type type, int nq, int ng, const struct dots *t)
 {
-    const __m512 scale = _mm512_set1_ps(a->scale), cap = _mm512_set1_ps(a->softcap);
-    for (int g = g0; g < g1; g += ng) {
-        const uint8_t *key[4];
-        __m512 s[BLOCK][4];
-        for (int i = 0; i < ng; i++) /* missing groups repeat the last: the same scores to the same place */
-            key[i] = c->key[g + i < g1 ? g + i : g1 - 1];
-        if (type == KV_Q8_0)
-            dot_q8(nq, ng, a, w, row0 + at, key, s);
-        else
-            dot_float(type, nq, ng, a, row0 + at, key, s);
-#pragma GCC unroll 8
-        for (int q = 0; q < nq; q++)
+    const __m512 scale = _mm512_set1_ps(t->a->scale);
+    __m512 s[ROWS][4];
+    float *p[4];
+    if (type == KV_Q8_0)
+        dot_q8(nq, ng, t, s);
+    else
+        dot_float(type, nq, ng, t, s);
 #pragma GCC unroll 4
-            for (int i = 0; i < ng; i++) {
-                __m512 v = _mm512_mul_ps(scale, s[q][i]);
-                if (a->softcap != 0) {
-                    v = tanh_512(_mm512_mul_ps(v, _mm512_set1_ps(1.0f / a->softcap)));
-                    v = _mm512_mul_ps(cap, v);
-                }
-                _mm512_store_ps(w->p[at + q] + KV_GROUP * (g + i < g1 ? g + i : g1 - 1), v);
-            }
-    }
+    for (int g = 0; g < ng; g++) p[g] = t->w->p[t->row] + KV_GROUP * int_min(t->g0 + g, t->g1 - 1);
+#pragma GCC unroll 12
+    for (int q = 0; q < nq; q++)
+#pragma GCC unroll 4
+        for (int g = 0; g < ng; g++) _mm512_store_ps(p[g] + q * ATTN_CHUNK, _mm512_mul_ps(scale, s[q][g]));
 }
 
-/* All rows of a block. The shapes keep 16 chains going (8 with integer sums beside them); single rows have
- * to do with 4, which is still faster than their keys come from memory. */
-ALWAYS_INLINE void scores_block(enum kv_type type, const struct attn *a, const struct chunk *c, int row0, int n, int g0,
-                                int g1, struct work *w)
+/* ---- softmax ---- */
+
+static void softcap(float *p, int lo, int hi, float cap)
 {
-    int at = 0;
-    if (type != KV_Q8_0)
-        for (; at + 8 <= n; at += 8)
-            scores(type, 8, 2, a, c, row0, at, g0, g1, w);
-    for (; at + 4 <= n; at += 4)
-        scores(type, 4, type == KV_Q8_0 ? 2 : 4, a, c, row0, at, g0, g1, w);
-    for (; at < n; at++)
-        scores(type, 1, 4, a, c, row0, at, g0, g1, w);
+    const __m512 inv = _mm512_set1_ps(1.0f / cap);
+    for (int i = lo / 16 * 16; i < hi; i += 16)
+        _mm512_store_ps(p + i, _mm512_mul_ps(_mm512_set1_ps(cap), tanh_512(_mm512_mul_ps(_mm512_load_ps(p + i), inv))));
 }
 
-/* Scores of slots [lo, hi) of the chunk to exponentials, with the maximum and the sum. A chunk starts at a
- * multiple of 16, so a register's lane is the contract's lane (slot mod 16). Outside [lo, hi) stays rubbish. */
-static void softmax(float *p, int lo, int hi, float *max, float *sum)
+/* Lanes of the slots [lo, hi) in group g of the chunk. A chunk starts at a multiple of 16, so a register's
+ * lane is the contract's lane (slot mod 16). */
+ALWAYS_INLINE __mmask16 lanes_in(int lo, int hi, int g)
 {
-    __m512 m = _mm512_set1_ps(-__builtin_inff()), l = _mm512_setzero_ps();
-    __mmask16 mask[GROUPS] = {0};
-    for (int g = lo / 16; g < (hi + 15) / 16; g++) {
-        int first = lo > 16 * g ? lo - 16 * g : 0, end = hi - 16 * g < 16 ? hi - 16 * g : 16;
-        mask[g] = (__mmask16)(first_lanes(end) & ~first_lanes(first));
-        /* the second operand where either is NaN: a NaN is no maximum */
-        m = _mm512_mask_max_ps(m, mask[g], _mm512_load_ps(p + 16 * g), m);
-    }
-    *max = _mm512_reduce_max_ps(m);
-    for (int g = lo / 16; g < (hi + 15) / 16; g++) {
-        __m512 e = exp_512(_mm512_sub_ps(_mm512_load_ps(p + 16 * g), _mm512_set1_ps(*max)));
-        l = _mm512_mask_add_ps(l, mask[g], l, e);
+    return (__mmask16)(first_lanes(int_min(hi - 16 * g, 16)) & ~first_lanes(int_max(lo - 16 * g, 0)));
+}
+
+/* The largest score of slots [lo, hi). */
+static float row_max(const float *p, int lo, int hi)
+{
+    __m512 m = _mm512_set1_ps(-__builtin_inff());
+    /* max gives its second operand where either is NaN: a NaN is no maximum */
+    for (int g = lo / 16; 16 * g < hi; g++)
+        m = _mm512_mask_max_ps(m, lanes_in(lo, hi, g), _mm512_load_ps(p + 16 * g), m);
+    return _mm512_reduce_max_ps(m);
+}
+
+/* Scores of slots [lo, hi) to exponentials; returns their sum. Outside stays rubbish. */
+static float row_exp(float *p, int lo, int hi, float max)
+{
+    const __m512 m = _mm512_set1_ps(max);
+    __m512 l = _mm512_setzero_ps();
+    for (int g = lo / 16; 16 * g < hi; g++) {
+        __m512 e = exp_512_not_above_0(_mm512_sub_ps(_mm512_load_ps(p + 16 * g), m));
+        l = _mm512_mask_add_ps(l, lanes_in(lo, hi, g), l, e);
         _mm512_store_ps(p + 16 * g, e);
     }
-    *sum = halving_sum(l);
+    return halving_sum(l);
+}
+
+/* How 16 rows' chunks are to be merged: all but the values. */
+static void join_rows(struct work *w, int row, int n)
+{
+    __mmask16 seen = 0, started = 0;
+    for (int q = 0; q < n; q++) {
+        seen |= (__mmask16)((w->lo[row + q] < w->hi[row + q]) << q);
+        started |= (__mmask16)(w->started[row + q] << q);
+    }
+    __m512 m = _mm512_load_ps(w->m + row), l = _mm512_load_ps(w->l + row);
+    __m512 cm = _mm512_load_ps(w->chunk_m + row), cl = _mm512_load_ps(w->chunk_l + row);
+    __mmask16 higher = _mm512_cmp_ps_mask(cm, m, _CMP_GT_OQ) & started, first = (__mmask16)~started;
+    __m512 f = exp_512(_mm512_sub_ps(_mm512_mask_mov_ps(cm, higher, m), _mm512_mask_mov_ps(m, higher, cm)));
+    _mm512_store_ps(w->factor + row, f);
+    __m512 sum = _mm512_fmadd_ps(_mm512_mask_mov_ps(cl, higher, l), f, _mm512_mask_mov_ps(l, higher, cl));
+    _mm512_mask_store_ps(w->l + row, seen, _mm512_mask_mov_ps(sum, first, cl));
+    _mm512_mask_store_ps(w->m + row, seen & (higher | first), cm);
+    for (int q = 0; q < n; q++) {
+        w->join[row + q] = first >> q & 1 ? JOIN_FIRST : higher >> q & 1 ? JOIN_HIGHER : JOIN_LOWER;
+        w->started[row + q] |= seen >> q & 1;
+    }
+}
+
+/* All maxima, then all exponentials: what a row waits for, the next row's work hides. */
+static void chunk_softmax(const struct attn *a, struct work *w)
+{
+    for (int q = 0; q < a->n_q; q++) {
+        if (w->lo[q] == w->hi[q]) continue;
+        if (a->softcap != 0) softcap(w->p[q], w->lo[q], w->hi[q], a->softcap);
+        w->chunk_m[q] = row_max(w->p[q], w->lo[q], w->hi[q]);
+    }
+    for (int q = 0; q < a->n_q; q++)
+        if (w->lo[q] < w->hi[q]) w->chunk_l[q] = row_exp(w->p[q], w->lo[q], w->hi[q], w->chunk_m[q]);
+    for (int q = 0; q < a->n_q; q += 16) join_rows(w, q, int_min(16, a->n_q - q));
 }
 
 /* ---- values ---- */
@@ -191,117 +304,288 @@ ALWAYS_INLINE __m512 load_value(enum kv_type type, const uint8_t *v, int z, __mm
     return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), _mm512_cvtepi32_ps(q));
 }
 
-/* o[q][z0 .. z0 + nz] += p[q][j] * v[j] for the slots j0 <= j < j1 of the chunk. */
-ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct chunk *c, int j0, int j1, int z0,
-                         __mmask16 last, const float (*p)[ATTN_CHUNK], float (*o)[ATTN_MAX_DIM])
+/* Slots times the dims in hand: registers z0 .. z0 + n of a value; beyond n the last is repeated. */
+struct weights {
+    struct work *w;
+    const uint8_t *const *value; /* each group's first slot */
+    size_t value_bytes;
+    int z0, n;
+    __mmask16 last;              /* lanes of register z0 + n - 1 */
+    const uint8_t *const *ahead; /* for each group, 16 * ahead_bytes to be fetched meanwhile; NULL: none */
+    size_t ahead_from, ahead_bytes;
+};
+
+/* acc += n slots' values times their weights; n is constant, as in dot_dims(). */
+ALWAYS_INLINE void weigh_slots(enum kv_type type, int nq, int nz, const float *p, const uint8_t *slot, size_t ld, int n,
+                               const int *reg, const __mmask16 *mask, __m512 acc[ROWS][4])
 {
-    __m512 acc[BLOCK][4];
-#pragma GCC unroll 8
-    for (int q = 0; q < nq; q++)
 #pragma GCC unroll 4
-        for (int z = 0; z < nz; z++)
-            acc[q][z] = _mm512_load_ps(o[q] + 16 * (z0 + z));
-    for (int j = j0; j < j1; j++) {
-        const uint8_t *at = c->value[j / KV_GROUP] + (size_t)(j % KV_GROUP) * c->value_bytes;
+    for (int j = 0; j < n; j++) {
         __m512 v[4];
 #pragma GCC unroll 4
-        for (int z = 0; z < nz; z++)
-            v[z] = load_value(type, at, z0 + z, z == nz - 1 ? last : 0xffff);
-#pragma GCC unroll 8
-        for (int q = 0; q < nq; q++)
+        for (int z = 0; z < nz; z++) v[z] = load_value(type, slot + (size_t)j * ld, reg[z], mask[z]);
+#pragma GCC unroll 12
+        for (int q = 0; q < nq; q++) {
+            __m512 x = _mm512_set1_ps(p[q * ATTN_CHUNK + j]);
 #pragma GCC unroll 4
-            for (int z = 0; z < nz; z++)
-                acc[q][z] = _mm512_fmadd_ps(_mm512_set1_ps(p[q][j]), v[z], acc[q][z]);
+            for (int z = 0; z < nz; z++) acc[q][z] = _mm512_fmadd_ps(x, v[z], acc[q][z]);
+        }
     }
-#pragma GCC unroll 8
+}
+
+/* w->o[at + q] += p[row + q][j] * v[j] for the slots j0 <= j < j1 of the chunk. */
+ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct weights *t, int row, int at, int j0, int j1)
+{
+    float(*o)[4 * 16] = t->w->o + at;
+    __m512 acc[ROWS][4];
+    __mmask16 mask[4];
+    int reg[4];
+#pragma GCC unroll 4
+    for (int z = 0; z < nz; z++) {
+        reg[z] = t->z0 + int_min(z, t->n - 1);
+        mask[z] = z < t->n - 1 ? 0xffff : t->last;
+#pragma GCC unroll 12
+        for (int q = 0; q < nq; q++) acc[q][z] = _mm512_load_ps(o[q] + 16 * z);
+    }
+    for (int j = j0, end; j < j1; j = end) {
+        const uint8_t *slot = t->value[j / KV_GROUP] + (size_t)(j % KV_GROUP) * t->value_bytes;
+        const uint8_t *ahead = t->ahead ? t->ahead[j / KV_GROUP] + t->ahead_from : NULL;
+        const float *p = t->w->p[row] + j;
+        end = int_min(j1, (j / KV_GROUP + 1) * KV_GROUP);
+        if (end - j == KV_GROUP) {
+            for (int i = 0; i < KV_GROUP; i += 4, slot += 4 * t->value_bytes) {
+                if (ahead) fetch(ahead + (size_t)i * t->ahead_bytes, 4 * t->ahead_bytes);
+                weigh_slots(type, nq, nz, p + i, slot, t->value_bytes, 4, reg, mask, acc);
+            }
+        } else {
+            for (int i = 0; i < end - j; i++, slot += t->value_bytes)
+                weigh_slots(type, nq, nz, p + i, slot, t->value_bytes, 1, reg, mask, acc);
+        }
+    }
+#pragma GCC unroll 12
     for (int q = 0; q < nq; q++)
 #pragma GCC unroll 4
-        for (int z = 0; z < nz; z++)
-            _mm512_store_ps(o[q] + 16 * (z0 + z), acc[q][z]);
+        for (int z = 0; z < nz; z++) _mm512_store_ps(o[q] + 16 * z, acc[q][z]);
 }
 
-/* All dims of nq rows, nz registers at a time, then one by one. */
-ALWAYS_INLINE void weigh_dims(enum kv_type type, int nq, int nz, const struct chunk *c, int j0, int j1, int n_dims,
-                              const float (*p)[ATTN_CHUNK], float (*o)[ATTN_MAX_DIM])
+/* ---- shapes ---- */
+
+/* Some rows, and groups of keys or registers of a value beside them: 16 chains or more where there are rows for it. */
+struct shape {
+    int n; /* groups, and registers */
+    void (*scores)(const struct dots *t);
+    void (*weigh)(const struct weights *t, int row, int at, int j0, int j1);
+};
+
+#define SCORES(NAME, TYPE, ROWS_, GROUPS_)                                                                             \
+    static void scores_##NAME(const struct dots *t) { scores(TYPE, ROWS_, GROUPS_, t); }
+#define WEIGH(NAME, TYPE, ROWS_, REGS_)                                                                                \
+    static void weigh_##NAME(const struct weights *t, int row, int at, int j0, int j1)                                 \
+    {                                                                                                                  \
+        weigh(TYPE, ROWS_, REGS_, t, row, at, j0, j1);                                                                 \
+    }
+#define SHAPES(X)                                                                                                      \
+    X(f32_1, KV_F32, 1, 4)                                                                                             \
+    X(f32_2, KV_F32, 2, 4)                                                                                             \
+    X(f32_4, KV_F32, 4, 4)                                                                                             \
+    X(f32_8, KV_F32, 8, 2)                                                                                             \
+    X(f32_12, KV_F32, 12, 2)                                                                                           \
+    X(f16_1, KV_F16, 1, 4)                                                                                             \
+    X(f16_2, KV_F16, 2, 4)                                                                                             \
+    X(f16_4, KV_F16, 4, 4)                                                                                             \
+    X(f16_8, KV_F16, 8, 2)                                                                                             \
+    X(f16_12, KV_F16, 12, 2)                                                                                           \
+    X(q8_1, KV_Q8_0, 1, 4)                                                                                             \
+    X(q8_2, KV_Q8_0, 2, 4)                                                                                             \
+    X(q8_4, KV_Q8_0, 4, 4)                                                                                             \
+    X(q8_8, KV_Q8_0, 8, 2)
+SHAPES(SCORES)
+SHAPES(WEIGH)
+WEIGH(q8_12, KV_Q8_0, 12, 2)
+
+/* Twelve rows' integer sums beside their scores are too many registers: eight, then four. */
+static void scores_q8_12(const struct dots *t)
 {
-    const int n = (n_dims + 15) / 16;
-    const __mmask16 last = first_lanes(n_dims - 16 * (n - 1));
-    int z = 0;
-    if (j0 >= j1) return;
-    for (; z + nz <= n; z += nz)
-        weigh(type, nq, nz, c, j0, j1, z, z + nz == n ? last : 0xffff, p, o);
-    for (; z < n; z++)
-        weigh(type, nq, 1, c, j0, j1, z, z + 1 == n ? last : 0xffff, p, o);
+    struct dots rest = *t;
+    scores_q8_8(t);
+    rest.row += 8;
+    rest.n -= 8;
+    rest.ahead[0] = NULL;
+    scores(KV_Q8_0, 4, 2, &rest);
 }
 
-/* chunk_o of n rows whose visible slots are [lo[q], hi[q]): in groups of 8, 4 or 1 rows, of which the
- * slots that all see are done together and those before and after row by row, so that each row's
- * slots ascend. */
-ALWAYS_INLINE void values_block(enum kv_type type, const struct chunk *c, int n, const int *lo, const int *hi,
-                                int n_dims, struct work *w)
+#define SHAPE(NAME, N)                                                                                                 \
+    {                                                                                                                  \
+        N, scores_##NAME, weigh_##NAME                                                                                 \
+    }
+
+/* The shape that takes n of n_q rows: the smallest, but shapes of one call have the same groups and registers. */
+static const struct shape *shape_for(enum kv_type type, int n, int n_q)
 {
-    for (int q = 0, n_rows; q < n; q += n_rows) {
-        n_rows = n - q >= 8 ? 8 : n - q >= 4 ? 4 : 1;
-        int all_lo = lo[q], all_hi = hi[q];
-        for (int i = q; i < q + n_rows; i++) {
-            all_lo = lo[i] > all_lo ? lo[i] : all_lo;
-            all_hi = hi[i] < all_hi ? hi[i] : all_hi;
+    static const struct shape of[KV_N][5] = {
+        {SHAPE(f32_1, 4), SHAPE(f32_2, 4), SHAPE(f32_4, 4), SHAPE(f32_8, 2), SHAPE(f32_12, 2)},
+        {SHAPE(f16_1, 4), SHAPE(f16_2, 4), SHAPE(f16_4, 4), SHAPE(f16_8, 2), SHAPE(f16_12, 2)},
+        {SHAPE(q8_1, 4), SHAPE(q8_2, 4), SHAPE(q8_4, 4), SHAPE(q8_8, 2), SHAPE(q8_12, 2)},
+    };
+    return &of[type][n > 8 ? 4 : n_q > 4 ? 3 : n > 2 ? 2 : n - 1];
+}
+
+/* ---- one chunk ---- */
+
+/* Two groups of f16 keys, as f32 in w->wide. */
+static void widen_keys(const struct attn *a, struct work *w, const uint8_t *const *key)
+{
+    for (int g = 0; g < 2; g++)
+        for (int i = 0; i < a->head_dim; i++) _mm512_store_ps(w->wide.keys[g][i], load_key(KV_F16, key[g], i));
+}
+
+/* Registers z .. z + n of all values of the chunk, as f32 in w->wide. */
+ALWAYS_INLINE void widen_type(enum kv_type type, const struct chunk *c, struct work *w, int z, int n, __mmask16 last)
+{
+    for (int j = KV_GROUP * c->g0; j < KV_GROUP * c->g1; j++) {
+        const uint8_t *v = c->value[j / KV_GROUP] + (size_t)(j % KV_GROUP) * c->value_bytes;
+        for (int i = 0; i < n; i++)
+            _mm512_store_ps(w->wide.values[j] + 16 * i, load_value(type, v, z + i, i == n - 1 ? last : 0xffff));
+    }
+}
+
+static void widen_values(enum kv_type type, const struct chunk *c, struct work *w, int z, int n, __mmask16 last)
+{
+    if (type == KV_F16)
+        widen_type(KV_F16, c, w, z, n, last);
+    else
+        widen_type(KV_Q8_0, c, w, z, n, last);
+}
+
+/* The scores of all rows, a few groups of keys after the other. */
+static void chunk_scores(const struct attn *a, struct work *w, const struct chunk *c)
+{
+    bool widen = a->type == KV_F16 && a->n_q >= WIDEN;
+    const enum kv_type type = widen ? KV_F32 : a->type;
+    const struct shape *s = shape_for(type, c->block[0].n, a->n_q);
+    for (int g = c->g0; g < c->g1; g += s->n) {
+        int last = int_min(g + s->n, c->g1) - 1;
+        struct dots t = {.a = a, .w = w, .g0 = g, .g1 = last + 1, .ahead_bytes = KV_GROUP * c->value_bytes};
+        for (int i = 0; i < s->n; i++) {
+            t.key[i] = c->key[int_min(g + i, last)];
+            t.ahead[i] = c->value[int_min(g + i, last)];
         }
-        if (all_hi < all_lo) all_hi = all_lo;
-        for (int i = q; i < q + n_rows; i++)
-            weigh_dims(type, 1, 4, c, lo[i], hi[i] < all_lo ? hi[i] : all_lo, n_dims, &w->p[i], &w->chunk_o[i]);
-        if (n_rows == 8)
-            weigh_dims(type, 8, 2, c, all_lo, all_hi, n_dims, &w->p[q], &w->chunk_o[q]);
-        else if (n_rows == 4)
-            weigh_dims(type, 4, 4, c, all_lo, all_hi, n_dims, &w->p[q], &w->chunk_o[q]);
-        else
-            weigh_dims(type, 1, 4, c, all_lo, all_hi, n_dims, &w->p[q], &w->chunk_o[q]);
-        for (int i = q; i < q + n_rows; i++)
-            weigh_dims(type, 1, 4, c, lo[i] > all_hi ? lo[i] : all_hi, hi[i], n_dims, &w->p[i], &w->chunk_o[i]);
+        if (widen) {
+            widen_keys(a, w, t.key);
+            for (int i = 0; i < 2; i++) t.key[i] = (const uint8_t *)w->wide.keys[i];
+        }
+        for (int b = 0; b < c->n_blocks; b++) {
+            const struct block *k = &c->block[b];
+            if (k->lo >= KV_GROUP * (last + 1) || k->hi <= KV_GROUP * g) continue;
+            t.row = k->row;
+            t.n = k->n;
+            shape_for(type, k->n, a->n_q)->scores(&t);
+            t.ahead[0] = NULL; /* once is enough */
+        }
     }
 }
 
-/* ---- merging ---- */
-
-/* A row's chunk (m, l, o) into what it has; the first one is taken as it is. */
-static void merge(struct work *w, int row, float m, float l, const float *o, int n_dims)
+/* The dims in hand of one block: what all of its rows see together, the slots before and after row by row, so that
+ * each row's ascend; then into the output. */
+static void block_values(const struct attn *a, enum kv_type type, const struct weights *t, const struct block *k, int z)
 {
-    float *total = w->o[row];
-    if (!w->started[row]) {
-        w->started[row] = true;
-        w->m[row] = m;
-        w->l[row] = l;
-        memcpy(total, o, sizeof *o * (size_t)n_dims);
-        return;
-    }
-    bool higher = m > w->m[row];
-    float f = higher ? exp_scalar(w->m[row] - m) : exp_scalar(m - w->m[row]);
-    const __m512 factor = _mm512_set1_ps(f);
-    w->l[row] = higher ? __builtin_fmaf(w->l[row], f, l) : __builtin_fmaf(l, f, w->l[row]);
-    if (higher) w->m[row] = m;
-    for (int i = 0; i < n_dims; i += 16) {
-        __m512 t = _mm512_load_ps(total + i), v = _mm512_load_ps(o + i);
-        _mm512_store_ps(total + i, higher ? _mm512_fmadd_ps(t, factor, v) : _mm512_fmadd_ps(v, factor, t));
+    const struct shape *s = shape_for(type, k->n, a->n_q), *one = shape_for(type, 1, 1);
+    struct work *w = t->w;
+    memset(w->o, 0, sizeof w->o);
+    for (int q = 0, row; q < k->n; q++)
+        if (w->lo[row = k->row + q] < k->all_lo) one->weigh(t, row, q, w->lo[row], int_min(w->hi[row], k->all_lo));
+    if (k->all_lo < k->all_hi) s->weigh(t, k->row, 0, k->all_lo, k->all_hi);
+    for (int q = 0, row; q < k->n; q++)
+        if (w->hi[row = k->row + q] > k->all_hi) one->weigh(t, row, q, int_max(w->lo[row], k->all_hi), w->hi[row]);
+    for (int q = 0; q < k->n; q++) {
+        const int row = k->row + q;
+        const __m512 f = _mm512_set1_ps(w->factor[row]);
+        if (w->lo[row] == w->hi[row]) continue;
+        for (int i = 0; i < t->n; i++) {
+            float *to = a->out[row] + 16 * (z + i);
+            __mmask16 m = i == t->n - 1 ? t->last : 0xffff;
+            __m512 v = _mm512_load_ps(w->o[q] + 16 * i);
+            if (w->join[row] == JOIN_HIGHER)
+                v = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, to), f, v);
+            else if (w->join[row] == JOIN_LOWER)
+                v = _mm512_fmadd_ps(v, f, _mm512_maskz_loadu_ps(m, to));
+            _mm512_mask_storeu_ps(to, m, v);
+        }
     }
 }
 
-/* The sink, and the division by the sum. */
-static void finish(const struct attn *a, struct work *w, int row)
+/* The weighted values of all rows, a few registers of dims after the other, merged into the output. */
+static void chunk_values(const struct attn *a, struct work *w, const struct chunk *c)
 {
-    float l = w->l[row], f = 1.0f;
-    bool scaled = false;
-    if (a->sink) {
-        float z = a->sink[row];
-        scaled = z > w->m[row];
-        f = scaled ? exp_scalar(w->m[row] - z) : exp_scalar(z - w->m[row]);
-        l = scaled ? __builtin_fmaf(l, f, 1.0f) : __builtin_fmaf(1.0f, f, l);
+    const int n_regs = (a->head_dim_v + 15) / 16;
+    const bool widen = a->type != KV_F32 && a->n_q >= WIDEN;
+    const enum kv_type type = widen ? KV_F32 : a->type;
+    const struct shape *s = shape_for(type, c->block[0].n, a->n_q);
+    const size_t n_steps = (size_t)(n_regs + s->n - 1) / (size_t)s->n;
+    const uint8_t *wide[GROUPS];
+    for (int g = 0; g < GROUPS; g++) wide[g] = (const uint8_t *)w->wide.values[KV_GROUP * g];
+    for (int z = 0; z < n_regs; z += s->n) {
+        struct weights t = {.w = w, .value = c->value, .value_bytes = c->value_bytes, .z0 = z, .last = 0xffff};
+        t.n = int_min(s->n, n_regs - z);
+        if (z + t.n == n_regs) t.last = first_lanes(a->head_dim_v - 16 * (n_regs - 1));
+        t.ahead = c->next_key[0] ? c->next_key : NULL;
+        t.ahead_bytes = (c->key_bytes / KV_GROUP + n_steps - 1) / n_steps;
+        t.ahead_from = (size_t)(z / s->n) * t.ahead_bytes * KV_GROUP;
+        if (widen) {
+            widen_values(a->type, c, w, z, t.n, t.last);
+            t.value = wide;
+            t.value_bytes = sizeof w->wide.values[0];
+            t.z0 = 0;
+        }
+        for (int b = 0; b < c->n_blocks; b++) {
+            if (c->block[b].lo == c->block[b].hi) continue;
+            block_values(a, type, &t, &c->block[b], z);
+            t.ahead = NULL;
+        }
     }
-    const __m512 r = _mm512_set1_ps(1.0f / l);
-    for (int i = 0; i < a->head_dim_v; i += 16) {
-        __m512 o = _mm512_load_ps(w->o[row] + i);
-        if (scaled) o = _mm512_mul_ps(o, _mm512_set1_ps(f));
-        __mmask16 mask = first_lanes(a->head_dim_v - i < 16 ? a->head_dim_v - i : 16);
-        _mm512_mask_storeu_ps(a->out[row] + i, mask, _mm512_mul_ps(o, r));
+}
+
+/* Which slots of the chunk at `start` the rows see, and those that the rows of a block see together. */
+static void survey(const struct attn *a, struct work *w, struct chunk *c, int start)
+{
+    int lo = ATTN_CHUNK, hi = 0;
+    c->n_blocks = 0;
+    for (int row = 0; row < a->n_q; row += ROWS) {
+        struct block k = {row, int_min(ROWS, a->n_q - row), ATTN_CHUNK, 0, 0, ATTN_CHUNK};
+        for (int q = row; q < row + k.n; q++) {
+            w->lo[q] = int_max(a->lo[q] - start, 0);
+            w->hi[q] = int_min(a->hi[q] - start, ATTN_CHUNK);
+            if (w->lo[q] >= w->hi[q]) {
+                w->lo[q] = w->hi[q] = k.all_hi = 0;
+                continue;
+            }
+            k.lo = int_min(k.lo, w->lo[q]);
+            k.hi = int_max(k.hi, w->hi[q]);
+            k.all_lo = int_max(k.all_lo, w->lo[q]);
+            k.all_hi = int_min(k.all_hi, w->hi[q]);
+        }
+        if (k.lo >= k.hi) k.lo = k.hi = 0;
+        k.all_hi = int_max(k.all_hi, k.all_lo);
+        if (k.lo < k.hi) lo = int_min(lo, k.lo);
+        hi = int_max(hi, k.hi);
+        c->block[c->n_blocks++] = k;
+    }
+    c->g0 = lo / KV_GROUP;
+    c->g1 = (hi + KV_GROUP - 1) / KV_GROUP;
+}
+
+/* Where groups g0 .. g1 of the chunk at `start` are, a page holding whole groups; value may be NULL. */
+static void locate(const struct attn *a, const struct chunk *c, int start, int g0, int g1, const uint8_t **key,
+                   const uint8_t **value)
+{
+    int page = (start + KV_GROUP * g0) / a->page_slots, slot = (start + KV_GROUP * g0) % a->page_slots;
+    for (int g = g0; g < g1; g++, slot += KV_GROUP) {
+        if (slot == a->page_slots) {
+            slot = 0;
+            page++;
+        }
+        key[g] = a->pages[page] + a->k_offset + (size_t)(slot / KV_GROUP) * c->key_bytes;
+        if (value) value[g] = a->pages[page] + a->v_offset + (size_t)slot * c->value_bytes;
     }
 }
 
@@ -317,75 +601,53 @@ static void quant_queries(const struct attn *a, struct work *w)
         }
 }
 
-/* Groups g0 .. g1 of the chunk: a page holds whole groups, so 16 keys (values) are always together. */
-static void locate(const struct attn *a, int start, int g0, int g1, struct chunk *c)
+/* The sink, and the division by the sum. */
+static void finish(const struct attn *a, struct work *w, int row)
 {
-    c->start = start;
-    c->value_bytes = kv_value_bytes(a->type, a->head_dim_v);
-    for (int g = g0; g < g1; g++) {
-        int slot = start + KV_GROUP * g, in_page = slot % a->page_slots;
-        const uint8_t *page = a->pages[slot / a->page_slots];
-        c->key[g] = page + a->k_offset + (size_t)(in_page / KV_GROUP) * kv_key_bytes(a->type, a->head_dim);
-        c->value[g] = page + a->v_offset + (size_t)in_page * c->value_bytes;
+    float l = w->l[row], f = 1.0f;
+    bool scaled = false;
+    if (a->sink) {
+        float z = a->sink[row];
+        scaled = z > w->m[row];
+        f = exp_scalar(scaled ? w->m[row] - z : z - w->m[row]);
+        l = scaled ? __builtin_fmaf(l, f, 1.0f) : __builtin_fmaf(1.0f, f, l);
     }
-}
-
-/* Rows row0 .. row0 + n, n <= BLOCK, over the chunk that starts at `start`. */
-ALWAYS_INLINE void block_chunk(enum kv_type type, const struct attn *a, int start, int row0, int n, struct work *w)
-{
-    struct chunk c;
-    int lo[BLOCK], hi[BLOCK], first = ATTN_CHUNK, end = 0;
-    float m[BLOCK], l[BLOCK];
-    for (int q = 0; q < n; q++) {
-        lo[q] = a->lo[row0 + q] > start ? a->lo[row0 + q] - start : 0;
-        hi[q] = a->hi[row0 + q] - start < ATTN_CHUNK ? a->hi[row0 + q] - start : ATTN_CHUNK;
-        if (lo[q] >= hi[q]) {
-            lo[q] = hi[q] = 0; /* sees nothing here */
-            continue;
-        }
-        first = lo[q] < first ? lo[q] : first;
-        end = hi[q] > end ? hi[q] : end;
+    const __m512 r = _mm512_set1_ps(1.0f / l);
+    for (int i = 0; i < a->head_dim_v; i += 16) {
+        __mmask16 mask = first_lanes(int_min(a->head_dim_v - i, 16));
+        __m512 o = _mm512_maskz_loadu_ps(mask, a->out[row] + i);
+        if (scaled) o = _mm512_mul_ps(o, _mm512_set1_ps(f));
+        _mm512_mask_storeu_ps(a->out[row] + i, mask, _mm512_mul_ps(o, r));
     }
-    if (first >= end) return;
-    locate(a, start, first / KV_GROUP, (end + KV_GROUP - 1) / KV_GROUP, &c);
-    scores_block(type, a, &c, row0, n, first / KV_GROUP, (end + KV_GROUP - 1) / KV_GROUP, w);
-    for (int q = 0; q < n; q++)
-        if (hi[q] > lo[q]) softmax(w->p[q], lo[q], hi[q], &m[q], &l[q]);
-    memset(w->chunk_o, 0, sizeof w->chunk_o[0] * (size_t)n);
-    values_block(type, &c, n, lo, hi, a->head_dim_v, w);
-    for (int q = 0; q < n; q++)
-        if (hi[q] > lo[q]) merge(w, row0 + q, m[q], l[q], w->chunk_o[q], a->head_dim_v);
-}
-
-/* Chunks outside, blocks of rows inside: what the first block brought into cache, the others use. */
-ALWAYS_INLINE void attend(enum kv_type type, const struct attn *a, struct work *w)
-{
-    int first = a->lo[0], end = a->hi[0];
-    for (int q = 0; q < a->n_q; q++) {
-        assert(a->lo[q] >= 0 && a->lo[q] < a->hi[q]);
-        first = a->lo[q] < first ? a->lo[q] : first;
-        end = a->hi[q] > end ? a->hi[q] : end;
-        w->started[q] = false;
-    }
-    for (int start = first / ATTN_CHUNK * ATTN_CHUNK; start < end; start += ATTN_CHUNK)
-        for (int q = 0; q < a->n_q; q += BLOCK)
-            block_chunk(type, a, start, q, a->n_q - q < BLOCK ? a->n_q - q : BLOCK, w);
-    for (int q = 0; q < a->n_q; q++)
-        finish(a, w, q);
 }
 
 static void attn(const struct attn *a, void *scratch)
 {
     struct work *w = scratch;
+    struct chunk c = {.key_bytes = kv_key_bytes(a->type, a->head_dim),
+                      .value_bytes = kv_value_bytes(a->type, a->head_dim_v)};
+    int first = a->lo[0], end = a->hi[0];
     assert(a->n_q >= 1 && a->n_q <= ATTN_MAX_Q && a->head_dim <= ATTN_MAX_DIM && a->head_dim_v <= ATTN_MAX_DIM);
-    if (a->type == KV_F32) {
-        attend(KV_F32, a, w);
-    } else if (a->type == KV_F16) {
-        attend(KV_F16, a, w);
-    } else {
-        quant_queries(a, w);
-        attend(KV_Q8_0, a, w);
+    for (int q = 0; q < a->n_q; q++) {
+        assert(a->lo[q] >= 0 && a->lo[q] < a->hi[q]);
+        first = int_min(first, a->lo[q]);
+        end = int_max(end, a->hi[q]);
+        w->started[q] = false;
     }
+    if (a->type == KV_Q8_0) quant_queries(a, w);
+    for (int start = first / ATTN_CHUNK * ATTN_CHUNK; start < end; start += ATTN_CHUNK) {
+        int next = int_min(end - start - ATTN_CHUNK, ATTN_CHUNK);
+        survey(a, w, &c, start);
+        if (c.g0 >= c.g1) continue;
+        locate(a, &c, start, c.g0, c.g1, c.key, c.value);
+        c.next_key[0] = NULL;
+        if (next > 0) locate(a, &c, start + ATTN_CHUNK, 0, (next + KV_GROUP - 1) / KV_GROUP, c.next_key, NULL);
+        for (int g = (next + KV_GROUP - 1) / KV_GROUP; next > 0 && g < GROUPS; g++) c.next_key[g] = c.next_key[0];
+        chunk_scores(a, w, &c);
+        chunk_softmax(a, w);
+        chunk_values(a, w, &c);
+    }
+    for (int q = 0; q < a->n_q; q++) finish(a, w, q);
 }
 
 void avx512_init_attn(struct kernels *k) { k->attn = attn; }

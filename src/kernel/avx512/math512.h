@@ -17,24 +17,37 @@ ALWAYS_INLINE __m512 abs_512(__m512 x)
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
 }
 
-ALWAYS_INLINE __m512 exp_512(__m512 x)
+/* exp before the multiplication by 2^n. */
+ALWAYS_INLINE __m512 exp_512_mantissa(__m512 x, __m512 *n)
 {
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(MATH_EXP_LOG2E)), _MM_FROUND_TO_NEAREST_INT);
-    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(MATH_EXP_C1), x);
-    r = _mm512_fmadd_ps(n, _mm512_set1_ps(MATH_EXP_C2), r);
+    *n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(MATH_EXP_LOG2E)), _MM_FROUND_TO_NEAREST_INT);
+    __m512 r = _mm512_fmadd_ps(*n, _mm512_set1_ps(MATH_EXP_C1), x);
+    r = _mm512_fmadd_ps(*n, _mm512_set1_ps(MATH_EXP_C2), r);
     __m512 p = _mm512_set1_ps(MATH_EXP_P0);
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_P1));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_P2));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_P3));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_P4));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(MATH_EXP_P5));
-    __m512 y = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
+    return _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
+}
+
+ALWAYS_INLINE __m512 exp_512(__m512 x)
+{
+    __m512 n, y = exp_512_mantissa(x, &n);
     y = _mm512_scalef_ps(y, n);
     __mmask16 over = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_MAX), _CMP_GT_OQ);
     __mmask16 under = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_MIN), _CMP_LT_OQ);
     y = _mm512_mask_mov_ps(y, over, _mm512_set1_ps(__builtin_inff()));
     y = _mm512_mask_mov_ps(y, under, _mm512_setzero_ps());
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), x);
+}
+
+/* The same for x <= 0 or NaN, as in a softmax: a NaN goes through the steps unchanged. */
+ALWAYS_INLINE __m512 exp_512_not_above_0(__m512 x)
+{
+    __m512 n, y = exp_512_mantissa(x, &n);
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_MIN), _CMP_NLT_UQ), y, n);
 }
 
 ALWAYS_INLINE __m512 tanh_512(__m512 x)
