@@ -4,8 +4,8 @@
  * the members of the team and, when a trace is attached, accounts for it. See step.h.
  *
  * Matrix rows are shared contiguously, so that each member streams its own part of the
- * weights; batch rows likewise. Attention is dealt out unit by unit, because later rows see
- * more slots than earlier ones.
+ * weights; batch rows likewise. Attention calls differ in cost, because later rows see more
+ * slots than earlier ones: each member takes the next one when it is free, the dearest first.
  */
 #include "model/step.h"
 
@@ -228,6 +228,7 @@ void op_rope_store(const struct worker *w, int il)
     op_begin(w, il, "rope_store", -1, (int64_t)heads * s->model->hp.head_dim, 1, s->batch->n);
     pool_share(s->batch->n * heads, 1, w->ith, w->nth, &lo, &hi);
     for (int u = lo; u < hi; u++) rope_store_head(w, il, u / heads, u % heads);
+    if (w->ith == 0) atomic_store_explicit(&s->next_attend, 0, memory_order_relaxed); /* the sync publishes it */
     op_end(w);
     op_sync(w);
 }
@@ -273,15 +274,14 @@ void op_attend(const struct worker *w, int il)
 {
     struct step *s = w->s;
     const struct hparams *h = &s->model->hp;
-    int group = h->n_head / h->n_head_kv;
-    int unit = 0;
+    int group = h->n_head / h->n_head_kv, parts = (group + ATTN_MAX_Q - 1) / ATTN_MAX_Q; /* of a KV head's query heads */
+    int per_run = h->n_head_kv * parts, n_calls = s->n_runs * per_run, call;
     op_begin(w, il, "attention", -1, h->n_head, h->head_dim, s->batch->n);
-    for (int i = 0; i < s->n_runs; i++)
-        for (int head = 0; head < h->n_head_kv; head++)
-            for (int g = 0; g < group; g += ATTN_MAX_Q, unit++) {
-                int n = group - g < ATTN_MAX_Q ? group - g : ATTN_MAX_Q;
-                if (unit % w->nth == w->ith) attend(w, il, s->runs[i], head, head * group + g, n);
-            }
+    while ((call = atomic_fetch_add_explicit(&s->next_attend, 1, memory_order_relaxed)) < n_calls) {
+        int run = s->n_runs - 1 - call / per_run, head = call % per_run / parts, first = call % parts * ATTN_MAX_Q;
+        int n = group - first < ATTN_MAX_Q ? group - first : ATTN_MAX_Q;
+        attend(w, il, s->runs[run], head, head * group + first, n);
+    }
     op_end(w);
     op_sync(w);
 }

@@ -28,6 +28,8 @@ static struct rows cut_rows(struct cutter *c, int n_rows, int k)
     return (struct rows){cut(c, (size_t)n_rows * ld * sizeof(float)), ld};
 }
 
+#define CALLS_EACH 4 /* attention calls for each member, if there are rows for it */
+
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 static size_t cut_all(struct step *s, const struct model *m, int n, int n_threads, uint8_t *base)
@@ -90,12 +92,15 @@ void step_deinit(struct step *s)
 
 /* ---- the pass ---- */
 
-/* Lists the runs of rows that one attention call may take together, and the rows that want logits. */
+/* Lists the runs of rows that one attention call may take together, and the rows that want logits. Long runs read
+ * keys and values less often; but every member should get a few calls, which differ in cost. */
 static void survey(struct step *s)
 {
     const struct batch *b = s->batch;
     int group = s->model->hp.n_head / s->model->hp.n_head_kv;
     int most = group < ATTN_MAX_Q ? ATTN_MAX_Q / group : 1;
+    int fair = b->n * s->model->hp.n_head_kv / (CALLS_EACH * pool_n_threads(s->pool));
+    if (most > fair) most = max_int(fair, 1);
     s->n_runs = s->n_out = 0;
     for (int r = 0; r < b->n; r++) {
         struct run *last = s->n_runs ? &s->runs[s->n_runs - 1] : NULL;

@@ -15,6 +15,8 @@
 #ifndef QUERN_MODEL_STEP_H
 #define QUERN_MODEL_STEP_H
 
+#include <stdatomic.h>
+
 #include "base/pool.h"
 #include "base/region.h"
 #include "cache/kv.h"
@@ -68,6 +70,7 @@ struct step {
     struct memory *const *mem;
     float *logits;
     int n_runs, n_out;
+    atomic_int next_attend; /* attention calls that were dealt out; 0 between op_attend()s */
 };
 
 /* Bytes step_init() will take from the ledger. */
@@ -106,7 +109,7 @@ void op_matmul(const struct worker *w, int il, const char *name, const struct li
 void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, struct rows src);
 /* gate = f(gate) * up over the columns that op_matmul gave this member for n outputs. Syncs. */
 void op_act_mul(const struct worker *w, int il, enum act_kind f, int n);
-/* Head norms (if any) and rotation of q and k; k and v into their slots. Syncs. */
+/* Head norms (if any) and rotation of q and k; k and v into their slots. Comes before op_attend(). Syncs. */
 void op_rope_store(const struct worker *w, int il);
 /* att = attention(q, memory). Syncs. */
 void op_attend(const struct worker *w, int il);
