@@ -274,7 +274,8 @@ void op_attend(const struct worker *w, int il)
 {
     struct step *s = w->s;
     const struct hparams *h = &s->model->hp;
-    int group = h->n_head / h->n_head_kv, parts = (group + ATTN_MAX_Q - 1) / ATTN_MAX_Q; /* of a KV head's query heads */
+    int group = h->n_head / h->n_head_kv,
+        parts = (group + ATTN_MAX_Q - 1) / ATTN_MAX_Q; /* of a KV head's query heads */
     int per_run = h->n_head_kv * parts, n_calls = s->n_runs * per_run, call;
     op_begin(w, il, "attention", -1, h->n_head, h->head_dim, s->batch->n);
     while ((call = atomic_fetch_add_explicit(&s->next_attend, 1, memory_order_relaxed)) < n_calls) {

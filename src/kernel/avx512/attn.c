@@ -41,6 +41,7 @@ struct work {
     union {
         _Alignas(64) float keys[2][ATTN_MAX_DIM][KV_GROUP];
         _Alignas(64) float values[ATTN_CHUNK][2 * 16];
+        _Alignas(64) float scales[2][ATTN_CHUNK]; /* Q8_0 values that are read in place: of 32 dims each */
     } wide;
     _Alignas(64) float o[ROWS][4 * 16]; /* of a block and the dims in hand */
     _Alignas(64) int8_t q8[ATTN_MAX_Q][ATTN_MAX_DIM];
@@ -174,7 +175,7 @@ ALWAYS_INLINE void dot_q8(int nq, int ng, const struct dots *t, __m512 s[ROWS][4
             for (int g = 0; g < ng; g++) sum[q][g] = _mm512_set1_epi32(w->q8_start[row[q]][b]);
         for (int i = 0; i < 8; i++) {
             __m512i k[4];
-            if (t->ahead[0]) fetch_ahead(t, ng, (size_t)(8 * b + i), (size_t)(8 * n));
+            if (t->ahead[0] && i % 4 == 0) fetch_ahead(t, ng, (size_t)(2 * b + i / 4), (size_t)(2 * n));
 #pragma GCC unroll 4
             for (int g = 0; g < ng; g++)
                 k[g] = _mm512_xor_si512(_mm512_loadu_si512(t->key[g] + at + 2 * KV_GROUP + 64 * i), flip);
@@ -292,6 +293,13 @@ static void chunk_softmax(const struct attn *a, struct work *w)
 
 /* ---- values ---- */
 
+/* The integers of register z of a Q8_0 value. */
+ALWAYS_INLINE __m512 load_quants(const uint8_t *v, int z)
+{
+    const uint8_t *q = v + 34 * (z / 2) + 2 + 16 * (z % 2);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q)));
+}
+
 /* Register z of a value's dims as f32; m: the dims that exist. */
 ALWAYS_INLINE __m512 load_value(enum kv_type type, const uint8_t *v, int z, __mmask16 m)
 {
@@ -300,8 +308,7 @@ ALWAYS_INLINE __m512 load_value(enum kv_type type, const uint8_t *v, int z, __mm
     const uint8_t *block = v + 34 * (z / 2);
     uint16_t h;
     memcpy(&h, block, 2);
-    __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(block + 2 + 16 * (z % 2))));
-    return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), _mm512_cvtepi32_ps(q));
+    return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), load_quants(v, z));
 }
 
 /* Slots times the dims in hand: registers z0 .. z0 + n of a value; beyond n the last is repeated. */
@@ -317,13 +324,17 @@ struct weights {
 
 /* acc += n slots' values times their weights; n is constant, as in dot_dims(). */
 ALWAYS_INLINE void weigh_slots(enum kv_type type, int nq, int nz, const float *p, const uint8_t *slot, size_t ld, int n,
-                               const int *reg, const __mmask16 *mask, __m512 acc[ROWS][4])
+                               const int *reg, const __mmask16 *mask, const float *const *d, __m512 acc[ROWS][4])
 {
 #pragma GCC unroll 4
     for (int j = 0; j < n; j++) {
         __m512 v[4];
 #pragma GCC unroll 4
-        for (int z = 0; z < nz; z++) v[z] = load_value(type, slot + (size_t)j * ld, reg[z], mask[z]);
+        for (int z = 0; z < nz; z++) {
+            const uint8_t *at = slot + (size_t)j * ld;
+            v[z] = type == KV_Q8_0 ? _mm512_mul_ps(_mm512_set1_ps(d[z][j]), load_quants(at, reg[z]))
+                                   : load_value(type, at, reg[z], mask[z]);
+        }
 #pragma GCC unroll 12
         for (int q = 0; q < nq; q++) {
             __m512 x = _mm512_set1_ps(p[q * ATTN_CHUNK + j]);
@@ -351,15 +362,23 @@ ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct weights
         const uint8_t *slot = t->value[j / KV_GROUP] + (size_t)(j % KV_GROUP) * t->value_bytes;
         const uint8_t *ahead = t->ahead ? t->ahead[j / KV_GROUP] + t->ahead_from : NULL;
         const float *p = t->w->p[row] + j;
+        const float *d[4];
+#pragma GCC unroll 4
+        for (int z = 0; z < nz; z++) d[z] = t->w->wide.scales[int_min(z, t->n - 1) / 2] + j;
         end = int_min(j1, (j / KV_GROUP + 1) * KV_GROUP);
         if (end - j == KV_GROUP) {
             for (int i = 0; i < KV_GROUP; i += 4, slot += 4 * t->value_bytes) {
                 if (ahead) fetch(ahead + (size_t)i * t->ahead_bytes, 4 * t->ahead_bytes);
-                weigh_slots(type, nq, nz, p + i, slot, t->value_bytes, 4, reg, mask, acc);
+                weigh_slots(type, nq, nz, p + i, slot, t->value_bytes, 4, reg, mask, d, acc);
+#pragma GCC unroll 4
+                for (int z = 0; z < nz; z++) d[z] += 4;
             }
         } else {
-            for (int i = 0; i < end - j; i++, slot += t->value_bytes)
-                weigh_slots(type, nq, nz, p + i, slot, t->value_bytes, 1, reg, mask, acc);
+            for (int i = 0; i < end - j; i++, slot += t->value_bytes) {
+                weigh_slots(type, nq, nz, p + i, slot, t->value_bytes, 1, reg, mask, d, acc);
+#pragma GCC unroll 4
+                for (int z = 0; z < nz; z++) d[z]++;
+            }
         }
     }
 #pragma GCC unroll 12
@@ -397,13 +416,26 @@ struct shape {
     X(f16_12, KV_F16, 12, 2)                                                                                           \
     X(q8_1, KV_Q8_0, 1, 4)                                                                                             \
     X(q8_2, KV_Q8_0, 2, 4)                                                                                             \
-    X(q8_4, KV_Q8_0, 4, 4)                                                                                             \
     X(q8_8, KV_Q8_0, 8, 2)
 SHAPES(SCORES)
 SHAPES(WEIGH)
+WEIGH(q8_4, KV_Q8_0, 4, 4)
 WEIGH(q8_12, KV_Q8_0, 12, 2)
 
-/* Twelve rows' integer sums beside their scores are too many registers: eight, then four. */
+/* Integer sums beside scores take twice the registers: four rows do two groups, then two; twelve rows are eight,
+ * then four. */
+static void scores_q8_4(const struct dots *t)
+{
+    struct dots rest = *t;
+    scores(KV_Q8_0, 4, 2, t);
+    rest.g0 += 2;
+    if (rest.g0 >= rest.g1) return;
+    memcpy(rest.key, t->key + 2, 2 * sizeof *rest.key);
+    memcpy(rest.ahead, t->ahead + 2, 2 * sizeof *rest.ahead);
+    if (!t->ahead[0]) rest.ahead[0] = NULL;
+    scores(KV_Q8_0, 4, 2, &rest);
+}
+
 static void scores_q8_12(const struct dots *t)
 {
     struct dots rest = *t;
@@ -455,6 +487,18 @@ static void widen_values(enum kv_type type, const struct chunk *c, struct work *
         widen_type(KV_F16, c, w, z, n, last);
     else
         widen_type(KV_Q8_0, c, w, z, n, last);
+}
+
+/* The scales of registers z .. z + n of all Q8_0 values, in w->wide: one conversion for 16 slots, not one for each. */
+static void widen_scales(const struct chunk *c, struct work *w, int z, int n)
+{
+    for (int b = 0; 2 * b < n; b++)
+        for (int g = c->g0; g < c->g1; g++) {
+            const uint8_t *v = c->value[g] + 34 * (z / 2 + b);
+            uint16_t h[KV_GROUP];
+            for (int j = 0; j < KV_GROUP; j++, v += c->value_bytes) memcpy(h + j, v, 2);
+            _mm512_store_ps(w->wide.scales[b] + KV_GROUP * g, load_f16x16(h));
+        }
 }
 
 /* The scores of all rows, a few groups of keys after the other. */
@@ -536,6 +580,8 @@ static void chunk_values(const struct attn *a, struct work *w, const struct chun
             t.value = wide;
             t.value_bytes = sizeof w->wide.values[0];
             t.z0 = 0;
+        } else if (type == KV_Q8_0) {
+            widen_scales(c, w, z, t.n);
         }
         for (int b = 0; b < c->n_blocks; b++) {
             if (c->block[b].lo == c->block[b].hi) continue;
