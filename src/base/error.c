@@ -7,6 +7,8 @@
  * characters that reorder a line) and what is not UTF-8 (RFC 3629: no overlong forms, no surrogates) is shown as
  * `\xNN`. A backslash of the input stays as it is: the line is for people, not for parsing back.
  *
+ * A line that is too long loses its middle: what went wrong stands at its end, behind the long name.
+ *
  * Does not translate, print or count errors.
  */
 #include "base/error.h"
@@ -15,6 +17,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#define LONGEST 5120 /* bytes of a message before it is shortened: a path (4096) and the words around it */
 
 /* Length of the UTF-8 character at s (a NUL-terminated string), its code point in *cp; 0 when it is none. */
 static int utf8_char(const unsigned char *s, uint32_t *cp)
@@ -70,17 +74,38 @@ size_t error_clean(char *dst, size_t cap, const char *src)
     return n;
 }
 
+/* True inside a character of a cleaned line. */
+static int is_inside(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
+
+/* Copies a cleaned line of n bytes, leaving out its middle when it does not fit. */
+static void fit(char *dst, size_t cap, const char *line, size_t n)
+{
+    static const char gap[] = " ... ";
+    size_t head = cap / 3, tail = n < cap ? 0 : n - (cap - 1 - head - (sizeof gap - 1));
+
+    if (n < cap) {
+        memcpy(dst, line, n + 1);
+        return;
+    }
+    while (is_inside(line[head]))
+        head--;
+    while (is_inside(line[tail]))
+        tail++;
+    memcpy(dst, line, head);
+    memcpy(dst + head, gap, sizeof gap - 1);
+    memcpy(dst + head + sizeof gap - 1, line + tail, n - tail + 1);
+}
+
 int error_set(struct qn_error *e, int code, const char *fmt, ...)
 {
-    /* Cleaning never shortens, so a character that is cut in half at the end of this text is beyond e->msg. */
-    char text[sizeof e->msg + 8];
+    char text[LONGEST], line[2 * LONGEST];
     va_list ap;
 
     if (!e) return code;
     va_start(ap, fmt);
     if (vsnprintf(text, sizeof text, fmt, ap) < 0) text[0] = '\0';
     va_end(ap);
-    error_clean(e->msg, sizeof e->msg, text);
+    fit(e->msg, sizeof e->msg, line, error_clean(line, sizeof line, text));
     e->code = code;
     return code;
 }

@@ -14,8 +14,8 @@
 
 /* Fills *e (ignored when NULL) and returns code, so that `return error_set(...)` reads well.
  * Control characters, characters that reverse the reading direction and bytes that are not
- * UTF-8 are printed as `\xNN`: names come from hostile files and end up on terminals. The message is cut to fit, on a
- * character boundary. */
+ * UTF-8 are printed as `\xNN`: names come from hostile files and end up on terminals. A message that is too long keeps
+ * its beginning and its end, cut on character boundaries. */
 int error_set(struct qn_error *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* Copies src to dst (cap bytes, NUL included) as error_set does with its message: one printable line of

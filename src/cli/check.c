@@ -8,6 +8,7 @@
  * the default because a file is usually much larger than its header.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/error.h"
@@ -19,12 +20,14 @@ static int check_file(const char *path, bool deep)
 {
     struct qn_error e = {0}, named;
     struct weights *w = NULL;
+    char name[4 * PATH_MAX];
     int rc = weights_open(&w, path, &e);
     if (rc) return cli_fail(&e); /* names the file */
     rc = model_check(w, &e);
     if (!rc && deep) rc = weights_check_finite(w, &e);
+    error_clean(name, sizeof name, path);
     if (!rc)
-        printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", path, weights_n_tensors(w),
+        printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", name, weights_n_tensors(w),
                weights_n_meta(w), weights_file_bytes(w));
     weights_close(w);
     if (!rc) return 0;

@@ -10,6 +10,7 @@
  */
 #include <assert.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -210,8 +211,9 @@ static void print_tensors(const struct weights *w)
 
 static void print_report(const struct weights *w, const struct summary *s)
 {
-    char text[4 * SHOWN_BYTES + 16], size[32];
-    printf("file          %s\n", weights_path(w));
+    char text[4 * SHOWN_BYTES + 16], path[4 * PATH_MAX], size[32];
+    error_clean(path, sizeof path, weights_path(w));
+    printf("file          %s\n", path);
     size_text(weights_file_bytes(w), size);
     printf("format        GGUF version %" PRIu32 ", %s in %zu part%s\n", weights_version(w), size, weights_n_parts(w),
            weights_n_parts(w) == 1 ? "" : "s");

@@ -113,7 +113,7 @@ int pretok_new(struct pretok **out, const char *name, size_t name_bytes, bool *k
     pcre2_compile_context_free(cctx);
     if (code != 0) { /* the patterns are ours and a test compiles each of them */
         assert(code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED);
-        error_nomem(e, "pre-tokeniser patterns", 0);
+        error_set(e, QN_ENOMEM, "out of memory for the pre-tokeniser's patterns"); /* PCRE2 does not say how much */
         goto fail;
     }
     *out = p;
@@ -139,7 +139,7 @@ static int matcher_init(struct matcher *m, const struct pretok *p, size_t n, str
     *m = (struct matcher){0};
     m->md = pcre2_match_data_create(1, p->gctx); /* one pair: where the whole match is */
     m->mctx = pcre2_match_context_create(p->gctx);
-    if (!m->md || !m->mctx) return error_nomem(e, "pre-tokeniser", 0);
+    if (!m->md || !m->mctx) return error_set(e, QN_ENOMEM, "out of memory for matching the pre-tokeniser's patterns");
     /* A pattern looks at a character a handful of times; 64 is far away from that and from a square. */
     uint32_t limit = n < (1u << 24) ? 1000000u + 64u * (uint32_t)n : UINT32_MAX;
     pcre2_set_match_limit(m->mctx, limit);

@@ -90,21 +90,34 @@ static void cuts_between_characters(void **state)
     assert_int_equal(c, '#');
 }
 
-static void long_message_is_cut(void **state)
+static void long_message_keeps_both_ends(void **state)
 {
     (void)state;
     struct qn_error e;
     char name[2000];
     for (size_t i = 0; i < sizeof name - 1; i++)
         name[i] = "\xe2\x82\xac"[i % 3]; /* euro signs */
-    name[sizeof name - 1] = 0;
+    name[sizeof name / 3 * 3] = 0;
     for (int skip = 0; skip < 3; skip++) {
-        error_set(&e, QN_EDATA, "%.*s%s", skip, "abc", name);
+        error_set(&e, QN_EDATA, "%.*s%s: no such file", skip, "abc", name);
         size_t n = strlen(e.msg);
-        assert_true(n < sizeof e.msg && n + 3 >= sizeof e.msg);
-        assert_int_equal((n - (size_t)skip) % 3, 0);
+        assert_true(n < sizeof e.msg && n + 5 >= sizeof e.msg);
+        const char *gap = strstr(e.msg, " ... "), *end = strstr(e.msg, ": no such file");
+        assert_non_null(gap);
+        assert_int_equal((size_t)(gap - e.msg - skip) % 3, 0); /* no character is cut */
+        assert_int_equal(strlen(end), 14);
+        assert_int_equal((size_t)(end - gap - 5) % 3, 0);
         assert_null(strchr(e.msg, '\\'));
     }
+    memset(name, '\n', sizeof name - 1); /* cleaning makes it four times as long */
+    name[sizeof name - 1] = 0;
+    error_set(&e, QN_EDATA, "%s: the end", name);
+    assert_true(strlen(e.msg) < sizeof e.msg);
+    assert_null(strchr(e.msg, '\n'));
+    memset(name, 'x', sizeof e.msg);
+    name[sizeof e.msg - 1] = 0; /* just fits */
+    error_set(&e, QN_EDATA, "%s", name);
+    assert_string_equal(e.msg, name);
 }
 
 int main(void)
@@ -113,7 +126,7 @@ int main(void)
         cmocka_unit_test(formats_and_returns_the_code),
         cmocka_unit_test(cleans),
         cmocka_unit_test(cuts_between_characters),
-        cmocka_unit_test(long_message_is_cut),
+        cmocka_unit_test(long_message_keeps_both_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
