@@ -2,7 +2,7 @@
  *
  * mem.c: every allocation of the tree, and the budget they are taken from.
  *
- * All calls go through enter(), which counts them and lets a test refuse exactly one: running an operation with
+ * All calls go through mem_enter(), which counts them and lets a test refuse exactly one: running an operation with
  * the first, the second, ... allocation failing until none is left walks every out-of-memory path there is. The
  * ledger is one atomic number, so taking from it needs no lock. The arena is a bump pointer: its size is computed
  * when a model is loaded, and a step that asks for more is a bug, not an error.
@@ -23,8 +23,7 @@ static _Atomic uint64_t n_calls;
 static _Atomic uint64_t fault_left; /* calls until the one that fails, that one included; 0 = off */
 static _Atomic int fault_was_hit;
 
-/* Counts a call; 0 when it has to fail. */
-static int enter(void)
+int mem_enter(void)
 {
     atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
     uint64_t left = atomic_load_explicit(&fault_left, memory_order_relaxed);
@@ -35,20 +34,20 @@ static int enter(void)
     return 0;
 }
 
-void *mem_alloc(size_t bytes) { return enter() ? malloc(bytes ? bytes : 1) : NULL; }
+void *mem_alloc(size_t bytes) { return mem_enter() ? malloc(bytes ? bytes : 1) : NULL; }
 
 void *mem_calloc(size_t n, size_t size)
 {
-    if (!enter() || (size && n > SIZE_MAX / size)) return NULL;
+    if (!mem_enter() || (size && n > SIZE_MAX / size)) return NULL;
     return n && size ? calloc(n, size) : calloc(1, 1);
 }
 
-void *mem_realloc(void *p, size_t bytes) { return enter() ? realloc(p, bytes ? bytes : 1) : NULL; }
+void *mem_realloc(void *p, size_t bytes) { return mem_enter() ? realloc(p, bytes ? bytes : 1) : NULL; }
 
 void *mem_aligned(size_t align, size_t bytes)
 {
     assert(align >= sizeof(void *) && (align & (align - 1)) == 0);
-    if (!enter() || bytes > SIZE_MAX - align) return NULL;
+    if (!mem_enter() || bytes > SIZE_MAX - align) return NULL;
     bytes = (bytes + align - 1) & ~(align - 1);
     return aligned_alloc(align, bytes ? bytes : align);
 }

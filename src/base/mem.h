@@ -3,7 +3,7 @@
  * mem.h: where every byte comes from.
  *
  * Owns the process-wide allocation entry points (the only callers of malloc in the
- * tree), the fault hook that tests use to fail the N-th allocation, and two things
+ * tree; region.c has the only anonymous mapping), the fault hook that tests use to fail the N-th allocation, and two things
  * built on them: the ledger, a byte budget that is asked before anything that grows
  * with use is allocated, and the arena, a block of scratch that is sized once and
  * then never calls malloc again.
@@ -27,6 +27,9 @@ void *mem_realloc(void *p, size_t bytes);
 void *mem_aligned(size_t align, size_t bytes);
 void *mem_dup(const void *p, size_t bytes); /* a copy; one NUL byte follows it */
 void mem_free(void *p);
+
+/* Counts an allocation that does not come from malloc (base/region.c); 0 when it has to fail. */
+int mem_enter(void);
 
 /* Counts every successful or refused call above since the start of the process. */
 uint64_t mem_n_calls(void);

@@ -11,12 +11,19 @@
 
 #include "base/error.h"
 
+/* How a region becomes resident. */
+enum region_pages {
+    REGION_SMALL, /* page by page: for memory of which a little is written here and there */
+    REGION_HUGE,  /* 2 MB at a time where the system can: for memory that is read in long streams */
+};
+
 struct region {
     uint8_t *data;
     size_t size; /* bytes */
 };
 
-int region_open(struct region *r, size_t bytes, struct qn_error *e);
+/* QN_ENOMEM with `what`, the bytes and the system's reason. */
+int region_open(struct region *r, size_t bytes, enum region_pages pages, const char *what, struct qn_error *e);
 void region_close(struct region *r); /* a zeroed region may be closed */
 
 #endif

@@ -72,11 +72,10 @@ int step_init(struct step *s, const struct model *m, const struct kernels *kt, s
     *s = (struct step){.model = m, .kt = *kt, .pool = pool, .max_rows = max_rows, .ledger = l};
     int rc = ledger_take(l, bytes, "the forward pass's buffers", e);
     if (rc) return rc;
-    if ((rc = region_open(&s->region, bytes, e))) {
+    if ((rc = region_open(&s->region, bytes, REGION_HUGE, "the forward pass's buffers", e))) {
         ledger_give(l, bytes);
         return rc;
     }
-    cut_all(s, m, max_rows, pool_n_threads(pool), s->region.data);
     const float *factors = m->rope_freqs;
     if (h->rope_scaling == ROPE_LONG) factors = n_ctx > h->rope_ctx_orig ? m->rope_long : m->rope_short;
     rope_init(&s->rope, h, factors);
@@ -127,6 +126,8 @@ void step_run(struct step *s, const struct batch *b, struct memory *const *mem, 
     s->batch = b;
     s->mem = mem;
     s->logits = logits;
+    /* Packed for the rows there are: a pass of one row touches one huge page, not one for each buffer. */
+    cut_all(s, s->model, b->n, pool_n_threads(s->pool), s->region.data);
     survey(s);
     pool_run(s->pool, member, s);
 }
