@@ -149,17 +149,20 @@ struct qn_engine_params {
     size_t size;
     int n_threads;         /* 0: as many as this process may use */
     const char *cpu;       /* instruction set at most: "ref", "avx2", "avxvnni", "avx512"; NULL: the best there is */
-    uint64_t memory_bytes; /* the budget for weights, KV cache and buffers; 0: what the machine has available */
+    uint64_t memory_bytes; /* the budget for KV cache, buffers and weights; 0: what the machine has available */
     int n_ctx;             /* tokens a session may hold; 0: the model's, at most 4096 */
     int n_batch;           /* most rows in one forward pass; 0: 512 */
     int n_sessions;        /* full sessions the KV cache has room for */
     enum qn_kv kv;         /* how keys and values are stored */
+    bool lock_weights;     /* once read, weights stay in memory until the model is closed: all that the budget has room
+                              for and RLIMIT_MEMLOCK allows */
 };
 QN_API void qn_engine_params_init(struct qn_engine_params *p);
 
 typedef struct qn_engine qn_engine;
 
-/* QN_ENOMEM when the model, the cache and the buffers do not fit the budget: nothing large has been touched. */
+/* QN_ENOMEM when KV cache and buffers do not fit the budget, with a little room for weights: nothing large has been
+ * touched. Weights that do not fit as a whole are read from the file again for every token; a warning says so. */
 QN_API int qn_engine_new(qn_engine **out, const qn_model *m, const struct qn_engine_params *p, struct qn_error *e);
 QN_API void qn_engine_free(qn_engine *g); /* after its sessions; NULL is fine */
 QN_API int qn_engine_n_ctx(const qn_engine *g);

@@ -16,6 +16,7 @@
  */
 #include "base/os.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,10 +24,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
 
 #define OS_PATH_MAX 4096
 #define OS_MAX_CPUS (1 << 16) /* a multiple of CPU_SETSIZE */
@@ -57,6 +58,9 @@ int map_open(struct mapping *m, const char *path, struct qn_error *e)
         }
     }
     close(fd);
+    /* Where the page cache takes large folios, pages that are read from now on come 2 MB at a time: one fault and one
+     * translation instead of 512. Pages that are there already stay as they are. */
+    if (p) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
     *m = (struct mapping){.data = p, .size = (size_t)st.st_size};
     return 0;
 fail:
@@ -70,6 +74,15 @@ void map_close(struct mapping *m)
     *m = (struct mapping){0};
 }
 
+int map_lock(const struct mapping *m, size_t offset, size_t bytes)
+{
+    assert(offset <= m->size && bytes <= m->size - offset);
+    size_t page = os_page_bytes(), first = offset / page * page;
+
+    /* On fault: locking reads nothing, so a model starts as fast as without. */
+    return mlock2(m->data + first, offset + bytes - first, MLOCK_ONFAULT) ? errno : 0;
+}
+
 /* ---- the machine ---- */
 
 uint64_t clock_ns(void)
@@ -80,6 +93,12 @@ uint64_t clock_ns(void)
 }
 
 size_t os_page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+size_t os_lock_limit(void)
+{
+    struct rlimit r;
+    return getrlimit(RLIMIT_MEMLOCK, &r) == 0 && r.rlim_cur != RLIM_INFINITY ? (size_t)r.rlim_cur : SIZE_MAX;
+}
 
 static int affinity_cpus(void)
 {

@@ -19,8 +19,9 @@ struct mapping {
 /* Maps a regular file read-only. QN_ENOINPUT (cannot open; not a regular file) names the path. */
 int map_open(struct mapping *m, const char *path, struct qn_error *e);
 void map_close(struct mapping *m); /* a zeroed mapping is closed */
-/* Asks for the bytes to be read ahead. A hint: never fails. */
-void map_willneed(const struct mapping *m, size_t offset, size_t bytes);
+/* Keeps the pages of a part of the file in memory from their first use on. 0 or an errno: ENOMEM and EPERM when
+ * RLIMIT_MEMLOCK forbids it. Lasts until the mapping is closed. */
+int map_lock(const struct mapping *m, size_t offset, size_t bytes);
 
 uint64_t clock_ns(void); /* monotonic */
 
@@ -30,6 +31,7 @@ int os_n_cpus(void);
  * or its cgroup uses already is not subtracted from the limit. */
 size_t os_memory_bytes(void);
 size_t os_page_bytes(void);
+size_t os_lock_limit(void); /* bytes that this process may lock, SIZE_MAX when there is no limit */
 /* Resident set of this process in bytes, 0 when it cannot be read. */
 size_t os_resident_bytes(void);
 

@@ -360,6 +360,8 @@ int cmd_bench(int argc, char **argv)
         {"cpu", 0, OPT_STRING, &b.p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
         {"memory", 0, OPT_SIZE, &b.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
          0},
+        {"mlock", 0, OPT_FLAG, &b.p.lock_weights, NULL, "weights stay in memory, as many as the budget has room for", 0,
+         0},
         {"ceilings", 0, OPT_FLAG, &b.ceilings, NULL, "only what the machine can do; MODEL may be left out", 0, 0},
         {"json", 0, OPT_FLAG, &b.json, NULL, "one JSON object instead of a table", 0, 0},
         {0},

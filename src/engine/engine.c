@@ -5,13 +5,18 @@
 #include "engine/engine.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "kernel/cpu.h"
 
 #define DEFAULT_CTX   4096
 #define DEFAULT_BATCH 512
+/* Memory without which weights cannot be streamed from disk: what the system reads ahead for each thread, and what the
+ * budget does not count (vocabulary, page tables, the program itself). */
+#define STREAM_BYTES ((uint64_t)256 << 20)
 
 void qn_engine_params_init(struct qn_engine_params *p)
 {
@@ -63,25 +68,83 @@ static int64_t pool_slots(const struct qn_engine_params *p)
     return pages * p->n_sessions * KV_PAGE_SLOTS;
 }
 
+/* ---- the budget ---- */
+
+struct budget {
+    uint64_t weights; /* bytes that every token reads */
+    uint64_t kv, buffers;
+    uint64_t room; /* of the budget, for weights */
+};
+
+/* The embedding table, when it is nothing else: a token reads one row of it. */
+static const struct tensor *rows_only(const struct model *m)
+{
+    return m->token_embd != m->output ? m->token_embd : NULL;
+}
+
+/* The context that fits `room` bytes of KV cache, in whole pages. */
+static int64_t ctx_that_fits(const struct model *m, const struct qn_engine_params *p, enum qn_kv kv, uint64_t room)
+{
+    struct kv_shape shape = kv_shape_of(m, kv);
+    return (int64_t)(room / ((uint64_t)p->n_sessions * kv_page_bytes(&shape))) * KV_PAGE_SLOTS;
+}
+
+static int refuse(const struct model *m, const struct qn_engine_params *p, const struct budget *b, uint64_t floor,
+                  struct qn_error *e)
+{
+    char advice[160] = "";
+    uint64_t rest = b->buffers + floor;
+    int64_t fits = p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
+    int64_t fits_q8 = p->memory_bytes > rest ? ctx_that_fits(m, p, QN_KV_Q8_0, p->memory_bytes - rest) : 0;
+    if (fits_q8 > fits)
+        snprintf(advice, sizeof advice, "; %lld tokens of context would fit (--ctx), %lld with --kv q8_0",
+                 (long long)fits, (long long)fits_q8);
+    else if (fits > 0)
+        snprintf(advice, sizeof advice, "; %lld tokens of context would fit (--ctx)", (long long)fits);
+    else if (p->n_batch > 1)
+        snprintf(advice, sizeof advice, "; fewer than %d rows in a batch need smaller buffers (--batch)", p->n_batch);
+    return error_set(e, QN_ENOMEM,
+                     "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
+                     "budget is %llu bytes%s",
+                     (unsigned long long)(floor + b->kv + b->buffers), (unsigned long long)floor,
+                     (unsigned long long)b->kv, (long long)pool_slots(p), (unsigned long long)b->buffers,
+                     (unsigned long long)p->memory_bytes, advice);
+}
+
 /* Says no before anything is allocated, with all the numbers. */
-static int check_budget(const struct model *m, const struct qn_engine_params *p, struct qn_error *e)
+static int check_budget(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
 {
     struct kv_shape shape = kv_shape_of(m, p->kv);
-    uint64_t weights = weights_tensor_bytes(m->weights);
-    uint64_t kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
-    uint64_t buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
-    uint64_t left = p->memory_bytes;
-    bool fits = weights <= left && kv <= (left -= weights) && buffers <= left - kv; /* sums could wrap */
+    const struct tensor *rare = rows_only(m);
     if (pool_slots(p) > INT32_MAX)
         return error_set(e, QN_EUSAGE, "engine: %d sessions of %d tokens are %lld in sum, more than %d", p->n_sessions,
                          p->n_ctx, (long long)pool_slots(p), INT32_MAX);
-    if (fits) return 0;
-    return error_set(
-        e, QN_ENOMEM,
-        "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
-        "budget is %llu bytes",
-        (unsigned long long)(weights + kv + buffers), (unsigned long long)weights, (unsigned long long)kv,
-        (long long)pool_slots(p), (unsigned long long)buffers, (unsigned long long)p->memory_bytes);
+    b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
+    b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
+    b->buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    uint64_t floor = b->weights < STREAM_BYTES ? b->weights : STREAM_BYTES, left = p->memory_bytes;
+    bool fits = floor <= left && b->kv <= (left -= floor) && b->buffers <= left - b->kv; /* sums could wrap */
+    if (!fits) return refuse(m, p, b, floor, e);
+    b->room = left - b->kv - b->buffers + floor;
+    return 0;
+}
+
+/* Says what becomes of the weights, and locks them when asked to. */
+static void place_weights(const struct model *m, const struct budget *b, bool lock)
+{
+    uint64_t keep = b->weights, locked;
+    if (b->room < b->weights) {
+        keep = b->room - STREAM_BYTES;
+        log_at(LOG_WARN, "%.2f GB of weights, %.2f GB of memory left for them: %s", 1e-9 * (double)b->weights,
+               1e-9 * (double)b->room,
+               lock ? "the rest is read from disk again for every token"
+                    : "they are read from disk again for every token (--mlock keeps those that fit)");
+    }
+    if (!lock) return;
+    int error = weights_lock(m->weights, keep, rows_only(m), &locked);
+    if (error)
+        log_at(LOG_WARN, "only %.2f of %.2f GB of weights are locked in memory: %s; the limit (ulimit -l) is %zu KB",
+               1e-9 * (double)locked, 1e-9 * (double)keep, strerror(error), os_lock_limit() / 1024);
 }
 
 static int alloc_batch(struct qn_engine *g, struct qn_error *e)
@@ -101,27 +164,30 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     struct kernels kt;
     enum cpu_level level = CPU_REF;
     struct kv_shape shape;
+    struct budget b = {0};
     int rc;
     if (params)
         p = *params;
     else
         qn_engine_params_init(&p);
     if ((rc = settle(&p, m, &level, e))) return rc;
-    if ((rc = check_budget(m, &p, e))) return rc;
+    if ((rc = check_budget(m, &p, &b, e))) return rc;
     struct qn_engine *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(e, "an engine", sizeof *g);
     g->model = m;
     g->n_ctx = p.n_ctx;
     g->n_batch = p.n_batch;
     ledger_init(&g->ledger, p.memory_bytes);
-    if ((rc = ledger_take(&g->ledger, weights_tensor_bytes(m->weights), "the weights", e))) goto fail;
-    g->weight_bytes = weights_tensor_bytes(m->weights);
+    uint64_t weights = b.room < b.weights ? b.room : b.weights;
+    if ((rc = ledger_take(&g->ledger, weights, "the weights", e))) goto fail;
+    g->weight_bytes = weights;
     if ((rc = alloc_batch(g, e))) goto fail;
     if ((rc = pool_new(&g->pool, p.n_threads, p.n_threads > 1, e))) goto fail;
     shape = kv_shape_of(m, p.kv);
     if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
     if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_ctx, &g->ledger, e))) goto fail;
+    place_weights(m, &b, p.lock_weights);
     *out = g;
     return 0;
 fail:

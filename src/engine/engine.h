@@ -3,7 +3,8 @@
  * engine.h: a model made ready to run: threads, kernels, budget, KV cache and buffers.
  *
  * The engine is asked for memory once, when it is made: everything it will ever use is
- * counted against the budget first, and refused as a whole when it does not fit.
+ * counted against the budget first, and refused as a whole when it does not fit. Weights are
+ * the exception: their pages are the file's, which the system drops and reads again as it needs.
  */
 #ifndef QUERN_ENGINE_ENGINE_H
 #define QUERN_ENGINE_ENGINE_H
@@ -20,7 +21,7 @@ struct qn_engine {
     const struct model *model; /* borrowed */
     struct pool *pool;
     struct ledger ledger;
-    size_t weight_bytes; /* what the ledger holds for the weights */
+    size_t weight_bytes; /* what the ledger holds for the weights: all, or what is left for them */
     struct kv_pool *kv;
     struct step step;
     int n_ctx, n_batch;

@@ -42,14 +42,12 @@ struct weights {
     uint64_t tensor_bytes, file_bytes;
 };
 
-/* Puts the path before a message that lacks it. A long path is shown by its end. */
+/* Puts the path before a message that lacks it. */
 static int at_path(struct qn_error *e, const char *path, int code)
 {
-    struct qn_error inner;
-    size_t n = strlen(path), most = 160;
     if (!e) return code;
-    inner = *e;
-    return error_set(e, code, "%s%s: %s", n > most ? "..." : "", n > most ? path + n - most : path, inner.msg);
+    struct qn_error inner = *e;
+    return error_set(e, code, "%s: %s", path, inner.msg);
 }
 
 /* ---- split models ---- */
@@ -288,6 +286,21 @@ int weights_check_finite(const struct weights *w, struct qn_error *e)
     for (size_t i = 0; i < w->n_tensors; i++) {
         int rc = finite_check(&w->tensors[i], e);
         if (rc) return rc;
+    }
+    return 0;
+}
+
+int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *except, uint64_t *locked)
+{
+    *locked = 0;
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const struct tensor *t = &w->tensors[i];
+        size_t part;
+        uint64_t offset = weights_tensor_place(w, i, &part);
+        if (t == except || t->bytes > bytes - *locked) continue;
+        int error = map_lock(&w->part[part].map, offset, t->bytes);
+        if (error) return error;
+        *locked += t->bytes;
     }
     return 0;
 }

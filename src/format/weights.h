@@ -85,6 +85,9 @@ uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part);
 /* Checks every block scale of every float-scaled type for NaN and infinity, and float tensors
  * element by element; names the tensor and the element of the first one found. */
 int weights_check_finite(const struct weights *w, struct qn_error *e);
+/* Keeps tensors in memory once they were read: those that fit into `bytes`, in file order, leaving out `except` (may be
+ * NULL). *locked: the bytes for which that worked. 0, or the errno at which it ended. Lasts until weights_close(). */
+int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *except, uint64_t *locked);
 /* Sum of the tensor bytes; of the file bytes (all parts). */
 uint64_t weights_tensor_bytes(const struct weights *w);
 uint64_t weights_file_bytes(const struct weights *w);

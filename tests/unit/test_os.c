@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,6 +84,26 @@ static void maps_a_file(void **state)
     map_close(&m);
 }
 
+/* The limit is lowered for good, so this is the last to need it. */
+static void locks_pages_as_far_as_the_limit_goes(void **state)
+{
+    (void)state;
+    struct mapping m;
+    struct rlimit none = {0, 0};
+    char page[20000];
+    memset(page, 'x', sizeof page);
+    page[sizeof page - 1] = 0;
+    put("long", page);
+    assert_int_equal(map_open(&m, at("long"), NULL), 0);
+    if (os_lock_limit() >= sizeof page) assert_int_equal(map_lock(&m, 5000, 10000), 0);
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &none), 0);
+    assert_int_equal(os_lock_limit(), 0);
+    int error = map_lock(&m, 100, 9000);
+    assert_true(error == 0 /* we may lock anything */ || error == EPERM || error == ENOMEM);
+    assert_int_equal(m.data[9000], 'x');
+    map_close(&m);
+}
+
 static void refuses_what_is_no_file(void **state)
 {
     (void)state;
@@ -93,6 +114,11 @@ static void refuses_what_is_no_file(void **state)
     assert_int_equal(map_open(&m, tmp, &e), QN_ENOINPUT);
     assert_non_null(strstr(e.msg, "not a regular file"));
     assert_int_equal(map_open(&m, "/dev/null", &e), QN_ENOINPUT);
+    char longest[600], name[512]; /* the reason survives a name that does not fit the message */
+    memset(name, 'n', sizeof name);
+    snprintf(longest, sizeof longest, "%s/%.200s/%.200s/%.100s", tmp, name, name, name);
+    assert_int_equal(map_open(&m, longest, &e), QN_ENOINPUT);
+    assert_non_null(strstr(e.msg, "No such file or directory"));
     assert_int_equal(mkfifo(at("fifo"), 0600), 0);
     assert_int_equal(map_open(&m, at("fifo"), &e), QN_ENOINPUT); /* and does not wait for a writer */
     assert_int_equal(m.size, 77);
@@ -246,6 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_a_file),
+        cmocka_unit_test(locks_pages_as_far_as_the_limit_goes),
         cmocka_unit_test(refuses_what_is_no_file),
         cmocka_unit_test(writes_whole_files),
         cmocka_unit_test(failed_write_leaves_nothing),

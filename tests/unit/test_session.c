@@ -172,6 +172,17 @@ static void a_budget_that_is_too_small_is_refused_untouched(void **state)
     p.memory_bytes = all; /* exactly what it asks for is enough */
     OK(qn_engine_new(&g, model, &p, &e));
     qn_engine_free(g);
+
+    p.n_ctx = 4096;
+    p.n_batch = 8;
+    p.memory_bytes = 4 << 20;
+    REFUSED(qn_engine_new(&g, model, &p, &e), QN_ENOMEM, "with --kv q8_0"); /* and the advice holds */
+    const char *advice = strstr(e.msg, "bytes; ");
+    assert_non_null(advice);
+    p.n_ctx = atoi(advice + 7);
+    assert_true(p.n_ctx > 0);
+    OK(qn_engine_new(&g, model, &p, &e));
+    qn_engine_free(g);
 }
 
 static void room_for_sessions_is_not_resident_before_use(void **state)
