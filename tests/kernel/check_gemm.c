@@ -132,6 +132,10 @@ static void check_sizes(struct gemm_case c)
             c.xpat = rnd_below(X_MATCHED + 1);
             run_case(&c);
         }
+        /* more columns, and of them more bytes, than a kernel keeps near */
+        c = (struct gemm_case){.type = t, .n_rows = 70, .n_cols = 513, .k = 4352, .xpat = X_N};
+        c.wpat = (enum wpat)rnd_below(W_N);
+        run_case(&c);
     }
 }
 

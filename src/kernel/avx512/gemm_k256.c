@@ -8,8 +8,10 @@
  *
  *   one column    Memory is the limit: stream.h. Each block is unpacked in registers and multiplied with
  *                 the activations, the sums of 16 blocks are reduced together.
- *   more          The integer units are the limit: 32 rows x 256 are unpacked once to the order of
- *                 tile.h and used for all columns. From two columns on that is no slower.
+ *   more          The integer units are the limit: 64 rows x 256 are unpacked once to the order of
+ *                 tile.h and used for all columns of a panel. A panel is as much of the activations as
+ *                 stays in the second-level cache while all rows pass: at most 512 columns, and of
+ *                 long rows a part, between which the accumulators wait in y.
  *
  * Block sums of four products are packed to 16 bits before they meet the scales: 4 * 64 * 127 fits.
  * IQ4_XS alone has larger codes and multiplies in 32 bits. Unsigned codes carry an offset, taken
@@ -115,8 +117,7 @@ ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, struct 
     const int16_t *bsum = o->bsum + n_groups * b;
     struct heads256 *h = &o->heads;
     __m512i sum[16];
-    for (int i = 0; i < 16; i++)
-        head256(type, w + i * F.bytes, i, h);
+    for (int i = 0; i < 16; i++) head256(type, w + i * F.bytes, i, h);
         /* a loop that is not unrolled: the body is 60 to 100 instructions, and the scales it reads were
          * stored long enough ago not to stall it */
 #pragma GCC unroll 1
@@ -163,21 +164,33 @@ ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one 
 
 /* ---- many columns ---- */
 
+#define BLOCK_ROWS   64   /* two tiles */
+#define QUARTERS     4    /* registers of 16 rows in them */
+#define GROUP_COLS   3    /* columns at once: 4 x 3 products, as many scaled sums, 4 + 1 operands */
+#define PANEL_COLS   512  /* columns whose accumulators wait in scratch */
+#define PANEL_BLOCKS 4096 /* blocks of activations that are used for all rows in turn: 1 MiB, half of L2 */
+
 struct tile256 {
     _Alignas(64) tile_codes u;
     /* one dword per row, groups of 16 or 32: the scale in the low half, sign-extended to 16 bits only */
     _Alignas(64) uint32_t scale[16][TILE_ROWS];
     _Alignas(64) uint32_t min[8][TILE_ROWS]; /* two neighbouring groups' minimums */
     _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
-    int group, offset, max_code;
-    bool min_used;
+};
+
+/* What a product needs of a block of activations beside q, so that it lies together. */
+struct sums {
+    int16_t group[16]; /* sums of q: per 16, or eight per 32 */
+    float d;
+    bool narrow; /* no sum of code * q over a group can leave 16 bits */
 };
 
 struct many {
-    struct tile256 tile;
+    struct tile256 tile[2];
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
     struct heads256 heads;
-    _Alignas(64) float acc[TILE_MAX_COLS * TILE_ROWS];
+    struct sums sums[PANEL_BLOCKS]; /* [block][column] */
+    _Alignas(64) float acc[PANEL_COLS][BLOCK_ROWS];
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
@@ -204,7 +217,8 @@ ALWAYS_INLINE void tile_scales(const struct format256 F, const struct row_scales
 
 /* All but the codes of the blocks at byte `at` of 16 rows. The common types have a way that keeps lane =
  * row throughout; the others go through bytes in memory. */
-ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t at, int half, struct many *m)
+ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t at, int half, struct heads256 *heads,
+                              struct tile256 *t)
 {
     const struct format256 F = format256_of(type);
     const int n = 256 / F.group;
@@ -216,33 +230,30 @@ ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t
         transpose_rows(row, at + 192, v.scale);
         d = rows_f16(row, at + 208);
     } else {
-        for (int r = 0; r < 16; r++)
-            head256(type, row[r] + at, r, &m->heads);
-        transpose_stride(m->heads.scale, (size_t)n, v.scale);
-        d = load_f16x16(m->heads.d);
+        for (int r = 0; r < 16; r++) head256(type, row[r] + at, r, heads);
+        transpose_stride(heads->scale, (size_t)n, v.scale);
+        d = load_f16x16(heads->d);
         if (F.min) {
-            transpose_stride(m->heads.min, (size_t)n, v.min);
-            dmin = load_f16x16(m->heads.dmin);
+            transpose_stride(heads->min, (size_t)n, v.min);
+            dmin = load_f16x16(heads->dmin);
         }
     }
-    tile_scales(F, &v, half, &m->tile);
-    _mm512_store_ps(m->tile.dw + 16 * half, _mm512_mul_ps(d, _mm512_set1_ps(F.dw_factor)));
-    _mm512_store_ps(m->tile.dmin + 16 * half, dmin);
+    tile_scales(F, &v, half, t);
+    _mm512_store_ps(t->dw + 16 * half, _mm512_mul_ps(d, _mm512_set1_ps(F.dw_factor)));
+    _mm512_store_ps(t->dmin + 16 * half, dmin);
 }
 
-/* Block b of 32 rows into m->tile. Magnitudes and signs become codes here: an offset costs nothing in a tile,
+/* Block b of 32 rows into t. Magnitudes and signs become codes here: an offset costs nothing in a tile,
  * whose sums start at -offset * bsum. */
 ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead *ahead,
-                             struct many *m)
+                             struct many *m, struct tile256 *t)
 {
     const struct format256 F = format256_of(type);
     const size_t at = (size_t)b * (size_t)F.bytes;
     const __m512i offset = _mm512_set1_epi8((char)F.offset);
-    for (int half = 0; half < 2; half++)
-        tile_heads(type, row + 16 * half, at, half, m);
+    for (int half = 0; half < 2; half++) tile_heads(type, row + 16 * half, at, half, &m->heads, t);
     if (rows_can(type)) {
-        for (int half = 0; half < 2; half++)
-            rows_block256(type, row + 16 * half, at, half, m->tile.u, ahead);
+        for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, t->u, ahead);
         return;
     }
     for (int r = 0; r < TILE_ROWS; r++) {
@@ -255,163 +266,256 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
             _mm512_store_si512(m->bytes + r * TILE_K + 64 * i, u);
         }
     }
-    tile_transpose(m->bytes, TILE_K, m->tile.u);
+    tile_transpose(m->bytes, TILE_K, t->u);
 }
 
 /* One column's share of a block, ready for the product. */
 struct column {
     const int8_t *q;
+    const struct sums *sums;
     int32_t start[16]; /* -offset * sum of q, per group */
-    uint32_t bsum[8];  /* pairs of 16-bit group sums, as the minimums are paired */
-    float d;
 };
 
-/* Fills c; returns whether every sum of code * q over a group is sure to fit 16 bits. With codes that
- * are never negative the positive and the negative q bound it separately: (sum |q| +- sum q) / 2. */
-static bool column_prepare(const struct tile256 *t, struct act_q256 x, int b, struct column *c)
+/* 16 group sums of a block times -offset. */
+ALWAYS_INLINE void column_start(int offset, struct column *c)
 {
-    __m256i bsum = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
-    __m256i pairs = _mm256_madd_epi16(bsum, _mm256_set1_epi16(1));
-    const __m512i minus = _mm512_set1_epi32(-t->offset);
-    int bound = x.asum[b];
-    c->q = x.q + 256 * (size_t)b;
-    c->d = x.d[b];
-    if (t->group == 16) {
-        _mm512_storeu_si512(c->start, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(bsum), minus));
-        _mm256_storeu_si256((void *)c->bsum, bsum);
-        return bound * t->max_code <= INT16_MAX;
-    }
-    __m128i sums = _mm256_cvtepi32_epi16(pairs);
-    _mm256_storeu_si256((void *)c->start, _mm256_mullo_epi32(pairs, _mm512_castsi512_si256(minus)));
-    _mm_storeu_si128((void *)c->bsum, sums);
-    bound *= 2;
-    if (t->min_used) {
-        __m128i low = _mm_minpos_epu16(_mm_sub_epi16(_mm_set1_epi16(-1), _mm_abs_epi16(sums)));
-        bound = (bound + (0xffff - _mm_extract_epi16(low, 0)) + 1) / 2;
-    }
-    return bound * t->max_code <= INT16_MAX;
+    __m512i v = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)c->sums->group));
+    _mm512_storeu_si512(c->start, _mm512_mullo_epi32(v, _mm512_set1_epi32(-offset)));
 }
 
-/* One tile times nc columns, into acc[nc][TILE_ROWS]. narrow: group sums fit 16 bits, and one vpdpwssd
- * scales and adds them; the same integers either way. Per 32 elements and register that is 8 + 1 (or 2)
- * instructions on the two vector ports, where 8 would be the peak. */
-ALWAYS_INLINE void tile_columns(int nc, int group, bool min, bool narrow, const struct tile256 *t,
-                                const struct column *col, struct ahead *ahead, float *acc)
+/* With codes that are never negative the positive and the negative q bound a group's sum separately:
+ * (sum |q| +- sum q) / 2. */
+static void sums_of(const struct format256 F, struct act_q256 x, int b, struct sums *s)
 {
-    __m512i s[2][TILE_COLS], p[2][TILE_COLS];
-#pragma GCC unroll 6
+    __m256i sums = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
+    int bound = x.asum[b];
+    s->d = x.d[b];
+    if (F.group == 32) {
+        __m128i pairs = _mm256_cvtepi32_epi16(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+        sums = _mm256_zextsi128_si256(pairs);
+        bound *= 2;
+        if (F.min) {
+            __m128i low = _mm_minpos_epu16(_mm_sub_epi16(_mm_set1_epi16(-1), _mm_abs_epi16(pairs)));
+            bound = (bound + (0xffff - _mm_extract_epi16(low, 0)) + 1) / 2;
+        }
+    }
+    _mm256_storeu_si256((void *)s->group, sums);
+    s->narrow = bound * F.max_code <= INT16_MAX;
+}
+
+/* Keeps v where it is: the compiler would rather load an operand again for each of its uses, and move sums about. */
+#define IN_REGISTER(v) __asm__("" : "+v"(v))
+
+/* Dot products of group g of four times 16 rows with nc columns. */
+ALWAYS_INLINE void group_dots(int nc, int group, bool min, const struct tile256 t[2], const struct column *col, int g,
+                              __m512i p[QUARTERS][GROUP_COLS])
+{
+#pragma GCC unroll 3
     for (int c = 0; c < nc; c++)
-        s[0][c] = s[1][c] = _mm512_setzero_si512();
+        p[0][c] = p[1][c] = p[2][c] = p[3][c] = min ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[g]);
+#pragma GCC unroll 8
+    for (int i = 0; i < group / 4; i++) {
+        int at = g * (group / 4) + i;
+        __m512i w[QUARTERS];
+#pragma GCC unroll 4
+        for (int r = 0; r < QUARTERS; r++) {
+            w[r] = _mm512_load_si512(t[r / 2].u[at][r % 2]);
+            IN_REGISTER(w[r]);
+        }
+#pragma GCC unroll 3
+        for (int c = 0; c < nc; c++) {
+            __m512i x = broadcast_4(col[c].q + 4 * at);
+#pragma GCC unroll 4
+            for (int r = 0; r < QUARTERS; r++) p[r][c] = _mm512_dpbusd_epi32(p[r][c], w[r], x);
+        }
+    }
+}
+
+/* The float steps of nc columns: t from the exact S, and M from the minimums. */
+ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct tile256 t[2], const struct column *col,
+                                const __m512i s[QUARTERS][GROUP_COLS], float *acc)
+{
+    __m512i m[QUARTERS][GROUP_COLS];
+#pragma GCC unroll 3
+    for (int c = 0; c < nc; c++) m[0][c] = m[1][c] = m[2][c] = m[3][c] = _mm512_setzero_si512();
+    if (min)
+#pragma GCC unroll 8
+        for (int i = 0; i < 128 / group; i++) {
+            __m512i v[QUARTERS];
+#pragma GCC unroll 4
+            for (int r = 0; r < QUARTERS; r++) {
+                v[r] = _mm512_load_si512(t[r / 2].min[i] + 16 * (r % 2));
+                IN_REGISTER(v[r]);
+            }
+#pragma GCC unroll 3
+            for (int c = 0; c < nc; c++) {
+                __m512i x = broadcast_4((const int8_t *)(col[c].sums->group + 2 * i));
+#pragma GCC unroll 4
+                for (int r = 0; r < QUARTERS; r++) m[r][c] = _mm512_dpwssd_epi32(m[r][c], v[r], x);
+            }
+        }
+#pragma GCC unroll 4
+    for (int r = 0; r < QUARTERS; r++) {
+        __m512 dw = _mm512_load_ps(t[r / 2].dw + 16 * (r % 2)), dmin = _mm512_load_ps(t[r / 2].dmin + 16 * (r % 2));
+#pragma GCC unroll 3
+        for (int c = 0; c < nc; c++) {
+            float *a = acc + c * BLOCK_ROWS + 16 * r;
+            __m512 v = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s[r][c]));
+            if (min) v = _mm512_fnmadd_ps(dmin, _mm512_cvtepi32_ps(m[r][c]), v);
+            _mm512_store_ps(a, _mm512_fmadd_ps(_mm512_set1_ps(col[c].sums->d), v, _mm512_load_ps(a)));
+        }
+    }
+}
+
+/* Two tiles times nc columns, into acc[nc][BLOCK_ROWS]. narrow: group sums fit 16 bits, and one vpdpwssd scales and
+ * adds them; the same integers either way. Per 32 elements and register that is 8 + 1 (or 2) instructions on
+ * the two vector ports, where 8 would be the peak. */
+ALWAYS_INLINE void block_columns(int nc, int group, bool min, bool narrow, const struct tile256 t[2],
+                                 const struct column *col, struct ahead *ahead, float *acc)
+{
+    __m512i s[QUARTERS][GROUP_COLS], p[QUARTERS][GROUP_COLS];
+#pragma GCC unroll 4
+    for (int r = 0; r < QUARTERS; r++)
+#pragma GCC unroll 3
+        for (int c = 0; c < nc; c++) s[r][c] = _mm512_setzero_si512();
+#pragma GCC unroll 1
     for (int g = 0; g < 256 / group; g++) {
         ahead_step(ahead);
-#pragma GCC unroll 6
-        for (int c = 0; c < nc; c++)
-            p[0][c] = p[1][c] = min ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[g]);
-#pragma GCC unroll 8
-        for (int i = 0; i < group / 4; i++) {
-            int at = g * (group / 4) + i;
-            __m512i w0 = _mm512_load_si512(t->u[at][0]), w1 = _mm512_load_si512(t->u[at][1]);
-#pragma GCC unroll 6
-            for (int c = 0; c < nc; c++) {
-                __m512i x = broadcast_4(col[c].q + 4 * at);
-                p[0][c] = _mm512_dpbusd_epi32(p[0][c], w0, x);
-                p[1][c] = _mm512_dpbusd_epi32(p[1][c], w1, x);
-            }
-        }
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            __m512i scale = _mm512_load_si512(t->scale[g] + 16 * half);
+        group_dots(nc, group, min, t, col, g, p);
+#pragma GCC unroll 4
+        for (int r = 0; r < QUARTERS; r++) {
+            __m512i scale = _mm512_load_si512(t[r / 2].scale[g] + 16 * (r % 2));
             if (!narrow) scale = _mm512_srai_epi32(_mm512_slli_epi32(scale, 16), 16);
-#pragma GCC unroll 6
-            for (int c = 0; c < nc; c++)
-                s[half][c] = narrow ? _mm512_dpwssd_epi32(s[half][c], p[half][c], scale)
-                                    : _mm512_add_epi32(s[half][c], _mm512_mullo_epi32(p[half][c], scale));
-        }
-    }
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-        __m512 dw = _mm512_load_ps(t->dw + 16 * half), dmin = _mm512_load_ps(t->dmin + 16 * half);
-#pragma GCC unroll 6
-        for (int c = 0; c < nc; c++) {
-            float *a = acc + c * TILE_ROWS + 16 * half;
-            __m512 v = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s[half][c]));
-            if (min) {
-                __m512i m = _mm512_setzero_si512();
-                for (int i = 0; i < 128 / group; i++)
-                    m = _mm512_dpwssd_epi32(m, _mm512_load_si512(t->min[i] + 16 * half),
-                                            _mm512_set1_epi32((int)col[c].bsum[i]));
-                v = _mm512_fnmadd_ps(dmin, _mm512_cvtepi32_ps(m), v);
+            IN_REGISTER(scale);
+#pragma GCC unroll 3
+            for (int c = 0; c < nc; c++) {
+                s[r][c] = narrow ? _mm512_dpwssd_epi32(s[r][c], p[r][c], scale)
+                                 : _mm512_add_epi32(s[r][c], _mm512_mullo_epi32(p[r][c], scale));
+                IN_REGISTER(s[r][c]);
             }
-            _mm512_store_ps(a, _mm512_fmadd_ps(_mm512_set1_ps(col[c].d), v, _mm512_load_ps(a)));
         }
     }
+    block_finish(nc, group, min, t, col, s, acc);
 }
 
-typedef void columns_fn(const struct tile256 *t, const struct column *col, bool narrow, struct ahead *a, float *acc);
+typedef void columns_fn(const struct tile256 t[2], const struct column *col, bool narrow, struct ahead *a, float *acc);
 
 #define COLUMNS(nc, group, min)                                                                                        \
-    static void columns_##nc##_##group##_##min(const struct tile256 *t, const struct column *c, bool narrow,           \
+    static void columns_##nc##_##group##_##min(const struct tile256 t[2], const struct column *c, bool narrow,         \
                                                struct ahead *a, float *acc)                                            \
     {                                                                                                                  \
         if (narrow)                                                                                                    \
-            tile_columns(nc, group, min, true, t, c, a, acc);                                                          \
+            block_columns(nc, group, min, true, t, c, a, acc);                                                         \
         else                                                                                                           \
-            tile_columns(nc, group, min, false, t, c, a, acc);                                                         \
+            block_columns(nc, group, min, false, t, c, a, acc);                                                        \
     }
 #define COLUMNS_EACH(nc) COLUMNS(nc, 16, 0) COLUMNS(nc, 16, 1) COLUMNS(nc, 32, 0) COLUMNS(nc, 32, 1)
 COLUMNS_EACH(1)
 COLUMNS_EACH(2)
 COLUMNS_EACH(3)
-COLUMNS_EACH(4)
-COLUMNS_EACH(5)
-COLUMNS_EACH(6)
 
 /* [columns - 1][group == 32][has minimums] */
 #define COLUMNS_ROW(nc)                                                                                                \
     {                                                                                                                  \
         {columns_##nc##_16_0, columns_##nc##_16_1}, { columns_##nc##_32_0, columns_##nc##_32_1 }                       \
     }
-static columns_fn *const columns_table[TILE_COLS][2][2] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
-                                                           COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
+static columns_fn *const columns_table[GROUP_COLS][2][2] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3)};
 
-/* The tile in m times block b of the columns c0 .. c0 + n. One column of a group whose sums do not fit
- * makes the whole group take the wide way. */
-static void many_block(const struct gemm *g, struct many *m, int b, int c0, int n, struct ahead *ahead)
+/* n things in as few equal parts of at most `most` as possible: the size of one. */
+static int part_size(int n, int most)
 {
-    const struct tile256 *t = &m->tile;
+    int parts = (n + most - 1) / most;
+    return (n + parts - 1) / parts;
+}
+
+/* Columns c0 .. c0 + n and blocks b0 .. b0 + nb of the activations, used for all rows before the next. */
+struct panel {
+    int c0, n, b0, nb;
+};
+
+/* The tiles in m times block b of the panel. One column of a group whose sums do not fit makes the whole group
+ * take the wide way. */
+static void panel_block(const struct format256 F, const struct gemm *g, const struct panel *p, int b, struct many *m,
+                        struct ahead *ahead)
+{
+    const struct sums *sums = m->sums + (b - p->b0) * p->n;
     int nc;
-    for (int c = 0; c < n; c += nc) {
-        struct column col[TILE_COLS];
+    for (int c = 0; c < p->n; c += nc) {
+        struct column col[GROUP_COLS];
         bool narrow = true;
-        nc = tile_group(n - c);
-        for (int j = 0; j < nc; j++)
-            narrow &= column_prepare(t, act_q256_at(g->x + (size_t)(c0 + c + j) * g->ld_x, g->k), b, &col[j]);
-        columns_table[nc - 1][t->group == 32][t->min_used](t, col, narrow, ahead, m->acc + c * TILE_ROWS);
+        nc = part_size(p->n - c, GROUP_COLS);
+        for (int j = 0; j < nc; j++) {
+            col[j].q = (const int8_t *)g->x + (size_t)(p->c0 + c + j) * g->ld_x + 256 * (size_t)b;
+            col[j].sums = sums + c + j;
+            narrow &= sums[c + j].narrow;
+            if (!F.min) column_start(F.offset, &col[j]);
+        }
+        columns_table[nc - 1][F.group == 32][F.min](m->tile, col, narrow, ahead, m->acc[c]);
+    }
+}
+
+/* The accumulators of BLOCK_ROWS rows from r0 on: between panels of one row of columns they wait in y. */
+static void panel_accumulators(const struct gemm *g, const struct panel *p, int r0, bool store, struct many *m)
+{
+    for (int c = 0; c < p->n; c++)
+        for (int r = 0; r < BLOCK_ROWS; r += 16) {
+            float *y = g->y + (size_t)(p->c0 + c) * g->ld_y + r0 + r, *acc = m->acc[c] + r;
+            int n = g->n_rows - r0 - r;
+            __mmask16 some = n <= 0 ? 0 : first_lanes(n < 16 ? n : 16);
+            if (store)
+                _mm512_mask_storeu_ps(y, some, _mm512_load_ps(acc));
+            else
+                _mm512_store_ps(acc, p->b0 ? _mm512_maskz_loadu_ps(some, y) : _mm512_setzero_ps());
+        }
+}
+
+/* The next block on its way: of the same rows, or the panel's first of the next rows. */
+ALWAYS_INLINE struct ahead ahead_block(int bytes, const struct gemm *g, const struct panel *p, int r0, int b,
+                                       const uint8_t *const *row)
+{
+    bool last = b + 1 == p->b0 + p->nb;
+    return (struct ahead){
+        .row = row,
+        .offset = last ? BLOCK_ROWS * g->ld_w + (size_t)p->b0 * (size_t)bytes : (size_t)(b + 1) * (size_t)bytes,
+        .bytes = bytes,
+        .n_rows = last && r0 + BLOCK_ROWS >= g->n_rows ? 0 : BLOCK_ROWS,
+        .step_rows = 1,
+    };
+}
+
+ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struct panel *p, struct many *m)
+{
+    const struct format256 F = format256_of(type);
+    const int steps = (p->n + GROUP_COLS - 1) / GROUP_COLS * (256 / F.group);
+    for (int b = 0; b < p->nb; b++)
+        for (int c = 0; c < p->n; c++)
+            sums_of(F, act_q256_at(g->x + (size_t)(p->c0 + c) * g->ld_x, g->k), p->b0 + b, &m->sums[b * p->n + c]);
+    for (int r0 = 0; r0 < g->n_rows; r0 += BLOCK_ROWS) {
+        const uint8_t *row[BLOCK_ROWS];
+        tile_rows(g, r0, row);
+        tile_rows(g, r0 + TILE_ROWS, row + TILE_ROWS);
+        panel_accumulators(g, p, r0, false, m);
+        for (int b = p->b0; b < p->b0 + p->nb; b++) {
+            struct ahead ahead = ahead_block(F.bytes, g, p, r0, b, row);
+#pragma GCC unroll 1
+            for (int i = 0; i < 2; i++) tile_load(type, row + TILE_ROWS * i, b, &ahead, m, &m->tile[i]);
+            ahead_rest(&ahead, steps);
+            panel_block(F, g, p, b, m, &ahead);
+        }
+        panel_accumulators(g, p, r0, true, m);
     }
 }
 
 ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct many *m)
 {
-    const struct format256 F = format256_of(type);
-    const int n_blocks = g->k / 256;
-    m->tile.group = F.group;
-    m->tile.offset = F.offset;
-    m->tile.max_code = F.max_code;
-    m->tile.min_used = F.min;
-    for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
-        const uint8_t *row[TILE_ROWS];
-        tile_rows(g, r0, row);
-        for (int c0 = 0; c0 < g->n_cols; c0 += TILE_MAX_COLS) {
-            int n = g->n_cols - c0 < TILE_MAX_COLS ? g->n_cols - c0 : TILE_MAX_COLS;
-            const int steps = (n + TILE_COLS - 1) / TILE_COLS * (256 / F.group);
-            memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
-            for (int b = 0; b < n_blocks; b++) {
-                struct ahead ahead = ahead_of(g, r0, row, b, n_blocks, F.bytes);
-                tile_load(type, row, b, &ahead, m);
-                ahead_rest(&ahead, steps);
-                many_block(g, m, b, c0, n, &ahead);
-            }
-            tile_store(g, r0, c0, n, m->acc);
+    const int n_blocks = g->k / 256, cols = part_size(g->n_cols, PANEL_COLS);
+    const int blocks = part_size(n_blocks, PANEL_BLOCKS / cols);
+    struct panel p;
+    for (p.c0 = 0; p.c0 < g->n_cols; p.c0 += cols) {
+        p.n = g->n_cols - p.c0 < cols ? g->n_cols - p.c0 : cols;
+        for (p.b0 = 0; p.b0 < n_blocks; p.b0 += blocks) {
+            p.nb = n_blocks - p.b0 < blocks ? n_blocks - p.b0 : blocks;
+            panel_rows(type, g, &p, m);
         }
     }
 }
