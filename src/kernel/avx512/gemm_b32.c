@@ -155,14 +155,14 @@ struct column {
     float sum[TILE_PIECES];
 };
 
+/* b is a multiple of TILE_PIECES: sums beyond nb are padding of the row, read and not used. */
 static void column_prepare(bool halves, int offset, struct act_q32 x, int b, int nb, struct column *c)
 {
+    __m256i sum = _mm256_loadu_si256((const void *)(x.sum + b));
     c->q = x.q + 32 * (size_t)b;
     c->d = x.d + b;
-    for (int i = 0; i < nb; i++) {
-        c->sum[i] = (float)x.sum[b + i];
-        c->start[i] = -offset * x.sum[b + i];
-    }
+    _mm256_storeu_ps(c->sum, _mm256_cvtepi32_ps(sum));
+    _mm256_storeu_si256((void *)c->start, _mm256_mullo_epi32(sum, _mm256_set1_epi32(-offset)));
     for (int i = 0; halves && i < 2 * nb; i++) {
         __m128i v = _mm_loadu_si128((const void *)(c->q + 16 * i));
         v = _mm_dpbusd_epi32(_mm_setzero_si128(), _mm_set1_epi8(1), v);

@@ -303,9 +303,6 @@ static void sums_of(const struct format256 F, struct act_q256 x, int b, struct s
     s->narrow = bound * F.max_code <= INT16_MAX;
 }
 
-/* Keeps v where it is: the compiler would rather load an operand again for each of its uses, and move sums about. */
-#define IN_REGISTER(v) __asm__("" : "+v"(v))
-
 /* Dot products of group g of four times 16 rows with nc columns. */
 ALWAYS_INLINE void group_dots(int nc, int group, bool min, const struct tile256 t[2], const struct column *col, int g,
                               __m512i p[QUARTERS][GROUP_COLS])
@@ -469,18 +466,22 @@ static void panel_accumulators(const struct gemm *g, const struct panel *p, int 
         }
 }
 
-/* The next block on its way: of the same rows, or the panel's first of the next rows. */
+/* The next block on its way: of the same rows, but for its first line, which came with this block; or the panel's
+ * first of the next rows. */
 ALWAYS_INLINE struct ahead ahead_block(int bytes, const struct gemm *g, const struct panel *p, int r0, int b,
                                        const uint8_t *const *row)
 {
-    bool last = b + 1 == p->b0 + p->nb;
-    return (struct ahead){
-        .row = row,
-        .offset = last ? BLOCK_ROWS * g->ld_w + (size_t)p->b0 * (size_t)bytes : (size_t)(b + 1) * (size_t)bytes,
-        .bytes = bytes,
-        .n_rows = last && r0 + BLOCK_ROWS >= g->n_rows ? 0 : BLOCK_ROWS,
-        .step_rows = 1,
-    };
+    const size_t size = (size_t)bytes;
+    struct ahead a = {.row = row, .n_rows = BLOCK_ROWS, .step_rows = 1};
+    if (b + 1 < p->b0 + p->nb) {
+        a.offset = (size_t)(b + 1) * size + 63;
+        a.bytes = bytes - 63;
+        return a;
+    }
+    a.offset = BLOCK_ROWS * g->ld_w + (size_t)p->b0 * size;
+    a.bytes = bytes;
+    if (r0 + BLOCK_ROWS >= g->n_rows) a.n_rows = 0;
+    return a;
 }
 
 ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struct panel *p, struct many *m)

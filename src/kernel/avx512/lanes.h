@@ -16,6 +16,9 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* Keeps v where it is: the compiler would rather load an operand again for each of its uses, and move sums about. */
+#define IN_REGISTER(v) __asm__("" : "+v"(v))
+
 /* 16 bytes of rows r, r + 4, r + 8, r + 12, one in each 128-bit lane. */
 ALWAYS_INLINE __m512i load_quad(const uint8_t *const *row, size_t offset, int r)
 {

@@ -102,9 +102,12 @@ ALWAYS_INLINE void ahead_rest(struct ahead *a, int n_steps) { a->step_rows = (a-
 
 ALWAYS_INLINE void ahead_step(struct ahead *a)
 {
-    for (int i = 0; i < a->step_rows && a->n_rows > 0; i++, a->row++, a->n_rows--)
-        for (int j = 0; j < a->bytes + 63; j += 64)
-            _mm_prefetch((const char *)*a->row + a->offset + j, _MM_HINT_T0);
+    for (int i = 0; i < a->step_rows && a->n_rows > 0; i++, a->row++, a->n_rows--) {
+        const char *p = (const char *)*a->row + a->offset;
+        for (int j = 0; j < a->bytes; j += 64)
+            _mm_prefetch(p + j, _MM_HINT_T0);
+        _mm_prefetch(p + a->bytes - 1, _MM_HINT_T0);
+    }
 }
 
 #endif
