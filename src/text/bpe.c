@@ -58,20 +58,54 @@ static uint32_t *find_slot(const struct bpe *b, qn_token l, qn_token r)
     }
 }
 
-/* "left right" to ids; false when one is not a token, or the result is a control token. The separator is the
- * first space behind the first character, which may be a space itself. */
-static bool resolve(const struct lexicon *lex, struct str s, struct buf *joined, struct bpe_merge *m)
+/* A merge on its way from text to ids. */
+struct pending {
+    struct str part[3]; /* left, right, both joined; n = 0 in the first: not of the form */
+    uint64_t hash[3];
+};
+#define N_PENDING 32 /* looked up side by side, so that the memory they wait for comes while others are worked on */
+
+/* Cuts "left right". The separator is the first space behind the first character, which may be a space itself.
+ * room: lex->max_bytes for the joined text. */
+static void cut_pair(const struct lexicon *lex, struct str s, char *room, struct pending *p)
 {
     const char *sp = s.n > 2 ? memchr(s.p + 1, ' ', s.n - 1) : NULL;
     size_t n_left = sp ? (size_t)(sp - s.p) : 0, n_right = sp ? s.n - n_left - 1 : 0;
-    if (!n_left || !n_right || s.n - 1 > lex->max_bytes) return false;
-    m->left = lexicon_find(lex, s.p, n_left);
-    m->right = lexicon_find(lex, sp + 1, n_right);
-    if (m->left < 0 || m->right < 0) return false;
-    memcpy(joined->data, s.p, n_left);
-    memcpy(joined->data + n_left, sp + 1, n_right);
-    m->result = lexicon_find(lex, joined->data, s.n - 1);
-    return m->result >= 0 && !lexicon_is_control(lex, m->result);
+    p->part[0].n = 0;
+    if (!n_left || !n_right || s.n - 1 > lex->max_bytes) return;
+    memcpy(room, s.p, n_left);
+    memcpy(room + n_left, sp + 1, n_right);
+    p->part[0] = (struct str){s.p, n_left};
+    p->part[1] = (struct str){sp + 1, n_right};
+    p->part[2] = (struct str){room, s.n - 1};
+    for (int i = 0; i < 3; i++)
+        p->hash[i] = lexicon_hash(lex, p->part[i].p, p->part[i].n);
+}
+
+/* False when one part is not a token, or the result is a control token. */
+static bool resolve(const struct lexicon *lex, const struct pending *p, struct bpe_merge *m)
+{
+    if (!p->part[0].n) return false;
+    m->left = lexicon_find_hashed(lex, p->part[0].p, p->part[0].n, p->hash[0]);
+    m->right = lexicon_find_hashed(lex, p->part[1].p, p->part[1].n, p->hash[1]);
+    m->result = lexicon_find_hashed(lex, p->part[2].p, p->part[2].n, p->hash[2]);
+    return m->left >= 0 && m->right >= 0 && m->result >= 0 && !lexicon_is_control(lex, m->result);
+}
+
+/* The next merges of the list, at most N_PENDING; how many there were. */
+static int next_pairs(const struct lexicon *lex, const struct meta *list, uint64_t *cursor, char *room,
+                      struct pending *p)
+{
+    struct str s;
+    int n = 0;
+    while (n < N_PENDING && meta_next_str(list, cursor, &s)) {
+        cut_pair(lex, s, room + (size_t)n * lex->max_bytes, &p[n]);
+        n++;
+    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 3 && p[i].part[0].n; k++)
+            lexicon_fetch(lex, p[i].hash[k]);
+    return n;
 }
 
 static int read_merges(struct bpe *b, const struct meta *list, struct qn_error *e)
@@ -80,30 +114,39 @@ static int read_merges(struct bpe *b, const struct meta *list, struct qn_error *
     uint32_t n_slots = 16, n_bad = 0;
     while (n_slots / 2 < list->n)
         n_slots *= 2;
-    struct buf joined = {0};
+    struct pending pending[N_PENDING];
+    struct bpe_merge found[N_PENDING];
+    size_t room_bytes = (size_t)N_PENDING * b->lex->max_bytes;
+    char *room = mem_alloc(room_bytes);
     b->merge = mem_alloc((size_t)list->n * sizeof *b->merge + 1);
     b->slot = mem_calloc(n_slots, sizeof *b->slot);
-    if (!b->merge || !b->slot) return error_nomem(e, "tokenizer merges", (size_t)list->n * sizeof *b->merge);
-    int rc = buf_reserve(&joined, b->lex->max_bytes + 1, e);
+    if (!room || !b->merge || !b->slot) {
+        mem_free(room);
+        return error_nomem(e, "tokenizer merges", (size_t)list->n * sizeof *b->merge + room_bytes);
+    }
     b->slot_mask = n_slots - 1;
     uint64_t cursor = 0;
-    struct str s;
-    while (rc == 0 && meta_next_str(list, &cursor, &s)) {
-        struct bpe_merge m;
-        if (!resolve(b->lex, s, &joined, &m)) {
-            n_bad++;
-            continue;
+    for (int n; (n = next_pairs(b->lex, list, &cursor, room, pending)) > 0;) {
+        int n_found = 0;
+        for (int i = 0; i < n; i++) {
+            struct bpe_merge *m = &found[n_found];
+            if (!resolve(b->lex, &pending[i], m)) continue;
+            __builtin_prefetch(&b->slot[pair_hash(b, m->left, m->right)]);
+            n_found++;
         }
-        uint32_t *slot = find_slot(b, m.left, m.right);
-        if (*slot) continue; /* of equal pairs the first, most urgent one counts */
-        b->merge[b->n_merges++] = m;
-        *slot = b->n_merges;
+        n_bad += (uint32_t)(n - n_found);
+        for (int i = 0; i < n_found; i++) {
+            uint32_t *slot = find_slot(b, found[i].left, found[i].right);
+            if (*slot) continue; /* of equal pairs the first, most urgent one counts */
+            b->merge[b->n_merges++] = found[i];
+            *slot = b->n_merges;
+        }
     }
+    mem_free(room);
     if (n_bad)
         log_at(LOG_WARN, "gguf: tokenizer.ggml.merges: %u of %llu do not join two tokens into a third", n_bad,
                (unsigned long long)list->n);
-    buf_deinit(&joined);
-    return rc;
+    return 0;
 }
 
 static int init_pretok(struct bpe *b, const struct weights *w, struct qn_error *e)

@@ -44,23 +44,38 @@ float lexicon_score(const struct lexicon *lex, qn_token id)
 }
 
 /* The slot that holds this text, or the empty one where it belongs. */
-static struct lexicon_slot *find_slot(const struct lexicon *lex, const void *p, size_t n, uint32_t *hash)
+static struct lexicon_slot *find_slot(const struct lexicon *lex, const void *p, size_t n, uint64_t hash)
 {
-    uint64_t h = hash_bytes(p, n, lex->seed);
-    *hash = (uint32_t)(h >> 32);
-    for (uint32_t i = (uint32_t)h & lex->slot_mask;; i = (i + 1) & lex->slot_mask) {
+    for (uint32_t i = (uint32_t)hash & lex->slot_mask;; i = (i + 1) & lex->slot_mask) {
         struct lexicon_slot *s = &lex->slot[i];
         if (s->id < 0) return s;
-        if (s->hash != *hash || lex->place[s->id].bytes != n) continue;
+        if (s->hash != hash >> 32 || lex->place[s->id].bytes != n) continue;
         if (memcmp(lex->data + lex->place[s->id].offset, p, n) == 0) return s;
     }
 }
 
 qn_token lexicon_find(const struct lexicon *lex, const void *p, size_t n)
 {
-    uint32_t hash;
     if (n == 0 || n > lex->max_bytes) return -1;
-    return find_slot(lex, p, n, &hash)->id;
+    return find_slot(lex, p, n, hash_bytes(p, n, lex->seed))->id;
+}
+
+uint64_t lexicon_hash(const struct lexicon *lex, const void *p, size_t n)
+{
+    uint64_t hash = hash_bytes(p, n, lex->seed);
+    __builtin_prefetch(&lex->slot[(uint32_t)hash & lex->slot_mask]);
+    return hash;
+}
+
+void lexicon_fetch(const struct lexicon *lex, uint64_t hash)
+{
+    qn_token id = lex->slot[(uint32_t)hash & lex->slot_mask].id;
+    if (id >= 0) __builtin_prefetch(lex->data + lex->place[id].offset);
+}
+
+qn_token lexicon_find_hashed(const struct lexicon *lex, const void *p, size_t n, uint64_t hash)
+{
+    return n > lex->max_bytes ? -1 : find_slot(lex, p, n, hash)->id;
 }
 
 qn_token lexicon_find_text(const struct lexicon *lex, const void *p, size_t n)
@@ -146,11 +161,11 @@ static int build_index(struct lexicon *lex, struct qn_error *e)
     int32_t n_twice = 0;
     for (qn_token id = 0; id < lex->n; id++) {
         struct lexicon_place at = lex->place[id];
-        uint32_t hash;
         if (at.bytes == 0) continue;
-        struct lexicon_slot *s = find_slot(lex, lex->data + at.offset, at.bytes, &hash);
+        uint64_t hash = hash_bytes(lex->data + at.offset, at.bytes, lex->seed);
+        struct lexicon_slot *s = find_slot(lex, lex->data + at.offset, at.bytes, hash);
         n_twice += s->id >= 0;
-        *s = (struct lexicon_slot){hash, id};
+        *s = (struct lexicon_slot){(uint32_t)(hash >> 32), id};
     }
     if (n_twice) log_at(LOG_WARN, "gguf: tokenizer.ggml.tokens: %d tokens have the text of an earlier one", n_twice);
     return 0;

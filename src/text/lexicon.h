@@ -42,6 +42,10 @@ struct str lexicon_text(const struct lexicon *lex, qn_token id);
 float lexicon_score(const struct lexicon *lex, qn_token id);
 /* The last token with this text, -1 when there is none. The empty text is never found. */
 qn_token lexicon_find(const struct lexicon *lex, const void *p, size_t n);
+/* The same in three steps, for looking up many: between them the memory that the next one reads is fetched. */
+uint64_t lexicon_hash(const struct lexicon *lex, const void *p, size_t n); /* n >= 1 */
+void lexicon_fetch(const struct lexicon *lex, uint64_t hash);
+qn_token lexicon_find_hashed(const struct lexicon *lex, const void *p, size_t n, uint64_t hash);
 /* The same among the tokens that plain text may become: no control and no byte tokens. */
 qn_token lexicon_find_text(const struct lexicon *lex, const void *p, size_t n);
 
