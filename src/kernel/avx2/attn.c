@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn.c: attention of up to 32 query rows over one KV head (docs/KERNELS.md section 3).
+ * attn.c: attention of the query rows of one KV head, 32 at a time (docs/KERNELS.md section 3).
  *
  * A chunk of 256 slots at a time, in three passes: scores (lanes = slots, 16 of which lie side by
  * side in the key area), the softmax of each row, and the weighted sum of values (lanes = dims).
@@ -16,8 +16,8 @@
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/math.h"
 
-#define MAX_Q 32 /* rows in one pass */
 #define ROWS       4  /* query rows together */
+#define MAX_Q      32 /* rows in one pass: a call with more takes several */
 #define VALUE_RUN  32 /* slots whose values are summed before the next dims: they stay in L1 */
 #define MAX_BLOCKS (ATTN_MAX_DIM / 32)
 
