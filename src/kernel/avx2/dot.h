@@ -32,8 +32,8 @@ VEC_INLINE __m256i dot_words(__m256i s, __m256i a, __m256i b) { return _mm256_dp
 
 #define DOT_VNNI 0
 
-/* w * x, a + w * x: two products to a word. The empty statement keeps the sums in the order they are written in: a compiler
- * that makes a tree of them needs more registers than there are, and stores every other product. */
+/* w * x, a + w * x: two products to a word. The empty statement keeps the sums in the order they are written in: a
+ * compiler that makes a tree of them needs more registers than there are, and stores every other product. */
 VEC_INLINE __m256i dot_first(__m256i w, __m256i x) { return _mm256_maddubs_epi16(w, x); }
 VEC_INLINE __m256i dot_add(__m256i a, __m256i w, __m256i x)
 {
@@ -44,10 +44,7 @@ VEC_INLINE __m256i dot_add(__m256i a, __m256i w, __m256i x)
 
 VEC_INLINE __m256i dot_dwords(__m256i a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
 
-VEC_INLINE __m256i dot_words(__m256i s, __m256i a, __m256i b)
-{
-    return _mm256_add_epi32(s, _mm256_madd_epi16(a, b));
-}
+VEC_INLINE __m256i dot_words(__m256i s, __m256i a, __m256i b) { return _mm256_add_epi32(s, _mm256_madd_epi16(a, b)); }
 
 #endif
 

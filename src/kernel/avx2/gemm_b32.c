@@ -13,7 +13,8 @@
 
 #define SEGMENT     1024 /* blocks of a row whose t are in scratch at once */
 #define STREAMS     4    /* rows read side by side */
-#define PANEL_ROWS  32   /* rows whose tiles are unpacked together */
+#define PANEL_ROWS  64   /* rows whose tiles are unpacked together, at most */
+#define FEW_COLS    32   /* below, half as many: as in gemm_k256.c */
 #define PANEL_COLS  512  /* columns whose accumulators are in scratch at once */
 #define AHEAD_L1    2304 /* bytes; measured */
 #define AHEAD_L2    (48 << 10)
@@ -168,20 +169,20 @@ static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const
     }
 }
 
-/* Up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every column
+/* n_rows of up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every column
  * passes over them while they are in the first-level cache. */
 VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, tile_load_fn *load, unpack32_fn *unpack,
-                           const struct gemm *g, int r0, const uint8_t *x, int n_cols, struct tile32 *tiles, float *acc)
+                           const struct gemm *g, int r0, int n_rows, const uint8_t *x, int n_cols, struct tile32 *tiles,
+                           float *acc)
 {
-    int n_blocks = g->k / 32, n_rows = g->n_rows - r0 < PANEL_ROWS ? g->n_rows - r0 : PANEL_ROWS;
-    int n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int n_blocks = g->k / 32, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS, most = TILE_ROWS * n_tiles;
     const uint8_t *row[PANEL_ROWS];
-    vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, PANEL_ROWS, row);
+    vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, most, row);
     memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
     for (int i = 0; i < n_blocks; i += 8) {
         int n = n_blocks - i < 8 ? n_blocks - i : 8;
-        size_t ahead = i + 8 < n_blocks ? bytes_of(k, i + 8) : PANEL_ROWS * g->ld_w;
-        vec_prefetch_rows(row, PANEL_ROWS, ahead, bytes_of(k, 8));
+        size_t ahead = i + 8 < n_blocks ? bytes_of(k, i + 8) : (size_t)most * g->ld_w;
+        vec_prefetch_rows(row, most, ahead, bytes_of(k, 8));
         for (int h = 0; h < 2 * n_tiles; h++)
             load(k, unpack, row + 8 * h, bytes_of(k, i), n, h % 2, tiles + h / 2);
         tile_columns(kind, tile_dots(k), g, x, n_cols, i, n, tiles, n_tiles, acc);
@@ -193,11 +194,12 @@ VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, tile_load
 {
     struct tile32 *tiles = scratch;
     float *acc = (float *)(tiles + PANEL_ROWS / TILE_ROWS); /* [PANEL_COLS][PANEL_ROWS] */
+    const int panel_rows = g->n_cols < FEW_COLS ? PANEL_ROWS / 2 : PANEL_ROWS;
     for (int c0 = 0; c0 < g->n_cols; c0 += PANEL_COLS) {
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
-        for (int r0 = 0; r0 < g->n_rows; r0 += PANEL_ROWS) {
-            int n_rows = g->n_rows - r0 < PANEL_ROWS ? g->n_rows - r0 : PANEL_ROWS;
-            tile_panel(k, kind, load, unpack, g, r0, g->x + (size_t)c0 * g->ld_x, n_cols, tiles, acc);
+        for (int r0 = 0; r0 < g->n_rows; r0 += panel_rows) {
+            int n_rows = g->n_rows - r0 < panel_rows ? g->n_rows - r0 : panel_rows;
+            tile_panel(k, kind, load, unpack, g, r0, n_rows, g->x + (size_t)c0 * g->ld_x, n_cols, tiles, acc);
             vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }

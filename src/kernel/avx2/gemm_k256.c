@@ -10,8 +10,8 @@
  *         each so that their sums across lanes share one reduction. The t of 8 rows go
  *         to scratch, and the ordered chain then runs with lanes = rows. Bound by memory, so it
  *         prefetches at two depths, across row ends.
- *   tile  for more columns: tile256.h. 32 rows of one block meet every column, whose block is fetched once for
- *         them.
+ *   tile  for more columns: tile256.h. 64 rows (32 when columns are few) of one block meet every column, whose block
+ *         is prepared and fetched once for them.
  *
  * Both are written once, over the type's unpack function and a struct kind256 of constants;
  * inlining makes a copy per type. Products are summed in 16 bits only as far as the largest
@@ -22,7 +22,8 @@
 
 #define SEGMENT     1024 /* blocks of a row whose t are in scratch at once */
 #define STREAMS     4    /* rows read side by side: memory delivers more from several pages at once */
-#define PANEL_ROWS  32   /* rows whose tiles are unpacked together: a column's block is in L1 for both */
+#define PANEL_ROWS  64   /* rows whose tiles are unpacked together, at most */
+#define FEW_COLS    32   /* below, half as many: their tiles and the weights to come share the first cache */
 #define PANEL_COLS  512  /* columns whose accumulators are in scratch at once */
 #define AHEAD_L1    2304 /* bytes; measured */
 #define AHEAD_L2    (48 << 10)
@@ -264,6 +265,9 @@ static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, cons
         n = vec_even_part(left, TILE_COLS);
         for (int c = 0; c < n; c++, x += g->ld_x)
             narrow &= column_prepare(*k, act_q256_at(x, g->k), i, col + c);
+        for (int c = 0; c < TILE_COLS; c++) /* the next group's: too far apart for the processor to foresee */
+            for (size_t p = 0; p < 256; p += 64)
+                vec_prefetch_l1(x + (size_t)c * g->ld_x, 256 * (size_t)i + p);
         for (int j = 0; j < n_tiles; j++)
             dots[n - 1](t + j, col, narrow, PANEL_ROWS, acc + TILE_ROWS * j);
         acc += n * PANEL_ROWS;
@@ -275,18 +279,19 @@ VEC_INLINE void gemm_tiles(struct kind256 k, const struct kind256 *kind, tile_lo
 {
     struct tile256 *tiles = scratch;
     float *acc = (float *)(tiles + PANEL_ROWS / TILE_ROWS); /* [PANEL_COLS][PANEL_ROWS] */
+    const int panel_rows = g->n_cols < FEW_COLS ? PANEL_ROWS / 2 : PANEL_ROWS;
     for (int c0 = 0; c0 < g->n_cols; c0 += PANEL_COLS) {
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
-        for (int r0 = 0; r0 < g->n_rows; r0 += PANEL_ROWS) {
-            int n_rows = g->n_rows - r0 < PANEL_ROWS ? g->n_rows - r0 : PANEL_ROWS;
+        for (int r0 = 0; r0 < g->n_rows; r0 += panel_rows) {
+            int n_rows = g->n_rows - r0 < panel_rows ? g->n_rows - r0 : panel_rows;
             int n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
             const uint8_t *row[PANEL_ROWS];
-            vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, PANEL_ROWS, row);
+            vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, panel_rows, row);
             memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
             for (int i = 0; i < g->k / 256; i++) {
                 /* the next block, or the next panel's first one */
-                vec_prefetch_rows(row, PANEL_ROWS, i + 1 < g->k / 256 ? (size_t)(i + 1) * k.bytes : PANEL_ROWS * g->ld_w,
-                                  k.bytes);
+                vec_prefetch_rows(row, panel_rows,
+                                  i + 1 < g->k / 256 ? (size_t)(i + 1) * k.bytes : (size_t)panel_rows * g->ld_w, k.bytes);
                 for (int h = 0; h < 2 * n_tiles; h++)
                     load(k, unpack, row + 8 * h, (size_t)i * k.bytes, h % 2, tiles + h / 2);
                 tile_columns(kind, tile_dots(k), g, g->x + (size_t)c0 * g->ld_x, n_cols, i, tiles, n_tiles, acc);

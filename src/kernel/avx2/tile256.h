@@ -109,16 +109,14 @@ VEC_INLINE void tile_load_any(struct kind256 k, unpack256_fn *unpack, const uint
     for (int i = 0; i < 64; i += 4) {
         __m256i v[4];
         vec_columns4(bytes, 4 * (size_t)i, v);
-        for (int j = 0; j < 4; j++)
-            t->q[i + j][h] = v[j];
+        for (int j = 0; j < 4; j++) t->q[i + j][h] = v[j];
     }
     vec_transpose8(sc);
     vec_transpose8(mn);
     for (int g = 0; g < 256 / k.group; g++)
         t->scale[g][h] = tile_scale_word(sc[g * k.group / 32], g * k.group % 32 / 8);
     if (k.group == 16)
-        for (int j = 0; j < 8; j++)
-            t->min[j][h] = mn[j];
+        for (int j = 0; j < 8; j++) t->min[j][h] = mn[j];
     else if (k.group == 32)
         for (int j = 0; j < 4; j++)
             t->min[j][h] = _mm256_blend_epi16(mn[2 * j], _mm256_slli_epi32(mn[2 * j + 1], 16), 0xaa);
@@ -141,8 +139,7 @@ VEC_INLINE void tile_load_heads(const uint8_t *const *row, size_t at, int h, str
     mn[0] = u256_and8(v[2], 63);
     sc[1] = _mm256_or_si256(u256_and8(v[3], 15), u256_and8(_mm256_srli_epi16(v[1], 2), 48));
     mn[1] = _mm256_or_si256(u256_and8(_mm256_srli_epi16(v[3], 4), 15), u256_and8(_mm256_srli_epi16(v[2], 2), 48));
-    for (int g = 0; g < 8; g++)
-        t->scale[g][h] = tile_scale_u8(sc[g / 4], g % 4);
+    for (int g = 0; g < 8; g++) t->scale[g][h] = tile_scale_u8(sc[g / 4], g % 4);
     for (int j = 0; j < 4; j++)
         t->min[j][h] = j % 2 ? tile_pick(mn[j / 2], 2, -1, 3, -1) : tile_pick(mn[j / 2], 0, -1, 1, -1);
     t->dw[h] = tile_halves(v[0]);
@@ -201,14 +198,12 @@ VEC_INLINE void tile_load_q6_k(struct kind256 k, unpack256_fn *unpack, const uin
     }
     __m256i v[4];
     vec_columns4(row, at + 192, v);
-    for (int g = 0; g < 16; g++)
-        t->scale[g][h] = tile_scale_i8(v[g / 4], g % 4);
+    for (int g = 0; g < 16; g++) t->scale[g][h] = tile_scale_i8(v[g / 4], g % 4);
     for (int j = 0; j < 8; j++) /* bytes to the tops of words: 2^8, of which 2^shift is to stay */
-        t->min[j][h] = _mm256_srai_epi16(
-            j % 2 ? tile_pick(v[j / 2], -1, 2, -1, 3) : tile_pick(v[j / 2], -1, 0, -1, 1), 8 - k.shift);
+        t->min[j][h] = _mm256_srai_epi16(j % 2 ? tile_pick(v[j / 2], -1, 2, -1, 3) : tile_pick(v[j / 2], -1, 0, -1, 1),
+                                         8 - k.shift);
     uint32_t d[8];
-    for (int r = 0; r < 8; r++)
-        d[r] = vec_u16(row[r] + at + 208);
+    for (int r = 0; r < 8; r++) d[r] = vec_u16(row[r] + at + 208);
     t->dw[h] = tile_halves(vec_load(d));
     t->dmin[h] = _mm256_setzero_ps();
 }
@@ -285,18 +280,15 @@ VEC_INLINE void tile_step(int n_cols, enum mode256 mode, bool first, int group, 
 VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, bool narrow, const struct tile256 *t,
                           const struct column256 *x, __m256i s[TILE_COLS][2])
 {
-    for (int c = 0; c < n_cols; c++)
-        s[c][0] = s[c][1] = _mm256_setzero_si256();
+    for (int c = 0; c < n_cols; c++) s[c][0] = s[c][1] = _mm256_setzero_si256();
 #pragma GCC unroll 1
     for (int i = 0; i < 64; i += run) {
         __m256i a[TILE_COLS][2];
         tile_step(n_cols, mode, true, group, i, t, x, a);
 #pragma GCC unroll 8
-        for (int j = i + 1; j < i + run; j++)
-            tile_step(n_cols, mode, false, group, j, t, x, a);
+        for (int j = i + 1; j < i + run; j++) tile_step(n_cols, mode, false, group, j, t, x, a);
         for (int c = 0; c < n_cols; c++)
-            for (int h = 0; h < 2; h++)
-                s[c][h] = tile_scaled(narrow, s[c][h], a[c][h], t->scale[i * 4 / group][h]);
+            for (int h = 0; h < 2; h++) s[c][h] = tile_scaled(narrow, s[c][h], a[c][h], t->scale[i * 4 / group][h]);
     }
 }
 

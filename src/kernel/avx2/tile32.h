@@ -76,8 +76,7 @@ VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_
             p = memcpy(padded, p, bytes_of(k, n_blocks));
         }
         unpack(p, &b);
-        for (int j = 0; j < 8; j++)
-            q[r][j] = _mm256_xor_si256(b.q[j], flip);
+        for (int j = 0; j < 8; j++) q[r][j] = _mm256_xor_si256(b.q[j], flip);
         bytes[r] = (const uint8_t *)q[r];
         dw[r] = _mm256_castps_si256(b.dw);
         dw1[r] = k.mode == HALVED ? _mm256_castps_si256(b.dw1) : _mm256_setzero_si256();
@@ -86,8 +85,7 @@ VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_
     for (int i = 0; i < 64; i += 4) {
         __m256i v[4];
         vec_columns4(bytes, 4 * (size_t)i, v);
-        for (int j = 0; j < 4; j++)
-            t->q[i + j][h] = v[j];
+        for (int j = 0; j < 4; j++) t->q[i + j][h] = v[j];
     }
     vec_transpose8(dw);
     vec_transpose8(dw1);
@@ -135,8 +133,7 @@ VEC_INLINE void tile_load_q8_0(struct kind32 k, unpack32_fn *unpack, const uint8
         for (int i = 0; i < 8; i += 4) {
             __m256i v[4];
             vec_columns4(row, at + 2 + 4 * (size_t)i, v);
-            for (int j = 0; j < 4; j++)
-                t->q[8 * b + i + j][h] = _mm256_xor_si256(v[j], flip);
+            for (int j = 0; j < 4; j++) t->q[8 * b + i + j][h] = _mm256_xor_si256(v[j], flip);
         }
     }
 }
@@ -183,8 +180,7 @@ VEC_INLINE void tile_sums(int n_cols, enum mode32 mode, int run, const struct ti
         __m256i a[TILE_COLS][2];
         tile_step(n_cols, mode, true, i + j, t, x, a);
 #pragma GCC unroll 8
-        for (int l = 1; l < run; l++)
-            tile_step(n_cols, mode, false, i + j + l, t, x, a);
+        for (int l = 1; l < run; l++) tile_step(n_cols, mode, false, i + j + l, t, x, a);
         for (int c = 0; c < n_cols; c++)
             for (int h = 0; h < 2; h++)
                 s[c][h] = j > 0 ? _mm256_add_epi32(s[c][h], dot_dwords(a[c][h])) : dot_dwords(a[c][h]);
