@@ -24,7 +24,7 @@
 
 #include "tensor/dtype.h"
 
-#define KERNEL_SCRATCH_BYTES (512u << 10)
+#define KERNEL_SCRATCH_BYTES (256u << 10)
 
 /* ---- activations: the right-hand side of every matrix product ---- */
 

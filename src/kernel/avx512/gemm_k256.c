@@ -8,7 +8,7 @@
  *
  *   one column    Memory is the limit: stream.h. Each block is unpacked in registers and multiplied with
  *                 the activations, the sums of 16 blocks are reduced together.
- *   more          The integer units are the limit: 64 rows x 256 are unpacked once to the order of
+ *   more          The integer units are the limit: 32 rows x 256 are unpacked once to the order of
  *                 tile.h and used for all columns of a panel. A panel is as much of the activations as
  *                 stays in the second-level cache while all rows pass: at most 512 columns, and of
  *                 long rows a part, between which the accumulators wait in y.
@@ -164,9 +164,6 @@ ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one 
 
 /* ---- many columns ---- */
 
-#define BLOCK_ROWS   64   /* two tiles */
-#define QUARTERS     4    /* registers of 16 rows in them */
-#define GROUP_COLS   3    /* columns at once: 4 x 3 products, as many scaled sums, 4 + 1 operands */
 #define PANEL_COLS   512  /* columns whose accumulators wait in scratch */
 #define PANEL_BLOCKS 4096 /* blocks of activations that are used for all rows in turn: 1 MiB, half of L2 */
 
@@ -186,11 +183,11 @@ struct sums {
 };
 
 struct many {
-    struct tile256 tile[2];
+    struct tile256 tile;
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
     struct heads256 heads;
     struct sums sums[PANEL_BLOCKS]; /* [block][column] */
-    _Alignas(64) float acc[PANEL_COLS][BLOCK_ROWS];
+    _Alignas(64) float acc[PANEL_COLS][TILE_ROWS];
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
@@ -303,60 +300,59 @@ static void sums_of(const struct format256 F, struct act_q256 x, int b, struct s
     s->narrow = bound * F.max_code <= INT16_MAX;
 }
 
-/* Dot products of group g of four times 16 rows with nc columns. */
-ALWAYS_INLINE void group_dots(int nc, int group, bool min, const struct tile256 t[2], const struct column *col, int g,
-                              __m512i p[QUARTERS][GROUP_COLS])
+/* Dot products of group g with nc columns. */
+ALWAYS_INLINE void group_dots(int nc, int group, bool min, const struct tile256 *t, const struct column *col, int g,
+                              __m512i p[2][TILE_COLS])
 {
-#pragma GCC unroll 3
-    for (int c = 0; c < nc; c++)
-        p[0][c] = p[1][c] = p[2][c] = p[3][c] = min ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[g]);
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) p[0][c] = p[1][c] = min ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[g]);
 #pragma GCC unroll 8
     for (int i = 0; i < group / 4; i++) {
         int at = g * (group / 4) + i;
-        __m512i w[QUARTERS];
-#pragma GCC unroll 4
-        for (int r = 0; r < QUARTERS; r++) {
-            w[r] = _mm512_load_si512(t[r / 2].u[at][r % 2]);
+        __m512i w[2];
+#pragma GCC unroll 2
+        for (int r = 0; r < 2; r++) {
+            w[r] = _mm512_load_si512(t->u[at][r]);
             IN_REGISTER(w[r]);
         }
-#pragma GCC unroll 3
+#pragma GCC unroll 6
         for (int c = 0; c < nc; c++) {
             __m512i x = broadcast_4(col[c].q + 4 * at);
-#pragma GCC unroll 4
-            for (int r = 0; r < QUARTERS; r++) p[r][c] = _mm512_dpbusd_epi32(p[r][c], w[r], x);
+#pragma GCC unroll 2
+            for (int r = 0; r < 2; r++) p[r][c] = _mm512_dpbusd_epi32(p[r][c], w[r], x);
         }
     }
 }
 
 /* The float steps of nc columns: t from the exact S, and M from the minimums. */
-ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct tile256 t[2], const struct column *col,
-                                const __m512i s[QUARTERS][GROUP_COLS], float *acc)
+ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct tile256 *t, const struct column *col,
+                                const __m512i s[2][TILE_COLS], float *acc)
 {
-    __m512i m[QUARTERS][GROUP_COLS];
-#pragma GCC unroll 3
-    for (int c = 0; c < nc; c++) m[0][c] = m[1][c] = m[2][c] = m[3][c] = _mm512_setzero_si512();
+    __m512i m[2][TILE_COLS];
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) m[0][c] = m[1][c] = _mm512_setzero_si512();
     if (min)
 #pragma GCC unroll 8
         for (int i = 0; i < 128 / group; i++) {
-            __m512i v[QUARTERS];
-#pragma GCC unroll 4
-            for (int r = 0; r < QUARTERS; r++) {
-                v[r] = _mm512_load_si512(t[r / 2].min[i] + 16 * (r % 2));
+            __m512i v[2];
+#pragma GCC unroll 2
+            for (int r = 0; r < 2; r++) {
+                v[r] = _mm512_load_si512(t->min[i] + 16 * r);
                 IN_REGISTER(v[r]);
             }
-#pragma GCC unroll 3
+#pragma GCC unroll 6
             for (int c = 0; c < nc; c++) {
                 __m512i x = broadcast_4((const int8_t *)(col[c].sums->group + 2 * i));
-#pragma GCC unroll 4
-                for (int r = 0; r < QUARTERS; r++) m[r][c] = _mm512_dpwssd_epi32(m[r][c], v[r], x);
+#pragma GCC unroll 2
+                for (int r = 0; r < 2; r++) m[r][c] = _mm512_dpwssd_epi32(m[r][c], v[r], x);
             }
         }
-#pragma GCC unroll 4
-    for (int r = 0; r < QUARTERS; r++) {
-        __m512 dw = _mm512_load_ps(t[r / 2].dw + 16 * (r % 2)), dmin = _mm512_load_ps(t[r / 2].dmin + 16 * (r % 2));
-#pragma GCC unroll 3
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; r++) {
+        __m512 dw = _mm512_load_ps(t->dw + 16 * r), dmin = _mm512_load_ps(t->dmin + 16 * r);
+#pragma GCC unroll 6
         for (int c = 0; c < nc; c++) {
-            float *a = acc + c * BLOCK_ROWS + 16 * r;
+            float *a = acc + c * TILE_ROWS + 16 * r;
             __m512 v = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s[r][c]));
             if (min) v = _mm512_fnmadd_ps(dmin, _mm512_cvtepi32_ps(m[r][c]), v);
             _mm512_store_ps(a, _mm512_fmadd_ps(_mm512_set1_ps(col[c].sums->d), v, _mm512_load_ps(a)));
@@ -364,27 +360,27 @@ ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct tile25
     }
 }
 
-/* Two tiles times nc columns, into acc[nc][BLOCK_ROWS]. narrow: group sums fit 16 bits, and one vpdpwssd scales and
+/* One tile times nc columns, into acc[nc][TILE_ROWS]. narrow: group sums fit 16 bits, and one vpdpwssd scales and
  * adds them; the same integers either way. Per 32 elements and register that is 8 + 1 (or 2) instructions on
  * the two vector ports, where 8 would be the peak. */
-ALWAYS_INLINE void block_columns(int nc, int group, bool min, bool narrow, const struct tile256 t[2],
+ALWAYS_INLINE void block_columns(int nc, int group, bool min, bool narrow, const struct tile256 *t,
                                  const struct column *col, struct ahead *ahead, float *acc)
 {
-    __m512i s[QUARTERS][GROUP_COLS], p[QUARTERS][GROUP_COLS];
-#pragma GCC unroll 4
-    for (int r = 0; r < QUARTERS; r++)
-#pragma GCC unroll 3
+    __m512i s[2][TILE_COLS], p[2][TILE_COLS];
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; r++)
+#pragma GCC unroll 6
         for (int c = 0; c < nc; c++) s[r][c] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int g = 0; g < 256 / group; g++) {
         ahead_step(ahead);
         group_dots(nc, group, min, t, col, g, p);
-#pragma GCC unroll 4
-        for (int r = 0; r < QUARTERS; r++) {
-            __m512i scale = _mm512_load_si512(t[r / 2].scale[g] + 16 * (r % 2));
+#pragma GCC unroll 2
+        for (int r = 0; r < 2; r++) {
+            __m512i scale = _mm512_load_si512(t->scale[g] + 16 * r);
             if (!narrow) scale = _mm512_srai_epi32(_mm512_slli_epi32(scale, 16), 16);
             IN_REGISTER(scale);
-#pragma GCC unroll 3
+#pragma GCC unroll 6
             for (int c = 0; c < nc; c++) {
                 s[r][c] = narrow ? _mm512_dpwssd_epi32(s[r][c], p[r][c], scale)
                                  : _mm512_add_epi32(s[r][c], _mm512_mullo_epi32(p[r][c], scale));
@@ -395,10 +391,10 @@ ALWAYS_INLINE void block_columns(int nc, int group, bool min, bool narrow, const
     block_finish(nc, group, min, t, col, s, acc);
 }
 
-typedef void columns_fn(const struct tile256 t[2], const struct column *col, bool narrow, struct ahead *a, float *acc);
+typedef void columns_fn(const struct tile256 *t, const struct column *col, bool narrow, struct ahead *a, float *acc);
 
 #define COLUMNS(nc, group, min)                                                                                        \
-    static void columns_##nc##_##group##_##min(const struct tile256 t[2], const struct column *c, bool narrow,         \
+    static void columns_##nc##_##group##_##min(const struct tile256 *t, const struct column *c, bool narrow,           \
                                                struct ahead *a, float *acc)                                            \
     {                                                                                                                  \
         if (narrow)                                                                                                    \
@@ -410,13 +406,17 @@ typedef void columns_fn(const struct tile256 t[2], const struct column *col, boo
 COLUMNS_EACH(1)
 COLUMNS_EACH(2)
 COLUMNS_EACH(3)
+COLUMNS_EACH(4)
+COLUMNS_EACH(5)
+COLUMNS_EACH(6)
 
 /* [columns - 1][group == 32][has minimums] */
 #define COLUMNS_ROW(nc)                                                                                                \
     {                                                                                                                  \
         {columns_##nc##_16_0, columns_##nc##_16_1}, { columns_##nc##_32_0, columns_##nc##_32_1 }                       \
     }
-static columns_fn *const columns_table[GROUP_COLS][2][2] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3)};
+static columns_fn *const columns_table[TILE_COLS][2][2] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
+                                                           COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
 
 /* n things in as few equal parts of at most `most` as possible: the size of one. */
 static int part_size(int n, int most)
@@ -430,7 +430,7 @@ struct panel {
     int c0, n, b0, nb;
 };
 
-/* The tiles in m times block b of the panel. One column of a group whose sums do not fit makes the whole group
+/* The tile in m times block b of the panel. One column of a group whose sums do not fit makes the whole group
  * take the wide way. */
 static void panel_block(const struct format256 F, const struct gemm *g, const struct panel *p, int b, struct many *m,
                         struct ahead *ahead)
@@ -438,32 +438,33 @@ static void panel_block(const struct format256 F, const struct gemm *g, const st
     const struct sums *sums = m->sums + (b - p->b0) * p->n;
     int nc;
     for (int c = 0; c < p->n; c += nc) {
-        struct column col[GROUP_COLS];
+        struct column col[TILE_COLS];
         bool narrow = true;
-        nc = part_size(p->n - c, GROUP_COLS);
+        nc = tile_group(p->n - c);
         for (int j = 0; j < nc; j++) {
             col[j].q = (const int8_t *)g->x + (size_t)(p->c0 + c + j) * g->ld_x + 256 * (size_t)b;
             col[j].sums = sums + c + j;
             narrow &= sums[c + j].narrow;
             if (!F.min) column_start(F.offset, &col[j]);
         }
-        columns_table[nc - 1][F.group == 32][F.min](m->tile, col, narrow, ahead, m->acc[c]);
+        columns_table[nc - 1][F.group == 32][F.min](&m->tile, col, narrow, ahead, m->acc[c]);
     }
 }
 
-/* The accumulators of BLOCK_ROWS rows from r0 on: between panels of one row of columns they wait in y. */
-static void panel_accumulators(const struct gemm *g, const struct panel *p, int r0, bool store, struct many *m)
+/* The accumulators of a tile at r0: between panels of the same columns they wait in y. */
+static void panel_resume(const struct gemm *g, const struct panel *p, int r0, struct many *m)
 {
-    for (int c = 0; c < p->n; c++)
-        for (int r = 0; r < BLOCK_ROWS; r += 16) {
-            float *y = g->y + (size_t)(p->c0 + c) * g->ld_y + r0 + r, *acc = m->acc[c] + r;
-            int n = g->n_rows - r0 - r;
-            __mmask16 some = n <= 0 ? 0 : first_lanes(n < 16 ? n : 16);
-            if (store)
-                _mm512_mask_storeu_ps(y, some, _mm512_load_ps(acc));
-            else
-                _mm512_store_ps(acc, p->b0 ? _mm512_maskz_loadu_ps(some, y) : _mm512_setzero_ps());
-        }
+    int n = g->n_rows - r0 < TILE_ROWS ? g->n_rows - r0 : TILE_ROWS;
+    __mmask16 m0 = first_lanes(n < 16 ? n : 16), m1 = n > 16 ? first_lanes(n - 16) : 0;
+    if (p->b0 == 0) {
+        memset(m->acc, 0, sizeof m->acc[0] * (size_t)p->n);
+        return;
+    }
+    for (int c = 0; c < p->n; c++) {
+        const float *y = g->y + (size_t)(p->c0 + c) * g->ld_y + r0;
+        _mm512_store_ps(m->acc[c], _mm512_maskz_loadu_ps(m0, y));
+        _mm512_store_ps(m->acc[c] + 16, _mm512_maskz_loadu_ps(m1, y + 16));
+    }
 }
 
 /* The next block on its way: of the same rows, but for its first line, which came with this block; or the panel's
@@ -472,38 +473,36 @@ ALWAYS_INLINE struct ahead ahead_block(int bytes, const struct gemm *g, const st
                                        const uint8_t *const *row)
 {
     const size_t size = (size_t)bytes;
-    struct ahead a = {.row = row, .n_rows = BLOCK_ROWS, .step_rows = 1};
+    struct ahead a = {.row = row, .n_rows = TILE_ROWS, .step_rows = 1};
     if (b + 1 < p->b0 + p->nb) {
         a.offset = (size_t)(b + 1) * size + 63;
         a.bytes = bytes - 63;
         return a;
     }
-    a.offset = BLOCK_ROWS * g->ld_w + (size_t)p->b0 * size;
+    a.offset = TILE_ROWS * g->ld_w + (size_t)p->b0 * size;
     a.bytes = bytes;
-    if (r0 + BLOCK_ROWS >= g->n_rows) a.n_rows = 0;
+    if (r0 + TILE_ROWS >= g->n_rows) a.n_rows = 0;
     return a;
 }
 
 ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struct panel *p, struct many *m)
 {
     const struct format256 F = format256_of(type);
-    const int steps = (p->n + GROUP_COLS - 1) / GROUP_COLS * (256 / F.group);
+    const int steps = (p->n + TILE_COLS - 1) / TILE_COLS * (256 / F.group);
     for (int b = 0; b < p->nb; b++)
         for (int c = 0; c < p->n; c++)
             sums_of(F, act_q256_at(g->x + (size_t)(p->c0 + c) * g->ld_x, g->k), p->b0 + b, &m->sums[b * p->n + c]);
-    for (int r0 = 0; r0 < g->n_rows; r0 += BLOCK_ROWS) {
-        const uint8_t *row[BLOCK_ROWS];
+    for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
+        const uint8_t *row[TILE_ROWS];
         tile_rows(g, r0, row);
-        tile_rows(g, r0 + TILE_ROWS, row + TILE_ROWS);
-        panel_accumulators(g, p, r0, false, m);
+        panel_resume(g, p, r0, m);
         for (int b = p->b0; b < p->b0 + p->nb; b++) {
             struct ahead ahead = ahead_block(F.bytes, g, p, r0, b, row);
-#pragma GCC unroll 1
-            for (int i = 0; i < 2; i++) tile_load(type, row + TILE_ROWS * i, b, &ahead, m, &m->tile[i]);
+            tile_load(type, row, b, &ahead, m, &m->tile);
             ahead_rest(&ahead, steps);
             panel_block(F, g, p, b, m, &ahead);
         }
-        panel_accumulators(g, p, r0, true, m);
+        tile_store(g, r0, p->c0, p->n, m->acc[0]);
     }
 }
 

@@ -72,9 +72,10 @@ ALWAYS_INLINE void tile_store(const struct gemm *g, int r0, int c0, int n_cols, 
     }
 }
 
-/* The same rows' next part on its way into L1 while this one is unpacked and used, a row or a few per step. More
- * than that, a second and longer distance as in stream.h, was slower: its requests to memory hold all
- * the fill buffers, and a load that would find its line in L2 queues behind them. */
+/* The same rows' next part on its way while this one is unpacked and used, a row or a few per step. Into L2: in L1 it
+ * would push out the tile, which is used for every column. More than that, a second and longer distance as in
+ * stream.h, was slower: its requests to memory hold all the fill buffers, and a load that would find its
+ * line in L2 queues behind them. */
 struct ahead {
     const uint8_t *const *row;
     size_t offset; /* of the next part in its row */
@@ -105,8 +106,8 @@ ALWAYS_INLINE void ahead_step(struct ahead *a)
     for (int i = 0; i < a->step_rows && a->n_rows > 0; i++, a->row++, a->n_rows--) {
         const char *p = (const char *)*a->row + a->offset;
         for (int j = 0; j < a->bytes; j += 64)
-            _mm_prefetch(p + j, _MM_HINT_T0);
-        _mm_prefetch(p + a->bytes - 1, _MM_HINT_T0);
+            _mm_prefetch(p + j, _MM_HINT_T1);
+        _mm_prefetch(p + a->bytes - 1, _MM_HINT_T1);
     }
 }
 
