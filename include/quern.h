@@ -148,7 +148,7 @@ enum qn_kv { QN_KV_F16, QN_KV_F32, QN_KV_Q8_0 };
 struct qn_engine_params {
     size_t size;
     int n_threads;         /* 0: as many as this process may use */
-    const char *cpu;       /* instruction set at most: "ref", "avx2", "avxvnni", "avx512"; NULL: the best there is */
+    const char *cpu;       /* instruction set at most: "ref", "avx2", "avxvnni", "avx512", "amx"; NULL: the best there is */
     uint64_t memory_bytes; /* the budget for KV cache, buffers and weights; 0: what the machine has available */
     int n_ctx;             /* tokens a session may hold; 0: the model's, at most 4096 */
     int n_batch;           /* most rows in one forward pass; 0: 512 */
@@ -191,7 +191,7 @@ QN_API size_t qn_session_tokens(const qn_session *s, const qn_token **tokens);
 /* ---- build ---- */
 
 QN_API const char *qn_version(void); /* "0.1.0 (commit, compiler)" */
-/* The best instruction set of this machine: "ref", "avx2", "avxvnni" or "avx512". */
+/* The best instruction set of this machine: "ref", "avx2", "avxvnni", "avx512" or "amx". */
 QN_API const char *qn_cpu(void);
 
 #ifdef __cplusplus

@@ -313,7 +313,7 @@ static int show_ceilings(const struct bench *b, struct qn_error *e)
     if (b->path && (rc = qn_model_open(&model, b->path, e))) goto done;
     if ((rc = pool_new(&pool, n, n > 1, e))) goto done;
     for (int l = 0; l < CPU_N; l++) {
-        if (!ceilings_level_here((enum cpu_level)l)) continue;
+        if (!cpu_has((enum cpu_level)l)) continue;
         ceilings_compute(&c, pool, (enum cpu_level)l);
         json_object_set_new(levels, cpu_level_name((enum cpu_level)l),
                             json_pack("{s:f,s:f}", "int8_gmacs", c.int8_gmacs, "f32_gmacs", c.f32_gmacs));

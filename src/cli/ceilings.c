@@ -83,8 +83,6 @@ static void mapped_bytes(const struct weights *w, struct job *j)
     j->bytes = size - skip < READ_BYTES ? size - skip : READ_BYTES;
 }
 
-bool ceilings_level_here(enum cpu_level level) { return level <= cpu_best(); }
-
 int ceilings_read(struct ceilings *c, struct pool *pool, enum cpu_level level, const struct weights *w,
                   struct qn_error *e)
 {

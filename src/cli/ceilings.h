@@ -21,8 +21,6 @@ struct ceilings {
     double f32_gmacs;    /* and with its fused multiply-adds */
 };
 
-/* Whether this machine can run the level's instructions. */
-bool ceilings_level_here(enum cpu_level level);
 /* Fills in what is read (w: NULL for no file) and what is computed. Best of several short runs; the reads take
  * about a second. */
 int ceilings_read(struct ceilings *c, struct pool *pool, enum cpu_level level, const struct weights *w,

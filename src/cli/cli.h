@@ -33,7 +33,7 @@ extern const char *volatile cli_unfinished;
 
 /* ---- options ---- */
 
-#define CLI_CPU_HELP "instruction set at most: ref, avx2, avxvnni or avx512" /* of --cpu */
+#define CLI_CPU_HELP "instruction set at most: ref, avx2, avxvnni, avx512 or amx" /* of --cpu */
 
 enum opt_kind {
     OPT_FLAG,    /* bool */

@@ -24,7 +24,7 @@
 
 #include "tensor/dtype.h"
 
-#define KERNEL_SCRATCH_BYTES (256u << 10)
+#define KERNEL_SCRATCH_BYTES (512u << 10)
 
 /* ---- activations: the right-hand side of every matrix product ---- */
 
@@ -166,7 +166,7 @@ typedef void topk_fn(const float *x, int n, int k, int32_t *idx, void *scratch);
 typedef float softmax_exp_fn(const float *x, int n, float *y, void *scratch);
 
 struct kernels {
-    const char *name; /* "ref", "avx2", "avxvnni", "avx512", "cost" */
+    const char *name; /* "ref", "avx2", "avxvnni", "avx512", "amx", "cost" */
     bool is_cost;     /* nothing is computed: scratch points at a struct cost */
     quant_fn *quant[ACT_N];
     gemm_fn *gemm[DT_N]; /* NULL for types that are no weights */
@@ -189,6 +189,7 @@ void kernels_init_ref(struct kernels *k);
 void kernels_init_avx2(struct kernels *k);
 void kernels_init_avxvnni(struct kernels *k);
 void kernels_init_avx512(struct kernels *k);
+void kernels_init_amx(struct kernels *k);
 void kernels_init_cost(struct kernels *k);
 
 #endif

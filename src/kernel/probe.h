@@ -17,6 +17,6 @@ struct probe {
     float (*f32_fma)(uint64_t n);                 /* n * 256 fused multiply-adds */
 };
 
-extern const struct probe probe_ref, probe_avx2, probe_avxvnni, probe_avx512;
+extern const struct probe probe_ref, probe_avx2, probe_avxvnni, probe_avx512, probe_amx;
 
 #endif

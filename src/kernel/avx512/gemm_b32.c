@@ -327,16 +327,23 @@ GEMM(gemm_nvfp4, DT_NVFP4)
 GEMM(gemm_q1_0, DT_Q1_0)
 GEMM(gemm_q2_0, DT_Q2_0)
 
+static gemm_fn *const by_type[DT_N] = {
+    [DT_Q4_0] = gemm_q4_0,
+    [DT_Q4_1] = gemm_q4_1,
+    [DT_Q5_0] = gemm_q5_0,
+    [DT_Q5_1] = gemm_q5_1,
+    [DT_Q8_0] = gemm_q8_0,
+    [DT_IQ4_NL] = gemm_iq4_nl,
+    [DT_MXFP4] = gemm_mxfp4,
+    [DT_NVFP4] = gemm_nvfp4,
+    [DT_Q1_0] = gemm_q1_0,
+    [DT_Q2_0] = gemm_q2_0,
+};
+
+gemm_fn *avx512_gemm_b32(enum dtype t) { return by_type[t]; }
+
 void avx512_init_gemm_b32(struct kernels *k)
 {
-    k->gemm[DT_Q4_0] = gemm_q4_0;
-    k->gemm[DT_Q4_1] = gemm_q4_1;
-    k->gemm[DT_Q5_0] = gemm_q5_0;
-    k->gemm[DT_Q5_1] = gemm_q5_1;
-    k->gemm[DT_Q8_0] = gemm_q8_0;
-    k->gemm[DT_IQ4_NL] = gemm_iq4_nl;
-    k->gemm[DT_MXFP4] = gemm_mxfp4;
-    k->gemm[DT_NVFP4] = gemm_nvfp4;
-    k->gemm[DT_Q1_0] = gemm_q1_0;
-    k->gemm[DT_Q2_0] = gemm_q2_0;
+    for (int t = 0; t < DT_N; t++)
+        if (by_type[t]) k->gemm[t] = by_type[t];
 }

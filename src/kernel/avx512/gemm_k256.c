@@ -548,21 +548,28 @@ GEMM(gemm_iq1_m, DT_IQ1_M)
 GEMM(gemm_tq1_0, DT_TQ1_0)
 GEMM(gemm_tq2_0, DT_TQ2_0)
 
+static gemm_fn *const by_type[DT_N] = {
+    [DT_Q2_K] = gemm_q2_k,
+    [DT_Q3_K] = gemm_q3_k,
+    [DT_Q4_K] = gemm_q4_k,
+    [DT_Q5_K] = gemm_q5_k,
+    [DT_Q6_K] = gemm_q6_k,
+    [DT_IQ4_XS] = gemm_iq4_xs,
+    [DT_IQ2_XXS] = gemm_iq2_xxs,
+    [DT_IQ2_XS] = gemm_iq2_xs,
+    [DT_IQ2_S] = gemm_iq2_s,
+    [DT_IQ3_XXS] = gemm_iq3_xxs,
+    [DT_IQ3_S] = gemm_iq3_s,
+    [DT_IQ1_S] = gemm_iq1_s,
+    [DT_IQ1_M] = gemm_iq1_m,
+    [DT_TQ1_0] = gemm_tq1_0,
+    [DT_TQ2_0] = gemm_tq2_0,
+};
+
+gemm_fn *avx512_gemm_k256(enum dtype t) { return by_type[t]; }
+
 void avx512_init_gemm_k256(struct kernels *k)
 {
-    k->gemm[DT_Q2_K] = gemm_q2_k;
-    k->gemm[DT_Q3_K] = gemm_q3_k;
-    k->gemm[DT_Q4_K] = gemm_q4_k;
-    k->gemm[DT_Q5_K] = gemm_q5_k;
-    k->gemm[DT_Q6_K] = gemm_q6_k;
-    k->gemm[DT_IQ4_XS] = gemm_iq4_xs;
-    k->gemm[DT_IQ2_XXS] = gemm_iq2_xxs;
-    k->gemm[DT_IQ2_XS] = gemm_iq2_xs;
-    k->gemm[DT_IQ2_S] = gemm_iq2_s;
-    k->gemm[DT_IQ3_XXS] = gemm_iq3_xxs;
-    k->gemm[DT_IQ3_S] = gemm_iq3_s;
-    k->gemm[DT_IQ1_S] = gemm_iq1_s;
-    k->gemm[DT_IQ1_M] = gemm_iq1_m;
-    k->gemm[DT_TQ1_0] = gemm_tq1_0;
-    k->gemm[DT_TQ2_0] = gemm_tq2_0;
+    for (int t = 0; t < DT_N; t++)
+        if (by_type[t]) k->gemm[t] = by_type[t];
 }

@@ -11,6 +11,9 @@ void avx512_init_quant(struct kernels *k);
 void avx512_init_gemm_float(struct kernels *k);
 void avx512_init_gemm_b32(struct kernels *k);
 void avx512_init_gemm_k256(struct kernels *k);
+/* This folder's function for a type of each; NULL for others. */
+gemm_fn *avx512_gemm_b32(enum dtype t);
+gemm_fn *avx512_gemm_k256(enum dtype t);
 void avx512_init_attn(struct kernels *k);
 void avx512_init_small(struct kernels *k);
 

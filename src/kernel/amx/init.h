@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * init.h: the AMX folder's own pieces of kernels_init_amx, one per file.
+ */
+#ifndef QUERN_KERNEL_AMX_INIT_H
+#define QUERN_KERNEL_AMX_INIT_H
+
+#include "kernel/kernel.h"
+
+void amx_init_gemm_k256(struct kernels *k);
+
+#endif
