@@ -9,7 +9,6 @@
  */
 #include "kernel/cpu.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static const char *const names[CPU_N] = {"ref", "avx2", "avxvnni", "avx512", "amx"};
@@ -80,9 +79,8 @@ const char *cpu_level_name(enum cpu_level l) { return names[l]; }
 
 const char *cpu_level_list(char *buf)
 {
-    int at = 0;
+    char *at = buf;
     for (int l = 0; l < CPU_N; l++)
-        if (cpu_has((enum cpu_level)l))
-            at += snprintf(buf + at, (size_t)(CPU_LIST_BYTES - at), "%s%s", l ? ", " : "", names[l]);
+        if (cpu_has((enum cpu_level)l)) at = stpcpy(stpcpy(at, l ? ", " : ""), names[l]);
     return buf;
 }
