@@ -7,4 +7,8 @@
  */
 #include "kernel/amx/init.h"
 
-void kernels_init_amx(struct kernels *k) { amx_init_gemm_k256(k); }
+void kernels_init_amx(struct kernels *k)
+{
+    amx_init_gemm_b32(k);
+    amx_init_gemm_k256(k);
+}

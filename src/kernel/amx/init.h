@@ -7,6 +7,7 @@
 
 #include "kernel/kernel.h"
 
+void amx_init_gemm_b32(struct kernels *k);
 void amx_init_gemm_k256(struct kernels *k);
 
 #endif

@@ -93,6 +93,22 @@ ALWAYS_INLINE void tmm_multiply_one(bool second, const int8_t *x, size_t ld_x, c
     }
 }
 
+/* Two pieces of 32 elements, each its own sums: activations x times weights w[2 pieces][8 k / 4][2 halves][64], all
+ * signed, into results 2 * piece + half. */
+ALWAYS_INLINE void tmm_multiply_pieces(const int8_t *x, size_t ld_x, const uint8_t (*w)[2][64])
+{
+    _tile_loadd(4, x, (long)ld_x);
+    _tile_loadd(5, w[0][0], 128);
+    TMM_DOT(0, 5, true);
+    _tile_loadd(6, w[0][1], 128);
+    TMM_DOT(1, 6, true);
+    _tile_loadd(4, x + 32, (long)ld_x);
+    _tile_loadd(7, w[8][0], 128);
+    TMM_DOT(2, 7, true);
+    _tile_loadd(5, w[8][1], 128);
+    TMM_DOT(3, 5, true);
+}
+
 /* The results as s[i][column][16 rows]. */
 ALWAYS_INLINE void tmm_store(int32_t *s)
 {

@@ -9,8 +9,8 @@
 #include <assert.h>
 
 #include "kernel/avx512/init.h"
-#include "kernel/avx512/rows.h"
 #include "kernel/avx512/stream.h"
+#include "kernel/avx512/tile32.h"
 
 /* ---- one column ---- */
 
@@ -99,53 +99,12 @@ ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one 
 
 /* ---- many columns ---- */
 
-#define TILE_PIECES (TILE_K / 32)
-
-struct tile32 {
-    _Alignas(64) tile_codes u;
-    _Alignas(64) float dw[TILE_PIECES][TILE_ROWS], second[TILE_PIECES][TILE_ROWS];
-};
-
 struct many {
     struct tile32 tile;
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
     _Alignas(64) float acc[TILE_MAX_COLS * TILE_ROWS];
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
-
-/* Pieces b .. b + nb of 32 rows into m->tile, nb <= TILE_PIECES. */
-ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, int nb, struct ahead *ahead,
-                             struct many *m)
-{
-    const struct format32 F = format32_of(type);
-    /* scales by gather: 16 rows are 16 places that share nothing */
-    for (int half = 0; half < TILE_ROWS; half += 16) {
-        int32_t offset[16];
-        for (int r = 0; r < 16; r++)
-            offset[r] = (int32_t)(row[half + r] - row[0]);
-        for (int i = 0; i < nb; i++) {
-            struct piece p = piece_at(type, row[0], b + i);
-            __m512 dw, second = _mm512_setzero_ps();
-            scales32(type, p.w, _mm512_loadu_si512(offset), _mm512_set1_epi32(p.at), &dw, &second);
-            _mm512_store_ps(m->tile.dw[i] + half, dw);
-            if (F.min || F.halves) _mm512_store_ps(m->tile.second[i] + half, second);
-        }
-    }
-    if (rows_can(type)) {
-        for (int i = 0; i < nb; i++)
-            for (int half = 0; half < 2; half++)
-                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, m->tile.u, ahead);
-        return;
-    }
-    for (int r = 0; r < TILE_ROWS; r++) {
-        ahead_step(ahead);
-        for (int i = 0; i < nb; i += 2) {
-            struct piece p0 = piece_at(type, row[r], b + i), p1 = piece_at(type, row[r], b + (i + 1 < nb ? i + 1 : i));
-            _mm512_store_si512(m->bytes + r * TILE_K + 32 * i, unpack32(type, p0, p1));
-        }
-    }
-    tile_transpose(m->bytes, 32 * nb, m->tile.u);
-}
 
 /* One column's share of the tile. */
 struct column {
@@ -295,7 +254,7 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
                 int nb = n_blocks - b < TILE_PIECES ? n_blocks - b : TILE_PIECES;
                 struct ahead ahead = ahead_of(g, r0, row, b / TILE_PIECES, (n_blocks + TILE_PIECES - 1) / TILE_PIECES,
                                               TILE_PIECES / F.pieces * F.bytes);
-                tile_load(type, row, b, nb, &ahead, m);
+                tile32_load(type, false, row, b, nb, &ahead, m->bytes, &m->tile);
                 ahead_rest(&ahead, steps);
                 many_pieces(g, step, F.offset, m, b, nb, c0, n, &ahead);
             }

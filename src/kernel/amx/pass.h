@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pass.h: the way through a product with many columns: which rows and columns meet when.
+ *
+ * A pass takes up to PASS_TILES tiles of 32 rows and goes through k in parts of 256. Several tiles, because the
+ * activations of many columns do not fit the second cache: each part of them is brought in once for 128 rows
+ * instead of once for 32. What happens to a part is the product's own affair.
+ */
+#ifndef QUERN_KERNEL_AMX_PASS_H
+#define QUERN_KERNEL_AMX_PASS_H
+
+#include "kernel/amx/tmm.h"
+
+#define PASS_TILES    4
+#define PASS_MAX_COLS 512 /* columns per pass over the weights: 256 KiB of accumulators */
+
+/* Rows r0 .. r0 + 32 * n_tiles (those beyond the matrix repeat its last) times columns c0 .. c0 + n. */
+typedef void pass_fn(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch);
+
+/* All rows and columns, the first rows first; k: elements in a tile product. */
+ALWAYS_INLINE void passes(const struct gemm *g, int k, int max_tiles, pass_fn *pass, void *scratch)
+{
+    for (int c0 = 0, n; c0 < g->n_cols; c0 += n) {
+        n = g->n_cols - c0 < PASS_MAX_COLS ? g->n_cols - c0 : PASS_MAX_COLS;
+        tmm_begin(n < TMM_COLS ? n : TMM_COLS, k);
+        for (int r0 = 0, n_tiles; r0 < g->n_rows; r0 += n_tiles * TILE_ROWS) {
+            n_tiles = (g->n_rows - r0 + TILE_ROWS - 1) / TILE_ROWS;
+            if (n_tiles > max_tiles) n_tiles = max_tiles;
+            pass(g, r0, n_tiles, c0, n, scratch);
+        }
+        tmm_end();
+    }
+}
+
+/* What is unpacked after tile i of part `part` (of n_parts, `bytes` of a row each): the next tile of the pass, the
+ * first tile's next part, or the next pass. */
+ALWAYS_INLINE struct ahead ahead_in_pass(const struct gemm *g, int r0, const uint8_t *row[][TILE_ROWS], int n_tiles,
+                                         int i, int part, int n_parts, int bytes)
+{
+    if (i + 1 < n_tiles) return (struct ahead){row[i + 1], (size_t)part * (size_t)bytes, bytes, TILE_ROWS, 1};
+    const bool last = part + 1 == n_parts;
+    return (struct ahead){
+        .row = row[0],
+        .offset = last ? (size_t)n_tiles * TILE_ROWS * g->ld_w : (size_t)(part + 1) * (size_t)bytes,
+        .bytes = bytes,
+        .n_rows = last && r0 + n_tiles * TILE_ROWS >= g->n_rows ? 0 : TILE_ROWS,
+        .step_rows = 1,
+    };
+}
+
+#endif
