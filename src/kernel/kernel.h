@@ -78,8 +78,9 @@ static inline struct act_q256 act_q256_at(const uint8_t *row, int k)
 /* The format that weights of type t are multiplied with; ACT_N when t is no weight type. */
 enum act kernel_act_of(enum dtype t);
 
-/* Brings x[k] into the table's format; row has act_row_bytes(). */
-typedef void quant_fn(const float *x, int k, uint8_t *row, void *scratch);
+/* Brings x[0 .. n) into the table's format, as the values from .. from + n of a row of k, which has
+ * act_row_bytes(); from and n are multiples of the format's block. */
+typedef void quant_fn(const float *x, int from, int n, int k, uint8_t *row, void *scratch);
 
 /* ---- matrix product ---- */
 

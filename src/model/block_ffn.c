@@ -6,13 +6,8 @@
 
 void block_ffn(const struct worker *w, int il, enum act_kind f)
 {
-    struct step *s = w->s;
-    const struct layer *l = &s->model->layers[il];
-    int n_ff = (int)l->down.w->ne[0];
+    const struct layer *l = &w->s->model->layers[il];
     op_norm(w, il, "ffn_norm", l->ffn_norm, (const struct linear *const[]){&l->gate, &l->up, NULL});
-    op_matmul(w, il, "ffn_gate", &l->gate, s->h, s->gate);
-    op_matmul(w, il, "ffn_up", &l->up, s->h, s->up);
-    op_act_mul(w, il, f, n_ff);
-    op_quant(w, il, "ffn_quant", s->gate, n_ff, (const struct linear *const[]){&l->down, NULL});
-    op_matmul_add(w, il, "ffn_down", &l->down, s->gate);
+    op_gate_up(w, il, f, &l->gate, &l->up, &l->down);
+    op_matmul_add(w, il, "ffn_down", &l->down, &w->s->gate);
 }

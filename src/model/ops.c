@@ -15,7 +15,9 @@
 #include "base/os.h"
 #include "kernel/cost/cost.h"
 
-#define ROW_UNIT 32 /* matrix rows a member's share is a multiple of: the tile kernels' height */
+#define ROW_UNIT       32  /* matrix rows a member's share is a multiple of: the tile kernels' height */
+#define STRIP          256 /* outputs that are passed on while in cache; whole blocks of every activation format */
+#define STRIP_MIN_ROWS 64  /* fewer batch rows leave everything in cache without */
 
 void op_sync(const struct worker *w) { pool_barrier(w->s->pool); }
 
@@ -52,15 +54,14 @@ static void op_end(const struct worker *w)
 
 static float *row(struct rows r, int i) { return r.p + (size_t)i * r.ld; }
 
-/* Brings f32 row i of src into every format that the users multiply with. */
-static void quant_row(const struct worker *w, const float *src, int k, int i, const struct linear *const *users)
+/* Brings row i of x, of k values, into every format that the users multiply with. */
+static void quant_row(const struct worker *w, const struct acts *x, int k, int i, const struct linear *const *users)
 {
-    struct step *s = w->s;
     bool done[ACT_N] = {[ACT_F32] = true};
     for (; *users; users++) {
         enum act a = kernel_act_of((*users)->w->type);
         if (done[a]) continue;
-        s->kt.quant[a](src, k, s->act[a] + (size_t)i * s->act_ld[a], w->scratch);
+        w->s->kt.quant[a](row(x->f32, i), 0, k, k, x->q[a] + (size_t)i * x->ld[a], w->scratch);
         done[a] = true;
     }
 }
@@ -88,79 +89,128 @@ void op_norm(const struct worker *w, int il, const char *name, const float *norm
     op_begin(w, il, name, -1, h->n_embd, 1, s->batch->n);
     pool_share(s->batch->n, 1, w->ith, w->nth, &lo, &hi);
     for (int r = lo; r < hi; r++) {
-        s->kt.rms_norm(row(s->x, r), norm, h->norm_eps, h->n_embd, row(s->h, r), w->scratch);
-        quant_row(w, row(s->h, r), h->n_embd, r, users);
+        s->kt.rms_norm(row(s->x, r), norm, h->norm_eps, h->n_embd, row(s->h.f32, r), w->scratch);
+        quant_row(w, &s->h, h->n_embd, r, users);
     }
     op_end(w);
     op_sync(w);
 }
 
-void op_quant(const struct worker *w, int il, const char *name, struct rows src, int k,
-              const struct linear *const *users)
+void op_quant_att(const struct worker *w, int il, const struct linear *const *users)
 {
     struct step *s = w->s;
-    int lo, hi;
-    op_begin(w, il, name, -1, k, 1, s->batch->n);
+    int k = s->model->hp.n_head * s->model->hp.head_dim, lo, hi;
+    op_begin(w, il, "attn_quant", -1, k, 1, s->batch->n);
     pool_share(s->batch->n, 1, w->ith, w->nth, &lo, &hi);
-    for (int r = lo; r < hi; r++) quant_row(w, row(src, r), k, r, users);
+    for (int r = lo; r < hi; r++) quant_row(w, &s->att, k, r, users);
     op_end(w);
     op_sync(w);
 }
 
 /* ---- matrices ---- */
 
-/* This member's outputs [*lo, *hi) of W times the first n_cols prepared rows, into y. */
-static void matmul(const struct worker *w, const struct linear *l, struct rows src, int n_cols, float *y, size_t ld_y,
-                   int *lo, int *hi)
+/* Outputs [lo, hi) of W times the first n_cols rows of src, into y: output lo of row 0 is y[0]. */
+static void matmul(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
+                   float *y, size_t ld_y)
 {
     struct step *s = w->s;
     const struct tensor *t = l->w;
     enum act a = kernel_act_of(t->type);
-    pool_share((int)t->ne[1], ROW_UNIT, w->ith, w->nth, lo, hi);
-    if (*lo == *hi) return;
+    if (lo == hi) return;
     struct gemm g = {
-        .w = t->data + (size_t)*lo * t->row_bytes,
+        .w = t->data + (size_t)lo * t->row_bytes,
         .ld_w = t->row_bytes,
-        .n_rows = *hi - *lo,
+        .n_rows = hi - lo,
         .k = (int)t->ne[0],
-        .x = a == ACT_F32 ? (const uint8_t *)src.p : s->act[a],
-        .ld_x = a == ACT_F32 ? src.ld * sizeof(float) : s->act_ld[a],
+        .x = a == ACT_F32 ? (const uint8_t *)src->f32.p : src->q[a],
+        .ld_x = a == ACT_F32 ? src->f32.ld * sizeof(float) : src->ld[a],
         .n_cols = n_cols,
-        .y = y + *lo,
+        .y = y,
         .ld_y = ld_y,
     };
     s->kt.gemm[t->type](&g, w->scratch);
     if (!l->b) return;
-    for (int c = 0; c < n_cols; c++) s->kt.add(y + (size_t)c * ld_y + *lo, l->b + *lo, *hi - *lo, w->scratch);
+    for (int c = 0; c < n_cols; c++) s->kt.add(y + (size_t)c * ld_y, l->b + lo, hi - lo, w->scratch);
 }
 
-void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, struct rows src, struct rows y)
+void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src,
+               struct rows y)
 {
     int lo, hi;
     op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], w->s->batch->n);
-    matmul(w, l, src, w->s->batch->n, y.p, y.ld, &lo, &hi);
+    pool_share((int)l->w->ne[1], ROW_UNIT, w->ith, w->nth, &lo, &hi);
+    matmul(w, l, src, w->s->batch->n, lo, hi, y.p + lo, y.ld);
     op_end(w);
 }
 
-void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, struct rows src)
+/* How many of this member's outputs [lo, hi) are made before the next operation takes them: with many rows few enough
+ * to be still in the second-level cache then. */
+static int strip_of(const struct worker *w, int lo, int hi)
+{
+    return w->s->batch->n < STRIP_MIN_ROWS || hi - lo < STRIP ? hi - lo : STRIP;
+}
+
+/* A member's strips take turns in its part of h, without gaps between their rows. */
+void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src)
 {
     struct step *s = w->s;
-    int lo, hi;
-    op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], s->batch->n);
-    matmul(w, l, src, s->batch->n, s->h.p, s->h.ld, &lo, &hi);
-    for (int r = 0; r < s->batch->n; r++) s->kt.add(row(s->x, r) + lo, row(s->h, r) + lo, hi - lo, w->scratch);
+    int n = s->batch->n, lo, hi;
+    op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], n);
+    pool_share((int)l->w->ne[1], ROW_UNIT, w->ith, w->nth, &lo, &hi);
+    float *y = s->h.f32.p + (size_t)n * (size_t)lo;
+    for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
+        m = hi - at < strip ? hi - at : strip;
+        matmul(w, l, src, n, at, at + m, y, (size_t)m);
+        for (int r = 0; r < n; r++) s->kt.add(row(s->x, r) + at, y + (size_t)r * (size_t)m, m, w->scratch);
+    }
     op_end(w);
     op_sync(w);
 }
 
-void op_act_mul(const struct worker *w, int il, enum act_kind f, int n)
+/* Outputs [lo, hi) of gate and up, gated, and brought into format a where they lie, in whole blocks: what is between
+ * the matrices never leaves the cache. The strips take turns in the member's parts of gate and up. */
+static void gate_up_strips(const struct worker *w, enum act_kind f, const struct linear *gate, const struct linear *up,
+                           enum act a, int lo, int hi)
 {
     struct step *s = w->s;
-    int lo, hi;
-    op_begin(w, il, "ffn_act", -1, n, 1, s->batch->n);
-    pool_share(n, ROW_UNIT, w->ith, w->nth, &lo, &hi);
-    for (int r = 0; r < s->batch->n && lo < hi; r++)
-        s->kt.act_mul[f](row(s->gate, r) + lo, row(s->up, r) + lo, hi - lo, row(s->gate, r) + lo, w->scratch);
+    int n = s->batch->n, n_ff = (int)gate->w->ne[1];
+    float *g = s->gate.f32.p + (size_t)n * (size_t)lo, *u = s->up.p + (size_t)n * (size_t)lo;
+    for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
+        m = hi - at < strip ? hi - at : strip;
+        matmul(w, gate, &s->h, n, at, at + m, g, (size_t)m);
+        matmul(w, up, &s->h, n, at, at + m, u, (size_t)m);
+        for (int r = 0; r < n; r++) {
+            float *y = g + (size_t)r * (size_t)m;
+            s->kt.act_mul[f](y, u + (size_t)r * (size_t)m, m, y, w->scratch);
+            s->kt.quant[a](y, at, m, n_ff, s->gate.q[a] + (size_t)r * s->gate.ld[a], w->scratch);
+        }
+    }
+}
+
+/* Members that share the outputs in whole blocks of the format can bring their own into it. Where that would be
+ * unfair, because the blocks are too few, each row is prepared when it is complete. */
+void op_gate_up(const struct worker *w, int il, enum act_kind f, const struct linear *gate, const struct linear *up,
+                const struct linear *down)
+{
+    struct step *s = w->s;
+    enum act a = kernel_act_of(down->w->type);
+    int n = s->batch->n, n_ff = (int)gate->w->ne[1], n_blocks = (n_ff + STRIP - 1) / STRIP, lo, hi;
+    op_begin(w, il, "ffn_gate_up", gate->w->type, 2 * gate->w->ne[1], gate->w->ne[0], n);
+    if (a != ACT_F32 && (n_blocks % w->nth == 0 || n_blocks >= 8 * w->nth)) {
+        pool_share(n_ff, STRIP, w->ith, w->nth, &lo, &hi);
+        gate_up_strips(w, f, gate, up, a, lo, hi);
+    } else {
+        pool_share(n_ff, ROW_UNIT, w->ith, w->nth, &lo, &hi);
+        matmul(w, gate, &s->h, n, lo, hi, s->gate.f32.p + lo, s->gate.f32.ld);
+        matmul(w, up, &s->h, n, lo, hi, s->up.p + lo, s->up.ld);
+        for (int r = 0; r < n; r++) {
+            float *y = row(s->gate.f32, r) + lo;
+            s->kt.act_mul[f](y, row(s->up, r) + lo, hi - lo, y, w->scratch);
+        }
+        op_sync(w);
+        pool_share(a == ACT_F32 ? 0 : n, 1, w->ith, w->nth, &lo, &hi);
+        for (int r = lo; r < hi; r++) quant_row(w, &s->gate, n_ff, r, (const struct linear *const[]){down, NULL});
+    }
     op_end(w);
     op_sync(w);
 }
@@ -175,13 +225,14 @@ void op_logits(const struct worker *w)
     op_begin(w, -1, "output_norm", -1, n_embd, 1, s->n_out);
     pool_share(s->n_out, 1, w->ith, w->nth, &lo, &hi);
     for (int i = lo; i < hi; i++) {
-        s->kt.rms_norm(row(s->x, s->out_rows[i]), m->output_norm, m->hp.norm_eps, n_embd, row(s->h, i), w->scratch);
-        quant_row(w, row(s->h, i), n_embd, i, (const struct linear *const[]){&out, NULL});
+        s->kt.rms_norm(row(s->x, s->out_rows[i]), m->output_norm, m->hp.norm_eps, n_embd, row(s->h.f32, i), w->scratch);
+        quant_row(w, &s->h, n_embd, i, (const struct linear *const[]){&out, NULL});
     }
     op_end(w);
     op_sync(w);
     op_begin(w, -1, "output", m->output->type, m->output->ne[1], n_embd, s->n_out);
-    matmul(w, &out, s->h, s->n_out, s->logits, (size_t)m->hp.n_vocab, &lo, &hi);
+    pool_share((int)m->output->ne[1], ROW_UNIT, w->ith, w->nth, &lo, &hi);
+    matmul(w, &out, &s->h, s->n_out, lo, hi, s->logits + lo, (size_t)m->hp.n_vocab);
     op_end(w);
 }
 
@@ -248,7 +299,7 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
     for (int r = run.row; r < run.row + run.n; r++)
         for (int i = first; i < first + n_heads; i++, n++) {
             q[n] = row(s->q, r) + i * h->head_dim;
-            out[n] = row(s->att, r) + i * h->head_dim;
+            out[n] = row(s->att.f32, r) + i * h->head_dim;
             hi[n] = b->slot[r] + 1;
             lo[n] = h->n_swa && hi[n] > h->n_swa ? hi[n] - h->n_swa : 0;
         }

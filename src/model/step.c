@@ -28,6 +28,16 @@ static struct rows cut_rows(struct cutter *c, int n_rows, int k)
     return (struct rows){cut(c, (size_t)n_rows * ld * sizeof(float)), ld};
 }
 
+/* The integer formats of rows of k. */
+static void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
+{
+    for (enum act a = ACT_Q32; a < ACT_N; a++) {
+        /* widths that are no multiple of the block never use the format; round up for the size */
+        x->ld[a] = act_row_bytes(a, (k + 255) / 256 * 256);
+        x->q[a] = cut(c, (size_t)n_rows * x->ld[a]);
+    }
+}
+
 #define CALLS_EACH 4 /* attention calls for each member, if there are rows for it */
 
 static int max_int(int a, int b) { return a > b ? a : b; }
@@ -37,20 +47,17 @@ static size_t cut_all(struct step *s, const struct model *m, int n, int n_thread
     const struct hparams *h = &m->hp;
     struct cutter c = {.base = base};
     int q = h->n_head * h->head_dim, kv = h->n_head_kv * h->head_dim;
-    int widest = max_int(max_int(h->n_embd, q), h->n_ff);
     s->x = cut_rows(&c, n, h->n_embd);
-    s->h = cut_rows(&c, n, h->n_embd);
+    s->h.f32 = cut_rows(&c, n, h->n_embd);
     s->q = cut_rows(&c, n, q);
     s->k = cut_rows(&c, n, kv);
     s->v = cut_rows(&c, n, kv);
-    s->att = cut_rows(&c, n, q);
-    s->gate = cut_rows(&c, n, h->n_ff);
+    s->gate.f32 = cut_rows(&c, n, h->n_ff);
     s->up = cut_rows(&c, n, h->n_ff);
-    for (enum act a = ACT_Q32; a < ACT_N; a++) {
-        /* widths that are no multiple of the block never use the format; round up for the size */
-        s->act_ld[a] = act_row_bytes(a, (widest + 255) / 256 * 256);
-        s->act[a] = cut(&c, (size_t)n * s->act_ld[a]);
-    }
+    cut_acts(&c, n, max_int(h->n_embd, q), &s->h);
+    cut_acts(&c, n, h->n_ff, &s->gate);
+    s->att = s->h;
+    s->att.f32 = cut_rows(&c, n, q);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
     s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
     s->runs = cut(&c, (size_t)n * sizeof *s->runs);

@@ -8,9 +8,10 @@
  * a sum, so the result does not depend on the number of threads.
  *
  *   x     [rows][n_embd]           residual stream
- *   h     [rows][...]              normalised rows, f32; also in the integer formats that the
- *                                  next matrices want (q32, q256)
- *   q, k, v, att, gate, up         one row each per batch row
+ *   h, att, gate                   what is multiplied with matrices: normalised rows, attention's
+ *                                  results, gated rows; f32 and in the integer formats that the
+ *                                  next matrices want (q32, q256). att shares h's integer buffers.
+ *   q, k, v, up                    one row each per batch row
  */
 #ifndef QUERN_MODEL_STEP_H
 #define QUERN_MODEL_STEP_H
@@ -27,6 +28,13 @@
 
 /* Rows of f32: row r starts at p + r * ld; ld * 4 is a multiple of 64 bytes. */
 struct rows { float *p; size_t ld; };
+
+/* Rows as the right-hand side of matrices: f32, and what they were brought into for the matrices to come. */
+struct acts {
+    struct rows f32;
+    uint8_t *q[ACT_N]; /* [rows][ld]; ACT_F32 unused: the f32 rows are their own format */
+    size_t ld[ACT_N];
+};
 
 /* What an operation cost: filled when a trace is attached. */
 struct trace_op {
@@ -57,13 +65,12 @@ struct step {
     struct trace *trace; /* NULL: none */
 
     struct region region; /* all buffers below */
-    struct rows x, h, q, k, v, att, gate, up;
-    uint8_t *act[ACT_N]; /* [rows][act_ld]; ACT_F32 unused: the f32 rows are their own format */
-    size_t act_ld[ACT_N];
-    float (*cs)[2];       /* [rows][n_pairs] */
-    uint8_t *scratch;     /* [n_threads][KERNEL_SCRATCH_BYTES] */
-    struct run *runs;     /* [rows] */
-    int32_t *out_rows;    /* [rows] rows that want logits */
+    struct rows x, q, k, v, up;
+    struct acts h, att, gate;
+    float (*cs)[2];    /* [rows][n_pairs] */
+    uint8_t *scratch;  /* [n_threads][KERNEL_SCRATCH_BYTES] */
+    struct run *runs;  /* [rows] */
+    int32_t *out_rows; /* [rows] rows that want logits */
 
     /* the pass in progress */
     const struct batch *batch;
@@ -101,14 +108,16 @@ void op_embed(const struct worker *w);
 void op_logits(const struct worker *w);
 /* h = RMS(x; norm), and h in the formats of the given matrices (NULL-terminated). Syncs. */
 void op_norm(const struct worker *w, int il, const char *name, const float *norm, const struct linear *const *users);
-/* src [rows][k] in the formats of the given matrices. Syncs. */
-void op_quant(const struct worker *w, int il, const char *name, struct rows src, int k, const struct linear *const *users);
-/* y = W src + b, src having gone through op_norm or op_quant. Does not sync. */
-void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, struct rows src, struct rows y);
-/* x += W src + b; h is overwritten. Syncs. */
-void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, struct rows src);
-/* gate = f(gate) * up over the columns that op_matmul gave this member for n outputs. Syncs. */
-void op_act_mul(const struct worker *w, int il, enum act_kind f, int n);
+/* att in the formats of the given matrices. Syncs. */
+void op_quant_att(const struct worker *w, int il, const struct linear *const *users);
+/* y = W src + b, src being in W's format. Does not sync. */
+void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src,
+               struct rows y);
+/* x += W src + b, src being in W's format, and not h, which is overwritten. Syncs. */
+void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src);
+/* gate = f(Wgate h) * (Wup h), in the format of `down` and perhaps in no other. Syncs. */
+void op_gate_up(const struct worker *w, int il, enum act_kind f, const struct linear *gate, const struct linear *up,
+                const struct linear *down);
 /* Head norms (if any) and rotation of q and k; k and v into their slots. Comes before op_attend(). Syncs. */
 void op_rope_store(const struct worker *w, int il);
 /* att = attention(q, memory). Syncs. */

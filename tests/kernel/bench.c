@@ -182,7 +182,7 @@ static void bench_gemm_at(const char *name, enum dtype t, int l, int n_cols, siz
     }
     for (int c = 0; c < n_cols; c++) {
         fill_floats(row, K, X_NORMAL);
-        table[CPU_REF].quant[a](row, K, x + (size_t)c * r.g.ld_x, NULL);
+        table[CPU_REF].quant[a](row, 0, K, K, x + (size_t)c * r.g.ld_x, NULL);
     }
     const struct ceilings *c = ceilings_of(l);
     struct result res = {name, l, n_cols, (double)r.g.ld_w * r.g.n_rows, (double)K * r.g.n_rows * n_cols, 0, 0};
@@ -332,12 +332,12 @@ static void call_gelu(void *p)
 static void call_q32(void *p)
 {
     struct small_run *r = p;
-    r->k->quant[ACT_Q32](r->x, K, r->row, r->scratch);
+    r->k->quant[ACT_Q32](r->x, 0, K, K, r->row, r->scratch);
 }
 static void call_q256(void *p)
 {
     struct small_run *r = p;
-    r->k->quant[ACT_Q256](r->x, K, r->row, r->scratch);
+    r->k->quant[ACT_Q256](r->x, 0, K, K, r->row, r->scratch);
 }
 static void call_softmax(void *p)
 {

@@ -48,12 +48,12 @@ static void self_order(enum dtype t)
     for (int r = 0; r < ROWS; r++)
         fill_weights(t, w + (size_t)r * ld, K, W_RANDOM);
     fill_floats(x, K, X_NORMAL);
-    table[CPU_REF].quant[kernel_act_of(t)](x, K, row, NULL);
+    table[CPU_REF].quant[kernel_act_of(t)](x, 0, K, K, row, NULL);
     table[CPU_REF].gemm[t](&g, NULL);
     for (int r = 0; r < ROWS; r++)
         reverse(w + (size_t)r * ld, n_blocks, info->bytes);
     reverse((uint8_t *)x, n_blocks, info->block * sizeof *x);
-    table[CPU_REF].quant[kernel_act_of(t)](x, K, row, NULL);
+    table[CPU_REF].quant[kernel_act_of(t)](x, 0, K, K, row, NULL);
     g.y = b;
     table[CPU_REF].gemm[t](&g, NULL);
     float largest = 0;

@@ -60,15 +60,15 @@ VEC_INLINE __m256i byte_sums(__m256i q)
     return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), q), _mm256_set1_epi16(1));
 }
 
-static void quant_q32_avx2(const float *x, int k, uint8_t *row, void *scratch)
+static void quant_q32_avx2(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
     struct act_q32 a = act_q32_at(row, k);
     int8_t *q = (int8_t *)a.q;
     float *d = (float *)a.d;
     int32_t *sum = (int32_t *)a.sum;
-    for (int b = 0; b < k / 32; b++) {
-        d[b] = quant_block(x + 32 * (size_t)b, 32, q + 32 * (size_t)b);
+    for (int b = from / 32; b < (from + n) / 32; b++, x += 32) {
+        d[b] = quant_block(x, 32, q + 32 * (size_t)b);
         __m256i s = byte_sums(vec_load(q + 32 * (size_t)b));
         __m128i h = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
         h = _mm_add_epi32(h, _mm_shuffle_epi32(h, 0x4e));
@@ -88,7 +88,7 @@ VEC_INLINE __m256i group_sums(const __m256i *q)
     return vec_pair(_mm_unpacklo_epi16(even, odd), _mm_unpackhi_epi16(even, odd));
 }
 
-static void quant_q256_avx2(const float *x, int k, uint8_t *row, void *scratch)
+static void quant_q256_avx2(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
     struct act_q256 a = act_q256_at(row, k);
@@ -96,9 +96,9 @@ static void quant_q256_avx2(const float *x, int k, uint8_t *row, void *scratch)
     float *d = (float *)a.d;
     int16_t *bsum = (int16_t *)a.bsum;
     uint16_t *asum = (uint16_t *)a.asum;
-    for (int b = 0; b < k / 256; b++) {
+    for (int b = from / 256; b < (from + n) / 256; b++, x += 256) {
         __m256i v[8];
-        d[b] = quant_block(x + 256 * (size_t)b, 256, q + 256 * (size_t)b);
+        d[b] = quant_block(x, 256, q + 256 * (size_t)b);
         for (int j = 0; j < 8; j++)
             v[j] = vec_load(q + 256 * (size_t)b + 32 * j);
         vec_store(bsum + 16 * (size_t)b, group_sums(v));

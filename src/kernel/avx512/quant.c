@@ -10,15 +10,15 @@
 #include "kernel/avx512/init.h"
 #include "kernel/avx512/quant512.h"
 
-static void quant_q32(const float *x, int k, uint8_t *row, void *scratch)
+static void quant_q32(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
     struct act_q32 a = act_q32_at(row, k);
     int8_t *q = (int8_t *)a.q;
     float *d = (float *)a.d;
     int32_t *sum = (int32_t *)a.sum;
-    for (int b = 0; b < k / 32; b++) {
-        d[b] = quant_block_32(_mm512_loadu_ps(x + 32 * b), _mm512_loadu_ps(x + 32 * b + 16), q + 32 * b);
+    for (int b = from / 32; b < (from + n) / 32; b++, x += 32) {
+        d[b] = quant_block_32(_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16), q + 32 * b);
         sum[b] = quant_sum_32(q + 32 * b);
     }
 }
@@ -39,20 +39,19 @@ static int group_sums(const int8_t *q, int16_t *sums)
 }
 
 /* Two passes over 256 floats, which stay in L1: the magnitude, then the integers. */
-static void quant_q256(const float *x, int k, uint8_t *row, void *scratch)
+static void quant_q256(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
     struct act_q256 a = act_q256_at(row, k);
-    for (int b = 0; b < k / 256; b++) {
-        const float *v = x + 256 * b;
+    for (int b = from / 256; b < (from + n) / 256; b++, x += 256) {
         int8_t *q = (int8_t *)a.q + 256 * b;
         float id;
         __m512i largest = _mm512_setzero_si512();
         for (int i = 0; i < 256; i += 16)
-            largest = max_bits(largest, _mm512_loadu_ps(v + i));
+            largest = max_bits(largest, _mm512_loadu_ps(x + i));
         if (quant_scale(largest, (float *)a.d + b, &id))
             for (int i = 0; i < 256; i += 16)
-                _mm_storeu_si128((void *)(q + i), quant_bytes(_mm512_loadu_ps(v + i), id));
+                _mm_storeu_si128((void *)(q + i), quant_bytes(_mm512_loadu_ps(x + i), id));
         else
             memset(q, 0, 256);
         ((uint16_t *)a.asum)[b] = (uint16_t)group_sums(q, (int16_t *)a.bsum + 16 * b);

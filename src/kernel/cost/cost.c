@@ -47,7 +47,10 @@ static void attn(const struct attn *a, void *scratch)
     c->macs_f32 += values;
 }
 
-static void quant(const float *x, int k, uint8_t *r, void *s) { (void)x, (void)k, (void)r, (void)s; }
+static void quant(const float *x, int from, int n, int k, uint8_t *r, void *s)
+{
+    (void)x, (void)from, (void)n, (void)k, (void)r, (void)s;
+}
 static void put(enum kv_type t, const float *x, int d, uint8_t *a, int slot, void *s)
 {
     (void)t, (void)x, (void)d, (void)a, (void)slot, (void)s;

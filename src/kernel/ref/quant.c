@@ -32,28 +32,28 @@ float quant_block(const float *x, size_t n, int8_t *q)
     return amax / 127.0f;
 }
 
-void quant_f32_ref(const float *x, int k, uint8_t *row, void *scratch)
+void quant_f32_ref(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
-    (void)scratch;
-    memcpy(row, x, (size_t)k * sizeof *x);
+    (void)k, (void)scratch;
+    memcpy(row + (size_t)from * sizeof *x, x, (size_t)n * sizeof *x);
 }
 
-void quant_q32_ref(const float *x, int k, uint8_t *row, void *scratch)
+void quant_q32_ref(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
     struct act_q32 a = act_q32_at(row, k);
     int8_t *q = (int8_t *)a.q;
     float *d = (float *)a.d;
     int32_t *sum = (int32_t *)a.sum;
-    for (int b = 0; b < k / 32; b++) {
-        d[b] = quant_block(x + 32 * b, 32, q + 32 * b);
+    for (int b = from / 32; b < (from + n) / 32; b++, x += 32) {
+        d[b] = quant_block(x, 32, q + 32 * b);
         sum[b] = 0;
         for (int i = 0; i < 32; i++)
             sum[b] += q[32 * b + i];
     }
 }
 
-void quant_q256_ref(const float *x, int k, uint8_t *row, void *scratch)
+void quant_q256_ref(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
     struct act_q256 a = act_q256_at(row, k);
@@ -61,8 +61,8 @@ void quant_q256_ref(const float *x, int k, uint8_t *row, void *scratch)
     float *d = (float *)a.d;
     int16_t *bsum = (int16_t *)a.bsum;
     uint16_t *asum = (uint16_t *)a.asum;
-    for (int b = 0; b < k / 256; b++) {
-        d[b] = quant_block(x + 256 * b, 256, q + 256 * b);
+    for (int b = from / 256; b < (from + n) / 256; b++, x += 256) {
+        d[b] = quant_block(x, 256, q + 256 * b);
         asum[b] = 0;
         for (int g = 16 * b; g < 16 * b + 16; g++) {
             int s = 0, mag = 0;
