@@ -27,8 +27,9 @@ static uint64_t saved_registers(void)
 
 static bool all(uint64_t have, uint64_t need) { return (have & need) == need; }
 
-/* Tile registers are 8 KiB a thread: Linux saves them only for processes that have asked to use them. It refuses when it is
- * older than that (5.16), or when a signal stack is too small for them. Source: Linux, Documentation/arch/x86/xstate.rst. */
+/* Tile registers are 8 KiB a thread: Linux saves them only for processes that have asked to use them. It refuses when
+ * it is older than that (5.16), or when a signal stack is too small for them. Source: Linux,
+ * Documentation/arch/x86/xstate.rst. */
 static bool ask_for_tiles(void)
 {
     const long arch_req_xcomp_perm = 0x1023, xfeature_xtiledata = 18;
@@ -42,7 +43,7 @@ bool cpu_has(enum cpu_level l)
     const uint32_t f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31;           /* 7: ebx */
     const uint32_t vnni = 1u << 11;                                                     /* 7: ecx */
     const uint32_t avx_vnni = 1u << 4;                                                  /* 7, subleaf 1: eax */
-    const uint32_t amx_tile = 1u << 24, amx_int8 = 1u << 25;                            /* 7: edx */
+    const uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;       /* 7: edx */
     const uint64_t ymm = 1u << 1 | 1u << 2, zmm = 1u << 5 | 1u << 6 | 1u << 7;          /* XCR0 */
     const uint64_t tiles = 1u << 17 | 1u << 18;
     uint32_t a, b, c, d;
@@ -52,7 +53,7 @@ bool cpu_has(enum cpu_level l)
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, avx2 | bmi2) || !all(saved, ymm)) return false;
     bool has_512 = all(b, f | dq | bw | vl) && all(c, vnni) && all(saved, zmm);
     if (l == CPU_AVX512) return has_512;
-    if (l == CPU_AMX) return has_512 && all(d, amx_tile | amx_int8) && all(saved, tiles) && ask_for_tiles();
+    if (l == CPU_AMX) return has_512 && all(d, amx_bf16 | amx_tile | amx_int8) && all(saved, tiles) && ask_for_tiles();
     /* eax counts the subleaves; one that is not there reads as zeros or as another leaf */
     if (l == CPU_AVXVNNI) return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && all(a, avx_vnni);
     return true;

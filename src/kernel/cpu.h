@@ -11,7 +11,7 @@
 enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_AMX, CPU_N };
 
 /* AVX2 needs AVX2, FMA, F16C, BMI2; AVXVNNI needs AVX-VNNI on top, and AVX512 F, BW, VL, DQ, VNNI: a
- * machine may have the higher of these two without the lower. AMX needs the tiles and their int8 products on
+ * machine may have the higher of these two without the lower. AMX needs the tiles and their int8 and bf16 products on
  * top of AVX512. All need the operating system to save the registers (XGETBV), not just the processor to have
  * them; for the tiles the process must also ask, which this does: once for all threads, and again is no harm. */
 bool cpu_has(enum cpu_level l);

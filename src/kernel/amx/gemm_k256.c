@@ -20,90 +20,96 @@
 #define MAX_SUMS 2048 /* columns times blocks */
 static_assert(MAX_SUMS >= PASS_MAX_COLS, "one block of a pass");
 struct sums {
-    _Alignas(64) uint32_t pair[MAX_SUMS][8]; /* pairs of 16-bit group sums, as the minimums are paired */
+    _Alignas(64) uint32_t pair[MAX_SUMS * 8]; /* [column of a block][group]: its sum as two bf16 */
     float d[MAX_SUMS];
+};
+
+/* What a group of columns and a tile have made. */
+struct product {
+    _Alignas(64) int32_t s[4 * TMM_SUMS]; /* [half][plane][TMM_COLS][16]; with one plane two parts of its sum */
+    float min[2 * TMM_SUMS];              /* [half][TMM_COLS][16]: minimums times sums, integers */
 };
 
 struct many {
     struct planes tile[PASS_TILES];
     struct unpacking unpacking;
     struct sums sums;
-    _Alignas(64) int32_t product[2][4 * TMM_SUMS]; /* of a group of columns and a tile, taking turns */
+    struct product product[2]; /* taking turns */
     _Alignas(64) float acc[PASS_TILES][PASS_MAX_COLS * TILE_ROWS];
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
-ALWAYS_INLINE bool few_columns(const struct gemm *g, int n) { return n * (g->k / 256) <= MAX_SUMS; }
+ALWAYS_INLINE int n_pairs_of(enum dtype type) { return format256_of(type).min ? 256 / format256_of(type).group : 0; }
+
+ALWAYS_INLINE bool few_columns(enum dtype type, const struct gemm *g, int n)
+{
+    return n * (g->k / 256) * (n_pairs_of(type) > 8 ? 2 : 1) <= MAX_SUMS;
+}
 
 /* Columns c0 .. c0 + n of block b, into the sums from `first` on. */
 ALWAYS_INLINE void sums_load(enum dtype type, const struct gemm *g, int b, int c0, int n, struct sums *s, int first)
 {
     const struct format256 F = format256_of(type);
+    const __mmask16 all = first_lanes(n_pairs_of(type));
     for (int c = 0; c < n; c++) {
         const struct act_q256 x = act_q256_at(g->x + (size_t)(c0 + c) * g->ld_x, g->k);
         s->d[first + c] = x.d[b];
         if (!F.min) continue;
-        __m256i pair = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
-        if (F.group == 32)
-            pair = _mm256_castsi128_si256(_mm256_cvtepi32_epi16(_mm256_madd_epi16(pair, _mm256_set1_epi16(1))));
-        _mm256_store_si256((void *)s->pair[first + c], pair);
+        __m256i words = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
+        __m512i sum = F.group == 32 ? _mm512_castsi256_si512(_mm256_madd_epi16(words, _mm256_set1_epi16(1)))
+                                    : _mm512_cvtepi16_epi32(words);
+        /* |sum| <= 32 * 127: seven bits times 32, and what is left of it */
+        __m512i high = _mm512_slli_epi32(_mm512_srai_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(16)), 5), 5);
+        __m512i low = _mm512_sub_epi32(sum, high);
+        __m512i pair =
+            tmm_bf16_pair(_mm512_castps_si512(_mm512_cvtepi32_ps(high)), _mm512_castps_si512(_mm512_cvtepi32_ps(low)));
+        _mm512_mask_storeu_epi32(s->pair + (first + c) * n_pairs_of(type), all, pair);
     }
 }
 
 /* Products that wait for their float steps: of one tile and the columns from `first` of the pass on. */
 struct waiting {
     const struct planes *tile;
-    const struct sums *sums;
-    int first, first_sum; /* the same column's place in the sums */
-    const int32_t *s;     /* [half][plane][TMM_COLS][16]; with one plane two parts of its sum */
-    float *acc;           /* [columns of the pass][TILE_ROWS] */
+    const struct product *p;
+    const float *d; /* of the same columns */
+    float *acc;     /* [columns][TILE_ROWS] */
 };
 
-/* The float steps for columns from .. to of them. Both halves of the rows together: the columns' operands are
- * loaded once, and loads are what there are too many of. */
+/* The float steps for columns from .. to of them. */
 ALWAYS_INLINE void finish(enum dtype type, const struct waiting *v, int from, int to)
 {
-    const struct format256 F = format256_of(type);
-    const enum split split = split_of(type);
-    const int n_min = F.min ? 128 / F.group : 0;
+    const bool has_min = format256_of(type).min;
+    const unsigned shift = (unsigned)split_shift(split_of(type));
     __m512 dw[2], dmin[2];
-    __m512i min[2][8];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         dw[half] = _mm512_load_ps(v->tile->dw + 16 * half);
         dmin[half] = _mm512_load_ps(v->tile->dmin + 16 * half);
-#pragma GCC unroll 8
-        for (int i = 0; i < n_min; i++) min[half][i] = _mm512_load_si512(v->tile->min[i] + 16 * half);
     }
     for (int c = from; c < to; c++) {
-        __m512i m[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-        const __m512 d = _mm512_set1_ps(v->sums->d[v->first_sum + c]);
-#pragma GCC unroll 8
-        for (int i = 0; i < n_min; i++) {
-            __m512i bsum = _mm512_set1_epi32((int)v->sums->pair[v->first_sum + c][i]);
-            m[0] = _mm512_dpwssd_epi32(m[0], min[0][i], bsum);
-            m[1] = _mm512_dpwssd_epi32(m[1], min[1][i], bsum);
-        }
+        const __m512 d = _mm512_set1_ps(v->d[c]);
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
-            float *acc = v->acc + (v->first + c) * TILE_ROWS + 16 * half;
-            __m512i s = _mm512_load_si512(v->s + 2 * half * TMM_SUMS + 16 * c);
-            __m512i high = _mm512_load_si512(v->s + (2 * half + 1) * TMM_SUMS + 16 * c);
-            s = _mm512_add_epi32(s, _mm512_slli_epi32(high, (unsigned)split_shift(split)));
+            float *acc = v->acc + c * TILE_ROWS + 16 * half;
+            __m512i s = _mm512_load_si512(v->p->s + 2 * half * TMM_SUMS + 16 * c);
+            __m512i high = _mm512_load_si512(v->p->s + (2 * half + 1) * TMM_SUMS + 16 * c);
+            s = _mm512_add_epi32(s, _mm512_slli_epi32(high, shift));
             __m512 t = _mm512_mul_ps(dw[half], _mm512_cvtepi32_ps(s));
-            if (F.min) t = _mm512_fnmadd_ps(dmin[half], _mm512_cvtepi32_ps(m[half]), t);
+            if (has_min) t = _mm512_fnmadd_ps(dmin[half], _mm512_load_ps(v->p->min + half * TMM_SUMS + 16 * c), t);
             _mm512_store_ps(acc, _mm512_fmadd_ps(d, t, _mm512_load_ps(acc)));
         }
     }
 }
 
-/* 16 columns at x (fewer where the tile registers were set up for fewer) times a tile, into s. Meanwhile, between the
- * tile products, which leave the vector units idle, the float steps of the group before, if any. */
-ALWAYS_INLINE void group(enum dtype type, const struct planes *p, const int8_t *x, size_t ld_x, int32_t *s,
-                         const struct waiting *before)
+/* 16 columns at x (fewer where the tile registers were set up for fewer) with their pairs of sums times a tile.
+ * Meanwhile, between the tile products, which leave the vector units idle, the float steps of the group before, if any.
+ */
+ALWAYS_INLINE void group(enum dtype type, const struct planes *p, const int8_t *x, size_t ld_x, const uint32_t *pair,
+                         struct product *out, const struct waiting *before)
 {
     const enum split split = split_of(type);
-    const int part = TMM_COLS / 4;
+    const int part = TMM_COLS / 4, n_pairs = n_pairs_of(type);
+    if (n_pairs) tmm_bf16(pair, 4 * (size_t)n_pairs, p->min[0][0], p->min[1][0], out->min);
     tmm_zero();
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
@@ -114,7 +120,7 @@ ALWAYS_INLINE void group(enum dtype type, const struct planes *p, const int8_t *
             tmm_multiply_two(x + 64 * i, ld_x, w, split == SPLIT_BYTES);
         if (before) finish(type, before, i * part, (i + 1) * part);
     }
-    tmm_store(s);
+    tmm_store(out->s);
 }
 
 /* One tile times the columns c0 .. c0 + n of block b, whose sums are those from first_sum on, into acc. */
@@ -122,23 +128,27 @@ ALWAYS_INLINE void tile_columns(enum dtype type, const struct gemm *g, const str
                                 int c0, int n, int first_sum, struct ahead *ahead, float *acc)
 {
     const int8_t *x = (const int8_t *)g->x + (size_t)c0 * g->ld_x + 256 * (size_t)b;
+    const uint32_t *pair = m->sums.pair + first_sum * n_pairs_of(type);
+    const float *d = m->sums.d + first_sum;
     struct waiting before = {.tile = NULL};
     int c = 0, turn = 0;
     for (; c + TMM_COLS <= n; c += TMM_COLS, turn ^= 1) {
+        const int8_t *const xc = x + (size_t)c * g->ld_x;
+        struct product *out = &m->product[turn];
         ahead_step(ahead);
         if (before.tile)
-            group(type, p, x + (size_t)c * g->ld_x, g->ld_x, m->product[turn], &before);
+            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, &before);
         else
-            group(type, p, x + (size_t)c * g->ld_x, g->ld_x, m->product[turn], NULL);
-        before = (struct waiting){p, &m->sums, c, first_sum + c, m->product[turn], acc};
+            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, NULL);
+        before = (struct waiting){p, out, d + c, acc + c * TILE_ROWS};
     }
     if (before.tile) finish(type, &before, 0, TMM_COLS);
     if (c == n) return;
     /* Fewer columns than the tiles have rows: the group starts earlier, and what it repeats is not used. */
     const int first = n < TMM_COLS ? 0 : n - TMM_COLS;
-    const struct waiting rest = {p, &m->sums, first, first_sum + first, m->product[0], acc};
+    const struct waiting rest = {p, &m->product[0], d + first, acc + first * TILE_ROWS};
     ahead_step(ahead);
-    group(type, p, x + (size_t)first * g->ld_x, g->ld_x, m->product[0], NULL);
+    group(type, p, x + (size_t)first * g->ld_x, g->ld_x, pair + first * n_pairs_of(type), &m->product[0], NULL);
     finish(type, &rest, c - first, n - first);
 }
 
@@ -152,7 +162,7 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
         tile_rows(g, r0 + i * TILE_ROWS, row[i]);
         memset(m->acc[i], 0, sizeof(float) * TILE_ROWS * (size_t)n);
     }
-    const bool few = few_columns(g, n);
+    const bool few = few_columns(type, g, n);
     for (int b = 0; few && r0 == 0 && b < n_blocks; b++) sums_load(type, g, b, c0, n, &m->sums, b * n);
     for (int b = 0; b < n_blocks; b++) {
         if (!few) sums_load(type, g, b, c0, n, &m->sums, 0);
@@ -178,7 +188,7 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
         if (g->n_cols < MIN_COLS)                                                                                      \
             avx512_gemm_k256(type)(g, scratch);                                                                        \
         else                                                                                                           \
-            passes(g, 64, few_columns(g, g->n_cols) ? 1 : PASS_TILES, name##_pass, scratch);                           \
+            passes(g, 64, n_pairs_of(type), few_columns(type, g, g->n_cols) ? 1 : PASS_TILES, name##_pass, scratch);   \
     }
 GEMM(gemm_q2_k, DT_Q2_K)
 GEMM(gemm_q3_k, DT_Q3_K)

@@ -17,12 +17,12 @@
 /* Rows r0 .. r0 + 32 * n_tiles (those beyond the matrix repeat its last) times columns c0 .. c0 + n. */
 typedef void pass_fn(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch);
 
-/* All rows and columns, the first rows first; k: elements in a tile product. */
-ALWAYS_INLINE void passes(const struct gemm *g, int k, int max_tiles, pass_fn *pass, void *scratch)
+/* All rows and columns, the first rows first; k, n_pairs: as for tmm_begin(). */
+ALWAYS_INLINE void passes(const struct gemm *g, int k, int n_pairs, int max_tiles, pass_fn *pass, void *scratch)
 {
     for (int c0 = 0, n; c0 < g->n_cols; c0 += n) {
         n = g->n_cols - c0 < PASS_MAX_COLS ? g->n_cols - c0 : PASS_MAX_COLS;
-        tmm_begin(n < TMM_COLS ? n : TMM_COLS, k);
+        tmm_begin(n < TMM_COLS ? n : TMM_COLS, k, n_pairs);
         for (int r0 = 0, n_tiles; r0 < g->n_rows; r0 += n_tiles * TILE_ROWS) {
             n_tiles = (g->n_rows - r0 + TILE_ROWS - 1) / TILE_ROWS;
             if (n_tiles > max_tiles) n_tiles = max_tiles;

@@ -15,10 +15,14 @@
  *     SPLIT_SCALE  6-bit scales, codes below 32: codes times the low three bits of the scale, codes times the
  *                  high three: unsigned bytes that one 16-bit multiplication makes two at a time
  *     SPLIT_BYTES  16-bit products: low bytes unsigned, high bytes signed
+ *
+ * The minimums (6 bits at most) times the sums of groups of activations (13 bits) are a product of their own, in bf16:
+ * a sum of 13 bits is two bf16 numbers, exactly, so each minimum stands twice.
  */
 #ifndef QUERN_KERNEL_AMX_PLANES_H
 #define QUERN_KERNEL_AMX_PLANES_H
 
+#include "kernel/amx/tmm.h"
 #include "kernel/avx512/rows.h"
 
 enum split { SPLIT_NONE, SPLIT_SCALE, SPLIT_BYTES };
@@ -39,7 +43,7 @@ ALWAYS_INLINE int split_shift(enum split s) { return s == SPLIT_NONE ? 0 : s == 
 
 struct planes {
     _Alignas(64) uint8_t w[2][2][TILE_K / 4][64]; /* [plane][half][k / 4][4 * row + k % 4] */
-    _Alignas(64) uint32_t min[8][TILE_ROWS];      /* two neighbouring groups' minimums */
+    _Alignas(64) uint32_t min[2][16][16];         /* [half][group][row]: the minimum as bf16, twice */
     _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
 };
 
@@ -72,13 +76,10 @@ ALWAYS_INLINE void planes_heads(enum dtype type, const uint8_t *const *row, size
             dmin = load_f16x16(t->heads.dmin);
         }
     }
-    const __m512i pair0 =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
-    const __m512i pair1 =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
-    for (int g = 0; F.min && g < 64 / F.group; g++) {
-        _mm512_store_si512(p->min[2 * g] + 16 * half, _mm512_shuffle_epi8(v->min[g], pair0));
-        _mm512_store_si512(p->min[2 * g + 1] + 16 * half, _mm512_shuffle_epi8(v->min[g], pair1));
+    for (int g = 0; F.min && g < 256 / F.group; g++) {
+        __m512i min = _mm512_and_si512(_mm512_srli_epi32(v->min[g / 4], 8 * (unsigned)(g % 4)), _mm512_set1_epi32(255));
+        __m512i bits = _mm512_castps_si512(_mm512_cvtepi32_ps(min));
+        _mm512_store_si512(p->min[half][g], tmm_bf16_pair(bits, bits));
     }
     _mm512_store_ps(p->dw + 16 * half, _mm512_mul_ps(d, _mm512_set1_ps(F.dw_factor)));
     _mm512_store_ps(p->dmin + 16 * half, dmin);

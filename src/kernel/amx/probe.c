@@ -10,7 +10,7 @@ static uint32_t probe_int8_mac(uint64_t n)
 {
     static const _Alignas(64) int8_t one[1024];
     _Alignas(64) uint32_t sum[256];
-    tmm_begin(TMM_COLS, 64);
+    tmm_begin(TMM_COLS, 64, 16);
     _tile_loadd(4, one, 64);
     _tile_loadd(5, one, 64);
     _tile_loadd(6, one, 64);

@@ -8,9 +8,13 @@
  * avx512/tile.h: lane = row. The sums are exact: 64 * 255 * 127 per instruction, a block of 256 stays below 2^24.
  *
  * Four results are worked on in turn (0 to 3): a product takes 16 cycles, but its result is there only after 52. One
- * group of activations (4) meets four tiles of weights (5 6 7 5), and five loads fit in the time of four products.
+ * group of activations (4) meets four tiles of weights (all in 5: the processor renames tiles), and five loads fit in
+ * the time of four products.
  *
- * Source: Intel SDM volume 1 chapter 18, volume 2 (TDPBSSD). Deliberately uses no bf16: its sums are rounded.
+ * TDPBF16PS does the same with pairs of bf16 and sums in f32. It rounds; so it is used only where every product and
+ * every partial sum is an integer below 2^24, which are exact in any order.
+ *
+ * Source: Intel SDM volume 1 chapter 18, volume 2 (TDPBSSD, TDPBF16PS).
  */
 #ifndef QUERN_KERNEL_AMX_TMM_H
 #define QUERN_KERNEL_AMX_TMM_H
@@ -23,8 +27,9 @@
 #define TMM_COLS 16              /* activation columns in a tile */
 #define TMM_SUMS (TMM_COLS * 16) /* sums in a tile */
 
-/* Tiles of n_cols activation columns (at most 16) with k bytes each (64 or 32). */
-ALWAYS_INLINE void tmm_begin(int n_cols, int k)
+/* Tiles of n_cols activation columns (at most 16) with k bytes each (64 or 32); n_pairs: bf16 pairs of a column for
+ * tmm_bf16, or 0. */
+ALWAYS_INLINE void tmm_begin(int n_cols, int k, int n_pairs)
 {
     struct {
         uint8_t palette, start_row, reserved[14];
@@ -33,9 +38,9 @@ ALWAYS_INLINE void tmm_begin(int n_cols, int k)
     } c;
     memset(&c, 0, sizeof c);
     c.palette = 1;
-    for (int i = 0; i < 8; i++) {
-        c.row_bytes[i] = i == 4 ? (uint16_t)k : 64;
-        c.n_rows[i] = i < 5 ? (uint8_t)n_cols : (uint8_t)(k / 4);
+    for (int i = 0; i < (n_pairs ? 8 : 6); i++) { /* a tile of no bytes a row is an error */
+        c.row_bytes[i] = i == 4 ? (uint16_t)k : i == 6 ? (uint16_t)(4 * n_pairs) : 64;
+        c.n_rows[i] = i == 5 ? (uint8_t)(k / 4) : i == 7 ? (uint8_t)n_pairs : (uint8_t)n_cols;
     }
     _tile_loadconfig(&c);
 }
@@ -70,10 +75,10 @@ ALWAYS_INLINE void tmm_multiply_two(const int8_t *x, size_t ld_x, const uint8_t 
     _tile_loadd(4, x, (long)ld_x);
     _tile_loadd(5, w[0], 64);
     TMM_DOT(0, 5, false);
-    _tile_loadd(6, w[1], 64);
-    TMM_DOT(1, 6, signed13);
-    _tile_loadd(7, w[2], 64);
-    TMM_DOT(2, 7, false);
+    _tile_loadd(5, w[1], 64);
+    TMM_DOT(1, 5, signed13);
+    _tile_loadd(5, w[2], 64);
+    TMM_DOT(2, 5, false);
     _tile_loadd(5, w[3], 64);
     TMM_DOT(3, 5, signed13);
 }
@@ -83,14 +88,15 @@ ALWAYS_INLINE void tmm_multiply_one(bool second, const int8_t *x, size_t ld_x, c
 {
     _tile_loadd(4, x, (long)ld_x);
     _tile_loadd(5, w0, 64);
-    _tile_loadd(6, w1, 64);
-    if (second) {
+    if (second)
         TMM_DOT(1, 5, true);
-        TMM_DOT(3, 6, true);
-    } else {
+    else
         TMM_DOT(0, 5, true);
-        TMM_DOT(2, 6, true);
-    }
+    _tile_loadd(5, w1, 64);
+    if (second)
+        TMM_DOT(3, 5, true);
+    else
+        TMM_DOT(2, 5, true);
 }
 
 /* Two pieces of 32 elements, each its own sums: activations x times weights w[2 pieces][8 k / 4][2 halves][64], all
@@ -100,13 +106,34 @@ ALWAYS_INLINE void tmm_multiply_pieces(const int8_t *x, size_t ld_x, const uint8
     _tile_loadd(4, x, (long)ld_x);
     _tile_loadd(5, w[0][0], 128);
     TMM_DOT(0, 5, true);
-    _tile_loadd(6, w[0][1], 128);
-    TMM_DOT(1, 6, true);
+    _tile_loadd(5, w[0][1], 128);
+    TMM_DOT(1, 5, true);
     _tile_loadd(4, x + 32, (long)ld_x);
-    _tile_loadd(7, w[8][0], 128);
-    TMM_DOT(2, 7, true);
+    _tile_loadd(5, w[8][0], 128);
+    TMM_DOT(2, 5, true);
     _tile_loadd(5, w[8][1], 128);
     TMM_DOT(3, 5, true);
+}
+
+/* The upper halves of two f32 in the bits of one dword; the same for all 16. Exact for integers of at most 8 bits times
+ * a power of two. */
+ALWAYS_INLINE __m512i tmm_bf16_pair(__m512i a, __m512i b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(a, 16), b);
+}
+
+/* out[half][column][16 rows]: columns of bf16 pairs at x times two halves' pairs w[pair][16 rows]. Uses the results 0
+ * and 1. */
+ALWAYS_INLINE void tmm_bf16(const uint32_t *x, size_t ld_x, const uint32_t *w0, const uint32_t *w1, float *out)
+{
+    tmm_zero();
+    _tile_loadd(6, x, (long)ld_x);
+    _tile_loadd(7, w0, 64);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(7, w1, 64);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_stored(0, out, 64);
+    _tile_stored(1, out + TMM_SUMS, 64);
 }
 
 /* The results as s[i][column][16 rows]. */
