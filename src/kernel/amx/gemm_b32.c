@@ -183,7 +183,7 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
         if (g->n_cols < TMM_COLS)                                                                                      \
             avx512_gemm_b32(type)(g, scratch);                                                                         \
         else                                                                                                           \
-            passes(g, 32, 0, g->n_cols < 64 ? 1 : PASS_TILES, name##_pass, scratch);                                   \
+            passes(g, 32, 0, g->n_cols < 64 ? 1 : PASS_TILES, full_tiles, name##_pass, scratch);                       \
     }
 GEMM(gemm_q4_0, DT_Q4_0)
 GEMM(gemm_q4_1, DT_Q4_1)

@@ -13,7 +13,7 @@
 #include "kernel/amx/planes.h"
 #include "kernel/avx512/init.h"
 
-#define MIN_COLS 6
+#define MIN_COLS 8
 
 /* What the float steps need of columns and blocks. Of few columns it is made for all blocks at once and serves every
  * pass; of many it is made again for each block of each pass of PASS_TILES tiles. */
@@ -101,14 +101,14 @@ ALWAYS_INLINE void finish(enum dtype type, const struct waiting *v, int from, in
     }
 }
 
-/* 16 columns at x (fewer where the tile registers were set up for fewer) with their pairs of sums times a tile.
- * Meanwhile, between the tile products, which leave the vector units idle, the float steps of the group before, if any.
- */
+/* A group of columns at x, as many as the tile registers are set up for, with their pairs of sums times a tile.
+ * Meanwhile, between the tile products, which leave the vector units idle, the float steps of the n_before columns of
+ * the group before, if any. */
 ALWAYS_INLINE void group(enum dtype type, const struct planes *p, const int8_t *x, size_t ld_x, const uint32_t *pair,
-                         struct product *out, const struct waiting *before)
+                         struct product *out, const struct waiting *before, int n_before)
 {
     const enum split split = split_of(type);
-    const int part = TMM_COLS / 4, n_pairs = n_pairs_of(type);
+    const int n_pairs = n_pairs_of(type);
     if (n_pairs) tmm_bf16(pair, 4 * (size_t)n_pairs, p->min[0][0], p->min[1][0], out->min);
     tmm_zero();
 #pragma GCC unroll 4
@@ -118,38 +118,39 @@ ALWAYS_INLINE void group(enum dtype type, const struct planes *p, const int8_t *
             tmm_multiply_one(i % 2, x + 64 * i, ld_x, w[0], w[2]);
         else
             tmm_multiply_two(x + 64 * i, ld_x, w, split == SPLIT_BYTES);
-        if (before) finish(type, before, i * part, (i + 1) * part);
+        if (before) finish(type, before, i * n_before / 4, (i + 1) * n_before / 4);
     }
     tmm_store(out->s);
 }
 
-/* One tile times the columns c0 .. c0 + n of block b, whose sums are those from first_sum on, into acc. */
+/* One tile times the columns c0 .. c0 + n of block b, n_group at a time, whose sums are those from first_sum on, into
+ * acc. */
 ALWAYS_INLINE void tile_columns(enum dtype type, const struct gemm *g, const struct planes *p, struct many *m, int b,
-                                int c0, int n, int first_sum, struct ahead *ahead, float *acc)
+                                int c0, int n, int n_group, int first_sum, struct ahead *ahead, float *acc)
 {
     const int8_t *x = (const int8_t *)g->x + (size_t)c0 * g->ld_x + 256 * (size_t)b;
     const uint32_t *pair = m->sums.pair + first_sum * n_pairs_of(type);
     const float *d = m->sums.d + first_sum;
     struct waiting before = {.tile = NULL};
     int c = 0, turn = 0;
-    for (; c + TMM_COLS <= n; c += TMM_COLS, turn ^= 1) {
+    for (; c + n_group <= n; c += n_group, turn ^= 1) {
         const int8_t *const xc = x + (size_t)c * g->ld_x;
         struct product *out = &m->product[turn];
         ahead_step(ahead);
         if (before.tile)
-            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, &before);
+            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, &before, n_group);
         else
-            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, NULL);
+            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, NULL, 0);
         before = (struct waiting){p, out, d + c, acc + c * TILE_ROWS};
     }
-    if (before.tile) finish(type, &before, 0, TMM_COLS);
+    finish(type, &before, 0, n_group);
     if (c == n) return;
-    /* Fewer columns than the tiles have rows: the group starts earlier, and what it repeats is not used. */
-    const int first = n < TMM_COLS ? 0 : n - TMM_COLS;
+    /* The last group is shorter, but the tiles are not: it starts earlier, and what it repeats is not used. */
+    const int first = n - n_group;
     const struct waiting rest = {p, &m->product[0], d + first, acc + first * TILE_ROWS};
     ahead_step(ahead);
-    group(type, p, x + (size_t)first * g->ld_x, g->ld_x, pair + first * n_pairs_of(type), &m->product[0], NULL);
-    finish(type, &rest, c - first, n - first);
+    group(type, p, x + (size_t)first * g->ld_x, g->ld_x, pair + first * n_pairs_of(type), &m->product[0], NULL, 0);
+    finish(type, &rest, c - first, n_group);
 }
 
 /* Rows r0 .. r0 + 32 * n_tiles (those beyond the matrix repeat its last) times columns c0 .. c0 + n. */
@@ -170,7 +171,11 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
             struct ahead ahead = ahead_in_pass(g, r0, row, n_tiles, i, b, n_blocks, F.bytes);
             planes_load(type, row[i], b, &ahead, &m->unpacking, &m->tile[i]);
             ahead_rest(&ahead, (n + TMM_COLS - 1) / TMM_COLS);
-            tile_columns(type, g, &m->tile[i], m, b, c0, n, few ? b * n : 0, &ahead, m->acc[i]);
+            const int first_sum = few ? b * n : 0;
+            if (group_columns(n) == TMM_COLS) /* a constant lets the compiler unroll */
+                tile_columns(type, g, &m->tile[i], m, b, c0, n, TMM_COLS, first_sum, &ahead, m->acc[i]);
+            else
+                tile_columns(type, g, &m->tile[i], m, b, c0, n, group_columns(n), first_sum, &ahead, m->acc[i]);
         }
     }
     for (int i = 0; i < n_tiles; i++) tile_store(g, r0 + i * TILE_ROWS, c0, n, m->acc[i]);
@@ -188,7 +193,8 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
         if (g->n_cols < MIN_COLS)                                                                                      \
             avx512_gemm_k256(type)(g, scratch);                                                                        \
         else                                                                                                           \
-            passes(g, 64, n_pairs_of(type), few_columns(type, g, g->n_cols) ? 1 : PASS_TILES, name##_pass, scratch);   \
+            passes(g, 64, n_pairs_of(type), few_columns(type, g, g->n_cols) ? 1 : PASS_TILES, group_columns,           \
+                   name##_pass, scratch);                                                                              \
     }
 GEMM(gemm_q2_k, DT_Q2_K)
 GEMM(gemm_q3_k, DT_Q3_K)

@@ -14,15 +14,28 @@
 #define PASS_TILES    4
 #define PASS_MAX_COLS 512 /* columns per pass over the weights: 256 KiB of accumulators */
 
+/* How many of n columns meet a tile at once: where there are few groups, as even a share as possible, because fewer
+ * cost less. */
+static inline int group_columns(int n)
+{
+    if (n >= 4 * TMM_COLS) return TMM_COLS;
+    const int n_groups = (n + TMM_COLS - 1) / TMM_COLS;
+    return (n + n_groups - 1) / n_groups;
+}
+
+/* As many as possible. */
+static inline int full_tiles(int n) { return n < TMM_COLS ? n : TMM_COLS; }
+
 /* Rows r0 .. r0 + 32 * n_tiles (those beyond the matrix repeat its last) times columns c0 .. c0 + n. */
 typedef void pass_fn(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch);
 
-/* All rows and columns, the first rows first; k, n_pairs: as for tmm_begin(). */
-ALWAYS_INLINE void passes(const struct gemm *g, int k, int n_pairs, int max_tiles, pass_fn *pass, void *scratch)
+/* All rows and columns, the first rows first; k, n_pairs: as for tmm_begin(), whose columns group() says. */
+ALWAYS_INLINE void passes(const struct gemm *g, int k, int n_pairs, int max_tiles, int (*group)(int n), pass_fn *pass,
+                          void *scratch)
 {
     for (int c0 = 0, n; c0 < g->n_cols; c0 += n) {
         n = g->n_cols - c0 < PASS_MAX_COLS ? g->n_cols - c0 : PASS_MAX_COLS;
-        tmm_begin(n < TMM_COLS ? n : TMM_COLS, k, n_pairs);
+        tmm_begin(group(n), k, n_pairs);
         for (int r0 = 0, n_tiles; r0 < g->n_rows; r0 += n_tiles * TILE_ROWS) {
             n_tiles = (g->n_rows - r0 + TILE_ROWS - 1) / TILE_ROWS;
             if (n_tiles > max_tiles) n_tiles = max_tiles;
