@@ -4,7 +4,7 @@
  *
  * Reading a long stream is faster from huge pages: a translation lasts for 2 MB. But the first byte written
  * to one costs clearing all of it, which under a hypervisor that has yet to find the memory takes milliseconds a page;
- * so who touches little of much asks for small ones.
+ * so what is written first, and little of it, can be kept in small ones.
  */
 #include "base/region.h"
 
@@ -12,16 +12,17 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 
-int region_open(struct region *r, size_t bytes, enum region_pages pages, const char *what, struct qn_error *e)
+int region_open(struct region *r, size_t bytes, size_t small_bytes, const char *what, struct qn_error *e)
 {
     void *p = MAP_FAILED;
 
     errno = ENOMEM; /* the test hook's reason */
-    if (mem_enter())
-        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mem_enter()) p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return error_set(e, QN_ENOMEM, "cannot reserve %zu bytes for %s: %m", bytes, what);
-    if (pages == REGION_HUGE) madvise(p, bytes, MADV_HUGEPAGE);
+    size_t page = os_page_bytes(), head = (small_bytes + page - 1) / page * page;
+    if (head < bytes) madvise((uint8_t *)p + head, bytes - head, MADV_HUGEPAGE);
     *r = (struct region){p, bytes};
     return 0;
 }

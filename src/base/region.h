@@ -11,19 +11,14 @@
 
 #include "base/error.h"
 
-/* How a region becomes resident. */
-enum region_pages {
-    REGION_SMALL, /* page by page: for memory of which a little is written here and there */
-    REGION_HUGE,  /* 2 MB at a time where the system can: for memory that is read in long streams */
-};
-
 struct region {
     uint8_t *data;
     size_t size; /* bytes */
 };
 
-/* QN_ENOMEM with `what`, the bytes and the system's reason. */
-int region_open(struct region *r, size_t bytes, enum region_pages pages, const char *what, struct qn_error *e);
+/* The first small_bytes in the system's small pages, the rest 2 MB at a time where the system can. QN_ENOMEM with
+ * `what`, the bytes and the system's reason. */
+int region_open(struct region *r, size_t bytes, size_t small_bytes, const char *what, struct qn_error *e);
 void region_close(struct region *r); /* a zeroed region may be closed */
 
 #endif

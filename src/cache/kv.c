@@ -51,7 +51,8 @@ int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, str
         goto fail;
     }
     if ((rc = ledger_take(l, bytes, "the KV cache", e))) goto fail;
-    if ((rc = region_open(&p->region, bytes, REGION_HUGE, "the KV cache", e))) {
+    /* The first token writes a little of every layer's part of its page; huge pages would all be cleared for that. */
+    if ((rc = region_open(&p->region, bytes, p->page_bytes, "the KV cache", e))) {
         ledger_give(l, bytes);
         goto fail;
     }

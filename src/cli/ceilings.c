@@ -88,7 +88,7 @@ int ceilings_read(struct ceilings *c, struct pool *pool, enum cpu_level level, c
 {
     struct job j = {.probe = cpu_probe(level)};
     struct region r;
-    int rc = region_open(&r, READ_BYTES, REGION_HUGE, "a measurement", e);
+    int rc = region_open(&r, READ_BYTES, 0, "a measurement", e);
     if (rc) return rc;
     memset(r.data, 1, r.size);
     j.p = r.data;

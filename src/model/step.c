@@ -74,12 +74,12 @@ size_t step_bytes(const struct model *m, int max_rows, int n_threads)
 int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows,
               int n_ctx, struct ledger *l, struct qn_error *e)
 {
-    size_t bytes = step_bytes(m, max_rows, pool_n_threads(pool));
+    size_t bytes = step_bytes(m, max_rows, pool_n_threads(pool)), one_row = step_bytes(m, 1, pool_n_threads(pool));
     const struct hparams *h = &m->hp;
     *s = (struct step){.model = m, .kt = *kt, .pool = pool, .max_rows = max_rows, .ledger = l};
     int rc = ledger_take(l, bytes, "the forward pass's buffers", e);
     if (rc) return rc;
-    if ((rc = region_open(&s->region, bytes, REGION_HUGE, "the forward pass's buffers", e))) {
+    if ((rc = region_open(&s->region, bytes, one_row, "the forward pass's buffers", e))) {
         ledger_give(l, bytes);
         return rc;
     }
@@ -133,7 +133,7 @@ void step_run(struct step *s, const struct batch *b, struct memory *const *mem, 
     s->batch = b;
     s->mem = mem;
     s->logits = logits;
-    /* Packed for the rows there are: a pass of one row touches one huge page, not one for each buffer. */
+    /* Packed for the rows there are: a pass of one row stays in the region's small pages. */
     cut_all(s, s->model, b->n, pool_n_threads(s->pool), s->region.data);
     survey(s);
     pool_run(s->pool, member, s);
