@@ -119,11 +119,14 @@ static int read_merges(struct bpe *b, const struct meta *list, struct qn_error *
     size_t room_bytes = (size_t)N_PENDING * b->lex->max_bytes;
     char *room = mem_alloc(room_bytes);
     b->merge = mem_alloc((size_t)list->n * sizeof *b->merge + 1);
-    b->slot = mem_calloc(n_slots, sizeof *b->slot);
+    b->slot = mem_alloc(n_slots * sizeof *b->slot);
     if (!room || !b->merge || !b->slot) {
         mem_free(room);
         return error_nomem(e, "tokenizer merges", (size_t)list->n * sizeof *b->merge + room_bytes);
     }
+    /* Not calloc: a slot is read before it is written, and fresh pages would fault twice, the second time with a flush
+     * of every CPU's translations. */
+    memset(b->slot, 0, n_slots * sizeof *b->slot);
     b->slot_mask = n_slots - 1;
     uint64_t cursor = 0;
     for (int n; (n = next_pairs(b->lex, list, &cursor, room, pending)) > 0;) {
