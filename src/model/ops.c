@@ -275,10 +275,10 @@ static void rope_store_head(const struct worker *w, int il, int r, int head)
 void op_rope_store(const struct worker *w, int il)
 {
     struct step *s = w->s;
-    int heads = s->model->hp.n_head + 2 * s->model->hp.n_head_kv, lo, hi;
+    int heads = s->model->hp.n_head + 2 * s->model->hp.n_head_kv;
     op_begin(w, il, "rope_store", -1, (int64_t)heads * s->model->hp.head_dim, 1, s->batch->n);
-    pool_share(s->batch->n * heads, 1, w->ith, w->nth, &lo, &hi);
-    for (int u = lo; u < hi; u++) rope_store_head(w, il, u / heads, u % heads);
+    /* In turn, so that keys and values, whose pages may be new, are not all one member's. */
+    for (int u = w->ith; u < s->batch->n * heads; u += w->nth) rope_store_head(w, il, u / heads, u % heads);
     if (w->ith == 0) atomic_store_explicit(&s->next_attend, 0, memory_order_relaxed); /* the sync publishes it */
     op_end(w);
     op_sync(w);
