@@ -83,6 +83,13 @@ int map_lock(const struct mapping *m, size_t offset, size_t bytes)
     return mlock2(m->data + first, offset + bytes - first, MLOCK_ONFAULT) ? errno : 0;
 }
 
+int map_populate(const void *p, size_t bytes)
+{
+    uintptr_t mask = os_page_bytes() - 1, first = (uintptr_t)p & ~mask;
+
+    return madvise((void *)first, bytes + ((uintptr_t)p - first), MADV_POPULATE_READ);
+}
+
 /* ---- the machine ---- */
 
 uint64_t clock_ns(void)

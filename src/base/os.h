@@ -22,6 +22,9 @@ void map_close(struct mapping *m); /* a zeroed mapping is closed */
 /* Keeps the pages of a part of the file in memory from their first use on. 0 or an errno: ENOMEM and EPERM when
  * RLIMIT_MEMLOCK forbids it. Lasts until the mapping is closed. */
 int map_lock(const struct mapping *m, size_t offset, size_t bytes);
+/* Enters the pages of [p, p + bytes), part of a mapping, into this process's page table, reading those that are not in
+ * memory. -1 where the system cannot. */
+int map_populate(const void *p, size_t bytes);
 
 uint64_t clock_ns(void); /* monotonic */
 

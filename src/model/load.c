@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "format/warm.h"
 #include "model/bind.h"
 #include "model/rope.h"
 
@@ -51,9 +52,13 @@ int model_load(struct model **out, const char *path, struct qn_error *e)
     struct model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(e, "a model", sizeof *m);
     struct qn_error why;
+    struct warm warm;
     int rc = weights_open(&m->weights, path, e); /* names the file */
     if (rc) goto fail;
-    if ((rc = build(m, &why))) {
+    warm_start(&warm, m->weights);
+    rc = build(m, &why);
+    warm_stop(&warm);
+    if (rc) {
         error_set(e, rc, "%s: %s", path, why.msg);
         goto fail;
     }
