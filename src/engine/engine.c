@@ -89,6 +89,13 @@ static int64_t ctx_that_fits(const struct model *m, const struct qn_engine_param
     return (int64_t)(room / ((uint64_t)p->n_sessions * kv_page_bytes(&shape))) * KV_PAGE_SLOTS;
 }
 
+/* The same, with buffers for batches of one row. */
+static int64_t ctx_beside_one_row(const struct model *m, const struct qn_engine_params *p, uint64_t floor)
+{
+    uint64_t rest = floor + step_bytes(m, 1, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    return p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
+}
+
 static int refuse(const struct model *m, const struct qn_engine_params *p, const struct budget *b, uint64_t floor,
                   struct qn_error *e)
 {
@@ -101,8 +108,10 @@ static int refuse(const struct model *m, const struct qn_engine_params *p, const
                  (long long)fits, (long long)fits_q8);
     else if (fits > 0)
         snprintf(advice, sizeof advice, "; %lld tokens of context would fit (--ctx)", (long long)fits);
-    else if (p->n_batch > 1)
-        snprintf(advice, sizeof advice, "; fewer than %d rows in a batch need smaller buffers (--batch)", p->n_batch);
+    else if ((fits = ctx_beside_one_row(m, p, floor)) > 0)
+        snprintf(advice, sizeof advice, "; %lld tokens of context would fit with --batch 1", (long long)fits);
+    else
+        snprintf(advice, sizeof advice, "; no context is short enough for that");
     return error_set(e, QN_ENOMEM,
                      "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
                      "budget is %llu bytes%s",
