@@ -2,7 +2,7 @@
  *
  * warm.c: a thread that enters the mapped weights into the page table.
  *
- * A file in the page cache still costs a fault for every 16 of its pages when they are first touched, 25 to 75
+ * A file in the page cache still costs a fault for every 16 of its pages when they are first touched, 25
  * thousand of them for 5 GB, and the first forward pass waits for each. Reading the vocabulary keeps one CPU busy for
  * some 20 ms; meanwhile another can enter a good part of the weights, in the order of the file, which is about that of
  * use. What it has not reached when it is stopped faults as before.
