@@ -47,20 +47,25 @@ struct planes {
     _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
 };
 
+/* What group g's codes are multiplied with, for 16 rows. */
+struct factors {
+    __m512i a[16]; /* SPLIT_SCALE: the scale's low three bits; else the scale */
+    __m512i b[16]; /* SPLIT_SCALE: its high three; else the codes' offset times the scale */
+};
+
 /* What unpacking needs besides. */
 struct unpacking {
     tile_codes u;
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
     struct heads256 heads;
-    struct row_scales scales[2];
+    struct factors factors; /* of 16 rows */
 };
 
-/* All but the codes of the blocks at byte `at` of 16 rows. */
-ALWAYS_INLINE void planes_heads(enum dtype type, const uint8_t *const *row, size_t at, int half, struct unpacking *t,
-                                struct planes *p)
+/* All but the codes of the blocks at byte `at` of 16 rows; scales and minimums into v. */
+ALWAYS_INLINE void planes_heads(enum dtype type, const uint8_t *const *row, size_t at, int half, struct heads256 *heads,
+                                struct row_scales *v, struct planes *p)
 {
     const struct format256 F = format256_of(type);
-    struct row_scales *v = &t->scales[half];
     __m512 d, dmin = _mm512_setzero_ps();
     if (type == DT_Q4_K || type == DT_Q5_K) {
         *v = rows_scales_6bit(row, at, &d, &dmin);
@@ -68,12 +73,12 @@ ALWAYS_INLINE void planes_heads(enum dtype type, const uint8_t *const *row, size
         transpose_rows(row, at + 192, v->scale);
         d = rows_f16(row, at + 208);
     } else {
-        for (int r = 0; r < 16; r++) head256(type, row[r] + at, r, &t->heads);
-        transpose_stride(t->heads.scale, (size_t)(256 / F.group), v->scale);
-        d = load_f16x16(t->heads.d);
+        for (int r = 0; r < 16; r++) head256(type, row[r] + at, r, heads);
+        transpose_stride(heads->scale, (size_t)(256 / F.group), v->scale);
+        d = load_f16x16(heads->d);
         if (F.min) {
-            transpose_stride(t->heads.min, (size_t)(256 / F.group), v->min);
-            dmin = load_f16x16(t->heads.dmin);
+            transpose_stride(heads->min, (size_t)(256 / F.group), v->min);
+            dmin = load_f16x16(heads->dmin);
         }
     }
     for (int g = 0; F.min && g < 256 / F.group; g++) {
@@ -96,54 +101,69 @@ ALWAYS_INLINE __m512i scale_words(const struct row_scales *v, int g, bool is_sig
     return _mm512_srai_epi16(high, 8);
 }
 
-/* Four codes of 16 rows times their scale, into the planes. offset: the codes' offset times the scale. */
-ALWAYS_INLINE void planes_store(enum split split, __m512i u, __m512i scale, __m512i offset, uint8_t *w0, uint8_t *w1)
+ALWAYS_INLINE void factors_load(enum dtype type, const struct row_scales *v, struct factors *f)
+{
+    const struct format256 F = format256_of(type);
+#pragma GCC unroll 16
+    for (int g = 0; g < 256 / F.group; g++) {
+        const __m512i scale = scale_words(v, g, F.signed_scale);
+        if (split_of(type) == SPLIT_SCALE) {
+            _mm512_store_si512(&f->a[g], _mm512_and_si512(scale, _mm512_set1_epi16(7)));
+            _mm512_store_si512(&f->b[g], _mm512_srli_epi16(scale, 3));
+        } else {
+            _mm512_store_si512(&f->a[g], scale);
+            _mm512_store_si512(&f->b[g], _mm512_mullo_epi16(scale, _mm512_set1_epi16((short)F.offset)));
+        }
+    }
+}
+
+/* Four codes of 16 rows times their scale, into the planes. */
+ALWAYS_INLINE void planes_store(enum split split, __m512i u, __m512i a, __m512i b, uint8_t *w0, uint8_t *w1)
 {
     const __m512i low = _mm512_set1_epi16(255);
     if (split == SPLIT_SCALE) { /* no product of a byte reaches the next one: 31 * 7 < 256 */
-        _mm512_store_si512(w0, _mm512_mullo_epi16(u, _mm512_and_si512(scale, _mm512_set1_epi16(7))));
-        _mm512_store_si512(w1, _mm512_mullo_epi16(u, _mm512_srli_epi16(scale, 3)));
+        _mm512_store_si512(w0, _mm512_mullo_epi16(u, a));
+        _mm512_store_si512(w1, _mm512_mullo_epi16(u, b));
         return;
     }
-    __m512i even = _mm512_mullo_epi16(_mm512_and_si512(u, low), scale);
-    __m512i odd = _mm512_mullo_epi16(_mm512_srli_epi16(u, 8), scale);
-    even = _mm512_sub_epi16(even, offset);
-    odd = _mm512_sub_epi16(odd, offset);
+    __m512i even = _mm512_mullo_epi16(_mm512_and_si512(u, low), a);
+    __m512i odd = _mm512_mullo_epi16(_mm512_srli_epi16(u, 8), a);
+    even = _mm512_sub_epi16(even, b);
+    odd = _mm512_sub_epi16(odd, b);
     _mm512_store_si512(w0, _mm512_ternarylogic_epi32(_mm512_slli_epi16(odd, 8), even, low, 0xf8));
     if (split == SPLIT_BYTES)
         _mm512_store_si512(w1, _mm512_ternarylogic_epi32(odd, _mm512_srli_epi16(even, 8), low, 0xd8));
 }
 
-/* Half `half` of the planes from half `from` of the codes. */
-ALWAYS_INLINE void planes_scale(enum dtype type, int half, int from, const struct unpacking *t, struct planes *p)
+/* Where the codes of 16 rows go: codes_put() functions, one for each split. */
+struct planes_out {
+    const struct factors *f;
+    int group_shift; /* k / 4 to the number of its group */
+    struct planes *p;
+};
+
+ALWAYS_INLINE void planes_put(enum split split, void *to, int k4, int half, __m512i u)
 {
-    const struct format256 F = format256_of(type);
-#pragma GCC unroll 16
-    for (int g = 0; g < 256 / F.group; g++) {
-        __m512i scale = scale_words(&t->scales[half], g, F.signed_scale);
-        __m512i offset = _mm512_mullo_epi16(scale, _mm512_set1_epi16((short)F.offset));
-        for (int i = g * F.group / 4; i < (g + 1) * F.group / 4; i++)
-            planes_store(split_of(type), _mm512_load_si512(t->u[i][from]), scale, offset, p->w[0][half][i],
-                         p->w[1][half][i]);
-    }
+    const struct planes_out *o = to;
+    const int g = k4 >> o->group_shift;
+    planes_store(split, u, _mm512_load_si512(&o->f->a[g]), _mm512_load_si512(&o->f->b[g]), o->p->w[0][half][k4],
+                 o->p->w[1][half][k4]);
 }
+static inline void put_none(void *to, int k4, int half, __m512i u) { planes_put(SPLIT_NONE, to, k4, half, u); }
+static inline void put_scale(void *to, int k4, int half, __m512i u) { planes_put(SPLIT_SCALE, to, k4, half, u); }
+static inline void put_bytes(void *to, int k4, int half, __m512i u) { planes_put(SPLIT_BYTES, to, k4, half, u); }
 
 /* Block b of 32 rows. */
 ALWAYS_INLINE void planes_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead *ahead,
                                struct unpacking *t, struct planes *p)
 {
     const struct format256 F = format256_of(type);
+    const enum split split = split_of(type);
     const size_t at = (size_t)b * (size_t)F.bytes;
     const __m512i offset = _mm512_set1_epi8((char)F.offset);
-    for (int half = 0; half < 2; half++) planes_heads(type, row + 16 * half, at, half, t, p);
-    if (rows_can(type)) {
-        for (int half = 0; half < 2; half++) {
-            rows_block256(type, row + 16 * half, at, 0, t->u, ahead); /* the same place for both: it stays in L1 */
-            planes_scale(type, half, 0, t, p);
-        }
-        return;
-    }
-    for (int r = 0; r < TILE_ROWS; r++) {
+    codes_put *const put = split == SPLIT_NONE ? put_none : split == SPLIT_SCALE ? put_scale : put_bytes;
+    struct planes_out out = {&t->factors, F.group == 32 ? 3 : 2, p};
+    for (int r = 0; !rows_can(type) && r < TILE_ROWS; r++) {
         struct codes256 c;
         ahead_step(ahead);
         unpack256(type, row[r] + at, &c);
@@ -153,8 +173,17 @@ ALWAYS_INLINE void planes_load(enum dtype type, const uint8_t *const row[TILE_RO
             _mm512_store_si512(t->bytes + r * TILE_K + 64 * i, u);
         }
     }
-    tile_transpose(t->bytes, TILE_K, t->u);
-    for (int half = 0; half < 2; half++) planes_scale(type, half, half, t, p);
+    if (!rows_can(type)) tile_transpose(t->bytes, TILE_K, t->u);
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *const *const half_row = row + 16 * half;
+        struct row_scales v;
+        planes_heads(type, half_row, at, half, &t->heads, &v, p);
+        factors_load(type, &v, &t->factors);
+        if (rows_can(type))
+            rows_block256(type, half_row, at, half, put, &out, ahead);
+        else
+            for (int k4 = 0; k4 < TILE_K / 4; k4++) put(&out, k4, half, _mm512_load_si512(t->u[k4][half]));
+    }
 }
 
 #endif

@@ -250,7 +250,7 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
     const __m512i offset = _mm512_set1_epi8((char)F.offset);
     for (int half = 0; half < 2; half++) tile_heads(type, row + 16 * half, at, half, &m->heads, t);
     if (rows_can(type)) {
-        for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, t->u, ahead);
+        for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, put_codes, &t->u, ahead);
         return;
     }
     for (int r = 0; r < TILE_ROWS; r++) {

@@ -16,6 +16,15 @@
 #include "kernel/avx512/tile.h"
 #include "kernel/avx512/unpack32.h"
 
+/* Takes the codes of four elements, those of index k4, of 16 rows, which are half `half` of the tile. */
+typedef void codes_put(void *to, int k4, int half, __m512i codes);
+
+/* Into a tile_codes as they are. */
+static inline void put_codes(void *to, int k4, int half, __m512i codes)
+{
+    _mm512_store_si512((*(tile_codes *)to)[k4][half], codes);
+}
+
 ALWAYS_INLINE bool rows_can(enum dtype t)
 {
     switch (t) {
@@ -30,10 +39,8 @@ ALWAYS_INLINE bool rows_can(enum dtype t)
     case DT_Q4_1:
     case DT_Q8_0:
     case DT_IQ4_NL:
-    case DT_MXFP4:
-        return true;
-    default:
-        return false;
+    case DT_MXFP4: return true;
+    default: return false;
     }
 }
 
@@ -49,12 +56,11 @@ ALWAYS_INLINE __m512i or_bits(__m512i codes, __m512i v, int n, int mask)
 
 /* Q4_K, Q5_K: 32 bytes are 64 elements, low nibbles first; Q5_K's fifth bits are bit e / 32 of byte
  * e % 32 of 32 more. */
-ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at, int half, tile_codes u,
+ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at, int half, codes_put *put, void *to,
                                 struct ahead *ahead)
 {
     __m512i high[8];
-    for (int i = 0; fifth && i < 2; i++)
-        transpose_rows(row, at + 16 + 16 * (size_t)i, high + 4 * i);
+    for (int i = 0; fifth && i < 2; i++) transpose_rows(row, at + 16 + 16 * (size_t)i, high + 4 * i);
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; odd++)
         for (int pair = 0; pair < 4; pair++) {
@@ -67,15 +73,16 @@ ALWAYS_INLINE void rows_nibbles(bool fifth, const uint8_t *const *row, size_t at
                     a = or_bits(a, high[4 * odd + i], 2 * pair - 4, 16);
                     b = or_bits(b, high[4 * odd + i], 2 * pair - 3, 16);
                 }
-                _mm512_store_si512(u[16 * pair + 4 * odd + i][half], a);
-                _mm512_store_si512(u[16 * pair + 4 * odd + i + 8][half], b);
+                put(to, 16 * pair + 4 * odd + i, half, a);
+                put(to, 16 * pair + 4 * odd + i + 8, half, b);
             }
         }
 }
 
 /* Q6_K: of each 128, 64 bytes (low nibbles: elements 0-63, high: 64-127) and 32 with two bits for each
  * quarter. */
-ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, tile_codes u, struct ahead *ahead)
+ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, codes_put *put, void *to,
+                             struct ahead *ahead)
 {
     for (int h = 0; h < 2; h++)
 #pragma GCC unroll 2
@@ -89,8 +96,8 @@ ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, til
                 transpose_rows(row, at + 64 * (size_t)h + 32 * (size_t)q + 16 * (size_t)odd, v);
                 for (int i = 0; i < 4; i++) {
                     int k4 = 32 * h + 8 * q + 4 * odd + i;
-                    _mm512_store_si512(u[k4][half], or_bits(low_nibbles(v[i]), high[i], 2 * q - 4, 0x30));
-                    _mm512_store_si512(u[k4 + 16][half], or_bits(high_nibbles(v[i]), high[i], 2 * q, 0x30));
+                    put(to, k4, half, or_bits(low_nibbles(v[i]), high[i], 2 * q - 4, 0x30));
+                    put(to, k4 + 16, half, or_bits(high_nibbles(v[i]), high[i], 2 * q, 0x30));
                 }
             }
         }
@@ -98,8 +105,8 @@ ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, til
 
 /* Q2_K, Q3_K, TQ2_0: of each 128, 32 bytes with two bits for each quarter; Q3_K's third bit is bit
  * e / 32 of byte e % 32 of 32 more, at the start of the block. */
-ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const *row, size_t at, int half, tile_codes u,
-                                 struct ahead *ahead)
+ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const *row, size_t at, int half,
+                                 codes_put *put, void *to, struct ahead *ahead)
 {
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; odd++) {
@@ -114,15 +121,15 @@ ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const 
                 for (int i = 0; i < 4; i++) {
                     __m512i a = _mm512_and_si512(_mm512_srli_epi32(v[i], (unsigned)(2 * q)), _mm512_set1_epi8(3));
                     if (third) a = or_bits(a, high[i], 4 * h + q - 2, 4);
-                    _mm512_store_si512(u[32 * h + 8 * q + 4 * odd + i][half], a);
+                    put(to, 32 * h + 8 * q + 4 * odd + i, half, a);
                 }
         }
     }
 }
 
 /* 32 elements of 16 bytes, low nibbles first: all the 4-bit types of 32, and IQ4_XS. k4: where they go. */
-ALWAYS_INLINE void rows_piece(enum dtype t, const uint8_t *const *row, size_t at, int half, int k4, tile_codes u,
-                              struct ahead *ahead)
+ALWAYS_INLINE void rows_piece(enum dtype t, const uint8_t *const *row, size_t at, int half, int k4, codes_put *put,
+                              void *to, struct ahead *ahead)
 {
     __m512i v[4];
     ahead_step(ahead);
@@ -136,50 +143,36 @@ ALWAYS_INLINE void rows_piece(enum dtype t, const uint8_t *const *row, size_t at
             a = fp4_lookup(a);
             b = fp4_lookup(b);
         }
-        _mm512_store_si512(u[k4 + i][half], a);
-        _mm512_store_si512(u[k4 + i + 4][half], b);
+        put(to, k4 + i, half, a);
+        put(to, k4 + i + 4, half, b);
     }
 }
 
 /* The block of 256 at byte `at` of 16 rows, into half `half` of u. */
-ALWAYS_INLINE void rows_block256(enum dtype t, const uint8_t *const *row, size_t at, int half, tile_codes u,
+ALWAYS_INLINE void rows_block256(enum dtype t, const uint8_t *const *row, size_t at, int half, codes_put *put, void *to,
                                  struct ahead *ahead)
 {
     switch (t) {
-    case DT_Q2_K:
-        rows_two_bits(false, 16, row, at, half, u, ahead);
-        break;
-    case DT_Q3_K:
-        rows_two_bits(true, 32, row, at, half, u, ahead);
-        break;
-    case DT_TQ2_0:
-        rows_two_bits(false, 0, row, at, half, u, ahead);
-        break;
-    case DT_Q4_K:
-        rows_nibbles(false, row, at, half, u, ahead);
-        break;
-    case DT_Q5_K:
-        rows_nibbles(true, row, at, half, u, ahead);
-        break;
-    case DT_Q6_K:
-        rows_q6_k(row, at, half, u, ahead);
-        break;
+    case DT_Q2_K: rows_two_bits(false, 16, row, at, half, put, to, ahead); break;
+    case DT_Q3_K: rows_two_bits(true, 32, row, at, half, put, to, ahead); break;
+    case DT_TQ2_0: rows_two_bits(false, 0, row, at, half, put, to, ahead); break;
+    case DT_Q4_K: rows_nibbles(false, row, at, half, put, to, ahead); break;
+    case DT_Q5_K: rows_nibbles(true, row, at, half, put, to, ahead); break;
+    case DT_Q6_K: rows_q6_k(row, at, half, put, to, ahead); break;
     case DT_IQ4_XS:
-        for (int i = 0; i < 8; i++)
-            rows_piece(t, row, at + 8 + 16 * (size_t)i, half, 8 * i, u, ahead);
+        for (int i = 0; i < 8; i++) rows_piece(t, row, at + 8 + 16 * (size_t)i, half, 8 * i, put, to, ahead);
         break;
-    default:
-        __builtin_unreachable();
+    default: __builtin_unreachable();
     }
 }
 
 /* The block of 32 at byte `at` of 16 rows, as piece i of the tile. */
-ALWAYS_INLINE void rows_block32(enum dtype t, const uint8_t *const *row, size_t at, int half, int i, tile_codes u,
-                                struct ahead *ahead)
+ALWAYS_INLINE void rows_block32(enum dtype t, const uint8_t *const *row, size_t at, int half, int i, codes_put *put,
+                                void *to, struct ahead *ahead)
 {
     const size_t head = t == DT_MXFP4 ? 1 : t == DT_Q4_1 ? 4 : 2;
     if (t != DT_Q8_0) {
-        rows_piece(t, row, at + head, half, 8 * i, u, ahead);
+        rows_piece(t, row, at + head, half, 8 * i, put, to, ahead);
         return;
     }
     for (int j = 0; j < 2; j++) {
@@ -187,7 +180,7 @@ ALWAYS_INLINE void rows_block32(enum dtype t, const uint8_t *const *row, size_t 
         ahead_step(ahead);
         transpose_rows(row, at + head + 16 * (size_t)j, v);
         for (int k = 0; k < 4; k++)
-            _mm512_store_si512(u[8 * i + 4 * j + k][half], _mm512_xor_si512(v[k], _mm512_set1_epi8((char)0x80)));
+            put(to, 8 * i + 4 * j + k, half, _mm512_xor_si512(v[k], _mm512_set1_epi8((char)0x80)));
     }
 }
 
@@ -218,8 +211,7 @@ ALWAYS_INLINE struct row_scales rows_scales_6bit(const uint8_t *const *row, size
 ALWAYS_INLINE __m512 rows_f16(const uint8_t *const *row, size_t at)
 {
     uint16_t h[16];
-    for (int r = 0; r < 16; r++)
-        memcpy(&h[r], row[r] + at, 2);
+    for (int r = 0; r < 16; r++) memcpy(&h[r], row[r] + at, 2);
     return load_f16x16(h);
 }
 

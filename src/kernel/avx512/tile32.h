@@ -40,7 +40,8 @@ ALWAYS_INLINE void tile32_load(enum dtype type, bool is_signed, const uint8_t *c
     if (rows_can(type)) {
         for (int i = 0; i < nb; i++) {
             for (int half = 0; half < 2; half++)
-                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, t->u, ahead);
+                rows_block32(type, row + 16 * half, (size_t)(b + i) * (size_t)F.bytes, half, i, put_codes, &t->u,
+                             ahead);
             for (int j = 8 * i; subtract && j < 8 * i + 8; j++)
                 for (int half = 0; half < 2; half++)
                     _mm512_store_si512(t->u[j][half], _mm512_sub_epi8(_mm512_load_si512(t->u[j][half]), minus));
