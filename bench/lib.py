@@ -69,9 +69,9 @@ def built(target):
     return str(program)
 
 
-def output(*command):
+def output(*command, statuses=(0,)):
     r = subprocess.run([str(a) for a in command], stdout=subprocess.PIPE)
-    if r.returncode:
+    if r.returncode not in statuses:
         fail(f"status {r.returncode} from: {' '.join(map(str, command))}")
     return r.stdout
 

@@ -114,6 +114,31 @@ def test_every_script_is_described():
             assert r.returncode == 0 and f"bench/{name}" in r.stdout, (name, r)
 
 
+def test_start_and_hog():
+    for name, args in (("start", ["--rounds", 1]), ("hog", ["--rounds", 1, "-n", 8])):
+        r = results(name, STORY, *args, status=(0, 1))
+        assert r["rounds"] and all(t["measured"] == t["measured"] for t in r["targets"]), r
+
+
+def test_one_cpu():
+    """Kept to one CPU, the program takes one thread, and it is as fast as one thread is; two threads there are slower, but
+    not stuck: each waits for a time slice of the other."""
+    def speed(cpus, *args):
+        r = subprocess.run([QUERN, "bench", STORY, "-p", "0", "-n", "64", "-r", "5", "--json", *args], capture_output=True,
+                           check=True, preexec_fn=lambda: os.sched_setaffinity(0, cpus))
+        j = json.loads(r.stdout)
+        return j["threads"], max(j["tests"]["tg"]["tok_s"])
+
+    every = os.sched_getaffinity(0)
+    one = {min(every)}
+    threads, kept = speed(one)
+    assert threads == 1, threads
+    _, single = speed(every, "--threads", "1")
+    assert kept > 0.5 * single, (kept, single)
+    threads, crowded = speed(one, "--threads", "2")
+    assert threads == 2 and crowded > 0.05 * single, (crowded, single)
+
+
 def main():
     cases = [(name, f) for name, f in sorted(globals().items()) if name.startswith("test_")]
     n_failed = 0
