@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * conn.c: the table of connections and the lists of what they are waited for.
+ *
+ * libmicrohttpd owns the sockets. While a connection is suspended it does not look at its socket, so it sees neither
+ * that the client has left nor that time passes; and its own time limit starts anew with each byte. So each connection
+ * is also in a table of ours, from accept() until libmicrohttpd says that it is about to close it. In between, and
+ * under the lock, its descriptor is what it was and may be shut down, which libmicrohttpd then sees as the end of the
+ * input.
+ *
+ * Each connection is waited for in at most one list. All members of a list have the same time span and are added at the
+ * end, so that the head is always the next that is due.
+ */
+#include "server/impl.h"
+
+#include <assert.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/os.h"
+
+static int make_room(struct http *h, size_t fd)
+{
+    size_t n = h->n_slots ? h->n_slots : 64;
+    struct conn **more;
+
+    while (n <= fd) n *= 2;
+    if (n == h->n_slots) return 0;
+    more = mem_realloc(h->conn, n * sizeof *more);
+    if (!more) return -1;
+    memset(more + h->n_slots, 0, (n - h->n_slots) * sizeof *more);
+    h->conn = more;
+    h->n_slots = n;
+    return 0;
+}
+
+int conn_add(struct http *h, int fd, const struct listener *l, uid_t uid)
+{
+    struct conn *c = mem_calloc(1, sizeof *c);
+
+    if (!c || make_room(h, (size_t)fd)) {
+        mem_free(c);
+        return -1;
+    }
+    /* libmicrohttpd closes a connection that it could not start without telling. */
+    if (h->conn[fd]) conn_remove(h->conn[fd]);
+    *c = (struct conn){
+        .http = h, .fd = fd, .gen = h->next_gen++ & 0x7FFFFFFF, .listener = l, .uid = uid, .due = DUE_NOTHING};
+    h->conn[fd] = c;
+    h->n_conns++;
+    conn_wait(c, DUE_HEADER);
+    return 0;
+}
+
+void conn_remove(struct conn *c)
+{
+    assert(c->http->conn[c->fd] == c && !c->req);
+    conn_wait(c, DUE_NOTHING);
+    c->http->conn[c->fd] = NULL;
+    c->http->n_conns--;
+    mem_free(c);
+}
+
+void conn_wait(struct conn *c, enum due_kind kind)
+{
+    struct http *h = c->http;
+
+    if (c->due != DUE_NOTHING) {
+        *(c->due_prev ? &c->due_prev->due_next : &h->due[c->due].head) = c->due_next;
+        *(c->due_next ? &c->due_next->due_prev : &h->due[c->due].tail) = c->due_prev;
+        h->n_due--;
+    }
+    c->due = kind;
+    if (kind == DUE_NOTHING) return;
+    c->due_ns = clock_ns() + h->due[kind].span_ns;
+    c->due_next = NULL;
+    c->due_prev = h->due[kind].tail;
+    *(c->due_prev ? &c->due_prev->due_next : &h->due[kind].head) = c;
+    h->due[kind].tail = c;
+    /* The door sleeps no longer than the shortest span while anything is due, so only the first needs to wake it. */
+    if (h->n_due++ == 0) door_wake(h);
+}
+
+void conn_resume(struct http_request *r)
+{
+    if (!r->suspended) return;
+    r->suspended = 0;
+    MHD_resume_connection(r->mhd);
+}
+
+void conn_hang_up(struct conn *c)
+{
+    struct http_request *r = c->req;
+
+    if (!c->hung_up) shutdown(c->fd, SHUT_RDWR);
+    c->hung_up = 1;
+    conn_wait(c, DUE_NOTHING);
+    if (!r || r->gone) return;
+    r->gone = 1;
+    if (r->held && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
+    conn_resume(r);
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * http.c: opens, drains and closes the server.
+ *
+ * libmicrohttpd parses, encrypts and moves the bytes: one instance without encryption and one with, each a thread with
+ * its epoll set, as many as the listeners need. Neither has a listening socket: door.c accepts, so that several
+ * listeners, the limit on connections and the draining are in one place.
+ *
+ * Connections need descriptors, so the limit on them is raised when opening, or opening fails: a server that finds out
+ * under load is worse.
+ *
+ * Does not reload anything.
+ */
+#include "server/http.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/os.h"
+#include "server/impl.h"
+
+#define OTHER_FDS    64        /* what a process has open besides connections */
+#define ANSWER_BYTES (8 << 10) /* of a connection's memory, for what is sent */
+
+void http_config_init(struct http_config *c)
+{
+    *c = (struct http_config){
+        .max_connections = 1024,
+        .max_header_bytes = 16 << 10,
+        .max_body_bytes = 16 << 20,
+        .max_queue_bytes = 64 << 10,
+        .header_ms = 10000,
+        .body_ms = 60000,
+        .idle_ms = 75000,
+        .heartbeat_ms = 15000,
+    };
+}
+
+/* ---- opening ---- */
+
+static int raise_file_limit(int max_connections, struct qn_error *e)
+{
+    struct rlimit r;
+    rlim_t need = (rlim_t)max_connections + OTHER_FDS;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0) return error_set(e, QN_EIO, "RLIMIT_NOFILE: %m");
+    if (r.rlim_cur >= need) return 0;
+    if (r.rlim_max < need)
+        return error_set(e, QN_EUSAGE, "%d connections take %llu open files; the limit (RLIMIT_NOFILE) is %llu",
+                         max_connections, (unsigned long long)need, (unsigned long long)r.rlim_max);
+    r.rlim_cur = need;
+    return setrlimit(RLIMIT_NOFILE, &r) < 0 ? error_set(e, QN_EIO, "RLIMIT_NOFILE %llu: %m", (unsigned long long)need)
+                                            : 0;
+}
+
+static int open_listeners(struct http *h, struct qn_error *e)
+{
+    int r = 0;
+
+    for (int i = 0; i < h->c.n_listen; i++) {
+        const struct http_listen *how = &h->c.listen[i];
+        struct listener *l = &h->listener[i];
+        if (r < 0) { /* the others are closed by http_close() */
+            if (!how->address) close(how->fd);
+            continue;
+        }
+        r = listener_open(l, how, e);
+        if (r == 0 && !l->is_unix && !l->is_loopback && h->keys.n == 0)
+            r = error_set(e, QN_EUSAGE, "listening on '%s', which is not loopback, takes a file of API keys",
+                          how->address ? how->address : "a given socket");
+        if (r == 0 && l->tls && !(h->c.cert_path && h->c.key_path))
+            r = error_set(e, QN_EUSAGE, "TLS on '%s' takes a certificate and its key",
+                          how->address ? how->address : "a given socket");
+    }
+    return r;
+}
+
+/* cert and key are NULL for one without encryption. Its error log stays off: it believes that every connection is TCP
+ * (their kind is not asked for), and would say with each write that a Unix socket has no TCP_NODELAY. */
+static struct MHD_Daemon *start(struct http *h, const char *cert, const char *key)
+{
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                     (cert ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem more[] = {
+        {cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, (void *)(uintptr_t)cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key},
+        {MHD_OPTION_END, 0, NULL},
+    };
+
+    return MHD_start_daemon(flags, 0, NULL, NULL, request_handle, h, MHD_OPTION_URI_LOG_CALLBACK, request_target, h,
+                            MHD_OPTION_NOTIFY_COMPLETED, request_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
+                            request_connection, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->c.max_connections,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(h->c.idle_ms / 1000 + 1),
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, h->c.max_header_bytes + ANSWER_BYTES, MHD_OPTION_ARRAY,
+                            more, MHD_OPTION_END);
+}
+
+/* The file as a string; the caller frees it with buf_deinit(). */
+static int read_pem(struct buf *out, const char *path, struct qn_error *e)
+{
+    struct mapping m;
+    int r = map_open(&m, path, e);
+
+    if (r < 0) return r;
+    r = buf_add(out, m.data, m.size, e);
+    if (r == 0 && (m.size == 0 || memchr(m.data, '\0', m.size))) r = error_set(e, QN_EDATA, "'%s' is not PEM", path);
+    map_close(&m);
+    return r;
+}
+
+static int start_tls(struct http *h, struct qn_error *e)
+{
+    struct buf cert = {0}, key = {0};
+    int r = read_pem(&cert, h->c.cert_path, e);
+
+    if (r == 0) r = read_pem(&key, h->c.key_path, e);
+    if (r == 0 && !(h->tls = start(h, (char *)cert.data, (char *)key.data)))
+        r = error_set(e, QN_EDATA, "TLS cannot start with '%s' and '%s'", h->c.cert_path, h->c.key_path);
+    if (key.data) explicit_bzero(key.data, key.len);
+    buf_deinit(&cert);
+    buf_deinit(&key);
+    return r;
+}
+
+static int start_threads(struct http *h, struct qn_error *e)
+{
+    struct epoll_event wake = {.events = EPOLLIN, .data.u64 = DOOR_WAKE};
+    sigset_t all, before;
+    int r = 0, tls = 0, plain = 0;
+
+    for (int i = 0; i < h->c.n_listen; i++) *(h->listener[i].tls ? &tls : &plain) = 1;
+    h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->epoll_fd < 0 || h->wake_fd < 0 || epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->wake_fd, &wake) < 0)
+        return error_set(e, QN_EIO, "epoll: %m");
+
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    if (plain && !(h->plain = start(h, NULL, NULL))) r = error_set(e, QN_EIO, "the HTTP server cannot start: %m");
+    if (r == 0 && tls) r = start_tls(h, e);
+    if (r == 0) {
+        errno = pthread_create(&h->door, NULL, door_main, h);
+        h->has_door = errno == 0;
+        if (!h->has_door) r = error_set(e, QN_EIO, "a thread cannot start: %m");
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return r;
+}
+
+int http_open(struct http **out, const struct http_config *c, struct qn_error *e)
+{
+    struct http *h = mem_calloc(1, sizeof *h);
+    const int span_ms[N_DUE] = {[DUE_HEADER] = c->header_ms,
+                                [DUE_IDLE] = c->idle_ms,
+                                [DUE_BODY] = c->body_ms,
+                                [DUE_HEARTBEAT] = c->heartbeat_ms};
+    pthread_condattr_t attr;
+    int r;
+
+    assert(c->n_listen > 0 && c->max_connections > 0 && c->max_header_bytes >= 1024);
+    if (!h) return error_nomem(e, "the HTTP server", sizeof *h);
+    *h = (struct http){.c = *c, .epoll_fd = -1, .wake_fd = -1};
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    for (int k = 0; k < N_DUE; k++) {
+        assert(span_ms[k] > 0);
+        h->due[k].span_ns = (uint64_t)span_ms[k] * 1000000;
+    }
+    if (getrandom(&h->id_base, sizeof h->id_base, 0) < 0) h->id_base = clock_ns();
+
+    h->listener = mem_calloc((size_t)c->n_listen, sizeof *h->listener);
+    if (!h->listener) {
+        r = error_nomem(e, "listeners", (size_t)c->n_listen * sizeof *h->listener);
+        goto fail;
+    }
+    for (int i = 0; i < c->n_listen; i++) h->listener[i].fd = -1;
+    r = raise_file_limit(c->max_connections, e);
+    if (r == 0 && c->keys_path) r = keys_load(&h->keys, c->keys_path, e);
+    if (r == 0) r = open_listeners(h, e);
+    if (r == 0) r = start_threads(h, e);
+    if (r < 0) goto fail;
+    *out = h;
+    return 0;
+fail:
+    http_close(h);
+    return r;
+}
+
+/* ---- listeners, from outside ---- */
+
+int http_port(const struct http *h, int listener) { return listener_port(&h->listener[listener]); }
+
+int http_listen_fd(struct http *h, int listener, struct qn_error *e)
+{
+    struct listener *l = &h->listener[listener];
+    int fd = fcntl(l->fd, F_DUPFD_CLOEXEC, 0);
+
+    if (fd < 0) return error_set(e, QN_EIO, "copying a listening socket: %m");
+    mem_free(l->path);
+    l->path = NULL;
+    return fd;
+}
+
+/* ---- the end ---- */
+
+/* Under the lock: no new connections, and none that waits for a request stays. */
+static void start_draining(struct http *h)
+{
+    h->draining = 1;
+    for (size_t i = 0; i < h->n_slots; i++)
+        if (h->conn[i] && !h->conn[i]->req) conn_hang_up(h->conn[i]);
+    if (h->wake_fd >= 0) door_wake(h);
+}
+
+int http_drain(struct http *h, int timeout_ms)
+{
+    struct timespec until;
+    int left, r = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+    pthread_mutex_lock(&h->lock);
+    start_draining(h);
+    while (h->n_running > 0 && r != ETIMEDOUT) r = pthread_cond_timedwait(&h->changed, &h->lock, &until);
+    left = h->n_running;
+    pthread_mutex_unlock(&h->lock);
+    return left;
+}
+
+/* Everybody is hung up on; waits until nobody has a request any more. */
+static void end_requests(struct http *h)
+{
+    pthread_mutex_lock(&h->lock);
+    start_draining(h);
+    for (size_t i = 0; i < h->n_slots; i++)
+        if (h->conn[i]) conn_hang_up(h->conn[i]);
+    while (h->n_held > 0) pthread_cond_wait(&h->changed, &h->lock);
+    h->door_stops = 1;
+    if (h->wake_fd >= 0) door_wake(h);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void http_close(struct http *h)
+{
+    if (!h) return;
+    end_requests(h);
+    if (h->has_door) pthread_join(h->door, NULL);
+    if (h->plain) MHD_stop_daemon(h->plain);
+    if (h->tls) MHD_stop_daemon(h->tls);
+    for (size_t i = 0; i < h->n_slots; i++) /* those that libmicrohttpd could not start */
+        if (h->conn[i]) conn_remove(h->conn[i]);
+    for (int i = 0; h->listener && i < h->c.n_listen; i++) listener_close(&h->listener[i]);
+    if (h->epoll_fd >= 0) close(h->epoll_fd);
+    if (h->wake_fd >= 0) close(h->wake_fd);
+    mem_free(h->listener);
+    mem_free(h->conn);
+    keys_deinit(&h->keys);
+    pthread_cond_destroy(&h->changed);
+    pthread_mutex_destroy(&h->lock);
+    mem_free(h);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * keys.c: who may use the server from the network.
+ *
+ * Only digests are stored, so that the file, its backups and a core dump of the server give no key away. A plain
+ * SHA-256 is enough because keys are random and long, not passwords. A lookup compares with every entry, all bytes of
+ * each: the time tells nothing.
+ *
+ * Does not make keys, and does not watch the file.
+ */
+#include "server/keys.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+
+#define LINE_BYTES 512
+
+void keys_deinit(struct keys *k)
+{
+    mem_free(k->key);
+    *k = (struct keys){0};
+}
+
+static int parse_digest(uint8_t out[32], const char *s)
+{
+    gnutls_datum_t hex = {.data = (unsigned char *)(uintptr_t)s, .size = (unsigned)strlen(s)};
+    size_t n = 32;
+
+    return hex.size == 64 && gnutls_hex_decode(&hex, out, &n) == 0 && n == 32 ? 0 : -1;
+}
+
+static int is_name(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)s[i]) && !strchr("-_.@", s[i])) return 0;
+    return n > 0;
+}
+
+/* name=number with a number from 0 to 2^63-1 */
+static int is_limit(const char *s)
+{
+    const char *eq = strchr(s, '=');
+    char *end;
+
+    if (!eq || !is_name(s, (size_t)(eq - s)) || !isdigit((unsigned char)eq[1])) return 0;
+    errno = 0;
+    strtoimax(eq + 1, &end, 10);
+    return *end == '\0' && errno == 0;
+}
+
+/* line is NUL-terminated and is cut into words here. Returns 1 for a key, 0 for a line without one. */
+static int parse_line(struct key *key, char *line, const char *path, int line_no, struct qn_error *e)
+{
+    char *rest = NULL, *word = strtok_r(line, " \t\r", &rest);
+    size_t n = 0;
+
+    *key = (struct key){0};
+    if (!word || word[0] == '#') return 0;
+    if (parse_digest(key->digest, word))
+        return error_set(e, QN_EDATA, "%s:%d: a line begins with the 64 hexadecimal digits of a SHA-256", path,
+                         line_no);
+    word = strtok_r(NULL, " \t\r", &rest);
+    if (!word || !is_name(word, strlen(word)) || strlen(word) >= sizeof key->name)
+        return error_set(e, QN_EDATA, "%s:%d: the digest is followed by a name of 1 to %zu letters, digits or -_.@",
+                         path, line_no, sizeof key->name - 1);
+    memcpy(key->name, word, strlen(word));
+    while ((word = strtok_r(NULL, " \t\r", &rest))) {
+        size_t len = strlen(word);
+        if (!is_limit(word)) return error_set(e, QN_EDATA, "%s:%d: '%s' is not name=number", path, line_no, word);
+        if (n + len + 2 > sizeof key->limits)
+            return error_set(e, QN_EDATA, "%s:%d: more than %zu bytes of limits", path, line_no,
+                             sizeof key->limits - 1);
+        if (n > 0) key->limits[n++] = ' ';
+        memcpy(key->limits + n, word, len);
+        n += len;
+    }
+    return 1;
+}
+
+static int add(struct keys *k, const struct key *key, const char *path, int line_no, struct qn_error *e)
+{
+    struct key *more;
+
+    for (size_t i = 0; i < k->n; i++)
+        if (memcmp(k->key[i].digest, key->digest, sizeof key->digest) == 0)
+            return error_set(e, QN_EDATA, "%s:%d: the key of '%s' again", path, line_no, k->key[i].name);
+    more = mem_realloc(k->key, (k->n + 1) * sizeof *more);
+    if (!more) return error_nomem(e, "API keys", (k->n + 1) * sizeof *more);
+    k->key = more;
+    k->key[k->n++] = *key;
+    return 0;
+}
+
+int keys_load(struct keys *k, const char *path, struct qn_error *e)
+{
+    struct keys out = {0};
+    struct mapping m = {0};
+    struct key key;
+    char line[LINE_BYTES];
+    int r = map_open(&m, path, e), line_no = 0;
+
+    for (size_t at = 0; r == 0 && at < m.size;) {
+        const uint8_t *end = memchr(m.data + at, '\n', m.size - at);
+        size_t n = end ? (size_t)(end - (m.data + at)) : m.size - at;
+        line_no++;
+        if (n >= sizeof line || memchr(m.data + at, '\0', n)) {
+            r = error_set(e, QN_EDATA, "%s:%d: a line of %zu bytes or with a NUL byte; %d are allowed", path, line_no,
+                          n, LINE_BYTES - 1);
+            break;
+        }
+        memcpy(line, m.data + at, n);
+        line[n] = '\0';
+        at += n + 1;
+        r = parse_line(&key, line, path, line_no, e);
+        if (r > 0) r = add(&out, &key, path, line_no, e);
+    }
+    map_close(&m);
+    if (r == 0 && out.n == 0) r = error_set(e, QN_EDATA, "no API key in '%s'", path);
+    if (r < 0) {
+        keys_deinit(&out);
+        return r;
+    }
+    *k = out;
+    return 0;
+}
+
+const struct key *keys_find(const struct keys *k, const char *secret)
+{
+    const struct key *found = NULL;
+    uint8_t digest[32];
+
+    if (gnutls_hash_fast(GNUTLS_DIG_SHA256, secret, strlen(secret), digest)) return NULL;
+    for (size_t i = 0; i < k->n; i++)
+        if (gnutls_memcmp(k->key[i].digest, digest, sizeof digest) == 0) found = &k->key[i];
+    return found;
+}
+
+int64_t keys_limit(const char *limits, const char *name, int64_t if_absent)
+{
+    size_t n = strlen(name);
+
+    for (const char *p = limits; p && *p; p = strchr(p, ' ')) {
+        p += *p == ' ';
+        if (strncmp(p, name, n) == 0 && p[n] == '=') return strtoimax(p + n + 1, NULL, 10);
+    }
+    return if_absent;
+}

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * request.c: libmicrohttpd's callbacks: from the first line of a request to its handler, and to its end.
+ *
+ *     target -> headers: checks -> body, collected or thrown away -> handler -> suspended until answered -> completed
+ *
+ * The checks are made as soon as the headers are there, in this order: is it well-formed and for us (Host), may this
+ * web page ask (Origin), who is it (keys), is there such a thing (route), does the body suit. A refused request's body
+ * is still read, up to a limit, and thrown away: closing a socket with unread bytes in it makes the client lose the
+ * answer.
+ *
+ * Two lengths, or a length and chunks, are refused although they could be read: proxies disagree about what they mean,
+ * and requests are smuggled through the difference (RFC 9112 section 6.3).
+ *
+ * What the parser itself refuses (malformed lines, headers beyond the memory of a connection) is answered by
+ * libmicrohttpd, not in JSON.
+ */
+#include "server/impl.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/os.h"
+#include "server/origin.h"
+#include "server/route.h"
+
+#define DISCARD_BYTES ((size_t)64 << 20) /* of a refused request's body */
+
+enum stage { AT_HEADERS, AT_BODY, AT_HANDLER };
+
+struct known_headers {
+    const char *host, *origin, *authorization, *api_key, *content_type, *content_length, *expect, *traceparent,
+        *preflight;
+    int n_host, n_length, n_transfer;
+};
+
+/* ---- life ---- */
+
+void request_unref(struct http_request *r)
+{
+    struct http *h = r->http;
+    int left;
+
+    pthread_mutex_lock(&h->lock);
+    left = --r->n_refs;
+    pthread_mutex_unlock(&h->lock);
+    if (left > 0) return;
+    if (r->response) MHD_destroy_response(r->response);
+    for (int i = 0; i < r->n_headers; i++) {
+        mem_free(r->header[i].name);
+        mem_free(r->header[i].value);
+    }
+    if (h->c.ledger) ledger_give(h->c.ledger, r->body_taken);
+    buf_deinit(&r->body);
+    buf_deinit(&r->queue);
+    mem_free(r->path);
+    mem_free(r->query);
+    mem_free(r->param);
+    mem_free(r->origin);
+    mem_free(r);
+}
+
+void request_release(struct http_request *r)
+{
+    r->held = 0;
+    r->http->n_held--;
+    pthread_cond_broadcast(&r->http->changed);
+}
+
+/* The handler's side, or a check in its place, owes an answer from now on. */
+static void hold(struct http_request *r)
+{
+    pthread_mutex_lock(&r->http->lock);
+    r->n_refs++;
+    r->held = 1;
+    r->http->n_held++;
+    pthread_mutex_unlock(&r->http->lock);
+}
+
+static struct http_request *new_request(struct http *h, const char *target)
+{
+    struct http_request *r = mem_calloc(1, sizeof *r);
+    const char *question = strchr(target, '?');
+    size_t n = question ? (size_t)(question - target) : strlen(target);
+
+    if (!r) return NULL;
+    *r = (struct http_request){.http = h, .n_refs = 1, .t0_ns = clock_ns()};
+    r->path = mem_dup(target, n);
+    if (question) r->query = mem_dup(question + 1, strlen(question + 1));
+    if (!r->path || (question && !r->query)) {
+        request_unref(r);
+        return NULL;
+    }
+    return r;
+}
+
+void *request_target(void *cls, const char *target, struct MHD_Connection *mhd)
+{
+    struct http *h = cls;
+    struct conn *c = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    struct http_request *old, *r = new_request(h, target);
+
+    if (!c) {
+        if (r) request_unref(r);
+        return NULL;
+    }
+    pthread_mutex_lock(&h->lock);
+    old = c->req;
+    c->req = r;
+    if (r) {
+        r->conn = c;
+        snprintf(r->id, sizeof r->id, "req-%016" PRIx64, h->id_base + h->n_requests++);
+    }
+    if (c->due == DUE_IDLE) conn_wait(c, DUE_HEADER);
+    pthread_mutex_unlock(&h->lock);
+    if (old) request_unref(old);
+    return NULL;
+}
+
+/* The path comes last: it is the client's, and may look like anything. */
+static void log_access(const struct http_request *r, enum MHD_RequestTerminationCode why)
+{
+    double ms = (double)(clock_ns() - r->t0_ns) / 1e6;
+    const char *how = why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "complete" : "incomplete";
+
+    log_at(LOG_INFO, "%s %d %s %" PRIu64 " bytes %.1f ms %s %s trace %s %s", r->method, r->status, how, r->n_sent, ms,
+           r->who.name[0] ? r->who.name : "-", r->id, r->trace[0] ? r->trace : "-", r->path);
+}
+
+void request_completed(void *cls, struct MHD_Connection *mhd, void **req_cls, enum MHD_RequestTerminationCode why)
+{
+    struct http *h = cls;
+    struct http_request *r = *req_cls;
+    struct MHD_Response *unused;
+    struct conn *c;
+    int orphan; /* the body never came, so no handler will answer */
+
+    (void)mhd;
+    if (!r) return;
+    *req_cls = NULL;
+    pthread_mutex_lock(&h->lock);
+    c = r->conn;
+    c->req = NULL;
+    r->conn = NULL;
+    r->mhd = NULL;
+    r->suspended = 0;
+    if (h->draining) shutdown(c->fd, SHUT_RDWR);
+    conn_wait(c, c->hung_up || h->draining ? DUE_NOTHING : DUE_IDLE);
+    if (r->held && !r->gone && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
+    r->gone = 1;
+    orphan = r->held && r->stage != AT_HANDLER;
+    if (orphan) request_release(r);
+    unused = r->response;
+    r->response = NULL;
+    if (r->running) h->n_running--;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+    if (unused) MHD_destroy_response(unused);
+    log_access(r, why);
+    if (orphan) request_unref(r);
+    request_unref(r);
+}
+
+void request_connection(void *cls, struct MHD_Connection *mhd, void **socket_cls,
+                        enum MHD_ConnectionNotificationCode what)
+{
+    struct http *h = cls;
+    struct http_request *r = NULL;
+
+    pthread_mutex_lock(&h->lock);
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        *socket_cls = h->conn[fd];
+    } else if (*socket_cls) {
+        struct conn *c = *socket_cls;
+        r = c->req; /* one whose headers never came */
+        c->req = NULL;
+        conn_remove(c);
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (r) request_unref(r);
+}
+
+/* ---- checks on the headers ---- */
+
+static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    struct known_headers *k = cls;
+
+    (void)kind;
+    if (!value) value = "";
+    if (strcasecmp(name, "Host") == 0)
+        k->host = value, k->n_host++;
+    else if (strcasecmp(name, "Content-Length") == 0)
+        k->content_length = value, k->n_length++;
+    else if (strcasecmp(name, "Transfer-Encoding") == 0)
+        k->n_transfer++;
+    else if (strcasecmp(name, "Origin") == 0)
+        k->origin = value;
+    else if (strcasecmp(name, "Authorization") == 0)
+        k->authorization = value;
+    else if (strcasecmp(name, "x-api-key") == 0)
+        k->api_key = value;
+    else if (strcasecmp(name, "Content-Type") == 0)
+        k->content_type = value;
+    else if (strcasecmp(name, "Expect") == 0)
+        k->expect = value;
+    else if (strcasecmp(name, "traceparent") == 0)
+        k->traceparent = value;
+    else if (strcasecmp(name, "Access-Control-Request-Method") == 0)
+        k->preflight = value;
+    return MHD_YES;
+}
+
+/* W3C Trace Context, version 00: 2-32-16-2 lower-case hexadecimal digits */
+static int is_traceparent(const char *s)
+{
+    if (strlen(s) != 55) return 0;
+    for (int i = 0; i < 55; i++)
+        if (i == 2 || i == 35 || i == 52 ? s[i] != '-' : !strchr("0123456789abcdef", s[i])) return 0;
+    return 1;
+}
+
+static int host_ok(const struct http_request *r, const char *host)
+{
+    const struct http_config *c = &r->http->c;
+    struct sockaddr_storage at = {0};
+    socklen_t n = sizeof at;
+    char local[INET6_ADDRSTRLEN] = "";
+    const void *from;
+
+    if (r->conn->listener->is_unix) return 1;
+    if (getsockname(r->conn->fd, (struct sockaddr *)&at, &n) == 0) {
+        from = at.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)(void *)&at)->sin6_addr
+                                        : (void *)&((struct sockaddr_in *)(void *)&at)->sin_addr;
+        inet_ntop(at.ss_family, from, local, sizeof local);
+    }
+    return origin_host_ok(host, local[0] ? local : NULL, c->hosts, c->n_hosts);
+}
+
+/* Fills r->who; 0 if nobody may ask without saying who it is. */
+static int identify(struct http_request *r, const struct known_headers *k)
+{
+    const struct http *h = r->http;
+    const char *secret = k->api_key;
+    const struct key *key;
+
+    if (r->conn->listener->is_unix) {
+        r->who = (struct http_identity){.kind = HTTP_UID, .uid = r->conn->uid};
+        snprintf(r->who.name, sizeof r->who.name, "uid:%u", (unsigned)r->who.uid);
+        return 1;
+    }
+    if (h->keys.n == 0) {
+        r->who = (struct http_identity){.kind = HTTP_LOCAL, .name = "local"};
+        return 1;
+    }
+    if (k->authorization && strncasecmp(k->authorization, "Bearer ", 7) == 0) secret = k->authorization + 7;
+    key = secret ? keys_find(&h->keys, secret) : NULL;
+    if (!key) return 0;
+    r->who = (struct http_identity){.kind = HTTP_KEY};
+    memcpy(r->who.name, key->name, sizeof key->name);
+    memcpy(r->who.limits, key->limits, sizeof key->limits);
+    return 1;
+}
+
+static void answer_preflight(struct http_request *r)
+{
+    const struct http_config *c = &r->http->c;
+    struct buf allow = {0};
+
+    if (route_allow(&allow, c->routes, c->n_routes, r->path, NULL) == 0 && allow.len > 0)
+        http_set_header(r, "Access-Control-Allow-Methods", (char *)allow.data);
+    buf_deinit(&allow);
+    http_set_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key, traceparent");
+    http_set_header(r, "Access-Control-Max-Age", "600");
+    http_reply(r, 204, NULL, "", 0);
+}
+
+static int is_json(const char *type)
+{
+    size_t n = strlen("application/json");
+
+    return type && strncasecmp(type, "application/json", n) == 0 && strchr("; \t", type[n]);
+}
+
+static void refuse_method(struct http_request *r)
+{
+    const struct http_config *c = &r->http->c;
+    struct buf allow = {0};
+
+    if (route_allow(&allow, c->routes, c->n_routes, r->path, NULL) == 0 && allow.len > 0)
+        http_set_header(r, "Allow", (char *)allow.data);
+    buf_deinit(&allow);
+    http_error(r, 405, NULL, NULL, "%s is not served at %s", r->method, r->path);
+}
+
+/* Route, type and length. Returns 1 when it has answered. */
+static int check_route(struct http_request *r, const struct known_headers *k, int known)
+{
+    const struct http_config *c = &r->http->c;
+    struct route_match m = route_find(c->routes, c->n_routes, r->method, r->path);
+
+    if (!known && !(m.route && m.route->flags & HTTP_PUBLIC)) {
+        http_set_header(r, "WWW-Authenticate", "Bearer");
+        http_error(r, 401, NULL, "invalid_api_key",
+                   "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
+    } else if (!m.has_path) {
+        http_error(r, 404, NULL, NULL, "nothing is served at %s", r->path);
+    } else if (!m.route) {
+        refuse_method(r);
+    } else if (m.route->flags & HTTP_JSON_BODY && !is_json(k->content_type)) {
+        http_error(r, 415, NULL, NULL, "Content-Type is '%s', not application/json",
+                   k->content_type ? k->content_type : "");
+    } else if (k->content_length && strtoull(k->content_length, NULL, 10) > c->max_body_bytes) {
+        http_error(r, 413, NULL, NULL, "a body of %s bytes; %zu are allowed", k->content_length, c->max_body_bytes);
+    } else if (m.param_len > 0 && !(r->param = mem_dup(r->path + m.param, m.param_len))) {
+        http_error(r, 503, NULL, NULL, "out of memory");
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+/* Returns 1 when it has answered. */
+static int check_headers(struct http_request *r, const struct known_headers *k)
+{
+    const struct http_config *c = &r->http->c;
+
+    if (r->path[0] != '/' || route_unescape(r->path) < 0)
+        http_error(r, 400, NULL, NULL, "the request's target is not a path");
+    else if (k->n_host > 1 || k->n_length > 1 || k->n_transfer > 1 || (k->n_length && k->n_transfer))
+        http_error(r, 400, NULL, NULL, "Host, or the body's length, is given more than once");
+    else if (!host_ok(r, k->host))
+        http_error(r, 421, NULL, NULL, "this server is not called '%s'", k->host ? k->host : "");
+    else if (k->origin && !origin_ok(k->origin, k->host, r->conn->listener->tls, c->origins, c->n_origins))
+        http_error(r, 403, NULL, NULL, "pages of '%s' may not use this server", k->origin);
+    else {
+        if (k->origin) r->origin = mem_dup(k->origin, strlen(k->origin));
+        if (k->origin && k->preflight && strcmp(r->method, "OPTIONS") == 0) {
+            answer_preflight(r);
+            return 1;
+        }
+        return check_route(r, k, identify(r, k));
+    }
+    return 1;
+}
+
+/* ---- the way to the handler ---- */
+
+static enum MHD_Result queue(struct http_request *r, struct MHD_Connection *mhd)
+{
+    struct MHD_Response *response;
+    enum MHD_Result ok;
+    int status;
+
+    pthread_mutex_lock(&r->http->lock);
+    response = r->response;
+    status = r->status;
+    r->response = NULL;
+    pthread_mutex_unlock(&r->http->lock);
+    if (!response) return MHD_NO;
+    ok = MHD_queue_response(mhd, (unsigned)status, response);
+    MHD_destroy_response(response);
+    return ok;
+}
+
+/* Queues the answer, if there is one, or waits for it. */
+static enum MHD_Result settle(struct http_request *r, struct MHD_Connection *mhd)
+{
+    int gone, answered;
+
+    pthread_mutex_lock(&r->http->lock);
+    gone = r->gone;
+    answered = r->answered;
+    if (!gone && !answered) {
+        r->suspended = 1;
+        MHD_suspend_connection(mhd);
+    }
+    pthread_mutex_unlock(&r->http->lock);
+    return gone ? MHD_NO : answered ? queue(r, mhd) : MHD_YES;
+}
+
+static enum MHD_Result at_headers(struct http_request *r, struct MHD_Connection *mhd, const char *method)
+{
+    struct http *h = r->http;
+    struct known_headers k = {0};
+    int refused;
+
+    MHD_get_connection_values(mhd, MHD_HEADER_KIND, collect, &k);
+    snprintf(r->method, sizeof r->method, "%s", method);
+    if (k.traceparent && is_traceparent(k.traceparent)) memcpy(r->trace, k.traceparent, 56);
+    pthread_mutex_lock(&h->lock);
+    conn_wait(r->conn, DUE_BODY);
+    pthread_mutex_unlock(&h->lock);
+    r->stage = AT_BODY;
+
+    hold(r);
+    refused = check_headers(r, &k);
+    /* Without the body being read: when the client waits for a word before it sends it, or sends too much. */
+    if (refused && (k.expect || (k.content_length && strtoull(k.content_length, NULL, 10) > DISCARD_BYTES)))
+        return queue(r, mhd);
+    return MHD_YES;
+}
+
+static enum MHD_Result at_body(struct http_request *r, const char *data, size_t *n_data)
+{
+    struct http *h = r->http;
+    size_t n = *n_data;
+
+    *n_data = 0;
+    if (r->answered) {
+        r->n_discarded += n;
+        return r->n_discarded > DISCARD_BYTES ? MHD_NO : MHD_YES;
+    }
+    if (n > h->c.max_body_bytes - r->body.len) {
+        http_error(r, 413, NULL, NULL, "a body of more than %zu bytes", h->c.max_body_bytes);
+        return MHD_YES;
+    }
+    if (h->c.ledger && ledger_take(h->c.ledger, n, "request bodies", NULL)) {
+        http_set_header(r, "Retry-After", "1");
+        http_error(r, 503, NULL, NULL, "no memory for the request's body now");
+        return MHD_YES;
+    }
+    r->body_taken += n;
+    if (buf_add(&r->body, data, n, NULL)) {
+        http_set_header(r, "Retry-After", "1");
+        http_error(r, 503, NULL, NULL, "no memory for the request's body");
+    }
+    return MHD_YES;
+}
+
+static enum MHD_Result at_handler(struct http_request *r, struct MHD_Connection *mhd)
+{
+    struct http *h = r->http;
+    struct route_match m = {0};
+    int refuse = 0;
+
+    if (r->stage != AT_HANDLER) {
+        pthread_mutex_lock(&h->lock);
+        if (r->gone) {
+            pthread_mutex_unlock(&h->lock);
+            return MHD_NO;
+        }
+        r->stage = AT_HANDLER;
+        conn_wait(r->conn, DUE_NOTHING);
+        if (!r->answered) {
+            refuse = h->draining;
+            r->running = !refuse;
+            h->n_running += r->running;
+            m = route_find(h->c.routes, h->c.n_routes, r->method, r->path);
+        }
+        pthread_mutex_unlock(&h->lock);
+        if (refuse) {
+            http_set_header(r, "Retry-After", "1");
+            http_error(r, 503, NULL, NULL, "the server is stopping");
+        } else if (m.route) {
+            m.route->handler(r, h->c.ctx);
+        }
+    }
+    return settle(r, mhd);
+}
+
+enum MHD_Result request_handle(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
+                               const char *version, const char *data, size_t *n_data, void **req_cls)
+{
+    struct http *h = cls;
+    struct http_request *r = *req_cls;
+    struct conn *c;
+
+    (void)url;
+    (void)version;
+    if (r) return *n_data > 0 ? at_body(r, data, n_data) : at_handler(r, mhd);
+
+    c = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    if (!c) return MHD_NO;
+    pthread_mutex_lock(&h->lock);
+    r = c->hung_up ? NULL : c->req;
+    if (r) r->mhd = mhd;
+    pthread_mutex_unlock(&h->lock);
+    if (!r) return MHD_NO;
+    *req_cls = r;
+    return at_headers(r, mhd, method);
+}
+
+/* ---- what a handler may ask ---- */
+
+const char *http_method(const struct http_request *r) { return r->method; }
+const char *http_path(const struct http_request *r) { return r->path; }
+const char *http_param(const struct http_request *r) { return r->param; }
+const struct http_identity *http_identity(const struct http_request *r) { return &r->who; }
+const char *http_request_id(const struct http_request *r) { return r->id; }
+
+const uint8_t *http_body(const struct http_request *r, size_t *n_bytes)
+{
+    *n_bytes = r->body.len;
+    return r->body.data ? r->body.data : (const uint8_t *)"";
+}
+
+int http_query(const struct http_request *r, const char *name, char *value, size_t cap)
+{
+    char *copy = r->query ? mem_dup(r->query, strlen(r->query)) : NULL;
+    const char *found = copy ? route_query(copy, name) : NULL;
+    int ok = found && strlen(found) < cap;
+
+    if (ok) memcpy(value, found, strlen(found) + 1);
+    mem_free(copy);
+    return ok ? 0 : -1;
+}
+
+const char *http_header(const struct http_request *r, const char *name)
+{
+    return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
+}
