@@ -146,7 +146,7 @@ static int resolve(struct addrinfo **out, const char *address, struct qn_error *
 
     if (n >= 2 && address[0] == '[' && address[n - 1] == ']') from++, n -= 2;
     if (!colon || n == 0 || n >= sizeof host || strspn(colon + 1, "0123456789") != strlen(colon + 1) || !colon[1] ||
-        (from == address && memchr(from, ':', n)))
+        strtoul(colon + 1, NULL, 10) > 65535 || (from == address && memchr(from, ':', n)))
         return error_set(e, QN_EUSAGE, "'%s' is neither /path nor address:port ([address]:port for IPv6)", address);
     memcpy(host, from, n);
     host[n] = '\0';

@@ -392,7 +392,7 @@ static enum MHD_Result at_headers(struct http_request *r, struct MHD_Connection 
 {
     struct http *h = r->http;
     struct known_headers k = {0};
-    int refused;
+    int refused, ambiguous;
 
     MHD_get_connection_values(mhd, MHD_HEADER_KIND, collect, &k);
     snprintf(r->method, sizeof r->method, "%s", method);
@@ -404,8 +404,11 @@ static enum MHD_Result at_headers(struct http_request *r, struct MHD_Connection 
 
     hold(r);
     refused = check_headers(r, &k);
-    /* Without the body being read: when the client waits for a word before it sends it, or sends too much. */
-    if (refused && (k.expect || (k.content_length && strtoull(k.content_length, NULL, 10) > DISCARD_BYTES)))
+    ambiguous = k.n_length + k.n_transfer > 1;
+    /* Without the body being read, and closed: when the client waits for a word before it sends it, when it sends too
+     * much, or when nobody can tell where it ends. */
+    if (refused &&
+        (k.expect || ambiguous || (k.content_length && strtoull(k.content_length, NULL, 10) > DISCARD_BYTES)))
         return queue(r, mhd);
     return MHD_YES;
 }

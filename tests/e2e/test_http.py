@@ -1,0 +1,668 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_http.py: src/server's HTTP layer, through http-server, as friendly and hostile clients meet it.
+
+    test_http.py HTTP_SERVER PEM SLOWNESS [PREFIX_OF_CASES]
+
+PEM holds a certificate for localhost and its key, for tests only. SLOWNESS multiplies the time limits (a sanitizer's
+build). Each function test_* is a case; its name says what holds. A case prints RUN and OK or FAILED the way cmocka does,
+with a line for each thing that was wrong; the last line is `N passed, N failed`.
+"""
+import hashlib
+import json
+import os
+import resource
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+SERVER, PEM = sys.argv[1:3]
+SLOWNESS = float(sys.argv[3])
+LIMIT = 20 * SLOWNESS  # seconds for one exchange
+SEEN = 0.050 * SLOWNESS  # seconds until a hang-up is noticed
+TMP = tempfile.TemporaryDirectory(prefix="quern-http-")
+HOST = "Host: localhost\r\n"
+
+complaints = []
+started = []
+
+
+def check(holds, *what):
+    """Notes a complaint; the case goes on, so that one run shows all of them."""
+    if not holds:
+        where = traceback.extract_stack(limit=2)[0]
+        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
+
+
+def path(name):
+    return os.path.join(TMP.name, name)
+
+
+def file(name, text):
+    with open(path(name), "w", encoding="utf-8") as f:
+        f.write(text)
+    return path(name)
+
+
+class Server:
+    """A running http-server. Without an address: a Unix socket."""
+
+    def __init__(self, *args, **popen):
+        self.sock = path(f"run{len(started)}/http.sock")
+        if not any("=" not in a for a in args):
+            args += (self.sock,)
+        self.log = open(path(f"log{len(started)}"), "w+b")
+        self.process = subprocess.Popen([SERVER, *args], stdout=subprocess.PIPE, stderr=self.log, **popen)
+        started.append(self)
+        words = self.process.stdout.readline().split()
+        self.ports = [int(w) for w in words[1:]]
+        if not words:
+            raise RuntimeError("no server: " + self.stderr())
+
+    def stderr(self):
+        self.log.seek(0)
+        return self.log.read().decode()
+
+    def connect(self, listener=None, tls=False):
+        if listener is None:
+            s = socket.socket(socket.AF_UNIX)
+            s.settimeout(None)  # with a timeout, a full backlog is an error at once
+            s.connect(self.sock)
+            s.settimeout(LIMIT)
+        else:
+            s = socket.create_connection(("127.0.0.1", self.ports[listener]), LIMIT)
+        if tls:
+            s = ssl.create_default_context(cafile=PEM).wrap_socket(s, server_hostname="localhost")
+        return s
+
+    def ask(self, method, target, body=b"", headers="", listener=None, tls=False, host=HOST):
+        """One exchange on a connection of its own."""
+        with self.connect(listener, tls) as s:
+            length = f"Content-Length: {len(body)}\r\n" if body else ""
+            s.sendall(f"{method} {target} HTTP/1.1\r\n{host}{length}{headers}\r\n".encode() + body)
+            return Reply(s.makefile("rb"), method)
+
+    def stats(self, **more):
+        return json.loads(self.ask("GET", "/stats", **more).body)
+
+    def wait_for(self, holds, seconds=LIMIT, **more):
+        """Polls the statistics until they satisfy a condition."""
+        end = time.monotonic() + seconds
+        while not holds(s := self.stats(**more)) and time.monotonic() < end:
+            time.sleep(0.01)
+        check(holds(s), "statistics stay at", s)
+        return s
+
+    def stop(self):
+        """Ends it in order; what it printed. A sanitizer's complaint is a failure."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        out = self.process.communicate(timeout=LIMIT)[0].decode()
+        check(self.process.returncode == 0, "status", self.process.returncode, self.stderr()[-3000:])
+        check("closed 0\n" in out, "printed", out)
+        return out
+
+
+class Reply:
+    """Status, headers and body of one answer; status 0 when the connection was closed without one."""
+
+    def __init__(self, f, method="GET"):
+        self.status, self.headers, self.body, self.whole = 0, {}, b"", True
+        line = f.readline()
+        if not line:
+            return
+        self.status = int(line.split()[1])
+        while (line := f.readline().strip()):
+            name, value = line.decode().split(":", 1)
+            self.headers[name.lower()] = value.strip()
+        if self.status == 100:
+            self.__init__(f, method)
+        elif method == "HEAD":
+            pass
+        elif self.headers.get("transfer-encoding") == "chunked":
+            self.whole = False
+            while (size := int(f.readline() or b"-1", 16)) > 0:
+                self.body += f.read(size)
+                f.readline()
+            if size == 0:
+                f.readline()
+                self.whole = True
+        else:
+            self.body = f.read(int(self.headers.get("content-length", 0)))
+
+    def error(self):
+        return json.loads(self.body)["error"] if self.body else {}
+
+
+def refused(status, *ask, server, **more):
+    r = server.ask(*ask, **more)
+    check(r.status == status, ask[:2], more, "got", r.status, r.body)
+    e = r.error()
+    check(set(e) == {"message", "type", "param", "code"} and e["message"] and e["type"], "error object", r.body)
+    return r
+
+
+def ends(s):
+    """What still comes before the other side closes."""
+    data = b""
+    try:
+        while (piece := s.recv(1 << 16)):
+            data += piece
+    except ConnectionError:
+        pass
+    return data
+
+
+JSON = "Content-Type: application/json\r\n"
+SECRET = "sk-correct-horse"
+SHA = hashlib.sha256(SECRET.encode()).hexdigest()
+
+
+# ---- listeners ----
+
+
+def test_a_unix_socket_is_private_and_names_its_peer():
+    s = Server()
+    check(stat.S_IMODE(os.stat(s.sock).st_mode) == 0o600, "mode of the socket")
+    check(stat.S_IMODE(os.stat(os.path.dirname(s.sock)).st_mode) == 0o700, "mode of its directory")
+    r = s.ask("GET", "/item/a%20b/part?y=&x=1+%2b", headers="User-Agent: me\r\n")
+    check(r.body == f"GET|/item/a b/part|a b|1 +|uid:{os.getuid()}||me".encode(), r.body)
+    check(s.ask("GET", "/item", host="Host: evil.example\r\n").status == 200, "a browser cannot reach a Unix socket")
+    s.stop()
+    check(not os.path.exists(s.sock), "the socket is removed")
+
+
+def test_a_stale_socket_is_replaced_and_a_living_one_is_not():
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(path("stale.sock"))
+    stale.close()
+    s = Server(path("stale.sock"))
+    r = subprocess.run([SERVER, path("stale.sock")], capture_output=True, timeout=LIMIT)
+    check(r.returncode == 69 and b"served by another process" in r.stderr, r)
+    os.unlink(path("stale.sock"))
+    file("stale.sock", "somebody else's")
+    s.stop()
+    check(os.path.exists(path("stale.sock")), "what is not ours is not removed")
+    r = subprocess.run([SERVER, path("stale.sock")], capture_output=True, timeout=LIMIT)
+    check(r.returncode == 69 and b"not a socket" in r.stderr, r)
+
+
+def test_bad_addresses_are_refused():
+    for address, text in (("/" + "x" * 200, "201 bytes"), ("nonsense", "neither"), ("127.0.0.1:", "neither"),
+                          ("::1:80", "neither"), ("127.0.0.1:99999", "neither"), ("fd:0", "descriptor 0"),
+                          ("0.0.0.0:0", "API keys"), ("[::]:0", "API keys"), ("tls+127.0.0.1:0", "certificate")):
+        r = subprocess.run([SERVER, address], capture_output=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+        check(r.returncode == 69 and text in r.stderr.decode() and r.stderr.count(b"\n") == 1, address, r)
+
+
+def test_several_listeners_at_once_and_tls():
+    s = Server(path("two.sock"), "127.0.0.1:0", "tls+127.0.0.1:0", f"cert={PEM}", f"key={PEM}")
+    s.sock = path("two.sock")
+    for more, who in (({}, f"uid:{os.getuid()}"), ({"listener": 1}, "local"), ({"listener": 2, "tls": True}, "local")):
+        r = s.ask("GET", "/item", **more)
+        check(r.status == 200 and r.body.decode().split("|")[4] == who, more, r.status, r.body)
+        r = s.ask("GET", "/slow?ms=5&n=3", **more)
+        check(r.whole and r.body == b"data: event 3\n\ndata: event 2\n\ndata: event 1\n\n", r.body)
+        big = b"[" + b"1," * 400000 + b"1]"
+        check(s.ask("POST", "/echo", big, JSON, **more).body == big, "a large body comes back", more)
+    s.stop()
+
+
+def test_a_given_socket_is_taken_over():
+    l = socket.create_server(("127.0.0.1", 0))
+    s = Server(f"fd:{l.fileno()}", pass_fds=[l.fileno()])
+    check(s.ports == [l.getsockname()[1]], s.ports)
+    check(s.ask("GET", "/item", listener=0).status == 200, "an answer")
+    s.stop()
+    l.close()
+
+
+def test_files_are_counted_before_opening():
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 500))
+    r = subprocess.run([SERVER, "connections=1000", "127.0.0.1:0"], capture_output=True, timeout=LIMIT, preexec_fn=limit)
+    check(r.returncode == 69 and b"1000 connections take 1064 open files" in r.stderr, r)
+    s = Server("connections=400", preexec_fn=limit)  # raises the soft limit
+    held = [s.connect() for _ in range(200)]
+    check(s.ask("GET", "/item").status == 200, "more than the soft limit it began with")
+    for c in held:
+        c.close()
+    s.stop()
+
+
+# ---- who, and from where ----
+
+
+def test_api_keys():
+    keys = file("keys", f"# a comment\n\n{SHA} alice tokens=5 requests=2\n{'0' * 64} bob\n")
+    s = Server("127.0.0.1:0", f"keys={keys}")
+    ask = {"server": s, "listener": 0}
+    for headers in ("", "Authorization: Bearer wrong\r\n", "x-api-key: \r\n", f"Authorization: Basic {SECRET}\r\n",
+                    f"Authorization: Bearer {SECRET}x\r\n", f"Authorization: Bearer {SHA}\r\n"):
+        r = refused(401, "GET", "/item", headers=headers, **ask)
+        check(r.headers.get("www-authenticate") == "Bearer", r.headers)
+        refused(401, "GET", "/nothing/here", headers=headers, **ask)
+    for headers in (f"Authorization: bearer {SECRET}\r\n", f"X-API-Key: {SECRET}\r\n"):
+        r = s.ask("GET", "/item", headers=headers, listener=0)
+        check(r.body == b"GET|/item|-|-|alice|tokens=5 requests=2|-", r.body)
+    check(s.ask("GET", "/public", listener=0).body == b"GET|/public|-|-|||-", "a public route has no name for them")
+    s.stop()
+    check(SECRET not in s.stderr(), "no key in the log")
+
+
+def test_host_and_origin():
+    s = Server("127.0.0.1:0", "host=quern.example", "origin=https://app.example")
+    port = s.ports[0]
+    for host in ("localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:80", "quern.example", f"127.0.0.1:{port}"):
+        check(s.ask("GET", "/item", host=f"Host: {host}\r\n", listener=0).status == 200, host)
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80@evil.example",
+                 "[::1", "localhost:x"):
+        refused(421, "GET", "/item", host=f"Host: {host}\r\n", listener=0, server=s)
+    for origin in ("https://evil.example", "null", "https://app.example.evil.example", "http://app.example"):
+        r = refused(403, "POST", "/raw", b"x", f"Origin: {origin}\r\n", listener=0, server=s)
+        check("access-control-allow-origin" not in r.headers, r.headers)
+        refused(403, "OPTIONS", "/echo", headers=f"Origin: {origin}\r\nAccess-Control-Request-Method: POST\r\n",
+                listener=0, server=s)
+    check(s.ask("GET", "/item", headers="Origin: http://localhost\r\n", listener=0).status == 200, "its own pages")
+    r = s.ask("GET", "/item", headers="Origin: https://app.example\r\n", listener=0)
+    check(r.headers.get("access-control-allow-origin") == "https://app.example", r.headers)
+    r = s.ask("OPTIONS", "/echo", headers="Origin: https://app.example\r\nAccess-Control-Request-Method: POST\r\n",
+              listener=0)
+    check(r.status == 204 and r.headers.get("access-control-allow-methods") == "POST", r.status, r.headers)
+    s.stop()
+
+
+# ---- requests ----
+
+
+def test_wrong_requests_get_the_right_status():
+    s = Server("body=1000")
+    refused(404, "GET", "/nothing", server=s)
+    refused(404, "GET", "/item//part", server=s)
+    refused(404, "GET", "/item/a%2fb/part", server=s)
+    refused(404, "GET", "/item/", server=s)
+    check(refused(405, "DELETE", "/item", server=s).headers.get("allow") == "GET, HEAD, POST", "Allow")
+    refused(405, "GET", "/echo", server=s)
+    refused(405, "A" * 300, "/echo", server=s)
+    refused(415, "POST", "/echo", b"{}", server=s)
+    refused(415, "POST", "/echo", b"{}", "Content-Type: application/jsonp\r\n", server=s)
+    check(s.ask("POST", "/echo", b"{}", "Content-Type: Application/JSON; charset=utf-8\r\n").status == 200, "parameters")
+    r = refused(429, "GET", "/busy", server=s)
+    check(r.headers.get("retry-after") == "7" and r.error()["code"] == "rate_limit_exceeded", r.headers, r.body)
+    for target in ("/%00", "/a%0", "/%zz", "item", "*", "http://evil.example/item"):
+        refused(400, "GET", target, server=s)
+    refused(400, "POST", "/raw", b"x", "Transfer-Encoding: chunked\r\n", server=s)
+    refused(400, "POST", "/raw", b"x", "Content-Length: 2\r\n", server=s)
+    refused(400, "GET", "/item", headers=HOST, server=s)
+    s.stop()
+
+
+def test_a_large_body_is_refused_and_the_answer_arrives():
+    s = Server("127.0.0.1:0", "body=1000")
+    for size in (1001, 5 << 20):
+        refused(413, "POST", "/echo", b"x" * size, JSON, listener=0, server=s)
+        with s.connect(0) as c:
+            c.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\n".encode())
+            for at in range(0, size, 1000):
+                c.sendall(b"3e8\r\n" + b"y" * 1000 + b"\r\n")
+            c.sendall(b"0\r\n\r\n")
+            check(Reply(c.makefile("rb")).status == 413 or size < 2000, "chunks")
+    with s.connect(0) as c:
+        c.sendall(f"POST /echo HTTP/1.1\r\n{HOST}{JSON}Expect: 100-continue\r\nContent-Length: 1001\r\n\r\n".encode())
+        check(Reply(c.makefile("rb")).status == 413, "without the body being sent")
+    for length in ("99999999999999999999", "-1", "1x", "18446744073709551616"):
+        with s.connect(0) as c:
+            c.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: {length}\r\n\r\n".encode())
+            r = Reply(c.makefile("rb"))
+            check(400 <= r.status < 500, length, r.status)
+    check(s.ask("POST", "/raw", b"x" * 1000, listener=0).body == b"x" * 1000, "as much as is allowed")
+    s.stop()
+
+
+def test_chunks_and_expectations():
+    s = Server()
+    with s.connect() as c:
+        f = c.makefile("rb")
+        c.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n".encode())
+        check(f.readline() == b"HTTP/1.1 100 Continue\r\n" and f.readline() == b"\r\n", "continue")
+        for piece in (b"5\r\nhel", b"lo\r", b"\n1;ext=1\r\n!\r\n0\r", b"\n\r\n"):
+            c.sendall(piece)
+            time.sleep(0.01)
+        check(Reply(f).body == b"hello!", "the body")
+        c.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Transfer-Encoding: chunked\r\n\r\nzz\r\n".encode())
+        check(b" 200 " not in ends(c), "a bad chunk")
+    s.stop()
+
+
+def test_a_hundred_pipelined_requests_are_answered_in_order():
+    s = Server()
+    with s.connect() as c:
+        kinds = ["/item?x=%d", "/late?ms=1&x=%d", "/slow?ms=1&n=1&x=%d", "/nothing/%d"]
+        c.sendall("".join(f"GET {kinds[i % 4] % i} HTTP/1.1\r\n{HOST}\r\n" for i in range(100)).encode())
+        f = c.makefile("rb")
+        for i in range(100):
+            r = Reply(f)
+            check(r.status == (404 if i % 4 == 3 else 200) and r.whole, i, r.status)
+            if i % 4 == 0:
+                check(r.body.split(b"|")[3] == b"%d" % i, i, r.body)
+    s.stop()
+
+
+def test_head_has_no_body():
+    s = Server()
+    with s.connect() as c:
+        f = c.makefile("rb")
+        for target in ("/item", "/late?ms=5", "/item"):
+            c.sendall(f"HEAD {target} HTTP/1.1\r\n{HOST}\r\n".encode())
+            r = Reply(f, "HEAD")
+            check(r.status == 200 and int(r.headers["content-length"]) > 0, target, r.status, r.headers)
+    check(s.ask("HEAD", "/slow?ms=1000&n=100").status == 200, "a stream")
+    s.wait_for(lambda t: t["jobs"] == 0)
+    s.stop()
+
+
+def test_old_and_odd_versions():
+    s = Server()
+    with s.connect() as c:
+        c.sendall(f"GET /slow?ms=1&n=2 HTTP/1.0\r\n{HOST}\r\n".encode())
+        check(ends(c).endswith(b"\r\n\r\ndata: event 2\n\ndata: event 1\n\n"), "1.0: no chunks, closed")
+    for line in ("GET /item HTTP/3.0", "GET /item HTTP/1.9 x", "GET", "\0\0\0", "\x16\x03\x01\x02\x00\x01\x00", "GET /item"):
+        with s.connect() as c:
+            c.sendall(f"{line}\r\n{HOST}\r\n\r\n".encode("latin-1"))
+            c.shutdown(socket.SHUT_WR)
+            ends(c)
+    check(s.ask("GET", "/item").status == 200, "still there")
+    s.stop()
+
+
+def test_the_log_has_a_line_for_each_request():
+    s = Server()
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    r = s.ask("POST", "/raw?secret=1", b"private", f"traceparent: {trace}\r\n")
+    s.ask("GET", "/x%0a%1b[31m", headers="traceparent: 00-nonsense\r\n")
+    s.stop()
+    lines = s.stderr().splitlines()
+    check(len(lines) == 2, lines)
+    check(lines[0].startswith("<6>POST 200 complete 7 bytes "), lines[0])
+    check(lines[0].endswith(f"uid:{os.getuid()} {r.headers['x-request-id']} trace {trace} /raw"), lines[0])
+    check(lines[1].endswith(" trace - /x\\x0A\\x1B[31m"), lines[1])
+
+
+# ---- time ----
+
+
+def timed(c):
+    t0 = time.monotonic()
+    return ends(c), time.monotonic() - t0
+
+
+def test_half_a_header_and_half_a_body_are_not_waited_for():
+    s = Server("header_ms=300", "body_ms=400", "idle_ms=500", "heartbeat_ms=100000")
+    for data, least in ((b"GET /item HT", .3), (b"GET /item HTTP/1.1\r\nHost: local", .3),
+                        (f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: 9\r\n\r\nhalf".encode(), .4)):
+        with s.connect() as c:
+            c.sendall(data)
+            out, t = timed(c)
+            check(b" 408 " in out and b'{"error":{' in out, data, out)
+            check(least * .8 <= t < least + .5 * SLOWNESS, data, "took", t)
+    with s.connect() as c:  # a byte now and then does not help
+        t0 = time.monotonic()
+        try:
+            for i in range(100):
+                c.sendall(b"G" if i == 0 else b"E")
+                time.sleep(.05)
+        except ConnectionError:
+            pass
+        check(time.monotonic() - t0 < 1 * SLOWNESS, "dripping took", time.monotonic() - t0)
+    with s.connect() as c:  # the second request has its own time
+        c.sendall(f"GET /item HTTP/1.1\r\n{HOST}\r\n".encode())
+        f = c.makefile("rb")
+        check(Reply(f).status == 200, "the first")
+        time.sleep(.35)
+        c.sendall(b"GET /item HTTP/1.1\r\n")
+        out, t = timed(c)
+        check(b" 408 " in out and t > .2, "the second", out, t)
+    with s.connect() as c:
+        c.sendall(f"GET /item HTTP/1.1\r\n{HOST}\r\n".encode())
+        check(Reply(c.makefile("rb")).status == 200, "idle")
+        out, t = timed(c)
+        check(out == b"" and .4 <= t < .5 + .5 * SLOWNESS, "an idle connection is closed", out, t)
+    check(s.ask("GET", "/slow?ms=200&n=6").whole, "a stream may take longer than any of these")
+    s.stop()
+
+
+def test_headers_are_bounded():
+    s = Server("header=4096")
+    for data in (b"GET /" + b"x" * 20000 + b" HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 20000 + b"\r\n",
+                 b"GET / HTTP/1.1\r\n" + b"".join(b"A%d: x\r\n" % i for i in range(5000))):
+        with s.connect() as c:
+            try:
+                c.sendall(data + b"\r\n")
+            except ConnectionError:
+                pass
+            out = ends(c)
+            check(out == b"" or out.split()[1][:1] == b"4", out[:100])
+    check(s.ask("GET", "/item", headers="A: " + "x" * 3000 + "\r\n").status == 200, "a long one")
+    s.stop()
+
+
+def test_heartbeats_fill_the_silence():
+    s = Server("heartbeat_ms=100")
+    with s.connect() as c:
+        c.sendall(f"GET /events HTTP/1.1\r\n{HOST}\r\n".encode())
+        data = b""
+        t0 = time.monotonic()
+        while data.count(b": still here\n\n") < 3:
+            data += c.recv(1000)
+        check(time.monotonic() - t0 > .25, "three took", time.monotonic() - t0)
+    s.wait_for(lambda t: t["jobs"] == 0)
+    s.stop()
+
+
+# ---- leaving ----
+
+
+def test_a_hang_up_is_seen_at_once():
+    s = Server(path("hup.sock"), "127.0.0.1:0", "tls+127.0.0.1:0", f"cert={PEM}", f"key={PEM}")
+    s.sock = path("hup.sock")
+    n = 0
+    for listener in (None, 1, 2):
+        for target in ("/late?ms=60000", "/events", "/slow?ms=60000", "/slow?ms=5&n=100000", "/flood?bytes=1000000000"):
+            c = s.connect(listener, listener == 2)
+            c.sendall(f"GET {target} HTTP/1.1\r\n{HOST}\r\n".encode())
+            s.wait_for(lambda t: t["jobs"] == 1)
+            time.sleep(.05)
+            t0 = time.monotonic_ns()
+            c.close()
+            n += 1
+            if target.startswith("/late"):  # owed until its time has come, even to nobody
+                t = s.wait_for(lambda t: t["hangups"] == n)
+            else:
+                t = s.wait_for(lambda t: t["hangups"] == n and t["jobs"] == 0)
+            late = (t["hangup_ns"] - t0) / 1e9
+            check(0 <= late < SEEN, listener, target, "seen after", late)
+    s.stop()
+
+
+def test_a_client_that_leaves_while_sending_costs_nothing():
+    s = Server("budget=100000")
+    for _ in range(20):
+        c = s.connect()
+        c.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: 50000\r\n\r\n".encode() + b"x" * 30000)
+        c.close()
+    r = s.ask("POST", "/raw", b"x" * 90000)
+    for _ in range(100):
+        if r.status == 200:
+            break
+        time.sleep(.02 * SLOWNESS)  # they may not have been noticed yet
+        r = s.ask("POST", "/raw", b"x" * 90000)
+    check(r.status == 200, r.status)
+    check(refused(503, "POST", "/raw", b"x" * 110000, server=s).headers.get("retry-after") == "1", "the common budget")
+    s.stop()
+
+
+def test_a_slow_reader_holds_nobody_up():
+    s = Server("127.0.0.1:0", "queue=65536")
+    before = s.stats(listener=0)
+    readers = []
+    for _ in range(20):
+        c = socket.socket()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        c.connect(("127.0.0.1", s.ports[0]))
+        c.sendall(f"GET /flood?bytes=1000000000 HTTP/1.1\r\n{HOST}\r\n".encode())
+        readers.append(c)
+    t0 = time.monotonic()
+    for _ in range(5):
+        for c in readers:
+            c.recv(1)
+        t1 = time.monotonic()
+        check(s.ask("GET", "/item", listener=0).status == 200, "somebody else")
+        check(time.monotonic() - t1 < .2 * SLOWNESS, "took", time.monotonic() - t1)
+        time.sleep(.2)
+    t = s.stats(listener=0)
+    check(t["jobs"] == 20 and t["full"] >= 20, t)
+    if SLOWNESS == 1:
+        check(t["resident"] - before["resident"] < 20 * (200 << 10), "memory", before, t)
+        check(t["cpu_ns"] - before["cpu_ns"] < (time.monotonic() - t0) * .5e9, "waiting is not polling", before, t)
+    for c in readers:
+        c.close()
+    s.wait_for(lambda t: t["jobs"] == 0, listener=0)
+    s.stop()
+
+
+def test_a_broken_stream_does_not_look_whole():
+    s = Server()
+    r = s.ask("GET", "/broken")
+    check(r.status == 200 and not r.whole and b"half".startswith(r.body), r.status, r.body)
+    s.stop()
+
+
+def test_requests_out_of_order_in_a_storm():
+    s = Server()
+    for i in range(300):
+        c = s.connect()
+        c.sendall(f"GET {('/late?ms=%d', '/slow?ms=%d', '/flood?bytes=%d00000')[i % 3] % (i % 7)} HTTP/1.1\r\n{HOST}\r\n".encode())
+        if i % 2:
+            time.sleep(.001 * (i % 5))
+        c.close()
+    s.wait_for(lambda t: t["jobs"] == 0)
+    s.stop()
+
+
+# ---- many, and the end ----
+
+
+def test_one_connection_too_many_is_told_so():
+    s = Server("connections=5")
+    held = [s.connect() for _ in range(5)]
+    time.sleep(.1)
+    with s.connect() as c:
+        check(b" 503 " in ends(c), "the sixth")
+    held.pop().close()
+    r = None
+    for _ in range(200):
+        try:
+            r = s.ask("GET", "/item")
+        except ConnectionError:
+            continue
+        if r.status == 200:
+            break
+        time.sleep(.01)
+    check(r and r.status == 200, "a place is free again")
+    s.stop()
+
+
+def test_thousands_of_idle_streams_cost_little():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n = 10000 if hard >= 10200 and SLOWNESS == 1 else 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 100), hard))
+    s = Server(f"connections={n + 10}")
+    streams = []
+    for i in range(n):
+        c = s.connect()
+        c.sendall(f"GET /events HTTP/1.1\r\n{HOST}\r\n".encode())
+        streams.append(c)
+        if i == 999:
+            t = s.wait_for(lambda t: t["jobs"] == 1000)
+            check(t["resident"] < 40 << 20, "1000 streams:", t["resident"])
+            print(f"1000 streams: {t['resident'] >> 10} KB")
+    a = s.wait_for(lambda t: t["jobs"] == n)
+    time.sleep(1)
+    b = s.stats()
+    print(f"{n} streams: {b['resident'] >> 10} KB, {(b['cpu_ns'] - a['cpu_ns']) / 1e6:.2f} ms of CPU in a second")
+    check(SLOWNESS > 1 or b["cpu_ns"] - a["cpu_ns"] < 10e6, "idle:", a, b)
+    for c in streams:
+        c.close()
+    s.wait_for(lambda t: t["jobs"] == 0)
+    s.stop()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_draining_lets_running_requests_finish():
+    s = Server("drain_ms=20000")
+    idle = s.connect()
+    idle.sendall(f"GET /item HTTP/1.1\r\n{HOST}\r\n".encode())
+    check(Reply(idle.makefile("rb")).status == 200, "idle")
+    running = s.connect()
+    running.sendall(f"GET /slow?ms=100&n=5 HTTP/1.1\r\n{HOST}\r\n".encode())
+    sending = s.connect()
+    sending.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: 2\r\n\r\nx".encode())
+    s.wait_for(lambda t: t["jobs"] == 1)
+    s.process.send_signal(signal.SIGTERM)
+    check(ends(idle) == b"", "an idle connection is closed")
+    sending.sendall(b"x")
+    check(Reply(sending.makefile("rb")).status == 503, "a request that was not complete")
+    try:
+        s.connect()
+        check(False, "a new connection")
+    except (ConnectionError, FileNotFoundError):
+        pass
+    r = Reply(running.makefile("rb"))
+    check(r.whole and r.body.count(b"data:") == 5, "the running one", r.body)
+    check("left 0\n" in s.stop(), "nothing is left")
+
+
+def test_draining_ends():
+    s = Server("drain_ms=200")
+    c = [s.connect() for _ in range(3)]
+    for target, one in zip(("/events", "/late?ms=700", "/flood?bytes=100000000"), c):
+        one.sendall(f"GET {target} HTTP/1.1\r\n{HOST}\r\n".encode())
+    s.wait_for(lambda t: t["jobs"] == 3)
+    check("left 3\n" in s.stop(), "three are left")
+
+
+def main():
+    n_failed = 0
+    cases = [(name, case) for name, case in globals().items() if name.startswith(sys.argv[4] if sys.argv[4:] else "test_")]
+    for name, case in cases:
+        print(f"[ RUN      ] {name}", flush=True)
+        complaints.clear()
+        try:
+            case()
+        except Exception:
+            complaints.append(traceback.format_exc())
+        for s in started:
+            if s.process.poll() is None:
+                s.process.kill()
+                s.process.wait()
+                if not complaints:
+                    complaints.append("the server was left running")
+            if complaints and s is started[-1]:
+                complaints.append("the end of its log: " + s.stderr()[-2000:])
+            s.log.close()
+            s.process.stdout.close()
+        started.clear()
+        for c in complaints:
+            print("    " + c.replace("\n", "\n    "))
+        n_failed += bool(complaints)
+        print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
+    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
+    sys.exit(1 if n_failed else 0)
+
+
+main()
