@@ -261,6 +261,9 @@ void http_close(struct http *h)
     if (h->has_door) pthread_join(h->door, NULL);
     if (h->plain) MHD_stop_daemon(h->plain);
     if (h->tls) MHD_stop_daemon(h->tls);
+    pthread_mutex_lock(&h->lock); /* who gave the last requests back may not have left our functions yet */
+    while (h->n_alive > 0) pthread_cond_wait(&h->changed, &h->lock);
+    pthread_mutex_unlock(&h->lock);
     for (size_t i = 0; i < h->n_slots; i++) /* those that libmicrohttpd could not start */
         if (h->conn[i]) conn_remove(h->conn[i]);
     for (int i = 0; h->listener && i < h->c.n_listen; i++) listener_close(&h->listener[i]);

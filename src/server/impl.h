@@ -83,7 +83,7 @@ struct http {
     int has_door, epoll_fd, wake_fd;
 
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* n_running, n_held */
+    pthread_cond_t changed; /* n_running, n_held, n_alive */
     struct conn **conn;     /* [n_slots], by fd; NULL: none */
     size_t n_slots;
     int n_conns;
@@ -91,6 +91,7 @@ struct http {
     uint64_t n_requests;
     int n_running; /* requests between their handler's call and their completion */
     int n_held;    /* requests that handlers still owe an answer */
+    int n_alive;   /* requests not freed: somebody may be about to touch struct http */
     int draining, closing, door_stops;
     struct {
         uint64_t span_ns;

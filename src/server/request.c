@@ -66,6 +66,10 @@ void request_unref(struct http_request *r)
     mem_free(r->param);
     mem_free(r->origin);
     mem_free(r);
+    pthread_mutex_lock(&h->lock);
+    h->n_alive--;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
 }
 
 void request_release(struct http_request *r)
@@ -93,6 +97,9 @@ static struct http_request *new_request(struct http *h, const char *target)
 
     if (!r) return NULL;
     *r = (struct http_request){.http = h, .n_refs = 1, .t0_ns = clock_ns()};
+    pthread_mutex_lock(&h->lock);
+    h->n_alive++;
+    pthread_mutex_unlock(&h->lock);
     r->path = mem_dup(target, n);
     if (question) r->query = mem_dup(question + 1, strlen(question + 1));
     if (!r->path || (question && !r->query)) {
