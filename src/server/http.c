@@ -29,6 +29,7 @@
 #include "server/impl.h"
 
 #define OTHER_FDS    64        /* what a process has open besides connections */
+#define MHD_SPARE    64        /* libmicrohttpd still counts connections for a moment that we have seen the end of */
 #define ANSWER_BYTES (8 << 10) /* of a connection's memory, for what is sent */
 
 void http_config_init(struct http_config *c)
@@ -98,10 +99,10 @@ static struct MHD_Daemon *start(struct http *h, const char *cert, const char *ke
 
     return MHD_start_daemon(flags, 0, NULL, NULL, request_handle, h, MHD_OPTION_URI_LOG_CALLBACK, request_target, h,
                             MHD_OPTION_NOTIFY_COMPLETED, request_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
-                            request_connection, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->c.max_connections,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(h->c.idle_ms / 1000 + 1),
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, h->c.max_header_bytes + ANSWER_BYTES, MHD_OPTION_ARRAY,
-                            more, MHD_OPTION_END);
+                            request_connection, h, MHD_OPTION_CONNECTION_LIMIT,
+                            (unsigned)h->c.max_connections + MHD_SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
+                            (unsigned)(h->c.idle_ms / 1000 + 1), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            h->c.max_header_bytes + ANSWER_BYTES, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 }
 
 /* The file as a string; the caller frees it with buf_deinit(). */

@@ -47,10 +47,11 @@ struct http_listen {
     const char *group; /* Unix socket: its members may connect too; NULL: only this user */
 };
 
+/* What it points to is borrowed until http_close(). */
 struct http_config {
     const struct http_listen *listen; /* [n_listen] */
     int n_listen;
-    const struct http_route *routes; /* [n_routes]; borrowed until http_close() */
+    const struct http_route *routes; /* [n_routes] */
     int n_routes;
     void *ctx;                        /* for the handlers */
     const char *cert_path, *key_path; /* PEM; for listeners with tls */

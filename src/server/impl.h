@@ -132,7 +132,7 @@ void request_release(
 
 /* ---- reply.c ---- */
 
-/* The body of an error into text; returns its length. */
+/* The body of an error into text, at least 128 bytes; returns its length. */
 size_t error_json(char *text, size_t cap, int status, const char *param, const char *code, const char *message);
 /* Has the heartbeat callback say something if there is silence. Under the lock. */
 void stream_heartbeat(struct http_request *r);

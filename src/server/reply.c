@@ -43,7 +43,10 @@ size_t error_json(char *text, size_t cap, int status, const char *param, const c
     size_t n = j ? json_dumpb(j, text, cap - 1, JSON_COMPACT) : 0;
 
     json_decref(j);
-    if (n == 0 || n >= cap) n = (size_t)snprintf(text, cap, "{\"error\":{\"type\":\"%s\"}}", error_type(status));
+    if (n == 0 || n >= cap) /* too long, or not UTF-8 */
+        n = (size_t)snprintf(text, cap,
+                             "{\"error\":{\"message\":\"(lost)\",\"type\":\"%s\",\"param\":null,\"code\":null}}",
+                             error_type(status));
     text[n] = '\0';
     return n;
 }

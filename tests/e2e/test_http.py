@@ -286,6 +286,8 @@ def test_wrong_requests_get_the_right_status():
     refused(404, "GET", "/item//part", server=s)
     refused(404, "GET", "/item/a%2fb/part", server=s)
     refused(404, "GET", "/item/", server=s)
+    refused(404, "GET", "/../../etc/passwd", server=s)
+    refused(404, "GET", "//item", server=s)
     check(refused(405, "DELETE", "/item", server=s).headers.get("allow") == "GET, HEAD, POST", "Allow")
     refused(405, "GET", "/echo", server=s)
     refused(405, "A" * 300, "/echo", server=s)
@@ -532,6 +534,18 @@ def test_a_slow_reader_holds_nobody_up():
     for c in readers:
         c.close()
     s.wait_for(lambda t: t["jobs"] == 0, listener=0)
+    s.stop()
+
+
+def test_a_reader_that_has_stopped_is_given_up():
+    s = Server("idle_ms=900")
+    c = s.connect()
+    c.sendall(f"GET /flood?bytes=1000000000 HTTP/1.1\r\n{HOST}\r\n".encode())
+    t0 = time.monotonic()
+    s.wait_for(lambda t: t["jobs"] == 1)
+    s.wait_for(lambda t: t["jobs"] == 0)
+    check(.8 < time.monotonic() - t0 < 4 * SLOWNESS, "after", time.monotonic() - t0)
+    c.close()
     s.stop()
 
 
