@@ -5,6 +5,7 @@
  *
  *     door.c     the thread that accepts, sees clients leave, and keeps the deadlines
  *     conn.c     connections: the table, the deadlines' lists, hanging up
+ *     check.c    may a request come in?
  *     request.c  from the first line of a request to its handler, in libmicrohttpd's thread
  *     reply.c    answers and streams, from any thread
  *     http.c     opening, draining, closing
@@ -129,6 +130,13 @@ void request_connection(void *cls, struct MHD_Connection *mhd, void **socket_cls
 void request_unref(struct http_request *r); /* without the lock */
 void request_release(
     struct http_request *r); /* the answer is not owed any more; under the lock, an unref has to follow */
+
+/* ---- check.c ---- */
+
+#define DISCARD_BYTES ((size_t)64 << 20) /* of a refused request's body are read and thrown away */
+
+/* Answers what it refuses; its body is to be discarded, or not read at all and the connection closed. */
+enum check_result { CHECK_OK, CHECK_DISCARD, CHECK_CLOSE } check_headers(struct http_request *r);
 
 /* ---- reply.c ---- */
 

@@ -17,30 +17,16 @@
  */
 #include "server/impl.h"
 
-#include <arpa/inet.h>
-#include <assert.h>
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
 #include "base/os.h"
-#include "server/origin.h"
 #include "server/route.h"
 
-#define DISCARD_BYTES ((size_t)64 << 20) /* of a refused request's body */
-
 enum stage { AT_HEADERS, AT_BODY, AT_HANDLER };
-
-struct known_headers {
-    const char *host, *origin, *authorization, *api_key, *content_type, *content_length, *expect, *traceparent,
-        *preflight;
-    int n_host, n_length, n_transfer;
-};
 
 /* ---- life ---- */
 
@@ -196,170 +182,6 @@ void request_connection(void *cls, struct MHD_Connection *mhd, void **socket_cls
     if (r) request_unref(r);
 }
 
-/* ---- checks on the headers ---- */
-
-static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
-{
-    struct known_headers *k = cls;
-
-    (void)kind;
-    if (!value) value = "";
-    if (strcasecmp(name, "Host") == 0)
-        k->host = value, k->n_host++;
-    else if (strcasecmp(name, "Content-Length") == 0)
-        k->content_length = value, k->n_length++;
-    else if (strcasecmp(name, "Transfer-Encoding") == 0)
-        k->n_transfer++;
-    else if (strcasecmp(name, "Origin") == 0)
-        k->origin = value;
-    else if (strcasecmp(name, "Authorization") == 0)
-        k->authorization = value;
-    else if (strcasecmp(name, "x-api-key") == 0)
-        k->api_key = value;
-    else if (strcasecmp(name, "Content-Type") == 0)
-        k->content_type = value;
-    else if (strcasecmp(name, "Expect") == 0)
-        k->expect = value;
-    else if (strcasecmp(name, "traceparent") == 0)
-        k->traceparent = value;
-    else if (strcasecmp(name, "Access-Control-Request-Method") == 0)
-        k->preflight = value;
-    return MHD_YES;
-}
-
-/* W3C Trace Context, version 00: 2-32-16-2 lower-case hexadecimal digits */
-static int is_traceparent(const char *s)
-{
-    if (strlen(s) != 55) return 0;
-    for (int i = 0; i < 55; i++)
-        if (i == 2 || i == 35 || i == 52 ? s[i] != '-' : !strchr("0123456789abcdef", s[i])) return 0;
-    return 1;
-}
-
-static int host_ok(const struct http_request *r, const char *host)
-{
-    const struct http_config *c = &r->http->c;
-    struct sockaddr_storage at = {0};
-    socklen_t n = sizeof at;
-    char local[INET6_ADDRSTRLEN] = "";
-    const void *from;
-
-    if (r->conn->listener->is_unix) return 1;
-    if (getsockname(r->conn->fd, (struct sockaddr *)&at, &n) == 0) {
-        from = at.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)(void *)&at)->sin6_addr
-                                        : (void *)&((struct sockaddr_in *)(void *)&at)->sin_addr;
-        inet_ntop(at.ss_family, from, local, sizeof local);
-    }
-    return origin_host_ok(host, local[0] ? local : NULL, c->hosts, c->n_hosts);
-}
-
-/* Fills r->who; 0 if nobody may ask without saying who it is. */
-static int identify(struct http_request *r, const struct known_headers *k)
-{
-    const struct http *h = r->http;
-    const char *secret = k->api_key;
-    const struct key *key;
-
-    if (r->conn->listener->is_unix) {
-        r->who = (struct http_identity){.kind = HTTP_UID, .uid = r->conn->uid};
-        snprintf(r->who.name, sizeof r->who.name, "uid:%u", (unsigned)r->who.uid);
-        return 1;
-    }
-    if (h->keys.n == 0) {
-        r->who = (struct http_identity){.kind = HTTP_LOCAL, .name = "local"};
-        return 1;
-    }
-    if (k->authorization && strncasecmp(k->authorization, "Bearer ", 7) == 0) secret = k->authorization + 7;
-    key = secret ? keys_find(&h->keys, secret) : NULL;
-    if (!key) return 0;
-    r->who = (struct http_identity){.kind = HTTP_KEY};
-    memcpy(r->who.name, key->name, sizeof key->name);
-    memcpy(r->who.limits, key->limits, sizeof key->limits);
-    return 1;
-}
-
-static void answer_preflight(struct http_request *r)
-{
-    const struct http_config *c = &r->http->c;
-    struct buf allow = {0};
-
-    if (route_allow(&allow, c->routes, c->n_routes, r->path, NULL) == 0 && allow.len > 0)
-        http_set_header(r, "Access-Control-Allow-Methods", (char *)allow.data);
-    buf_deinit(&allow);
-    http_set_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key, traceparent");
-    http_set_header(r, "Access-Control-Max-Age", "600");
-    http_reply(r, 204, NULL, "", 0);
-}
-
-static int is_json(const char *type)
-{
-    size_t n = strlen("application/json");
-
-    return type && strncasecmp(type, "application/json", n) == 0 && strchr("; \t", type[n]);
-}
-
-static void refuse_method(struct http_request *r)
-{
-    const struct http_config *c = &r->http->c;
-    struct buf allow = {0};
-
-    if (route_allow(&allow, c->routes, c->n_routes, r->path, NULL) == 0 && allow.len > 0)
-        http_set_header(r, "Allow", (char *)allow.data);
-    buf_deinit(&allow);
-    http_error(r, 405, NULL, NULL, "%s is not served at %s", r->method, r->path);
-}
-
-/* Route, type and length. Returns 1 when it has answered. */
-static int check_route(struct http_request *r, const struct known_headers *k, int known)
-{
-    const struct http_config *c = &r->http->c;
-    struct route_match m = route_find(c->routes, c->n_routes, r->method, r->path);
-
-    if (!known && !(m.route && m.route->flags & HTTP_PUBLIC)) {
-        http_set_header(r, "WWW-Authenticate", "Bearer");
-        http_error(r, 401, NULL, "invalid_api_key",
-                   "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY");
-    } else if (!m.has_path) {
-        http_error(r, 404, NULL, NULL, "nothing is served at %s", r->path);
-    } else if (!m.route) {
-        refuse_method(r);
-    } else if (m.route->flags & HTTP_JSON_BODY && !is_json(k->content_type)) {
-        http_error(r, 415, NULL, NULL, "Content-Type is '%s', not application/json",
-                   k->content_type ? k->content_type : "");
-    } else if (k->content_length && strtoull(k->content_length, NULL, 10) > c->max_body_bytes) {
-        http_error(r, 413, NULL, NULL, "a body of %s bytes; %zu are allowed", k->content_length, c->max_body_bytes);
-    } else if (m.param_len > 0 && !(r->param = mem_dup(r->path + m.param, m.param_len))) {
-        http_error(r, 503, NULL, NULL, "out of memory");
-    } else {
-        return 0;
-    }
-    return 1;
-}
-
-/* Returns 1 when it has answered. */
-static int check_headers(struct http_request *r, const struct known_headers *k)
-{
-    const struct http_config *c = &r->http->c;
-
-    if (r->path[0] != '/' || route_unescape(r->path) < 0)
-        http_error(r, 400, NULL, NULL, "the request's target is not a path");
-    else if (k->n_host > 1 || k->n_length > 1 || k->n_transfer > 1 || (k->n_length && k->n_transfer))
-        http_error(r, 400, NULL, NULL, "Host, or the body's length, is given more than once");
-    else if (!host_ok(r, k->host))
-        http_error(r, 421, NULL, NULL, "this server is not called '%s'", k->host ? k->host : "");
-    else if (k->origin && !origin_ok(k->origin, k->host, r->conn->listener->tls, c->origins, c->n_origins))
-        http_error(r, 403, NULL, NULL, "pages of '%s' may not use this server", k->origin);
-    else {
-        if (k->origin) r->origin = mem_dup(k->origin, strlen(k->origin));
-        if (k->origin && k->preflight && strcmp(r->method, "OPTIONS") == 0) {
-            answer_preflight(r);
-            return 1;
-        }
-        return check_route(r, k, identify(r, k));
-    }
-    return 1;
-}
-
 /* ---- the way to the handler ---- */
 
 static enum MHD_Result queue(struct http_request *r, struct MHD_Connection *mhd)
@@ -398,26 +220,14 @@ static enum MHD_Result settle(struct http_request *r, struct MHD_Connection *mhd
 static enum MHD_Result at_headers(struct http_request *r, struct MHD_Connection *mhd, const char *method)
 {
     struct http *h = r->http;
-    struct known_headers k = {0};
-    int refused, ambiguous;
 
-    MHD_get_connection_values(mhd, MHD_HEADER_KIND, collect, &k);
     snprintf(r->method, sizeof r->method, "%s", method);
-    if (k.traceparent && is_traceparent(k.traceparent)) memcpy(r->trace, k.traceparent, 56);
     pthread_mutex_lock(&h->lock);
     conn_wait(r->conn, DUE_BODY);
     pthread_mutex_unlock(&h->lock);
     r->stage = AT_BODY;
-
     hold(r);
-    refused = check_headers(r, &k);
-    ambiguous = k.n_length + k.n_transfer > 1;
-    /* Without the body being read, and closed: when the client waits for a word before it sends it, when it sends too
-     * much, or when nobody can tell where it ends. */
-    if (refused &&
-        (k.expect || ambiguous || (k.content_length && strtoull(k.content_length, NULL, 10) > DISCARD_BYTES)))
-        return queue(r, mhd);
-    return MHD_YES;
+    return check_headers(r) == CHECK_CLOSE ? queue(r, mhd) : MHD_YES;
 }
 
 static enum MHD_Result at_body(struct http_request *r, const char *data, size_t *n_data)
