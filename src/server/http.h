@@ -77,7 +77,8 @@ void http_config_init(struct http_config *c); /* no listeners, no routes, and th
 int http_open(struct http **h, const struct http_config *c, struct qn_error *e);
 /* The port of a TCP listener (for port 0), 0 for a Unix socket. */
 int http_port(const struct http *h, int listener);
-/* A copy of the listening socket for another process to take over; the socket's path is then left to that one. */
+/* A copy of the listening socket for another process to take over; the socket's path is then left to that one.
+ * Before http_drain(), which closes them. */
 int http_listen_fd(struct http *h, int listener, struct qn_error *e);
 /* Stops accepting and lets running requests finish: new ones get 503. Returns how many still run after timeout_ms. */
 int http_drain(struct http *h, int timeout_ms);
@@ -117,8 +118,10 @@ enum { HTTP_OK = 0, HTTP_FULL = 1, HTTP_GONE = 2 };
  * threads, and call nothing of this header. None of them runs once http_reply(), http_error() or http_stream_end() has
  * returned. Each may be NULL. */
 struct http_watch {
-    void (*on_hangup)(void *arg); /* once: the client has left, or http_close() was called. The answer is still owed */
-    void (*on_room)(void *arg);   /* after HTTP_FULL: half of the queue is free again */
+    /* Once: the client has left (closing its sending side counts: for TCP nothing else of a close can be seen), or
+     * http_close() was called. The answer is still owed. */
+    void (*on_hangup)(void *arg);
+    void (*on_room)(void *arg);                             /* after HTTP_FULL: half of the queue is free again */
     size_t (*heartbeat)(void *arg, char *text, size_t cap); /* what to send into the silence; 0 for nothing */
     void *arg;
 };
