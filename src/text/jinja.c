@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * jinja.c: compiling and rendering chat templates.
+ *
+ * The parts: jinja_lex and jinja_parse make the tree, jinja_eval walks it with jinja_op (operators), jinja_func
+ * (globals), jinja_filter and jinja_seq (filters), jinja_test and jinja_method; jinja_value, jinja_str, jinja_print and
+ * jinja_format are what values and text can do; jinja_env is the memory and the limits of all of them. Here is what
+ * goes in and out: the conversation, a tree of JSON, becomes values marked as the user's, and the text comes out with
+ * the ranges that are still so marked.
+ *
+ * Written from the documentation and the observed behaviour of Jinja2 3.1; knows nothing of any model or template.
+ */
+#include "text/jinja.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/jinja_eval.h"
+#include "text/jinja_str.h"
+#include "text/unicode.h"
+
+#define MAX_SOURCE_BYTES ((size_t)4 << 20)
+#define MAX_TREE_BYTES   ((size_t)1 << 30) /* a byte of source makes 200 of tree at most */
+#define MAX_TREE_DEPTH   300               /* of the parser's calls: about 150 nested parentheses */
+
+#define DEFAULT_STEPS       ((uint64_t)50000000)
+#define MAX_DEPTH           1000
+#define DEFAULT_OUT_BYTES   ((size_t)64 << 20)
+#define DEFAULT_VALUE_BYTES ((size_t)512 << 20)
+
+struct jinja {
+    struct jenv env; /* owns the tree */
+    const struct jnode *root;
+};
+
+static int compile(struct jinja *t, const char *src, size_t n)
+{
+    if (setjmp(t->env.out)) return t->env.code;
+    t->root = jinja_parse(&t->env, src, n);
+    return 0;
+}
+
+int jinja_compile(struct jinja **out, const char *src, size_t n, struct qn_error *e)
+{
+    *out = NULL;
+    if (n > MAX_SOURCE_BYTES) return error_set(e, QN_EDATA, "template: %zu bytes (limit %zu)", n, MAX_SOURCE_BYTES);
+    if (!unicode_is_utf8((const uint8_t *)src, n)) return error_set(e, QN_EDATA, "template: the text is not UTF-8");
+    struct jinja *t = mem_calloc(1, sizeof *t);
+    if (!t) return error_nomem(e, "template", sizeof *t);
+    t->env.e = e;
+    t->env.max_bytes = MAX_TREE_BYTES;
+    t->env.max_steps = UINT64_MAX;
+    t->env.max_depth = MAX_TREE_DEPTH;
+    int rc = compile(t, src, n);
+    if (rc) {
+        jinja_free(t);
+        return rc;
+    }
+    *out = t;
+    return 0;
+}
+
+void jinja_free(struct jinja *t)
+{
+    if (!t) return;
+    jenv_deinit(&t->env);
+    mem_free(t);
+}
+
+/* ---- in ---- */
+
+static struct jval convert(struct jenv *j, json_t *json, const char *key, unsigned flags);
+
+static struct jval convert_string(struct jenv *j, json_t *json, const char *key, unsigned flags)
+{
+    const char *p = json_string_value(json);
+    size_t n = json_string_length(json);
+    if (key && flags && j->in->vouch && j->in->vouch(j->in->vouch_arg, key, p, n)) flags = 0;
+    return jval_str(j, p, n, flags);
+}
+
+static struct jval convert_object(struct jenv *j, json_t *json, unsigned flags)
+{
+    struct jval d = jval_flag(jval_dict(j, JDICT), flags);
+    for (void *it = json_object_iter(json); it; it = json_object_iter_next(json, it)) {
+        const char *key = json_object_iter_key(it);
+        struct jval name = jval_str(j, key, json_object_iter_key_len(it), flags);
+        jdict_set(j, d.d, name, convert(j, json_object_iter_value(it), key, flags));
+    }
+    return d;
+}
+
+/* JSON as a value with these flags; key: of the object it is a member of, or NULL. Strings are borrowed. */
+static struct jval convert(struct jenv *j, json_t *json, const char *key, unsigned flags)
+{
+    struct jval v = jval_none();
+    struct jval *items;
+    size_t n;
+    jenv_step(j, 1);
+    jenv_enter(j);
+    switch (json_typeof(json)) {
+    case JSON_OBJECT: v = convert_object(j, json, flags); break;
+    case JSON_ARRAY:
+        n = json_array_size(json);
+        items = jenv_get_n(j, n, sizeof *items);
+        for (size_t i = 0; i < n; i++) items[i] = convert(j, json_array_get(json, i), NULL, flags);
+        v = jval_list(j, JLIST, items, n);
+        break;
+    case JSON_STRING: v = convert_string(j, json, key, flags); break;
+    case JSON_INTEGER: v = jval_int(json_integer_value(json)); break;
+    case JSON_REAL: v = jval_float(json_real_value(json)); break;
+    case JSON_TRUE: v = jval_bool(true); break;
+    case JSON_FALSE: v = jval_bool(false); break;
+    case JSON_NULL: break;
+    }
+    jenv_leave(j);
+    return v.kind == JSTR ? v : jval_flag(v, flags);
+}
+
+static void add_variables(struct jenv *j, json_t *object, unsigned flags)
+{
+    if (!object) return;
+    assert(json_is_object(object));
+    struct jval vars = convert_object(j, object, flags);
+    for (size_t i = 0; i < vars.d->n; i++) jdict_set(j, j->vars, vars.d->pair[i].key, vars.d->pair[i].val);
+}
+
+/* ---- out ---- */
+
+static int copy_out(struct jinja_output *out, const struct jtext *t, struct qn_error *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->n; i++) n += t->mark[i] && (i == 0 || !t->mark[i - 1]);
+    int rc = buf_add(&out->text, t->n ? t->p : "", t->n, e);
+    if (rc) return rc;
+    out->user = mem_alloc(n * sizeof *out->user);
+    if (!out->user) return error_nomem(e, "origins of a template's output", n * sizeof *out->user);
+    for (size_t i = 0; i < t->n; i++) {
+        if (!t->mark[i]) continue;
+        if (i == 0 || !t->mark[i - 1]) out->user[out->n_user++] = (struct jinja_span){.at = i};
+        out->user[out->n_user - 1].n++;
+    }
+    return 0;
+}
+
+static int run(struct jenv *j, const struct jnode *root, struct jtext *text)
+{
+    if (setjmp(j->out)) return j->code;
+    j->vars = jval_dict(j, JDICT).d;
+    add_variables(j, j->in->context, JUSER);
+    add_variables(j, j->in->trusted, 0);
+    jeval_run(j, root, text);
+    return 0;
+}
+
+int jinja_render(const struct jinja *t, const struct jinja_input *in, struct jinja_output *out, struct qn_error *e)
+{
+    const struct jinja_limits *l = &in->limits;
+    struct jenv *j = mem_calloc(1, sizeof *j);
+    if (!j) return error_nomem(e, "a template's rendering", sizeof *j);
+    j->e = e;
+    j->in = in;
+    j->max_steps = l->n_steps ? l->n_steps : DEFAULT_STEPS;
+    j->max_depth = l->depth > 0 && l->depth < MAX_DEPTH ? l->depth : MAX_DEPTH;
+    j->max_bytes = l->value_bytes ? l->value_bytes : DEFAULT_VALUE_BYTES;
+    struct jtext text = {.j = j, .max = l->out_bytes ? l->out_bytes : DEFAULT_OUT_BYTES};
+    int rc = run(j, t->root, &text);
+    if (rc == 0) rc = copy_out(out, &text, e);
+    if (rc) jinja_output_deinit(out);
+    jenv_deinit(j);
+    mem_free(j);
+    return rc;
+}
+
+void jinja_output_deinit(struct jinja_output *out)
+{
+    buf_deinit(&out->text);
+    mem_free(out->user);
+    *out = (struct jinja_output){0};
+}

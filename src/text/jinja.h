@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * jinja.h: chat templates: the model's own Jinja2 program, run on a conversation.
+ *
+ * A template is compiled once and may then be rendered by any number of threads at a time. What comes out is text and
+ * its origin: which bytes were written by the template and which came from the conversation, so that nothing a user
+ * wrote is ever read as a control token. The language is Jinja2 3.1 as transformers sets it up (docs/TEMPLATES.md).
+ */
+#ifndef QUERN_TEXT_JINJA_H
+#define QUERN_TEXT_JINJA_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+struct jinja; /* a compiled template; immutable */
+
+/* src: n bytes of UTF-8, not kept. QN_EDATA for a template that is malformed or goes beyond a limit, QN_EUNSUP for a
+ * statement we do not have, QN_ENOMEM. */
+int jinja_compile(struct jinja **out, const char *src, size_t n, struct qn_error *e);
+void jinja_free(struct jinja *t); /* NULL is fine */
+
+/* What one rendering may use. A zero stands for the default. */
+struct jinja_limits {
+    uint64_t n_steps;   /* nodes evaluated, items looked at, 64 bytes of text handled: 50 million */
+    int depth;          /* nesting of expressions, statements, calls and values: 1000, and not more */
+    size_t out_bytes;   /* 64 MiB */
+    size_t value_bytes; /* everything the template makes, output included: 512 MiB */
+};
+
+struct jinja_input {
+    json_t *context; /* object of the template's variables (messages, tools, ...); its text is the user's */
+    json_t *trusted; /* object or NULL: variables whose text counts as the template's own (bos_token, ...); these win */
+    /* NULL, or whether a string in the context counts as the template's own although the context is not: asked for
+     * each string member of each object, with its key. Templates build control tokens of a message's role, for one. */
+    bool (*vouch)(void *arg, const char *key, const char *text, size_t n);
+    void *vouch_arg;
+    const struct tm *now; /* local time, for strftime_now; NULL: calling it is an error */
+    struct jinja_limits limits;
+};
+
+struct jinja_span {
+    size_t at, n; /* bytes */
+};
+
+struct jinja_output {
+    struct buf text;
+    struct jinja_span *user; /* the untrusted ranges of text, ascending, neither empty nor touching */
+    size_t n_user;
+};
+
+/* Renders into a zeroed *out, which is left empty on failure. QN_EUSAGE is raise_exception: the template refuses the
+ * conversation, and the message is its own, whole. QN_EDATA is an error in the template or one of its limits ("template
+ * line 12: 'x' is undefined"), QN_EUNSUP something of Jinja2 we do not have, QN_ENOMEM no memory. */
+int jinja_render(const struct jinja *t, const struct jinja_input *in, struct jinja_output *out, struct qn_error *e);
+void jinja_output_deinit(struct jinja_output *out);
+
+#endif

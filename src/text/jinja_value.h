@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * jinja_value.h: the values of a template: Python's, as far as templates see them.
+ *
+ * A value is 16 bytes and copied freely; what it points to lives as long as the rendering and, namespaces apart, is
+ * never changed once made.
+ *
+ * Origin. A value carries JUSER when it came from the conversation. Text that is partly the template's and partly the
+ * user's has one mark a byte (1: the user's); text of one origin has none. Containers and numbers of the conversation
+ * carry the flag too, so that the punctuation and digits they print as are the user's.
+ */
+#ifndef QUERN_TEXT_JINJA_VALUE_H
+#define QUERN_TEXT_JINJA_VALUE_H
+
+#include "text/jinja_env.h"
+
+enum jkind {
+    JUNDEF,
+    JNONE,
+    JBOOL,
+    JINT,
+    JFLOAT,
+    JSTR,
+    JLIST,
+    JTUPLE,
+    JDICT,
+    JVIEW,  /* keys(), values(), items(): has a length, no elements to index */
+    JITER,  /* what a generator is in Python: can be walked once */
+    JSPACE, /* namespace() */
+    JLOOP,
+    JMACRO,
+    JFUNC,   /* a function of ours */
+    JMETHOD, /* a function of ours and its first argument */
+    JABSENT, /* an argument that was not given; never seen by a template */
+};
+
+#define JUSER   1u /* came from the conversation */
+#define JMARKUP 2u /* went through `safe` or `escape`: what is added to it is escaped */
+
+struct jval {
+    uint8_t kind, flags;
+    union {
+        bool b;
+        int64_t i;
+        double f;
+        struct jstr *s;
+        struct jlist *l; /* JLIST, JTUPLE, JVIEW, JITER */
+        struct jdict *d; /* JDICT, JSPACE */
+        struct jloop *loop;
+        struct jmacro *macro;
+        const struct jfunc *fn;
+        struct jmethod *m;
+        struct jmissing *u; /* JUNDEF: why; may be NULL */
+    };
+};
+
+struct jstr {
+    const char *p;       /* valid UTF-8 */
+    const uint8_t *mark; /* [n], or NULL when the value's flag says it all */
+    size_t n;            /* bytes */
+    size_t n_chars;      /* SIZE_MAX until somebody asks */
+    struct jtext *tail;  /* NULL, or where it was written: it may grow there in place */
+};
+
+struct jlist {
+    struct jval *v;
+    size_t n;
+    size_t at; /* JITER: the next item */
+};
+
+struct jpair {
+    struct jval key, val;
+    uint64_t hash;
+};
+
+struct jdict {
+    struct jpair *pair; /* in the order of insertion */
+    size_t n, cap;
+    uint32_t *slot; /* [n_slots] open addressing, index + 1; NULL while small */
+    size_t n_slots;
+};
+
+/* Why a value is undefined, for the message when it is used. */
+struct jmissing {
+    enum { JMISS_NAME, JMISS_ATTR, JMISS_ITEM, JMISS_ARG, JMISS_UNSAFE, JMISS_EMPTY } why;
+    const char *type; /* of the object it was looked for in */
+    struct jval name;
+};
+
+struct jargs {
+    struct jval *pos;
+    size_t n_pos;
+    struct jkwarg {
+        struct jval name; /* JSTR */
+        struct jval val;
+    } * kw;
+    size_t n_kw;
+};
+
+/* A filter, test, method or function of ours. `names` lists the arguments after the first, separated by spaces, the
+ * first n_required must be given; arg[] has one element for each name. NULL: it looks at raw itself. */
+struct jfunc {
+    const char *name;
+    struct jval (*call)(struct jenv *j, struct jval self, const struct jval *arg, const struct jargs *raw);
+    int n_required;
+    const char *names;
+};
+
+#define JUNUSED __attribute__((unused)) /* not every such function needs all of these */
+
+struct jmethod {
+    const struct jfunc *fn;
+    struct jval self;
+};
+
+/* ---- making ---- */
+
+static inline struct jval jval_none(void) { return (struct jval){.kind = JNONE}; }
+static inline struct jval jval_bool(bool b) { return (struct jval){.kind = JBOOL, .b = b}; }
+static inline struct jval jval_int(int64_t i) { return (struct jval){.kind = JINT, .i = i}; }
+static inline struct jval jval_float(double f) { return (struct jval){.kind = JFLOAT, .f = f}; }
+struct jval jval_missing(struct jenv *j, int why, const char *type, struct jval name);
+struct jval jval_str(struct jenv *j, const char *p, size_t n, unsigned flags); /* p is borrowed */
+struct jval jval_cstr(struct jenv *j, const char *p);                          /* trusted; p is borrowed */
+struct jval jval_list(struct jenv *j, int kind, struct jval *v, size_t n);     /* v is borrowed */
+struct jval jval_pair(struct jenv *j, struct jval a, struct jval b);           /* a tuple */
+struct jval jval_dict(struct jenv *j, int kind);
+static inline struct jval jval_flag(struct jval v, unsigned flags)
+{
+    v.flags |= (uint8_t)flags;
+    return v;
+}
+
+/* ---- dictionaries ---- */
+
+/* NULL: not there. Fails when the key cannot be one. */
+struct jval *jdict_find(struct jenv *j, const struct jdict *d, struct jval key);
+void jdict_set(struct jenv *j, struct jdict *d, struct jval key, struct jval val);
+bool jval_hashable(struct jval v);
+
+/* ---- asking ---- */
+
+const char *jval_type(struct jval v); /* Python's name of the type */
+bool jval_true(struct jval v);
+bool jval_equal(struct jenv *j, struct jval a, struct jval b);
+/* <0, 0, >0; fails when the two have no order. `op` is for the message. NaN: 2. */
+int jval_compare(struct jenv *j, struct jval a, struct jval b, const char *op);
+static inline bool jval_is_int(struct jval v) { return v.kind == JINT || v.kind == JBOOL; }
+static inline bool jval_is_number(struct jval v) { return v.kind == JINT || v.kind == JBOOL || v.kind == JFLOAT; }
+static inline int64_t jval_as_int(struct jval v) { return v.kind == JBOOL ? v.b : v.i; }
+static inline double jval_as_float(struct jval v) { return v.kind == JFLOAT ? v.f : (double)jval_as_int(v); }
+/* len(); false when it has none. */
+bool jval_len(struct jval v, size_t *n);
+bool jval_iterable(struct jval v);
+/* All items, in order (a dictionary's keys, a string's characters); uses a JITER up. Fails when it has none. */
+struct jlist jval_items(struct jenv *j, struct jval v);
+/* Leaves with what is wrong about using this undefined value. */
+_Noreturn void jval_fail_missing(struct jenv *j, struct jval v);
+
+#endif
