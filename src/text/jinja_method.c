@@ -6,7 +6,7 @@
  * cut from or written with the marks of what they are made of. Case is mapped character by character.
  *
  * Deliberately not: what changes a list or dictionary (Jinja2's sandbox forbids it), encode, translate, maketrans; case
- * mappings from one character to several (German sharp s).
+ * mappings from one character to several but that of the German sharp s.
  */
 #include "text/jinja_eval.h"
 
@@ -21,6 +21,8 @@
                             const struct jargs *raw JUNUSED)
 
 /* ---- case ---- */
+
+#define SHARP_S 0xDFu
 
 enum letter { L_LOWER, L_UPPER, L_TITLE };
 
@@ -57,7 +59,11 @@ static struct jval change_case(struct jenv *j, struct jval s, enum case_rule rul
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
         unsigned n = jchar_at(s, at, &cp);
-        jtext_char(&t, map_char(cp, letter_for(rule, cp, at == 0, word_begins)), jstr_user(s, at, at + n));
+        enum letter to = letter_for(rule, cp, at == 0, word_begins);
+        if (cp == SHARP_S && to != L_LOWER)
+            jtext_c(&t, to == L_UPPER ? "SS" : "Ss", jstr_user(s, at, at + n));
+        else
+            jtext_char(&t, map_char(cp, to), jstr_user(s, at, at + n));
         if (rule == JINJA_TITLE)
             word_begins = jchar_is_space(cp) || (cp < 0x80 && strchr("-({[<", (int)cp) && cp);
         else
@@ -152,8 +158,8 @@ static struct jval split_space(struct jenv *j, struct jval s, int64_t max)
         while (at < s.s->n && (n = jchar_at(s, at, &cp), jchar_is_space(cp))) at += n;
         if (at == s.s->n) break;
         size_t from = at;
-        if (max >= 0 && (int64_t)out.n == max) { /* the rest, without what ends it */
-            add_part(j, &out, jstr_strip(j, jstr_part(j, s, from, s.s->n), jval_none(), false, true));
+        if (max >= 0 && (int64_t)out.n == max) { /* the rest, with the blanks at its end */
+            add_part(j, &out, jstr_part(j, s, from, s.s->n));
             break;
         }
         while (at < s.s->n && (n = jchar_at(s, at, &cp), !jchar_is_space(cp))) at += n;

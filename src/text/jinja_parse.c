@@ -718,10 +718,19 @@ static struct jnode *generation_stmt(struct parser *p)
     return n;
 }
 
-static struct jnode *print_stmt(struct parser *p)
+static struct jnode *print_expr(struct parser *p, struct jnode *(*parse)(struct parser *p, bool with_cond))
 {
     struct jnode *n = node(p, JN_PRINT);
-    n->a = tuple(p, true);
+    n->a = parse(p, true);
+    return n;
+}
+
+/* one after the other, not as a tuple */
+static struct jnode *print_stmt(struct parser *p)
+{
+    struct jnode *n = node(p, JN_BLOCK);
+    do push(p, n, print_expr(p, expression));
+    while (skip_op(p, ","));
     return n;
 }
 
@@ -794,7 +803,7 @@ static struct jnode *statements(struct parser *p, const char *const *ends)
             break;
         case JT_VAR_BEGIN:
             next(p);
-            n = print_stmt(p);
+            n = print_expr(p, tuple);
             push(p, block, n);
             if (p->t->kind != JT_VAR_END) unexpected(p, "the end of the tag");
             next(p);
