@@ -131,7 +131,7 @@ static void assign_rest(struct jenv *j, struct jscope *s, const struct jnode *m,
 {
     size_t n = m->n_list < a->n_pos ? m->n_list : a->n_pos;
     if (m->uses_varargs)
-        assign(j, s, jval_cstr(j, "varargs"), jval_list(j, JTUPLE, a->pos + n, a->n_pos - n));
+        assign(j, s, jval_cstr(j, "varargs"), jval_list(j, JTUPLE, a->n_pos ? a->pos + n : NULL, a->n_pos - n));
     else if (a->n_pos > n)
         jenv_fail(j, QN_EDATA, "macro '%.*s' takes not more than %zu arguments", (int)m->val.s->n, m->val.s->p,
                   m->n_list);

@@ -71,7 +71,7 @@ void jtext_char(struct jtext *t, uint32_t cp, unsigned user)
 /* One value with n bytes at p; of one origin when the marks say so. */
 static struct jval with_marks(struct jenv *j, const char *p, const uint8_t *mark, size_t n, unsigned flags)
 {
-    struct jval v = jval_str(j, p, n, flags & ~JUSER);
+    struct jval v = jval_str(j, n ? p : "", n, flags & ~JUSER);
     if (n == 0) return v;
     jenv_step(j, n / 64);
     const uint8_t *change = memchr(mark, !mark[0], n);
@@ -102,7 +102,7 @@ struct jval jstr_join(struct jenv *j, struct jval a, struct jval b)
         jtext_str(t, a);
     }
     jtext_str(t, b);
-    struct jval v = jval_str(j, t->p, t->n, (a.flags | b.flags) & JMARKUP);
+    struct jval v = jval_str(j, t->n ? t->p : "", t->n, (a.flags | b.flags) & JMARKUP);
     bool a_pure = !a.s->mark || a.s->n == 0, b_pure = !b.s->mark || b.s->n == 0;
     bool same = a.s->n == 0 || b.s->n == 0 || !((a.flags ^ b.flags) & JUSER);
     if (a_pure && b_pure && same) /* decided without looking at the marks, which would make joining quadratic */

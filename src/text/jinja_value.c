@@ -15,6 +15,8 @@
 
 #define SMALL_DICT 8
 
+static struct jval nothing; /* where lists of no items point */
+
 struct jval jval_missing(struct jenv *j, int why, const char *type, struct jval name)
 {
     struct jmissing *u = jenv_get(j, sizeof *u);
@@ -34,7 +36,7 @@ struct jval jval_cstr(struct jenv *j, const char *p) { return jval_str(j, p, str
 struct jval jval_list(struct jenv *j, int kind, struct jval *v, size_t n)
 {
     struct jlist *l = jenv_get(j, sizeof *l);
-    *l = (struct jlist){.v = v, .n = n};
+    *l = (struct jlist){.v = v ? v : &nothing, .n = n};
     return (struct jval){.kind = (uint8_t)kind, .l = l};
 }
 
@@ -286,7 +288,7 @@ static struct jlist characters(struct jenv *j, struct jval s)
 
 struct jlist jval_items(struct jenv *j, struct jval v)
 {
-    struct jlist l = {0};
+    struct jlist l = {.v = &nothing};
     switch (v.kind) {
     case JUNDEF: break;
     case JSTR: l = characters(j, v); break;
