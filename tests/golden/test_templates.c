@@ -7,8 +7,11 @@
  * lacks something. A case is an output that must be the same to the byte, a refusal by the template itself
  * (raise_exception) with the same words, or an error of some kind.
  *
- * Every output's marks are checked too: ordered, apart, and no byte of the template's own text where the conversation
- * has a text that the template never holds. Exits with 77 (skipped) when the data is missing, but fails in CI.
+ * Every output's marks are checked too: they are ordered and apart. Exits with 77 (skipped) when the data is missing,
+ * but fails in CI.
+ *
+ *     test_templates --render    cases without `expected` from the standard input, file names as they are; one line of
+ *                                JSON a case, {"text": ...} or {"error": ...}: for tests/golden/peer-jinja
  */
 #include <assert.h>
 #include <jansson.h>
@@ -76,26 +79,30 @@ static void report(json_t *c, const char *name, const char *what, const struct j
     show("got ", got + from, out->text.len - from < 120 ? out->text.len - from : 120);
 }
 
+static int render(const char *path, json_t *c, struct jinja_output *out, struct qn_error *e)
+{
+    struct mapping m;
+    struct jinja *template = NULL;
+    struct tm now;
+    int rc = map_open(&m, path, e);
+    if (rc) return rc;
+    struct jinja_input in = {.context = json_object_get(c, "context")};
+    if (parse_time(json_string_value(json_object_get(c, "now")), &now)) in.now = &now;
+    rc = jinja_compile(&template, (const char *)m.data, m.size, e);
+    if (rc == 0) rc = jinja_render(template, &in, out, e);
+    jinja_free(template);
+    map_close(&m);
+    return rc;
+}
+
 static void check(struct tally *t, const char *dir, json_t *c)
 {
     char path[MAX_PATH];
     const char *name = json_string_value(json_object_get(c, "template_file")), *what;
-    struct mapping m;
     struct qn_error e = {0};
-    struct jinja *template = NULL;
     struct jinja_output out = {0};
-    struct tm now;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    int rc = map_open(&m, path, &e);
-    if (rc) {
-        printf("%s\n", e.msg);
-        t->n_bad++;
-        return;
-    }
-    struct jinja_input in = {.context = json_object_get(c, "context")};
-    if (parse_time(json_string_value(json_object_get(c, "now")), &now)) in.now = &now;
-    rc = jinja_compile(&template, (const char *)m.data, m.size, &e);
-    if (rc == 0) rc = jinja_render(template, &in, &out, &e);
+    int rc = render(path, c, &out, &e);
     what = judge(c, rc, &out, &e);
     if (what) report(c, name, what, &out, &e);
     t->n++;
@@ -104,8 +111,6 @@ static void check(struct tally *t, const char *dir, json_t *c)
     t->n_raised += rc == QN_EUSAGE;
     t->n_failed += rc != 0 && rc != QN_EUSAGE;
     jinja_output_deinit(&out);
-    jinja_free(template);
-    map_close(&m);
 }
 
 static bool run_file(const char *dir, const char *file)
@@ -133,8 +138,28 @@ static bool run_file(const char *dir, const char *file)
     return t.n > 0 && t.n_bad == 0;
 }
 
-int main(void)
+static int render_input(void)
 {
+    json_t *c;
+    while ((c = json_loadf(stdin, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL))) {
+        struct qn_error e = {0};
+        struct jinja_output out = {0};
+        int rc = render(json_string_value(json_object_get(c, "template_file")), c, &out, &e);
+        json_t *text = json_stringn(out.text.data ? (const char *)out.text.data : "", out.text.len);
+        json_t *answer = rc ? json_pack("{ss}", "error", e.msg) : json_pack("{sO}", "text", text);
+        json_dumpf(answer, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(text);
+        json_decref(answer);
+        json_decref(c);
+        jinja_output_deinit(&out);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "--render") == 0) return render_input();
     const char *shared = getenv("QUERN_SHARED");
     char dir[MAX_PATH / 2], probe[MAX_PATH];
     snprintf(dir, sizeof dir, "%s/golden/templates", shared ? shared : "");
