@@ -21,9 +21,9 @@
 #include "text/jinja_str.h"
 #include "text/unicode.h"
 
-#define MAX_SOURCE_BYTES ((size_t)4 << 20)
-#define MAX_TREE_BYTES   ((size_t)1 << 30) /* a byte of source makes 200 of tree at most */
-#define MAX_TREE_DEPTH   300               /* of the parser's calls: about 150 nested parentheses */
+#define MAX_SOURCE_BYTES ((size_t)1 << 20)
+#define MAX_TREE_BYTES   ((size_t)256 << 20)
+#define MAX_TREE_DEPTH   300 /* of the parser's calls: about 150 nested parentheses */
 
 #define DEFAULT_STEPS       ((uint64_t)50000000)
 #define MAX_DEPTH           1000

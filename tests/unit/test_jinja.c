@@ -265,9 +265,9 @@ static void check_nested(const char *open, const char *middle, const char *close
 {
     struct buf b = {0};
     json_t *c = context();
-    repeated(&b, open, 100000);
+    repeated(&b, open, 40000);
     repeated(&b, middle, 1);
-    repeated(&b, close, 100000);
+    repeated(&b, close, 40000);
     check_error((const char *)b.data, &(struct jinja_input){.context = c}, QN_EDATA, limit);
     json_decref(c);
     buf_deinit(&b);
@@ -288,7 +288,7 @@ static void test_depth(void **state)
     for (size_t i = 0; i < sizeof open / sizeof open[0]; i++) {
         struct buf b = {0};
         repeated(&b, "{{ ", 1);
-        repeated(&b, open[i], 100000);
+        repeated(&b, open[i], 80000);
         check_error((const char *)b.data, &in, QN_EDATA, "deeper than the limit of");
         buf_deinit(&b);
     }
