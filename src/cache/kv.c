@@ -95,15 +95,24 @@ static int page_number(const struct kv_pool *p, const uint8_t *page)
     return (int)((size_t)(page - p->region.data) / p->page_bytes);
 }
 
-static uint8_t *page_get(struct kv_pool *p)
+uint8_t *kv_page_get(struct kv_pool *p)
 {
-    assert(p->n_free > 0);
+    if (p->n_free == 0) return NULL;
     int i = p->free_list[--p->n_free];
     p->refs[i] = 1;
     return p->region.data + (size_t)i * p->page_bytes;
 }
 
-static void page_unref(struct kv_pool *p, uint8_t *page)
+int kv_page_n_refs(const struct kv_pool *p, const uint8_t *page) { return p->refs[page_number(p, page)]; }
+
+void kv_page_ref(struct kv_pool *p, uint8_t *page)
+{
+    int i = page_number(p, page);
+    assert(p->refs[i] > 0);
+    p->refs[i]++;
+}
+
+void kv_page_unref(struct kv_pool *p, uint8_t *page)
 {
     int i = page_number(p, page);
     assert(p->refs[i] > 0);
@@ -144,12 +153,12 @@ int memory_reserve(struct memory *m, int n_slots, struct qn_error *e)
         return error_set(e, QN_ENOMEM, "kv: %d more pages of %d tokens needed, %d of %d free", fresh + copy, slots,
                          p->n_free, p->n_pages);
     if (copy) {
-        uint8_t *mine = page_get(p);
+        uint8_t *mine = kv_page_get(p);
         memcpy(mine, m->pages[last], p->page_bytes);
-        page_unref(p, m->pages[last]);
+        kv_page_unref(p, m->pages[last]);
         m->pages[last] = mine;
     }
-    while (m->n_pages < need) m->pages[m->n_pages++] = page_get(p);
+    while (m->n_pages < need) m->pages[m->n_pages++] = kv_page_get(p);
     return 0;
 }
 
@@ -164,8 +173,17 @@ void memory_truncate(struct memory *m, int n_slots)
     assert(n_slots >= 0 && n_slots <= m->n_slots);
     int slots = m->pool->shape.page_slots;
     int keep = (n_slots + slots - 1) / slots;
-    while (m->n_pages > keep) page_unref(m->pool, m->pages[--m->n_pages]);
+    while (m->n_pages > keep) kv_page_unref(m->pool, m->pages[--m->n_pages]);
     m->n_slots = n_slots;
+}
+
+void memory_attach(struct memory *m, uint8_t *page, int n_slots)
+{
+    assert(m->n_pages < m->max_pages && n_slots > 0 && n_slots <= m->pool->shape.page_slots);
+    assert(m->n_slots == m->n_pages * m->pool->shape.page_slots);
+    kv_page_ref(m->pool, page);
+    m->pages[m->n_pages++] = page;
+    m->n_slots += n_slots;
 }
 
 void memory_fork(struct memory *dst, const struct memory *src)
@@ -174,7 +192,7 @@ void memory_fork(struct memory *dst, const struct memory *src)
     struct kv_pool *p = src->pool;
     int keep = (src->n_slots + p->shape.page_slots - 1) / p->shape.page_slots;
     for (int i = 0; i < keep; i++) {
-        p->refs[page_number(p, src->pages[i])]++;
+        kv_page_ref(p, src->pages[i]);
         dst->pages[i] = src->pages[i];
     }
     dst->n_pages = keep;

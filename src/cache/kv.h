@@ -41,6 +41,14 @@ int kv_pool_n_free(const struct kv_pool *p); /* pages */
 size_t kv_key_offset(const struct kv_pool *p, int layer, int head);
 size_t kv_value_offset(const struct kv_pool *p, int layer, int head);
 
+/* ---- pages held by others than sequences (prefix.h) ---- */
+
+/* A page that nobody else holds, its contents anything; NULL when none is free. */
+uint8_t *kv_page_get(struct kv_pool *p);
+void kv_page_ref(struct kv_pool *p, uint8_t *page);
+void kv_page_unref(struct kv_pool *p, uint8_t *page); /* the last one frees it */
+int kv_page_n_refs(const struct kv_pool *p, const uint8_t *page);
+
 /* ---- one sequence ---- */
 
 /* A sequence's slots: slot s is slot s % page_slots of pages[s / page_slots]. */
@@ -60,6 +68,8 @@ int memory_reserve(struct memory *m, int n_slots, struct qn_error *e);
 void memory_extend(struct memory *m, int n_slots);
 /* Forgets the slots from n_slots on. */
 void memory_truncate(struct memory *m, int n_slots);
+/* Appends the first n_slots slots of a page that others hold too; m must end on a page's edge and have room. */
+void memory_attach(struct memory *m, uint8_t *page, int n_slots);
 /* dst (initialised, empty, same pool, max_slots no smaller) becomes a copy that shares src's pages. */
 void memory_fork(struct memory *dst, const struct memory *src);
 

@@ -1,0 +1,719 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * prefix.c: the tree of stored prefixes. See prefix.h.
+ *
+ * Full nodes are found through one hash table over all of the tree: a node's hash is that of its tokens seeded with its
+ * parent's, so it stands for everything from the key on; a hit is believed only after parent and tokens were compared.
+ * The last, partly equal page of a request is found by comparing it with every child there, which is once a request.
+ *
+ * Least recently used is a list. A use moves a node and then its parents to the front, so that a parent is always
+ * newer than its children, and taking pages from the old end takes children first without looking.
+ *
+ * Whatever can fail, allocating nodes and room in the tables, is done before the tree is touched; the list of new
+ * nodes is then linked in. Lookups and evictions allocate nothing.
+ *
+ * Does not decide when pages are evicted or written to disk, and knows nothing of files but a pointer and an index.
+ */
+#include "cache/prefix.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/os.h"
+#include "base/rng.h"
+
+#ifndef PREFIX_HASH_BITS /* a test keeps fewer, so that different tokens collide everywhere */
+#define PREFIX_HASH_BITS 64
+#endif
+#define N_GHOSTS 256
+
+/* A node that was freed: enough to tell "evicted" from "never seen". Only the reason for a miss depends on it. */
+struct ghost {
+    uint64_t parent, hash; /* hashes: the parent's, its tokens' */
+    int n;                 /* tokens; 0: no ghost */
+};
+
+struct prefix_snapshot {
+    struct prefix_node *node;
+    struct prefix_snapshot *next; /* of the same node */
+    struct prefix_snapshot *newer, *older;
+    int n_slots; /* from the sequence's start */
+    size_t bytes;
+    _Alignas(16) uint8_t data[];
+};
+
+struct prefix {
+    struct kv_pool *pool;
+    struct ledger *ledger;
+    int slots; /* of a page */
+    uint64_t seed;
+    struct prefix_node **buckets; /* [n_buckets], a power of two */
+    size_t n_buckets, n_hashed;
+    struct prefix_node **path; /* [max_path], as long as the longest chain: a lookup's result */
+    size_t max_path;
+    struct prefix_node *newest, *oldest;
+    struct prefix_snapshot *snapshot_newest, *snapshot_oldest;
+    size_t snapshot_budget;
+    struct ghost ghosts[N_GHOSTS]; /* a ring */
+    uint64_t n_ghosts;             /* ever */
+    struct prefix_backing backing;
+    struct prefix_stats stats;
+};
+
+static const char *const miss_names[PREFIX_N_MISS] = {"none",    "nothing", "differs", "ends",
+                                                      "evicted", "room",    "damaged"};
+
+const char *prefix_miss_name(enum prefix_miss m) { return miss_names[m]; }
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+static size_t node_bytes(const struct prefix *p)
+{
+    return sizeof(struct prefix_node) + (size_t)p->slots * sizeof(qn_token);
+}
+
+int prefix_new(struct prefix **out, struct kv_pool *pool, size_t snapshot_budget, struct ledger *l, struct qn_error *e)
+{
+    struct prefix *p = mem_calloc(1, sizeof *p);
+    if (!p) return error_nomem(e, "the prefix cache", sizeof *p);
+    p->pool = pool;
+    p->ledger = l;
+    p->slots = kv_pool_shape(pool)->page_slots;
+    p->seed = rng_seed_from_os(); /* a stranger chooses the tokens; let him not choose their buckets */
+    p->snapshot_budget = snapshot_budget;
+    *out = p;
+    return 0;
+}
+
+void prefix_set_backing(struct prefix *p, const struct prefix_backing *b)
+{
+    assert(p->stats.n_placed == 0);
+    p->backing = b ? *b : (struct prefix_backing){0};
+}
+
+struct kv_pool *prefix_pool(const struct prefix *p) { return p->pool; }
+
+/* ---- hashing ---- */
+
+static uint64_t cut(uint64_t h) { return PREFIX_HASH_BITS == 64 ? h : h >> (64 - PREFIX_HASH_BITS); }
+
+static uint64_t hash_tokens(uint64_t parent, const qn_token *tokens, int n)
+{
+    return cut(hash_bytes(tokens, (size_t)n * sizeof *tokens, parent));
+}
+
+static uint64_t hash_key(const struct prefix *p, const struct prefix_key *key)
+{
+    return cut(hash_bytes(key, sizeof *key, p->seed));
+}
+
+static int same_key(const struct prefix_key *a, const struct prefix_key *b)
+{
+    return a->word[0] == b->word[0] && a->word[1] == b->word[1];
+}
+
+static struct prefix_node **bucket_of(const struct prefix *p, uint64_t hash)
+{
+    return &p->buckets[hash & (p->n_buckets - 1)];
+}
+
+static void table_add(struct prefix *p, struct prefix_node *node)
+{
+    struct prefix_node **b = bucket_of(p, node->hash);
+    node->bucket = *b;
+    *b = node;
+    p->n_hashed++;
+}
+
+static void table_remove(struct prefix *p, struct prefix_node *node)
+{
+    struct prefix_node **b = bucket_of(p, node->hash);
+    while (*b != node) b = &(*b)->bucket;
+    *b = node->bucket;
+    p->n_hashed--;
+}
+
+static struct prefix_node *find_root(const struct prefix *p, const struct prefix_key *key)
+{
+    uint64_t hash = hash_key(p, key);
+    struct prefix_node *node = p->n_buckets ? *bucket_of(p, hash) : NULL;
+    while (node && (node->parent || !same_key(&node->key, key))) node = node->bucket;
+    return node;
+}
+
+static struct prefix_node *find_full(const struct prefix *p, const struct prefix_node *parent, const qn_token *tokens)
+{
+    size_t bytes = (size_t)p->slots * sizeof *tokens;
+    uint64_t hash = hash_tokens(parent->hash, tokens, p->slots);
+    struct prefix_node *node = *bucket_of(p, hash);
+    while (node && (node->parent != parent || memcmp(node->tokens, tokens, bytes))) node = node->bucket;
+    return node;
+}
+
+/* Room for n more entries, and for chains of max_path nodes. */
+static int reserve_tables(struct prefix *p, size_t n, size_t max_path, struct qn_error *e)
+{
+    size_t n_buckets = p->n_buckets ? p->n_buckets : 64;
+    while (n_buckets < p->n_hashed + n) n_buckets *= 2;
+    if (max_path < p->max_path) max_path = p->max_path;
+    if (n_buckets == p->n_buckets && max_path == p->max_path) return 0;
+    struct prefix_node **buckets = mem_calloc(n_buckets, sizeof *buckets);
+    struct prefix_node **path = buckets ? mem_calloc(max_path, sizeof *path) : NULL;
+    size_t more = (n_buckets - p->n_buckets + max_path - p->max_path) * sizeof *path;
+    int rc = path ? ledger_take(p->ledger, more, "the prefix cache", e) : error_nomem(e, "the prefix cache", more);
+    if (rc) {
+        mem_free(buckets);
+        mem_free(path);
+        return rc;
+    }
+    struct prefix_node **old = p->buckets;
+    size_t n_old = p->n_buckets;
+    p->buckets = buckets;
+    p->n_buckets = n_buckets;
+    p->n_hashed = 0;
+    for (size_t i = 0; i < n_old; i++)
+        for (struct prefix_node *node = old[i], *next; node; node = next) {
+            next = node->bucket;
+            table_add(p, node);
+        }
+    mem_free(old);
+    mem_free(p->path);
+    p->path = path;
+    p->max_path = max_path;
+    return 0;
+}
+
+/* ---- the list by last use ---- */
+
+static void list_remove(struct prefix *p, struct prefix_node *node)
+{
+    *(node->newer ? &node->newer->older : &p->newest) = node->older;
+    *(node->older ? &node->older->newer : &p->oldest) = node->newer;
+}
+
+static void list_push(struct prefix *p, struct prefix_node *node)
+{
+    node->newer = NULL;
+    node->older = p->newest;
+    *(p->newest ? &p->newest->newer : &p->oldest) = node;
+    p->newest = node;
+}
+
+/* Marks a node and all before it as used, itself first. */
+static void touch(struct prefix *p, struct prefix_node *node, uint64_t now)
+{
+    for (; node->parent; node = node->parent) {
+        list_remove(p, node);
+        list_push(p, node);
+        if (now) node->used_ns = now;
+    }
+}
+
+/* ---- snapshots ---- */
+
+static void snapshot_unlist(struct prefix *p, struct prefix_snapshot *s)
+{
+    *(s->newer ? &s->newer->older : &p->snapshot_newest) = s->older;
+    *(s->older ? &s->older->newer : &p->snapshot_oldest) = s->newer;
+}
+
+static void snapshot_list(struct prefix *p, struct prefix_snapshot *s)
+{
+    s->newer = NULL;
+    s->older = p->snapshot_newest;
+    *(p->snapshot_newest ? &p->snapshot_newest->newer : &p->snapshot_oldest) = s;
+    p->snapshot_newest = s;
+}
+
+static void snapshot_free(struct prefix *p, struct prefix_snapshot *s)
+{
+    struct prefix_snapshot **at = &s->node->snapshots;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    snapshot_unlist(p, s);
+    p->stats.n_snapshots--;
+    p->stats.snapshot_bytes -= s->bytes;
+    ledger_give(p->ledger, sizeof *s + s->bytes);
+    mem_free(s);
+}
+
+/* The longest one on the path's first n nodes that fits what was found. */
+static void snapshot_pick(struct prefix *p, int n_path, struct prefix_match *match)
+{
+    struct prefix_snapshot *best = NULL;
+    for (int i = n_path - 1; i >= 0 && !best; i--)
+        for (struct prefix_snapshot *s = p->path[i]->snapshots; s; s = s->next)
+            if (s->n_slots <= match->n_slots && (!best || s->n_slots > best->n_slots)) best = s;
+    if (!best) return;
+    snapshot_unlist(p, best);
+    snapshot_list(p, best);
+    match->snapshot = best->data;
+    match->snapshot_bytes = best->bytes;
+    match->snapshot_slots = best->n_slots;
+}
+
+/* ---- nodes ---- */
+
+static struct prefix_node *node_new(struct prefix *p, struct qn_error *e)
+{
+    size_t bytes = node_bytes(p);
+    if (ledger_take(p->ledger, bytes, "a node of the prefix cache", e)) return NULL;
+    struct prefix_node *node = mem_calloc(1, bytes);
+    if (node) return node;
+    ledger_give(p->ledger, bytes);
+    error_nomem(e, "a node of the prefix cache", bytes);
+    return NULL;
+}
+
+static void node_free(struct prefix *p, struct prefix_node *node)
+{
+    ledger_give(p->ledger, node_bytes(p));
+    mem_free(node);
+}
+
+static void set_page(struct prefix *p, struct prefix_node *node, uint8_t *page) /* takes over a reference */
+{
+    node->page = page;
+    p->stats.n_pages++;
+}
+
+static void drop_page(struct prefix *p, struct prefix_node *node)
+{
+    kv_page_unref(p->pool, node->page);
+    node->page = NULL;
+    p->stats.n_pages--;
+}
+
+/* `mine`: it was the node that let go of the place, and the backing does not know yet. */
+static void drop_place(struct prefix *p, struct prefix_node *node, int mine)
+{
+    struct prefix_place was = node->place;
+    node->place = (struct prefix_place){0};
+    p->stats.n_placed--;
+    if (mine) p->backing.forget(p->backing.arg, was);
+}
+
+static void link_child(struct prefix *p, struct prefix_node *parent, struct prefix_node *node)
+{
+    node->parent = parent;
+    node->depth = parent->depth + 1;
+    node->prev = NULL;
+    node->next = parent->child;
+    if (parent->child) parent->child->prev = node;
+    parent->child = node;
+    list_push(p, node);
+    p->stats.n_nodes++;
+}
+
+static void add_ghost(struct prefix *p, const struct prefix_node *node)
+{
+    uint64_t parent = node->parent->hash;
+    p->ghosts[p->n_ghosts++ % N_GHOSTS] = (struct ghost){parent, hash_tokens(parent, node->tokens, node->n), node->n};
+}
+
+/* A snapshot is of no use where the keys and values before it are lost. */
+static void drop_lone_snapshots(struct prefix *p, struct prefix_node *node)
+{
+    while (!node->page && !node->place.file && node->snapshots) snapshot_free(p, node->snapshots);
+}
+
+/* After a node lost its page or place: if it has neither and no children it is taken out of the tree, then the parents
+ * for which that now holds too. Returns `next`, or the first node newer than it that is still there. */
+static struct prefix_node *prune(struct prefix *p, struct prefix_node *node, struct prefix_node *next)
+{
+    drop_lone_snapshots(p, node);
+    while (node && !node->child && !node->page && !node->place.file) {
+        struct prefix_node *parent = node->parent;
+        if (node == next) next = node->newer;
+        if (!parent || node->n == p->slots) table_remove(p, node);
+        if (parent) {
+            add_ghost(p, node);
+            *(node->prev ? &node->prev->next : &parent->child) = node->next;
+            if (node->next) node->next->prev = node->prev;
+            list_remove(p, node);
+            p->stats.n_nodes--;
+        }
+        node_free(p, node);
+        node = parent;
+    }
+    return next;
+}
+
+int prefix_evict(struct prefix *p, int n)
+{
+    int freed = 0;
+    for (struct prefix_node *node = p->oldest, *next; node && freed < n; node = next) {
+        next = node->newer;
+        if (!node->page || kv_page_n_refs(p->pool, node->page) > 1) continue;
+        drop_page(p, node);
+        next = prune(p, node, next);
+        freed++;
+    }
+    p->stats.n_evicted += (uint64_t)freed;
+    return freed;
+}
+
+void prefix_free(struct prefix *p)
+{
+    if (!p) return;
+    assert(p->stats.n_placed == 0);
+    for (struct prefix_node *node = p->oldest, *next; node; node = next) {
+        next = node->newer;
+        if (node->page) drop_page(p, node);
+        next = prune(p, node, next);
+    }
+    assert(p->stats.n_nodes == 0 && p->n_hashed == 0 && p->stats.n_snapshots == 0);
+    ledger_give(p->ledger, (p->n_buckets + p->max_path) * sizeof *p->path);
+    mem_free(p->buckets);
+    mem_free(p->path);
+    mem_free(p);
+}
+
+/* ---- adding ---- */
+
+static int n_same(const qn_token *a, const qn_token *b, int n)
+{
+    int i = 0;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
+/* A child that begins with all of the k tokens, or with all of whose tokens they begin. */
+static struct prefix_node *related_child(const struct prefix *p, const struct prefix_node *parent,
+                                         const qn_token *tokens, int k)
+{
+    struct prefix_node *c = k == p->slots ? find_full(p, parent, tokens) : NULL;
+    if (c) return c;
+    for (c = parent->child; c; c = c->next) {
+        int both = min_int(k, c->n);
+        if (both < p->slots && n_same(c->tokens, tokens, both) == both) return c;
+    }
+    return NULL;
+}
+
+/* What a new chain brings: pages, or a file with those from page `first` on. */
+struct source {
+    uint8_t *const *pages;
+    void *file;
+    int first;
+    struct prefix_node **nodes;
+};
+
+/* The path along nodes that are there; returns how many. */
+static int known_path(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n)
+{
+    int i = 0;
+    for (int at = 0; node && at < n; at += p->slots) {
+        int k = min_int(p->slots, n - at);
+        struct prefix_node *c = related_child(p, node, tokens + at, k);
+        if (!c) break;
+        p->path[i++] = c;
+        node = c->n == p->slots ? c : NULL; /* a partial one will be extended, and has no children */
+    }
+    return i;
+}
+
+/* A list of n nodes linked by next; NULL on failure. */
+static struct prefix_node *new_nodes(struct prefix *p, int n, struct qn_error *e)
+{
+    struct prefix_node *list = NULL;
+    for (int i = 0; i < n; i++) {
+        struct prefix_node *node = node_new(p, e);
+        if (!node) {
+            while (list) {
+                node = list->next;
+                node_free(p, list);
+                list = node;
+            }
+            return NULL;
+        }
+        node->next = list;
+        list = node;
+    }
+    return list;
+}
+
+/* Gives the node more tokens than it has; what it held is too short now. */
+static void lengthen(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n)
+{
+    if (node->page) drop_page(p, node);
+    if (node->place.file) drop_place(p, node, 1);
+    memcpy(node->tokens, tokens, (size_t)n * sizeof *tokens);
+    node->n = n;
+    if (n < p->slots) return;
+    node->hash = hash_tokens(node->parent->hash, tokens, n);
+    table_add(p, node);
+}
+
+/* The index-th node of a chain takes from the source what it does not have. */
+static void take(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n, const struct source *s,
+                 int index)
+{
+    if (node->n < n) lengthen(p, node, tokens, n);
+    if (node->n > n) return;
+    if (s->pages && !node->page) {
+        kv_page_ref(p->pool, s->pages[index]);
+        set_page(p, node, s->pages[index]);
+    }
+    if (s->file && index >= s->first && !node->place.file) {
+        prefix_place(p, node, (struct prefix_place){s->file, index - s->first});
+        s->nodes[index - s->first] = node;
+    }
+    drop_lone_snapshots(p, node);
+}
+
+static int add_chain(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
+                     const struct source *s, uint64_t now, struct qn_error *e)
+{
+    int n_all = (n + p->slots - 1) / p->slots;
+    struct prefix_node *root = find_root(p, key);
+    int rc = reserve_tables(p, (size_t)n_all + 1, (size_t)n_all, e);
+    if (rc) return rc;
+    int n_known = known_path(p, root, tokens, n), n_new = n_all - n_known + !root;
+    struct prefix_node *list = new_nodes(p, n_new, e);
+    if (n_new && !list) return QN_ENOMEM;
+
+    if (!root) {
+        root = list;
+        list = list->next;
+        *root = (struct prefix_node){.key = *key, .hash = hash_key(p, key), .depth = -1};
+        table_add(p, root);
+    }
+    for (int i = 0; i < n_all; i++) {
+        if (i >= n_known) {
+            struct prefix_node *node = list;
+            list = list->next;
+            link_child(p, i ? p->path[i - 1] : root, node);
+            p->path[i] = node;
+        }
+        take(p, p->path[i], tokens + (size_t)i * (size_t)p->slots, min_int(p->slots, n - i * p->slots), s, i);
+    }
+    touch(p, p->path[n_all - 1], now);
+    return 0;
+}
+
+int prefix_insert(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const struct memory *m,
+                  struct qn_error *e)
+{
+    assert(m->pool == p->pool && n <= m->n_slots);
+    if (n == 0) return 0;
+    return add_chain(p, key, tokens, n, &(struct source){.pages = m->pages}, clock_ns(), e);
+}
+
+int prefix_graft(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, int first, void *file,
+                 struct prefix_node **nodes, struct qn_error *e)
+{
+    int n_pages = (n + p->slots - 1) / p->slots - first;
+    assert(first >= 0 && n_pages > 0 && file);
+    memset(nodes, 0, (size_t)n_pages * sizeof *nodes);
+    return add_chain(p, key, tokens, n, &(struct source){.file = file, .first = first, .nodes = nodes}, 0, e);
+}
+
+void prefix_place(struct prefix *p, struct prefix_node *node, struct prefix_place place)
+{
+    assert(!node->place.file && place.file && p->backing.load);
+    node->place = place;
+    p->stats.n_placed++;
+}
+
+void prefix_unplace(struct prefix *p, struct prefix_node *node)
+{
+    drop_place(p, node, 0);
+    prune(p, node, NULL);
+}
+
+/* ---- finding ---- */
+
+/* The child that has the most of the k tokens at its start, and can be used. */
+static struct prefix_node *best_child(const struct prefix *p, const struct prefix_node *parent, const qn_token *tokens,
+                                      int k, int *same)
+{
+    struct prefix_node *best = k == p->slots ? find_full(p, parent, tokens) : NULL;
+    *same = k;
+    if (best && (best->page || best->place.file)) return best;
+    best = NULL;
+    *same = 0;
+    for (struct prefix_node *c = parent->child; c; c = c->next) {
+        int n = n_same(c->tokens, tokens, min_int(k, c->n));
+        if (n <= *same || (!c->page && !c->place.file)) continue;
+        *same = n;
+        best = c;
+    }
+    return best;
+}
+
+/* Was there a child of `parent` that has more than `same` of the k tokens? */
+static int was_evicted(const struct prefix *p, uint64_t parent_hash, const struct prefix_node *parent,
+                       const qn_token *tokens, int k, int same)
+{
+    for (const struct prefix_node *c = parent ? parent->child : NULL; c; c = c->next)
+        if (!c->page && !c->place.file && n_same(c->tokens, tokens, min_int(k, c->n)) > same) return 1;
+    for (int i = 0; i < N_GHOSTS; i++) {
+        const struct ghost *g = &p->ghosts[i];
+        if (g->n > same && g->n <= k && g->parent == parent_hash && g->hash == hash_tokens(parent_hash, tokens, g->n))
+            return 1;
+    }
+    return 0;
+}
+
+/* Fills p->path with the nodes that hold the longest beginning of the tokens; returns how many. */
+static int walk(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
+                struct prefix_match *match)
+{
+    struct prefix_node *node = find_root(p, key), *c = NULL;
+    int n_path = 0, at = 0, k = 0, same = 0;
+    *match = (struct prefix_match){.miss = PREFIX_ALL};
+    for (; node && at < n; node = c, at += same, same = 0) {
+        k = min_int(p->slots, n - at);
+        c = best_child(p, node, tokens + at, k, &same);
+        if (c) {
+            p->path[n_path++] = c;
+            match->n_loaded += !c->page;
+        }
+        if (same < p->slots) break;
+    }
+    match->n_slots = at + same;
+    if (match->n_slots >= n) return n_path;
+
+    /* `node` is where the next page should have followed, c its child that has the first `same` tokens of it */
+    match->asked = tokens[match->n_slots];
+    if (!node) k = min_int(p->slots, n);
+    if (was_evicted(p, node ? node->hash : hash_key(p, key), node, tokens + at, k, same)) {
+        match->miss = PREFIX_EVICTED;
+    } else if (!node) {
+        match->miss = PREFIX_NOTHING;
+    } else if (c ? same < c->n : node->child != NULL) {
+        match->miss = PREFIX_DIFFERS;
+        match->stored = c ? c->tokens[same] : node->child->tokens[0];
+    } else {
+        match->miss = PREFIX_ENDS;
+    }
+    return n_path;
+}
+
+/* The page of a node that is on disk comes into the pool. */
+static int load_page(struct prefix *p, struct prefix_node *node, struct qn_error *e)
+{
+    uint8_t *page = kv_page_get(p->pool);
+    if (!page && prefix_evict(p, 1)) page = kv_page_get(p->pool);
+    if (!page) return PREFIX_NO_ROOM;
+    if (p->backing.load(p->backing.arg, node->place, page, e)) {
+        kv_page_unref(p->pool, page);
+        return PREFIX_DAMAGED;
+    }
+    set_page(p, node, page);
+    p->stats.n_loaded++;
+    return PREFIX_ALL;
+}
+
+void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
+                 struct prefix_match *match)
+{
+    struct qn_error e = {0};
+    struct prefix_place bad = {0};
+    int n_path = walk(p, key, tokens, n, match), n_loaded = 0, i = 0;
+    assert(out->pool == p->pool && out->n_pages == 0 && n_path <= out->max_pages);
+    if (n_path) touch(p, p->path[n_path - 1], clock_ns());
+    /* One more reference to all that is there, so that making room for a page does not evict a later one. */
+    for (int j = 0; j < n_path; j++)
+        if (p->path[j]->page) kv_page_ref(p->pool, p->path[j]->page);
+    for (; i < n_path; i++) {
+        struct prefix_node *node = p->path[i];
+        if (!node->page) {
+            int why = load_page(p, node, &e);
+            if (why != PREFIX_ALL) {
+                match->miss = (enum prefix_miss)why;
+                if (why == PREFIX_DAMAGED) bad = node->place;
+                break;
+            }
+            kv_page_ref(p->pool, node->page);
+            n_loaded++;
+        }
+        memory_attach(out, node->page, min_int(p->slots, match->n_slots - i * p->slots));
+    }
+    for (int j = 0; j < n_path; j++)
+        if (p->path[j]->page) kv_page_unref(p->pool, p->path[j]->page);
+    match->n_slots = out->n_slots;
+    match->n_loaded = n_loaded;
+    p->stats.n_asked += (uint64_t)n;
+    p->stats.n_hit += (uint64_t)out->n_slots;
+    if (bad.file) p->backing.damaged(p->backing.arg, bad, &e); /* frees nodes, but none of those attached */
+    snapshot_pick(p, i, match);
+}
+
+void prefix_peek(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
+                 struct prefix_match *match)
+{
+    snapshot_pick(p, walk(p, key, tokens, n, match), match);
+}
+
+int prefix_snapshot(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const void *data,
+                    size_t bytes, struct qn_error *e)
+{
+    struct prefix_match match;
+    int n_path = walk(p, key, tokens, n, &match), rc;
+    if (n == 0 || match.n_slots < n)
+        return error_set(e, QN_EUSAGE, "cache: a snapshot of %d tokens, %d are stored", n, match.n_slots);
+    if (bytes > p->snapshot_budget)
+        return error_set(e, QN_ENOMEM, "cache: a snapshot of %zu bytes, all may have %zu", bytes, p->snapshot_budget);
+    struct prefix_snapshot *s = mem_alloc(sizeof *s + bytes);
+    if (!s) return error_nomem(e, "a snapshot", sizeof *s + bytes);
+    if ((rc = ledger_take(p->ledger, sizeof *s + bytes, "a snapshot", e))) {
+        mem_free(s);
+        return rc;
+    }
+    struct prefix_node *node = p->path[n_path - 1];
+    for (struct prefix_snapshot *old = node->snapshots, *next; old; old = next) {
+        next = old->next;
+        if (old->n_slots == n) snapshot_free(p, old);
+    }
+    while (bytes > p->snapshot_budget - p->stats.snapshot_bytes) snapshot_free(p, p->snapshot_oldest);
+    s->node = node;
+    s->n_slots = n;
+    s->bytes = bytes;
+    memcpy(s->data, data, bytes);
+    s->next = node->snapshots;
+    node->snapshots = s;
+    snapshot_list(p, s);
+    p->stats.n_snapshots++;
+    p->stats.snapshot_bytes += bytes;
+    return 0;
+}
+
+/* ---- listing ---- */
+
+void prefix_stats(const struct prefix *p, struct prefix_stats *out)
+{
+    *out = p->stats;
+    out->page_bytes = (size_t)p->stats.n_pages * kv_page_bytes(kv_pool_shape(p->pool));
+    out->node_bytes = (size_t)p->stats.n_nodes * node_bytes(p);
+}
+
+struct prefix_node *prefix_next_leaf(const struct prefix *p, const struct prefix_node *leaf)
+{
+    struct prefix_node *node = leaf ? leaf->older : p->newest;
+    while (node && node->child) node = node->older;
+    return node;
+}
+
+const struct prefix_node *prefix_root(const struct prefix_node *node)
+{
+    while (node->parent) node = node->parent;
+    return node;
+}
+
+void prefix_chain(const struct prefix *p, const struct prefix_node *leaf, struct prefix_chain *out)
+{
+    size_t bytes = kv_page_bytes(kv_pool_shape(p->pool));
+    int alone = 1; /* nobody else's chain goes through this node */
+    *out = (struct prefix_chain){.n_tokens = leaf->depth * p->slots + leaf->n, .used_ns = leaf->used_ns};
+    for (; leaf->parent; leaf = leaf->parent) {
+        out->n_pages += leaf->page != NULL;
+        out->n_placed += leaf->place.file != NULL;
+        if (leaf->child && leaf->child->next) alone = 0;
+        if (alone && leaf->page) out->own_bytes += bytes;
+    }
+    out->key = leaf->key;
+    out->bytes = bytes * (size_t)out->n_pages;
+}

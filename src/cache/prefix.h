@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * prefix.h: what was computed before, found by its tokens: a tree whose unit is a KV page.
+ *
+ * A node is one full or partly filled page: its tokens, a counted reference to the page, and where a copy lies on
+ * disk, if there is one. The way from a root to a node spells a sequence; sequences that begin alike share nodes, so a
+ * conversation is one chain however many turns it has. Each root belongs to a 128-bit key that the caller hashes from
+ * everything that decides what a token's keys and values are (model, KV type, rope settings) and whose they are:
+ * nothing is shared between keys. Children are found by a hash, and then their tokens are compared.
+ *
+ * Only sequences whose positions are their slots belong here. Not thread-safe, as the pool.
+ */
+#ifndef QUERN_CACHE_PREFIX_H
+#define QUERN_CACHE_PREFIX_H
+
+#include "cache/kv.h"
+
+struct prefix;
+
+struct prefix_key {
+    uint64_t word[2];
+};
+
+/* A copy of a page outside of the pool: the index-th of a file of the backing. No file: no copy. */
+struct prefix_place {
+    void *file;
+    int index;
+};
+
+/* Read by store.c; written by prefix.c alone. Invariants: only full nodes have children; of two siblings neither
+ * begins with all of the other; a node without a page and a place (its data is lost) has children. */
+struct prefix_node {
+    struct prefix_node *parent; /* NULL: a root, which has no tokens */
+    struct prefix_node *child;  /* the newest; its siblings follow by next */
+    struct prefix_node *next, *prev;
+    struct prefix_node *newer, *older; /* by last use; a parent is newer than its children */
+    struct prefix_node *bucket;        /* the next full node (or root) in the same bucket */
+    struct prefix_key key;             /* a root's */
+    uint64_t hash;                     /* a root's or a full node's: of the key and all tokens up to its end */
+    uint64_t used_ns;                  /* clock of the last use; 0 = not since it was read from disk */
+    int depth;                         /* nodes between the root and this one; a root has -1 */
+    int n;                             /* tokens, at least 1 */
+    uint8_t *page;                     /* NULL: not in the pool */
+    struct prefix_place place;
+    struct prefix_snapshot *snapshots;
+    qn_token tokens[]; /* [page_slots] */
+};
+
+/* Who keeps the copies. None of these may change the tree, except `damaged`. */
+struct prefix_backing {
+    void *arg;
+    /* Fills a page of the pool from its copy, verified. */
+    int (*load)(void *arg, struct prefix_place place, uint8_t *page, struct qn_error *e);
+    void (*damaged)(void *arg, struct prefix_place place, const struct qn_error *why); /* load failed; unplace it */
+    void (*forget)(void *arg, struct prefix_place place); /* no node refers to this copy any more */
+};
+
+/* Why a lookup ended where it did. */
+enum prefix_miss {
+    PREFIX_ALL,     /* it did not: everything was found */
+    PREFIX_NOTHING, /* nothing is stored under this key */
+    PREFIX_DIFFERS, /* all that is stored goes on with another token */
+    PREFIX_ENDS,    /* what is stored ends here */
+    PREFIX_EVICTED, /* the next page was stored once */
+    PREFIX_NO_ROOM, /* the next page is on disk, and the pool has none for it */
+    PREFIX_DAMAGED, /* the next page's copy on disk could not be used */
+    PREFIX_N_MISS
+};
+const char *prefix_miss_name(enum prefix_miss m); /* one word, for timings */
+
+struct prefix_match {
+    int n_slots;  /* found */
+    int n_loaded; /* pages of these that came from disk, or that have to */
+    enum prefix_miss miss;
+    qn_token asked, stored; /* PREFIX_DIFFERS: token n_slots of the request, and one that is stored */
+    /* The longest snapshot of no more than n_slots slots; valid until the tree changes. NULL: none. */
+    const void *snapshot;
+    size_t snapshot_bytes;
+    int snapshot_slots;
+};
+
+struct prefix_stats {
+    int n_nodes, n_pages, n_placed, n_snapshots; /* now: nodes; those in the pool; those on disk */
+    size_t page_bytes, node_bytes, snapshot_bytes;
+    uint64_t n_asked, n_hit;      /* tokens of all lookups */
+    uint64_t n_loaded, n_evicted; /* pages, ever */
+};
+
+/* One stored sequence that no other continues. */
+struct prefix_chain {
+    struct prefix_key key;
+    int n_tokens, n_pages, n_placed; /* tokens from the start; pages in the pool; pages on disk */
+    size_t bytes, own_bytes;         /* in the pool; of these what no other chain shares */
+    uint64_t used_ns;                /* clock_ns() of the last use, 0 = not since it was read from disk */
+};
+
+/* Nodes and snapshots are taken from the ledger; snapshots stay below a budget of their own besides. */
+int prefix_new(struct prefix **out, struct kv_pool *pool, size_t snapshot_budget, struct ledger *l, struct qn_error *e);
+void prefix_free(struct prefix *p);                                        /* the backing must be gone */
+void prefix_set_backing(struct prefix *p, const struct prefix_backing *b); /* NULL: none; no node may have a place */
+
+/* Attaches the longest stored beginning of the n tokens to `out` (initialised, empty, of the tree's pool), sharing
+ * its pages; pages on disk are read first, others evicted for them. Never fails: it finds less. */
+void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
+                 struct prefix_match *match);
+/* What prefix_find would find, if all that is on disk can be read; changes nothing. */
+void prefix_peek(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
+                 struct prefix_match *match);
+/* Stores the first n slots of m, which hold the n tokens. Pages that are there already stay. On failure (QN_ENOMEM)
+ * the tree is as it was. */
+int prefix_insert(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const struct memory *m,
+                  struct qn_error *e);
+/* Frees up to n pages of the pool, the least recently used first and children before parents. A page that a sequence
+ * holds is kept: that would free nothing. Returns how many were freed. */
+int prefix_evict(struct prefix *p, int n);
+
+/* Keeps a copy of a state that cannot be cut, reached after the n tokens, which must be stored (else QN_EUSAGE).
+ * Older snapshots make room. QN_ENOMEM, the tree as it was: larger than the budget, or no memory. */
+int prefix_snapshot(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const void *data,
+                    size_t bytes, struct qn_error *e);
+
+void prefix_stats(const struct prefix *p, struct prefix_stats *out);
+/* The ends of all chains, most recently used first; start with NULL. Ends with NULL. */
+struct prefix_node *prefix_next_leaf(const struct prefix *p, const struct prefix_node *leaf);
+void prefix_chain(const struct prefix *p, const struct prefix_node *leaf, struct prefix_chain *out);
+
+/* ---- for the backing ---- */
+
+struct kv_pool *prefix_pool(const struct prefix *p);
+/* Adds the nodes of a stored sequence without their pages; those from page `first` on get the places (file, 0),
+ * (file, 1), ... unless they have one. nodes[i] is the node that took (file, i), or NULL. As prefix_insert on failure.
+ */
+int prefix_graft(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, int first, void *file,
+                 struct prefix_node **nodes, struct qn_error *e);
+void prefix_place(struct prefix *p, struct prefix_node *node, struct prefix_place place); /* it has none */
+/* The copy is gone. The node is freed, and parents with it, when that leaves nothing to keep it for. */
+void prefix_unplace(struct prefix *p, struct prefix_node *node);
+const struct prefix_node *prefix_root(const struct prefix_node *node);
+
+#endif

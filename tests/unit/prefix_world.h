@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * prefix_world.h: what the tests of the prefix cache and of its store share: a pool, a tree and a pretended engine.
+ *
+ * The engine "computes" for each slot a number that depends on all tokens up to it, as real keys and values do; so a
+ * page that comes back for another beginning, in another order or not at all is seen as a wrong number.
+ */
+#ifndef TEST_PREFIX_WORLD_H
+#define TEST_PREFIX_WORLD_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/rng.h"
+#include "cache/prefix.h"
+
+#define PAGE    16
+#define MAX_SEQ 400
+
+/* 1 layer, 1 KV head, 2 dims: a page is 256 bytes, the first 16 of its 8-byte words are the slots' numbers */
+static const struct kv_shape world_shape = {KV_F32, 1, 1, 2, PAGE};
+static const struct prefix_key key_a = {{1, 2}}, key_b = {{1, 3}};
+
+struct world {
+    struct ledger ledger;
+    struct kv_pool *pool;
+    struct prefix *tree;
+    int n_pages;
+};
+
+static inline void world_open(struct world *w, int n_pages, size_t snapshot_budget)
+{
+    struct qn_error e = {0};
+    *w = (struct world){.n_pages = n_pages};
+    ledger_init(&w->ledger, (size_t)1 << 40);
+    if (kv_pool_new(&w->pool, &world_shape, n_pages * PAGE, &w->ledger, &e)) fail_msg("%s", e.msg);
+    if (prefix_new(&w->tree, w->pool, snapshot_budget, &w->ledger, &e)) fail_msg("%s", e.msg);
+}
+
+static inline void world_close(struct world *w)
+{
+    prefix_free(w->tree);
+    assert_int_equal(kv_pool_n_free(w->pool), w->n_pages);
+    kv_pool_free(w->pool);
+    assert_int_equal(ledger_used(&w->ledger), 0);
+}
+
+static inline uint64_t *slot_number(const struct memory *m, int s) { return (uint64_t *)m->pages[s / PAGE] + s % PAGE; }
+
+static inline uint64_t number_of(const qn_token *tokens, int s)
+{
+    return hash_bytes(tokens, ((size_t)s + 1) * sizeof *tokens, 0);
+}
+
+static inline void check_numbers(const struct memory *m, const qn_token *tokens)
+{
+    for (int s = 0; s < m->n_slots; s++)
+        if (*slot_number(m, s) != number_of(tokens, s)) fail_msg("slot %d of %d is another's", s, m->n_slots);
+}
+
+static inline void sequence_open(const struct world *w, struct memory *m)
+{
+    assert_int_equal(memory_init(m, w->pool, MAX_SEQ, NULL), 0);
+}
+
+/* Computes what of the n tokens m does not hold yet; 0 when the pool has no pages left even after eviction. */
+static inline int compute(const struct world *w, struct memory *m, const qn_token *tokens, int n)
+{
+    int from = m->n_slots;
+    while (memory_reserve(m, n, NULL))
+        if (!prefix_evict(w->tree, 1)) return 0;
+    for (int s = from; s < n; s++) *slot_number(m, s) = number_of(tokens, s);
+    memory_extend(m, n);
+    return 1;
+}
+
+static inline int find(const struct world *w, const struct prefix_key *key, const qn_token *tokens, int n,
+                       struct prefix_match *match)
+{
+    struct memory m;
+    sequence_open(w, &m);
+    prefix_find(w->tree, key, tokens, n, &m, match);
+    assert_int_equal(match->n_slots, m.n_slots);
+    assert_true(m.n_slots <= n);
+    check_numbers(&m, tokens);
+    memory_deinit(&m);
+    return match->n_slots;
+}
+
+/* One request: what is stored is used, the rest computed and stored. Returns how many tokens were found. */
+static inline int request(const struct world *w, const struct prefix_key *key, const qn_token *tokens, int n)
+{
+    struct memory m;
+    struct prefix_match match;
+    struct qn_error e = {0};
+    sequence_open(w, &m);
+    prefix_find(w->tree, key, tokens, n, &m, &match);
+    check_numbers(&m, tokens);
+    if (compute(w, &m, tokens, n) && prefix_insert(w->tree, key, tokens, n, &m, &e)) fail_msg("%s", e.msg);
+    memory_deinit(&m);
+    return match.n_slots;
+}
+
+static inline struct prefix_stats stats_of(const struct world *w)
+{
+    struct prefix_stats s;
+    prefix_stats(w->tree, &s);
+    return s;
+}
+
+static inline int n_leaves(const struct world *w)
+{
+    int n = 0;
+    for (const struct prefix_node *leaf = NULL; (leaf = prefix_next_leaf(w->tree, leaf));) n++;
+    return n;
+}
+
+static inline void count_up(qn_token *tokens, int n, int from)
+{
+    for (int i = 0; i < n; i++) tokens[i] = from + i;
+}
+
+static inline void check_node(const struct prefix_node *node)
+{
+    const struct prefix_node *x;
+    assert_true(node->n >= 1 && node->n <= PAGE);
+    assert_int_equal(node->depth, node->parent->depth + 1);
+    assert_true(!node->child || node->n == PAGE);
+    assert_true(node->page || node->place.file || node->child);
+    assert_true(!node->snapshots || node->page || node->place.file);
+    if (node->parent->parent) { /* parents are newer */
+        for (x = node->newer; x && x != node->parent; x = x->newer) {
+        }
+        assert_non_null(x);
+        assert_true(node->parent->used_ns >= node->used_ns);
+    }
+    for (x = node->parent->child; x; x = x->next) { /* none begins with another */
+        int both = x->n < node->n ? x->n : node->n;
+        assert_ptr_equal(x->parent, node->parent);
+        if (x != node) assert_true(memcmp(x->tokens, node->tokens, (size_t)both * sizeof *x->tokens) != 0);
+    }
+}
+
+/* Every invariant of the tree, seen through its list; `held`: pages that only sequences hold. */
+static inline void check_tree(const struct world *w, int held)
+{
+    const struct prefix_node *node = prefix_next_leaf(w->tree, NULL);
+    struct prefix_stats s = stats_of(w);
+    int n_nodes = 0, n_pages = 0, n_placed = 0;
+    while (node && node->newer) node = node->newer;
+    for (; node; node = node->older) {
+        check_node(node);
+        n_nodes++;
+        n_pages += node->page != NULL;
+        n_placed += node->place.file != NULL;
+    }
+    assert_int_equal(s.n_nodes, n_nodes);
+    assert_int_equal(s.n_pages, n_pages);
+    assert_int_equal(s.n_placed, n_placed);
+    assert_int_equal(kv_pool_n_free(w->pool), w->n_pages - n_pages - held);
+}
+
+#endif

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_prefix.c: the tree of stored prefixes: what is found, shared, replaced and evicted, what an allocation that
+ * fails leaves, and long random histories against a plain list of sequences.
+ *
+ * Built a second time with a hash of one bit (PREFIX_HASH_BITS), so that nearly everything collides: only the reasons
+ * for a miss may then differ.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "prefix_world.h"
+
+#ifdef PREFIX_HASH_BITS
+#define COLLIDES 1
+#else
+#define COLLIDES 0
+#endif
+
+static qn_token t[MAX_SEQ], u[MAX_SEQ];
+
+/* ---- finding ---- */
+
+static void what_was_stored_is_found(void **state)
+{
+    (void)state;
+    struct world w;
+    struct prefix_match match;
+    world_open(&w, 20, 0);
+    count_up(t, 100, 0);
+    assert_int_equal(request(&w, &key_a, t, 100), 0);
+    check_tree(&w, 0);
+    static const int lengths[] = {0, 1, 15, 16, 17, 32, 33, 99, 100};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        assert_int_equal(find(&w, &key_a, t, lengths[i], &match), lengths[i]);
+        assert_int_equal(match.miss, PREFIX_ALL);
+        assert_int_equal(match.n_loaded, 0);
+        check_tree(&w, 0);
+    }
+    assert_int_equal(find(&w, &key_b, t, 100, &match), 0); /* another key shares nothing */
+    assert_int_equal(match.miss, PREFIX_NOTHING);
+    world_close(&w);
+}
+
+static void a_miss_tells_why(void **state)
+{
+    (void)state;
+    struct world w;
+    struct prefix_match match;
+    world_open(&w, 20, 0);
+    count_up(t, 120, 0);
+    request(&w, &key_a, t, 100);
+    assert_int_equal(find(&w, &key_a, t, 120, &match), 100); /* in a page */
+    assert_int_equal(match.miss, PREFIX_ENDS);
+    assert_int_equal(match.asked, 100);
+    request(&w, &key_a, t, 112);
+    assert_int_equal(find(&w, &key_a, t, 120, &match), 112); /* at its edge */
+    assert_int_equal(match.miss, PREFIX_ENDS);
+    for (int at = 0; at < 112; at += 7) {
+        count_up(u, 112, 0);
+        u[at] = -7;
+        assert_int_equal(find(&w, &key_a, u, 112, &match), at);
+        assert_int_equal(match.miss, PREFIX_DIFFERS);
+        assert_int_equal(match.asked, -7);
+        assert_int_equal(match.stored, at);
+    }
+    assert_int_equal(prefix_evict(w.tree, 2), 2);
+    if (!COLLIDES) {
+        assert_int_equal(find(&w, &key_a, t, 112, &match), 80);
+        assert_int_equal(match.miss, PREFIX_EVICTED);
+        assert_int_equal(prefix_evict(w.tree, 100), 5);
+        assert_int_equal(find(&w, &key_a, t, 112, &match), 0);
+        assert_int_equal(match.miss, PREFIX_EVICTED);
+        assert_int_equal(find(&w, &key_b, t, 112, &match), 0);
+        assert_int_equal(match.miss, PREFIX_NOTHING);
+        assert_int_equal(stats_of(&w).n_nodes, 0);
+    }
+    for (int i = 0; i < PREFIX_N_MISS; i++) assert_true(prefix_miss_name((enum prefix_miss)i)[0]);
+    world_close(&w);
+}
+
+static void peeking_changes_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    struct prefix_match match;
+    world_open(&w, 20, 0);
+    count_up(t, 100, 0);
+    request(&w, &key_a, t, 20);
+    count_up(u, 100, 500);
+    request(&w, &key_a, u, 20);
+    prefix_peek(w.tree, &key_a, t, 20, &match);
+    assert_int_equal(match.n_slots, 20);
+    prefix_evict(w.tree, 2); /* t is still the older one */
+    assert_int_equal(find(&w, &key_a, t, 20, &match), 0);
+    assert_int_equal(find(&w, &key_a, u, 20, &match), 20);
+    world_close(&w);
+}
+
+/* ---- sharing ---- */
+
+static void a_conversation_is_one_chain(void **state)
+{
+    (void)state;
+    struct world w;
+    struct prefix_chain chain;
+    world_open(&w, 40, 0);
+    count_up(t, MAX_SEQ, 0);
+    for (int turn = 1; turn <= 8; turn++) {
+        assert_int_equal(request(&w, &key_a, t, 37 * turn), 37 * (turn - 1));
+        check_tree(&w, 0);
+        assert_int_equal(n_leaves(&w), 1);
+        assert_int_equal(stats_of(&w).n_pages, (37 * turn + PAGE - 1) / PAGE);
+    }
+    prefix_chain(w.tree, prefix_next_leaf(w.tree, NULL), &chain);
+    assert_int_equal(chain.n_tokens, 296);
+    assert_int_equal(chain.n_pages, 19);
+    assert_int_equal(chain.bytes, chain.own_bytes);
+    assert_memory_equal(&chain.key, &key_a, sizeof key_a);
+    world_close(&w);
+}
+
+static void branches_share_their_beginning(void **state)
+{
+    (void)state;
+    struct world w;
+    struct prefix_chain chain;
+    size_t page = kv_page_bytes(&world_shape);
+    world_open(&w, 40, 0);
+    count_up(t, 100, 0);
+    count_up(u, 100, 0);
+    for (int i = 50; i < 100; i++) u[i] = 1000 + i;
+    request(&w, &key_a, t, 100);
+    assert_int_equal(request(&w, &key_a, u, 100), 50);
+    check_tree(&w, 0);
+    assert_int_equal(n_leaves(&w), 2);
+    assert_int_equal(stats_of(&w).n_pages, 7 + 4); /* 3 full pages are common; the fourth was cut and copied */
+    prefix_chain(w.tree, prefix_next_leaf(w.tree, NULL), &chain);
+    assert_int_equal(chain.bytes, 7 * page);
+    assert_int_equal(chain.own_bytes, 4 * page);
+    assert_int_equal(request(&w, &key_a, t, 100), 100);
+    assert_int_equal(request(&w, &key_a, u, 100), 100);
+    world_close(&w);
+}
+
+static void a_shorter_request_changes_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    struct memory m;
+    world_open(&w, 40, 0);
+    count_up(t, 100, 0);
+    request(&w, &key_a, t, 60);
+    struct prefix_stats before = stats_of(&w);
+    sequence_open(&w, &m);
+    assert_true(compute(&w, &m, t, 60));
+    for (int n = 0; n <= 60; n++) {
+        assert_int_equal(prefix_insert(w.tree, &key_a, t, n, &m, NULL), 0);
+        assert_int_equal(stats_of(&w).n_pages, before.n_pages);
+    }
+    check_tree(&w, 4);
+    memory_deinit(&m);
+    world_close(&w);
+}
+
+static void a_sequence_that_goes_on_does_not_write_into_the_tree(void **state)
+{
+    (void)state;
+    struct world w;
+    struct memory m;
+    struct prefix_match match;
+    world_open(&w, 40, 0);
+    count_up(t, 100, 0);
+    count_up(u, 100, 0);
+    for (int i = 20; i < 100; i++) u[i] = -i;
+    sequence_open(&w, &m);
+    compute(&w, &m, t, 25);
+    assert_int_equal(prefix_insert(w.tree, &key_a, t, 25, &m, NULL), 0);
+    memory_truncate(&m, 20);
+    compute(&w, &m, u, 60); /* in the page that the tree holds */
+    assert_int_equal(find(&w, &key_a, t, 25, &match), 25);
+    assert_int_equal(prefix_insert(w.tree, &key_a, u, 60, &m, NULL), 0);
+    assert_int_equal(find(&w, &key_a, t, 25, &match), 25);
+    assert_int_equal(find(&w, &key_a, u, 60, &match), 60);
+    check_tree(&w, 0); /* all of m's pages are the tree's */
+    memory_deinit(&m);
+    world_close(&w);
+}
+
+/* ---- eviction ---- */
+
+static void the_least_recently_used_goes_first_and_from_its_end(void **state)
+{
+    (void)state;
+    struct world w;
+    struct prefix_match match;
+    world_open(&w, 40, 0);
+    for (int i = 0; i < 4; i++) {
+        count_up(t, 48, 1000 * i);
+        request(&w, &key_a, t, 48);
+    }
+    count_up(t, 48, 0);
+    find(&w, &key_a, t, 48, &match); /* the first is the newest now: 1, 2, 3, 0 */
+    for (int gone = 1; gone <= 12; gone++) {
+        assert_int_equal(prefix_evict(w.tree, 1), 1);
+        check_tree(&w, 0);
+        for (int i = 0; i < 4; i++) {
+            int order = (i + 3) % 4, lost = gone - 3 * order;
+            count_up(t, 48, 1000 * i);
+            prefix_peek(w.tree, &key_a, t, 48, &match);
+            assert_int_equal(match.n_slots, 48 - 16 * (lost < 0 ? 0 : lost > 3 ? 3 : lost));
+        }
+    }
+    assert_int_equal(prefix_evict(w.tree, 1), 0);
+    world_close(&w);
+}
+
+static void what_a_sequence_uses_is_kept(void **state)
+{
+    (void)state;
+    struct world w;
+    struct memory m;
+    struct prefix_match match;
+    world_open(&w, 10, 0);
+    count_up(t, 100, 0);
+    request(&w, &key_a, t, 96);
+    sequence_open(&w, &m);
+    prefix_find(w.tree, &key_a, t, 40, &m, &match); /* three of its six pages */
+    assert_int_equal(prefix_evict(w.tree, 100), 3);
+    check_tree(&w, 0);
+    check_numbers(&m, t);
+    assert_int_equal(find(&w, &key_a, t, 96, &match), 48);
+    memory_deinit(&m);
+    assert_int_equal(prefix_evict(w.tree, 100), 3);
+    world_close(&w);
+}
+
+/* Two runs of the same tokens: the tree has the first one's page, then the second one's that follows. */
+static void a_page_above_one_in_use_can_go_and_come_back(void **state)
+{
+    (void)state;
+    struct world w;
+    struct memory m;
+    struct prefix_match match;
+    world_open(&w, 10, 0);
+    count_up(t, 100, 0);
+    sequence_open(&w, &m);
+    compute(&w, &m, t, 32);
+    request(&w, &key_a, t, 16);
+    assert_int_equal(prefix_insert(w.tree, &key_a, t, 32, &m, NULL), 0);
+    check_tree(&w, 1);
+    assert_int_equal(prefix_evict(w.tree, 100), 1); /* the first page only: the second is m's */
+    check_tree(&w, 1);
+    assert_int_equal(find(&w, &key_a, t, 32, &match), 0);
+    if (!COLLIDES) assert_int_equal(match.miss, PREFIX_EVICTED);
+    assert_int_equal(prefix_insert(w.tree, &key_a, t, 32, &m, NULL), 0);
+    assert_int_equal(find(&w, &key_a, t, 32, &match), 32);
+    check_tree(&w, 0);
+    memory_deinit(&m);
+    world_close(&w);
+}
+
+/* ---- snapshots ---- */
+
+static void put_snapshot(const struct world *w, int n, size_t bytes)
+{
+    uint8_t data[256];
+    struct qn_error e = {0};
+    memset(data, n, sizeof data);
+    if (prefix_snapshot(w->tree, &key_a, t, n, data, bytes, &e)) fail_msg("%s", e.msg);
+    assert_true(stats_of(w).snapshot_bytes <= 300);
+}
+
+static int snapshot_at(const struct world *w, const qn_token *tokens, int n)
+{
+    struct prefix_match match;
+    prefix_peek(w->tree, &key_a, tokens, n, &match);
+    if (!match.snapshot) return 0;
+    for (size_t i = 0; i < match.snapshot_bytes; i++)
+        assert_int_equal(((const uint8_t *)match.snapshot)[i], match.snapshot_slots);
+    return match.snapshot_slots;
+}
+
+static void snapshots_stay_where_they_were_taken(void **state)
+{
+    (void)state;
+    struct world w;
+    struct qn_error e = {0};
+    world_open(&w, 20, 300);
+    count_up(t, 100, 0);
+    request(&w, &key_a, t, 40);
+    put_snapshot(&w, 10, 50);
+    put_snapshot(&w, 36, 50);
+    put_snapshot(&w, 38, 50);
+    assert_int_equal(snapshot_at(&w, t, 9), 0);
+    assert_int_equal(snapshot_at(&w, t, 35), 10);
+    assert_int_equal(snapshot_at(&w, t, 37), 36);
+    request(&w, &key_a, t, 90); /* the partial page is replaced; its snapshots hold for the longer one */
+    check_tree(&w, 0);
+    assert_int_equal(snapshot_at(&w, t, 90), 38);
+    memcpy(u, t, sizeof u);
+    u[37] = -1;
+    assert_int_equal(snapshot_at(&w, u, 90), 36);
+    put_snapshot(&w, 38, 60); /* in its own place */
+    assert_int_equal(stats_of(&w).n_snapshots, 3);
+    assert_int_equal(prefix_snapshot(w.tree, &key_a, t, 95, t, 10, &e), QN_EUSAGE);
+    assert_string_equal(e.msg, "cache: a snapshot of 95 tokens, 90 are stored");
+    assert_int_equal(prefix_snapshot(w.tree, &key_a, t, 90, t, 301, &e), QN_ENOMEM);
+    assert_int_equal(stats_of(&w).n_snapshots, 3);
+    mem_fault_set(1);
+    assert_int_equal(prefix_snapshot(w.tree, &key_a, t, 90, t, 250, &e), QN_ENOMEM);
+    mem_fault_set(0);
+    assert_int_equal(stats_of(&w).n_snapshots, 3);
+    assert_int_equal(snapshot_at(&w, t, 20), 10); /* a use: 36 is the oldest now */
+    put_snapshot(&w, 80, 190);
+    assert_int_equal(stats_of(&w).n_snapshots, 3);
+    assert_int_equal(snapshot_at(&w, t, 37), 10);
+    put_snapshot(&w, 81, 200); /* alone */
+    assert_int_equal(stats_of(&w).n_snapshots, 2);
+    assert_int_equal(stats_of(&w).snapshot_bytes, 250);
+    prefix_evict(w.tree, 1); /* with its page */
+    assert_int_equal(snapshot_at(&w, t, 90), 10);
+    check_tree(&w, 0);
+    world_close(&w);
+}
+
+/* ---- failures ---- */
+
+static void an_insertion_that_fails_changes_nothing(void **state)
+{
+    (void)state;
+    for (int refuse_bytes = 0; refuse_bytes < 2; refuse_bytes++) {
+        struct world w;
+        struct memory m;
+        struct qn_error e = {0};
+        world_open(&w, 60, 0);
+        count_up(t, MAX_SEQ, 0);
+        request(&w, &key_a, t, 40);
+        sequence_open(&w, &m);
+        assert_true(compute(&w, &m, t, MAX_SEQ));
+        int n = 1;
+        for (;; n++) {
+            struct prefix_stats before = stats_of(&w), after;
+            size_t budget = w.ledger.budget;
+            if (refuse_bytes)
+                w.ledger.budget = ledger_used(&w.ledger) + (size_t)n * 16;
+            else
+                mem_fault_set((uint64_t)n);
+            int rc = prefix_insert(w.tree, n % 2 ? &key_a : &key_b, t, MAX_SEQ, &m, &e);
+            mem_fault_set(0);
+            w.ledger.budget = budget;
+            if (!rc) break;
+            assert_int_equal(rc, QN_ENOMEM);
+            assert_true(e.msg[0]);
+            after = stats_of(&w);
+            assert_memory_equal(&before, &after, sizeof after);
+            check_tree(&w, MAX_SEQ / PAGE);
+        }
+        assert_true(n > 20);
+        memory_deinit(&m);
+        world_close(&w);
+    }
+    struct prefix *p = NULL;
+    mem_fault_set(1);
+    assert_int_equal(prefix_new(&p, NULL, 0, NULL, NULL), QN_ENOMEM);
+    mem_fault_set(0);
+}
+
+static void lookups_and_eviction_allocate_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    struct memory m;
+    struct prefix_match match;
+    world_open(&w, 60, 0);
+    count_up(t, 200, 0);
+    request(&w, &key_a, t, 200);
+    sequence_open(&w, &m);
+    uint64_t calls = mem_n_calls();
+    prefix_find(w.tree, &key_a, t, 180, &m, &match);
+    prefix_evict(w.tree, 60);
+    assert_int_equal(mem_n_calls(), calls);
+    memory_deinit(&m);
+    world_close(&w);
+}
+
+/* ---- random histories ---- */
+
+#define N_KEPT 64
+
+struct kept {
+    const struct prefix_key *key;
+    int n;
+    qn_token tokens[MAX_SEQ];
+};
+
+static struct kept kept[N_KEPT];
+
+static int n_common(const qn_token *a, const qn_token *b, int n)
+{
+    int i = 0;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
+/* A sequence that often begins as an earlier one: a few different tokens, and lengths around the pages' edges. */
+static void draw_sequence(uint64_t seed, uint64_t step, int n_kept, struct kept *out)
+{
+    uint64_t r = rng_u64(seed, 0, step);
+    int shared = 0;
+    out->key = r & 1 ? &key_a : &key_b;
+    if (n_kept && (r & 14)) {
+        const struct kept *from = &kept[(r >> 8) % (uint64_t)n_kept];
+        out->key = from->key;
+        shared = r & 16 ? from->n : (int)((r >> 20) % (uint64_t)(from->n + 1));
+        memcpy(out->tokens, from->tokens, (size_t)shared * sizeof *out->tokens);
+    }
+    out->n = shared + (int)((r >> 40) % 50);
+    if (r & 32) out->n = out->n / PAGE * PAGE;
+    if (out->n > MAX_SEQ) out->n = MAX_SEQ;
+    for (int i = shared; i < out->n; i++) out->tokens[i] = (qn_token)(rng_u64(seed, step, (uint64_t)i) % 3);
+}
+
+/* n_pages is either enough for all, then exactly the longest common beginning is found, or it is not. */
+static void random_history(int n_pages, int n_steps, uint64_t seed)
+{
+    struct world w;
+    struct memory running[3] = {{0}};
+    int n_kept = 0, enough = n_pages > 1000;
+    world_open(&w, n_pages, 0);
+    for (int step = 0; step < n_steps; step++) {
+        struct kept *k = &kept[step % N_KEPT], next;
+        struct prefix_match match;
+        struct qn_error e = {0};
+        draw_sequence(seed, (uint64_t)step, n_kept, &next);
+        int longest = 0;
+        for (int i = 0; i < n_kept; i++)
+            if (kept[i].key == next.key) {
+                int n = n_common(kept[i].tokens, next.tokens, next.n < kept[i].n ? next.n : kept[i].n);
+                if (n > longest) longest = n;
+            }
+        struct memory *m = &running[step % 3];
+        memory_deinit(m);
+        sequence_open(&w, m);
+        prefix_find(w.tree, next.key, next.tokens, next.n, m, &match);
+        check_numbers(m, next.tokens);
+        if (enough && n_kept == step) assert_int_equal(match.n_slots, longest);
+        assert_true(match.n_slots == next.n ? match.miss == PREFIX_ALL : match.miss != PREFIX_ALL);
+        if (compute(&w, m, next.tokens, next.n)) {
+            if (prefix_insert(w.tree, next.key, next.tokens, next.n, m, &e)) fail_msg("%s", e.msg);
+            prefix_peek(w.tree, next.key, next.tokens, next.n, &match);
+            if (enough) assert_int_equal(match.n_slots, next.n);
+        }
+        if (!enough && rng_u64(seed, 1, (uint64_t)step) % 8 == 0) prefix_evict(w.tree, step % 5);
+        *k = next;
+        if (n_kept < N_KEPT) n_kept++;
+        int held = 0; /* pages that running sequences hold and the tree does not */
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < running[i].n_pages; j++) {
+                const struct prefix_node *x = prefix_next_leaf(w.tree, NULL);
+                int seen = 0;
+                while (x && x->newer) x = x->newer;
+                for (; x && !seen; x = x->older) seen = x->page == running[i].pages[j];
+                for (int a = 0; a < i && !seen; a++)
+                    for (int b = 0; b < running[a].n_pages && !seen; b++)
+                        seen = running[a].pages[b] == running[i].pages[j];
+                held += !seen;
+            }
+        check_tree(&w, held);
+    }
+    if (!enough) assert_true(stats_of(&w).n_evicted > 100);
+    for (int i = 0; i < 3; i++) memory_deinit(&running[i]);
+    world_close(&w);
+}
+
+static void matches_a_list_of_sequences(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++) random_history(2000, N_KEPT, seed);
+}
+
+static void stays_true_while_pages_are_evicted(void **state)
+{
+    (void)state;
+    random_history(70, 1500, 1);
+    random_history(90, 1500, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_stored_is_found),
+        cmocka_unit_test(a_miss_tells_why),
+        cmocka_unit_test(peeking_changes_nothing),
+        cmocka_unit_test(a_conversation_is_one_chain),
+        cmocka_unit_test(branches_share_their_beginning),
+        cmocka_unit_test(a_shorter_request_changes_nothing),
+        cmocka_unit_test(a_sequence_that_goes_on_does_not_write_into_the_tree),
+        cmocka_unit_test(the_least_recently_used_goes_first_and_from_its_end),
+        cmocka_unit_test(what_a_sequence_uses_is_kept),
+        cmocka_unit_test(a_page_above_one_in_use_can_go_and_come_back),
+        cmocka_unit_test(snapshots_stay_where_they_were_taken),
+        cmocka_unit_test(an_insertion_that_fails_changes_nothing),
+        cmocka_unit_test(lookups_and_eviction_allocate_nothing),
+        cmocka_unit_test(matches_a_list_of_sequences),
+        cmocka_unit_test(stays_true_while_pages_are_evicted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
