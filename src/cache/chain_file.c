@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chain_file.c: see chain_file.h.
+ *
+ * Numbers are little-endian, as the pages are; the head's fields are copied to their places, the index is read where
+ * it lies. Every part has a checksum of its own (XXH3, 64 bits), each seeded so that one part is not taken for another.
+ * They tell accidents: who can write the file can make them fit, and gets wrong numbers in his own conversation by it,
+ * which is why sizes and counts are believed for no other reason than that they were compared.
+ */
+#include "cache/chain_file.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the numbers in the file are little-endian");
+
+#define VERSION    1 /* of the format and of the layout of a page (kv.h, kernel.h) */
+#define DATA_ALIGN 4096
+
+static const char magic[8] = {'q', 'u', 'e', 'r', 'n', 'k', 'v', '\n'};
+enum { SEED_HEAD = 1, SEED_INDEX = 2, SEED_PAGE = 3 };
+
+/* The head's offsets. */
+enum {
+    AT_MAGIC = 0,
+    AT_VERSION = 8,
+    AT_KEY = 16,
+    AT_TYPE = 32,
+    AT_N_LAYER = 36,
+    AT_N_HEAD_KV = 40,
+    AT_HEAD_DIM = 44,
+    AT_PAGE_SLOTS = 48,
+    AT_N_TOKENS = 52,
+    AT_FIRST_PAGE = 56,
+    AT_PAGE_BYTES = 64,
+    AT_SUM = 120 /* of the bytes before it */
+};
+
+static void put_u32(uint8_t *head, int at, uint32_t v) { memcpy(head + at, &v, sizeof v); }
+static void put_u64(uint8_t *head, int at, uint64_t v) { memcpy(head + at, &v, sizeof v); }
+
+static uint32_t get_u32(const uint8_t *head, int at)
+{
+    uint32_t v;
+    memcpy(&v, head + at, sizeof v);
+    return v;
+}
+
+static uint64_t get_u64(const uint8_t *head, int at)
+{
+    uint64_t v;
+    memcpy(&v, head + at, sizeof v);
+    return v;
+}
+
+static uint32_t n_chain_pages(const struct chain_head *h)
+{
+    uint32_t slots = (uint32_t)h->shape.page_slots;
+    return (h->n_tokens + slots - 1) / slots;
+}
+
+uint32_t chain_n_pages(const struct chain_head *h) { return n_chain_pages(h) - h->first_page; }
+
+static uint64_t token_bytes(const struct chain_head *h)
+{
+    return ((uint64_t)h->n_tokens * sizeof(qn_token) + 7) & ~7ull;
+}
+
+uint64_t chain_index_bytes(const struct chain_head *h)
+{
+    return token_bytes(h) + ((uint64_t)chain_n_pages(h) + 1) * sizeof(uint64_t);
+}
+
+uint64_t chain_page_offset(const struct chain_head *h, uint32_t i)
+{
+    uint64_t data = (CHAIN_HEAD_BYTES + chain_index_bytes(h) + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
+    return data + i * h->page_bytes;
+}
+
+uint64_t chain_file_bytes(const struct chain_head *h) { return chain_page_offset(h, chain_n_pages(h)); }
+
+void chain_head_write(const struct chain_head *h, uint8_t out[CHAIN_HEAD_BYTES])
+{
+    assert(h->n_tokens > 0 && h->n_tokens <= CHAIN_MAX_TOKENS && h->first_page < n_chain_pages(h));
+    memset(out, 0, CHAIN_HEAD_BYTES);
+    memcpy(out + AT_MAGIC, magic, sizeof magic);
+    put_u32(out, AT_VERSION, VERSION);
+    memcpy(out + AT_KEY, h->key.word, sizeof h->key.word);
+    put_u32(out, AT_TYPE, (uint32_t)h->shape.type);
+    put_u32(out, AT_N_LAYER, (uint32_t)h->shape.n_layer);
+    put_u32(out, AT_N_HEAD_KV, (uint32_t)h->shape.n_head_kv);
+    put_u32(out, AT_HEAD_DIM, (uint32_t)h->shape.head_dim);
+    put_u32(out, AT_PAGE_SLOTS, (uint32_t)h->shape.page_slots);
+    put_u32(out, AT_N_TOKENS, h->n_tokens);
+    put_u32(out, AT_FIRST_PAGE, h->first_page);
+    put_u64(out, AT_PAGE_BYTES, h->page_bytes);
+    put_u64(out, AT_SUM, hash_bytes(out, AT_SUM, SEED_HEAD));
+}
+
+/* 1 if the file is as long as its head says; no product is formed that could overflow. */
+static int size_fits(const struct chain_head *h, uint64_t file_bytes)
+{
+    uint64_t data = chain_page_offset(h, 0);
+    return file_bytes >= data && h->page_bytes && (file_bytes - data) % h->page_bytes == 0 &&
+           (file_bytes - data) / h->page_bytes == chain_n_pages(h);
+}
+
+int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], uint64_t file_bytes, struct qn_error *e)
+{
+    if (memcmp(in, magic, sizeof magic)) return error_set(e, QN_EDATA, "not a stored conversation");
+    if (get_u64(in, AT_SUM) != hash_bytes(in, AT_SUM, SEED_HEAD))
+        return error_set(e, QN_EDATA, "the head's checksum differs");
+    if (get_u32(in, AT_VERSION) != VERSION)
+        return error_set(e, QN_EUNSUP, "version %u of the format, this is %d", get_u32(in, AT_VERSION), VERSION);
+    uint32_t slots = get_u32(in, AT_PAGE_SLOTS), n_tokens = get_u32(in, AT_N_TOKENS),
+             first = get_u32(in, AT_FIRST_PAGE);
+    if (slots == 0 || slots > CHAIN_MAX_TOKENS || n_tokens == 0 || n_tokens > CHAIN_MAX_TOKENS ||
+        first > (n_tokens - 1) / slots)
+        return error_set(e, QN_EDATA, "%u tokens from page %u on in pages of %u", n_tokens, first, slots);
+    *h = (struct chain_head){
+        .shape = {(enum kv_type)get_u32(in, AT_TYPE), (int)get_u32(in, AT_N_LAYER), (int)get_u32(in, AT_N_HEAD_KV),
+                  (int)get_u32(in, AT_HEAD_DIM), (int)slots},
+        .page_bytes = get_u64(in, AT_PAGE_BYTES),
+        .n_tokens = n_tokens,
+        .first_page = first,
+    };
+    memcpy(h->key.word, in + AT_KEY, sizeof h->key.word);
+    if (!size_fits(h, file_bytes))
+        return error_set(e, QN_EDATA, "%llu bytes, not what %u pages of %llu take", (unsigned long long)file_bytes,
+                         chain_n_pages(h), (unsigned long long)h->page_bytes);
+    return 0;
+}
+
+qn_token *chain_index_tokens(void *index) { return index; }
+
+uint64_t *chain_index_sums(const struct chain_head *h, void *index)
+{
+    return (uint64_t *)((uint8_t *)index + token_bytes(h));
+}
+
+static uint64_t index_sum(const struct chain_head *h, const void *index)
+{
+    return hash_bytes(index, chain_index_bytes(h) - sizeof(uint64_t), SEED_INDEX);
+}
+
+void chain_index_seal(const struct chain_head *h, void *index)
+{
+    chain_index_sums(h, index)[chain_n_pages(h)] = index_sum(h, index);
+}
+
+int chain_index_check(const struct chain_head *h, void *index, struct qn_error *e)
+{
+    if (chain_index_sums(h, index)[chain_n_pages(h)] == index_sum(h, index)) return 0;
+    return error_set(e, QN_EDATA, "the token list's checksum differs");
+}
+
+uint64_t chain_page_sum(const void *page, uint64_t bytes) { return hash_bytes(page, bytes, SEED_PAGE); }
