@@ -13,8 +13,9 @@
  * (which may be NULL). Outputs are written on success only. Parameter structs are made by their
  * _init function, which sets the defaults and the struct's size.
  *
- * Threads: a model may be used by any number of threads at once. An engine and its sessions
- * belong to one thread at a time.
+ * Threads: a model may be used by any number of threads at once. An engine and all its sessions belong to one thread at
+ * a time: the first thread of the team that computes is the one that calls. A qn_scheduler is the way for many threads:
+ * it owns the engine while it lives, and each of its functions says who may call it. A qn_text belongs to one thread.
  *
  * The same model, tokens and seed give the same bits whatever the instruction set, the number
  * of threads, the batch size or what was computed before.
@@ -49,6 +50,7 @@ enum qn_status {
     QN_ECANCEL = -7,  /* stopped on request */
     QN_ENUMERIC = -8, /* no token can be chosen: all logits are NaN or banned */
     QN_EFULL = -9,    /* the tokens do not fit the context */
+    QN_EBUSY = -10,   /* too much waits already: try again later */
 };
 
 struct qn_error {
@@ -128,6 +130,10 @@ QN_API void qn_free(void *p);
 /* Bytes that n tokens can stand for at most: a longer text cannot fit a context of n. */
 QN_API size_t qn_model_max_text(const qn_model *m, int n_tokens);
 
+/* The bytes one token stands for, not always whole UTF-8; with `special`, control tokens are their text, else nothing.
+ * *bytes returns owned: qn_free(). */
+QN_API int qn_token_bytes(const qn_model *m, qn_token token, bool special, char **bytes, size_t *n, struct qn_error *e);
+
 /* Turns tokens into text as they come; only whole UTF-8 characters are given out. */
 typedef struct qn_text qn_text;
 /* continues: the text follows some that is already there, so its leading space stays.
@@ -187,6 +193,162 @@ QN_API int qn_session_logits(qn_session *s, const float **logits, struct qn_erro
 /* A second timeline with the same past; the KV cache is shared until one of them goes on. */
 QN_API int qn_session_fork(qn_session **out, const qn_session *s, struct qn_error *e);
 QN_API size_t qn_session_tokens(const qn_session *s, const qn_token **tokens);
+
+/* ---- requests: many at once ---- */
+
+/* Evaluates the requests of any number of threads together: one step computes a row of every running answer and a
+ * piece of a prompt that is being read. It has a thread of its own, which owns the engine while the scheduler lives:
+ * no session of that engine may be used meanwhile. What a request is answered does not depend on its neighbours, on
+ * the cache or on how prompts were cut: the tokens and logprobs are those of a session with the same sampling.
+ *
+ * A request holds the KV pages for its prompt and max_tokens from admission to its end, so that no answer is ever cut
+ * or computed again for want of memory; requests are admitted in the order of their priority and, within one priority,
+ * the identity that has been computed least first, and then in the order they came. */
+typedef struct qn_scheduler qn_scheduler;
+
+struct qn_scheduler_params {
+    size_t size;
+    int n_running; /* answers that are evaluated together; 0: 8. A request of n answers takes n of these places */
+    int n_queued;  /* requests that may wait; one more is refused with QN_EBUSY. 0: 64 */
+    int n_prefill; /* most prompt rows in one step; 0: the engine's n_batch */
+    const char *cache_dir; /* where prefixes outlive the process; NULL: nowhere. Copied */
+    uint64_t cache_bytes;  /* on disk at most; 0: nothing is written */
+};
+QN_API void qn_scheduler_params_init(struct qn_scheduler_params *p);
+/* Its memory (for each place n_vocab logits and a sampler) is taken from the engine's budget. */
+QN_API int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e);
+/* Takes no more requests, ends those that wait, lets the running ones go on for grace_s seconds and ends what is left
+ * (QN_FINISH_STOPPED). Returns when every request has had its last event. Any thread, but not from a callback. */
+QN_API void qn_scheduler_stop(qn_scheduler *s, double grace_s);
+/* Stops, if that was not done, without grace. Nobody else may use s any more. NULL is fine. */
+QN_API void qn_scheduler_free(qn_scheduler *s);
+
+struct qn_logprob { qn_token token; float logprob; }; /* natural logarithm, of the softmax of the unmodified logits */
+
+enum qn_finish {
+    QN_FINISH_NONE,        /* goes on */
+    QN_FINISH_STOP_TOKEN,  /* an end-of-generation token, or one of stop_tokens: `token` */
+    QN_FINISH_STOP_STRING, /* stop[stop_index] */
+    QN_FINISH_LENGTH,      /* max_tokens, or the context is full */
+    QN_FINISH_CANCELLED,
+    QN_FINISH_DEADLINE,
+    QN_FINISH_STOPPED, /* the scheduler was stopped */
+    QN_FINISH_ERROR,   /* `error` says what */
+};
+
+enum qn_event_type {
+    QN_EVENT_QUEUED,    /* waits: `place`. At once, and when the place changes */
+    QN_EVENT_PREFILL,   /* n_done of n_total prompt tokens are evaluated: when it begins, and after each step */
+    QN_EVENT_PROMPT,    /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
+    QN_EVENT_TOKEN,     /* one for each generated token, stop tokens excepted: token, logprob, top, text */
+    QN_EVENT_EMBEDDING, /* embedding */
+    QN_EVENT_FINISH,    /* `answer` ends: finish, stop_index, token, text (what was held back; often empty) */
+    QN_EVENT_DONE,      /* exactly one for each request, the last: finish, error, usage, timings */
+};
+
+struct qn_usage {
+    int n_prompt, n_cached, n_generated; /* tokens; n_cached of the prompt's were not computed; all answers' */
+};
+
+struct qn_timings {
+    double queue_ms, prefill_ms, decode_ms; /* from submission to admission, to the first token, to the end */
+    /* Why no more of the prompt came from the cache: a string that lives as long as the program, NULL where nothing was
+     * missed; and the first prompt position that differs from what is cached. */
+    const char *miss;
+    int miss_position;
+};
+
+/* All fields that the type does not name are 0 (token: -1). Pointers are valid during the call. */
+struct qn_event {
+    enum qn_event_type type;
+    uint64_t request;
+    int answer; /* 0 .. n_answers - 1 */
+    int place;  /* requests that came before this one and wait with its priority or a higher one */
+    int n_done, n_total;
+    qn_token token;
+    float logprob; /* 0 unless asked for; NAN for the first token of a prompt */
+    const struct qn_logprob *top; /* [n_top] the most probable tokens, descending */
+    int n_top;
+    /* Whole UTF-8 characters, not NUL-terminated. Empty while a character or the beginning of a stop string is held
+     * back: later tokens bring it. */
+    const char *text;
+    size_t n_text;
+    const float *embedding; /* [n_embedding] */
+    int n_embedding;
+    enum qn_finish finish;
+    int stop_index;
+    const struct qn_error *error; /* NULL unless finish is QN_FINISH_ERROR */
+    struct qn_usage usage;
+    struct qn_timings timings;
+};
+
+/* Called on the scheduler's thread, which computes nothing meanwhile: it must return soon. It may call qn_submit,
+ * qn_cancel and qn_scheduler_stats, and everything that only takes the model. */
+typedef void qn_callback(void *arg, const struct qn_event *event);
+
+enum qn_pooling { QN_POOL_NONE, QN_POOL_MEAN, QN_POOL_LAST };
+
+struct qn_request_params {
+    size_t size;
+    const qn_token *prompt; /* [n_prompt], at least one. This and all else that is pointed at is copied */
+    size_t n_prompt;
+    struct qn_sampling sampling; /* answer i draws with the seed sampling.seed + i */
+    const char *const *stop;     /* [n_stop] strings that end an answer; not part of its text */
+    size_t n_stop;
+    const qn_token *stop_tokens; /* [n_stop_tokens] beyond the model's own end tokens */
+    size_t n_stop_tokens;
+    bool ignore_eog;        /* the model's own end tokens are ordinary */
+    bool continues;         /* the text goes on from the prompt's: its leading space stays (see qn_text_new) */
+    int max_tokens;         /* of each answer; -1: what the context has room for; 0: the prompt is evaluated, no more */
+    int n_answers;          /* the prompt is evaluated once */
+    int n_top_logprobs;     /* -1: no logprobs; 0: of the chosen token only; at most QN_MAX_TOP_LOGPROBS */
+    bool prompt_logprobs;   /* also of the prompt's tokens, which then are all computed, not taken from the cache */
+    int priority;           /* larger first */
+    uint64_t identity;      /* whose it is: within a priority, identities get equal shares of what is computed */
+    uint64_t salt[2];       /* cached prefixes are found by requests with the same salt only */
+    int deadline_ms;        /* from submission to the end; 0: none */
+    enum qn_pooling pooling; /* other than NONE: an embedding of the prompt (length 1) and no answer */
+    qn_callback *callback;
+    void *arg;
+};
+#define QN_MAX_TOP_LOGPROBS 20
+QN_API void qn_request_params_init(struct qn_request_params *p);
+
+/* Any thread. *id is set before the first event. Returns, besides QN_EUSAGE for parameters that make no sense:
+ *   QN_EBUSY   the queue is full; *retry_s (may be NULL) is set to the seconds until there is room, as far as can be
+ *              told from the speed so far
+ *   QN_EFULL   it will never fit: prompt and max_tokens exceed the context, or the answers the KV cache
+ *   QN_ECANCEL the scheduler is being stopped
+ *   QN_ENOMEM  no memory for the copy */
+QN_API int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, double *retry_s,
+                     struct qn_error *e);
+/* Any thread. The request ends within a layer's time where its rows are most of what is being computed, and otherwise
+ * after the step. false: there is no such request (any more). Its last event comes in either case. */
+QN_API bool qn_cancel(qn_scheduler *s, uint64_t id);
+
+/* Counters since the scheduler was made, and present values. */
+struct qn_scheduler_stats {
+    size_t size;
+    int n_queued, n_running; /* requests */
+    int n_answers;           /* that occupy one of n_places */
+    int n_places;
+    uint64_t n_submitted, n_refused; /* requests; refused: QN_EBUSY */
+    uint64_t n_done[QN_FINISH_ERROR + 1]; /* by enum qn_finish */
+    uint64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    uint64_t n_steps, n_rows, n_prefill_rows; /* n_rows / n_steps is the mean batch */
+    double step_s;    /* what the last step took */
+    double busy_s;    /* in steps altogether */
+    double idle_s;    /* since the last step's end. Large while n_running > 0: something hangs */
+    double prefill_tokens_per_s, decode_tokens_per_s; /* of late; 0: not known yet */
+    /* the ledger, bytes */
+    uint64_t budget_bytes, used_bytes, weight_bytes, kv_bytes, buffer_bytes, scheduler_bytes;
+    int n_pages, n_pages_free, n_pages_cached; /* of the KV cache; cached: given up when an answer needs them */
+    int page_tokens;
+    uint64_t cache_lookups, cache_hits, cache_hit_tokens; /* requests; tokens of prompts */
+    uint64_t cache_disk_bytes;
+};
+/* Any thread. out->size must be set. */
+QN_API void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out);
 
 /* ---- build ---- */
 
