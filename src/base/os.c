@@ -99,6 +99,15 @@ uint64_t clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+void os_block_signals(sigset_t *old)
+{
+    sigset_t all;
+    sigfillset(&all);
+    for (const int *s = (const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF, 0}; *s; s++)
+        sigdelset(&all, *s);
+    pthread_sigmask(SIG_SETMASK, &all, old);
+}
+
 size_t os_page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 size_t os_lock_limit(void)

@@ -6,6 +6,7 @@
 #ifndef QUERN_BASE_OS_H
 #define QUERN_BASE_OS_H
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,10 @@ int map_lock(const struct mapping *m, size_t offset, size_t bytes);
 int map_populate(const void *p, size_t bytes);
 
 uint64_t clock_ns(void); /* monotonic */
+
+/* Before starting threads of our own: signals belong to the program's. Faults are not blocked, for they are raised in
+ * whichever thread commits them. Restore with pthread_sigmask(SIG_SETMASK, old, NULL). */
+void os_block_signals(sigset_t *old);
 
 /* CPUs this process may use: affinity mask, cut by the cgroup's cpu.max (rounded up); at least 1. */
 int os_n_cpus(void);

@@ -148,14 +148,10 @@ static void choose_cpus(struct pool *p)
 /* Starts threads 1 .. n-1; 0, or the error number of the one that failed. */
 static int start_threads(struct pool *p)
 {
-    sigset_t all, old;
+    sigset_t old;
     int r = 0;
 
-    /* Signals belong to the program's own threads; faults are raised in whichever thread commits them. */
-    sigfillset(&all);
-    for (const int *s = (const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF, 0}; *s; s++)
-        sigdelset(&all, *s);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    os_block_signals(&old);
     while (r == 0 && p->n_started < p->n - 1) {
         struct member *m = &p->members[p->n_started + 1];
         r = pthread_create(&m->thread, NULL, member_main, m);

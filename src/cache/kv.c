@@ -78,6 +78,7 @@ void kv_pool_free(struct kv_pool *p)
 }
 
 const struct kv_shape *kv_pool_shape(const struct kv_pool *p) { return &p->shape; }
+int kv_pool_n_pages(const struct kv_pool *p) { return p->n_pages; }
 int kv_pool_n_free(const struct kv_pool *p) { return p->n_free; }
 
 size_t kv_key_offset(const struct kv_pool *p, int layer, int head)

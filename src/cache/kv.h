@@ -35,6 +35,7 @@ size_t kv_page_bytes(const struct kv_shape *s);
 int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, struct ledger *l, struct qn_error *e);
 void kv_pool_free(struct kv_pool *p); /* every page must have been dropped */
 const struct kv_shape *kv_pool_shape(const struct kv_pool *p);
+int kv_pool_n_pages(const struct kv_pool *p);
 int kv_pool_n_free(const struct kv_pool *p); /* pages */
 
 /* Bytes from a page's start to the keys (values) of one layer and head. */

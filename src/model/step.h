@@ -63,6 +63,9 @@ struct step {
     struct ledger *ledger;
     int max_rows;
     struct trace *trace; /* NULL: none */
+    /* Asked by the calling thread before each layer: true abandons the pass. NULL: never. */
+    bool (*is_cancelled)(void *arg);
+    void *cancel_arg;
 
     struct region region; /* all buffers below */
     struct rows x, q, k, v, up;
@@ -77,6 +80,8 @@ struct step {
     struct memory *const *mem;
     float *logits;
     int n_runs, n_out;
+    bool is_done;           /* it went through all layers */
+    bool stop[2];           /* the answer of is_cancelled() before even and odd layers */
     atomic_int next_attend; /* attention calls that were dealt out; 0 between op_attend()s */
 };
 
@@ -88,8 +93,11 @@ void step_deinit(struct step *s);
 
 /* Runs the batch (1..max_rows rows; tokens < n_vocab; slots reserved in their memories) through all
  * layers: keys and values are stored, and the logits of the rows that want them are written to
- * logits [n_wanted][n_vocab] in row order. Cannot fail and does not allocate. */
-void step_run(struct step *s, const struct batch *b, struct memory *const *mem, float *logits);
+ * logits [n_wanted][n_vocab] in row order. Does not allocate. false: it was cancelled, which leaves every sequence as
+ * it was: reserved slots hold anything. */
+bool step_run(struct step *s, const struct batch *b, struct memory *const *mem, float *logits);
+/* out [n_embd] = row r of the last pass, which must have been completed, behind the last layer and the output norm. */
+void step_hidden(const struct step *s, int r, float *out);
 
 /* ---- for blocks ---- */
 
