@@ -242,7 +242,7 @@ enum qn_event_type {
     QN_EVENT_PROMPT,    /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,     /* one for each generated token, stop tokens excepted: token, logprob, top, text */
     QN_EVENT_EMBEDDING, /* embedding */
-    QN_EVENT_FINISH,    /* `answer` ends: finish, stop_index, token, text (what was held back; often empty) */
+    QN_EVENT_FINISH,    /* `answer`, if it had been admitted, ends: finish, stop_index, token, text (what was held back; often empty) */
     QN_EVENT_DONE,      /* exactly one for each request, the last: finish, error, usage, timings */
 };
 

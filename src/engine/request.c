@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * request.c: a request's parameters, and what it takes to run it. See request.h.
+ *
+ * The copy is one block: the struct, then the arrays by falling alignment, then the bytes of the strings. Sampling
+ * parameters are checked by making a sampler and throwing it away: there is one place that knows what is allowed.
+ */
+#include "engine/request.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/os.h"
+
+void qn_request_params_init(struct qn_request_params *p)
+{
+    *p = (struct qn_request_params){.size = sizeof *p, .max_tokens = -1, .n_answers = 1, .n_top_logprobs = -1};
+    qn_sampling_init(&p->sampling);
+}
+
+/* ---- checking ---- */
+
+static int check_tokens(const qn_token *t, size_t n, int n_vocab, const char *what, struct qn_error *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (t[i] < 0 || t[i] >= n_vocab)
+            return error_set(e, QN_EUSAGE, "request: %s %zu is %d, not in 0..%d", what, i, t[i], n_vocab - 1);
+    return 0;
+}
+
+static int check_ranges(const struct qn_request_params *p, struct qn_error *e)
+{
+    if (p->size != sizeof *p)
+        return error_set(e, QN_EUSAGE, "request: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
+    if (!p->callback) return error_set(e, QN_EUSAGE, "request: no callback");
+    if (p->n_prompt == 0) return error_set(e, QN_EUSAGE, "request: no tokens: the model needs at least one");
+    if (p->max_tokens < -1) return error_set(e, QN_EUSAGE, "request: max_tokens is %d, not -1 or more", p->max_tokens);
+    if (p->n_answers < 1) return error_set(e, QN_EUSAGE, "request: %d answers, at least 1", p->n_answers);
+    if (p->n_top_logprobs < -1 || p->n_top_logprobs > QN_MAX_TOP_LOGPROBS)
+        return error_set(e, QN_EUSAGE, "request: %d top logprobs, not -1..%d", p->n_top_logprobs, QN_MAX_TOP_LOGPROBS);
+    if (p->deadline_ms < 0) return error_set(e, QN_EUSAGE, "request: deadline of %d ms", p->deadline_ms);
+    if ((unsigned)p->pooling > QN_POOL_LAST) return error_set(e, QN_EUSAGE, "request: unknown pooling %d", p->pooling);
+    if (p->prompt_logprobs && (p->n_top_logprobs < 0 || p->pooling))
+        return error_set(e, QN_EUSAGE, "request: logprobs of the prompt %s",
+                         p->pooling ? "and an embedding of it are two requests" : "without n_top_logprobs");
+    if (p->pooling && p->n_answers > 1)
+        return error_set(e, QN_EUSAGE, "request: an embedding has 1 answer, not %d", p->n_answers);
+    return 0;
+}
+
+static int check(const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
+{
+    int n_vocab = g->model->hp.n_vocab, rc = check_ranges(p, e);
+    struct sampler *sampler = NULL;
+    struct qn_text *text = NULL;
+    if (rc) return rc;
+    if (p->n_top_logprobs > n_vocab)
+        return error_set(e, QN_EUSAGE, "request: %d top logprobs, the vocabulary has %d", p->n_top_logprobs, n_vocab);
+    /* A prompt as long as the context can be read, but nothing can be said. */
+    bool answers = p->max_tokens != 0 && !p->pooling;
+    size_t room = (size_t)g->n_ctx - (answers && p->max_tokens < 0);
+    size_t asked = answers && p->max_tokens > 0 ? (size_t)p->max_tokens : 0;
+    if (p->n_prompt > room)
+        return error_set(e, QN_EFULL, "request: a prompt of %zu tokens does not fit the context of %d%s", p->n_prompt,
+                         g->n_ctx, answers ? " with an answer" : "");
+    if (asked > room - p->n_prompt)
+        return error_set(e, QN_EFULL,
+                         "request: a prompt of %zu tokens and an answer of %zu do not fit the context of %d",
+                         p->n_prompt, asked, g->n_ctx);
+    if ((rc = check_tokens(p->prompt, p->n_prompt, n_vocab, "token", e))) return rc;
+    if ((rc = check_tokens(p->stop_tokens, p->n_stop_tokens, n_vocab, "stop token", e))) return rc;
+    if ((rc = sampler_new(&sampler, &p->sampling, n_vocab, &g->step.kt, e))) return rc;
+    sampler_free(sampler);
+    if ((rc = text_new(&text, g->model->vocab, false, p->stop, p->n_stop, NULL, 0, e))) return rc;
+    qn_text_free(text);
+    return 0;
+}
+
+/* ---- copying ---- */
+
+/* Moves a piece of the block to where `*at` is. */
+static void *put(uint8_t **at, const void *data, size_t bytes)
+{
+    void *to = *at;
+    if (bytes) memcpy(to, data, bytes);
+    *at += bytes;
+    return to;
+}
+
+static struct request *copy(const struct qn_request_params *p)
+{
+    const struct qn_sampling *q = &p->sampling;
+    size_t text = 0, stops = p->n_stop * sizeof *p->stop, bias = q->n_logit_bias * sizeof *q->logit_bias;
+    size_t prompt = p->n_prompt * sizeof(qn_token), breakers = q->n_dry_breakers * sizeof(qn_token);
+    size_t tokens = p->n_stop_tokens * sizeof(qn_token);
+    for (size_t i = 0; i < p->n_stop; i++) text += strlen(p->stop[i]) + 1;
+    struct request *r = mem_alloc(sizeof *r + stops + bias + prompt + breakers + tokens + text);
+    if (!r) return NULL;
+    *r = (struct request){.p = *p, .place = -1, .deadline_ns = UINT64_MAX};
+    uint8_t *at = (uint8_t *)(r + 1);
+    const char **stop = put(&at, p->stop, stops);
+    r->p.stop = stop;
+    r->p.sampling.logit_bias = put(&at, q->logit_bias, bias);
+    r->p.prompt = put(&at, p->prompt, prompt);
+    r->p.sampling.dry_breakers = put(&at, q->dry_breakers, breakers);
+    r->p.stop_tokens = put(&at, p->stop_tokens, tokens);
+    for (size_t i = 0; i < p->n_stop; i++) stop[i] = put(&at, p->stop[i], strlen(p->stop[i]) + 1);
+    return r;
+}
+
+int request_new(struct request **out, const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
+{
+    int rc = check(p, g, e);
+    if (rc) return rc;
+    struct request *r = copy(p);
+    if (!r) return error_nomem(e, "a request", p->n_prompt * sizeof(qn_token));
+    r->submitted_ns = clock_ns();
+    if (p->deadline_ms) r->deadline_ns = r->submitted_ns + (uint64_t)p->deadline_ms * 1000000u;
+    r->max_tokens = p->pooling ? 0 : p->max_tokens < 0 ? g->n_ctx - (int)p->n_prompt : p->max_tokens;
+    *out = r;
+    return 0;
+}
+
+void request_free(struct request *r)
+{
+    if (!r) return;
+    assert(!r->answers);
+    mem_free(r);
+}
+
+/* ---- room ---- */
+
+int request_slots(const struct request *r) { return (int)r->p.n_prompt + r->max_tokens; }
+
+int request_fork_pages(const struct request *r, int page_slots)
+{
+    int all = (request_slots(r) + page_slots - 1) / page_slots, shared = (int)r->p.n_prompt / page_slots;
+    return r->max_tokens ? (r->p.n_answers - 1) * (all - shared) : 0;
+}
+
+int request_pages(const struct request *r, int page_slots)
+{
+    return (request_slots(r) + page_slots - 1) / page_slots + request_fork_pages(r, page_slots);
+}
+
+static int answer_init(struct answer *a, const struct request *r, int i, struct qn_engine *g, struct qn_error *e)
+{
+    const struct qn_request_params *p = &r->p;
+    size_t n = (size_t)request_slots(r);
+    struct qn_sampling sampling = p->sampling;
+    sampling.seed += (uint64_t)i;
+    int rc = memory_init(&a->memory, g->kv, (int)n, e);
+    if (rc) return rc;
+    a->tokens = mem_alloc(n * sizeof *a->tokens);
+    if (!a->tokens) return error_nomem(e, "an answer's tokens", n * sizeof *a->tokens);
+    memcpy(a->tokens, p->prompt, p->n_prompt * sizeof *a->tokens);
+    a->n_tokens = (int)p->n_prompt;
+    if (!r->max_tokens) return 0;
+    if ((rc = sampler_new(&a->sampler, &sampling, g->model->hp.n_vocab, &g->step.kt, e))) return rc;
+    if ((rc = sampler_reserve(a->sampler, n, e))) return rc;
+    for (size_t t = 0; t < p->n_prompt; t++) sampler_accept(a->sampler, p->prompt[t]);
+    return text_new(&a->text, g->model->vocab, p->continues, p->stop, p->n_stop, p->stop_tokens, p->n_stop_tokens, e);
+}
+
+static void answer_deinit(struct answer *a)
+{
+    memory_deinit(&a->memory);
+    sampler_free(a->sampler);
+    qn_text_free(a->text);
+    mem_free(a->tokens);
+}
+
+int request_start(struct request *r, struct qn_engine *g, struct qn_error *e)
+{
+    size_t n_embd = (size_t)g->model->hp.n_embd;
+    r->answers = mem_calloc((size_t)r->p.n_answers, sizeof *r->answers);
+    if (!r->answers) return error_nomem(e, "answers", (size_t)r->p.n_answers * sizeof *r->answers);
+    r->n_started = 1;
+    r->n_open = r->p.n_answers;
+    int rc = answer_init(&r->answers[0], r, 0, g, e);
+    if (!rc && r->p.pooling) {
+        r->pooled = mem_calloc(n_embd, sizeof *r->pooled);
+        r->hidden = mem_aligned(64, n_embd * sizeof *r->hidden);
+        if (!r->pooled || !r->hidden) rc = error_nomem(e, "an embedding", n_embd * 12);
+    }
+    if (rc) request_release(r);
+    return rc;
+}
+
+int request_fork(struct request *r, struct qn_engine *g, struct qn_error *e)
+{
+    int rc = 0;
+    /* The first answer comes last: when it goes on, nobody shares its last page any more. */
+    for (int i = 1; i < r->p.n_answers && !rc; i++) {
+        struct answer *a = &r->answers[i];
+        r->n_started++;
+        if ((rc = answer_init(a, r, i, g, e))) break;
+        memory_fork(&a->memory, &r->answers[0].memory);
+        rc = memory_reserve(&a->memory, request_slots(r), e);
+    }
+    r->n_promised = 0;
+    return rc;
+}
+
+void request_release(struct request *r)
+{
+    for (int i = 0; i < r->n_started; i++) answer_deinit(&r->answers[i]);
+    mem_free(r->answers);
+    mem_free(r->pooled);
+    mem_free(r->hidden);
+    r->answers = NULL;
+    r->pooled = NULL;
+    r->hidden = NULL;
+    r->n_started = r->n_promised = 0;
+}
+
+/* ---- events ---- */
+
+enum qn_finish request_doom(const struct request *r, uint64_t now_ns, uint64_t stop_ns)
+{
+    if (atomic_load_explicit(&r->is_cancelled, memory_order_relaxed)) return QN_FINISH_CANCELLED;
+    if (now_ns >= r->deadline_ns) return QN_FINISH_DEADLINE;
+    return now_ns >= stop_ns ? QN_FINISH_STOPPED : QN_FINISH_NONE;
+}
+
+void request_tell(const struct request *r, struct qn_event *ev)
+{
+    ev->request = r->id;
+    if (!ev->text) ev->text = "";
+    r->p.callback(r->p.arg, ev);
+}

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * scheduler.c: the life of a scheduler, its queue, and who is admitted. See scheduler.h.
+ *
+ * Admission cannot deadlock. A request is admitted when all the pages it may ever need are there, for its prompt and
+ * the longest answers it may give, and keeps them to its end: what runs always comes to its end, and gives back its
+ * pages. With nothing running, every page that is not free is a cached prefix that can be given up, and what exceeds
+ * the whole pool was refused when it was submitted; so the next in line can then always start. The price is that a
+ * request without max_tokens takes the place of a whole context. (Taking pages as they are needed would let more run at
+ * once, but then some have to be thrown out and computed again when they run out.)
+ *
+ * The next in line is one of the highest priority, of the identity with the least share, the one that came first. If
+ * it does not fit, everybody waits for it: nobody can be overtaken for ever by smaller ones.
+ */
+#include "engine/scheduler.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/os.h"
+
+#define DEFAULT_RUNNING 8
+#define DEFAULT_QUEUED  64
+#define MAX_RUNNING     4096
+#define MAX_QUEUED      4096 /* places in the queue are counted one by one */
+
+/* ---- shares ---- */
+
+void scheduler_charge(struct request *r, int rows)
+{
+    int expected = rows < r->n_expected ? rows : r->n_expected;
+    r->n_expected -= expected;
+    r->share->expected -= expected;
+    r->share->served += rows;
+}
+
+static void expect(const struct qn_scheduler *s, struct request *r)
+{
+    double each = r->max_tokens < s->mean_answer ? r->max_tokens : s->mean_answer;
+    r->n_expected = (int)r->p.n_prompt - r->n_cached + (int)(each * r->p.n_answers);
+    r->share->expected += r->n_expected;
+}
+
+/* ---- the end of a request ---- */
+
+static double mix(double old, double new) { return old > 0 ? old + 0.25 * (new - old) : new; }
+
+static double ms(uint64_t from_ns, uint64_t to_ns) { return to_ns > from_ns ? 1e-6 * (double)(to_ns - from_ns) : 0; }
+
+static void count_end(struct qn_scheduler *s, const struct request *r, enum qn_finish why, uint64_t now)
+{
+    struct qn_scheduler_stats *st = &s->stats;
+    st->n_done[why]++;
+    if (!r->admitted_ns) return;
+    st->n_prompt_tokens += (uint64_t)r->p.n_prompt;
+    st->n_cached_tokens += (uint64_t)r->n_cached;
+    st->n_generated_tokens += (uint64_t)r->n_generated;
+    uint64_t since = s->last_end_ns > s->busy_since_ns ? s->last_end_ns : s->busy_since_ns;
+    s->end_gap_s = mix(s->end_gap_s, 1e-3 * ms(since, now));
+    s->last_end_ns = now;
+}
+
+/* The last event. r is in no list any more and holds nothing but itself. */
+static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish why)
+{
+    uint64_t now = clock_ns(), admitted = r->admitted_ns ? r->admitted_ns : now;
+    uint64_t answering = r->answering_ns ? r->answering_ns : now;
+    struct qn_event ev = {.type = QN_EVENT_DONE, .token = -1, .finish = why};
+    ev.usage = (struct qn_usage){(int)r->p.n_prompt, r->n_cached, r->n_generated};
+    ev.timings = (struct qn_timings){ms(r->submitted_ns, admitted), ms(admitted, answering), ms(answering, now),
+                                     r->miss, r->miss_position};
+    if (why == QN_FINISH_ERROR) ev.error = &r->error;
+    scheduler_charge(r, 0);
+    r->share->expected -= r->n_expected;
+    pthread_mutex_lock(&s->mutex);
+    share_leave(r->share);
+    count_end(s, r, why, now);
+    pthread_mutex_unlock(&s->mutex);
+    request_tell(r, &ev);
+    request_free(r);
+}
+
+/* Takes it out of a list of those that wait. */
+static void unlink_waiting(struct qn_scheduler *s, struct request **at)
+{
+    pthread_mutex_lock(&s->mutex);
+    *at = (*at)->next;
+    s->n_waiting--;
+    pthread_mutex_unlock(&s->mutex);
+    s->is_full = false;
+}
+
+static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
+{
+    struct request *r = s->running[i];
+    for (int k = 0; k < r->n_started; k++)
+        if (r->answers[k].finish == QN_FINISH_NONE) request_finish_answer(r, k, why);
+    for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
+    if (r->n_generated && r->n_started) s->mean_answer = mix(s->mean_answer, (double)r->n_generated / r->n_started);
+    request_release(r);
+    pthread_mutex_lock(&s->mutex);
+    s->n_running--;
+    memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof(struct request *));
+    s->n_places_taken -= r->p.n_answers;
+    pthread_mutex_unlock(&s->mutex);
+    s->is_full = false;
+    tell_done(s, r, why);
+}
+
+/* Why a running request has ended by itself: what the first answer says, unless one of them failed. */
+static enum qn_finish outcome(const struct request *r)
+{
+    if (r->error.code) return QN_FINISH_ERROR;
+    return r->n_open == 0 ? r->answers[0].finish : QN_FINISH_NONE;
+}
+
+static void end_some(struct qn_scheduler *s, bool is_stopping)
+{
+    uint64_t now = clock_ns(), stop = s->stop_ns;
+    for (struct request **at = &s->waiting, *r; (r = *at);) {
+        enum qn_finish why = request_doom(r, now, is_stopping ? now : stop);
+        if (why != QN_FINISH_NONE) {
+            unlink_waiting(s, at);
+            tell_done(s, r, why);
+        } else
+            at = &r->next;
+    }
+    for (int i = 0; i < s->n_running;) {
+        enum qn_finish why = outcome(s->running[i]);
+        if (why == QN_FINISH_NONE) why = request_doom(s->running[i], now, stop);
+        if (why != QN_FINISH_NONE)
+            end_running(s, i, why);
+        else
+            i++;
+    }
+}
+
+/* ---- the queue ---- */
+
+/* Moves what was submitted into the queue, behind those of the same priority. With the mutex held. */
+static void take_inbox(struct qn_scheduler *s)
+{
+    struct request *r;
+    while ((r = s->inbox)) {
+        struct request **at = &s->waiting;
+        s->inbox = r->next;
+        while (*at && (*at)->p.priority >= r->p.priority) at = &(*at)->next;
+        r->next = *at;
+        *at = r;
+        r->share = share_enter(&s->shares, r->p.identity);
+        s->is_full = false;
+    }
+    s->inbox_end = &s->inbox;
+}
+
+static void tell_places(struct qn_scheduler *s)
+{
+    int place = 0;
+    for (struct request *r = s->waiting; r; r = r->next, place++) {
+        if (r->place == place) continue;
+        r->place = place;
+        struct qn_event ev = {.type = QN_EVENT_QUEUED, .token = -1, .place = place};
+        request_tell(r, &ev);
+    }
+}
+
+/* The next in line, as the link that points at it. */
+static struct request **next_in_line(struct qn_scheduler *s)
+{
+    struct request **best = &s->waiting;
+    for (struct request **at = best; *at && (*at)->p.priority == (*best)->p.priority; at = &(*at)->next)
+        if (share_key((*at)->share) < share_key((*best)->share)) best = at;
+    return best;
+}
+
+/* ---- admission ---- */
+
+/* Pages that were promised to forks of running requests. */
+static int n_promised(const struct qn_scheduler *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_running; i++) n += s->running[i]->n_promised;
+    return n;
+}
+
+/* Frees pages of the cache until all that r may need is there. What r shares of a page that it will write to has to be
+ * copied; where there is no room for the copy, that page is computed again. */
+static bool make_room(struct qn_scheduler *s, struct request *r)
+{
+    struct memory *m = &r->answers[0].memory;
+    int slots = kv_pool_shape(s->engine->kv)->page_slots;
+    for (;;) {
+        int part = m->n_slots % slots;
+        int need = request_pages(r, slots) - m->n_pages + (part != 0) + n_promised(s);
+        int missing = need - kv_pool_n_free(s->engine->kv);
+        if (missing > 0) missing -= reuse_evict(s->reuse, missing);
+        if (missing <= 0) return true;
+        if (!part) return false;
+        memory_truncate(m, m->n_slots - part);
+        r->n_cached = m->n_slots;
+    }
+}
+
+/* Starts a request with all its pages. QN_EFULL: there is no room at present. */
+static int start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
+{
+    int rc = request_start(r, s->engine, e);
+    if (rc) return rc;
+    reuse_find(s->reuse, r);
+    if (!make_room(s, r)) {
+        request_release(r);
+        return QN_EFULL;
+    }
+    if ((rc = memory_reserve(&r->answers[0].memory, request_slots(r), e))) request_release(r);
+    r->n_promised = rc ? 0 : request_fork_pages(r, kv_pool_shape(s->engine->kv)->page_slots);
+    return rc;
+}
+
+/* Takes it from the queue to those that run. */
+static void enter(struct qn_scheduler *s, struct request **at)
+{
+    struct request *r = *at;
+    struct qn_event ev = {.type = QN_EVENT_PREFILL, .token = -1, .n_done = r->n_cached, .n_total = (int)r->p.n_prompt};
+    r->admitted_ns = clock_ns();
+    unlink_waiting(s, at);
+    pthread_mutex_lock(&s->mutex);
+    if (s->n_running == 0) s->busy_since_ns = r->admitted_ns;
+    s->running[s->n_running++] = r;
+    s->n_places_taken += r->p.n_answers;
+    pthread_mutex_unlock(&s->mutex);
+    expect(s, r);
+    request_tell(r, &ev);
+}
+
+static void admit(struct qn_scheduler *s)
+{
+    while (s->waiting && !s->is_full) {
+        struct request **at = next_in_line(s), *r = *at;
+        int rc = s->n_places_taken + r->p.n_answers > s->n_places ? QN_EFULL : start(s, r, &r->error);
+        if (rc == QN_EFULL) {
+            assert(s->n_running > 0); /* see the beginning of this file */
+            s->is_full = true;
+        } else if (rc) {
+            unlink_waiting(s, at);
+            tell_done(s, r, QN_FINISH_ERROR);
+        } else
+            enter(s, at);
+    }
+}
+
+/* ---- the thread ---- */
+
+/* Sleeps until there is something to do; *is_stopping. false: it is over. */
+static bool await(struct qn_scheduler *s, bool *is_stopping)
+{
+    pthread_mutex_lock(&s->mutex);
+    s->stats.n_pages_free = kv_pool_n_free(s->engine->kv);
+    reuse_stats(s->reuse, &s->stats);
+    while (!s->n_waiting && !s->n_running && !s->is_stopping) pthread_cond_wait(&s->wake, &s->mutex);
+    take_inbox(s);
+    *is_stopping = s->is_stopping;
+    bool over = s->is_stopping && !s->n_waiting && !s->n_running;
+    if (over) {
+        s->is_ended = true;
+        pthread_cond_broadcast(&s->end);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return !over;
+}
+
+static void *thread_main(void *arg)
+{
+    struct qn_scheduler *s = arg;
+    bool is_stopping;
+    pthread_setname_np(pthread_self(), "scheduler");
+    while (await(s, &is_stopping)) {
+        end_some(s, is_stopping);
+        tell_places(s);
+        admit(s);
+        if (s->n_running) turn_run(s);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+void qn_scheduler_params_init(struct qn_scheduler_params *p) { *p = (struct qn_scheduler_params){.size = sizeof *p}; }
+
+static int settle(struct qn_scheduler_params *p, const struct qn_engine *g, struct qn_error *e)
+{
+    if (p->size != sizeof *p)
+        return error_set(e, QN_EUSAGE, "scheduler: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
+    if (p->n_running < 0 || p->n_running > MAX_RUNNING)
+        return error_set(e, QN_EUSAGE, "scheduler: %d running answers, not 0..%d", p->n_running, MAX_RUNNING);
+    if (p->n_queued < 0 || p->n_queued > MAX_QUEUED)
+        return error_set(e, QN_EUSAGE, "scheduler: %d queued requests, not 0..%d", p->n_queued, MAX_QUEUED);
+    if (p->n_prefill < 0) return error_set(e, QN_EUSAGE, "scheduler: %d prompt rows in a step", p->n_prefill);
+    if (!p->n_running) p->n_running = DEFAULT_RUNNING < g->n_batch ? DEFAULT_RUNNING : g->n_batch;
+    if (p->n_running > g->n_batch)
+        return error_set(e, QN_EUSAGE, "scheduler: %d running answers, a step has only %d rows", p->n_running,
+                         g->n_batch);
+    if (!p->n_queued) p->n_queued = DEFAULT_QUEUED;
+    if (!p->n_prefill || p->n_prefill > g->n_batch) p->n_prefill = g->n_batch;
+    return 0;
+}
+
+/* Samplers and tokens are allocated as requests come, but taken from the ledger for all places now. */
+static int alloc(struct qn_scheduler *s, struct qn_error *e)
+{
+    const struct model *m = s->engine->model;
+    size_t n = (size_t)s->n_places, n_vocab = (size_t)m->hp.n_vocab, rows = n + PROMPT_LOGPROB_ROWS;
+    size_t bytes = n * (sampler_bytes(m->hp.n_vocab, (size_t)s->engine->n_ctx) + (size_t)s->engine->n_ctx * 4) +
+                   (rows + 1) * n_vocab * sizeof(float);
+    int rc = ledger_take(&s->engine->ledger, bytes, "the scheduler", e);
+    if (rc) return rc;
+    s->bytes = bytes;
+    s->running = mem_calloc(n, sizeof(struct request *));
+    s->parts = mem_calloc(n, sizeof *s->parts);
+    s->memories = mem_calloc(n, sizeof(struct memory *));
+    s->token = mem_calloc((size_t)s->engine->n_batch, sizeof *s->token);
+    s->logits = mem_calloc(rows * n_vocab, sizeof *s->logits);
+    s->work = mem_calloc(n_vocab, sizeof *s->work);
+    s->scratch = mem_aligned(64, KERNEL_SCRATCH_BYTES);
+    if (!s->running || !s->parts || !s->memories || !s->token || !s->logits || !s->work || !s->scratch)
+        return error_nomem(e, "a scheduler", bytes);
+    return 0;
+}
+
+static int start_thread(struct qn_scheduler *s, struct qn_error *e)
+{
+    sigset_t old;
+    os_block_signals(&old);
+    int rc = pthread_create(&s->thread, NULL, thread_main, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc) return error_set(e, QN_ENOMEM, "scheduler: cannot start a thread: %s", strerror(rc));
+    s->has_thread = true;
+    return 0;
+}
+
+int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params, struct qn_error *e)
+{
+    struct qn_scheduler_params p;
+    if (params)
+        p = *params;
+    else
+        qn_scheduler_params_init(&p);
+    int rc = settle(&p, g, e);
+    if (rc) return rc;
+    struct qn_scheduler *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_nomem(e, "a scheduler", sizeof *s);
+    s->engine = g;
+    s->n_places = p.n_running;
+    s->n_queued_max = p.n_queued;
+    s->n_prefill = p.n_prefill;
+    s->inbox_end = &s->inbox;
+    s->stop_ns = UINT64_MAX;
+    s->mean_answer = 256; /* before anything is known */
+    s->last_step_ns = clock_ns();
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    pthread_cond_init(&s->end, NULL);
+    if ((rc = alloc(s, e))) goto fail;
+    if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
+    if ((rc = reuse_new(&s->reuse, g, &p, e))) goto fail;
+    if ((rc = start_thread(s, e))) goto fail;
+    *out = s;
+    return 0;
+fail:
+    qn_scheduler_free(s);
+    return rc;
+}
+
+void qn_scheduler_stop(qn_scheduler *s, double grace_s)
+{
+    uint64_t grace = grace_s > 0 ? grace_s < 1e9 ? (uint64_t)(grace_s * 1e9) : (uint64_t)1e18 : 0;
+    uint64_t stop = clock_ns() + grace;
+    pthread_mutex_lock(&s->mutex);
+    s->is_stopping = true;
+    if (stop < s->stop_ns) s->stop_ns = stop;
+    pthread_cond_signal(&s->wake);
+    while (!s->is_ended) pthread_cond_wait(&s->end, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void qn_scheduler_free(qn_scheduler *s)
+{
+    if (!s) return;
+    if (s->has_thread) {
+        qn_scheduler_stop(s, 0);
+        pthread_join(s->thread, NULL);
+    }
+    reuse_free(s->reuse);
+    shares_deinit(&s->shares);
+    ledger_give(&s->engine->ledger, s->bytes);
+    pthread_cond_destroy(&s->end);
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->mutex);
+    mem_free(s->running);
+    mem_free(s->parts);
+    mem_free(s->memories);
+    mem_free(s->token);
+    mem_free(s->logits);
+    mem_free(s->work);
+    mem_free(s->scratch);
+    mem_free(s);
+}
+
+/* ---- from any thread ---- */
+
+static int check_room(const struct qn_scheduler *s, const struct request *r, struct qn_error *e)
+{
+    int slots = kv_pool_shape(s->engine->kv)->page_slots, pages = request_pages(r, slots);
+    if (r->p.n_answers > s->n_places)
+        return error_set(e, QN_EUSAGE, "request: %d answers, at most %d are computed at once", r->p.n_answers,
+                         s->n_places);
+    if (pages > kv_pool_n_pages(s->engine->kv))
+        return error_set(e, QN_EFULL, "request: %d answers of %d tokens need %d pages of the KV cache, it has %d",
+                         r->p.n_answers, request_slots(r), pages, kv_pool_n_pages(s->engine->kv));
+    return 0;
+}
+
+/* Seconds until one more may come: as long as the last ends were apart. With the mutex held. */
+static double retry_after(const struct qn_scheduler *s)
+{
+    double gap = s->end_gap_s > 0 ? s->end_gap_s : 1, waited = 1e-3 * ms(s->last_end_ns, clock_ns());
+    return waited < 0.9 * gap ? gap - waited : 0.1 * gap;
+}
+
+int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, double *retry_s, struct qn_error *e)
+{
+    struct request *r = NULL;
+    int rc = request_new(&r, p, s->engine, e);
+    if (!rc) rc = check_room(s, r, e);
+    if (rc) goto fail;
+    pthread_mutex_lock(&s->mutex);
+    if (s->is_stopping)
+        rc = error_set(e, QN_ECANCEL, "request: the scheduler is being stopped");
+    else if (s->n_waiting >= s->n_queued_max) {
+        rc = error_set(e, QN_EBUSY, "request: %d requests wait already", s->n_waiting);
+        s->stats.n_refused++;
+        if (retry_s) *retry_s = retry_after(s);
+    } else {
+        r->id = ++s->last_id;
+        if (id) *id = r->id;
+        s->stats.n_submitted++;
+        *s->inbox_end = r;
+        s->inbox_end = &r->next;
+        s->n_waiting++;
+        pthread_cond_signal(&s->wake);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    if (!rc) return 0;
+fail:
+    request_free(r);
+    return rc;
+}
+
+static bool cancel_in(struct request *list, uint64_t id)
+{
+    for (; list; list = list->next)
+        if (list->id == id) {
+            atomic_store_explicit(&list->is_cancelled, true, memory_order_relaxed);
+            return true;
+        }
+    return false;
+}
+
+bool qn_cancel(qn_scheduler *s, uint64_t id)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool found = cancel_in(s->inbox, id) || cancel_in(s->waiting, id);
+    for (int i = 0; i < s->n_running && !found; i++)
+        if (s->running[i]->id == id) {
+            atomic_store_explicit(&s->running[i]->is_cancelled, true, memory_order_relaxed);
+            found = true;
+        }
+    pthread_mutex_unlock(&s->mutex);
+    return found;
+}
+
+void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
+{
+    struct qn_engine *g = s->engine;
+    assert(out->size == sizeof *out);
+    pthread_mutex_lock(&s->mutex);
+    *out = s->stats;
+    out->size = sizeof *out;
+    out->n_queued = s->n_waiting;
+    out->n_running = s->n_running;
+    out->n_answers = s->n_places_taken;
+    out->n_places = s->n_places;
+    out->idle_s = 1e-3 * ms(s->last_step_ns, clock_ns());
+    pthread_mutex_unlock(&s->mutex);
+    out->budget_bytes = g->ledger.budget;
+    out->used_bytes = ledger_used(&g->ledger);
+    out->weight_bytes = g->weight_bytes;
+    out->kv_bytes = kv_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)kv_pool_n_pages(g->kv);
+    out->buffer_bytes = g->step.region.size;
+    out->scheduler_bytes = s->bytes;
+    out->n_pages = kv_pool_n_pages(g->kv);
+    out->page_tokens = kv_pool_shape(g->kv)->page_slots;
+}

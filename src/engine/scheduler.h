@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * scheduler.h: the state behind qn_scheduler, shared by scheduler.c (life, queue, admission) and turn.c (one step).
+ *
+ * Three kinds of fields: those under the mutex; the lists `waiting` and `running`, which only the scheduler's thread
+ * changes, and only with the mutex held, so that it reads them without and the others with it; and what the
+ * scheduler's thread has for itself.
+ */
+#ifndef QUERN_ENGINE_SCHEDULER_H
+#define QUERN_ENGINE_SCHEDULER_H
+
+#include <pthread.h>
+
+#include "engine/pace.h"
+#include "engine/reuse.h"
+
+#define PROMPT_LOGPROB_ROWS 32 /* prompt rows of a step whose logits can be had, beside those of the answers */
+
+/* Rows of one answer in the step: its next token, or a piece of the prompt. */
+struct part {
+    struct request *request;
+    int answer;
+    int row, n;               /* in the batch */
+    int logits_row, n_logits; /* those that are wanted */
+};
+
+struct qn_scheduler {
+    struct qn_engine *engine; /* borrowed, and ours alone */
+    int n_places, n_queued_max, n_prefill;
+    size_t bytes; /* taken from the ledger */
+    pthread_t thread;
+    bool has_thread;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t wake; /* something for the scheduler's thread */
+    pthread_cond_t end;  /* is_ended */
+    bool is_stopping, is_ended;
+    struct request *inbox, **inbox_end; /* submitted, in order; not in `waiting` yet */
+    int n_waiting;                      /* in both */
+    uint64_t last_id;
+    struct qn_scheduler_stats stats;
+    uint64_t last_step_ns, last_end_ns, busy_since_ns;
+    double end_gap_s; /* between the ends of two requests, of late; 0: not known */
+
+    _Atomic uint64_t stop_ns; /* when what runs is ended; UINT64_MAX: not */
+
+    struct request *waiting;  /* by falling priority, then as they came */
+    struct request **running; /* [n_running] of [n_places], as they were admitted */
+    int n_running;
+
+    struct shares shares;
+    struct reuse *reuse;
+    struct pace pace;
+    int n_places_taken; /* by answers */
+    bool is_full;       /* the next request did not fit, and nothing has changed since */
+    double mean_answer; /* tokens, of late: what is expected of one that has no limit */
+
+    /* one step: arrays of [n_batch], but for parts and memories [n_places] */
+    struct part *parts;
+    int n_parts, n_rows, n_prefill_rows, n_logits;
+    qn_token *token;
+    struct memory **memories;
+    float *logits;      /* [n_places + PROMPT_LOGPROB_ROWS][n_vocab] */
+    float *work;        /* [n_vocab] */
+    void *scratch;      /* of the kernels */
+    bool was_abandoned; /* the last step */
+};
+
+/* One step of all running requests: a row for each answer and a piece of the prompts that are being read. */
+void turn_run(struct qn_scheduler *s);
+
+/* Rows were computed for a request. */
+void scheduler_charge(struct request *r, int rows);
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * turn.c: one step of the scheduler: gather rows, run them, take in the results. See scheduler.h.
+ *
+ * While answers are being written, prompts get as many rows as make the step take twice as long as it would without
+ * them (pace.h): streams slow down to half their pace at worst, and no single gap is long. With no answer to hold up,
+ * they get all there is room for. Prompts are read in the order of admission, the next one filling what the first
+ * leaves over.
+ *
+ * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned between two
+ * layers; the rows of the others are computed again in the next step, to the same bits. Not twice in a row, or one
+ * client could hold up all others by cancelling.
+ */
+#include "engine/scheduler.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "base/os.h"
+#include "decode/logprob.h"
+
+#define STRETCH 2.0 /* a step with prompt rows, to one without: streams may wait three times as long */
+
+/* ---- gathering ---- */
+
+static void add_row(struct qn_scheduler *s, qn_token t, int pos, bool want)
+{
+    struct qn_engine *g = s->engine;
+    int i = s->n_rows++;
+    s->token[i] = t;
+    g->pos[i] = g->slot[i] = pos;
+    g->seq[i] = s->n_parts - 1;
+    g->want[i] = want;
+    s->n_logits += want;
+    s->parts[s->n_parts - 1].n_logits += want;
+}
+
+static void add_part(struct qn_scheduler *s, struct request *r, int answer, int n)
+{
+    s->memories[s->n_parts] = &r->answers[answer].memory;
+    s->parts[s->n_parts++] = (struct part){r, answer, s->n_rows, n, s->n_logits, 0};
+}
+
+static void gather_answers(struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        if (request_is_reading(r)) continue;
+        for (int k = 0; k < r->n_started; k++) {
+            const struct answer *a = &r->answers[k];
+            if (a->finish != QN_FINISH_NONE) continue;
+            add_part(s, r, k, 1);
+            add_row(s, a->tokens[a->n_tokens - 1], a->memory.n_slots, true);
+        }
+    }
+}
+
+static void gather_prompts(struct qn_scheduler *s, int most)
+{
+    int n_scored = 0;
+    for (int i = 0; i < s->n_running && most > 0; i++) {
+        struct request *r = s->running[i];
+        if (!request_is_reading(r)) continue;
+        int from = r->answers[0].memory.n_slots, last = (int)r->p.n_prompt - 1;
+        int n = last + 1 - from < most ? last + 1 - from : most;
+        if (r->p.prompt_logprobs && n > PROMPT_LOGPROB_ROWS - n_scored) n = PROMPT_LOGPROB_ROWS - n_scored;
+        if (n == 0) continue;
+        if (r->p.prompt_logprobs) n_scored += n;
+        add_part(s, r, 0, n);
+        for (int p = from; p < from + n; p++)
+            add_row(s, r->p.prompt[p], p, p == last ? r->max_tokens > 0 : r->p.prompt_logprobs);
+        most -= n;
+    }
+}
+
+static void gather(struct qn_scheduler *s)
+{
+    s->n_parts = s->n_rows = s->n_logits = 0;
+    gather_answers(s);
+    int n_decode = s->n_rows, most = s->engine->n_batch - n_decode;
+    if (most > s->n_prefill) most = s->n_prefill;
+    if (n_decode && most > 0) most = pace_prefill_rows(&s->pace, n_decode, STRETCH, most);
+    gather_prompts(s, most);
+    s->n_prefill_rows = s->n_rows - n_decode;
+    assert(s->n_rows > 0 && s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS);
+}
+
+/* ---- running ---- */
+
+/* Asked between layers. */
+static bool is_wasted(void *arg)
+{
+    const struct qn_scheduler *s = arg;
+    uint64_t now = clock_ns(), stop = s->stop_ns;
+    int n = 0;
+    if (s->was_abandoned) return false;
+    for (int i = 0; i < s->n_parts; i++)
+        if (request_doom(s->parts[i].request, now, stop)) n += s->parts[i].n;
+    return 2 * n > s->n_rows;
+}
+
+static bool run(struct qn_scheduler *s)
+{
+    struct qn_engine *g = s->engine;
+    const struct batch b = {s->n_rows, s->token, g->pos, g->slot, g->seq, g->want};
+    g->step.is_cancelled = is_wasted;
+    g->step.cancel_arg = s;
+    bool done = step_run(&g->step, &b, s->memories, s->logits);
+    g->step.is_cancelled = NULL;
+    s->was_abandoned = !done;
+    return done;
+}
+
+/* ---- results ---- */
+
+static float *logits_row(const struct qn_scheduler *s, int i)
+{
+    return s->logits + (size_t)i * (size_t)s->engine->model->hp.n_vocab;
+}
+
+static void tell_prefill(const struct request *r)
+{
+    struct qn_event ev = {
+        .type = QN_EVENT_PREFILL, .token = -1, .n_done = r->answers[0].memory.n_slots, .n_total = (int)r->p.n_prompt};
+    request_tell(r, &ev);
+}
+
+/* The logprobs of the tokens that follow the part's rows; the first token follows nothing. */
+static void tell_prompt(struct qn_scheduler *s, const struct part *p, int from)
+{
+    const struct request *r = p->request;
+    struct qn_logprob top[QN_MAX_TOP_LOGPROBS];
+    if (from == 0) {
+        struct qn_event ev = {.type = QN_EVENT_PROMPT, .token = r->p.prompt[0], .logprob = __builtin_nanf("")};
+        request_tell(r, &ev);
+    }
+    for (int i = 0; i < p->n && from + i + 1 < (int)r->p.n_prompt; i++) {
+        struct qn_event ev = {
+            .type = QN_EVENT_PROMPT, .token = r->p.prompt[from + i + 1], .top = top, .n_top = r->p.n_top_logprobs};
+        ev.logprob = logprob_of(&s->engine->step.kt, logits_row(s, p->logits_row + i), s->engine->model->hp.n_vocab,
+                                ev.token, top, ev.n_top, s->work, s->scratch);
+        request_tell(r, &ev);
+    }
+}
+
+/* Sums are in double and in the order of the positions, so that the pieces a prompt came in do not show. */
+static void pool_rows(struct qn_scheduler *s, const struct part *p)
+{
+    struct request *r = p->request;
+    int n_embd = s->engine->model->hp.n_embd, last = r->answers[0].memory.n_slots == (int)r->p.n_prompt ? p->n - 1 : -1;
+    for (int i = r->p.pooling == QN_POOL_MEAN ? 0 : last; i >= 0 && i < p->n; i++) {
+        step_hidden(&s->engine->step, p->row + i, r->hidden);
+        for (int k = 0; k < n_embd; k++) r->pooled[k] += (double)r->hidden[k];
+    }
+}
+
+static void tell_embedding(struct request *r, int n_embd)
+{
+    double sum = 0;
+    for (int k = 0; k < n_embd; k++) sum += r->pooled[k] * r->pooled[k];
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int k = 0; k < n_embd; k++) r->hidden[k] = (float)(r->pooled[k] * scale);
+    struct qn_event ev = {.type = QN_EVENT_EMBEDDING, .token = -1, .embedding = r->hidden, .n_embedding = n_embd};
+    request_tell(r, &ev);
+}
+
+/* The prompt has been read: answers begin. */
+static void begin_answers(struct qn_scheduler *s, const struct part *p)
+{
+    struct request *r = p->request;
+    struct qn_engine *g = s->engine;
+    r->answering_ns = clock_ns();
+    reuse_keep_prompt(s->reuse, r);
+    if (r->p.pooling) tell_embedding(r, g->model->hp.n_embd);
+    int missing = r->n_promised - kv_pool_n_free(g->kv); /* what was free may have been filled from disk since */
+    if (missing > 0) reuse_evict(s->reuse, missing);
+    bool failed = r->max_tokens > 0 && request_fork(r, g, &r->error) != 0;
+    for (int k = 0; k < r->n_started; k++) {
+        if (failed)
+            request_finish_answer(r, k, QN_FINISH_ERROR);
+        else if (r->max_tokens == 0)
+            request_finish_answer(r, k, QN_FINISH_LENGTH);
+        else
+            request_next_token(r, k, g, logits_row(s, p->logits_row + p->n_logits - 1), s->work, s->scratch);
+    }
+}
+
+static void take_in(struct qn_scheduler *s, const struct part *p)
+{
+    struct request *r = p->request;
+    struct memory *m = &r->answers[p->answer].memory;
+    bool was_reading = request_is_reading(r);
+    int from = m->n_slots;
+    memory_extend(m, from + p->n);
+    scheduler_charge(r, p->n);
+    if (!was_reading) {
+        request_next_token(r, p->answer, s->engine, logits_row(s, p->logits_row), s->work, s->scratch);
+        return;
+    }
+    if (r->p.prompt_logprobs) tell_prompt(s, p, from);
+    if (r->p.pooling) pool_rows(s, p);
+    tell_prefill(r);
+    if (!request_is_reading(r)) begin_answers(s, p);
+}
+
+static double mix(double old, double new) { return old > 0 ? old + 0.125 * (new - old) : new; }
+
+static void count(struct qn_scheduler *s, uint64_t t0, int n_decode)
+{
+    struct qn_scheduler_stats *st = &s->stats;
+    uint64_t now = clock_ns();
+    double seconds = 1e-9 * (double)(now - t0);
+    pthread_mutex_lock(&s->mutex);
+    st->n_steps++;
+    st->n_rows += (uint64_t)s->n_rows;
+    st->n_prefill_rows += (uint64_t)s->n_prefill_rows;
+    st->step_s = seconds;
+    st->busy_s += seconds;
+    if (n_decode) st->decode_tokens_per_s = mix(st->decode_tokens_per_s, n_decode / seconds);
+    if (s->n_prefill_rows) st->prefill_tokens_per_s = mix(st->prefill_tokens_per_s, s->n_prefill_rows / seconds);
+    s->last_step_ns = now;
+    pthread_mutex_unlock(&s->mutex);
+    pace_learn(&s->pace, s->n_rows, seconds);
+}
+
+void turn_run(struct qn_scheduler *s)
+{
+    uint64_t t0 = clock_ns();
+    gather(s);
+    if (!run(s)) return;
+    for (int i = 0; i < s->n_parts; i++) take_in(s, &s->parts[i]);
+    count(s, t0, s->n_rows - s->n_prefill_rows);
+}
