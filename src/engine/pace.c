@@ -52,7 +52,7 @@ double pace_of(const struct pace *p, int rows)
 int pace_prefill_rows(const struct pace *p, int n_decode, double stretch, int most)
 {
     double limit = pace_of(p, n_decode) * stretch;
-    int lo = 1, hi = most;
+    int lo = 1, hi = limit > 0 ? most : 1;
     while (lo < hi) { /* the time grows with the rows: lo is allowed, what is beyond hi is not */
         int mid = lo + (hi - lo + 1) / 2;
         if (pace_of(p, n_decode + mid) <= limit)
