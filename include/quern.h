@@ -147,6 +147,66 @@ QN_API int qn_text_push(qn_text *t, qn_token token, const char **bytes, size_t *
 /* What was held back: the beginning of a stop string; an incomplete character, as U+FFFD. */
 QN_API int qn_text_end(qn_text *t, const char **bytes, size_t *n, struct qn_error *e);
 
+/* ---- chat ---- */
+
+/* The model's chat template, compiled, and the form of its replies. Immutable: any number of threads may use it. The
+ * model stays open as long. JSON crosses this interface as UTF-8 text. */
+typedef struct qn_chat qn_chat;
+/* source: a template in place of the file's; NULL: the file's own, which is tokenizer.chat_template, or with tools
+ * tokenizer.chat_template.tool_use where there is one. QN_EDATA: there is none, or it is malformed. */
+QN_API int qn_chat_new(qn_chat **out, const qn_model *m, const char *source, size_t n, struct qn_error *e);
+QN_API void qn_chat_free(qn_chat *c); /* after its prompts and replies; NULL is fine */
+
+/* A conversation as the model reads it. Immutable. */
+typedef struct qn_prompt qn_prompt;
+/* request: an object with these members, of which only messages is required; any other is QN_EUSAGE with its name.
+ *     messages               as the OpenAI API has them; texts of users never become control tokens
+ *     tools                  as the OpenAI API has them; null or [] is none
+ *     documents              array, for templates with retrieval
+ *     add_generation_prompt  bool, default true: the prompt ends where the reply begins
+ *     chat_template_kwargs   object: more variables for the template (enable_thinking, reasoning_effort, ...)
+ * QN_EUSAGE: the request is malformed or the template refuses it (its own words); QN_EDATA, QN_EUNSUP: the template
+ * fails. */
+QN_API int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_t n, struct qn_error *e);
+QN_API void qn_prompt_free(qn_prompt *p); /* after its replies; NULL is fine */
+/* Both belong to the prompt. The text has no NUL at its end, and no BOS but the one that the template writes. */
+QN_API const char *qn_prompt_text(const qn_prompt *p, size_t *n);
+QN_API const qn_token *qn_prompt_tokens(const qn_prompt *p, size_t *n);
+
+/* Takes a reply apart as it comes: the tokens of the model go in, these events come out. Texts of one kind come in
+ * pieces that are to be joined; a piece may end inside of a word but not inside of a character. */
+enum qn_reply_kind {
+    QN_REPLY_CONTENT,   /* text: more of the answer */
+    QN_REPLY_REASONING, /* text: more of what the model thought before */
+    QN_REPLY_CALL,      /* a tool call begins; text: the tool's name, whole */
+    QN_REPLY_ARGUMENTS, /* text: more of the call's arguments, a JSON object */
+    QN_REPLY_CALL_END,  /* the call is complete and its arguments are valid */
+    /* What looked like a call is not one, or is cut off; text: all of it as the model wrote it, whole. call >= 0: it
+     * is that call, which had begun and has no CALL_END; -1: nothing of it was given out before. */
+    QN_REPLY_BAD_CALL,
+};
+struct qn_reply_event {
+    enum qn_reply_kind kind;
+    int call; /* CALL, ARGUMENTS, CALL_END: which one, from 0; they do not interleave */
+    const char *text; /* n bytes, not terminated; valid until the next push or end */
+    size_t n;
+};
+
+typedef struct qn_reply qn_reply;
+/* The reply to this prompt. Calls are looked for only when the prompt had tools. stop: n_stop strings (copied) that end
+ * the answer; they are looked for in the content, which is given out up to the first one's beginning. */
+QN_API int qn_reply_new(qn_reply **out, const qn_chat *c, const qn_prompt *p, const char *const *stop, size_t n_stop,
+                        struct qn_error *e);
+QN_API void qn_reply_free(qn_reply *r); /* NULL is fine */
+/* Every token that the model makes goes in, control tokens too; one that ends the generation may, and says nothing.
+ * *stopped (may be NULL): a stop string came; what follows it is ignored. After a failure (QN_ENOMEM; QN_EUSAGE for a
+ * token outside the vocabulary) the reply can only be freed. */
+QN_API int qn_reply_push(qn_reply *r, qn_token token, bool *stopped, struct qn_error *e);
+/* No more tokens: gives out what was held back. */
+QN_API int qn_reply_end(qn_reply *r, struct qn_error *e);
+/* The next event of the last push or end; false when there is none left. */
+QN_API bool qn_reply_next(qn_reply *r, struct qn_reply_event *event);
+
 /* ---- engine ---- */
 
 enum qn_kv { QN_KV_F16, QN_KV_F32, QN_KV_Q8_0 };
