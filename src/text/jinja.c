@@ -139,7 +139,7 @@ static int copy_out(struct jinja_output *out, const struct jtext *t, struct qn_e
     if (!out->user) return error_nomem(e, "origins of a template's output", n * sizeof *out->user);
     for (size_t i = 0; i < t->n; i++) {
         if (!t->mark[i]) continue;
-        if (i == 0 || !t->mark[i - 1]) out->user[out->n_user++] = (struct jinja_span){.at = i};
+        if (i == 0 || !t->mark[i - 1]) out->user[out->n_user++] = (struct text_span){.at = i};
         out->user[out->n_user - 1].n++;
     }
     return 0;

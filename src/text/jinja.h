@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "text/origin.h"
 
 struct jinja; /* a compiled template; immutable */
 
@@ -42,13 +43,9 @@ struct jinja_input {
     struct jinja_limits limits;
 };
 
-struct jinja_span {
-    size_t at, n; /* bytes */
-};
-
 struct jinja_output {
     struct buf text;
-    struct jinja_span *user; /* the untrusted ranges of text, ascending, neither empty nor touching */
+    struct text_span *user; /* the untrusted ranges of text, ascending, neither empty nor touching */
     size_t n_user;
 };
 

@@ -73,14 +73,24 @@ static int32_t lower_bound(const struct special *s, int32_t lo, int32_t hi, size
     return lo;
 }
 
-static qn_token longest_at(const struct special *s, const char *p, size_t n, bool control)
+static bool is_markup(const struct text_origin *o, qn_token id)
+{
+    for (size_t i = 0; i < o->n_markup; i++)
+        if (o->markup[i] == id) return true;
+    return false;
+}
+
+/* trusted: so many of the n bytes, from the first on, are the template's. */
+static qn_token longest_at(const struct special *s, const char *p, size_t n, size_t trusted,
+                           const struct text_origin *o)
 {
     int32_t lo = s->first[(uint8_t)*p], hi = s->first[(uint8_t)*p + 1];
     qn_token best = -1;
     for (size_t depth = 1; lo < hi; depth++) {
         struct str shortest = lexicon_text(s->lex, s->id[lo]);
         if (shortest.n == depth) { /* texts differ, so there is one at most, and it sorts first */
-            if (control || s->lex->type[s->id[lo]] == TOKEN_USER) best = s->id[lo];
+            qn_token id = s->id[lo];
+            if (depth <= trusted || (s->lex->type[id] == TOKEN_USER && !is_markup(o, id))) best = id;
             lo++;
         }
         if (depth == n) break;
@@ -90,12 +100,31 @@ static qn_token longest_at(const struct special *s, const char *p, size_t n, boo
     return best;
 }
 
-qn_token special_next(const struct special *s, const char *text, size_t n, size_t from, bool control, size_t *at)
+/* The first untrusted range that ends behind `from`. */
+static size_t next_span(const struct text_origin *o, size_t from)
 {
+    size_t lo = 0, hi = o->n_user;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (o->user[mid].at + o->user[mid].n <= from)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+qn_token special_next(const struct special *s, const char *text, size_t n, size_t from, const struct text_origin *o,
+                      size_t *at)
+{
+    size_t k = next_span(o, from);
     for (size_t i = from; i < n; i++) {
         uint8_t b = (uint8_t)text[i];
         if (s->first[b] == s->first[b + 1]) continue;
-        qn_token id = longest_at(s, text + i, n - i, control);
+        while (k < o->n_user && o->user[k].at + o->user[k].n <= i)
+            k++;
+        size_t end = k < o->n_user ? o->user[k].at : n;
+        qn_token id = longest_at(s, text + i, n - i, end > i ? end - i : 0, o);
         if (id >= 0) {
             *at = i;
             return id;

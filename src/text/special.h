@@ -6,6 +6,7 @@
 #define QUERN_TEXT_SPECIAL_H
 
 #include "text/lexicon.h"
+#include "text/origin.h"
 
 struct special {
     const struct lexicon *lex; /* borrowed */
@@ -19,7 +20,9 @@ int special_init(struct special *s, const struct lexicon *lex, struct qn_error *
 void special_deinit(struct special *s);
 
 /* The first special token in text[from .. n), the longest where several begin; -1 when there is none. *at is where it
- * begins. Without `control` only user-defined tokens count. */
-qn_token special_next(const struct special *s, const char *text, size_t n, size_t from, bool control, size_t *at);
+ * begins. A control token counts only where the template wrote all of its bytes; so does a user-defined one that o lists
+ * as markup. */
+qn_token special_next(const struct special *s, const char *text, size_t n, size_t from, const struct text_origin *o,
+                      size_t *at);
 
 #endif

@@ -154,17 +154,16 @@ static int encode_raw(const struct vocab *v, const char *text, size_t n, struct 
 
 size_t vocab_max_token_bytes(const struct vocab *v) { return v->lex.max_bytes; }
 
-int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
-                 struct qn_error *e)
+static int encode(const struct vocab *v, const char *text, size_t n, bool bos, bool eos, const struct text_origin *o,
+                  qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     if (n >= 1u << 28) return error_set(e, QN_EUSAGE, "tokenizer: text of %zu bytes (limit %u)", n, (1u << 28) - 1);
     struct ids out = {0};
     struct merge scratch = {0};
     int rc = 0;
-    if ((flags & VOCAB_ADD_BOS) && v->add_bos && v->roles.id[VOCAB_BOS] >= 0)
-        rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
+    if (bos) rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
     for (size_t from = 0, at; rc == 0 && from < n;) {
-        qn_token id = special_next(&v->special, text, n, from, flags & VOCAB_PARSE_SPECIAL, &at);
+        qn_token id = special_next(&v->special, text, n, from, o, &at);
         rc = encode_raw(v, text + from, at - from, &scratch, &out, e);
         from = at;
         if (id < 0) continue;
@@ -174,8 +173,7 @@ int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned fla
             while (from < n && isascii(text[from]) && isspace((unsigned char)text[from]))
                 from++;
     }
-    if (rc == 0 && (flags & VOCAB_ADD_EOS) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0)
-        rc = ids_push(&out, v->roles.id[VOCAB_EOS], e);
+    if (rc == 0 && eos) rc = ids_push(&out, v->roles.id[VOCAB_EOS], e);
     merge_deinit(&scratch);
     if (rc) {
         mem_free(out.id);
@@ -184,6 +182,25 @@ int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned fla
     *ids = out.id;
     *n_ids = out.n;
     return 0;
+}
+
+static bool wants_bos(const struct vocab *v) { return v->add_bos && v->roles.id[VOCAB_BOS] >= 0; }
+
+int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
+                 struct qn_error *e)
+{
+    const struct text_span all = {0, n};
+    const struct text_origin o = {&all, n > 0 && !(flags & VOCAB_PARSE_SPECIAL), NULL, 0};
+    bool eos = (flags & VOCAB_ADD_EOS) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0;
+    return encode(v, text, n, (flags & VOCAB_ADD_BOS) && wants_bos(v), eos, &o, ids, n_ids, e);
+}
+
+int vocab_encode_chat(const struct vocab *v, const char *text, size_t n, const struct text_origin *o, qn_token **ids,
+                      size_t *n_ids, struct qn_error *e)
+{
+    size_t at;
+    bool written = special_next(&v->special, text, n, 0, o, &at) == v->roles.id[VOCAB_BOS] && at == 0;
+    return encode(v, text, n, wants_bos(v) && !written, false, o, ids, n_ids, e);
 }
 
 /* ---- ids -> bytes ---- */

@@ -39,7 +39,7 @@ static bool marks_in_order(const struct jinja_output *out)
 {
     size_t end = 0;
     for (size_t i = 0; i < out->n_user; i++) {
-        const struct jinja_span *s = &out->user[i];
+        const struct text_span *s = &out->user[i];
         if (s->n == 0 || (i > 0 && s->at <= end) || s->at + s->n > out->text.len) return false;
         end = s->at + s->n;
     }

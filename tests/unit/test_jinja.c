@@ -112,7 +112,7 @@ static void check_marks(const char *template, const char *want)
     assert_int_equal(rc, 0);
     size_t at = 0;
     for (size_t i = 0; i < out.n_user; i++) {
-        const struct jinja_span *s = &out.user[i];
+        const struct text_span *s = &out.user[i];
         assert_true(s->n > 0 && s->at >= at && s->at + s->n <= out.text.len);
         buf_printf(&shown, NULL, "%.*s{%.*s}", (int)(s->at - at), out.text.data + at, (int)s->n, out.text.data + s->at);
         at = s->at + s->n;
