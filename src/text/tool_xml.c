@@ -21,7 +21,9 @@ static bool read_name(struct chat_reply *r, size_t *n, bool *waits)
     *waits = !found && !r->last && chat_left(r) <= CHAT_MAX_NAME;
     if (!found || *n == 0 || *n > CHAT_MAX_NAME) return false;
     const char *p = chat_text(r);
-    return !memchr(p, '<', *n) && !memchr(p, '\n', *n);
+    for (size_t i = 0; i < *n; i++)
+        if (p[i] == '<' || (unsigned char)p[i] < 0x20) return false;
+    return true;
 }
 
 static void set_name(struct chat_reply *r, struct buf *name, size_t n)

@@ -205,6 +205,8 @@ static void test_function(void **state)
     READS(tag, "<function=add><para", "{add!<function=add><para!");
     READS(tag, "<function=>", "!<function=>!");
     READS(tag, "<function=a\nb>", "!<function=a\nb>!");
+    READS(tag, "<function=f><parameter=a\1>1</parameter></function>",
+          "{f!<function=f><parameter=a\1>1</parameter></function>!");
 }
 
 static void test_llama(void **state)
