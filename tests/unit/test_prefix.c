@@ -264,6 +264,29 @@ static void a_page_above_one_in_use_can_go_and_come_back(void **state)
     world_close(&w);
 }
 
+/* A page goes, and with it an empty parent, the very node that eviction would look at next. */
+static void an_empty_parent_goes_with_its_last_child(void **state)
+{
+    (void)state;
+    struct world w;
+    struct memory m;
+    world_open(&w, 10, 0);
+    count_up(t, 100, 0);
+    count_up(u, 100, 500);
+    sequence_open(&w, &m);
+    compute(&w, &m, t, 32);
+    request(&w, &key_a, t, 16);
+    assert_int_equal(prefix_insert(w.tree, &key_a, t, 32, &m, NULL), 0);
+    assert_int_equal(prefix_evict(w.tree, 100), 1);
+    memory_deinit(&m);
+    request(&w, &key_a, u, 32);
+    assert_int_equal(stats_of(&w).n_nodes, 4);
+    assert_int_equal(prefix_evict(w.tree, 2), 2);
+    check_tree(&w, 0);
+    assert_int_equal(stats_of(&w).n_nodes, 1);
+    world_close(&w);
+}
+
 /* ---- snapshots ---- */
 
 static void put_snapshot(const struct world *w, int n, size_t bytes)
@@ -503,6 +526,7 @@ int main(void)
         cmocka_unit_test(the_least_recently_used_goes_first_and_from_its_end),
         cmocka_unit_test(what_a_sequence_uses_is_kept),
         cmocka_unit_test(a_page_above_one_in_use_can_go_and_come_back),
+        cmocka_unit_test(an_empty_parent_goes_with_its_last_child),
         cmocka_unit_test(snapshots_stay_where_they_were_taken),
         cmocka_unit_test(an_insertion_that_fails_changes_nothing),
         cmocka_unit_test(lookups_and_eviction_allocate_nothing),

@@ -310,6 +310,31 @@ static void the_middle_can_be_missing(void **state)
     home_close(&h);
 }
 
+/* What follows the missing part was not used since the start; still it is not deleted for the part before it. */
+static void a_chain_makes_no_room_in_itself(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    home_open(&h, 100, ROOMY);
+    count_up(t, 96, 0);
+    request(&h.w, &key_a, t, 32);
+    save_all(&h);
+    each_file(remember_path);
+    request(&h.w, &key_a, t, 96);
+    save_all(&h);
+    uint64_t both = disk_of(&h).bytes;
+    home_close(&h);
+    assert_int_equal(unlink(found_path), 0);
+    home_open(&h, 100, both - 1);
+    request(&h.w, &key_a, t, 32);
+    assert_int_equal(save_all(&h), 1); /* one of the two pages fits */
+    assert_int_equal(disk_of(&h).n_expired, 0);
+    assert_int_equal(find(&h.w, &key_a, t, 96, &match), 96);
+    check_tree(&h.w, 0);
+    home_close(&h);
+}
+
 /* ---- strangers ---- */
 
 static void one_process_at_a_time(void **state)
@@ -658,6 +683,7 @@ int main(void)
         cmocka_unit_test_setup(the_least_recently_used_expires, empty_dir),
         cmocka_unit_test_setup(what_is_larger_than_the_budget_is_cut, empty_dir),
         cmocka_unit_test_setup(the_middle_can_be_missing, empty_dir),
+        cmocka_unit_test_setup(a_chain_makes_no_room_in_itself, empty_dir),
         cmocka_unit_test_setup(one_process_at_a_time, empty_dir),
         cmocka_unit_test_setup(foreign_names_are_left_alone, empty_dir),
         cmocka_unit_test_setup(other_models_files_are_kept, empty_dir),
