@@ -312,8 +312,9 @@ struct qn_usage {
 
 struct qn_timings {
     double queue_ms, prefill_ms, decode_ms; /* from submission to admission, to the first token, to the end */
-    /* Why no more of the prompt came from the cache: a string that lives as long as the program, NULL where nothing was
-     * missed; and the first prompt position that differs from what is cached. */
+    /* Why no more of the prompt came from the cache, NULL where nothing was missed: "nothing" is stored for this salt,
+     * all that is stored "differs", it "ends", or was "evicted"; there was no "room" for what is on disk, or it was
+     * "damaged"; "unused": the request wants all its rows computed. And the first position that was missed. */
     const char *miss;
     int miss_position;
 };

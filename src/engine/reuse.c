@@ -2,35 +2,170 @@
  *
  * reuse.c: the scheduler's use of prefixes that were computed before. See reuse.h.
  *
- * Nothing is kept: every prompt is computed.
+ * The tree's keys are made of what decides the bits of keys and values, and of the request's salt. Within a process the
+ * engine's settings are the same for all; on disk they are told apart by a fingerprint: the numbers of the model and
+ * of the engine, and of each tensor its name, its shape and a sample of its bytes. (To hash every byte would mean to
+ * read the whole file at each start. Two models that differ in no sample of any tensor would be taken for one.)
  */
 #include "engine/reuse.h"
 
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "cache/store.h"
+
+#define ARITHMETIC   1    /* to be raised whenever docs/KERNELS.md gives keys or values other bits */
+#define SAMPLE_BYTES 4096 /* from the beginning and from the middle of a tensor */
+
+struct reuse {
+    struct prefix *tree;
+    struct store *store; /* NULL: nothing is kept on disk */
+    uint64_t fingerprint[2];
+    uint64_t n_lookups, n_hits, n_hit_tokens;
+};
+
+/* ---- keys ---- */
+
+static uint64_t hash_tensor(const struct tensor *t, uint64_t h)
+{
+    size_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES, middle = t->bytes / 2;
+    int64_t shape[] = {t->type, t->n_dims, t->ne[0], t->ne[1], t->ne[2], t->ne[3]};
+    h = hash_bytes(t->name, strlen(t->name), h);
+    h = hash_bytes(shape, sizeof shape, h);
+    h = hash_bytes(t->data, n, h);
+    return hash_bytes(t->data + middle, n < t->bytes - middle ? n : t->bytes - middle, h);
+}
+
+static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
+{
+    const struct model *m = g->model;
+    const struct hparams *p = &m->hp;
+    const struct kv_shape *kv = kv_pool_shape(g->kv);
+    double numbers[] = {ARITHMETIC,
+                        kv->type,
+                        kv->page_slots,
+                        p->n_layer,
+                        p->n_embd,
+                        p->n_vocab,
+                        p->n_ff,
+                        p->n_head,
+                        p->n_head_kv,
+                        p->head_dim,
+                        (double)p->norm_eps,
+                        (double)p->attn_scale,
+                        p->n_swa,
+                        p->n_rot,
+                        p->rope_adjacent,
+                        p->rope_scaling,
+                        p->rope_base,
+                        p->rope_factor,
+                        p->rope_attn_factor,
+                        p->yarn_ext_factor,
+                        p->yarn_beta_fast,
+                        p->yarn_beta_slow,
+                        p->rope_ctx_orig,
+                        p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
+    uint64_t h = hash_bytes(p->arch, strlen(p->arch), seed);
+    h = hash_bytes(numbers, sizeof numbers, h);
+    for (size_t i = 0; i < weights_n_tensors(m->weights); i++) h = hash_tensor(weights_tensor_at(m->weights, i), h);
+    return h;
+}
+
+static struct prefix_key key_of(const struct reuse *u, const struct request *r)
+{
+    uint64_t all[] = {u->fingerprint[0], u->fingerprint[1], r->p.salt[0], r->p.salt[1]};
+    return (struct prefix_key){{hash_bytes(all, sizeof all, 1), hash_bytes(all, sizeof all, 2)}};
+}
+
+/* ---- life ---- */
+
 int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e)
 {
-    (void)g;
-    if (p->cache_dir || p->cache_bytes) return error_set(e, QN_EUNSUP, "scheduler: there is no cache yet");
-    *out = NULL;
+    struct reuse *u = mem_calloc(1, sizeof *u);
+    if (!u) return error_nomem(e, "the prefix cache", sizeof *u);
+    int rc = prefix_new(&u->tree, g->kv, 0, &g->ledger, e);
+    if (!rc && p->cache_dir && p->cache_bytes) {
+        for (int i = 0; i < 2; i++) u->fingerprint[i] = fingerprint(g, (uint64_t)i);
+        rc = store_open(&u->store, p->cache_dir, p->cache_bytes, u->tree, e);
+    }
+    if (rc) {
+        reuse_free(u);
+        return rc;
+    }
+    *out = u;
     return 0;
 }
 
-void reuse_free(struct reuse *u) { (void)u; }
+void reuse_free(struct reuse *u)
+{
+    if (!u) return;
+    store_close(u->store);
+    prefix_free(u->tree);
+    mem_free(u);
+}
+
+/* ---- use ---- */
 
 void reuse_find(struct reuse *u, struct request *r)
 {
-    (void)u;
-    r->n_cached = 0;
-    r->miss = "nothing is kept";
-    r->miss_position = 0;
+    struct prefix_match match = {.miss = PREFIX_NOTHING};
+    r->n_cached = r->miss_position = 0;
+    r->miss = "unused";
+    /* Logprobs and means want every row; all others want that of the last token at least. */
+    if (r->p.prompt_logprobs || r->p.pooling == QN_POOL_MEAN || r->p.n_prompt < 2) return;
+    struct prefix_key key = key_of(u, r);
+    prefix_find(u->tree, &key, r->p.prompt, (int)r->p.n_prompt - 1, &r->answers[0].memory, &match);
+    r->n_cached = r->miss_position = match.n_slots;
+    r->miss = match.miss == PREFIX_ALL ? NULL : prefix_miss_name(match.miss);
 }
 
-void reuse_keep_prompt(struct reuse *u, const struct request *r) { (void)u, (void)r; }
-void reuse_keep_answer(struct reuse *u, const struct request *r, const struct answer *a) { (void)u, (void)r, (void)a; }
-
-int reuse_evict(struct reuse *u, int n)
+void reuse_count(struct reuse *u, const struct request *r)
 {
-    (void)u, (void)n;
-    return 0;
+    u->n_lookups++;
+    u->n_hits += r->n_cached > 0;
+    u->n_hit_tokens += (uint64_t)r->n_cached;
 }
 
-void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out) { (void)u, (void)out; }
+/* What cannot be kept for want of memory is not kept. */
+static void keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
+{
+    struct prefix_key key = key_of(u, r);
+    if (n > 0) prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
+}
+
+void reuse_keep_prompt(struct reuse *u, const struct request *r)
+{
+    /* Whole pages only: the answer goes on writing into the last one, which must not be shared. */
+    int slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
+    keep(u, r, &r->answers[0], (int)r->p.n_prompt / slots * slots);
+}
+
+void reuse_keep_answer(struct reuse *u, const struct request *r, const struct answer *a)
+{
+    keep(u, r, a, a->memory.n_slots);
+}
+
+int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n); }
+
+bool reuse_save(struct reuse *u)
+{
+    struct qn_error e;
+    if (!u->store) return false;
+    int rc = store_save(u->store, &e);
+    if (rc < 0) log_at(LOG_WARN, "cache: %s", e.msg);
+    return rc > 0;
+}
+
+void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out)
+{
+    struct prefix_stats p;
+    struct store_stats d = {0};
+    prefix_stats(u->tree, &p);
+    if (u->store) store_stats(u->store, &d);
+    out->n_pages_cached = p.n_pages;
+    out->cache_lookups = u->n_lookups;
+    out->cache_hits = u->n_hits;
+    out->cache_hit_tokens = u->n_hit_tokens;
+    out->cache_disk_bytes = d.bytes;
+}

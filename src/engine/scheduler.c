@@ -98,6 +98,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
     if (r->n_generated && r->n_started) s->mean_answer = mix(s->mean_answer, (double)r->n_generated / r->n_started);
     request_release(r);
+    s->is_unsaved = true;
     pthread_mutex_lock(&s->mutex);
     s->n_running--;
     memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof(struct request *));
@@ -229,6 +230,7 @@ static void enter(struct qn_scheduler *s, struct request **at)
     s->n_places_taken += r->p.n_answers;
     pthread_mutex_unlock(&s->mutex);
     expect(s, r);
+    reuse_count(s->reuse, r);
     request_tell(r, &ev);
 }
 
@@ -250,13 +252,28 @@ static void admit(struct qn_scheduler *s)
 
 /* ---- the thread ---- */
 
-/* Sleeps until there is something to do; *is_stopping. false: it is over. */
+/* Uses idle time to write one file of the cache, if there is something to write. Gives the mutex up meanwhile. */
+static bool save_some(struct qn_scheduler *s)
+{
+    if (!s->is_unsaved) return false;
+    pthread_mutex_unlock(&s->mutex);
+    s->is_unsaved = reuse_save(s->reuse);
+    pthread_mutex_lock(&s->mutex);
+    reuse_stats(s->reuse, &s->stats);
+    return true;
+}
+
+/* Sleeps until there is something to do, and saves before it does; *is_stopping. false: it is over. */
 static bool await(struct qn_scheduler *s, bool *is_stopping)
 {
     pthread_mutex_lock(&s->mutex);
     s->stats.n_pages_free = kv_pool_n_free(s->engine->kv);
     reuse_stats(s->reuse, &s->stats);
-    while (!s->n_waiting && !s->n_running && !s->is_stopping) pthread_cond_wait(&s->wake, &s->mutex);
+    while (!s->n_waiting && !s->n_running) {
+        if (save_some(s)) continue;
+        if (s->is_stopping) break;
+        pthread_cond_wait(&s->wake, &s->mutex);
+    }
     take_inbox(s);
     *is_stopping = s->is_stopping;
     bool over = s->is_stopping && !s->n_waiting && !s->n_running;

@@ -52,6 +52,7 @@ struct qn_scheduler {
     struct reuse *reuse;
     struct pace pace;
     int n_places_taken; /* by answers */
+    bool is_unsaved;    /* something may have to be written to disk */
     bool is_full;       /* the next request did not fit, and nothing has changed since */
     double mean_answer; /* tokens, of late: what is expected of one that has no limit */
 

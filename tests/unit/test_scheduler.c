@@ -348,26 +348,91 @@ static void test_cancelled_neighbour(void **state)
     free(single);
 }
 
-/* A second time, and with the end of the prompt changed. */
-static void test_again(void **state)
+/* The same prompt again, by somebody else, and with its answer and more behind it. */
+static void test_from_the_cache(void **state)
 {
     (void)state;
     qn_engine *g = engine(2, 64);
     qn_scheduler *s = scheduler(g, 2, 2, 0);
-    for (int which = 0; which < 5; which++) {
-        struct record *first = alone(which);
+    for (int which = 0; which < 9; which++) {
+        struct record *first = alone(which), *r;
+        qn_token prompt[N_CTX];
+        struct qn_request_params p = request(which, prompt);
         for (int i = 0; i < 3; i++) {
-            struct record *r = record();
-            submit(s, which, r);
+            submit(s, which, r = record());
             wait_for(r);
             same_answer(r, 0, first, 0);
+            assert_int_equal(r->usage.n_cached, i ? (int)p.n_prompt - 1 : 0);
+            if (i) assert_null(r->timings.miss);
             free(r);
+        }
+        p.salt[1] = (uint64_t)which + 1; /* somebody else */
+        p.arg = r = record();
+        OK(qn_submit(s, &p, NULL, NULL, &e));
+        wait_for(r);
+        same_answer(r, 0, first, 0);
+        assert_int_equal(r->usage.n_cached, 0);
+        assert_string_equal(r->timings.miss, "nothing");
+        free(r);
+        p.salt[1] = 0; /* the next turn: the prompt, its answer and something new, which then differs */
+        for (int i = 0; i < first->n[0]; i++) prompt[p.n_prompt++] = first->token[0][i];
+        for (int i = 0; i < 2; i++) {
+            struct record *cold = record();
+            size_t known = p.n_prompt - 1; /* the last token of an answer is not evaluated */
+            prompt[p.n_prompt] = (qn_token)(i + 5);
+            p.n_prompt++;
+            p.arg = r = record();
+            OK(qn_submit(s, &p, NULL, NULL, &e));
+            wait_for(r);
+            assert_int_equal(r->usage.n_cached, known);
+            assert_string_equal(r->timings.miss, i ? "differs" : "ends");
+            assert_int_equal(r->timings.miss_position, known);
+            p.salt[0] = 99 + (uint64_t)i; /* as if new */
+            p.arg = cold;
+            OK(qn_submit(s, &p, NULL, NULL, &e));
+            wait_for(cold);
+            assert_int_equal(cold->usage.n_cached, 0);
+            same_answer(r, 0, cold, 0);
+            p.salt[0] = 0;
+            p.n_prompt--;
+            free(r);
+            free(cold);
+            prompt[p.n_prompt - 1] ^= 1; /* the last token of the answer */
         }
         free(first);
     }
     assert_idle(s);
     qn_scheduler_free(s);
     qn_engine_free(g);
+}
+
+/* The next process finds on disk what the last one computed. */
+static void test_from_disk(void **state)
+{
+    (void)state;
+    char dir[] = "test_scheduler_XXXXXX", command[64];
+    assert_non_null(mkdtemp(dir));
+    struct record *first = alone(4);
+    for (int i = 0; i < 2; i++) {
+        qn_engine *g = engine(2, 64);
+        qn_scheduler *s = NULL;
+        struct qn_scheduler_params p;
+        qn_scheduler_params_init(&p);
+        p.cache_dir = dir;
+        p.cache_bytes = 64 << 20;
+        OK(qn_scheduler_new(&s, g, &p, &e));
+        struct record *r = record();
+        submit(s, 4, r);
+        wait_for(r);
+        same_answer(r, 0, first, 0);
+        assert_true(i ? r->usage.n_cached == r->usage.n_prompt - 1 : r->usage.n_cached == 0);
+        qn_scheduler_free(s);
+        qn_engine_free(g);
+        free(r);
+    }
+    free(first);
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
 }
 
 static void test_prompt_logprobs(void **state)
@@ -754,12 +819,13 @@ static void test_random(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_a_session),  cmocka_unit_test(test_among_others),
-        cmocka_unit_test(test_three_answers), cmocka_unit_test(test_cancelled_neighbour),
-        cmocka_unit_test(test_again),         cmocka_unit_test(test_prompt_logprobs),
-        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_stop_with_grace),
-        cmocka_unit_test(test_fair_shares),   cmocka_unit_test(test_random),
+        cmocka_unit_test(test_as_a_session),    cmocka_unit_test(test_among_others),
+        cmocka_unit_test(test_three_answers),   cmocka_unit_test(test_cancelled_neighbour),
+        cmocka_unit_test(test_from_the_cache),  cmocka_unit_test(test_from_disk),
+        cmocka_unit_test(test_prompt_logprobs), cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_stops),           cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_stop_with_grace), cmocka_unit_test(test_fair_shares),
+        cmocka_unit_test(test_random),
     };
     if (argc != 2 || qn_model_open(&model, argv[1], &e)) {
         fprintf(stderr, "test_scheduler: %s\n", argc == 2 ? e.msg : "one model, please");
