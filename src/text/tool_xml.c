@@ -7,7 +7,6 @@
  * value that is to be anything else is passed on as the JSON it is, and as a string where it is none. Parameters are
  * given out one by one, each as a member of the JSON object that the arguments are.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/chat_state.h"
@@ -106,15 +105,17 @@ static bool is_json(const struct chat_reply *r, const char *p, size_t n)
     return v != NULL;
 }
 
+static int add_dumped(const char *p, size_t n, void *out) { return buf_add(out, p, n, NULL); }
+
 static void give_quoted(struct chat_reply *r, const char *p, size_t n)
 {
+    struct buf text = {0};
     json_t *s = json_stringn(p, n);
-    char *text = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
-    if (text)
-        chat_give(r, QN_REPLY_ARGUMENTS, text, strlen(text));
+    if (s && json_dump_callback(s, add_dumped, &text, JSON_ENCODE_ANY) == 0)
+        chat_give(r, QN_REPLY_ARGUMENTS, text.data, text.len);
     else
         chat_fail(r, error_nomem(&r->error, "a call's parameter", n));
-    free(text);
+    buf_deinit(&text);
     json_decref(s);
 }
 

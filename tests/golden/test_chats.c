@@ -25,21 +25,26 @@ static const struct {
     const char *vocab, *template;
     bool tools;  /* the template takes tools, their calls and results */
     bool system; /* ... and system messages */
+    enum chat_calls calls;
+    bool thinking; /* the prompt ends in the middle of thoughts */
 } pairs[] = {
-    {"tokenizers/ggml-vocab-qwen2.gguf", "Qwen-Qwen2.5-7B-Instruct.jinja", true, true},
-    {"tokenizers/ggml-vocab-qwen2.gguf", "Qwen-Qwen3-0.6B.jinja", true, true},
-    {"tokenizers/ggml-vocab-qwen2.gguf", "Qwen3-Coder.jinja", true, true},
-    {"models/qwen3.gguf", "Qwen-Qwen3-0.6B.jinja", true, true},
-    {"tokenizers/ggml-vocab-qwen35.gguf", "Qwen3.5-4B.jinja", true, true},
-    {"tokenizers/ggml-vocab-llama-bpe.gguf", "meta-llama-Llama-3.1-8B-Instruct.jinja", true, true},
-    {"tokenizers/ggml-vocab-llama-bpe.gguf", "meta-llama-Llama-3.2-3B-Instruct.jinja", true, true},
-    {"tokenizers/ggml-vocab-llama-spm.gguf", "mistralai-Mistral-Nemo-Instruct-2407.jinja", true, false},
-    {"models/llama.gguf", "mistralai-Mistral-Nemo-Instruct-2407.jinja", true, false},
-    {"tokenizers/ggml-vocab-gemma-4.gguf", "google-gemma-4-31B-it.jinja", true, true},
-    {"models/gemma3.gguf", "npm-gemma3.jinja", false, true},
-    {"models/gemma2.gguf", "google-gemma-2-2b-it.jinja", false, false},
-    {"tokenizers/ggml-vocab-phi-3.gguf", "microsoft-Phi-3.5-mini-instruct.jinja", false, true},
-    {"models/gpt-oss.gguf", "openai-gpt-oss-120b.jinja", true, true},
+    {"tokenizers/ggml-vocab-qwen2.gguf", "Qwen-Qwen2.5-7B-Instruct.jinja", true, true, CHAT_CALLS_TAG, false},
+    {"tokenizers/ggml-vocab-qwen2.gguf", "Qwen-Qwen3-0.6B.jinja", true, true, CHAT_CALLS_TAG, false},
+    {"tokenizers/ggml-vocab-qwen2.gguf", "Qwen3-Coder.jinja", true, true, CHAT_CALLS_TAG, false},
+    {"models/qwen3.gguf", "Qwen-Qwen3-0.6B.jinja", true, true, CHAT_CALLS_TAG, false},
+    {"tokenizers/ggml-vocab-qwen35.gguf", "Qwen3.5-4B.jinja", true, true, CHAT_CALLS_TAG, true},
+    {"tokenizers/ggml-vocab-llama-bpe.gguf", "meta-llama-Llama-3.1-8B-Instruct.jinja", true, true, CHAT_CALLS_LLAMA,
+     false},
+    {"tokenizers/ggml-vocab-llama-bpe.gguf", "meta-llama-Llama-3.2-3B-Instruct.jinja", true, true, CHAT_CALLS_LLAMA,
+     false},
+    {"tokenizers/ggml-vocab-llama-spm.gguf", "mistralai-Mistral-Nemo-Instruct-2407.jinja", true, false,
+     CHAT_CALLS_MISTRAL, false},
+    {"models/llama.gguf", "mistralai-Mistral-Nemo-Instruct-2407.jinja", true, false, CHAT_CALLS_MISTRAL, false},
+    {"tokenizers/ggml-vocab-gemma-4.gguf", "google-gemma-4-31B-it.jinja", true, true, CHAT_CALLS_NONE, false},
+    {"models/gemma3.gguf", "npm-gemma3.jinja", false, true, CHAT_CALLS_NONE, false},
+    {"models/gemma2.gguf", "google-gemma-2-2b-it.jinja", false, false, CHAT_CALLS_NONE, false},
+    {"tokenizers/ggml-vocab-phi-3.gguf", "microsoft-Phi-3.5-mini-instruct.jinja", false, true, CHAT_CALLS_NONE, false},
+    {"models/gpt-oss.gguf", "openai-gpt-oss-120b.jinja", true, true, CHAT_CALLS_HARMONY, false},
 };
 
 static json_t *message(const char *role, const char *text, size_t n)
@@ -157,6 +162,9 @@ static const char *check_prompts(const struct chat *c, const struct vocab *v, si
         free(request);
     }
     if (!what) what = as_encoded(v, &p[0]);
+    if (!what && p[0].form.calls != pairs[i].calls) what = "has another form of calls";
+    for (int k = 0; k < 2 && !what; k++)
+        if (p[k].thinking != pairs[i].thinking) what = "is wrong about thinking";
     if (!what) what = same_marks(v, &p[0], &p[1], (const char *)src->data, src->size);
     /* Vocabularies that add spaces, or whose marks eat them, do not give them back. */
     if (!what && !vocab_adds_space(v)) what = reads_back(v, &p[1]);
