@@ -256,7 +256,7 @@ static int feed(struct chat_reply *r, const char *text, size_t n, bool last, str
     assert(!r->last);
     buf_clear(&r->out);
     r->n_events = r->next = 0;
-    memmove(r->in.data, r->in.data + r->at, chat_left(r));
+    if (r->at > 0) memmove(r->in.data, r->in.data + r->at, chat_left(r)); /* a long wait takes nothing */
     r->in.len -= r->at;
     r->at = 0;
     r->last = last;
