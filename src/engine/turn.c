@@ -2,9 +2,9 @@
  *
  * turn.c: one step of the scheduler: gather rows, run them, take in the results. See scheduler.h.
  *
- * While answers are being written, prompts get as many rows as make the step take twice as long as it would without
- * them (pace.h): streams slow down to half their pace at worst, and no single gap is long. With no answer to hold up,
- * they get all there is room for. Prompts are read in the order of admission, the next one filling what the first
+ * While answers are being written, prompts get as many rows as make the step take STRETCH times as long as it would
+ * without them (pace.h): streams slow down, but no single gap is long. With no answer to hold up, prompts get all there
+ * is room for. Prompts are read in the order of admission, the next one filling what the first
  * leaves over.
  *
  * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned between two
@@ -19,7 +19,7 @@
 #include "base/os.h"
 #include "decode/logprob.h"
 
-#define STRETCH 2.0 /* a step with prompt rows, to one without: streams may wait three times as long */
+#define STRETCH 1.75 /* of a step by prompt rows. The aim is that no gap is three times as long: this is the margin */
 
 /* ---- gathering ---- */
 

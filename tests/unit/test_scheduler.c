@@ -2,7 +2,7 @@
  *
  * test_scheduler.c: many requests at once, through quern.h alone, on a small random model.
  *
- *     test_scheduler MODEL
+ *     test_scheduler MODEL [PATTERN]    PATTERN: of the tests to run; exact_* are those about bits
  *
  * The rule for everything here: what a request is answered, tokens, logprobs and embedding, is bit for bit what it is
  * answered alone, and what a session draws, whatever runs, waits, is cancelled or was cached beside it.
@@ -233,7 +233,7 @@ static void assert_idle(qn_scheduler *s)
 
 #define N_OTHERS 8
 
-static void test_as_a_session(void **state)
+static void exact_as_a_session(void **state)
 {
     (void)state;
     for (int which = 0; which < 4; which++) {
@@ -259,7 +259,7 @@ static void test_as_a_session(void **state)
     }
 }
 
-static void test_among_others(void **state)
+static void exact_among_others(void **state)
 {
     (void)state;
     struct record *single[N_OTHERS + 1], *r[N_OTHERS + 1];
@@ -280,7 +280,7 @@ static void test_among_others(void **state)
     for (int i = 0; i <= N_OTHERS; i++) free(single[i]);
 }
 
-static void test_three_answers(void **state)
+static void exact_three_answers(void **state)
 {
     (void)state;
     for (int length = 63; length <= 65; length++) { /* a page's edge and both sides of it */
@@ -315,7 +315,7 @@ static void test_three_answers(void **state)
 }
 
 /* A neighbour that is cancelled while its prompt is read leaves no trace. */
-static void test_cancelled_neighbour(void **state)
+static void exact_cancelled_neighbour(void **state)
 {
     (void)state;
     struct record *single = alone(2);
@@ -349,7 +349,7 @@ static void test_cancelled_neighbour(void **state)
 }
 
 /* The same prompt again, by somebody else, and with its answer and more behind it. */
-static void test_from_the_cache(void **state)
+static void exact_from_the_cache(void **state)
 {
     (void)state;
     qn_engine *g = engine(2, 64);
@@ -407,7 +407,7 @@ static void test_from_the_cache(void **state)
 }
 
 /* The next process finds on disk what the last one computed. */
-static void test_from_disk(void **state)
+static void exact_from_disk(void **state)
 {
     (void)state;
     char dir[] = "test_scheduler_XXXXXX", command[64];
@@ -435,7 +435,7 @@ static void test_from_disk(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void test_prompt_logprobs(void **state)
+static void exact_prompt_logprobs(void **state)
 {
     (void)state;
     struct record *r[2];
@@ -464,7 +464,7 @@ static void test_prompt_logprobs(void **state)
     free(r[1]);
 }
 
-static void test_embedding(void **state)
+static void exact_embedding(void **state)
 {
     (void)state;
     for (enum qn_pooling pooling = QN_POOL_MEAN; pooling <= QN_POOL_LAST; pooling++) {
@@ -819,18 +819,25 @@ static void test_random(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_a_session),    cmocka_unit_test(test_among_others),
-        cmocka_unit_test(test_three_answers),   cmocka_unit_test(test_cancelled_neighbour),
-        cmocka_unit_test(test_from_the_cache),  cmocka_unit_test(test_from_disk),
-        cmocka_unit_test(test_prompt_logprobs), cmocka_unit_test(test_embedding),
-        cmocka_unit_test(test_stops),           cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_stop_with_grace), cmocka_unit_test(test_fair_shares),
+        cmocka_unit_test(exact_as_a_session),
+        cmocka_unit_test(exact_among_others),
+        cmocka_unit_test(exact_three_answers),
+        cmocka_unit_test(exact_cancelled_neighbour),
+        cmocka_unit_test(exact_from_the_cache),
+        cmocka_unit_test(exact_from_disk),
+        cmocka_unit_test(exact_prompt_logprobs),
+        cmocka_unit_test(exact_embedding),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_stop_with_grace),
+        cmocka_unit_test(test_fair_shares),
         cmocka_unit_test(test_random),
     };
-    if (argc != 2 || qn_model_open(&model, argv[1], &e)) {
-        fprintf(stderr, "test_scheduler: %s\n", argc == 2 ? e.msg : "one model, please");
+    if (argc < 2 || argc > 3 || qn_model_open(&model, argv[1], &e)) {
+        fprintf(stderr, "test_scheduler: %s\n", e.code ? e.msg : "one model, please");
         return 1;
     }
+    if (argc == 3) cmocka_set_test_filter(argv[2]);
     n_vocab = qn_model_n_vocab(model);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     qn_model_close(model);
