@@ -15,12 +15,15 @@
 #include "engine/scheduler.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/os.h"
 
 #define DEFAULT_RUNNING 8
 #define DEFAULT_QUEUED  64
+#define IDLE_NS         1000000000u /* then the cache is written: who answers at once does not wait for the disk */
 #define MAX_RUNNING     4096
 #define MAX_QUEUED      4096 /* places in the queue are counted one by one */
 
@@ -252,15 +255,20 @@ static void admit(struct qn_scheduler *s)
 
 /* ---- the thread ---- */
 
-/* Uses idle time to write one file of the cache, if there is something to write. Gives the mutex up meanwhile. */
-static bool save_some(struct qn_scheduler *s)
+/* false: the time came before a signal did. */
+static bool wait_until(struct qn_scheduler *s, uint64_t ns)
 {
-    if (!s->is_unsaved) return false;
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    return pthread_cond_timedwait(&s->wake, &s->mutex, &t) != ETIMEDOUT;
+}
+
+/* Writes one file of the cache. Gives the mutex up meanwhile. */
+static void save_some(struct qn_scheduler *s)
+{
     pthread_mutex_unlock(&s->mutex);
     s->is_unsaved = reuse_save(s->reuse);
     pthread_mutex_lock(&s->mutex);
     reuse_stats(s->reuse, &s->stats);
-    return true;
 }
 
 /* Sleeps until there is something to do, and saves before it does; *is_stopping. false: it is over. */
@@ -270,9 +278,11 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
     s->stats.n_pages_free = kv_pool_n_free(s->engine->kv);
     reuse_stats(s->reuse, &s->stats);
     while (!s->n_waiting && !s->n_running) {
-        if (save_some(s)) continue;
-        if (s->is_stopping) break;
-        pthread_cond_wait(&s->wake, &s->mutex);
+        if (s->is_stopping && !s->is_unsaved) break;
+        if (!s->is_unsaved)
+            pthread_cond_wait(&s->wake, &s->mutex);
+        else if (s->is_stopping || !wait_until(s, s->last_end_ns + IDLE_NS))
+            save_some(s);
     }
     take_inbox(s);
     *is_stopping = s->is_stopping;
@@ -357,6 +367,7 @@ static int start_thread(struct qn_scheduler *s, struct qn_error *e)
 int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params, struct qn_error *e)
 {
     struct qn_scheduler_params p;
+    pthread_condattr_t monotonic;
     if (params)
         p = *params;
     else
@@ -374,7 +385,10 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     s->mean_answer = 256; /* before anything is known */
     s->last_step_ns = clock_ns();
     pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->wake, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* as clock_ns() */
+    pthread_cond_init(&s->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&s->end, NULL);
     if ((rc = alloc(s, e))) goto fail;
     if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
