@@ -302,7 +302,7 @@ enum qn_event_type {
     QN_EVENT_PROMPT,    /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,     /* one for each generated token, stop tokens excepted: token, logprob, top, text */
     QN_EVENT_EMBEDDING, /* embedding */
-    QN_EVENT_FINISH,    /* `answer`, if it had been admitted, ends: finish, stop_index, token, text (what was held back; often empty) */
+    QN_EVENT_FINISH,    /* `answer`, if it was begun, ends: finish, stop_index, token, text (held back; often empty) */
     QN_EVENT_DONE,      /* exactly one for each request, the last: finish, error, usage, timings */
 };
 
@@ -383,8 +383,8 @@ QN_API void qn_request_params_init(struct qn_request_params *p);
  *   QN_ENOMEM  no memory for the copy */
 QN_API int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, double *retry_s,
                      struct qn_error *e);
-/* Any thread. The request ends within a layer's time where its rows are most of what is being computed, and otherwise
- * after the step. false: there is no such request (any more). Its last event comes in either case. */
+/* Any thread. The request ends within two layers' time where its rows are most of what is being computed, and
+ * otherwise after the step. false: there is no such request (any more). Its last event comes in either case. */
 QN_API bool qn_cancel(qn_scheduler *s, uint64_t id);
 
 /* Counters since the scheduler was made, and present values. */

@@ -8,8 +8,8 @@
  * leaves over.
  *
  * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned between two
- * layers; the rows of the others are computed again in the next step, to the same bits. Not twice in a row, or one
- * client could hold up all others by cancelling.
+ * layers; the rows of the others are computed again in the next step, to the same bits. With rows of others in it
+ * that does not happen twice in a row, or one client could hold up all others by cancelling.
  */
 #include "engine/scheduler.h"
 
@@ -93,10 +93,9 @@ static bool is_wasted(void *arg)
     const struct qn_scheduler *s = arg;
     uint64_t now = clock_ns(), stop = s->stop_ns;
     int n = 0;
-    if (s->was_abandoned) return false;
     for (int i = 0; i < s->n_parts; i++)
         if (request_doom(s->parts[i].request, now, stop)) n += s->parts[i].n;
-    return 2 * n > s->n_rows;
+    return n == s->n_rows || (2 * n > s->n_rows && !s->was_abandoned);
 }
 
 static bool run(struct qn_scheduler *s)
