@@ -128,7 +128,7 @@ void request_completed(void *cls, struct MHD_Connection *mhd, void **req_cls, en
 void request_connection(void *cls, struct MHD_Connection *mhd, void **socket_cls,
                         enum MHD_ConnectionNotificationCode what);
 void request_unref(struct http_request *r); /* without the lock */
-void request_release(
+void request_given_back(
     struct http_request *r); /* the answer is not owed any more; under the lock, an unref has to follow */
 
 /* ---- check.c ---- */

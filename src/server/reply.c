@@ -119,7 +119,7 @@ static int answer(struct http_request *r, struct MHD_Response *response, int sta
 static void give_back(struct http_request *r)
 {
     pthread_mutex_lock(&r->http->lock);
-    request_release(r);
+    request_given_back(r);
     pthread_mutex_unlock(&r->http->lock);
     request_unref(r);
 }

@@ -58,7 +58,7 @@ void request_unref(struct http_request *r)
     pthread_mutex_unlock(&h->lock);
 }
 
-void request_release(struct http_request *r)
+void request_given_back(struct http_request *r)
 {
     r->held = 0;
     r->http->n_held--;
@@ -150,7 +150,7 @@ void request_completed(void *cls, struct MHD_Connection *mhd, void **req_cls, en
     if (r->held && !r->gone && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
     r->gone = 1;
     orphan = r->held && r->stage != AT_HANDLER;
-    if (orphan) request_release(r);
+    if (orphan) request_given_back(r);
     unused = r->response;
     r->response = NULL;
     if (r->running) h->n_running--;
