@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * api_impl.h: what the files of the API share.
+ *
+ *     api.c          the routes, the workers that handlers hand requests to
+ *     job.c          one request for an answer, from submission to its end; the dialects fill in how it looks
+ *     dialect files  openai_text.c openai_chat.c anthropic.c responses.c: how a request is read and an answer written
+ *     embed.c tokens.c status.c    the endpoints that make no answer
+ *     stats.c        histograms
+ *
+ * Threads. A handler (libmicrohttpd's thread) only queues the request. A worker reads it and submits it. From then on
+ * the request and its job belong to the scheduler's thread, which runs the callback: it opens the stream, writes and
+ * ends it. Beside it, hang-ups and heartbeats (the door, libmicrohttpd) read the atomic members of a job, and
+ * api_cancel() finds jobs in the list. api.lock is a leaf but for the scheduler's own lock.
+ */
+#ifndef QUERN_SERVER_API_IMPL_H
+#define QUERN_SERVER_API_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "server/api.h"
+#include "server/ask.h"
+#include "server/json_out.h"
+
+/* ---- histograms (stats.c) ---- */
+
+enum hist { HIST_QUEUE, HIST_FIRST_TOKEN, HIST_NEXT_TOKEN, HIST_PROMPT, HIST_GENERATED, N_HIST };
+#define HIST_BUCKETS 16
+
+struct hists {
+    pthread_mutex_t lock; /* a leaf */
+    struct {
+        uint64_t n[HIST_BUCKETS + 1]; /* the last one: beyond all bounds */
+        double sum;
+    } hist[N_HIST];
+};
+void hists_add(struct hists *h, enum hist which, double value);
+int hists_write(struct hists *h, struct buf *b); /* Prometheus text; not 0 when there is no memory */
+
+/* ---- the API ---- */
+
+struct job;
+typedef void api_work(struct api *a, struct http_request *r); /* in a worker; answers, or has somebody answer */
+
+struct api_task {
+    struct api_task *next;
+    struct http_request *req;
+    api_work *work;
+};
+
+struct api {
+    struct api_config c;
+    uint64_t start_s; /* seconds since 1970 */
+    struct hists hists;
+    pthread_t worker[8];
+    int n_workers;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct api_task *first, **last; /* what waits for a worker */
+    bool stopping;
+    struct job *jobs; /* all that are under way */
+};
+
+/* ---- errors, as one API or the other says them ---- */
+
+typedef void api_refuse(struct http_request *r, const struct fault *f);
+api_refuse api_refuse_openai;
+/* The body of such an error; for streams. */
+void api_error_openai(struct json_out *o, const struct fault *f);
+/* What a failure of quern.h means to a client; always -1. */
+int api_fault(struct fault *f, const struct qn_error *e);
+int api_no_memory(struct fault *f);
+/* Refuses; to come again after retry_s seconds where that may help. */
+void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse);
+int api_check_model(const struct api *a, const char *name, struct fault *f); /* NULL: any */
+/* Sends what was written as an answer of status 200; frees it. */
+void api_send(struct http_request *r, struct json_out *o);
+
+/* ---- whose it is (who.c) ---- */
+
+struct who {
+    uint64_t identity, salt[2];
+};
+/* cache_salt: what the client said to separate its own users' prefixes; NULL: nothing. */
+struct who who_of(const struct http_identity *i, const char *cache_salt);
+
+/* ---- jobs (job.c) ---- */
+
+/* A tool call of an answer, complete. */
+struct job_call {
+    char *name, *arguments;
+};
+
+/* One of the n answers. content and reasoning stay empty in streams, unless the dialect keeps_text. */
+struct job_answer {
+    qn_reply *reply; /* NULL: plain text */
+    struct buf content, reasoning;
+    struct job_call *call; /* [n_calls] */
+    int n_calls;
+    struct buf name, arguments; /* of the call that is being written */
+    /* Of tokens that no piece has gone out with: values separated by commas, in as many lists as the dialect wants. */
+    struct json_out logprobs[4];
+    size_t n_chars; /* characters of all tokens so far */
+    int n_tokens;
+    bool ended;
+    enum qn_finish finish;
+    int stop_index; /* -1 unless a stop string ended it */
+    int block;      /* for the dialect: what is open */
+};
+
+/* How an API reads a request and writes its answer. Those with `_stream` are for streams only; they write into j->out
+ * what then is sent as a whole. */
+struct dialect {
+    const struct field *const *tables;
+    const char *id_prefix; /* of the answer's id */
+    bool keeps_text;       /* of streams too */
+    api_refuse *refuse;
+    /* From what was asked to tokens: fills prompt or tokens. Also what the tables cannot check. */
+    int (*prepare)(struct job *j, struct fault *f);
+    void (*start)(struct job *j); /* may be NULL; before all else, of whole answers too */
+    void (*text_stream)(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n);
+    void (*call_stream)(struct job *j, int i, const struct job_call *c);
+    /* The end of answer i; of the last one it is written when the counts are known. */
+    void (*finish_stream)(struct job *j, int i, bool last);
+    void (*close_stream)(struct job *j);
+    void (*error_stream)(struct job *j, const struct fault *f);
+    void (*whole)(struct job *j);
+    /* One more token's logprob into a->logprobs; NULL where none can be asked for. Only called when they were asked
+     * for. */
+    void (*logprob)(struct job *j, struct job_answer *a, const struct qn_event *event);
+    void (*write_head)(struct job *j); /* OpenAI's two: an open object with what all chunks have */
+};
+
+struct job {
+    struct api *api;
+    struct http_request *req;
+    const struct dialect *d;
+    struct ask ask;
+    struct who who;
+    qn_prompt *prompt;
+    const qn_token *tokens; /* [n_tokens] of the prompt: the qn_prompt's or the ask's */
+    size_t n_tokens;
+    struct job_answer *answer; /* [ask.n] */
+    char id[48];               /* the answer's: prefix and the HTTP request's */
+    int64_t created;
+    struct json_out out;
+    struct qn_usage usage; /* once it is done */
+    struct qn_timings timings;
+    int n_ended;
+    int last;     /* the answer that ended last */
+    bool started; /* has had its first event */
+    bool lost;    /* what is to be sent cannot be: no memory, or the client reads too slowly */
+    uint64_t last_token_ns;
+
+    /* for other threads */
+    struct job *next; /* api.lock */
+    uint64_t number;  /* the scheduler's; 0 before the first event. api.lock */
+    bool cancelled;   /* api.lock */
+    atomic_bool gone;
+    atomic_int phase, n_done, n_total; /* for heartbeats: an enum qn_event_type, its numbers */
+    _Atomic uint64_t target;           /* number, without the lock */
+};
+
+/* Reads the request in the way of a dialect and submits it. In a worker. */
+void job_begin(struct api *a, struct http_request *r, const struct dialect *d);
+/* Reads it and makes its prompt, no more: for those that only look. NULL, and the request is answered, if it is
+ * refused. */
+struct job *job_read(struct api *a, struct http_request *r, const struct dialect *d);
+void job_free(struct job *j);
+void job_unlist(struct job *j); /* from then on it cannot be cancelled by name, and does not count */
+qn_callback job_on_event;
+/* Cancels what this identity calls so: the answer's id or the HTTP request's. */
+bool job_cancel(struct api *a, const char *id, uint64_t identity);
+
+/* For dialects. */
+void job_event(struct job *j, const char *name); /* begins a server-sent event in j->out, name may be NULL */
+void job_event_end(struct job *j);
+const char *job_finish_reason(const struct job *j, int i); /* OpenAI's words */
+void job_write_quern(struct job *j);                       /* "quern": {...} */
+/* The bytes of a token as JSON: "token": text and "bytes": [...]. */
+void job_write_token(struct job *j, struct json_out *o, qn_token t);
+/* Conversations: the prompt from messages, tools and the rest of the ask. */
+int job_prepare_chat(struct job *j, struct fault *f);
+
+/* What OpenAI's two dialects share (openai_chat.c). */
+void openai_usage(struct job *j); /* "usage": {...} */
+void openai_close_stream(struct job *j);
+void openai_error_stream(struct job *j, const struct fault *f);
+
+extern const struct dialect openai_text, openai_chat;
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * endpoints.h: the endpoints that make no answer of a model. Those that only read numbers are handlers; the others run
+ * in a worker.
+ */
+#ifndef QUERN_SERVER_ENDPOINTS_H
+#define QUERN_SERVER_ENDPOINTS_H
+
+#include "server/api_impl.h"
+
+http_handler endpoint_health, endpoint_models, endpoint_metrics, endpoint_memory; /* status.c */
+api_work endpoint_tokenize, endpoint_detokenize, endpoint_render;                 /* tokens.c */
+api_work endpoint_embeddings;                                                     /* embed.c */
+
+extern const struct field tokenize_fields[], detokenize_fields[], embed_fields[];
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * field.c: JSON objects by tables. See field.h.
+ *
+ * A number with a fraction of zero is a whole one: some clients have no integers. What an integer of C cannot hold is
+ * read a second time as a double, so that the refusal can name the member, which the parser's own cannot.
+ */
+#include "server/field.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+int fault_set(struct fault *f, int status, const char *code, const char *param, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    f->status = status;
+    f->code = code;
+    error_clean(f->message, sizeof f->message, text);
+    error_clean(f->param, sizeof f->param, param ? param : "");
+    return -1;
+}
+
+static const char *type_name(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+int field_wrong_type(struct fault *f, const char *name, const char *wanted, const json_t *got)
+{
+    return fault_set(f, 400, "invalid_type", name, "%s has to be %s, not %s", name, wanted, type_name(got));
+}
+
+int field_unsupported(struct fault *f, const char *name, const char *what)
+{
+    return fault_set(f, 400, "unsupported_value", name, "%s: %s not supported", name, what);
+}
+
+/* A whole number in [lo, hi]. */
+static int read_int(const char *name, const json_t *v, int64_t lo, int64_t hi, int64_t *out, struct fault *f)
+{
+    double x = json_number_value(v);
+
+    if (!json_is_number(v)) return field_wrong_type(f, name, "a whole number", v);
+    if (json_is_real(v) && x != trunc(x))
+        return fault_set(f, 400, "invalid_type", name, "%s has to be a whole number, not %g", name, x);
+    /* A double of 2^63 is out of range, and all below it fit. */
+    if (json_is_real(v) && (x < -0x1p63 || x >= 0x1p63)) goto outside;
+    *out = json_is_real(v) ? (int64_t)x : (int64_t)json_integer_value(v);
+    if (*out >= lo && *out <= hi) return 0;
+outside:
+    return fault_set(f, 400, "out_of_range", name, "%s has to be in %lld..%lld, not %.17g", name, (long long)lo,
+                     (long long)hi, x);
+}
+
+static int read_float(const struct field *d, const char *name, const json_t *v, float *out, struct fault *f)
+{
+    double x = json_number_value(v);
+    if (!json_is_number(v)) return field_wrong_type(f, name, "a number", v);
+    if (x < d->lo || x > d->hi)
+        return fault_set(f, 400, "out_of_range", name, "%s has to be in %g..%g, not %g", name, d->lo, d->hi, x);
+    *out = (float)x;
+    return 0;
+}
+
+/* How much of it there is: bytes of a string, elements of an array. */
+static int check_size(const struct field *d, const char *name, size_t n, const char *unit, struct fault *f)
+{
+    if ((double)n >= d->lo && (double)n <= d->hi) return 0;
+    return fault_set(f, 400, "out_of_range", name, "%s has to have %g to %g %s, not %zu", name, d->lo, d->hi, unit, n);
+}
+
+static int read_one_of(const struct field *d, const char *name, const json_t *v, struct fault *f)
+{
+    json_t *all = json_loads(d->allowed, JSON_DECODE_ANY, NULL);
+    bool found = false;
+    size_t i;
+    json_t *one;
+    json_array_foreach(all, i, one) found = found || json_equal(one, v);
+    json_decref(all);
+    if (found) return 0;
+    if (!strcmp(d->allowed, "[]")) return fault_set(f, 400, "unsupported_value", name, "%s is not supported", name);
+    return fault_set(f, 400, "unsupported_value", name, "%s: this value is not supported; %s is", name, d->allowed);
+}
+
+static int read_value(const struct field *d, const char *name, const json_t *v, void *out, struct fault *f)
+{
+    void *at = (char *)out + d->at;
+    int64_t i = 0;
+    switch (d->type) {
+    case FIELD_BOOL:
+        if (!json_is_boolean(v)) return field_wrong_type(f, name, "true or false", v);
+        *(bool *)at = json_is_true(v);
+        return 0;
+    case FIELD_INT:
+        if (read_int(name, v, (int64_t)d->lo, (int64_t)d->hi, &i, f)) return -1;
+        *(int *)at = (int)i;
+        return 0;
+    case FIELD_INT64: return read_int(name, v, INT64_MIN, INT64_MAX, at, f);
+    case FIELD_FLOAT: return read_float(d, name, v, at, f);
+    case FIELD_STRING:
+        if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+        *(const char **)at = json_string_value(v);
+        return check_size(d, name, json_string_length(v), "bytes", f);
+    case FIELD_ARRAY:
+        if (!json_is_array(v)) return field_wrong_type(f, name, "an array", v);
+        *(const json_t **)at = v;
+        return check_size(d, name, json_array_size(v), "elements", f);
+    case FIELD_OBJECT:
+        if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
+        *(const json_t **)at = v;
+        return 0;
+    case FIELD_ONE_OF: return read_one_of(d, name, v, f);
+    case FIELD_PARSE: return d->parse(out, d, name, v, f);
+    }
+    return -1;
+}
+
+static const struct field *find(const struct field *const *tables, const char *name)
+{
+    for (; *tables; tables++)
+        for (const struct field *d = *tables; d->name; d++)
+            if (!strcmp(d->name, name)) return d;
+    return NULL;
+}
+
+int field_read(const struct field *const *tables, const char *prefix, const json_t *object, void *out, struct fault *f)
+{
+    char name[96], shown[64];
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)object, key, v)
+    {
+        const struct field *d = find(tables, key);
+        error_clean(shown, sizeof shown, key);
+        snprintf(name, sizeof name, "%s%s", prefix, shown);
+        if (!d) return fault_set(f, 400, "unknown_field", name, "%s: there is no such field here", name);
+        if (json_is_null(v)) continue;
+        if (read_value(d, name, v, out, f)) return -1;
+        if (d->present) *(bool *)((char *)out + d->present) = true;
+    }
+    for (; *tables; tables++)
+        for (const struct field *d = *tables; d->name; d++) {
+            v = json_object_get(object, d->name);
+            if (!d->required || (v && !json_is_null(v))) continue;
+            snprintf(name, sizeof name, "%s%s", prefix, d->name);
+            return fault_set(f, 400, "missing_field", name, "%s is missing", name);
+        }
+    return 0;
+}
+
+json_t *field_parse_body(const void *text, size_t n, struct fault *f)
+{
+    json_error_t e;
+    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (!j && json_error_code(&e) == json_error_numeric_overflow)
+        j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
+    if (!j) {
+        fault_set(f, 400, "invalid_json", NULL, "the body is not valid JSON: %s (byte %d)", e.text, e.position);
+        return NULL;
+    }
+    if (json_is_object(j)) return j;
+    fault_set(f, 400, "invalid_json", NULL, "the body has to be a JSON object, not %s", type_name(j));
+    json_decref(j);
+    return NULL;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * job.c: one request for an answer, from its body to its submission, for all dialects; and the list of those that are
+ * under way. What then happens is job_event.c's.
+ */
+#include "server/api_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/keys.h"
+
+/* ---- the list of jobs ---- */
+
+static int job_list(struct job *j, struct fault *f)
+{
+    struct api *a = j->api;
+    int64_t most = keys_limit(http_identity(j->req)->limits, "requests", INT64_MAX), n = 0;
+    pthread_mutex_lock(&a->lock);
+    for (struct job *o = a->jobs; o; o = o->next) n += o->who.identity == j->who.identity;
+    if (n < most) {
+        j->next = a->jobs;
+        a->jobs = j;
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (n < most) return 0;
+    return fault_set(f, 429, "too_many_requests", NULL, "this key may have %lld requests at a time", (long long)most);
+}
+
+void job_unlist(struct job *j)
+{
+    pthread_mutex_lock(&j->api->lock);
+    for (struct job **p = &j->api->jobs; *p; p = &(*p)->next)
+        if (*p == j) {
+            *p = j->next;
+            break;
+        }
+    pthread_mutex_unlock(&j->api->lock);
+}
+
+bool job_cancel(struct api *a, const char *id, uint64_t identity)
+{
+    bool found = false;
+    pthread_mutex_lock(&a->lock);
+    for (struct job *j = a->jobs; j && !found; j = j->next) {
+        if (j->who.identity != identity) continue;
+        if (strcmp(id, j->id) && strcmp(id, j->id + strlen(j->d->id_prefix))) continue;
+        found = true;
+        j->cancelled = true;
+        if (j->number) qn_cancel(a->c.scheduler, j->number);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return found;
+}
+
+void job_free(struct job *j)
+{
+    for (int i = 0; j->answer && i < j->ask.n; i++) {
+        struct job_answer *a = &j->answer[i];
+        qn_reply_free(a->reply);
+        buf_deinit(&a->content);
+        buf_deinit(&a->reasoning);
+        buf_deinit(&a->name);
+        buf_deinit(&a->arguments);
+        for (int k = 0; k < 4; k++) buf_deinit(&a->logprobs[k].b);
+        for (int k = 0; k < a->n_calls; k++) {
+            mem_free(a->call[k].name);
+            mem_free(a->call[k].arguments);
+        }
+        mem_free(a->call);
+    }
+    mem_free(j->answer);
+    qn_prompt_free(j->prompt);
+    ask_deinit(&j->ask);
+    buf_deinit(&j->out.b);
+    mem_free(j);
+}
+
+/* ---- what dialects use ---- */
+
+void job_event(struct job *j, const char *name)
+{
+    if (name) {
+        json_out_frame(&j->out, "event: ");
+        json_out_frame(&j->out, name);
+        json_out_frame(&j->out, "\n");
+    }
+    json_out_frame(&j->out, "data: ");
+}
+
+void job_event_end(struct job *j) { json_out_frame(&j->out, "\n\n"); }
+
+const char *job_finish_reason(const struct job *j, int i)
+{
+    const struct job_answer *a = &j->answer[i];
+    switch (a->finish) {
+    case QN_FINISH_LENGTH: return "length";
+    case QN_FINISH_CANCELLED: return "cancelled";
+    default: return a->n_calls ? "tool_calls" : "stop";
+    }
+}
+
+void job_write_quern(struct job *j)
+{
+    struct json_out *o = &j->out;
+    const struct qn_timings *t = &j->timings;
+    json_out_open(o, "quern", '{');
+    json_out_num(o, "queue_ms", t->queue_ms);
+    json_out_num(o, "prefill_ms", t->prefill_ms);
+    json_out_num(o, "decode_ms", t->decode_ms);
+    json_out_num(o, "tokens_per_second", t->decode_ms > 0 ? j->usage.n_generated * 1000.0 / t->decode_ms : 0);
+    json_out_int(o, "cached_tokens", j->usage.n_cached);
+    json_out_str(o, "cache_miss", t->miss);
+    if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
+    json_out_close(o, '}');
+}
+
+void job_write_token(struct job *j, struct json_out *o, qn_token t)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    if (qn_token_bytes(j->api->c.model, t, true, &bytes, &n, NULL)) {
+        o->failed = true;
+        return;
+    }
+    json_out_text(o, "token", bytes, n);
+    json_out_open(o, "bytes", '[');
+    for (size_t i = 0; i < n; i++) json_out_int(o, NULL, (unsigned char)bytes[i]);
+    json_out_close(o, ']');
+    qn_free(bytes);
+}
+
+/* ---- from the body to tokens ---- */
+
+static int add_to_buf(const char *p, size_t n, void *b) { return buf_add(b, p, n, NULL) ? -1 : 0; }
+
+int job_prepare_chat(struct job *j, struct fault *f)
+{
+    const struct ask *a = &j->ask;
+    struct qn_error e = {0};
+    struct buf text = {0};
+    if (!j->api->c.chat)
+        return fault_set(f, 400, "no_chat_template", "messages", "the model has no chat template: only texts");
+    json_t *kwargs = json_object();
+    if (a->template_kwargs) json_object_update(kwargs, (json_t *)(uintptr_t)a->template_kwargs);
+    if (a->reasoning_effort) json_object_set_new(kwargs, "reasoning_effort", json_string(a->reasoning_effort));
+    json_t *all = json_pack("{s:O,s:b,s:o}", "messages", a->messages, "add_generation_prompt", a->add_generation_prompt,
+                            "chat_template_kwargs", kwargs);
+    if (all && a->tools && !a->no_tools) json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
+    if (all && a->documents) json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
+    bool made = all && json_dump_callback(all, add_to_buf, &text, JSON_COMPACT) == 0;
+    json_decref(all);
+    int rc = made ? qn_chat_prompt(&j->prompt, j->api->c.chat, (char *)text.data, text.len, &e) : 0;
+    buf_deinit(&text);
+    if (!made) return api_no_memory(f);
+    if (rc) return api_fault(f, &e);
+    j->tokens = qn_prompt_tokens(j->prompt, &j->n_tokens);
+    return 0;
+}
+
+/* Whether it can ever fit. */
+static int check_room(const struct job *j, struct fault *f)
+{
+    int n_ctx = j->api->c.n_ctx, more = j->ask.max_tokens;
+    if (j->n_tokens == 0) return fault_set(f, 400, "empty_prompt", NULL, "the prompt has no tokens");
+    if (j->n_tokens + (size_t)(more < 0 ? 1 : more) <= (size_t)n_ctx) return 0;
+    if (more < 0)
+        return fault_set(f, 400, "context_length_exceeded", NULL,
+                         "the context holds %d tokens and the prompt alone has %zu", n_ctx, j->n_tokens);
+    return fault_set(f, 400, "context_length_exceeded", NULL,
+                     "the context holds %d tokens; the prompt has %zu and max_tokens asks for %d more", n_ctx,
+                     j->n_tokens, more);
+}
+
+struct job *job_read(struct api *a, struct http_request *r, const struct dialect *d)
+{
+    struct fault f = {0};
+    size_t n;
+    const void *body = http_body(r, &n);
+    struct job *j = mem_calloc(1, sizeof *j);
+    if (!j) {
+        api_no_memory(&f);
+        d->refuse(r, &f);
+        return NULL;
+    }
+    j->api = a;
+    j->req = r;
+    j->d = d;
+    j->created = (int64_t)time(NULL);
+    snprintf(j->id, sizeof j->id, "%s%s", d->id_prefix, http_request_id(r));
+    ask_init(&j->ask, qn_model_n_vocab(a->c.model));
+    if (ask_read(&j->ask, d->tables, body, n, &f) || api_check_model(a, j->ask.model, &f) || d->prepare(j, &f)) {
+        d->refuse(r, &f);
+        job_free(j);
+        return NULL;
+    }
+    j->who = who_of(http_identity(r), j->ask.cache_salt);
+    return j;
+}
+
+static int make_answers(struct job *j, struct fault *f)
+{
+    struct qn_error e = {0};
+    j->answer = mem_calloc((size_t)j->ask.n, sizeof *j->answer);
+    if (!j->answer) return api_no_memory(f);
+    for (int i = 0; i < j->ask.n; i++) {
+        j->answer[i].stop_index = -1;
+        if (j->prompt &&
+            qn_reply_new(&j->answer[i].reply, j->api->c.chat, j->prompt, j->ask.stop, (size_t)j->ask.n_stop, &e))
+            return api_fault(f, &e);
+    }
+    return 0;
+}
+
+/* ---- submission ---- */
+
+static int submit(struct job *j, double *retry_s, struct fault *f)
+{
+    struct qn_request_params p;
+    struct qn_error e = {0};
+    uint64_t id;
+    const struct ask *a = &j->ask;
+    qn_request_params_init(&p);
+    p.prompt = j->tokens;
+    p.n_prompt = j->n_tokens;
+    p.sampling = a->sampling;
+    p.sampling.seed = a->has_seed ? (uint64_t)a->seed : qn_random_seed();
+    if (!j->prompt) { /* of a conversation, the reply looks for them in the content */
+        p.stop = a->stop;
+        p.n_stop = (size_t)a->n_stop;
+    }
+    p.stop_tokens = a->stop_tokens;
+    p.n_stop_tokens = a->n_stop_tokens;
+    p.ignore_eog = a->ignore_eos;
+    p.continues = !j->prompt && j->n_tokens > 0;
+    p.max_tokens = a->max_tokens;
+    p.n_answers = a->n;
+    p.n_top_logprobs = a->logprobs ? a->n_top : -1;
+    p.prompt_logprobs = a->echo && a->logprobs;
+    p.priority = a->priority;
+    p.deadline_ms = a->deadline_ms;
+    p.identity = j->who.identity;
+    p.salt[0] = j->who.salt[0];
+    p.salt[1] = j->who.salt[1];
+    p.callback = job_on_event;
+    p.arg = j;
+    return qn_submit(j->api->c.scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
+}
+
+void job_begin(struct api *a, struct http_request *r, const struct dialect *d)
+{
+    struct fault f = {0};
+    double retry_s = 1;
+    struct job *j = job_read(a, r, d);
+    if (!j) return;
+    bool listed = false;
+    if (!check_room(j, &f) && !make_answers(j, &f) && !job_list(j, &f)) {
+        listed = true;
+        if (!submit(j, &retry_s, &f)) return; /* it is the scheduler's thread's now */
+    }
+    if (listed) job_unlist(j);
+    api_refuse_busy(r, &f, retry_s, d->refuse);
+    job_free(j);
+}

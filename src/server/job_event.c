@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * job_event.c: what the scheduler tells of a job becomes the answer. All of it runs in the scheduler's thread, but for
+ * on_hangup() and heartbeat().
+ *
+ * The scheduler computes nothing while a callback runs, so a token is turned into JSON here at once, without an
+ * allocation in the usual case, and goes out as one write; handing it to another thread would cost more than that.
+ *
+ * A stream's text waits in the server's queue for a client that reads slowly. When the queue is full the client has
+ * fallen behind by thousands of tokens: the request is cancelled and the connection broken, so that the client can
+ * tell. Nothing is paused: a paused answer would hold its place and its memory for as long as the client likes.
+ *
+ * A tool call is given out when it is complete and its arguments are valid JSON, never in pieces: what turns out to be
+ * no call is text, in a stream as in a whole answer.
+ */
+#include "server/api_impl.h"
+
+#include <stdio.h>
+
+#include "base/os.h"
+
+/* ---- events: pieces of an answer ---- */
+
+static void lose(struct job *j)
+{
+    j->lost = true;
+    qn_cancel(j->api->c.scheduler, j->number);
+}
+
+/* Sends what was written. */
+static void flush(struct job *j)
+{
+    if (j->out.b.len > 0 && !j->lost && !j->gone && !j->out.failed &&
+        http_stream_write(j->req, j->out.b.data, j->out.b.len) == HTTP_FULL)
+        lose(j);
+    if (j->out.failed && !j->lost) lose(j);
+    buf_clear(&j->out.b);
+}
+
+static void keep(struct job *j, struct buf *b, const char *text, size_t n)
+{
+    if (n > 0 && buf_add(b, text, n, NULL)) j->out.failed = true;
+}
+
+static void on_text(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
+{
+    struct job_answer *a = &j->answer[i];
+    if (n == 0) return;
+    if (!j->ask.stream || j->d->keeps_text) keep(j, kind == QN_REPLY_REASONING ? &a->reasoning : &a->content, text, n);
+    if (j->ask.stream) j->d->text_stream(j, i, kind, text, n);
+}
+
+static void on_call(struct job *j, int i)
+{
+    struct job_answer *a = &j->answer[i];
+    struct job_call *all = mem_realloc(a->call, (size_t)(a->n_calls + 1) * sizeof *all);
+    if (all) {
+        a->call = all;
+        all[a->n_calls] =
+            (struct job_call){mem_dup(a->name.data ? (char *)a->name.data : "", a->name.len),
+                              mem_dup(a->arguments.data ? (char *)a->arguments.data : "", a->arguments.len)};
+        a->n_calls++;
+    }
+    if (!all || !all[a->n_calls - 1].name || !all[a->n_calls - 1].arguments)
+        j->out.failed = true;
+    else if (j->ask.stream)
+        j->d->call_stream(j, i, &a->call[a->n_calls - 1]);
+}
+
+/* What the reply has made of its last token. Returns whether the answer shall end, for one call was all. */
+static bool on_reply(struct job *j, int i)
+{
+    struct job_answer *a = &j->answer[i];
+    struct qn_reply_event e;
+    while (qn_reply_next(a->reply, &e)) {
+        switch (e.kind) {
+        case QN_REPLY_BAD_CALL:
+        case QN_REPLY_CONTENT: on_text(j, i, QN_REPLY_CONTENT, e.text, e.n); break;
+        case QN_REPLY_REASONING: on_text(j, i, QN_REPLY_REASONING, e.text, e.n); break;
+        case QN_REPLY_CALL:
+            buf_clear(&a->name);
+            buf_clear(&a->arguments);
+            keep(j, &a->name, e.text, e.n);
+            break;
+        case QN_REPLY_ARGUMENTS: keep(j, &a->arguments, e.text, e.n); break;
+        case QN_REPLY_CALL_END:
+            on_call(j, i);
+            if (j->ask.one_call) return true;
+            break;
+        }
+    }
+    return false;
+}
+
+/* The end of an answer. The last one's is written when the request is done and its counts are known. */
+static void end_answer(struct job *j, int i, enum qn_finish finish, int stop_index)
+{
+    struct job_answer *a = &j->answer[i];
+    a->ended = true;
+    a->finish = finish;
+    a->stop_index = stop_index;
+    j->last = i;
+    if (++j->n_ended < j->ask.n && j->ask.stream) j->d->finish_stream(j, i, false);
+}
+
+static void on_token(struct job *j, const struct qn_event *e)
+{
+    struct job_answer *a = &j->answer[e->answer];
+    uint64_t now = clock_ns();
+    bool stopped = false;
+    if (e->answer == 0 && j->last_token_ns)
+        hists_add(&j->api->hists, HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
+    if (e->answer == 0) j->last_token_ns = now;
+    if (a->ended || j->lost || j->gone) return;
+    a->n_tokens++;
+    if (j->ask.logprobs) j->d->logprob(j, a, e);
+    if (!a->reply) {
+        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+        return;
+    }
+    if (qn_reply_push(a->reply, e->token, &stopped, NULL)) {
+        j->out.failed = true;
+        return;
+    }
+    bool enough = on_reply(j, e->answer);
+    if (!stopped && !enough) return;
+    end_answer(j, e->answer, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, -1);
+    if (j->n_ended == j->ask.n) qn_cancel(j->api->c.scheduler, j->number);
+}
+
+static bool is_failure(enum qn_finish f)
+{
+    return f == QN_FINISH_ERROR || f == QN_FINISH_STOPPED || f == QN_FINISH_DEADLINE;
+}
+
+static void on_finish(struct job *j, const struct qn_event *e)
+{
+    struct job_answer *a = &j->answer[e->answer];
+    if (a->ended || is_failure(e->finish)) return; /* a failure is the whole request's: when it is done */
+    if (!a->reply) {
+        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+    } else {
+        /* A control token may be what closes a call. */
+        if (e->finish == QN_FINISH_STOP_TOKEN && e->token >= 0 && qn_reply_push(a->reply, e->token, NULL, NULL))
+            j->out.failed = true;
+        else if (!on_reply(j, e->answer) && qn_reply_end(a->reply, NULL))
+            j->out.failed = true;
+        else if (!j->out.failed)
+            on_reply(j, e->answer);
+    }
+    end_answer(j, e->answer, e->finish, e->finish == QN_FINISH_STOP_STRING ? e->stop_index : -1);
+}
+
+/* ---- events: the whole request ---- */
+
+/* Under the server's lock, in its threads: see docs/THREADS.md. */
+static void on_hangup(void *arg)
+{
+    struct job *j = arg;
+    j->gone = true;
+    qn_cancel(j->api->c.scheduler, j->target);
+}
+
+static size_t heartbeat(void *arg, char *text, size_t cap)
+{
+    struct job *j = arg;
+    int n;
+    switch (j->phase) {
+    case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", j->n_done); break;
+    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", j->n_done, j->n_total); break;
+    default: n = snprintf(text, cap, ": decoding\n\n"); break;
+    }
+    return (size_t)n;
+}
+
+static void on_start(struct job *j, uint64_t number)
+{
+    struct api *a = j->api;
+    bool cancelled;
+    j->started = true;
+    j->target = number;
+    pthread_mutex_lock(&a->lock);
+    j->number = number;
+    cancelled = j->cancelled;
+    pthread_mutex_unlock(&a->lock);
+    if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
+        j->gone = true;
+    if (j->gone || cancelled) qn_cancel(a->c.scheduler, number);
+    if (j->ask.stream) {
+        http_set_header(j->req, "Cache-Control", "no-cache");
+        http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front shall not collect it */
+        http_stream_open(j->req, 200, "text/event-stream");
+    }
+    if (j->d->start) j->d->start(j);
+}
+
+static void count(struct job *j)
+{
+    struct hists *h = &j->api->hists;
+    hists_add(h, HIST_QUEUE, j->timings.queue_ms * 1e-3);
+    hists_add(h, HIST_PROMPT, j->usage.n_prompt);
+    hists_add(h, HIST_GENERATED, j->usage.n_generated);
+    if (j->usage.n_generated > 0) hists_add(h, HIST_FIRST_TOKEN, (j->timings.queue_ms + j->timings.prefill_ms) * 1e-3);
+}
+
+static void fault_of(struct fault *f, const struct qn_event *e)
+{
+    if (e->finish == QN_FINISH_ERROR)
+        api_fault(f, e->error);
+    else if (e->finish == QN_FINISH_DEADLINE)
+        fault_set(f, 504, "deadline_exceeded", NULL, "deadline_ms was over before the answer was");
+    else
+        fault_set(f, 503, "stopping", NULL, "the server is being stopped");
+}
+
+static void on_done(struct job *j, const struct qn_event *e)
+{
+    struct fault f = {0};
+    bool failed = is_failure(e->finish) && j->n_ended < j->ask.n;
+    j->usage = e->usage;
+    j->timings = e->timings;
+    count(j);
+    job_unlist(j); /* before the client can know: its next request may count on the place */
+    for (int i = 0; i < j->ask.n && !failed; i++)
+        if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
+    if (failed) fault_of(&f, e);
+    if (j->ask.stream) {
+        if (failed) {
+            j->d->error_stream(j, &f);
+        } else {
+            j->d->finish_stream(j, j->last, true);
+            j->d->close_stream(j);
+        }
+        flush(j);
+        if (j->lost)
+            http_stream_abort(j->req);
+        else
+            http_stream_end(j->req);
+    } else {
+        if (!failed && !j->out.failed) j->d->whole(j);
+        if (j->out.failed && !failed) api_no_memory(&f);
+        if (failed || j->out.failed)
+            j->d->refuse(j->req, &f);
+        else
+            api_send(j->req, &j->out);
+    }
+    job_free(j);
+}
+
+void job_on_event(void *arg, const struct qn_event *e)
+{
+    struct job *j = arg;
+    if (!j->started) on_start(j, e->request);
+    switch (e->type) {
+    case QN_EVENT_QUEUED: j->n_done = e->place; break;
+    case QN_EVENT_PREFILL:
+        j->n_done = e->n_done;
+        j->n_total = e->n_total;
+        break;
+    case QN_EVENT_PROMPT:
+        for (int i = 0; i < j->ask.n; i++) j->d->logprob(j, &j->answer[i], e);
+        break;
+    case QN_EVENT_TOKEN: on_token(j, e); break;
+    case QN_EVENT_FINISH: on_finish(j, e); break;
+    case QN_EVENT_EMBEDDING: break;
+    case QN_EVENT_DONE: on_done(j, e); return;
+    }
+    j->phase = (int)e->type;
+    if (j->ask.stream) flush(j);
+}

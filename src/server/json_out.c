@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * json_out.c: writing JSON. See json_out.h.
+ *
+ * Source: RFC 8259; the well-formed byte sequences of the Unicode standard, table 3-7.
+ */
+#include "server/json_out.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void add(struct json_out *o, const void *p, size_t n)
+{
+    if (n > 0 && buf_add(&o->b, p, n, NULL)) o->failed = true;
+}
+
+static void before(struct json_out *o, const char *key)
+{
+    if (o->comma) add(o, ",", 1);
+    o->comma = true;
+    if (!key) return;
+    add(o, "\"", 1);
+    add(o, key, strlen(key));
+    add(o, "\":", 2);
+}
+
+void json_out_open(struct json_out *o, const char *key, char bracket)
+{
+    before(o, key);
+    add(o, &bracket, 1);
+    o->comma = false;
+}
+
+void json_out_close(struct json_out *o, char bracket)
+{
+    add(o, &bracket, 1);
+    o->comma = true;
+}
+
+/* Bytes of the well-formed character at s, 0 if there is none. */
+static size_t char_bytes(const unsigned char *s, size_t n)
+{
+    size_t len = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+    if (len > n) return 0;
+    for (size_t i = 1; i < len; i++)
+        if ((s[i] & 0xC0) != 0x80) return 0;
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) ||
+        (s[0] == 0xF4 && s[1] > 0x8F))
+        return 0;
+    return len;
+}
+
+static void escape(struct json_out *o, unsigned char c)
+{
+    char text[8];
+    static const char letters[] = "\"\"\\\\\nn\rr\tt\bb\ff";
+    for (const char *l = letters; *l; l += 2)
+        if (c == (unsigned char)l[0]) {
+            add(o, "\\", 1);
+            add(o, l + 1, 1);
+            return;
+        }
+    add(o, text, (size_t)snprintf(text, sizeof text, "\\u%04x", c));
+}
+
+void json_out_text(struct json_out *o, const char *key, const char *s, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    size_t done = 0; /* bytes before it are written */
+    before(o, key);
+    add(o, "\"", 1);
+    for (size_t i = 0; i < n;) {
+        size_t len = char_bytes(p + i, n - i);
+        bool plain = len > 1 || (len == 1 && p[i] >= 0x20 && p[i] != '"' && p[i] != '\\' && p[i] != 0x7F);
+        if (plain) {
+            i += len;
+            continue;
+        }
+        add(o, p + done, i - done);
+        if (len == 1)
+            escape(o, p[i]);
+        else
+            add(o, "\xEF\xBF\xBD", 3);
+        done = ++i;
+    }
+    add(o, p + done, n - done);
+    add(o, "\"", 1);
+}
+
+void json_out_key(struct json_out *o, const char *s, size_t n)
+{
+    json_out_text(o, NULL, s, n);
+    add(o, ":", 1);
+    o->comma = false;
+}
+
+void json_out_str(struct json_out *o, const char *key, const char *s)
+{
+    if (s)
+        json_out_text(o, key, s, strlen(s));
+    else
+        json_out_raw(o, key, "null", 4);
+}
+
+void json_out_int(struct json_out *o, const char *key, int64_t v)
+{
+    char text[24];
+    json_out_raw(o, key, text, (size_t)snprintf(text, sizeof text, "%lld", (long long)v));
+}
+
+void json_out_num(struct json_out *o, const char *key, double v)
+{
+    char text[32];
+    if (isfinite(v))
+        json_out_raw(o, key, text, (size_t)snprintf(text, sizeof text, "%.9g", v));
+    else
+        json_out_raw(o, key, "null", 4);
+}
+
+void json_out_bool(struct json_out *o, const char *key, bool v)
+{
+    json_out_raw(o, key, v ? "true" : "false", v ? 4 : 5);
+}
+
+void json_out_raw(struct json_out *o, const char *key, const void *json, size_t n)
+{
+    if (n == 0) return;
+    before(o, key);
+    add(o, json, n);
+}
+
+void json_out_frame(struct json_out *o, const char *s)
+{
+    add(o, s, strlen(s));
+    o->comma = false;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * openai_chat.c: POST /v1/chat/completions: the next message of a conversation.
+ *
+ * reasoning_content, beside content, is what the model thought before it answered: the name that clients of open
+ * models know. logprobs cover all tokens of the answer, thoughts and calls as well.
+ *
+ * Source: the OpenAI API reference, "Chat" and "Streaming".
+ */
+#include "server/api_impl.h"
+
+#include <stdio.h>
+
+static const struct field *const tables[] = {ask_chat_fields, ask_openai_fields, ask_sampling_fields, NULL};
+
+static int prepare(struct job *j, struct fault *f)
+{
+    if (j->ask.n_top > 0 && !j->ask.logprobs)
+        return fault_set(f, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs to be true");
+    return job_prepare_chat(j, f);
+}
+
+/* ---- shared with openai_text.c ---- */
+
+void openai_usage(struct job *j)
+{
+    const struct qn_usage *u = &j->usage;
+    json_out_open(&j->out, "usage", '{');
+    json_out_int(&j->out, "prompt_tokens", u->n_prompt);
+    json_out_int(&j->out, "completion_tokens", u->n_generated);
+    json_out_int(&j->out, "total_tokens", u->n_prompt + u->n_generated);
+    json_out_open(&j->out, "prompt_tokens_details", '{');
+    json_out_int(&j->out, "cached_tokens", u->n_cached);
+    json_out_close(&j->out, '}');
+    json_out_close(&j->out, '}');
+}
+
+void openai_close_stream(struct job *j)
+{
+    if (j->ask.include_usage) {
+        job_event(j, NULL);
+        j->d->write_head(j);
+        json_out_open(&j->out, "choices", '[');
+        json_out_close(&j->out, ']');
+        openai_usage(j);
+        json_out_close(&j->out, '}');
+        job_event_end(j);
+    }
+    job_event(j, NULL);
+    json_out_frame(&j->out, "[DONE]");
+    job_event_end(j);
+}
+
+void openai_error_stream(struct job *j, const struct fault *f)
+{
+    job_event(j, NULL);
+    api_error_openai(&j->out, f);
+    job_event_end(j);
+}
+
+/* ---- chunks ---- */
+
+static void write_logprobs(struct job *j, struct job_answer *a)
+{
+    struct json_out *l = &a->logprobs[0];
+    if (!j->ask.logprobs) {
+        json_out_str(&j->out, "logprobs", NULL);
+        return;
+    }
+    json_out_open(&j->out, "logprobs", '{');
+    json_out_open(&j->out, "content", '[');
+    json_out_raw(&j->out, NULL, l->b.data, l->b.len);
+    json_out_close(&j->out, ']');
+    json_out_close(&j->out, '}');
+    j->out.failed |= l->failed;
+    buf_clear(&l->b);
+    l->comma = false;
+}
+
+static void write_head_of(struct job *j, const char *object)
+{
+    json_out_open(&j->out, NULL, '{');
+    json_out_str(&j->out, "id", j->id);
+    json_out_str(&j->out, "object", object);
+    json_out_int(&j->out, "created", j->created);
+    json_out_str(&j->out, "model", j->api->c.model_name);
+}
+
+static void write_head(struct job *j) { write_head_of(j, "chat.completion.chunk"); }
+
+static void open_chunk(struct job *j, int i)
+{
+    job_event(j, NULL);
+    write_head(j);
+    json_out_open(&j->out, "choices", '[');
+    json_out_open(&j->out, NULL, '{');
+    json_out_int(&j->out, "index", i);
+    json_out_open(&j->out, "delta", '{');
+}
+
+static void close_chunk(struct job *j, int i, bool ended, bool last)
+{
+    json_out_close(&j->out, '}');
+    write_logprobs(j, &j->answer[i]);
+    json_out_str(&j->out, "finish_reason", ended ? job_finish_reason(j, i) : NULL);
+    json_out_close(&j->out, '}');
+    json_out_close(&j->out, ']');
+    if (j->ask.include_usage) json_out_str(&j->out, "usage", NULL);
+    if (last) job_write_quern(j);
+    json_out_close(&j->out, '}');
+    job_event_end(j);
+}
+
+static void start(struct job *j)
+{
+    for (int i = 0; i < j->ask.n && j->ask.stream; i++) {
+        open_chunk(j, i);
+        json_out_str(&j->out, "role", "assistant");
+        json_out_str(&j->out, "content", "");
+        close_chunk(j, i, false, false);
+    }
+}
+
+static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
+{
+    open_chunk(j, i);
+    json_out_text(&j->out, kind == QN_REPLY_REASONING ? "reasoning_content" : "content", text, n);
+    close_chunk(j, i, false, false);
+}
+
+/* index: only in streams. */
+static void write_call(struct job *j, int i, int index, const struct job_call *c)
+{
+    char id[96];
+    snprintf(id, sizeof id, "call_%s_%d_%d", j->id + sizeof "chatcmpl-" - 1, i, index);
+    json_out_open(&j->out, NULL, '{');
+    if (j->ask.stream) json_out_int(&j->out, "index", index);
+    json_out_str(&j->out, "id", id);
+    json_out_str(&j->out, "type", "function");
+    json_out_open(&j->out, "function", '{');
+    json_out_str(&j->out, "name", c->name);
+    json_out_str(&j->out, "arguments", c->arguments);
+    json_out_close(&j->out, '}');
+    json_out_close(&j->out, '}');
+}
+
+static void call_stream(struct job *j, int i, const struct job_call *c)
+{
+    open_chunk(j, i);
+    json_out_open(&j->out, "tool_calls", '[');
+    write_call(j, i, j->answer[i].n_calls - 1, c);
+    json_out_close(&j->out, ']');
+    close_chunk(j, i, false, false);
+}
+
+static void finish_stream(struct job *j, int i, bool last)
+{
+    open_chunk(j, i);
+    close_chunk(j, i, true, last);
+}
+
+static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
+{
+    struct json_out *l = &a->logprobs[0];
+    json_out_open(l, NULL, '{');
+    job_write_token(j, l, e->token);
+    json_out_num(l, "logprob", e->logprob);
+    json_out_open(l, "top_logprobs", '[');
+    for (int i = 0; i < e->n_top; i++) {
+        json_out_open(l, NULL, '{');
+        job_write_token(j, l, e->top[i].token);
+        json_out_num(l, "logprob", e->top[i].logprob);
+        json_out_close(l, '}');
+    }
+    json_out_close(l, ']');
+    json_out_close(l, '}');
+}
+
+/* ---- whole answers ---- */
+
+static void write_message(struct job *j, int i)
+{
+    struct job_answer *a = &j->answer[i];
+    json_out_open(&j->out, "message", '{');
+    json_out_str(&j->out, "role", "assistant");
+    if (a->n_calls && a->content.len == 0)
+        json_out_str(&j->out, "content", NULL);
+    else
+        json_out_text(&j->out, "content", (char *)a->content.data, a->content.len);
+    json_out_str(&j->out, "refusal", NULL);
+    if (a->reasoning.len) json_out_text(&j->out, "reasoning_content", (char *)a->reasoning.data, a->reasoning.len);
+    if (a->n_calls) {
+        json_out_open(&j->out, "tool_calls", '[');
+        for (int k = 0; k < a->n_calls; k++) write_call(j, i, k, &a->call[k]);
+        json_out_close(&j->out, ']');
+    }
+    json_out_close(&j->out, '}');
+}
+
+static void whole(struct job *j)
+{
+    write_head_of(j, "chat.completion");
+    json_out_open(&j->out, "choices", '[');
+    for (int i = 0; i < j->ask.n; i++) {
+        json_out_open(&j->out, NULL, '{');
+        json_out_int(&j->out, "index", i);
+        write_message(j, i);
+        write_logprobs(j, &j->answer[i]);
+        json_out_str(&j->out, "finish_reason", job_finish_reason(j, i));
+        json_out_close(&j->out, '}');
+    }
+    json_out_close(&j->out, ']');
+    openai_usage(j);
+    job_write_quern(j);
+    json_out_close(&j->out, '}');
+}
+
+const struct dialect openai_chat = {
+    .tables = tables,
+    .id_prefix = "chatcmpl-",
+    .refuse = api_refuse_openai,
+    .prepare = prepare,
+    .start = start,
+    .text_stream = text_stream,
+    .call_stream = call_stream,
+    .finish_stream = finish_stream,
+    .close_stream = openai_close_stream,
+    .error_stream = openai_error_stream,
+    .whole = whole,
+    .logprob = logprob,
+    .write_head = write_head,
+};

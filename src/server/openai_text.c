@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * openai_text.c: POST /v1/completions: a text is continued. The prompt's text never becomes control tokens unless
+ * parse_special says so.
+ *
+ * Source: the OpenAI API reference, "Completions".
+ */
+#include "server/api_impl.h"
+
+#include <string.h>
+
+static const struct field *const tables[] = {ask_completion_fields, ask_openai_fields, ask_sampling_fields, NULL};
+
+#define DEFAULT_MAX_TOKENS 16
+
+static int prepare(struct job *j, struct fault *f)
+{
+    struct ask *a = &j->ask;
+    struct qn_error e = {0};
+    const qn_model *m = j->api->c.model;
+    if (a->max_tokens < 0) a->max_tokens = DEFAULT_MAX_TOKENS;
+    if (a->text) {
+        if (a->n_text > qn_model_max_text(m, j->api->c.n_ctx))
+            return fault_set(f, 400, "context_length_exceeded", "prompt",
+                             "the context holds %d tokens; a prompt of %zu bytes cannot fit", j->api->c.n_ctx,
+                             a->n_text);
+        if (qn_tokenize(m, a->text, a->n_text, QN_ADD_BOS | (a->parse_special ? QN_PARSE_SPECIAL : 0), &a->tokens,
+                        &a->n_tokens, &e))
+            return api_fault(f, &e);
+    }
+    j->tokens = a->tokens;
+    j->n_tokens = a->n_tokens;
+    return 0;
+}
+
+/* What echo gives: the prompt as text. NULL: there was no memory. */
+static char *prompt_text(struct job *j)
+{
+    struct buf b = {0};
+    qn_text *t = NULL;
+    const char *bytes;
+    size_t n;
+    if (j->ask.text) return mem_dup(j->ask.text, j->ask.n_text);
+    int bad = qn_text_new(&t, j->api->c.model, false, NULL, 0, NULL);
+    for (size_t i = 0; i < j->n_tokens && !bad; i++)
+        bad = qn_text_push(t, j->tokens[i], &bytes, &n, NULL, NULL) || buf_add(&b, bytes, n, NULL);
+    bad = bad || qn_text_end(t, &bytes, &n, NULL) || buf_add(&b, bytes, n, NULL);
+    qn_text_free(t);
+    if (!bad) return (char *)b.data;
+    buf_deinit(&b);
+    return NULL;
+}
+
+/* ---- writing ---- */
+
+enum { TOKENS, LOGPROBS, TOP, OFFSETS }; /* the lists of a->logprobs */
+
+static void token_key(struct job *j, struct json_out *o, qn_token t, size_t *n_chars)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    if (qn_token_bytes(j->api->c.model, t, true, &bytes, &n, NULL)) o->failed = true;
+    if (n_chars) {
+        json_out_text(o, NULL, bytes, n);
+        for (size_t i = 0; i < n; i++) *n_chars += (bytes[i] & 0xC0) != 0x80;
+    } else {
+        json_out_key(o, bytes, n);
+    }
+    qn_free(bytes);
+}
+
+static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
+{
+    struct json_out *l = a->logprobs;
+    json_out_int(&l[OFFSETS], NULL, (int64_t)a->n_chars);
+    token_key(j, &l[TOKENS], e->token, &a->n_chars);
+    json_out_num(&l[LOGPROBS], NULL, e->logprob);
+    json_out_open(&l[TOP], NULL, '{');
+    for (int i = 0; i < e->n_top; i++) {
+        token_key(j, &l[TOP], e->top[i].token, NULL);
+        json_out_num(&l[TOP], NULL, e->top[i].logprob);
+    }
+    json_out_close(&l[TOP], '}');
+}
+
+static void write_logprobs(struct job *j, struct job_answer *a)
+{
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    if (!j->ask.logprobs) {
+        json_out_str(&j->out, "logprobs", NULL);
+        return;
+    }
+    json_out_open(&j->out, "logprobs", '{');
+    for (int i = 0; i < 4; i++) {
+        struct json_out *l = &a->logprobs[i];
+        json_out_open(&j->out, names[i], '[');
+        json_out_raw(&j->out, NULL, l->b.data, l->b.len);
+        json_out_close(&j->out, ']');
+        j->out.failed |= l->failed;
+        buf_clear(&l->b);
+        l->comma = false;
+    }
+    json_out_close(&j->out, '}');
+}
+
+static void write_head(struct job *j)
+{
+    json_out_open(&j->out, NULL, '{');
+    json_out_str(&j->out, "id", j->id);
+    json_out_str(&j->out, "object", "text_completion");
+    json_out_int(&j->out, "created", j->created);
+    json_out_str(&j->out, "model", j->api->c.model_name);
+}
+
+static void write_choice(struct job *j, int i, const char *text, size_t n, bool ended)
+{
+    json_out_open(&j->out, NULL, '{');
+    json_out_int(&j->out, "index", i);
+    json_out_text(&j->out, "text", text, n);
+    write_logprobs(j, &j->answer[i]);
+    json_out_str(&j->out, "finish_reason", ended ? job_finish_reason(j, i) : NULL);
+    json_out_close(&j->out, '}');
+}
+
+/* A chunk with one choice; what belongs to the last one of all goes along. */
+static void write_chunk(struct job *j, int i, const char *text, size_t n, bool ended, bool last)
+{
+    job_event(j, NULL);
+    write_head(j);
+    json_out_open(&j->out, "choices", '[');
+    write_choice(j, i, text, n, ended);
+    json_out_close(&j->out, ']');
+    if (j->ask.include_usage) json_out_str(&j->out, "usage", NULL);
+    if (last) job_write_quern(j);
+    json_out_close(&j->out, '}');
+    job_event_end(j);
+}
+
+static void start(struct job *j)
+{
+    char *text = j->ask.echo ? prompt_text(j) : NULL;
+    if (!j->ask.echo) return;
+    if (!text) j->out.failed = true;
+    for (int i = 0; i < j->ask.n && text; i++)
+        if (j->ask.stream)
+            write_chunk(j, i, text, strlen(text), false, false);
+        else if (buf_str(&j->answer[i].content, text, NULL))
+            j->out.failed = true;
+    mem_free(text);
+}
+
+static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
+{
+    (void)kind;
+    write_chunk(j, i, text, n, false, false);
+}
+
+static void finish_stream(struct job *j, int i, bool last) { write_chunk(j, i, "", 0, true, last); }
+
+static void whole(struct job *j)
+{
+    write_head(j);
+    json_out_open(&j->out, "choices", '[');
+    for (int i = 0; i < j->ask.n; i++)
+        write_choice(j, i, (char *)j->answer[i].content.data, j->answer[i].content.len, true);
+    json_out_close(&j->out, ']');
+    openai_usage(j);
+    job_write_quern(j);
+    json_out_close(&j->out, '}');
+}
+
+const struct dialect openai_text = {
+    .tables = tables,
+    .id_prefix = "cmpl-",
+    .refuse = api_refuse_openai,
+    .prepare = prepare,
+    .start = start,
+    .text_stream = text_stream,
+    .finish_stream = finish_stream,
+    .close_stream = openai_close_stream,
+    .error_stream = openai_error_stream,
+    .whole = whole,
+    .logprob = logprob,
+    .write_head = write_head,
+};

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tokens.c: POST /tokenize, /detokenize, /v1/chat/render: what the model will read, looked
+ * at without computing anything. Shapes: docs/API.md.
+ */
+#include "server/endpoints.h"
+
+struct tokens_ask {
+    const char *model, *content;
+    const json_t *tokens;
+    bool add_special, parse_special, with_pieces;
+};
+
+#define AT(member) offsetof(struct tokens_ask, member)
+
+const struct field tokenize_fields[] = {
+    {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
+    {.name = "content", .type = FIELD_STRING, .at = AT(content), .hi = 1 << 28, .required = true},
+    {.name = "add_special", .type = FIELD_BOOL, .at = AT(add_special)},
+    {.name = "parse_special", .type = FIELD_BOOL, .at = AT(parse_special)},
+    {.name = "with_pieces", .type = FIELD_BOOL, .at = AT(with_pieces)},
+    {0},
+};
+
+const struct field detokenize_fields[] = {
+    {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
+    {.name = "tokens", .type = FIELD_ARRAY, .at = AT(tokens), .hi = 1 << 24, .required = true},
+    {0},
+};
+
+static void write_tokens(struct json_out *o, const qn_token *t, size_t n)
+{
+    json_out_int(o, "count", (int64_t)n);
+    json_out_open(o, "tokens", '[');
+    for (size_t i = 0; i < n; i++) json_out_int(o, NULL, t[i]);
+    json_out_close(o, ']');
+}
+
+static json_t *read(struct http_request *r, const struct field *rows, struct tokens_ask *ask, struct fault *f)
+{
+    size_t n;
+    const void *body = http_body(r, &n);
+    json_t *j = field_parse_body(body, n, f);
+    if (!j || !field_read((const struct field *const[]){rows, NULL}, "", j, ask, f)) return j;
+    json_decref(j);
+    return NULL;
+}
+
+void endpoint_tokenize(struct api *a, struct http_request *r)
+{
+    struct tokens_ask ask = {.add_special = true};
+    struct fault f = {0};
+    struct qn_error e = {0};
+    struct json_out o = {0};
+    qn_token *t = NULL;
+    size_t n = 0;
+    json_t *body = read(r, tokenize_fields, &ask, &f);
+    unsigned flags = (ask.add_special ? QN_ADD_BOS : 0) | (ask.parse_special ? QN_PARSE_SPECIAL : 0);
+    size_t n_text = body ? json_string_length(json_object_get(body, "content")) : 0;
+    if (!body || (qn_tokenize(a->c.model, ask.content, n_text, flags, &t, &n, &e) && api_fault(&f, &e))) {
+        api_refuse_openai(r, &f);
+        json_decref(body);
+        return;
+    }
+    json_out_open(&o, NULL, '{');
+    write_tokens(&o, t, n);
+    if (ask.with_pieces) {
+        json_out_open(&o, "pieces", '[');
+        for (size_t i = 0; i < n; i++) {
+            char *bytes = NULL;
+            size_t n_bytes = 0;
+            if (qn_token_bytes(a->c.model, t[i], true, &bytes, &n_bytes, NULL)) o.failed = true;
+            json_out_text(&o, NULL, bytes, n_bytes);
+            qn_free(bytes);
+        }
+        json_out_close(&o, ']');
+    }
+    json_out_close(&o, '}');
+    qn_free(t);
+    json_decref(body);
+    api_send(r, &o);
+}
+
+void endpoint_detokenize(struct api *a, struct http_request *r)
+{
+    struct tokens_ask ask = {0};
+    struct fault f = {0};
+    struct json_out o = {0};
+    struct buf text = {0};
+    qn_token *t = NULL;
+    qn_text *made = NULL;
+    const char *bytes;
+    size_t n = 0, n_bytes;
+    json_t *body = read(r, detokenize_fields, &ask, &f);
+    if (!body || ask_tokens("tokens", ask.tokens, qn_model_n_vocab(a->c.model), &t, &n, &f)) {
+        api_refuse_openai(r, &f);
+        json_decref(body);
+        return;
+    }
+    bool bad = qn_text_new(&made, a->c.model, false, NULL, 0, NULL) != 0;
+    for (size_t i = 0; i < n && !bad; i++)
+        bad = qn_text_push(made, t[i], &bytes, &n_bytes, NULL, NULL) || buf_add(&text, bytes, n_bytes, NULL);
+    o.failed = bad || qn_text_end(made, &bytes, &n_bytes, NULL) || buf_add(&text, bytes, n_bytes, NULL);
+    qn_text_free(made);
+    json_out_open(&o, NULL, '{');
+    json_out_text(&o, "content", (char *)text.data, text.len);
+    json_out_close(&o, '}');
+    buf_deinit(&text);
+    mem_free(t);
+    json_decref(body);
+    api_send(r, &o);
+}
+
+/* ---- conversations ---- */
+
+void endpoint_render(struct api *a, struct http_request *r)
+{
+    struct json_out o = {0};
+    size_t n;
+    struct job *j = job_read(a, r, &openai_chat);
+    if (!j) return;
+    const char *text = qn_prompt_text(j->prompt, &n);
+    json_out_open(&o, NULL, '{');
+    json_out_text(&o, "prompt", text, n);
+    write_tokens(&o, j->tokens, j->n_tokens);
+    json_out_close(&o, '}');
+    job_free(j);
+    api_send(r, &o);
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_api.c: the tables of fields row by row, the JSON writer, and who is who. Nothing is served here.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/endpoints.h"
+
+#define N_VOCAB 100
+
+/* ---- every row with every kind of value ---- */
+
+static const char *const values[] = {
+    "-1",          "0",      "1",         "0.5",       "2147483648", "9223372036854775808",
+    "1e308",       "\"\"",   "\"x\"",     "\"auto\"",  "null",       "true",
+    "false",       "[]",     "[1]",       "[-1]",      "[100]",      "[\"x\"]",
+    "[\"\"]",      "[[]]",   "{}",        "{\"x\":1}", "{\"1\":1}",  "{\"100\":1}",
+    "[{\"x\":1}]", "[null]", "[[1],[2]]",
+};
+#define N_VALUES (sizeof values / sizeof values[0])
+
+/* What the rows that are more than a value take of these. */
+static const struct {
+    const char *name, *accepted;
+} parsed[] = {
+    {"stop", "\"x\" \"auto\" [] [\"x\"]"},
+    {"stop_sequences", "[] [\"x\"]"},
+    {"logit_bias", "{} {\"1\":1}"},
+    {"stop_token_ids", "[] [1]"},
+    {"stream_options", "{}"},
+    {"prompt", "\"\" \"x\" \"auto\" [1] [\"x\"] [\"\"]"},
+    {"tool_choice", "\"auto\""},
+    {"parallel_tool_calls", "true false"},
+    {"input",
+     "\"\" \"x\" \"auto\" [1] [-1] [100] [\"x\"] [\"\"] [[]] [{\"x\":1}] [null] [[1],[2]]"}, /* looked at later */
+    {"encoding_format", ""},
+    {"pooling", ""},
+};
+
+static bool listed(const char *list, const char *value)
+{
+    size_t n = strlen(value);
+    for (const char *p = list; (p = strstr(p, value)); p += n)
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
+    return false;
+}
+
+static bool is_accepted(const struct field *d, const char *value)
+{
+    json_t *v = json_loads(value, JSON_DECODE_ANY, NULL);
+    double x = v ? json_number_value(v) : 0x1p63, n = v ? (double)json_string_length(v) : 0;
+    bool number = !v || json_is_number(v), ok = false;
+    switch (d->type) {
+    case FIELD_BOOL: ok = json_is_boolean(v); break;
+    case FIELD_INT: ok = number && x >= d->lo && x <= d->hi && x != 0.5; break;
+    case FIELD_INT64: ok = number && x < 0x1p63 && x != 0.5; break;
+    case FIELD_FLOAT: ok = number && x >= d->lo && x <= d->hi; break;
+    case FIELD_STRING: ok = json_is_string(v) && n >= d->lo && n <= d->hi; break;
+    case FIELD_ARRAY: ok = json_is_array(v) && (double)json_array_size(v) >= d->lo; break;
+    case FIELD_OBJECT: ok = json_is_object(v); break;
+    case FIELD_ONE_OF: {
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "%s", value);
+        ok = strstr(d->allowed, quoted) && strlen(d->allowed) == strlen(quoted) + 2;
+        ok = ok || (strchr(d->allowed, ',') && !strcmp(quoted, "\"auto\"") && strstr(d->allowed, quoted));
+        break;
+    }
+    case FIELD_PARSE:
+        for (size_t i = 0; i < sizeof parsed / sizeof parsed[0]; i++)
+            if (!strcmp(parsed[i].name, d->name)) {
+                ok = listed(parsed[i].accepted, value);
+                break;
+            } else if (i + 1 == sizeof parsed / sizeof parsed[0]) {
+                fail_msg("no values for the parsed field %s", d->name);
+            }
+    }
+    ok = ok || !strcmp(value, "null");
+    json_decref(v);
+    return ok;
+}
+
+static void try_row(const struct field *rows, const struct field *d, const char *value, size_t size)
+{
+    static _Alignas(16) char room[4096];
+    struct fault f = {0};
+    char text[256];
+    bool is_ask = size == sizeof(struct ask);
+    memset(room, 0, sizeof room);
+    if (is_ask) ask_init((struct ask *)room, N_VOCAB);
+    snprintf(text, sizeof text, "{\"%s\":%s}", d->name, value);
+    json_t *body = field_parse_body(text, strlen(text), &f);
+    assert_non_null(body);
+    int rc = field_read((const struct field *const[]){rows, NULL}, "", body, room, &f);
+    bool missing = rc && !strcmp(f.code, "missing_field"); /* another one, or null where a value is required */
+    if (is_accepted(d, value) != (!rc || missing))
+        fail_msg("%s: %s: %s", d->name, value, rc ? f.message : "was accepted");
+    if (rc) {
+        assert_int_equal(f.status, 400);
+        assert_non_null(f.code);
+        if (!missing) assert_int_equal(strncmp(f.param, d->name, strlen(d->name)), 0);
+        assert_non_null(strstr(f.message, f.param));
+    }
+    if (is_ask) ask_deinit((struct ask *)room);
+    json_decref(body);
+}
+
+static void test_every_field_takes_its_values_and_refuses_all_others_by_name(void **state)
+{
+    const struct {
+        const struct field *rows;
+        size_t size;
+    } tables[] = {
+        {ask_sampling_fields, sizeof(struct ask)},
+        {ask_openai_fields, sizeof(struct ask)},
+        {ask_completion_fields, sizeof(struct ask)},
+        {ask_chat_fields, sizeof(struct ask)},
+        {tokenize_fields, 0},
+        {detokenize_fields, 0},
+        {embed_fields, 0},
+    };
+    (void)state;
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
+        for (const struct field *d = tables[t].rows; d->name; d++)
+            for (size_t i = 0; i < N_VALUES; i++) try_row(tables[t].rows, d, values[i], tables[t].size);
+}
+
+/* ---- single cases ---- */
+
+static const struct field *const chat[] = {ask_chat_fields, ask_openai_fields, ask_sampling_fields, NULL};
+
+/* Reads a chat request; the fault's code, "" for none. */
+static const char *read_chat(const char *members, struct ask *a)
+{
+    static struct fault f;
+    char text[512];
+    f = (struct fault){0};
+    ask_init(a, N_VOCAB);
+    snprintf(text, sizeof text, "{\"messages\":[{}]%s}", members);
+    return ask_read(a, chat, text, strlen(text), &f) ? f.code : "";
+}
+
+static void test_fields_set_what_they_say(void **state)
+{
+    struct ask a;
+    (void)state;
+    assert_string_equal(read_chat(",\"temperature\":0.25,\"top_k\":7,\"max_completion_tokens\":9,\"seed\":-3,\"stop\":"
+                                  "[\"a\",\"b\"],\"logit_bias\":{\"5\":-100},\"stream\":true,\"n\":3,"
+                                  "\"stream_options\":{\"include_usage\":true},\"top_p\":null",
+                                  &a),
+                        "");
+    assert_true(a.sampling.temperature == 0.25f && a.sampling.top_k == 7 && a.max_tokens == 9);
+    assert_true(a.has_seed && a.seed == -3 && a.n_stop == 2 && !strcmp(a.stop[1], "b"));
+    assert_true(a.sampling.n_logit_bias == 1 && a.sampling.logit_bias[0].token == 5);
+    assert_true(a.stream && a.n == 3 && a.include_usage && json_array_size(a.messages) == 1);
+    ask_deinit(&a);
+    assert_string_equal(read_chat(",\"tool_choice\":\"none\",\"parallel_tool_calls\":false", &a), "");
+    assert_true(a.no_tools && a.one_call && !a.has_seed && a.max_tokens == -1);
+    ask_deinit(&a);
+}
+
+static void test_what_is_not_honoured_is_refused(void **state)
+{
+    static const char *const cases[][2] = {
+        {",\"wobble\":1", "unknown_field"},
+        {",\"response_format\":{\"type\":\"json_object\"}", "unsupported_value"},
+        {",\"response_format\":{\"type\":\"text\"}", ""},
+        {",\"tool_choice\":\"required\"", "unsupported_value"},
+        {",\"grammar\":\"root ::= x\"", "unsupported_value"},
+        {",\"stream_options\":{\"x\":1}", "unknown_field"},
+        {",\"max_tokens\":16.0", ""},
+        {",\"max_tokens\":16.5", "invalid_type"},
+        {",\"seed\":9223372036854775807", ""},
+        {",\"seed\":9223372036854775808", "out_of_range"},
+        {",\"max_tokens\":1,\"max_tokens\":1", "invalid_json"},
+    };
+    struct ask a;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_string_equal(read_chat(cases[i][0], &a), cases[i][1]);
+        ask_deinit(&a);
+    }
+}
+
+static void test_bodies_that_are_no_objects_are_refused(void **state)
+{
+    static const char *const bodies[] = {
+        "", "x", "[]", "1", "{\"a\":1", "{} {}", "{\"a\":\"\xff\"}", "{\"a\":1e999}", "{\"a\":1,\"a\":2}"};
+    static char deep[200000];
+    struct fault f;
+    (void)state;
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        f = (struct fault){0};
+        assert_null(field_parse_body(bodies[i], strlen(bodies[i]), &f));
+        assert_int_equal(f.status, 400);
+        assert_string_equal(f.code, "invalid_json");
+    }
+    memset(deep, '[', 100000);
+    memset(deep + 100000, ']', 100000);
+    assert_null(field_parse_body(deep, sizeof deep, &f));
+    assert_non_null(strstr(f.message, "depth"));
+}
+
+static void test_json_is_written_as_it_is_read(void **state)
+{
+    struct json_out o = {0};
+    (void)state;
+    json_out_open(&o, NULL, '{');
+    json_out_text(&o, "a", "q\"\\\n\x01\x7f\xc3\xa4\xff\xed\xa0\x80z", 13);
+    json_out_open(&o, "b", '[');
+    json_out_int(&o, NULL, -5);
+    json_out_num(&o, NULL, 0.5);
+    json_out_num(&o, NULL, 1.0 / 0.0);
+    json_out_raw(&o, NULL, "", 0);
+    json_out_bool(&o, NULL, true);
+    json_out_close(&o, ']');
+    json_out_key(&o, "c\"", 2);
+    json_out_str(&o, NULL, NULL);
+    json_out_close(&o, '}');
+    assert_false(o.failed);
+    assert_string_equal((char *)o.b.data,
+                        "{\"a\":\"q\\\"\\\\\\n\\u0001\\u007f\xc3\xa4\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"
+                        "\xef\xbf\xbdz\",\"b\":[-5,0.5,null,true],\"c\\\"\":null}");
+    json_t *j = json_loads((char *)o.b.data, 0, NULL);
+    assert_non_null(j);
+    json_decref(j);
+    buf_deinit(&o.b);
+}
+
+static void test_identities_differ_by_kind_name_and_salt(void **state)
+{
+    struct http_identity local = {.kind = HTTP_LOCAL, .name = "local"}, key = {.kind = HTTP_KEY, .name = "local"};
+    struct who a = who_of(&local, NULL), b = who_of(&key, NULL), c = who_of(&key, "x"), d = who_of(&key, NULL);
+    (void)state;
+    assert_true(a.identity != b.identity && a.salt[0] != b.salt[0] && a.salt[0] != a.salt[1]);
+    assert_true(c.identity == b.identity && c.salt[0] != b.salt[0] && c.salt[1] != b.salt[1]);
+    assert_memory_equal(&b, &d, sizeof b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_field_takes_its_values_and_refuses_all_others_by_name),
+        cmocka_unit_test(test_fields_set_what_they_say),
+        cmocka_unit_test(test_what_is_not_honoured_is_refused),
+        cmocka_unit_test(test_bodies_that_are_no_objects_are_refused),
+        cmocka_unit_test(test_json_is_written_as_it_is_read),
+        cmocka_unit_test(test_identities_differ_by_kind_name_and_salt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
