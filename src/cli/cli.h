@@ -15,6 +15,7 @@
 
 /* One file a command; argv[0] is the command's name; the result is the exit status. */
 int cmd_run(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

@@ -17,6 +17,7 @@ static const struct command {
     const char *help;
 } commands[] = {
     {"run", cmd_run, "continue a text: load, answer, exit"},
+    {"serve", cmd_serve, "answer over HTTP: the OpenAI API and others"},
     {"tokenize", cmd_tokenize, "text to token ids, and back"},
     {"logits", cmd_logits, "write the logits of every position to a file"},
     {"bench", cmd_bench, "measure prefill and decode beside the machine's ceilings"},
