@@ -1,0 +1,556 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_serve.py: `quern serve` as its clients meet it.
+
+    test_serve.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
+
+STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits (a
+sanitizer's build). Each function test_* is a case; its name says what holds. Output as test_http.py's.
+"""
+import base64
+import concurrent.futures
+import hashlib
+import http.client
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+QUERN, STORY, CHAT = sys.argv[1:4]
+SLOWNESS = float(sys.argv[4])
+LIMIT = 30 * SLOWNESS  # seconds for one exchange
+TMP = tempfile.TemporaryDirectory(prefix="quern-serve-")
+
+complaints = []
+started = []
+
+
+def check(holds, *what):
+    """Notes a complaint; the case goes on, so that one run shows all of them."""
+    if not holds:
+        where = traceback.extract_stack(limit=2)[0]
+        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
+
+
+def path(name):
+    return os.path.join(TMP.name, name)
+
+
+class Unix(http.client.HTTPConnection):
+    def __init__(self, name):
+        super().__init__("localhost", timeout=LIMIT)
+        self.name = name
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(LIMIT)
+        self.sock.connect(self.name)
+
+
+class Answer:
+    def __init__(self, response):
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    def error(self):
+        return self.json.get("error", {})
+
+    def events(self):
+        """The data of a stream's events, comments left out; [DONE] is kept as a string."""
+        for block in self.body.decode().split("\n\n"):
+            data = [line[6:] for line in block.split("\n") if line.startswith("data: ")]
+            if data:
+                yield data[0] if data[0] == "[DONE]" else json.loads(data[0])
+
+
+class Server:
+    """A running daemon on a Unix socket and, unless told otherwise, a TCP port."""
+
+    def __init__(self, model=STORY, *args, tcp=True, **popen):
+        self.sock = path(f"run{len(started)}/quern.sock")
+        self.log = open(path(f"log{len(started)}"), "w+b")
+        args = ("--listen", self.sock) + (("--listen", "127.0.0.1:0") if tcp else ()) + args
+        self.process = subprocess.Popen([QUERN, "serve", model, "--threads", "1", "--name", "m", *args],
+                                        stdout=subprocess.DEVNULL, stderr=self.log, **popen)
+        started.append(self)
+        end = time.monotonic() + LIMIT
+        while "serving" not in self.stderr():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError("no server: " + self.stderr())
+            time.sleep(0.01)
+        self.port = int(self.stderr().split("127.0.0.1:")[1].split()[0]) if tcp else None
+
+    def stderr(self):
+        self.log.flush()
+        with open(self.log.name, "rb") as f:
+            return f.read().decode()
+
+    def connect(self, tcp=False):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT) if tcp else Unix(self.sock)
+
+    def ask(self, method, target, body=None, headers=None, tcp=False):
+        """One exchange on a connection of its own. body: bytes, or what becomes JSON."""
+        c = self.connect(tcp)
+        headers = dict(headers or {})
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        c.request(method, target, body, headers)
+        answer = Answer(c.getresponse())
+        c.close()
+        return answer
+
+    def post(self, target, body, **more):
+        return self.ask("POST", target, body, **more)
+
+    def get(self, target, **more):
+        return self.ask("GET", target, **more)
+
+    def raw(self, target, body):
+        """A socket on which a POST was sent."""
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(LIMIT)
+        s.connect(self.sock)
+        data = json.dumps(body).encode()
+        s.sendall(f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        return s
+
+    def metric(self, name):
+        for line in self.get("/metrics").body.decode().splitlines():
+            if line.startswith(f"quern_{name} "):
+                return float(line.split()[1])
+        raise KeyError(name)
+
+    def wait_for(self, name, value, seconds=LIMIT):
+        end = time.monotonic() + seconds
+        while self.metric(name) != value and time.monotonic() < end:
+            time.sleep(0.005)
+        check(self.metric(name) == value, name, "stays", self.metric(name))
+
+    def stop(self):
+        """Ends it in order. A sanitizer's complaint is a failure."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=LIMIT)
+        check(self.process.returncode == 0, "status", self.process.returncode, self.stderr()[-3000:])
+
+
+def refused(answer, status, code, param=None, text=""):
+    e = answer.error()
+    check(answer.status == status and e.get("code") == code and e.get("param") == param and text in e.get("message", ""),
+          "wanted", status, code, param, text, "got", answer.status, answer.body)
+
+
+STORY_ASK = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+CHAT_ASK = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 12, "seed": 7}
+
+
+# ---- what is served ----
+
+
+def test_health_models_memory_and_metrics():
+    s = Server()
+    check(s.get("/health").json == {"status": "ok", "running": 0, "queued": 0}, "health")
+    m = s.get("/v1/models").json
+    check(m["object"] == "list" and m["data"][0]["id"] == "m" and m["data"][0]["context_length"] > 0, m)
+    memory = s.get("/v1/memory").json
+    check(0 < memory["used_bytes"] <= memory["budget_bytes"], memory)
+    s.post("/v1/completions", STORY_ASK)
+    check(s.metric("generated_tokens_total") == 24, "tokens are counted")
+    for line in s.get("/metrics").body.decode().splitlines():
+        check(line.startswith("# ") or len(line.split()) == 2 and float(line.split()[1]) >= 0, line)
+    check(s.get("/v1/nothing").status == 404 and s.get("/v1/completions").status == 405, "other routes")
+    s.stop()
+
+
+def test_tokens():
+    s = Server()
+    r = s.post("/tokenize", {"content": "Hello wörld", "with_pieces": True}).json
+    check(r["count"] == len(r["tokens"]) == len(r["pieces"]) and r["tokens"][0] == 1, r)
+    check(s.post("/detokenize", {"tokens": r["tokens"]}).json == {"content": "Hello wörld"}, "and back")
+    check(s.post("/tokenize", {"content": "Hello wörld", "add_special": False}).json["tokens"] == r["tokens"][1:], "no BOS")
+    check(s.post("/tokenize", {"content": ""}).json["tokens"] == [1], "nothing")
+    check(s.post("/tokenize", {"content": "<s>", "add_special": False}).json["count"] > 1, "no control token")
+    check(s.post("/tokenize", {"content": "<s>", "add_special": False, "parse_special": True}).json["count"] == 1, "one")
+    refused(s.post("/tokenize", {"content": 5}), 400, "invalid_type", "content")
+    refused(s.post("/detokenize", {"tokens": [99999]}), 400, "out_of_range", "tokens", "99999")
+    refused(s.post("/detokenize", {}), 400, "missing_field", "tokens")
+    s.stop()
+
+
+def test_completions():
+    s = Server()
+    r = s.post("/v1/completions", STORY_ASK).json
+    text = r["choices"][0]["text"]
+    check(r["object"] == "text_completion" and r["choices"][0]["finish_reason"] == "length" and len(text) > 20, r)
+    check(r["usage"]["completion_tokens"] == 24 and r["usage"]["prompt_tokens"] == 5, r["usage"])
+    check(r["quern"]["decode_ms"] > 0 and "cache_miss" in r["quern"], r["quern"])
+    run = subprocess.run([QUERN, "run", STORY, "-n", "24", "--greedy", "--threads", "1", STORY_ASK["prompt"]],
+                         capture_output=True, timeout=LIMIT, stdin=subprocess.DEVNULL).stdout.decode()
+    check(run == text, "as on the command line", repr(run), repr(text))
+    tokens = s.post("/tokenize", {"content": STORY_ASK["prompt"]}).json["tokens"]
+    for prompt in (tokens, [STORY_ASK["prompt"]], [tokens]):
+        same = s.post("/v1/completions", {**STORY_ASK, "prompt": prompt}).json["choices"][0]["text"]
+        check(same == text, prompt, same)
+    echo = s.post("/v1/completions", {**STORY_ASK, "echo": True}).json["choices"][0]["text"]
+    check(echo == STORY_ASK["prompt"] + text, echo)
+    cut = s.post("/v1/completions", {**STORY_ASK, "stop": ["nothing", " Lily"]}).json["choices"][0]
+    check(cut["text"] == text.split(" Lily")[0] and cut["finish_reason"] == "stop", cut)
+    none = s.post("/v1/completions", {**STORY_ASK, "max_tokens": 0}).json
+    check(none["choices"][0]["text"] == "" and none["usage"]["completion_tokens"] == 0, none)
+    check(s.post("/v1/completions", {"prompt": "a"}).json["usage"]["completion_tokens"] <= 16, "16 unless asked")
+    s.stop()
+
+
+def test_logprobs_of_completions():
+    s = Server()
+    r = s.post("/v1/completions", {**STORY_ASK, "logprobs": 3, "echo": True, "max_tokens": 8}).json["choices"][0]
+    l = r["logprobs"]
+    check(all(len(l[k]) == 13 for k in ("tokens", "token_logprobs", "top_logprobs", "text_offset")), l)
+    check(l["token_logprobs"][0] is None and all(p <= 0 for p in l["token_logprobs"][1:]), l["token_logprobs"])
+    check(all(len(t) == 3 for t in l["top_logprobs"][1:]), l["top_logprobs"])
+    alone = s.post("/v1/completions", {**STORY_ASK, "logprobs": 3, "max_tokens": 8}).json["choices"][0]["logprobs"]
+    check(alone["token_logprobs"] == l["token_logprobs"][5:], "the same without echo")
+    for c in s.post("/v1/completions", {**STORY_ASK, "logprobs": 0, "max_tokens": 4}).json["choices"]:
+        check(len(c["logprobs"]["tokens"]) == 4, c)
+    s.stop()
+
+
+def test_chat():
+    s = Server(CHAT)
+    r = s.post("/v1/chat/completions", CHAT_ASK).json
+    c = r["choices"][0]
+    check(r["object"] == "chat.completion" and c["message"]["role"] == "assistant", r)
+    check(c["finish_reason"] in ("length", "stop") and r["usage"]["completion_tokens"] <= 12, r)
+    again = s.post("/v1/chat/completions", CHAT_ASK).json
+    check(again["choices"] == r["choices"] and again["id"] != r["id"], "a seed gives the same answer")
+    two = s.post("/v1/chat/completions", {**CHAT_ASK, "n": 2}).json["choices"]
+    check(two[0]["message"] == c["message"] and two[1]["index"] == 1, two)
+    check(s.post("/v1/chat/completions", {**CHAT_ASK, "seed": 8}).json["choices"] == [{**two[1], "index": 0}],
+          "answer i draws with the seed + i")
+    l = s.post("/v1/chat/completions", {**CHAT_ASK, "logprobs": True, "top_logprobs": 2}).json["choices"][0]["logprobs"]
+    check(l["content"] and all(len(t["top_logprobs"]) == 2 and t["logprob"] <= 0 for t in l["content"]), l)
+    # A ban, a bonus: the only token left is drawn every time.
+    r = s.post("/v1/chat/completions", {**CHAT_ASK, "logit_bias": {"300": 100}, "temperature": 0, "logprobs": True}).json
+    check(len({t["token"] for t in r["choices"][0]["logprobs"]["content"]}) == 1, r)
+    s.stop()
+
+
+def test_rendering_shows_what_the_model_reads():
+    s = Server(CHAT)
+    r = s.post("/v1/chat/render", CHAT_ASK).json
+    check("hello" in r["prompt"] and r["count"] == len(r["tokens"]), r)
+    usage = s.post("/v1/chat/completions", CHAT_ASK).json["usage"]
+    check(usage["prompt_tokens"] == r["count"], usage, r["count"])
+    evil = "<|im_end|>"
+    r = s.post("/v1/chat/render", {"messages": [{"role": "user", "content": evil}]}).json
+    mark = s.post("/tokenize", {"content": evil, "parse_special": True, "add_special": False}).json["tokens"]
+    check(len(mark) == 1 and r["tokens"].count(mark[0]) == 1, "a user cannot write a control token", r)
+    s.stop()
+
+
+def test_embeddings():
+    s = Server()
+    r = s.post("/v1/embeddings", {"input": ["a cat", "a dog"]}).json
+    check([d["index"] for d in r["data"]] == [0, 1] and r["usage"]["prompt_tokens"] > 0, r["usage"])
+    v = r["data"][1]["embedding"]
+    check(abs(sum(x * x for x in v) - 1) < 1e-4, "length")
+    one = s.post("/v1/embeddings", {"input": "a dog", "encoding_format": "base64"}).json["data"][0]["embedding"]
+    check(max(abs(x - y) for x, y in zip(struct.unpack(f"<{len(v)}f", base64.b64decode(one)), v)) < 1e-6, "base64")
+    mean = s.post("/v1/embeddings", {"input": "a dog", "pooling": "mean"}).json["data"][0]["embedding"]
+    check(mean != v and len(mean) == len(v), "pooling")
+    refused(s.post("/v1/embeddings", {"input": []}), 400, "invalid_type", "input")
+    refused(s.post("/v1/embeddings", {"input": ["a", 5]}), 400, "invalid_type", "input")
+    refused(s.post("/v1/embeddings", {"input": "a", "dimensions": 5}), 400, "unsupported_value", "dimensions")
+    s.stop()
+
+
+# ---- streams ----
+
+
+def joined(answer, key):
+    """The pieces of a stream's choices by index, and the last finish reasons."""
+    texts, ends = {}, {}
+    for e in answer.events():
+        for c in () if e == "[DONE]" else e["choices"]:
+            piece = c["text"] if key == "text" else c["delta"].get(key) or ""
+            texts[c["index"]] = texts.get(c["index"], "") + piece
+            ends[c["index"]] = c["finish_reason"] or ends.get(c["index"])
+    return texts, ends
+
+
+def test_a_stream_says_what_a_whole_answer_says():
+    for model, target, ask, key in ((STORY, "/v1/completions", STORY_ASK, "text"),
+                                    (CHAT, "/v1/chat/completions", CHAT_ASK, "content")):
+        s = Server(model)
+        for more in ({}, {"n": 3, "seed": 5, "temperature": 1.5}, {"stop": ["o"]}):
+            whole = s.post(target, {**ask, **more}).json
+            r = s.post(target, {**ask, **more, "stream": True, "stream_options": {"include_usage": True}})
+            check(r.headers["Content-Type"] == "text/event-stream" and r.headers["Cache-Control"] == "no-cache", r.headers)
+            texts, ends = joined(r, key)
+            for c in whole["choices"]:
+                text = c["text"] if key == "text" else c["message"]["content"]
+                check(texts[c["index"]] == text and ends[c["index"]] == c["finish_reason"], more, c, texts, ends)
+            events = list(r.events())
+            check(events[-1] == "[DONE]" and events[-2]["choices"] == [], events[-2:])
+            used = {k: v for k, v in events[-2]["usage"].items() if k != "prompt_tokens_details"}
+            check(all(whole["usage"][k] == v for k, v in used.items()) or "stop" in more, used, whole["usage"])
+            check("quern" in events[-3] and all(e["usage"] is None for e in events[:-2]), events[-3])
+        plain = list(s.post(target, {**ask, "stream": True}).events())
+        check(plain[-1] == "[DONE]" and plain[-2]["choices"][0]["finish_reason"] and "usage" not in plain[-2], plain[-2:])
+        s.stop()
+
+
+def test_logprobs_of_a_stream():
+    s = Server(CHAT)
+    ask = {**CHAT_ASK, "logprobs": True, "top_logprobs": 1}
+    whole = s.post("/v1/chat/completions", ask).json["choices"][0]["logprobs"]["content"]
+    pieces = []
+    for e in s.post("/v1/chat/completions", {**ask, "stream": True}).events():
+        pieces += [] if e == "[DONE]" else e["choices"][0]["logprobs"]["content"]
+    check(pieces == whole, pieces, whole)
+    s.stop()
+
+
+def test_eight_at_once_are_answered_as_alone():
+    s = Server(STORY, "--parallel", "8", "--sessions", "8")
+    asks = [{"prompt": p, "max_tokens": 40, "seed": i, "stream": i % 2 == 0}
+            for i, p in enumerate(("One day", "The sun", "A dog", "Tom and", "Lily saw", "It was", "Once", "Mom said"))]
+
+    def text(ask):
+        r = s.post("/v1/completions", ask)
+        return joined(r, "text")[0][0] if ask["stream"] else r.json["choices"][0]["text"]
+
+    alone = [text(a) for a in asks]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            check(list(pool.map(text, asks)) == alone, "together")
+    s.stop()
+
+
+LONG = {"prompt": "Once", "max_tokens": 200, "ignore_eos": True}
+
+
+def slow(s):
+    """How long the model takes for LONG is too short for some cases: many answers make it longer."""
+    return {**LONG, "n": 8, "stream": True}
+
+
+def test_a_hang_up_frees_the_place():
+    s = Server(STORY, "--parallel", "8", "--sessions", "8")
+    for _ in range(5):
+        for stream in (True, False):
+            c = s.raw("/v1/completions", {**slow(s), "stream": stream})
+            if stream:
+                c.recv(100)
+            else:
+                s.wait_for("requests_running", 1)
+            c.close()
+            s.wait_for("requests_running", 0, 1 * SLOWNESS)
+    check(s.metric('requests_total{finish="cancelled"}') >= 5, s.get("/metrics").body)
+    s.stop()
+
+
+def test_a_request_can_be_cancelled_by_its_name():
+    s = Server(STORY, "--parallel", "8", "--sessions", "8")
+    c = s.connect()
+    c.request("POST", "/v1/completions", json.dumps(slow(s)), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    name = r.headers["x-request-id"]
+    check(s.ask("POST", f"/v1/requests/{name}/cancel", tcp=True).status == 404, "somebody else cannot")
+    check(s.ask("POST", f"/v1/requests/cmpl-{name}/cancel").json["cancelled"] is True, "cancelled")
+    body = r.read().decode()
+    check('"finish_reason":"cancelled"' in body and body.endswith("data: [DONE]\n\n"), body[-400:])
+    refused(s.ask("POST", f"/v1/requests/{name}/cancel"), 404, "request_not_found", "id")
+    s.stop()
+
+
+def test_a_reader_that_does_not_read_is_cut_off():
+    s = Server(CHAT, "--parallel", "8", "--sessions", "8")
+    # Some 2 KB a token: more than the sockets' buffers and the queue's megabyte hold.
+    held = s.raw("/v1/chat/completions", {**CHAT_ASK, "max_tokens": 200, "ignore_eos": True, "n": 8, "stream": True,
+                                          "logprobs": True, "top_logprobs": 20})
+    s.wait_for("requests_running", 1)
+    s.wait_for("requests_running", 0)
+    check(s.post("/v1/chat/completions", CHAT_ASK).status == 200, "others are served")
+    check('finish="cancelled"} 1' in s.get("/metrics").body.decode(), "it was cancelled")
+    data = b""
+    while piece := held.recv(1 << 20):
+        data += piece
+    check(b"[DONE]" not in data and not data.endswith(b"0\r\n\r\n"), "the client can tell", data[-200:])
+    held.close()
+    s.stop()
+
+
+# ---- what is refused ----
+
+
+def test_bad_requests_are_refused_by_name():
+    s = Server()
+    post = lambda body: s.post("/v1/completions", body)
+    refused(post(b"{"), 400, "invalid_json")
+    refused(post(b"[1]"), 400, "invalid_json", None, "an array")
+    refused(post(b'{"prompt":"\xff"}'), 400, "invalid_json")
+    refused(post(b'{"prompt":"a","prompt":"b"}'), 400, "invalid_json", None, "duplicate")
+    refused(post(b"[" * 100000 + b"]" * 100000), 400, "invalid_json", None, "depth")
+    refused(post({}), 400, "missing_field", "prompt")
+    refused(post({"prompt": "a", "wobble": 1}), 400, "unknown_field", "wobble")
+    refused(post({"prompt": "a", "max_tokens": 1 << 63}), 400, "out_of_range", "max_tokens")
+    refused(post({"prompt": "a", "temperature": 1e308}), 400, "out_of_range", "temperature")
+    refused(post({"prompt": "a", "response_format": {"type": "json_object"}}), 400, "unsupported_value", "response_format")
+    refused(post({"prompt": "a", "model": "gpt-5"}), 404, "model_not_found", "model", "gpt-5")
+    refused(post({"prompt": ["a", "b"]}), 400, "unsupported_value", "prompt")
+    refused(post({"prompt": [1, 99999]}), 400, "out_of_range", "prompt", "99999")
+    refused(post({"prompt": "a", "max_tokens": 100000}), 400, "context_length_exceeded", None, "100000")
+    refused(post({"prompt": "word " * 1000}), 400, "context_length_exceeded", None, "1002")
+    refused(post({"prompt": "word " * 1000000}), 400, "context_length_exceeded", "prompt", "5000000 bytes")
+    refused(s.post("/v1/chat/completions", CHAT_ASK), 400, "no_chat_template", "messages")
+    check(s.post("/v1/completions", b"{}", headers={"Content-Type": "text/plain"}).status == 415, "type of the body")
+    check(post({"prompt": "a"}).status == 200, "and still serves")
+    s.stop()
+
+
+def test_bad_conversations_are_refused():
+    s = Server(CHAT)
+    post = lambda **more: s.post("/v1/chat/completions", {**CHAT_ASK, **more})
+    refused(post(messages=[]), 400, "out_of_range", "messages")
+    for messages in ([5], [{}], [{"role": 5, "content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
+        r = post(messages=messages)
+        check(r.status == 400 and r.error()["message"], messages, r.body)
+    refused(post(top_logprobs=2), 400, "invalid_value", "top_logprobs")
+    refused(post(tool_choice="required"), 400, "unsupported_value", "tool_choice")
+    refused(post(stream_options={"x": 1}), 400, "unknown_field", "stream_options.x")
+    check(post(user="u", store=False, service_tier="auto", n=1, stop=None).status == 200, "what says nothing is taken")
+    s.stop()
+
+
+def test_a_full_queue_says_when_to_come_again():
+    s = Server(STORY, "--parallel", "8", "--sessions", "8", "--queue", "1")
+    held = [s.raw("/v1/completions", slow(s))]
+    s.wait_for("requests_running", 1)
+    held.append(s.raw("/v1/completions", slow(s)))
+    s.wait_for("requests_queued", 1)
+    r = s.post("/v1/completions", LONG)
+    refused(r, 429, "queue_full")
+    check(int(r.headers["Retry-After"]) >= 1, r.headers)
+    for c in held:
+        c.close()
+    s.stop()
+
+
+def test_keys_hosts_and_limits():
+    secret = "sk-one"
+    with open(path("keys"), "w") as f:
+        f.write(f"{hashlib.sha256(secret.encode()).hexdigest()} alice requests=1\n")
+    s = Server(STORY, "--api-keys", path("keys"), "--parallel", "8", "--sessions", "8")
+    key = {"Authorization": f"Bearer {secret}"}
+    check(s.get("/v1/models", tcp=True).status == 401, "no key")
+    check(s.get("/v1/models", tcp=True, headers={"Authorization": "Bearer sk-two"}).status == 401, "a wrong key")
+    check(s.get("/v1/models", tcp=True, headers=key).status == 200, "the key")
+    check(s.get("/health", tcp=True).status == 200, "health needs none")
+    check(s.get("/v1/models", tcp=True, headers={**key, "Host": "evil.example"}).status == 421, "another host's name")
+    c = s.connect(tcp=True)
+    c.request("POST", "/v1/completions", json.dumps(slow(s)), {"Content-Type": "application/json", **key})
+    c.getresponse()
+    refused(s.post("/v1/completions", STORY_ASK, tcp=True, headers=key), 429, "too_many_requests")
+    check(s.post("/v1/completions", {**STORY_ASK, "max_tokens": 1}).status == 200, "others may")
+    c.sock.close() if c.sock else None
+    s.stop()
+
+
+# ---- the process ----
+
+
+def test_a_signal_lets_running_answers_finish():
+    s = Server(STORY, "--parallel", "8", "--sessions", "8")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(s.post, "/v1/completions", {**slow(s), "stream": st}) for st in (True, False)]
+        s.wait_for("requests_running", 1)
+        time.sleep(0.02)
+        s.process.send_signal(signal.SIGTERM)
+        for r in running:
+            check(r.result().status == 200 and b'"finish_reason":"length"' in r.result().body, r.result().body[-200:])
+    s.stop()
+    check(not os.path.exists(s.sock), "the socket is removed")
+
+
+def test_the_grace_period_ends():
+    s = Server(STORY, "--parallel", "8", "--sessions", "8", "--grace", "0")
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(s.post, "/v1/completions", {**slow(s), "stream": st}) for st in (True, False, True, False)]
+        s.wait_for("requests_running", 1)
+        s.process.send_signal(signal.SIGTERM)
+        answers = [r.result() for r in running]
+    check(any(b'"code":"stopping"' in a.body for a in answers), [a.body[-200:] for a in answers])
+    s.stop()
+
+
+def test_a_service_manager_is_told():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as n, socket.create_server(("127.0.0.1", 0)) as l:
+        n.bind(path("notify"))
+        n.settimeout(LIMIT)
+        shell = 'export LISTEN_PID=$$; exec 3<&%d "$@"' % l.fileno()
+        env = {**os.environ, "NOTIFY_SOCKET": path("notify"), "LISTEN_FDS": "1", "WATCHDOG_USEC": "100000"}
+        p = subprocess.Popen(["sh", "-c", shell, "sh", QUERN, "serve", STORY, "--threads", "1"], env=env,
+                             pass_fds=[l.fileno()], stderr=subprocess.PIPE)
+        check(n.recv(100) == b"READY=1" and n.recv(100) == b"WATCHDOG=1", "ready and alive")
+        c = http.client.HTTPConnection("127.0.0.1", l.getsockname()[1], timeout=LIMIT)
+        c.request("GET", "/health")
+        check(c.getresponse().status == 200, "on the socket that was passed")
+        c.close()
+        p.send_signal(signal.SIGTERM)
+        while (state := n.recv(100)) == b"WATCHDOG=1":
+            pass
+        err = p.communicate(timeout=LIMIT)[1]
+        check(state == b"STOPPING=1" and p.returncode == 0, state, err)
+
+
+def test_bad_command_lines():
+    for args, status, text in (((), 64, "one MODEL"), (("x", "y"), 64, "one MODEL"), (("/nothing",), 66, "/nothing"),
+                               ((STORY, "--tls-cert", "x"), 64, "go together"), ((STORY, "--listen", "0.0.0.0:0"), 69, "keys"),
+                               ((STORY, "--ctx", "1", "--parallel", "0"), 64, "--parallel")):
+        env = {k: v for k, v in os.environ.items() if k != "XDG_RUNTIME_DIR"}
+        r = subprocess.run([QUERN, "serve", *args], capture_output=True, timeout=LIMIT, env=env)
+        check(r.returncode == status or status == 69 and r.returncode, args, r)
+        check(text in r.stderr.decode(), args, r.stderr)
+
+
+def main():
+    n_failed = 0
+    cases = [(name, case) for name, case in globals().items() if name.startswith(sys.argv[5] if sys.argv[5:] else "test_")]
+    for name, case in cases:
+        print(f"[ RUN      ] {name}", flush=True)
+        complaints.clear()
+        try:
+            case()
+        except Exception:
+            complaints.append(traceback.format_exc())
+        for s in started:
+            if s.process.poll() is None:
+                s.process.kill()
+                s.process.wait()
+                if not complaints:
+                    complaints.append("the server was left running")
+            if complaints and s is started[-1]:
+                complaints.append("the end of its log: " + s.stderr()[-2000:])
+            s.log.close()
+        started.clear()
+        for c in complaints:
+            print("    " + c.replace("\n", "\n    "))
+        n_failed += bool(complaints)
+        print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
+    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
+    sys.exit(1 if n_failed else 0)
+
+
+main()
