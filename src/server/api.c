@@ -58,6 +58,7 @@ static void *work(void *arg)
     static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, begin_##name); }
 BEGIN(completion, openai_text)
 BEGIN(chat, openai_chat)
+BEGIN(message, anthropic)
 
 #define POST(name)                                                                                                     \
     static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_##name); }
@@ -65,6 +66,7 @@ POST(render)
 POST(tokenize)
 POST(detokenize)
 POST(embeddings)
+POST(count_tokens)
 
 static void post_cancel(struct http_request *r, void *ctx)
 {
@@ -87,6 +89,8 @@ static const struct http_route routes[] = {
     {"POST", "/v1/chat/completions", post_chat, HTTP_JSON_BODY},
     {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},
     {"POST", "/v1/embeddings", post_embeddings, HTTP_JSON_BODY},
+    {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
+    {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},
     {"POST", "/tokenize", post_tokenize, HTTP_JSON_BODY},
     {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
@@ -118,6 +122,10 @@ int api_fault(struct fault *f, const struct qn_error *e)
     }
 }
 
+static int add_to_buf(const char *p, size_t n, void *b) { return buf_add(b, p, n, NULL) ? -1 : 0; }
+
+int api_dump(struct buf *b, const json_t *j) { return json_dump_callback(j, add_to_buf, b, JSON_COMPACT); }
+
 void api_refuse_openai(struct http_request *r, const struct fault *f)
 {
     http_error(r, f->status, f->param[0] ? f->param : NULL, f->code, "%s", f->message);
@@ -135,6 +143,24 @@ void api_error_openai(struct json_out *o, const struct fault *f)
     json_out_close(o, '}');
 }
 
+void api_error_anthropic(struct json_out *o, const struct fault *f)
+{
+    const char *type = f->status == 429   ? "rate_limit_error"
+                       : f->status == 503 ? "overloaded_error"
+                       : f->status == 404 ? "not_found_error"
+                       : f->status >= 500 ? "api_error"
+                                          : "invalid_request_error";
+    json_out_open(o, NULL, '{');
+    json_out_str(o, "type", "error");
+    json_out_open(o, "error", '{');
+    json_out_str(o, "type", type);
+    json_out_str(o, "message", f->message);
+    json_out_str(o, "param", f->param[0] ? f->param : NULL);
+    json_out_str(o, "code", f->code);
+    json_out_close(o, '}');
+    json_out_close(o, '}');
+}
+
 static void send(struct http_request *r, int status, struct json_out *o)
 {
     if (o->failed)
@@ -143,6 +169,13 @@ static void send(struct http_request *r, int status, struct json_out *o)
         http_reply(r, status, "application/json", o->b.data, o->b.len);
     buf_deinit(&o->b);
     *o = (struct json_out){0};
+}
+
+void api_refuse_anthropic(struct http_request *r, const struct fault *f)
+{
+    struct json_out o = {0};
+    api_error_anthropic(&o, f);
+    send(r, f->status, &o);
 }
 
 void api_send(struct http_request *r, struct json_out *o) { send(r, 200, o); }

@@ -66,12 +66,14 @@ struct api {
 /* ---- errors, as one API or the other says them ---- */
 
 typedef void api_refuse(struct http_request *r, const struct fault *f);
-api_refuse api_refuse_openai;
+api_refuse api_refuse_openai, api_refuse_anthropic;
 /* The body of such an error; for streams. */
 void api_error_openai(struct json_out *o, const struct fault *f);
+void api_error_anthropic(struct json_out *o, const struct fault *f);
 /* What a failure of quern.h means to a client; always -1. */
 int api_fault(struct fault *f, const struct qn_error *e);
 int api_no_memory(struct fault *f);
+int api_dump(struct buf *b, const json_t *j); /* adds it as text; not 0 when there is no memory */
 /* Refuses; to come again after retry_s seconds where that may help. */
 void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse);
 int api_check_model(const struct api *a, const char *name, struct fault *f); /* NULL: any */
@@ -107,7 +109,8 @@ struct job_answer {
     bool ended;
     enum qn_finish finish;
     int stop_index; /* -1 unless a stop string ended it */
-    int block;      /* for the dialect: what is open */
+    int block;      /* for the dialect: which block is open */
+    int n_blocks;   /* that are complete */
 };
 
 /* How an API reads a request and writes its answer. Those with `_stream` are for streams only; they write into j->out
@@ -189,6 +192,6 @@ void openai_usage(struct job *j); /* "usage": {...} */
 void openai_close_stream(struct job *j);
 void openai_error_stream(struct job *j, const struct fault *f);
 
-extern const struct dialect openai_text, openai_chat;
+extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count;
 
 #endif

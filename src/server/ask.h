@@ -45,7 +45,7 @@ struct ask {
     bool parse_special, echo;
 
     /* a conversation */
-    const json_t *messages, *tools, *documents, *template_kwargs;
+    const json_t *messages, *tools, *documents, *template_kwargs, *system;
     const char *reasoning_effort;
     bool no_tools, one_call, add_generation_prompt;
 };

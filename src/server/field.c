@@ -126,6 +126,7 @@ static int read_value(const struct field *d, const char *name, const json_t *v, 
         if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
         *(const json_t **)at = v;
         return 0;
+    case FIELD_ANY: *(const json_t **)at = v; return 0;
     case FIELD_ONE_OF: return read_one_of(d, name, v, f);
     case FIELD_PARSE: return d->parse(out, d, name, v, f);
     }

@@ -31,6 +31,7 @@ enum field_type {
     FIELD_STRING, /* const char *, of lo to hi bytes */
     FIELD_ARRAY,  /* json_t *, of lo to hi elements */
     FIELD_OBJECT, /* json_t * */
+    FIELD_ANY,    /* json_t *, of any type */
     FIELD_ONE_OF, /* nothing: the value has to be one of `allowed`, which change nothing */
     FIELD_PARSE,  /* by `parse` */
 };

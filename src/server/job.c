@@ -133,8 +133,6 @@ void job_write_token(struct job *j, struct json_out *o, qn_token t)
 
 /* ---- from the body to tokens ---- */
 
-static int add_to_buf(const char *p, size_t n, void *b) { return buf_add(b, p, n, NULL) ? -1 : 0; }
-
 int job_prepare_chat(struct job *j, struct fault *f)
 {
     const struct ask *a = &j->ask;
@@ -149,7 +147,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
                             "chat_template_kwargs", kwargs);
     if (all && a->tools && !a->no_tools) json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
     if (all && a->documents) json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
-    bool made = all && json_dump_callback(all, add_to_buf, &text, JSON_COMPACT) == 0;
+    bool made = all && !api_dump(&text, all);
     json_decref(all);
     int rc = made ? qn_chat_prompt(&j->prompt, j->api->c.chat, (char *)text.data, text.len, &e) : 0;
     buf_deinit(&text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokens.c: POST /tokenize, /detokenize, /v1/chat/render: what the model will read, looked
+ * tokens.c: POST /tokenize, /detokenize, /v1/chat/render, /v1/messages/count_tokens: what the model will read, looked
  * at without computing anything. Shapes: docs/API.md.
  */
 #include "server/endpoints.h"
@@ -123,6 +123,18 @@ void endpoint_render(struct api *a, struct http_request *r)
     json_out_open(&o, NULL, '{');
     json_out_text(&o, "prompt", text, n);
     write_tokens(&o, j->tokens, j->n_tokens);
+    json_out_close(&o, '}');
+    job_free(j);
+    api_send(r, &o);
+}
+
+void endpoint_count_tokens(struct api *a, struct http_request *r)
+{
+    struct json_out o = {0};
+    struct job *j = job_read(a, r, &anthropic_count);
+    if (!j) return;
+    json_out_open(&o, NULL, '{');
+    json_out_int(&o, "input_tokens", (int64_t)j->n_tokens);
     json_out_close(&o, '}');
     job_free(j);
     api_send(r, &o);

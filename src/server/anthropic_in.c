@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * anthropic_in.c: requests of POST /v1/messages and /v1/messages/count_tokens, as the conversation that a chat template
+ * takes: system becomes a message, blocks become texts and tool calls, a tool's result a message of its own.
+ *
+ * cache_control is taken and changes nothing: every prefix is cached without being asked for. A last message of the
+ * assistant, which the API would continue, is refused, and so are images.
+ *
+ * Source: the Anthropic API reference ("Messages").
+ */
+#include "server/anthropic.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct ask, member)
+
+/* ---- blocks ---- */
+
+struct block {
+    const char *type, *text, *id, *name, *thinking, *signature;
+    const json_t *input, *content, *cache_control;
+    bool is_error;
+};
+
+#define MEMBER(field, kind)                                                                                            \
+    {                                                                                                                  \
+        .name = #field, .type = kind, .at = offsetof(struct block, field), .hi = 1 << 28                               \
+    }
+
+static const struct field block_type = {
+    .name = "type", .type = FIELD_STRING, .at = offsetof(struct block, type), .hi = 64, .required = true};
+
+static const struct {
+    const char *type;
+    struct field rows[7];
+} blocks[] = {
+    {"text",
+     {MEMBER(text, FIELD_STRING),
+      MEMBER(cache_control, FIELD_OBJECT),
+      {.name = "citations", .type = FIELD_ONE_OF, .allowed = "[]"}}},
+    {"thinking", {MEMBER(thinking, FIELD_STRING), MEMBER(signature, FIELD_STRING)}},
+    {"tool_use",
+     {MEMBER(id, FIELD_STRING), MEMBER(name, FIELD_STRING), MEMBER(input, FIELD_OBJECT),
+      MEMBER(cache_control, FIELD_OBJECT)}},
+    {"tool_result",
+     {{.name = "tool_use_id", .type = FIELD_STRING, .at = offsetof(struct block, id), .hi = 1 << 10},
+      {.name = "content", .type = FIELD_ANY, .at = offsetof(struct block, content)},
+      MEMBER(is_error, FIELD_BOOL),
+      MEMBER(cache_control, FIELD_OBJECT)}},
+};
+
+/* Which kind of block it is, or -1 and *f. */
+static int read_block(const json_t *v, const char *name, struct block *b, struct fault *f)
+{
+    const char *type = json_string_value(json_object_get(v, "type"));
+    const struct field also[] = {block_type, {0}};
+    *b = (struct block){0};
+    if (!json_is_object(v)) return field_wrong_type(f, name, "a block", v);
+    for (int i = 0; type && i < (int)(sizeof blocks / sizeof blocks[0]); i++) {
+        if (strcmp(blocks[i].type, type)) continue;
+        return field_read((const struct field *const[]){blocks[i].rows, also, NULL}, name, v, b, f) ? -1 : i;
+    }
+    return fault_set(f, 400, "unsupported_value", name, "%stype: blocks of type '%s' are not supported", name,
+                     type ? type : "");
+}
+
+enum { TEXT, THINKING, TOOL_USE, TOOL_RESULT };
+
+/* A string, or the texts of text blocks one after the other: an owned JSON string. */
+static json_t *text_of(const json_t *v, const char *name, struct fault *f)
+{
+    struct block b;
+    struct buf text = {0};
+    bool bad = false;
+    if (json_is_string(v)) return json_incref((json_t *)(uintptr_t)v);
+    if (!json_is_array(v)) {
+        field_wrong_type(f, name, "a text or an array of text blocks", v);
+        return NULL;
+    }
+    for (size_t i = 0; i < json_array_size(v) && !bad; i++) {
+        int kind = read_block(json_array_get(v, i), name, &b, f);
+        if (kind > TEXT) field_unsupported(f, name, "anything but text blocks is");
+        bad = kind != TEXT || (b.text && buf_str(&text, b.text, NULL) && api_no_memory(f));
+    }
+    json_t *j = bad ? NULL : json_stringn(text.data ? (char *)text.data : "", text.len);
+    if (!bad && !j) api_no_memory(f);
+    buf_deinit(&text);
+    return j;
+}
+
+/* ---- messages ---- */
+
+/* One block into the messages being made; *turn is the message of this role's own text and calls. */
+static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v, struct fault *f)
+{
+    static const char name[] = "messages.content.";
+    struct block b;
+    int kind = read_block(v, name, &b, f), bad = 0;
+    json_t *t;
+    if (kind < 0) return -1;
+    if (kind == TEXT) {
+        const char *before = json_string_value(json_object_get(turn, "content"));
+        t = json_sprintf("%s%s", before ? before : "", b.text ? b.text : "");
+        return json_object_set_new(turn, "content", t) ? api_no_memory(f) : 0;
+    }
+    if (assistant != (kind != TOOL_RESULT))
+        return fault_set(f, 400, "invalid_value", "messages",
+                         "messages: a message of the %s has no blocks of type '%s'", assistant ? "assistant" : "user",
+                         b.type);
+    if (kind == THINKING)
+        return json_object_set_new(turn, "reasoning_content", json_string(b.thinking ? b.thinking : ""))
+                   ? api_no_memory(f)
+                   : 0;
+    if (kind == TOOL_RESULT) {
+        json_t *text = b.content ? text_of(b.content, "messages.content.content.", f) : json_string("");
+        if (!text) return -1;
+        t = json_pack("{s:s,s:s?,s:o}", "role", "tool", "tool_call_id", b.id, "content", text);
+        return json_array_append_new(out, t) ? api_no_memory(f) : 0;
+    }
+    struct buf arguments = {0};
+    if (b.input && api_dump(&arguments, b.input)) return api_no_memory(f);
+    json_t *calls = json_object_get(turn, "tool_calls");
+    if (!calls) bad = json_object_set_new(turn, "tool_calls", calls = json_array());
+    t = json_pack("{s:s?,s:s,s:{s:s?,s:s}}", "id", b.id, "type", "function", "function", "name", b.name, "arguments",
+                  arguments.len ? (char *)arguments.data : "{}");
+    bad |= json_array_append_new(calls, t);
+    buf_deinit(&arguments);
+    return bad ? api_no_memory(f) : 0;
+}
+
+static int add_message(json_t *out, const json_t *v, struct fault *f)
+{
+    struct {
+        const char *role;
+        const json_t *content;
+    } m = {0};
+    static const struct field rows[] = {
+        {.name = "role", .type = FIELD_STRING, .at = 0, .lo = 1, .hi = 64, .required = true},
+        {.name = "content", .type = FIELD_ANY, .at = sizeof(char *), .required = true},
+        {0},
+    };
+    if (!json_is_object(v)) return field_wrong_type(f, "messages", "an array of objects", v);
+    if (field_read((const struct field *const[]){rows, NULL}, "messages.", v, &m, f)) return -1;
+    bool assistant = !strcmp(m.role, "assistant");
+    if (!assistant && strcmp(m.role, "user"))
+        return fault_set(f, 400, "unsupported_value", "messages.role", "messages.role has to be user or assistant");
+    json_t *turn = json_pack("{s:s}", "role", m.role);
+    int bad = 0;
+    if (json_is_string(m.content))
+        bad = json_object_set(turn, "content", (json_t *)(uintptr_t)m.content) ? api_no_memory(f) : 0;
+    else if (!json_is_array(m.content))
+        bad = field_wrong_type(f, "messages.content", "a text or an array of blocks", m.content);
+    for (size_t i = 0; i < json_array_size(m.content) && !bad; i++)
+        bad = add_block(out, turn, assistant, json_array_get(m.content, i), f);
+    if (!bad && json_object_size(turn) > 1)
+        bad = json_array_append(out, turn) ? api_no_memory(f) : 0; /* after the results that stood among its blocks */
+    json_decref(turn);
+    return bad;
+}
+
+int anthropic_messages(struct ask *a, struct fault *f)
+{
+    json_t *out = ask_keep(a, json_array(), f);
+    const json_t *last = json_array_get(a->messages, json_array_size(a->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (!out) return -1;
+    if (a->system) {
+        json_t *text = text_of(a->system, "system", f);
+        if (!text) return -1;
+        if (json_array_append_new(out, json_pack("{s:s,s:o}", "role", "system", "content", text)))
+            return api_no_memory(f);
+    }
+    if (role && !strcmp(role, "assistant"))
+        return field_unsupported(f, "messages", "a last message of the assistant, to be continued, is");
+    for (size_t i = 0; i < json_array_size(a->messages); i++)
+        if (add_message(out, json_array_get(a->messages, i), f)) return -1;
+    a->messages = out;
+    return 0;
+}
+
+/* ---- tools and the rest ---- */
+
+static int parse_tools(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct tool {
+        const char *name, *description, *type;
+        const json_t *schema, *cache_control;
+    } t;
+    static const struct field rows[] = {
+        {.name = "name",
+         .type = FIELD_STRING,
+         .at = offsetof(struct tool, name),
+         .lo = 1,
+         .hi = 1024,
+         .required = true},
+        {.name = "description", .type = FIELD_STRING, .at = offsetof(struct tool, description), .hi = 1 << 20},
+        {.name = "input_schema", .type = FIELD_OBJECT, .at = offsetof(struct tool, schema), .required = true},
+        {.name = "cache_control", .type = FIELD_OBJECT, .at = offsetof(struct tool, cache_control)},
+        {.name = "type", .type = FIELD_ONE_OF, .allowed = "[\"custom\"]"},
+        {0},
+    };
+    struct ask *a = out;
+    (void)field;
+    if (!json_is_array(v)) return field_wrong_type(f, name, "an array", v);
+    json_t *all = ask_keep(a, json_array(), f);
+    for (size_t i = 0; all && i < json_array_size(v); i++) {
+        const json_t *one = json_array_get(v, i);
+        t = (struct tool){0};
+        if (!json_is_object(one)) return field_wrong_type(f, name, "an array of objects", one);
+        if (field_read((const struct field *const[]){rows, NULL}, "tools.", one, &t, f)) return -1;
+        json_t *made = json_pack("{s:s,s:{s:s,s:s,s:O}}", "type", "function", "function", "name", t.name, "description",
+                                 t.description ? t.description : "", "parameters", t.schema);
+        if (json_array_append_new(all, made)) return api_no_memory(f);
+    }
+    a->tools = all;
+    return all ? 0 : -1;
+}
+
+static int parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct choice {
+        const char *type;
+        bool one;
+    } c = {0};
+    static const struct field rows[] = {
+        {.name = "type", .type = FIELD_STRING, .at = offsetof(struct choice, type), .hi = 64, .required = true},
+        {.name = "disable_parallel_tool_use", .type = FIELD_BOOL, .at = offsetof(struct choice, one)},
+        {0},
+    };
+    struct ask *a = out;
+    (void)field;
+    if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
+    if (field_read((const struct field *const[]){rows, NULL}, "tool_choice.", v, &c, f)) return -1;
+    a->no_tools = !strcmp(c.type, "none");
+    a->one_call = c.one;
+    if (a->no_tools || !strcmp(c.type, "auto")) return 0;
+    return field_unsupported(f, "tool_choice.type", "what forces a call is");
+}
+
+/* Whether the model may think, for templates that ask. How much it may cannot be said to it. */
+static int parse_thinking(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct ask *a = out;
+    const char *type = json_string_value(json_object_get(v, "type"));
+    (void)field;
+    if (!json_is_object(v) || !type) return field_wrong_type(f, name, "an object with a type", v);
+    bool on = !strcmp(type, "enabled");
+    if (!on && strcmp(type, "disabled")) return field_unsupported(f, "thinking.type", "this value is");
+    if (json_object_size(v) > 1) return field_unsupported(f, "thinking", "anything but the type is");
+    a->template_kwargs = ask_keep(a, json_pack("{s:b}", "enable_thinking", on), f);
+    return a->template_kwargs ? 0 : -1;
+}
+
+static int parse_metadata(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    static const struct field rows[] = {{.name = "user_id", .type = FIELD_STRING, .at = AT(user), .hi = 1024}, {0}};
+    (void)field;
+    if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
+    return field_read((const struct field *const[]){rows, NULL}, "metadata.", v, out, f);
+}
+
+static int parse_stops(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    if (!json_is_array(v)) return field_wrong_type(f, name, "an array of strings", v);
+    return ask_parse_stop(out, field, name, v, f);
+}
+
+const struct field anthropic_count_fields[] = {
+    {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
+    {.name = "messages", .type = FIELD_ARRAY, .at = AT(messages), .lo = 1, .hi = 1 << 20, .required = true},
+    {.name = "system", .type = FIELD_ANY, .at = AT(system)},
+    {.name = "tools", .type = FIELD_PARSE, .parse = parse_tools},
+    {.name = "tool_choice", .type = FIELD_PARSE, .parse = parse_tool_choice},
+    {.name = "thinking", .type = FIELD_PARSE, .parse = parse_thinking},
+    {0},
+};
+
+const struct field anthropic_fields[] = {
+    {.name = "max_tokens", .type = FIELD_INT, .at = AT(max_tokens), .lo = 1, .hi = INT_MAX, .required = true},
+    {.name = "stream", .type = FIELD_BOOL, .at = AT(stream)},
+    {.name = "temperature", .type = FIELD_FLOAT, .at = AT(sampling.temperature), .lo = 0, .hi = 1},
+    {.name = "top_p", .type = FIELD_FLOAT, .at = AT(sampling.top_p), .lo = 0, .hi = 1},
+    {.name = "stop_sequences", .type = FIELD_PARSE, .parse = parse_stops},
+    {.name = "metadata", .type = FIELD_PARSE, .parse = parse_metadata},
+    {.name = "service_tier", .type = FIELD_ONE_OF, .allowed = "[\"auto\",\"standard_only\"]"},
+    {0},
+};
