@@ -392,6 +392,50 @@ def test_a_reader_that_does_not_read_is_cut_off():
     s.stop()
 
 
+# ---- the other APIs ----
+
+
+def test_messages():
+    s = Server(CHAT)
+    ask = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 12, "seed": 7}
+    r = s.post("/v1/messages", ask).json
+    same = s.post("/v1/chat/completions", ask).json
+    check(r["type"] == "message" and r["role"] == "assistant" and r["id"].startswith("msg_"), r)
+    check([b["text"] for b in r["content"]] == [same["choices"][0]["message"]["content"]], r, same)
+    check(r["stop_reason"] == {"length": "max_tokens", "stop": "end_turn"}[same["choices"][0]["finish_reason"]], r)
+    u = r["usage"]
+    check(u["input_tokens"] + u["cache_read_input_tokens"] == same["usage"]["prompt_tokens"], u)
+    counted = s.post("/v1/messages/count_tokens", {"messages": ask["messages"]}).json
+    check(counted == {"input_tokens": same["usage"]["prompt_tokens"]}, counted)
+    text = r["content"][0]["text"]
+    stop = s.post("/v1/messages", {**ask, "stop_sequences": [text[3:6]]}).json
+    check(stop["stop_reason"] == "stop_sequence" and stop["stop_sequence"] == text[3:6], stop)
+
+    stream = s.post("/v1/messages", {**ask, "stream": True})
+    names = [l[7:] for l in stream.body.decode().split("\n") if l.startswith("event: ")]
+    events = list(stream.events())
+    check(names == [e["type"] for e in events], "names of events")
+    check(names[:2] == ["message_start", "content_block_start"], names)
+    check(names[-3:] == ["content_block_stop", "message_delta", "message_stop"], names)
+    check("".join(e["delta"]["text"] for e in events if e["type"] == "content_block_delta") == text, events)
+    check(events[-2]["delta"]["stop_reason"] == r["stop_reason"], events[-2])
+
+    blocks = [{"role": "user", "content": [{"type": "text", "text": "hel", "cache_control": {"type": "ephemeral"}},
+                                           {"type": "text", "text": "lo"}]}]
+    check(s.post("/v1/messages/count_tokens", {"messages": blocks}).json == counted, "blocks are joined")
+    long = s.post("/v1/messages/count_tokens", {"messages": blocks, "system": [{"type": "text", "text": "Be brief."}]}).json
+    check(long["input_tokens"] > counted["input_tokens"], "system counts")
+    for more, text in (({"messages": []}, "messages"), ({"max_tokens": 0}, "max_tokens"), ({"n": 2}, "n"),
+                       ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"temperature": 1.5}, "temperature"),
+                       ({"messages": ask["messages"] + [{"role": "assistant", "content": "I"}]}, "assistant"),
+                       ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
+                       ({"messages": [{"role": "system", "content": "x"}]}, "role"), ({"system": 5}, "system")):
+        r = s.post("/v1/messages", {**ask, **more})
+        check(r.status == 400 and r.json["type"] == "error" and r.error()["type"] == "invalid_request_error" and
+              text in r.error()["message"], more, r.body)
+    s.stop()
+
+
 # ---- what is refused ----
 
 

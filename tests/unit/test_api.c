@@ -32,21 +32,21 @@ static const struct {
     const struct field *rows; /* NULL: in all tables */
 } parsed[] = {
     {"tool_choice", "", anthropic_count_fields},
-    {"stop", "\"x\" \"auto\" [] [\"x\"]"},
-    {"stop_sequences", "[] [\"x\"]"},
-    {"logit_bias", "{} {\"1\":1}"},
-    {"stop_token_ids", "[] [1]"},
-    {"stream_options", "{}"},
-    {"prompt", "\"\" \"x\" \"auto\" [1] [\"x\"] [\"\"]"},
-    {"tool_choice", "\"auto\""},
-    {"parallel_tool_calls", "true false"},
-    {"input",
-     "\"\" \"x\" \"auto\" [1] [-1] [100] [\"x\"] [\"\"] [[]] [{\"x\":1}] [null] [[1],[2]]"}, /* looked at later */
-    {"tools", "[]"},
-    {"thinking", ""},
-    {"metadata", "{}"},
-    {"encoding_format", ""},
-    {"pooling", ""},
+    {"stop", "\"x\" \"auto\" [] [\"x\"]", NULL},
+    {"stop_sequences", "[] [\"x\"]", NULL},
+    {"logit_bias", "{} {\"1\":1}", NULL},
+    {"stop_token_ids", "[] [1]", NULL},
+    {"stream_options", "{}", NULL},
+    {"prompt", "\"\" \"x\" \"auto\" [1] [\"x\"] [\"\"]", NULL},
+    {"tool_choice", "\"auto\"", NULL},
+    {"parallel_tool_calls", "true false", NULL},
+    {"input", "\"\" \"x\" \"auto\" [1] [-1] [100] [\"x\"] [\"\"] [[]] [{\"x\":1}] [null] [[1],[2]]",
+     NULL}, /* looked at later */
+    {"tools", "[]", NULL},
+    {"thinking", "", NULL},
+    {"metadata", "{}", NULL},
+    {"encoding_format", "", NULL},
+    {"pooling", "", NULL},
 };
 
 static bool listed(const char *list, const char *value)
