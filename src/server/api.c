@@ -59,6 +59,7 @@ static void *work(void *arg)
 BEGIN(completion, openai_text)
 BEGIN(chat, openai_chat)
 BEGIN(message, anthropic)
+BEGIN(response, responses)
 
 #define POST(name)                                                                                                     \
     static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_##name); }
@@ -89,6 +90,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/chat/completions", post_chat, HTTP_JSON_BODY},
     {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},
     {"POST", "/v1/embeddings", post_embeddings, HTTP_JSON_BODY},
+    {"POST", "/v1/responses", post_response, HTTP_JSON_BODY},
     {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},

@@ -152,6 +152,7 @@ struct job {
     struct qn_usage usage; /* once it is done */
     struct qn_timings timings;
     int n_ended;
+    int n_events; /* for dialects that number them */
     int last;     /* the answer that ended last */
     bool started; /* has had its first event */
     bool lost;    /* what is to be sent cannot be: no memory, or the client reads too slowly */
@@ -192,6 +193,6 @@ void openai_usage(struct job *j); /* "usage": {...} */
 void openai_close_stream(struct job *j);
 void openai_error_stream(struct job *j, const struct fault *f);
 
-extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count;
+extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses;
 
 #endif

@@ -166,7 +166,7 @@ static int parse_prompt(void *out, const struct field *field, const char *name, 
     return parse_prompt(out, field, name, first, f);
 }
 
-static int parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+int ask_parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct ask *a = out;
     const char *s = json_string_value(v);
@@ -179,7 +179,7 @@ static int parse_tool_choice(void *out, const struct field *field, const char *n
     return field_wrong_type(f, name, "\"auto\" or \"none\"", v);
 }
 
-static int parse_parallel(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+int ask_parse_parallel(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     (void)field;
     if (!json_is_boolean(v)) return field_wrong_type(f, name, "true or false", v);
@@ -270,8 +270,8 @@ const struct field ask_completion_fields[] = {
 const struct field ask_chat_fields[] = {
     {.name = "messages", .type = FIELD_ARRAY, .at = AT(messages), .lo = 1, .hi = MANY, .required = true},
     {.name = "tools", .type = FIELD_ARRAY, .at = AT(tools), .hi = 1024},
-    PARSE("tool_choice", parse_tool_choice),
-    PARSE("parallel_tool_calls", parse_parallel),
+    PARSE("tool_choice", ask_parse_tool_choice),
+    PARSE("parallel_tool_calls", ask_parse_parallel),
     {.name = "documents", .type = FIELD_ARRAY, .at = AT(documents), .hi = MANY},
     {.name = "chat_template_kwargs", .type = FIELD_OBJECT, .at = AT(template_kwargs)},
     BOOL("add_generation_prompt", add_generation_prompt),

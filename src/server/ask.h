@@ -58,7 +58,7 @@ int ask_read(struct ask *a, const struct field *const *tables, const void *text,
 json_t *ask_keep(struct ask *a, json_t *made, struct fault *f);
 /* An array of token ids to an owned list. */
 int ask_tokens(const char *name, const json_t *array, int n_vocab, qn_token **out, size_t *n, struct fault *f);
-field_parser ask_parse_stop;
+field_parser ask_parse_stop, ask_parse_tool_choice, ask_parse_parallel;
 
 extern const struct field ask_sampling_fields[]; /* how tokens are drawn: extensions, the same in all APIs */
 extern const struct field ask_openai_fields[];   /* both ways */

@@ -436,6 +436,40 @@ def test_messages():
     s.stop()
 
 
+def test_responses():
+    s = Server(CHAT)
+    ask = {"input": "hello", "max_output_tokens": 12, "seed": 7}
+    same = s.post("/v1/chat/completions", CHAT_ASK).json
+    r = s.post("/v1/responses", ask).json
+    text = same["choices"][0]["message"]["content"]
+    check(r["object"] == "response" and r["output"][0]["content"][0]["text"] == text, r, same)
+    cut = same["choices"][0]["finish_reason"] == "length"
+    check(r["status"] == ("incomplete" if cut else "completed") and r["store"] is False, r)
+    check(r["usage"]["input_tokens"] == same["usage"]["prompt_tokens"], r["usage"])
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "hello"}]}]
+    check(s.post("/v1/responses", {**ask, "input": items}).json["output"][0]["content"] == r["output"][0]["content"], "items")
+    stream = list(s.post("/v1/responses", {**ask, "stream": True}).events())
+    check([e["sequence_number"] for e in stream] == list(range(len(stream))), "numbers of events")
+    types = [e["type"].removeprefix("response.") for e in stream]
+    check(types[:4] == ["created", "in_progress", "output_item.added", "content_part.added"], types)
+    check(types[-4:-1] == ["output_text.done", "content_part.done", "output_item.done"], types)
+    check("".join(e["delta"] for e in stream if e["type"].endswith("text.delta")) == text, stream)
+    last = {k: v for k, v in stream[-1]["response"].items() if k not in ("id", "created_at", "quern", "usage", "output")}
+    check(last == {k: r[k] for k in last} and stream[-1]["response"]["output"][0]["content"] == r["output"][0]["content"],
+          stream[-1])
+    talk = [{"role": "user", "content": "a"}, {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
+             "content": [{"type": "output_text", "text": "b", "annotations": []}]}, {"role": "user", "content": "c"}]
+    check(s.post("/v1/responses", {**ask, "input": talk}).status == 200, "a conversation")
+    for more, text in (({"previous_response_id": "resp_1"}, "previous_response_id"), ({"store": True}, "store"),
+                       ({"tools": [{"type": "web_search"}]}, "tools"), ({"input": []}, "input"), ({"input": [5]}, "input"),
+                       ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
+                       ({"text": {"format": {"type": "json_object"}}}, "text.format"), ({"max_tokens": 5}, "max_tokens")):
+        r = s.post("/v1/responses", {**ask, **more})
+        check(r.status == 400 and text in r.error()["message"], more, r.body)
+    s.stop()
+
+
 # ---- what is refused ----
 
 

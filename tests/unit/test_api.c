@@ -12,6 +12,7 @@
 
 #include "server/anthropic.h"
 #include "server/endpoints.h"
+#include "server/responses.h"
 
 #define N_VOCAB 100
 
@@ -45,6 +46,9 @@ static const struct {
     {"tools", "[]", NULL},
     {"thinking", "", NULL},
     {"metadata", "{}", NULL},
+    {"instructions", "\"\" \"x\" \"auto\"", NULL},
+    {"reasoning", "{}", NULL},
+    {"text", "{}", NULL},
     {"encoding_format", "", NULL},
     {"pooling", "", NULL},
 };
@@ -130,6 +134,7 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
         {ask_chat_fields, sizeof(struct ask)},
         {anthropic_count_fields, sizeof(struct ask)},
         {anthropic_fields, sizeof(struct ask)},
+        {responses_fields, sizeof(struct ask)},
         {tokenize_fields, 0},
         {detokenize_fields, 0},
         {embed_fields, 0},
