@@ -31,6 +31,7 @@ int cli_fail(const struct qn_error *e)
     case QN_ENUMERIC:
     case QN_EFULL: return EX_DATAERR;
     case QN_ENOINPUT: return EX_NOINPUT;
+    case QN_EBUSY:
     case QN_ENOMEM: return EX_TEMPFAIL;
     case QN_EIO: return EX_IOERR;
     default: return EX_SOFTWARE;
