@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_api.c: the tables of fields row by row, the JSON writer, and who is who. Nothing is served here.
+ * test_api.c: the tables of fields row by row, also beside docs/openapi.json, which is the argument; the JSON writer;
+ * who is who. Nothing is served here.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -145,6 +146,75 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
             for (size_t i = 0; i < N_VALUES; i++) try_row(tables[t].rows, d, values[i], tables[t].size);
 }
 
+/* ---- the description ---- */
+
+static json_t *description;
+
+static bool has_type(const json_t *schema, const char *type)
+{
+    const char *t = json_string_value(json_object_get(schema, "type"));
+    return t && !strcmp(t, type);
+}
+
+static void check_schema(const struct field *d, const json_t *s)
+{
+    bool ok = true;
+    if (d->type == FIELD_BOOL) ok = has_type(s, "boolean");
+    if (d->type == FIELD_STRING) ok = has_type(s, "string");
+    if (d->type == FIELD_ARRAY) ok = has_type(s, "array");
+    if (d->type == FIELD_OBJECT) ok = has_type(s, "object");
+    if (d->type == FIELD_INT || d->type == FIELD_FLOAT)
+        ok = has_type(s, d->type == FIELD_INT ? "integer" : "number") &&
+             json_number_value(json_object_get(s, "minimum")) == d->lo &&
+             json_number_value(json_object_get(s, "maximum")) == d->hi;
+    if (d->type == FIELD_ONE_OF) {
+        json_t *allowed = json_loads(d->allowed, 0, NULL);
+        ok = json_array_size(allowed) ? json_equal(json_object_get(s, "enum"), allowed)
+                                      : json_object_get(s, "not") != NULL;
+        json_decref(allowed);
+    }
+    if (!ok) fail_msg("%s is described otherwise", d->name);
+}
+
+static void test_the_description_has_these_fields_and_routes(void **state)
+{
+    const struct {
+        const char *name;
+        const struct field *tables[4];
+    } all[] = {
+        {"CompletionRequest", {ask_completion_fields, ask_openai_fields, ask_sampling_fields}},
+        {"ChatRequest", {ask_chat_fields, ask_openai_fields, ask_sampling_fields}},
+        {"MessagesRequest", {anthropic_count_fields, anthropic_fields, ask_sampling_fields}},
+        {"CountTokensRequest", {anthropic_count_fields}},
+        {"ResponsesRequest", {responses_fields, ask_sampling_fields}},
+        {"EmbeddingsRequest", {embed_fields}},
+        {"TokenizeRequest", {tokenize_fields}},
+        {"DetokenizeRequest", {detokenize_fields}},
+    };
+    json_t *schemas = json_object_get(json_object_get(description, "components"), "schemas");
+    json_t *paths = json_object_get(description, "paths");
+    int n_routes;
+    const struct http_route *routes = api_routes(&n_routes);
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        json_t *properties = json_object_get(json_object_get(schemas, all[i].name), "properties");
+        size_t n = 0;
+        for (int t = 0; all[i].tables[t]; t++)
+            for (const struct field *d = all[i].tables[t]; d->name; d++, n++) {
+                json_t *s = json_object_get(properties, d->name);
+                if (!s) fail_msg("%s: %s is not described", all[i].name, d->name);
+                check_schema(d, s);
+            }
+        assert_int_equal(json_object_size(properties), n);
+    }
+    assert_int_equal(json_object_size(paths), n_routes);
+    for (int i = 0; i < n_routes; i++) {
+        const char *method = !strcmp(routes[i].method, "GET") ? "get" : "post";
+        if (!json_object_get(json_object_get(paths, routes[i].pattern), method))
+            fail_msg("%s is not described", routes[i].pattern);
+    }
+}
+
 /* ---- single cases ---- */
 
 static const struct field *const chat[] = {ask_chat_fields, ask_openai_fields, ask_sampling_fields, NULL};
@@ -257,15 +327,19 @@ static void test_identities_differ_by_kind_name_and_salt(void **state)
     assert_memory_equal(&b, &d, sizeof b);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_field_takes_its_values_and_refuses_all_others_by_name),
+        cmocka_unit_test(test_the_description_has_these_fields_and_routes),
         cmocka_unit_test(test_fields_set_what_they_say),
         cmocka_unit_test(test_what_is_not_honoured_is_refused),
         cmocka_unit_test(test_bodies_that_are_no_objects_are_refused),
         cmocka_unit_test(test_json_is_written_as_it_is_read),
         cmocka_unit_test(test_identities_differ_by_kind_name_and_salt),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    description = argc == 2 ? json_load_file(argv[1], 0, NULL) : NULL;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    json_decref(description);
+    return failed;
 }
