@@ -45,6 +45,7 @@ static const char *stop_reason(const struct job *j)
     }
 }
 
+/* The reply does not say which stop text came, so it is named only where there was one. */
 static void write_stop(struct job *j)
 {
     bool by_text = j->answer[0].finish == QN_FINISH_STOP_STRING;
@@ -70,6 +71,7 @@ static void write_head(struct job *j)
     json_out_str(&j->out, "model", j->api->c.model_name);
 }
 
+/* A block that begins has an empty input: its delta brings all of it. */
 static void write_call(struct job *j, const char *key, int k, const struct job_call *c, bool whole)
 {
     char id[96];
@@ -84,6 +86,7 @@ static void write_call(struct job *j, const char *key, int k, const struct job_c
 
 /* ---- streams ---- */
 
+/* What came from the cache is not known yet; message_delta corrects the usage. */
 static void start(struct job *j)
 {
     if (!j->ask.stream) return;
@@ -99,6 +102,7 @@ static void start(struct job *j)
     end(j);
 }
 
+/* Blocks do not interleave: one ends before the next begins, and their indices count up. */
 static void close_block(struct job *j)
 {
     struct job_answer *a = &j->answer[0];
@@ -179,6 +183,7 @@ static void error_stream(struct job *j, const struct fault *f)
 
 /* ---- whole answers ---- */
 
+/* An empty block is none. */
 static void write_block(struct job *j, const char *type, const struct buf *text)
 {
     if (text->len == 0) return;

@@ -129,6 +129,7 @@ static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v,
     return bad ? api_no_memory(f) : 0;
 }
 
+/* One message of the request, which may become several: results of tools are messages of their own. */
 static int add_message(json_t *out, const json_t *v, struct fault *f)
 {
     struct {

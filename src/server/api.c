@@ -17,6 +17,7 @@
 
 /* ---- workers ---- */
 
+/* From a handler to a worker. The request is the worker's from here on. */
 static void hand_over(struct api *a, struct http_request *r, api_work *work)
 {
     struct api_task *t = mem_alloc(sizeof *t);
@@ -32,6 +33,7 @@ static void hand_over(struct api *a, struct http_request *r, api_work *work)
     pthread_mutex_unlock(&a->lock);
 }
 
+/* One worker: tasks in the order they came, until there are none and the API is taken down. */
 static void *work(void *arg)
 {
     struct api *a = arg;
@@ -53,6 +55,7 @@ static void *work(void *arg)
 
 /* ---- routes ---- */
 
+/* A route of a dialect: its handler, and what the worker does. */
 #define BEGIN(name, dialect)                                                                                           \
     static void begin_##name(struct api *a, struct http_request *r) { job_begin(a, r, &dialect); }                     \
     static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, begin_##name); }
@@ -69,6 +72,7 @@ POST(detokenize)
 POST(embeddings)
 POST(count_tokens)
 
+/* No body and no work: answered in the handler. */
 static void post_cancel(struct http_request *r, void *ctx)
 {
     struct json_out o = {0};

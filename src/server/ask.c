@@ -48,6 +48,7 @@ json_t *ask_keep(struct ask *a, json_t *made, struct fault *f)
 
 /* ---- parsers ---- */
 
+/* A token of the vocabulary; also rejects NaN, which no JSON has but a comparison would let through. */
 static int token_id(const char *name, const json_t *v, int n_vocab, qn_token *out, struct fault *f)
 {
     double x = json_number_value(v);
@@ -96,6 +97,7 @@ int ask_parse_stop(void *out, const struct field *field, const char *name, const
     return 0;
 }
 
+/* Tokens that end the answer beside the model's own. */
 static int parse_stop_tokens(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct ask *a = out;
@@ -166,6 +168,7 @@ static int parse_prompt(void *out, const struct field *field, const char *name, 
     return parse_prompt(out, field, name, first, f);
 }
 
+/* "auto", or "none": then the model does not even hear of the tools. A forced call would take a grammar. */
 int ask_parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct ask *a = out;
@@ -179,6 +182,7 @@ int ask_parse_tool_choice(void *out, const struct field *field, const char *name
     return field_wrong_type(f, name, "\"auto\" or \"none\"", v);
 }
 
+/* false: the answer ends with its first call. */
 int ask_parse_parallel(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     (void)field;

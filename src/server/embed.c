@@ -79,6 +79,7 @@ const struct field embed_fields[] = {
 
 /* ---- inputs ---- */
 
+/* One input to tokens; m->n counts it as soon as there is something to free. */
 static int add_input(struct embed *m, const json_t *v, struct fault *f)
 {
     struct qn_error e = {0};
@@ -152,6 +153,7 @@ static void write_base64(struct json_out *o, const float *v, int n)
     mem_free(text);
 }
 
+/* Into the answer at once: nothing of the vector is kept. */
 static void write_embedding(struct embed *m, const struct qn_event *e)
 {
     struct json_out *o = &m->out;

@@ -86,6 +86,7 @@ static int check_size(const struct field *d, const char *name, size_t n, const c
     return fault_set(f, 400, "out_of_range", name, "%s has to have %g to %g %s, not %zu", name, d->lo, d->hi, unit, n);
 }
 
+/* For members whose other values would change something that is not done here. */
 static int read_one_of(const struct field *d, const char *name, const json_t *v, struct fault *f)
 {
     json_t *all = json_loads(d->allowed, JSON_DECODE_ANY, NULL);
@@ -133,6 +134,7 @@ static int read_value(const struct field *d, const char *name, const json_t *v, 
     return -1;
 }
 
+/* Tables are short, requests have few members: a linear search will do. */
 static const struct field *find(const struct field *const *tables, const char *name)
 {
     for (; *tables; tables++)

@@ -13,6 +13,7 @@
 
 /* ---- the list of jobs ---- */
 
+/* Takes a place in the list, or refuses: a key may have so many requests at a time. */
 static int job_list(struct job *j, struct fault *f)
 {
     struct api *a = j->api;
@@ -101,6 +102,7 @@ const char *job_finish_reason(const struct job *j, int i)
     }
 }
 
+/* The rate is that of all answers together, from the first token on. */
 void job_write_quern(struct job *j)
 {
     struct json_out *o = &j->out;
@@ -133,6 +135,7 @@ void job_write_token(struct job *j, struct json_out *o, qn_token t)
 
 /* ---- from the body to tokens ---- */
 
+/* The object that qn_chat_prompt() takes. Everything inside of messages and tools is checked there. */
 int job_prepare_chat(struct job *j, struct fault *f)
 {
     const struct ask *a = &j->ask;
@@ -197,6 +200,7 @@ struct job *job_read(struct api *a, struct http_request *r, const struct dialect
     return j;
 }
 
+/* Replies of a conversation are taken apart here; a text is given out as the scheduler gives it. */
 static int make_answers(struct job *j, struct fault *f)
 {
     struct qn_error e = {0};

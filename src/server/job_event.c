@@ -37,11 +37,13 @@ static void flush(struct job *j)
     buf_clear(&j->out.b);
 }
 
+/* What could not be kept makes the answer fail as a whole: half of one would look like all of it. */
 static void keep(struct job *j, struct buf *b, const char *text, size_t n)
 {
     if (n > 0 && buf_add(b, text, n, NULL)) j->out.failed = true;
 }
 
+/* A piece of what is said or thought; of a stream it is written at once. */
 static void on_text(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
 {
     struct job_answer *a = &j->answer[i];
@@ -50,6 +52,7 @@ static void on_text(struct job *j, int i, enum qn_reply_kind kind, const char *t
     if (j->ask.stream) j->d->text_stream(j, i, kind, text, n);
 }
 
+/* The call whose name and arguments were collected is complete. */
 static void on_call(struct job *j, int i)
 {
     struct job_answer *a = &j->answer[i];
@@ -133,6 +136,7 @@ static bool is_failure(enum qn_finish f)
     return f == QN_FINISH_ERROR || f == QN_FINISH_STOPPED || f == QN_FINISH_DEADLINE;
 }
 
+/* The scheduler's end of an answer; ours, for a stop text or a call, may have come before it. */
 static void on_finish(struct job *j, const struct qn_event *e)
 {
     struct job_answer *a = &j->answer[e->answer];
@@ -165,7 +169,7 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
 {
     struct job *j = arg;
     int n;
-    switch (j->phase) {
+    switch ((int)j->phase) {
     case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", j->n_done); break;
     case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", j->n_done, j->n_total); break;
     default: n = snprintf(text, cap, ": decoding\n\n"); break;
@@ -173,6 +177,7 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
     return (size_t)n;
 }
 
+/* The first event, which comes at once: from here on the client can be told something, and can be seen to leave. */
 static void on_start(struct job *j, uint64_t number)
 {
     struct api *a = j->api;
@@ -194,6 +199,7 @@ static void on_start(struct job *j, uint64_t number)
     if (j->d->start) j->d->start(j);
 }
 
+/* For the histograms. Requests that were cancelled while they waited have no first token. */
 static void count(struct job *j)
 {
     struct hists *h = &j->api->hists;
@@ -213,6 +219,7 @@ static void fault_of(struct fault *f, const struct qn_event *e)
         fault_set(f, 503, "stopping", NULL, "the server is being stopped");
 }
 
+/* The last event: answers or ends the stream, and frees the job. */
 static void on_done(struct job *j, const struct qn_event *e)
 {
     struct fault f = {0};

@@ -13,6 +13,7 @@
 
 static const struct field *const tables[] = {ask_chat_fields, ask_openai_fields, ask_sampling_fields, NULL};
 
+/* What no single row of the tables can say. */
 static int prepare(struct job *j, struct fault *f)
 {
     if (j->ask.n_top > 0 && !j->ask.logprobs)
@@ -22,6 +23,7 @@ static int prepare(struct job *j, struct fault *f)
 
 /* ---- shared with openai_text.c ---- */
 
+/* n_prompt counts cached tokens too, as the API does. */
 void openai_usage(struct job *j)
 {
     const struct qn_usage *u = &j->usage;
@@ -35,6 +37,7 @@ void openai_usage(struct job *j)
     json_out_close(&j->out, '}');
 }
 
+/* With include_usage one more chunk, which has no choices: clients that index into them have to expect it. */
 void openai_close_stream(struct job *j)
 {
     if (j->ask.include_usage) {
@@ -60,6 +63,7 @@ void openai_error_stream(struct job *j, const struct fault *f)
 
 /* ---- chunks ---- */
 
+/* Those of all tokens since the last piece: a token whose text is held back brings its own with the next. */
 static void write_logprobs(struct job *j, struct job_answer *a)
 {
     struct json_out *l = &a->logprobs[0];
@@ -88,6 +92,7 @@ static void write_head_of(struct job *j, const char *object)
 
 static void write_head(struct job *j) { write_head_of(j, "chat.completion.chunk"); }
 
+/* {..., "choices": [{"index": i, "delta": { and whatever the caller puts there, up to close_chunk(). */
 static void open_chunk(struct job *j, int i)
 {
     job_event(j, NULL);
@@ -111,6 +116,7 @@ static void close_chunk(struct job *j, int i, bool ended, bool last)
     job_event_end(j);
 }
 
+/* The first chunk of each choice says whose message it is, before any token is there. */
 static void start(struct job *j)
 {
     for (int i = 0; i < j->ask.n && j->ask.stream; i++) {
@@ -153,12 +159,14 @@ static void call_stream(struct job *j, int i, const struct job_call *c)
     close_chunk(j, i, false, false);
 }
 
+/* The chunk with the finish reason is a choice's last and has an empty delta. */
 static void finish_stream(struct job *j, int i, bool last)
 {
     open_chunk(j, i);
     close_chunk(j, i, true, last);
 }
 
+/* {"token", "bytes", "logprob", "top_logprobs": [...]}: bytes, because a token need not be whole UTF-8. */
 static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
 {
     struct json_out *l = &a->logprobs[0];
@@ -178,6 +186,7 @@ static void logprob(struct job *j, struct job_answer *a, const struct qn_event *
 
 /* ---- whole answers ---- */
 
+/* content is null beside calls only: an answer of no tokens has the empty text. */
 static void write_message(struct job *j, int i)
 {
     struct job_answer *a = &j->answer[i];

@@ -13,6 +13,7 @@ static const struct field *const tables[] = {ask_completion_fields, ask_openai_f
 
 #define DEFAULT_MAX_TOKENS 16
 
+/* A text that is too long for any tokens to fit is refused before the work of making them. */
 static int prepare(struct job *j, struct fault *f)
 {
     struct ask *a = &j->ask;
@@ -55,6 +56,7 @@ static char *prompt_text(struct job *j)
 
 enum { TOKENS, LOGPROBS, TOP, OFFSETS }; /* the lists of a->logprobs */
 
+/* A token's text: as a key, or as an element whose characters are added to *n_chars. */
 static void token_key(struct job *j, struct json_out *o, qn_token t, size_t *n_chars)
 {
     char *bytes = NULL;
@@ -69,6 +71,7 @@ static void token_key(struct job *j, struct json_out *o, qn_token t, size_t *n_c
     qn_free(bytes);
 }
 
+/* text_offset counts characters of the tokens' own texts, which are those of the answer as long as it is UTF-8. */
 static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
 {
     struct json_out *l = a->logprobs;
@@ -83,6 +86,7 @@ static void logprob(struct job *j, struct job_answer *a, const struct qn_event *
     json_out_close(&l[TOP], '}');
 }
 
+/* The lists' elements so far, which are then forgotten: those of a chunk are its own. */
 static void write_logprobs(struct job *j, struct job_answer *a)
 {
     static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
@@ -136,6 +140,7 @@ static void write_chunk(struct job *j, int i, const char *text, size_t n, bool e
     job_event_end(j);
 }
 
+/* Echoes the prompt, as the beginning of each answer. */
 static void start(struct job *j)
 {
     char *text = j->ask.echo ? prompt_text(j) : NULL;

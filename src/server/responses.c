@@ -21,6 +21,7 @@ static int prepare(struct job *j, struct fault *f)
 
 /* ---- items ---- */
 
+/* Ids of items: the kind, the request, the place in the output. */
 static void write_id(struct job *j, const char *key, const char *prefix, int k)
 {
     char id[96];
@@ -125,6 +126,7 @@ static void write_asked(struct job *j)
     json_out_close(&j->out, '}');
 }
 
+/* The response object, which says what was asked as well; with its output once it is done. */
 static void write_response(struct job *j, const char *key, bool done)
 {
     const struct job_answer *a = &j->answer[0];
@@ -160,6 +162,7 @@ static void write_response(struct job *j, const char *key, bool done)
 
 /* ---- streams ---- */
 
+/* Every event says its own name twice and is numbered. */
 static void begin(struct job *j, const char *type)
 {
     job_event(j, type);
@@ -194,6 +197,7 @@ static void start(struct job *j)
     end(j);
 }
 
+/* Three events, each of which holds the text again. */
 static void close_item(struct job *j)
 {
     struct job_answer *a = &j->answer[0];
@@ -267,6 +271,7 @@ static void finish_stream(struct job *j, int i, bool last)
     end(j);
 }
 
+/* The last event says that it is the last: there is no [DONE]. */
 static void close_stream(struct job *j) { (void)j; }
 
 static void error_stream(struct job *j, const struct fault *f)

@@ -36,6 +36,7 @@ static void write_tokens(struct json_out *o, const qn_token *t, size_t n)
     json_out_close(o, ']');
 }
 
+/* The request's object, which *ask borrows from; NULL and *f. */
 static json_t *read(struct http_request *r, const struct field *rows, struct tokens_ask *ask, struct fault *f)
 {
     size_t n;
