@@ -128,9 +128,24 @@ int api_fault(struct fault *f, const struct qn_error *e)
     }
 }
 
-static int add_to_buf(const char *p, size_t n, void *b) { return buf_add(b, p, n, NULL) ? -1 : 0; }
+struct dump {
+    struct buf *b;
+    bool failed;
+};
 
-int api_dump(struct buf *b, const json_t *j) { return json_dump_callback(j, add_to_buf, b, JSON_COMPACT); }
+static int add_to_dump(const char *p, size_t n, void *dump)
+{
+    struct dump *d = dump;
+    d->failed = d->failed || buf_add(d->b, p, n, NULL);
+    return d->failed ? -1 : 0;
+}
+
+/* jansson (2.14) goes on after a failure to write a key, so that what it returns is not enough. */
+int api_dump(struct buf *b, const json_t *j)
+{
+    struct dump d = {b, false};
+    return json_dump_callback(j, add_to_dump, &d, JSON_COMPACT) || d.failed ? -1 : 0;
+}
 
 void api_refuse_openai(struct http_request *r, const struct fault *f)
 {

@@ -133,9 +133,9 @@ class Server:
 
     def wait_for(self, name, value, seconds=LIMIT):
         end = time.monotonic() + seconds
-        while self.metric(name) != value and time.monotonic() < end:
+        while (now := self.metric(name)) != value and time.monotonic() < end:
             time.sleep(0.005)
-        check(self.metric(name) == value, name, "stays", self.metric(name))
+        check(now == value, name, "stays", now)
 
     def stop(self):
         """Ends it in order. A sanitizer's complaint is a failure."""

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/api_impl.h"
@@ -26,9 +27,21 @@ static struct api api = {.lock = PTHREAD_MUTEX_INITIALIZER, .hists.lock = PTHREA
 struct http_request {
     char body[1024];
     int status; /* of the answer; 0: none yet */
-    struct buf text;
+    struct text {
+        char *data;
+        size_t len;
+    } text; /* not by base/mem.h: faults are for the others */
     bool streams, ended, aborted, full, gone;
+    struct http_watch watch;
 };
+
+static void collect(struct text *t, const void *p, size_t n)
+{
+    t->data = realloc(t->data, t->len + n + 1);
+    assert_non_null(t->data);
+    memcpy(t->data + t->len, p, n);
+    t->data[t->len += n] = 0;
+}
 
 const uint8_t *http_body(const struct http_request *r, size_t *n)
 {
@@ -48,7 +61,7 @@ void http_set_header(struct http_request *r, const char *name, const char *value
 }
 int http_watch(struct http_request *r, const struct http_watch *w)
 {
-    assert_non_null(w->on_hangup);
+    r->watch = *w;
     return r->gone ? HTTP_GONE : HTTP_OK;
 }
 void http_reply(struct http_request *r, int status, const char *type, const void *body, size_t n)
@@ -57,7 +70,7 @@ void http_reply(struct http_request *r, int status, const char *type, const void
     assert_non_null(type);
     r->status = status;
     r->ended = true;
-    buf_add(&r->text, body, n, NULL);
+    collect(&r->text, body, n);
 }
 void http_error(struct http_request *r, int status, const char *param, const char *code, const char *fmt, ...)
 {
@@ -76,7 +89,7 @@ int http_stream_write(struct http_request *r, const void *p, size_t n)
 {
     assert_true(r->streams && !r->ended);
     if (r->full) return HTTP_FULL;
-    buf_add(&r->text, p, n, NULL);
+    collect(&r->text, p, n);
     return HTTP_OK;
 }
 void http_stream_end(struct http_request *r) { r->ended = true; }
@@ -121,9 +134,11 @@ static void tell(struct qn_event e)
 
 /* ---- one exchange ---- */
 
-/* Asks, is told the reply's tokens, and what ends it. */
-static void exchange(struct http_request *r, const struct dialect *d, const char *members, const char *reply,
-                     enum qn_finish finish)
+static uint64_t fault_at; /* the allocation of the next exchange that fails; 0: none */
+
+/* Asks, is told the reply's tokens, and what ends it. false: the request was refused. */
+static bool try_exchange(struct http_request *r, const struct dialect *d, const char *members, const char *reply,
+                         enum qn_finish finish)
 {
     static const struct qn_error error = {QN_ENUMERIC, "all logits are NaN"};
     qn_token *t = NULL;
@@ -131,8 +146,12 @@ static void exchange(struct http_request *r, const struct dialect *d, const char
     assert_int_equal(qn_tokenize(model, reply, strlen(reply), QN_PARSE_SPECIAL, &t, &n, NULL), 0);
     snprintf(r->body, sizeof r->body, "{%s}", members);
     n_cancels = 0;
+    mem_fault_set(fault_at);
     job_begin(&api, r, d);
-    if (r->status) fail_msg("%s: %s", members, (char *)r->text.data);
+    if (r->ended) {
+        qn_free(t);
+        return false;
+    }
     tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
     tell((struct qn_event){.type = QN_EVENT_PREFILL, .token = -1, .n_done = 1, .n_total = 1});
     for (size_t i = 0; i < n && !n_cancels; i++) tell((struct qn_event){.type = QN_EVENT_TOKEN, .token = t[i]});
@@ -145,6 +164,13 @@ static void exchange(struct http_request *r, const struct dialect *d, const char
                            .usage = {7, 3, (int)n}});
     qn_free(t);
     assert_true(r->ended && !api.jobs);
+    return true;
+}
+
+static void exchange(struct http_request *r, const struct dialect *d, const char *members, const char *text,
+                     enum qn_finish finish)
+{
+    if (!try_exchange(r, d, members, text, finish)) fail_msg("%s: %s", members, r->text.data);
 }
 
 static const char messages[] = "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]";
@@ -160,9 +186,9 @@ static json_t *whole(const struct dialect *d, const char *members, const char *t
     struct http_request r = {0};
     exchange(&r, d, members, text, finish);
     assert_int_equal(r.status, 200);
-    json_t *j = json_loadb((char *)r.text.data, r.text.len, JSON_REJECT_DUPLICATES, NULL);
-    if (!j) fail_msg("not JSON: %s", (char *)r.text.data);
-    buf_deinit(&r.text);
+    json_t *j = json_loadb(r.text.data, r.text.len, JSON_REJECT_DUPLICATES, NULL);
+    if (!j) fail_msg("not JSON: %s", r.text.data);
+    free(r.text.data);
     return j;
 }
 
@@ -175,7 +201,7 @@ static json_t *stream(const struct dialect *d, const char *members, const char *
     snprintf(more, sizeof more, "%s,\"stream\":true", members);
     exchange(&r, d, more, text, finish);
     assert_true(r.status == 200 && r.streams);
-    for (char *p = (char *)r.text.data; p && (p = strstr(p, "data: ")); p++) {
+    for (char *p = r.text.data; p && (p = strstr(p, "data: ")); p++) {
         char *end = strstr(p += 6, "\n\n");
         assert_non_null(end);
         if (!strncmp(p, "[DONE]", 6)) break;
@@ -183,7 +209,7 @@ static json_t *stream(const struct dialect *d, const char *members, const char *
         if (!j) fail_msg("not JSON: %.*s", (int)(end - p), p);
         json_array_append_new(all, j);
     }
-    buf_deinit(&r.text);
+    free(r.text.data);
     return all;
 }
 
@@ -356,8 +382,8 @@ static void test_failures_are_said(void **state)
             struct http_request r = {0};
             exchange(&r, dialects[d], asks[d], "Let", ends[k].finish);
             assert_int_equal(r.status, ends[k].status);
-            assert_non_null(strstr((char *)r.text.data, ends[k].code));
-            buf_deinit(&r.text);
+            assert_non_null(strstr(r.text.data, ends[k].code));
+            free(r.text.data);
             json_t *s = stream(dialects[d], asks[d], "Let", ends[k].finish);
             const json_t *last = json_array_get(s, json_array_size(s) - 1);
             const char *code = text_at(last, dialects[d] == &responses ? "code" : "error.code");
@@ -376,7 +402,84 @@ static void test_a_client_that_cannot_be_reached_ends_the_request(void **state)
     assert_true(n_cancels > 0 && slow.aborted && slow.text.len == 0);
     exchange(&gone, &openai_chat, ask, "Let me see.", QN_FINISH_LENGTH);
     assert_true(n_cancels > 0 && gone.ended);
-    buf_deinit(&gone.text);
+    free(gone.text.data);
+}
+
+static void test_silence_is_filled_and_a_hang_up_cancels(void **state)
+{
+    struct http_request r = {0};
+    char text[256];
+    (void)state;
+    snprintf(r.body, sizeof r.body, "{%s,\"stream\":true}", messages);
+    n_cancels = 0;
+    job_begin(&api, &r, &openai_chat);
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1, .place = 3});
+    text[r.watch.heartbeat(r.watch.arg, text, sizeof text)] = 0;
+    assert_string_equal(text, ": queued, 3 before\n\n");
+    tell((struct qn_event){.type = QN_EVENT_PREFILL, .token = -1, .n_done = 512, .n_total = 2000});
+    text[r.watch.heartbeat(r.watch.arg, text, sizeof text)] = 0;
+    assert_string_equal(text, ": prefill 512/2000\n\n");
+    assert_int_equal(n_cancels, 0);
+    r.watch.on_hangup(r.watch.arg);
+    assert_int_equal(n_cancels, 1);
+    tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
+    assert_true(r.ended && !api.jobs);
+    free(r.text.data);
+}
+
+static void test_a_job_is_cancelled_by_its_owner_only(void **state)
+{
+    struct http_request r = {0};
+    uint64_t mine = who_of(http_identity(&r), NULL).identity;
+    (void)state;
+    snprintf(r.body, sizeof r.body, "{%s}", messages);
+    n_cancels = 0;
+    job_begin(&api, &r, &openai_chat);
+    assert_false(job_cancel(&api, "req-1", mine + 1));
+    assert_false(job_cancel(&api, "req-2", mine));
+    assert_true(job_cancel(&api, "chatcmpl-req-1", mine));
+    assert_int_equal(n_cancels, 0); /* it has no number yet */
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
+    assert_int_equal(n_cancels, 1);
+    assert_true(job_cancel(&api, "req-1", mine));
+    assert_int_equal(n_cancels, 2);
+    tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
+    assert_false(job_cancel(&api, "req-1", mine));
+    assert_non_null(strstr(r.text.data, "\"finish_reason\":\"cancelled\""));
+    free(r.text.data);
+}
+
+/* Every allocation in turn fails: the answer is whole, or says that there was no memory, or the connection breaks. */
+static void test_without_memory_nothing_is_half_said(void **state)
+{
+    const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses};
+    const char *const asks[] = {"\"logprobs\":1,\"echo\":true,\"prompt\":\"x\"",
+                                "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"logprobs\":true,"
+                                "\"messages\":[{\"role\":\"user\","
+                                "\"content\":\"x\"}]",
+                                "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]",
+                                "\"input\":\"x\""};
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        char ask[512];
+        bool streamed = k >= 4;
+        snprintf(ask, sizeof ask, "%s%s", asks[k % 4], streamed ? ",\"stream\":true" : "");
+        for (uint64_t n = 1, hit = 1; hit; n++) {
+            struct http_request r = {0};
+            fault_at = n;
+            try_exchange(&r, dialects[k % 4], ask, reply, QN_FINISH_STOP_TOKEN);
+            hit = (uint64_t)mem_fault_hit();
+            mem_fault_set(0);
+            assert_true(r.ended && !api.jobs);
+            if (r.streams)
+                assert_true(r.aborted || strstr(r.text.data, "\"quern\""));
+            else
+                assert_true(r.status == 200 || r.status == 503 || r.status == 500);
+            if (!hit) assert_true(r.status == 200 && !r.aborted);
+            free(r.text.data);
+        }
+    }
+    fault_at = 0;
 }
 
 int main(int argc, char **argv)
@@ -392,6 +495,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_stop_string_ends_the_request),
         cmocka_unit_test(test_failures_are_said),
         cmocka_unit_test(test_a_client_that_cannot_be_reached_ends_the_request),
+        cmocka_unit_test(test_silence_is_filled_and_a_hang_up_cancels),
+        cmocka_unit_test(test_a_job_is_cancelled_by_its_owner_only),
+        cmocka_unit_test(test_without_memory_nothing_is_half_said),
     };
     struct qn_error e;
     if (argc != 2 || qn_model_open(&model, argv[1], &e) ||
