@@ -8,9 +8,9 @@
 
 #include "server/api_impl.h"
 
-http_handler endpoint_health, endpoint_models, endpoint_metrics, endpoint_memory; /* status.c */
-api_work endpoint_tokenize, endpoint_detokenize, endpoint_render, endpoint_count_tokens;                 /* tokens.c */
-api_work endpoint_embeddings;                                                     /* embed.c */
+http_handler endpoint_health, endpoint_models, endpoint_metrics, endpoint_memory;        /* status.c */
+api_work endpoint_tokenize, endpoint_detokenize, endpoint_render, endpoint_count_tokens; /* tokens.c */
+api_work endpoint_embeddings;                                                            /* embed.c */
 
 extern const struct field tokenize_fields[], detokenize_fields[], embed_fields[];
 

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -470,6 +471,42 @@ def test_responses():
     s.stop()
 
 
+# ---- the cache ----
+
+TALE = {"prompt": "Once upon a time there was a little girl who had a red ball. " * 10, "max_tokens": 8, "temperature": 0}
+
+
+def test_a_prompt_is_computed_once_for_each_identity():
+    s = Server()
+
+    def cached(**more):
+        r = s.post("/v1/completions", {**TALE, **more.pop("body", {})}, **more).json
+        texts.add(r["choices"][0]["text"])
+        return r["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    texts = set()
+    check(cached() == 0, "the first time")
+    n = cached()
+    check(n >= 64, "the second time", n)
+    check(cached(tcp=True) == 0 and cached(tcp=True) == n, "somebody else has a cache of its own")
+    check(cached(body={"cache_salt": "x"}) == 0 and cached(body={"cache_salt": "x"}) == n, "so has another salt")
+    check(len(texts) == 1, "and the answer is the same", texts)
+    r = s.post("/v1/completions", {**TALE, "prompt": "A" + TALE["prompt"]}).json["quern"]
+    check(isinstance(r["cache_miss"], str) and r["cache_miss_position"] <= 2, r)
+    s.stop()
+
+
+def test_prefixes_outlive_the_process():
+    texts, cached = [], []
+    for _ in range(2):
+        s = Server(STORY, "--cache-dir", path("cache"))
+        r = s.post("/v1/completions", TALE).json
+        texts.append(r["choices"][0]["text"])
+        cached.append(r["usage"]["prompt_tokens_details"]["cached_tokens"])
+        s.stop()
+    check(cached[0] == 0 and cached[1] >= 64 and texts[0] == texts[1], cached, texts)
+
+
 # ---- what is refused ----
 
 
@@ -546,6 +583,17 @@ def test_keys_hosts_and_limits():
     s.stop()
 
 
+def test_tls():
+    pem = os.path.join(os.path.dirname(os.path.abspath(__file__)), "http_test.pem")
+    s = Server(STORY, "--tls-cert", pem, "--tls-key", pem)
+    check(f"https://127.0.0.1:{s.port}" in s.stderr(), s.stderr())
+    c = http.client.HTTPSConnection("localhost", s.port, timeout=LIMIT, context=ssl.create_default_context(cafile=pem))
+    c.request("POST", "/v1/completions", json.dumps(STORY_ASK), {"Content-Type": "application/json"})
+    check(c.getresponse().read() and s.get("/health").status == 200, "over TLS, and on the Unix socket without")
+    c.close()
+    s.stop()
+
+
 # ---- the process ----
 
 
@@ -553,8 +601,7 @@ def test_a_signal_lets_running_answers_finish():
     s = Server(STORY, "--parallel", "8", "--sessions", "8")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = [pool.submit(s.post, "/v1/completions", {**slow(s), "stream": st}) for st in (True, False)]
-        s.wait_for("requests_running", 1)
-        time.sleep(0.02)
+        s.wait_for("requests_submitted_total", 2)
         s.process.send_signal(signal.SIGTERM)
         for r in running:
             check(r.result().status == 200 and b'"finish_reason":"length"' in r.result().body, r.result().body[-200:])
@@ -562,15 +609,18 @@ def test_a_signal_lets_running_answers_finish():
     check(not os.path.exists(s.sock), "the socket is removed")
 
 
-def test_the_grace_period_ends():
-    s = Server(STORY, "--parallel", "8", "--sessions", "8", "--grace", "0")
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        running = [pool.submit(s.post, "/v1/completions", {**slow(s), "stream": st}) for st in (True, False, True, False)]
-        s.wait_for("requests_running", 1)
-        s.process.send_signal(signal.SIGTERM)
-        answers = [r.result() for r in running]
-    check(any(b'"code":"stopping"' in a.body for a in answers), [a.body[-200:] for a in answers])
-    s.stop()
+def test_the_grace_period_ends_by_itself_or_with_a_second_signal():
+    for grace, n_signals in (("0", 1), ("60", 2)):
+        s = Server(STORY, "--parallel", "8", "--sessions", "8", "--grace", grace)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            running = [pool.submit(s.post, "/v1/completions", {**slow(s), "stream": st}) for st in (True, False) * 2]
+            s.wait_for("requests_submitted_total", 4)
+            for _ in range(n_signals):
+                s.process.send_signal(signal.SIGTERM)
+                time.sleep(0.05)
+            answers = [r.result() for r in running]
+        check(any(b'"code":"stopping"' in a.body for a in answers), grace, [a.body[-200:] for a in answers])
+        s.stop()
 
 
 def test_a_service_manager_is_told():
