@@ -66,7 +66,7 @@ static void escape(struct json_out *o, unsigned char c)
 
 void json_out_text(struct json_out *o, const char *key, const char *s, size_t n)
 {
-    const unsigned char *p = (const unsigned char *)s;
+    const unsigned char *p = (const unsigned char *)(n ? s : ""); /* text of no bytes may be nowhere */
     size_t done = 0; /* bytes before it are written */
     before(o, key);
     add(o, "\"", 1);
