@@ -598,7 +598,7 @@ def test_tls():
 
 
 def test_a_signal_lets_running_answers_finish():
-    s = Server(STORY, "--parallel", "8", "--sessions", "8")
+    s = Server(STORY, "--parallel", "8", "--sessions", "8", "--grace", "600")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         running = [pool.submit(s.post, "/v1/completions", {**slow(s), "stream": st}) for st in (True, False)]
         s.wait_for("requests_submitted_total", 2)
