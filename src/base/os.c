@@ -34,38 +34,42 @@
 
 /* ---- mapped files ---- */
 
-int map_open(struct mapping *m, const char *path, struct qn_error *e)
+/* A descriptor and what fstat says, of a regular file. */
+static int open_regular(const char *path, struct stat *st, struct qn_error *e)
 {
     /* O_NONBLOCK: opening a FIFO must not wait for a writer before we can say that it is no file. */
-    int r, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    void *p = NULL;
-    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0) return error_set(e, QN_ENOINPUT, "cannot open '%s': %m", path);
-    if (fstat(fd, &st) < 0) {
-        r = error_set(e, QN_ENOINPUT, "cannot open '%s': %m", path);
-        goto fail;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        r = error_set(e, QN_ENOINPUT, "'%s' is not a regular file", path);
-        goto fail;
-    }
+    if (fstat(fd, st) < 0)
+        error_set(e, QN_ENOINPUT, "cannot open '%s': %m", path);
+    else if (!S_ISREG(st->st_mode))
+        error_set(e, QN_ENOINPUT, "'%s' is not a regular file", path);
+    else
+        return fd;
+    close(fd);
+    return QN_ENOINPUT;
+}
+
+int map_open(struct mapping *m, const char *path, struct qn_error *e)
+{
+    struct stat st;
+    int r = 0, fd = open_regular(path, &st, e);
+    void *p = NULL;
+
+    if (fd < 0) return fd;
     if (st.st_size > 0) {
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED) {
+        if (p == MAP_FAILED)
             r = error_set(e, QN_ENOINPUT, "cannot map the %zu bytes of '%s': %m", (size_t)st.st_size, path);
-            goto fail;
-        }
     }
     close(fd);
+    if (r) return r;
     /* Where the page cache takes large folios, pages that are read from now on come 2 MB at a time: one fault and one
      * translation instead of 512. Pages that are there already stay as they are. */
     if (p) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
     *m = (struct mapping){.data = p, .size = (size_t)st.st_size};
     return 0;
-fail:
-    close(fd);
-    return r;
 }
 
 void map_close(struct mapping *m)
@@ -88,6 +92,27 @@ int map_populate(const void *p, size_t bytes)
     uintptr_t mask = os_page_bytes() - 1, first = (uintptr_t)p & ~mask;
 
     return madvise((void *)first, bytes + ((uintptr_t)p - first), MADV_POPULATE_READ);
+}
+
+int os_read_file(struct buf *out, const char *path, size_t limit, struct qn_error *e)
+{
+    char part[4096];
+    struct stat st;
+    ssize_t n;
+    int r = 0, fd = open_regular(path, &st, e);
+
+    if (fd < 0) return fd;
+    while (r == 0 && (n = read(fd, part, sizeof part)) != 0) {
+        if (n < 0)
+            r = errno == EINTR ? 0 : error_set(e, QN_ENOINPUT, "cannot read '%s': %m", path);
+        else if ((size_t)n > limit)
+            r = error_set(e, QN_EDATA, "'%s' is too long", path);
+        else if ((r = buf_add(out, part, (size_t)n, e)) == 0)
+            limit -= (size_t)n;
+    }
+    explicit_bzero(part, sizeof part); /* it may have been a key */
+    close(fd);
+    return r;
 }
 
 /* ---- the machine ---- */

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 
 struct mapping {
@@ -26,6 +27,10 @@ int map_lock(const struct mapping *m, size_t offset, size_t bytes);
 /* Enters the pages of [p, p + bytes), part of a mapping, into this process's page table, reading those that are not in
  * memory. -1 where the system cannot. */
 int map_populate(const void *p, size_t bytes);
+
+/* Adds the bytes of a regular file, at most `limit`, to the buffer. For small files that others may change at any time:
+ * reading a mapping that was cut short ends the process. Errors as map_open's; QN_EDATA when it has more. */
+int os_read_file(struct buf *out, const char *path, size_t limit, struct qn_error *e);
 
 uint64_t clock_ns(void); /* monotonic */
 

@@ -184,7 +184,6 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.listen = v->sockets;
     c.n_listen = v->n_sockets;
     c.routes = api_routes(&c.n_routes);
-    c.ctx = v->api;
     c.cert_path = v->cert;
     c.key_path = v->key;
     c.keys_path = v->keys;
@@ -194,7 +193,8 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.n_origins = (int)v->origins.n;
     c.max_queue_bytes = QUEUE_BYTES;
     c.heartbeat_ms = HEARTBEAT_MS;
-    return http_open(&v->http, &c, e);
+    int rc = http_open(&v->http, &c, e);
+    return rc ? rc : http_start(v->http, v->api, e);
 }
 
 static int serve(struct serve *v, const char *path)

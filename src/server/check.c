@@ -95,7 +95,7 @@ static int host_ok(const struct http_request *r, const char *host)
 /* Fills r->who; 0 if nobody may ask without saying who it is. */
 static int identify(struct http_request *r, const struct known_headers *k)
 {
-    const struct http *h = r->http;
+    struct http *h = r->http;
     const char *secret = k->api_key;
     const struct key *key;
 
@@ -104,17 +104,20 @@ static int identify(struct http_request *r, const struct known_headers *k)
         snprintf(r->who.name, sizeof r->who.name, "uid:%u", (unsigned)r->who.uid);
         return 1;
     }
-    if (h->keys.n == 0) {
+    if (!h->c.keys_path) {
         r->who = (struct http_identity){.kind = HTTP_LOCAL, .name = "local"};
         return 1;
     }
     if (k->authorization && strncasecmp(k->authorization, "Bearer ", 7) == 0) secret = k->authorization + 7;
+    pthread_rwlock_rdlock(&h->keys_lock);
     key = secret ? keys_find(&h->keys, secret) : NULL;
-    if (!key) return 0;
-    r->who = (struct http_identity){.kind = HTTP_KEY};
-    memcpy(r->who.name, key->name, sizeof key->name);
-    memcpy(r->who.limits, key->limits, sizeof key->limits);
-    return 1;
+    if (key) {
+        r->who = (struct http_identity){.kind = HTTP_KEY};
+        memcpy(r->who.name, key->name, sizeof key->name);
+        memcpy(r->who.limits, key->limits, sizeof key->limits);
+    }
+    pthread_rwlock_unlock(&h->keys_lock);
+    return key != NULL;
 }
 
 static void answer_preflight(struct http_request *r)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * http.c: opens, drains and closes the server.
+ * http.c: opens, starts, drains and closes the server.
  *
  * libmicrohttpd parses, encrypts and moves the bytes: one instance without encryption and one with, each a thread with
  * its epoll set, as many as the listeners need. Neither has a listening socket: door.c accepts, so that several
@@ -9,7 +9,8 @@
  * Connections need descriptors, so the limit on them is raised when opening, or opening fails: a server that finds out
  * under load is worse.
  *
- * Does not reload anything.
+ * Opening and starting are apart so that a program can bind its sockets, give up the rights that this takes, and only
+ * then load what it will serve: who connects meanwhile waits in the kernel's queue.
  */
 #include "server/http.h"
 
@@ -24,6 +25,8 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <gnutls/abstract.h>
 
 #include "base/os.h"
 #include "server/impl.h"
@@ -85,15 +88,24 @@ static int open_listeners(struct http *h, struct qn_error *e)
     return r;
 }
 
-/* cert and key are NULL for one without encryption. Its error log stays off: it believes that every connection is TCP
- * (their kind is not asked for), and would say with each write that a Unix socket has no TCP_NODELAY. */
-static struct MHD_Daemon *start(struct http *h, const char *cert, const char *key)
+/* libmicrohttpd wants to know where certificates come from; request_connection() has given the session one. */
+static int no_other_certificate(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
+                                gnutls_pcert_st **certs, unsigned *n_certs, gnutls_ocsp_data_st **ocsp,
+                                unsigned *n_ocsp, gnutls_privkey_t *key, unsigned *flags)
+{
+    (void)session, (void)info, (void)certs, (void)n_certs, (void)ocsp, (void)n_ocsp, (void)key, (void)flags;
+    return -1;
+}
+
+/* Its error log stays off: it believes that every connection is TCP (their kind is not asked for), and would say with
+ * each write that a Unix socket has no TCP_NODELAY. */
+static struct MHD_Daemon *start(struct http *h, int tls)
 {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                     (cert ? MHD_USE_TLS : 0);
+                     (tls ? MHD_USE_TLS : 0);
+    gnutls_certificate_retrieve_function3 *no_other = no_other_certificate;
     struct MHD_OptionItem more[] = {
-        {cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, (void *)(uintptr_t)cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key},
+        {tls ? MHD_OPTION_HTTPS_CERT_CALLBACK2 : MHD_OPTION_END, 0, (void *)(uintptr_t)no_other},
         {MHD_OPTION_END, 0, NULL},
     };
 
@@ -105,40 +117,13 @@ static struct MHD_Daemon *start(struct http *h, const char *cert, const char *ke
                             h->c.max_header_bytes + ANSWER_BYTES, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
 }
 
-/* The file as a string; the caller frees it with buf_deinit(). */
-static int read_pem(struct buf *out, const char *path, struct qn_error *e)
-{
-    struct mapping m;
-    int r = map_open(&m, path, e);
-
-    if (r < 0) return r;
-    r = buf_add(out, m.data, m.size, e);
-    if (r == 0 && (m.size == 0 || memchr(m.data, '\0', m.size))) r = error_set(e, QN_EDATA, "'%s' is not PEM", path);
-    map_close(&m);
-    return r;
-}
-
-static int start_tls(struct http *h, struct qn_error *e)
-{
-    struct buf cert = {0}, key = {0};
-    int r = read_pem(&cert, h->c.cert_path, e);
-
-    if (r == 0) r = read_pem(&key, h->c.key_path, e);
-    if (r == 0 && !(h->tls = start(h, (char *)cert.data, (char *)key.data)))
-        r = error_set(e, QN_EDATA, "TLS cannot start with '%s' and '%s'", h->c.cert_path, h->c.key_path);
-    if (key.data) explicit_bzero(key.data, key.len);
-    buf_deinit(&cert);
-    buf_deinit(&key);
-    return r;
-}
-
 static int start_threads(struct http *h, struct qn_error *e)
 {
     struct epoll_event wake = {.events = EPOLLIN, .data.u64 = DOOR_WAKE};
     sigset_t all, before;
-    int r = 0, tls = 0, plain = 0;
+    int r = 0, plain = 0;
 
-    for (int i = 0; i < h->c.n_listen; i++) *(h->listener[i].tls ? &tls : &plain) = 1;
+    for (int i = 0; i < h->c.n_listen; i++) plain |= !h->listener[i].tls;
     h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (h->epoll_fd < 0 || h->wake_fd < 0 || epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->wake_fd, &wake) < 0)
@@ -146,8 +131,8 @@ static int start_threads(struct http *h, struct qn_error *e)
 
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    if (plain && !(h->plain = start(h, NULL, NULL))) r = error_set(e, QN_EIO, "the HTTP server cannot start: %m");
-    if (r == 0 && tls) r = start_tls(h, e);
+    if ((plain && !(h->plain = start(h, 0))) || (h->cert && !(h->tls = start(h, 1))))
+        r = error_set(e, QN_EIO, "the HTTP server cannot start: %m");
     if (r == 0) {
         errno = pthread_create(&h->door, NULL, door_main, h);
         h->has_door = errno == 0;
@@ -171,6 +156,7 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
     if (!h) return error_nomem(e, "the HTTP server", sizeof *h);
     *h = (struct http){.c = *c, .epoll_fd = -1, .wake_fd = -1};
     pthread_mutex_init(&h->lock, NULL);
+    pthread_rwlock_init(&h->keys_lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&h->changed, &attr);
@@ -190,13 +176,52 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
     r = raise_file_limit(c->max_connections, e);
     if (r == 0 && c->keys_path) r = keys_load(&h->keys, c->keys_path, e);
     if (r == 0) r = open_listeners(h, e);
-    if (r == 0) r = start_threads(h, e);
+    for (int i = 0, tls = 0; r == 0 && i < c->n_listen && !tls; i++)
+        if ((tls = h->listener[i].tls)) r = tls_cert_new(&h->cert, c->cert_path, c->key_path, e);
     if (r < 0) goto fail;
     *out = h;
     return 0;
 fail:
     http_close(h);
     return r;
+}
+
+int http_start(struct http *h, void *ctx, struct qn_error *e)
+{
+    assert(!h->has_door);
+    h->ctx = ctx;
+    return start_threads(h, e);
+}
+
+/* ---- what may change meanwhile ---- */
+
+int http_reload(struct http *h, struct qn_error *e)
+{
+    struct keys keys = {0}, old;
+    struct tls_cert *cert = NULL;
+    int r = h->c.keys_path ? keys_load(&keys, h->c.keys_path, e) : 0;
+
+    if (r == 0 && h->cert) r = tls_cert_new(&cert, h->c.cert_path, h->c.key_path, e);
+    if (r < 0) {
+        keys_deinit(&keys);
+        return r;
+    }
+    if (h->c.keys_path) {
+        pthread_rwlock_wrlock(&h->keys_lock);
+        old = h->keys;
+        h->keys = keys;
+        pthread_rwlock_unlock(&h->keys_lock);
+        keys_deinit(&old);
+    }
+    if (cert && cert->hash != h->cert->hash) {
+        pthread_mutex_lock(&h->lock);
+        cert->older = h->cert;
+        h->cert = cert;
+        pthread_mutex_unlock(&h->lock);
+    } else {
+        tls_cert_free(cert);
+    }
+    return 0;
 }
 
 /* ---- listeners, from outside ---- */
@@ -273,6 +298,8 @@ void http_close(struct http *h)
     mem_free(h->listener);
     mem_free(h->conn);
     keys_deinit(&h->keys);
+    tls_cert_free(h->cert);
+    pthread_rwlock_destroy(&h->keys_lock);
     pthread_cond_destroy(&h->changed);
     pthread_mutex_destroy(&h->lock);
     mem_free(h);

@@ -53,7 +53,6 @@ struct http_config {
     int n_listen;
     const struct http_route *routes; /* [n_routes] */
     int n_routes;
-    void *ctx;                        /* for the handlers */
     const char *cert_path, *key_path; /* PEM; for listeners with tls */
     const char *keys_path;            /* API keys (keys.h); without it only loopback addresses may be listened on */
     const char *const *hosts;         /* [n_hosts] names that may stand in Host, besides localhost and our addresses */
@@ -73,8 +72,14 @@ struct http_config {
 
 void http_config_init(struct http_config *c); /* no listeners, no routes, and the default limits */
 
-/* Listens and starts the threads. Raises the soft limit on open files to what max_connections takes. */
+/* Listens, and reads keys and certificate; accepts nothing yet. Raises the soft limit on open files to what
+ * max_connections takes. */
 int http_open(struct http **h, const struct http_config *c, struct qn_error *e);
+/* Starts the threads, once. ctx is for the handlers. */
+int http_start(struct http *h, void *ctx, struct qn_error *e);
+/* Reads the files of keys and of the certificate again: all of what they say holds for requests and connections from now
+ * on, or, on an error, what held before. */
+int http_reload(struct http *h, struct qn_error *e);
 /* The port of a TCP listener (for port 0), 0 for a Unix socket. */
 int http_port(const struct http *h, int listener);
 /* A copy of the listening socket for another process to take over; the socket's path is then left to that one.

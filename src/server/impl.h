@@ -8,7 +8,7 @@
  *     check.c    may a request come in?
  *     request.c  from the first line of a request to its handler, in libmicrohttpd's thread
  *     reply.c    answers and streams, from any thread
- *     http.c     opening, draining, closing
+ *     http.c     opening, starting, reloading, draining, closing
  */
 #ifndef QUERN_SERVER_IMPL_H
 #define QUERN_SERVER_IMPL_H
@@ -20,6 +20,7 @@
 #include "server/http.h"
 #include "server/keys.h"
 #include "server/listen.h"
+#include "server/tls.h"
 
 /* What a connection is waited for, each with its own time span; a list is in order of time because spans are equal. */
 enum due_kind { DUE_HEADER, DUE_IDLE, DUE_BODY, DUE_HEARTBEAT, N_DUE, DUE_NOTHING = N_DUE };
@@ -76,9 +77,12 @@ struct http_request {
 
 struct http {
     struct http_config c;
-    struct listener *listener; /* [c.n_listen] */
+    struct listener *listener;  /* [c.n_listen] */
+    void *ctx;                  /* for the handlers */
+    pthread_rwlock_t keys_lock; /* of `keys` alone: a leaf */
     struct keys keys;
-    uint64_t id_base; /* request ids: random start, counted */
+    struct tls_cert *cert; /* what new sessions show; NULL when no listener has TLS */
+    uint64_t id_base;      /* request ids: random start, counted */
     struct MHD_Daemon *plain, *tls;
     pthread_t door;
     int has_door, epoll_fd, wake_fd;

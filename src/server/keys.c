@@ -23,6 +23,7 @@
 #include "base/os.h"
 
 #define LINE_BYTES 512
+#define FILE_BYTES ((size_t)16 << 20)
 
 void keys_deinit(struct keys *k)
 {
@@ -103,14 +104,14 @@ static int add(struct keys *k, const struct key *key, const char *path, int line
 int keys_load(struct keys *k, const char *path, struct qn_error *e)
 {
     struct keys out = {0};
-    struct mapping m = {0};
+    struct buf m = {0};
     struct key key;
     char line[LINE_BYTES];
-    int r = map_open(&m, path, e), line_no = 0;
+    int r = os_read_file(&m, path, FILE_BYTES, e), line_no = 0;
 
-    for (size_t at = 0; r == 0 && at < m.size;) {
-        const uint8_t *end = memchr(m.data + at, '\n', m.size - at);
-        size_t n = end ? (size_t)(end - (m.data + at)) : m.size - at;
+    for (size_t at = 0; r == 0 && at < m.len;) {
+        const uint8_t *end = memchr(m.data + at, '\n', m.len - at);
+        size_t n = end ? (size_t)(end - (m.data + at)) : m.len - at;
         line_no++;
         if (n >= sizeof line || memchr(m.data + at, '\0', n)) {
             r = error_set(e, QN_EDATA, "%s:%d: a line of %zu bytes or with a NUL byte; %d are allowed", path, line_no,
@@ -123,7 +124,7 @@ int keys_load(struct keys *k, const char *path, struct qn_error *e)
         r = parse_line(&key, line, path, line_no, e);
         if (r > 0) r = add(&out, &key, path, line_no, e);
     }
-    map_close(&m);
+    buf_deinit(&m);
     if (r == 0 && out.n == 0) r = error_set(e, QN_EDATA, "no API key in '%s'", path);
     if (r < 0) {
         keys_deinit(&out);

@@ -172,6 +172,8 @@ void request_connection(void *cls, struct MHD_Connection *mhd, void **socket_cls
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         *socket_cls = h->conn[fd];
+        if (h->conn[fd] && h->conn[fd]->listener->tls)
+            tls_cert_use(MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session, h->cert);
     } else if (*socket_cls) {
         struct conn *c = *socket_cls;
         r = c->req; /* one whose headers never came */
@@ -282,7 +284,7 @@ static enum MHD_Result at_handler(struct http_request *r, struct MHD_Connection 
             http_set_header(r, "Retry-After", "1");
             http_error(r, 503, NULL, NULL, "the server is stopping");
         } else if (m.route) {
-            m.route->handler(r, h->c.ctx);
+            m.route->handler(r, h->ctx);
         }
     }
     return settle(r, mhd);

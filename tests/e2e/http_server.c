@@ -334,7 +334,7 @@ int main(int argc, char **argv)
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     sigprocmask(SIG_BLOCK, &term, NULL);
-    if (http_open(&h, &c, &e) < 0) {
+    if (http_open(&h, &c, &e) < 0 || http_start(h, NULL, &e) < 0) {
         fprintf(stderr, "%s\n", e.msg);
         return 69;
     }
