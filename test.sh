@@ -22,7 +22,7 @@ case ${1:-} in
 *) sed -n 's/^#  \{4,\}/usage: /p' "$0" >&2; exit 64 ;;
 esac
 
-deps=("${deps_build[@]}" xz-utils python3)
+deps=("${deps_build[@]}" xz-utils python3 systemd)
 [ "$quick" ] || deps+=(clang libclang-rt-14-dev)
 install_deps "${deps[@]}"
 

@@ -4,9 +4,14 @@
  *
  * Without --listen it listens on a Unix socket of this user, or on the sockets that a service manager passes
  * (LISTEN_FDS). SIGTERM and SIGINT drain: nothing new is accepted, what runs may finish within the grace period; the
- * second signal ends that too. What is served is docs/API.md's; this file connects the parts and takes them down in
- * order: connections, scheduler, server, API, engine, model.
+ * second signal ends that too. SIGHUP reads keys and certificates again; of a daemon with a terminal it is the end, for
+ * then it means that the terminal is gone. What is served is docs/API.md's; this file connects the parts and takes them
+ * down in order: connections, scheduler, server, API, engine, model.
+ *
+ * The order of the start is the sandbox's: sockets first, because they need rights that nothing later does; then files
+ * are fenced, while there is one thread, which all others inherit it from; system calls when only accepting is left.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,8 +25,10 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "cli/cli.h"
+#include "cli/serve_sandbox.h"
 #include "server/api.h"
 #include "server/http.h"
+#include "server/sandbox.h"
 #include "server/systemd.h"
 
 #define QUEUE_BYTES  (1 << 20) /* of a stream, for a client that reads slowly: thousands of tokens */
@@ -35,11 +42,13 @@ struct serve {
     struct cli_strings listen, hosts, origins;
     const char *kv, *name, *keys, *cert, *key, *group, *cache_dir;
     int grace_s;
-    bool log;
+    bool log, no_sandbox;
 
     char path[256], stem[256];   /* the default socket, the default name */
     struct http_listen *sockets; /* [n_sockets] */
     int n_sockets;
+    int notify_fd;      /* -1: nobody wants to know */
+    struct buf missing; /* of the sandbox, for people */
 
     qn_model *m;
     qn_chat *chat;
@@ -125,10 +134,12 @@ static void log_requests(void *arg, enum log_level level, const char *line)
         fprintf(stderr, "quern: %s\n", line);
 }
 
-static void notify(const char *state)
+static void warn(const char *what, const char *why) { fprintf(stderr, "quern: warning: %s%s\n", what, why); }
+
+static void notify(const struct serve *v, const char *state)
 {
     struct qn_error e = {0};
-    if (systemd_notify(getenv("NOTIFY_SOCKET"), state, &e)) fprintf(stderr, "quern: warning: %s\n", e.msg);
+    if (systemd_notify(v->notify_fd, state, &e)) warn("", e.msg);
 }
 
 /* Waits for a signal of the set; 0 when it did not come in time. */
@@ -139,24 +150,44 @@ static int wait_signal(const sigset_t *set, int64_t ms)
     return sig < 0 ? 0 : sig;
 }
 
+static void reload(struct serve *v)
+{
+    struct qn_error e = {0};
+    if (http_reload(v->http, &e))
+        warn("nothing is reloaded: ", e.msg);
+    else
+        fprintf(stderr, "quern: reloaded\n");
+}
+
+static bool has_terminal(void)
+{
+    int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
 /* Until a signal comes. A service manager that asked for it is told that all is well, as long as it is. */
-static void wait_for_end(struct serve *v, const sigset_t *set)
+static void wait_for_end(struct serve *v, const sigset_t *set, int sig_reload)
 {
     const char *usec = getenv("WATCHDOG_USEC");
     int64_t every_ms = usec ? strtoll(usec, NULL, 10) / 2000 : 0;
-    bool watched = every_ms > 0 && getenv("NOTIFY_SOCKET");
+    bool watched = every_ms > 0 && v->notify_fd >= 0;
     if (every_ms < 1 || every_ms > 3600000) every_ms = 3600000;
-    while (!wait_signal(set, every_ms))
-        if (watched && api_is_healthy(v->api)) notify("WATCHDOG=1");
+    for (int sig; !(sig = wait_signal(set, every_ms)) || sig == sig_reload;) {
+        if (sig) reload(v);
+        if (watched && api_is_healthy(v->api)) notify(v, "WATCHDOG=1");
+    }
 }
 
 /* Connections first, so that whoever has an answer running gets it; then what is computed; then the last bytes. */
 static void drain(struct serve *v, const sigset_t *set)
 {
     uint64_t until = clock_ns() + (uint64_t)v->grace_s * 1000000000;
-    notify("STOPPING=1");
-    while (http_drain(v->http, SLICE_MS) > 0 && clock_ns() < until)
-        if (wait_signal(set, 0)) break;
+    notify(v, "STOPPING=1");
+    while (http_drain(v->http, SLICE_MS) > 0 && clock_ns() < until) {
+        int sig = wait_signal(set, 0);
+        if (sig && sig != SIGHUP) break;
+    }
     qn_scheduler_stop(v->s, 0);
     http_drain(v->http, FLUSH_MS);
 }
@@ -193,28 +224,52 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.n_origins = (int)v->origins.n;
     c.max_queue_bytes = QUEUE_BYTES;
     c.heartbeat_ms = HEARTBEAT_MS;
-    int rc = http_open(&v->http, &c, e);
-    return rc ? rc : http_start(v->http, v->api, e);
+    return http_open(&v->http, &c, e);
+}
+
+static int fence_files(struct serve *v, const char *model, struct qn_error *e)
+{
+    struct serve_paths p = {
+        .models = &model,
+        .n_models = 1,
+        .cache_dir = v->cache_dir,
+        .keys = v->keys,
+        .cert = v->cert,
+        .key = v->key,
+        .sockets = v->sockets,
+        .n_sockets = v->n_sockets,
+    };
+    return v->no_sandbox ? 0 : serve_fence_files(&p, &v->missing, e);
+}
+
+static int fence_calls(struct serve *v, struct qn_error *e)
+{
+    int rc = v->no_sandbox ? 0 : sandbox_calls(&v->missing, e);
+    if (!rc && v->missing.len) warn("the sandbox has gaps: ", (const char *)v->missing.data);
+    return rc;
 }
 
 static int serve(struct serve *v, const char *path)
 {
     struct qn_error e = {0};
     sigset_t set;
-    int rc = find_sockets(v, &e);
+    int rc = find_sockets(v, &e), sig_reload = has_terminal() ? 0 : SIGHUP;
     if (rc) return rc;
+    if (systemd_notify_open(&v->notify_fd, getenv("NOTIFY_SOCKET"), &e)) warn("", e.msg);
     /* Blocked in all threads, which inherit it: only wait_signal() sees them. */
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (qn_model_open(&v->m, path, &e) || qn_engine_new(&v->g, v->m, &v->engine, &e) ||
-        qn_scheduler_new(&v->s, v->g, &v->scheduler, &e) || open_api(v, &e) || open_http(v, &e)) {
+    if (open_http(v, &e) || fence_files(v, path, &e) || qn_model_open(&v->m, path, &e) ||
+        qn_engine_new(&v->g, v->m, &v->engine, &e) || qn_scheduler_new(&v->s, v->g, &v->scheduler, &e) ||
+        open_api(v, &e) || fence_calls(v, &e) || http_start(v->http, v->api, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);
-        notify("READY=1");
-        wait_for_end(v, &set);
+        notify(v, "READY=1");
+        wait_for_end(v, &set, sig_reload);
         drain(v, &set);
     }
     if (v->s) qn_scheduler_stop(v->s, 0);
@@ -224,6 +279,8 @@ static int serve(struct serve *v, const char *path)
     qn_chat_free(v->chat);
     qn_engine_free(v->g);
     qn_model_close(v->m);
+    buf_deinit(&v->missing);
+    if (v->notify_fd >= 0) close(v->notify_fd);
     return rc;
 }
 
@@ -240,7 +297,7 @@ static void name_of(struct serve *v, const char *path)
 
 int cmd_serve(int argc, char **argv)
 {
-    struct serve v = {.kv = "f16", .grace_s = 30};
+    struct serve v = {.kv = "f16", .grace_s = 30, .notify_fd = -1};
     struct qn_engine_params *g = &v.engine;
     struct qn_scheduler_params *s = &v.scheduler;
     bool help;
@@ -267,6 +324,7 @@ int cmd_serve(int argc, char **argv)
         {"cache-dir", 0, OPT_STRING, &v.cache_dir, "DIR", "where prefixes outlive the process", 0, 0},
         {"cache-bytes", 0, OPT_SIZE, &cache_bytes, "BYTES", "on disk at most (default 4G)", 0, 0},
         {"grace", 0, OPT_INT, &v.grace_s, "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400},
+        {"no-sandbox", 0, OPT_FLAG, &v.no_sandbox, NULL, "keep all rights that the process has", 0, 0},
         {"log", 0, OPT_FLAG, &v.log, NULL, "a line on standard error for each request", 0, 0},
         {"kv", 0, OPT_STRING, &v.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
         {"ctx", 0, OPT_INT, &g->n_ctx, "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},

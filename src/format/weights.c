@@ -52,9 +52,7 @@ static int at_path(struct qn_error *e, const char *path, int code)
 
 /* ---- split models ---- */
 
-/* The name of part `no` (counted from 0) of n, made from that of any part, returns owned in *out: NULL
- * when the path does not end in the pattern for a split of n parts. */
-static int part_path(char **out, const char *path, uint64_t no, uint64_t n, struct qn_error *e)
+int weights_part_path(char **out, const char *path, uint64_t no, uint64_t n, struct qn_error *e)
 {
     char of[SUFFIX_BYTES];
     size_t len = strlen(path);
@@ -92,7 +90,7 @@ static int count_parts(const struct weights *w, uint64_t *n_parts, struct qn_err
     if (no >= n) return error_set(e, QN_EDATA, "gguf: key 'split.no' is %" PRIu64 " of %" PRIu64 " parts", no, n);
 
     char *first;
-    if ((rc = part_path(&first, w->path, 0, n, e))) return rc;
+    if ((rc = weights_part_path(&first, w->path, 0, n, e))) return rc;
     if (no > 0) {
         rc = error_set(e, QN_EDATA, "gguf: this is part %" PRIu64 " of %" PRIu64 " of a model, open part 1%s%s", no + 1,
                        n, first ? ": " : "", first ? first : "");
@@ -122,7 +120,7 @@ static int open_sibling(struct weights *w, uint64_t no, uint64_t n, struct qn_er
     uint64_t its_no, its_n;
     struct part *p = &w->part[no];
     char *path;
-    int rc = part_path(&path, w->path, no, n, e);
+    int rc = weights_part_path(&path, w->path, no, n, e);
     if (rc) return rc;
     assert(path); /* count_parts() has seen that the pattern fits */
     w->n_parts = no + 1;

@@ -56,6 +56,9 @@ void weights_close(struct weights *w);
 const char *weights_path(const struct weights *w);
 uint32_t weights_version(const struct weights *w); /* of the GGUF format: 2 or 3 */
 size_t weights_n_parts(const struct weights *w);
+/* The name of part `no` (counted from 0) of n, made from that of any part, for mem_free() in *out: NULL when the path does
+ * not end in the pattern for a split of n parts. */
+int weights_part_path(char **out, const char *path, uint64_t no, uint64_t n, struct qn_error *e);
 
 /* ---- metadata (of the first part) ---- */
 const char *meta_type_name(enum meta_type t); /* "u32" */

@@ -36,13 +36,13 @@ int systemd_listen_fds(const char *listen_pid, const char *listen_fds, struct qn
     return (int)n;
 }
 
-int systemd_notify(const char *address, const char *state, struct qn_error *e)
+int systemd_notify_open(int *out, const char *address, struct qn_error *e)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     size_t n = address ? strlen(address) : 0;
     int fd;
-    ssize_t sent;
 
+    *out = -1;
     if (!address) return 0;
     if (n < 2 || n >= sizeof to.sun_path || (address[0] != '/' && address[0] != '@'))
         return error_set(e, QN_EUSAGE, "NOTIFY_SOCKET is '%s', neither a path nor @name of 2 to %zu bytes", address,
@@ -51,9 +51,17 @@ int systemd_notify(const char *address, const char *state, struct qn_error *e)
     if (address[0] == '@') to.sun_path[0] = '\0'; /* the abstract name space */
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return error_set(e, QN_EIO, "socket: %m");
-    sent = sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to,
-                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
-    if (sent < 0) error_set(e, QN_EIO, "notifying '%s': %m", address);
-    close(fd);
-    return sent < 0 ? QN_EIO : 0;
+    if (connect(fd, (struct sockaddr *)&to, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0) {
+        error_set(e, QN_EIO, "notifying '%s': %m", address);
+        close(fd);
+        return QN_EIO;
+    }
+    *out = fd;
+    return 0;
+}
+
+int systemd_notify(int fd, const char *state, struct qn_error *e)
+{
+    if (fd < 0 || send(fd, state, strlen(state), MSG_NOSIGNAL) >= 0) return 0;
+    return error_set(e, QN_EIO, "notifying the service manager: %m");
 }

@@ -290,17 +290,22 @@ static void readiness_is_a_datagram(void **state)
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct qn_error e;
     char got[32];
-    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    int to, fd = socket(AF_UNIX, SOCK_DGRAM, 0);
     snprintf(at.sun_path, sizeof at.sun_path, "%s", in_dir("notify"));
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(systemd_notify(at.sun_path, "READY=1", &e), 0);
+    assert_int_equal(systemd_notify_open(&to, at.sun_path, &e), 0);
+    assert_int_equal(systemd_notify(to, "READY=1", &e), 0);
     assert_int_equal(recv(fd, got, sizeof got, 0), 7);
     assert_memory_equal(got, "READY=1", 7);
     close(fd);
-    assert_int_equal(systemd_notify(at.sun_path, "READY=1", &e), QN_EIO);
+    assert_int_equal(systemd_notify(to, "READY=1", &e), QN_EIO);
+    close(to);
+    assert_int_equal(systemd_notify_open(&to, at.sun_path, &e), QN_EIO);
+    assert_int_equal(to, -1);
     unlink(at.sun_path);
-    assert_int_equal(systemd_notify(NULL, "READY=1", &e), 0);
-    assert_int_equal(systemd_notify("relative", "READY=1", &e), QN_EUSAGE);
+    assert_int_equal(systemd_notify_open(&to, NULL, &e), 0);
+    assert_int_equal(systemd_notify(to, "READY=1", &e), 0);
+    assert_int_equal(systemd_notify_open(&to, "relative", &e), QN_EUSAGE);
 
     /* an abstract name: the length counts, no NUL byte at the end */
     char name[32];
@@ -310,9 +315,11 @@ static void readiness_is_a_datagram(void **state)
     at.sun_path[0] = '\0';
     assert_int_equal(bind(fd, (struct sockaddr *)&at, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n)),
                      0);
-    assert_int_equal(systemd_notify(name, "STOPPING=1", &e), 0);
+    assert_int_equal(systemd_notify_open(&to, name, &e), 0);
+    assert_int_equal(systemd_notify(to, "STOPPING=1", &e), 0);
     assert_int_equal(recv(fd, got, sizeof got, 0), 10);
     close(fd);
+    close(to);
 }
 
 /* ---- opening ---- */

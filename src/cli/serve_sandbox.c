@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * serve_sandbox.c: see serve_sandbox.h.
+ *
+ * Models are fenced file by file: they lie in people's directories, beside whatever else is there. Keys and
+ * certificates are read again on SIGHUP, and whoever renews them puts a new file in the old one's place, so the rule is
+ * their directory's; where the path is a link, the directory of the file it leads to as well (a renewal may change
+ * either).
+ *
+ * What the C library and base/os.h ask the system for while a model is opened is readable too: memory, control groups,
+ * the time zone.
+ */
+#include "cli/serve_sandbox.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "format/weights.h"
+#include "server/sandbox.h"
+
+static int add(struct buf *paths, const char *name, size_t n, enum sandbox_right right, struct qn_error *e)
+{
+    char *copy = mem_dup(name, n);
+    struct sandbox_path p = {.path = copy, .right = right};
+    int r = copy ? buf_add(paths, &p, sizeof p, e) : error_nomem(e, "a path", n + 1);
+
+    if (r < 0) mem_free(copy);
+    return r;
+}
+
+static int add_directory(struct buf *paths, const char *path, enum sandbox_right right, struct qn_error *e)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (!slash) return add(paths, ".", 1, right, e);
+    return add(paths, path, slash == path ? 1 : (size_t)(slash - path), right, e);
+}
+
+static int add_replaceable(struct buf *paths, const char *path, struct qn_error *e)
+{
+    char real[PATH_MAX];
+    int r = path ? add_directory(paths, path, SANDBOX_READ, e) : 0;
+
+    return r == 0 && path && realpath(path, real) ? add_directory(paths, real, SANDBOX_READ, e) : r;
+}
+
+static int add_model(struct buf *paths, const char *path, struct qn_error *e)
+{
+    size_t len = strlen(path);
+    uint64_t n = len > 10 ? strtoull(path + len - 10, NULL, 10) : 0; /* "00003.gguf" */
+    char *part;
+    int r = add(paths, path, len, SANDBOX_READ, e);
+
+    for (uint64_t no = 0; r == 0 && no < n; no++) {
+        if ((r = weights_part_path(&part, path, no, n, e)) || !part) break;
+        r = add(paths, part, len, SANDBOX_READ, e);
+        mem_free(part);
+    }
+    return r;
+}
+
+static int collect(struct buf *paths, const struct serve_paths *p, struct qn_error *e)
+{
+    static const char *const system[] = {"/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup", "/etc/localtime",
+                                         "/usr/share/zoneinfo"};
+    int r = p->cache_dir ? add(paths, p->cache_dir, strlen(p->cache_dir), SANDBOX_CHANGE, e) : 0;
+
+    for (size_t i = 0; r == 0 && i < p->n_models; i++) r = add_model(paths, p->models[i], e);
+    for (size_t i = 0; r == 0 && i < sizeof system / sizeof *system; i++)
+        r = add(paths, system[i], strlen(system[i]), SANDBOX_READ, e);
+    if (r == 0) r = add_replaceable(paths, p->keys, e);
+    if (r == 0) r = add_replaceable(paths, p->cert, e);
+    if (r == 0) r = add_replaceable(paths, p->key, e);
+    for (int i = 0; r == 0 && i < p->n_sockets; i++)
+        if (p->sockets[i].address && p->sockets[i].address[0] == '/')
+            r = add_directory(paths, p->sockets[i].address, SANDBOX_REMOVE, e);
+    return r;
+}
+
+int serve_fence_files(const struct serve_paths *p, struct buf *missing, struct qn_error *e)
+{
+    struct buf all = {0};
+    struct sandbox_path *paths;
+    size_t n;
+    int r;
+
+    if (p->cache_dir && mkdir(p->cache_dir, 0700) && errno != EEXIST)
+        return error_set(e, QN_EIO, "cannot make the cache directory '%s': %m", p->cache_dir);
+    r = collect(&all, p, e);
+    paths = (struct sandbox_path *)(void *)all.data;
+    n = all.len / sizeof *paths;
+    tzset();
+    if (r == 0) r = sandbox_files(paths, n, missing, e);
+    for (size_t i = 0; i < n; i++) mem_free((void *)(uintptr_t)paths[i].path);
+    buf_deinit(&all);
+    return r;
+}
