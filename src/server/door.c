@@ -57,7 +57,7 @@ static void admit(struct http *h, const struct listener *l, int fd, const struct
     }
     pthread_mutex_lock(&h->lock);
     full = h->n_conns >= h->c.max_connections;
-    if (!full && !h->draining) r = conn_add(h, fd, l, cred.uid);
+    if (!full) r = conn_add(h, fd, l, cred.uid);
     if (r == 0) {
         ev.data.u64 = (uint64_t)h->conn[fd]->gen << 32 | (uint32_t)fd;
         r = epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
@@ -170,6 +170,12 @@ void *door_main(void *http)
         want = !for_good && pause_ms == 0;
         pthread_mutex_unlock(&h->lock);
         if (want != open || for_good > closed) watch_listeners(h, want, for_good);
+        if (for_good > closed) {
+            pthread_mutex_lock(&h->lock);
+            h->shut = 1;
+            pthread_cond_broadcast(&h->changed);
+            pthread_mutex_unlock(&h->lock);
+        }
         open = want;
         closed = for_good;
         if (pause_ms && (timeout < 0 || timeout > pause_ms)) timeout = pause_ms;

@@ -31,8 +31,9 @@
 #include "base/os.h"
 #include "server/impl.h"
 
-#define OTHER_FDS    64        /* what a process has open besides connections */
-#define MHD_SPARE    64        /* libmicrohttpd still counts connections for a moment that we have seen the end of */
+#define OTHER_FDS    64 /* what a process has open besides connections */
+#define MHD_SPARE    64 /* libmicrohttpd still counts connections for a moment that we have seen the end of */
+#define LINGER_NS    1000000000u
 #define ANSWER_BYTES (8 << 10) /* of a connection's memory, for what is sent */
 
 void http_config_init(struct http_config *c)
@@ -241,28 +242,49 @@ int http_listen_fd(struct http *h, int listener, struct qn_error *e)
 
 /* ---- the end ---- */
 
-/* Under the lock: no new connections, and none that waits for a request stays. */
+/* Under the lock: no new connections, and none that waits for another request stays. One that has not had its first may
+ * have been accepted a moment ago, by us instead of whoever takes our place: it gets LINGER_NS to send one. */
 static void start_draining(struct http *h)
 {
+    uint64_t now = clock_ns();
+
+    if (!h->draining) h->linger_ns = now + LINGER_NS;
     h->draining = 1;
-    for (size_t i = 0; i < h->n_slots; i++)
-        if (h->conn[i] && !h->conn[i]->req) conn_hang_up(h->conn[i]);
+    for (size_t i = 0; i < h->n_slots; i++) {
+        struct conn *c = h->conn[i];
+        if (c && !c->req && (c->due != DUE_HEADER || now >= h->linger_ns)) conn_hang_up(c);
+    }
     if (h->wake_fd >= 0) door_wake(h);
+}
+
+/* Requests that run, and whatever may become one. Under the lock. */
+static int n_left(const struct http *h)
+{
+    int n = h->n_running + (h->has_door && !h->shut);
+
+    for (size_t i = 0; i < h->n_slots; i++) {
+        const struct conn *c = h->conn[i];
+        const struct http_request *r = c ? c->req : NULL;
+        if (c && !c->hung_up) n += r ? !r->running && !r->gone && !r->answered : c->due == DUE_HEADER;
+    }
+    return n;
 }
 
 int http_drain(struct http *h, int timeout_ms)
 {
-    struct timespec until;
-    int left, r = 0;
+    uint64_t until = clock_ns() + (uint64_t)timeout_ms * 1000000, next;
+    struct timespec at;
+    int left;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += timeout_ms % 1000 * 1000000L;
-    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
     pthread_mutex_lock(&h->lock);
-    start_draining(h);
-    while (h->n_running > 0 && r != ETIMEDOUT) r = pthread_cond_timedwait(&h->changed, &h->lock, &until);
-    left = h->n_running;
+    for (;;) {
+        start_draining(h);
+        left = n_left(h);
+        if (left == 0 || clock_ns() >= until) break;
+        next = clock_ns() < h->linger_ns && h->linger_ns < until ? h->linger_ns : until;
+        at = (struct timespec){.tv_sec = (time_t)(next / 1000000000), .tv_nsec = (long)(next % 1000000000)};
+        pthread_cond_timedwait(&h->changed, &h->lock, &at);
+    }
     pthread_mutex_unlock(&h->lock);
     return left;
 }

@@ -77,15 +77,16 @@ void http_config_init(struct http_config *c); /* no listeners, no routes, and th
 int http_open(struct http **h, const struct http_config *c, struct qn_error *e);
 /* Starts the threads, once. ctx is for the handlers. */
 int http_start(struct http *h, void *ctx, struct qn_error *e);
-/* Reads the files of keys and of the certificate again: all of what they say holds for requests and connections from now
- * on, or, on an error, what held before. */
+/* Reads the files of keys and of the certificate again: all of what they say holds for requests and connections from
+ * now on, or, on an error, what held before. */
 int http_reload(struct http *h, struct qn_error *e);
 /* The port of a TCP listener (for port 0), 0 for a Unix socket. */
 int http_port(const struct http *h, int listener);
 /* A copy of the listening socket for another process to take over; the socket's path is then left to that one.
  * Before http_drain(), which closes them. */
 int http_listen_fd(struct http *h, int listener, struct qn_error *e);
-/* Stops accepting and lets running requests finish: new ones get 503. Returns how many still run after timeout_ms. */
+/* Stops accepting and lets what was accepted finish: running requests, those on their way, and the first one of a new
+ * connection, if it comes within a second. Returns how many are left after timeout_ms; 0 as soon as there are none. */
 int http_drain(struct http *h, int timeout_ms);
 /* Hangs up on what still runs, waits until every request has been answered by its handler's side (whose on_hangup has
  * run), and frees everything. NULL is allowed. */

@@ -94,10 +94,11 @@ struct http {
     int n_conns;
     uint32_t next_gen;
     uint64_t n_requests;
-    int n_running; /* requests between their handler's call and their completion */
-    int n_held;    /* requests that handlers still owe an answer */
-    int n_alive;   /* requests not freed: somebody may be about to touch struct http */
-    int draining, closing, door_stops;
+    int n_running;                  /* requests between their handler's call and their completion */
+    int n_held;                     /* requests that handlers still owe an answer */
+    int n_alive;                    /* requests not freed: somebody may be about to touch struct http */
+    int draining, shut, door_stops; /* shut: the listeners are closed, nothing is accepted any more */
+    uint64_t linger_ns;             /* while draining: until then new connections may bring a request */
     struct {
         uint64_t span_ns;
         struct conn *head, *tail;

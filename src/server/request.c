@@ -179,6 +179,7 @@ void request_connection(void *cls, struct MHD_Connection *mhd, void **socket_cls
         r = c->req; /* one whose headers never came */
         c->req = NULL;
         conn_remove(c);
+        if (h->draining) pthread_cond_broadcast(&h->changed);
     }
     pthread_mutex_unlock(&h->lock);
     if (r) request_unref(r);
@@ -263,7 +264,6 @@ static enum MHD_Result at_handler(struct http_request *r, struct MHD_Connection 
 {
     struct http *h = r->http;
     struct route_match m = {0};
-    int refuse = 0;
 
     if (r->stage != AT_HANDLER) {
         pthread_mutex_lock(&h->lock);
@@ -274,18 +274,12 @@ static enum MHD_Result at_handler(struct http_request *r, struct MHD_Connection 
         r->stage = AT_HANDLER;
         conn_wait(r->conn, DUE_NOTHING);
         if (!r->answered) {
-            refuse = h->draining;
-            r->running = !refuse;
-            h->n_running += r->running;
+            r->running = 1;
+            h->n_running++;
             m = route_find(h->c.routes, h->c.n_routes, r->method, r->path);
         }
         pthread_mutex_unlock(&h->lock);
-        if (refuse) {
-            http_set_header(r, "Retry-After", "1");
-            http_error(r, 503, NULL, NULL, "the server is stopping");
-        } else if (m.route) {
-            m.route->handler(r, h->ctx);
-        }
+        if (m.route) m.route->handler(r, h->ctx);
     }
     return settle(r, mhd);
 }
