@@ -5,11 +5,11 @@
  * In this order: is it well-formed and meant for us (Host), may this web page ask (Origin), who is it (keys), is there
  * such a thing (route), does the body suit. Somebody without a key learns nothing about what there is.
  *
- * Two lengths, or a length and chunks, are refused although they could be read: proxies disagree about what they mean,
- * and requests are smuggled through the difference.
+ * Two lengths, a length and chunks, names of headers with a space in them, and transfer codings but chunked are refused
+ * although they could be read: proxies disagree about what they mean, and requests are smuggled through the difference.
  *
- * Source: RFC 9112 section 6.3 (length), RFC 9110 sections 15.5.20 (421) and 11.6.1 (WWW-Authenticate), the Fetch
- * standard (preflight), W3C Trace Context (traceparent).
+ * Source: RFC 9112 sections 5.1 (names) and 6.3 (length), RFC 9110 sections 5.6.2 (tokens), 15.5.20 (421) and 11.6.1
+ * (WWW-Authenticate), the Fetch standard (preflight), W3C Trace Context (traceparent).
  *
  * Runs in libmicrohttpd's thread, without the lock.
  */
@@ -26,10 +26,17 @@
 #include "server/route.h"
 
 struct known_headers {
-    const char *host, *origin, *authorization, *api_key, *content_type, *content_length, *expect, *traceparent,
-        *preflight;
-    int n_host, n_length, n_transfer;
+    const char *host, *origin, *authorization, *api_key, *content_type, *content_length, *transfer, *expect,
+        *traceparent, *preflight;
+    int n_host, n_length, n_transfer, n_bad_names;
 };
+
+static int is_token(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~");
+
+    return n > 0 && s[n] == '\0';
+}
 
 static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
 {
@@ -37,12 +44,13 @@ static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *n
 
     (void)kind;
     if (!value) value = "";
+    k->n_bad_names += !is_token(name);
     if (strcasecmp(name, "Host") == 0)
         k->host = value, k->n_host++;
     else if (strcasecmp(name, "Content-Length") == 0)
         k->content_length = value, k->n_length++;
     else if (strcasecmp(name, "Transfer-Encoding") == 0)
-        k->n_transfer++;
+        k->transfer = value, k->n_transfer++;
     else if (strcasecmp(name, "Origin") == 0)
         k->origin = value;
     else if (strcasecmp(name, "Authorization") == 0)
@@ -178,6 +186,15 @@ static int check_route(struct http_request *r, const struct known_headers *k, in
     return 1;
 }
 
+/* Whether nobody can take it for something else: then its end is known, and the connection can go on. */
+static int is_plain(const struct http_request *r, const struct known_headers *k)
+{
+    if (!is_token(r->method) || k->n_bad_names || k->n_length + k->n_transfer > 1) return 0;
+    if (k->n_length && (!*k->content_length || strspn(k->content_length, "0123456789") != strlen(k->content_length)))
+        return 0;
+    return !k->n_transfer || strcasecmp(k->transfer, "chunked") == 0;
+}
+
 /* Returns 1 when it has answered. */
 static int check_all(struct http_request *r, const struct known_headers *k)
 {
@@ -185,8 +202,11 @@ static int check_all(struct http_request *r, const struct known_headers *k)
 
     if (r->path[0] != '/' || route_unescape(r->path) < 0)
         http_error(r, 400, NULL, NULL, "the request's target is not a path");
-    else if (k->n_host > 1 || k->n_length > 1 || k->n_transfer > 1 || (k->n_length && k->n_transfer))
+    else if (k->n_host > 1 || k->n_length + k->n_transfer > 1)
         http_error(r, 400, NULL, NULL, "Host, or the body's length, is given more than once");
+    else if (!is_plain(r, k))
+        http_error(r, 400, NULL, NULL,
+                   "the method, the name of a header, Content-Length or Transfer-Encoding is malformed");
     else if (!host_ok(r, k->host))
         http_error(r, 421, NULL, NULL, "this server is not called '%s'", k->host ? k->host : "");
     else if (k->origin && !origin_ok(k->origin, k->host, r->conn->listener->tls, c->origins, c->n_origins))
@@ -213,5 +233,5 @@ enum check_result check_headers(struct http_request *r)
     if (!refused) return CHECK_OK;
     /* Without the body being read: when the client waits for a word before it sends it, when it sends too much, or when
      * nobody can tell where it ends. */
-    return k.expect || k.n_length + k.n_transfer > 1 || body_bytes(&k) > DISCARD_BYTES ? CHECK_CLOSE : CHECK_DISCARD;
+    return k.expect || !is_plain(r, &k) || body_bytes(&k) > DISCARD_BYTES ? CHECK_CLOSE : CHECK_DISCARD;
 }
