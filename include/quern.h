@@ -204,6 +204,8 @@ QN_API void qn_reply_free(qn_reply *r); /* NULL is fine */
 QN_API int qn_reply_push(qn_reply *r, qn_token token, bool *stopped, struct qn_error *e);
 /* No more tokens: gives out what was held back. */
 QN_API int qn_reply_end(qn_reply *r, struct qn_error *e);
+/* Which of the stop strings has come; -1: none. */
+QN_API int qn_reply_stop_index(const qn_reply *r);
 /* The next event of the last push or end; false when there is none left. */
 QN_API bool qn_reply_next(qn_reply *r, struct qn_reply_event *event);
 

@@ -209,6 +209,8 @@ int qn_reply_end(qn_reply *r, struct qn_error *e)
     return rc ? rc : collect(r, true, e);
 }
 
+int qn_reply_stop_index(const qn_reply *r) { return r->stop.hit; }
+
 bool qn_reply_next(qn_reply *r, struct qn_reply_event *event)
 {
     if (r->next == n_events(r)) return false;

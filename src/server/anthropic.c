@@ -45,12 +45,11 @@ static const char *stop_reason(const struct job *j)
     }
 }
 
-/* The reply does not say which stop text came, so it is named only where there was one. */
 static void write_stop(struct job *j)
 {
-    bool by_text = j->answer[0].finish == QN_FINISH_STOP_STRING;
+    int i = j->answer[0].stop_index;
     json_out_str(&j->out, "stop_reason", stop_reason(j));
-    json_out_str(&j->out, "stop_sequence", by_text && j->ask.n_stop == 1 ? j->ask.stop[0] : NULL);
+    json_out_str(&j->out, "stop_sequence", i >= 0 ? j->ask.stop[i] : NULL);
 }
 
 static void write_usage(struct job *j, int n_prompt, int n_cached, int n_generated)

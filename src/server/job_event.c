@@ -127,7 +127,7 @@ static void on_token(struct job *j, const struct qn_event *e)
     }
     bool enough = on_reply(j, e->answer);
     if (!stopped && !enough) return;
-    end_answer(j, e->answer, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, -1);
+    end_answer(j, e->answer, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, qn_reply_stop_index(a->reply));
     if (j->n_ended == j->ask.n) qn_cancel(j->api->c.scheduler, j->number);
 }
 
@@ -152,7 +152,9 @@ static void on_finish(struct job *j, const struct qn_event *e)
         else if (!j->out.failed)
             on_reply(j, e->answer);
     }
-    end_answer(j, e->answer, e->finish, e->finish == QN_FINISH_STOP_STRING ? e->stop_index : -1);
+    /* What was held back as the beginning of a call may have been a stop text. */
+    int stop = a->reply ? qn_reply_stop_index(a->reply) : e->finish == QN_FINISH_STOP_STRING ? e->stop_index : -1;
+    end_answer(j, e->answer, stop >= 0 ? QN_FINISH_STOP_STRING : e->finish, stop);
 }
 
 /* ---- events: the whole request ---- */
