@@ -11,6 +11,7 @@
 #include "server/anthropic.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #define AT(member) offsetof(struct ask, member)
@@ -28,6 +29,11 @@ struct block {
         .name = #field, .type = kind, .at = offsetof(struct block, field), .hi = 1 << 28                               \
     }
 
+#define NEEDED(field, kind)                                                                                            \
+    {                                                                                                                  \
+        .name = #field, .type = kind, .at = offsetof(struct block, field), .hi = 1 << 28, .required = true             \
+    }
+
 static const struct field block_type = {
     .name = "type", .type = FIELD_STRING, .at = offsetof(struct block, type), .hi = 64, .required = true};
 
@@ -36,15 +42,15 @@ static const struct {
     struct field rows[7];
 } blocks[] = {
     {"text",
-     {MEMBER(text, FIELD_STRING),
+     {NEEDED(text, FIELD_STRING),
       MEMBER(cache_control, FIELD_OBJECT),
       {.name = "citations", .type = FIELD_ONE_OF, .allowed = "[]"}}},
-    {"thinking", {MEMBER(thinking, FIELD_STRING), MEMBER(signature, FIELD_STRING)}},
+    {"thinking", {NEEDED(thinking, FIELD_STRING), MEMBER(signature, FIELD_STRING)}},
     {"tool_use",
-     {MEMBER(id, FIELD_STRING), MEMBER(name, FIELD_STRING), MEMBER(input, FIELD_OBJECT),
+     {NEEDED(id, FIELD_STRING), NEEDED(name, FIELD_STRING), NEEDED(input, FIELD_OBJECT),
       MEMBER(cache_control, FIELD_OBJECT)}},
     {"tool_result",
-     {{.name = "tool_use_id", .type = FIELD_STRING, .at = offsetof(struct block, id), .hi = 1 << 10},
+     {{.name = "tool_use_id", .type = FIELD_STRING, .at = offsetof(struct block, id), .hi = 1 << 10, .required = true},
       {.name = "content", .type = FIELD_ANY, .at = offsetof(struct block, content)},
       MEMBER(is_error, FIELD_BOOL),
       MEMBER(cache_control, FIELD_OBJECT)}},
@@ -55,13 +61,15 @@ static int read_block(const json_t *v, const char *name, struct block *b, struct
 {
     const char *type = json_string_value(json_object_get(v, "type"));
     const struct field also[] = {block_type, {0}};
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.", name);
     *b = (struct block){0};
     if (!json_is_object(v)) return field_wrong_type(f, name, "a block", v);
     for (int i = 0; type && i < (int)(sizeof blocks / sizeof blocks[0]); i++) {
         if (strcmp(blocks[i].type, type)) continue;
-        return field_read((const struct field *const[]){blocks[i].rows, also, NULL}, name, v, b, f) ? -1 : i;
+        return field_read((const struct field *const[]){blocks[i].rows, also, NULL}, prefix, v, b, f) ? -1 : i;
     }
-    return fault_set(f, 400, "unsupported_value", name, "%stype: blocks of type '%s' are not supported", name,
+    return fault_set(f, 400, "unsupported_value", name, "%stype: blocks of type '%s' are not supported", prefix,
                      type ? type : "");
 }
 
@@ -81,7 +89,7 @@ static json_t *text_of(const json_t *v, const char *name, struct fault *f)
     for (size_t i = 0; i < json_array_size(v) && !bad; i++) {
         int kind = read_block(json_array_get(v, i), name, &b, f);
         if (kind > TEXT) field_unsupported(f, name, "anything but text blocks is");
-        bad = kind != TEXT || (b.text && buf_str(&text, b.text, NULL) && api_no_memory(f));
+        bad = kind != TEXT || (buf_str(&text, b.text, NULL) && api_no_memory(f));
     }
     json_t *j = bad ? NULL : json_stringn(text.data ? (char *)text.data : "", text.len);
     if (!bad && !j) api_no_memory(f);
@@ -94,14 +102,14 @@ static json_t *text_of(const json_t *v, const char *name, struct fault *f)
 /* One block into the messages being made; *turn is the message of this role's own text and calls. */
 static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v, struct fault *f)
 {
-    static const char name[] = "messages.content.";
+    static const char name[] = "messages.content";
     struct block b;
     int kind = read_block(v, name, &b, f), bad = 0;
     json_t *t;
     if (kind < 0) return -1;
     if (kind == TEXT) {
         const char *before = json_string_value(json_object_get(turn, "content"));
-        t = json_sprintf("%s%s", before ? before : "", b.text ? b.text : "");
+        t = json_sprintf("%s%s", before ? before : "", b.text);
         return json_object_set_new(turn, "content", t) ? api_no_memory(f) : 0;
     }
     if (assistant != (kind != TOOL_RESULT))
@@ -109,21 +117,24 @@ static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v,
                          "messages: a message of the %s has no blocks of type '%s'", assistant ? "assistant" : "user",
                          b.type);
     if (kind == THINKING)
-        return json_object_set_new(turn, "reasoning_content", json_string(b.thinking ? b.thinking : ""))
+        return json_object_set_new(turn, "reasoning_content", json_string(b.thinking))
                    ? api_no_memory(f)
                    : 0;
     if (kind == TOOL_RESULT) {
-        json_t *text = b.content ? text_of(b.content, "messages.content.content.", f) : json_string("");
+        json_t *text = b.content ? text_of(b.content, "messages.content.content", f) : json_string("");
         if (!text) return -1;
-        t = json_pack("{s:s,s:s?,s:o}", "role", "tool", "tool_call_id", b.id, "content", text);
+        t = json_pack("{s:s,s:s,s:o}", "role", "tool", "tool_call_id", b.id, "content", text);
         return json_array_append_new(out, t) ? api_no_memory(f) : 0;
     }
     struct buf arguments = {0};
-    if (b.input && api_dump(&arguments, b.input)) return api_no_memory(f);
+    if (api_dump(&arguments, b.input)) {
+        buf_deinit(&arguments);
+        return api_no_memory(f);
+    }
     json_t *calls = json_object_get(turn, "tool_calls");
     if (!calls) bad = json_object_set_new(turn, "tool_calls", calls = json_array());
-    t = json_pack("{s:s?,s:s,s:{s:s?,s:s}}", "id", b.id, "type", "function", "function", "name", b.name, "arguments",
-                  arguments.len ? (char *)arguments.data : "{}");
+    t = json_pack("{s:s,s:s,s:{s:s,s:s%}}", "id", b.id, "type", "function", "function", "name", b.name, "arguments",
+                  (char *)arguments.data, arguments.len);
     bad |= json_array_append_new(calls, t);
     buf_deinit(&arguments);
     return bad ? api_no_memory(f) : 0;
@@ -154,6 +165,9 @@ static int add_message(json_t *out, const json_t *v, struct fault *f)
         bad = field_wrong_type(f, "messages.content", "a text or an array of blocks", m.content);
     for (size_t i = 0; i < json_array_size(m.content) && !bad; i++)
         bad = add_block(out, turn, assistant, json_array_get(m.content, i), f);
+    /* Many templates join the content of a message to something, and null is no text. */
+    if (!bad && json_object_size(turn) > 1 && !json_object_get(turn, "content"))
+        bad = json_object_set_new(turn, "content", json_string("")) ? api_no_memory(f) : 0;
     if (!bad && json_object_size(turn) > 1)
         bad = json_array_append(out, turn) ? api_no_memory(f) : 0; /* after the results that stood among its blocks */
     json_decref(turn);

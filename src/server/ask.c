@@ -8,6 +8,7 @@
 #include "server/ask.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -53,7 +54,7 @@ static int token_id(const char *name, const json_t *v, int n_vocab, qn_token *ou
 {
     double x = json_number_value(v);
     if (!json_is_number(v)) return field_wrong_type(f, name, "a token id", v);
-    if (!(x >= 0 && x < n_vocab))
+    if (!(x >= 0 && x < n_vocab) || x != trunc(x))
         return fault_set(f, 400, "out_of_range", name, "%s: the vocabulary has tokens 0..%d, not %.17g", name,
                          n_vocab - 1, x);
     *out = (qn_token)x;
@@ -81,6 +82,8 @@ static int add_stop(struct ask *a, const char *name, const json_t *v, struct fau
     if (!json_is_string(v)) return field_wrong_type(f, name, "a string or an array of strings", v);
     if (json_string_length(v) == 0)
         return fault_set(f, 400, "out_of_range", name, "%s: an empty text stands everywhere", name);
+    if (json_string_length(v) > ASK_MAX_STOP_BYTES)
+        return fault_set(f, 400, "out_of_range", name, "%s: a text may have %d bytes", name, ASK_MAX_STOP_BYTES);
     if (a->n_stop == ASK_MAX_STOP)
         return fault_set(f, 400, "out_of_range", name, "%s: at most %d texts", name, ASK_MAX_STOP);
     a->stop[a->n_stop++] = json_string_value(v);

@@ -10,9 +10,10 @@
 
 #include "server/field.h"
 
-#define ASK_MAX_STOP    16
-#define ASK_MAX_ANSWERS 64
-#define ASK_MAX_BIAS    1024
+#define ASK_MAX_STOP       16
+#define ASK_MAX_STOP_BYTES 65536 /* the engine's limit, here with the field's name */
+#define ASK_MAX_ANSWERS    64
+#define ASK_MAX_BIAS       1024
 
 /* Strings and JSON values are borrowed from body and made. */
 struct ask {

@@ -144,13 +144,14 @@ int job_prepare_chat(struct job *j, struct fault *f)
     if (!j->api->c.chat)
         return fault_set(f, 400, "no_chat_template", "messages", "the model has no chat template: only texts");
     json_t *kwargs = json_object();
-    if (a->template_kwargs) json_object_update(kwargs, (json_t *)(uintptr_t)a->template_kwargs);
-    if (a->reasoning_effort) json_object_set_new(kwargs, "reasoning_effort", json_string(a->reasoning_effort));
+    int bad = 0;
+    if (a->template_kwargs) bad |= json_object_update(kwargs, (json_t *)(uintptr_t)a->template_kwargs);
+    if (a->reasoning_effort) bad |= json_object_set_new(kwargs, "reasoning_effort", json_string(a->reasoning_effort));
     json_t *all = json_pack("{s:O,s:b,s:o}", "messages", a->messages, "add_generation_prompt", a->add_generation_prompt,
                             "chat_template_kwargs", kwargs);
-    if (all && a->tools && !a->no_tools) json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
-    if (all && a->documents) json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
-    bool made = all && !api_dump(&text, all);
+    if (a->tools && !a->no_tools) bad |= json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
+    if (a->documents) bad |= json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
+    bool made = all && !bad && !api_dump(&text, all);
     json_decref(all);
     int rc = made ? qn_chat_prompt(&j->prompt, j->api->c.chat, (char *)text.data, text.len, &e) : 0;
     buf_deinit(&text);

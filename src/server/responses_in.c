@@ -145,6 +145,17 @@ static int add_item(json_t *out, const json_t *v, struct fault *f)
     }
 }
 
+/* Of turns that say nothing: many templates join the content to something, and null is no text. */
+static int fill_contents(json_t *out, struct fault *f)
+{
+    size_t i;
+    json_t *m;
+    json_array_foreach(out, i, m)
+        if (!json_object_get(m, "content") && json_object_set_new(m, "content", json_string("")))
+            return api_no_memory(f);
+    return 0;
+}
+
 int responses_messages(struct ask *a, struct fault *f)
 {
     const json_t *input = a->messages;
@@ -160,7 +171,7 @@ int responses_messages(struct ask *a, struct fault *f)
     if (json_array_size(input) == 0) return field_wrong_type(f, "input", "a text or an array of items", input);
     for (size_t i = 0; i < json_array_size(input); i++)
         if (add_item(out, json_array_get(input, i), f)) return -1;
-    return 0;
+    return fill_contents(out, f);
 }
 
 /* ---- fields ---- */
@@ -185,7 +196,10 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         const char *type = json_string_value(json_object_get(one, "type"));
         if (!type || strcmp(type, "function"))
             return fault_set(f, 400, "unsupported_value", name, "%s: only functions are supported", name);
-        if (json_is_true(json_object_get(one, "strict"))) return field_unsupported(f, "tools.strict", "true is");
+        const json_t *strict = json_object_get(one, "strict");
+        if (json_is_true(strict)) return field_unsupported(f, "tools.strict", "true is");
+        if (strict && !json_is_false(strict) && !json_is_null(strict))
+            return field_wrong_type(f, "tools.strict", "true or false", strict);
         json_t *function = json_copy((json_t *)(uintptr_t)one); /* its members are checked where the prompt is made */
         if (function) json_object_del(function, "type"), json_object_del(function, "strict");
         if (json_array_append_new(all, json_pack("{s:s,s:o}", "type", "function", "function", function)))

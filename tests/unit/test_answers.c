@@ -363,6 +363,58 @@ static void test_a_stop_string_ends_the_request(void **state)
     json_decref(w);
 }
 
+/* Also when it looked like the beginning of a call to the end. */
+static void test_the_stop_string_that_came_is_named(void **state)
+{
+    char ask[512];
+    (void)state;
+    snprintf(ask, sizeof ask, "%s,\"max_tokens\":9,\"stop_sequences\":[\"zzz\",\"me\",\"see\"]", messages);
+    json_t *w = whole(&anthropic, ask, "Let me see.", QN_FINISH_LENGTH);
+    assert_string_equal(text_at(w, "content.0.text"), "Let ");
+    assert_string_equal(text_at(w, "stop_reason"), "stop_sequence");
+    assert_string_equal(text_at(w, "stop_sequence"), "me");
+    json_decref(w);
+    w = whole(&anthropic, ask, "Let us go.", QN_FINISH_LENGTH);
+    assert_string_equal(text_at(w, "stop_reason"), "max_tokens");
+    assert_string_equal(text_at(w, "stop_sequence"), "(none)");
+    json_decref(w);
+    snprintf(ask, sizeof ask,
+             "%s,\"max_tokens\":9,\"stop_sequences\":[\"zzz\",\"<tool\"],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]",
+             messages);
+    w = whole(&anthropic, ask, "Let us <tool", QN_FINISH_LENGTH);
+    assert_string_equal(text_at(w, "content.0.text"), "Let us ");
+    assert_string_equal(text_at(w, "stop_reason"), "stop_sequence");
+    assert_string_equal(text_at(w, "stop_sequence"), "<tool");
+    json_decref(w);
+}
+
+/* What the shape of a conversation lacks is the client's fault, and named. */
+static void test_blocks_that_lack_a_member_are_refused(void **state)
+{
+    static const struct {
+        const char *block, *code;
+    } cases[] = {
+        {"{\"type\":\"tool_use\",\"id\":\"i\",\"input\":{}}", "missing_field"},
+        {"{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\"}", "missing_field"},
+        {"{\"type\":\"text\"}", "missing_field"},
+        {"{\"type\":\"thinking\",\"signature\":\"\"}", "missing_field"},
+        {"{\"type\":\"tool_use\",\"id\":\"i\",\"name\":\"f\",\"input\":{}}", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct http_request r = {0};
+        char ask[512];
+        snprintf(ask, sizeof ask,
+                 "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":"
+                 "[%s]},{\"role\":\"user\",\"content\":\"y\"}]",
+                 cases[i].block);
+        try_exchange(&r, &anthropic, ask, "Let", QN_FINISH_LENGTH);
+        assert_int_equal(r.status, cases[i].code ? 400 : 200);
+        if (cases[i].code) assert_non_null(strstr(r.text.data, cases[i].code));
+        free(r.text.data);
+    }
+}
+
 static void test_failures_are_said(void **state)
 {
     const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses};
@@ -449,6 +501,40 @@ static void test_a_job_is_cancelled_by_its_owner_only(void **state)
     free(r.text.data);
 }
 
+static void tell_tokens(int answer, const char *text)
+{
+    qn_token *t = NULL;
+    size_t n = 0;
+    assert_int_equal(qn_tokenize(model, text, strlen(text), 0, &t, &n, NULL), 0);
+    for (size_t i = 0; i < n; i++)
+        tell((struct qn_event){.type = QN_EVENT_TOKEN, .answer = answer, .token = t[i]});
+    qn_free(t);
+}
+
+static void test_cancelling_changes_nothing_of_an_answer_that_has_ended(void **state)
+{
+    struct http_request r = {0};
+    (void)state;
+    snprintf(r.body, sizeof r.body, "{%s,\"n\":2,\"stop\":\"me\"}", messages);
+    n_cancels = 0;
+    job_begin(&api, &r, &openai_chat);
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
+    tell_tokens(0, "Let me see.");
+    tell_tokens(1, "Let");
+    assert_int_equal(n_cancels, 0); /* the other one goes on */
+    assert_true(job_cancel(&api, "req-1", who_of(http_identity(&r), NULL).identity));
+    for (int i = 0; i < 2; i++)
+        tell((struct qn_event){.type = QN_EVENT_FINISH, .answer = i, .token = -1, .finish = QN_FINISH_CANCELLED});
+    tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
+    json_t *w = json_loadb(r.text.data, r.text.len, 0, NULL);
+    assert_string_equal(text_at(w, "choices.0.finish_reason"), "stop");
+    assert_string_equal(text_at(w, "choices.0.message.content"), "Let ");
+    assert_string_equal(text_at(w, "choices.1.finish_reason"), "cancelled");
+    assert_string_equal(text_at(w, "choices.1.message.content"), "Let");
+    json_decref(w);
+    free(r.text.data);
+}
+
 /* Every allocation in turn fails: the answer is whole, or says that there was no memory, or the connection breaks. */
 static void test_without_memory_nothing_is_half_said(void **state)
 {
@@ -493,10 +579,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_call_is_enough_when_asked_for),
         cmocka_unit_test(test_what_is_no_call_is_text),
         cmocka_unit_test(test_a_stop_string_ends_the_request),
+        cmocka_unit_test(test_the_stop_string_that_came_is_named),
+        cmocka_unit_test(test_blocks_that_lack_a_member_are_refused),
         cmocka_unit_test(test_failures_are_said),
         cmocka_unit_test(test_a_client_that_cannot_be_reached_ends_the_request),
         cmocka_unit_test(test_silence_is_filled_and_a_hang_up_cancels),
         cmocka_unit_test(test_a_job_is_cancelled_by_its_owner_only),
+        cmocka_unit_test(test_cancelling_changes_nothing_of_an_answer_that_has_ended),
         cmocka_unit_test(test_without_memory_nothing_is_half_said),
     };
     struct qn_error e;
