@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/os.h"
 #include "cli/cli.h"
 #include "cli/serve_sandbox.h"
@@ -32,6 +33,7 @@
 #include "server/systemd.h"
 
 #define QUEUE_BYTES  (1 << 20) /* of a stream, for a client that reads slowly: thousands of tokens */
+#define BODIES_BYTES (256 << 20) /* of all requests that are under way: 16 of the largest */
 #define HEARTBEAT_MS 1000
 #define SLICE_MS     100  /* between two looks at whether a signal came, while draining */
 #define FLUSH_MS     1000 /* for the last bytes, once nothing is computed any more */
@@ -47,6 +49,7 @@ struct serve {
     char path[256], stem[256];   /* the default socket, the default name */
     struct http_listen *sockets; /* [n_sockets] */
     int n_sockets;
+    struct ledger bodies;
     int notify_fd;      /* -1: nobody wants to know */
     struct buf missing; /* of the sandbox, for people */
 
@@ -222,6 +225,8 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.n_hosts = (int)v->hosts.n;
     c.origins = v->origins.v;
     c.n_origins = (int)v->origins.n;
+    ledger_init(&v->bodies, BODIES_BYTES);
+    c.ledger = &v->bodies;
     c.max_queue_bytes = QUEUE_BYTES;
     c.heartbeat_ms = HEARTBEAT_MS;
     return http_open(&v->http, &c, e);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/mem.h"
 
 int fault_set(struct fault *f, int status, const char *code, const char *param, const char *fmt, ...)
 {
@@ -86,6 +87,8 @@ static int check_size(const struct field *d, const char *name, size_t n, const c
     return fault_set(f, 400, "out_of_range", name, "%s has to have %g to %g %s, not %zu", name, d->lo, d->hi, unit, n);
 }
 
+static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }
+
 /* For members whose other values would change something that is not done here. */
 static int read_one_of(const struct field *d, const char *name, const json_t *v, struct fault *f)
 {
@@ -93,6 +96,7 @@ static int read_one_of(const struct field *d, const char *name, const json_t *v,
     bool found = false;
     size_t i;
     json_t *one;
+    if (!all) return no_memory(f);
     json_array_foreach(all, i, one) found = found || json_equal(one, v);
     json_decref(all);
     if (found) return 0;
@@ -168,12 +172,47 @@ int field_read(const struct field *const *tables, const char *prefix, const json
     return 0;
 }
 
+/* What a value takes in memory has nothing to do with its text: {} takes a hundred times as much. So they are counted
+ * before they are read, by the commas and brackets outside of strings. */
+static int check_count(const char *s, size_t n, struct fault *f)
+{
+    size_t n_commas = 0, n_brackets = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '"')
+            in_string = !in_string;
+        else if (in_string)
+            i += s[i] == '\\';
+        else if (s[i] == ',')
+            n_commas++;
+        else if (s[i] == '[' || s[i] == '{')
+            n_brackets++;
+    }
+    if (n_commas < FIELD_MAX_VALUES && n_brackets <= FIELD_MAX_BRACKETS) return 0;
+    return fault_set(f, 400, "out_of_range", NULL, "the body may hold %d values, %d of them objects and arrays",
+                     FIELD_MAX_VALUES, FIELD_MAX_BRACKETS);
+}
+
+/* jansson (2.14) does not notice when its copy of a string or number cannot grow, and reads past its end or aborts: the
+ * memory for the longest one possible has to be there. */
+static int check_memory(size_t n, struct fault *f)
+{
+    void *p = mem_alloc(4 * n + 4096);
+    mem_free(p);
+    return p ? 0 : no_memory(f);
+}
+
 json_t *field_parse_body(const void *text, size_t n, struct fault *f)
 {
     json_error_t e;
+    if (check_count(text, n, f) || check_memory(n, f)) return NULL;
     json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (!j && json_error_code(&e) == json_error_numeric_overflow)
         j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
+    if (!j && !e.text[0]) {
+        no_memory(f);
+        return NULL;
+    }
     if (!j) {
         fault_set(f, 400, "invalid_json", NULL, "the body is not valid JSON: %s (byte %d)", e.text, e.position);
         return NULL;

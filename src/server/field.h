@@ -59,8 +59,11 @@ int field_read(const struct field *const *tables, const char *prefix, const json
 int field_wrong_type(struct fault *f, const char *name, const char *wanted, const json_t *got);
 int field_unsupported(struct fault *f, const char *name, const char *what);
 
-/* The text of a request to its object. Repeated names, wrong UTF-8, nesting beyond 2048 levels and anything but an
- * object are refused. NULL and *f; else the caller's to json_decref(). */
+#define FIELD_MAX_VALUES   (1 << 20)
+#define FIELD_MAX_BRACKETS (1 << 17) /* objects and arrays */
+
+/* The text of a request to its object. Repeated names, wrong UTF-8, nesting beyond 2048 levels, more values than the
+ * above and anything but an object are refused. NULL and *f; else the caller's to json_decref(). */
 json_t *field_parse_body(const void *text, size_t n, struct fault *f);
 
 #endif

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/buf.h"
+#include "base/mem.h"
 #include "server/anthropic.h"
 #include "server/endpoints.h"
 #include "server/responses.h"
@@ -263,6 +265,8 @@ static void test_what_is_not_honoured_is_refused(void **state)
         {",\"seed\":9223372036854775807", ""},
         {",\"seed\":9223372036854775808", "out_of_range"},
         {",\"max_tokens\":1,\"max_tokens\":1", "invalid_json"},
+        {",\"stop_token_ids\":[1.0]", ""},
+        {",\"stop_token_ids\":[1.5]", "out_of_range"},
     };
     struct ask a;
     (void)state;
@@ -289,6 +293,46 @@ static void test_bodies_that_are_no_objects_are_refused(void **state)
     memset(deep + 100000, ']', 100000);
     assert_null(field_parse_body(deep, sizeof deep, &f));
     assert_non_null(strstr(f.message, "depth"));
+}
+
+/* {"a":[UNIT,UNIT,...]} with n units; the commas of a text are none. */
+static int parse_many(const char *unit, int n, struct fault *f)
+{
+    struct buf b = {0};
+    buf_str(&b, "{\"a\":[\",[\\\"{,\"", NULL);
+    for (int i = 1; i < n; i++) {
+        buf_str(&b, ",", NULL);
+        buf_str(&b, unit, NULL);
+    }
+    buf_str(&b, "]}", NULL);
+    *f = (struct fault){0};
+    json_t *j = field_parse_body(b.data, b.len, f);
+    json_decref(j);
+    buf_deinit(&b);
+    return j ? 0 : -1;
+}
+
+static void test_the_values_of_a_body_are_counted(void **state)
+{
+    struct fault f;
+    (void)state;
+    assert_int_equal(parse_many("0", FIELD_MAX_VALUES, &f), 0);
+    assert_int_equal(parse_many("0", FIELD_MAX_VALUES + 1, &f), -1);
+    assert_string_equal(f.code, "out_of_range");
+    assert_int_equal(parse_many("{}", FIELD_MAX_BRACKETS - 1, &f), 0);
+    assert_int_equal(parse_many("[]", FIELD_MAX_BRACKETS, &f), -1);
+    assert_string_equal(f.code, "out_of_range");
+}
+
+static void test_no_memory_for_a_body_is_not_the_clients_fault(void **state)
+{
+    struct fault f = {0};
+    (void)state;
+    mem_fault_set(1);
+    assert_null(field_parse_body("{}", 2, &f));
+    mem_fault_set(0);
+    assert_int_equal(f.status, 503);
+    assert_string_equal(f.code, "no_memory");
 }
 
 static void test_json_is_written_as_it_is_read(void **state)
@@ -335,6 +379,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_fields_set_what_they_say),
         cmocka_unit_test(test_what_is_not_honoured_is_refused),
         cmocka_unit_test(test_bodies_that_are_no_objects_are_refused),
+        cmocka_unit_test(test_the_values_of_a_body_are_counted),
+        cmocka_unit_test(test_no_memory_for_a_body_is_not_the_clients_fault),
         cmocka_unit_test(test_json_is_written_as_it_is_read),
         cmocka_unit_test(test_identities_differ_by_kind_name_and_salt),
     };
