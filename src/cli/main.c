@@ -3,6 +3,7 @@
  * main.c: finds the command and runs it.
  */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -51,7 +52,10 @@ static int flushed(int status)
 static void on_lost_page(int sig)
 {
     static const char line[] = "quern: the model file became shorter, or its disk failed, while it was in use\n";
+    static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)sig;
+    while (atomic_flag_test_and_set(&said)) /* another thread has met it too, and is about to end all */
+        ;
     if (cli_unfinished) unlink(cli_unfinished);
     if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(EX_SOFTWARE);
     _exit(EX_IOERR);
@@ -59,7 +63,8 @@ static void on_lost_page(int sig)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE */
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE, */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow as EFBIG */
     signal(SIGBUS, on_lost_page);
     log_set_sink(log_to_stderr, NULL);
     if (argc < 2) {
