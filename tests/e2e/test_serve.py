@@ -5,7 +5,8 @@
     test_serve.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
 STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits (a
-sanitizer's build). Each function test_* is a case; its name says what holds. Output as test_http.py's.
+sanitizer's build). Each function test_* is a case; its name says what holds. Output as test_http.py's. test_faults.py
+uses the daemon, the checks and main() of this file.
 """
 import base64
 import concurrent.futures
@@ -30,6 +31,10 @@ TMP = tempfile.TemporaryDirectory(prefix="quern-serve-")
 
 complaints = []
 started = []
+
+
+class Skipped(Exception):
+    """This machine cannot show what the case is about; its text says why."""
 
 
 def check(holds, *what):
@@ -653,21 +658,24 @@ def test_bad_command_lines():
         check(text in r.stderr.decode(), args, r.stderr)
 
 
-def main():
-    n_failed = 0
-    cases = [(name, case) for name, case in globals().items() if name.startswith(sys.argv[5] if sys.argv[5:] else "test_")]
+def main(names):
+    n_failed = n_skipped = 0
+    cases = [(name, case) for name, case in names.items() if name.startswith(sys.argv[5] if sys.argv[5:] else "test_")]
     for name, case in cases:
         print(f"[ RUN      ] {name}", flush=True)
         complaints.clear()
+        skipped = None
         try:
             case()
+        except Skipped as why:
+            skipped = why
         except Exception:
             complaints.append(traceback.format_exc())
         for s in started:
             if s.process.poll() is None:
                 s.process.kill()
                 s.process.wait()
-                if not complaints:
+                if not complaints and not skipped:
                     complaints.append("the server was left running")
             if complaints and s is started[-1]:
                 complaints.append("the end of its log: " + s.stderr()[-2000:])
@@ -676,9 +684,13 @@ def main():
         for c in complaints:
             print("    " + c.replace("\n", "\n    "))
         n_failed += bool(complaints)
-        print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
-    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
+        n_skipped += bool(skipped and not complaints)
+        if skipped:
+            print(f"    {skipped}")
+        print(f"[  {'FAILED  ' if complaints else 'SKIPPED ' if skipped else '     OK '}] {name}", flush=True)
+    print(f"{len(cases) - n_failed - n_skipped} passed, {n_failed} failed, {n_skipped} skipped")
     sys.exit(1 if n_failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main(globals())
