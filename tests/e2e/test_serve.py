@@ -5,8 +5,10 @@
     test_serve.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
 STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits (a
-sanitizer's build). Each function test_* is a case; its name says what holds. Output as test_http.py's. test_faults.py
-uses the daemon, the checks and main() of this file.
+sanitizer's build). Each function test_* is a case; its name says what holds. Output as test_http.py's. Every reply that
+a case gets with Server.ask is held against docs/openapi.json, if Python has jsonschema.
+
+Other tests of the daemon take the same arguments and use what is here.
 """
 import base64
 import concurrent.futures
@@ -24,10 +26,13 @@ import tempfile
 import time
 import traceback
 
+import openapi
+
 QUERN, STORY, CHAT = sys.argv[1:4]
 SLOWNESS = float(sys.argv[4])
 LIMIT = 30 * SLOWNESS  # seconds for one exchange
 TMP = tempfile.TemporaryDirectory(prefix="quern-serve-")
+API = openapi.OpenApi()
 
 complaints = []
 started = []
@@ -113,6 +118,8 @@ class Server:
         c.request(method, target, body, headers)
         answer = Answer(c.getresponse())
         c.close()
+        for wrong in API.complaints(method, target, answer.status, answer.headers["Content-Type"], answer.body):
+            check(False, wrong)
         return answer
 
     def post(self, target, body, **more):
@@ -659,7 +666,7 @@ def test_bad_command_lines():
 
 
 def main(names):
-    n_failed = n_skipped = 0
+    n_failed, n_skipped = openapi.note_absence(), 0
     cases = [(name, case) for name, case in names.items() if name.startswith(sys.argv[5] if sys.argv[5:] else "test_")]
     for name, case in cases:
         print(f"[ RUN      ] {name}", flush=True)
