@@ -11,7 +11,9 @@
 # reported but counts as neither. Status 1 if anything failed.
 #
 # Reference data comes from $QUERN_SHARED (default ../shared). When it is not there the tests that need it are
-# skipped, unless CI is set: then that is a failure. FUZZ_SECONDS (default 12) is the time for each fuzzer.
+# skipped, unless CI is set: then that is a failure. The same holds for other people's programs, which some tests run
+# Quern beside: deps_peers in tools/install-deps, and what tests/npm/install gets, once, into build/npm. FUZZ_SECONDS
+# (default 12) is the time for each fuzzer.
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 . tools/install-deps
@@ -25,6 +27,10 @@ esac
 deps=("${deps_build[@]}" xz-utils python3 systemd)
 [ "$quick" ] || deps+=(clang libclang-rt-14-dev)
 install_deps "${deps[@]}"
+(install_deps "${deps_peers[@]}") # in a shell of its own: without them the tests that need them say so
+QUERN_NPM=
+tests/npm/install build/npm && QUERN_NPM=$PWD/build/npm
+export QUERN_NPM
 
 export QUERN_SHARED=${QUERN_SHARED:-../shared}
 [ -d "$QUERN_SHARED" ] && QUERN_SHARED=$(cd "$QUERN_SHARED" && pwd)
