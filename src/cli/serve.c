@@ -221,6 +221,7 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.cert_path = v->cert;
     c.key_path = v->key;
     c.keys_path = v->keys;
+    c.limits = api_limits();
     c.hosts = v->hosts.v;
     c.n_hosts = (int)v->hosts.n;
     c.origins = v->origins.v;

@@ -110,6 +110,12 @@ const struct http_route *api_routes(int *n)
     return routes;
 }
 
+const char *const *api_limits(void)
+{
+    static const char *const limits[] = {"requests", NULL}; /* see job_list() */
+    return limits;
+}
+
 /* ---- failures ---- */
 
 int api_no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }

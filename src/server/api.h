@@ -28,6 +28,8 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e);
 void api_free(struct api *a);
 /* The routes; their context is the struct api. */
 const struct http_route *api_routes(int *n);
+/* The limits that keys may have (http_config.limits). */
+const char *const *api_limits(void);
 /* Whether what runs makes progress, as GET /health says it. Any thread. */
 bool api_is_healthy(struct api *a);
 

@@ -175,7 +175,7 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
     }
     for (int i = 0; i < c->n_listen; i++) h->listener[i].fd = -1;
     r = raise_file_limit(c->max_connections, e);
-    if (r == 0 && c->keys_path) r = keys_load(&h->keys, c->keys_path, e);
+    if (r == 0 && c->keys_path) r = keys_load(&h->keys, c->keys_path, c->limits, e);
     if (r == 0) r = open_listeners(h, e);
     for (int i = 0, tls = 0; r == 0 && i < c->n_listen && !tls; i++)
         if ((tls = h->listener[i].tls)) r = tls_cert_new(&h->cert, c->cert_path, c->key_path, e);
@@ -200,7 +200,7 @@ int http_reload(struct http *h, struct qn_error *e)
 {
     struct keys keys = {0}, old;
     struct tls_cert *cert = NULL;
-    int r = h->c.keys_path ? keys_load(&keys, h->c.keys_path, e) : 0;
+    int r = h->c.keys_path ? keys_load(&keys, h->c.keys_path, h->c.limits, e) : 0;
 
     if (r == 0 && h->cert) r = tls_cert_new(&cert, h->c.cert_path, h->c.key_path, e);
     if (r < 0) {

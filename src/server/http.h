@@ -55,6 +55,7 @@ struct http_config {
     int n_routes;
     const char *cert_path, *key_path; /* PEM; for listeners with tls */
     const char *keys_path;            /* API keys (keys.h); without it only loopback addresses may be listened on */
+    const char *const *limits;        /* names that the limits of keys may have (keys.h); NULL: any */
     const char *const *hosts;         /* [n_hosts] names that may stand in Host, besides localhost and our addresses */
     int n_hosts;
     const char *const *origins; /* [n_origins] web origins that may call ("https://example.org"); none by default */

@@ -58,8 +58,18 @@ static int is_limit(const char *s)
     return *end == '\0' && errno == 0;
 }
 
+static int is_known(const char *limit, const char *const *limits)
+{
+    size_t n = strcspn(limit, "=");
+
+    for (; limits && *limits; limits++)
+        if (strlen(*limits) == n && memcmp(*limits, limit, n) == 0) return 1;
+    return !limits;
+}
+
 /* line is NUL-terminated and is cut into words here. Returns 1 for a key, 0 for a line without one. */
-static int parse_line(struct key *key, char *line, const char *path, int line_no, struct qn_error *e)
+static int parse_line(struct key *key, char *line, const char *const *limits, const char *path, int line_no,
+                      struct qn_error *e)
 {
     char *rest = NULL, *word = strtok_r(line, " \t\r", &rest);
     size_t n = 0;
@@ -77,6 +87,8 @@ static int parse_line(struct key *key, char *line, const char *path, int line_no
     while ((word = strtok_r(NULL, " \t\r", &rest))) {
         size_t len = strlen(word);
         if (!is_limit(word)) return error_set(e, QN_EDATA, "%s:%d: '%s' is not name=number", path, line_no, word);
+        if (!is_known(word, limits))
+            return error_set(e, QN_EDATA, "%s:%d: '%s': no limit has this name", path, line_no, word);
         if (n + len + 2 > sizeof key->limits)
             return error_set(e, QN_EDATA, "%s:%d: more than %zu bytes of limits", path, line_no,
                              sizeof key->limits - 1);
@@ -101,7 +113,7 @@ static int add(struct keys *k, const struct key *key, const char *path, int line
     return 0;
 }
 
-int keys_load(struct keys *k, const char *path, struct qn_error *e)
+int keys_load(struct keys *k, const char *path, const char *const *limits, struct qn_error *e)
 {
     struct keys out = {0};
     struct buf m = {0};
@@ -121,7 +133,7 @@ int keys_load(struct keys *k, const char *path, struct qn_error *e)
         memcpy(line, m.data + at, n);
         line[n] = '\0';
         at += n + 1;
-        r = parse_line(&key, line, path, line_no, e);
+        r = parse_line(&key, line, limits, path, line_no, e);
         if (r > 0) r = add(&out, &key, path, line_no, e);
     }
     buf_deinit(&m);

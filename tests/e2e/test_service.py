@@ -256,7 +256,8 @@ def test_a_hangup_signal_reads_the_keys_again():
     replace("k/keys", key_line("two", "bob"))
     s.reload("quern: reloaded")
     check((status_with(s, "one"), status_with(s, "two")) == (401, 200), "after")
-    for bad, why in (("nonsense\n", ":1: "), ("", "no API key"), (key_line("x", "a") * 2, ":2: ")):
+    for bad, why in (("nonsense\n", ":1: "), ("", "no API key"), (key_line("x", "a") * 2, ":2: "),
+                     (key_line("x", "a request=5"), "no limit has this name")):
         write("k/keys", bad)
         before = s.stderr().count("\n")
         s.reload("nothing is reloaded: ")

@@ -185,7 +185,8 @@ static int load(struct keys *k, const char *text, struct qn_error *e)
     assert_non_null(f);
     fputs(text, f);
     fclose(f);
-    int r = keys_load(k, path, e);
+    static const char *const limits[] = {"requests", "tokens", NULL};
+    int r = keys_load(k, path, limits, e);
     unlink(path);
     return r;
 }
@@ -223,6 +224,8 @@ static void bad_key_files_are_refused(void **state)
              {SHA_ABC "0 a\n", ":1: a line begins with"},
              {"sk-secret a\n", ":1: a line begins with"},
              {"g" ZEROS " a\n", ":1: a line begins with"},
+             {SHA_ABC " a requests=1 request=1\n", "'request=1': no limit has this name"},
+             {SHA_ABC " a requests1=1\n", "no limit has this name"},
              {SHA_ABC " a x=\n", "'x=' is not name=number"},
              {SHA_ABC " a x=-1\n", "'x=-1' is not"},
              {SHA_ABC " a x=99999999999999999999\n", "is not name=number"},
@@ -237,7 +240,7 @@ static void bad_key_files_are_refused(void **state)
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     assert_int_equal(load(&k, text, &e), QN_EDATA);
-    assert_int_equal(keys_load(&k, "/nonexistent/keys", &e), QN_ENOINPUT);
+    assert_int_equal(keys_load(&k, "/nonexistent/keys", NULL, &e), QN_ENOINPUT);
     assert_null(k.key);
 }
 
