@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What has failed is not tried again: a long text is many pieces, and asking for memory in vain takes long. */
 static void add(struct json_out *o, const void *p, size_t n)
 {
-    if (n > 0 && buf_add(&o->b, p, n, NULL)) o->failed = true;
+    if (n > 0 && !o->failed && buf_add(&o->b, p, n, NULL)) o->failed = true;
 }
 
 static void before(struct json_out *o, const char *key)
