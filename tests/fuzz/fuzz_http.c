@@ -57,11 +57,13 @@ static void read_target(char *s)
 static void read_host(const char *s)
 {
     static const char *const names[] = {"quern.example"};
-    static const char *const known[] = {"localhost", "127.0.0.1", "[::1]", "[2001:db8::1]", "2001:db8::1", "quern.example"};
+    static const char *const known[] = {"localhost",     "127.0.0.1",   "[::1]",
+                                        "[2001:db8::1]", "2001:db8::1", "quern.example"};
     if (!origin_host_ok(s, "2001:db8::1", names, 1)) return;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t n = strlen(known[i]);
-        if (!strncasecmp(s, known[i], n) && (!s[n] || (s[n] == ':' && strspn(s + n + 1, "0123456789") == strlen(s + n + 1))))
+        if (!strncasecmp(s, known[i], n) &&
+            (!s[n] || (s[n] == ':' && strspn(s + n + 1, "0123456789") == strlen(s + n + 1))))
             return;
     }
     assert(!"a host that is not ours");

@@ -5,7 +5,6 @@
  * A refusal is one line that names the file. What is taken has a name and limits of the characters that are allowed,
  * no digest twice, and every limit is found again.
  */
-#define _GNU_SOURCE
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>

@@ -151,7 +151,8 @@ static void check_stream(const struct buf *b)
     static const char data[] = "data: ";
     const char *p = (const char *)b->data, *end = p + b->len;
     while (p && p < end && (p = memmem(p, (size_t)(end - p), data, sizeof data - 1))) {
-        const char *stop = memmem(p += sizeof data - 1, (size_t)(end - p), "\n\n", 2);
+        p += sizeof data - 1;
+        const char *stop = memmem(p, (size_t)(end - p), "\n\n", 2);
         assert(stop);
         json_t *j = json_loadb(p, (size_t)(stop - p), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
         assert(j || (stop - p == 6 && !memcmp(p, "[DONE]", 6)));
