@@ -472,10 +472,11 @@ def test_bodies_share_a_budget():
     s = Server()
     before = ordinary(s)
     n = 16 << 20
-    held = [tcp(s) for _ in range(20)]
+    held = []
     head = b"POST /tokenize HTTP/1.1\r\n" + HOST + TYPE + b"Content-Length: %d\r\n\r\n" % n
-    for c in held:
-        c.sendall(head + b" " * (n - 1))
+    for _ in range(20):
+        held.append(tcp(s))
+        held[-1].sendall(head + b" " * (n - 1))
     with open(f"/proc/{s.process.pid}/status") as f:
         now = int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
     check(not RELEASE or now < 600 << 10, "memory:", now, "KB")
@@ -594,8 +595,8 @@ def test_a_kill_at_any_moment_loses_no_more_than_work():
         check(not leftovers(directory), "what was not finished is removed")
         check(s.metric("cache_disk_bytes") == sum(os.path.getsize(os.path.join(directory, n)) for n in os.listdir(directory)),
               "every file is whole", os.listdir(directory))
-        check([ordinary(s, ask) for ask in talk] == alone, "round", i, "answers as without a cache")
-        n_found += s.metric("cache_hit_tokens_total") > 300
+        check(ordinary(s, talk[i % 3]) == alone[i % 3], "round", i, "answers as without a cache")
+        n_found += s.metric("cache_hit_tokens_total") > 100
         n_torn += kill_while(s, ("saving", "decoding", "reading")[i % 3], directory, rng)
     print(f"{n_torn} files were being written, {n_found} rounds found prefixes of earlier ones")
     check(n_torn > 0 and n_found > 0, n_torn, n_found)
@@ -723,23 +724,24 @@ def test_no_memory():
             elif i % 3 == 1:
                 r = s.post("/v1/completions", body)
             else:
-                r = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 50, "n": 8, "logprobs": 20, "seed": i})
+                r = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 10, "n": 2, "logprobs": 20, "seed": i})
         except (ConnectionError, http.client.HTTPException):
             return "closed"
         return r.status if r.status in (200, 400, 503) and r.json else (r.status, r.body[:200])
 
-    for room in (0, 1 << 20, 4 << 20, 16 << 20):
+    for room in (0, 2 << 20, 8 << 20):
         with open(f"/proc/{pid}/statm") as f:
             size = int(f.read().split()[0]) * 4096
         resource.prlimit(pid, resource.RLIMIT_AS, (size + room, limits[1]))
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            for what in pool.map(hammer, range(24)):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for what in pool.map(hammer, range(12)):
                 counts[what] = counts.get(what, 0) + 1
         resource.prlimit(pid, resource.RLIMIT_AS, limits)
         check(s.process.poll() is None, "it lives")
         check(ordinary(s) == before, "the same answer as before, room", room)
     print(counts)
-    check(all(k in (200, 400, 503, "closed") for k in counts) and counts.get(503, 0) > 0, counts)
+    refused = counts.get(503, 0) + counts.get("closed", 0)
+    check(all(k in (200, 400, 503, "closed") for k in counts) and refused > 0 and counts.get(400, 0) > 0, counts)
     s.stop()
 
 
