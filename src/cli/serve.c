@@ -32,7 +32,7 @@
 #include "server/sandbox.h"
 #include "server/systemd.h"
 
-#define QUEUE_BYTES  (1 << 20) /* of a stream, for a client that reads slowly: thousands of tokens */
+#define QUEUE_BYTES  (1 << 20)   /* of a stream, for a client that reads slowly: thousands of tokens */
 #define BODIES_BYTES (256 << 20) /* of all requests that are under way: 16 of the largest */
 #define HEARTBEAT_MS 1000
 #define SLICE_MS     100  /* between two looks at whether a signal came, while draining */

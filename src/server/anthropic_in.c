@@ -117,9 +117,7 @@ static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v,
                          "messages: a message of the %s has no blocks of type '%s'", assistant ? "assistant" : "user",
                          b.type);
     if (kind == THINKING)
-        return json_object_set_new(turn, "reasoning_content", json_string(b.thinking))
-                   ? api_no_memory(f)
-                   : 0;
+        return json_object_set_new(turn, "reasoning_content", json_string(b.thinking)) ? api_no_memory(f) : 0;
     if (kind == TOOL_RESULT) {
         json_t *text = b.content ? text_of(b.content, "messages.content.content", f) : json_string("");
         if (!text) return -1;

@@ -148,11 +148,11 @@ static int add_item(json_t *out, const json_t *v, struct fault *f)
 /* Of turns that say nothing: many templates join the content to something, and null is no text. */
 static int fill_contents(json_t *out, struct fault *f)
 {
-    size_t i;
-    json_t *m;
-    json_array_foreach(out, i, m)
+    for (size_t i = 0; i < json_array_size(out); i++) {
+        json_t *m = json_array_get(out, i);
         if (!json_object_get(m, "content") && json_object_set_new(m, "content", json_string("")))
             return api_no_memory(f);
+    }
     return 0;
 }
 

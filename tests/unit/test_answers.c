@@ -378,9 +378,10 @@ static void test_the_stop_string_that_came_is_named(void **state)
     assert_string_equal(text_at(w, "stop_reason"), "max_tokens");
     assert_string_equal(text_at(w, "stop_sequence"), "(none)");
     json_decref(w);
-    snprintf(ask, sizeof ask,
-             "%s,\"max_tokens\":9,\"stop_sequences\":[\"zzz\",\"<tool\"],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]",
-             messages);
+    snprintf(
+        ask, sizeof ask,
+        "%s,\"max_tokens\":9,\"stop_sequences\":[\"zzz\",\"<tool\"],\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]",
+        messages);
     w = whole(&anthropic, ask, "Let us <tool", QN_FINISH_LENGTH);
     assert_string_equal(text_at(w, "content.0.text"), "Let us ");
     assert_string_equal(text_at(w, "stop_reason"), "stop_sequence");
@@ -404,10 +405,11 @@ static void test_blocks_that_lack_a_member_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct http_request r = {0};
         char ask[512];
-        snprintf(ask, sizeof ask,
-                 "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":"
-                 "[%s]},{\"role\":\"user\",\"content\":\"y\"}]",
-                 cases[i].block);
+        snprintf(
+            ask, sizeof ask,
+            "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":"
+            "[%s]},{\"role\":\"user\",\"content\":\"y\"}]",
+            cases[i].block);
         try_exchange(&r, &anthropic, ask, "Let", QN_FINISH_LENGTH);
         assert_int_equal(r.status, cases[i].code ? 400 : 200);
         if (cases[i].code) assert_non_null(strstr(r.text.data, cases[i].code));
@@ -506,8 +508,7 @@ static void tell_tokens(int answer, const char *text)
     qn_token *t = NULL;
     size_t n = 0;
     assert_int_equal(qn_tokenize(model, text, strlen(text), 0, &t, &n, NULL), 0);
-    for (size_t i = 0; i < n; i++)
-        tell((struct qn_event){.type = QN_EVENT_TOKEN, .answer = answer, .token = t[i]});
+    for (size_t i = 0; i < n; i++) tell((struct qn_event){.type = QN_EVENT_TOKEN, .answer = answer, .token = t[i]});
     qn_free(t);
 }
 
