@@ -30,7 +30,8 @@ static int try_fork(void)
 {
     pid_t pid = fork();
     if (pid == 0) _exit(0);
-    return pid < 0 ? -1 : waitpid(pid, NULL, 0) < 0 ? -1 : 0;
+    if (pid > 0) waitpid(pid, NULL, 0); /* this may be refused; the child was not */
+    return pid < 0 ? -1 : 0;
 }
 
 /* -1 and errno, or not */
