@@ -235,6 +235,19 @@ QN_API int qn_engine_new(qn_engine **out, const qn_model *m, const struct qn_eng
 QN_API void qn_engine_free(qn_engine *g); /* after its sessions; NULL is fine */
 QN_API int qn_engine_n_ctx(const qn_engine *g);
 
+/* What an engine and a scheduler on it would take of the budget (whose size does not matter here). Nothing large is
+ * allocated. */
+struct qn_scheduler_params;
+struct qn_engine_plan {
+    size_t size;
+    int n_ctx;
+    uint64_t bytes;       /* all of it */
+    uint64_t least_bytes; /* with which it runs, but reads the weights from the file again for every token */
+};
+/* p, s NULL: the defaults. out->size must be set. */
+QN_API int qn_engine_plan(struct qn_engine_plan *out, const qn_model *m, const struct qn_engine_params *p,
+                          const struct qn_scheduler_params *s, struct qn_error *e);
+
 /* ---- session ---- */
 
 typedef struct qn_session qn_session;

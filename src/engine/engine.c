@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/os.h"
+#include "engine/scheduler.h"
 #include "kernel/cpu.h"
 
 #define DEFAULT_CTX   4096
@@ -17,6 +18,9 @@
 /* Memory without which weights cannot be streamed from disk: what the system reads ahead for each thread, and what the
  * budget does not count (vocabulary, page tables, the program itself). */
 #define STREAM_BYTES ((uint64_t)256 << 20)
+/* Of the list of cached prefixes: about, for each page, and to begin with. */
+#define PREFIX_PAGE_BYTES 1024
+#define PREFIX_BYTES      ((uint64_t)1 << 20)
 
 void qn_engine_params_init(struct qn_engine_params *p)
 {
@@ -120,8 +124,8 @@ static int refuse(const struct model *m, const struct qn_engine_params *p, const
                      (unsigned long long)p->memory_bytes, advice);
 }
 
-/* Says no before anything is allocated, with all the numbers. */
-static int check_budget(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
+/* Fills all but the room. */
+static int count_budget(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
 {
     struct kv_shape shape = kv_shape_of(m, p->kv);
     const struct tensor *rare = rows_only(m);
@@ -131,10 +135,45 @@ static int check_budget(const struct model *m, const struct qn_engine_params *p,
     b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
     b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
     b->buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
-    uint64_t floor = b->weights < STREAM_BYTES ? b->weights : STREAM_BYTES, left = p->memory_bytes;
+    return 0;
+}
+
+/* Of the weights, what there has to be room for. */
+static uint64_t floor_of(const struct budget *b) { return b->weights < STREAM_BYTES ? b->weights : STREAM_BYTES; }
+
+/* Says no before anything is allocated, with all the numbers. */
+static int check_budget(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
+{
+    int rc = count_budget(m, p, b, e);
+    if (rc) return rc;
+    uint64_t floor = floor_of(b), left = p->memory_bytes;
     bool fits = floor <= left && b->kv <= (left -= floor) && b->buffers <= left - b->kv; /* sums could wrap */
     if (!fits) return refuse(m, p, b, floor, e);
     b->room = left - b->kv - b->buffers + floor;
+    return 0;
+}
+
+int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const struct qn_engine_params *engine,
+                   const struct qn_scheduler_params *scheduler, struct qn_error *e)
+{
+    const struct model *m = model->model;
+    struct qn_engine_params p;
+    struct qn_scheduler_params s;
+    struct budget b = {0};
+    enum cpu_level level;
+    int rc;
+    assert(out->size == sizeof *out);
+    qn_engine_params_init(&p);
+    qn_scheduler_params_init(&s);
+    if (engine) p = *engine;
+    if (scheduler) s = *scheduler;
+    if ((rc = settle(&p, m, &level, e)) || (rc = scheduler_settle(&s, p.n_batch, e))) return rc;
+    if ((rc = count_budget(m, &p, &b, e))) return rc;
+    uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) + PREFIX_BYTES +
+                    (uint64_t)(pool_slots(&p) / KV_PAGE_SLOTS) * PREFIX_PAGE_BYTES;
+    out->n_ctx = p.n_ctx;
+    out->bytes = b.weights + rest;
+    out->least_bytes = floor_of(&b) + rest;
     return 0;
 }
 

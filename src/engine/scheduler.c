@@ -313,7 +313,7 @@ static void *thread_main(void *arg)
 
 void qn_scheduler_params_init(struct qn_scheduler_params *p) { *p = (struct qn_scheduler_params){.size = sizeof *p}; }
 
-static int settle(struct qn_scheduler_params *p, const struct qn_engine *g, struct qn_error *e)
+int scheduler_settle(struct qn_scheduler_params *p, int n_batch, struct qn_error *e)
 {
     if (p->size != sizeof *p)
         return error_set(e, QN_EUSAGE, "scheduler: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
@@ -322,13 +322,19 @@ static int settle(struct qn_scheduler_params *p, const struct qn_engine *g, stru
     if (p->n_queued < 0 || p->n_queued > MAX_QUEUED)
         return error_set(e, QN_EUSAGE, "scheduler: %d queued requests, not 0..%d", p->n_queued, MAX_QUEUED);
     if (p->n_prefill < 0) return error_set(e, QN_EUSAGE, "scheduler: %d prompt rows in a step", p->n_prefill);
-    if (!p->n_running) p->n_running = DEFAULT_RUNNING < g->n_batch ? DEFAULT_RUNNING : g->n_batch;
-    if (p->n_running > g->n_batch)
-        return error_set(e, QN_EUSAGE, "scheduler: %d running answers, a step has only %d rows", p->n_running,
-                         g->n_batch);
+    if (!p->n_running) p->n_running = DEFAULT_RUNNING < n_batch ? DEFAULT_RUNNING : n_batch;
+    if (p->n_running > n_batch)
+        return error_set(e, QN_EUSAGE, "scheduler: %d running answers, a step has only %d rows", p->n_running, n_batch);
     if (!p->n_queued) p->n_queued = DEFAULT_QUEUED;
-    if (!p->n_prefill || p->n_prefill > g->n_batch) p->n_prefill = g->n_batch;
+    if (!p->n_prefill || p->n_prefill > n_batch) p->n_prefill = n_batch;
     return 0;
+}
+
+size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places)
+{
+    size_t n = (size_t)n_places, ctx = (size_t)n_ctx;
+    return n * (sampler_bytes(m->hp.n_vocab, ctx) + ctx * 4) +
+           (n + PROMPT_LOGPROB_ROWS + 1) * (size_t)m->hp.n_vocab * sizeof(float);
 }
 
 /* Samplers and tokens are allocated as requests come, but taken from the ledger for all places now. */
@@ -336,8 +342,7 @@ static int alloc(struct qn_scheduler *s, struct qn_error *e)
 {
     const struct model *m = s->engine->model;
     size_t n = (size_t)s->n_places, n_vocab = (size_t)m->hp.n_vocab, rows = n + PROMPT_LOGPROB_ROWS;
-    size_t bytes = n * (sampler_bytes(m->hp.n_vocab, (size_t)s->engine->n_ctx) + (size_t)s->engine->n_ctx * 4) +
-                   (rows + 1) * n_vocab * sizeof(float);
+    size_t bytes = scheduler_bytes(m, s->engine->n_ctx, s->n_places);
     int rc = ledger_take(&s->engine->ledger, bytes, "the scheduler", e);
     if (rc) return rc;
     s->bytes = bytes;
@@ -372,7 +377,7 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
         p = *params;
     else
         qn_scheduler_params_init(&p);
-    int rc = settle(&p, g, e);
+    int rc = scheduler_settle(&p, g->n_batch, e);
     if (rc) return rc;
     struct qn_scheduler *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(e, "a scheduler", sizeof *s);

@@ -70,6 +70,11 @@ struct qn_scheduler {
 /* One step of all running requests: a row for each answer and a piece of the prompts that are being read. */
 void turn_run(struct qn_scheduler *s);
 
+/* Resolves the zeros and checks the ranges. */
+int scheduler_settle(struct qn_scheduler_params *p, int n_batch, struct qn_error *e);
+/* Bytes a scheduler with so many places takes from the ledger, but for the cache's list of prefixes. */
+size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places);
+
 /* Rows were computed for a request. */
 void scheduler_charge(struct request *r, int rows);
 
