@@ -13,6 +13,7 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,8 @@ void *mem_dup(const void *p, size_t bytes)
 }
 
 void mem_free(void *p) { free(p); }
+
+void mem_trim(void) { malloc_trim(0); }
 
 uint64_t mem_n_calls(void) { return atomic_load(&n_calls); }
 

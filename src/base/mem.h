@@ -27,6 +27,8 @@ void *mem_realloc(void *p, size_t bytes);
 void *mem_aligned(size_t align, size_t bytes);
 void *mem_dup(const void *p, size_t bytes); /* a copy; one NUL byte follows it */
 void mem_free(void *p);
+/* Gives what is free to the system: after something large was freed. */
+void mem_trim(void);
 
 /* Counts an allocation that does not come from malloc (base/region.c); 0 when it has to fail. */
 int mem_enter(void);

@@ -374,7 +374,8 @@ int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struc
     s->pool = prefix_pool(tree);
     s->dir_fd = s->lock_fd = -1;
     s->stats.budget_bytes = budget_bytes;
-    if (mkdir(dir, 0700) && errno != EEXIST) {
+    /* Asked first, because a process that may use a folder is not always one that may make folders. */
+    if (access(dir, F_OK) && mkdir(dir, 0700) && errno != EEXIST) {
         dir_failed(s, "make", e);
         goto fail;
     }
