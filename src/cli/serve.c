@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * serve.c: `quern serve`: one model, answered over HTTP until a signal comes.
+ * serve.c: `quern serve`: models, answered over HTTP until a signal comes.
  *
  * Without --listen it listens on a Unix socket of this user, or on the sockets that a service manager passes
  * (LISTEN_FDS). SIGTERM and SIGINT drain: nothing new is accepted, what runs may finish within the grace period; the
  * second signal ends that too. SIGHUP reads keys and certificates again; of a daemon with a terminal it is the end, for
  * then it means that the terminal is gone. What is served is docs/API.md's; this file connects the parts and takes them
- * down in order: connections, scheduler, server, API, engine, model.
+ * down in order: connections, what is computed, server, API, models.
  *
  * The order of the start is the sandbox's: sockets first, because they need rights that nothing later does; then files
  * are fenced, while there is one thread, which all others inherit it from; system calls when only accepting is left.
+ * So what a model takes that is loaded later has to be within both fences.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,7 +26,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "cli/cli.h"
+#include "cli/serve.h"
 #include "cli/serve_sandbox.h"
 #include "server/api.h"
 #include "server/http.h"
@@ -39,24 +40,15 @@
 #define FLUSH_MS     1000 /* for the last bytes, once nothing is computed any more */
 
 struct serve {
-    struct qn_engine_params engine;
-    struct qn_scheduler_params scheduler;
-    struct cli_strings listen, hosts, origins;
-    const char *kv, *name, *keys, *cert, *key, *group, *cache_dir;
-    int grace_s;
-    bool log, no_sandbox;
-
-    char path[256], stem[256];   /* the default socket, the default name */
+    struct serve_options o;
+    char path[256];              /* the default socket */
     struct http_listen *sockets; /* [n_sockets] */
     int n_sockets;
     struct ledger bodies;
     int notify_fd;      /* -1: nobody wants to know */
     struct buf missing; /* of the sandbox, for people */
 
-    qn_model *m;
-    qn_chat *chat;
-    qn_engine *g;
-    qn_scheduler *s;
+    struct models *models;
     struct api *api;
     struct http *http;
 };
@@ -89,19 +81,19 @@ static int find_sockets(struct serve *v, struct qn_error *e)
 {
     int n = systemd_listen_fds(getenv("LISTEN_PID"), getenv("LISTEN_FDS"), e), rc;
     if (n < 0) return cli_fail(e);
-    v->sockets = cli_alloc((size_t)n + v->listen.n + 1, sizeof *v->sockets);
+    v->sockets = cli_alloc((size_t)n + v->o.listen.n + 1, sizeof *v->sockets);
     for (int i = 0; i < n; i++) {
         int fd = SYSTEMD_FIRST_FD + i;
-        v->sockets[v->n_sockets++] = (struct http_listen){.fd = fd, .tls = v->cert && is_tcp(fd)};
+        v->sockets[v->n_sockets++] = (struct http_listen){.fd = fd, .tls = v->o.cert && is_tcp(fd)};
     }
-    for (size_t i = 0; i < v->listen.n; i++) {
-        const char *a = v->listen.v[i];
+    for (size_t i = 0; i < v->o.listen.n; i++) {
+        const char *a = v->o.listen.v[i];
         v->sockets[v->n_sockets++] =
-            (struct http_listen){.address = a, .tls = v->cert && a[0] != '/', .group = v->group};
+            (struct http_listen){.address = a, .tls = v->o.cert && a[0] != '/', .group = v->o.group};
     }
     if (v->n_sockets) return 0;
     if ((rc = default_path(v))) return rc;
-    v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->group};
+    v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o.group};
     return 0;
 }
 
@@ -123,7 +115,9 @@ static void say_where(const struct serve *v)
                            (int)(colon - l->address), l->address, port);
         n += (size_t)add;
     }
-    fprintf(stderr, "quern: serving '%s' at %s\n", v->name, line);
+    fprintf(stderr, "quern: serving ");
+    for (int i = 0; i < v->o.models.n; i++) fprintf(stderr, "%s'%s'", i ? ", " : "", v->o.source[i].name);
+    fprintf(stderr, "%s at %s\n", v->o.models.n ? "" : "no model", line);
 }
 
 /* ---- running ---- */
@@ -185,30 +179,14 @@ static void wait_for_end(struct serve *v, const sigset_t *set, int sig_reload)
 /* Connections first, so that whoever has an answer running gets it; then what is computed; then the last bytes. */
 static void drain(struct serve *v, const sigset_t *set)
 {
-    uint64_t until = clock_ns() + (uint64_t)v->grace_s * 1000000000;
+    uint64_t until = clock_ns() + (uint64_t)v->o.grace_s * 1000000000;
     notify(v, "STOPPING=1");
     while (http_drain(v->http, SLICE_MS) > 0 && clock_ns() < until) {
         int sig = wait_signal(set, 0);
         if (sig && sig != SIGHUP) break;
     }
-    qn_scheduler_stop(v->s, 0);
+    models_stop(v->models);
     http_drain(v->http, FLUSH_MS);
-}
-
-static int open_api(struct serve *v, struct qn_error *e)
-{
-    struct api_config c = {
-        .model = v->m,
-        .scheduler = v->s,
-        .model_name = v->name,
-        .n_ctx = qn_engine_n_ctx(v->g),
-    };
-    if (qn_chat_new(&v->chat, v->m, NULL, 0, e)) {
-        fprintf(stderr, "quern: warning: no conversations: %s\n", e->msg);
-        v->chat = NULL;
-    }
-    c.chat = v->chat;
-    return api_new(&v->api, &c, e);
 }
 
 static int open_http(struct serve *v, struct qn_error *e)
@@ -218,14 +196,14 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.listen = v->sockets;
     c.n_listen = v->n_sockets;
     c.routes = api_routes(&c.n_routes);
-    c.cert_path = v->cert;
-    c.key_path = v->key;
-    c.keys_path = v->keys;
+    c.cert_path = v->o.cert;
+    c.key_path = v->o.key;
+    c.keys_path = v->o.keys;
     c.limits = api_limits();
-    c.hosts = v->hosts.v;
-    c.n_hosts = (int)v->hosts.n;
-    c.origins = v->origins.v;
-    c.n_origins = (int)v->origins.n;
+    c.hosts = v->o.hosts.v;
+    c.n_hosts = (int)v->o.hosts.n;
+    c.origins = v->o.origins.v;
+    c.n_origins = (int)v->o.origins.n;
     ledger_init(&v->bodies, BODIES_BYTES);
     c.ledger = &v->bodies;
     c.max_queue_bytes = QUEUE_BYTES;
@@ -233,29 +211,33 @@ static int open_http(struct serve *v, struct qn_error *e)
     return http_open(&v->http, &c, e);
 }
 
-static int fence_files(struct serve *v, const char *model, struct qn_error *e)
+static int fence_files(struct serve *v, struct qn_error *e)
 {
+    const char **paths = cli_alloc((size_t)v->o.models.n + 1, sizeof *paths);
     struct serve_paths p = {
-        .models = &model,
-        .n_models = 1,
-        .cache_dir = v->cache_dir,
-        .keys = v->keys,
-        .cert = v->cert,
-        .key = v->key,
+        .models = paths,
+        .n_models = (size_t)v->o.models.n,
+        .cache_dir = v->o.models.scheduler.cache_dir,
+        .keys = v->o.keys,
+        .cert = v->o.cert,
+        .key = v->o.key,
         .sockets = v->sockets,
         .n_sockets = v->n_sockets,
     };
-    return v->no_sandbox ? 0 : serve_fence_files(&p, &v->missing, e);
+    for (int i = 0; i < v->o.models.n; i++) paths[i] = v->o.source[i].path;
+    int rc = v->o.no_sandbox ? 0 : serve_fence_files(&p, &v->missing, e);
+    cli_free(paths);
+    return rc;
 }
 
 static int fence_calls(struct serve *v, struct qn_error *e)
 {
-    int rc = v->no_sandbox ? 0 : sandbox_calls(&v->missing, e);
+    int rc = v->o.no_sandbox ? 0 : sandbox_calls(&v->missing, e);
     if (!rc && v->missing.len) warn("the sandbox has gaps: ", (const char *)v->missing.data);
     return rc;
 }
 
-static int serve(struct serve *v, const char *path)
+static int serve(struct serve *v)
 {
     struct qn_error e = {0};
     sigset_t set;
@@ -268,9 +250,9 @@ static int serve(struct serve *v, const char *path)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (open_http(v, &e) || fence_files(v, path, &e) || qn_model_open(&v->m, path, &e) ||
-        qn_engine_new(&v->g, v->m, &v->engine, &e) || qn_scheduler_new(&v->s, v->g, &v->scheduler, &e) ||
-        open_api(v, &e) || fence_calls(v, &e) || http_start(v->http, v->api, &e)) {
+    if (open_http(v, &e) || models_make_folders(&v->o.models, &e) || fence_files(v, &e) ||
+        models_open(&v->models, &v->o.models, &e) || api_new(&v->api, &(struct api_config){.models = v->models}, &e) ||
+        fence_calls(v, &e) || http_start(v->http, v->api, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);
@@ -278,92 +260,25 @@ static int serve(struct serve *v, const char *path)
         wait_for_end(v, &set, sig_reload);
         drain(v, &set);
     }
-    if (v->s) qn_scheduler_stop(v->s, 0);
+    if (v->models) models_stop(v->models);
     http_close(v->http);
     api_free(v->api);
-    qn_scheduler_free(v->s);
-    qn_chat_free(v->chat);
-    qn_engine_free(v->g);
-    qn_model_close(v->m);
+    models_close(v->models);
     buf_deinit(&v->missing);
     if (v->notify_fd >= 0) close(v->notify_fd);
     return rc;
 }
 
-/* The file's name without its folder and ending. */
-static void name_of(struct serve *v, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    size_t n;
-    snprintf(v->stem, sizeof v->stem, "%s", slash ? slash + 1 : path);
-    n = strlen(v->stem);
-    if (n > 5 && !strcmp(v->stem + n - 5, ".gguf")) v->stem[n - 5] = 0;
-    v->name = v->stem;
-}
-
 int cmd_serve(int argc, char **argv)
 {
-    struct serve v = {.kv = "f16", .grace_s = 30, .notify_fd = -1};
-    struct qn_engine_params *g = &v.engine;
-    struct qn_scheduler_params *s = &v.scheduler;
+    struct serve v = {.notify_fd = -1};
     bool help;
-    int first, rc;
-    qn_engine_params_init(g);
-    qn_scheduler_params_init(s);
-    g->n_sessions = 2;
-    uint64_t cache_bytes = (uint64_t)4 << 30;
-    v.listen.v = cli_alloc((size_t)argc, sizeof *v.listen.v);
-    v.hosts.v = cli_alloc((size_t)argc, sizeof *v.hosts.v);
-    v.origins.v = cli_alloc((size_t)argc, sizeof *v.origins.v);
-    const struct opt opts[] = {
-        {"listen", 'l', OPT_STRINGS, &v.listen, "ADDRESS", "/PATH (a Unix socket) or HOST:PORT; may be repeated", 0, 0},
-        {"group", 0, OPT_STRING, &v.group, "GROUP", "its members may use the Unix socket too", 0, 0},
-        {"api-keys", 0, OPT_STRING, &v.keys, "FILE", "TCP needs one of these keys; required but on loopback", 0, 0},
-        {"tls-cert", 0, OPT_STRING, &v.cert, "FILE", "TCP speaks TLS with this certificate (PEM)", 0, 0},
-        {"tls-key", 0, OPT_STRING, &v.key, "FILE", "and this key (PEM)", 0, 0},
-        {"host", 0, OPT_STRINGS, &v.hosts, "NAME", "a name that clients may call this server; may be repeated", 0, 0},
-        {"origin", 0, OPT_STRINGS, &v.origins, "URL", "a web origin whose pages may call; may be repeated", 0, 0},
-        {"name", 0, OPT_STRING, &v.name, "NAME", "the model's name for clients (default: the file's)", 0, 0},
-        {"parallel", 0, OPT_INT, &s->n_running, "N", "answers computed together (default 8)", 1, 1024},
-        {"queue", 0, OPT_INT, &s->n_queued, "N", "requests that may wait (default 64)", 1, 65536},
-        {"sessions", 0, OPT_INT, &g->n_sessions, "N", "full contexts that memory is reserved for (default 2)", 1, 1024},
-        {"cache-dir", 0, OPT_STRING, &v.cache_dir, "DIR", "where prefixes outlive the process", 0, 0},
-        {"cache-bytes", 0, OPT_SIZE, &cache_bytes, "BYTES", "on disk at most (default 4G)", 0, 0},
-        {"grace", 0, OPT_INT, &v.grace_s, "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400},
-        {"no-sandbox", 0, OPT_FLAG, &v.no_sandbox, NULL, "keep all rights that the process has", 0, 0},
-        {"log", 0, OPT_FLAG, &v.log, NULL, "a line on standard error for each request", 0, 0},
-        {"kv", 0, OPT_STRING, &v.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"ctx", 0, OPT_INT, &g->n_ctx, "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},
-        {"batch", 0, OPT_INT, &g->n_batch, "N", "most rows in one forward pass (default 512)", 1, 65536},
-        {"threads", 0, OPT_INT, &g->n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
-        {"cpu", 0, OPT_STRING, &g->cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
-        {"memory", 0, OPT_SIZE, &g->memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
-         0},
-        {"mlock", 0, OPT_FLAG, &g->lock_weights, NULL, "weights stay in memory, as many as the budget has room for", 0,
-         0},
-        {0},
-    };
-    rc = cli_parse(argc, argv, "serve MODEL [OPTIONS]\n\nAnswers over HTTP until SIGTERM or SIGINT.", opts, &first,
-                   &help);
-    if (rc || help) goto done;
-    if (argc - first != 1) {
-        rc = cli_usage("serve: one MODEL (see quern serve --help)");
-        goto done;
+    int rc = serve_options_parse(&v.o, argc, argv, &help);
+    if (!rc && !help) {
+        if (v.o.log) log_set_sink(log_requests, NULL);
+        rc = serve(&v);
     }
-    if (!v.cert != !v.key) {
-        rc = cli_usage("serve: --tls-cert and --tls-key go together");
-        goto done;
-    }
-    if ((rc = cli_parse_kv(v.kv, &g->kv))) goto done;
-    s->cache_dir = v.cache_dir;
-    s->cache_bytes = v.cache_dir ? cache_bytes : 0;
-    if (!v.name) name_of(&v, argv[first]);
-    if (v.log) log_set_sink(log_requests, NULL);
-    rc = serve(&v, argv[first]);
-done:
     cli_free(v.sockets);
-    cli_free(v.listen.v);
-    cli_free(v.hosts.v);
-    cli_free(v.origins.v);
+    serve_options_free(&v.o);
     return rc;
 }

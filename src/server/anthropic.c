@@ -67,7 +67,7 @@ static void write_head(struct job *j)
     json_out_str(&j->out, "id", j->id);
     json_out_str(&j->out, "type", "message");
     json_out_str(&j->out, "role", "assistant");
-    json_out_str(&j->out, "model", j->api->c.model_name);
+    json_out_str(&j->out, "model", j->served->name);
 }
 
 /* A block that begins has an empty input: its delta brings all of it. */

@@ -13,40 +13,96 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/os.h"
 #include "server/endpoints.h"
+
+#define MODELS_RETRY_S 5 /* a guess: how long others need their models is theirs to know */
 
 /* ---- workers ---- */
 
-/* From a handler to a worker. The request is the worker's from here on. */
-static void hand_over(struct api *a, struct http_request *r, api_work *work)
+static void queue(struct api_call *c)
 {
-    struct api_task *t = mem_alloc(sizeof *t);
-    if (!t) {
-        http_error(r, 503, NULL, "no_memory", "not enough memory");
-        return;
-    }
-    *t = (struct api_task){NULL, r, work};
+    struct api *a = c->api;
+    c->next = NULL;
     pthread_mutex_lock(&a->lock);
-    *a->last = t;
-    a->last = &t->next;
+    *a->last = c;
+    a->last = &c->next;
     pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
 }
 
-/* One worker: tasks in the order they came, until there are none and the API is taken down. */
+/* The model that was waited for is there, or will not come: back to the workers. In the models' thread. */
+static void model_is_ready(struct models_wait *w, struct served *m, const struct fault *why)
+{
+    struct api_call *c = (struct api_call *)w;
+    c->served = m;
+    c->load_ms = 1e-6 * (double)(clock_ns() - c->asked_ns);
+    if (why) c->fault = *why;
+    queue(c);
+}
+
+/* From a handler to a worker. The request is the worker's from here on. */
+static void hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse)
+{
+    struct api_call *c = mem_calloc(1, sizeof *c);
+    if (!c) {
+        struct fault f;
+        api_no_memory(&f);
+        refuse(r, &f);
+        return;
+    }
+    *c = (struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse};
+    queue(c);
+}
+
+static void call_free(struct api_call *c)
+{
+    json_decref(c->body);
+    models_release(c->served);
+    mem_free(c);
+}
+
+/* Reads the body and asks for the model that it names: the first field that is looked at, because what the others may
+ * say depends on it. */
+static enum models_answer find_model(struct api_call *c)
+{
+    size_t n;
+    const void *text = http_body(c->req, &n);
+    c->body = field_parse_body(text, n, &c->fault);
+    if (!c->body) return MODELS_REFUSED;
+    const json_t *name = json_object_get(c->body, "model");
+    if (name && !json_is_null(name) && !json_is_string(name)) {
+        field_wrong_type(&c->fault, "model", "a string", name);
+        return MODELS_REFUSED;
+    }
+    c->asked_ns = clock_ns();
+    return models_acquire(c->api->c.models, json_string_value(name), &c->wait, &c->served, &c->fault);
+}
+
+/* What a worker does for a call, which is somebody else's or gone when it returns. */
+static void run(struct api_call *c)
+{
+    if (!c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
+    if (c->served)
+        c->work(c);
+    else
+        api_refuse_busy(c->req, &c->fault, MODELS_RETRY_S, c->refuse);
+    call_free(c);
+}
+
+/* One worker: calls in the order they came, until there are none and the API is taken down. */
 static void *work(void *arg)
 {
     struct api *a = arg;
     pthread_mutex_lock(&a->lock);
     for (;;) {
         while (!a->first && !a->stopping) pthread_cond_wait(&a->wake, &a->lock);
-        struct api_task *t = a->first;
-        if (!t) break;
-        a->first = t->next;
+        struct api_call *c = a->first;
+        if (!c) break;
+        a->first = c->next;
         if (!a->first) a->last = &a->first;
         pthread_mutex_unlock(&a->lock);
-        t->work(a, t->req);
-        mem_free(t);
+        run(c);
         pthread_mutex_lock(&a->lock);
     }
     pthread_mutex_unlock(&a->lock);
@@ -57,20 +113,20 @@ static void *work(void *arg)
 
 /* A route of a dialect: its handler, and what the worker does. */
 #define BEGIN(name, dialect)                                                                                           \
-    static void begin_##name(struct api *a, struct http_request *r) { job_begin(a, r, &dialect); }                     \
-    static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, begin_##name); }
+    static void begin_##name(struct api_call *c) { job_begin(c, &dialect); }                                           \
+    static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, begin_##name, dialect.refuse); }
 BEGIN(completion, openai_text)
 BEGIN(chat, openai_chat)
 BEGIN(message, anthropic)
 BEGIN(response, responses)
 
-#define POST(name)                                                                                                     \
-    static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_##name); }
-POST(render)
-POST(tokenize)
-POST(detokenize)
-POST(embeddings)
-POST(count_tokens)
+#define POST(name, refuse)                                                                                             \
+    static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_##name, refuse); }
+POST(render, api_refuse_openai)
+POST(tokenize, api_refuse_openai)
+POST(detokenize, api_refuse_openai)
+POST(embeddings, api_refuse_openai)
+POST(count_tokens, api_refuse_anthropic)
 
 /* No body and no work: answered in the handler. */
 static void post_cancel(struct http_request *r, void *ctx)
@@ -210,18 +266,11 @@ void api_send(struct http_request *r, struct json_out *o) { send(r, 200, o); }
 void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse)
 {
     char text[24];
-    if (f->status == 429) {
+    if (f->status == 429 || (f->code && !strcmp(f->code, "models_busy"))) {
         snprintf(text, sizeof text, "%d", retry_s > 1 && retry_s < 3600 ? (int)(retry_s + 0.999) : 1);
         http_set_header(r, "Retry-After", text);
     }
     refuse(r, f);
-}
-
-int api_check_model(const struct api *a, const char *name, struct fault *f)
-{
-    if (!name || !strcmp(name, a->c.model_name)) return 0;
-    return fault_set(f, 404, "model_not_found", "model", "there is no model '%s' here, only '%s'", name,
-                     a->c.model_name);
 }
 
 /* ---- life ---- */
@@ -233,10 +282,16 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     if (!a) return error_nomem(e, "the API", sizeof *a);
     assert(n <= (int)(sizeof a->worker / sizeof a->worker[0]));
     a->c = *c;
+    int n_models = models_count(c->models);
+    a->hists = mem_calloc((size_t)n_models, sizeof *a->hists);
+    if (!a->hists) {
+        mem_free(a);
+        return error_nomem(e, "histograms", (size_t)n_models * sizeof *a->hists);
+    }
+    for (int i = 0; i < n_models; i++) pthread_mutex_init(&a->hists[i].lock, NULL);
     a->start_s = (uint64_t)time(NULL);
     a->last = &a->first;
     pthread_mutex_init(&a->lock, NULL);
-    pthread_mutex_init(&a->hists.lock, NULL);
     pthread_cond_init(&a->wake, NULL);
     for (; a->n_workers < n; a->n_workers++)
         if (pthread_create(&a->worker[a->n_workers], NULL, work, a)) {
@@ -257,7 +312,8 @@ void api_free(struct api *a)
     for (int i = 0; i < a->n_workers; i++) pthread_join(a->worker[i], NULL);
     assert(!a->first && !a->jobs);
     pthread_cond_destroy(&a->wake);
-    pthread_mutex_destroy(&a->hists.lock);
+    for (int i = 0; i < models_count(a->c.models); i++) pthread_mutex_destroy(&a->hists[i].lock);
+    mem_free(a->hists);
     pthread_mutex_destroy(&a->lock);
     mem_free(a);
 }

@@ -2,8 +2,8 @@
  *
  * api.h: the APIs that are served over HTTP: routes, fields, answers. What they are is told in docs/API.md.
  *
- * Written against quern.h: everything that is computed goes through one scheduler. The routes go into an http_config;
- * what an API object takes from the HTTP server it gives back by answering.
+ * Written against quern.h: everything that is computed goes through the scheduler of the model that was asked for. The
+ * routes go into an http_config; what an API object takes from the HTTP server it gives back by answering.
  */
 #ifndef QUERN_SERVER_API_H
 #define QUERN_SERVER_API_H
@@ -11,20 +11,17 @@
 #include <quern.h>
 
 #include "server/http.h"
+#include "server/models.h"
 
 /* What it points to is borrowed until api_free(). */
 struct api_config {
-    const qn_model *model;
-    const qn_chat *chat; /* NULL: the model has no template, so that conversations are refused */
-    qn_scheduler *scheduler;
-    const char *model_name; /* as clients call it */
-    int n_ctx;              /* tokens */
-    int n_workers;          /* threads that read requests and turn text into tokens; 0: 2 */
+    struct models *models;
+    int n_workers; /* threads that read requests and turn text into tokens; 0: 2 */
 };
 
 struct api;
 int api_new(struct api **out, const struct api_config *c, struct qn_error *e);
-/* After http_close() and qn_scheduler_stop(): no request is under way. NULL is fine. */
+/* After http_close() and models_stop(): no request is under way. NULL is fine. */
 void api_free(struct api *a);
 /* The routes; their context is the struct api. */
 const struct http_route *api_routes(int *n);

@@ -5,10 +5,11 @@
  *     api.c          the routes, the workers that handlers hand requests to
  *     job.c          one request for an answer, from submission to its end; the dialects fill in how it looks
  *     dialect files  openai_text.c openai_chat.c anthropic.c responses.c: how a request is read and an answer written
- *     embed.c tokens.c status.c    the endpoints that make no answer
- *     stats.c        histograms
+ *     embed.c tokens.c status.c metrics.c    the endpoints that make no answer
+ *     stats.c        histograms, of each model
  *
- * Threads. A handler (libmicrohttpd's thread) only queues the request. A worker reads it and submits it. From then on
+ * Threads. A handler (libmicrohttpd's thread) only queues the request. A worker reads its body and asks for its model,
+ * and a worker (this one, or any later, when the model had to be loaded) reads the rest and submits it. From then on
  * the request and its job belong to the scheduler's thread, which runs the callback: it opens the stream, writes and
  * ends it. Beside it, hang-ups and heartbeats (the door, libmicrohttpd) read the atomic members of a job, and
  * api_cancel() finds jobs in the list. api.lock is a leaf but for the scheduler's own lock.
@@ -36,36 +37,51 @@ struct hists {
     } hist[N_HIST];
 };
 void hists_add(struct hists *h, enum hist which, double value);
-int hists_write(struct hists *h, struct buf *b); /* Prometheus text; not 0 when there is no memory */
+/* As Prometheus text: what is said of it once, then each model's, whose name is escaped. Not 0 when there is no memory.
+ */
+int hists_write_head(enum hist which, struct buf *b);
+int hists_write(struct hists *h, enum hist which, const char *model, struct buf *b);
 
 /* ---- the API ---- */
 
 struct job;
-typedef void api_work(struct api *a, struct http_request *r); /* in a worker; answers, or has somebody answer */
+struct api_call;
+typedef void api_refuse(struct http_request *r, const struct fault *f);
+/* In a worker, with the body read and the model held: answers, or has somebody answer. What it takes over of the two it
+ * sets to NULL. */
+typedef void api_work(struct api_call *c);
 
-struct api_task {
-    struct api_task *next;
+/* A request on its way to its work. */
+struct api_call {
+    struct models_wait wait; /* first: a call is found by it */
+    struct api_call *next;
+    struct api *api;
     struct http_request *req;
     api_work *work;
+    api_refuse *refuse;
+    json_t *body;          /* NULL: not read yet */
+    struct served *served; /* NULL: not held yet */
+    struct fault fault;    /* why there will be none */
+    uint64_t asked_ns;
+    double load_ms; /* what it waited for its model */
 };
 
 struct api {
     struct api_config c;
-    uint64_t start_s; /* seconds since 1970 */
-    struct hists hists;
+    uint64_t start_s;    /* seconds since 1970 */
+    struct hists *hists; /* [models] */
     pthread_t worker[8];
     int n_workers;
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct api_task *first, **last; /* what waits for a worker */
+    struct api_call *first, **last; /* what waits for a worker */
     bool stopping;
     struct job *jobs; /* all that are under way */
 };
 
 /* ---- errors, as one API or the other says them ---- */
 
-typedef void api_refuse(struct http_request *r, const struct fault *f);
 api_refuse api_refuse_openai, api_refuse_anthropic;
 /* The body of such an error; for streams. */
 void api_error_openai(struct json_out *o, const struct fault *f);
@@ -76,7 +92,6 @@ int api_no_memory(struct fault *f);
 int api_dump(struct buf *b, const json_t *j); /* adds it as text; not 0 when there is no memory */
 /* Refuses; to come again after retry_s seconds where that may help. */
 void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse);
-int api_check_model(const struct api *a, const char *name, struct fault *f); /* NULL: any */
 /* Sends what was written as an answer of status 200; frees it. */
 void api_send(struct http_request *r, struct json_out *o);
 
@@ -138,6 +153,7 @@ struct dialect {
 
 struct job {
     struct api *api;
+    struct served *served; /* held */
     struct http_request *req;
     const struct dialect *d;
     struct ask ask;
@@ -148,6 +164,7 @@ struct job {
     struct job_answer *answer; /* [ask.n] */
     char id[48];               /* the answer's: prefix and the HTTP request's */
     int64_t created;
+    double load_ms; /* waited for the model */
     struct json_out out;
     struct qn_usage usage; /* once it is done */
     struct qn_timings timings;
@@ -168,10 +185,10 @@ struct job {
 };
 
 /* Reads the request in the way of a dialect and submits it. In a worker. */
-void job_begin(struct api *a, struct http_request *r, const struct dialect *d);
+void job_begin(struct api_call *c, const struct dialect *d);
 /* Reads it and makes its prompt, no more: for those that only look. NULL, and the request is answered, if it is
  * refused. */
-struct job *job_read(struct api *a, struct http_request *r, const struct dialect *d);
+struct job *job_read(struct api_call *c, const struct dialect *d);
 void job_free(struct job *j);
 void job_unlist(struct job *j); /* from then on it cannot be cancelled by name, and does not count */
 qn_callback job_on_event;

@@ -31,10 +31,10 @@ void ask_deinit(struct ask *a)
     json_decref(a->body);
 }
 
-int ask_read(struct ask *a, const struct field *const *tables, const void *text, size_t n, struct fault *f)
+int ask_read(struct ask *a, const struct field *const *tables, json_t *body, struct fault *f)
 {
-    a->body = field_parse_body(text, n, f);
-    return a->body ? field_read(tables, "", a->body, a, f) : -1;
+    a->body = body;
+    return field_read(tables, "", body, a, f);
 }
 
 static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }

@@ -53,8 +53,8 @@ struct ask {
 
 void ask_init(struct ask *a, int n_vocab);
 void ask_deinit(struct ask *a);
-/* Reads the text of a request, which the ask keeps. */
-int ask_read(struct ask *a, const struct field *const *tables, const void *text, size_t n, struct fault *f);
+/* Reads the object of a request, which the ask takes over. */
+int ask_read(struct ask *a, const struct field *const *tables, json_t *body, struct fault *f);
 /* Remembers a value that was made (taken over; NULL: there was no memory). NULL and *f when there is no memory. */
 json_t *ask_keep(struct ask *a, json_t *made, struct fault *f);
 /* An array of token ids to an owned list. */

@@ -12,7 +12,7 @@
 #include <string.h>
 
 struct embed {
-    struct api *api;
+    struct served *served; /* held */
     struct http_request *req;
     struct who who;
     const char *model, *user, *cache_salt;
@@ -85,12 +85,12 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
     struct qn_error e = {0};
     qn_token **t = &m->tokens[m->n];
     size_t *n = &m->n_tokens[m->n];
-    const qn_model *model = m->api->c.model;
+    const qn_model *model = m->served->model;
     if (json_is_string(v)) {
-        if (json_string_length(v) > qn_model_max_text(model, m->api->c.n_ctx))
+        if (json_string_length(v) > qn_model_max_text(model, m->served->n_ctx))
             return fault_set(f, 400, "context_length_exceeded", "input",
                              "input %zu has %zu bytes, which cannot fit the context of %d tokens", m->n,
-                             json_string_length(v), m->api->c.n_ctx);
+                             json_string_length(v), m->served->n_ctx);
         if (qn_tokenize(model, json_string_value(v), json_string_length(v), QN_ADD_BOS | QN_ADD_EOS, t, n, &e))
             return api_fault(f, &e);
     } else if (json_is_array(v)) {
@@ -100,9 +100,9 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
     }
     m->n++;
     if (*n == 0) return fault_set(f, 400, "empty_prompt", "input", "input %zu has no tokens", m->n - 1);
-    if (*n <= (size_t)m->api->c.n_ctx) return 0;
+    if (*n <= (size_t)m->served->n_ctx) return 0;
     return fault_set(f, 400, "context_length_exceeded", "input", "the context holds %d tokens; input %zu has %zu",
-                     m->api->c.n_ctx, m->n - 1, *n);
+                     m->served->n_ctx, m->n - 1, *n);
 }
 
 static int read_inputs(struct embed *m, struct fault *f)
@@ -125,6 +125,7 @@ static void embed_free(struct embed *m)
     mem_free(m->n_tokens);
     buf_deinit(&m->out.b);
     json_decref(m->body);
+    models_release(m->served);
     mem_free(m);
 }
 
@@ -174,7 +175,7 @@ static void answer(struct embed *m)
 {
     struct json_out *o = &m->out;
     json_out_close(o, ']');
-    json_out_str(o, "model", m->api->c.model_name);
+    json_out_str(o, "model", m->served->name);
     json_out_open(o, "usage", '{');
     json_out_int(o, "prompt_tokens", m->n_prompt);
     json_out_int(o, "total_tokens", m->n_prompt);
@@ -187,7 +188,7 @@ static void on_hangup(void *arg)
 {
     struct embed *m = arg;
     m->gone = true;
-    qn_cancel(m->api->c.scheduler, m->number);
+    qn_cancel(m->served->scheduler, m->number);
 }
 
 static int submit(struct embed *m, double *retry_s, struct fault *f);
@@ -221,7 +222,7 @@ static void on_event(void *arg, const struct qn_event *e)
         m->watched = true;
         if (http_watch(m->req, &(struct http_watch){.on_hangup = on_hangup, .arg = m}) == HTTP_GONE) m->gone = true;
     }
-    if (m->gone) qn_cancel(m->api->c.scheduler, e->request);
+    if (m->gone) qn_cancel(m->served->scheduler, e->request);
     if (e->type == QN_EVENT_EMBEDDING) write_embedding(m, e);
     if (e->type == QN_EVENT_DONE) on_done(m, e);
 }
@@ -241,29 +242,29 @@ static int submit(struct embed *m, double *retry_s, struct fault *f)
     p.pooling = (enum qn_pooling)m->pooling;
     p.callback = on_event;
     p.arg = m;
-    return qn_submit(m->api->c.scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
+    return qn_submit(m->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
 }
 
-void endpoint_embeddings(struct api *a, struct http_request *r)
+void endpoint_embeddings(struct api_call *c)
 {
     struct fault f = {0};
     double retry_s = 1;
-    size_t n;
-    const void *body = http_body(r, &n);
+    struct http_request *r = c->req;
     struct embed *m = mem_calloc(1, sizeof *m);
     if (!m) {
         http_error(r, 503, NULL, "no_memory", "not enough memory");
         return;
     }
-    m->api = a;
     m->req = r;
+    m->served = c->served;
+    m->body = c->body;
+    c->served = NULL;
+    c->body = NULL;
     m->pooling = QN_POOL_LAST;
     json_out_open(&m->out, NULL, '{');
     json_out_str(&m->out, "object", "list");
     json_out_open(&m->out, "data", '[');
-    m->body = field_parse_body(body, n, &f);
-    if (m->body && !field_read((const struct field *const[]){embed_fields, NULL}, "", m->body, m, &f) &&
-        !api_check_model(a, m->model, &f) && !read_inputs(m, &f)) {
+    if (!field_read((const struct field *const[]){embed_fields, NULL}, "", m->body, m, &f) && !read_inputs(m, &f)) {
         m->who = who_of(http_identity(r), m->cache_salt);
         if (!submit(m, &retry_s, &f)) return; /* it is the scheduler's thread's now */
     }

@@ -49,7 +49,7 @@ bool job_cancel(struct api *a, const char *id, uint64_t identity)
         if (strcmp(id, j->id) && strcmp(id, j->id + strlen(j->d->id_prefix))) continue;
         found = true;
         j->cancelled = true;
-        if (j->number) qn_cancel(a->c.scheduler, j->number);
+        if (j->number) qn_cancel(j->served->scheduler, j->number);
     }
     pthread_mutex_unlock(&a->lock);
     return found;
@@ -75,6 +75,7 @@ void job_free(struct job *j)
     qn_prompt_free(j->prompt);
     ask_deinit(&j->ask);
     buf_deinit(&j->out.b);
+    models_release(j->served); /* last: what was freed above may refer to it */
     mem_free(j);
 }
 
@@ -108,6 +109,7 @@ void job_write_quern(struct job *j)
     struct json_out *o = &j->out;
     const struct qn_timings *t = &j->timings;
     json_out_open(o, "quern", '{');
+    json_out_num(o, "load_ms", j->load_ms);
     json_out_num(o, "queue_ms", t->queue_ms);
     json_out_num(o, "prefill_ms", t->prefill_ms);
     json_out_num(o, "decode_ms", t->decode_ms);
@@ -122,7 +124,7 @@ void job_write_token(struct job *j, struct json_out *o, qn_token t)
 {
     char *bytes = NULL;
     size_t n = 0;
-    if (qn_token_bytes(j->api->c.model, t, true, &bytes, &n, NULL)) {
+    if (qn_token_bytes(j->served->model, t, true, &bytes, &n, NULL)) {
         o->failed = true;
         return;
     }
@@ -141,7 +143,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
     const struct ask *a = &j->ask;
     struct qn_error e = {0};
     struct buf text = {0};
-    if (!j->api->c.chat)
+    if (!j->served->chat)
         return fault_set(f, 400, "no_chat_template", "messages", "the model has no chat template: only texts");
     json_t *kwargs = json_object();
     int bad = 0;
@@ -153,7 +155,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
     if (a->documents) bad |= json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
     bool made = all && !bad && !api_dump(&text, all);
     json_decref(all);
-    int rc = made ? qn_chat_prompt(&j->prompt, j->api->c.chat, (char *)text.data, text.len, &e) : 0;
+    int rc = made ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &e) : 0;
     buf_deinit(&text);
     if (!made) return api_no_memory(f);
     if (rc) return api_fault(f, &e);
@@ -164,7 +166,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
 /* Whether it can ever fit. */
 static int check_room(const struct job *j, struct fault *f)
 {
-    int n_ctx = j->api->c.n_ctx, more = j->ask.max_tokens;
+    int n_ctx = j->served->n_ctx, more = j->ask.max_tokens;
     if (j->n_tokens == 0) return fault_set(f, 400, "empty_prompt", NULL, "the prompt has no tokens");
     if (j->n_tokens + (size_t)(more < 0 ? 1 : more) <= (size_t)n_ctx) return 0;
     if (more < 0)
@@ -175,24 +177,28 @@ static int check_room(const struct job *j, struct fault *f)
                      j->n_tokens, more);
 }
 
-struct job *job_read(struct api *a, struct http_request *r, const struct dialect *d)
+struct job *job_read(struct api_call *c, const struct dialect *d)
 {
     struct fault f = {0};
-    size_t n;
-    const void *body = http_body(r, &n);
+    struct http_request *r = c->req;
     struct job *j = mem_calloc(1, sizeof *j);
     if (!j) {
         api_no_memory(&f);
         d->refuse(r, &f);
         return NULL;
     }
-    j->api = a;
+    j->api = c->api;
     j->req = r;
     j->d = d;
+    j->load_ms = c->load_ms;
+    j->served = c->served;
+    c->served = NULL;
+    json_t *body = c->body;
+    c->body = NULL;
     j->created = (int64_t)time(NULL);
     snprintf(j->id, sizeof j->id, "%s%s", d->id_prefix, http_request_id(r));
-    ask_init(&j->ask, qn_model_n_vocab(a->c.model));
-    if (ask_read(&j->ask, d->tables, body, n, &f) || api_check_model(a, j->ask.model, &f) || d->prepare(j, &f)) {
+    ask_init(&j->ask, qn_model_n_vocab(j->served->model));
+    if (ask_read(&j->ask, d->tables, body, &f) || d->prepare(j, &f)) {
         d->refuse(r, &f);
         job_free(j);
         return NULL;
@@ -210,7 +216,7 @@ static int make_answers(struct job *j, struct fault *f)
     for (int i = 0; i < j->ask.n; i++) {
         j->answer[i].stop_index = -1;
         if (j->prompt &&
-            qn_reply_new(&j->answer[i].reply, j->api->c.chat, j->prompt, j->ask.stop, (size_t)j->ask.n_stop, &e))
+            qn_reply_new(&j->answer[i].reply, j->served->chat, j->prompt, j->ask.stop, (size_t)j->ask.n_stop, &e))
             return api_fault(f, &e);
     }
     return 0;
@@ -242,20 +248,21 @@ static int submit(struct job *j, double *retry_s, struct fault *f)
     p.n_top_logprobs = a->logprobs ? a->n_top : -1;
     p.prompt_logprobs = a->echo && a->logprobs;
     p.priority = a->priority;
-    p.deadline_ms = a->deadline_ms;
+    p.deadline_ms = a->deadline_ms > j->load_ms ? a->deadline_ms - (int)j->load_ms : a->deadline_ms > 0;
     p.identity = j->who.identity;
     p.salt[0] = j->who.salt[0];
     p.salt[1] = j->who.salt[1];
     p.callback = job_on_event;
     p.arg = j;
-    return qn_submit(j->api->c.scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
+    return qn_submit(j->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
 }
 
-void job_begin(struct api *a, struct http_request *r, const struct dialect *d)
+void job_begin(struct api_call *c, const struct dialect *d)
 {
     struct fault f = {0};
     double retry_s = 1;
-    struct job *j = job_read(a, r, d);
+    struct http_request *r = c->req;
+    struct job *j = job_read(c, d);
     if (!j) return;
     bool listed = false;
     if (!check_room(j, &f) && !make_answers(j, &f) && !job_list(j, &f)) {

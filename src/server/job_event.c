@@ -24,7 +24,7 @@
 static void lose(struct job *j)
 {
     j->lost = true;
-    qn_cancel(j->api->c.scheduler, j->number);
+    qn_cancel(j->served->scheduler, j->number);
 }
 
 /* Sends what was written. */
@@ -112,7 +112,7 @@ static void on_token(struct job *j, const struct qn_event *e)
     uint64_t now = clock_ns();
     bool stopped = false;
     if (e->answer == 0 && j->last_token_ns)
-        hists_add(&j->api->hists, HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
+        hists_add(&j->api->hists[j->served->index], HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
     if (e->answer == 0) j->last_token_ns = now;
     if (a->ended || j->lost || j->gone) return;
     a->n_tokens++;
@@ -128,7 +128,7 @@ static void on_token(struct job *j, const struct qn_event *e)
     bool enough = on_reply(j, e->answer);
     if (!stopped && !enough) return;
     end_answer(j, e->answer, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, qn_reply_stop_index(a->reply));
-    if (j->n_ended == j->ask.n) qn_cancel(j->api->c.scheduler, j->number);
+    if (j->n_ended == j->ask.n) qn_cancel(j->served->scheduler, j->number);
 }
 
 static bool is_failure(enum qn_finish f)
@@ -164,7 +164,7 @@ static void on_hangup(void *arg)
 {
     struct job *j = arg;
     j->gone = true;
-    qn_cancel(j->api->c.scheduler, j->target);
+    qn_cancel(j->served->scheduler, j->target);
 }
 
 static size_t heartbeat(void *arg, char *text, size_t cap)
@@ -192,7 +192,7 @@ static void on_start(struct job *j, uint64_t number)
     pthread_mutex_unlock(&a->lock);
     if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
         j->gone = true;
-    if (j->gone || cancelled) qn_cancel(a->c.scheduler, number);
+    if (j->gone || cancelled) qn_cancel(j->served->scheduler, number);
     if (j->ask.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front shall not collect it */
@@ -204,7 +204,7 @@ static void on_start(struct job *j, uint64_t number)
 /* For the histograms. Requests that were cancelled while they waited have no first token. */
 static void count(struct job *j)
 {
-    struct hists *h = &j->api->hists;
+    struct hists *h = &j->api->hists[j->served->index];
     hists_add(h, HIST_QUEUE, j->timings.queue_ms * 1e-3);
     hists_add(h, HIST_PROMPT, j->usage.n_prompt);
     hists_add(h, HIST_GENERATED, j->usage.n_generated);

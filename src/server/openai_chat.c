@@ -87,7 +87,7 @@ static void write_head_of(struct job *j, const char *object)
     json_out_str(&j->out, "id", j->id);
     json_out_str(&j->out, "object", object);
     json_out_int(&j->out, "created", j->created);
-    json_out_str(&j->out, "model", j->api->c.model_name);
+    json_out_str(&j->out, "model", j->served->name);
 }
 
 static void write_head(struct job *j) { write_head_of(j, "chat.completion.chunk"); }

@@ -18,12 +18,12 @@ static int prepare(struct job *j, struct fault *f)
 {
     struct ask *a = &j->ask;
     struct qn_error e = {0};
-    const qn_model *m = j->api->c.model;
+    const qn_model *m = j->served->model;
     if (a->max_tokens < 0) a->max_tokens = DEFAULT_MAX_TOKENS;
     if (a->text) {
-        if (a->n_text > qn_model_max_text(m, j->api->c.n_ctx))
+        if (a->n_text > qn_model_max_text(m, j->served->n_ctx))
             return fault_set(f, 400, "context_length_exceeded", "prompt",
-                             "the context holds %d tokens; a prompt of %zu bytes cannot fit", j->api->c.n_ctx,
+                             "the context holds %d tokens; a prompt of %zu bytes cannot fit", j->served->n_ctx,
                              a->n_text);
         if (qn_tokenize(m, a->text, a->n_text, QN_ADD_BOS | (a->parse_special ? QN_PARSE_SPECIAL : 0), &a->tokens,
                         &a->n_tokens, &e))
@@ -42,7 +42,7 @@ static char *prompt_text(struct job *j)
     const char *bytes;
     size_t n;
     if (j->ask.text) return mem_dup(j->ask.text, j->ask.n_text);
-    int bad = qn_text_new(&t, j->api->c.model, false, NULL, 0, NULL);
+    int bad = qn_text_new(&t, j->served->model, false, NULL, 0, NULL);
     for (size_t i = 0; i < j->n_tokens && !bad; i++)
         bad = qn_text_push(t, j->tokens[i], &bytes, &n, NULL, NULL) || buf_add(&b, bytes, n, NULL);
     bad = bad || qn_text_end(t, &bytes, &n, NULL) || buf_add(&b, bytes, n, NULL);
@@ -61,7 +61,7 @@ static void token_key(struct job *j, struct json_out *o, qn_token t, size_t *n_c
 {
     char *bytes = NULL;
     size_t n = 0;
-    if (qn_token_bytes(j->api->c.model, t, true, &bytes, &n, NULL)) o->failed = true;
+    if (qn_token_bytes(j->served->model, t, true, &bytes, &n, NULL)) o->failed = true;
     if (n_chars) {
         json_out_text(o, NULL, bytes, n);
         for (size_t i = 0; i < n; i++) *n_chars += (bytes[i] & 0xC0) != 0x80;
@@ -113,7 +113,7 @@ static void write_head(struct job *j)
     json_out_str(&j->out, "id", j->id);
     json_out_str(&j->out, "object", "text_completion");
     json_out_int(&j->out, "created", j->created);
-    json_out_str(&j->out, "model", j->api->c.model_name);
+    json_out_str(&j->out, "model", j->served->name);
 }
 
 static void write_choice(struct job *j, int i, const char *text, size_t n, bool ended)

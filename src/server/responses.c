@@ -144,7 +144,7 @@ static void write_response(struct job *j, const char *key, bool done)
     } else {
         json_out_str(&j->out, "incomplete_details", NULL);
     }
-    json_out_str(&j->out, "model", j->api->c.model_name);
+    json_out_str(&j->out, "model", j->served->name);
     write_asked(j);
     json_out_open(&j->out, "output", '[');
     if (done && a->reasoning.len) write_item(j, NULL, REASONING, index++, &a->reasoning);

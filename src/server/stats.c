@@ -27,21 +27,26 @@ void hists_add(struct hists *h, enum hist which, double value)
     pthread_mutex_unlock(&h->lock);
 }
 
-int hists_write(struct hists *h, struct buf *b)
+int hists_write_head(enum hist which, struct buf *b)
 {
+    const char *name = about[which].name;
+    return buf_printf(b, NULL, "# HELP %s %s\n# TYPE %s histogram\n", name, about[which].help, name);
+}
+
+int hists_write(struct hists *h, enum hist which, const char *model, struct buf *b)
+{
+    unsigned long long n = 0;
+    double bound = about[which].first;
+    const char *name = about[which].name;
     int bad = 0;
     pthread_mutex_lock(&h->lock);
-    for (int k = 0; k < N_HIST; k++) {
-        unsigned long long n = 0;
-        double bound = about[k].first;
-        const char *name = about[k].name;
-        bad |= buf_printf(b, NULL, "# HELP %s %s\n# TYPE %s histogram\n", name, about[k].help, name);
-        for (int i = 0; i < HIST_BUCKETS; i++, bound *= 2)
-            bad |= buf_printf(b, NULL, "%s_bucket{le=\"%g\"} %llu\n", name, bound, n += h->hist[k].n[i]);
-        n += h->hist[k].n[HIST_BUCKETS];
-        bad |= buf_printf(b, NULL, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n", name, n, name,
-                          h->hist[k].sum, name, n);
-    }
+    for (int i = 0; i < HIST_BUCKETS; i++, bound *= 2)
+        bad |= buf_printf(b, NULL, "%s_bucket{model=\"%s\",le=\"%g\"} %llu\n", name, model, bound,
+                          n += h->hist[which].n[i]);
+    n += h->hist[which].n[HIST_BUCKETS];
+    bad |= buf_printf(b, NULL, "%s_bucket{model=\"%s\",le=\"+Inf\"} %llu\n", name, model, n);
+    bad |= buf_printf(b, NULL, "%s_sum{model=\"%s\"} %.9g\n%s_count{model=\"%s\"} %llu\n", name, model,
+                      h->hist[which].sum, name, model, n);
     pthread_mutex_unlock(&h->lock);
     return bad;
 }

@@ -36,31 +36,25 @@ static void write_tokens(struct json_out *o, const qn_token *t, size_t n)
     json_out_close(o, ']');
 }
 
-/* The request's object, which *ask borrows from; NULL and *f. */
-static json_t *read(struct http_request *r, const struct field *rows, struct tokens_ask *ask, struct fault *f)
+static int read(const struct api_call *c, const struct field *rows, struct tokens_ask *ask, struct fault *f)
 {
-    size_t n;
-    const void *body = http_body(r, &n);
-    json_t *j = field_parse_body(body, n, f);
-    if (!j || !field_read((const struct field *const[]){rows, NULL}, "", j, ask, f)) return j;
-    json_decref(j);
-    return NULL;
+    return field_read((const struct field *const[]){rows, NULL}, "", c->body, ask, f);
 }
 
-void endpoint_tokenize(struct api *a, struct http_request *r)
+void endpoint_tokenize(struct api_call *c)
 {
+    const qn_model *m = c->served->model;
     struct tokens_ask ask = {.add_special = true};
     struct fault f = {0};
     struct qn_error e = {0};
     struct json_out o = {0};
     qn_token *t = NULL;
     size_t n = 0;
-    json_t *body = read(r, tokenize_fields, &ask, &f);
+    int rc = read(c, tokenize_fields, &ask, &f);
     unsigned flags = (ask.add_special ? QN_ADD_BOS : 0) | (ask.parse_special ? QN_PARSE_SPECIAL : 0);
-    size_t n_text = body ? json_string_length(json_object_get(body, "content")) : 0;
-    if (!body || (qn_tokenize(a->c.model, ask.content, n_text, flags, &t, &n, &e) && api_fault(&f, &e))) {
-        api_refuse_openai(r, &f);
-        json_decref(body);
+    size_t n_text = json_string_length(json_object_get(c->body, "content"));
+    if (rc || (qn_tokenize(m, ask.content, n_text, flags, &t, &n, &e) && api_fault(&f, &e))) {
+        api_refuse_openai(c->req, &f);
         return;
     }
     json_out_open(&o, NULL, '{');
@@ -70,7 +64,7 @@ void endpoint_tokenize(struct api *a, struct http_request *r)
         for (size_t i = 0; i < n; i++) {
             char *bytes = NULL;
             size_t n_bytes = 0;
-            if (qn_token_bytes(a->c.model, t[i], true, &bytes, &n_bytes, NULL)) o.failed = true;
+            if (qn_token_bytes(m, t[i], true, &bytes, &n_bytes, NULL)) o.failed = true;
             json_out_text(&o, NULL, bytes, n_bytes);
             qn_free(bytes);
         }
@@ -78,12 +72,12 @@ void endpoint_tokenize(struct api *a, struct http_request *r)
     }
     json_out_close(&o, '}');
     qn_free(t);
-    json_decref(body);
-    api_send(r, &o);
+    api_send(c->req, &o);
 }
 
-void endpoint_detokenize(struct api *a, struct http_request *r)
+void endpoint_detokenize(struct api_call *c)
 {
+    const qn_model *m = c->served->model;
     struct tokens_ask ask = {0};
     struct fault f = {0};
     struct json_out o = {0};
@@ -92,13 +86,11 @@ void endpoint_detokenize(struct api *a, struct http_request *r)
     qn_text *made = NULL;
     const char *bytes;
     size_t n = 0, n_bytes;
-    json_t *body = read(r, detokenize_fields, &ask, &f);
-    if (!body || ask_tokens("tokens", ask.tokens, qn_model_n_vocab(a->c.model), &t, &n, &f)) {
-        api_refuse_openai(r, &f);
-        json_decref(body);
+    if (read(c, detokenize_fields, &ask, &f) || ask_tokens("tokens", ask.tokens, qn_model_n_vocab(m), &t, &n, &f)) {
+        api_refuse_openai(c->req, &f);
         return;
     }
-    bool bad = qn_text_new(&made, a->c.model, false, NULL, 0, NULL) != 0;
+    bool bad = qn_text_new(&made, m, false, NULL, 0, NULL) != 0;
     for (size_t i = 0; i < n && !bad; i++)
         bad = qn_text_push(made, t[i], &bytes, &n_bytes, NULL, NULL) || buf_add(&text, bytes, n_bytes, NULL);
     o.failed = bad || qn_text_end(made, &bytes, &n_bytes, NULL) || buf_add(&text, bytes, n_bytes, NULL);
@@ -108,17 +100,17 @@ void endpoint_detokenize(struct api *a, struct http_request *r)
     json_out_close(&o, '}');
     buf_deinit(&text);
     mem_free(t);
-    json_decref(body);
-    api_send(r, &o);
+    api_send(c->req, &o);
 }
 
 /* ---- conversations ---- */
 
-void endpoint_render(struct api *a, struct http_request *r)
+void endpoint_render(struct api_call *c)
 {
     struct json_out o = {0};
     size_t n;
-    struct job *j = job_read(a, r, &openai_chat);
+    struct http_request *r = c->req;
+    struct job *j = job_read(c, &openai_chat);
     if (!j) return;
     const char *text = qn_prompt_text(j->prompt, &n);
     json_out_open(&o, NULL, '{');
@@ -129,10 +121,11 @@ void endpoint_render(struct api *a, struct http_request *r)
     api_send(r, &o);
 }
 
-void endpoint_count_tokens(struct api *a, struct http_request *r)
+void endpoint_count_tokens(struct api_call *c)
 {
     struct json_out o = {0};
-    struct job *j = job_read(a, r, &anthropic_count);
+    struct http_request *r = c->req;
+    struct job *j = job_read(c, &anthropic_count);
     if (!j) return;
     json_out_open(&o, NULL, '{');
     json_out_int(&o, "input_tokens", (int64_t)j->n_tokens);

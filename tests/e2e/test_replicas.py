@@ -234,7 +234,7 @@ def test_a_client_that_leaves_is_noticed_behind_the_proxy():
             c.sock.close() if c.sock else None
             c.close()
             r.wait(lambda: running() == 0)
-            cancelled = sum(s.metric('requests_total{finish="cancelled"}') for s in r.server.values())
+            cancelled = sum(s.metric('requests_total{model="m",finish="cancelled"}') for s in r.server.values())
             check(cancelled == 1 + (not stream), "cancelled:", cancelled)
 
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../unit/one_model.h"
 #include "server/endpoints.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -17,7 +18,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 static qn_model *model;
 static qn_chat *chat;
-static struct api api = {.lock = PTHREAD_MUTEX_INITIALIZER, .hists.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct hists hists = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct api api = {.lock = PTHREAD_MUTEX_INITIALIZER, .hists = &hists};
 static struct qn_request_params asked;
 static bool submitted;
 
@@ -172,7 +174,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
-    api.c = (struct api_config){.model = model, .chat = chat, .model_name = "m", .n_ctx = 4096};
+    one_model.model = model;
+    one_model.chat = chat;
     return 0;
 }
 
@@ -185,12 +188,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0 || !model) return 0;
     unsigned which = data[0] % 9;
     submitted = false;
-    if (which < 4)
-        job_begin(&api, &r, dialects[which]);
+    struct fault f;
+    struct api_call c = one_call(&api, &r, r.body, r.n, &f);
+    if (!c.body)
+        api_refuse_openai(&r, &f);
+    else if (which < 4)
+        job_begin(&c, dialects[which]);
     else
-        works[which - 4](&api, &r);
+        works[which - 4](&c);
+    one_call_done(&c);
     if (submitted) answer();
-    assert(r.ended && !api.jobs);
+    assert(r.ended && !api.jobs && !one_n_holds);
     assert(r.status == 200 || (r.status >= 400 && r.status < 500));
     check_stream(&r.text);
     buf_deinit(&r.text);

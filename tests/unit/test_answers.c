@@ -20,7 +20,8 @@
 
 static qn_model *model;
 static qn_chat *chat;
-static struct api api = {.lock = PTHREAD_MUTEX_INITIALIZER, .hists.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct hists hists = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct api api = {.lock = PTHREAD_MUTEX_INITIALIZER, .hists = &hists};
 
 /* ---- the server, played ---- */
 
@@ -132,6 +133,21 @@ static void tell(struct qn_event e)
     asked.callback(asked.arg, &e);
 }
 
+/* ---- the models, played ---- */
+
+#include "one_model.h"
+
+static void begin(struct http_request *r, const struct dialect *d)
+{
+    struct fault f;
+    struct api_call c = one_call(&api, r, r->body, strlen(r->body), &f);
+    if (c.body)
+        job_begin(&c, d);
+    else
+        d->refuse(r, &f);
+    one_call_done(&c);
+}
+
 /* ---- one exchange ---- */
 
 static uint64_t fault_at; /* the allocation of the next exchange that fails; 0: none */
@@ -147,7 +163,7 @@ static bool try_exchange(struct http_request *r, const struct dialect *d, const 
     snprintf(r->body, sizeof r->body, "{%s}", members);
     n_cancels = 0;
     mem_fault_set(fault_at);
-    job_begin(&api, r, d);
+    begin(r, d);
     if (r->ended) {
         qn_free(t);
         return false;
@@ -163,7 +179,7 @@ static bool try_exchange(struct http_request *r, const struct dialect *d, const 
                            .error = how == QN_FINISH_ERROR ? &error : NULL,
                            .usage = {7, 3, (int)n}});
     qn_free(t);
-    assert_true(r->ended && !api.jobs);
+    assert_true(r->ended && !api.jobs && !one_n_holds);
     return true;
 }
 
@@ -466,7 +482,7 @@ static void test_silence_is_filled_and_a_hang_up_cancels(void **state)
     (void)state;
     snprintf(r.body, sizeof r.body, "{%s,\"stream\":true}", messages);
     n_cancels = 0;
-    job_begin(&api, &r, &openai_chat);
+    begin(&r, &openai_chat);
     tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1, .place = 3});
     text[r.watch.heartbeat(r.watch.arg, text, sizeof text)] = 0;
     assert_string_equal(text, ": queued, 3 before\n\n");
@@ -477,7 +493,7 @@ static void test_silence_is_filled_and_a_hang_up_cancels(void **state)
     r.watch.on_hangup(r.watch.arg);
     assert_int_equal(n_cancels, 1);
     tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
-    assert_true(r.ended && !api.jobs);
+    assert_true(r.ended && !api.jobs && !one_n_holds);
     free(r.text.data);
 }
 
@@ -488,7 +504,7 @@ static void test_a_job_is_cancelled_by_its_owner_only(void **state)
     (void)state;
     snprintf(r.body, sizeof r.body, "{%s}", messages);
     n_cancels = 0;
-    job_begin(&api, &r, &openai_chat);
+    begin(&r, &openai_chat);
     assert_false(job_cancel(&api, "req-1", mine + 1));
     assert_false(job_cancel(&api, "req-2", mine));
     assert_true(job_cancel(&api, "chatcmpl-req-1", mine));
@@ -518,7 +534,7 @@ static void test_cancelling_changes_nothing_of_an_answer_that_has_ended(void **s
     (void)state;
     snprintf(r.body, sizeof r.body, "{%s,\"n\":2,\"stop\":\"me\"}", messages);
     n_cancels = 0;
-    job_begin(&api, &r, &openai_chat);
+    begin(&r, &openai_chat);
     tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
     tell_tokens(0, "Let me see.");
     tell_tokens(1, "Let");
@@ -557,7 +573,7 @@ static void test_without_memory_nothing_is_half_said(void **state)
             try_exchange(&r, dialects[k % 4], ask, reply, QN_FINISH_STOP_TOKEN);
             hit = (uint64_t)mem_fault_hit();
             mem_fault_set(0);
-            assert_true(r.ended && !api.jobs);
+            assert_true(r.ended && !api.jobs && !one_n_holds);
             if (r.streams)
                 assert_true(r.aborted || strstr(r.text.data, "\"quern\""));
             else
@@ -595,7 +611,8 @@ int main(int argc, char **argv)
         print_error("%s\n", argc == 2 ? e.msg : "a model file is wanted");
         return 1;
     }
-    api.c = (struct api_config){.model = model, .chat = chat, .model_name = "m", .n_ctx = 4096};
+    one_model.model = model;
+    one_model.chat = chat;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     qn_chat_free(chat);
     qn_model_close(model);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * serve_options.c: the command line of `quern serve`: options, and the models with their names.
+ *
+ * An operand is the path of a file, or NAME=PATH when there is no file of that whole name. Without a name a model is
+ * called as its file is, less the folder and the ending.
+ */
+#include "cli/serve.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_NAME 128 /* bytes: it is a label, and the name of a folder */
+
+/* ---- models ---- */
+
+static char *text_of(const char *p, size_t n)
+{
+    char *s = cli_alloc(n + 1, 1);
+    memcpy(s, p, n);
+    return s;
+}
+
+/* The file's name without its folder and ending. */
+static char *stem_of(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    size_t n = strlen(file);
+    return text_of(file, n > 5 && !strcmp(file + n - 5, ".gguf") ? n - 5 : n);
+}
+
+static int check_name(const char *name)
+{
+    size_t n = strlen(name);
+    if (n == 0 || n > MAX_NAME) return cli_usage("serve: a model's name has 1 to %d bytes, not %zu", MAX_NAME, n);
+    for (const char *p = name; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            return cli_usage("serve: a model's name has no control characters, but '%s' has", name);
+    return 0;
+}
+
+static int add_model(struct serve_options *o, const char *operand, const char *name)
+{
+    int i = o->models.n++;
+    const char *equals = strchr(operand, '=');
+    struct models_source *m = &o->source[i];
+    m->path = operand;
+    if (name) {
+        m->name = name;
+    } else if (equals && access(operand, F_OK)) {
+        m->path = equals + 1;
+        m->name = o->names[i] = text_of(operand, (size_t)(equals - operand));
+    } else {
+        m->name = o->names[i] = stem_of(operand);
+    }
+    for (int k = 0; k < i; k++)
+        if (!strcmp(o->source[k].name, m->name))
+            return cli_usage("serve: '%s' and '%s' would both be called '%s'; NAME=PATH gives another name",
+                             o->source[k].path, m->path, m->name);
+    return check_name(m->name);
+}
+
+static int pin(struct serve_options *o, const char *name)
+{
+    for (int i = 0; i < o->models.n; i++)
+        if (!strcmp(o->source[i].name, name)) {
+            o->source[i].pinned = true;
+            return 0;
+        }
+    return cli_usage("serve: --pin %s: there is no model of that name", name);
+}
+
+static int set_models(struct serve_options *o, int n, char **operands, const char *name)
+{
+    int rc = 0;
+    if (name && n != 1) return cli_usage("serve: --name is for one model, not %d; NAME=PATH names each", n);
+    o->source = cli_alloc((size_t)n + 1, sizeof *o->source);
+    o->names = cli_alloc((size_t)n + 1, sizeof *o->names);
+    o->models.source = o->source;
+    for (int i = 0; i < n && !rc; i++) rc = add_model(o, operands[i], name);
+    for (size_t i = 0; i < o->pins.n && !rc; i++) rc = pin(o, o->pins.v[i]);
+    return rc;
+}
+
+/* ---- options ---- */
+
+int serve_options_parse(struct serve_options *o, int argc, char **argv, bool *help)
+{
+    struct qn_engine_params *g = &o->models.engine;
+    struct qn_scheduler_params *s = &o->models.scheduler;
+    const char *kv = "f16", *name = NULL;
+    uint64_t cache_bytes = (uint64_t)4 << 30;
+    int first, rc;
+    *o = (struct serve_options){.grace_s = 30};
+    qn_engine_params_init(g);
+    qn_scheduler_params_init(s);
+    g->n_sessions = 2;
+    o->listen.v = cli_alloc((size_t)argc, sizeof *o->listen.v);
+    o->hosts.v = cli_alloc((size_t)argc, sizeof *o->hosts.v);
+    o->origins.v = cli_alloc((size_t)argc, sizeof *o->origins.v);
+    o->pins.v = cli_alloc((size_t)argc, sizeof *o->pins.v);
+    const struct opt opts[] = {
+        {"listen", 'l', OPT_STRINGS, &o->listen, "ADDRESS", "/PATH (a Unix socket) or HOST:PORT; may be repeated", 0,
+         0},
+        {"group", 0, OPT_STRING, &o->group, "GROUP", "its members may use the Unix socket too", 0, 0},
+        {"api-keys", 0, OPT_STRING, &o->keys, "FILE", "TCP needs one of these keys; required but on loopback", 0, 0},
+        {"tls-cert", 0, OPT_STRING, &o->cert, "FILE", "TCP speaks TLS with this certificate (PEM)", 0, 0},
+        {"tls-key", 0, OPT_STRING, &o->key, "FILE", "and this key (PEM)", 0, 0},
+        {"host", 0, OPT_STRINGS, &o->hosts, "NAME", "a name that clients may call this server; may be repeated", 0, 0},
+        {"origin", 0, OPT_STRINGS, &o->origins, "URL", "a web origin whose pages may call; may be repeated", 0, 0},
+        {"name", 0, OPT_STRING, &name, "NAME", "a single model's name for clients (default: the file's)", 0, 0},
+        {"pin", 0, OPT_STRINGS, &o->pins, "NAME", "this model is loaded at once and stays; may be repeated", 0, 0},
+        {"idle", 0, OPT_INT, &o->models.idle_s, "SECONDS", "unload what was not asked for so long (default 0: never)",
+         0, 1 << 30},
+        {"parallel", 0, OPT_INT, &s->n_running, "N", "answers computed together (default 8)", 1, 1024},
+        {"queue", 0, OPT_INT, &s->n_queued, "N", "requests that may wait (default 64)", 1, 65536},
+        {"sessions", 0, OPT_INT, &g->n_sessions, "N", "full contexts that memory is reserved for (default 2)", 1, 1024},
+        {"cache-dir", 0, OPT_STRING, &s->cache_dir, "DIR", "where prefixes outlive the process", 0, 0},
+        {"cache-bytes", 0, OPT_SIZE, &cache_bytes, "BYTES", "on disk at most (default 4G)", 0, 0},
+        {"grace", 0, OPT_INT, &o->grace_s, "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400},
+        {"no-sandbox", 0, OPT_FLAG, &o->no_sandbox, NULL, "keep all rights that the process has", 0, 0},
+        {"log", 0, OPT_FLAG, &o->log, NULL, "a line on standard error for each request", 0, 0},
+        {"kv", 0, OPT_STRING, &kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
+        {"ctx", 0, OPT_INT, &g->n_ctx, "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},
+        {"batch", 0, OPT_INT, &g->n_batch, "N", "most rows in one forward pass (default 512)", 1, 65536},
+        {"threads", 0, OPT_INT, &g->n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
+        {"cpu", 0, OPT_STRING, &g->cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
+        {"memory", 0, OPT_SIZE, &g->memory_bytes, "BYTES",
+         "memory budget of all models, such as 6G (default: what is available)", 0, 0},
+        {"mlock", 0, OPT_FLAG, &g->lock_weights, NULL, "weights stay in memory, as many as the budget has room for", 0,
+         0},
+        {0},
+    };
+    rc = cli_parse(argc, argv,
+                   "serve [MODEL | NAME=MODEL]... [OPTIONS]\n\nAnswers over HTTP until SIGTERM or SIGINT. One model is "
+                   "loaded at once; of several, each when it is\nfirst asked for.",
+                   opts, &first, help);
+    if (rc || *help) return rc;
+    if (!o->cert != !o->key) return cli_usage("serve: --tls-cert and --tls-key go together");
+    if ((rc = cli_parse_kv(kv, &g->kv))) return rc;
+    s->cache_bytes = s->cache_dir ? cache_bytes : 0;
+    return set_models(o, argc - first, argv + first, name);
+}
+
+void serve_options_free(struct serve_options *o)
+{
+    for (int i = 0; i < o->models.n; i++) cli_free(o->names[i]);
+    cli_free(o->names);
+    cli_free(o->source);
+    cli_free(o->listen.v);
+    cli_free(o->hosts.v);
+    cli_free(o->origins.v);
+    cli_free(o->pins.v);
+}

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * models.c: see models.h.
+ *
+ * A model goes round: not loaded, loading, loaded, unloading. Only the set's thread moves it, one model at a time, and
+ * does the slow part of it without the lock. So there is one load at a time and one of each model, however many wait;
+ * and between two looks of that thread, sums of memory only fall.
+ *
+ * What a model takes is known before it is loaded (qn_engine_plan) and granted as a whole: its engine gets a budget of
+ * its own, so the grants' sum is what has to stay within the budget. A model that is larger than what can ever be free
+ * for it is granted all of that, and reads its weights from the file again for every token.
+ *
+ * Who finds that a model does not fit beside those that are in use waits a second for the end of their requests, and is
+ * then refused, to come again: to wait longer here, before the request has been read, would be a second queue without
+ * bounds, order or fairness.
+ */
+#include "server/models.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/os.h"
+#include "server/parts.h"
+
+#define ROOM_NS 1000000000u /* how long one waits for room */
+
+struct entry {
+    struct served held; /* first: an entry is found by it. Its pointers are NULL but when there are parts */
+    struct models *set;
+    const char *path;
+    bool pinned;
+    bool has_chat;
+    int n_ctx_train, n_vocab;
+    struct qn_engine_plan plan;
+
+    enum models_state state;
+    qn_engine *engine; /* as held's pointers */
+    uint64_t granted;  /* bytes of the budget; 0 when not loaded */
+    int n_users;
+    uint64_t used_ns, n_loads;
+    struct models_wait *waits, **last_wait; /* in the order they came */
+    uint64_t refuse_ns;                     /* when they are refused, if there is no room */
+    bool is_blocked;                        /* there was none, and nothing has changed since */
+    struct qn_scheduler_stats past;         /* counters of the schedulers that are gone */
+};
+
+struct models {
+    struct models_config c;
+    uint64_t budget;
+    pthread_t thread;
+    bool has_thread;
+
+    pthread_mutex_t lock; /* all that changes; taken before a scheduler's own */
+    pthread_cond_t wake;
+    bool is_stopping;
+    struct entry entry[];
+};
+
+int models_make_folders(const struct models_config *c, struct qn_error *e)
+{
+    const char *dir = c->scheduler.cache_dir;
+    int rc = 0;
+    for (int i = 0; i < c->n && dir && !rc; i++) rc = parts_make_folder(dir, c->source[i].name, e);
+    return rc;
+}
+
+/* With what it is granted; without the lock. p is open. */
+static int start(const struct models *s, const struct entry *m, uint64_t granted, struct parts *p, struct qn_error *e)
+{
+    struct qn_engine_params engine = s->c.engine;
+    struct qn_scheduler_params scheduler = s->c.scheduler;
+    engine.memory_bytes = granted;
+    scheduler.cache_bytes /= (uint64_t)s->c.n;
+    return parts_start(p, m->held.name, &engine, &scheduler, e);
+}
+
+/* ---- counters ---- */
+
+static void add_counters(struct qn_scheduler_stats *sum, const struct qn_scheduler_stats *s)
+{
+    sum->n_submitted += s->n_submitted;
+    sum->n_refused += s->n_refused;
+    for (int i = 0; i <= QN_FINISH_ERROR; i++) sum->n_done[i] += s->n_done[i];
+    sum->n_prompt_tokens += s->n_prompt_tokens;
+    sum->n_cached_tokens += s->n_cached_tokens;
+    sum->n_generated_tokens += s->n_generated_tokens;
+    sum->n_steps += s->n_steps;
+    sum->n_rows += s->n_rows;
+    sum->n_prefill_rows += s->n_prefill_rows;
+    sum->busy_s += s->busy_s;
+    sum->cache_lookups += s->cache_lookups;
+    sum->cache_hits += s->cache_hits;
+    sum->cache_hit_tokens += s->cache_hit_tokens;
+}
+
+/* ---- states: with the lock ---- */
+
+static void set_parts(struct entry *m, const struct parts *p)
+{
+    m->held.model = p->model;
+    m->held.chat = p->chat;
+    m->held.scheduler = p->scheduler;
+    m->engine = p->engine;
+}
+
+/* Parts that run become a loaded model. */
+static void enter(struct entry *m, const struct parts *p)
+{
+    set_parts(m, p);
+    m->held.n_ctx = qn_engine_n_ctx(p->engine);
+    m->n_loads++;
+    m->used_ns = clock_ns();
+    m->state = MODEL_LOADED;
+}
+
+static struct parts parts_of(const struct entry *m)
+{
+    return (struct parts){(qn_model *)(uintptr_t)m->held.model, (qn_chat *)(uintptr_t)m->held.chat, m->engine,
+                          m->held.scheduler};
+}
+
+static void add_past(struct entry *m)
+{
+    struct qn_scheduler_stats last = {.size = sizeof last};
+    qn_scheduler_stats(m->held.scheduler, &last);
+    add_counters(&m->past, &last);
+}
+
+/* There may be room now. */
+static void unblock(struct models *s)
+{
+    for (int i = 0; i < s->c.n; i++) s->entry[i].is_blocked = false;
+}
+
+/* Saves and frees a loaded model that nobody holds. Gives the lock up meanwhile. */
+static void unload(struct models *s, struct entry *m)
+{
+    assert(m->state == MODEL_LOADED && m->n_users == 0);
+    m->state = MODEL_UNLOADING;
+    struct parts p = parts_of(m);
+    pthread_mutex_unlock(&s->lock);
+    log_at(LOG_INFO, "unloads '%s'", m->held.name);
+    qn_scheduler_stop(p.scheduler, 0);
+    pthread_mutex_lock(&s->lock);
+    add_past(m);
+    set_parts(m, &(struct parts){0});
+    pthread_mutex_unlock(&s->lock);
+    parts_free(&p);
+    pthread_mutex_lock(&s->lock);
+    m->granted = 0;
+    m->state = MODEL_NOT_LOADED;
+    unblock(s);
+}
+
+/* The end of waiting: each has the model, or hears why not. Gives the lock up meanwhile. */
+static void tell(struct models *s, struct entry *m, const struct fault *why)
+{
+    struct models_wait *w = m->waits, *next;
+    m->waits = NULL;
+    m->last_wait = &m->waits;
+    for (struct models_wait *i = w; i && !why; i = i->next) m->n_users++;
+    pthread_mutex_unlock(&s->lock);
+    for (; w; w = next) {
+        next = w->next; /* w is its owner's again */
+        w->ready(w, why ? NULL : &m->held, why);
+    }
+    pthread_mutex_lock(&s->lock);
+}
+
+/* ---- room ---- */
+
+static uint64_t n_granted(const struct models *s)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < s->c.n; i++) n += s->entry[i].granted;
+    return n;
+}
+
+/* What m can have when all others are unloaded that may be. */
+static uint64_t room_for(const struct models *s, const struct entry *m)
+{
+    uint64_t n = s->budget;
+    for (int i = 0; i < s->c.n; i++)
+        if (s->entry[i].pinned && &s->entry[i] != m) n -= s->entry[i].granted;
+    return n;
+}
+
+/* A single model has all there is; one of several what it needs. */
+static uint64_t grant_for(const struct models *s, const struct entry *m)
+{
+    uint64_t room = room_for(s, m);
+    return s->c.n > 1 && m->plan.bytes < room ? m->plan.bytes : room;
+}
+
+static bool may_go(const struct entry *m) { return m->state == MODEL_LOADED && !m->pinned && m->n_users == 0; }
+
+/* The one that was used longest ago; NULL: none may go. *bytes: what all of them would free. */
+static struct entry *least_used(struct models *s, uint64_t *bytes)
+{
+    struct entry *best = NULL;
+    *bytes = 0;
+    for (int i = 0; i < s->c.n; i++) {
+        struct entry *m = &s->entry[i];
+        if (!may_go(m)) continue;
+        *bytes += m->granted;
+        if (!best || m->used_ns < best->used_ns) best = m;
+    }
+    return best;
+}
+
+/* Unloads others until there is room for m; none of them when that would not do. */
+static bool make_room(struct models *s, const struct entry *m)
+{
+    for (;;) {
+        uint64_t free = s->budget - n_granted(s), more, wanted = grant_for(s, m);
+        struct entry *victim = least_used(s, &more);
+        if (wanted <= free) return true;
+        if (!victim || wanted - free > more) return false;
+        unload(s, victim);
+    }
+}
+
+static void fault_no_room(const struct models *s, const struct entry *m, struct fault *f)
+{
+    fault_set(f, 503, "models_busy", "model",
+              "'%s' needs %llu bytes of memory, %llu of %llu are free, and the models that have the rest are in use",
+              m->held.name, (unsigned long long)grant_for(s, m), (unsigned long long)(s->budget - n_granted(s)),
+              (unsigned long long)s->budget);
+}
+
+static void fault_stopping(struct fault *f) { fault_set(f, 503, "stopping", NULL, "the server is being stopped"); }
+
+/* ---- the thread ---- */
+
+/* Loads the model that is waited for, or tells why not, or leaves it blocked for a while. */
+static void bring(struct models *s, struct entry *m)
+{
+    struct fault f = {0};
+    struct qn_error e = {0}, why;
+    struct parts p;
+    if (!make_room(s, m)) {
+        m->is_blocked = clock_ns() < m->refuse_ns;
+        if (m->is_blocked) return;
+        fault_no_room(s, m, &f);
+        tell(s, m, &f);
+        return;
+    }
+    uint64_t granted = grant_for(s, m);
+    m->granted = granted;
+    m->state = MODEL_LOADING;
+    pthread_mutex_unlock(&s->lock);
+    uint64_t begin = clock_ns();
+    int rc = parts_open(&p, m->path, &why, &e);
+    if (!rc) rc = start(s, m, granted, &p, &e);
+    if (rc)
+        log_at(LOG_WARN, "cannot load '%s': %s", m->held.name, e.msg);
+    else
+        log_at(LOG_INFO, "loaded '%s' in %.0f ms", m->held.name, 1e-6 * (double)(clock_ns() - begin));
+    pthread_mutex_lock(&s->lock);
+    if (rc) {
+        m->granted = 0;
+        m->state = MODEL_NOT_LOADED;
+        unblock(s);
+        fault_set(&f, rc == QN_ENOMEM ? 503 : 500, rc == QN_ENOMEM ? "no_memory" : "model_failed", "model",
+                  "'%s' cannot be loaded: %s", m->held.name, e.msg);
+    } else {
+        enter(m, &p);
+    }
+    tell(s, m, rc ? &f : NULL);
+}
+
+/* A model that is waited for and that something can be done about, those behind `after` first, so that each has its
+ * turn. Else NULL, and *until is no later than the next one's time. */
+static struct entry *next_wanted(struct models *s, int after, uint64_t now, uint64_t *until)
+{
+    for (int k = 1; k <= s->c.n; k++) {
+        struct entry *m = &s->entry[(after + k) % s->c.n];
+        if (m->waits && (!m->is_blocked || m->refuse_ns <= now)) return m;
+        if (m->waits && m->refuse_ns < *until) *until = m->refuse_ns;
+    }
+    return NULL;
+}
+
+/* A model whose time is over; *until likewise. */
+static struct entry *next_idle(struct models *s, uint64_t now, uint64_t *until)
+{
+    uint64_t idle = (uint64_t)s->c.idle_s * 1000000000u;
+    for (int i = 0; i < s->c.n && idle; i++) {
+        struct entry *m = &s->entry[i];
+        if (!may_go(m)) continue;
+        if (m->used_ns + idle <= now) return m;
+        if (m->used_ns + idle < *until) *until = m->used_ns + idle;
+    }
+    return NULL;
+}
+
+static void *thread_main(void *arg)
+{
+    struct models *s = arg;
+    struct entry *m;
+    int last = 0;
+    pthread_setname_np(pthread_self(), "models");
+    pthread_mutex_lock(&s->lock);
+    while (!s->is_stopping) {
+        uint64_t now = clock_ns(), until = UINT64_MAX;
+        if ((m = next_wanted(s, last, now, &until))) {
+            last = m->held.index;
+            bring(s, m);
+        } else if ((m = next_idle(s, now, &until))) {
+            unload(s, m);
+        } else if (until == UINT64_MAX) {
+            pthread_cond_wait(&s->wake, &s->lock);
+        } else {
+            struct timespec t = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+            pthread_cond_timedwait(&s->wake, &s->lock, &t);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static int check_size(const struct models *s, const struct entry *m, struct qn_error *e)
+{
+    uint64_t room = room_for(s, m);
+    if (m->plan.least_bytes <= room) return 0;
+    return error_set(e, QN_ENOMEM, "'%s' needs at least %llu bytes of memory; the budget is %llu bytes%s", m->held.name,
+                     (unsigned long long)m->plan.least_bytes, (unsigned long long)room,
+                     room < s->budget ? " beside the pinned models" : "");
+}
+
+/* Whatever a load would complain of is found now, but for what a running engine takes. keep: it is loaded. */
+static int open_first(struct models *s, struct entry *m, bool keep, struct qn_error *e)
+{
+    struct parts p;
+    struct qn_error why;
+    int rc = parts_open(&p, m->path, &why, e);
+    if (rc) return rc;
+    if (!p.chat) log_at(LOG_WARN, "'%s': no conversations: %s", m->held.name, why.msg);
+    m->plan.size = sizeof m->plan;
+    rc = qn_engine_plan(&m->plan, p.model, &s->c.engine, &s->c.scheduler, e);
+    if (!rc && s->c.n > 1) rc = check_size(s, m, e); /* of a single one the engine has more to say */
+    m->held.n_ctx = m->plan.n_ctx;
+    m->n_ctx_train = qn_model_n_ctx_train(p.model);
+    m->n_vocab = qn_model_n_vocab(p.model);
+    m->has_chat = p.chat != NULL;
+    if (rc || !keep) {
+        parts_free(&p);
+        return rc;
+    }
+    m->granted = grant_for(s, m);
+    if (!(rc = start(s, m, m->granted, &p, e))) enter(m, &p);
+    return rc;
+}
+
+static int open_all(struct models *s, struct qn_error *e)
+{
+    int rc = 0;
+    for (int i = 0; i < s->c.n && !rc; i++) /* the pinned ones first: how much room they leave is to be known */
+        if (s->entry[i].pinned) rc = open_first(s, &s->entry[i], true, e);
+    for (int i = 0; i < s->c.n && !rc; i++)
+        if (!s->entry[i].pinned) rc = open_first(s, &s->entry[i], s->c.n == 1, e);
+    return rc;
+}
+
+static int start_thread(struct models *s, struct qn_error *e)
+{
+    sigset_t old;
+    os_block_signals(&old);
+    int rc = pthread_create(&s->thread, NULL, thread_main, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc) return error_set(e, QN_ENOMEM, "models: cannot start a thread: %s", strerror(rc));
+    s->has_thread = true;
+    return 0;
+}
+
+int models_open(struct models **out, const struct models_config *c, struct qn_error *e)
+{
+    size_t bytes = sizeof(struct models) + (size_t)c->n * sizeof(struct entry);
+    pthread_condattr_t monotonic;
+    struct models *s = mem_calloc(1, bytes);
+    if (!s) return error_nomem(e, "the list of models", bytes);
+    s->c = *c;
+    s->budget = c->engine.memory_bytes ? c->engine.memory_bytes : os_memory_bytes();
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* as clock_ns() */
+    pthread_cond_init(&s->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    for (int i = 0; i < c->n; i++) {
+        struct entry *m = &s->entry[i];
+        m->set = s;
+        m->held.name = c->source[i].name;
+        m->held.index = i;
+        m->path = c->source[i].path;
+        m->pinned = c->source[i].pinned;
+        m->last_wait = &m->waits;
+    }
+    int rc = open_all(s, e);
+    if (!rc) rc = start_thread(s, e);
+    if (rc) {
+        models_close(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+void models_stop(struct models *s)
+{
+    struct fault f;
+    fault_stopping(&f);
+    pthread_mutex_lock(&s->lock);
+    s->is_stopping = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    if (s->has_thread) pthread_join(s->thread, NULL);
+    s->has_thread = false;
+    /* From here on nobody but this thread moves a model. */
+    for (int i = 0; i < s->c.n; i++) {
+        struct entry *m = &s->entry[i];
+        pthread_mutex_lock(&s->lock);
+        tell(s, m, &f);
+        pthread_mutex_unlock(&s->lock);
+        if (m->state == MODEL_LOADED) qn_scheduler_stop(m->held.scheduler, 0);
+    }
+}
+
+void models_close(struct models *s)
+{
+    if (!s) return;
+    models_stop(s);
+    for (int i = 0; i < s->c.n; i++) {
+        struct entry *m = &s->entry[i];
+        assert(m->n_users == 0 && !m->waits);
+        struct parts p = parts_of(m);
+        parts_free(&p);
+    }
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s);
+}
+
+/* ---- from any thread ---- */
+
+static struct entry *find(struct models *s, const char *name, struct fault *f)
+{
+    int n = s->c.n;
+    if (n == 0) fault_set(f, 404, "model_not_found", "model", "no model is served here");
+    for (int i = 0; i < n; i++)
+        if (name ? !strcmp(name, s->entry[i].held.name) : n == 1) return &s->entry[i];
+    if (n > 0 && !name)
+        fault_set(f, 400, "missing_field", "model", "model is missing: %d models are served, see /v1/models", n);
+    else if (n == 1)
+        fault_set(f, 404, "model_not_found", "model", "there is no model '%s' here, only '%s'", name,
+                  s->entry[0].held.name);
+    else if (n > 0)
+        fault_set(f, 404, "model_not_found", "model", "there is no model '%s' here; /v1/models lists those there are",
+                  name);
+    return NULL;
+}
+
+enum models_answer models_acquire(struct models *s, const char *name, struct models_wait *w, struct served **out,
+                                  struct fault *f)
+{
+    enum models_answer answer = MODELS_REFUSED;
+    struct entry *m = find(s, name, f);
+    if (!m) return answer;
+    pthread_mutex_lock(&s->lock);
+    if (s->is_stopping) {
+        fault_stopping(f);
+    } else if (m->state == MODEL_LOADED) {
+        m->n_users++;
+        *out = &m->held;
+        answer = MODELS_HELD;
+    } else {
+        if (!m->waits) m->refuse_ns = clock_ns() + ROOM_NS;
+        w->next = NULL;
+        *m->last_wait = w;
+        m->last_wait = &w->next;
+        pthread_cond_signal(&s->wake);
+        answer = MODELS_WAIT;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return answer;
+}
+
+void models_release(struct served *held)
+{
+    struct entry *m = (struct entry *)held;
+    if (!held) return;
+    pthread_mutex_lock(&m->set->lock);
+    assert(m->n_users > 0);
+    m->n_users--;
+    m->used_ns = clock_ns();
+    if (m->n_users == 0) {
+        unblock(m->set);
+        pthread_cond_signal(&m->set->wake);
+    }
+    pthread_mutex_unlock(&m->set->lock);
+}
+
+const char *models_state_name(enum models_state s)
+{
+    static const char *const names[] = {"not_loaded", "loading", "loaded", "unloading"};
+    return names[s];
+}
+
+int models_count(const struct models *s) { return s->c.n; }
+uint64_t models_budget_bytes(const struct models *s) { return s->budget; }
+
+void models_look(struct models *s, int i, struct models_info *out)
+{
+    struct entry *m = &s->entry[i];
+    pthread_mutex_lock(&s->lock);
+    *out = (struct models_info){
+        .name = m->held.name,
+        .state = m->state,
+        .pinned = m->pinned,
+        .chat = m->has_chat,
+        .n_ctx = m->held.n_ctx,
+        .n_ctx_train = m->n_ctx_train,
+        .n_vocab = m->n_vocab,
+        .need_bytes = m->plan.bytes,
+        .granted_bytes = m->granted,
+        .n_users = m->n_users,
+        .n_loads = m->n_loads,
+        .stats.size = sizeof out->stats,
+    };
+    if (m->held.scheduler) qn_scheduler_stats(m->held.scheduler, &out->stats);
+    add_counters(&out->stats, &m->past);
+    pthread_mutex_unlock(&s->lock);
+}
