@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_models.py: `quern serve` with none, one and several models: which are in memory, when, and for whom.
+
+    test_models.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
+
+STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits (a
+sanitizer's build; above 1, memory is not measured either). Each function test_* is a case; its name says what holds.
+"""
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, STORY, Unix, check, main, path, refused, started
+from test_serve import Server as OneModel
+
+
+def until(condition, what, seconds=LIMIT):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            check(False, what, "does not come")
+            return
+        time.sleep(0.005)
+
+
+class Server(OneModel):
+    """A running daemon of any models on a Unix socket. ready_s: from exec to READY=1."""
+
+    def __init__(self, *args):
+        self.sock = path(f"run{len(started)}/quern.sock")
+        self.log = open(path(f"log{len(started)}"), "w+b")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as n:
+            n.bind(path(f"notify{time.monotonic_ns()}"))
+            n.settimeout(LIMIT)
+            begin = time.monotonic()
+            self.process = subprocess.Popen([QUERN, "serve", "--listen", self.sock, "--threads", "1", "--log", *args],
+                                            env={**os.environ, "NOTIFY_SOCKET": n.getsockname()},
+                                            stdout=subprocess.DEVNULL, stderr=self.log)
+            started.append(self)
+            try:
+                check(n.recv(100) == b"READY=1", "it says that it is ready")
+            except TimeoutError:
+                raise RuntimeError("no server: " + self.stderr()) from None
+            self.ready_s = time.monotonic() - begin
+
+    def complete(self, **body):
+        return self.post("/v1/completions", {**ASK, **body})
+
+    def running(self, model):
+        """An answer of many tokens that is being written, as a connection to close."""
+        c = Unix(self.sock)
+        c.request("POST", "/v1/completions", json.dumps({**ASK, "model": model, "max_tokens": 200, "ignore_eos": True,
+                                                         "n": 8, "stream": True}), {"Content-Type": "application/json"})
+        c.response = c.getresponse()
+        check(c.response.status == 200, "a stream", c.response.status)
+        return c
+
+    def states(self):
+        return {m["id"]: m["state"] for m in self.get("/v1/models").json["data"]}
+
+    def metric(self, name, model):
+        return super().metric(f'{name}{{model="{model}"}}')
+
+    def memory(self):
+        """Resident, in KB: all, of which anonymous, of files."""
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return [int(re.search(rf"^{k}:\s+(\d+) kB", s, re.M)[1]) for s in [f.read()] for k in ("VmRSS", "RssAnon", "RssFile")]
+
+    def stop(self):
+        """Seconds it took."""
+        begin = time.monotonic()
+        super().stop()
+        return time.monotonic() - begin
+
+
+def text(answer):
+    return answer.json["choices"][0]["text"]
+
+
+ASK = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+BOTH = ("story=" + STORY, "chat=" + CHAT)
+
+
+def needs(*args):
+    """What each model takes of the budget, by name."""
+    s = Server(*args)
+    n = {m["id"]: m["memory_bytes"] for m in s.get("/v1/models").json["data"]}
+    s.stop()
+    return n
+
+
+# ---- none, one, several ----
+
+
+def test_no_model():
+    s = Server()
+    check(s.get("/v1/models").json["data"] == [] and s.get("/health").json["status"] == "ok", "an empty list")
+    check(s.get("/v1/memory").json["models"] == [] and b"quern_memory_budget_bytes " in s.get("/metrics").body, "numbers")
+    for target, ask in (("/v1/completions", ASK), ("/v1/completions", {**ASK, "model": "m"}),
+                        ("/tokenize", {"content": "a"}), ("/v1/embeddings", {"input": "a"})):
+        refused(s.post(target, ask), 404, "model_not_found", "model", "no model")
+    r = s.post("/v1/messages", {"messages": [], "max_tokens": 1})
+    check(r.status == 404 and r.json["type"] == "error" and r.json["error"]["type"] == "not_found_error", r.body)
+    s.stop()
+
+
+def test_one_model_is_loaded_at_once_and_need_not_be_named():
+    s = Server(STORY)
+    name = os.path.basename(STORY).removesuffix(".gguf")
+    check(s.states() == {name: "loaded"}, s.states())
+    r = s.complete().json
+    check(r["model"] == name and r["quern"]["load_ms"] == 0, r)
+    check(s.complete(model=name).status == 200, "by its name")
+    refused(s.complete(model="other"), 404, "model_not_found", "model", name)
+    s.stop()
+
+
+def test_several_models_are_loaded_when_they_are_asked_for():
+    s = Server(*BOTH)
+    check(s.states() == {"story": "not_loaded", "chat": "not_loaded"}, s.states())
+    for m in s.get("/v1/models").json["data"]:
+        check(m["context_length"] > 0 and m["vocabulary"] > 0 and m["memory_bytes"] > 0 and m["chat"] == (m["id"] == "chat"), m)
+    r = s.complete(model="story")
+    check(r.status == 200 and r.json["model"] == "story" and r.json["quern"]["load_ms"] > 0, r.body)
+    check(s.states() == {"story": "loaded", "chat": "not_loaded"}, s.states())
+    chat = {"model": "chat", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "seed": 7}
+    check(s.post("/v1/chat/completions", chat).status == 200 and s.states()["chat"] == "loaded", s.states())
+    check(s.complete(model="story").json["quern"]["load_ms"] == 0, "it stays")
+    alone = Server(STORY)
+    check(text(s.complete(model="story")) == text(alone.complete()), "and says what it says alone")
+    alone.stop()
+    s.stop()
+
+
+def test_several_models_have_to_be_named():
+    s = Server(*BOTH)
+    message = {"role": "user", "content": "x"}
+    for target, ask in (("/v1/completions", ASK), ("/v1/chat/completions", {"messages": [message]}), ("/tokenize", {"content": "a"}),
+                        ("/detokenize", {"tokens": [1]}), ("/v1/embeddings", {"input": "a"}), ("/v1/responses", {"input": "a"}),
+                        ("/v1/chat/render", {"messages": [message]})):
+        refused(s.post(target, ask), 400, "missing_field", "model", "2 models")
+        refused(s.post(target, {**ask, "model": None}), 400, "missing_field", "model", "2 models")
+        refused(s.post(target, {**ask, "model": 5}), 400, "invalid_type", "model")
+        refused(s.post(target, {**ask, "model": "st"}), 404, "model_not_found", "model", "'st'")
+    r = s.post("/v1/messages", {"model": "x" * 2000, "messages": [message], "max_tokens": 1})
+    check(r.status == 404 and r.json["error"]["type"] == "not_found_error", r.body)
+    check(set(s.states().values()) == {"not_loaded"}, "and none of that loads one", s.states())
+    for target, ask, member in (("/tokenize", {"content": "a"}, "tokens"), ("/detokenize", {"tokens": [1]}, "content"),
+                                ("/v1/embeddings", {"input": "a"}, "data")):
+        check(member in s.post(target, {**ask, "model": "story"}).json, target)
+    s.stop()
+
+
+def test_bad_command_lines():
+    bad = path("bad.gguf")
+    shutil.copy(STORY, bad)
+    os.truncate(bad, 5000)
+    for args, status, text in (((STORY, STORY), 64, "would both be called"), ((STORY, "--name", "a", "--pin", "b"), 64, "--pin b"),
+                               ((*BOTH, "--name", "a"), 64, "NAME=PATH"), (("=" + STORY,), 64, "1 to 128"),
+                               (("a\x01=" + STORY,), 64, "control"), ((STORY, "x=/nothing"), 66, "/nothing"),
+                               ((STORY, bad), 65, bad), ((*BOTH, "--memory", "9M"), 75, "at least")):
+        r = subprocess.run([QUERN, "serve", "--listen", path("bad/sock"), *args], capture_output=True, timeout=LIMIT)
+        lines = [line for line in r.stderr.decode().splitlines() if "warning" not in line]
+        check(r.returncode == status and len(lines) == 1 and text in lines[0], args, r)
+    weird = path("a=b.gguf")
+    os.symlink(os.path.abspath(STORY), weird)
+    s = Server(weird)
+    check(s.states() == {"a=b": "loaded"}, "a file that is there is no name", s.states())
+    s.stop()
+
+
+# ---- who has the memory ----
+
+
+def test_the_least_used_gives_way_and_a_pinned_one_does_not():
+    n = needs("a=" + STORY, "b=" + STORY, "c=" + CHAT)
+    for pin in (None, "a"):
+        s = Server("a=" + STORY, "b=" + STORY, "c=" + CHAT, "--memory", str(n["a"] + n["b"]), *(("--pin", pin) if pin else ()))
+        check(s.states()["a"] == ("loaded" if pin else "not_loaded"), s.states())
+        for name in "abab":
+            check(s.complete(model=name).status == 200, name)
+        check([s.metric("model_loads_total", m) for m in "ab"] == [1, 1], "both fit")
+        s.complete(model="a" if not pin else "b")
+        check(s.complete(model="c").status == 200, "the third")
+        stays = "a"
+        gone = "b"
+        check(s.states() == {stays: "loaded", gone: "not_loaded", "c": "loaded"}, pin, s.states())
+        memory = s.get("/v1/memory").json
+        check(memory["used_bytes"] <= sum(m["granted_bytes"] for m in memory["models"]) <= memory["budget_bytes"], memory)
+        check(s.metric("generated_tokens_total", "b") >= 16, "what it has done is not forgotten")
+        s.stop()
+
+
+def test_a_model_that_does_not_fit_now_is_refused_with_numbers():
+    n = needs(*BOTH, "--sessions", "8")
+    s = Server(*BOTH, "--memory", str(max(n.values())), "--sessions", "8")
+    held = s.running("story")
+    r = s.complete(model="chat")
+    refused(r, 503, "models_busy", "model", "in use")
+    check(len(re.findall(r"\d{6,}", r.json["error"]["message"])) == 2 and int(r.headers["Retry-After"]) > 0, r.body, r.headers)
+    check(s.complete(model="story").status == 200, "what is there serves on")
+    held.close()
+    until(lambda: s.metric("model_requests", "story") == 0, "the end of the request")
+    check(s.complete(model="chat").status == 200 and s.states() == {"story": "not_loaded", "chat": "loaded"}, s.states())
+    s.stop()
+
+
+def test_a_model_that_never_fits_is_refused_at_the_start():
+    n = needs(*BOTH)
+    args = [QUERN, "serve", "--listen", path("never/sock"), *BOTH]
+    for more in (("--memory", str(n["story"] // 4)), ("--memory", str(max(n.values())), "--pin", "story")):
+        r = subprocess.run([*args, *more], capture_output=True, timeout=LIMIT)
+        check(r.returncode == 75 and len(re.findall(rb"\d{6,}", r.stderr)) == 2, more, r)
+
+
+def test_what_is_idle_is_unloaded():
+    s = Server(*BOTH, "--pin", "chat", "--idle", "1", "--sessions", "8")
+    held = s.running("story")
+    time.sleep(1.5)
+    check(s.states()["story"] == "loaded" or not held.response.read(1), "what runs stays", s.states())
+    held.response.read()
+    until(lambda: s.states()["story"] == "not_loaded", "the end of the story", 20 * SLOWNESS)
+    check(s.states()["chat"] == "loaded", "but not what is pinned")
+    check(s.complete(model="story").status == 200, "and comes back")
+    s.stop()
+
+
+def test_caches_are_kept_apart_and_survive():
+    """A model that was unloaded finds on disk what it had computed, after a restart too."""
+    prompt = "Once upon a time there was a little girl who had a red ball. " * 10
+    n = needs(*BOTH)
+    texts = {}
+    for restart in range(2):
+        s = Server(*BOTH, "--memory", str(max(n.values())), "--cache-dir", path("cache"))
+        for turn in range(2):
+            for name in ("story", "chat"):
+                r = s.complete(model=name, prompt=prompt).json
+                cached = r["usage"]["prompt_tokens_details"]["cached_tokens"]
+                check((cached >= 64) == (restart + turn > 0), restart, turn, name, cached)
+                texts.setdefault(name, set()).add(r["choices"][0]["text"])
+        s.stop()
+    check(all(len(t) == 1 for t in texts.values()), texts)
+    check(sorted(os.listdir(path("cache"))) == ["chat", "story"], os.listdir(path("cache")))
+    s = Server("a/b=" + STORY, "..=" + CHAT, "--cache-dir", path("cache"))
+    check(s.complete(model="a/b").status == 200 and s.complete(model="..").status == 200, "any name")
+    s.stop()
+    check(sorted(os.listdir(path("cache"))) == ["%2E.", "a%2Fb", "chat", "story"], os.listdir(path("cache")))
+
+
+# ---- together ----
+
+
+def test_many_wait_for_one_load():
+    s = Server(*BOTH)
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        asks = [pool.submit(s.complete, model=("story", "chat")[i % 2]) for i in range(12)]
+        answers = [a.result() for a in asks]
+    check(all(a.status == 200 for a in answers), [a.body for a in answers if a.status != 200])
+    check(len({text(a) for a in answers[::2]}) == 1 and len({text(a) for a in answers[1::2]}) == 1, "the same answer for all")
+    check([s.metric("model_loads_total", m) for m in ("story", "chat")] == [1, 1], "one load of each")
+    s.stop()
+
+
+def test_models_that_take_turns():
+    """Two models with room for one, and clients of both that come again when they are told to."""
+    n = needs(*BOTH)
+    s = Server(*BOTH, "--memory", str(max(n.values())))
+
+    def client(name):
+        texts = set()
+        for _ in range(5):
+            while (r := s.complete(model=name)).status == 503:
+                time.sleep(0.01)
+            texts.add(text(r) if r.status == 200 else r.body)
+        return texts
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(client, ("story", "chat") * 2))
+    check(texts[0] == texts[2] and texts[1] == texts[3] and all(len(t) == 1 for t in texts), texts)
+    s.stop()
+
+
+def test_a_file_that_has_gone_bad_fails_its_requests_only():
+    bad = path("later.gguf")
+    shutil.copy(STORY, bad)
+    s = Server("bad=" + bad, "good=" + CHAT)
+    os.rename(bad, bad + ".away")
+    refused(s.complete(model="bad"), 500, "model_failed", "model", "later.gguf")
+    check(s.complete(model="good").status == 200, "the daemon serves on")
+    os.rename(bad + ".away", bad)
+    check(s.complete(model="bad").status == 200, "and the file is tried again")
+    s.stop()
+
+
+def test_the_end_of_the_daemon_ends_those_that_wait():
+    s = Server(*BOTH, "--grace", "0", "--sessions", "8")
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        asks = [pool.submit(s.complete, model=m, max_tokens=200, n=8, ignore_eos=True) for m in ("story", "chat") * 4]
+        until(lambda: "loaded" in s.states().values(), "a load")
+        s.process.send_signal(signal.SIGTERM)
+        for a in asks:
+            try:
+                check(a.result().status in (200, 503), a.result().body[:300])
+            except OSError:
+                pass  # it came too late to be let in
+    s.stop()
+
+
+# ---- the idle daemon ----
+
+
+def test_an_idle_daemon_is_small():
+    s = Server()
+    first = s.memory()
+    s.get("/health")
+    used = s.memory()
+    s.stop()
+    s = Server(STORY, "--idle", "1")
+    s.complete()
+    until(lambda: set(s.states().values()) == {"not_loaded"}, "the end of the model", 20 * SLOWNESS)
+    after = s.memory()
+    s.stop()
+    print("    KB resident (anonymous, of files):", first, "after a request:", used, "after a model:", after)
+    if SLOWNESS == 1:
+        for kb in (first, used, after):
+            check(kb[0] <= 10 * 1024, kb)
+
+
+def test_it_starts_and_stops_at_once():
+    for args in ((), (STORY,), BOTH):
+        s = Server(*args)
+        stop_s = s.stop()
+        print(f"    {len(args)} models: ready in {1e3 * s.ready_s:.0f} ms, stopped in {1e3 * stop_s:.0f} ms")
+        check(s.ready_s <= 1 * SLOWNESS and stop_s <= 2 * SLOWNESS, len(args), s.ready_s, stop_s)
+
+
+main(globals())
