@@ -35,6 +35,7 @@ enum {
     AT_N_TOKENS = 52,
     AT_FIRST_PAGE = 56,
     AT_PAGE_BYTES = 64,
+    AT_OWNER = 72,
     AT_SUM = 120 /* of the bytes before it */
 };
 
@@ -96,6 +97,7 @@ void chain_head_write(const struct chain_head *h, uint8_t out[CHAIN_HEAD_BYTES])
     put_u32(out, AT_N_TOKENS, h->n_tokens);
     put_u32(out, AT_FIRST_PAGE, h->first_page);
     put_u64(out, AT_PAGE_BYTES, h->page_bytes);
+    put_u64(out, AT_OWNER, h->key.owner);
     put_u64(out, AT_SUM, hash_bytes(out, AT_SUM, SEED_HEAD));
 }
 
@@ -127,6 +129,7 @@ int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], ui
         .first_page = first,
     };
     memcpy(h->key.word, in + AT_KEY, sizeof h->key.word);
+    h->key.owner = get_u64(in, AT_OWNER);
     if (!size_fits(h, file_bytes))
         return error_set(e, QN_EDATA, "%llu bytes, not what %u pages of %llu take", (unsigned long long)file_bytes,
                          chain_n_pages(h), (unsigned long long)h->page_bytes);

@@ -31,6 +31,19 @@ static size_t head_bytes(const struct kv_shape *s)
 
 size_t kv_page_bytes(const struct kv_shape *s) { return head_bytes(s) * (size_t)s->n_head_kv * (size_t)s->n_layer; }
 
+void kv_page_clear(const struct kv_shape *s, uint8_t *page, int from)
+{
+    static const float zeros[ATTN_MAX_DIM];
+    struct kernels k;
+    size_t value_bytes = kv_value_bytes(s->type, s->head_dim), values = act_round64(head_key_bytes(s));
+    assert(s->head_dim <= ATTN_MAX_DIM);
+    kernels_init_ref(&k); /* the layout of keys is the kernels' alone */
+    for (int i = 0; i < s->n_layer * s->n_head_kv; i++, page += head_bytes(s)) {
+        for (int slot = from; slot < s->page_slots; slot++) k.put_key(s->type, zeros, s->head_dim, page, slot, NULL);
+        memset(page + values + (size_t)from * value_bytes, 0, (size_t)(s->page_slots - from) * value_bytes);
+    }
+}
+
 int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, struct ledger *l, struct qn_error *e)
 {
     assert(s->page_slots % KV_GROUP == 0 && s->page_slots > 0 && n_slots > 0);

@@ -31,6 +31,8 @@ struct kv_shape {
 struct kv_pool;
 
 size_t kv_page_bytes(const struct kv_shape *s);
+/* Makes the keys and values of a page's slots from `from` on those of zeros. */
+void kv_page_clear(const struct kv_shape *s, uint8_t *page, int from);
 /* Room for n_slots slots in whole pages, shared by all sequences. */
 int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, struct ledger *l, struct qn_error *e);
 void kv_pool_free(struct kv_pool *p); /* every page must have been dropped */

@@ -12,7 +12,8 @@
  * Whatever can fail, allocating nodes and room in the tables, is done before the tree is touched; the list of new
  * nodes is then linked in. Lookups and evictions allocate nothing.
  *
- * Does not decide when pages are evicted or written to disk, and knows nothing of files but a pointer and an index.
+ * Does not decide when pages are evicted, written to disk or read from it, and knows nothing of files but a pointer and
+ * an index.
  */
 #include "cache/prefix.h"
 
@@ -47,7 +48,7 @@ struct prefix {
     struct kv_pool *pool;
     struct ledger *ledger;
     int slots; /* of a page */
-    uint64_t seed;
+    uint64_t seed, id_seed; /* what follows from the second is shown to strangers */
     struct prefix_node **buckets; /* [n_buckets], a power of two */
     size_t n_buckets, n_hashed;
     struct prefix_node **path; /* [max_path], as long as the longest chain: a lookup's result */
@@ -57,6 +58,7 @@ struct prefix {
     size_t snapshot_budget;
     struct ghost ghosts[N_GHOSTS]; /* a ring */
     uint64_t n_ghosts;             /* ever */
+    uint64_t n_ids;                /* ever */
     struct prefix_backing backing;
     struct prefix_stats stats;
 };
@@ -81,6 +83,7 @@ int prefix_new(struct prefix **out, struct kv_pool *pool, size_t snapshot_budget
     p->ledger = l;
     p->slots = kv_pool_shape(pool)->page_slots;
     p->seed = rng_seed_from_os(); /* a stranger chooses the tokens; let him not choose their buckets */
+    p->id_seed = rng_seed_from_os();
     p->snapshot_budget = snapshot_budget;
     *out = p;
     return 0;
@@ -105,7 +108,7 @@ static uint64_t hash_tokens(uint64_t parent, const qn_token *tokens, int n)
 
 static uint64_t hash_key(const struct prefix *p, const struct prefix_key *key)
 {
-    return cut(hash_bytes(key, sizeof *key, p->seed));
+    return cut(hash_bytes(key->word, sizeof key->word, p->seed));
 }
 
 static int same_key(const struct prefix_key *a, const struct prefix_key *b)
@@ -276,6 +279,7 @@ static void set_page(struct prefix *p, struct prefix_node *node, uint8_t *page) 
 {
     node->page = page;
     p->stats.n_pages++;
+    p->stats.n_unsaved += !node->place.file;
 }
 
 static void drop_page(struct prefix *p, struct prefix_node *node)
@@ -283,19 +287,24 @@ static void drop_page(struct prefix *p, struct prefix_node *node)
     kv_page_unref(p->pool, node->page);
     node->page = NULL;
     p->stats.n_pages--;
+    p->stats.n_unsaved -= !node->place.file;
 }
 
-/* `mine`: it was the node that let go of the place, and the backing does not know yet. */
-static void drop_place(struct prefix *p, struct prefix_node *node, int mine)
+/* Returns where it was. */
+static struct prefix_place drop_place(struct prefix *p, struct prefix_node *node)
 {
     struct prefix_place was = node->place;
     node->place = (struct prefix_place){0};
     p->stats.n_placed--;
-    if (mine) p->backing.forget(p->backing.arg, was);
+    p->stats.n_unsaved += node->page != NULL;
+    return was;
 }
 
 static void link_child(struct prefix *p, struct prefix_node *parent, struct prefix_node *node)
 {
+    bool goes_on = parent->parent && !parent->child; /* a number tells who is asked nothing about others' chains */
+    node->id = goes_on ? parent->id : hash_bytes(&p->n_ids, sizeof p->n_ids, p->id_seed);
+    p->n_ids += !goes_on;
     node->parent = parent;
     node->depth = parent->depth + 1;
     node->prev = NULL;
@@ -340,18 +349,38 @@ static struct prefix_node *prune(struct prefix *p, struct prefix_node *node, str
     return next;
 }
 
-int prefix_evict(struct prefix *p, int n)
+/* Chains are shortened from their ends. By last use that goes without saying, unless some pages are passed over. */
+static bool is_followed(const struct prefix_node *node)
+{
+    for (const struct prefix_node *c = node->child; c; c = c->next)
+        if (c->page) return true;
+    return false;
+}
+
+int prefix_evict(struct prefix *p, int n, bool saved_only)
 {
     int freed = 0;
     for (struct prefix_node *node = p->oldest, *next; node && freed < n; node = next) {
         next = node->newer;
         if (!node->page || kv_page_n_refs(p->pool, node->page) > 1) continue;
+        if (saved_only && (!node->place.file || is_followed(node))) continue;
         drop_page(p, node);
         next = prune(p, node, next);
         freed++;
     }
     p->stats.n_evicted += (uint64_t)freed;
     return freed;
+}
+
+void prefix_drop(struct prefix *p, struct prefix_node *leaf)
+{
+    for (struct prefix_node *node = leaf; node->parent; node = node->parent) {
+        if (node->child && node->child->next) break; /* shared */
+        if (node->page) drop_page(p, node);
+        if (node->place.file) p->backing.forget(p->backing.arg, drop_place(p, node), true);
+        drop_lone_snapshots(p, node);
+    }
+    prune(p, leaf, NULL);
 }
 
 void prefix_free(struct prefix *p)
@@ -438,7 +467,7 @@ static struct prefix_node *new_nodes(struct prefix *p, int n, struct qn_error *e
 static void lengthen(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n)
 {
     if (node->page) drop_page(p, node);
-    if (node->place.file) drop_place(p, node, 1);
+    if (node->place.file) p->backing.forget(p->backing.arg, drop_place(p, node), false);
     memcpy(node->tokens, tokens, (size_t)n * sizeof *tokens);
     node->n = n;
     if (n < p->slots) return;
@@ -512,14 +541,15 @@ int prefix_graft(struct prefix *p, const struct prefix_key *key, const qn_token 
 
 void prefix_place(struct prefix *p, struct prefix_node *node, struct prefix_place place)
 {
-    assert(!node->place.file && place.file && p->backing.load);
+    assert(!node->place.file && place.file && p->backing.forget);
     node->place = place;
     p->stats.n_placed++;
+    p->stats.n_unsaved -= node->page != NULL;
 }
 
 void prefix_unplace(struct prefix *p, struct prefix_node *node)
 {
-    drop_place(p, node, 0);
+    drop_place(p, node);
     prune(p, node, NULL);
 }
 
@@ -569,7 +599,7 @@ static int walk(struct prefix *p, const struct prefix_key *key, const qn_token *
         c = best_child(p, node, tokens + at, k, &same);
         if (c) {
             p->path[n_path++] = c;
-            match->n_loaded += !c->page;
+            if (match->n_placed || !c->page) match->n_placed++;
         }
         if (same < p->slots) break;
     }
@@ -592,54 +622,27 @@ static int walk(struct prefix *p, const struct prefix_key *key, const qn_token *
     return n_path;
 }
 
-/* The page of a node that is on disk comes into the pool. */
-static int load_page(struct prefix *p, struct prefix_node *node, struct qn_error *e)
-{
-    uint8_t *page = kv_page_get(p->pool);
-    if (!page && prefix_evict(p, 1)) page = kv_page_get(p->pool);
-    if (!page) return PREFIX_NO_ROOM;
-    if (p->backing.load(p->backing.arg, node->place, page, e)) {
-        kv_page_unref(p->pool, page);
-        return PREFIX_DAMAGED;
-    }
-    set_page(p, node, page);
-    p->stats.n_loaded++;
-    return PREFIX_ALL;
-}
-
 void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
                  struct prefix_match *match)
 {
-    struct qn_error e = {0};
-    struct prefix_place bad = {0};
-    int n_path = walk(p, key, tokens, n, match), n_loaded = 0, i = 0;
+    int n_path = walk(p, key, tokens, n, match), n_here = n_path - match->n_placed;
     assert(out->pool == p->pool && out->n_pages == 0 && n_path <= out->max_pages);
     if (n_path) touch(p, p->path[n_path - 1], clock_ns());
-    /* One more reference to all that is there, so that making room for a page does not evict a later one. */
-    for (int j = 0; j < n_path; j++)
-        if (p->path[j]->page) kv_page_ref(p->pool, p->path[j]->page);
-    for (; i < n_path; i++) {
-        struct prefix_node *node = p->path[i];
-        if (!node->page) {
-            int why = load_page(p, node, &e);
-            if (why != PREFIX_ALL) {
-                match->miss = (enum prefix_miss)why;
-                if (why == PREFIX_DAMAGED) bad = node->place;
-                break;
-            }
-            kv_page_ref(p->pool, node->page);
-            n_loaded++;
-        }
-        memory_attach(out, node->page, min_int(p->slots, match->n_slots - i * p->slots));
-    }
-    for (int j = 0; j < n_path; j++)
-        if (p->path[j]->page) kv_page_unref(p->pool, p->path[j]->page);
-    match->n_slots = out->n_slots;
-    match->n_loaded = n_loaded;
+    for (int i = 0; i < n_here; i++)
+        memory_attach(out, p->path[i]->page, min_int(p->slots, match->n_slots - i * p->slots));
     p->stats.n_asked += (uint64_t)n;
-    p->stats.n_hit += (uint64_t)out->n_slots;
-    if (bad.file) p->backing.damaged(p->backing.arg, bad, &e); /* frees nodes, but none of those attached */
-    snapshot_pick(p, i, match);
+    p->stats.n_hit += (uint64_t)match->n_slots;
+    snapshot_pick(p, n_path, match);
+}
+
+int prefix_places(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, int first,
+                  struct prefix_place *places, int n_places)
+{
+    struct prefix_match match;
+    int n_path = walk(p, key, tokens, n, &match), i = 0;
+    for (; first + i < n_path && i < n_places && p->path[first + i]->place.file; i++)
+        places[i] = p->path[first + i]->place;
+    return i;
 }
 
 void prefix_peek(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
@@ -706,13 +709,17 @@ const struct prefix_node *prefix_root(const struct prefix_node *node)
 void prefix_chain(const struct prefix *p, const struct prefix_node *leaf, struct prefix_chain *out)
 {
     size_t bytes = kv_page_bytes(kv_pool_shape(p->pool));
-    int alone = 1; /* nobody else's chain goes through this node */
-    *out = (struct prefix_chain){.n_tokens = leaf->depth * p->slots + leaf->n, .used_ns = leaf->used_ns};
+    bool alone = true, counts = true; /* no other chain goes through this node; or they are counted elsewhere */
+    *out = (struct prefix_chain){
+        .id = leaf->id, .n_tokens = leaf->depth * p->slots + leaf->n, .used_ns = leaf->used_ns};
     for (; leaf->parent; leaf = leaf->parent) {
         out->n_pages += leaf->page != NULL;
         out->n_placed += leaf->place.file != NULL;
-        if (leaf->child && leaf->child->next) alone = 0;
+        if (leaf->child && leaf->child->next) alone = false;
         if (alone && leaf->page) out->own_bytes += bytes;
+        out->n_counted += counts && leaf->page;
+        out->n_placed_counted += counts && leaf->place.file;
+        if (leaf->next) counts = false; /* the last child's chain counts what is before */
     }
     out->key = leaf->key;
     out->bytes = bytes * (size_t)out->n_pages;

@@ -13,12 +13,15 @@
 #ifndef QUERN_CACHE_PREFIX_H
 #define QUERN_CACHE_PREFIX_H
 
+#include <stdbool.h>
+
 #include "cache/kv.h"
 
 struct prefix;
 
 struct prefix_key {
     uint64_t word[2];
+    uint64_t owner; /* for lists: the first one's who stored something under the words, which alone are compared */
 };
 
 /* A copy of a page outside of the pool: the index-th of a file of the backing. No file: no copy. */
@@ -38,6 +41,7 @@ struct prefix_node {
     struct prefix_key key;             /* a root's */
     uint64_t hash;                     /* a root's or a full node's: of the key and all tokens up to its end */
     uint64_t used_ns;                  /* clock of the last use; 0 = not since it was read from disk */
+    uint64_t id;                       /* of the chain that this node was the end of */
     int depth;                         /* nodes between the root and this one; a root has -1 */
     int n;                             /* tokens, at least 1 */
     uint8_t *page;                     /* NULL: not in the pool */
@@ -46,13 +50,11 @@ struct prefix_node {
     qn_token tokens[]; /* [page_slots] */
 };
 
-/* Who keeps the copies. None of these may change the tree, except `damaged`. */
+/* Who keeps the copies. Does not change the tree when called. */
 struct prefix_backing {
     void *arg;
-    /* Fills a page of the pool from its copy, verified. */
-    int (*load)(void *arg, struct prefix_place place, uint8_t *page, struct qn_error *e);
-    void (*damaged)(void *arg, struct prefix_place place, const struct qn_error *why); /* load failed; unplace it */
-    void (*forget)(void *arg, struct prefix_place place); /* no node refers to this copy any more */
+    /* No node refers to this copy any more. dropped: and nobody may ever find it again. */
+    void (*forget)(void *arg, struct prefix_place place, bool dropped);
 };
 
 /* Why a lookup ended where it did. */
@@ -62,7 +64,7 @@ enum prefix_miss {
     PREFIX_DIFFERS, /* all that is stored goes on with another token */
     PREFIX_ENDS,    /* what is stored ends here */
     PREFIX_EVICTED, /* the next page was stored once */
-    PREFIX_NO_ROOM, /* the next page is on disk, and the pool has none for it */
+    PREFIX_NO_ROOM, /* the next page is on disk, and there is no memory to read it */
     PREFIX_DAMAGED, /* the next page's copy on disk could not be used */
     PREFIX_N_MISS
 };
@@ -70,7 +72,7 @@ const char *prefix_miss_name(enum prefix_miss m); /* one word, for timings */
 
 struct prefix_match {
     int n_slots;  /* found */
-    int n_loaded; /* pages of these that came from disk, or that have to */
+    int n_placed; /* the last pages of these: those that have to be read from disk */
     enum prefix_miss miss;
     qn_token asked, stored; /* PREFIX_DIFFERS: token n_slots of the request, and one that is stored */
     /* The longest snapshot of no more than n_slots slots; valid until the tree changes. NULL: none. */
@@ -82,15 +84,18 @@ struct prefix_match {
 struct prefix_stats {
     int n_nodes, n_pages, n_placed, n_snapshots; /* now: nodes; those in the pool; those on disk */
     size_t page_bytes, node_bytes, snapshot_bytes;
-    uint64_t n_asked, n_hit;      /* tokens of all lookups */
-    uint64_t n_loaded, n_evicted; /* pages, ever */
+    int n_unsaved;           /* of the pages in the pool: those that are not on disk */
+    uint64_t n_asked, n_hit; /* tokens of all lookups */
+    uint64_t n_evicted;      /* pages, ever */
 };
 
 /* One stored sequence that no other continues. */
 struct prefix_chain {
     struct prefix_key key;
+    uint64_t id;                     /* its own while it lasts and grows; of branches, the older one keeps it */
     int n_tokens, n_pages, n_placed; /* tokens from the start; pages in the pool; pages on disk */
     size_t bytes, own_bytes;         /* in the pool; of these what no other chain shares */
+    int n_counted, n_placed_counted; /* pages, each counted for just one of the chains that share it */
     uint64_t used_ns;                /* clock_ns() of the last use, 0 = not since it was read from disk */
 };
 
@@ -99,20 +104,26 @@ int prefix_new(struct prefix **out, struct kv_pool *pool, size_t snapshot_budget
 void prefix_free(struct prefix *p);                                        /* the backing must be gone */
 void prefix_set_backing(struct prefix *p, const struct prefix_backing *b); /* NULL: none; no node may have a place */
 
-/* Attaches the longest stored beginning of the n tokens to `out` (initialised, empty, of the tree's pool), sharing
- * its pages; pages on disk are read first, others evicted for them. Never fails: it finds less. */
+/* Finds the longest stored beginning of the n tokens and attaches what of it is in the pool to `out` (initialised,
+ * empty, of the tree's pool), sharing its pages: all but the last n_placed ones. */
 void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
                  struct prefix_match *match);
-/* What prefix_find would find, if all that is on disk can be read; changes nothing. */
+/* What prefix_find would find; changes nothing. */
 void prefix_peek(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
                  struct prefix_match *match);
+/* Where the pages of that beginning lie on disk, from page `first` on: as many of them as lie there one after another,
+ * at most n_places. Returns how many. */
+int prefix_places(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, int first,
+                  struct prefix_place *places, int n_places);
 /* Stores the first n slots of m, which hold the n tokens. Pages that are there already stay. On failure (QN_ENOMEM)
  * the tree is as it was. */
 int prefix_insert(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const struct memory *m,
                   struct qn_error *e);
 /* Frees up to n pages of the pool, the least recently used first and children before parents. A page that a sequence
- * holds is kept: that would free nothing. Returns how many were freed. */
-int prefix_evict(struct prefix *p, int n);
+ * holds is kept: that would free nothing. saved_only: so is one that is not on disk. Returns how many were freed. */
+int prefix_evict(struct prefix *p, int n, bool saved_only);
+/* Takes a chain from the tree, but for what others share, and its copies from the backing. */
+void prefix_drop(struct prefix *p, struct prefix_node *leaf);
 
 /* Keeps a copy of a state that cannot be cut, reached after the n tokens, which must be stored (else QN_EUSAGE).
  * Older snapshots make room. QN_ENOMEM, the tree as it was: larger than the budget, or no memory. */

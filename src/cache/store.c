@@ -29,12 +29,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/out_file.h"
 #include "base/rng.h"
-#include "cache/chain_file.h"
+#include "cache/chain_io.h"
 
 #define FILE_BYTES ((uint64_t)256 << 20) /* of pages in one file, about: what one call of store_save writes */
-#define NAME_BYTES 20                    /* 16 digits, ".kv" and NUL */
 #define LOCK_NAME  "lock"
 
 struct stored_page {
@@ -43,14 +41,21 @@ struct stored_page {
 };
 
 struct store_file {
-    char name[NAME_BYTES];
+    char name[CHAIN_NAME_BYTES];
     struct store_file *next, *prev;
     uint64_t bytes;      /* on disk */
     uint64_t written_ns; /* modification time */
     struct chain_head head;
     int n_pages, n_live; /* n_live: pages with a node; of another model both are 0 */
-    int needed;          /* part of the chain being written */
+    bool needed;         /* part of the chain being written */
+    bool is_dropped;     /* has pages that nobody may find again */
     struct stored_page pages[];
+};
+
+struct store_read {
+    struct chain_read io;
+    struct store_read *next; /* given up */
+    struct chain_page pages[];
 };
 
 struct store {
@@ -59,8 +64,10 @@ struct store {
     char *dir;
     int dir_fd, lock_fd;
     struct store_file *files;
-    struct store_file *open_file; /* the one that open_fd reads, or NULL */
-    int open_fd;
+    struct worker *writer, *reader;
+    struct chain_write *write; /* under way; NULL: none */
+    struct store_file *write_file; /* what it writes: in the list, its pages in the tree */
+    struct store_read *given_up;   /* reads that nobody wants, not done yet */
     uint64_t last_ns; /* the last modification time given */
     struct store_stats stats;
 };
@@ -87,17 +94,10 @@ static void file_add(struct store *s, struct store_file *f)
     s->stats.bytes += f->bytes;
 }
 
-static void close_open_file(struct store *s)
-{
-    if (s->open_file) close(s->open_fd);
-    s->open_file = NULL;
-}
-
 /* Out of the list; the tree does not refer to it any more. */
 static void file_forget(struct store *s, struct store_file *f)
 {
     assert(f->n_live == 0);
-    if (s->open_file == f) close_open_file(s);
     *(f->prev ? &f->prev->next : &s->files) = f->next;
     if (f->next) f->next->prev = f->prev;
     s->stats.n_files--;
@@ -141,7 +141,7 @@ static uint64_t make_room(struct store *s, uint64_t bytes, uint64_t before_ns)
         struct store_file *oldest = NULL;
         uint64_t oldest_used = before_ns;
         for (struct store_file *f = s->files; f; f = f->next) {
-            uint64_t used = f->needed ? UINT64_MAX : used_ns(f);
+            uint64_t used = f->needed || f == s->write_file ? UINT64_MAX : used_ns(f);
             if (used > oldest_used || used >= before_ns) continue;
             if (oldest && used == oldest_used && f->written_ns >= oldest->written_ns) continue;
             oldest = f;
@@ -156,73 +156,25 @@ static uint64_t make_room(struct store *s, uint64_t bytes, uint64_t before_ns)
 
 /* ---- the tree's side ---- */
 
-static int read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error *e)
+/* A longer page took this one's place, or its chain was dropped; a file of which nothing is used any more goes. */
+static void forget(void *arg, struct prefix_place place, bool dropped)
 {
-    uint8_t *to = p;
-    while (n > 0) {
-        ssize_t done = pread(fd, to, n, (off_t)offset);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return error_set(e, QN_EIO, "%s", strerror(errno));
-        if (done == 0) return error_set(e, QN_EDATA, "it ends %llu bytes early", (unsigned long long)n);
-        to += done;
-        offset += (uint64_t)done;
-        n -= (uint64_t)done;
-    }
-    return 0;
+    struct store *s = arg;
+    struct store_file *f = place.file;
+    f->pages[place.index].node = NULL;
+    f->is_dropped |= dropped;
+    if (--f->n_live == 0 && f != s->write_file) file_delete(s, f);
 }
 
-/* Later than every time given before, so that the order is kept where the clock stands or is set back. */
-static void set_time(struct store *s, struct store_file *f)
+/* The time of a file's last use: later than every time given before, so that the order is kept where the clock stands
+ * or is set back. */
+static uint64_t next_time(struct store *s, struct store_file *f)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
     s->last_ns = now > s->last_ns ? now : s->last_ns + 1000;
-    f->written_ns = s->last_ns;
-    t = (struct timespec){(time_t)(s->last_ns / 1000000000u), (long)(s->last_ns % 1000000000u)};
-    utimensat(s->dir_fd, f->name, (struct timespec[2]){t, t}, AT_SYMLINK_NOFOLLOW); /* if not, it expires early */
-}
-
-static int load(void *arg, struct prefix_place place, uint8_t *page, struct qn_error *e)
-{
-    struct store *s = arg;
-    struct store_file *f = place.file;
-    if (s->open_file != f) {
-        close_open_file(s);
-        s->open_fd = openat(s->dir_fd, f->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (s->open_fd < 0) return error_set(e, QN_EIO, "%s", strerror(errno));
-        s->open_file = f;
-        posix_fadvise(s->open_fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-        set_time(s, f);
-    }
-    uint64_t bytes = f->head.page_bytes, offset = chain_page_offset(&f->head, (uint32_t)place.index);
-    /* The disk reads the next page while this one is verified. */
-    posix_fadvise(s->open_fd, (off_t)offset, (off_t)(2 * bytes), POSIX_FADV_WILLNEED);
-    int rc = read_at(s->open_fd, page, bytes, offset, e);
-    if (rc) return rc;
-    if (chain_page_sum(page, bytes) == f->pages[place.index].sum) return 0;
-    return error_set(e, QN_EDATA, "the checksum of page %d differs", place.index);
-}
-
-static void damaged(void *arg, struct prefix_place place, const struct qn_error *why)
-{
-    struct store *s = arg;
-    struct store_file *f = place.file;
-    log_dropped(s, f->name, why->msg);
-    s->stats.n_dropped++;
-    if (why->code == QN_EDATA)
-        file_delete(s, f);
-    else
-        file_unplace(s, f); /* it may be readable another day */
-}
-
-/* A longer page took this one's place; a file of which nothing is used any more goes. */
-static void forget(void *arg, struct prefix_place place)
-{
-    struct store *s = arg;
-    struct store_file *f = place.file;
-    f->pages[place.index].node = NULL;
-    if (--f->n_live == 0) file_delete(s, f);
+    return f->written_ns = s->last_ns;
 }
 
 /* ---- opening ---- */
@@ -270,7 +222,7 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
 {
     uint8_t bytes[CHAIN_HEAD_BYTES];
     struct chain_head h;
-    int rc = read_at(fd, bytes, sizeof bytes, 0, e);
+    int rc = chain_read_at(fd, bytes, sizeof bytes, 0, e);
     if (!rc) rc = chain_head_read(&h, bytes, (uint64_t)st->st_size, e);
     if (rc) return rc;
     if (!same_shape(&h, s->pool)) return error_set(e, QN_EUNSUP, "of another model or KV type");
@@ -278,7 +230,7 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
     void *index = mem_alloc(n);
     if (!index) return error_nomem(e, "a token list", n);
     struct store_file *f = NULL;
-    rc = read_at(fd, index, n, sizeof bytes, e);
+    rc = chain_read_at(fd, index, n, sizeof bytes, e);
     if (!rc) rc = chain_index_check(&h, index, e);
     if (!rc) rc = (f = file_new(name, (uint64_t)st->st_size, chain_n_pages(&h), e)) ? 0 : QN_ENOMEM;
     if (!rc) {
@@ -385,7 +337,8 @@ int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struc
         goto fail;
     }
     if ((rc = take_lock(s, e))) goto fail;
-    prefix_set_backing(tree, &(struct prefix_backing){s, load, damaged, forget});
+    prefix_set_backing(tree, &(struct prefix_backing){s, forget});
+    if ((rc = worker_new(&s->writer, "cache-writer", e)) || (rc = worker_new(&s->reader, "cache-reader", e))) goto fail;
     if ((rc = read_dir(s, e))) goto fail;
     make_room(s, 0, UINT64_MAX);
     *out = s;
@@ -397,7 +350,13 @@ fail:
 
 void store_close(struct store *s)
 {
+    struct qn_error e;
     if (!s) return;
+    for (struct store_read *r = s->given_up; r; r = r->next) worker_wait(s->reader, &r->io.job);
+    store_holds_pages(s);
+    worker_free(s->reader);
+    if (store_settle(s, true, &e) < 0) log_at(LOG_WARN, "cache: %s", e.msg);
+    worker_free(s->writer);
     while (s->files) {
         file_unplace(s, s->files);
         file_forget(s, s->files);
@@ -446,78 +405,15 @@ static void fill_head(const struct store *s, const struct chain *c, struct chain
     };
 }
 
-static void fill_index(const struct chain *c, const struct chain_head *h, void *index)
-{
-    qn_token *tokens = chain_index_tokens(index);
-    uint64_t *sums = chain_index_sums(h, index);
-    for (int i = 0; i < c->end; i++, tokens += h->shape.page_slots)
-        memcpy(tokens, c->nodes[i]->tokens, (size_t)c->nodes[i]->n * sizeof *tokens);
-    for (int i = c->first; i < c->end; i++) sums[i - c->first] = chain_page_sum(c->nodes[i]->page, h->page_bytes);
-    chain_index_seal(h, index);
-}
-
-static int write_parts(const struct store *s, const struct chain *c, const struct chain_head *h, const char *name,
-                       const void *index, struct qn_error *e)
-{
-    static const uint8_t zeros[4096];
-    uint8_t head[CHAIN_HEAD_BYTES];
-    char path[PATH_MAX];
-    struct out_file f = {0};
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", s->dir, name) >= sizeof path)
-        return error_set(e, QN_EIO, "the cache directory's name is too long");
-    int rc = out_file_open(&f, path, e);
-    if (!rc && fchmod(f.fd, 0600)) rc = error_set(e, QN_EIO, "cannot restrict '%s': %s", path, strerror(errno));
-    chain_head_write(h, head);
-    uint64_t index_bytes = chain_index_bytes(h);
-    if (!rc) rc = out_file_write(&f, head, sizeof head, e);
-    if (!rc) rc = out_file_write(&f, index, index_bytes, e);
-    if (!rc) rc = out_file_write(&f, zeros, chain_page_offset(h, 0) - sizeof head - index_bytes, e);
-    for (int i = c->first; i < c->end && !rc; i++) rc = out_file_write(&f, c->nodes[i]->page, h->page_bytes, e);
-    if (!rc) rc = out_file_commit(&f, e);
-    out_file_abort(&f);
-    return rc;
-}
-
 /* A name that nothing has. */
-static void new_name(const struct store *s, char name[NAME_BYTES])
+static void new_name(const struct store *s, char name[CHAIN_NAME_BYTES])
 {
     struct stat st;
-    do snprintf(name, NAME_BYTES, "%016" PRIx64 ".kv", rng_seed_from_os());
+    do snprintf(name, CHAIN_NAME_BYTES, "%016" PRIx64 ".kv", rng_seed_from_os());
     while (fstatat(s->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0);
 }
 
-static int write_run(struct store *s, const struct chain *c, struct qn_error *e)
-{
-    struct chain_head h;
-    char name[NAME_BYTES];
-    fill_head(s, c, &h);
-    new_name(s, name);
-    uint64_t index_bytes = chain_index_bytes(&h);
-    struct store_file *f = file_new(name, chain_file_bytes(&h), chain_n_pages(&h), e);
-    void *index = f ? mem_calloc(1, index_bytes) : NULL;
-    int rc = f ? 0 : QN_ENOMEM;
-    if (f && !index) rc = error_nomem(e, "a token list", index_bytes);
-    if (!rc) {
-        fill_index(c, &h, index);
-        rc = write_parts(s, c, &h, name, index, e);
-    }
-    if (rc) {
-        mem_free(index);
-        mem_free(f);
-        return rc;
-    }
-    f->head = h;
-    f->n_pages = f->n_live = c->end - c->first;
-    for (int i = 0; i < f->n_pages; i++) {
-        f->pages[i] = (struct stored_page){chain_index_sums(&h, index)[i], c->nodes[c->first + i]};
-        prefix_place(s->tree, c->nodes[c->first + i], (struct prefix_place){f, i});
-    }
-    file_add(s, f);
-    mem_free(index);
-    return 1;
-}
-
-static void set_needed(const struct chain *c, int needed)
+static void set_needed(const struct chain *c, bool needed)
 {
     for (int i = 0; i < c->n; i++)
         if (c->nodes[i]->place.file) ((struct store_file *)c->nodes[i]->place.file)->needed = needed;
@@ -529,42 +425,216 @@ static void set_times(struct store *s, const struct chain *c)
     const void *last = NULL;
     for (int i = c->n - 1; i >= 0; i--) {
         struct store_file *f = c->nodes[i]->place.file;
-        if (f && f != last) set_time(s, f);
+        if (f && f != last) {
+            uint64_t ns = next_time(s, f);
+            struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+            if (f == s->write_file)
+                s->write->time_ns = ns; /* it is not there yet */
+            else
+                utimensat(s->dir_fd, f->name, (struct timespec[2]){t, t}, AT_SYMLINK_NOFOLLOW);
+        }
         last = f;
     }
+}
+
+/* Enters the file into the list and the tree as if it were there, and has it written. */
+static int begin_write(struct store *s, const struct chain *c, struct qn_error *e)
+{
+    struct chain_head h;
+    char name[CHAIN_NAME_BYTES];
+    fill_head(s, c, &h);
+    new_name(s, name);
+    struct store_file *f = file_new(name, chain_file_bytes(&h), chain_n_pages(&h), e);
+    struct chain_write *w = f ? chain_write_new(&h, e) : NULL;
+    if (!w) {
+        mem_free(f);
+        return QN_ENOMEM;
+    }
+    qn_token *tokens = chain_index_tokens(w->index);
+    for (int i = 0; i < c->end; i++, tokens += h.shape.page_slots)
+        memcpy(tokens, c->nodes[i]->tokens, (size_t)c->nodes[i]->n * sizeof *tokens);
+    memcpy(w->name, name, sizeof w->name);
+    w->dir = s->dir;
+    f->head = h;
+    f->n_pages = f->n_live = c->end - c->first;
+    for (int i = 0; i < f->n_pages; i++) {
+        struct prefix_node *node = c->nodes[c->first + i];
+        w->pages[i] = node->page;
+        kv_page_ref(s->pool, node->page);
+        f->pages[i].node = node;
+        prefix_place(s->tree, node, (struct prefix_place){f, i});
+    }
+    file_add(s, f);
+    s->write = w;
+    s->write_file = f;
+    set_times(s, c);
+    worker_post(s->writer, &w->job);
+    return 1;
 }
 
 static int save_chain(struct store *s, struct prefix_node *leaf, struct chain *c, struct qn_error *e)
 {
     uint64_t page_bytes = kv_page_bytes(kv_pool_shape(s->pool));
     struct chain_head h;
-    int rc = 0;
     for (struct prefix_node *node = leaf; node->parent; node = node->parent) c->nodes[node->depth] = node;
     c->n = leaf->depth + 1;
     if (!find_run(s, c)) return 0;
     fill_head(s, c, &h);
-    set_needed(c, 1);
+    set_needed(c, true);
     uint64_t bytes = chain_file_bytes(&h), fits = make_room(s, bytes, c->nodes[c->end - 1]->used_ns);
+    set_needed(c, false);
     if (fits < bytes) { /* the beginning of the run is better than nothing */
         uint64_t over = (bytes - fits + page_bytes - 1) / page_bytes;
         c->end = over < (uint64_t)(c->end - c->first) ? c->end - (int)over : c->first;
     }
-    if (c->end > c->first) rc = write_run(s, c, e);
-    set_needed(c, 0);
-    if (rc > 0) set_times(s, c);
-    return rc;
+    return c->end > c->first ? begin_write(s, c, e) : 0;
 }
 
 int store_save(struct store *s, struct qn_error *e)
 {
+    struct prefix_stats stats;
     int longest = 0, rc = 0;
+    assert(!s->write);
+    prefix_stats(s->tree, &stats);
+    if (stats.n_unsaved == 0) return 0;
     for (struct prefix_node *leaf = NULL; (leaf = prefix_next_leaf(s->tree, leaf));)
         if (leaf->depth >= longest) longest = leaf->depth + 1;
-    if (longest == 0) return 0;
     struct chain c = {.nodes = mem_calloc((size_t)longest, sizeof *c.nodes)};
     if (!c.nodes) return error_nomem(e, "a list of nodes", (size_t)longest * sizeof *c.nodes);
     for (struct prefix_node *leaf = NULL; !rc && (leaf = prefix_next_leaf(s->tree, leaf));)
         rc = save_chain(s, leaf, &c, e);
     mem_free(c.nodes);
     return rc;
+}
+
+bool store_is_saving(const struct store *s) { return s->write != NULL; }
+
+int store_settle(struct store *s, bool wait, struct qn_error *e)
+{
+    struct chain_write *w = s->write;
+    struct store_file *f = s->write_file;
+    if (!w) return 0;
+    if (wait) worker_wait(s->writer, &w->job);
+    if (!worker_is_done(s->writer, &w->job)) return 0;
+    int rc = w->rc;
+    s->write = NULL;
+    s->write_file = NULL;
+    const uint64_t *sums = chain_index_sums(&w->head, w->index);
+    for (int i = 0; i < f->n_pages; i++) {
+        f->pages[i].sum = sums[i];
+        kv_page_unref(s->pool, w->pages[i]);
+    }
+    if (rc) {
+        if (e) *e = w->error;
+        file_unplace(s, f);
+        file_forget(s, f);
+    } else if (f->n_live == 0 || f->is_dropped) {
+        file_delete(s, f);
+    }
+    chain_write_free(w);
+    return rc ? rc : 1;
+}
+
+void store_sweep(struct store *s)
+{
+    for (struct store_file *f = s->files, *next; f; f = next) {
+        next = f->next;
+        if (f->is_dropped && f != s->write_file) file_delete(s, f); /* others in the list stay */
+    }
+}
+
+/* ---- reading ---- */
+
+/* The times of the files that are read, those of the end first; and where their pages are. */
+static void fill_read(struct store *s, struct store_read *r, const struct prefix_place *places, uint8_t *const *to)
+{
+    for (int i = r->io.n_pages - 1; i >= 0; i--) {
+        struct store_file *f = places[i].file;
+        struct chain_page *p = &r->pages[i];
+        *p = (struct chain_page){.index = places[i].index,
+                                 .offset = chain_page_offset(&f->head, (uint32_t)places[i].index),
+                                 .sum = f->pages[places[i].index].sum,
+                                 .to = to[i]};
+        memcpy(p->name, f->name, sizeof p->name);
+        if (i == 0 || places[i - 1].file != f) p->time_ns = next_time(s, f);
+        kv_page_ref(s->pool, p->to);
+    }
+}
+
+struct store_read *store_read(struct store *s, const struct prefix_key *key, const qn_token *tokens, int n,
+                              const struct memory *m)
+{
+    const struct kv_shape *shape = kv_pool_shape(s->pool);
+    int first = m->n_slots / shape->page_slots, room = m->n_pages - first;
+    assert(m->n_slots % shape->page_slots == 0);
+    struct prefix_place *places = mem_calloc((size_t)room, sizeof *places);
+    if (!places) return NULL;
+    int n_pages = prefix_places(s->tree, key, tokens, n, first, places, room);
+    for (int i = 0; i < n_pages; i++)
+        if (places[i].file == s->write_file) n_pages = i;
+    struct store_read *r = n_pages ? mem_calloc(1, sizeof *r + (size_t)n_pages * sizeof *r->pages) : NULL;
+    if (r) {
+        r->io = (struct chain_read){.job.run = chain_read_run,
+                                    .dir_fd = s->dir_fd,
+                                    .page_bytes = kv_page_bytes(shape),
+                                    .n_pages = n_pages,
+                                    .pages = r->pages};
+        fill_read(s, r, places, m->pages + first);
+        worker_post(s->reader, &r->io.job);
+    }
+    mem_free(places);
+    return r;
+}
+
+static void read_free(struct store *s, struct store_read *r)
+{
+    for (int i = 0; i < r->io.n_pages; i++) kv_page_unref(s->pool, r->pages[i].to);
+    mem_free(r);
+}
+
+/* The file has a page that cannot be used. It may be gone already, to make room. */
+static void damaged(struct store *s, const char *name, const struct qn_error *why)
+{
+    struct store_file *f = s->files;
+    while (f && strcmp(f->name, name) != 0) f = f->next;
+    if (!f) return;
+    log_dropped(s, name, why->msg);
+    s->stats.n_dropped++;
+    if (why->code == QN_EDATA)
+        file_delete(s, f);
+    else
+        file_unplace(s, f); /* it may be readable another day */
+}
+
+bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, enum prefix_miss *miss)
+{
+    if (wait) worker_wait(s->reader, &r->io.job);
+    if (!worker_is_done(s->reader, &r->io.job)) return false;
+    *n_pages = r->io.n_done;
+    if (r->io.n_done < r->io.n_pages) {
+        damaged(s, r->pages[r->io.n_done].name, &r->io.error);
+        *miss = PREFIX_DAMAGED;
+    }
+    read_free(s, r);
+    return true;
+}
+
+void store_read_cancel(struct store *s, struct store_read *r)
+{
+    atomic_store_explicit(&r->io.is_cancelled, true, memory_order_relaxed);
+    r->next = s->given_up;
+    s->given_up = r;
+}
+
+bool store_holds_pages(struct store *s)
+{
+    for (struct store_read **at = &s->given_up, *r; (r = *at);) {
+        if (!worker_is_done(s->reader, &r->io.job)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        read_free(s, r);
+    }
+    return s->given_up || s->write;
 }

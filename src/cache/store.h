@@ -3,12 +3,12 @@
  * store.h: the prefix cache's copy on disk, which outlives the process.
  *
  * A directory of plain files, each a run of pages of one sequence that were new when it was written, with all of the
- * sequence's tokens (docs/SESSIONS.md). Opening reads the token lists into the tree, as nodes whose pages are on disk;
- * prefix_find then reads the pages it needs. Everything in the directory is untrusted: a file that is torn, damaged or
- * foreign is dropped with one line in the log, and costs no more than computing its tokens again.
+ * sequence's tokens (docs/SESSIONS.md). Opening reads the token lists into the tree, as nodes whose pages are on disk.
+ * Everything in the directory is untrusted: a file that is torn, damaged or foreign is dropped with one line in the log,
+ * and costs no more than computing its tokens again.
  *
- * A store belongs to the tree's thread. It writes and reads in the call: a caller that must not wait saves while it is
- * idle, a file at a time.
+ * A store belongs to the tree's thread, which never waits for pages: they are written and read by two threads of the
+ * store's. These touch neither the tree nor the pool's counts, only the bytes of pages that are held for them.
  */
 #ifndef QUERN_CACHE_STORE_H
 #define QUERN_CACHE_STORE_H
@@ -26,12 +26,37 @@ struct store_stats {
 /* Makes the directory (0700) when there is none and becomes the tree's backing. QN_EIO: it cannot be made or read, or
  * another process has it. Files of other models and versions are kept and count, until the budget needs their room. */
 int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struct prefix *tree, struct qn_error *e);
-void store_close(struct store *s); /* before the tree; writes nothing. NULL is fine */
+/* Before the tree. Finishes the file that is being written, gives up what is being read. NULL is fine */
+void store_close(struct store *s);
 
-/* Writes one file: pages that are in the pool and not yet on disk, of the most recently used chain that has some. Files
- * less recently used than the chain are deleted for it. 1: written, there may be more; 0: nothing is left that fits;
- * QN_EIO (the disk is full, say), QN_ENOMEM: the directory and the tree are as they were, but for those deleted. */
+/* ---- writing: one file at a time ---- */
+
+/* Begins to write a file: pages that are in the pool and not yet on disk, of the most recently used chain that has some.
+ * Files less recently used than the chain are deleted for it. 1: it has begun; 0: nothing is left that fits; QN_ENOMEM:
+ * the directory and the tree are as they were, but for those deleted. Not while one is being written. */
 int store_save(struct store *s, struct qn_error *e);
+bool store_is_saving(const struct store *s); /* since store_save returned 1, until store_settle */
+/* Takes in the file that was being written, with `wait` once it is. 0: it is still being written, or there is none; 1:
+ * it is there; QN_EIO (the disk is full, say), QN_ENOMEM: as if it had never been begun. */
+int store_settle(struct store *s, bool wait, struct qn_error *e);
+/* Deletes the files that prefix_drop() took pages from, with all that is in them. */
+void store_sweep(struct store *s);
+
+/* ---- reading ---- */
+
+struct store_read;
+
+/* Begins to read what prefix_find() found of the n tokens beyond m's slots: into m's own pages, which are reserved.
+ * NULL: nothing is there to be read, or there is no memory for it. */
+struct store_read *store_read(struct store *s, const struct prefix_key *key, const qn_token *tokens, int n,
+                              const struct memory *m);
+/* With `wait` when it is done. False: it is still being read. True: the first *n_pages were read and are what was
+ * written; where that is fewer than were asked for, *miss is why. The read is gone then. */
+bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, enum prefix_miss *miss);
+/* Nobody wants it any more. Its pages are held until the thread has seen that. */
+void store_read_cancel(struct store *s, struct store_read *r);
+/* Lets go of the pages of reads that were given up; true: there are some still, or a file is being written. */
+bool store_holds_pages(struct store *s);
 
 void store_stats(const struct store *s, struct store_stats *out);
 

@@ -124,7 +124,7 @@ int request_new(struct request **out, const struct qn_request_params *p, const s
 void request_free(struct request *r)
 {
     if (!r) return;
-    assert(!r->answers);
+    assert(!r->answers && !r->restore);
     mem_free(r);
 }
 

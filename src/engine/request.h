@@ -43,7 +43,10 @@ struct request {
     int n_promised;         /* pages for the other answers, once they fork */
     double *pooled;         /* [n_embd] sums for an embedding */
     float *hidden;          /* [n_embd] one row; in the end the embedding */
+    struct store_read *restore; /* what is being read from disk into the first answer's memory; NULL: nothing */
     int n_cached, n_generated;
+    int n_known; /* tokens of the prompt that were found; those on disk may turn out not to be readable */
+    bool is_on_disk; /* some of these */
     const char *miss;
     int miss_position;
     struct qn_error error;

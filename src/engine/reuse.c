@@ -75,7 +75,7 @@ static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
 static struct prefix_key key_of(const struct reuse *u, const struct request *r)
 {
     uint64_t all[] = {u->fingerprint[0], u->fingerprint[1], r->p.salt[0], r->p.salt[1]};
-    return (struct prefix_key){{hash_bytes(all, sizeof all, 1), hash_bytes(all, sizeof all, 2)}};
+    return (struct prefix_key){{hash_bytes(all, sizeof all, 1), hash_bytes(all, sizeof all, 2)}, r->p.identity};
 }
 
 /* ---- life ---- */
@@ -107,17 +107,70 @@ void reuse_free(struct reuse *u)
 
 /* ---- use ---- */
 
+/* What cannot be kept for want of memory is not kept. */
+static void keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
+{
+    struct prefix_key key = key_of(u, r);
+    if (n > 0) prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
+}
+
+/* Whole pages only: the answer goes on writing into the last one, which must not be shared. */
+static void keep_pages(struct reuse *u, const struct request *r, int n)
+{
+    int slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
+    keep(u, r, &r->answers[0], n / slots * slots);
+}
+
 void reuse_find(struct reuse *u, struct request *r)
 {
     struct prefix_match match = {.miss = PREFIX_NOTHING};
-    r->n_cached = r->miss_position = 0;
+    r->n_cached = r->n_known = r->miss_position = 0;
+    r->is_on_disk = false;
     r->miss = "unused";
     /* Logprobs and means want every row; all others want that of the last token at least. */
     if (r->p.prompt_logprobs || r->p.pooling == QN_POOL_MEAN || r->p.n_prompt < 2) return;
     struct prefix_key key = key_of(u, r);
     prefix_find(u->tree, &key, r->p.prompt, (int)r->p.n_prompt - 1, &r->answers[0].memory, &match);
-    r->n_cached = r->miss_position = match.n_slots;
+    r->n_cached = r->answers[0].memory.n_slots;
+    r->n_known = r->miss_position = match.n_slots;
+    r->is_on_disk = match.n_placed > 0;
     r->miss = match.miss == PREFIX_ALL ? NULL : prefix_miss_name(match.miss);
+}
+
+/* Not all that is known could be had. */
+static void miss_at(struct request *r, enum prefix_miss why)
+{
+    r->miss_position = r->n_known = r->n_cached;
+    r->miss = prefix_miss_name(why);
+}
+
+void reuse_restore(struct reuse *u, struct request *r)
+{
+    struct prefix_key key = key_of(u, r);
+    if (!r->is_on_disk) return;
+    r->restore = store_read(u->store, &key, r->p.prompt, r->n_known, &r->answers[0].memory);
+    if (!r->restore) miss_at(r, PREFIX_NO_ROOM);
+}
+
+bool reuse_restored(struct reuse *u, struct request *r)
+{
+    struct memory *m = &r->answers[0].memory;
+    enum prefix_miss why = PREFIX_EVICTED; /* or the tree has lost it since */
+    int n_pages, slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
+    if (!store_read_end(u->store, r->restore, false, &n_pages, &why)) return false;
+    r->restore = NULL;
+    int n = m->n_slots + n_pages * slots;
+    memory_extend(m, n < r->n_known ? n : r->n_known);
+    r->n_cached = m->n_slots;
+    if (r->n_cached < r->n_known) miss_at(r, why);
+    keep_pages(u, r, r->n_cached);
+    return true;
+}
+
+void reuse_abandon(struct reuse *u, struct request *r)
+{
+    if (r->restore) store_read_cancel(u->store, r->restore);
+    r->restore = NULL;
 }
 
 void reuse_count(struct reuse *u, const struct request *r)
@@ -127,35 +180,33 @@ void reuse_count(struct reuse *u, const struct request *r)
     u->n_hit_tokens += (uint64_t)r->n_cached;
 }
 
-/* What cannot be kept for want of memory is not kept. */
-static void keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
-{
-    struct prefix_key key = key_of(u, r);
-    if (n > 0) prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
-}
-
-void reuse_keep_prompt(struct reuse *u, const struct request *r)
-{
-    /* Whole pages only: the answer goes on writing into the last one, which must not be shared. */
-    int slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
-    keep(u, r, &r->answers[0], (int)r->p.n_prompt / slots * slots);
-}
+void reuse_keep_prompt(struct reuse *u, const struct request *r) { keep_pages(u, r, (int)r->p.n_prompt); }
 
 void reuse_keep_answer(struct reuse *u, const struct request *r, const struct answer *a)
 {
     keep(u, r, a, a->memory.n_slots);
 }
 
-int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n); }
+int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n, false); }
+int reuse_evict_saved(struct reuse *u, int n) { return prefix_evict(u->tree, n, true); }
 
-bool reuse_save(struct reuse *u)
+bool reuse_save(struct reuse *u, bool *is_new)
 {
     struct qn_error e;
+    int rc = 0;
+    *is_new = false;
     if (!u->store) return false;
-    int rc = store_save(u->store, &e);
+    if (store_is_saving(u->store)) {
+        rc = store_settle(u->store, false, &e);
+        if (rc == 0) return true;
+        *is_new = true; /* or its pages can be evicted now, as it failed */
+    }
+    if (rc >= 0) rc = store_save(u->store, &e);
     if (rc < 0) log_at(LOG_WARN, "cache: %s", e.msg);
     return rc > 0;
 }
+
+bool reuse_holds_pages(struct reuse *u) { return u->store && store_holds_pages(u->store); }
 
 void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out)
 {

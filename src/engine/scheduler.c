@@ -9,6 +9,9 @@
  * request without max_tokens takes the place of a whole context. (Taking pages as they are needed would let more run at
  * once, but then some have to be thrown out and computed again when they run out.)
  *
+ * The disk is never waited for: what is on it is read into the pages of a request that runs already, but has no rows
+ * until that is done, and what is new is written as requests end. Both are looked after between steps.
+ *
  * The next in line is one of the highest priority, of the identity with the least share, the one that came first. If
  * it does not fit, everybody waits for it: nobody can be overtaken for ever by smaller ones.
  */
@@ -23,7 +26,8 @@
 
 #define DEFAULT_RUNNING 8
 #define DEFAULT_QUEUED  64
-#define IDLE_NS         1000000000u /* then the cache is written: who answers at once does not wait for the disk */
+#define POLL_NS         5000000u    /* between looks at what the disk has done, when there is nothing else to do */
+#define DISK_NS         2000000000u /* a request waits so long for pages to be written that have to go for it */
 #define MAX_RUNNING     4096
 #define MAX_QUEUED      4096 /* places in the queue are counted one by one */
 
@@ -40,7 +44,8 @@ void scheduler_charge(struct request *r, int rows)
 static void expect(const struct qn_scheduler *s, struct request *r)
 {
     double each = r->max_tokens < s->mean_answer ? r->max_tokens : s->mean_answer;
-    r->n_expected = (int)r->p.n_prompt - r->n_cached + (int)(each * r->p.n_answers);
+    int known = r->restore ? r->n_known : r->n_cached;
+    r->n_expected = (int)r->p.n_prompt - known + (int)(each * r->p.n_answers);
     r->share->expected += r->n_expected;
 }
 
@@ -96,6 +101,7 @@ static void unlink_waiting(struct qn_scheduler *s, struct request **at)
 static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
 {
     struct request *r = s->running[i];
+    reuse_abandon(s->reuse, r);
     for (int k = 0; k < r->n_started; k++)
         if (r->answers[k].finish == QN_FINISH_NONE) request_finish_answer(r, k, why);
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
@@ -187,6 +193,15 @@ static int n_promised(const struct qn_scheduler *s)
     return n;
 }
 
+/* Should the next request wait until pages are on disk, instead of having them thrown away? */
+static bool is_worth_waiting(struct qn_scheduler *s)
+{
+    uint64_t now = clock_ns();
+    if (!s->is_unsaved) return false;
+    if (!s->awaits_disk_ns) s->awaits_disk_ns = now;
+    return now - s->awaits_disk_ns < DISK_NS;
+}
+
 /* Frees pages of the cache until all that r may need is there. What r shares of a page that it will write to has to be
  * copied; where there is no room for the copy, that page is computed again. */
 static bool make_room(struct qn_scheduler *s, struct request *r)
@@ -197,7 +212,8 @@ static bool make_room(struct qn_scheduler *s, struct request *r)
         int part = m->n_slots % slots;
         int need = request_pages(r, slots) - m->n_pages + (part != 0) + n_promised(s);
         int missing = need - kv_pool_n_free(s->engine->kv);
-        if (missing > 0) missing -= reuse_evict(s->reuse, missing);
+        if (missing > 0) missing -= reuse_evict_saved(s->reuse, missing);
+        if (missing > 0 && !is_worth_waiting(s)) missing -= reuse_evict(s->reuse, missing);
         if (missing <= 0) return true;
         if (!part) return false;
         memory_truncate(m, m->n_slots - part);
@@ -217,6 +233,7 @@ static int start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
     }
     if ((rc = memory_reserve(&r->answers[0].memory, request_slots(r), e))) request_release(r);
     r->n_promised = rc ? 0 : request_fork_pages(r, kv_pool_shape(s->engine->kv)->page_slots);
+    if (!rc) reuse_restore(s->reuse, r);
     return rc;
 }
 
@@ -233,7 +250,8 @@ static void enter(struct qn_scheduler *s, struct request **at)
     s->n_places_taken += r->p.n_answers;
     pthread_mutex_unlock(&s->mutex);
     expect(s, r);
-    reuse_count(s->reuse, r);
+    if (!r->restore) reuse_count(s->reuse, r);
+    s->awaits_disk_ns = 0;
     request_tell(r, &ev);
 }
 
@@ -243,7 +261,7 @@ static void admit(struct qn_scheduler *s)
         struct request **at = next_in_line(s), *r = *at;
         int rc = s->n_places_taken + r->p.n_answers > s->n_places ? QN_EFULL : start(s, r, &r->error);
         if (rc == QN_EFULL) {
-            assert(s->n_running > 0); /* see the beginning of this file */
+            assert(s->n_running > 0 || s->is_unsaved || reuse_holds_pages(s->reuse)); /* see the beginning of this file */
             s->is_full = true;
         } else if (rc) {
             unlink_waiting(s, at);
@@ -262,31 +280,37 @@ static bool wait_until(struct qn_scheduler *s, uint64_t ns)
     return pthread_cond_timedwait(&s->wake, &s->mutex, &t) != ETIMEDOUT;
 }
 
-/* Writes one file of the cache. Gives the mutex up meanwhile. */
-static void save_some(struct qn_scheduler *s)
+/* Has the step any rows? */
+static bool has_rows(const struct qn_scheduler *s)
 {
-    pthread_mutex_unlock(&s->mutex);
-    s->is_unsaved = reuse_save(s->reuse);
-    pthread_mutex_lock(&s->mutex);
-    reuse_stats(s->reuse, &s->stats);
+    for (int i = 0; i < s->n_running; i++)
+        if (!s->running[i]->restore) return true;
+    return false;
 }
 
-/* Sleeps until there is something to do, and saves before it does; *is_stopping. false: it is over. */
+/* Is there nothing to do but what the disk is doing? With the mutex held. */
+static bool is_idle(const struct qn_scheduler *s)
+{
+    return !s->inbox && (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
+}
+
+/* Sleeps until there is something to do; *is_stopping. false: it is over. */
 static bool await(struct qn_scheduler *s, bool *is_stopping)
 {
     pthread_mutex_lock(&s->mutex);
     s->stats.n_pages_free = kv_pool_n_free(s->engine->kv);
     reuse_stats(s->reuse, &s->stats);
-    while (!s->n_waiting && !s->n_running) {
-        if (s->is_stopping && !s->is_unsaved) break;
-        if (!s->is_unsaved)
+    while (is_idle(s)) {
+        bool awaits_disk = s->is_unsaved || s->n_running || s->waiting;
+        if (!awaits_disk && s->is_stopping) break;
+        if (!awaits_disk)
             pthread_cond_wait(&s->wake, &s->mutex);
-        else if (s->is_stopping || !wait_until(s, s->last_end_ns + IDLE_NS))
-            save_some(s);
+        else if (!wait_until(s, clock_ns() + POLL_NS))
+            break;
     }
     take_inbox(s);
     *is_stopping = s->is_stopping;
-    bool over = s->is_stopping && !s->n_waiting && !s->n_running;
+    bool over = s->is_stopping && !s->n_waiting && !s->n_running && !s->is_unsaved;
     if (over) {
         s->is_ended = true;
         pthread_cond_broadcast(&s->end);
@@ -295,16 +319,39 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
     return !over;
 }
 
+static void tend_restored(struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        struct qn_event ev = {.type = QN_EVENT_PREFILL, .token = -1, .n_total = (int)r->p.n_prompt};
+        if (!r->restore || !reuse_restored(s->reuse, r)) continue;
+        reuse_count(s->reuse, r);
+        ev.n_done = r->n_cached;
+        request_tell(r, &ev);
+    }
+}
+
+/* Takes in what the disk has done and gives it the next thing to do. */
+static void tend_disk(struct qn_scheduler *s)
+{
+    bool is_new = false;
+    tend_restored(s);
+    if (s->is_unsaved) s->is_unsaved = reuse_save(s->reuse, &is_new);
+    if (is_new || (s->is_full && !s->n_running && !reuse_holds_pages(s->reuse))) s->is_full = false;
+    if (s->awaits_disk_ns && clock_ns() - s->awaits_disk_ns >= DISK_NS) s->is_full = false;
+}
+
 static void *thread_main(void *arg)
 {
     struct qn_scheduler *s = arg;
     bool is_stopping;
     pthread_setname_np(pthread_self(), "scheduler");
     while (await(s, &is_stopping)) {
+        tend_disk(s);
         end_some(s, is_stopping);
         tell_places(s);
         admit(s);
-        if (s->n_running) turn_run(s);
+        if (has_rows(s)) turn_run(s);
     }
     return NULL;
 }

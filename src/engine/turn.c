@@ -60,7 +60,7 @@ static void gather_prompts(struct qn_scheduler *s, int most)
     int n_scored = 0;
     for (int i = 0; i < s->n_running && most > 0; i++) {
         struct request *r = s->running[i];
-        if (!request_is_reading(r)) continue;
+        if (!request_is_reading(r) || r->restore) continue;
         int from = r->answers[0].memory.n_slots, last = (int)r->p.n_prompt - 1;
         int n = last + 1 - from < most ? last + 1 - from : most;
         if (r->p.prompt_logprobs && n > PROMPT_LOGPROB_ROWS - n_scored) n = PROMPT_LOGPROB_ROWS - n_scored;

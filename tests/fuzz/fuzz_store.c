@@ -8,19 +8,13 @@
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "cache/chain_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static int load(void *arg, struct prefix_place place, uint8_t *page, struct qn_error *e)
-{
-    (void)arg;
-    (void)page;
-    return error_set(e, QN_EDATA, "page %d", place.index);
-}
 
 struct file {
     struct prefix *tree;
@@ -34,12 +28,13 @@ static void unplace_all(struct file *f)
         if (f->nodes[i]) prefix_unplace(f->tree, f->nodes[i]);
 }
 
-static void damaged(void *arg, struct prefix_place place, const struct qn_error *why)
+/* Nothing is put in a page's place here. */
+static void forget(void *arg, struct prefix_place place, bool dropped)
 {
+    (void)arg;
     (void)place;
-    assert(why->code < 0 && why->msg[0]);
-    unplace_all(arg);
-    ((struct file *)arg)->n_pages = 0;
+    (void)dropped;
+    abort();
 }
 
 static void enter(const struct chain_head *h, void *index)
@@ -50,6 +45,7 @@ static void enter(const struct chain_head *h, void *index)
     struct prefix *tree;
     struct memory m;
     struct prefix_match match;
+    struct prefix_place places[100];
     struct file f = {.n_pages = (int)chain_n_pages(h)};
     ledger_init(&ledger, 1 << 20);
     if (h->shape.page_slots != 16 || kv_pool_new(&pool, &shape, 64, &ledger, NULL)) return;
@@ -57,7 +53,7 @@ static void enter(const struct chain_head *h, void *index)
     assert(!rc);
     f.tree = tree;
     f.nodes = mem_calloc((size_t)f.n_pages, sizeof *f.nodes);
-    prefix_set_backing(tree, &(struct prefix_backing){&f, load, damaged, NULL});
+    prefix_set_backing(tree, &(struct prefix_backing){&f, forget});
     rc =
         prefix_graft(tree, &h->key, chain_index_tokens(index), (int)h->n_tokens, (int)h->first_page, &f, f.nodes, NULL);
     if (!rc) {
@@ -65,7 +61,10 @@ static void enter(const struct chain_head *h, void *index)
         rc = memory_init(&m, pool, 1000, NULL);
         assert(!rc);
         prefix_find(tree, &h->key, chain_index_tokens(index), n, &m, &match);
-        assert(m.n_slots == 0 && match.miss != PREFIX_ALL);
+        assert(m.n_slots == 0 && match.n_slots <= n && (match.n_placed > 0) == (match.n_slots > 0));
+        n = prefix_places(tree, &h->key, chain_index_tokens(index), n, 0, places, 100);
+        assert(n <= match.n_placed);
+        for (int i = 0; i < n; i++) assert(places[i].file == &f && places[i].index == i);
         memory_deinit(&m);
         unplace_all(&f);
     }

@@ -18,15 +18,21 @@
 #define PAGE    16
 #define MAX_SEQ 400
 
-/* 1 layer, 1 KV head, 2 dims: a page is 256 bytes, the first 16 of its 8-byte words are the slots' numbers */
+/* 1 layer, 1 KV head, 2 dims: a page is 256 bytes, 128 of keys, which are never written, and 16 values of 8 bytes: the
+ * slots' numbers */
 static const struct kv_shape world_shape = {KV_F32, 1, 1, 2, PAGE};
-static const struct prefix_key key_a = {{1, 2}}, key_b = {{1, 3}};
+static const struct prefix_key key_a = {{1, 2}, 7}, key_b = {{1, 3}, 8};
 
 struct world {
     struct ledger ledger;
     struct kv_pool *pool;
     struct prefix *tree;
     int n_pages;
+    /* Reads what of the n tokens is on disk into m, which has its pages; returns the slots that m has then. NULL: no
+     * disk. */
+    int (*restore)(const struct world *w, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *m,
+                   struct prefix_match *match);
+    void *arg;
 };
 
 static inline void world_open(struct world *w, int n_pages, size_t snapshot_budget)
@@ -46,7 +52,7 @@ static inline void world_close(struct world *w)
     assert_int_equal(ledger_used(&w->ledger), 0);
 }
 
-static inline uint64_t *slot_number(const struct memory *m, int s) { return (uint64_t *)m->pages[s / PAGE] + s % PAGE; }
+static inline uint64_t *slot_number(const struct memory *m, int s) { return (uint64_t *)m->pages[s / PAGE] + 16 + s % PAGE; }
 
 static inline uint64_t number_of(const qn_token *tokens, int s)
 {
@@ -64,12 +70,26 @@ static inline void sequence_open(const struct world *w, struct memory *m)
     assert_int_equal(memory_init(m, w->pool, MAX_SEQ, NULL), 0);
 }
 
+/* As the engine does it: what is in the pool is shared; for what is on disk, pages are made free, read into, and given to
+ * the tree as far as they are whole. */
+static inline void find_all(const struct world *w, const struct prefix_key *key, const qn_token *tokens, int n,
+                            struct memory *m, struct prefix_match *match)
+{
+    prefix_find(w->tree, key, tokens, n, m, match);
+    assert_int_equal(m->n_slots < match->n_slots, match->n_placed > 0);
+    if (!w->restore || !match->n_placed) return;
+    while (memory_reserve(m, match->n_slots, NULL))
+        if (!prefix_evict(w->tree, 1, false)) return;
+    memory_extend(m, w->restore(w, key, tokens, n, m, match));
+    assert_int_equal(prefix_insert(w->tree, key, tokens, m->n_slots / PAGE * PAGE, m, NULL), 0);
+}
+
 /* Computes what of the n tokens m does not hold yet; 0 when the pool has no pages left even after eviction. */
 static inline int compute(const struct world *w, struct memory *m, const qn_token *tokens, int n)
 {
     int from = m->n_slots;
     while (memory_reserve(m, n, NULL))
-        if (!prefix_evict(w->tree, 1)) return 0;
+        if (!prefix_evict(w->tree, 1, false)) return 0;
     for (int s = from; s < n; s++) *slot_number(m, s) = number_of(tokens, s);
     memory_extend(m, n);
     return 1;
@@ -80,12 +100,12 @@ static inline int find(const struct world *w, const struct prefix_key *key, cons
 {
     struct memory m;
     sequence_open(w, &m);
-    prefix_find(w->tree, key, tokens, n, &m, match);
-    assert_int_equal(match->n_slots, m.n_slots);
-    assert_true(m.n_slots <= n);
+    find_all(w, key, tokens, n, &m, match);
+    assert_true(m.n_slots <= match->n_slots && m.n_slots <= n);
+    int n_found = m.n_slots;
     check_numbers(&m, tokens);
     memory_deinit(&m);
-    return match->n_slots;
+    return n_found;
 }
 
 /* One request: what is stored is used, the rest computed and stored. Returns how many tokens were found. */
@@ -95,11 +115,12 @@ static inline int request(const struct world *w, const struct prefix_key *key, c
     struct prefix_match match;
     struct qn_error e = {0};
     sequence_open(w, &m);
-    prefix_find(w->tree, key, tokens, n, &m, &match);
+    find_all(w, key, tokens, n, &m, &match);
+    int n_found = m.n_slots;
     check_numbers(&m, tokens);
     if (compute(w, &m, tokens, n) && prefix_insert(w->tree, key, tokens, n, &m, &e)) fail_msg("%s", e.msg);
     memory_deinit(&m);
-    return match.n_slots;
+    return n_found;
 }
 
 static inline struct prefix_stats stats_of(const struct world *w)
@@ -147,17 +168,19 @@ static inline void check_tree(const struct world *w, int held)
 {
     const struct prefix_node *node = prefix_next_leaf(w->tree, NULL);
     struct prefix_stats s = stats_of(w);
-    int n_nodes = 0, n_pages = 0, n_placed = 0;
+    int n_nodes = 0, n_pages = 0, n_placed = 0, n_unsaved = 0;
     while (node && node->newer) node = node->newer;
     for (; node; node = node->older) {
         check_node(node);
         n_nodes++;
         n_pages += node->page != NULL;
         n_placed += node->place.file != NULL;
+        n_unsaved += node->page && !node->place.file;
     }
     assert_int_equal(s.n_nodes, n_nodes);
     assert_int_equal(s.n_pages, n_pages);
     assert_int_equal(s.n_placed, n_placed);
+    assert_int_equal(s.n_unsaved, n_unsaved);
     assert_int_equal(kv_pool_n_free(w->pool), w->n_pages - n_pages - held);
 }
 

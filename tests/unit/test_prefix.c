@@ -38,7 +38,7 @@ static void what_was_stored_is_found(void **state)
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         assert_int_equal(find(&w, &key_a, t, lengths[i], &match), lengths[i]);
         assert_int_equal(match.miss, PREFIX_ALL);
-        assert_int_equal(match.n_loaded, 0);
+        assert_int_equal(match.n_placed, 0);
         check_tree(&w, 0);
     }
     assert_int_equal(find(&w, &key_b, t, 100, &match), 0); /* another key shares nothing */
@@ -68,11 +68,11 @@ static void a_miss_tells_why(void **state)
         assert_int_equal(match.asked, -7);
         assert_int_equal(match.stored, at);
     }
-    assert_int_equal(prefix_evict(w.tree, 2), 2);
+    assert_int_equal(prefix_evict(w.tree, 2, false), 2);
     if (!COLLIDES) {
         assert_int_equal(find(&w, &key_a, t, 112, &match), 80);
         assert_int_equal(match.miss, PREFIX_EVICTED);
-        assert_int_equal(prefix_evict(w.tree, 100), 5);
+        assert_int_equal(prefix_evict(w.tree, 100, false), 5);
         assert_int_equal(find(&w, &key_a, t, 112, &match), 0);
         assert_int_equal(match.miss, PREFIX_EVICTED);
         assert_int_equal(find(&w, &key_b, t, 112, &match), 0);
@@ -95,7 +95,7 @@ static void peeking_changes_nothing(void **state)
     request(&w, &key_a, u, 20);
     prefix_peek(w.tree, &key_a, t, 20, &match);
     assert_int_equal(match.n_slots, 20);
-    prefix_evict(w.tree, 2); /* t is still the older one */
+    prefix_evict(w.tree, 2, false); /* t is still the older one */
     assert_int_equal(find(&w, &key_a, t, 20, &match), 0);
     assert_int_equal(find(&w, &key_a, u, 20, &match), 20);
     world_close(&w);
@@ -206,7 +206,7 @@ static void the_least_recently_used_goes_first_and_from_its_end(void **state)
     count_up(t, 48, 0);
     find(&w, &key_a, t, 48, &match); /* the first is the newest now: 1, 2, 3, 0 */
     for (int gone = 1; gone <= 12; gone++) {
-        assert_int_equal(prefix_evict(w.tree, 1), 1);
+        assert_int_equal(prefix_evict(w.tree, 1, false), 1);
         check_tree(&w, 0);
         for (int i = 0; i < 4; i++) {
             int order = (i + 3) % 4, lost = gone - 3 * order;
@@ -215,7 +215,7 @@ static void the_least_recently_used_goes_first_and_from_its_end(void **state)
             assert_int_equal(match.n_slots, 48 - 16 * (lost < 0 ? 0 : lost > 3 ? 3 : lost));
         }
     }
-    assert_int_equal(prefix_evict(w.tree, 1), 0);
+    assert_int_equal(prefix_evict(w.tree, 1, false), 0);
     world_close(&w);
 }
 
@@ -230,12 +230,12 @@ static void what_a_sequence_uses_is_kept(void **state)
     request(&w, &key_a, t, 96);
     sequence_open(&w, &m);
     prefix_find(w.tree, &key_a, t, 40, &m, &match); /* three of its six pages */
-    assert_int_equal(prefix_evict(w.tree, 100), 3);
+    assert_int_equal(prefix_evict(w.tree, 100, false), 3);
     check_tree(&w, 0);
     check_numbers(&m, t);
     assert_int_equal(find(&w, &key_a, t, 96, &match), 48);
     memory_deinit(&m);
-    assert_int_equal(prefix_evict(w.tree, 100), 3);
+    assert_int_equal(prefix_evict(w.tree, 100, false), 3);
     world_close(&w);
 }
 
@@ -253,7 +253,7 @@ static void a_page_above_one_in_use_can_go_and_come_back(void **state)
     request(&w, &key_a, t, 16);
     assert_int_equal(prefix_insert(w.tree, &key_a, t, 32, &m, NULL), 0);
     check_tree(&w, 1);
-    assert_int_equal(prefix_evict(w.tree, 100), 1); /* the first page only: the second is m's */
+    assert_int_equal(prefix_evict(w.tree, 100, false), 1); /* the first page only: the second is m's */
     check_tree(&w, 1);
     assert_int_equal(find(&w, &key_a, t, 32, &match), 0);
     if (!COLLIDES) assert_int_equal(match.miss, PREFIX_EVICTED);
@@ -277,11 +277,11 @@ static void an_empty_parent_goes_with_its_last_child(void **state)
     compute(&w, &m, t, 32);
     request(&w, &key_a, t, 16);
     assert_int_equal(prefix_insert(w.tree, &key_a, t, 32, &m, NULL), 0);
-    assert_int_equal(prefix_evict(w.tree, 100), 1);
+    assert_int_equal(prefix_evict(w.tree, 100, false), 1);
     memory_deinit(&m);
     request(&w, &key_a, u, 32);
     assert_int_equal(stats_of(&w).n_nodes, 4);
-    assert_int_equal(prefix_evict(w.tree, 2), 2);
+    assert_int_equal(prefix_evict(w.tree, 2, false), 2);
     check_tree(&w, 0);
     assert_int_equal(stats_of(&w).n_nodes, 1);
     world_close(&w);
@@ -345,7 +345,7 @@ static void snapshots_stay_where_they_were_taken(void **state)
     put_snapshot(&w, 81, 200); /* alone */
     assert_int_equal(stats_of(&w).n_snapshots, 2);
     assert_int_equal(stats_of(&w).snapshot_bytes, 250);
-    prefix_evict(w.tree, 1); /* with its page */
+    prefix_evict(w.tree, 1, false); /* with its page */
     assert_int_equal(snapshot_at(&w, t, 90), 10);
     check_tree(&w, 0);
     world_close(&w);
@@ -405,7 +405,7 @@ static void lookups_and_eviction_allocate_nothing(void **state)
     sequence_open(&w, &m);
     uint64_t calls = mem_n_calls();
     prefix_find(w.tree, &key_a, t, 180, &m, &match);
-    prefix_evict(w.tree, 60);
+    prefix_evict(w.tree, 60, false);
     assert_int_equal(mem_n_calls(), calls);
     memory_deinit(&m);
     world_close(&w);
@@ -478,7 +478,7 @@ static void random_history(int n_pages, int n_steps, uint64_t seed)
             prefix_peek(w.tree, next.key, next.tokens, next.n, &match);
             if (enough) assert_int_equal(match.n_slots, next.n);
         }
-        if (!enough && rng_u64(seed, 1, (uint64_t)step) % 8 == 0) prefix_evict(w.tree, step % 5);
+        if (!enough && rng_u64(seed, 1, (uint64_t)step) % 8 == 0) prefix_evict(w.tree, step % 5, false);
         *k = next;
         if (n_kept < N_KEPT) n_kept++;
         int held = 0; /* pages that running sequences hold and the tree does not */

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chain_io.h: chain files written and read by jobs for a worker (base/worker.h).
+ *
+ * A job holds all it needs: names, sums, addresses of pages. It knows neither the tree nor the store's list of files,
+ * so that these can change meanwhile. The pages must stay what they are until it is done.
+ */
+#ifndef QUERN_CACHE_CHAIN_IO_H
+#define QUERN_CACHE_CHAIN_IO_H
+
+#include <stdatomic.h>
+
+#include "base/worker.h"
+#include "cache/chain_file.h"
+
+#define CHAIN_NAME_BYTES 20 /* 16 digits, ".kv" and NUL */
+
+/* A whole file, which appears by rename when it is complete and synced. */
+struct chain_write {
+    struct worker_job job;
+    const char *dir; /* borrowed */
+    char name[CHAIN_NAME_BYTES];
+    uint64_t time_ns; /* the file's modification time, since 1970 */
+    struct chain_head head;
+    void *index;   /* the tokens; the sums are filled in */
+    uint8_t *last; /* room for a page, where the last one is not full: it is written without what lies behind its slots */
+    int rc;        /* once it is done */
+    struct qn_error error;
+    uint8_t *pages[]; /* [chain_n_pages(&head)] */
+};
+/* index and last are allocated too. NULL: no memory. */
+struct chain_write *chain_write_new(const struct chain_head *h, struct qn_error *e);
+void chain_write_free(struct chain_write *w);
+void chain_write_run(struct worker_job *job);
+
+/* One page out of a file into memory. */
+struct chain_page {
+    char name[CHAIN_NAME_BYTES];
+    uint64_t time_ns; /* the file gets this modification time; 0: it keeps its own */
+    int index; /* of the page in the file */
+    uint64_t offset, sum;
+    uint8_t *to;
+};
+
+/* Pages of any files, in order, up to the first that cannot be read or is not what was written. */
+struct chain_read {
+    struct worker_job job;
+    int dir_fd; /* borrowed */
+    uint64_t page_bytes;
+    atomic_bool is_cancelled; /* then it ends after the page that it is at */
+    int n_pages, n_done;
+    struct qn_error error; /* why not all: QN_EIO, QN_EDATA, QN_ECANCEL */
+    struct chain_page *pages; /* [n_pages], borrowed */
+};
+void chain_read_run(struct worker_job *job);
+
+int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error *e); /* QN_EIO; QN_EDATA: it ends early */
+
+#endif
