@@ -313,7 +313,8 @@ enum qn_finish {
 
 enum qn_event_type {
     QN_EVENT_QUEUED,    /* waits: `place`. At once, and when the place changes */
-    QN_EVENT_PREFILL,   /* n_done of n_total prompt tokens are evaluated: when it begins, and after each step */
+    QN_EVENT_PREFILL,   /* n_done of n_total prompt tokens are evaluated: when it begins, when what of them is on disk has
+                           been read, and after each step */
     QN_EVENT_PROMPT,    /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,     /* one for each generated token, stop tokens excepted: token, logprob, top, text */
     QN_EVENT_EMBEDDING, /* embedding */
@@ -328,7 +329,7 @@ struct qn_usage {
 struct qn_timings {
     double queue_ms, prefill_ms, decode_ms; /* from submission to admission, to the first token, to the end */
     /* Why no more of the prompt came from the cache, NULL where nothing was missed: "nothing" is stored for this salt,
-     * all that is stored "differs", it "ends", or was "evicted"; there was no "room" for what is on disk, or it was
+     * all that is stored "differs", it "ends", or was "evicted"; there was no "room" to read what is on disk, or it was
      * "damaged"; "unused": the request wants all its rows computed. And the first position that was missed. */
     const char *miss;
     int miss_position;
@@ -380,7 +381,8 @@ struct qn_request_params {
     int n_top_logprobs;     /* -1: no logprobs; 0: of the chosen token only; at most QN_MAX_TOP_LOGPROBS */
     bool prompt_logprobs;   /* also of the prompt's tokens, which then are all computed, not taken from the cache */
     int priority;           /* larger first */
-    uint64_t identity;      /* whose it is: within a priority, identities get equal shares of what is computed */
+    uint64_t identity;      /* whose it is: within a priority, identities get equal shares of what is computed; and
+                               whose what it leaves in the cache is (qn_cache_list) */
     uint64_t salt[2];       /* cached prefixes are found by requests with the same salt only */
     int deadline_ms;        /* from submission to the end; 0: none */
     enum qn_pooling pooling; /* other than NONE: an embedding of the prompt (length 1) and no answer */
@@ -425,6 +427,25 @@ struct qn_scheduler_stats {
 };
 /* Any thread. out->size must be set. */
 QN_API void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out);
+
+/* ---- what the cache of prefixes holds ---- */
+
+/* A stored conversation: a sequence of tokens that no other stored one continues. Those that begin alike share memory. */
+struct qn_cached {
+    uint64_t id; /* it keeps it while it grows, until it is dropped or the scheduler is freed */
+    int n_tokens;
+    uint64_t memory_bytes, disk_bytes; /* of all its pages; being written counts as on disk */
+    /* The same, but what several share is counted for one of them: these may be added up. */
+    uint64_t memory_part_bytes, disk_part_bytes;
+    double idle_s; /* since the last use; negative: not used since the scheduler was made, but found on disk */
+};
+/* Any thread, but not from a callback: both wait until the step that is being computed is over. QN_ECANCEL: the
+ * scheduler has been stopped. */
+/* What requests of this identity have left, the most recently used first. *list returns owned: qn_free(). */
+QN_API int qn_cache_list(qn_scheduler *s, uint64_t identity, struct qn_cached **list, size_t *n, struct qn_error *e);
+/* Drops it, if it is this identity's, from memory and disk, but for what others share; id 0: all of this identity. What
+ * runs goes on, and leaves what it has when it ends. *n_dropped: how many. */
+QN_API int qn_cache_drop(qn_scheduler *s, uint64_t identity, uint64_t id, size_t *n_dropped, struct qn_error *e);
 
 /* ---- build ---- */
 

@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "cache/store.h"
 
 #define ARITHMETIC   1    /* to be raised whenever docs/KERNELS.md gives keys or values other bits */
@@ -219,4 +220,52 @@ void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out)
     out->cache_hits = u->n_hits;
     out->cache_hit_tokens = u->n_hit_tokens;
     out->cache_disk_bytes = d.bytes;
+}
+
+/* ---- whose chains ---- */
+
+/* The next chain of the identity, most recently used first. */
+static struct prefix_node *next_of(const struct reuse *u, uint64_t identity, const struct prefix_node *leaf)
+{
+    struct prefix_node *at = prefix_next_leaf(u->tree, leaf);
+    while (at && prefix_root(at)->key.owner != identity) at = prefix_next_leaf(u->tree, at);
+    return at;
+}
+
+int reuse_list(struct reuse *u, uint64_t identity, struct qn_cached **list, size_t *n, struct qn_error *e)
+{
+    uint64_t page_bytes = kv_page_bytes(kv_pool_shape(prefix_pool(u->tree))), now = clock_ns();
+    size_t n_all = 0, i = 0;
+    for (struct prefix_node *leaf = NULL; (leaf = next_of(u, identity, leaf));) n_all++;
+    struct qn_cached *all = mem_calloc(n_all, sizeof *all);
+    if (!all) return error_nomem(e, "the list of what is cached", n_all * sizeof *all);
+    for (struct prefix_node *leaf = NULL; (leaf = next_of(u, identity, leaf)); i++) {
+        struct prefix_chain c;
+        prefix_chain(u->tree, leaf, &c);
+        all[i] = (struct qn_cached){
+            .id = c.id,
+            .n_tokens = c.n_tokens,
+            .memory_bytes = c.bytes,
+            .disk_bytes = (uint64_t)c.n_placed * page_bytes,
+            .memory_part_bytes = (uint64_t)c.n_counted * page_bytes,
+            .disk_part_bytes = (uint64_t)c.n_placed_counted * page_bytes,
+            .idle_s = c.used_ns ? 1e-9 * (double)(now - c.used_ns) : -1,
+        };
+    }
+    *list = all;
+    *n = n_all;
+    return 0;
+}
+
+size_t reuse_drop(struct reuse *u, uint64_t identity, uint64_t id)
+{
+    size_t n = 0;
+    for (struct prefix_node *leaf = NULL; (leaf = next_of(u, identity, leaf));) {
+        if (id && leaf->id != id) continue;
+        prefix_drop(u->tree, leaf);
+        n++;
+        leaf = NULL; /* the list has changed */
+    }
+    if (u->store) store_sweep(u->store);
+    return n;
 }

@@ -31,6 +31,9 @@ int reuse_evict_saved(struct reuse *u, int n); /* only those that are on disk */
 bool reuse_save(struct reuse *u, bool *is_new);
 /* Some pages cannot be evicted at present, because they are being written, or read for somebody who has gone. */
 bool reuse_holds_pages(struct reuse *u);
+/* The chains of an identity, as qn_cache_list() and qn_cache_drop() say; returns how many were dropped. */
+int reuse_list(struct reuse *u, uint64_t identity, struct qn_cached **list, size_t *n, struct qn_error *e);
+size_t reuse_drop(struct reuse *u, uint64_t identity, uint64_t id);
 void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out);
 
 #endif

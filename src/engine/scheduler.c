@@ -291,7 +291,7 @@ static bool has_rows(const struct qn_scheduler *s)
 /* Is there nothing to do but what the disk is doing? With the mutex held. */
 static bool is_idle(const struct qn_scheduler *s)
 {
-    return !s->inbox && (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
+    return !s->inbox && !s->errands && (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
 }
 
 /* Sleeps until there is something to do; *is_stopping. false: it is over. */
@@ -310,7 +310,7 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
     }
     take_inbox(s);
     *is_stopping = s->is_stopping;
-    bool over = s->is_stopping && !s->n_waiting && !s->n_running && !s->is_unsaved;
+    bool over = s->is_stopping && !s->n_waiting && !s->n_running && !s->is_unsaved && !s->errands;
     if (over) {
         s->is_ended = true;
         pthread_cond_broadcast(&s->end);
@@ -347,6 +347,7 @@ static void *thread_main(void *arg)
     bool is_stopping;
     pthread_setname_np(pthread_self(), "scheduler");
     while (await(s, &is_stopping)) {
+        scheduler_run_errands(s);
         tend_disk(s);
         end_some(s, is_stopping);
         tell_places(s);

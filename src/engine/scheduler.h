@@ -33,10 +33,11 @@ struct qn_scheduler {
 
     pthread_mutex_t mutex;
     pthread_cond_t wake; /* something for the scheduler's thread */
-    pthread_cond_t end;  /* is_ended */
+    pthread_cond_t end;  /* is_ended, or an errand is done */
     bool is_stopping, is_ended;
     struct request *inbox, **inbox_end; /* submitted, in order; not in `waiting` yet */
     int n_waiting;                      /* in both */
+    struct errand *errands;             /* asked of the scheduler's thread */
     uint64_t last_id;
     struct qn_scheduler_stats stats;
     uint64_t last_step_ns, last_end_ns, busy_since_ns;
@@ -75,6 +76,8 @@ void turn_run(struct qn_scheduler *s);
 int scheduler_settle(struct qn_scheduler_params *p, int n_batch, struct qn_error *e);
 /* Bytes a scheduler with so many places takes from the ledger, but for the cache's list of prefixes. */
 size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places);
+/* Does what other threads have asked of this one (cached.c). */
+void scheduler_run_errands(struct qn_scheduler *s);
 
 /* Rows were computed for a request. */
 void scheduler_charge(struct request *r, int rows);

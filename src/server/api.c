@@ -128,6 +128,10 @@ POST(detokenize, api_refuse_openai)
 POST(embeddings, api_refuse_openai)
 POST(count_tokens, api_refuse_anthropic)
 
+/* The scheduler answers these between two steps: not in the handler. */
+static void get_sessions(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_sessions); }
+static void delete_sessions(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_drop_sessions); }
+
 /* No body and no work: answered in the handler. */
 static void post_cancel(struct http_request *r, void *ctx)
 {
@@ -158,6 +162,9 @@ static const struct http_route routes[] = {
     {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
     {"GET", "/metrics", endpoint_metrics, 0},
     {"GET", "/v1/memory", endpoint_memory, 0},
+    {"GET", "/v1/sessions", get_sessions, 0},
+    {"DELETE", "/v1/sessions", delete_sessions, 0},
+    {"DELETE", "/v1/sessions/{id}", delete_sessions, 0},
 };
 
 const struct http_route *api_routes(int *n)

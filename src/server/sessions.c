@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sessions.c: GET and DELETE /v1/sessions: the conversations that an identity has left in the cache, and their end.
+ *
+ * Numbers only: what was said is not told. In a worker, for the scheduler answers between two of its steps.
+ */
+#include "server/endpoints.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT 100 /* conversations in one answer */
+#define MOST    1000
+
+/* One conversation, and the model that it is with. */
+struct session {
+    struct qn_cached c;
+    const char *model;
+};
+
+/* "s_" and 16 digits; 0: it is none. */
+static uint64_t parse_id(const char *s)
+{
+    if (strncmp(s, "s_", 2) != 0 || strlen(s) != 18 || strspn(s + 2, "0123456789abcdef") != 16) return 0;
+    return strtoull(s + 2, NULL, 16);
+}
+
+/* Adds a model's conversations to the list. */
+static int collect(struct session **all, size_t *n_all, qn_scheduler *s, const char *model, uint64_t identity,
+                   struct qn_error *e)
+{
+    struct qn_cached *list;
+    size_t n;
+    int rc = qn_cache_list(s, identity, &list, &n, e);
+    if (rc) return rc;
+    struct session *more = mem_realloc(*all, (*n_all + n) * sizeof *more);
+    if (more) {
+        *all = more;
+        for (size_t i = 0; i < n; i++) more[(*n_all)++] = (struct session){list[i], model};
+    } else {
+        rc = error_nomem(e, "a list of conversations", n * sizeof *more);
+    }
+    qn_free(list);
+    return rc;
+}
+
+/* The last used first; those not used since the start last. */
+static int by_use(const void *a, const void *b)
+{
+    double x = ((const struct session *)a)->c.idle_s, y = ((const struct session *)b)->c.idle_s;
+    if ((x < 0) != (y < 0)) return x < 0 ? 1 : -1;
+    return (x > y) - (x < y);
+}
+
+static void write_one(struct json_out *o, const struct session *s)
+{
+    char id[24];
+    snprintf(id, sizeof id, "s_%016" PRIx64, s->c.id);
+    json_out_open(o, NULL, '{');
+    json_out_str(o, "id", id);
+    json_out_str(o, "object", "session");
+    json_out_str(o, "model", s->model);
+    json_out_int(o, "tokens", s->c.n_tokens);
+    json_out_int(o, "memory_bytes", (int64_t)s->c.memory_bytes);
+    json_out_int(o, "disk_bytes", (int64_t)s->c.disk_bytes);
+    if (s->c.idle_s < 0)
+        json_out_str(o, "idle_seconds", NULL);
+    else
+        json_out_num(o, "idle_seconds", s->c.idle_s);
+    json_out_close(o, '}');
+}
+
+static void send_list(struct http_request *r, const struct session *s, size_t n, size_t limit)
+{
+    struct json_out o = {0};
+    uint64_t memory = 0, disk = 0;
+    json_out_open(&o, NULL, '{');
+    json_out_str(&o, "object", "list");
+    json_out_open(&o, "data", '[');
+    for (size_t i = 0; i < n; i++) {
+        memory += s[i].c.memory_part_bytes;
+        disk += s[i].c.disk_part_bytes;
+        if (i < limit) write_one(&o, &s[i]);
+    }
+    json_out_close(&o, ']');
+    json_out_bool(&o, "has_more", n > limit);
+    json_out_int(&o, "total", (int64_t)n);
+    json_out_int(&o, "total_memory_bytes", (int64_t)memory);
+    json_out_int(&o, "total_disk_bytes", (int64_t)disk);
+    json_out_close(&o, '}');
+    api_send(r, &o);
+}
+
+/* ?limit=N, 1 to MOST. */
+static int read_limit(struct http_request *r, size_t *limit, struct fault *f)
+{
+    char text[64];
+    *limit = DEFAULT;
+    if (http_query(r, "limit", text, sizeof text)) return 0;
+    size_t n = strlen(text);
+    *limit = n && n < 9 && strspn(text, "0123456789") == n ? (size_t)strtoul(text, NULL, 10) : 0;
+    if (*limit >= 1 && *limit <= MOST) return 0;
+    return fault_set(f, 400, "out_of_range", "limit", "limit has to be 1 to %d, not '%s'", MOST, text);
+}
+
+void endpoint_sessions(struct api *a, struct http_request *r)
+{
+    struct session *all = NULL;
+    struct qn_error e;
+    struct fault f;
+    size_t n = 0, limit;
+    if (read_limit(r, &limit, &f)) {
+        api_refuse_openai(r, &f);
+        return;
+    }
+    if (collect(&all, &n, a->c.scheduler, a->c.model_name, who_of(http_identity(r), NULL).identity, &e)) {
+        api_fault(&f, &e);
+        api_refuse_openai(r, &f);
+    } else {
+        qsort(all, n, sizeof *all, by_use);
+        send_list(r, all, n, limit);
+    }
+    mem_free(all);
+}
+
+/* One of them, or with no id all. */
+void endpoint_drop_sessions(struct api *a, struct http_request *r)
+{
+    const char *name = http_param(r);
+    uint64_t id = name ? parse_id(name) : 0;
+    struct json_out o = {0};
+    struct qn_error e;
+    struct fault f;
+    size_t n = 0;
+    if ((!name || id) && qn_cache_drop(a->c.scheduler, who_of(http_identity(r), NULL).identity, id, &n, &e)) {
+        api_fault(&f, &e);
+        api_refuse_openai(r, &f);
+        return;
+    }
+    if (name && n == 0) {
+        http_error(r, 404, "id", "session_not_found", "you have no session '%s'", name);
+        return;
+    }
+    json_out_open(&o, NULL, '{');
+    if (name) json_out_str(&o, "id", name);
+    json_out_str(&o, "object", "session.deleted");
+    json_out_int(&o, "deleted", (int64_t)n);
+    json_out_close(&o, '}');
+    api_send(r, &o);
+}
