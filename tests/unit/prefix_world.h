@@ -52,7 +52,10 @@ static inline void world_close(struct world *w)
     assert_int_equal(ledger_used(&w->ledger), 0);
 }
 
-static inline uint64_t *slot_number(const struct memory *m, int s) { return (uint64_t *)m->pages[s / PAGE] + 16 + s % PAGE; }
+static inline uint64_t *slot_number(const struct memory *m, int s)
+{
+    return (uint64_t *)m->pages[s / PAGE] + 16 + s % PAGE;
+}
 
 static inline uint64_t number_of(const qn_token *tokens, int s)
 {
@@ -70,13 +73,13 @@ static inline void sequence_open(const struct world *w, struct memory *m)
     assert_int_equal(memory_init(m, w->pool, MAX_SEQ, NULL), 0);
 }
 
-/* As the engine does it: what is in the pool is shared; for what is on disk, pages are made free, read into, and given to
- * the tree as far as they are whole. */
+/* As the engine does it: what is in the pool is shared; for what is on disk, pages are made free, read into, and given
+ * to the tree as far as they are whole. */
 static inline void find_all(const struct world *w, const struct prefix_key *key, const qn_token *tokens, int n,
                             struct memory *m, struct prefix_match *match)
 {
     prefix_find(w->tree, key, tokens, n, m, match);
-    assert_int_equal(m->n_slots < match->n_slots, match->n_placed > 0);
+    assert_int_equal(m->n_slots<match->n_slots, match->n_placed> 0);
     if (!w->restore || !match->n_placed) return;
     while (memory_reserve(m, match->n_slots, NULL))
         if (!prefix_evict(w->tree, 1, false)) return;

@@ -108,7 +108,8 @@ static void submit(qn_scheduler *s, struct record *r, int which, int n, int max_
     qn_token prompt[N_CTX];
     struct qn_request_params p;
     qn_request_params_init(&p);
-    for (int i = 0; i < n; i++) prompt[i] = (qn_token)(rng_u64(3, (uint64_t)which, (uint64_t)i) % (uint64_t)qn_model_n_vocab(model));
+    for (int i = 0; i < n; i++)
+        prompt[i] = (qn_token)(rng_u64(3, (uint64_t)which, (uint64_t)i) % (uint64_t)qn_model_n_vocab(model));
     p.prompt = prompt;
     p.n_prompt = (size_t)n;
     p.max_tokens = max_tokens;
@@ -379,7 +380,8 @@ static void one_sees_ones_own(void **state)
     assert_true(l[0].idle_s < 0 && l[0].memory_bytes == 0 && l[0].disk_bytes >= 2 * page);
     qn_free(l);
     ask(d.s, &r, 3, 210, 4);
-    assert_int_equal(r.usage.n_cached, 209); /* what the dropped one shared with it was in its file, and is written again */
+    assert_int_equal(r.usage.n_cached,
+                     209); /* what the dropped one shared with it was in its file, and is written again */
     OK(qn_cache_drop(d.s, 1, 0, &n, &e));
     assert_int_equal(n, 2);
     assert_int_equal(list_of(d.s, 0, &l), 1);

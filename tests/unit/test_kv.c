@@ -382,9 +382,42 @@ static void act(struct world *w, uint64_t step)
         memcpy(w->tag[i], w->tag[j], sizeof w->tag[i]);
         w->n[i] = w->n[j];
         break;
-    default:
-        append_random(w, i, amount);
+    default: append_random(w, i, amount);
     }
+}
+
+/* A page of all types, with dims that fill no block of 32: clearing from a slot on is never having written there, but
+ * zeros. */
+static void cleared_slots_are_those_of_zeros(void **state)
+{
+    (void)state;
+    struct kernels k;
+    float x[48], zeros[48] = {0};
+    kernels_init_ref(&k);
+    for (int type = 0; type < KV_N; type++)
+        for (int from = 0; from <= 32; from++) {
+            struct kv_shape s = {(enum kv_type)type, 3, 2, 48, 32};
+            struct ledger l;
+            struct kv_pool *p;
+            ledger_init(&l, (size_t)1 << 30);
+            assert_int_equal(kv_pool_new(&p, &s, 64, &l, NULL), 0);
+            uint8_t *all = kv_page_get(p), *some = kv_page_get(p);
+            for (int i = 0; i < s.n_layer * s.n_head_kv * s.page_slots; i++) {
+                int layer = i / (s.n_head_kv * s.page_slots), head = i / s.page_slots % s.n_head_kv;
+                int slot = i % s.page_slots;
+                size_t key = kv_key_offset(p, layer, head), value = kv_value_offset(p, layer, head);
+                for (int d = 0; d < 48; d++) x[d] = (float)(i * 48 + d + 1);
+                k.put_key(s.type, x, 48, all + key, slot, NULL);
+                k.put_value(s.type, x, 48, all + value, slot, NULL);
+                k.put_key(s.type, slot < from ? x : zeros, 48, some + key, slot, NULL);
+                k.put_value(s.type, slot < from ? x : zeros, 48, some + value, slot, NULL);
+            }
+            kv_page_clear(&s, all, from);
+            assert_memory_equal(all, some, kv_page_bytes(&s));
+            kv_page_unref(p, all);
+            kv_page_unref(p, some);
+            kv_pool_free(p);
+        }
 }
 
 static void matches_plain_arrays(void **state)
@@ -420,6 +453,7 @@ int main(void)
         cmocka_unit_test(forks_share_until_one_writes),
         cmocka_unit_test(a_fork_rewound_into_a_shared_page_copies_it),
         cmocka_unit_test(a_copy_that_finds_no_page_is_refused),
+        cmocka_unit_test(cleared_slots_are_those_of_zeros),
         cmocka_unit_test(matches_plain_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

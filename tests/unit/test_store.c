@@ -240,6 +240,168 @@ static void branches_are_stored_once(void **state)
     home_close(&h);
 }
 
+/* A recycled page holds what somebody else has computed; behind the last token none of it is written. */
+static void what_others_left_is_not_written(void **state)
+{
+    (void)state;
+    struct home h;
+    uint8_t page[256], zeros[256] = {0};
+    home_open(&h, 4, ROOMY);
+    count_up(u, 64, 5000);
+    request(&h.w, &key_b, u, 64);
+    for (const struct prefix_node *leaf = prefix_next_leaf(h.w.tree, NULL); leaf->parent; leaf = leaf->parent)
+        memset(leaf->page, 0xaa, 128); /* its keys */
+    prefix_evict(h.w.tree, 4, false);
+    count_up(t, 20, 0);
+    request(&h.w, &key_a, t, 20);
+    assert_int_equal(save_all(&h), 1);
+    each_file(remember_path);
+    int fd = open(found_path, O_RDONLY);
+    assert_int_equal(pread(fd, page, sizeof page, 4096 + 256), sizeof page);
+    close(fd);
+    for (int dim = 0; dim < 2; dim++) { /* [dim][16] floats */
+        assert_int_equal(page[64 * dim + 15], 0xaa);
+        assert_memory_equal(page + 64 * dim + 16, zeros, 48);
+    }
+    assert_memory_equal(page + 128 + 8 * 4, zeros, 8 * 12);
+    prefix_evict(h.w.tree, 4, false);
+    struct prefix_match match;
+    assert_int_equal(find(&h.w, &key_a, t, 20, &match), 20);
+    home_close(&h);
+}
+
+/* ---- while a file is being written ---- */
+
+static void the_tree_may_change_meanwhile(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    struct qn_error e;
+    static const int n_found[] = {20, 40, 20, 0};
+    for (int what = 0; what < 4; what++) {
+        int n = n_found[what];
+        empty_dir(NULL);
+        home_open(&h, 30, ROOMY);
+        count_up(t, 200, 0);
+        request(&h.w, &key_a, t, 20);
+        assert_int_equal(store_save(h.store, &e), 1);
+        assert_true(store_is_saving(h.store) && store_holds_pages(h.store));
+        if (what == 1) request(&h.w, &key_a, t, 40);      /* longer: its second page is another now */
+        if (what == 2) prefix_evict(h.w.tree, 30, false); /* keeps what is being written */
+        if (what == 3) {
+            prefix_drop(h.w.tree, prefix_next_leaf(h.w.tree, NULL));
+            store_sweep(h.store);
+        }
+        assert_int_equal(store_settle(h.store, true, &e), 1);
+        assert_int_equal(store_settle(h.store, true, &e), 0);
+        assert_false(store_is_saving(h.store) || store_holds_pages(h.store));
+        check_tree(&h.w, 0);
+        assert_int_equal(each_file(NULL), what < 3);
+        assert_int_equal(save_all(&h), what == 1);
+        assert_int_equal(prefix_evict(h.w.tree, 30, true), (n + PAGE - 1) / PAGE);
+        assert_int_equal(find(&h.w, &key_a, t, 200, &match), n);
+        home_close(&h);
+        home_open(&h, 30, ROOMY);
+        assert_int_equal(find(&h.w, &key_a, t, 200, &match), n);
+        home_close(&h);
+    }
+}
+
+static void failing_to_write_leaves_the_tree_as_it_is_now(void **state)
+{
+    (void)state;
+    struct home h;
+    struct qn_error e;
+    struct rlimit was, small;
+    home_open(&h, 30, ROOMY);
+    count_up(t, 200, 0);
+    request(&h.w, &key_a, t, 20);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &was);
+    small = (struct rlimit){100, was.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    assert_int_equal(store_save(h.store, &e), 1);
+    request(&h.w, &key_a, t, 40);
+    assert_int_equal(store_settle(h.store, true, &e), QN_EIO);
+    setrlimit(RLIMIT_FSIZE, &was);
+    check_tree(&h.w, 0);
+    assert_int_equal(stats_of(&h.w).n_placed, 0);
+    assert_int_equal(each_file(NULL), 0);
+    assert_int_equal(save_all(&h), 1);
+    home_close(&h);
+}
+
+/* What is read is not in the tree before it is there, and may be given up, or lost from the tree, at any time. */
+static void reading_may_be_given_up(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    struct memory m;
+    home_open(&h, 30, ROOMY);
+    count_up(t, 200, 0);
+    request(&h.w, &key_a, t, 200);
+    save_all(&h);
+    prefix_evict(h.w.tree, 30, false);
+    for (int what = 0; what < 3; what++) {
+        sequence_open(&h.w, &m);
+        prefix_find(h.w.tree, &key_a, t, 200, &m, &match);
+        assert_int_equal(match.n_placed, 13);
+        assert_int_equal(memory_reserve(&m, 200, NULL), 0);
+        struct store_read *r = store_read(h.store, &key_a, t, 200, &m);
+        assert_non_null(r);
+        if (what < 2) {
+            store_read_cancel(h.store, r);
+            if (what == 0) memory_deinit(&m); /* the thread may still write into the pages */
+            while (store_holds_pages(h.store)) {
+            }
+        } else {
+            int n_pages;
+            enum prefix_miss miss;
+            prefix_drop(h.w.tree, prefix_next_leaf(h.w.tree, NULL));
+            store_sweep(h.store);
+            assert_int_equal(each_file(NULL), 0);
+            assert_true(store_read_end(h.store, r, true, &n_pages, &miss)); /* all, or none if it came too late */
+            memory_extend(&m, n_pages * PAGE < 200 ? n_pages * PAGE : 200);
+            check_numbers(&m, t);
+        }
+        if (what) memory_deinit(&m);
+        check_tree(&h.w, 0);
+    }
+    assert_int_equal(n_logged, 0);
+    home_close(&h);
+}
+
+/* Of a file that others use too nothing is kept that somebody has dropped. */
+static void what_is_dropped_is_in_no_file(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    home_open(&h, 40, ROOMY);
+    count_up(t, 200, 0);
+    count_up(u, 200, 0);
+    for (int i = 150; i < 200; i++) u[i] = -i;
+    request(&h.w, &key_a, t, 200);
+    assert_int_equal(save_all(&h), 1);
+    request(&h.w, &key_a, u, 200);
+    assert_int_equal(save_all(&h), 1);
+    struct prefix_node *leaf = prefix_next_leaf(h.w.tree, NULL);
+    leaf = prefix_next_leaf(h.w.tree, leaf); /* t's, in whose file the common pages are */
+    prefix_drop(h.w.tree, leaf);
+    store_sweep(h.store);
+    check_tree(&h.w, 0);
+    assert_int_equal(each_file(NULL), 1);
+    assert_int_equal(find(&h.w, &key_a, u, 200, &match), 200);
+    assert_int_equal(save_all(&h), 1);
+    home_close(&h);
+    home_open(&h, 40, ROOMY);
+    assert_int_equal(find(&h.w, &key_a, u, 200, &match), 200);
+    assert_int_equal(find(&h.w, &key_a, t, 200, &match), 150);
+    home_close(&h);
+}
+
 /* ---- the budget ---- */
 
 static void the_least_recently_used_expires(void **state)
@@ -566,7 +728,9 @@ static void a_full_disk_changes_nothing(void **state)
         assert_int_equal(rc, QN_EIO);
         assert_non_null(strstr(e.msg, "File too large"));
         after = disk_of(&h);
-        assert_memory_equal(&before, &after, sizeof after);
+        assert_int_equal(after.n_files, before.n_files);
+        assert_int_equal(after.bytes, before.bytes);
+        assert_int_equal(after.n_dropped + after.n_expired, 0);
         assert_int_equal(each_file(NULL), after.n_files);
         check_tree(&h.w, 0);
     }
@@ -686,6 +850,11 @@ int main(void)
         cmocka_unit_test_setup(superseded_files_go, empty_dir),
         cmocka_unit_test_setup(superseded_files_go_at_the_start, empty_dir),
         cmocka_unit_test_setup(branches_are_stored_once, empty_dir),
+        cmocka_unit_test_setup(what_others_left_is_not_written, empty_dir),
+        cmocka_unit_test_setup(the_tree_may_change_meanwhile, empty_dir),
+        cmocka_unit_test_setup(failing_to_write_leaves_the_tree_as_it_is_now, empty_dir),
+        cmocka_unit_test_setup(reading_may_be_given_up, empty_dir),
+        cmocka_unit_test_setup(what_is_dropped_is_in_no_file, empty_dir),
         cmocka_unit_test_setup(the_least_recently_used_expires, empty_dir),
         cmocka_unit_test_setup(what_is_larger_than_the_budget_is_cut, empty_dir),
         cmocka_unit_test_setup(the_middle_can_be_missing, empty_dir),
