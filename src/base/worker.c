@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -17,11 +18,13 @@ struct worker {
     pthread_cond_t wake, done;
     struct worker_job *first, **last;
     bool is_stopping;
+    char name[16];
 };
 
 static void *thread_main(void *arg)
 {
     struct worker *w = arg;
+    pthread_setname_np(pthread_self(), w->name);
     pthread_mutex_lock(&w->mutex);
     for (;;) {
         while (!w->first && !w->is_stopping) pthread_cond_wait(&w->wake, &w->mutex);
@@ -45,6 +48,7 @@ int worker_new(struct worker **out, const char *name, struct qn_error *e)
     struct worker *w = mem_calloc(1, sizeof *w);
     if (!w) return error_nomem(e, "a thread", sizeof *w);
     w->last = &w->first;
+    snprintf(w->name, sizeof w->name, "%s", name);
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->wake, NULL);
     pthread_cond_init(&w->done, NULL);
@@ -55,7 +59,6 @@ int worker_new(struct worker **out, const char *name, struct qn_error *e)
         mem_free(w);
         return error_set(e, QN_ENOMEM, "cannot start the thread '%s': %s", name, strerror(rc));
     }
-    pthread_setname_np(w->thread, name);
     *out = w;
     return 0;
 }

@@ -22,9 +22,10 @@ struct chain_write {
     char name[CHAIN_NAME_BYTES];
     uint64_t time_ns; /* the file's modification time, since 1970 */
     struct chain_head head;
-    void *index;   /* the tokens; the sums are filled in */
-    uint8_t *last; /* room for a page, where the last one is not full: it is written without what lies behind its slots */
-    int rc;        /* once it is done */
+    void *index; /* the tokens; the sums are filled in */
+    uint8_t
+        *last; /* room for a page, where the last one is not full: it is written without what lies behind its slots */
+    int rc;    /* once it is done */
     struct qn_error error;
     uint8_t *pages[]; /* [chain_n_pages(&head)] */
 };
@@ -37,7 +38,7 @@ void chain_write_run(struct worker_job *job);
 struct chain_page {
     char name[CHAIN_NAME_BYTES];
     uint64_t time_ns; /* the file gets this modification time; 0: it keeps its own */
-    int index; /* of the page in the file */
+    int index;        /* of the page in the file */
     uint64_t offset, sum;
     uint8_t *to;
 };
@@ -49,11 +50,12 @@ struct chain_read {
     uint64_t page_bytes;
     atomic_bool is_cancelled; /* then it ends after the page that it is at */
     int n_pages, n_done;
-    struct qn_error error; /* why not all: QN_EIO, QN_EDATA, QN_ECANCEL */
+    struct qn_error error;    /* why not all: QN_EIO, QN_EDATA, QN_ECANCEL */
     struct chain_page *pages; /* [n_pages], borrowed */
 };
 void chain_read_run(struct worker_job *job);
 
-int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error *e); /* QN_EIO; QN_EDATA: it ends early */
+int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset,
+                  struct qn_error *e); /* QN_EIO; QN_EDATA: it ends early */
 
 #endif

@@ -47,8 +47,8 @@ struct prefix_snapshot {
 struct prefix {
     struct kv_pool *pool;
     struct ledger *ledger;
-    int slots; /* of a page */
-    uint64_t seed, id_seed; /* what follows from the second is shown to strangers */
+    int slots;                    /* of a page */
+    uint64_t seed, id_seed;       /* what follows from the second is shown to strangers */
     struct prefix_node **buckets; /* [n_buckets], a power of two */
     size_t n_buckets, n_hashed;
     struct prefix_node **path; /* [max_path], as long as the longest chain: a lookup's result */
@@ -710,8 +710,8 @@ void prefix_chain(const struct prefix *p, const struct prefix_node *leaf, struct
 {
     size_t bytes = kv_page_bytes(kv_pool_shape(p->pool));
     bool alone = true, counts = true; /* no other chain goes through this node; or they are counted elsewhere */
-    *out = (struct prefix_chain){
-        .id = leaf->id, .n_tokens = leaf->depth * p->slots + leaf->n, .used_ns = leaf->used_ns};
+    *out =
+        (struct prefix_chain){.id = leaf->id, .n_tokens = leaf->depth * p->slots + leaf->n, .used_ns = leaf->used_ns};
     for (; leaf->parent; leaf = leaf->parent) {
         out->n_pages += leaf->page != NULL;
         out->n_placed += leaf->place.file != NULL;

@@ -65,10 +65,10 @@ struct store {
     int dir_fd, lock_fd;
     struct store_file *files;
     struct worker *writer, *reader;
-    struct chain_write *write; /* under way; NULL: none */
+    struct chain_write *write;     /* under way; NULL: none */
     struct store_file *write_file; /* what it writes: in the list, its pages in the tree */
     struct store_read *given_up;   /* reads that nobody wants, not done yet */
-    uint64_t last_ns; /* the last modification time given */
+    uint64_t last_ns;              /* the last modification time given */
     struct store_stats stats;
 };
 

@@ -4,8 +4,8 @@
  *
  * A directory of plain files, each a run of pages of one sequence that were new when it was written, with all of the
  * sequence's tokens (docs/SESSIONS.md). Opening reads the token lists into the tree, as nodes whose pages are on disk.
- * Everything in the directory is untrusted: a file that is torn, damaged or foreign is dropped with one line in the log,
- * and costs no more than computing its tokens again.
+ * Everything in the directory is untrusted: a file that is torn, damaged or foreign is dropped with one line in the
+ * log, and costs no more than computing its tokens again.
  *
  * A store belongs to the tree's thread, which never waits for pages: they are written and read by two threads of the
  * store's. These touch neither the tree nor the pool's counts, only the bytes of pages that are held for them.
@@ -31,9 +31,9 @@ void store_close(struct store *s);
 
 /* ---- writing: one file at a time ---- */
 
-/* Begins to write a file: pages that are in the pool and not yet on disk, of the most recently used chain that has some.
- * Files less recently used than the chain are deleted for it. 1: it has begun; 0: nothing is left that fits; QN_ENOMEM:
- * the directory and the tree are as they were, but for those deleted. Not while one is being written. */
+/* Begins to write a file: pages that are in the pool and not yet on disk, of the most recently used chain that has
+ * some. Files less recently used than the chain are deleted for it. 1: it has begun; 0: nothing is left that fits;
+ * QN_ENOMEM: the directory and the tree are as they were, but for those deleted. Not while one is being written. */
 int store_save(struct store *s, struct qn_error *e);
 bool store_is_saving(const struct store *s); /* since store_save returned 1, until store_settle */
 /* Takes in the file that was being written, with `wait` once it is. 0: it is still being written, or there is none; 1:

@@ -61,7 +61,7 @@ static void list(struct qn_scheduler *s, struct errand *x)
 static void drop(struct qn_scheduler *s, struct errand *x)
 {
     x->n = reuse_drop(s->reuse, x->identity, x->id);
-    s->is_unsaved = true; /* a file may have gone with pages that others use */
+    s->is_unsaved = reuse_has_disk(s->reuse); /* a file may have gone with pages that others use */
     s->is_full = false;
 }
 

@@ -30,22 +30,22 @@ struct request {
     uint64_t id;
     struct request *next; /* in the list of those that wait */
     atomic_bool is_cancelled;
-    int max_tokens; /* as asked, or what the context has room for */
-    int place;      /* in the queue, as last told; -1: not yet */
+    int max_tokens;                                   /* as asked, or what the context has room for */
+    int place;                                        /* in the queue, as last told; -1: not yet */
     uint64_t submitted_ns, admitted_ns, answering_ns; /* 0: not yet */
     uint64_t deadline_ns;                             /* UINT64_MAX: none */
     struct share *share;
     int n_expected; /* rows counted in share->expected */
 
     /* while it runs; the first answer is also the one that the prompt is read with */
-    struct answer *answers; /* [p.n_answers] */
-    int n_started, n_open;  /* answers that have memory; that have not finished */
-    int n_promised;         /* pages for the other answers, once they fork */
-    double *pooled;         /* [n_embd] sums for an embedding */
-    float *hidden;          /* [n_embd] one row; in the end the embedding */
+    struct answer *answers;     /* [p.n_answers] */
+    int n_started, n_open;      /* answers that have memory; that have not finished */
+    int n_promised;             /* pages for the other answers, once they fork */
+    double *pooled;             /* [n_embd] sums for an embedding */
+    float *hidden;              /* [n_embd] one row; in the end the embedding */
     struct store_read *restore; /* what is being read from disk into the first answer's memory; NULL: nothing */
     int n_cached, n_generated;
-    int n_known; /* tokens of the prompt that were found; those on disk may turn out not to be readable */
+    int n_known;     /* tokens of the prompt that were found; those on disk may turn out not to be readable */
     bool is_on_disk; /* some of these */
     const char *miss;
     int miss_position;

@@ -191,6 +191,8 @@ void reuse_keep_answer(struct reuse *u, const struct request *r, const struct an
 int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n, false); }
 int reuse_evict_saved(struct reuse *u, int n) { return prefix_evict(u->tree, n, true); }
 
+bool reuse_has_disk(const struct reuse *u) { return u->store != NULL; }
+
 bool reuse_save(struct reuse *u, bool *is_new)
 {
     struct qn_error e;

@@ -11,14 +11,14 @@ struct reuse;
 
 int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e);
 void reuse_free(struct reuse *u); /* NULL is fine */
-/* Looks for r's prompt, all but the last token at most: attaches what is in the pool to its first answer's empty memory,
- * and notes in r how much is known, whether some of it is on disk, and why it is not more. */
+/* Looks for r's prompt, all but the last token at most: attaches what is in the pool to its first answer's empty
+ * memory, and notes in r how much is known, whether some of it is on disk, and why it is not more. */
 void reuse_find(struct reuse *u, struct request *r);
 /* Begins to read what is on disk, if that is so, now that r has its pages: r->restore is set. */
 void reuse_restore(struct reuse *u, struct request *r);
 /* false: it is still being read. true: r->restore is NULL and the memory holds what could be read. */
 bool reuse_restored(struct reuse *u, struct request *r);
-void reuse_abandon(struct reuse *u, struct request *r); /* r ends while it is restored */
+void reuse_abandon(struct reuse *u, struct request *r);     /* r ends while it is restored */
 void reuse_count(struct reuse *u, const struct request *r); /* what was found is there */
 /* Keeps the whole pages of the prompt, once it has been read; everything an answer holds, when it ends. */
 void reuse_keep_prompt(struct reuse *u, const struct request *r);
@@ -26,6 +26,7 @@ void reuse_keep_answer(struct reuse *u, const struct request *r, const struct an
 /* Makes up to n pages of the pool free; returns how many. */
 int reuse_evict(struct reuse *u, int n);
 int reuse_evict_saved(struct reuse *u, int n); /* only those that are on disk */
+bool reuse_has_disk(const struct reuse *u);
 /* Sees to it that what is not on disk yet is written: takes in a file that is there and begins the next one. false:
  * there is nothing left to write, or it failed. *is_new: a file was taken in. */
 bool reuse_save(struct reuse *u, bool *is_new);

@@ -107,7 +107,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
     if (r->n_generated && r->n_started) s->mean_answer = mix(s->mean_answer, (double)r->n_generated / r->n_started);
     request_release(r);
-    s->is_unsaved = true;
+    s->is_unsaved = reuse_has_disk(s->reuse);
     pthread_mutex_lock(&s->mutex);
     s->n_running--;
     memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof(struct request *));
@@ -196,10 +196,9 @@ static int n_promised(const struct qn_scheduler *s)
 /* Should the next request wait until pages are on disk, instead of having them thrown away? */
 static bool is_worth_waiting(struct qn_scheduler *s)
 {
-    uint64_t now = clock_ns();
     if (!s->is_unsaved) return false;
-    if (!s->awaits_disk_ns) s->awaits_disk_ns = now;
-    return now - s->awaits_disk_ns < DISK_NS;
+    if (!s->patience_ns) s->patience_ns = clock_ns() + DISK_NS;
+    return s->patience_ns != UINT64_MAX;
 }
 
 /* Frees pages of the cache until all that r may need is there. What r shares of a page that it will write to has to be
@@ -251,7 +250,7 @@ static void enter(struct qn_scheduler *s, struct request **at)
     pthread_mutex_unlock(&s->mutex);
     expect(s, r);
     if (!r->restore) reuse_count(s->reuse, r);
-    s->awaits_disk_ns = 0;
+    s->patience_ns = 0;
     request_tell(r, &ev);
 }
 
@@ -259,10 +258,12 @@ static void admit(struct qn_scheduler *s)
 {
     while (s->waiting && !s->is_full) {
         struct request **at = next_in_line(s), *r = *at;
+        bool are_held = reuse_holds_pages(s->reuse); /* none is let go of before the next look at the disk */
         int rc = s->n_places_taken + r->p.n_answers > s->n_places ? QN_EFULL : start(s, r, &r->error);
         if (rc == QN_EFULL) {
-            assert(s->n_running > 0 || s->is_unsaved || reuse_holds_pages(s->reuse)); /* see the beginning of this file */
+            assert(s->n_running > 0 || s->is_unsaved || are_held); /* see the beginning of this file */
             s->is_full = true;
+            s->awaits_pages = are_held;
         } else if (rc) {
             unlink_waiting(s, at);
             tell_done(s, r, QN_FINISH_ERROR);
@@ -334,11 +335,15 @@ static void tend_restored(struct qn_scheduler *s)
 /* Takes in what the disk has done and gives it the next thing to do. */
 static void tend_disk(struct qn_scheduler *s)
 {
-    bool is_new = false;
+    bool is_new = false, was_unsaved = s->is_unsaved;
     tend_restored(s);
-    if (s->is_unsaved) s->is_unsaved = reuse_save(s->reuse, &is_new);
-    if (is_new || (s->is_full && !s->n_running && !reuse_holds_pages(s->reuse))) s->is_full = false;
-    if (s->awaits_disk_ns && clock_ns() - s->awaits_disk_ns >= DISK_NS) s->is_full = false;
+    if (was_unsaved) s->is_unsaved = reuse_save(s->reuse, &is_new);
+    if (is_new || was_unsaved != s->is_unsaved) s->is_full = false;
+    if (s->awaits_pages && !reuse_holds_pages(s->reuse)) s->awaits_pages = s->is_full = false;
+    if (s->patience_ns && s->patience_ns != UINT64_MAX && clock_ns() >= s->patience_ns) {
+        s->patience_ns = UINT64_MAX;
+        s->is_full = false;
+    }
 }
 
 static void *thread_main(void *arg)

@@ -52,11 +52,12 @@ struct qn_scheduler {
     struct shares shares;
     struct reuse *reuse;
     struct pace pace;
-    int n_places_taken; /* by answers */
-    bool is_unsaved;    /* something is being written to disk, or may have to be */
-    bool is_full;       /* the next request did not fit, and nothing has changed since */
-    uint64_t awaits_disk_ns; /* the next request waits since then for pages to be written; 0: it does not */
-    double mean_answer; /* tokens, of late: what is expected of one that has no limit */
+    int n_places_taken;   /* by answers */
+    bool is_unsaved;      /* something is being written to disk, or may have to be */
+    bool is_full;         /* the next request did not fit, and nothing has changed since */
+    bool awaits_pages;    /* it did not, and the disk's threads hold some */
+    uint64_t patience_ns; /* until then it waits for pages to be written; 0: it does not; UINT64_MAX: it has */
+    double mean_answer;   /* tokens, of late: what is expected of one that has no limit */
 
     /* one step: arrays of [n_batch], but for parts and memories [n_places] */
     struct part *parts;

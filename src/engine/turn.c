@@ -171,8 +171,6 @@ static void begin_answers(struct qn_scheduler *s, const struct part *p)
     r->answering_ns = clock_ns();
     reuse_keep_prompt(s->reuse, r);
     if (r->p.pooling) tell_embedding(r, g->model->hp.n_embd);
-    int missing = r->n_promised - kv_pool_n_free(g->kv); /* what was free may have been filled from disk since */
-    if (missing > 0) reuse_evict(s->reuse, missing);
     bool failed = r->max_tokens > 0 && request_fork(r, g, &r->error) != 0;
     for (int k = 0; k < r->n_started; k++) {
         if (failed)
