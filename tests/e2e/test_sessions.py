@@ -2,115 +2,47 @@
 # SPDX-License-Identifier: MIT
 """test_sessions.py: conversations that `quern serve` keeps: one chain each, listed and dropped, in memory and on disk.
 
-    test_sessions.py QUERN CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
+    test_sessions.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits (a sanitizer's build). Each function
-test_* is a case; its name says what holds. Output as test_http.py's.
+Arguments and output as test_serve.py's.
 """
 import hashlib
-import http.client
 import json
 import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
-import traceback
 
-QUERN, CHAT = sys.argv[1:3]
-LIMIT = 30 * float(sys.argv[3])  # seconds for one exchange
-TMP = tempfile.TemporaryDirectory(prefix="quern-sessions-")
+import test_serve
+from test_serve import CHAT, LIMIT, check, path, refused
+
 PAGE = 64  # tokens
 
-complaints = []
-started = []
 
-
-def check(holds, *what):
-    """Notes a complaint; the case goes on, so that one run shows all of them."""
-    if not holds:
-        where = traceback.extract_stack(limit=2)[0]
-        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
-
-
-class Unix(http.client.HTTPConnection):
-    def __init__(self, name):
-        super().__init__("localhost", timeout=LIMIT)
-        self.name = name
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(LIMIT)
-        self.sock.connect(self.name)
-
-
-class Server:
-    """A daemon on a Unix socket, and with keys on a TCP port too."""
-
-    def __init__(self, *args, keys=None):
-        self.sock = path(f"run{len(started)}/quern.sock")
-        self.log = open(path(f"log{len(started)}"), "w+b")
-        tcp = ("--listen", "127.0.0.1:0", "--api-keys", keys) if keys else ()
-        self.process = subprocess.Popen([QUERN, "serve", CHAT, "--threads", "1", "--name", "m", "--ctx", "1024",
-                                         "--listen", self.sock, *tcp, *args], stdout=subprocess.DEVNULL, stderr=self.log)
-        started.append(self)
-        end = time.monotonic() + LIMIT
-        while "serving" not in self.stderr():
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError("no server: " + self.stderr())
-            time.sleep(0.01)
-        self.port = int(self.stderr().split("127.0.0.1:")[1].split()[0]) if keys else None
-
-    def stderr(self):
-        self.log.flush()
-        with open(self.log.name, "rb") as f:
-            return f.read().decode()
+class Server(test_serve.Server):
+    def __init__(self, *args, **more):
+        super().__init__(CHAT, "--ctx", "1024", *args, **more)
 
     def ask(self, method, target, body=None, key=None):
-        """Status and JSON of one exchange on a connection of its own."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT) if key else Unix(self.sock)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        c.request(method, target, json.dumps(body) if body is not None else None, headers)
-        r = c.getresponse()
-        answer = r.status, json.loads(r.read())
-        c.close()
-        return answer
+        return super().ask(method, target, body, {"Authorization": f"Bearer {key}"} if key else None, tcp=bool(key))
 
-    def turn(self, messages, **more):
+    def turn(self, messages, key=None, **more):
         """One turn of a conversation: the answer is added to it. Returns what the server says of it."""
-        key = more.pop("key", None)
         body = {"messages": messages, "max_tokens": 8, "temperature": 0, "ignore_eos": True, **more}
-        status, r = self.ask("POST", "/v1/chat/completions", body, key)
-        check(status == 200, status, r)
+        r = self.ask("POST", "/v1/chat/completions", body, key).json
         messages.append({"role": "assistant", "content": r["choices"][0]["message"]["content"] or ""})
         return {**r["quern"], "prompt_tokens": r["usage"]["prompt_tokens"], "text": messages[-1]["content"]}
 
     def sessions(self, query="", key=None):
-        status, r = self.ask("GET", "/v1/sessions" + query, key=key)
-        check(status == 200, status, r)
-        return r
+        return self.ask("GET", "/v1/sessions" + query, key=key).json
+
+    def drop(self, name="", key=None):
+        return self.ask("DELETE", "/v1/sessions" + (name and "/" + name), key=key)
 
     def wait_until_saved(self):
         end = time.monotonic() + LIMIT
         while (r := self.sessions())["total_disk_bytes"] != r["total_memory_bytes"] and time.monotonic() < end:
             time.sleep(0.005)
         check(r["total_disk_bytes"] == r["total_memory_bytes"], "never saved", r)
-
-    def stop(self):
-        """Ends it in order. A sanitizer's complaint is a failure."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=LIMIT)
-        check(self.process.returncode == 0, "status", self.process.returncode, self.stderr()[-3000:])
 
 
 def user(text):
@@ -135,7 +67,7 @@ def test_eight_turns_are_one_chain():
         one = r["data"][0]
         seen.add(one["id"])
         pages = -(-one["tokens"] // PAGE)
-        memory = s.ask("GET", "/v1/memory")[1]
+        memory = s.ask("GET", "/v1/memory").json
         memory = memory["models"][0] if "models" in memory else memory
         check(t["prompt_tokens"] <= one["tokens"] <= t["prompt_tokens"] + 8, one, t)
         check(memory["kv_pages_cached"] == pages, i, memory, one)
@@ -182,8 +114,7 @@ def test_sessions_are_listed_newest_first():
     two = s.sessions("?limit=2")
     check([x["id"] for x in two["data"]] == [x["id"] for x in r["data"][:2]] and two["has_more"] and two["total"] == n, two)
     for bad in ("0", "-1", "x", "", "1001", "99999999999"):
-        status, answer = s.ask("GET", f"/v1/sessions?limit={bad}")
-        check(status == 400 and answer["error"]["param"] == "limit", bad, status, answer)
+        refused(s.ask("GET", f"/v1/sessions?limit={bad}"), 400, "out_of_range", "limit", f"'{bad}'")
     s.turn([user(long_text(0))])
     check(s.sessions()["data"][0]["id"] == r["data"][n - 1]["id"], "a use brings it to the front")
     s.stop()
@@ -197,11 +128,10 @@ def test_dropped_is_dropped():
         if disk:
             s.wait_until_saved()
         newest = s.sessions()["data"][0]["id"]
-        check(s.ask("DELETE", f"/v1/sessions/{newest}") == (200, {"id": newest, "object": "session.deleted", "deleted": 1}))
-        check(s.ask("DELETE", f"/v1/sessions/{newest}")[0] == 404, "once only")
+        check(s.drop(newest).json == {"id": newest, "object": "session.deleted", "deleted": 1}, "one")
+        refused(s.drop(newest), 404, "session_not_found", "id", newest)
         for bad in ("s_0000000000000000", "x", "s_" + "g" * 16, newest + "0", newest.upper()):
-            status, r = s.ask("DELETE", f"/v1/sessions/{bad}")
-            check(status == 404 and r["error"]["code"] == "session_not_found", bad, status, r)
+            refused(s.drop(bad), 404, "session_not_found", "id", bad)
         check(s.sessions()["total"] == 2, s.sessions())
         if disk:
             s.stop()
@@ -211,7 +141,7 @@ def test_dropped_is_dropped():
         t = s.turn([user(long_text(2))])
         check(t["cached_tokens"] < PAGE, "only what the others begin with", t)
         check(s.turn([user(long_text(0))])["cached_tokens"] > PAGE, "the others are there")
-        check(s.ask("DELETE", "/v1/sessions")[1]["deleted"] == 3, "all")
+        check(s.drop().json == {"object": "session.deleted", "deleted": 3}, "all")
         check(s.sessions() == {"object": "list", "data": [], "has_more": False, "total": 0, "total_memory_bytes": 0,
                                "total_disk_bytes": 0}, s.sessions())
         s.stop()
@@ -225,15 +155,15 @@ def test_others_neither_see_nor_drop():
         for name in ("alice", "bob"):
             f.write(f"{hashlib.sha256(name.encode()).hexdigest()} {name}\n")
     os.chmod(keys, 0o600)
-    s = Server(keys=keys)
+    s = Server("--api-keys", keys)
     s.turn([user(long_text(1))], key="alice")
     s.turn([user(long_text(2))], key="alice", cache_salt="her user")
     s.turn([user(long_text(3))], key="bob")
     s.turn([user(long_text(4))])  # the socket's user
     hers = s.sessions(key="alice")
     check(hers["total"] == 2 and s.sessions(key="bob")["total"] == 1 and s.sessions()["total"] == 1, "one's own, of all salts")
-    check(s.ask("DELETE", "/v1/sessions/" + hers["data"][0]["id"], key="bob")[0] == 404, "not his")
-    check(s.ask("DELETE", "/v1/sessions", key="bob")[1]["deleted"] == 1 and s.sessions(key="alice") ["total"] == 2, "his alone")
+    check(s.drop(hers["data"][0]["id"], key="bob").status == 404, "not his")
+    check(s.drop(key="bob").json["deleted"] == 1 and s.sessions(key="alice")["total"] == 2, "his alone")
     check(s.sessions()["total"] == 1, "the socket's user keeps his")
     s.stop()
 
@@ -274,32 +204,5 @@ def test_under_pressure_conversations_move_to_disk():
     s.stop()
 
 
-def main():
-    n_failed = 0
-    cases = [(name, case) for name, case in globals().items() if name.startswith(sys.argv[4] if sys.argv[4:] else "test_")]
-    for name, case in cases:
-        print(f"[ RUN      ] {name}", flush=True)
-        complaints.clear()
-        try:
-            case()
-        except Exception:
-            complaints.append(traceback.format_exc())
-        for s in started:
-            if s.process.poll() is None:
-                s.process.kill()
-                s.process.wait()
-                if not complaints:
-                    complaints.append("the server was left running")
-            if complaints and s is started[-1]:
-                complaints.append("the end of its log: " + s.stderr()[-2000:])
-            s.log.close()
-        started.clear()
-        for c in complaints:
-            print("    " + c.replace("\n", "\n    "))
-        n_failed += bool(complaints)
-        print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
-    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
-    sys.exit(1 if n_failed else 0)
-
-
-main()
+if __name__ == "__main__":
+    test_serve.main(globals())
