@@ -42,17 +42,29 @@ static void model_is_ready(struct models_wait *w, struct served *m, const struct
 }
 
 /* From a handler to a worker. The request is the worker's from here on. */
-static void hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse)
+static void hand_over_call(const struct api_call *call)
 {
-    struct api_call *c = mem_calloc(1, sizeof *c);
+    struct api_call *c = mem_alloc(sizeof *c);
     if (!c) {
         struct fault f;
         api_no_memory(&f);
-        refuse(r, &f);
+        call->refuse(call->req, &f);
         return;
     }
-    *c = (struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse};
+    *c = *call;
     queue(c);
+}
+
+static void hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse)
+{
+    hand_over_call(
+        &(struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse});
+}
+
+/* Work that takes long, but has no body and is not for one model. */
+static void hand_over_bare(struct api *a, struct http_request *r, api_work *work)
+{
+    hand_over_call(&(struct api_call){.api = a, .req = r, .work = work, .refuse = api_refuse_openai, .no_model = true});
 }
 
 static void call_free(struct api_call *c)
@@ -82,8 +94,8 @@ static enum models_answer find_model(struct api_call *c)
 /* What a worker does for a call, which is somebody else's or gone when it returns. */
 static void run(struct api_call *c)
 {
-    if (!c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
-    if (c->served)
+    if (!c->no_model && !c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
+    if (c->served || c->no_model)
         c->work(c);
     else
         api_refuse_busy(c->req, &c->fault, MODELS_RETRY_S, c->refuse);
@@ -129,8 +141,8 @@ POST(embeddings, api_refuse_openai)
 POST(count_tokens, api_refuse_anthropic)
 
 /* The scheduler answers these between two steps: not in the handler. */
-static void get_sessions(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_sessions); }
-static void delete_sessions(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_drop_sessions); }
+static void get_sessions(struct http_request *r, void *ctx) { hand_over_bare(ctx, r, endpoint_sessions); }
+static void delete_sessions(struct http_request *r, void *ctx) { hand_over_bare(ctx, r, endpoint_drop_sessions); }
 
 /* No body and no work: answered in the handler. */
 static void post_cancel(struct http_request *r, void *ctx)

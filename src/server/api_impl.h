@@ -59,6 +59,7 @@ struct api_call {
     struct http_request *req;
     api_work *work;
     api_refuse *refuse;
+    bool no_model;         /* the work wants neither body nor model */
     json_t *body;          /* NULL: not read yet */
     struct served *served; /* NULL: not held yet */
     struct fault fault;    /* why there will be none */

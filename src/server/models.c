@@ -490,6 +490,16 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
     return answer;
 }
 
+struct served *models_hold(struct models *s, int i)
+{
+    struct entry *m = &s->entry[i];
+    pthread_mutex_lock(&s->lock);
+    bool there = !s->is_stopping && m->state == MODEL_LOADED;
+    m->n_users += there;
+    pthread_mutex_unlock(&s->lock);
+    return there ? &m->held : NULL;
+}
+
 void models_release(struct served *held)
 {
     struct entry *m = (struct entry *)held;

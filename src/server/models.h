@@ -70,6 +70,8 @@ enum models_answer { MODELS_HELD, MODELS_WAIT, MODELS_REFUSED };
  * with *f. Any thread; does not wait. */
 enum models_answer models_acquire(struct models *s, const char *name, struct models_wait *w, struct served **out,
                                   struct fault *f);
+/* Holds the i-th model if it is in memory; else NULL. Any thread; does not wait. */
+struct served *models_hold(struct models *s, int i);
 /* Any thread, also a scheduler's own. NULL is fine. */
 void models_release(struct served *m);
 

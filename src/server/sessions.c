@@ -28,17 +28,16 @@ static uint64_t parse_id(const char *s)
 }
 
 /* Adds a model's conversations to the list. */
-static int collect(struct session **all, size_t *n_all, qn_scheduler *s, const char *model, uint64_t identity,
-                   struct qn_error *e)
+static int collect(struct session **all, size_t *n_all, const struct served *m, uint64_t identity, struct qn_error *e)
 {
     struct qn_cached *list;
     size_t n;
-    int rc = qn_cache_list(s, identity, &list, &n, e);
+    int rc = qn_cache_list(m->scheduler, identity, &list, &n, e);
     if (rc) return rc;
     struct session *more = mem_realloc(*all, (*n_all + n) * sizeof *more);
     if (more) {
         *all = more;
-        for (size_t i = 0; i < n; i++) more[(*n_all)++] = (struct session){list[i], model};
+        for (size_t i = 0; i < n; i++) more[(*n_all)++] = (struct session){list[i], m->name};
     } else {
         rc = error_nomem(e, "a list of conversations", n * sizeof *more);
     }
@@ -105,42 +104,67 @@ static int read_limit(struct http_request *r, size_t *limit, struct fault *f)
     return fault_set(f, 400, "out_of_range", "limit", "limit has to be 1 to %d, not '%s'", MOST, text);
 }
 
-void endpoint_sessions(struct api *a, struct http_request *r)
+/* Those of all models that are in memory. */
+static int collect_all(struct session **all, size_t *n_all, struct models *set, uint64_t identity, struct qn_error *e)
+{
+    int rc = 0;
+    for (int i = 0; i < models_count(set) && !rc; i++) {
+        struct served *m = models_hold(set, i);
+        if (m) rc = collect(all, n_all, m, identity, e);
+        models_release(m);
+    }
+    return rc;
+}
+
+static int drop_all(struct models *set, uint64_t identity, uint64_t id, size_t *n_all, struct qn_error *e)
+{
+    int rc = 0;
+    for (int i = 0; i < models_count(set) && !rc; i++) {
+        struct served *m = models_hold(set, i);
+        size_t n = 0;
+        if (m) rc = qn_cache_drop(m->scheduler, identity, id, &n, e);
+        models_release(m);
+        *n_all += n;
+    }
+    return rc;
+}
+
+void endpoint_sessions(struct api_call *c)
 {
     struct session *all = NULL;
     struct qn_error e;
     struct fault f;
     size_t n = 0, limit;
-    if (read_limit(r, &limit, &f)) {
-        api_refuse_openai(r, &f);
+    if (read_limit(c->req, &limit, &f)) {
+        c->refuse(c->req, &f);
         return;
     }
-    if (collect(&all, &n, a->c.scheduler, a->c.model_name, who_of(http_identity(r), NULL).identity, &e)) {
+    if (collect_all(&all, &n, c->api->c.models, who_of(http_identity(c->req), NULL).identity, &e)) {
         api_fault(&f, &e);
-        api_refuse_openai(r, &f);
+        c->refuse(c->req, &f);
     } else {
-        qsort(all, n, sizeof *all, by_use);
-        send_list(r, all, n, limit);
+        if (n) qsort(all, n, sizeof *all, by_use);
+        send_list(c->req, all, n, limit);
     }
     mem_free(all);
 }
 
 /* One of them, or with no id all. */
-void endpoint_drop_sessions(struct api *a, struct http_request *r)
+void endpoint_drop_sessions(struct api_call *c)
 {
-    const char *name = http_param(r);
-    uint64_t id = name ? parse_id(name) : 0;
+    const char *name = http_param(c->req);
+    uint64_t id = name ? parse_id(name) : 0, identity = who_of(http_identity(c->req), NULL).identity;
     struct json_out o = {0};
     struct qn_error e;
     struct fault f;
     size_t n = 0;
-    if ((!name || id) && qn_cache_drop(a->c.scheduler, who_of(http_identity(r), NULL).identity, id, &n, &e)) {
+    if ((!name || id) && drop_all(c->api->c.models, identity, id, &n, &e)) {
         api_fault(&f, &e);
-        api_refuse_openai(r, &f);
+        c->refuse(c->req, &f);
         return;
     }
     if (name && n == 0) {
-        http_error(r, 404, "id", "session_not_found", "you have no session '%s'", name);
+        http_error(c->req, 404, "id", "session_not_found", "you have no session '%s'", name);
         return;
     }
     json_out_open(&o, NULL, '{');
@@ -148,5 +172,5 @@ void endpoint_drop_sessions(struct api *a, struct http_request *r)
     json_out_str(&o, "object", "session.deleted");
     json_out_int(&o, "deleted", (int64_t)n);
     json_out_close(&o, '}');
-    api_send(r, &o);
+    api_send(c->req, &o);
 }
