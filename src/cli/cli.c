@@ -76,23 +76,34 @@ static bool parse_u64(const char *s, uint64_t *out, char **end)
     return true;
 }
 
-/* A number of bytes with an optional binary unit: 4096, 500M, 6G, 6GB, 6GiB. */
+/* Digits after a point, at s: their value in units of 2^-32 into *out, rounded down. Returns where they end. */
+static const char *parse_fraction(const char *s, uint64_t *out)
+{
+    const char *end = s + strspn(s, "0123456789");
+    *out = 0;
+    for (const char *d = end; d-- > s;) *out = (*out + ((uint64_t)(*d - '0') << 32)) / 10;
+    return end;
+}
+
+/* A number of bytes with an optional binary unit: 4096, 500M, 6G, 5.5G, 6GB, 6GiB. */
 static bool parse_size(const char *s, uint64_t *out)
 {
     char *end;
-    uint64_t v;
+    uint64_t v, part = 0;
     int shift = 0;
     if (!parse_u64(s, &v, &end)) return false;
-    switch (toupper((unsigned char)*end)) {
+    const char *unit = end;
+    if (*end == '.' && ((s[1] | 32) == 'x' || (unit = parse_fraction(end + 1, &part)) == end + 1)) return false;
+    switch (toupper((unsigned char)*unit)) {
     case 'K': shift = 10; break;
     case 'M': shift = 20; break;
     case 'G': shift = 30; break;
     case 'T': shift = 40; break;
     }
-    if (shift && strcasecmp(end + 1, "") && strcasecmp(end + 1, "B") && strcasecmp(end + 1, "iB")) return false;
-    if ((!shift && *end) || v > UINT64_MAX >> shift) return false;
-    *out = v << shift;
-    return v != 0;
+    if (shift && strcasecmp(unit + 1, "") && strcasecmp(unit + 1, "B") && strcasecmp(unit + 1, "iB")) return false;
+    if ((!shift && *end) || v > UINT64_MAX >> shift) return false; /* no half bytes */
+    *out = (v << shift) + (shift < 32 ? part >> (32 - shift) : part << (shift - 32));
+    return *out != 0;
 }
 
 static int set_option(const struct opt *o, const char *arg)
@@ -118,7 +129,7 @@ static int set_option(const struct opt *o, const char *arg)
         if (!parse_u64(arg, o->out, &end) || *end) return cli_usage("--%s: '%s' is not a whole number", o->name, arg);
         return 0;
     case OPT_SIZE:
-        if (!parse_size(arg, o->out)) return cli_usage("--%s: '%s' is not a size such as 6G or 500M", o->name, arg);
+        if (!parse_size(arg, o->out)) return cli_usage("--%s: '%s' is not a size such as 6G, 5.5G or 500M", o->name, arg);
         return 0;
     case OPT_FLOAT: {
         float v = strtof(arg, &end);

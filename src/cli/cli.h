@@ -41,7 +41,7 @@ enum opt_kind {
     OPT_INT,     /* int in [lo, hi] */
     OPT_U64,     /* uint64_t, decimal or 0x... */
     OPT_FLOAT,   /* float, finite */
-    OPT_SIZE,    /* uint64_t bytes: 6G, 500M, 4096 */
+    OPT_SIZE,    /* uint64_t bytes: 6G, 5.5G, 500M, 4096 */
     OPT_STRING,  /* const char * */
     OPT_STRINGS, /* struct cli_strings *: may be repeated */
 };

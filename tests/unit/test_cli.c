@@ -166,14 +166,15 @@ static void sizes(void **state)
     struct values v;
     static const struct { const char *text; uint64_t bytes; } good[] = {
         {"010", 10}, {"0x10", 16}, {"4096", 4096}, {"1k", 1 << 10}, {"500M", 500u << 20}, {"6G", 6ull << 30}, {"6GB", 6ull << 30},
-        {"6gib", 6ull << 30}, {"2T", 2ull << 40}, {"18446744073709551615", UINT64_MAX}, {"16777215T", 16777215ull << 40}};
-    static const char *const bad[] = {"", "0", "0G", "G", "x", "-1", "1.5G", "6 G", "6X", "6GG", "6GiBB", "6iB", "6B", "16777216T",
+        {"5.5G", 11ull << 29}, {"0.25k", 256}, {"1.5GiB", 3ull << 29}, {"0.1G", 107374182}, {"1.0000000000000000000000001M", 1 << 20},
+        {"1.99999999999999999999k", 2047}, {"16777215.5T", (16777215ull << 40) + (1ull << 39)}, {"6gib", 6ull << 30}, {"2T", 2ull << 40}, {"18446744073709551615", UINT64_MAX}, {"16777215T", 16777215ull << 40}};
+    static const char *const bad[] = {"", "0", "0G", "G", "x", "-1", "1.5", "1.G", ".5G", "1.5.5G", "1,5G", "-.5G", "0x1.5G", "0.0G", "0.0001k", "1. 5G", "16777216.5T", "6 G", "6X", "6GG", "6GiBB", "6iB", "6B", "16777216T",
                                       "18446744073709551616", "99999999999999999999G"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(PARSE(&v, "--size", good[i].text), 0);
         assert_true(v.size == good[i].bytes);
     }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) REFUSED("is not a size such as 6G or 500M", "--size", bad[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) REFUSED("is not a size such as 6G, 5.5G or 500M", "--size", bad[i]);
 }
 
 static void help_lists_every_option(void **state)
