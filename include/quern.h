@@ -419,8 +419,10 @@ struct qn_scheduler_stats {
     double idle_s;    /* since the last step's end. Large while n_running > 0: something hangs */
     double prefill_tokens_per_s, decode_tokens_per_s; /* of late; 0: not known yet */
     /* the ledger, bytes */
-    uint64_t budget_bytes, used_bytes, weight_bytes, kv_bytes, buffer_bytes, scheduler_bytes;
+    uint64_t budget_bytes, used_bytes; /* used is the sum of these: */
+    uint64_t weight_bytes, kv_bytes, buffer_bytes, scheduler_bytes, cache_bytes;
     int n_pages, n_pages_free, n_pages_cached; /* of the KV cache; cached: given up when an answer needs them */
+    int n_pages_touched; /* ever in use; the others are promised, but not in memory yet */
     int page_tokens;
     uint64_t cache_lookups, cache_hits, cache_hit_tokens; /* requests; tokens of prompts */
     uint64_t cache_disk_bytes;

@@ -183,6 +183,7 @@ size_t os_memory_bytes(void)
 }
 
 size_t os_resident_bytes(void) { return proc_kb("/proc/self/status", "VmRSS:"); }
+size_t os_anonymous_bytes(void) { return proc_kb("/proc/self/status", "RssAnon:"); }
 
 /* ---- control groups ---- */
 

@@ -47,6 +47,7 @@ size_t os_page_bytes(void);
 size_t os_lock_limit(void); /* bytes that this process may lock, SIZE_MAX when there is no limit */
 /* Resident set of this process in bytes, 0 when it cannot be read. */
 size_t os_resident_bytes(void);
+size_t os_anonymous_bytes(void); /* what of it is in no file */
 
 /* What the control groups above this process allow; `root` is put before every path that is read ("" is this
  * machine, a test gives a tree of its own). No limit is INT_MAX and SIZE_MAX. */

@@ -14,7 +14,7 @@ struct kv_pool {
     size_t page_bytes, key_bytes, head_bytes; /* key_bytes: one head's keys in a page */
     struct ledger *ledger;
     struct region region; /* n_pages * page_bytes, zero until written */
-    int n_pages, n_free;
+    int n_pages, n_free, n_touched;
     int *free_list; /* [n_pages]; the first n_free are page numbers */
     int *refs;      /* [n_pages] */
 };
@@ -93,6 +93,7 @@ void kv_pool_free(struct kv_pool *p)
 const struct kv_shape *kv_pool_shape(const struct kv_pool *p) { return &p->shape; }
 int kv_pool_n_pages(const struct kv_pool *p) { return p->n_pages; }
 int kv_pool_n_free(const struct kv_pool *p) { return p->n_free; }
+int kv_pool_n_touched(const struct kv_pool *p) { return p->n_touched; }
 
 size_t kv_key_offset(const struct kv_pool *p, int layer, int head)
 {
@@ -114,6 +115,8 @@ uint8_t *kv_page_get(struct kv_pool *p)
     if (p->n_free == 0) return NULL;
     int i = p->free_list[--p->n_free];
     p->refs[i] = 1;
+    /* The page given back last is given out first, so untouched ones come only when all others are in use. */
+    if (p->n_pages - p->n_free > p->n_touched) p->n_touched = p->n_pages - p->n_free;
     return p->region.data + (size_t)i * p->page_bytes;
 }
 

@@ -39,6 +39,7 @@ void kv_pool_free(struct kv_pool *p); /* every page must have been dropped */
 const struct kv_shape *kv_pool_shape(const struct kv_pool *p);
 int kv_pool_n_pages(const struct kv_pool *p);
 int kv_pool_n_free(const struct kv_pool *p); /* pages */
+int kv_pool_n_touched(const struct kv_pool *p); /* pages that were ever used: the others are not resident */
 
 /* Bytes from a page's start to the keys (values) of one layer and head. */
 size_t kv_key_offset(const struct kv_pool *p, int layer, int head);

@@ -18,9 +18,6 @@
 /* Memory without which weights cannot be streamed from disk: what the system reads ahead for each thread, and what the
  * budget does not count (vocabulary, page tables, the program itself). */
 #define STREAM_BYTES ((uint64_t)256 << 20)
-/* Of the list of cached prefixes: about, for each page, and to begin with. */
-#define PREFIX_PAGE_BYTES 1024
-#define PREFIX_BYTES      ((uint64_t)1 << 20)
 
 void qn_engine_params_init(struct qn_engine_params *p)
 {
@@ -169,26 +166,40 @@ int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const stru
     if (scheduler) s = *scheduler;
     if ((rc = settle(&p, m, &level, e)) || (rc = scheduler_settle(&s, p.n_batch, e))) return rc;
     if ((rc = count_budget(m, &p, &b, e))) return rc;
-    uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) + PREFIX_BYTES +
-                    (uint64_t)(pool_slots(&p) / KV_PAGE_SLOTS) * PREFIX_PAGE_BYTES;
+    uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) +
+                    scheduler_tree_bytes((int)(pool_slots(&p) / KV_PAGE_SLOTS));
     out->n_ctx = p.n_ctx;
     out->bytes = b.weights + rest;
     out->least_bytes = floor_of(&b) + rest;
     return 0;
 }
 
+/* The system drops weights when memory is used up, not when it is promised: while the KV cache is nearly empty, its
+ * room is theirs. Read in turn, all of them are dropped before they come round again, however few do not fit. */
+static void warn_of_disk(const struct model *m, const struct qn_engine_params *p, const struct budget *b)
+{
+    struct kv_shape shape = kv_shape_of(m, p->kv);
+    uint64_t room = b->room + b->kv; /* with an empty KV cache */
+    char when[64] = "";
+    if (room >= b->weights)
+        snprintf(when, sizeof when, " once the KV cache holds about %llu tokens",
+                 (unsigned long long)((room - b->weights) / (kv_page_bytes(&shape) / (uint64_t)shape.page_slots)));
+    log_at(LOG_WARN,
+           "%.2f GB of weights, %.2f GB of memory left for them beside a full KV cache: %s from disk again for "
+           "every token%s%s",
+           1e-9 * (double)b->weights, 1e-9 * (double)b->room, p->lock_weights ? "the rest is read" : "they are read",
+           when, p->lock_weights ? "" : " (--mlock keeps those that fit)");
+}
+
 /* Says what becomes of the weights, and locks them when asked to. */
-static void place_weights(const struct model *m, const struct budget *b, bool lock)
+static void place_weights(const struct model *m, const struct qn_engine_params *p, const struct budget *b)
 {
     uint64_t keep = b->weights, locked;
     if (b->room < b->weights) {
         keep = b->room - STREAM_BYTES;
-        log_at(LOG_WARN, "%.2f GB of weights, %.2f GB of memory left for them: %s", 1e-9 * (double)b->weights,
-               1e-9 * (double)b->room,
-               lock ? "the rest is read from disk again for every token"
-                    : "they are read from disk again for every token (--mlock keeps those that fit)");
+        warn_of_disk(m, p, b);
     }
-    if (!lock) return;
+    if (!p->lock_weights) return;
     int error = weights_lock(m->weights, keep, rows_only(m), &locked);
     if (error)
         log_at(LOG_WARN, "only %.2f of %.2f GB of weights are locked in memory: %s; the limit (ulimit -l) is %zu KB",
@@ -235,12 +246,21 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
     if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_ctx, &g->ledger, e))) goto fail;
-    place_weights(m, &b, p.lock_weights);
+    place_weights(m, &p, &b);
     *out = g;
     return 0;
 fail:
     qn_engine_free(g);
     return rc;
+}
+
+void engine_make_room(struct qn_engine *g, size_t bytes)
+{
+    size_t left = g->ledger.budget - ledger_used(&g->ledger), missing = bytes > left ? bytes - left : 0;
+    size_t spare = g->weight_bytes > STREAM_BYTES ? g->weight_bytes - STREAM_BYTES : 0;
+    if (missing > spare) missing = spare;
+    ledger_give(&g->ledger, missing);
+    g->weight_bytes -= missing;
 }
 
 void qn_engine_free(qn_engine *g)

@@ -30,6 +30,10 @@ struct qn_engine {
     uint8_t *want;
 };
 
+/* Leaves `bytes` of the ledger free, if weights that the system can drop have them: these are kept as far as there is
+ * room, others have to be. */
+void engine_make_room(struct qn_engine *g, size_t bytes);
+
 /* Evaluates n tokens of one sequence behind its present end, in batches of at most n_batch rows;
  * logits [n_vocab] of the last one. On failure the sequence is as it was. No allocation. */
 int engine_append(struct qn_engine *g, struct memory *m, const qn_token *tokens, size_t n, float *logits,

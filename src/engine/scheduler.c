@@ -300,6 +300,7 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
 {
     pthread_mutex_lock(&s->mutex);
     s->stats.n_pages_free = kv_pool_n_free(s->engine->kv);
+    s->stats.n_pages_touched = kv_pool_n_touched(s->engine->kv);
     reuse_stats(s->reuse, &s->stats);
     while (is_idle(s)) {
         bool awaits_disk = s->is_unsaved || s->n_running || s->waiting;
@@ -396,6 +397,7 @@ static int alloc(struct qn_scheduler *s, struct qn_error *e)
     const struct model *m = s->engine->model;
     size_t n = (size_t)s->n_places, n_vocab = (size_t)m->hp.n_vocab, rows = n + PROMPT_LOGPROB_ROWS;
     size_t bytes = scheduler_bytes(m, s->engine->n_ctx, s->n_places);
+    engine_make_room(s->engine, bytes + scheduler_tree_bytes(kv_pool_n_pages(s->engine->kv)));
     int rc = ledger_take(&s->engine->ledger, bytes, "the scheduler", e);
     if (rc) return rc;
     s->bytes = bytes;
@@ -586,6 +588,8 @@ void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->kv_bytes = kv_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)kv_pool_n_pages(g->kv);
     out->buffer_bytes = g->step.region.size;
     out->scheduler_bytes = s->bytes;
+    out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->buffer_bytes -
+                       out->scheduler_bytes; /* nobody else takes anything while a scheduler has the engine */
     out->n_pages = kv_pool_n_pages(g->kv);
     out->page_tokens = kv_pool_shape(g->kv)->page_slots;
 }

@@ -77,6 +77,8 @@ void turn_run(struct qn_scheduler *s);
 int scheduler_settle(struct qn_scheduler_params *p, int n_batch, struct qn_error *e);
 /* Bytes a scheduler with so many places takes from the ledger, but for the cache's list of prefixes. */
 size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places);
+/* Bytes that are left for that list: some 400 for each page in memory, and as much for those on disk. */
+static inline size_t scheduler_tree_bytes(int n_pages) { return ((size_t)8 << 20) + (size_t)n_pages * 1024; }
 /* Does what other threads have asked of this one (cached.c). */
 void scheduler_run_errands(struct qn_scheduler *s);
 
