@@ -28,10 +28,10 @@ class UnixConnection(http.client.HTTPConnection):
 class Daemon:
     """`with Daemon(program, model, *options) as d:`; ends with SIGTERM, and waits for what is saved then."""
 
-    def __init__(self, program, model, *options, listen=()):
+    def __init__(self, program, model, *options, listen=(), **popen):
         self.dir = tempfile.TemporaryDirectory(prefix="quern-bench-")
         self.sock = os.path.join(self.dir.name, "sock")
-        self.process = subprocess.Popen([program, "serve", model, "--listen", self.sock, *listen, *map(str, options)])
+        self.process = subprocess.Popen([program, "serve", model, "--listen", self.sock, *listen, *map(str, options)], **popen)
 
     def __enter__(self):
         end = time.monotonic() + LIMIT

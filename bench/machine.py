@@ -43,6 +43,14 @@ class MemoryGroup:
         """For preexec_fn: what is started now lives in the group."""
         (self.dir / "cgroup.procs").write_text("0")
 
+    def kills(self):
+        """Processes of the group that the system has killed for its memory."""
+        name = "memory.events" if self.limit_file == "memory.max" else "memory.oom_control"
+        for line in (self.dir / name).read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+        raise OSError(f"{name} does not count kills")
+
     def peak(self):
         return int((self.dir / self.peak_file).read_text())
 

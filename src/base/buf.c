@@ -14,8 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
-
 #define BUF_MIN_CAP ((size_t)64)
 
 void buf_deinit(struct buf *b)
@@ -24,7 +22,7 @@ void buf_deinit(struct buf *b)
     *b = (struct buf){0};
 }
 
-int buf_reserve(struct buf *b, size_t extra, struct qn_error *e)
+int buf_reserve_from(struct buf *b, struct ledger *l, size_t extra, struct qn_error *e)
 {
     if (extra > SIZE_MAX - 1 - b->len) return error_nomem(e, "a buffer", extra);
     size_t need = b->len + extra + 1; /* the NUL */
@@ -33,23 +31,38 @@ int buf_reserve(struct buf *b, size_t extra, struct qn_error *e)
     size_t cap = b->cap <= SIZE_MAX / 2 ? b->cap * 2 : SIZE_MAX;
     if (cap < need) cap = need;
     if (cap < BUF_MIN_CAP) cap = BUF_MIN_CAP;
+    int rc = l ? ledger_take(l, cap - b->cap, "a buffer", e) : 0;
+    if (rc) return rc;
     uint8_t *p = mem_realloc(b->data, cap);
-    if (!p) return error_nomem(e, "a buffer", cap);
+    if (!p) {
+        if (l) ledger_give(l, cap - b->cap);
+        return error_nomem(e, "a buffer", cap);
+    }
     b->data = p;
     b->cap = cap;
     b->data[b->len] = 0;
     return 0;
 }
 
-int buf_add(struct buf *b, const void *p, size_t n, struct qn_error *e)
+int buf_add_from(struct buf *b, struct ledger *l, const void *p, size_t n, struct qn_error *e)
 {
-    int r = buf_reserve(b, n, e);
-    if (r) return r;
+    int rc = buf_reserve_from(b, l, n, e);
+    if (rc) return rc;
     if (n) memcpy(b->data + b->len, p, n);
     b->len += n;
     b->data[b->len] = 0;
     return 0;
 }
+
+void buf_deinit_from(struct buf *b, struct ledger *l)
+{
+    if (l) ledger_give(l, b->cap);
+    buf_deinit(b);
+}
+
+int buf_reserve(struct buf *b, size_t extra, struct qn_error *e) { return buf_reserve_from(b, NULL, extra, e); }
+
+int buf_add(struct buf *b, const void *p, size_t n, struct qn_error *e) { return buf_add_from(b, NULL, p, n, e); }
 
 int buf_str(struct buf *b, const char *s, struct qn_error *e) { return buf_add(b, s, strlen(s), e); }
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/mem.h"
 
 struct buf {
     uint8_t *data; /* NULL while empty; data[len] is a NUL byte once anything was added */
@@ -25,5 +25,10 @@ int buf_add(struct buf *b, const void *p, size_t n, struct qn_error *e);
 int buf_str(struct buf *b, const char *s, struct qn_error *e);
 int buf_printf(struct buf *b, struct qn_error *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void buf_clear(struct buf *b); /* length 0; the memory stays */
+
+/* As their namesakes, with the memory taken from a ledger before it is allocated, and given back. NULL: from none. */
+int buf_reserve_from(struct buf *b, struct ledger *l, size_t extra, struct qn_error *e);
+int buf_add_from(struct buf *b, struct ledger *l, const void *p, size_t n, struct qn_error *e);
+void buf_deinit_from(struct buf *b, struct ledger *l);
 
 #endif

@@ -66,6 +66,15 @@ void *mem_dup(const void *p, size_t bytes)
 void mem_free(void *p) { free(p); }
 
 void mem_trim(void) { malloc_trim(0); }
+size_t mem_bytes(const void *p) { return p ? malloc_usable_size((void *)(uintptr_t)p) + sizeof(size_t) : 0; }
+
+void mem_return_early(void)
+{
+    /* Set, the first two also stay what they are: glibc raises them to the size of what was freed, up to 64 MB. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+    mallopt(M_ARENA_MAX, 2);
+}
 
 uint64_t mem_n_calls(void) { return atomic_load(&n_calls); }
 

@@ -29,6 +29,11 @@ void *mem_dup(const void *p, size_t bytes); /* a copy; one NUL byte follows it *
 void mem_free(void *p);
 /* Gives what is free to the system: after something large was freed. */
 void mem_trim(void);
+size_t mem_bytes(const void *p); /* what an allocation takes, the allocator's own bytes included; NULL: 0 */
+
+/* For a process that stays: blocks of a megabyte and more go back to the system when they are freed, and threads share
+ * two pools of small ones instead of having eight for each CPU. Before threads are started. */
+void mem_return_early(void);
 
 /* Counts an allocation that does not come from malloc (base/region.c); 0 when it has to fail. */
 int mem_enter(void);

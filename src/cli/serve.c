@@ -30,25 +30,32 @@
 #include "cli/serve_sandbox.h"
 #include "server/api.h"
 #include "server/http.h"
+#include "server/json_out.h"
 #include "server/sandbox.h"
 #include "server/systemd.h"
 
-#define QUEUE_BYTES  (1 << 20)   /* of a stream, for a client that reads slowly: thousands of tokens */
-#define BODIES_BYTES (256 << 20) /* of all requests that are under way: 16 of the largest */
+#define QUEUE_BYTES  (1 << 20) /* of a stream, for a client that reads slowly: thousands of tokens */
 #define HEARTBEAT_MS 1000
 #define SLICE_MS     100  /* between two looks at whether a signal came, while draining */
 #define FLUSH_MS     1000 /* for the last bytes, once nothing is computed any more */
+
+/* Of the memory, for bodies, what making tokens takes and what waits to be sent: a sixteenth, within bounds. */
+#define REQUESTS_SHARE 16
+#define REQUESTS_MIN   ((size_t)64 << 20)
+#define REQUESTS_MAX   ((size_t)1 << 30)
+#define PROGRAM_BYTES  ((size_t)16 << 20) /* code, libraries, stacks of threads, what the allocator keeps */
 
 struct serve {
     struct serve_options o;
     char path[256];              /* the default socket */
     struct http_listen *sockets; /* [n_sockets] */
     int n_sockets;
-    struct ledger bodies;
     int notify_fd;      /* -1: nobody wants to know */
     struct buf missing; /* of the sandbox, for people */
 
     struct models *models;
+    struct ledger requests;
+    size_t program_bytes;
     struct api *api;
     struct http *http;
 };
@@ -189,6 +196,30 @@ static void drain(struct serve *v, const sigset_t *set)
     http_drain(v->http, FLUSH_MS);
 }
 
+/* While every file can be read: a part of the memory is for requests, the rest for models. */
+static int share_memory(struct serve *v, struct qn_error *e)
+{
+    uint64_t *memory = &v->o.models.engine.memory_bytes;
+    mem_return_early();
+    if (!*memory) *memory = os_memory_bytes();
+    uint64_t n = *memory / REQUESTS_SHARE;
+    ledger_init(&v->requests, n < REQUESTS_MIN ? REQUESTS_MIN : n > REQUESTS_MAX ? REQUESTS_MAX : n);
+    json_out_use(&v->requests);
+    v->program_bytes = os_anonymous_bytes() + PROGRAM_BYTES;
+    uint64_t others = v->requests.budget + v->program_bytes;
+    if (*memory <= others)
+        return error_set(e, QN_ENOMEM, "%llu bytes of memory: requests and the program itself have %llu of them",
+                         (unsigned long long)*memory, (unsigned long long)others);
+    *memory -= others;
+    return 0;
+}
+
+static int open_api(struct serve *v, struct qn_error *e)
+{
+    const struct api_config c = {.models = v->models, .requests = &v->requests, .program_bytes = v->program_bytes};
+    return api_new(&v->api, &c, e);
+}
+
 static int open_http(struct serve *v, struct qn_error *e)
 {
     struct http_config c;
@@ -204,8 +235,7 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.n_hosts = (int)v->o.hosts.n;
     c.origins = v->o.origins.v;
     c.n_origins = (int)v->o.origins.n;
-    ledger_init(&v->bodies, BODIES_BYTES);
-    c.ledger = &v->bodies;
+    c.ledger = &v->requests;
     c.max_queue_bytes = QUEUE_BYTES;
     c.heartbeat_ms = HEARTBEAT_MS;
     return http_open(&v->http, &c, e);
@@ -250,9 +280,9 @@ static int serve(struct serve *v)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (open_http(v, &e) || models_make_folders(&v->o.models, &e) || fence_files(v, &e) ||
-        models_open(&v->models, &v->o.models, &e) || api_new(&v->api, &(struct api_config){.models = v->models}, &e) ||
-        fence_calls(v, &e) || http_start(v->http, v->api, &e)) {
+    if (share_memory(v, &e) || open_http(v, &e) || models_make_folders(&v->o.models, &e) || fence_files(v, &e) ||
+        models_open(&v->models, &v->o.models, &e) || open_api(v, &e) || fence_calls(v, &e) ||
+        http_start(v->http, v->api, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);

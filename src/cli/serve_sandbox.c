@@ -66,8 +66,8 @@ static int add_model(struct buf *paths, const char *path, struct qn_error *e)
 
 static int collect(struct buf *paths, const struct serve_paths *p, struct qn_error *e)
 {
-    static const char *const system[] = {"/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup", "/etc/localtime",
-                                         "/usr/share/zoneinfo"};
+    static const char *const system[] = {"/proc/meminfo",  "/proc/self/cgroup", "/proc/self/status",
+                                         "/sys/fs/cgroup", "/etc/localtime",    "/usr/share/zoneinfo"};
     int r = p->cache_dir ? add(paths, p->cache_dir, strlen(p->cache_dir), SANDBOX_CHANGE, e) : 0;
 
     for (size_t i = 0; r == 0 && i < p->n_models; i++) r = add_model(paths, p->models[i], e);

@@ -16,7 +16,8 @@
 #include "base/os.h"
 #include "server/endpoints.h"
 
-#define MODELS_RETRY_S 5 /* a guess: how long others need their models is theirs to know */
+#define MODELS_RETRY_S 5  /* a guess: how long others need their models is theirs to know */
+#define WORK_FACTOR    32 /* bytes that a byte of text takes at most on its way to tokens: values, symbols, candidates */
 
 /* ---- workers ---- */
 
@@ -81,6 +82,7 @@ static enum models_answer find_model(struct api_call *c)
     size_t n;
     const void *text = http_body(c->req, &n);
     c->body = field_parse_body(text, n, &c->fault);
+    http_drop_body(c->req);
     if (!c->body) return MODELS_REFUSED;
     const json_t *name = json_object_get(c->body, "model");
     if (name && !json_is_null(name) && !json_is_string(name)) {
@@ -209,6 +211,25 @@ int api_fault(struct fault *f, const struct qn_error *e)
     }
 }
 
+int api_take_work(const struct api *a, size_t n, size_t *taken, struct fault *f)
+{
+    struct ledger *l = a->c.requests;
+    size_t bytes = n > SIZE_MAX / WORK_FACTOR ? SIZE_MAX : n * WORK_FACTOR;
+    *taken = 0;
+    if (!l) return 0;
+    if (bytes > l->budget / 2)
+        return fault_set(f, 413, "request_too_large", NULL, "a text of %zu bytes takes more memory than there is", n);
+    if (ledger_take(l, bytes, "a text", NULL))
+        return fault_set(f, 503, "no_memory", NULL, "no memory for a text of %zu bytes now", n);
+    *taken = bytes;
+    return 0;
+}
+
+void api_give_work(const struct api *a, size_t taken)
+{
+    if (taken) ledger_give(a->c.requests, taken);
+}
+
 struct dump {
     struct buf *b;
     bool failed;
@@ -269,8 +290,7 @@ static void send(struct http_request *r, int status, struct json_out *o)
         http_error(r, 503, NULL, "no_memory", "not enough memory");
     else
         http_reply(r, status, "application/json", o->b.data, o->b.len);
-    buf_deinit(&o->b);
-    *o = (struct json_out){0};
+    json_out_deinit(o);
 }
 
 void api_refuse_anthropic(struct http_request *r, const struct fault *f)
@@ -285,7 +305,7 @@ void api_send(struct http_request *r, struct json_out *o) { send(r, 200, o); }
 void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse)
 {
     char text[24];
-    if (f->status == 429 || (f->code && !strcmp(f->code, "models_busy"))) {
+    if (f->status == 429 || f->status == 503) {
         snprintf(text, sizeof text, "%d", retry_s > 1 && retry_s < 3600 ? (int)(retry_s + 0.999) : 1);
         http_set_header(r, "Retry-After", text);
     }

@@ -16,7 +16,9 @@
 /* What it points to is borrowed until api_free(). */
 struct api_config {
     struct models *models;
-    int n_workers; /* threads that read requests and turn text into tokens; 0: 2 */
+    struct ledger *requests; /* what requests take beside their places with a model; NULL: not counted */
+    size_t program_bytes;    /* what the process takes beside all that is counted */
+    int n_workers;           /* threads that read requests and turn text into tokens; 0: 2 */
 };
 
 struct api;

@@ -90,6 +90,10 @@ void api_error_anthropic(struct json_out *o, const struct fault *f);
 /* What a failure of quern.h means to a client; always -1. */
 int api_fault(struct fault *f, const struct qn_error *e);
 int api_no_memory(struct fault *f);
+/* Takes what it may need to make tokens of n bytes of text, templates included: *taken, to be given back to
+ * a->c.requests when that is done. */
+int api_take_work(const struct api *a, size_t n, size_t *taken, struct fault *f);
+void api_give_work(const struct api *a, size_t taken);
 int api_dump(struct buf *b, const json_t *j); /* adds it as text; not 0 when there is no memory */
 /* Refuses; to come again after retry_s seconds where that may help. */
 void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse);

@@ -123,7 +123,7 @@ static void embed_free(struct embed *m)
     for (size_t i = 0; m->tokens && i < m->n; i++) qn_free(m->tokens[i]);
     mem_free(m->tokens);
     mem_free(m->n_tokens);
-    buf_deinit(&m->out.b);
+    json_out_deinit(&m->out);
     json_decref(m->body);
     models_release(m->served);
     mem_free(m);
@@ -197,7 +197,7 @@ static int submit(struct embed *m, double *retry_s, struct fault *f);
 static void on_done(struct embed *m, const struct qn_event *e)
 {
     struct fault f = {0};
-    double retry_s;
+    double retry_s = 1;
     m->n_prompt += e->usage.n_prompt;
     if (e->finish == QN_FINISH_ERROR)
         api_fault(&f, e->error);
@@ -208,7 +208,7 @@ static void on_done(struct embed *m, const struct qn_event *e)
     else if (++m->at < m->n && !submit(m, &retry_s, &f))
         return;
     if (f.status)
-        api_refuse_openai(m->req, &f);
+        api_refuse_busy(m->req, &f, retry_s, api_refuse_openai);
     else
         answer(m);
     embed_free(m);

@@ -34,7 +34,6 @@
 #define OTHER_FDS    64 /* what a process has open besides connections */
 #define MHD_SPARE    64 /* libmicrohttpd still counts connections for a moment that we have seen the end of */
 #define LINGER_NS    1000000000u
-#define ANSWER_BYTES (8 << 10) /* of a connection's memory, for what is sent */
 
 void http_config_init(struct http_config *c)
 {

@@ -60,7 +60,7 @@ struct http_config {
     int n_hosts;
     const char *const *origins; /* [n_origins] web origins that may call ("https://example.org"); none by default */
     int n_origins;
-    struct ledger *ledger; /* request bodies are taken from it; NULL: no common budget */
+    struct ledger *ledger; /* bodies and what waits to be sent are taken from it; NULL: no common budget */
 
     int max_connections;     /* one more is answered 503 and closed */
     size_t max_header_bytes; /* request line and headers; 414, 431 or 413 beyond */
@@ -112,8 +112,11 @@ const char *http_param(const struct http_request *r); /* what {id} matched, NULL
 /* The decoded value of a name in the query ("" for a bare name); -1 if absent, malformed or not shorter than cap. */
 int http_query(const struct http_request *r, const char *name, char *value, size_t cap);
 const uint8_t *http_body(const struct http_request *r, size_t *n_bytes); /* a NUL byte follows it */
+void http_drop_body(struct http_request *r); /* it was read and is not needed any more: its memory is given back */
 const struct http_identity *http_identity(const struct http_request *r);
 const char *http_request_id(const struct http_request *r);
+/* What all open connections of its server take, most of it libmicrohttpd's; not from the ledger. */
+size_t http_connection_bytes(const struct http_request *r);
 /* Only in the handler. Any case; NULL if absent. */
 const char *http_header(const struct http_request *r, const char *name);
 

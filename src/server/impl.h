@@ -39,6 +39,8 @@ struct conn {
 };
 
 #define N_REPLY_HEADERS 8
+#define QUEUE_BYTES     4096      /* of a stream's queue, held from the request's beginning to its end */
+#define ANSWER_BYTES    (8 << 10) /* of a connection's memory in libmicrohttpd, for what is sent */
 
 struct http_request {
     struct http *http;
@@ -57,7 +59,8 @@ struct http_request {
     char method[16], id[24], trace[56];
     struct http_identity who;
     struct buf body;
-    size_t body_taken, n_discarded; /* bytes taken from the ledger; thrown away */
+    size_t n_discarded;             /* bytes of a body that were thrown away */
+    size_t answer_taken;            /* bytes of the whole answer, from the ledger until it is sent */
     int stage;                      /* enum stage in request.c */
     uint64_t t0_ns;
     char *origin; /* an allowed one, echoed */

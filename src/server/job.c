@@ -64,7 +64,7 @@ void job_free(struct job *j)
         buf_deinit(&a->reasoning);
         buf_deinit(&a->name);
         buf_deinit(&a->arguments);
-        for (int k = 0; k < 4; k++) buf_deinit(&a->logprobs[k].b);
+        for (int k = 0; k < 4; k++) json_out_deinit(&a->logprobs[k]);
         for (int k = 0; k < a->n_calls; k++) {
             mem_free(a->call[k].name);
             mem_free(a->call[k].arguments);
@@ -74,7 +74,7 @@ void job_free(struct job *j)
     mem_free(j->answer);
     qn_prompt_free(j->prompt);
     ask_deinit(&j->ask);
-    buf_deinit(&j->out.b);
+    json_out_deinit(&j->out);
     models_release(j->served); /* last: what was freed above may refer to it */
     mem_free(j);
 }
@@ -155,9 +155,12 @@ int job_prepare_chat(struct job *j, struct fault *f)
     if (a->documents) bad |= json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
     bool made = all && !bad && !api_dump(&text, all);
     json_decref(all);
-    int rc = made ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &e) : 0;
+    size_t taken = 0;
+    bool room = made && !api_take_work(j->api, text.len, &taken, f);
+    int rc = room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &e) : 0;
+    api_give_work(j->api, taken);
     buf_deinit(&text);
-    if (!made) return api_no_memory(f);
+    if (!room) return made ? -1 : api_no_memory(f);
     if (rc) return api_fault(f, &e);
     j->tokens = qn_prompt_tokens(j->prompt, &j->n_tokens);
     return 0;
@@ -199,7 +202,7 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     snprintf(j->id, sizeof j->id, "%s%s", d->id_prefix, http_request_id(r));
     ask_init(&j->ask, qn_model_n_vocab(j->served->model));
     if (ask_read(&j->ask, d->tables, body, &f) || d->prepare(j, &f)) {
-        d->refuse(r, &f);
+        api_refuse_busy(r, &f, 1, d->refuse);
         job_free(j);
         return NULL;
     }

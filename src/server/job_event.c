@@ -249,7 +249,7 @@ static void on_done(struct job *j, const struct qn_event *e)
         if (!failed && !j->out.failed) j->d->whole(j);
         if (j->out.failed && !failed) api_no_memory(&f);
         if (failed || j->out.failed)
-            j->d->refuse(j->req, &f);
+            api_refuse_busy(j->req, &f, 1, j->d->refuse);
         else
             api_send(j->req, &j->out);
     }

@@ -10,10 +10,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SMALL_BYTES 4096 /* so that whoever asks how things are is answered when nothing is left */
+
+static struct ledger *ledger;
+
+void json_out_use(struct ledger *l) { ledger = l; }
+
 /* What has failed is not tried again: a long text is many pieces, and asking for memory in vain takes long. */
 static void add(struct json_out *o, const void *p, size_t n)
 {
-    if (n > 0 && !o->failed && buf_add(&o->b, p, n, NULL)) o->failed = true;
+    struct ledger *l = ledger;
+    if (l && !o->counted && o->b.len + n >= SMALL_BYTES) {
+        o->counted = ledger_take(l, o->b.cap, "JSON", NULL) == 0;
+        o->failed = o->failed || !o->counted;
+    }
+    if (n > 0 && !o->failed && buf_add_from(&o->b, o->counted ? l : NULL, p, n, NULL)) o->failed = true;
+}
+
+void json_out_deinit(struct json_out *o)
+{
+    buf_deinit_from(&o->b, o->counted ? ledger : NULL);
+    *o = (struct json_out){0};
 }
 
 static void before(struct json_out *o, const char *key)
@@ -68,7 +85,7 @@ static void escape(struct json_out *o, unsigned char c)
 void json_out_text(struct json_out *o, const char *key, const char *s, size_t n)
 {
     const unsigned char *p = (const unsigned char *)(n ? s : ""); /* text of no bytes may be nowhere */
-    size_t done = 0; /* bytes before it are written */
+    size_t done = 0;                                              /* bytes before it are written */
     before(o, key);
     add(o, "\"", 1);
     for (size_t i = 0; i < n;) {

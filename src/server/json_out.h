@@ -15,11 +15,16 @@
 #include "base/buf.h"
 
 struct json_out {
-    struct buf b;
+    struct buf b; /* json_out_deinit() */
+    bool counted; /* its memory is the ledger's, as that of all but the smallest */
     bool comma;  /* a value stands before, at this level */
     bool failed; /* there was no memory: the text is not complete */
 };
 
+/* From now on the memory of all that is written, in the whole process, is taken from l; NULL: from none, as at the start.
+ * Nothing may be half written. */
+void json_out_use(struct ledger *l);
+void json_out_deinit(struct json_out *o);
 /* key is NULL inside of an array. */
 void json_out_open(struct json_out *o, const char *key, char bracket);
 void json_out_close(struct json_out *o, char bracket);

@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/os.h"
+
 /* One model: its numbers and its label's value. */
 struct row {
     struct models_info m;
@@ -51,6 +53,8 @@ static const struct metric {
     {"gauge", "memory_kv_bytes", "Keys and values.", UINT64, STAT(kv_bytes)},
     {"gauge", "memory_buffer_bytes", "Buffers of a forward pass.", UINT64, STAT(buffer_bytes)},
     {"gauge", "memory_scheduler_bytes", "Logits and samplers of the places.", UINT64, STAT(scheduler_bytes)},
+    {"gauge", "memory_cache_bytes", "The tree of cached prefixes.", UINT64, STAT(cache_bytes)},
+    {"gauge", "memory_table_bytes", "The vocabulary and the template.", UINT64, AT(table_bytes)},
     {"gauge", "kv_pages", "Pages of keys and values.", INT, STAT(n_pages)},
     {"gauge", "kv_pages_free", "Pages that hold nothing.", INT, STAT(n_pages_free)},
     {"gauge", "kv_pages_cached", "Pages that hold prefixes nobody uses now.", INT, STAT(n_pages_cached)},
@@ -100,10 +104,30 @@ static int write_finished(struct buf *b, const struct row *rows, int n)
     return bad;
 }
 
-static int write_all(struct api *a, struct buf *b, const struct row *rows, int n)
+/* Of the memory, what is no model's. */
+static int write_process(const struct api *a, const struct http_request *r, struct buf *b)
 {
-    int bad = write_head(b, "gauge", "memory_budget_bytes", "What all models may take together.") |
-              buf_printf(b, NULL, "quern_memory_budget_bytes %" PRIu64 "\n", models_budget_bytes(a->c.models));
+    const struct ledger *l = a->c.requests;
+    const struct {
+        const char *name, *help;
+        uint64_t bytes;
+    } rows[] = {
+        {"memory_budget_bytes", "What all models may take together.", models_budget_bytes(a->c.models)},
+        {"memory_request_bytes", "Bodies, documents, and what waits to be sent.", l ? ledger_used(l) : 0},
+        {"memory_connection_bytes", "Open connections.", http_connection_bytes(r)},
+        {"memory_program_bytes", "The program itself.", a->c.program_bytes},
+        {"memory_resident_bytes", "The resident set.", os_resident_bytes()},
+    };
+    int bad = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        bad |= write_head(b, "gauge", rows[i].name, rows[i].help) |
+               buf_printf(b, NULL, "quern_%s %" PRIu64 "\n", rows[i].name, rows[i].bytes);
+    return bad;
+}
+
+static int write_all(const struct http_request *r, struct api *a, struct buf *b, const struct row *rows, int n)
+{
+    int bad = write_process(a, r, b);
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         const struct metric *c = &metrics[i];
         bad |= write_head(b, c->type, c->name, c->help);
@@ -140,7 +164,7 @@ void endpoint_metrics(struct http_request *r, void *ctx)
         models_look(a->c.models, i, &rows[i].m);
         bad = make_label(&rows[i].label, rows[i].m.name) != 0;
     }
-    if (bad || write_all(a, &b, rows, n))
+    if (bad || write_all(r, a, &b, rows, n))
         http_error(r, 503, NULL, "no_memory", "not enough memory");
     else
         http_reply(r, 200, "text/plain; version=0.0.4", b.data, b.len);

@@ -35,7 +35,8 @@ struct entry {
     bool pinned;
     bool has_chat;
     int n_ctx_train, n_vocab;
-    struct qn_engine_plan plan;
+    struct qn_engine_plan plan; /* its sums have table_bytes in them */
+    uint64_t table_bytes;       /* that opening it takes beside the engine: the vocabulary, the template */
 
     enum models_state state;
     qn_engine *engine; /* as held's pointers */
@@ -73,7 +74,7 @@ static int start(const struct models *s, const struct entry *m, uint64_t granted
 {
     struct qn_engine_params engine = s->c.engine;
     struct qn_scheduler_params scheduler = s->c.scheduler;
-    engine.memory_bytes = granted;
+    engine.memory_bytes = granted > m->table_bytes ? granted - m->table_bytes : 1;
     scheduler.cache_bytes /= (uint64_t)s->c.n;
     return parts_start(p, m->held.name, &engine, &scheduler, e);
 }
@@ -339,11 +340,16 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
 {
     struct parts p;
     struct qn_error why;
+    uint64_t before = os_anonymous_bytes();
     int rc = parts_open(&p, m->path, &why, e);
     if (rc) return rc;
+    uint64_t after = os_anonymous_bytes();
+    m->table_bytes = after > before ? after - before : 0;
     if (!p.chat) log_at(LOG_WARN, "'%s': no conversations: %s", m->held.name, why.msg);
     m->plan.size = sizeof m->plan;
     rc = qn_engine_plan(&m->plan, p.model, &s->c.engine, &s->c.scheduler, e);
+    m->plan.bytes += m->table_bytes;
+    m->plan.least_bytes += m->table_bytes;
     if (!rc && s->c.n > 1) rc = check_size(s, m, e); /* of a single one the engine has more to say */
     m->held.n_ctx = m->plan.n_ctx;
     m->n_ctx_train = qn_model_n_ctx_train(p.model);
@@ -538,6 +544,7 @@ void models_look(struct models *s, int i, struct models_info *out)
         .n_vocab = m->n_vocab,
         .need_bytes = m->plan.bytes,
         .granted_bytes = m->granted,
+        .table_bytes = m->held.model ? m->table_bytes : 0,
         .n_users = m->n_users,
         .n_loads = m->n_loads,
         .stats.size = sizeof out->stats,

@@ -87,6 +87,7 @@ struct models_info {
     int n_ctx, n_ctx_train, n_vocab;
     uint64_t need_bytes;    /* of the budget, to be loaded */
     uint64_t granted_bytes; /* that it has now */
+    uint64_t table_bytes;   /* of these, for its vocabulary and its template; 0 while it is not loaded */
     int n_users;            /* requests that hold it */
     uint64_t n_loads;
     /* Counters go on when the model is unloaded and loaded again; all else is 0 while it is not there. */

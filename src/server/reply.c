@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define BLOCK_BYTES     1024 /* of a stream's response for HTTP/1.0; chunks are made in the connection's own memory */
-#define KEEP_BYTES      4096 /* a larger queue is freed once it is empty */
+#define SMALL_BYTES     8192 /* a whole answer of so many is not counted: errors go out when nothing is left */
 #define HEARTBEAT_BYTES 256  /* what a heartbeat may say */
 
 /* ---- errors ---- */
@@ -126,6 +126,16 @@ static void give_back(struct http_request *r)
 
 void http_reply(struct http_request *r, int status, const char *type, const void *body, size_t n_bytes)
 {
+    struct ledger *l = r->http->c.ledger;
+
+    if (l && n_bytes > SMALL_BYTES) {
+        if (ledger_take(l, n_bytes, "an answer", NULL)) {
+            http_set_header(r, "Retry-After", "1");
+            http_error(r, 503, NULL, "no_memory", "no memory for an answer of %zu bytes now", n_bytes);
+            return;
+        }
+        r->answer_taken = n_bytes;
+    }
     struct MHD_Response *response =
         MHD_create_response_from_buffer(n_bytes, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
 
@@ -178,10 +188,11 @@ static ssize_t stream_read(void *cls, uint64_t pos, char *out, size_t max)
         result = (ssize_t)n;
         if (r->queue_at == r->queue.len) {
             r->queue_at = 0;
-            if (r->queue.cap > KEEP_BYTES)
-                buf_deinit(&r->queue);
-            else
-                buf_clear(&r->queue);
+            if (r->queue.cap > QUEUE_BYTES) { /* a larger one is freed */
+                buf_deinit_from(&r->queue, r->http->c.ledger);
+                buf_reserve_from(&r->queue, r->http->c.ledger, QUEUE_BYTES - 1, NULL);
+            }
+            buf_clear(&r->queue);
         }
         if (r->want_room && r->queue.len - r->queue_at <= r->http->c.max_queue_bytes / 2) {
             r->want_room = 0;
@@ -229,7 +240,7 @@ static int push(struct http_request *r, const void *p, size_t n_bytes)
         r->queue.len = n;
         r->queue_at = 0;
     }
-    if (buf_add(&r->queue, p, n_bytes, NULL)) {
+    if (buf_add_from(&r->queue, r->http->c.ledger, p, n_bytes, NULL)) {
         conn_hang_up(r->conn);
         return HTTP_GONE;
     }

@@ -44,9 +44,9 @@ void request_unref(struct http_request *r)
         mem_free(r->header[i].name);
         mem_free(r->header[i].value);
     }
-    if (h->c.ledger) ledger_give(h->c.ledger, r->body_taken);
-    buf_deinit(&r->body);
-    buf_deinit(&r->queue);
+    if (h->c.ledger) ledger_give(h->c.ledger, r->answer_taken);
+    buf_deinit_from(&r->body, h->c.ledger);
+    buf_deinit_from(&r->queue, h->c.ledger);
     mem_free(r->path);
     mem_free(r->query);
     mem_free(r->param);
@@ -247,15 +247,10 @@ static enum MHD_Result at_body(struct http_request *r, const char *data, size_t 
         http_error(r, 413, NULL, NULL, "a body of more than %zu bytes", h->c.max_body_bytes);
         return MHD_YES;
     }
-    if (h->c.ledger && ledger_take(h->c.ledger, n, "request bodies", NULL)) {
+    if (buf_add_from(&r->body, h->c.ledger, data, n, NULL)) {
+        http_drop_body(r);
         http_set_header(r, "Retry-After", "1");
-        http_error(r, 503, NULL, NULL, "no memory for the request's body now");
-        return MHD_YES;
-    }
-    r->body_taken += n;
-    if (buf_add(&r->body, data, n, NULL)) {
-        http_set_header(r, "Retry-After", "1");
-        http_error(r, 503, NULL, NULL, "no memory for the request's body");
+        http_error(r, 503, NULL, "no_memory", "no memory for the request's body now");
     }
     return MHD_YES;
 }
@@ -279,7 +274,13 @@ static enum MHD_Result at_handler(struct http_request *r, struct MHD_Connection 
             m = route_find(h->c.routes, h->c.n_routes, r->method, r->path);
         }
         pthread_mutex_unlock(&h->lock);
-        if (m.route) m.route->handler(r, h->ctx);
+        if (m.route && m.route->flags & HTTP_JSON_BODY && /* others are answered whole */
+            buf_reserve_from(&r->queue, h->c.ledger, QUEUE_BYTES - 1, NULL)) {
+            http_set_header(r, "Retry-After", "1");
+            http_error(r, 503, NULL, "no_memory", "no memory for an answer now");
+        } else if (m.route) {
+            m.route->handler(r, h->ctx);
+        }
     }
     return settle(r, mhd);
 }
@@ -314,11 +315,24 @@ const char *http_param(const struct http_request *r) { return r->param; }
 const struct http_identity *http_identity(const struct http_request *r) { return &r->who; }
 const char *http_request_id(const struct http_request *r) { return r->id; }
 
+size_t http_connection_bytes(const struct http_request *r)
+{
+    struct http *h = r->http;
+    size_t each = sizeof(struct conn) + sizeof *r + h->c.max_header_bytes + ANSWER_BYTES;
+
+    pthread_mutex_lock(&h->lock);
+    each *= (size_t)h->n_conns;
+    pthread_mutex_unlock(&h->lock);
+    return each;
+}
+
 const uint8_t *http_body(const struct http_request *r, size_t *n_bytes)
 {
     *n_bytes = r->body.len;
     return r->body.data ? r->body.data : (const uint8_t *)"";
 }
+
+void http_drop_body(struct http_request *r) { buf_deinit_from(&r->body, r->http->c.ledger); }
 
 int http_query(const struct http_request *r, const char *name, char *value, size_t cap)
 {

@@ -6,6 +6,11 @@
  */
 #include "server/endpoints.h"
 
+#include <stddef.h>
+#include <string.h>
+
+#include "base/os.h"
+
 /* A step of a large model on a small machine takes long too, so "too long" is measured against the last one. */
 #define STALL_S     60.0
 #define STALL_STEPS 20.0
@@ -96,6 +101,34 @@ void endpoint_models(struct http_request *r, void *ctx)
 
 /* ---- memory ---- */
 
+/* What the budget is divided into, of each model. */
+static const struct {
+    const char *name;
+    size_t at; /* in a struct models_info */
+} classes[] = {
+#define CLASS(name)                                                                                                    \
+    {                                                                                                                  \
+#name, offsetof(struct models_info, stats.name)                                                                \
+    }
+    CLASS(weight_bytes),    CLASS(kv_bytes),    CLASS(buffer_bytes),
+    CLASS(scheduler_bytes), CLASS(cache_bytes), {"table_bytes", offsetof(struct models_info, table_bytes)},
+#undef CLASS
+};
+#define N_CLASSES (sizeof classes / sizeof classes[0])
+
+static uint64_t class_of(const struct models_info *m, size_t i)
+{
+    uint64_t v;
+    memcpy(&v, (const char *)m + classes[i].at, sizeof v);
+    return v;
+}
+
+/* Bytes of the KV cache that were ever in use: the others are promised, but not in memory yet. */
+static uint64_t touched_bytes(const struct qn_scheduler_stats *s)
+{
+    return s->n_pages ? s->kv_bytes / (uint64_t)s->n_pages * (uint64_t)s->n_pages_touched : 0;
+}
+
 static void write_memory(struct json_out *o, const struct models_info *m)
 {
     const struct qn_scheduler_stats *s = &m->stats;
@@ -103,11 +136,9 @@ static void write_memory(struct json_out *o, const struct models_info *m)
     json_out_str(o, "id", m->name);
     json_out_str(o, "state", models_state_name(m->state));
     json_out_int(o, "granted_bytes", (int64_t)m->granted_bytes);
-    json_out_int(o, "used_bytes", (int64_t)s->used_bytes);
-    json_out_int(o, "weight_bytes", (int64_t)s->weight_bytes);
-    json_out_int(o, "kv_bytes", (int64_t)s->kv_bytes);
-    json_out_int(o, "buffer_bytes", (int64_t)s->buffer_bytes);
-    json_out_int(o, "scheduler_bytes", (int64_t)s->scheduler_bytes);
+    json_out_int(o, "used_bytes", (int64_t)(s->used_bytes + m->table_bytes));
+    for (size_t i = 0; i < N_CLASSES; i++) json_out_int(o, classes[i].name, (int64_t)class_of(m, i));
+    json_out_int(o, "kv_touched_bytes", (int64_t)touched_bytes(s));
     json_out_int(o, "kv_pages", s->n_pages);
     json_out_int(o, "kv_pages_free", s->n_pages_free);
     json_out_int(o, "kv_pages_cached", s->n_pages_cached);
@@ -118,20 +149,32 @@ static void write_memory(struct json_out *o, const struct models_info *m)
 
 void endpoint_memory(struct http_request *r, void *ctx)
 {
-    struct models *models = ((struct api *)ctx)->c.models;
+    struct api *a = ctx;
+    struct models *models = a->c.models;
     struct models_info m;
     struct json_out o = {0};
-    uint64_t used = 0;
+    const struct ledger *l = a->c.requests;
+    uint64_t request = l ? ledger_used(l) : 0, connection = http_connection_bytes(r), room = l ? l->budget : 0;
+    uint64_t used = request + connection + a->c.program_bytes, sums[N_CLASSES] = {0}, touched = 0;
     json_out_open(&o, NULL, '{');
-    json_out_int(&o, "budget_bytes", (int64_t)models_budget_bytes(models));
+    json_out_int(&o, "budget_bytes", (int64_t)(models_budget_bytes(models) + room + a->c.program_bytes));
     json_out_open(&o, "models", '[');
     for (int i = 0; i < models_count(models); i++) {
         models_look(models, i, &m);
-        used += m.stats.used_bytes;
+        for (size_t k = 0; k < N_CLASSES; k++) sums[k] += class_of(&m, k);
+        used += m.stats.used_bytes + m.table_bytes;
+        touched += touched_bytes(&m.stats);
         write_memory(&o, &m);
     }
     json_out_close(&o, ']');
     json_out_int(&o, "used_bytes", (int64_t)used);
+    for (size_t k = 0; k < N_CLASSES; k++) json_out_int(&o, classes[k].name, (int64_t)sums[k]);
+    json_out_int(&o, "request_bytes", (int64_t)request);
+    json_out_int(&o, "connection_bytes", (int64_t)connection);
+    json_out_int(&o, "program_bytes", (int64_t)a->c.program_bytes);
+    json_out_int(&o, "request_budget_bytes", (int64_t)room);
+    json_out_int(&o, "kv_touched_bytes", (int64_t)touched);
+    json_out_int(&o, "resident_bytes", (int64_t)os_resident_bytes());
     json_out_close(&o, '}');
     api_send(r, &o);
 }

@@ -52,9 +52,12 @@ void endpoint_tokenize(struct api_call *c)
     size_t n = 0;
     int rc = read(c, tokenize_fields, &ask, &f);
     unsigned flags = (ask.add_special ? QN_ADD_BOS : 0) | (ask.parse_special ? QN_PARSE_SPECIAL : 0);
-    size_t n_text = json_string_length(json_object_get(c->body, "content"));
-    if (rc || (qn_tokenize(m, ask.content, n_text, flags, &t, &n, &e) && api_fault(&f, &e))) {
-        api_refuse_openai(c->req, &f);
+    size_t n_text = json_string_length(json_object_get(c->body, "content")), taken = 0;
+    bool bad = rc || api_take_work(c->api, n_text, &taken, &f) ||
+               (qn_tokenize(m, ask.content, n_text, flags, &t, &n, &e) && api_fault(&f, &e));
+    api_give_work(c->api, taken);
+    if (bad) {
+        api_refuse_busy(c->req, &f, 1, api_refuse_openai);
         return;
     }
     json_out_open(&o, NULL, '{');
@@ -87,18 +90,20 @@ void endpoint_detokenize(struct api_call *c)
     const char *bytes;
     size_t n = 0, n_bytes;
     if (read(c, detokenize_fields, &ask, &f) || ask_tokens("tokens", ask.tokens, qn_model_n_vocab(m), &t, &n, &f)) {
-        api_refuse_openai(c->req, &f);
+        api_refuse_busy(c->req, &f, 1, api_refuse_openai);
         return;
     }
     bool bad = qn_text_new(&made, m, false, NULL, 0, NULL) != 0;
     for (size_t i = 0; i < n && !bad; i++)
-        bad = qn_text_push(made, t[i], &bytes, &n_bytes, NULL, NULL) || buf_add(&text, bytes, n_bytes, NULL);
-    o.failed = bad || qn_text_end(made, &bytes, &n_bytes, NULL) || buf_add(&text, bytes, n_bytes, NULL);
+        bad = qn_text_push(made, t[i], &bytes, &n_bytes, NULL, NULL) ||
+              buf_add_from(&text, c->api->c.requests, bytes, n_bytes, NULL);
+    o.failed = bad || qn_text_end(made, &bytes, &n_bytes, NULL) ||
+               buf_add_from(&text, c->api->c.requests, bytes, n_bytes, NULL);
     qn_text_free(made);
     json_out_open(&o, NULL, '{');
     json_out_text(&o, "content", (char *)text.data, text.len);
     json_out_close(&o, '}');
-    buf_deinit(&text);
+    buf_deinit_from(&text, c->api->c.requests);
     mem_free(t);
     api_send(c->req, &o);
 }

@@ -493,7 +493,7 @@ def test_a_hang_up_is_seen_at_once():
 
 
 def test_a_client_that_leaves_while_sending_costs_nothing():
-    s = Server("budget=100000")
+    s = Server("budget=300000")
     for _ in range(20):
         c = s.connect()
         c.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: 50000\r\n\r\n".encode() + b"x" * 30000)
@@ -505,7 +505,23 @@ def test_a_client_that_leaves_while_sending_costs_nothing():
         time.sleep(.02 * SLOWNESS)  # they may not have been noticed yet
         r = s.ask("POST", "/raw", b"x" * 90000)
     check(r.status == 200, r.status)
-    check(refused(503, "POST", "/raw", b"x" * 110000, server=s).headers.get("retry-after") == "1", "the common budget")
+    check(refused(503, "POST", "/raw", b"x" * 310000, server=s).headers.get("retry-after") == "1", "the common budget")
+    s.stop()
+
+
+def test_what_waits_to_be_sent_is_counted():
+    s = Server("budget=400000", "queue=1000000")
+    check(s.ask("POST", "/raw", b"x" * 100000).status == 200, "room for the body and its echo")
+    r = refused(503, "POST", "/raw", b"x" * 250000, server=s)
+    check(r.headers.get("retry-after") == "1" and b"for an answer" in r.body, "room for the body only", r.body)
+    readers = [s.connect() for _ in range(3)]
+    for c in readers:
+        c.sendall(f"GET /flood?bytes=1000000000 HTTP/1.1\r\n{HOST}\r\n".encode())
+    s.wait_for(lambda t: t["hangups"] >= 1)  # what nobody reads does not fit for all of them
+    for c in readers:
+        c.close()
+    s.wait_for(lambda t: t["jobs"] == 0)
+    check(s.ask("POST", "/raw", b"x" * 100000).status == 200, "room again")
     s.stop()
 
 

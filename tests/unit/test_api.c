@@ -364,7 +364,7 @@ static void test_json_is_written_as_it_is_read(void **state)
     json_t *j = json_loads((char *)o.b.data, 0, NULL);
     assert_non_null(j);
     json_decref(j);
-    buf_deinit(&o.b);
+    json_out_deinit(&o);
 }
 
 static void test_identities_differ_by_kind_name_and_salt(void **state)
