@@ -103,7 +103,7 @@ static void too_late(struct conn *c)
 
     if (c->due == DUE_HEARTBEAT) {
         stream_heartbeat(c->req);
-        conn_wait(c, DUE_HEARTBEAT);
+        if (!c->hung_up) conn_wait(c, DUE_HEARTBEAT); /* what it says may not have found room */
         return;
     }
     if (c->due != DUE_IDLE && !c->listener->tls) last_words(c->fd, "408 Request Timeout", "", 408, what);
