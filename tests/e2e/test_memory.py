@@ -11,7 +11,7 @@ import json
 import subprocess
 import time
 
-from test_serve import CHAT, CHAT_ASK, LIMIT, LONG, QUERN, SLOWNESS, STORY, STORY_ASK, Server, check, main, refused
+from test_serve import CHAT, CHAT_ASK, LIMIT, LONG, QUERN, SLOWNESS, STORY, STORY_ASK, Server, check, main, refused, slow
 
 CLASSES = ("weight", "kv", "buffer", "scheduler", "cache", "request", "connection", "program")
 LITTLE = ("--memory", "200M")  # for requests the least there is: 64 MiB
@@ -56,12 +56,13 @@ def test_the_ledger_adds_up():
 
 
 def test_a_waiting_request_keeps_its_document_not_its_body():
-    s = Server(STORY, "--parallel", "1", "--sessions", "1")
-    held = s.raw("/v1/completions", {**LONG, "stream": True})
+    s = Server(STORY, "--parallel", "8", "--sessions", "8")
+    held = s.raw("/v1/completions", slow(s))
     s.wait_for("requests_running", 1)
     idle = memory(s)["request_bytes"]
-    waiting = s.raw("/v1/completions", {**STORY_ASK, "logit_bias": {str(i): 1 for i in range(1000)}, "deadline_ms": 10 ** 9,
-                                        "user": "x" * 1000})
+    waiting = s.connect()
+    body = json.dumps({**STORY_ASK, "logit_bias": {str(i): 1 for i in range(1000)}}) + " " * 1000000
+    waiting.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
     s.wait_for("requests_queued", 1)
     more = memory(s)["request_bytes"] - idle
     check(50000 < more < 500000, "a document of a thousand members", more)

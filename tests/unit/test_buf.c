@@ -101,12 +101,43 @@ static void failure_changes_nothing(void **state)
     buf_deinit(&b);
 }
 
+static void memory_is_taken_from_a_ledger(void **state)
+{
+    (void)state;
+    char text[2000];
+    struct ledger l;
+    struct buf b = {0};
+    struct qn_error e;
+    memset(text, 'z', sizeof text);
+    ledger_init(&l, 3000);
+    assert_int_equal(buf_add_from(&b, &l, text, 700, &e), 0);
+    assert_int_equal(ledger_used(&l), b.cap);
+    assert_int_equal(buf_add_from(&b, &l, text, 1, &e), 0);
+    assert_int_equal(ledger_used(&l), b.cap);
+    struct buf before = b;
+    assert_int_equal(buf_add_from(&b, &l, text, 2000, &e), 0);
+    assert_int_equal(buf_add_from(&b, &l, text, 2000, &e), QN_ENOMEM); /* beyond the ledger */
+    assert_int_equal(b.len, before.len + 2000);
+    assert_int_equal(ledger_used(&l), b.cap);
+    buf_deinit_from(&b, &l);
+    assert_int_equal(ledger_used(&l), 0);
+    mem_fault_set(1);
+    assert_int_equal(buf_reserve_from(&b, &l, 100, &e), QN_ENOMEM); /* the allocator's refusal */
+    mem_fault_set(0);
+    assert_int_equal(ledger_used(&l), 0);
+    ledger_init(&l, 50); /* less than the smallest buffer: nothing is allocated */
+    uint64_t calls = mem_n_calls();
+    assert_int_equal(buf_add_from(&b, &l, "x", 1, &e), QN_ENOMEM);
+    assert_int_equal(mem_n_calls(), calls);
+    assert_null(b.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grows_and_stays_a_string), cmocka_unit_test(empty_additions),
         cmocka_unit_test(prints_any_length),        cmocka_unit_test(reserve_makes_adding_safe),
-        cmocka_unit_test(failure_changes_nothing),
+        cmocka_unit_test(failure_changes_nothing),  cmocka_unit_test(memory_is_taken_from_a_ledger),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -206,6 +206,7 @@ static void pages_come_and_go_with_the_slots(void **state)
         assert_int_equal(m.n_slots, lengths[i]);
         assert_int_equal(m.n_pages, (lengths[i] + 15) / 16);
         assert_int_equal(kv_pool_n_free(p), 7 - m.n_pages);
+        assert_int_equal(kv_pool_n_touched(p), i < 1 ? 1 : i < 2 ? 1 : i < 4 ? 2 : i < 5 ? 3 : 7); /* the most so far */
     }
     grow(&m, 20);
     assert_int_equal(memory_reserve(&m, 20, NULL), 0); /* nothing new */
