@@ -170,9 +170,8 @@ def test_alone_and_among_others():
         for a, ask in zip(alone, asks):
             check(asked(s, ask, stream=True, salt=fresh()) == a, "streamed", ask)
         with Crowd(s, asks):
-            for stream in (False, True):
-                for a, ask in zip(alone, asks):
-                    check(asked(s, ask, stream, fresh()) == a, "among others", stream, ask)
+            for i, (a, ask) in enumerate(zip(alone, asks)):
+                check(asked(s, ask, bool(i % 2), fresh()) == a, "among others", ask)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             check(list(pool.map(lambda a: asked(s, a, salt=fresh()), asks)) == alone, "all at once")
         s.stop()
