@@ -469,7 +469,7 @@ def test_what_is_not_http_or_two_things_at_once_is_refused():
 
 
 def test_bodies_share_a_budget():
-    s = Server()
+    s = Server(STORY, "--memory", "4G")  # a sixteenth is for requests
     before = ordinary(s)
     n = 16 << 20
     held = []
@@ -485,7 +485,7 @@ def test_bodies_share_a_budget():
         c.sendall(b" ")
         statuses.append(int(c.recv(1 << 16).split()[1]))
         c.close()
-    check(statuses.count(503) == 4 and statuses.count(400) == 16, statuses)
+    check(set(statuses) == {400, 503} and statuses.count(503) >= 4, statuses)
     check(until(lambda: s.post("/tokenize", b'{"content":"a"}' + b" " * (10 << 20)).status == 200), "there is room again")
     check(ordinary(s) == before, "the same answer as before")
     s.stop()
