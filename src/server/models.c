@@ -345,7 +345,7 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     if (rc) return rc;
     uint64_t after = os_anonymous_bytes();
     m->table_bytes = after > before ? after - before : 0;
-    if (!p.chat) log_at(LOG_WARN, "'%s': no conversations: %s", m->held.name, why.msg);
+    if (!p.chat) log_at(LOG_WARN, "no conversations with '%s': %s", m->held.name, why.msg);
     m->plan.size = sizeof m->plan;
     rc = qn_engine_plan(&m->plan, p.model, &s->c.engine, &s->c.scheduler, e);
     m->plan.bytes += m->table_bytes;
