@@ -12,13 +12,12 @@ import os
 import re
 import time
 
-import test_serve
-from test_serve import CHAT, LIMIT, check, path, refused
+from test_serve import CHAT, LIMIT, Server as Daemon, check, main, path, refused
 
 PAGE = 64  # tokens
 
 
-class Server(test_serve.Server):
+class Server(Daemon):
     def __init__(self, *args, **more):
         super().__init__(CHAT, "--ctx", "1024", *args, **more)
 
@@ -205,4 +204,4 @@ def test_under_pressure_conversations_move_to_disk():
 
 
 if __name__ == "__main__":
-    test_serve.main(globals())
+    main(globals())
