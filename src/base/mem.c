@@ -66,6 +66,12 @@ void *mem_dup(const void *p, size_t bytes)
 void mem_free(void *p) { free(p); }
 
 void mem_trim(void) { malloc_trim(0); }
+size_t mem_in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
 size_t mem_bytes(const void *p) { return p ? malloc_usable_size((void *)(uintptr_t)p) + sizeof(size_t) : 0; }
 
 void mem_return_early(void)

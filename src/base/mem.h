@@ -29,6 +29,7 @@ void *mem_dup(const void *p, size_t bytes); /* a copy; one NUL byte follows it *
 void mem_free(void *p);
 /* Gives what is free to the system: after something large was freed. */
 void mem_trim(void);
+size_t mem_in_use(void); /* of all allocations together; 0 where the allocator does not say (a sanitizer's) */
 size_t mem_bytes(const void *p); /* what an allocation takes, the allocator's own bytes included; NULL: 0 */
 
 /* For a process that stays: blocks of a megabyte and more go back to the system when they are freed, and threads share

@@ -340,11 +340,11 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
 {
     struct parts p;
     struct qn_error why;
-    uint64_t before = os_anonymous_bytes();
+    size_t before = mem_in_use();
     int rc = parts_open(&p, m->path, &why, e);
     if (rc) return rc;
-    uint64_t after = os_anonymous_bytes();
-    m->table_bytes = after > before ? after - before : 0;
+    size_t after = mem_in_use();
+    m->table_bytes = after > before ? (after - before) / 65536 * 65536 + 65536 : 0; /* whole pages of an allocator */
     if (!p.chat) log_at(LOG_WARN, "no conversations with '%s': %s", m->held.name, why.msg);
     m->plan.size = sizeof m->plan;
     rc = qn_engine_plan(&m->plan, p.model, &s->c.engine, &s->c.scheduler, e);
