@@ -68,6 +68,7 @@ struct qn_scheduler {
     float *work;        /* [n_vocab] */
     void *scratch;      /* of the kernels */
     bool was_abandoned; /* the last step */
+    uint64_t asked_ns;  /* when it was last asked whether to abandon the step */
 };
 
 /* One step of all running requests: a row for each answer and a piece of the prompts that are being read. */

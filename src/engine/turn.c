@@ -7,8 +7,8 @@
  * is room for. Prompts are read in the order of admission, the next one filling what the first
  * leaves over.
  *
- * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned between two
- * layers; the rows of the others are computed again in the next step, to the same bits. With rows of others in it
+ * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned within
+ * milliseconds; the rows of the others are computed again in the next step, to the same bits. With rows of others in it
  * that does not happen twice in a row, or one client could hold up all others by cancelling.
  */
 #include "engine/scheduler.h"
@@ -20,6 +20,7 @@
 #include "decode/logprob.h"
 
 #define STRETCH 1.75 /* of a step by prompt rows. The aim is that no gap is three times as long: this is the margin */
+#define ASK_NS  1000000 /* between two looks at who still wants the step */
 
 /* ---- gathering ---- */
 
@@ -87,12 +88,14 @@ static void gather(struct qn_scheduler *s)
 
 /* ---- running ---- */
 
-/* Asked between layers. */
+/* Asked between pieces of work, which can be many and small. */
 static bool is_wasted(void *arg)
 {
-    const struct qn_scheduler *s = arg;
+    struct qn_scheduler *s = arg;
     uint64_t now = clock_ns(), stop = s->stop_ns;
     int n = 0;
+    if (now - s->asked_ns < ASK_NS) return false;
+    s->asked_ns = now;
     for (int i = 0; i < s->n_parts; i++)
         if (request_doom(s->parts[i].request, now, stop)) n += s->parts[i].n;
     return n == s->n_rows || (2 * n > s->n_rows && !s->was_abandoned);

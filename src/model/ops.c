@@ -10,6 +10,7 @@
 #include "model/step.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -18,6 +19,24 @@
 #define ROW_UNIT       32  /* matrix rows a member's share is a multiple of: the tile kernels' height */
 #define STRIP          256 /* outputs that are passed on while in cache; whole blocks of every activation format */
 #define STRIP_MIN_ROWS 64  /* fewer batch rows leave everything in cache without */
+#define PIECE_MACS     2e9 /* of a member's multiply-adds between two looks at whether to go on: 5 to 20 ms */
+
+bool step_is_abandoned(const struct worker *w)
+{
+    struct step *s = w->s;
+    if (!s->is_cancelled) return false;
+    if (atomic_load_explicit(&s->is_abandoned, memory_order_relaxed)) return true;
+    if (w->ith != 0 || !s->is_cancelled(s->cancel_arg)) return false;
+    atomic_store_explicit(&s->is_abandoned, true, memory_order_relaxed);
+    return true;
+}
+
+/* This member's [*lo, *hi) of n items: nothing of a pass that is abandoned. */
+static void share(const struct worker *w, int n, int unit, int *lo, int *hi)
+{
+    pool_share(n, unit, w->ith, w->nth, lo, hi);
+    if (step_is_abandoned(w)) *hi = *lo;
+}
 
 void op_sync(const struct worker *w) { pool_barrier(w->s->pool); }
 
@@ -72,7 +91,7 @@ void op_embed(const struct worker *w)
     const struct tensor *t = s->model->token_embd;
     int lo, hi;
     op_begin(w, -1, "token_embd", t->type, 1, t->ne[0], s->batch->n);
-    pool_share(s->batch->n, 1, w->ith, w->nth, &lo, &hi);
+    share(w, s->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) {
         s->kt.dequant(t->type, t->data + (size_t)s->batch->token[r] * t->row_bytes, t->ne[0], row(s->x, r), w->scratch);
         rope_at(&s->rope, s->batch->pos[r], s->cs + (size_t)r * (size_t)s->rope.n_pairs);
@@ -87,7 +106,7 @@ void op_norm(const struct worker *w, int il, const char *name, const float *norm
     const struct hparams *h = &s->model->hp;
     int lo, hi;
     op_begin(w, il, name, -1, h->n_embd, 1, s->batch->n);
-    pool_share(s->batch->n, 1, w->ith, w->nth, &lo, &hi);
+    share(w, s->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) {
         s->kt.rms_norm(row(s->x, r), norm, h->norm_eps, h->n_embd, row(s->h.f32, r), w->scratch);
         quant_row(w, &s->h, h->n_embd, r, users);
@@ -101,7 +120,7 @@ void op_quant_att(const struct worker *w, int il, const struct linear *const *us
     struct step *s = w->s;
     int k = s->model->hp.n_head * s->model->hp.head_dim, lo, hi;
     op_begin(w, il, "attn_quant", -1, k, 1, s->batch->n);
-    pool_share(s->batch->n, 1, w->ith, w->nth, &lo, &hi);
+    share(w, s->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) quant_row(w, &s->att, k, r, users);
     op_end(w);
     op_sync(w);
@@ -109,14 +128,20 @@ void op_quant_att(const struct worker *w, int il, const struct linear *const *us
 
 /* ---- matrices ---- */
 
+/* Matrix rows in one piece of work. Where nobody can cancel, all: a product by itself is a little faster in one. */
+static int piece_of(const struct worker *w, int n_cols, int64_t k)
+{
+    double n = PIECE_MACS / ((double)k * n_cols);
+    return !w->s->is_cancelled || n > INT_MAX ? INT_MAX : n > ROW_UNIT ? (int)n / ROW_UNIT * ROW_UNIT : ROW_UNIT;
+}
+
 /* Outputs [lo, hi) of W times the first n_cols rows of src, into y: output lo of row 0 is y[0]. */
-static void matmul(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
-                   float *y, size_t ld_y)
+static void product(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
+                    float *y, size_t ld_y)
 {
     struct step *s = w->s;
     const struct tensor *t = l->w;
     enum act a = kernel_act_of(t->type);
-    if (lo == hi) return;
     struct gemm g = {
         .w = t->data + (size_t)lo * t->row_bytes,
         .ld_w = t->row_bytes,
@@ -133,12 +158,25 @@ static void matmul(const struct worker *w, const struct linear *l, const struct 
     for (int c = 0; c < n_cols; c++) s->kt.add(y + (size_t)c * ld_y, l->b + lo, hi - lo, w->scratch);
 }
 
+/* The same in pieces. false: the pass was abandoned, and y is not whole. */
+static bool matmul(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
+                   float *y, size_t ld_y)
+{
+    int piece = piece_of(w, n_cols, l->w->ne[0]);
+    for (int at = lo, m; at < hi; at += m) {
+        if (step_is_abandoned(w)) return false;
+        m = hi - at < piece ? hi - at : piece;
+        product(w, l, src, n_cols, at, at + m, y + (at - lo), ld_y);
+    }
+    return true;
+}
+
 void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src,
                struct rows y)
 {
     int lo, hi;
     op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], w->s->batch->n);
-    pool_share((int)l->w->ne[1], ROW_UNIT, w->ith, w->nth, &lo, &hi);
+    share(w, (int)l->w->ne[1], ROW_UNIT, &lo, &hi);
     matmul(w, l, src, w->s->batch->n, lo, hi, y.p + lo, y.ld);
     op_end(w);
 }
@@ -156,11 +194,11 @@ void op_matmul_add(const struct worker *w, int il, const char *name, const struc
     struct step *s = w->s;
     int n = s->batch->n, lo, hi;
     op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], n);
-    pool_share((int)l->w->ne[1], ROW_UNIT, w->ith, w->nth, &lo, &hi);
+    share(w, (int)l->w->ne[1], ROW_UNIT, &lo, &hi);
     float *y = s->h.f32.p + (size_t)n * (size_t)lo;
     for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
         m = hi - at < strip ? hi - at : strip;
-        matmul(w, l, src, n, at, at + m, y, (size_t)m);
+        if (!matmul(w, l, src, n, at, at + m, y, (size_t)m)) break;
         for (int r = 0; r < n; r++) s->kt.add(row(s->x, r) + at, y + (size_t)r * (size_t)m, m, w->scratch);
     }
     op_end(w);
@@ -177,8 +215,8 @@ static void gate_up_strips(const struct worker *w, enum act_kind f, const struct
     float *g = s->gate.f32.p + (size_t)n * (size_t)lo, *u = s->up.p + (size_t)n * (size_t)lo;
     for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
         m = hi - at < strip ? hi - at : strip;
-        matmul(w, gate, &s->h, n, at, at + m, g, (size_t)m);
-        matmul(w, up, &s->h, n, at, at + m, u, (size_t)m);
+        if (!matmul(w, gate, &s->h, n, at, at + m, g, (size_t)m)) return;
+        if (!matmul(w, up, &s->h, n, at, at + m, u, (size_t)m)) return;
         for (int r = 0; r < n; r++) {
             float *y = g + (size_t)r * (size_t)m;
             s->kt.act_mul[f](y, u + (size_t)r * (size_t)m, m, y, w->scratch);
@@ -197,18 +235,18 @@ void op_gate_up(const struct worker *w, int il, enum act_kind f, const struct li
     int n = s->batch->n, n_ff = (int)gate->w->ne[1], n_blocks = (n_ff + STRIP - 1) / STRIP, lo, hi;
     op_begin(w, il, "ffn_gate_up", gate->w->type, 2 * gate->w->ne[1], gate->w->ne[0], n);
     if (a != ACT_F32 && (n_blocks % w->nth == 0 || n_blocks >= 8 * w->nth)) {
-        pool_share(n_ff, STRIP, w->ith, w->nth, &lo, &hi);
+        share(w, n_ff, STRIP, &lo, &hi);
         gate_up_strips(w, f, gate, up, a, lo, hi);
     } else {
-        pool_share(n_ff, ROW_UNIT, w->ith, w->nth, &lo, &hi);
-        matmul(w, gate, &s->h, n, lo, hi, s->gate.f32.p + lo, s->gate.f32.ld);
-        matmul(w, up, &s->h, n, lo, hi, s->up.p + lo, s->up.ld);
-        for (int r = 0; r < n; r++) {
+        share(w, n_ff, ROW_UNIT, &lo, &hi);
+        bool whole = matmul(w, gate, &s->h, n, lo, hi, s->gate.f32.p + lo, s->gate.f32.ld) &&
+                     matmul(w, up, &s->h, n, lo, hi, s->up.p + lo, s->up.ld);
+        for (int r = 0; r < n && whole; r++) {
             float *y = row(s->gate.f32, r) + lo;
             s->kt.act_mul[f](y, row(s->up, r) + lo, hi - lo, y, w->scratch);
         }
         op_sync(w);
-        pool_share(a == ACT_F32 ? 0 : n, 1, w->ith, w->nth, &lo, &hi);
+        share(w, a == ACT_F32 ? 0 : n, 1, &lo, &hi);
         for (int r = lo; r < hi; r++) quant_row(w, &s->gate, n_ff, r, (const struct linear *const[]){down, NULL});
     }
     op_end(w);
@@ -223,7 +261,7 @@ void op_logits(const struct worker *w)
     const struct linear out = {m->output, NULL};
     int n_embd = m->hp.n_embd, lo, hi;
     op_begin(w, -1, "output_norm", -1, n_embd, 1, s->n_out);
-    pool_share(s->n_out, 1, w->ith, w->nth, &lo, &hi);
+    share(w, s->n_out, 1, &lo, &hi);
     for (int i = lo; i < hi; i++) {
         s->kt.rms_norm(row(s->x, s->out_rows[i]), m->output_norm, m->hp.norm_eps, n_embd, row(s->h.f32, i), w->scratch);
         quant_row(w, &s->h, n_embd, i, (const struct linear *const[]){&out, NULL});
@@ -231,7 +269,7 @@ void op_logits(const struct worker *w)
     op_end(w);
     op_sync(w);
     op_begin(w, -1, "output", m->output->type, m->output->ne[1], n_embd, s->n_out);
-    pool_share((int)m->output->ne[1], ROW_UNIT, w->ith, w->nth, &lo, &hi);
+    share(w, (int)m->output->ne[1], ROW_UNIT, &lo, &hi);
     matmul(w, &out, &s->h, s->n_out, lo, hi, s->logits + lo, (size_t)m->hp.n_vocab);
     op_end(w);
 }
@@ -278,7 +316,8 @@ void op_rope_store(const struct worker *w, int il)
     int heads = s->model->hp.n_head + 2 * s->model->hp.n_head_kv;
     op_begin(w, il, "rope_store", -1, (int64_t)heads * s->model->hp.head_dim, 1, s->batch->n);
     /* In turn, so that keys and values, whose pages may be new, are not all one member's. */
-    for (int u = w->ith; u < s->batch->n * heads; u += w->nth) rope_store_head(w, il, u / heads, u % heads);
+    int end = step_is_abandoned(w) ? 0 : s->batch->n * heads;
+    for (int u = w->ith; u < end; u += w->nth) rope_store_head(w, il, u / heads, u % heads);
     if (w->ith == 0) atomic_store_explicit(&s->next_attend, 0, memory_order_relaxed); /* the sync publishes it */
     op_end(w);
     op_sync(w);
@@ -329,7 +368,8 @@ void op_attend(const struct worker *w, int il)
         parts = (group + ATTN_MAX_Q - 1) / ATTN_MAX_Q; /* of a KV head's query heads */
     int per_run = h->n_head_kv * parts, n_calls = s->n_runs * per_run, call;
     op_begin(w, il, "attention", -1, h->n_head, h->head_dim, s->batch->n);
-    while ((call = atomic_fetch_add_explicit(&s->next_attend, 1, memory_order_relaxed)) < n_calls) {
+    while (!step_is_abandoned(w) &&
+           (call = atomic_fetch_add_explicit(&s->next_attend, 1, memory_order_relaxed)) < n_calls) {
         int run = s->n_runs - 1 - call / per_run, head = call % per_run / parts, first = call % parts * ATTN_MAX_Q;
         int n = group - first < ATTN_MAX_Q ? group - first : ATTN_MAX_Q;
         attend(w, il, s->runs[run], head, head * group + first, n);

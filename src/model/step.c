@@ -118,28 +118,13 @@ static void survey(struct step *s)
     }
 }
 
-/* Whether the pass is to be abandoned before layer il. All members must decide alike, and without a barrier of its own:
- * member 0 asks before each layer, and everybody, member 0 too, obeys before the next one. The layer between has lined
- * the team up, so the answer is seen by all; it is overwritten only before the layer after that, when all have read it. */
-static bool stops(const struct worker *w, int il)
-{
-    struct step *s = w->s;
-    if (!s->is_cancelled) return false;
-    if (w->ith == 0) s->stop[il & 1] = s->is_cancelled(s->cancel_arg);
-    return il > 0 && s->stop[(il - 1) & 1];
-}
-
 static void member(void *arg, int ith, int nth)
 {
     struct step *s = arg;
     const struct worker w = {s, ith, nth, s->scratch + (size_t)ith * KERNEL_SCRATCH_BYTES};
     op_embed(&w);
-    for (int il = 0; il < s->model->hp.n_layer; il++) {
-        if (stops(&w, il)) return;
-        s->model->arch->layer(&w, il);
-    }
+    for (int il = 0; il < s->model->hp.n_layer; il++) s->model->arch->layer(&w, il);
     if (s->n_out) op_logits(&w);
-    if (ith == 0) s->is_done = true;
 }
 
 bool step_run(struct step *s, const struct batch *b, struct memory *const *mem, float *logits)
@@ -148,17 +133,17 @@ bool step_run(struct step *s, const struct batch *b, struct memory *const *mem, 
     s->batch = b;
     s->mem = mem;
     s->logits = logits;
-    s->is_done = false;
+    atomic_store_explicit(&s->is_abandoned, false, memory_order_relaxed); /* pool_run publishes it */
     /* Packed for the rows there are: a pass of one row stays in the region's small pages. */
     cut_all(s, s->model, b->n, pool_n_threads(s->pool), s->region.data);
     survey(s);
     pool_run(s->pool, member, s);
-    return s->is_done;
+    return !atomic_load_explicit(&s->is_abandoned, memory_order_relaxed);
 }
 
 void step_hidden(const struct step *s, int r, float *out)
 {
     const struct hparams *h = &s->model->hp;
-    assert(s->is_done && r >= 0 && r < s->max_rows);
+    assert(!s->is_abandoned && r >= 0 && r < s->max_rows);
     s->kt.rms_norm(s->x.p + (size_t)r * s->x.ld, s->model->output_norm, h->norm_eps, h->n_embd, out, s->scratch);
 }

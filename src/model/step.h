@@ -63,7 +63,8 @@ struct step {
     struct ledger *ledger;
     int max_rows;
     struct trace *trace; /* NULL: none */
-    /* Asked by the calling thread before each layer: true abandons the pass. NULL: never. */
+    /* Asked by the calling thread before each piece of its work, a few milliseconds long: true abandons the pass. NULL:
+     * never. */
     bool (*is_cancelled)(void *arg);
     void *cancel_arg;
 
@@ -80,9 +81,8 @@ struct step {
     struct memory *const *mem;
     float *logits;
     int n_runs, n_out;
-    bool is_done;           /* it went through all layers */
-    bool stop[2];           /* the answer of is_cancelled() before even and odd layers */
-    atomic_int next_attend; /* attention calls that were dealt out; 0 between op_attend()s */
+    atomic_bool is_abandoned; /* is_cancelled() said so: nobody begins another piece of work */
+    atomic_int next_attend;   /* attention calls that were dealt out; 0 between op_attend()s */
 };
 
 /* Bytes step_init() will take from the ledger. */
@@ -101,13 +101,16 @@ void step_hidden(const struct step *s, int r, float *out);
 
 /* ---- for blocks ---- */
 
-/* One member of the team that runs the pass; every member calls every operation, in the same order. */
+/* One member of the team that runs the pass; every member calls every operation, in the same order, to the end. */
 struct worker {
     struct step *s;
     int ith, nth;
     void *scratch; /* this member's, for kernels */
 };
 
+/* Whether the pass is abandoned. Members then skip their work, but still line up wherever they would have: so they need
+ * not agree on where it ends, and all pass the same barriers. */
+bool step_is_abandoned(const struct worker *w);
 /* Lines the team up: what was written before is visible after. */
 void op_sync(const struct worker *w);
 /* x = the embedding rows of the batch's tokens, and the rotations of its positions. Syncs. */

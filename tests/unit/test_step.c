@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_step.c: a forward pass that is cancelled between any two layers leaves everything as it was.
+ * test_step.c: a forward pass that is cancelled between any two pieces of its work leaves everything as it was.
  *
  *     test_step MODEL
  */
@@ -17,8 +17,8 @@
 #include "engine/engine.h"
 
 #define N_FIRST 20
-#define N_NEXT  30
-#define N_CTX   64
+#define N_NEXT  70 /* enough for products in strips */
+#define N_CTX   96
 
 static qn_model *model;
 
@@ -66,17 +66,17 @@ static void cancelled_anywhere(void **state)
         assert_int_equal(engine_append(g, &m, first, N_FIRST, got, &e), 0);
         assert_int_equal(memory_reserve(&m, N_FIRST + N_NEXT, &e), 0);
         assert_true(next_rows(g, &m, want, NULL));
-        int n_layer = g->model->hp.n_layer;
-        for (int at = 0; at < n_layer; at++) {
+        int at = 0, n_layer = g->model->hp.n_layer;
+        for (bool done = false; !done; at += p.n_threads == 2 ? 1 : 5) {
             struct countdown c = {0, at};
-            bool done = next_rows(g, &m, got, &c);
-            assert_int_equal(done, at == n_layer - 1); /* obeyed one layer later: the last answer is of no use */
-            assert_int_equal(c.n_asked, done ? n_layer : at + 2);
+            done = next_rows(g, &m, got, &c);
+            assert_true(done ? c.n_asked <= at : c.n_asked == at + 1); /* yes is for good */
             assert_int_equal(m.n_slots, N_FIRST);
             memset(got, 0, bytes);
             assert_true(next_rows(g, &m, got, NULL));
             assert_memory_equal(got, want, bytes);
         }
+        assert_true(at > 10 * n_layer); /* more often than once a layer */
         mem_free(want);
         mem_free(got);
         memory_deinit(&m);
