@@ -108,6 +108,7 @@ static void run(struct api_call *c)
 static void *work(void *arg)
 {
     struct api *a = arg;
+    pthread_setname_np(pthread_self(), "worker");
     pthread_mutex_lock(&a->lock);
     for (;;) {
         while (!a->first && !a->stopping) pthread_cond_wait(&a->wake, &a->lock);

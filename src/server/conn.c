@@ -77,8 +77,10 @@ void conn_wait(struct conn *c, enum due_kind kind)
     c->due_prev = h->due[kind].tail;
     *(c->due_prev ? &c->due_prev->due_next : &h->due[kind].head) = c;
     h->due[kind].tail = c;
-    /* The door sleeps no longer than the shortest span while anything is due, so only the first needs to wake it. */
-    if (h->n_due++ == 0) door_wake(h);
+    h->n_due++;
+    /* The door never sleeps longer than the shortest span, unless nothing was due: then it has to be told. */
+    if (h->door_is_idle) door_wake(h);
+    h->door_is_idle = 0;
 }
 
 void conn_resume(struct http_request *r)

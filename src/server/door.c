@@ -115,7 +115,8 @@ static int run_due(struct http *h)
 {
     uint64_t now = clock_ns(), next = UINT64_MAX;
 
-    if (h->n_due == 0) return -1;
+    h->door_is_idle = h->n_due == 0;
+    if (h->door_is_idle) return -1;
     for (int k = 0; k < N_DUE; k++) {
         /* Once around at most: a heartbeat goes back to the end of its list. */
         while (h->due[k].head && h->due[k].head->due_ns <= now) too_late(h->due[k].head);
@@ -159,6 +160,7 @@ void *door_main(void *http)
     struct epoll_event ev[N_EVENTS];
     int open = 0, closed = 0, pause_ms = 0;
 
+    pthread_setname_np(pthread_self(), "door");
     for (;;) {
         int timeout, n, want, for_good;
         eventfd_t ignored;

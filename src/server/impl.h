@@ -107,6 +107,7 @@ struct http {
         struct conn *head, *tail;
     } due[N_DUE];
     int n_due;
+    int door_is_idle; /* nothing was due when it went to sleep: it sleeps until it is woken */
 };
 
 /* ---- conn.c; all under the lock ---- */

@@ -5,7 +5,7 @@
  * The answer is left in the request, and the connection, if it was suspended, is resumed; libmicrohttpd's thread then
  * picks it up. A stream is a queue between two sides that never wait for each other: the writer adds, or is told that
  * there is no room; the reader, called when the socket takes bytes, removes, and suspends the connection when there is
- * nothing. Checking, suspending and resuming happen under one lock, so no wake-up is lost.
+ * nothing. Checking, suspending and deciding to resume happen under one lock, so no wake-up is lost.
  *
  * Source: libmicrohttpd's manual (suspended connections, content reader callbacks); the HTML standard, section 9.2
  * (server-sent events); the error object of the OpenAI API.
@@ -225,7 +225,7 @@ int http_stream_open(struct http_request *r, int status, const char *type)
     return answer(r, response, status, 0);
 }
 
-/* Under the lock. Adds to the queue and wakes the reader. */
+/* Under the lock. Adds to the queue. HTTP_OK: the reader is to be resumed. */
 static int push(struct http_request *r, const void *p, size_t n_bytes)
 {
     size_t n = r->queue.len - r->queue_at;
@@ -244,19 +244,25 @@ static int push(struct http_request *r, const void *p, size_t n_bytes)
         conn_hang_up(r->conn);
         return HTTP_GONE;
     }
-    conn_resume(r);
     return HTTP_OK;
 }
 
 int http_stream_write(struct http_request *r, const void *p, size_t n_bytes)
 {
+    struct MHD_Connection *sleeper = NULL;
     int result;
 
     pthread_mutex_lock(&r->http->lock);
     assert(r->held && r->streaming && !r->ended);
     result = push(r, p, n_bytes);
-    if (result == HTTP_OK) listen_for_silence(r);
+    if (result == HTTP_OK) {
+        listen_for_silence(r);
+        if (r->suspended) sleeper = r->mhd;
+        r->suspended = 0;
+    }
     pthread_mutex_unlock(&r->http->lock);
+    /* Not under the lock, which the reader takes first of all. Until it is resumed nobody frees or suspends it. */
+    if (sleeper) MHD_resume_connection(sleeper);
     return result;
 }
 
@@ -268,7 +274,7 @@ void stream_heartbeat(struct http_request *r)
     if (r->ended || r->gone || r->queue.len > r->queue_at) return;
     n = r->watch.heartbeat(r->watch.arg, text, sizeof text);
     assert(n <= sizeof text);
-    if (n > 0) push(r, text, n);
+    if (n > 0 && push(r, text, n) == HTTP_OK) conn_resume(r);
 }
 
 static void end(struct http_request *r, int broken)
