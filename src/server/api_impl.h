@@ -185,8 +185,9 @@ struct job {
     uint64_t number;  /* the scheduler's; 0 before the first event. api.lock */
     bool cancelled;   /* api.lock */
     atomic_bool gone;
-    atomic_int phase, n_done, n_total; /* for heartbeats: an enum qn_event_type, its numbers */
-    _Atomic uint64_t target;           /* number, without the lock */
+    atomic_int phase, n_done, n_total;   /* for heartbeats: an enum qn_event_type, its numbers */
+    _Atomic uint64_t target;             /* number, without the lock */
+    int told_phase, told_done, n_untold; /* the last heartbeat, and those since that had nothing to say. The door's */
 };
 
 /* Reads the request in the way of a dialect and submits it. In a worker. */

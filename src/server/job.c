@@ -199,6 +199,7 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     json_t *body = c->body;
     c->body = NULL;
     j->created = (int64_t)time(NULL);
+    j->told_phase = -1;
     snprintf(j->id, sizeof j->id, "%s%s", d->id_prefix, http_request_id(r));
     ask_init(&j->ask, qn_model_n_vocab(j->served->model));
     if (ask_read(&j->ask, d->tables, body, &f) || d->prepare(j, &f)) {

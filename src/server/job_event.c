@@ -19,6 +19,8 @@
 
 #include "base/os.h"
 
+#define REPEAT 10 /* of so many heartbeats one says again what was said before */
+
 /* ---- events: pieces of an answer ---- */
 
 static void lose(struct job *j)
@@ -167,13 +169,19 @@ static void on_hangup(void *arg)
     qn_cancel(j->served->scheduler, j->target);
 }
 
+/* Says what is new; what is not, rarely: thousands may wait. */
 static size_t heartbeat(void *arg, char *text, size_t cap)
 {
     struct job *j = arg;
-    int n;
-    switch ((int)j->phase) {
-    case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", j->n_done); break;
-    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", j->n_done, j->n_total); break;
+    int n, phase = j->phase, n_done = j->n_done;
+    bool is_new = phase != j->told_phase || n_done != j->told_done;
+    if (!is_new && ++j->n_untold < REPEAT) return 0;
+    j->told_phase = phase;
+    j->told_done = n_done;
+    j->n_untold = 0;
+    switch (phase) {
+    case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", n_done); break;
+    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->n_total); break;
     default: n = snprintf(text, cap, ": decoding\n\n"); break;
     }
     return (size_t)n;

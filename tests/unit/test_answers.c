@@ -489,12 +489,14 @@ static void test_silence_is_filled_and_a_hang_up_cancels(void **state)
     snprintf(r.body, sizeof r.body, "{%s,\"stream\":true}", messages);
     n_cancels = 0;
     begin(&r, &openai_chat);
-    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1, .place = 3});
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1, .place = 0});
     text[r.watch.heartbeat(r.watch.arg, text, sizeof text)] = 0;
-    assert_string_equal(text, ": queued, 3 before\n\n");
+    assert_string_equal(text, ": queued, 0 before\n\n");
     tell((struct qn_event){.type = QN_EVENT_PREFILL, .token = -1, .n_done = 512, .n_total = 2000});
     text[r.watch.heartbeat(r.watch.arg, text, sizeof text)] = 0;
     assert_string_equal(text, ": prefill 512/2000\n\n");
+    for (int i = 0; i < 9; i++) assert_int_equal(r.watch.heartbeat(r.watch.arg, text, sizeof text), 0);
+    assert_int_equal(r.watch.heartbeat(r.watch.arg, text, sizeof text), strlen(": prefill 512/2000\n\n"));
     assert_int_equal(n_cancels, 0);
     r.watch.on_hangup(r.watch.arg);
     assert_int_equal(n_cancels, 1);
