@@ -11,7 +11,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-#define WEIGHT 0.25 /* of the newest step */
+#define WEIGHT 0.25   /* of the newest step */
+#define SLOWER 0.0625 /* of one that took longer than believed: the machine may have had something else to do */
 
 static int size_of(int rows)
 {
@@ -24,7 +25,7 @@ void pace_learn(struct pace *p, int rows, double s)
     assert(rows >= 1);
     if (!(s > 0)) return;
     struct pace_point *q = &p->points[size_of(rows)];
-    double w = q->s > 0 ? WEIGHT : 1;
+    double w = q->s > 0 ? s > q->s ? SLOWER : WEIGHT : 1;
     q->rows += w * (rows - q->rows);
     q->s += w * (s - q->s);
     for (struct pace_point *o = p->points; o < p->points + PACE_SIZES; o++) {

@@ -68,9 +68,22 @@ static void forgets_a_slow_step(void **state)
     assert_true(after * 10 >= before * 8);
 }
 
+/* One slow step just before a prompt comes must not make all of its pieces too long: while it is read there are no more
+ * steps without it. */
+static void believes_no_single_step(void **state)
+{
+    (void)state;
+    struct pace p = {0};
+    double longest = 0;
+    int before = settle(&p, 2, 40, 512, &longest);
+    pace_learn(&p, 2, 2 * machine(2, 40));
+    assert_true(pace_prefill_rows(&p, 2, 2, 512) <= before * 115 / 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_balance), cmocka_unit_test(begins_carefully),
-                                       cmocka_unit_test(forgets_a_slow_step)};
+                                       cmocka_unit_test(forgets_a_slow_step),
+                                       cmocka_unit_test(believes_no_single_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
