@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""daemon.py: a running `quern serve` for session and load: a Unix socket of its own, requests over it, streams timed."""
+"""daemon.py: a running `quern serve` for session, load and serve: requests, and streams whose pieces are timed.
+
+The clients share the CPUs with the daemon, so they are cheap: one thread for all streams, and what came is only noted
+with its time. It is taken apart when the stream is over.
+"""
+import bisect
+import hashlib
 import http.client
 import json
 import os
+import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -20,18 +28,34 @@ class UnixConnection(http.client.HTTPConnection):
         self.path = path
 
     def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(LIMIT)
-        self.sock.connect(self.path)
+        self.sock = unix(self.path)
+
+
+def unix(path):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(LIMIT)
+    s.connect(path)
+    return s
 
 
 class Daemon:
-    """`with Daemon(program, model, *options) as d:`; ends with SIGTERM, and waits for what is saved then."""
+    """`with Daemon(program, model, *options) as d:`; ends with SIGTERM, and waits for what is saved then. keys: names of
+    API keys, for clients on a TCP port."""
 
-    def __init__(self, program, model, *options, listen=(), **popen):
+    def __init__(self, program, model, *options, keys=(), **popen):
         self.dir = tempfile.TemporaryDirectory(prefix="quern-bench-")
         self.sock = os.path.join(self.dir.name, "sock")
-        self.process = subprocess.Popen([program, "serve", model, "--listen", self.sock, *listen, *map(str, options)], **popen)
+        listen, self.port = ["--listen", self.sock], None
+        if keys:
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                self.port = s.getsockname()[1]
+            path = os.path.join(self.dir.name, "keys")
+            with open(path, "w") as f:
+                f.writelines(f"{hashlib.sha256(name.encode()).hexdigest()} {name}\n" for name in keys)
+            listen += ["--listen", f"127.0.0.1:{self.port}", "--api-keys", path]
+        self.log = open(os.path.join(self.dir.name, "log"), "w+")
+        self.process = subprocess.Popen([program, "serve", model, *listen, *map(str, options)], stderr=self.log, **popen)
 
     def __enter__(self):
         end = time.monotonic() + LIMIT
@@ -41,44 +65,171 @@ class Daemon:
                 return self
             except OSError:
                 time.sleep(0.005)
-        lib.fail(f"quern serve does not answer (status {self.process.poll()})")
+        self.log.seek(0)
+        lib.fail(f"quern serve does not answer (status {self.process.poll()}): {self.log.read(500)}")
 
     def __exit__(self, *what):
         start = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(LIMIT)
         self.stop_s = time.monotonic() - start
+        self.log.close()
         self.dir.cleanup()
 
-    def send(self, method, path, body=None, key=None):
-        c = UnixConnection(self.sock)
+    # ---- requests ----
+
+    def connect(self):
+        return UnixConnection(self.sock)
+
+    def ask(self, method, path, body=None, connection=None):
+        c = connection or self.connect()
         c.request(method, path, json.dumps(body) if body is not None else None,
                   {"Content-Type": "application/json"} if body is not None else {})
         r = c.getresponse()
+        data = r.read()
         if r.status != 200:
-            lib.fail(f"{path}: status {r.status}: {r.read(500).decode()}")
-        return r
+            lib.fail(f"{path}: status {r.status}: {data[:500].decode()}")
+        return data
 
-    def call(self, method, path, body=None):
-        with self.send(method, path, body) as r:
-            return json.loads(r.read())
+    def call(self, *what, **more):
+        return json.loads(self.ask(*what, **more))
+
+    def metric(self, name):
+        text = self.ask("GET", "/metrics").decode()
+        return float(re.search(rf"^quern_{name} (\S+)$", text, re.M)[1])
 
     def tokens(self, text):
         return self.call("POST", "/tokenize", {"content": text})["tokens"]
 
-    def stream(self, prompt, n, seed=1):
-        """Completes a prompt by n tokens: text, the times at which pieces came (seconds from sending), the usage."""
-        start = time.monotonic()
-        times, text, usage = [], "", None
-        body = {"prompt": prompt, "max_tokens": n, "stream": True, "stream_options": {"include_usage": True},
-                "ignore_eos": True, "temperature": 1, "seed": seed}
-        with self.send("POST", "/v1/completions", body) as r:
-            for line in r:
-                if not line.startswith(b"data: {"):
+    def prompt(self, n, seed=0):
+        """n tokens of text, others for each seed from the first one on."""
+        some = "time river stone light water paper green house winter table music story garden window".split()
+        return self.tokens(f"{seed} " + " ".join(some[(i * 7 + i // 14 * 3 + seed) % len(some)] for i in range(n)))[:n]
+
+    def one_token(self):
+        """Sampling that gives the same whole word each time: then each token is a piece of the stream."""
+        return {"logit_bias": {str(self.word()): 100}, "ignore_eos": True, "temperature": 0}
+
+    def word(self):
+        return self.tokens(" time")[-1]
+
+    def stream(self, prompt, n, **more):
+        """Completes a prompt by n tokens, and returns the Stream when it is over."""
+        s = Stream(self, prompt, n, **more)
+        gather([s])
+        return s
+
+    # ---- the process ----
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return 1024 * int(re.search(r"VmRSS:\s*(\d+)", f.read())[1])
+
+    def cpu_seconds(self, without=()):
+        """Of all its threads, but for those whose names begin like one of `without`."""
+        ns, tasks = 0, f"/proc/{self.process.pid}/task"
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/comm") as name, open(f"{tasks}/{task}/schedstat") as stat:
+                if not name.read().startswith(tuple(without)):
+                    ns += int(stat.read().split()[0])
+        return 1e-9 * ns
+
+
+class Stream:
+    """A streamed completion on a connection of its own. key: the name of an API key, over TCP. Times: time.monotonic()."""
+
+    def __init__(self, d, prompt, n, key=None, **more):
+        body = json.dumps({"prompt": prompt, "max_tokens": n, "stream": True, "stream_options": {"include_usage": True}} | more)
+        bearer = f"Authorization: Bearer {key}\r\n" if key else ""
+        self.pieces = []
+        self.started = time.monotonic()
+        self.sock = socket.create_connection(("127.0.0.1", d.port), LIMIT) if key else unix(d.sock)
+        self.sock.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{bearer}"
+                           f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}").encode())
+
+    def fileno(self):
+        return self.sock.fileno()
+
+    def take(self):
+        """Notes what has come; whether more may come."""
+        data = self.sock.recv(1 << 18)
+        self.pieces.append((time.monotonic(), data))
+        return bool(data)
+
+    def close(self):
+        self.sock.close()
+
+    def events(self):
+        """[(time, object)] of those that are whole."""
+        raw = b"".join(data for _, data in self.pieces)
+        ends, n = [], 0
+        for _, data in self.pieces:
+            n += len(data)
+            ends.append(n)
+        head, _, _ = raw.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200"):
+            lib.fail(f"a stream was refused: {raw[:500].decode()}")
+        text, marks, at = bytearray(), [], len(head) + 4
+        while (line := raw.find(b"\r\n", at)) >= 0 and (size := int(raw[at:line], 16)):
+            at = line + 2 + size + 2
+            text += raw[line + 2:at - 2]
+            marks.append((len(text), min(at, len(raw))))
+        events, at = [], 0
+        while (end := text.find(b"\n\n", at)) >= 0:
+            if text.startswith(b"data: {", at):
+                _, raw_end = marks[bisect.bisect_left(marks, (end + 2,))]
+                events.append((self.pieces[bisect.bisect_left(ends, raw_end)][0], json.loads(text[at + 6:end])))
+            at = end + 2
+        return events
+
+    def read(self):
+        """Fills text, times (of the pieces of text), usage and quern, and returns itself."""
+        self.text, self.times, self.usage, self.quern = "", [], None, None
+        for when, e in self.events():
+            if "error" in e:
+                lib.fail(f"a stream ended with {e['error']}")
+            self.usage = e.get("usage") or self.usage
+            self.quern = e.get("quern") or self.quern
+            if e["choices"] and e["choices"][0]["text"]:
+                self.times.append(when)
+                self.text += e["choices"][0]["text"]
+        return self
+
+    def first_s(self):
+        return self.times[0] - self.started
+
+
+def gather(streams, seconds=LIMIT, on_end=None, until=None):
+    """Reads streams until all are over, or the one that is waited for, or the time. on_end(stream): one is over; it may
+    return another one."""
+    with selectors.DefaultSelector() as s:
+        for x in streams:
+            s.register(x, selectors.EVENT_READ)
+        end = time.monotonic() + seconds
+        while s.get_map() and (left := end - time.monotonic()) > 0:
+            for key, _ in s.select(left):
+                if key.fileobj.take():
                     continue
-                event = json.loads(line[6:])
-                usage = event.get("usage") or usage
-                if event["choices"] and event["choices"][0]["finish_reason"] is None:
-                    times.append(time.monotonic() - start)
-                    text += event["choices"][0]["text"]
-        return text, times, usage
+                s.unregister(key.fileobj)
+                key.fileobj.read()
+                key.fileobj.close()
+                if key.fileobj is until:
+                    return
+                more = on_end and on_end(key.fileobj)
+                if more:
+                    s.register(more, selectors.EVENT_READ)
+
+
+def main(parser, sections):
+    """The targets of the functions that --rows names, each given args; args.engine: what all programs are given."""
+    parser.add_argument("--rows", metavar="LIST", default=",".join(sections), help="default: all")
+    parser.add_argument("--threads", metavar="N", type=int, help="of the engine (default: all CPUs)")
+    lib.add_csv(parser)
+    args = lib.parse(parser)
+    [args.model] = args.models
+    args.engine = ["--threads", str(args.threads)] if args.threads else []
+    names = args.rows.split(",")
+    for name in names:
+        if name not in sections:
+            lib.fail(f"there are no rows '{name}', but {', '.join(sections)}")
+    return lib.conclude(args, [r for name in names for r in sections[name](args)])

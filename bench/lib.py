@@ -171,3 +171,49 @@ def table(head, rows):
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     for row in rows:
         print("  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip())
+
+
+# ---- targets: what is wanted beside what was measured ----
+
+def target(what, measured, at_least=None, at_most=None, spread=None, unit=""):
+    """spread: the measured values that `measured` is the median of. Without a limit it is only reported."""
+    met = measured >= at_least if at_least is not None else measured <= at_most if at_most is not None else None
+    return {"what": what, "measured": measured, "unit": unit, "at_least": at_least, "at_most": at_most, "met": met,
+            "low": min(spread or [measured]), "high": max(spread or [measured])}
+
+
+def limit(r):
+    for words in "at least", "at most":
+        value = r[words.replace(" ", "_")]
+        if value is not None:
+            return f"{words} {value:g} {r['unit']}".strip()
+    return "-"
+
+
+def show(rows):
+    table(["", "target", "measured", "of the runs", ""],
+          [[r["what"], limit(r), f"{r['measured']:.3g}" + (f" {r['unit']}" if r["met"] is None else ""),
+            f"{r['low']:.3g} .. {r['high']:.3g}" if r["low"] != r["high"] else "",
+            {True: "met", False: "MISSED", None: ""}[r["met"]]] for r in rows])
+    judged = [r for r in rows if r["met"] is not None]
+    print(f"{sum(r['met'] for r in judged)} of {len(judged)} targets met")
+
+
+def csv_row(r, model):
+    wanted = r["at_least"] if r["at_least"] is not None else r["at_most"]
+    return {"cpu": r.get("cpu", ""), "model": name_of(model), "test": r["what"], "value": r["measured"], "unit": r["unit"],
+            "peer": wanted, "ratio": r["measured"] / wanted if wanted else "", "low": r["low"], "high": r["high"]}
+
+
+def add_csv(parser):
+    parser.add_argument("--csv", metavar="FILE", help="append the results")
+
+
+def conclude(args, rows):
+    """Prints the targets and keeps them in args.csv. The status: 1 when one is missed."""
+    append_csv(args, [csv_row(r, args.models[0]) for r in rows])
+    if args.json:
+        print(json.dumps({"machine": machine(), "commit": commit(args.quern), "targets": rows}))
+    else:
+        show(rows)
+    return any(r["met"] is False for r in rows)

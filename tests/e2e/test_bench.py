@@ -97,6 +97,7 @@ def test_what_is_missing_or_wrong():
     missing = os.path.join(TMP.name, "missing.gguf")
     for args in (["compare", missing], ["compare", STORY, "--tests", "pp512,tgx"], ["compare"], ["compare", STORY, "--nonsense"],
                  ["validate", missing], ["targets", STORY, "--rows", "nonsense"], ["targets"], ["agree", missing],
+                 ["load", missing], ["session", STORY, "--rows", "nonsense"], ["serve", STORY, "--rows", "token,nonsense"],
                  ["ceilings", STORY, STORY], ["agree", STORY, STORY]):
         r = script(*args, status=(2,))
         assert args[0] in r.stderr and not r.stdout and "Traceback" not in r.stderr, (args, r.stderr)
@@ -118,6 +119,24 @@ def test_start_and_hog():
     for name, args in (("start", ["--rounds", 1]), ("hog", ["--rounds", 1, "-n", 8])):
         r = results(name, STORY, *args, status=(0, 1))
         assert r["rounds"] and all(t["measured"] == t["measured"] for t in r["targets"]), r
+
+
+def test_the_daemon():
+    """The scripts that run `quern serve`, on as little as shows that they measure."""
+    quick = {"load": ["--streams", "1,4", "--tokens", 16, "--long", 300, "--seconds", 2],
+             "session": ["--tokens", 400, "--rounds", 1],
+             "serve": ["--tokens", 50, "--long", 1500, "--idle", 20, "--rounds", 1, "--seconds", 0.5]}
+    for name, args in quick.items():
+        out = os.path.join(TMP.name, name + ".csv")
+        r = script(name, STORY, *args, "--csv", out, "--json", status=(0, 1))
+        rows = json.loads(r.stdout)["targets"]
+        assert r.returncode == any(x["met"] is False for x in rows), (name, r.returncode, rows)
+        assert sum(x["met"] is not None for x in rows) >= 4, rows
+        assert all(x["low"] <= x["measured"] <= x["high"] for x in rows), rows
+        with open(out, newline="") as f:
+            assert [line["test"] for line in csv.DictReader(f)] == [x["what"] for x in rows]
+    one = next(x for x in rows if x["what"] == "until all are forgotten")
+    assert one["met"] is None and one["measured"] > 0, one
 
 
 def test_one_cpu():
