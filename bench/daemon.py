@@ -96,7 +96,7 @@ class Daemon:
 
     def metric(self, name):
         text = self.ask("GET", "/metrics").decode()
-        return float(re.search(rf"^quern_{name} (\S+)$", text, re.M)[1])
+        return float(re.search(rf"^quern_{name}(?:{{[^}}]*}})? (\S+)$", text, re.M)[1])
 
     def tokens(self, text):
         return self.call("POST", "/tokenize", {"content": text})["tokens"]
