@@ -400,8 +400,8 @@ QN_API void qn_request_params_init(struct qn_request_params *p);
  *   QN_ENOMEM  no memory for the copy */
 QN_API int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, double *retry_s,
                      struct qn_error *e);
-/* Any thread. The request ends within two layers' time where its rows are most of what is being computed, and
- * otherwise after the step. false: there is no such request (any more). Its last event comes in either case. */
+/* Any thread. The request ends within milliseconds (between two pieces of work of a step) where its rows are most of
+ * what is being computed, and otherwise after the step. false: there is no such request (any more). Its last event comes in either case. */
 QN_API bool qn_cancel(qn_scheduler *s, uint64_t id);
 
 /* Counters since the scheduler was made, and present values. */

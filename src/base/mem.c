@@ -72,8 +72,6 @@ size_t mem_in_use(void)
     return m.uordblks + m.hblkhd;
 }
 
-size_t mem_bytes(const void *p) { return p ? malloc_usable_size((void *)(uintptr_t)p) + sizeof(size_t) : 0; }
-
 void mem_return_early(void)
 {
     /* Set, the first two also stay what they are: glibc raises them to the size of what was freed, up to 64 MB. */

@@ -30,7 +30,6 @@ void mem_free(void *p);
 /* Gives what is free to the system: after something large was freed. */
 void mem_trim(void);
 size_t mem_in_use(void); /* of all allocations together; 0 where the allocator does not say (a sanitizer's) */
-size_t mem_bytes(const void *p); /* what an allocation takes, the allocator's own bytes included; NULL: 0 */
 
 /* For a process that stays: blocks of a megabyte and more go back to the system when they are freed, and threads share
  * two pools of small ones instead of having eight for each CPU. Before threads are started. */

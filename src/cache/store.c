@@ -526,8 +526,7 @@ int store_settle(struct store *s, bool wait, struct qn_error *e)
     }
     if (rc) {
         if (e) *e = w->error;
-        file_unplace(s, f);
-        file_forget(s, f);
+        file_delete(s, f); /* only its name's last step may have failed: then the file is there */
     } else if (f->n_live == 0 || f->is_dropped) {
         file_delete(s, f);
     }

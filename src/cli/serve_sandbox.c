@@ -89,8 +89,6 @@ int serve_fence_files(const struct serve_paths *p, struct buf *missing, struct q
     size_t n;
     int r;
 
-    if (p->cache_dir && mkdir(p->cache_dir, 0700) && errno != EEXIST)
-        return error_set(e, QN_EIO, "cannot make the cache directory '%s': %m", p->cache_dir);
     r = collect(&all, p, e);
     paths = (struct sandbox_path *)(void *)all.data;
     n = all.len / sizeof *paths;

@@ -113,12 +113,12 @@ static int refuse(const struct model *m, const struct qn_engine_params *p, const
         snprintf(advice, sizeof advice, "; %lld tokens of context would fit with --batch 1", (long long)fits);
     else
         snprintf(advice, sizeof advice, "; no context is short enough for that");
-    return error_set(e, QN_ENOMEM,
-                     "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
-                     "budget is %llu bytes%s",
-                     (unsigned long long)(floor + b->kv + b->buffers), (unsigned long long)floor,
-                     (unsigned long long)b->kv, (long long)pool_slots(p), (unsigned long long)b->buffers,
-                     (unsigned long long)p->memory_bytes, advice);
+    return error_set(
+        e, QN_ENOMEM,
+        "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
+        "budget is %llu bytes%s",
+        (unsigned long long)(floor + b->kv + b->buffers), (unsigned long long)floor, (unsigned long long)b->kv,
+        (long long)pool_slots(p), (unsigned long long)b->buffers, (unsigned long long)p->memory_bytes, advice);
 }
 
 /* Fills all but the room. */
@@ -191,19 +191,20 @@ static void warn_of_disk(const struct model *m, const struct qn_engine_params *p
            when, p->lock_weights ? "" : " (--mlock keeps those that fit)");
 }
 
-/* Says what becomes of the weights, and locks them when asked to. */
-static void place_weights(const struct model *m, const struct qn_engine_params *p, const struct budget *b)
+/* Says what becomes of the weights, and locks them when asked to; bytes that are locked. */
+static uint64_t place_weights(const struct model *m, const struct qn_engine_params *p, const struct budget *b)
 {
-    uint64_t keep = b->weights, locked;
+    uint64_t keep = b->weights, locked = 0;
     if (b->room < b->weights) {
         keep = b->room - STREAM_BYTES;
         warn_of_disk(m, p, b);
     }
-    if (!p->lock_weights) return;
+    if (!p->lock_weights) return 0;
     int error = weights_lock(m->weights, keep, rows_only(m), &locked);
     if (error)
         log_at(LOG_WARN, "only %.2f of %.2f GB of weights are locked in memory: %s; the limit (ulimit -l) is %zu KB",
                1e-9 * (double)locked, 1e-9 * (double)keep, strerror(error), os_lock_limit() / 1024);
+    return locked;
 }
 
 static int alloc_batch(struct qn_engine *g, struct qn_error *e)
@@ -246,7 +247,7 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
     if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_ctx, &g->ledger, e))) goto fail;
-    place_weights(m, &p, &b);
+    g->locked_bytes = place_weights(m, &p, &b);
     *out = g;
     return 0;
 fail:
@@ -257,7 +258,8 @@ fail:
 void engine_make_room(struct qn_engine *g, size_t bytes)
 {
     size_t left = g->ledger.budget - ledger_used(&g->ledger), missing = bytes > left ? bytes - left : 0;
-    size_t spare = g->weight_bytes > STREAM_BYTES ? g->weight_bytes - STREAM_BYTES : 0;
+    size_t floor = g->locked_bytes > STREAM_BYTES ? g->locked_bytes : STREAM_BYTES;
+    size_t spare = g->weight_bytes > floor ? g->weight_bytes - floor : 0;
     if (missing > spare) missing = spare;
     ledger_give(&g->ledger, missing);
     g->weight_bytes -= missing;

@@ -22,6 +22,7 @@ struct qn_engine {
     struct pool *pool;
     struct ledger ledger;
     size_t weight_bytes; /* what the ledger holds for the weights: all, or what is left for them */
+    size_t locked_bytes; /* of them, those that the system cannot drop */
     struct kv_pool *kv;
     struct step step;
     int n_ctx, n_batch;

@@ -4,13 +4,14 @@
  *
  * Admission cannot deadlock. A request is admitted when all the pages it may ever need are there, for its prompt and
  * the longest answers it may give, and keeps them to its end: what runs always comes to its end, and gives back its
- * pages. With nothing running, every page that is not free is a cached prefix that can be given up, and what exceeds
- * the whole pool was refused when it was submitted; so the next in line can then always start. The price is that a
- * request without max_tokens takes the place of a whole context. (Taking pages as they are needed would let more run at
- * once, but then some have to be thrown out and computed again when they run out.)
+ * pages. With nothing running, every page that is not free is a cached prefix that can be given up, once the disk lets
+ * go of those it is at, and what exceeds the whole pool was refused when it was submitted; so the next in line can then
+ * always start. The price is that a request without max_tokens takes the place of a whole context. (Taking pages as
+ * they are needed would let more run at once, but then some have to be thrown out and computed again when they run
+ * out.)
  *
- * The disk is never waited for: what is on it is read into the pages of a request that runs already, but has no rows
- * until that is done, and what is new is written as requests end. Both are looked after between steps.
+ * What runs never waits for the disk: what is on it is read into the pages of a request that runs already, but has no
+ * rows until that is done, and what is new is written as requests end. Both are looked after between steps.
  *
  * The next in line is one of the highest priority, of the identity with the least share, the one that came first. If
  * it does not fit, everybody waits for it: nobody can be overtaken for ever by smaller ones.
@@ -96,6 +97,7 @@ static void unlink_waiting(struct qn_scheduler *s, struct request **at)
     s->n_waiting--;
     pthread_mutex_unlock(&s->mutex);
     s->is_full = false;
+    s->patience_ns = 0; /* the next one's begins when it does not fit */
 }
 
 static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
@@ -108,6 +110,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     if (r->n_generated && r->n_started) s->mean_answer = mix(s->mean_answer, (double)r->n_generated / r->n_started);
     request_release(r);
     s->is_unsaved = reuse_has_disk(s->reuse);
+    s->patience_ns = 0; /* what it leaves is worth waiting for again */
     pthread_mutex_lock(&s->mutex);
     s->n_running--;
     memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof(struct request *));
@@ -250,7 +253,6 @@ static void enter(struct qn_scheduler *s, struct request **at)
     pthread_mutex_unlock(&s->mutex);
     expect(s, r);
     if (!r->restore) reuse_count(s->reuse, r);
-    s->patience_ns = 0;
     request_tell(r, &ev);
 }
 
@@ -580,7 +582,9 @@ void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->n_running = s->n_running;
     out->n_answers = s->n_places_taken;
     out->n_places = s->n_places;
-    out->idle_s = 1e-3 * ms(s->last_step_ns, clock_ns());
+    /* Who has just begun has not been without a step since the last one's end. */
+    uint64_t since = s->n_running && s->busy_since_ns > s->last_step_ns ? s->busy_since_ns : s->last_step_ns;
+    out->idle_s = 1e-3 * ms(since, clock_ns());
     pthread_mutex_unlock(&s->mutex);
     out->budget_bytes = g->ledger.budget;
     out->used_bytes = ledger_used(&g->ledger);

@@ -82,7 +82,7 @@ struct step {
     float *logits;
     int n_runs, n_out;
     atomic_bool is_abandoned; /* is_cancelled() said so: nobody begins another piece of work */
-    atomic_int next_attend;   /* attention calls that were dealt out; 0 between op_attend()s */
+    atomic_int next_attend;   /* attention calls that were dealt out, since the last op_rope_store() */
 };
 
 /* Bytes step_init() will take from the ledger. */

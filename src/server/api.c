@@ -49,7 +49,7 @@ static void hand_over_call(const struct api_call *call)
     if (!c) {
         struct fault f;
         api_no_memory(&f);
-        call->refuse(call->req, &f);
+        api_refuse_busy(call->req, &f, 1, call->refuse);
         return;
     }
     *c = *call;
@@ -287,10 +287,12 @@ void api_error_anthropic(struct json_out *o, const struct fault *f)
 
 static void send(struct http_request *r, int status, struct json_out *o)
 {
-    if (o->failed)
+    if (o->failed) {
+        http_set_header(r, "Retry-After", "1");
         http_error(r, 503, NULL, "no_memory", "not enough memory");
-    else
+    } else {
         http_reply(r, status, "application/json", o->b.data, o->b.len);
+    }
     json_out_deinit(o);
 }
 

@@ -5,14 +5,14 @@
  *     api.c          the routes, the workers that handlers hand requests to
  *     job.c          one request for an answer, from submission to its end; the dialects fill in how it looks
  *     dialect files  openai_text.c openai_chat.c anthropic.c responses.c: how a request is read and an answer written
- *     embed.c tokens.c status.c metrics.c    the endpoints that make no answer
+ *     embed.c tokens.c status.c metrics.c sessions.c    the endpoints that make no answer
  *     stats.c        histograms, of each model
  *
  * Threads. A handler (libmicrohttpd's thread) only queues the request. A worker reads its body and asks for its model,
  * and a worker (this one, or any later, when the model had to be loaded) reads the rest and submits it. From then on
  * the request and its job belong to the scheduler's thread, which runs the callback: it opens the stream, writes and
  * ends it. Beside it, hang-ups and heartbeats (the door, libmicrohttpd) read the atomic members of a job, and
- * api_cancel() finds jobs in the list. api.lock is a leaf but for the scheduler's own lock.
+ * job_cancel() finds jobs in the list. api.lock is a leaf but for the scheduler's own lock.
  */
 #ifndef QUERN_SERVER_API_IMPL_H
 #define QUERN_SERVER_API_IMPL_H

@@ -12,6 +12,7 @@
 #include <string.h>
 
 struct embed {
+    const struct api *api;
     struct served *served; /* held */
     struct http_request *req;
     struct who who;
@@ -91,8 +92,11 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
             return fault_set(f, 400, "context_length_exceeded", "input",
                              "input %zu has %zu bytes, which cannot fit the context of %d tokens", m->n,
                              json_string_length(v), m->served->n_ctx);
-        if (qn_tokenize(model, json_string_value(v), json_string_length(v), QN_ADD_BOS | QN_ADD_EOS, t, n, &e))
-            return api_fault(f, &e);
+        size_t taken;
+        if (api_take_work(m->api, json_string_length(v), &taken, f)) return -1;
+        int rc = qn_tokenize(model, json_string_value(v), json_string_length(v), QN_ADD_BOS | QN_ADD_EOS, t, n, &e);
+        api_give_work(m->api, taken);
+        if (rc) return api_fault(f, &e);
     } else if (json_is_array(v)) {
         if (ask_tokens("input", v, qn_model_n_vocab(model), t, n, f)) return -1;
     } else {
@@ -252,9 +256,11 @@ void endpoint_embeddings(struct api_call *c)
     struct http_request *r = c->req;
     struct embed *m = mem_calloc(1, sizeof *m);
     if (!m) {
-        http_error(r, 503, NULL, "no_memory", "not enough memory");
+        api_no_memory(&f);
+        api_refuse_busy(r, &f, retry_s, api_refuse_openai);
         return;
     }
+    m->api = c->api;
     m->req = r;
     m->served = c->served;
     m->body = c->body;

@@ -187,7 +187,7 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     struct job *j = mem_calloc(1, sizeof *j);
     if (!j) {
         api_no_memory(&f);
-        d->refuse(r, &f);
+        api_refuse_busy(r, &f, 1, d->refuse);
         return NULL;
     }
     j->api = c->api;

@@ -112,7 +112,8 @@ static int write_process(const struct api *a, const struct http_request *r, stru
         const char *name, *help;
         uint64_t bytes;
     } rows[] = {
-        {"memory_budget_bytes", "What all models may take together.", models_budget_bytes(a->c.models)},
+        {"memory_budget_bytes", "What all models may take together, requests, and the program.",
+         models_budget_bytes(a->c.models) + (l ? l->budget : 0) + a->c.program_bytes},
         {"memory_request_bytes", "Bodies, documents, and what waits to be sent.", l ? ledger_used(l) : 0},
         {"memory_connection_bytes", "Open connections.", http_connection_bytes(r)},
         {"memory_program_bytes", "The program itself.", a->c.program_bytes},

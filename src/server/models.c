@@ -549,7 +549,10 @@ void models_look(struct models *s, int i, struct models_info *out)
         .n_loads = m->n_loads,
         .stats.size = sizeof out->stats,
     };
-    if (m->held.scheduler) qn_scheduler_stats(m->held.scheduler, &out->stats);
+    if (m->held.scheduler) {
+        qn_scheduler_stats(m->held.scheduler, &out->stats);
+        out->stats.used_bytes += m->table_bytes;
+    }
     add_counters(&out->stats, &m->past);
     pthread_mutex_unlock(&s->lock);
 }

@@ -90,7 +90,8 @@ struct models_info {
     uint64_t table_bytes;   /* of these, for its vocabulary and its template; 0 while it is not loaded */
     int n_users;            /* requests that hold it */
     uint64_t n_loads;
-    /* Counters go on when the model is unloaded and loaded again; all else is 0 while it is not there. */
+    /* Counters go on when the model is unloaded and loaded again; all else is 0 while it is not there. used_bytes has
+     * table_bytes in it. */
     struct qn_scheduler_stats stats;
 };
 int models_count(const struct models *s);

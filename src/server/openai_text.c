@@ -25,9 +25,12 @@ static int prepare(struct job *j, struct fault *f)
             return fault_set(f, 400, "context_length_exceeded", "prompt",
                              "the context holds %d tokens; a prompt of %zu bytes cannot fit", j->served->n_ctx,
                              a->n_text);
-        if (qn_tokenize(m, a->text, a->n_text, QN_ADD_BOS | (a->parse_special ? QN_PARSE_SPECIAL : 0), &a->tokens,
-                        &a->n_tokens, &e))
-            return api_fault(f, &e);
+        unsigned flags = QN_ADD_BOS | (a->parse_special ? QN_PARSE_SPECIAL : 0);
+        size_t taken;
+        if (api_take_work(j->api, a->n_text, &taken, f)) return -1;
+        int rc = qn_tokenize(m, a->text, a->n_text, flags, &a->tokens, &a->n_tokens, &e);
+        api_give_work(j->api, taken);
+        if (rc) return api_fault(f, &e);
     }
     j->tokens = a->tokens;
     j->n_tokens = a->n_tokens;

@@ -239,7 +239,7 @@ static enum MHD_Result at_body(struct http_request *r, const char *data, size_t 
     size_t n = *n_data;
 
     *n_data = 0;
-    if (r->answered) {
+    if (!r->held) { /* it was refused: also where the client had left, so that nothing was answered */
         r->n_discarded += n;
         return r->n_discarded > DISCARD_BYTES ? MHD_NO : MHD_YES;
     }

@@ -141,7 +141,7 @@ void endpoint_sessions(struct api_call *c)
     }
     if (collect_all(&all, &n, c->api->c.models, who_of(http_identity(c->req), NULL).identity, &e)) {
         api_fault(&f, &e);
-        c->refuse(c->req, &f);
+        api_refuse_busy(c->req, &f, 1, c->refuse);
     } else {
         if (n) qsort(all, n, sizeof *all, by_use);
         send_list(c->req, all, n, limit);
@@ -160,7 +160,7 @@ void endpoint_drop_sessions(struct api_call *c)
     size_t n = 0;
     if ((!name || id) && drop_all(c->api->c.models, identity, id, &n, &e)) {
         api_fault(&f, &e);
-        c->refuse(c->req, &f);
+        api_refuse_busy(c->req, &f, 1, c->refuse);
         return;
     }
     if (name && n == 0) {

@@ -136,7 +136,7 @@ static void write_memory(struct json_out *o, const struct models_info *m)
     json_out_str(o, "id", m->name);
     json_out_str(o, "state", models_state_name(m->state));
     json_out_int(o, "granted_bytes", (int64_t)m->granted_bytes);
-    json_out_int(o, "used_bytes", (int64_t)(s->used_bytes + m->table_bytes));
+    json_out_int(o, "used_bytes", (int64_t)s->used_bytes);
     for (size_t i = 0; i < N_CLASSES; i++) json_out_int(o, classes[i].name, (int64_t)class_of(m, i));
     json_out_int(o, "kv_touched_bytes", (int64_t)touched_bytes(s));
     json_out_int(o, "kv_pages", s->n_pages);
@@ -162,7 +162,7 @@ void endpoint_memory(struct http_request *r, void *ctx)
     for (int i = 0; i < models_count(models); i++) {
         models_look(models, i, &m);
         for (size_t k = 0; k < N_CLASSES; k++) sums[k] += class_of(&m, k);
-        used += m.stats.used_bytes + m.table_bytes;
+        used += m.stats.used_bytes;
         touched += touched_bytes(&m.stats);
         write_memory(&o, &m);
     }

@@ -39,7 +39,8 @@ def test_the_ledger_adds_up():
     check(m["used_bytes"] == sum(m[c + "_bytes"] for c in CLASSES), m)
     check(m["used_bytes"] <= m["budget_bytes"] and m["kv_touched_bytes"] == 0, m)
     for name in CLASSES + ("used", "budget", "resident"):
-        check(s.metric(f"memory_{name}_bytes") > 0 or name in ("cache", "request"), name)
+        check(s.metric(f"memory_{name}_bytes") > 0 or name in ("cache", "request") or
+              name == "table" and SLOWNESS > 1, name)  # a sanitizer's allocator does not say
     idle = m["request_bytes"]
     for stream in (False, True):
         s.post("/v1/chat/completions", {**CHAT_ASK, "stream": stream, "logprobs": True, "top_logprobs": 20, "max_tokens": 100})
