@@ -36,12 +36,13 @@ static void check_key(const struct key *k)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[32];
+    static const char *const limits[] = {"requests", "tokens", NULL};
     struct keys k = {0};
     struct qn_error e = {0};
     int fd = memfd_create("keys", MFD_CLOEXEC);
     assert(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (keys_load(&k, path, &e)) {
+    if (keys_load(&k, path, limits, &e)) {
         assert(e.code < 0 && strstr(e.msg, path) && !strchr(e.msg, '\n'));
     } else {
         assert(k.n > 0);

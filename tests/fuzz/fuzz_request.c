@@ -38,6 +38,16 @@ const uint8_t *http_body(const struct http_request *r, size_t *n)
     *n = r->n;
     return r->body;
 }
+void http_drop_body(struct http_request *r) { (void)r; }
+size_t http_connection_bytes(const struct http_request *r) { return r == NULL; }
+int http_query(const struct http_request *r, const char *name, char *value, size_t cap)
+{
+    (void)r;
+    (void)name;
+    (void)value;
+    (void)cap;
+    return -1;
+}
 const char *http_request_id(const struct http_request *r) { return r ? "req-1" : ""; }
 const char *http_param(const struct http_request *r) { return r ? "req-1" : ""; }
 const struct http_identity *http_identity(const struct http_request *r)
@@ -151,6 +161,7 @@ static void answer(void)
 static void check_stream(const struct buf *b)
 {
     static const char data[] = "data: ";
+    if (b->len == 0) return;
     const char *p = (const char *)b->data, *end = p + b->len;
     while (p && p < end && (p = memmem(p, (size_t)(end - p), data, sizeof data - 1))) {
         p += sizeof data - 1;
@@ -184,8 +195,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses};
     static api_work *const works[] = {endpoint_tokenize, endpoint_detokenize, endpoint_render, endpoint_count_tokens,
                                       endpoint_embeddings};
-    struct http_request r = {.body = data + 1, .n = size - 1};
     if (size == 0 || !model) return 0;
+    struct http_request r = {.body = data + 1, .n = size - 1};
     unsigned which = data[0] % 9;
     submitted = false;
     struct fault f;
