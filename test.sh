@@ -97,7 +97,20 @@ run_tests() {
     fi
 }
 
-stage_layers() { check check-layers tools/check-layers; }
+# Every shell script can be read, and no merge was left half done.
+check_scripts() {
+    local f bad=0
+    for f in demo.sh test.sh .ci/run tools/* bench/* tests/npm/* tests/golden/*; do
+        if [ -f "$f" ] && head -n 1 "$f" | grep -q '^#!.*sh$'; then bash -n "$f" || bad=1; fi
+    done
+    bash -n tools/install-deps || bad=1
+    ! grep -rnE '^(<<<<<<<|>>>>>>>) ' --exclude-dir=build --exclude-dir=.git --exclude-dir=corpus . && [ $bad = 0 ]
+}
+
+stage_layers() {
+    check check-layers tools/check-layers
+    check scripts check_scripts
+}
 
 stage_gcc() {
     if tests/golden/unpack build/golden; then
