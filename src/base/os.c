@@ -133,6 +133,16 @@ void os_block_signals(sigset_t *old)
     pthread_sigmask(SIG_SETMASK, &all, old);
 }
 
+int os_thread_start(pthread_t *out, void *(*run)(void *), void *arg, const char *what, struct qn_error *e)
+{
+    sigset_t old;
+    os_block_signals(&old);
+    int failed = pthread_create(out, NULL, run, arg);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (failed) return error_set(e, QN_ENOMEM, "cannot start a thread for %s: %s", what, strerror(failed));
+    return 0;
+}
+
 size_t os_page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 size_t os_lock_limit(void)

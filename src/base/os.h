@@ -6,6 +6,7 @@
 #ifndef QUERN_BASE_OS_H
 #define QUERN_BASE_OS_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,8 @@ uint64_t clock_ns(void); /* monotonic */
 /* Before starting threads of our own: signals belong to the program's. Faults are not blocked, for they are raised in
  * whichever thread commits them. Restore with pthread_sigmask(SIG_SETMASK, old, NULL). */
 void os_block_signals(sigset_t *old);
+/* Starts a thread with these signals blocked. what: it is for. QN_ENOMEM when there cannot be one more. */
+int os_thread_start(pthread_t *out, void *(*run)(void *), void *arg, const char *what, struct qn_error *e);
 
 /* CPUs this process may use: affinity mask, cut by the cgroup's cpu.max (rounded up); at least 1. */
 int os_n_cpus(void);

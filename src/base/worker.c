@@ -5,9 +5,7 @@
 #include "base/worker.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/os.h"
@@ -44,7 +42,6 @@ static void *thread_main(void *arg)
 
 int worker_new(struct worker **out, const char *name, struct qn_error *e)
 {
-    sigset_t old;
     struct worker *w = mem_calloc(1, sizeof *w);
     if (!w) return error_nomem(e, "a thread", sizeof *w);
     w->last = &w->first;
@@ -52,12 +49,10 @@ int worker_new(struct worker **out, const char *name, struct qn_error *e)
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->wake, NULL);
     pthread_cond_init(&w->done, NULL);
-    os_block_signals(&old);
-    int rc = pthread_create(&w->thread, NULL, thread_main, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int rc = os_thread_start(&w->thread, thread_main, w, name, e);
     if (rc) {
         mem_free(w);
-        return error_set(e, QN_ENOMEM, "cannot start the thread '%s': %s", name, strerror(rc));
+        return rc;
     }
     *out = w;
     return 0;

@@ -123,27 +123,18 @@ int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error 
     return 0;
 }
 
-#define AHEAD_BYTES 33554432u /* asked for beyond the page that is read: enough that the disk always has something to do */
-#define AHEAD_PIECE 524288u   /* of one call the system may take no more than a device's longest transfer */
-
-static void read_ahead(int fd, uint64_t *ahead, uint64_t to)
-{
-    for (; *ahead < to; *ahead += AHEAD_PIECE) posix_fadvise(fd, (off_t)*ahead, AHEAD_PIECE, POSIX_FADV_WILLNEED);
-}
-
-/* *fd: of the file that the page before came from, or -1; *ahead: how much of that was asked for. */
-static int read_page(const struct chain_read *r, int i, int *fd, uint64_t *ahead, struct qn_error *e)
+/* *fd: of the file that the page before came from, or -1. */
+static int read_page(const struct chain_read *r, int i, int *fd, struct qn_error *e)
 {
     const struct chain_page *p = &r->pages[i];
     if (*fd < 0 || strcmp(p->name, r->pages[i - 1].name) != 0) {
         if (*fd >= 0) close(*fd);
         *fd = openat(r->dir_fd, p->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (*fd < 0) return error_set(e, QN_EIO, "%s", strerror(errno));
-        *ahead = 0;
+        posix_fadvise(*fd, 0, 0, POSIX_FADV_SEQUENTIAL);
         if (p->time_ns) set_time(*fd, p->time_ns);
     }
-    if (*ahead < p->offset) *ahead = p->offset;
-    read_ahead(*fd, ahead, p->offset + r->page_bytes + AHEAD_BYTES);
+    posix_fadvise(*fd, (off_t)p->offset, (off_t)(2 * r->page_bytes), POSIX_FADV_WILLNEED);
     int rc = chain_read_at(*fd, p->to, r->page_bytes, p->offset, e);
     if (rc || chain_page_sum(p->to, r->page_bytes) == p->sum) return rc;
     return error_set(e, QN_EDATA, "the checksum of page %d differs", p->index);
@@ -153,12 +144,11 @@ void chain_read_run(struct worker_job *job)
 {
     struct chain_read *r = (struct chain_read *)job;
     int fd = -1, rc = 0;
-    uint64_t ahead = 0;
     while (r->n_done < r->n_pages && !rc) {
         if (atomic_load_explicit(&r->is_cancelled, memory_order_relaxed))
             rc = error_set(&r->error, QN_ECANCEL, "nobody wants it any more");
         else
-            rc = read_page(r, r->n_done, &fd, &ahead, &r->error);
+            rc = read_page(r, r->n_done, &fd, &r->error);
         r->n_done += rc == 0;
     }
     if (fd >= 0) close(fd);

@@ -415,17 +415,6 @@ static int alloc(struct qn_scheduler *s, struct qn_error *e)
     return 0;
 }
 
-static int start_thread(struct qn_scheduler *s, struct qn_error *e)
-{
-    sigset_t old;
-    os_block_signals(&old);
-    int rc = pthread_create(&s->thread, NULL, thread_main, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc) return error_set(e, QN_ENOMEM, "scheduler: cannot start a thread: %s", strerror(rc));
-    s->has_thread = true;
-    return 0;
-}
-
 int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params, struct qn_error *e)
 {
     struct qn_scheduler_params p;
@@ -455,7 +444,8 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     if ((rc = alloc(s, e))) goto fail;
     if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
     if ((rc = reuse_new(&s->reuse, g, &p, e))) goto fail;
-    if ((rc = start_thread(s, e))) goto fail;
+    if ((rc = os_thread_start(&s->thread, thread_main, s, "the scheduler", e))) goto fail;
+    s->has_thread = true;
     *out = s;
     return 0;
 fail:

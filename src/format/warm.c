@@ -15,8 +15,6 @@
  */
 #include "format/warm.h"
 
-#include <signal.h>
-
 #include "base/os.h"
 
 #define STEP_BYTES ((size_t)2 << 20)
@@ -37,13 +35,9 @@ static void *warm_main(void *arg)
 
 void warm_start(struct warm *wm, const struct weights *w)
 {
-    sigset_t all, old;
     *wm = (struct warm){.weights = w};
     if (os_n_cpus() < 2) return;
-    sigfillset(&all); /* signals belong to the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    wm->started = pthread_create(&wm->thread, NULL, warm_main, wm) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    wm->started = os_thread_start(&wm->thread, warm_main, wm, "the page table", NULL) == 0;
 }
 
 void warm_stop(struct warm *wm)

@@ -336,9 +336,9 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
     for (; a->n_workers < n; a->n_workers++)
-        if (pthread_create(&a->worker[a->n_workers], NULL, work, a)) {
+        if (os_thread_start(&a->worker[a->n_workers], work, a, "requests", e)) {
             api_free(a);
-            return error_set(e, QN_ENOMEM, "api: cannot start %d threads", n);
+            return QN_ENOMEM;
         }
     *out = a;
     return 0;

@@ -374,17 +374,6 @@ static int open_all(struct models *s, struct qn_error *e)
     return rc;
 }
 
-static int start_thread(struct models *s, struct qn_error *e)
-{
-    sigset_t old;
-    os_block_signals(&old);
-    int rc = pthread_create(&s->thread, NULL, thread_main, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc) return error_set(e, QN_ENOMEM, "models: cannot start a thread: %s", strerror(rc));
-    s->has_thread = true;
-    return 0;
-}
-
 int models_open(struct models **out, const struct models_config *c, struct qn_error *e)
 {
     size_t bytes = sizeof(struct models) + (size_t)c->n * sizeof(struct entry);
@@ -408,7 +397,8 @@ int models_open(struct models **out, const struct models_config *c, struct qn_er
         m->last_wait = &m->waits;
     }
     int rc = open_all(s, e);
-    if (!rc) rc = start_thread(s, e);
+    if (!rc) rc = os_thread_start(&s->thread, thread_main, s, "the models", e);
+    s->has_thread = !rc;
     if (rc) {
         models_close(s);
         return rc;
