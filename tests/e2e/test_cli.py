@@ -21,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
+
+from cases import check, complaints, run
 
 QUERN, STORY, RANDOM, ROOT = sys.argv[1:5]
 SLOWNESS = float(sys.argv[5])
@@ -34,15 +35,6 @@ EOS = 2  # of STORY
 # What STORY writes after "Once upon a time", up to the first place where two tokens are about equally likely.
 TALE = (b", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red ball "
         b"in the sky. It was the sun! She thought it was so pretty.\n")
-
-complaints = []
-
-
-def check(holds, *what):
-    """Notes a complaint; the case goes on, so that one run shows all of them."""
-    if not holds:
-        where = traceback.extract_stack(limit=2)[0]
-        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
 
 
 def path(name):
@@ -517,26 +509,7 @@ def test_bench_ceilings():
     check(b"GMAC/s int8" in good("bench", STORY, "--ceilings"), "no table")
 
 
-def main():
-    cases = [(name, f) for name, f in sorted(globals().items()) if name.startswith("test_")]
-    n_failed = 0
-    for name, f in cases:
-        complaints.clear()
-        print(f"[ RUN      ] {name}", flush=True)
-        try:
-            f()
-        except Exception as e:  # a case that breaks off has failed; the others still run
-            complaints.append("".join(traceback.format_exception_only(type(e), e)).strip() + " in "
-                              + traceback.format_tb(e.__traceback__)[-1].strip())
-        for c in complaints:
-            print(f"{name}: {c}")
-        n_failed += bool(complaints)
-        print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
-    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
-    return n_failed > 0
-
-
 UMASK = os.umask(0)
 os.umask(UMASK)
 with TMP:
-    sys.exit(main())
+    run(globals())

@@ -15,7 +15,8 @@ import os
 import subprocess
 import sys
 
-from test_serve import API, CHAT, LIMIT, STORY, Server, check, complaints, openapi, path
+from cases import check, complaints
+from test_serve import API, CHAT, LIMIT, STORY, Server, openapi, path
 
 PARROT = sys.argv[5]
 

@@ -23,7 +23,8 @@ import sys
 import threading
 import time
 
-from test_serve import (CHAT, CHAT_ASK, LIMIT, QUERN, SLOWNESS, STORY, TALE, Answer, Server, Skipped, check, main, path)
+from cases import Skipped, check
+from test_serve import CHAT, CHAT_ASK, LIMIT, QUERN, SLOWNESS, STORY, TALE, Answer, Server, main, path
 
 RELEASE = SLOWNESS == 1
 OPENAPI = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/openapi.json")

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
+
+from cases import check, run, started
 
 SERVER, PEM = sys.argv[1:3]
 SLOWNESS = float(sys.argv[3])
@@ -28,16 +29,6 @@ LIMIT = 20 * SLOWNESS  # seconds for one exchange
 SEEN = 0.050 * SLOWNESS  # seconds until a hang-up is noticed
 TMP = tempfile.TemporaryDirectory(prefix="quern-http-")
 HOST = "Host: localhost\r\n"
-
-complaints = []
-started = []
-
-
-def check(holds, *what):
-    """Notes a complaint; the case goes on, so that one run shows all of them."""
-    if not holds:
-        where = traceback.extract_stack(limit=2)[0]
-        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
 
 
 def path(name):
@@ -673,33 +664,4 @@ def test_draining_ends():
     check("left 3\n" in s.stop(), "three are left")
 
 
-def main():
-    n_failed = 0
-    cases = [(name, case) for name, case in globals().items() if name.startswith(sys.argv[4] if sys.argv[4:] else "test_")]
-    for name, case in cases:
-        print(f"[ RUN      ] {name}", flush=True)
-        complaints.clear()
-        try:
-            case()
-        except Exception:
-            complaints.append(traceback.format_exc())
-        for s in started:
-            if s.process.poll() is None:
-                s.process.kill()
-                s.process.wait()
-                if not complaints:
-                    complaints.append("the server was left running")
-            if complaints and s is started[-1]:
-                complaints.append("the end of its log: " + s.stderr()[-2000:])
-            s.log.close()
-            s.process.stdout.close()
-        started.clear()
-        for c in complaints:
-            print("    " + c.replace("\n", "\n    "))
-        n_failed += bool(complaints)
-        print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
-    print(f"{len(cases) - n_failed} passed, {n_failed} failed")
-    sys.exit(1 if n_failed else 0)
-
-
-main()
+run(globals(), sys.argv[4] if sys.argv[4:] else "test_")

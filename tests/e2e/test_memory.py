@@ -11,7 +11,8 @@ import json
 import subprocess
 import time
 
-from test_serve import CHAT, CHAT_ASK, LIMIT, LONG, QUERN, SLOWNESS, STORY, STORY_ASK, Server, check, main, refused, slow
+from cases import check
+from test_serve import CHAT, CHAT_ASK, LIMIT, LONG, QUERN, SLOWNESS, STORY, STORY_ASK, Server, main, refused, slow
 
 CLASSES = ("weight", "kv", "buffer", "scheduler", "cache", "table", "request", "connection", "program")
 LITTLE = ("--memory", "200M")  # for requests the least there is: 64 MiB

@@ -17,7 +17,8 @@ import socket
 import subprocess
 import time
 
-from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, STORY, Unix, check, main, path, refused, started
+from cases import check, started
+from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, STORY, Unix, main, path, refused
 from test_serve import Server as OneModel
 
 

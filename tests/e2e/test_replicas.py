@@ -20,7 +20,8 @@ import subprocess
 import sys
 import time
 
-from test_serve import LIMIT, Server, Unix, check, main, path
+from cases import check
+from test_serve import LIMIT, Server, Unix, main, path
 
 PARROT = sys.argv.pop(5)
 CONFIG = pathlib.Path(__file__).resolve().parents[2] / "dist/haproxy/quern.cfg"

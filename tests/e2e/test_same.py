@@ -19,7 +19,8 @@ import subprocess
 import threading
 import time
 
-from test_serve import CHAT, LIMIT, QUERN, STORY, Server, check, main, path
+from cases import check
+from test_serve import CHAT, LIMIT, QUERN, STORY, Server, main, path
 
 TEXT = "Once upon a time there was a little girl named Lily. She had a red ball and a small dog. "
 

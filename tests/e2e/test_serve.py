@@ -24,29 +24,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
 import openapi
+from cases import check, run, started
 
 QUERN, STORY, CHAT = sys.argv[1:4]
 SLOWNESS = float(sys.argv[4])
 LIMIT = 30 * SLOWNESS  # seconds for one exchange
 TMP = tempfile.TemporaryDirectory(prefix="quern-serve-")
 API = openapi.OpenApi()
-
-complaints = []
-started = []
-
-
-class Skipped(Exception):
-    """This machine cannot show what the case is about; its text says why."""
-
-
-def check(holds, *what):
-    """Notes a complaint; the case goes on, so that one run shows all of them."""
-    if not holds:
-        where = traceback.extract_stack(limit=2)[0]
-        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
 
 
 def path(name):
@@ -666,37 +652,7 @@ def test_bad_command_lines():
 
 
 def main(names):
-    n_failed, n_skipped = openapi.note_absence(), 0
-    cases = [(name, case) for name, case in names.items() if name.startswith(sys.argv[5] if sys.argv[5:] else "test_")]
-    for name, case in cases:
-        print(f"[ RUN      ] {name}", flush=True)
-        complaints.clear()
-        skipped = None
-        try:
-            case()
-        except Skipped as why:
-            skipped = why
-        except Exception:
-            complaints.append(traceback.format_exc())
-        for s in started:
-            if s.process.poll() is None:
-                s.process.kill()
-                s.process.wait()
-                if not complaints and not skipped:
-                    complaints.append("the server was left running")
-            if complaints and s is started[-1]:
-                complaints.append("the end of its log: " + s.stderr()[-2000:])
-            s.log.close()
-        started.clear()
-        for c in complaints:
-            print("    " + c.replace("\n", "\n    "))
-        n_failed += bool(complaints)
-        n_skipped += bool(skipped and not complaints)
-        if skipped:
-            print(f"    {skipped}")
-        print(f"[  {'FAILED  ' if complaints else 'SKIPPED ' if skipped else '     OK '}] {name}", flush=True)
-    print(f"{len(cases) - n_failed - n_skipped} passed, {n_failed} failed, {n_skipped} skipped")
-    sys.exit(1 if n_failed else 0)
+    run(names, sys.argv[5] if sys.argv[5:] else "test_", openapi.note_absence())
 
 
 if __name__ == "__main__":

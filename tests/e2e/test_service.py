@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
+
+from cases import Skipped, check, run, started
 
 QUERN, MODEL, UNITS, PROBE = sys.argv[1:5]
 QUERN = os.path.abspath(QUERN)
@@ -34,20 +35,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PEM, PEM2 = os.path.join(HERE, "http_test.pem"), os.path.join(HERE, "service_test.pem")
 EACCES, ENOSYS = 13, 38
 ASK = {"prompt": "Once upon a time there was a little girl who had a red ball. " * 10, "max_tokens": 8, "temperature": 0}
-
-complaints = []
-started = []
-
-
-class Skip(Exception):
-    pass
-
-
-def check(holds, *what):
-    """Notes a complaint; the case goes on, so that one run shows all of them."""
-    if not holds:
-        where = traceback.extract_stack(limit=2)[0]
-        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
 
 
 def path(name):
@@ -127,7 +114,7 @@ class Server:
 def probed(words, *args, **popen):
     """What a daemon found when it tried: {word: errno}, and the daemon."""
     if PROBE == "none":
-        raise Skip("a build with a sanitizer has no sandbox")
+        raise Skipped("a build with a sanitizer has no sandbox")
     s = Server(*args, **popen, env={**os.environ, "LD_PRELOAD": os.path.abspath(PROBE), "QUERN_PROBE": " ".join(words)})
     try:
         status = s.ask()[0]
@@ -145,7 +132,7 @@ def probed(words, *args, **popen):
 def has_landlock(s):
     if "Landlock" in s.stderr():
         s.stop()
-        raise Skip(s.stderr().splitlines()[0])
+        raise Skipped(s.stderr().splitlines()[0])
 
 
 def service_files():
@@ -410,7 +397,7 @@ def test_a_daemon_is_replaced_without_refusing_anybody():
 def test_the_first_connection_starts_the_daemon():
     tool = shutil.which("systemd-socket-activate")
     if not tool:
-        raise Skip("systemd-socket-activate is not installed")
+        raise Skipped("systemd-socket-activate is not installed")
     sock = path("activated.sock")
     s = Server(command=[tool, "--listen", sock, "--fdname", "quern", QUERN, "serve", MODEL, "--threads", "1"], wait=False)
     s.sock = sock
@@ -452,7 +439,7 @@ def units(kind):
 
 def test_systemd_understands_the_units():
     if not shutil.which("systemd-analyze"):
-        raise Skip("systemd-analyze is not installed")
+        raise Skipped("systemd-analyze is not installed")
     for kind in ("system", "user"):
         r = subprocess.run(["systemd-analyze", f"--{kind}", "verify", "--man=no", *units(kind)], capture_output=True,
                            timeout=LIMIT, env={**os.environ, "XDG_RUNTIME_DIR": TMP.name, "HOME": TMP.name})
@@ -468,40 +455,4 @@ def test_systemd_understands_the_units():
     check(r.returncode == 0, "its exposure is above 1.5", r.stdout.decode()[-300:], r.stderr)
 
 
-def main():
-    n_failed = n_skipped = 0
-    wanted = sys.argv[6] if sys.argv[6:] else "test_"
-    cases = [(name, case) for name, case in globals().items() if name.startswith(wanted)]
-    for name, case in cases:
-        print(f"[ RUN      ] {name}", flush=True)
-        complaints.clear()
-        skipped = None
-        try:
-            case()
-        except Skip as why:
-            skipped = why
-        except Exception:
-            complaints.append(traceback.format_exc())
-        for s in started:
-            if s.process.poll() is None:
-                s.process.kill()
-                s.process.wait()
-                if not complaints:
-                    complaints.append("the server was left running")
-            if complaints and s is started[-1]:
-                complaints.append("the end of its log: " + s.stderr()[-2000:])
-            s.log.close()
-        started.clear()
-        for c in complaints:
-            print("    " + c.replace("\n", "\n    "))
-        if skipped and not complaints:
-            print(f"    {skipped}\n[  SKIPPED ] {name}", flush=True)
-            n_skipped += 1
-        else:
-            n_failed += bool(complaints)
-            print(f"[  FAILED  ] {name}" if complaints else f"[       OK ] {name}", flush=True)
-    print(f"{len(cases) - n_failed - n_skipped} passed, {n_failed} failed, {n_skipped} skipped")
-    sys.exit(1 if n_failed else 0)
-
-
-main()
+run(globals(), sys.argv[6] if sys.argv[6:] else "test_")

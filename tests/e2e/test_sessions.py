@@ -12,7 +12,8 @@ import os
 import re
 import time
 
-from test_serve import CHAT, LIMIT, Server as Daemon, check, main, path, refused
+from cases import check
+from test_serve import CHAT, LIMIT, Server as Daemon, main, path, refused
 
 PAGE = 64  # tokens
 

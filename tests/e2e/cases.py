@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""cases.py: what the end-to-end tests have in common: cases, what is wrong with them, and how that is told.
+
+A test is a program with functions test_*, each a case whose name says what holds. It ends with run(globals(), PREFIX), which
+tells each case as cmocka does, for tools/count-tests. Servers that a case has left in `started` are killed after it: objects
+with .process, .log (their open log file) and .stderr(), which reads that.
+"""
+import sys
+import traceback
+
+complaints = []
+started = []
+
+
+class Skipped(Exception):
+    """Raised by a case that cannot be tried here; says why."""
+
+
+def check(holds, *what):
+    """Notes a complaint; the case goes on, so that one run shows all of them."""
+    if not holds:
+        where = traceback.extract_stack(limit=2)[0]
+        complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
+
+
+def clean_up(skipped):
+    for s in started:
+        if s.process.poll() is None:
+            s.process.kill()
+            s.process.wait()
+            if not complaints and not skipped:
+                complaints.append("the server was left running")
+        if complaints and s is started[-1]:
+            complaints.append("the end of its log: " + s.stderr()[-2000:])
+        s.log.close()
+        if s.process.stdout:
+            s.process.stdout.close()
+    started.clear()
+
+
+def run(names, prefix="test_", n_failed=0):
+    """Runs the functions whose names begin so and ends the program; n_failed: cases that have failed before."""
+    n_passed = n_skipped = 0
+    for name, case in [(name, f) for name, f in names.items() if name.startswith(prefix)]:
+        print(f"[ RUN      ] {name}", flush=True)
+        complaints.clear()
+        skipped = None
+        try:
+            case()
+        except Skipped as why:
+            skipped = why
+        except Exception:
+            complaints.append(traceback.format_exc())
+        clean_up(skipped)
+        for c in complaints:
+            print("    " + c.replace("\n", "\n    "))
+        if complaints:
+            n_failed += 1
+        elif skipped:
+            print(f"    {skipped}")
+            n_skipped += 1
+        else:
+            n_passed += 1
+        print(f"[  {'FAILED  ' if complaints else 'SKIPPED ' if skipped else '     OK '}] {name}", flush=True)
+    print(f"{n_passed} passed, {n_failed} failed, {n_skipped} skipped")
+    sys.exit(n_failed > 0)
