@@ -444,6 +444,7 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     if ((rc = alloc(s, e))) goto fail;
     if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
     if ((rc = reuse_new(&s->reuse, g, &p, e))) goto fail;
+    reuse_stats(s->reuse, &s->stats); /* who asks before the thread has looked */
     if ((rc = os_thread_start(&s->thread, thread_main, s, "the scheduler", e))) goto fail;
     s->has_thread = true;
     *out = s;

@@ -192,9 +192,9 @@ static int add(scmp_filter_ctx f, uint32_t action, const char *name, unsigned n_
 static int add_guarded(scmp_filter_ctx f)
 {
     const struct scmp_arg_cmp thread = SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD);
-    const struct scmp_arg_cmp self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid());
-    const struct scmp_arg_cmp here = SCMP_A0(SCMP_CMP_EQ, 0);
-    const struct scmp_arg_cmp name = SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME);
+    const struct scmp_arg_cmp self = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0);
+    const struct scmp_arg_cmp here = SCMP_A0(SCMP_CMP_EQ, 0, 0);
+    const struct scmp_arg_cmp name = SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME, 0);
     int r = add(f, SCMP_ACT_ALLOW, "clone", 1, &thread);
 
     if (r == 0) r = add(f, SCMP_ACT_ALLOW, "tgkill", 1, &self); /* abort(), pthread_kill() */

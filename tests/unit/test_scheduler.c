@@ -816,6 +816,38 @@ static void test_random(void **state)
     for (int i = 0; i < 6; i++) free(single[i]);
 }
 
+/* What hangs is told by how long a request is without a step: the time in which there was none does not count. */
+static void look(void *arg, const struct qn_event *ev)
+{
+    struct record *r = arg;
+    struct qn_scheduler_stats st = {.size = sizeof st};
+    qn_scheduler_stats(r->scheduler, &st);
+    if (ev->type == QN_EVENT_PREFILL && ev->n_done < 2 && st.n_running) assert_true(st.idle_s < 0.2);
+    told(arg, ev);
+}
+
+static void test_idleness_is_no_hang(void **state)
+{
+    qn_engine *g = engine(1, 64);
+    qn_scheduler *s = scheduler(g, 1, 1, 0);
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        qn_token prompt[N_CTX];
+        struct record *r = record();
+        struct qn_request_params p = request(0, prompt);
+        r->scheduler = s;
+        p.arg = r;
+        p.callback = look;
+        p.salt[0] = (uint64_t)i; /* nothing is found */
+        OK(qn_submit(s, &p, NULL, NULL, &e));
+        wait_for(r);
+        free(r);
+        nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+    }
+    qn_scheduler_free(s);
+    qn_engine_free(g);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -831,6 +863,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_stop_with_grace),
         cmocka_unit_test(test_fair_shares),
+        cmocka_unit_test(test_idleness_is_no_hang),
         cmocka_unit_test(test_random),
     };
     if (argc < 2 || argc > 3 || qn_model_open(&model, argv[1], &e)) {
