@@ -90,6 +90,11 @@ static float op_relu2(const struct kernels *k, struct arrays *s, int n, int how,
     return act_mul(k->act_mul[ACTIV_RELU2], s, n, how, scratch);
 }
 
+static float op_sigmoid(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
+{
+    return act_mul(k->act_mul[ACTIV_SIGMOID], s, n, how, scratch);
+}
+
 static float op_softcap(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
 {
     k->softcap(s->y, how & 1 ? 30.0f : 0.7f, n, scratch);
@@ -139,6 +144,7 @@ static const struct op {
     {"silu", op_silu, offsetof(struct kernels, act_mul[ACTIV_SILU])},
     {"gelu", op_gelu, offsetof(struct kernels, act_mul[ACTIV_GELU])},
     {"relu2", op_relu2, offsetof(struct kernels, act_mul[ACTIV_RELU2])},
+    {"sigmoid", op_sigmoid, offsetof(struct kernels, act_mul[ACTIV_SIGMOID])},
     {"softcap", op_softcap, offsetof(struct kernels, softcap)},
     {"rope", op_rope, offsetof(struct kernels, rope)},
     {"argmax", op_argmax, offsetof(struct kernels, argmax)},
@@ -242,6 +248,6 @@ void check_small(int rounds)
             for (int s = 0; s < LEN(sizes); s++)
                 check_op(&ops[o], sizes[s], (enum xpat)rnd_below(X_N), i % 16);
         op_fn *f = ops[o].fn;
-        if (f == op_silu || f == op_gelu || f == op_relu2 || f == op_softcap) sweep(&ops[o], 8191);
+        if (f == op_silu || f == op_gelu || f == op_relu2 || f == op_sigmoid || f == op_softcap) sweep(&ops[o], 8191);
     }
 }

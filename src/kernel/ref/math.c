@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * math.c: exp, tanh and the activation functions in f32; sin, cos, exp, log, pow in double.
+ * math.c: exp, tanh, log and the activation functions in f32; sin, cos, exp, log, pow in double.
  *
  * The f32 functions are the contract's, step by step; the coefficients are those of Cephes
- * (S. Moshier, single precision expf and tanhf). The double ones reduce the argument exactly
+ * (S. Moshier, single precision expf, tanhf and logf). The double ones reduce the argument exactly
  * enough (Cody and Waite, "Software Manual for the Elementary Functions", 1980) and then sum the
  * Taylor series, whose coefficients need no source. No call leaves this file but fma.
  *
@@ -75,6 +75,36 @@ float math_relu2f(float g)
 {
     float r = 0.0f > g ? 0.0f : g; /* this way round NaN stays */
     return r * r;
+}
+
+float math_sigmoidf(float x) { return 1.0f / (1.0f + math_expf(-x)); }
+
+/* log(x) of a normal x > 0: x = (1 + f) * 2^e. Anything goes in and something comes out, a NaN included. */
+static float logf_positive(float x)
+{
+    uint32_t u = f32_bits(x);
+    int e = (int)(u - MATH_LOG_SPLIT) >> 23;
+    float f = f32_from_bits(u - ((uint32_t)e << 23)) - 1.0f, z = f * f, n = (float)e;
+    float p = MATH_LOG_P0;
+    p = __builtin_fmaf(p, f, MATH_LOG_P1);
+    p = __builtin_fmaf(p, f, MATH_LOG_P2);
+    p = __builtin_fmaf(p, f, MATH_LOG_P3);
+    p = __builtin_fmaf(p, f, MATH_LOG_P4);
+    p = __builtin_fmaf(p, f, MATH_LOG_P5);
+    p = __builtin_fmaf(p, f, MATH_LOG_P6);
+    p = __builtin_fmaf(p, f, MATH_LOG_P7);
+    p = __builtin_fmaf(p, f, MATH_LOG_P8);
+    float y = __builtin_fmaf(n, -MATH_EXP_C2, (f * z) * p);
+    y = __builtin_fmaf(-0.5f, z, y);
+    return __builtin_fmaf(n, -MATH_EXP_C1, f + y);
+}
+
+/* The second term is what 1 + u lost of u, which is all of it where u is small. */
+float math_softplusf(float x)
+{
+    if (x > MATH_SOFTPLUS_MAX) return x;
+    float u = math_expf(x), w = 1.0f + u;
+    return logf_positive(w) + (u - (w - 1.0f)) / w;
 }
 
 /* ---- double ---- */
