@@ -10,26 +10,28 @@
 #include "model/step.h"
 
 /* Each block says which tensors it uses (struct bind_rule); a family lists its blocks' rules. */
-#define BLOCK_ATTN_RULES                                                                        \
-    {"attn_norm", BIND_VECTOR, false, offsetof(struct layer, attn_norm), DIM_EMBD, DIM_NONE},   \
-        {"attn_q", BIND_MATRIX, false, offsetof(struct layer, wq), DIM_EMBD, DIM_Q},            \
-        {"attn_k", BIND_MATRIX, false, offsetof(struct layer, wk), DIM_EMBD, DIM_KV},           \
-        {"attn_v", BIND_MATRIX, false, offsetof(struct layer, wv), DIM_EMBD, DIM_KV},           \
-    {                                                                                           \
-        "attn_output", BIND_MATRIX, false, offsetof(struct layer, wo), DIM_Q, DIM_EMBD          \
+#define RULE(kind, name, field, in, out, when)                                                                         \
+    {                                                                                                                  \
+        name, BIND_##kind, false, offsetof(struct layer, field), in, out, when                                         \
     }
-#define BLOCK_HEAD_NORM_RULES                                                                   \
-    {"attn_q_norm", BIND_VECTOR, false, offsetof(struct layer, q_norm), DIM_HEAD, DIM_NONE},    \
-    {                                                                                           \
-        "attn_k_norm", BIND_VECTOR, false, offsetof(struct layer, k_norm), DIM_HEAD, DIM_NONE   \
+#define RULE_OPTIONAL(kind, name, field, in, out, when)                                                                \
+    {                                                                                                                  \
+        name, BIND_##kind, true, offsetof(struct layer, field), in, out, when                                          \
     }
-#define BLOCK_FFN_RULES                                                                         \
-    {"ffn_norm", BIND_VECTOR, false, offsetof(struct layer, ffn_norm), DIM_EMBD, DIM_NONE},     \
-        {"ffn_gate", BIND_MATRIX, false, offsetof(struct layer, gate), DIM_EMBD, DIM_FF},       \
-        {"ffn_up", BIND_MATRIX, false, offsetof(struct layer, up), DIM_EMBD, DIM_FF},           \
-    {                                                                                           \
-        "ffn_down", BIND_MATRIX, false, offsetof(struct layer, down), DIM_FF, DIM_EMBD          \
-    }
+
+#define BLOCK_ATTN_RULES                                                                                               \
+    RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                  \
+        RULE(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_ATTN), RULE(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),    \
+        RULE(MATRIX, "attn_v", wv, DIM_EMBD, DIM_V, IN_ATTN),                                                          \
+        RULE(MATRIX, "attn_output", wo, DIM_ATT, DIM_EMBD, IN_ATTN)
+#define BLOCK_HEAD_NORM_RULES                                                                                          \
+    RULE(VECTOR, "attn_q_norm", q_norm, DIM_HEAD, DIM_NONE, IN_ATTN),                                                  \
+        RULE(VECTOR, "attn_k_norm", k_norm, DIM_HEAD, DIM_NONE, IN_ATTN)
+#define BLOCK_FFN_RULES                                                                                                \
+    RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                    \
+        RULE(MATRIX, "ffn_gate", gate, DIM_EMBD, DIM_FF, IN_DENSE),                                                    \
+        RULE(MATRIX, "ffn_up", up, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
+        RULE(MATRIX, "ffn_down", down, DIM_FF, DIM_EMBD, IN_DENSE)
 
 /* x += Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), n = RMS(x; attn_norm) */
 void block_attn(const struct worker *w, int il);

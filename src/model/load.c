@@ -29,8 +29,7 @@ static int build(struct model *m, struct qn_error *e)
     int rc;
     if ((rc = find_arch(m->weights, &m->arch, e))) return rc;
     if ((rc = vocab_load(&m->vocab, m->weights, e))) return rc;
-    if ((rc = hparams_read(&m->hp, m->weights, m->arch->name, vocab_n_tokens(m->vocab), e))) return rc;
-    if ((rc = m->arch->hparams(&m->hp, m->weights, e))) return rc;
+    if ((rc = hparams_read(&m->hp, m->weights, m->arch, vocab_n_tokens(m->vocab), e))) return rc;
     if ((rc = bind_model(m, e))) return rc;
     if (m->hp.rope_scaling == ROPE_LONG && !(m->rope_long && m->rope_short))
         return error_set(e, QN_EDATA, "model: longrope scaling without rope_factors_long and rope_factors_short");

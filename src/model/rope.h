@@ -12,7 +12,7 @@
 #include "model/hparams.h"
 
 #define ROPE_MAX_PAIRS (HP_MAX_HEAD_DIM / 2)
-#define ROPE_MAX_FREQ 3.0 /* radians per position; with it the angle at HP_MAX_CTX is still one that math_sin takes */
+#define ROPE_MAX_FREQ  3.0 /* radians per position; with it the angle at HP_MAX_CTX is still one that math_sin takes */
 
 struct rope {
     int n_pairs;

@@ -46,18 +46,18 @@ static size_t cut_all(struct step *s, const struct model *m, int n, int n_thread
 {
     const struct hparams *h = &m->hp;
     struct cutter c = {.base = base};
-    int q = h->n_head * h->head_dim, kv = h->n_head_kv * h->head_dim;
+    int q = h->n_head * h->head_dim, att = h->n_head * h->head_dim_v;
     s->x = cut_rows(&c, n, h->n_embd);
     s->h.f32 = cut_rows(&c, n, h->n_embd);
     s->q = cut_rows(&c, n, q);
-    s->k = cut_rows(&c, n, kv);
-    s->v = cut_rows(&c, n, kv);
+    s->k = cut_rows(&c, n, h->n_head_kv * h->head_dim);
+    s->v = cut_rows(&c, n, h->n_head_kv * h->head_dim_v);
     s->gate.f32 = cut_rows(&c, n, h->n_ff);
     s->up = cut_rows(&c, n, h->n_ff);
-    cut_acts(&c, n, max_int(h->n_embd, q), &s->h);
+    cut_acts(&c, n, max_int(h->n_embd, att), &s->h);
     cut_acts(&c, n, h->n_ff, &s->gate);
     s->att = s->h;
-    s->att.f32 = cut_rows(&c, n, q);
+    s->att.f32 = cut_rows(&c, n, att);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
     s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
     s->runs = cut(&c, (size_t)n * sizeof *s->runs);
@@ -69,6 +69,13 @@ size_t step_bytes(const struct model *m, int max_rows, int n_threads)
 {
     struct step s;
     return cut_all(&s, m, max_rows, n_threads, NULL);
+}
+
+struct kv_shape step_kv_shape(const struct model *m, enum kv_type type)
+{
+    const struct hparams *h = &m->hp;
+    return (struct kv_shape){type,          h->n_layer_kv, h->n_head_kv,  h->head_dim,
+                             h->head_dim_v, KV_PAGE_SLOTS, h->state_bytes};
 }
 
 int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows,

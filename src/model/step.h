@@ -27,7 +27,10 @@
 #include "model/rope.h"
 
 /* Rows of f32: row r starts at p + r * ld; ld * 4 is a multiple of 64 bytes. */
-struct rows { float *p; size_t ld; };
+struct rows {
+    float *p;
+    size_t ld;
+};
 
 /* Rows as the right-hand side of matrices: f32, and what they were brought into for the matrices to come. */
 struct acts {
@@ -53,7 +56,9 @@ struct trace {
 };
 
 /* A run of consecutive batch rows of one sequence, for attention. */
-struct run { int row, n; };
+struct run {
+    int row, n;
+};
 
 struct step {
     const struct model *model;
@@ -85,10 +90,12 @@ struct step {
     atomic_int next_attend;   /* attention calls that were dealt out, since the last op_rope_store() */
 };
 
+/* What the model keeps of its sequences. */
+struct kv_shape step_kv_shape(const struct model *m, enum kv_type type);
 /* Bytes step_init() will take from the ledger. */
 size_t step_bytes(const struct model *m, int max_rows, int n_threads);
-int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows, int n_ctx,
-              struct ledger *l, struct qn_error *e);
+int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows,
+              int n_ctx, struct ledger *l, struct qn_error *e);
 void step_deinit(struct step *s);
 
 /* Runs the batch (1..max_rows rows; tokens < n_vocab; slots reserved in their memories) through all

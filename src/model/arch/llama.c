@@ -11,9 +11,9 @@
 #include "model/arch/arch.h"
 #include "model/block.h"
 
-static int llama_hparams(struct hparams *h, const struct weights *w, struct qn_error *e)
+static int llama_hparams(struct hparams *h, struct hp_reader *r)
 {
-    (void)w, (void)e;
+    (void)r;
     h->rope_adjacent = true;
     return 0;
 }
@@ -26,4 +26,4 @@ static void llama_layer(const struct worker *w, int il)
     block_ffn(w, il, ACTIV_SILU);
 }
 
-const struct arch arch_llama = {"llama", llama_hparams, rules, llama_layer};
+const struct arch arch_llama = {.name = "llama", .hparams = llama_hparams, .rules = rules, .layer = llama_layer};

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ops.h: what operations (ops.c, ops_*.c) are made of: shares of work, accounting, products.
+ */
+#ifndef QUERN_MODEL_OPS_H
+#define QUERN_MODEL_OPS_H
+
+#include "model/step.h"
+
+#define OP_ROW_UNIT 32 /* matrix rows a member's share is a multiple of: the tile kernels' height */
+
+static inline float *rows_at(struct rows r, int i) { return r.p + (size_t)i * r.ld; }
+
+/* This member's [*lo, *hi) of n items: nothing of a pass that is abandoned. */
+void op_share(const struct worker *w, int n, int unit, int *lo, int *hi);
+
+/* A traced operation begins: member 0 opens its record. */
+void op_begin(const struct worker *w, int il, const char *name, int dtype, int64_t n, int64_t k, int64_t cols);
+/* It ends: the team lines up so that the time is everybody's, and the record is closed. */
+void op_end(const struct worker *w);
+
+/* Brings row i of x, of k values, into every format that the users (NULL-terminated) multiply with. */
+void op_quant_row(const struct worker *w, const struct acts *x, int k, int i, const struct linear *const *users);
+
+/* Outputs [lo, hi) of W times the first n_cols rows of src, plus b, into y, in pieces: output lo of row 0 is y[0].
+ * false: the pass was abandoned, and y is not whole. */
+bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
+                    float *y, size_t ld_y);
+
+#endif
