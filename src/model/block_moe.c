@@ -6,7 +6,10 @@
 #include "model/block.h"
 
 /* For the format that the experts' activations are wanted in: all have one type. */
-static struct linear any_of(const struct experts *x) { return (struct linear){x->w || !x->each ? x->w : x->each[0], NULL}; }
+static struct linear any_of(const struct experts *x)
+{
+    return (struct linear){x->w || !x->each ? x->w : x->each[0], NULL};
+}
 
 void block_moe(const struct worker *w, int il, enum act_kind f)
 {
@@ -15,8 +18,7 @@ void block_moe(const struct worker *w, int il, enum act_kind f)
     const bool is_fused = l->gate_up_exps.row_bytes != 0, is_shared = l->shared_down.w != NULL;
     const struct linear gate = any_of(is_fused ? &l->gate_up_exps : &l->gate_exps);
     const struct linear up = any_of(is_fused ? &l->gate_up_exps : &l->up_exps);
-    const struct linear *users[] = {&l->router,       &gate, &up, is_shared ? &l->shared_gate : NULL,
-                                    &l->shared_up, NULL};
+    const struct linear *users[] = {&l->router, &gate, &up, is_shared ? &l->shared_gate : NULL, &l->shared_up, NULL};
     op_norm(w, il, "ffn_norm", l->ffn_norm, users);
     op_route(w, il);
     op_experts_gate_up(w, il, f);

@@ -5,8 +5,8 @@
  * Rows of the batch are sorted by expert, so that each expert's matrices are read once for all of its rows, which are
  * gathered by index where they lie. An expert is too small to be shared by a whole team with a barrier after it: gate
  * and up are dealt in pieces (an expert, some of its outputs) in the order of the file, to whoever is free; down is
- * shared by outputs, of all experts. Nothing depends on who does what: no sum is split, and a row's experts are added in
- * ascending order.
+ * shared by outputs, of all experts. Nothing depends on who does what: no sum is split, and a row's experts are added
+ * in ascending order.
  *
  * Sources: Shazeer et al. 2017; Fedus et al., "Switch transformers", 2021; for groups of experts, the sigmoid and the
  * bias that only chooses, "DeepSeek-V3 technical report", 2024.
@@ -18,11 +18,11 @@
 
 #include "kernel/ref/math.h"
 
-#define MAX_STRIP   256         /* outputs in a piece of work; whole blocks of every activation format */
-#define PIECES_EACH 4           /* pieces for each member, if that leaves them OP_ROW_UNIT outputs */
-#define ROUTER_UNIT 16          /* routers are small: a member's share is a multiple of this only */
-#define ALONE_ROWS  4           /* up to so many rows are routed by one member: a barrier costs more */
-#define MIN_SUM     6.1035e-5F  /* of weights that are made to sum to 1 */
+#define MAX_STRIP   256        /* outputs in a piece of work; whole blocks of every activation format */
+#define PIECES_EACH 4          /* pieces for each member, if that leaves them OP_ROW_UNIT outputs */
+#define ROUTER_UNIT 16         /* routers are small: a member's share is a multiple of this only */
+#define ALONE_ROWS  4          /* up to so many rows are routed by one member: a barrier costs more */
+#define MIN_SUM     6.1035e-5F /* of weights that are made to sum to 1 */
 
 /* ---- buffers ---- */
 
@@ -269,7 +269,8 @@ void op_experts_gate_up(const struct worker *w, int il, enum act_kind f)
     const struct layer *l = &s->model->layers[il];
     const struct experts *gate = l->gate_up_exps.row_bytes ? &l->gate_up_exps : &l->gate_exps;
     const enum act a = kernel_act_of(l->down_exps.type);
-    const int n_ff = l->down_exps.in, block = a == ACT_Q256 ? 256 : 32, n_entries = s->batch->n * s->model->hp.n_expert_used;
+    const int n_ff = l->down_exps.in, block = a == ACT_Q256 ? 256 : 32,
+              n_entries = s->batch->n * s->model->hp.n_expert_used;
     const int n_out = piece_outputs(w, n_ff, block), n_pieces = (n_ff + n_out - 1) / n_out;
     const bool quantise = a != ACT_F32 && n_out % block == 0;
     op_begin(w, il, "experts_gate_up", gate->type, 2 * (int64_t)n_ff * m->n_busy, gate->in, n_entries);
@@ -284,7 +285,8 @@ void op_experts_gate_up(const struct worker *w, int il, enum act_kind f)
         op_sync(w);
         op_share(w, n_entries, 1, &lo, &hi);
         for (int i = lo; i < hi; i++)
-            s->kt.quant[a](rows_at(m->gate.f32, i), 0, n_ff, n_ff, m->gate.q[a] + (size_t)i * m->gate.ld[a], w->scratch);
+            s->kt.quant[a](rows_at(m->gate.f32, i), 0, n_ff, n_ff, m->gate.q[a] + (size_t)i * m->gate.ld[a],
+                           w->scratch);
     }
     op_end(w);
 }
