@@ -22,7 +22,7 @@ void op_end(const struct worker *w);
 /* Brings row i of x, of k values, into every format that the users (NULL-terminated) multiply with. */
 void op_quant_row(const struct worker *w, const struct acts *x, int k, int i, const struct linear *const *users);
 
-/* Outputs [lo, hi) of W times the first n_cols rows of src, plus b, into y, in pieces: output lo of row 0 is y[0].
+/* Outputs [lo, hi) of s W times the first n_cols rows of src, plus b, into y, in pieces: output lo of row 0 is y[0].
  * false: the pass was abandoned, and y is not whole. */
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y);
