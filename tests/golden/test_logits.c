@@ -85,6 +85,8 @@ static const struct {
     {"logits", "gemma2", GELU_TABLE},
     {"logits", "gemma3", GELU_TABLE},
     {"logits", "gemma3-q4_0.deq", QUANTISED},
+    {"logits", "phi3", FLOAT},
+    {"logits", "phi3-short", FLOAT},
     {"real", "stories260K-f32", FLOAT},
     {"real", "stories260K-f32-long", FLOAT},
     {"real", "stories15M-q8_0", QUANTISED},
