@@ -8,6 +8,7 @@
 #include "model/model.h"
 
 extern const struct arch arch_llama, arch_qwen2, arch_qwen3;
-extern const struct arch arch_gemma, arch_gemma2, arch_gemma3, arch_phi3, arch_glm4;
+extern const struct arch arch_gemma, arch_gemma2, arch_gemma3, arch_phi3, arch_glm4, arch_granite, arch_olmo2,
+    arch_smollm3;
 
 #endif
