@@ -110,5 +110,7 @@ int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int6
 /* Which layers have the window h->n_swa (attention.sliding_window_pattern): all but the last of each `period` unless
  * the file gives another period, or says it for each layer. The rest see everything. */
 int hp_windows(struct hp_reader *r, struct hparams *h, int period);
+/* How experts are chosen and weighted: as the file says, else as the family does. */
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm);
 
 #endif

@@ -2,34 +2,27 @@
  *
  * step.c: the forward pass: buffers, and the only loop over layers. See step.h.
  */
-#include "model/step.h"
+#include "model/ops.h"
 
 #include <assert.h>
 #include <string.h>
 
 /* ---- buffers ---- */
 
-/* One region cut into aligned pieces. With base NULL it only measures. */
-struct cutter {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *cut(struct cutter *c, size_t bytes)
+void *cut(struct cutter *c, size_t bytes)
 {
     void *p = c->base ? c->base + c->used : NULL;
     c->used += act_round64(bytes);
     return p;
 }
 
-static struct rows cut_rows(struct cutter *c, int n_rows, int k)
+struct rows cut_rows(struct cutter *c, int n_rows, int k)
 {
     size_t ld = act_row_bytes(ACT_F32, k) / sizeof(float);
     return (struct rows){cut(c, (size_t)n_rows * ld * sizeof(float)), ld};
 }
 
-/* The integer formats of rows of k. */
-static void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
+void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
 {
     for (enum act a = ACT_Q32; a < ACT_N; a++) {
         /* widths that are no multiple of the block never use the format; round up for the size */
@@ -42,24 +35,33 @@ static void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
+/* The width of a network of all tokens: the dense one, or the expert that they share. */
+static int dense_width(const struct hparams *h)
+{
+    int n_ff = 0;
+    for (int il = 0; il < h->n_layer; il++) n_ff = max_int(n_ff, h->layer[il].has_experts ? h->n_ff_shexp : h->n_ff);
+    return n_ff;
+}
+
 static size_t cut_all(struct step *s, const struct model *m, int n, int n_threads, uint8_t *base)
 {
     const struct hparams *h = &m->hp;
     struct cutter c = {.base = base};
-    int q = h->n_head * h->head_dim, att = h->n_head * h->head_dim_v;
+    int q = h->n_head * h->head_dim, att = h->n_head * h->head_dim_v, n_ff = dense_width(h);
     s->x = cut_rows(&c, n, h->n_embd);
     s->h.f32 = cut_rows(&c, n, h->n_embd);
     s->q = cut_rows(&c, n, q);
     s->k = cut_rows(&c, n, h->n_head_kv * h->head_dim);
     s->v = cut_rows(&c, n, h->n_head_kv * h->head_dim_v);
-    s->gate.f32 = cut_rows(&c, n, h->n_ff);
-    s->up = cut_rows(&c, n, h->n_ff);
+    s->gate.f32 = cut_rows(&c, n, n_ff);
+    s->up = cut_rows(&c, n, n_ff);
     cut_acts(&c, n, max_int(h->n_embd, att), &s->h);
-    cut_acts(&c, n, h->n_ff, &s->gate);
+    cut_acts(&c, n, n_ff, &s->gate);
     s->att = s->h;
     s->att.f32 = cut_rows(&c, n, att);
     s->bare = s->h;
     s->bare.f32 = s->x;
+    moe_cut(&c, h, n, &s->moe);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
     if (h->has_local_rope) s->cs_local = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs_local);
     s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
