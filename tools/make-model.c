@@ -55,6 +55,13 @@ static const struct shape shapes[] = {
     {"llama-tiny",   "llama", "llama-bpe",  2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, false},
     {"qwen2-tiny",   "qwen2", "qwen2",      2,   256,   4,  2,  64,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
     {"qwen3-tiny",   "qwen3", "qwen2",      2,   256,   4,  2, 128,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
+    {"gemma-tiny",   "gemma", "default",    2,   256,   4,  1,  96,   512,    512,   2048,  1e4f, 1e-5f,  0, true},
+    {"gemma2-tiny",  "gemma2", "default",   3,   256,   4,  2,  96,   512,    512,   2048,  1e4f, 1e-5f,  0, true},
+    {"phi3-tiny",    "phi3",  "default",    2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, false},
+    {"granite-tiny", "granite", "refact",   2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, true},
+    {"olmo2-tiny",   "olmo2", "dbrx",       2,   256,   4,  4,  64,   512,    512,   2048,  5e5f, 1e-6f,  0, false},
+    {"olmo3-tiny",   "olmo2", "dbrx",       5,   256,   4,  2,  64,   512,    512,   2048,  5e5f, 1e-6f,  0, false},
+    {"bitnet-tiny",  "bitnet-b1.58", "llama-bpe", 2, 256, 4, 2, 64,   512,    512,   2048,  5e5f, 1e-5f,  0, true},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",        "llama", "llama-bpe",  1,   256,   8,  1, 256,  6912,    512,   2048,  1e4f, 1e-5f,  0, true},
@@ -67,6 +74,39 @@ static const struct shape shapes[] = {
     {"odd-8",        "qwen2", "qwen2",      2,   256,  32,  8,  96,  2816,    512,   2048,  1e6f, 1e-6f,  0, true},
 };
 /* clang-format on */
+
+/* What a layer has more than llama's, or less. */
+enum part {
+    QKV_BIAS = 1,
+    HEAD_NORMS = 2, /* of q and k */
+    ROW_NORMS = 4,  /* of q and k, all heads in one */
+    NO_PRE_NORMS = 8,
+    POST_NORMS = 16,
+    SUB_NORMS = 32,
+    FUSED = 64, /* q, k and v in one; gate and up in one */
+};
+
+static const struct { const char *arch; unsigned parts; } families[] = {
+    {"qwen2", QKV_BIAS},
+    {"qwen3", HEAD_NORMS},
+    {"gemma2", POST_NORMS},
+    {"phi3", FUSED},
+    {"olmo2", NO_PRE_NORMS | ROW_NORMS | POST_NORMS},
+    {"bitnet-b1.58", SUB_NORMS},
+};
+
+/* Keys that a shape has beside those of all: a whole number where `whole`. */
+static const struct { const char *shape, *key; bool whole; float v; } numbers[] = {
+    {"gemma2-tiny", ".attention.sliding_window", true, 24},
+    {"gemma2-tiny", ".attn_logit_softcapping", false, 5},
+    {"gemma2-tiny", ".final_logit_softcapping", false, 6},
+    {"granite-tiny", ".embedding_scale", false, 6},
+    {"granite-tiny", ".residual_scale", false, 0.22f},
+    {"granite-tiny", ".attention.scale", false, 0.25f},
+    {"granite-tiny", ".logit_scale", false, 0.25f}, /* real ones are 4 and more: here the logits stay of some size */
+    {"olmo3-tiny", ".attention.sliding_window", true, 24},
+    {"olmo3-tiny", ".rope.scaling.factor", false, 8},
+};
 
 enum mix { PURE, S, M }; /* every matrix of one type; or some of them better, few (S) or more (M) */
 
@@ -170,35 +210,51 @@ static void add(struct plan *p, int layer, const char *name, enum role role, int
         snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
 }
 
+static unsigned parts_of(const char *arch)
+{
+    for (size_t i = 0; i < N_OF(families); i++)
+        if (!strcmp(families[i].arch, arch)) return families[i].parts;
+    return 0;
+}
+
 static void add_layer(struct plan *p, int i)
 {
     const struct shape *s = p->shape;
     int64_t q = (int64_t)s->n_head * s->head_dim, kv = (int64_t)s->n_head_kv * s->head_dim;
+    unsigned parts = parts_of(s->arch);
 
-    add(p, i, "attn_norm.weight", NORM, s->d_model, 0);
-    add(p, i, "attn_q.weight", MATRIX, s->d_model, q);
-    add(p, i, "attn_k.weight", MATRIX, s->d_model, kv);
-    add(p, i, "attn_v.weight", ATTN_V, s->d_model, kv);
-    if (!strcmp(s->arch, "qwen2")) {
+    if (!(parts & NO_PRE_NORMS)) add(p, i, "attn_norm.weight", NORM, s->d_model, 0);
+    if (parts & FUSED) {
+        add(p, i, "attn_qkv.weight", MATRIX, s->d_model, q + 2 * kv);
+    } else {
+        add(p, i, "attn_q.weight", MATRIX, s->d_model, q);
+        add(p, i, "attn_k.weight", MATRIX, s->d_model, kv);
+        add(p, i, "attn_v.weight", ATTN_V, s->d_model, kv);
+    }
+    if (parts & QKV_BIAS) {
         add(p, i, "attn_q.bias", BIAS, q, 0);
         add(p, i, "attn_k.bias", BIAS, kv, 0);
         add(p, i, "attn_v.bias", BIAS, kv, 0);
     }
-    if (!strcmp(s->arch, "qwen3")) {
-        add(p, i, "attn_q_norm.weight", NORM, s->head_dim, 0);
-        add(p, i, "attn_k_norm.weight", NORM, s->head_dim, 0);
+    if (parts & (HEAD_NORMS | ROW_NORMS)) {
+        add(p, i, "attn_q_norm.weight", NORM, parts & ROW_NORMS ? q : s->head_dim, 0);
+        add(p, i, "attn_k_norm.weight", NORM, parts & ROW_NORMS ? kv : s->head_dim, 0);
     }
+    if (parts & SUB_NORMS) add(p, i, "attn_sub_norm.weight", NORM, q, 0);
     add(p, i, "attn_output.weight", MATRIX, q, s->d_model);
-    add(p, i, "ffn_norm.weight", NORM, s->d_model, 0);
-    add(p, i, "ffn_gate.weight", MATRIX, s->d_model, s->d_ff);
-    add(p, i, "ffn_up.weight", MATRIX, s->d_model, s->d_ff);
+    if (parts & POST_NORMS) add(p, i, "post_attention_norm.weight", NORM, s->d_model, 0);
+    if (parts & POST_NORMS) add(p, i, "post_ffw_norm.weight", NORM, s->d_model, 0);
+    if (!(parts & NO_PRE_NORMS)) add(p, i, "ffn_norm.weight", NORM, s->d_model, 0);
+    if (!(parts & FUSED)) add(p, i, "ffn_gate.weight", MATRIX, s->d_model, s->d_ff);
+    add(p, i, "ffn_up.weight", MATRIX, s->d_model, parts & FUSED ? 2 * s->d_ff : s->d_ff);
+    if (parts & SUB_NORMS) add(p, i, "ffn_sub_norm.weight", NORM, s->d_ff, 0);
     add(p, i, "ffn_down.weight", FFN_DOWN, s->d_ff, s->d_model);
 }
 
 static int plan_tensors(struct plan *p, struct qn_error *e)
 {
     const struct shape *s = p->shape;
-    size_t most = 4 + 12 * (size_t)p->n_layer; /* four of the whole model, at most twelve in a layer */
+    size_t most = 4 + 16 * (size_t)p->n_layer; /* four of the whole model, at most sixteen in a layer */
 
     p->items = mem_calloc(most, sizeof *p->items);
     if (!p->items) return error_nomem(e, "the list of tensors", most * sizeof *p->items);
@@ -349,6 +405,13 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_f32(h, p, ".attention.layer_norm_rms_epsilon", s->eps);
     kv_u32(h, p, ".rope.dimension_count", s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);
+    for (size_t i = 0; i < N_OF(numbers); i++) {
+        if (strcmp(numbers[i].shape, s->name)) continue;
+        if (numbers[i].whole)
+            kv_u32(h, p, numbers[i].key, (int)numbers[i].v);
+        else
+            kv_f32(h, p, numbers[i].key, numbers[i].v);
+    }
 }
 
 static void put_tokenizer_keys(struct header *h, const struct plan *p)
