@@ -13,7 +13,7 @@
  * each, then three special tokens and a ChatML template.
  *
  * Sources: the GGUF format (docs/FORMATS.md); the shapes are the published configurations; the mixtures of types
- * are those of llama.cpp's quantiser. Does not write mixtures of experts or vision towers.
+ * are those of llama.cpp's quantiser. Does not write vision towers.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -62,6 +62,10 @@ static const struct shape shapes[] = {
     {"olmo2-tiny",   "olmo2", "dbrx",       2,   256,   4,  4,  64,   512,    512,   2048,  5e5f, 1e-6f,  0, false},
     {"olmo3-tiny",   "olmo2", "dbrx",       5,   256,   4,  2,  64,   512,    512,   2048,  5e5f, 1e-6f,  0, false},
     {"bitnet-tiny",  "bitnet-b1.58", "llama-bpe", 2, 256, 4, 2, 64,   512,    512,   2048,  5e5f, 1e-5f,  0, true},
+    {"qwen3-30b-a3b", "qwen3moe", "qwen2",  48, 2048,  32,  4, 128,  6144, 151936,  40960,  1e6f, 1e-6f,  0, false},
+    {"qwen3moe-tiny", "qwen3moe", "qwen2",  2,   256,   4,  2,  64,   512,    512,   2048,  1e6f, 1e-6f,  0, false},
+    {"qwen2moe-tiny", "qwen2moe", "qwen2",  2,   256,   4,  4,  64,   512,    512,   2048,  1e6f, 1e-6f,  0, false},
+    {"mixtral-tiny", "llama", "llama-bpe",  2,   256,   4,  2,  64,   288,    512,   2048,  1e4f, 1e-5f,  0, false},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",        "llama", "llama-bpe",  1,   256,   8,  1, 256,  6912,    512,   2048,  1e4f, 1e-5f,  0, true},
@@ -74,6 +78,14 @@ static const struct shape shapes[] = {
     {"odd-8",        "qwen2", "qwen2",      2,   256,  32,  8,  96,  2816,    512,   2048,  1e6f, 1e-6f,  0, true},
 };
 /* clang-format on */
+
+/* Shapes with experts in every layer. Those of `apart` have a tensor for each expert, as files of Mixtral once had. */
+static const struct mixture { const char *shape; int n_expert, n_used, d_ff, d_shared; bool apart; } mixtures[] = {
+    {"qwen3-30b-a3b", 128, 8, 768, 0, false},
+    {"qwen3moe-tiny", 16, 4, 256, 0, false},
+    {"qwen2moe-tiny", 7, 3, 288, 512, false},
+    {"mixtral-tiny", 5, 2, 288, 0, true},
+};
 
 /* What a layer has more than llama's, or less. */
 enum part {
@@ -88,6 +100,8 @@ enum part {
 
 static const struct { const char *arch; unsigned parts; } families[] = {
     {"qwen2", QKV_BIAS},
+    {"qwen2moe", QKV_BIAS},
+    {"qwen3moe", HEAD_NORMS},
     {"qwen3", HEAD_NORMS},
     {"gemma2", POST_NORMS},
     {"phi3", FUSED},
@@ -135,13 +149,13 @@ static const struct scheme schemes[] = {
 
 /* ---- tensors ---- */
 
-enum role { EMBED, OUTPUT, ATTN_V, FFN_DOWN, MATRIX, NORM, BIAS, ROPE_FREQS };
+enum role { EMBED, OUTPUT, ATTN_V, FFN_DOWN, MATRIX, ROUTER, NORM, BIAS, ROPE_FREQS };
 
 struct item {
     char name[64];
     enum role role;
     enum dtype type;
-    int64_t ne[2]; /* row length, rows; 1-D when rows is 0 */
+    int64_t ne[3]; /* row length, rows, matrices; 1-D when rows is 0, 2-D when matrices is */
 };
 
 struct plan {
@@ -185,7 +199,7 @@ static enum dtype choose(const struct plan *p, enum role role, int layer, int64_
     enum dtype t = p->scheme->type;
     bool more = layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 
-    if (role >= NORM) return DT_F32;
+    if (role >= ROUTER) return DT_F32;
     if (p->scheme->mix != PURE) {
         if (role == OUTPUT || (role == EMBED && p->shape->tied)) t = DT_Q6_K;
         if (role == ATTN_V || role == FFN_DOWN) {
@@ -208,6 +222,42 @@ static void add(struct plan *p, int layer, const char *name, enum role role, int
         snprintf(t->name, sizeof t->name, "%s", name);
     else
         snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
+}
+
+static const struct mixture *mixture_of(const struct shape *s)
+{
+    for (size_t i = 0; i < N_OF(mixtures); i++)
+        if (!strcmp(mixtures[i].shape, s->name)) return &mixtures[i];
+    return NULL;
+}
+
+/* The same matrix of every expert. */
+static void add_experts(struct plan *p, int layer, const struct mixture *m, const char *name, enum role role, int64_t k,
+                        int64_t rows)
+{
+    char full[48];
+    for (int e = 0; m->apart && e < m->n_expert; e++) {
+        snprintf(full, sizeof full, "%s.%d.weight", name, e);
+        add(p, layer, full, role, k, rows);
+    }
+    if (m->apart) return;
+    snprintf(full, sizeof full, "%s_exps.weight", name);
+    add(p, layer, full, role, k, rows);
+    p->items[p->n_items - 1].ne[2] = m->n_expert;
+}
+
+static void add_mixture(struct plan *p, int layer, const struct mixture *m)
+{
+    int64_t d = p->shape->d_model;
+    add(p, layer, "ffn_gate_inp.weight", ROUTER, d, m->n_expert);
+    add_experts(p, layer, m, "ffn_gate", MATRIX, d, m->d_ff);
+    add_experts(p, layer, m, "ffn_up", MATRIX, d, m->d_ff);
+    add_experts(p, layer, m, "ffn_down", FFN_DOWN, m->d_ff, d);
+    if (!m->d_shared) return;
+    add(p, layer, "ffn_gate_inp_shexp.weight", BIAS, d, 0);
+    add(p, layer, "ffn_gate_shexp.weight", MATRIX, d, m->d_shared);
+    add(p, layer, "ffn_up_shexp.weight", MATRIX, d, m->d_shared);
+    add(p, layer, "ffn_down_shexp.weight", FFN_DOWN, m->d_shared, d);
 }
 
 static unsigned parts_of(const char *arch)
@@ -245,6 +295,10 @@ static void add_layer(struct plan *p, int i)
     if (parts & POST_NORMS) add(p, i, "post_attention_norm.weight", NORM, s->d_model, 0);
     if (parts & POST_NORMS) add(p, i, "post_ffw_norm.weight", NORM, s->d_model, 0);
     if (!(parts & NO_PRE_NORMS)) add(p, i, "ffn_norm.weight", NORM, s->d_model, 0);
+    if (mixture_of(s)) {
+        add_mixture(p, i, mixture_of(s));
+        return;
+    }
     if (!(parts & FUSED)) add(p, i, "ffn_gate.weight", MATRIX, s->d_model, s->d_ff);
     add(p, i, "ffn_up.weight", MATRIX, s->d_model, parts & FUSED ? 2 * s->d_ff : s->d_ff);
     if (parts & SUB_NORMS) add(p, i, "ffn_sub_norm.weight", NORM, s->d_ff, 0);
@@ -254,7 +308,9 @@ static void add_layer(struct plan *p, int i)
 static int plan_tensors(struct plan *p, struct qn_error *e)
 {
     const struct shape *s = p->shape;
-    size_t most = 4 + 16 * (size_t)p->n_layer; /* four of the whole model, at most sixteen in a layer */
+    const struct mixture *m = mixture_of(s);
+    /* four of the whole model, at most 20 in a layer, or beside them three for each expert */
+    size_t most = 4 + (size_t)(20 + (m && m->apart ? 3 * m->n_expert : 0)) * (size_t)p->n_layer;
 
     p->items = mem_calloc(most, sizeof *p->items);
     if (!p->items) return error_nomem(e, "the list of tensors", most * sizeof *p->items);
@@ -267,7 +323,10 @@ static int plan_tensors(struct plan *p, struct qn_error *e)
     return 0;
 }
 
-static uint64_t item_rows(const struct item *t) { return t->ne[1] ? (uint64_t)t->ne[1] : 1; }
+static uint64_t item_rows(const struct item *t)
+{
+    return (t->ne[1] ? (uint64_t)t->ne[1] : 1) * (t->ne[2] ? (uint64_t)t->ne[2] : 1);
+}
 static uint64_t item_bytes(const struct item *t) { return dtype_row_bytes(t->type, t->ne[0]) * item_rows(t); }
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
@@ -405,6 +464,13 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_f32(h, p, ".attention.layer_norm_rms_epsilon", s->eps);
     kv_u32(h, p, ".rope.dimension_count", s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);
+    const struct mixture *m = mixture_of(s);
+    if (m) {
+        kv_u32(h, p, ".expert_count", m->n_expert);
+        kv_u32(h, p, ".expert_used_count", m->n_used);
+        kv_u32(h, p, ".expert_feed_forward_length", m->d_ff);
+        if (m->d_shared) kv_u32(h, p, ".expert_shared_feed_forward_length", m->d_shared);
+    }
     for (size_t i = 0; i < N_OF(numbers); i++) {
         if (strcmp(numbers[i].shape, s->name)) continue;
         if (numbers[i].whole)
@@ -453,9 +519,8 @@ static void put_tensor_infos(struct header *h, const struct plan *p)
     for (size_t i = 0; i < p->n_items; i++) {
         const struct item *t = &p->items[i];
         put_string(h, t->name);
-        put_u32(h, t->ne[1] ? 2 : 1);
-        put_u64(h, (uint64_t)t->ne[0]);
-        if (t->ne[1]) put_u64(h, (uint64_t)t->ne[1]);
+        put_u32(h, t->ne[2] ? 3 : t->ne[1] ? 2 : 1);
+        for (int j = 0; j < 3 && (j == 0 || t->ne[j]); j++) put_u64(h, (uint64_t)t->ne[j]);
         put_u32(h, t->type);
         put_u64(h, offset);
         offset += padded(item_bytes(t));
