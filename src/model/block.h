@@ -33,8 +33,29 @@
         RULE(MATRIX, "ffn_up", up, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
         RULE(MATRIX, "ffn_down", down, DIM_FF, DIM_EMBD, IN_DENSE)
 
+#define BLOCK_DELTA_RULES                                                                                              \
+    RULE(VECTOR, "ssm_conv1d", conv, DIM_CONV_KERNEL, DIM_CONV, IN_RECURRENT),                                         \
+        RULE(BARE, "ssm_a", decay, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                           \
+        RULE(BARE, "ssm_dt.bias", dt, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                        \
+        RULE(VECTOR, "ssm_norm", delta_norm, DIM_DELTA_HEAD_V, DIM_NONE, IN_RECURRENT),                                \
+        RULE(MATRIX, "ssm_out", delta_out, DIM_DELTA_V, DIM_EMBD, IN_RECURRENT)
+#define BLOCK_DELTA_QKV_RULES(kind)                                                                                    \
+    kind(MATRIX, "attn_qkv", delta_qkv, DIM_EMBD, DIM_CONV, IN_RECURRENT),                                             \
+        kind(MATRIX, "attn_gate", delta_z, DIM_EMBD, DIM_DELTA_V, IN_RECURRENT)
+/* The network's, where its norm has this name. */
+#define BLOCK_FFN_POST_RULES                                                                                           \
+    RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                         \
+        RULE(MATRIX, "ffn_gate", gate, DIM_EMBD, DIM_FF, IN_DENSE),                                                    \
+        RULE(MATRIX, "ffn_up", up, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
+        RULE(MATRIX, "ffn_down", down, DIM_FF, DIM_EMBD, IN_DENSE)
+
 /* x += Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), n = RMS(x; attn_norm) */
 void block_attn(const struct worker *w, int il);
+/* x += Wout (silu(Wz n) * RMS(DeltaNet(Wqkv n, Wb n, Wa n))), n = RMS(x; attn_norm) */
+void block_delta(const struct worker *w, int il);
+/* Reads the numbers of gated DeltaNet, says which layers are recurrent, and where their states are. The families'
+ * pages call it. */
+int delta_hparams(struct hparams *h, struct hp_reader *r);
 /* x += Wdown (f(Wgate m) * (Wup m)), m = RMS(x; ffn_norm) */
 void block_ffn(const struct worker *w, int il, enum act_kind f);
 

@@ -27,4 +27,9 @@ void op_quant_row(const struct worker *w, const struct acts *x, int k, int i, co
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y);
 
+/* Copies the states of the spans that have a copy to it, or back: this member's share. */
+void delta_copy_states(const struct worker *w, bool back);
+/* Runs the held rows that stay, n_again of each span, through the recurrence of all layers. */
+void delta_replay(const struct worker *w);
+
 #endif

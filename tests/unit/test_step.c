@@ -42,7 +42,7 @@ static bool next_rows(qn_engine *g, struct memory *m, float *logits, struct coun
         g->seq[i] = 0;
         g->want[i] = i == N_NEXT - 1;
     }
-    const struct batch b = {N_NEXT, token, g->pos, g->slot, g->seq, g->want};
+    const struct batch b = {N_NEXT, token, g->pos, g->slot, g->seq, g->want, NULL};
     g->step.is_cancelled = c ? asked : NULL;
     g->step.cancel_arg = c;
     return step_run(&g->step, &b, &m, logits);
