@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "kernel/ref/math.h"
+#include "base/math.h"
 
 static const double two_pi = 6.283185307179586476925;
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "base/math.h"
 #include "kernel/ref/half.h"
 #include "kernel/ref/math.h"
 

@@ -2,9 +2,8 @@
  *
  * math.h: the elementary functions of the contract (docs/KERNELS.md section 4).
  *
- * The f32 ones are part of the arithmetic: every instruction set computes them by the same steps
- * with the constants below and gives the same bits. The double ones make tables (rotations,
- * frequencies) once; they exist here because the C library's differ between its versions.
+ * In f32, part of the arithmetic: every instruction set computes them by the same steps with the
+ * constants below and gives the same bits. Those in double are in base/math.h.
  */
 #ifndef QUERN_KERNEL_REF_MATH_H
 #define QUERN_KERNEL_REF_MATH_H
@@ -53,13 +52,5 @@ float math_geluf(float g);
 float math_relu2f(float g);
 float math_sigmoidf(float x);
 float math_softplusf(float x); /* log(1 + exp(x)) */
-
-/* To about 1e-15 of the result. sin and cos: |x| <= 1e9 radians; exp: |x| <= 700; log: x a normal
- * positive number; pow: x likewise, and y * log x within exp's range. */
-double math_sin(double x);
-double math_cos(double x);
-double math_exp(double x);
-double math_log(double x);
-double math_pow(double x, double y);
 
 #endif
