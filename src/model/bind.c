@@ -105,13 +105,34 @@ static int bind_matrix(struct binder *b, const char *name, int64_t in, int64_t o
     return check_matrix(b, t, in, out, 1);
 }
 
-/* The experts' matrices in tensors of their own: NAME.I.weight. */
+/* What the name of an expert's own tensor shares with that of all: without "_exps". */
+static int each_stem(const char *name)
+{
+    static const char suffix[] = "_exps";
+    size_t n = strlen(name), cut = sizeof suffix - 1;
+    return (int)(n > cut && strcmp(name + n - cut, suffix) == 0 ? n - cut : n);
+}
+
+static void each_name(const char *name, int i, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%.*s.%d.weight", each_stem(name), name, i);
+}
+
+/* Whether part is such a name, of one of n experts. */
+static bool is_each_name(const char *name, const char *part, int n)
+{
+    int stem = each_stem(name), expert, end = 0;
+    return strncmp(part, name, (size_t)stem) == 0 && sscanf(part + stem, ".%d.weight%n", &expert, &end) == 1 && end &&
+           !part[stem + end] && expert >= 0 && expert < n;
+}
+
+/* The experts' matrices in tensors of their own. */
 static int bind_each_expert(struct binder *b, const char *name, struct experts *x)
 {
     const struct weights *w = b->m->weights;
     for (int i = 0; i < b->m->hp.n_expert; i++) {
         char one[128];
-        snprintf(one, sizeof one, "%s.%d.weight", name, i);
+        each_name(name, i, one, sizeof one);
         const struct tensor *t = weights_tensor(w, one);
         if (!t) return error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
         int rc = check_matrix(b, t, x->in, x->out, 1);
@@ -133,8 +154,11 @@ static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t 
     int n = b->m->hp.n_expert, rc;
     char one[128];
     *x = (struct experts){.in = (int)in, .out = (int)out};
-    snprintf(one, sizeof one, "%s.0.weight", name);
-    bool is_each = weights_tensor(w, one) != NULL;
+    bool is_each = false;
+    for (int i = 0; i < n && !is_each; i++) {
+        each_name(name, i, one, sizeof one);
+        is_each = weights_tensor(w, one) != NULL;
+    }
     snprintf(one, sizeof one, "%s.weight", name);
     const struct tensor *t = weights_tensor(w, one);
     if (!t && !is_each) return optional ? 0 : error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
@@ -185,11 +209,25 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
     return bind_vector(b, name, out, 1, true, &l->b);
 }
 
+/* The experts' gate and up are in two tensors or in one. */
+static int check_experts(struct binder *b, int il)
+{
+    const struct layer *l = &b->m->layers[il];
+    bool gate = l->gate_exps.row_bytes != 0, up = l->up_exps.row_bytes != 0;
+    if (l->gate_up_exps.row_bytes ? !gate && !up : gate && up) return 0;
+    if (l->gate_up_exps.row_bytes)
+        return error_set(b->e, QN_EDATA, "model: layer %d has tensor 'blk.%d.ffn_gate_up_exps.weight' and '%s' too", il,
+                         il, gate ? "ffn_gate_exps" : "ffn_up_exps");
+    return error_set(b->e, QN_EDATA, "model: tensor 'blk.%d.%s.weight' is missing", il,
+                     gate ? "ffn_up_exps" : "ffn_gate_exps");
+}
+
 static int bind_layer(struct binder *b, int il)
 {
     int rc = 0;
     for (const struct bind_rule *r = b->m->arch->rules; r->name && !rc; r++)
         if (is_in(&b->m->hp, il, r->when)) rc = bind_rule(b, il, r);
+    if (!rc && b->m->hp.layer[il].has_experts) rc = check_experts(b, il);
     return rc;
 }
 
@@ -217,14 +255,12 @@ static bool is_asked_for(const struct model *m, int il, const char *part)
 {
     for (const struct bind_rule *r = m->arch->rules; r->name; r++) {
         size_t n = strlen(r->name);
-        int expert, end = 0;
-        if (!is_in(&m->hp, il, r->when) || strncmp(part, r->name, n)) continue;
+        if (!is_in(&m->hp, il, r->when)) continue;
+        if (r->kind == BIND_EXPERTS && is_each_name(r->name, part, m->hp.n_expert)) return true;
+        if (strncmp(part, r->name, n)) continue;
         const char *rest = part + n;
         if (r->kind == BIND_BARE ? !*rest : !strcmp(rest, ".weight")) return true;
         if ((r->kind == BIND_MATRIX || r->kind == BIND_EXPERTS) && !strcmp(rest, ".bias")) return true;
-        if (r->kind == BIND_EXPERTS && sscanf(rest, ".%d.weight%n", &expert, &end) == 1 && end && !rest[end] &&
-            expert >= 0 && expert < m->hp.n_expert)
-            return true;
     }
     return false;
 }

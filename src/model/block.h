@@ -48,6 +48,20 @@
         RULE(MATRIX, "ffn_gate", gate, DIM_EMBD, DIM_FF, IN_DENSE),                                                    \
         RULE(MATRIX, "ffn_up", up, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
         RULE(MATRIX, "ffn_down", down, DIM_FF, DIM_EMBD, IN_DENSE)
+#define BLOCK_MOE_RULES RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_EXPERT_RULES
+#define BLOCK_EXPERT_RULES                                                                                             \
+    RULE(MATRIX, "ffn_gate_inp", router, DIM_EMBD, DIM_EXPERTS, IN_EXPERTS),                                           \
+        RULE_OPTIONAL(BARE, "exp_probs_b.bias", router_bias, DIM_EXPERTS, DIM_NONE, IN_EXPERTS),                       \
+        RULE_OPTIONAL(EXPERTS, "ffn_gate_exps", gate_exps, DIM_EMBD, DIM_FF_EXP, IN_EXPERTS),                          \
+        RULE_OPTIONAL(EXPERTS, "ffn_up_exps", up_exps, DIM_EMBD, DIM_FF_EXP, IN_EXPERTS),                              \
+        RULE_OPTIONAL(EXPERTS, "ffn_gate_up_exps", gate_up_exps, DIM_EMBD, DIM_2FF_EXP, IN_EXPERTS),                   \
+        RULE(EXPERTS, "ffn_down_exps", down_exps, DIM_FF_EXP, DIM_EMBD, IN_EXPERTS)
+/* The expert of all tokens, and, where the family weighs it, its router. */
+#define BLOCK_SHARED_EXPERT_RULES                                                                                      \
+    RULE(MATRIX, "ffn_gate_shexp", shared_gate, DIM_EMBD, DIM_FF_SHEXP, IN_EXPERTS),                                   \
+        RULE(MATRIX, "ffn_up_shexp", shared_up, DIM_EMBD, DIM_FF_SHEXP, IN_EXPERTS),                                   \
+        RULE(MATRIX, "ffn_down_shexp", shared_down, DIM_FF_SHEXP, DIM_EMBD, IN_EXPERTS)
+#define BLOCK_SHARED_ROUTER_RULES RULE(VECTOR, "ffn_gate_inp_shexp", shared_router, DIM_EMBD, DIM_NONE, IN_EXPERTS)
 
 /* x += Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), n = RMS(x; attn_norm) */
 void block_attn(const struct worker *w, int il);
@@ -58,5 +72,8 @@ void block_delta(const struct worker *w, int il);
 int delta_hparams(struct hparams *h, struct hp_reader *r);
 /* x += Wdown (f(Wgate m) * (Wup m)), m = RMS(x; ffn_norm) */
 void block_ffn(const struct worker *w, int il, enum act_kind f);
+/* x += the sum of weight * expert(m) over the chosen experts, + weight * the shared one's(m); each expert is
+ * block_ffn's network, m = RMS(x; ffn_norm) */
+void block_moe(const struct worker *w, int il, enum act_kind f);
 
 #endif

@@ -225,6 +225,19 @@ static int read_experts(struct hp_reader *r, struct hparams *h)
     return hp_int(r, "expert_feed_forward_length", 1, HP_MAX_DIM, h->n_ff ? h->n_ff : -1, &h->n_ff_exp);
 }
 
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm)
+{
+    static const enum expert_gate gates[] = {GATE_SOFTMAX, GATE_SIGMOID, GATE_SOFTMAX_OF_CHOSEN};
+    int rc, func = 0;
+    double scale = 0;
+    if ((rc = hp_int(r, "expert_gating_func", 0, 3, 0, &func))) return rc;
+    if ((rc = hp_flag(r, "expert_weights_norm", norm, &h->expert_norm))) return rc;
+    if ((rc = hp_float(r, "expert_weights_scale", -1e-30, 1e6, 0, &scale))) return rc;
+    h->expert_gate = func ? gates[func - 1] : gate;
+    h->expert_scale = scale == 0 ? 1 : (float)scale; /* 0: unset */
+    return 0;
+}
+
 /* The head's dimensions and counts. */
 static int read_heads(struct hp_reader *r, struct hparams *h)
 {

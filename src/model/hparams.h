@@ -119,5 +119,7 @@ int hp_float(struct hp_reader *r, const char *name, double lo, double hi, double
 int hp_flag(struct hp_reader *r, const char *name, bool def, bool *out);
 /* As hp_int for a value that may also be an array with an element for each layer: out[n_layer]. */
 int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out);
+/* How experts are chosen and weighted: as the file says, else as the family does. */
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm);
 
 #endif

@@ -130,40 +130,46 @@ static int piece_of(const struct worker *w, int n_cols, int64_t k)
                                               : OP_ROW_UNIT;
 }
 
-/* Outputs [lo, hi) of W times the first n_cols rows of src, into y: output lo of row 0 is y[0]. */
-static void product(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
-                    float *y, size_t ld_y)
+/* A piece of op_product(). */
+static void product(const struct worker *w, const struct op_matrix *m, const struct acts *src, const int32_t *cols,
+                    int n_cols, int lo, int hi, float *y, size_t ld_y)
 {
     struct step *s = w->s;
-    const struct tensor *t = l->w;
-    enum act a = kernel_act_of(t->type);
+    enum act a = kernel_act_of(m->type);
     struct gemm g = {
-        .w = t->data + (size_t)lo * t->row_bytes,
-        .ld_w = t->row_bytes,
+        .w = m->data + (size_t)lo * m->row_bytes,
+        .ld_w = m->row_bytes,
         .n_rows = hi - lo,
-        .k = (int)t->ne[0],
+        .k = m->k,
         .x = a == ACT_F32 ? (const uint8_t *)src->f32.p : src->q[a],
         .ld_x = a == ACT_F32 ? src->f32.ld * sizeof(float) : src->ld[a],
+        .cols = cols,
         .n_cols = n_cols,
         .y = y,
         .ld_y = ld_y,
     };
-    s->kt.gemm[t->type](&g, w->scratch);
-    if (!l->b) return;
-    for (int c = 0; c < n_cols; c++) s->kt.add(y + (size_t)c * ld_y, l->b + lo, hi - lo, w->scratch);
+    s->kt.gemm[m->type](&g, w->scratch);
+    if (!m->b) return;
+    for (int c = 0; c < n_cols; c++) s->kt.add(y + (size_t)c * ld_y, m->b + lo, hi - lo, w->scratch);
 }
 
-/* The same in pieces. */
+bool op_product(const struct worker *w, const struct op_matrix *m, const struct acts *src, const int32_t *cols,
+                int n_cols, int lo, int hi, float *y, size_t ld_y)
+{
+    int piece = piece_of(w, n_cols, m->k);
+    for (int at = lo, n; at < hi; at += n) {
+        if (step_is_abandoned(w)) return false;
+        n = hi - at < piece ? hi - at : piece;
+        product(w, m, src, cols, n_cols, at, at + n, y + (at - lo), ld_y);
+    }
+    return true;
+}
+
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y)
 {
-    int piece = piece_of(w, n_cols, l->w->ne[0]);
-    for (int at = lo, m; at < hi; at += m) {
-        if (step_is_abandoned(w)) return false;
-        m = hi - at < piece ? hi - at : piece;
-        product(w, l, src, n_cols, at, at + m, y + (at - lo), ld_y);
-    }
-    return true;
+    const struct op_matrix m = {l->w->type, l->w->data, l->w->row_bytes, (int)l->w->ne[0], l->b};
+    return op_product(w, &m, src, NULL, n_cols, lo, hi, y, ld_y);
 }
 
 void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src,
@@ -176,12 +182,7 @@ void op_matmul(const struct worker *w, int il, const char *name, const struct li
     op_end(w);
 }
 
-/* How many of this member's outputs [lo, hi) are made before the next operation takes them: with many rows few enough
- * to be still in the second-level cache then. */
-static int strip_of(const struct worker *w, int lo, int hi)
-{
-    return w->s->batch->n < STRIP_MIN_ROWS || hi - lo < STRIP ? hi - lo : STRIP;
-}
+int op_strip(int n_cols, int lo, int hi) { return n_cols < STRIP_MIN_ROWS || hi - lo < STRIP ? hi - lo : STRIP; }
 
 /* A member's strips take turns in its part of h, without gaps between their rows. */
 void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src)
@@ -191,7 +192,7 @@ void op_matmul_add(const struct worker *w, int il, const char *name, const struc
     op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], n);
     op_share(w, (int)l->w->ne[1], OP_ROW_UNIT, &lo, &hi);
     float *y = s->h.f32.p + (size_t)n * (size_t)lo;
-    for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
+    for (int at = lo, m, strip = op_strip(n, lo, hi); at < hi; at += m) {
         m = hi - at < strip ? hi - at : strip;
         if (!op_matmul_part(w, l, src, n, at, at + m, y, (size_t)m)) break;
         for (int r = 0; r < n; r++) s->kt.add(rows_at(s->x, r) + at, y + (size_t)r * (size_t)m, m, w->scratch);
@@ -208,7 +209,7 @@ static void gate_up_strips(const struct worker *w, enum act_kind f, const struct
     struct step *s = w->s;
     int n = s->batch->n, n_ff = (int)gate->w->ne[1];
     float *g = s->gate.f32.p + (size_t)n * (size_t)lo, *u = s->up.p + (size_t)n * (size_t)lo;
-    for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
+    for (int at = lo, m, strip = op_strip(n, lo, hi); at < hi; at += m) {
         m = hi - at < strip ? hi - at : strip;
         if (!op_matmul_part(w, gate, &s->h, n, at, at + m, g, (size_t)m)) return;
         if (!op_matmul_part(w, up, &s->h, n, at, at + m, u, (size_t)m)) return;

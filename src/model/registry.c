@@ -8,7 +8,8 @@
 
 #include "model/arch/arch.h"
 
-static const struct arch *const archs[] = {&arch_llama, &arch_qwen2, &arch_qwen3, &arch_qwen35};
+static const struct arch *const archs[] = {&arch_llama,     &arch_qwen2,  &arch_qwen3,    &arch_qwen3moe,
+                                           &arch_qwen3next, &arch_qwen35, &arch_qwen35moe};
 
 const struct arch *arch_find(const char *name, size_t n)
 {

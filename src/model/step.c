@@ -9,27 +9,20 @@
 
 /* ---- buffers ---- */
 
-/* One region cut into aligned pieces. With base NULL it only measures. */
-struct cutter {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *cut(struct cutter *c, size_t bytes)
+void *cut(struct cutter *c, size_t bytes)
 {
     void *p = c->base ? c->base + c->used : NULL;
     c->used += act_round64(bytes);
     return p;
 }
 
-static struct rows cut_rows(struct cutter *c, int n_rows, int k)
+struct rows cut_rows(struct cutter *c, int n_rows, int k)
 {
     size_t ld = act_row_bytes(ACT_F32, k) / sizeof(float);
     return (struct rows){cut(c, (size_t)n_rows * ld * sizeof(float)), ld};
 }
 
-/* The integer formats of rows of k. */
-static void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
+void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
 {
     for (enum act a = ACT_Q32; a < ACT_N; a++) {
         /* widths that are no multiple of the block never use the format; round up for the size */
@@ -59,25 +52,33 @@ static void cut_delta(struct cutter *c, int n, const struct model *m, struct ste
     if (is_grouped) s->delta_in = cut_apart(c, n, hp_conv_dim(h) + delta_v);
 }
 
+/* The width of a network of all tokens: the dense one, or the expert that they share. */
+static int dense_width(const struct hparams *h)
+{
+    int n_ff = 0;
+    for (int il = 0; il < h->n_layer; il++) n_ff = max_int(n_ff, h->layer[il].has_experts ? h->n_ff_shexp : h->n_ff);
+    return n_ff;
+}
+
 static size_t cut_all(struct step *s, const struct model *m, int n, int n_threads, uint8_t *base)
 {
     const struct hparams *h = &m->hp;
     struct cutter c = {.base = base};
-    int q = h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1), att = h->n_head * h->head_dim_v;
-    int delta_v = h->delta_n_head_v * h->delta_dim_v;
-    att = max_int(att, delta_v);
+    int q = h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1), n_ff = dense_width(h);
+    int att = max_int(h->n_head * h->head_dim_v, h->delta_n_head_v * h->delta_dim_v);
     s->x = cut_rows(&c, n, h->n_embd);
     s->h.f32 = cut_rows(&c, n, h->n_embd);
     s->q = cut_rows(&c, n, q);
     s->k = cut_rows(&c, n, h->n_head_kv * h->head_dim);
     s->v = cut_rows(&c, n, h->n_head_kv * h->head_dim_v);
-    s->gate.f32 = cut_rows(&c, n, h->n_ff);
-    s->up = cut_rows(&c, n, h->n_ff);
+    s->gate.f32 = cut_rows(&c, n, n_ff);
+    s->up = cut_rows(&c, n, n_ff);
     cut_acts(&c, n, max_int(h->n_embd, att), &s->h);
-    cut_acts(&c, n, h->n_ff, &s->gate);
+    cut_acts(&c, n, n_ff, &s->gate);
     s->att = s->h;
     s->att.f32 = cut_rows(&c, n, att);
     if (h->state_bytes) cut_delta(&c, n, m, s);
+    moe_cut(&c, h, n, &s->moe);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
     s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
     s->runs = cut(&c, (size_t)n * sizeof *s->runs);

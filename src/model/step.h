@@ -71,6 +71,23 @@ struct span {
 
 #define STEP_MAX_HELD 32 /* rows of a pass that can be taken back, where there is a recurrent state */
 
+/* Which rows of the batch go to which experts. An entry is one row at one expert; entries are sorted by expert, then by
+ * row: those of expert e are first[e] .. first[e + 1]. */
+struct moe {
+    struct rows score;    /* [rows][n_expert] what the router says */
+    int32_t *chosen;      /* [rows][n_expert_used], ascending */
+    float *weight;        /* [rows][n_expert_used] how much of them */
+    float *shared_weight; /* [rows] how much of the expert of all tokens */
+    int32_t *first;       /* [n_expert + 1] */
+    int32_t *row;         /* [entries] */
+    float *entry_weight;  /* [entries] */
+    int32_t *busy;        /* [n_expert] experts with entries, ascending */
+    int n_busy;
+    struct acts gate; /* [entries][n_ff_exp] gated */
+    struct rows up;   /* [entries][n_ff_exp] */
+    atomic_int next;  /* piece of work of op_experts_gate_up() to be dealt */
+};
+
 struct step {
     const struct model *model;
     struct kernels kt;
@@ -88,6 +105,7 @@ struct step {
     struct rows x, q, k, v, up;
     struct acts h, att, gate;
     struct rows delta_in, delta_qkv, delta_z, delta_ba, delta_a, delta_b;
+    struct moe moe;
     float (*cs)[2];    /* [rows][n_pairs] */
     uint8_t *scratch;  /* [n_threads][KERNEL_SCRATCH_BYTES] */
     struct run *runs;  /* [rows] */
@@ -159,6 +177,15 @@ void op_matmul_add(const struct worker *w, int il, const char *name, const struc
 /* gate = f(Wgate h) * (Wup h), in the format of `down` and perhaps in no other. Syncs. */
 void op_gate_up(const struct worker *w, int il, enum act_kind f, const struct linear *gate, const struct linear *up,
                 const struct linear *down);
+/* Each row's experts and how much of each, from the router's product with h; and all rows' by expert. Syncs. */
+void op_route(const struct worker *w, int il);
+/* The experts' gate = f(Wgate h) * (Wup h), in the format of their `down`. Does not sync. */
+void op_experts_gate_up(const struct worker *w, int il, enum act_kind f);
+/* x += the sum of weight * (Wdown gate + b) over each row's experts, ascending. Members then have their own part of x
+ * only. Does not sync. */
+void op_experts_down(const struct worker *w, int il);
+/* The same with the one expert of all tokens, whose gate is in s->gate. Does not sync. */
+void op_shared_down(const struct worker *w, int il);
 /* Head norms (if any) and rotation of q and k; k and v into their slots. Comes before op_attend(). Syncs. */
 void op_rope_store(const struct worker *w, int il);
 /* att = attention(q, memory), times sigmoid(gate) where queries have gates. Syncs. */

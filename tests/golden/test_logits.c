@@ -2,7 +2,7 @@
  *
  * test_logits.c: our logits beside an independent engine's.
  *
- * Three kinds of model, three bounds, each from the reference data's README:
+ * Kinds of model, and their bounds, each from the reference data's README:
  *
  * - float weights: everything is float on both sides. The reference's own spread between batch
  *   sizes is up to 3e-4 and a float64 pass differs from it by 1.3e-4: every logit within 5e-4.
@@ -13,11 +13,18 @@
  * - quantised real models, against the reference as it is (it rounds activation scales to
  *   f16, we do not): the same bounds.
  *
+ * Where DeltaNet and experts come together the rounding of activations is amplified: a small head output is normalised,
+ * an expert flips. The reference differs from itself with float activations by rms 0.2..0.75 there, so the rms may be
+ * 0.8 and one argmax in twenty another, and nothing can be said of what follows. (A wrong order of value heads gives rms
+ * 3 and more.)
+ *
  * A greedy continuation is compared up to the first step that was decided by less than twice
  * the tolerance: by the reference, or, where its margins are not recorded, by us.
  *
  * The K-quant files are also held against the reference as it is, 8-bit activations and all: with these types it
- * rounds exactly as we do, so the float bound holds.
+ * rounds exactly as we do, so the float bound holds. So are mixtures of experts, and only so: rounded activations send
+ * some row to another expert, after which it has little to do with the one of float activations (the reference itself
+ * differs from its own by up to 13).
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,8 +34,8 @@
 #include "engine/engine.h"
 #include "reference.h"
 
-enum kind { FLOAT, QUANTISED };
-static const double float_bound = 5e-4, quant_rms = 0.25, quant_gap = 1.5;
+enum kind { FLOAT, QUANTISED, AMPLIFIED };
+static const double float_bound = 5e-4, quant_rms = 0.25, quant_gap = 1.5, amplified_rms = 0.8;
 
 static const struct {
     const char *dir, *name;
@@ -45,6 +52,11 @@ static const struct {
     {"logits", "qwen35", FLOAT},
     {"logits", "qwen35-mtp", FLOAT},
     {"logits", "qwen35-q8_0.deq", QUANTISED},
+    {"logits", "qwen3next", FLOAT},
+    {"logits", "qwen3next-q8_0.deq", AMPLIFIED},
+    {"logits", "qwen3next-q8_0", AMPLIFIED},
+    {"logits", "qwen3next-q4_0.deq", AMPLIFIED},
+    {"logits", "qwen3next-q4_0", AMPLIFIED},
     {"logits", "llama-q1_0.deq", QUANTISED},
     {"logits", "llama-q2_0.deq", QUANTISED},
     {"logits", "llama-q4_0.deq", QUANTISED},
@@ -84,6 +96,14 @@ static const struct {
     {"logits", "qwen3-q6_k.deq", QUANTISED},
     {"logits", "qwen3-q8_0.deq", QUANTISED},
     {"logits", "qwen3-iq4_xs.deq", QUANTISED},
+    {"logits", "qwen3moe", FLOAT},
+    {"logits", "qwen3moe-k-iq3_s", FLOAT},
+    {"logits", "qwen3moe-k-mxfp4_moe", QUANTISED},
+    {"logits", "qwen3moe-k-q2_k", FLOAT},
+    {"logits", "qwen3moe-k-q4_0", QUANTISED},
+    {"logits", "qwen3moe-k-q4_k_m", FLOAT},
+    {"logits", "qwen3moe-k-q6_k", FLOAT},
+    {"logits", "qwen3moe-k-q8_0", QUANTISED},
     {"real", "stories260K-f32", FLOAT},
     {"real", "stories260K-f32-long", FLOAT},
     {"real", "stories15M-q8_0", QUANTISED},
@@ -181,6 +201,7 @@ static bool check(const struct reference *r, const struct ours *o, enum kind kin
     while (greedy < r->n_greedy && o->greedy[greedy] == r->greedy[greedy]) greedy++;
     bool greedy_ok = greedy == r->n_greedy || (r->gaps ? r->gaps[greedy] < near_tie : o->doubt[greedy] < gap);
     bool ok = wrong_argmax == 0 && greedy_ok && (kind == FLOAT ? worst <= float_bound : rms <= quant_rms);
+    if (kind == AMPLIFIED) ok = 20 * wrong_argmax <= r->n_positions && rms <= amplified_rms;
     printf("%-24s max %.2e rms %.2e, %d of %d argmax wrong, greedy %d of %d: %s\n", name, worst, rms, wrong_argmax,
            r->n_positions, greedy, r->n_greedy, ok ? "ok" : "FAILED");
     return ok;

@@ -7,6 +7,6 @@
 
 #include "model/model.h"
 
-extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen35;
+extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe, arch_qwen3next, arch_qwen35, arch_qwen35moe;
 
 #endif
