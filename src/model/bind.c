@@ -205,6 +205,9 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
     if (r->kind != BIND_MATRIX) return bind_vector(b, name, in, out, r->optional, slot);
     struct linear *l = slot;
     if ((rc = bind_matrix(b, name, in, out, r->optional, &l->w))) return rc;
+    if (!l->w) return 0;
+    snprintf(name, sizeof name, "blk.%d.%s.scale", il, r->name);
+    if ((rc = bind_vector(b, name, 1, 1, true, &l->s))) return rc;
     snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
     return bind_vector(b, name, out, 1, true, &l->b);
 }
@@ -222,13 +225,76 @@ static int check_experts(struct binder *b, int il)
                      gate ? "ffn_up_exps" : "ffn_gate_exps");
 }
 
+/* Outputs [*at, *at + n) of a matrix as one of its own; *at goes on. */
+static void bind_view(struct binder *b, const struct linear *of, int64_t *at, int64_t n, struct linear *out)
+{
+    size_t bytes = act_round64(sizeof(struct tensor));
+    b->vector_bytes += bytes;
+    if (!b->copy) return;
+    struct tensor *t = arena_get(&b->m->vectors, bytes);
+    *t = *of->w;
+    t->ne[1] = n;
+    t->data += (size_t)*at * t->row_bytes;
+    t->bytes = (size_t)n * t->row_bytes;
+    *out = (struct linear){t, of->b ? of->b + *at : NULL, of->s};
+    *at += n;
+}
+
+static bool may_fuse_qkv(const struct arch *a)
+{
+    for (const struct bind_rule *r = a->rules; r->name; r++)
+        if (r->offset == offsetof(struct layer, wqkv)) return true;
+    return false;
+}
+
+/* Of the family's ways to store q, k and v, one must be there, and whole. */
+static int check_qkv(struct binder *b, int il, const struct layer *l)
+{
+    const struct linear *const one[] = {&l->wq, &l->wk, &l->wv};
+    static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    for (int i = 0; i < 3; i++) {
+        if (l->wqkv.w && one[i]->w)
+            return error_set(b->e, QN_EDATA,
+                             "model: tensors 'blk.%d.attn_qkv.weight' and 'blk.%d.%s.weight' are both there", il, il,
+                             names[i]);
+        if (!l->wqkv.w && !one[i]->w)
+            return error_set(b->e, QN_EDATA,
+                             "model: tensor 'blk.%d.%s.weight' is missing, and so is 'blk.%d.attn_qkv.weight'", il,
+                             names[i], il);
+    }
+    return 0;
+}
+
+/* Matrices that the file has in one become views of it. */
+static int bind_views(struct binder *b, int il)
+{
+    const struct hparams *h = &b->m->hp;
+    struct layer *l = &b->m->layers[il];
+    int64_t at = 0;
+    if (!b->copy && may_fuse_qkv(b->m->arch) && is_in(h, il, IN_ATTN)) {
+        int rc = check_qkv(b, il, l);
+        if (rc) return rc;
+    }
+    if (l->wqkv.w) {
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_Q), &l->wq);
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_K), &l->wk);
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_V), &l->wv);
+    }
+    at = 0;
+    if (l->gate_up.w) {
+        bind_view(b, &l->gate_up, &at, h->n_ff, &l->gate);
+        bind_view(b, &l->gate_up, &at, h->n_ff, &l->up);
+    }
+    return 0;
+}
+
 static int bind_layer(struct binder *b, int il)
 {
     int rc = 0;
     for (const struct bind_rule *r = b->m->arch->rules; r->name && !rc; r++)
         if (is_in(&b->m->hp, il, r->when)) rc = bind_rule(b, il, r);
     if (!rc && b->m->hp.layer[il].has_experts) rc = check_experts(b, il);
-    return rc;
+    return rc ? rc : bind_views(b, il);
 }
 
 static int bind_all(struct binder *b)
@@ -261,6 +327,7 @@ static bool is_asked_for(const struct model *m, int il, const char *part)
         const char *rest = part + n;
         if (r->kind == BIND_BARE ? !*rest : !strcmp(rest, ".weight")) return true;
         if ((r->kind == BIND_MATRIX || r->kind == BIND_EXPERTS) && !strcmp(rest, ".bias")) return true;
+        if (r->kind == BIND_MATRIX && !strcmp(rest, ".scale")) return true;
     }
     return false;
 }

@@ -8,7 +8,7 @@
 /* For the format that the experts' activations are wanted in: all have one type. */
 static struct linear any_of(const struct experts *x)
 {
-    return (struct linear){x->w || !x->each ? x->w : x->each[0], NULL};
+    return (struct linear){x->w || !x->each ? x->w : x->each[0], NULL, NULL};
 }
 
 void block_moe(const struct worker *w, int il, enum act_kind f)

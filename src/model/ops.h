@@ -46,10 +46,10 @@ struct op_matrix {
     const uint8_t *data;
     size_t row_bytes;
     int k;
-    const float *b; /* NULL: none */
+    const float *b, *s; /* NULL: none; see struct linear */
 };
 
-/* Outputs [lo, hi) of m times n_cols rows of src (those that `cols` lists; NULL: the first), plus b, into y, in pieces:
+/* Outputs [lo, hi) of s m times n_cols rows of src (those that `cols` lists; NULL: the first), plus b, into y, in pieces:
  * output lo of column 0 is y[0]. false: the pass was abandoned, and y is not whole. */
 bool op_product(const struct worker *w, const struct op_matrix *m, const struct acts *src, const int32_t *cols,
                 int n_cols, int lo, int hi, float *y, size_t ld_y);
@@ -58,7 +58,7 @@ bool op_product(const struct worker *w, const struct op_matrix *m, const struct 
  * columns few enough to be still in the second-level cache then. */
 int op_strip(int n_cols, int lo, int hi);
 
-/* Outputs [lo, hi) of W times the first n_cols rows of src, plus b, into y, in pieces: output lo of row 0 is y[0].
+/* Outputs [lo, hi) of s W times the first n_cols rows of src, plus b, into y, in pieces: output lo of row 0 is y[0].
  * false: the pass was abandoned, and y is not whole. */
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y);

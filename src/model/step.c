@@ -78,8 +78,11 @@ static size_t cut_all(struct step *s, const struct model *m, int n, int n_thread
     s->att = s->h;
     s->att.f32 = cut_rows(&c, n, att);
     if (h->state_bytes) cut_delta(&c, n, m, s);
+    s->bare = s->h;
+    s->bare.f32 = s->x;
     moe_cut(&c, h, n, &s->moe);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
+    if (h->has_local_rope) s->cs_local = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs_local);
     s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
     s->runs = cut(&c, (size_t)n * sizeof *s->runs);
     s->spans = cut(&c, (size_t)n * sizeof *s->spans);
@@ -143,6 +146,7 @@ int step_init(struct step *s, const struct model *m, const struct kernels *kt, s
     const float *factors = m->rope_freqs;
     if (h->rope_scaling == ROPE_LONG) factors = n_ctx > h->rope_ctx_orig ? m->rope_long : m->rope_short;
     rope_init(&s->rope, h, factors);
+    if (h->has_local_rope) rope_init_local(&s->rope_local, h);
     return 0;
 fail:
     region_close(&s->undo);
