@@ -111,6 +111,9 @@ static size_t pair_bytes(const json_t *o)
 
 static bool is_byte_token(const struct merging *m, int64_t id) { return !m->byte_level && m->t->id[id].type == 6; }
 
+/* For "%.*s": a text may be longer than a line. */
+static int shown(struct str s) { return (int)(s.n < 60 ? s.n : 60); }
+
 static int put_merge(struct merging *m, size_t no, const json_t *o)
 {
     struct pair p;
@@ -123,16 +126,17 @@ static int put_merge(struct merging *m, size_t no, const json_t *o)
     int64_t l = hf_tokens_find(m->t, p.left.p, p.left.n), r = hf_tokens_find(m->t, p.right.p, p.right.n);
     if (l < 0 || r < 0 || hf_tokens_find(m->t, text, n) < 0)
         return error_set(m->e, QN_EDATA,
-                         "tokenizer.json: merges: number %zu, '%.60s' and '%.60s', does not join two tokens "
+                         "tokenizer.json: merges: number %zu, '%.*s' and '%.*s', does not join two tokens "
                          "into a third",
-                         no, p.left.p, p.right.p);
+                         no, shown(p.left), p.left.p, shown(p.right), p.right.p);
     if (is_byte_token(m, l) || is_byte_token(m, r))
         return error_set(m->e, QN_EUNSUP, "tokenizer.json: merges: number %zu joins byte tokens: not supported", no);
     if (memchr(p.left.p + 1, ' ', p.left.n - 1)) return 0;
     memmove(text + p.left.n + 1, text + p.left.n, p.right.n);
     text[p.left.n] = ' ';
     if (!names_add(&m->seen, (struct str){text, n + 1}, 0))
-        return error_set(m->e, QN_EDATA, "tokenizer.json: merges: number %zu, '%.100s', is there twice", no, p.left.p);
+        return error_set(m->e, QN_EDATA, "tokenizer.json: merges: number %zu, '%.*s', is there twice", no,
+                         shown((struct str){text, n + 1}), text);
     m->n_text += n + 1;
     return meta_build_add_str(m->b, text, n + 1, m->e);
 }
