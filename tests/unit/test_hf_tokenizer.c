@@ -558,7 +558,7 @@ static void deep(void **state)
     enum { DEPTH = 1000000 };
     char *text = mem_alloc(2 * DEPTH + 100);
     assert_non_null(text);
-    static const char head[] = "{\"normalizer\":";
+    static const char head[] = "{\"model\":{\"type\":\"BPE\"},\"normalizer\":";
     memcpy(text, head, sizeof head - 1);
     memset(text + sizeof head - 1, '[', DEPTH);
     memset(text + sizeof head - 1 + DEPTH, ']', DEPTH);
