@@ -15,10 +15,10 @@ struct hf_folder {
     struct mapping *shard; /* [n_shards], mapped: the data of all large tensors */
     size_t n_shards;
     struct meta_list meta;
-    struct tensor *tensors; /* [n_tensors]: those in the files, by shard and place, then those made in memory */
+    struct tensor *tensors; /* [n_tensors], by shard and place; data in the files or in `made` */
     size_t n_tensors;
     char (*names)[GGUF_NAME_BYTES]; /* [n_tensors] */
-    uint8_t *made;     /* the data of those made in memory */
+    uint8_t *made;     /* owned: the small tensors that no file has in this form */
 };
 
 /* Reads and checks the whole folder; tensor data stays in the mappings and is not touched but for small vectors, which
