@@ -52,9 +52,12 @@ static const struct shape shapes[] = {
     {"llama-3.1-8b", "llama", "llama-bpe", 32,  4096,  32,  8, 128, 14336, 128256, 131072,  5e5f, 1e-5f,  8, false},
     {"llama-3.2-1b", "llama", "llama-bpe", 16,  2048,  32,  8,  64,  8192, 128256, 131072,  5e5f, 1e-5f, 32, true},
     {"smollm2-135m", "llama", "smollm",    30,   576,   9,  3,  64,  1536,  49152,   8192,  1e5f, 1e-5f,  0, true},
+    {"qwen3.5-4b",   "qwen35", "qwen2",    32,  2560,  16,  4, 256,  9216, 248320, 262144,  1e7f, 1e-6f,  0, true},
+    {"qwen3.5-0.8b", "qwen35", "qwen2",    24,  1024,   8,  2, 256,  3584, 248320, 262144,  1e7f, 1e-6f,  0, true},
     {"llama-tiny",   "llama", "llama-bpe",  2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, false},
     {"qwen2-tiny",   "qwen2", "qwen2",      2,   256,   4,  2,  64,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
     {"qwen3-tiny",   "qwen3", "qwen2",      2,   256,   4,  2, 128,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
+    {"qwen35-tiny",  "qwen35", "qwen2",     5,   256,   4,  2,  64,   512,    512,   2048,  1e7f, 1e-6f,  0, false},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",        "llama", "llama-bpe",  1,   256,   8,  1, 256,  6912,    512,   2048,  1e4f, 1e-5f,  0, true},
@@ -67,6 +70,16 @@ static const struct shape shapes[] = {
     {"odd-8",        "qwen2", "qwen2",      2,   256,  32,  8,  96,  2816,    512,   2048,  1e6f, 1e-6f,  0, true},
 };
 /* clang-format on */
+
+/* Gated DeltaNet in three layers of four, of the shapes that have it: heads of keys and of values, and their sizes. */
+static const struct hybrid {
+    const char *shape;
+    int n_k, n_v, dim_k, dim_v, n_taps;
+} hybrids[] = {
+    {"qwen3.5-4b", 16, 32, 128, 128, 4},
+    {"qwen3.5-0.8b", 16, 16, 128, 128, 4},
+    {"qwen35-tiny", 2, 6, 32, 48, 4},
+};
 
 enum mix { PURE, S, M }; /* every matrix of one type; or some of them better, few (S) or more (M) */
 
@@ -95,7 +108,8 @@ static const struct scheme schemes[] = {
 
 /* ---- tensors ---- */
 
-enum role { EMBED, OUTPUT, ATTN_V, FFN_DOWN, MATRIX, NORM, BIAS, ROPE_FREQS };
+/* From NORM on they stay f32. */
+enum role { EMBED, OUTPUT, ATTN_V, FFN_DOWN, MATRIX, NORM, BIAS, ROPE_FREQS, TAPS, DECAY };
 
 struct item {
     char name[64];
@@ -106,6 +120,7 @@ struct item {
 
 struct plan {
     const struct shape *shape;
+    const struct hybrid *hybrid; /* NULL: attention in all layers */
     const struct scheme *scheme;
     int n_layer;
     uint64_t seed;
@@ -170,13 +185,40 @@ static void add(struct plan *p, int layer, const char *name, enum role role, int
         snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
 }
 
+static void add_ffn(struct plan *p, int i, const char *norm)
+{
+    const struct shape *s = p->shape;
+    add(p, i, norm, NORM, s->d_model, 0);
+    add(p, i, "ffn_gate.weight", MATRIX, s->d_model, s->d_ff);
+    add(p, i, "ffn_up.weight", MATRIX, s->d_model, s->d_ff);
+    add(p, i, "ffn_down.weight", FFN_DOWN, s->d_ff, s->d_model);
+}
+
+static void add_delta_layer(struct plan *p, int i)
+{
+    const struct hybrid *y = p->hybrid;
+    int64_t d = p->shape->d_model, v = (int64_t)y->n_v * y->dim_v, conv = 2 * (int64_t)y->n_k * y->dim_k + v;
+
+    add(p, i, "attn_norm.weight", NORM, d, 0);
+    add(p, i, "attn_qkv.weight", MATRIX, d, conv);
+    add(p, i, "attn_gate.weight", MATRIX, d, v);
+    add(p, i, "ssm_conv1d.weight", TAPS, y->n_taps, conv);
+    add(p, i, "ssm_dt.bias", BIAS, y->n_v, 0);
+    add(p, i, "ssm_a", DECAY, y->n_v, 0);
+    add(p, i, "ssm_beta.weight", MATRIX, d, y->n_v);
+    add(p, i, "ssm_alpha.weight", MATRIX, d, y->n_v);
+    add(p, i, "ssm_norm.weight", NORM, y->dim_v, 0);
+    add(p, i, "ssm_out.weight", MATRIX, v, d);
+    add_ffn(p, i, "post_attention_norm.weight");
+}
+
 static void add_layer(struct plan *p, int i)
 {
     const struct shape *s = p->shape;
     int64_t q = (int64_t)s->n_head * s->head_dim, kv = (int64_t)s->n_head_kv * s->head_dim;
 
     add(p, i, "attn_norm.weight", NORM, s->d_model, 0);
-    add(p, i, "attn_q.weight", MATRIX, s->d_model, q);
+    add(p, i, "attn_q.weight", MATRIX, s->d_model, p->hybrid ? 2 * q : q); /* with gates */
     add(p, i, "attn_k.weight", MATRIX, s->d_model, kv);
     add(p, i, "attn_v.weight", ATTN_V, s->d_model, kv);
     if (!strcmp(s->arch, "qwen2")) {
@@ -184,28 +226,29 @@ static void add_layer(struct plan *p, int i)
         add(p, i, "attn_k.bias", BIAS, kv, 0);
         add(p, i, "attn_v.bias", BIAS, kv, 0);
     }
-    if (!strcmp(s->arch, "qwen3")) {
+    if (!strcmp(s->arch, "qwen3") || p->hybrid) {
         add(p, i, "attn_q_norm.weight", NORM, s->head_dim, 0);
         add(p, i, "attn_k_norm.weight", NORM, s->head_dim, 0);
     }
     add(p, i, "attn_output.weight", MATRIX, q, s->d_model);
-    add(p, i, "ffn_norm.weight", NORM, s->d_model, 0);
-    add(p, i, "ffn_gate.weight", MATRIX, s->d_model, s->d_ff);
-    add(p, i, "ffn_up.weight", MATRIX, s->d_model, s->d_ff);
-    add(p, i, "ffn_down.weight", FFN_DOWN, s->d_ff, s->d_model);
+    add_ffn(p, i, p->hybrid ? "post_attention_norm.weight" : "ffn_norm.weight");
 }
 
 static int plan_tensors(struct plan *p, struct qn_error *e)
 {
     const struct shape *s = p->shape;
-    size_t most = 4 + 12 * (size_t)p->n_layer; /* four of the whole model, at most twelve in a layer */
+    size_t most = 4 + 14 * (size_t)p->n_layer; /* four of the whole model, at most fourteen in a layer */
 
     p->items = mem_calloc(most, sizeof *p->items);
     if (!p->items) return error_nomem(e, "the list of tensors", most * sizeof *p->items);
     add(p, -1, "token_embd.weight", EMBED, s->d_model, s->n_vocab);
     if (s->rope_factor > 0) add(p, -1, "rope_freqs.weight", ROPE_FREQS, s->head_dim / 2, 0);
-    for (int i = 0; i < p->n_layer; i++)
-        add_layer(p, i);
+    for (int i = 0; i < p->n_layer; i++) {
+        if (p->hybrid && i % 4 != 3)
+            add_delta_layer(p, i);
+        else
+            add_layer(p, i);
+    }
     add(p, -1, "output_norm.weight", NORM, s->d_model, 0);
     if (!s->tied) add(p, -1, "output.weight", OUTPUT, s->d_model, s->n_vocab);
     return 0;
@@ -347,8 +390,15 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, ".attention.key_length", s->head_dim);
     kv_u32(h, p, ".attention.value_length", s->head_dim);
     kv_f32(h, p, ".attention.layer_norm_rms_epsilon", s->eps);
-    kv_u32(h, p, ".rope.dimension_count", s->head_dim);
+    kv_u32(h, p, ".rope.dimension_count", p->hybrid ? s->head_dim / 4 : s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);
+    if (!p->hybrid) return;
+    kv_u32(h, p, ".full_attention_interval", 4);
+    kv_u32(h, p, ".ssm.conv_kernel", p->hybrid->n_taps);
+    kv_u32(h, p, ".ssm.state_size", p->hybrid->dim_k);
+    kv_u32(h, p, ".ssm.group_count", p->hybrid->n_k);
+    kv_u32(h, p, ".ssm.time_step_rank", p->hybrid->n_v);
+    kv_u32(h, p, ".ssm.inner_size", p->hybrid->n_v * p->hybrid->dim_v);
 }
 
 static void put_tokenizer_keys(struct header *h, const struct plan *p)
@@ -448,6 +498,8 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
             fill_uniform((float *)chunk, n, 1.0f, 0.1f, &state);
         else if (t->role == BIAS)
             fill_uniform((float *)chunk, n, 0.0f, 0.2f, &state);
+        else if (t->role == DECAY) /* most of what is remembered is from the last ten tokens or so */
+            fill_uniform((float *)chunk, n, -0.15f, 0.1f, &state);
         else if (t->role == ROPE_FREQS)
             rope_freqs(p->shape, (float *)chunk);
         else
@@ -499,6 +551,8 @@ static int find(struct plan *p, const char *what, struct qn_error *e)
 
     for (size_t i = 0; i < N_OF(shapes); i++)
         if (strlen(shapes[i].name) == n && !strncmp(shapes[i].name, what, n)) p->shape = &shapes[i];
+    for (size_t i = 0; i < N_OF(hybrids); i++)
+        if (p->shape && !strcmp(hybrids[i].shape, p->shape->name)) p->hybrid = &hybrids[i];
     for (size_t i = 0; i < N_OF(schemes); i++)
         if (!strcmp(schemes[i].name, type)) p->scheme = &schemes[i];
     if (!p->shape) return error_set(e, QN_EUSAGE, "there is no shape '%.*s'", (int)n, what);

@@ -85,6 +85,7 @@ typedef void quant_fn(const float *x, int from, int n, int k, uint8_t *row, void
 /* ---- matrix product ---- */
 
 /* y[c * ld_y + r] = sum over k of w[r][k] * x[c][k]   for r < n_rows, c < n_cols.
+ * With `cols`, column c is activation row cols[c]: an expert's rows of a batch, where they lie.
  * Any n_rows >= 0 and n_cols >= 1; y's rows need no alignment; nothing beyond it is written. */
 struct gemm {
     const uint8_t *w; /* weight rows as stored in the file: unaligned */
@@ -92,10 +93,18 @@ struct gemm {
     int n_rows, k;    /* k is a multiple of the type's block */
     const uint8_t *x; /* activation rows in kernel_act_of(type), 64-byte aligned */
     size_t ld_x;      /* bytes between activation rows, a multiple of 64 */
+    const int32_t *cols; /* [n_cols] or NULL */
     int n_cols;
     float *y;
     size_t ld_y; /* floats between columns */
 };
+
+/* Column c's activations. */
+static inline const uint8_t *gemm_x(const struct gemm *g, int c)
+{
+    return g->x + (size_t)(g->cols ? g->cols[c] : c) * g->ld_x;
+}
+
 typedef void gemm_fn(const struct gemm *g, void *scratch);
 
 /* One stored row as floats (embedding rows, tests). Element for element the values that the
@@ -185,12 +194,15 @@ typedef void l2_norm_fn(const float *x, float eps, float scale, int n, float *y,
 
 /* ---- the small ones ---- */
 
-enum act_kind { ACTIV_SILU, ACTIV_GELU, ACTIV_RELU2, ACTIV_SIGMOID, ACTIV_N }; /* GELU is the tanh form */
+/* GELU is the tanh form; CLAMPED is gpt-oss's SiLU, which changes `up` as well: docs/KERNELS.md section 4. */
+enum act_kind { ACTIV_SILU, ACTIV_GELU, ACTIV_RELU2, ACTIV_SIGMOID, ACTIV_CLAMPED, ACTIV_N };
 
 /* y = x / sqrt(mean(x^2) + eps) * w; w NULL means 1; y may be x. */
 typedef void rms_norm_fn(const float *x, const float *w, float eps, int n, float *y, void *scratch);
 /* y += x */
 typedef void add_fn(float *y, const float *x, int n, void *scratch);
+/* y = fma(s, x, y) */
+typedef void add_scaled_fn(float *y, const float *x, float s, int n, void *scratch);
 /* y *= s */
 typedef void scale_fn(float *y, float s, int n, void *scratch);
 /* y = f(gate) * up; y may be gate or up. */
@@ -220,6 +232,7 @@ struct kernels {
     l2_norm_fn *l2_norm;
     rms_norm_fn *rms_norm;
     add_fn *add;
+    add_scaled_fn *add_scaled;
     scale_fn *scale;
     act_mul_fn *act_mul[ACTIV_N];
     softcap_fn *softcap;

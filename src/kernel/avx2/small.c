@@ -44,6 +44,16 @@ static void add_avx2(float *y, const float *x, int n, void *scratch)
         y[i] += x[i];
 }
 
+static void add_scaled_avx2(float *y, const float *x, float s, int n, void *scratch)
+{
+    (void)scratch;
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(_mm256_set1_ps(s), _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+    for (; i < n; i++)
+        y[i] = __builtin_fmaf(s, x[i], y[i]);
+}
+
 static void scale_avx2(float *y, float s, int n, void *scratch)
 {
     (void)scratch;
@@ -102,6 +112,24 @@ static void act_mul_sigmoid_avx2(const float *gate, const float *up, int n, floa
 {
     (void)scratch;
     act_mul(math_sigmoid8, gate, up, n, y);
+}
+
+/* Minima and maxima give their second operand when either is NaN. */
+VEC_INLINE __m256 clamped8(__m256 g, __m256 u)
+{
+    const __m256 limit = _mm256_set1_ps(MATH_CLAMP);
+    g = _mm256_min_ps(limit, g);
+    u = _mm256_max_ps(_mm256_set1_ps(-MATH_CLAMP), _mm256_min_ps(limit, u));
+    g = _mm256_div_ps(g, math_logistic8(_mm256_mul_ps(_mm256_set1_ps(MATH_CLAMPED_SLOPE), g)));
+    return _mm256_mul_ps(g, _mm256_add_ps(u, _mm256_set1_ps(1.0f)));
+}
+
+static void act_mul_clamped_avx2(const float *gate, const float *up, int n, float *y, void *scratch)
+{
+    (void)scratch;
+    int i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, clamped8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
+    if (i < n) vec_store_n(y + i, clamped8(vec_load_n(gate + i, n - i), vec_load_n(up + i, n - i)), n - i);
 }
 
 static void softcap_avx2(float *y, float cap, int n, void *scratch)
@@ -214,11 +242,13 @@ void avx2_init_small(struct kernels *k)
 {
     k->rms_norm = rms_norm_avx2;
     k->add = add_avx2;
+    k->add_scaled = add_scaled_avx2;
     k->scale = scale_avx2;
     k->act_mul[ACTIV_SILU] = act_mul_silu_avx2;
     k->act_mul[ACTIV_GELU] = act_mul_gelu_avx2;
     k->act_mul[ACTIV_RELU2] = act_mul_relu2_avx2;
     k->act_mul[ACTIV_SIGMOID] = act_mul_sigmoid_avx2;
+    k->act_mul[ACTIV_CLAMPED] = act_mul_clamped_avx2;
     k->softcap = softcap_avx2;
     k->rope = rope_avx2;
     k->argmax = argmax_avx2;

@@ -86,6 +86,7 @@ static void rms_norm(const float *x, const float *w, float eps, int n, float *y,
     (void)x, (void)w, (void)eps, (void)n, (void)y, (void)s;
 }
 static void add(float *y, const float *x, int n, void *s) { (void)y, (void)x, (void)n, (void)s; }
+static void add_scaled(float *y, const float *x, float f, int n, void *s) { (void)y, (void)x, (void)f, (void)n, (void)s; }
 static void scale(float *y, float f, int n, void *s) { (void)y, (void)f, (void)n, (void)s; }
 static void act_mul(const float *g, const float *u, int n, float *y, void *s) { (void)g, (void)u, (void)n, (void)y, (void)s; }
 static void rope(float *x, const float (*cs)[2], int n, bool adj, void *s) { (void)x, (void)cs, (void)n, (void)adj, (void)s; }
@@ -108,6 +109,7 @@ void kernels_init_cost(struct kernels *k)
     k->l2_norm = l2_norm;
     k->rms_norm = rms_norm;
     k->add = add;
+    k->add_scaled = add_scaled;
     k->scale = scale;
     for (int i = 0; i < ACTIV_N; i++) k->act_mul[i] = act_mul;
     k->softcap = scale;

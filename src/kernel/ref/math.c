@@ -70,6 +70,14 @@ float math_relu2f(float g)
     return r * r;
 }
 
+float math_clampedf(float g, float u)
+{
+    g = MATH_CLAMP < g ? MATH_CLAMP : g; /* NaN stays, in both */
+    u = MATH_CLAMP < u ? MATH_CLAMP : u;
+    u = -MATH_CLAMP > u ? -MATH_CLAMP : u;
+    return g / (1.0f + math_expf(-(MATH_CLAMPED_SLOPE * g))) * (u + 1.0f);
+}
+
 float math_sigmoidf(float x) { return 1.0f / (1.0f + math_expf(-x)); }
 
 /* log(x) of a normal x > 0: x = (1 + f) * 2^e. Anything goes in and something comes out, a NaN included. */

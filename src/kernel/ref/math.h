@@ -45,11 +45,15 @@
 #define MATH_GELU_A 0.79788456f /* sqrt(2 / pi) */
 #define MATH_GELU_B 0.044715f
 
+#define MATH_CLAMP         7.0f /* gpt-oss's activation: the limit of gate and up */
+#define MATH_CLAMPED_SLOPE 1.702f
+
 float math_expf(float x);
 float math_tanhf(float x);
 float math_siluf(float g);
 float math_geluf(float g);
 float math_relu2f(float g);
+float math_clampedf(float g, float u); /* gpt-oss: the whole product */
 float math_sigmoidf(float x);
 float math_softplusf(float x); /* log(1 + exp(x)) */
 
