@@ -94,6 +94,13 @@ int map_populate(const void *p, size_t bytes)
     return madvise((void *)first, bytes + ((uintptr_t)p - first), MADV_POPULATE_READ);
 }
 
+void map_ask_ahead(const void *p, size_t bytes)
+{
+    uintptr_t mask = os_page_bytes() - 1, first = (uintptr_t)p & ~mask;
+
+    madvise((void *)first, bytes + ((uintptr_t)p - first), MADV_WILLNEED);
+}
+
 int os_read_file(struct buf *out, const char *path, size_t limit, struct qn_error *e)
 {
     char part[4096];

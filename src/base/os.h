@@ -29,6 +29,8 @@ int map_lock(const struct mapping *m, size_t offset, size_t bytes);
 /* Enters the pages of [p, p + bytes), part of a mapping, into this process's page table, reading those that are not in
  * memory. -1 where the system cannot. */
 int map_populate(const void *p, size_t bytes);
+/* Says that [p, p + bytes), part of a mapping, is needed soon: reading begins, and is not waited for. */
+void map_ask_ahead(const void *p, size_t bytes);
 
 /* Adds the bytes of a regular file, at most `limit`, to the buffer. For small files that others may change at any time:
  * reading a mapping that was cut short ends the process. Errors as map_open's; QN_EDATA when it has more. */

@@ -52,12 +52,27 @@ static int alloc_ops(struct trace *t, const struct model *m, struct qn_error *e)
 
 static void add_up(struct account *a)
 {
-    a->bytes = a->macs_int8 = a->macs_f32 = 0;
+    a->bytes = a->macs_int8 = a->macs_f32 = a->n_experts = 0;
     for (int i = 0; i < a->n; i++) {
         a->bytes += a->ops[i].bytes;
         a->macs_int8 += a->ops[i].macs_int8;
         a->macs_f32 += a->ops[i].macs_f32;
+        a->n_experts += (uint64_t)a->ops[i].n_experts;
     }
+}
+
+/* All of the operation's bytes are its experts'. */
+static void scale_experts(struct trace_op *op, double factor)
+{
+    op->bytes = (uint64_t)((double)op->bytes * factor + 0.5);
+    op->n_experts = (int)(op->n_experts * factor + 0.5);
+}
+
+void account_scale_experts(struct account *a, double factor)
+{
+    for (int i = 0; i < a->n; i++)
+        if (a->ops[i].n_experts) scale_experts(&a->ops[i], factor);
+    add_up(a);
 }
 
 int account_cost(struct account *a, const struct model *m, enum kv_type kv, int n_rows, int depth, int n_logits,
@@ -168,6 +183,9 @@ int account_measure(struct account *a, struct qn_engine *g, int n_rows, int dept
         run_once(g, &r, &mem, logits, &t);
         for (int o = 0; o < t.n && o < a->n; o++) times[(size_t)o * (size_t)reps + (size_t)i] = t.ops[o].ns;
     }
+    for (int o = 0; o < t.n && o < a->n; o++)
+        if (a->ops[o].n_experts) scale_experts(&a->ops[o], (double)t.ops[o].n_experts / a->ops[o].n_experts);
+    add_up(a);
     for (int o = 0; o < a->n; o++) a->ops[o].ns = median(times + (size_t)o * (size_t)reps, reps);
     a->ns = median(times + (size_t)a->n * (size_t)reps, reps);
 done:

@@ -11,6 +11,7 @@
 struct account {
     struct trace_op *ops; /* in order of execution; ns only when measured */
     int n;
+    uint64_t n_experts; /* of all operations, whose matrices are read: as many as may be expected, or were measured */
     uint64_t bytes, macs_int8, macs_f32; /* totals */
     uint64_t ns;                         /* of the whole pass, without the tracing; 0 when not measured */
 };
@@ -19,7 +20,9 @@ struct account {
  * for the tables only. */
 int account_cost(struct account *a, const struct model *m, enum kv_type kv, int n_rows, int depth, int n_logits,
                  struct qn_error *e);
-/* Fills in ns: the median of `reps` passes on an engine whose context holds depth + n_rows. */
+/* Multiplies the experts that are read, and their bytes. */
+void account_scale_experts(struct account *a, double factor);
+/* Fills in ns, and how many experts were read: the median of `reps` passes on an engine whose context holds depth + n_rows. */
 int account_measure(struct account *a, struct qn_engine *g, int n_rows, int depth, int reps, struct qn_error *e);
 void account_deinit(struct account *a);
 

@@ -38,6 +38,7 @@ struct test {
     /* What it costs, all passes of a prompt together, and a single token of decode. */
     uint64_t bytes, macs_int8, macs_f32;
     double floor_s;
+    uint64_t n_experts; /* read in the last repetition, by all operations */
 };
 
 struct bench {
@@ -122,9 +123,10 @@ static int ignore(void *arg, const float *logits, struct qn_error *e)
     return 0;
 }
 
-static int run_once(struct bench *b, const struct test *t, double *s, double *one_s, struct qn_error *e)
+static int run_once(struct bench *b, struct test *t, double *s, double *one_s, struct qn_error *e)
 {
     int rc = 0;
+    const struct step *step = &b->engine->step;
     memory_truncate(&b->mem, t->depth);
     if (t->kind == BATCH) {
         uint64_t start = clock_ns();
@@ -132,7 +134,7 @@ static int run_once(struct bench *b, const struct test *t, double *s, double *on
         *one_s = seconds_since(start);
         memory_truncate(&b->mem, t->depth);
     }
-    uint64_t start = clock_ns();
+    uint64_t start = clock_ns(), n_experts = step->n_experts_read;
     if (t->kind == PREFILL)
         rc = engine_append(b->engine, &b->mem, b->tokens, (size_t)t->rows, b->logits, e);
     else if (t->kind == BATCH)
@@ -140,6 +142,7 @@ static int run_once(struct bench *b, const struct test *t, double *s, double *on
     for (int i = 0; t->kind == DECODE && i < t->rows && !rc; i++)
         rc = engine_append(b->engine, &b->mem, b->tokens + i, 1, b->logits, e);
     *s = seconds_since(start);
+    t->n_experts = step->n_experts_read - n_experts;
     return rc;
 }
 
@@ -162,18 +165,23 @@ static int measure(struct bench *b, struct test *t, struct qn_error *e)
     return 0;
 }
 
-/* Adds up the passes the test is made of, each with its own floor. */
-static int add_costs(struct bench *b, struct test *t, struct qn_error *e)
+/* Adds up the passes the test is made of, each with its own floor. experts: times what the costing table expects;
+ * *n_experts: how many that is. */
+static int sum_costs(struct bench *b, struct test *t, double experts, uint64_t *n_experts, struct qn_error *e)
 {
     enum kv_type kv = kv_pool_shape(b->engine->kv)->type;
     /* The middle token of decode stands for all: what a token costs grows evenly with depth. */
     int rows = t->kind == DECODE ? 1 : t->rows, depth = t->depth + (t->kind == DECODE ? t->rows / 2 : 0);
+    t->bytes = t->macs_int8 = t->macs_f32 = *n_experts = 0;
+    t->floor_s = 0;
     for (int done = 0; done < rows;) {
         struct account a = {0};
         int n = rows - done < b->engine->n_batch ? rows - done : b->engine->n_batch;
         int n_logits = t->kind == BATCH ? n : done + n == rows;
         int rc = account_cost(&a, b->engine->model, kv, n, depth + done, n_logits, e);
         if (rc) return rc;
+        account_scale_experts(&a, experts);
+        *n_experts += a.n_experts;
         t->bytes += a.bytes;
         t->macs_int8 += a.macs_int8;
         t->macs_f32 += a.macs_f32;
@@ -182,6 +190,15 @@ static int add_costs(struct bench *b, struct test *t, struct qn_error *e)
         done += n;
     }
     return 0;
+}
+
+/* Which experts the rows of a batch have in common is known since they were run; a single row's are all different. */
+static int add_costs(struct bench *b, struct test *t, struct qn_error *e)
+{
+    uint64_t expected;
+    int rc = sum_costs(b, t, 1, &expected, e);
+    if (rc || t->kind == DECODE || !expected) return rc;
+    return sum_costs(b, t, (double)t->n_experts / (double)expected, &expected, e);
 }
 
 /* Buffers for the tests; the logits come out of the budget. */
@@ -279,6 +296,7 @@ static json_t *json_test(const struct test *t)
                           "depth", t->depth, "tok_s", list, "median", middle(t), "ceiling", ceiling_of(t), "fraction",
                           middle(t) / ceiling_of(t), "bytes", (json_int_t)t->bytes, "macs_int8",
                           (json_int_t)t->macs_int8, "macs_f32", (json_int_t)t->macs_f32);
+    if (t->n_experts) json_object_set_new(j, "experts", json_integer((json_int_t)t->n_experts));
     if (t->kind == BATCH) json_object_set_new(j, "times_one_row", json_real(times_one_row(t)));
     return j;
 }

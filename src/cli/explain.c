@@ -5,7 +5,8 @@
  * The account is made by running the ordinary forward pass on kernels that only add up what
  * they are asked to do, so it cannot disagree with what is run. Operations that are alike in
  * all layers are one line. The floor is what reading the bytes or doing the multiply-adds
- * would take at the machine's measured ceilings, whichever is longer.
+ * would take at the machine's measured ceilings, whichever is longer. How many experts rows share is known only when
+ * they are run: without --analyze it is what rows that choose by chance would read.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -62,6 +63,7 @@ static void merge(struct line *l, const struct trace_op *op)
     l->op.macs_int8 += op->macs_int8;
     l->op.macs_f32 += op->macs_f32;
     l->op.ns += op->ns;
+    l->op.n_experts += op->n_experts;
 }
 
 static int group(struct explain *x, struct qn_error *e)
@@ -147,6 +149,7 @@ static json_t *json_line(const struct explain *x, const struct line *l)
                           l->count, "shape", (json_int_t)op->n, (json_int_t)op->k, (json_int_t)op->cols, "bytes",
                           (json_int_t)op->bytes, "macs_int8", (json_int_t)op->macs_int8, "macs_f32",
                           (json_int_t)op->macs_f32, "floor_ms", floor_ms(x, op));
+    if (op->n_experts) json_object_set_new(j, "experts", json_integer(op->n_experts));
     if (x->analyze) json_object_set_new(j, "ms", json_real((double)op->ns * 1e-6));
     return j;
 }

@@ -248,6 +248,7 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), p.n_sessions, &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
     if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_sessions, p.n_ctx, &g->ledger, e))) goto fail;
+    g->step.is_streaming = b.room < b.weights;
     g->locked_bytes = place_weights(m, &p, &b);
     *out = g;
     return 0;

@@ -16,6 +16,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/os.h"
 #include "kernel/ref/math.h"
 
 #define MAX_STRIP   256        /* outputs in a piece of work; whole blocks of every activation format */
@@ -125,6 +126,15 @@ static float weigh_shared(const struct worker *w, const float *router, int r)
     return math_sigmoidf(y);
 }
 
+/* How many different experts n rows take if each takes any of them with the same chance. */
+static int expected_busy(const struct hparams *h, int n)
+{
+    double missed = 1; /* an expert's chance that none takes it */
+    for (int r = 0; r < n && missed > 1e-9; r++) missed *= 1 - (double)h->n_expert_used / h->n_expert;
+    int busy = (int)(h->n_expert * (1 - missed) + 0.5);
+    return busy > h->n_expert_used ? busy : h->n_expert_used;
+}
+
 static void route_row(const struct worker *w, const struct layer *l, int r)
 {
     struct step *s = w->s;
@@ -133,8 +143,9 @@ static void route_row(const struct worker *w, const struct layer *l, int r)
     int32_t *chosen = m->chosen + (size_t)r * (size_t)h->n_expert_used;
     float *p = rows_at(m->score, r);
     if (l->shared_router) m->shared_weight[r] = weigh_shared(w, l->shared_router, r);
-    if (s->kt.is_cost) { /* as if rows chose evenly; ascending where the numbers do not wrap round */
-        for (int i = 0; i < h->n_expert_used; i++) chosen[i] = (r * h->n_expert_used + i) % h->n_expert;
+    if (s->kt.is_cost) {
+        int n_busy = expected_busy(h, s->batch->n);
+        for (int i = 0; i < h->n_expert_used; i++) chosen[i] = (r * h->n_expert_used + i) % n_busy;
         return;
     }
     gate_scores(w, h, p);
@@ -192,10 +203,20 @@ void op_route(const struct worker *w, int il)
 
 /* ---- experts ---- */
 
+/* Accounts for an operation that reads the busy experts' matrices. */
+static void count_experts(const struct worker *w)
+{
+    struct step *s = w->s;
+    if (w->ith != 0) return;
+    s->n_experts_read += (uint64_t)s->moe.n_busy;
+    if (s->trace) s->trace->ops[s->trace->n].n_experts = s->moe.n_busy;
+}
+
 static struct op_matrix expert_at(const struct experts *x, int e)
 {
     const uint8_t *data = x->w ? x->w->data + (size_t)e * (size_t)x->out * x->row_bytes : x->each[e]->data;
-    return (struct op_matrix){x->type, data, x->row_bytes, x->in, x->b ? x->b + (size_t)e * (size_t)x->out : NULL, NULL};
+    return (struct op_matrix){x->type, data, x->row_bytes, x->in, x->b ? x->b + (size_t)e * (size_t)x->out : NULL,
+                              NULL};
 }
 
 /* Rows from number `from` on. */
@@ -262,6 +283,17 @@ static int piece_outputs(const struct worker *w, int n_ff, int block)
     return n < OP_ROW_UNIT ? OP_ROW_UNIT : n > MAX_STRIP ? MAX_STRIP : n;
 }
 
+/* The busy experts' matrices are on their way from disk while the first ones are multiplied. */
+static void ask_ahead(const struct worker *w, const struct layer *l)
+{
+    const struct moe *m = &w->s->moe;
+    const struct experts *const all[] = {&l->gate_up_exps, &l->gate_exps, &l->up_exps, &l->down_exps};
+    for (int b = w->ith; b < m->n_busy; b += w->nth)
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            if (all[i]->row_bytes)
+                map_ask_ahead(expert_at(all[i], m->busy[b]).data, (size_t)all[i]->out * all[i]->row_bytes);
+}
+
 void op_experts_gate_up(const struct worker *w, int il, enum act_kind f)
 {
     struct step *s = w->s;
@@ -273,7 +305,9 @@ void op_experts_gate_up(const struct worker *w, int il, enum act_kind f)
               n_entries = s->batch->n * s->model->hp.n_expert_used;
     const int n_out = piece_outputs(w, n_ff, block), n_pieces = (n_ff + n_out - 1) / n_out;
     const bool quantise = a != ACT_F32 && n_out % block == 0;
-    op_begin(w, il, "experts_gate_up", gate->type, 2 * (int64_t)n_ff * m->n_busy, gate->in, n_entries);
+    op_begin(w, il, "experts_gate_up", gate->type, 2 * (int64_t)n_ff, gate->in, n_entries);
+    count_experts(w);
+    if (s->is_streaming && !step_is_abandoned(w)) ask_ahead(w, l);
     for (bool go_on = true; go_on && !step_is_abandoned(w);) {
         int i = atomic_fetch_add_explicit(&m->next, 1, memory_order_relaxed);
         if (i >= m->n_busy * n_pieces) break;
@@ -298,8 +332,8 @@ void op_experts_down(const struct worker *w, int il)
     const struct moe *m = &s->moe;
     const struct experts *down = &s->model->layers[il].down_exps;
     int lo, hi;
-    op_begin(w, il, "experts_down", down->type, (int64_t)down->out * m->n_busy, down->in,
-             (int64_t)s->batch->n * s->model->hp.n_expert_used);
+    op_begin(w, il, "experts_down", down->type, down->out, down->in, (int64_t)s->batch->n * s->model->hp.n_expert_used);
+    count_experts(w);
     op_share(w, down->out, OP_ROW_UNIT, &lo, &hi);
     float *y = s->h.f32.p + (size_t)s->batch->n * (size_t)lo;
     for (int b = 0; b < m->n_busy && lo < hi; b++) { /* of an abandoned pass nothing is known */

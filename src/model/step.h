@@ -47,6 +47,7 @@ struct trace_op {
     int layer;        /* -1 outside the layers */
     int dtype;        /* of the weights, -1 when there are none */
     int64_t n, k, cols;
+    int n_experts; /* whose matrices were read; n is the outputs of one, cols the rows of all. 0: there are none */
     uint64_t bytes, macs_int8, macs_f32; /* by the costing table */
     uint64_t ns;                         /* measured */
 };
@@ -101,6 +102,8 @@ struct step {
      * never. */
     bool (*is_cancelled)(void *arg);
     void *cancel_arg;
+    bool is_streaming;       /* the weights do not fit memory: experts are asked for as soon as they are chosen */
+    uint64_t n_experts_read; /* by all operations of all passes: what trace_op has, added up */
 
     struct region region; /* all buffers below */
     struct rows x, q, k, v, up;

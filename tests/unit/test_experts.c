@@ -177,6 +177,27 @@ static void any_number_of_them(void **state)
     mem_free(logits);
 }
 
+/* Experts that are asked for ahead, as when memory is short, give what they give. */
+static void asked_for_ahead(void **state)
+{
+    (void)state;
+    size_t bytes = (size_t)qn_model_n_vocab(model) * sizeof(float);
+    float *want = mem_alloc(bytes), *got = mem_alloc(bytes);
+    qn_engine *g = engine_of(2);
+    assert_false(g->step.is_streaming);
+    const struct moe *x = route(g, want);
+    uint64_t n = g->step.n_experts_read;
+    assert_true(n > 0 && n % 2 == 0 && n <= 2 * (uint64_t)(m->hp.n_layer * m->hp.n_expert));
+    assert_true(n >= 2 * (uint64_t)(m->hp.n_layer * m->hp.n_expert_used) && x->n_busy > 0);
+    g->step.is_streaming = true;
+    route(g, got);
+    assert_memory_equal(got, want, bytes);
+    assert_int_equal(g->step.n_experts_read, 2 * n);
+    qn_engine_free(g);
+    mem_free(want);
+    mem_free(got);
+}
+
 /* A router that says NaN still gives each row its number of experts, different ones; and the logits tell. */
 static void nan_is_sent_somewhere(void **state)
 {
@@ -312,8 +333,8 @@ int main(int argc, char **argv)
     apart_path = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_where_the_rules_say), cmocka_unit_test(any_number_of_them),
-        cmocka_unit_test(nan_is_sent_somewhere),       cmocka_unit_test(tensors_are_whole),
-        cmocka_unit_test(counts_are_bounded),
+        cmocka_unit_test(nan_is_sent_somewhere),       cmocka_unit_test(asked_for_ahead),
+        cmocka_unit_test(tensors_are_whole),           cmocka_unit_test(counts_are_bounded),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
