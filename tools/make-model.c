@@ -33,6 +33,13 @@ enum { ALIGN = 32, CHUNK = 4 << 20 }; /* bytes: alignment of a tensor in the fil
 
 /* ---- what can be made ---- */
 
+/* Multi-head latent attention: head_dim is nope + rot then. */
+struct latent {
+    const char *shape;
+    int q_lora, kv_lora, nope, rot, v; /* q_lora 0: q in one step */
+    bool expanded;                     /* attn_kv_b, as in old files; else attn_k_b and attn_v_b */
+};
+
 struct shape {
     const char *name, *arch, *pre; /* pre: which pre-tokenizer */
     int n_layer, d_model, n_head, n_head_kv, head_dim, d_ff, n_vocab, n_ctx;
@@ -55,6 +62,10 @@ static const struct shape shapes[] = {
     {"llama-tiny",   "llama", "llama-bpe",  2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, false},
     {"qwen2-tiny",   "qwen2", "qwen2",      2,   256,   4,  2,  64,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
     {"qwen3-tiny",   "qwen3", "qwen2",      2,   256,   4,  2, 128,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
+    {"latent-tiny",  "deepseek2", "deepseek-v3", 2, 256, 4, 4,  96,   512,    512,   2048,  1e4f, 1e-6f,  0, false},
+    {"latent-tiny-old", "deepseek2", "deepseek-v3", 2, 256, 4, 4, 96, 512,    512,   2048,  1e4f, 1e-6f,  0, false},
+    {"latent-lite",  "deepseek2", "deepseek-v3", 1, 256, 20, 20, 192, 512,    512,   2048,  1e4f, 1e-6f,  0, false},
+    {"latent-lite-old", "deepseek2", "deepseek-v3", 1, 256, 20, 20, 192, 512, 512,   2048,  1e4f, 1e-6f,  0, false},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",        "llama", "llama-bpe",  1,   256,   8,  1, 256,  6912,    512,   2048,  1e4f, 1e-5f,  0, true},
@@ -67,6 +78,11 @@ static const struct shape shapes[] = {
     {"odd-8",        "qwen2", "qwen2",      2,   256,  32,  8,  96,  2816,    512,   2048,  1e6f, 1e-6f,  0, true},
 };
 /* clang-format on */
+
+static const struct latent latents[] = {{"latent-tiny", 256, 256, 64, 32, 64, false},
+                                        {"latent-tiny-old", 256, 256, 64, 32, 64, true},
+                                        {"latent-lite", 0, 512, 128, 64, 128, false},
+                                        {"latent-lite-old", 0, 512, 128, 64, 128, true}};
 
 enum mix { PURE, S, M }; /* every matrix of one type; or some of them better, few (S) or more (M) */
 
@@ -101,12 +117,13 @@ struct item {
     char name[64];
     enum role role;
     enum dtype type;
-    int64_t ne[2]; /* row length, rows; 1-D when rows is 0 */
+    int64_t ne[3]; /* row length, rows, matrices; 1-D when rows is 0, 2-D when matrices is */
 };
 
 struct plan {
     const struct shape *shape;
     const struct scheme *scheme;
+    const struct latent *latent; /* NULL: ordinary attention */
     int n_layer;
     uint64_t seed;
     struct item *items;
@@ -170,12 +187,42 @@ static void add(struct plan *p, int layer, const char *name, enum role role, int
         snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
 }
 
-static void add_layer(struct plan *p, int i)
+/* A matrix for each head. */
+static void add_heads(struct plan *p, int layer, const char *name, int64_t k, int64_t rows)
+{
+    add(p, layer, name, MATRIX, k, rows);
+    p->items[p->n_items - 1].ne[2] = p->shape->n_head;
+}
+
+static void add_latent(struct plan *p, int i)
+{
+    const struct shape *s = p->shape;
+    const struct latent *l = p->latent;
+    int64_t n_head = s->n_head, q = n_head * s->head_dim;
+
+    if (l->q_lora) {
+        add(p, i, "attn_q_a.weight", MATRIX, s->d_model, l->q_lora);
+        add(p, i, "attn_q_a_norm.weight", NORM, l->q_lora, 0);
+        add(p, i, "attn_q_b.weight", MATRIX, l->q_lora, q);
+    } else {
+        add(p, i, "attn_q.weight", MATRIX, s->d_model, q);
+    }
+    add(p, i, "attn_kv_a_mqa.weight", MATRIX, s->d_model, l->kv_lora + l->rot);
+    add(p, i, "attn_kv_a_norm.weight", NORM, l->kv_lora, 0);
+    if (l->expanded) {
+        add(p, i, "attn_kv_b.weight", MATRIX, l->kv_lora, n_head * (l->nope + l->v));
+    } else {
+        add_heads(p, i, "attn_k_b.weight", l->nope, l->kv_lora);
+        add_heads(p, i, "attn_v_b.weight", l->kv_lora, l->v);
+    }
+    add(p, i, "attn_output.weight", MATRIX, n_head * l->v, s->d_model);
+}
+
+static void add_attention(struct plan *p, int i)
 {
     const struct shape *s = p->shape;
     int64_t q = (int64_t)s->n_head * s->head_dim, kv = (int64_t)s->n_head_kv * s->head_dim;
 
-    add(p, i, "attn_norm.weight", NORM, s->d_model, 0);
     add(p, i, "attn_q.weight", MATRIX, s->d_model, q);
     add(p, i, "attn_k.weight", MATRIX, s->d_model, kv);
     add(p, i, "attn_v.weight", ATTN_V, s->d_model, kv);
@@ -189,6 +236,17 @@ static void add_layer(struct plan *p, int i)
         add(p, i, "attn_k_norm.weight", NORM, s->head_dim, 0);
     }
     add(p, i, "attn_output.weight", MATRIX, q, s->d_model);
+}
+
+static void add_layer(struct plan *p, int i)
+{
+    const struct shape *s = p->shape;
+
+    add(p, i, "attn_norm.weight", NORM, s->d_model, 0);
+    if (p->latent)
+        add_latent(p, i);
+    else
+        add_attention(p, i);
     add(p, i, "ffn_norm.weight", NORM, s->d_model, 0);
     add(p, i, "ffn_gate.weight", MATRIX, s->d_model, s->d_ff);
     add(p, i, "ffn_up.weight", MATRIX, s->d_model, s->d_ff);
@@ -198,7 +256,7 @@ static void add_layer(struct plan *p, int i)
 static int plan_tensors(struct plan *p, struct qn_error *e)
 {
     const struct shape *s = p->shape;
-    size_t most = 4 + 12 * (size_t)p->n_layer; /* four of the whole model, at most twelve in a layer */
+    size_t most = 4 + 13 * (size_t)p->n_layer; /* four of the whole model, at most 13 in a layer */
 
     p->items = mem_calloc(most, sizeof *p->items);
     if (!p->items) return error_nomem(e, "the list of tensors", most * sizeof *p->items);
@@ -211,7 +269,10 @@ static int plan_tensors(struct plan *p, struct qn_error *e)
     return 0;
 }
 
-static uint64_t item_rows(const struct item *t) { return t->ne[1] ? (uint64_t)t->ne[1] : 1; }
+static uint64_t item_rows(const struct item *t)
+{
+    return (t->ne[1] ? (uint64_t)t->ne[1] : 1) * (t->ne[2] ? (uint64_t)t->ne[2] : 1);
+}
 static uint64_t item_bytes(const struct item *t) { return dtype_row_bytes(t->type, t->ne[0]) * item_rows(t); }
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
@@ -325,6 +386,22 @@ static void kv_array(struct header *h, const struct plan *p, const char *key, en
     put_u64(h, (uint64_t)n);
 }
 
+/* What is cached has the plain names; a head's own lengths end in _mla where that is something else. */
+static void put_latent_keys(struct header *h, const struct plan *p)
+{
+    const struct shape *s = p->shape;
+    const struct latent *l = p->latent;
+    if (l->q_lora) kv_u32(h, p, ".attention.q_lora_rank", l->q_lora);
+    kv_u32(h, p, ".attention.kv_lora_rank", l->kv_lora);
+    kv_u32(h, p, ".attention.head_count_kv", l->expanded ? s->n_head : 1);
+    kv_u32(h, p, ".attention.key_length", l->expanded ? s->head_dim : l->kv_lora + l->rot);
+    kv_u32(h, p, ".attention.value_length", l->expanded ? l->v : l->kv_lora);
+    kv_u32(h, p, ".rope.dimension_count", l->rot);
+    if (l->expanded) return;
+    kv_u32(h, p, ".attention.key_length_mla", s->head_dim);
+    kv_u32(h, p, ".attention.value_length_mla", l->v);
+}
+
 static void put_model_keys(struct header *h, const struct plan *p)
 {
     const struct shape *s = p->shape;
@@ -343,11 +420,15 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, ".block_count", p->n_layer);
     kv_u32(h, p, ".feed_forward_length", s->d_ff);
     kv_u32(h, p, ".attention.head_count", s->n_head);
-    kv_u32(h, p, ".attention.head_count_kv", s->n_head_kv);
-    kv_u32(h, p, ".attention.key_length", s->head_dim);
-    kv_u32(h, p, ".attention.value_length", s->head_dim);
+    if (p->latent) {
+        put_latent_keys(h, p);
+    } else {
+        kv_u32(h, p, ".attention.head_count_kv", s->n_head_kv);
+        kv_u32(h, p, ".attention.key_length", s->head_dim);
+        kv_u32(h, p, ".attention.value_length", s->head_dim);
+        kv_u32(h, p, ".rope.dimension_count", s->head_dim);
+    }
     kv_f32(h, p, ".attention.layer_norm_rms_epsilon", s->eps);
-    kv_u32(h, p, ".rope.dimension_count", s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);
 }
 
@@ -390,9 +471,9 @@ static void put_tensor_infos(struct header *h, const struct plan *p)
     for (size_t i = 0; i < p->n_items; i++) {
         const struct item *t = &p->items[i];
         put_string(h, t->name);
-        put_u32(h, t->ne[1] ? 2 : 1);
-        put_u64(h, (uint64_t)t->ne[0]);
-        if (t->ne[1]) put_u64(h, (uint64_t)t->ne[1]);
+        int n_dims = t->ne[2] ? 3 : t->ne[1] ? 2 : 1;
+        put_u32(h, (uint32_t)n_dims);
+        for (int d = 0; d < n_dims; d++) put_u64(h, (uint64_t)t->ne[d]);
         put_u32(h, t->type);
         put_u64(h, offset);
         offset += padded(item_bytes(t));
@@ -501,6 +582,8 @@ static int find(struct plan *p, const char *what, struct qn_error *e)
         if (strlen(shapes[i].name) == n && !strncmp(shapes[i].name, what, n)) p->shape = &shapes[i];
     for (size_t i = 0; i < N_OF(schemes); i++)
         if (!strcmp(schemes[i].name, type)) p->scheme = &schemes[i];
+    for (size_t i = 0; i < N_OF(latents); i++)
+        if (p->shape && !strcmp(latents[i].shape, p->shape->name)) p->latent = &latents[i];
     if (!p->shape) return error_set(e, QN_EUSAGE, "there is no shape '%.*s'", (int)n, what);
     if (!p->scheme) return error_set(e, QN_EUSAGE, "there is no type '%s'", type);
     p->n_layer = p->shape->n_layer;

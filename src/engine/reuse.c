@@ -67,6 +67,7 @@ static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
                         p->yarn_beta_fast,
                         p->yarn_beta_slow,
                         p->rope_ctx_orig,
+                        p->yarn_log_mul,
                         p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
     uint64_t h = hash_bytes(p->arch, strlen(p->arch), seed);
     h = hash_bytes(numbers, sizeof numbers, h);

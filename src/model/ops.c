@@ -111,7 +111,7 @@ void op_norm(const struct worker *w, int il, const char *name, const float *norm
 void op_quant_att(const struct worker *w, int il, const struct linear *const *users)
 {
     struct step *s = w->s;
-    int k = s->model->hp.n_head * s->model->hp.head_dim_v, lo, hi;
+    int k = hp_att_width(&s->model->hp), lo, hi;
     op_begin(w, il, "attn_quant", -1, k, 1, s->batch->n);
     op_share(w, s->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) op_quant_row(w, &s->att, k, r, users);

@@ -27,4 +27,7 @@ void op_quant_row(const struct worker *w, const struct acts *x, int k, int i, co
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y);
 
+/* Row r's key and value (either may be NULL) of one KV head into their slot. */
+void op_store(const struct worker *w, int il, int r, int head, const float *k, const float *v);
+
 #endif

@@ -8,7 +8,7 @@
 
 #include "model/arch/arch.h"
 
-static const struct arch *const archs[] = {&arch_llama, &arch_qwen2, &arch_qwen3};
+static const struct arch *const archs[] = {&arch_llama, &arch_qwen2, &arch_qwen3, &arch_deepseek2};
 
 const struct arch *arch_find(const char *name, size_t n)
 {

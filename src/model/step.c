@@ -39,14 +39,35 @@ static void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
 }
 
 #define CALLS_EACH 4 /* attention calls for each member, if there are rows for it */
+#define LEAST_PART 8 /* query heads worth a call of their own, which reads the keys and values again */
 
 static int max_int(int a, int b) { return a > b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+static void cut_latent(struct cutter *c, int n, const struct hparams *h, struct step *s)
+{
+    struct latent_rows *l = &s->latent;
+    int head = h->latent_dim_nope + h->n_rot;
+    l->q = h->latent_is_absorbed ? cut_rows(c, n, h->n_head * head) : s->q;
+    l->kv = cut_rows(c, n, h->n_lora_kv + h->n_rot);
+    l->low_q.f32 = cut_rows(c, n, h->n_lora_q);
+    cut_acts(c, n, h->n_lora_q, &l->low_q);
+    if (h->latent_is_absorbed) {
+        int k = max_int(h->latent_dim_nope, h->n_lora_kv);
+        l->heads.f32 = cut_rows(c, n * h->n_head, k);
+        cut_acts(c, n * h->n_head, k, &l->heads);
+    } else {
+        l->kv_b = cut_rows(c, n, h->n_head * (h->latent_dim_nope + h->latent_dim_v));
+        l->low_kv.f32 = cut_rows(c, n, h->n_lora_kv);
+        cut_acts(c, n, h->n_lora_kv, &l->low_kv);
+    }
+}
 
 static size_t cut_all(struct step *s, const struct model *m, int n, int n_threads, uint8_t *base)
 {
     const struct hparams *h = &m->hp;
     struct cutter c = {.base = base};
-    int q = h->n_head * h->head_dim, att = h->n_head * h->head_dim_v;
+    int q = h->n_head * h->head_dim, att = hp_att_width(h);
     s->x = cut_rows(&c, n, h->n_embd);
     s->h.f32 = cut_rows(&c, n, h->n_embd);
     s->q = cut_rows(&c, n, q);
@@ -58,6 +79,8 @@ static size_t cut_all(struct step *s, const struct model *m, int n, int n_thread
     cut_acts(&c, n, h->n_ff, &s->gate);
     s->att = s->h;
     s->att.f32 = cut_rows(&c, n, att);
+    s->heads = h->latent_is_absorbed ? cut_rows(&c, n, h->n_head * h->head_dim_v) : s->att.f32;
+    if (h->n_lora_kv) cut_latent(&c, n, h, s);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
     s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
     s->runs = cut(&c, (size_t)n * sizeof *s->runs);
@@ -123,6 +146,9 @@ static void survey(struct step *s)
             s->runs[s->n_runs++] = (struct run){r, 1};
         if (b->want_logits[r]) s->out_rows[s->n_out++] = r;
     }
+    /* One KV head of many query heads is not one member's work. */
+    int n_heads = s->n_runs * s->model->hp.n_head_kv, wanted = (pool_n_threads(s->pool) + n_heads - 1) / n_heads;
+    s->n_parts = max_int((group + ATTN_MAX_Q - 1) / ATTN_MAX_Q, min_int(wanted, group / LEAST_PART));
 }
 
 static void member(void *arg, int ith, int nth)

@@ -197,7 +197,7 @@ static void perturbed_gemm(const struct gemm *g, void *scratch)
 static void check_can_fail(struct test *t)
 {
     qn_engine *g = make_engine(t, CPU_REF, 1, t->n_tokens, QN_KV_F16);
-    enum dtype type = g->model->layers[0].wq.w->type;
+    enum dtype type = g->model->layers[0].wo.w->type;
     if (type == DT_F32) { /* where half a row is a row too */
         honest_gemm = g->step.kt.gemm[type];
         g->step.kt.gemm[type] = perturbed_gemm;

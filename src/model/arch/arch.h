@@ -7,6 +7,6 @@
 
 #include "model/model.h"
 
-extern const struct arch arch_llama, arch_qwen2, arch_qwen3;
+extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_deepseek2;
 
 #endif
