@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * naive.c: an independent forward pass of llama, qwen2, qwen3 and deepseek2 models. See naive.h.
+ * naive.c: an independent forward pass of llama, qwen2 and qwen3 models. See naive.h.
  *
  * Written from the formulas, not from the engine: of the engine it uses the file reader and the decoding of
  * stored numbers, both tested elsewhere, and nothing of its layers, kernels or cache. Everything is double and
@@ -12,14 +12,11 @@
  *                 x += Wdown (SiLU(Wgate m) * (Wup m))            m = RMS(x; ffn_norm)
  *     logits = Wout RMS(x; output_norm)
  *
- * deepseek2's attention is multi-head latent: keys and values of every head are made of a compressed [c | k_pe] here,
- * whichever layout the file has.
- *
  * A bias, a norm of the heads of q and k, and frequency divisors are applied where the file has them; every
  * tensor of the file must have been used in the end, so that nothing is left out by both passes alike.
  *
  * Sources: Llama 2 (arXiv:2307.09288), Qwen2 (arXiv:2407.10671), Qwen3 (arXiv:2505.09388), RoPE (arXiv:2104.09864),
- * YaRN (arXiv:2309.00071), DeepSeek-V2 (arXiv:2405.04434, section 2.1), and the key and tensor names of GGUF. Does not do experts, sliding windows or speed.
+ * YaRN (arXiv:2309.00071), and the key and tensor names of GGUF. Does not do experts, sliding windows or speed.
  */
 #include "naive.h"
 
@@ -38,8 +35,6 @@ struct pass {
     int n; /* positions */
     int d_model, n_head, n_head_kv, head_dim, d_ff, n_vocab;
     double eps;
-    double scale; /* of the scores */
-    int q_lora, kv_lora, nope, head_dim_v; /* latent attention; kv_lora 0: ordinary attention */
     int n_rot;   /* dims of a head that are rotated */
     bool halves; /* pairs are (i, i + n_rot/2), else (2i, 2i + 1) */
     double *cosi, *sine; /* [n][n_rot/2], YaRN's multiplier included */
@@ -92,8 +87,7 @@ static bool says(const struct weights *w, const char *key, const char *text)
     return meta_str(w, key, &s, NULL) == 1 && s.n == strlen(text) && !memcmp(s.p, text, s.n);
 }
 
-/* The tensor blk.LAYER.part, or part itself for layer -1, as [rows][k], the rows of several matrices one
- * after the other; NULL when absent. */
+/* The tensor blk.LAYER.part, or part itself for layer -1, as [rows][k]; NULL when absent. */
 static double *tensor_if(struct pass *p, int layer, const char *part, int k, int rows)
 {
     char name[96];
@@ -103,7 +97,7 @@ static double *tensor_if(struct pass *p, int layer, const char *part, int k, int
         snprintf(name, sizeof name, "blk.%d.%s", layer, part);
     const struct tensor *t = weights_tensor(p->w, name);
     if (!t) return NULL;
-    if (t->ne[0] != k || t->ne[1] * t->ne[2] != rows || t->ne[3] != 1) die(p, "another shape", name);
+    if (t->ne[0] != k || t->ne[1] != rows || t->ne[2] != 1) die(p, "another shape", name);
     double *x = doubles((size_t)rows * (size_t)k);
     float *row = mem_calloc((size_t)k, sizeof *row);
     assert(row);
@@ -155,12 +149,11 @@ static void rms_norm(const struct pass *p, const double *x, int rows, int len, c
     }
 }
 
-/* Rotates n_rot dims of every head of x [n][heads][dim], from `first` on. */
-static void rotate(const struct pass *p, double *x, int heads, int dim, int first)
+/* Rotates the first n_rot dims of every head of x [n][heads][head_dim]. */
+static void rotate(const struct pass *p, double *x, int heads)
 {
     int half = p->n_rot / 2;
-    x += first;
-    for (int row = 0; row < p->n * heads; row++, x += dim)
+    for (int row = 0; row < p->n * heads; row++, x += p->head_dim)
         for (int i = 0; i < half; i++) {
             double c = p->cosi[row / heads * half + i], s = p->sine[row / heads * half + i];
             double *a = &x[p->halves ? i : 2 * i], *b = &x[p->halves ? i + half : 2 * i + 1];
@@ -170,23 +163,22 @@ static void rotate(const struct pass *p, double *x, int heads, int dim, int firs
         }
 }
 
-/* q: [n][n_head][head_dim], out: [n][n_head][head_dim_v]; k, v: the same for n_head_kv. Each position sees itself and
- * those before. */
+/* q, out: [n][n_head][head_dim]; k, v: [n][n_head_kv][head_dim]. Each position sees itself and those before. */
 static void attend(const struct pass *p, const double *q, const double *k, const double *v, double *out)
 {
-    int dim = p->head_dim, dim_v = p->head_dim_v;
+    int dim = p->head_dim, ld = p->n_head_kv * dim;
     double *score = doubles((size_t)p->n);
     for (int t = 0; t < p->n; t++)
-        for (int h = 0; h < p->n_head; h++, q += dim, out += dim_v) {
-            int kv = h / (p->n_head / p->n_head_kv); /* heads share keys and values in groups */
+        for (int h = 0; h < p->n_head; h++, q += dim, out += dim) {
+            int kv = h / (p->n_head / p->n_head_kv) * dim; /* heads share keys and values in groups */
             double max = -INFINITY, sum = 0;
             for (int s = 0; s <= t; s++) {
-                score[s] = dot(q, k + (s * p->n_head_kv + kv) * dim, dim) * p->scale;
+                score[s] = dot(q, k + s * ld + kv, dim) / sqrt(dim);
                 max = fmax(max, score[s]);
             }
             for (int s = 0; s <= t; s++) sum += score[s] = exp(score[s] - max);
             for (int s = 0; s <= t; s++)
-                for (int i = 0; i < dim_v; i++) out[i] += score[s] / sum * v[(s * p->n_head_kv + kv) * dim_v + i];
+                for (int i = 0; i < dim; i++) out[i] += score[s] / sum * v[s * ld + kv + i];
         }
     mem_free(score);
 }
@@ -214,13 +206,6 @@ static void make_rope(struct pass *p, double base)
     if (!yarn && !linear && !says(p->w, key, "none") && weights_meta(p->w, key)) die(p, "unknown", key);
     if (yarn || linear) scale = 1 / number(p, "rope.scaling.factor", NAN);
     if (yarn) multiplier = (1 - 0.1 * log(scale)) * number(p, "rope.scaling.attn_factor", 1);
-    /* DeepSeek scales all of the scores instead of the rotated part of q and k; the key holds a tenth of what
-     * multiplies the logarithm, which is so 0.1 itself for V3. */
-    double on_scores = number(p, "rope.scaling.yarn_log_multiplier", 0);
-    if (yarn && on_scores != 0) {
-        multiplier = 1;
-        p->scale *= pow(1 - on_scores * log(scale), 2);
-    }
     p->cosi = doubles((size_t)p->n * (size_t)half);
     p->sine = doubles((size_t)p->n * (size_t)half);
     for (int i = 0; i < half; i++) {
@@ -236,121 +221,44 @@ static void make_rope(struct pass *p, double base)
 
 static void read_shape(struct pass *p, const struct naive_skew *skew)
 {
-    static const char *const known[] = {"llama", "qwen2", "qwen3", "deepseek2"};
+    static const char *const known[] = {"llama", "qwen2", "qwen3"};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (says(p->w, "general.architecture", known[i])) strcpy(p->arch, known[i]);
     if (!p->arch[0]) die(p, "another family", "general.architecture");
-    bool latent = !strcmp(p->arch, "deepseek2");
-    p->halves = !latent && strcmp(p->arch, "llama"); /* llama's q and k rows are stored permuted instead */
+    p->halves = strcmp(p->arch, "llama") != 0; /* llama's q and k rows are stored permuted instead */
     p->d_model = count(p, "embedding_length", 0);
     p->d_ff = count(p, "feed_forward_length", 0);
     p->n_head = count(p, "attention.head_count", 0);
     p->n_head_kv = count(p, "attention.head_count_kv", p->n_head);
     p->head_dim = count(p, "attention.key_length", p->d_model / p->n_head);
-    p->head_dim_v = count(p, "attention.value_length", p->head_dim);
-    if (latent) {
-        p->n_head_kv = p->n_head;
-        p->head_dim = count(p, "attention.key_length_mla", p->head_dim);
-        p->head_dim_v = count(p, "attention.value_length_mla", p->head_dim_v);
-        p->kv_lora = count(p, "attention.kv_lora_rank", 0);
-        p->q_lora = weights_tensor(p->w, "blk.0.attn_q.weight") ? 0 : count(p, "attention.q_lora_rank", 0);
-    } else if (p->head_dim_v != p->head_dim) {
-        die(p, "is not key_length", "value_length");
-    }
-    p->scale = 1 / sqrt(p->head_dim);
+    if (count(p, "attention.value_length", p->head_dim) != p->head_dim) die(p, "is not key_length", "value_length");
     p->eps = number(p, "attention.layer_norm_rms_epsilon", NAN) * skew->eps;
     p->n_rot = count(p, "rope.dimension_count", p->head_dim);
-    p->nope = p->head_dim - p->n_rot;
     make_rope(p, number(p, "rope.freq_base", 10000) * skew->rope_base);
-}
-
-/* kv [n][n_head][nope + head_dim_v] of c [n][kv_lora]: one matrix, or two of each head, of which the first is stored
- * transposed. */
-static void expand(struct pass *p, int l, const double *c, double *kv)
-{
-    int nope = p->nope, dim_v = p->head_dim_v, m = nope + dim_v, rank = p->kv_lora;
-    double *k_b = tensor_if(p, l, "attn_k_b.weight", nope, rank * p->n_head);
-    if (!k_b) {
-        project(p, l, "attn_kv_b", c, rank, kv, p->n_head * m);
-        return;
-    }
-    double *v_b = tensor(p, l, "attn_v_b.weight", rank, dim_v * p->n_head);
-    for (int t = 0; t < p->n; t++, c += rank)
-        for (int h = 0; h < p->n_head; h++, kv += m) {
-            for (int j = 0; j < rank; j++)
-                for (int i = 0; i < nope; i++) kv[i] += k_b[(h * rank + j) * nope + i] * c[j];
-            for (int i = 0; i < dim_v; i++) kv[nope + i] = dot(v_b + (h * dim_v + i) * rank, c, rank);
-        }
-    mem_free(k_b);
-    mem_free(v_b);
-}
-
-/* heads [n][n_head][head_dim_v] of norm [n][d_model]. */
-static void latent_attention(struct pass *p, int l, const double *norm, double *heads)
-{
-    int d = p->d_model, dim = p->head_dim, nope = p->nope, rank = p->kv_lora, d_q = p->n_head * dim;
-    size_t n = (size_t)p->n, all = n * (size_t)p->n_head, m = (size_t)(nope + p->head_dim_v);
-    double *q = doubles(n * (size_t)d_q), *low = doubles(n * (size_t)(p->q_lora + 1));
-    double *latent = doubles(n * (size_t)(rank + p->n_rot)), *c = doubles(n * (size_t)rank), *kv = doubles(all * m);
-    double *k = doubles(all * (size_t)dim), *v = doubles(all * (size_t)p->head_dim_v);
-    double *kv_norm = tensor(p, l, "attn_kv_a_norm.weight", rank, 1), *q_norm = NULL;
-    if (p->q_lora) {
-        q_norm = tensor(p, l, "attn_q_a_norm.weight", p->q_lora, 1);
-        project(p, l, "attn_q_a", norm, d, low, p->q_lora);
-        rms_norm(p, low, p->n, p->q_lora, q_norm, low);
-        project(p, l, "attn_q_b", low, p->q_lora, q, d_q);
-    } else {
-        project(p, l, "attn_q", norm, d, q, d_q);
-    }
-    project(p, l, "attn_kv_a_mqa", norm, d, latent, rank + p->n_rot);
-    for (int t = 0; t < p->n; t++) memcpy(c + t * rank, latent + t * (rank + p->n_rot), (size_t)rank * sizeof *c);
-    rms_norm(p, c, p->n, rank, kv_norm, c);
-    expand(p, l, c, kv);
-    rotate(p, q, p->n_head, dim, nope);
-    rotate(p, latent, 1, rank + p->n_rot, rank); /* one key for all heads */
-    for (int i = 0; i < p->n * p->n_head; i++) {
-        const double *pe = latent + i / p->n_head * (rank + p->n_rot) + rank, *from = kv + (size_t)i * m;
-        memcpy(k + i * dim, from, (size_t)nope * sizeof *k);
-        memcpy(k + i * dim + nope, pe, (size_t)p->n_rot * sizeof *k);
-        memcpy(v + i * p->head_dim_v, from + nope, (size_t)p->head_dim_v * sizeof *v);
-    }
-    attend(p, q, k, v, heads);
-    double *used[] = {q, low, latent, c, kv, k, v, kv_norm, q_norm};
-    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) mem_free(used[i]);
-}
-
-/* The same for ordinary attention. */
-static void attention(struct pass *p, int l, const double *norm, double *heads)
-{
-    int d = p->d_model, d_q = p->n_head * p->head_dim, d_kv = p->n_head_kv * p->head_dim;
-    size_t n = (size_t)p->n;
-    double *q = doubles(n * (size_t)d_q), *k = doubles(n * (size_t)d_kv), *v = doubles(n * (size_t)d_kv);
-    double *q_norm = tensor_if(p, l, "attn_q_norm.weight", p->head_dim, 1);
-    double *k_norm = tensor_if(p, l, "attn_k_norm.weight", p->head_dim, 1);
-    project(p, l, "attn_q", norm, d, q, d_q);
-    project(p, l, "attn_k", norm, d, k, d_kv);
-    project(p, l, "attn_v", norm, d, v, d_kv);
-    if (q_norm) rms_norm(p, q, p->n * p->n_head, p->head_dim, q_norm, q);
-    if (k_norm) rms_norm(p, k, p->n * p->n_head_kv, p->head_dim, k_norm, k);
-    rotate(p, q, p->n_head, p->head_dim, 0);
-    rotate(p, k, p->n_head_kv, p->head_dim, 0);
-    attend(p, q, k, v, heads);
-    double *all[] = {q, k, v, q_norm, k_norm};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
 }
 
 /* x += attention, then x += feed-forward; x: [n][d_model]. */
 static void layer(struct pass *p, int l, double *x)
 {
-    int d = p->d_model, d_heads = p->n_head * p->head_dim_v;
+    int d = p->d_model, d_q = p->n_head * p->head_dim, d_kv = p->n_head_kv * p->head_dim;
     size_t n = (size_t)p->n;
     double *norm = doubles(n * (size_t)d), *y = doubles(n * (size_t)d);
-    double *heads = doubles(n * (size_t)d_heads), *gate = doubles(n * (size_t)p->d_ff), *up = doubles(n * (size_t)p->d_ff);
+    double *q = doubles(n * (size_t)d_q), *k = doubles(n * (size_t)d_kv), *v = doubles(n * (size_t)d_kv);
+    double *heads = doubles(n * (size_t)d_q), *gate = doubles(n * (size_t)p->d_ff), *up = doubles(n * (size_t)p->d_ff);
     double *attn_norm = tensor(p, l, "attn_norm.weight", d, 1), *ffn_norm = tensor(p, l, "ffn_norm.weight", d, 1);
+    double *q_norm = tensor_if(p, l, "attn_q_norm.weight", p->head_dim, 1);
+    double *k_norm = tensor_if(p, l, "attn_k_norm.weight", p->head_dim, 1);
 
     rms_norm(p, x, p->n, d, attn_norm, norm);
-    (p->kv_lora ? latent_attention : attention)(p, l, norm, heads);
-    project(p, l, "attn_output", heads, d_heads, y, d);
+    project(p, l, "attn_q", norm, d, q, d_q);
+    project(p, l, "attn_k", norm, d, k, d_kv);
+    project(p, l, "attn_v", norm, d, v, d_kv);
+    if (q_norm) rms_norm(p, q, p->n * p->n_head, p->head_dim, q_norm, q);
+    if (k_norm) rms_norm(p, k, p->n * p->n_head_kv, p->head_dim, k_norm, k);
+    rotate(p, q, p->n_head);
+    rotate(p, k, p->n_head_kv);
+    attend(p, q, k, v, heads);
+    project(p, l, "attn_output", heads, d_q, y, d);
     for (size_t i = 0; i < n * (size_t)d; i++) x[i] += y[i];
 
     rms_norm(p, x, p->n, d, ffn_norm, norm);
@@ -360,13 +268,14 @@ static void layer(struct pass *p, int l, double *x)
     project(p, l, "ffn_down", gate, p->d_ff, y, d);
     for (size_t i = 0; i < n * (size_t)d; i++) x[i] += y[i];
 
-    double *all[] = {norm, y, heads, gate, up, attn_norm, ffn_norm};
+    double *all[] = {norm, y, q, k, v, heads, gate, up, attn_norm, ffn_norm, q_norm, k_norm};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
 }
 
 double *naive_logits(const struct weights *w, const qn_token *tokens, int n, const struct naive_skew *skew,
                      int *n_vocab)
 {
+    if (says(w, "general.architecture", "deepseek2")) return naive_latent_logits(w, tokens, n, skew, n_vocab);
     struct pass p = {.w = w, .n = n};
     read_shape(&p, skew);
     const struct tensor *embd = weights_tensor(w, "token_embd.weight");
