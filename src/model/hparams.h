@@ -59,6 +59,7 @@ struct hparams {
     int rope_ctx_orig;      /* context before scaling */
     double yarn_log_mul;    /* as the file says; deepseek2 */
     double rope_base_local; /* of ROPE_LOCAL, which is never scaled */
+    bool has_local_rope;    /* some layer is ROPE_LOCAL */
 
     int n_expert, n_expert_used; /* 0: none */
     int n_ff_exp, n_ff_shexp;    /* width of an expert; of the one that all tokens share, 0: there is none */
@@ -114,5 +115,10 @@ int hp_float(struct hp_reader *r, const char *name, double lo, double hi, double
 int hp_flag(struct hp_reader *r, const char *name, bool def, bool *out);
 /* As hp_int for a value that may also be an array with an element for each layer: out[n_layer]. */
 int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out);
+/* Which layers have the window h->n_swa (attention.sliding_window_pattern): all but the last of each `period` unless
+ * the file gives another period, or says it for each layer. The rest see everything. */
+int hp_windows(struct hp_reader *r, struct hparams *h, int period);
+/* How experts are chosen and weighted: as the file says, else as the family does. */
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm);
 
 #endif

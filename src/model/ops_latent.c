@@ -9,6 +9,26 @@
 
 #include "model/ops.h"
 
+void latent_cut(struct cutter *c, const struct hparams *h, int n, struct step *s)
+{
+    struct latent_rows *t = &s->latent;
+    int dim = h->latent_dim_nope + h->n_rot;
+    if (!h->n_lora_kv) return;
+    t->q = h->latent_is_absorbed ? cut_rows(c, n, h->n_head * dim) : s->q;
+    t->kv = cut_rows(c, n, h->n_lora_kv + h->n_rot);
+    t->low_q.f32 = cut_rows(c, n, h->n_lora_q);
+    cut_acts(c, n, h->n_lora_q, &t->low_q);
+    if (h->latent_is_absorbed) {
+        int k = h->latent_dim_nope > h->n_lora_kv ? h->latent_dim_nope : h->n_lora_kv;
+        t->heads.f32 = cut_rows(c, n * h->n_head, k);
+        cut_acts(c, n * h->n_head, k, &t->heads);
+    } else {
+        t->kv_b = cut_rows(c, n, h->n_head * (h->latent_dim_nope + h->latent_dim_v));
+        t->low_kv.f32 = cut_rows(c, n, h->n_lora_kv);
+        cut_acts(c, n, h->n_lora_kv, &t->low_kv);
+    }
+}
+
 static const float (*rotations(const struct step *s, int r))[2]
 {
     return (const float(*)[2])(s->cs + (size_t)r * (size_t)s->rope.n_pairs);
@@ -54,7 +74,7 @@ static void put_head(const struct worker *w, const struct experts *m, int r, int
 {
     struct acts *heads = &w->s->latent.heads;
     int i = r * w->s->model->hp.n_head + head;
-    const struct linear user = {m->w, NULL};
+    const struct linear user = {.w = m->w};
     memcpy(rows_at(heads->f32, i), x, (size_t)m->in * sizeof *x);
     op_quant_row(w, heads, m->in, i, (const struct linear *const[]){&user, NULL});
 }
@@ -125,13 +145,15 @@ void op_matmul_heads(const struct worker *w, int il, const char *name, const str
     for (int at = lo, end; at < hi; at = end) {
         int head = at / m->out, first = at % m->out;
         end = (head + 1) * m->out < hi ? (head + 1) * m->out : hi;
-        struct tensor one = *m->w;
-        one.data += (size_t)head * (size_t)m->out * m->row_bytes;
-        const struct linear l = {&one, NULL};
+        const struct op_matrix one = {.type = m->type,
+                                      .data = m->w->data + (size_t)head * (size_t)m->out * m->row_bytes,
+                                      .row_bytes = m->row_bytes,
+                                      .k = m->in};
         struct acts x = {.f32 = {rows_at(heads->f32, head), heads->f32.ld * (size_t)n_head}};
         x.q[a] = heads->q[a] + (size_t)head * heads->ld[a];
         x.ld[a] = heads->ld[a] * (size_t)n_head;
-        if (!op_matmul_part(w, &l, &x, n, first, first + end - at, y.p + head * ld_head + first, y.ld)) break;
+        float *out = y.p + head * ld_head + first;
+        if (!op_product(w, &one, &x, NULL, n, first, first + end - at, out, y.ld)) break;
     }
     op_end(w);
     op_sync(w);

@@ -2,34 +2,27 @@
  *
  * step.c: the forward pass: buffers, and the only loop over layers. See step.h.
  */
-#include "model/step.h"
+#include "model/ops.h"
 
 #include <assert.h>
 #include <string.h>
 
 /* ---- buffers ---- */
 
-/* One region cut into aligned pieces. With base NULL it only measures. */
-struct cutter {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *cut(struct cutter *c, size_t bytes)
+void *cut(struct cutter *c, size_t bytes)
 {
     void *p = c->base ? c->base + c->used : NULL;
     c->used += act_round64(bytes);
     return p;
 }
 
-static struct rows cut_rows(struct cutter *c, int n_rows, int k)
+struct rows cut_rows(struct cutter *c, int n_rows, int k)
 {
     size_t ld = act_row_bytes(ACT_F32, k) / sizeof(float);
     return (struct rows){cut(c, (size_t)n_rows * ld * sizeof(float)), ld};
 }
 
-/* The integer formats of rows of k. */
-static void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
+void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
 {
     for (enum act a = ACT_Q32; a < ACT_N; a++) {
         /* widths that are no multiple of the block never use the format; round up for the size */
@@ -44,44 +37,37 @@ static void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
 static int max_int(int a, int b) { return a > b ? a : b; }
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-static void cut_latent(struct cutter *c, int n, const struct hparams *h, struct step *s)
+/* The width of a network of all tokens: the dense one, or the expert that they share. */
+static int dense_width(const struct hparams *h)
 {
-    struct latent_rows *l = &s->latent;
-    int head = h->latent_dim_nope + h->n_rot;
-    l->q = h->latent_is_absorbed ? cut_rows(c, n, h->n_head * head) : s->q;
-    l->kv = cut_rows(c, n, h->n_lora_kv + h->n_rot);
-    l->low_q.f32 = cut_rows(c, n, h->n_lora_q);
-    cut_acts(c, n, h->n_lora_q, &l->low_q);
-    if (h->latent_is_absorbed) {
-        int k = max_int(h->latent_dim_nope, h->n_lora_kv);
-        l->heads.f32 = cut_rows(c, n * h->n_head, k);
-        cut_acts(c, n * h->n_head, k, &l->heads);
-    } else {
-        l->kv_b = cut_rows(c, n, h->n_head * (h->latent_dim_nope + h->latent_dim_v));
-        l->low_kv.f32 = cut_rows(c, n, h->n_lora_kv);
-        cut_acts(c, n, h->n_lora_kv, &l->low_kv);
-    }
+    int n_ff = 0;
+    for (int il = 0; il < h->n_layer; il++) n_ff = max_int(n_ff, h->layer[il].has_experts ? h->n_ff_shexp : h->n_ff);
+    return n_ff;
 }
 
 static size_t cut_all(struct step *s, const struct model *m, int n, int n_threads, uint8_t *base)
 {
     const struct hparams *h = &m->hp;
     struct cutter c = {.base = base};
-    int q = h->n_head * h->head_dim, att = hp_att_width(h);
+    int q = h->n_head * h->head_dim, att = hp_att_width(h), n_ff = dense_width(h);
     s->x = cut_rows(&c, n, h->n_embd);
     s->h.f32 = cut_rows(&c, n, h->n_embd);
     s->q = cut_rows(&c, n, q);
     s->k = cut_rows(&c, n, h->n_head_kv * h->head_dim);
     s->v = cut_rows(&c, n, h->n_head_kv * h->head_dim_v);
-    s->gate.f32 = cut_rows(&c, n, h->n_ff);
-    s->up = cut_rows(&c, n, h->n_ff);
+    s->gate.f32 = cut_rows(&c, n, n_ff);
+    s->up = cut_rows(&c, n, n_ff);
     cut_acts(&c, n, max_int(h->n_embd, att), &s->h);
-    cut_acts(&c, n, h->n_ff, &s->gate);
+    cut_acts(&c, n, n_ff, &s->gate);
     s->att = s->h;
     s->att.f32 = cut_rows(&c, n, att);
+    s->bare = s->h;
+    s->bare.f32 = s->x;
     s->heads = h->latent_is_absorbed ? cut_rows(&c, n, h->n_head * h->head_dim_v) : s->att.f32;
-    if (h->n_lora_kv) cut_latent(&c, n, h, s);
+    latent_cut(&c, h, n, s);
+    moe_cut(&c, h, n, &s->moe);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
+    if (h->has_local_rope) s->cs_local = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs_local);
     s->scratch = cut(&c, (size_t)n_threads * KERNEL_SCRATCH_BYTES);
     s->runs = cut(&c, (size_t)n * sizeof *s->runs);
     s->out_rows = cut(&c, (size_t)n * sizeof *s->out_rows);
@@ -116,6 +102,7 @@ int step_init(struct step *s, const struct model *m, const struct kernels *kt, s
     const float *factors = m->rope_freqs;
     if (h->rope_scaling == ROPE_LONG) factors = n_ctx > h->rope_ctx_orig ? m->rope_long : m->rope_short;
     rope_init(&s->rope, h, factors);
+    if (h->has_local_rope) rope_init_local(&s->rope_local, h);
     return 0;
 }
 

@@ -11,6 +11,7 @@
  *   h, att, gate                   what is multiplied with matrices: normalised rows, attention's
  *                                  results, gated rows; f32 and in the integer formats that the
  *                                  next matrices want (q32, q256). att shares h's integer buffers.
+ *   bare                           x as it is, as what is multiplied; shares h's integer buffers too
  *   q, k, v, up                    one row each per batch row
  */
 #ifndef QUERN_MODEL_STEP_H
@@ -70,11 +71,28 @@ struct run {
     int row, n;
 };
 
+/* Which rows of the batch go to which experts. An entry is one row at one expert; entries are sorted by expert, then by
+ * row: those of expert e are first[e] .. first[e + 1]. */
+struct moe {
+    struct rows score;    /* [rows][n_expert] what the router says */
+    int32_t *chosen;      /* [rows][n_expert_used], ascending */
+    float *weight;        /* [rows][n_expert_used] how much of them */
+    float *shared_weight; /* [rows] how much of the expert of all tokens */
+    int32_t *first;       /* [n_expert + 1] */
+    int32_t *row;         /* [entries] */
+    float *entry_weight;  /* [entries] */
+    int32_t *busy;        /* [n_expert] experts with entries, ascending */
+    int n_busy;
+    struct acts gate; /* [entries][n_ff_exp] gated */
+    struct rows up;   /* [entries][n_ff_exp] */
+    atomic_int next;  /* piece of work of op_experts_gate_up() to be dealt */
+};
+
 struct step {
     const struct model *model;
     struct kernels kt;
     struct pool *pool;
-    struct rope rope;
+    struct rope rope, rope_local; /* the second where some layer is ROPE_LOCAL */
     struct ledger *ledger;
     int max_rows;
     struct trace *trace; /* NULL: none */
@@ -85,13 +103,15 @@ struct step {
 
     struct region region; /* all buffers below */
     struct rows x, q, k, v, up;
-    struct acts h, att, gate;
+    struct acts h, att, gate, bare;
     struct rows heads; /* what attention gives, of all heads: att, but with absorbed latents what att is made of */
+    struct moe moe;
     struct latent_rows latent;
-    float (*cs)[2];    /* [rows][n_pairs] */
-    uint8_t *scratch;  /* [n_threads][KERNEL_SCRATCH_BYTES] */
-    struct run *runs;  /* [rows] */
-    int32_t *out_rows; /* [rows] rows that want logits */
+    float (*cs)[2];       /* [rows][n_pairs] */
+    float (*cs_local)[2]; /* the same of ROPE_LOCAL, where a layer has it */
+    uint8_t *scratch;     /* [n_threads][KERNEL_SCRATCH_BYTES] */
+    struct run *runs;     /* [rows] */
+    int32_t *out_rows;    /* [rows] rows that want logits */
 
     /* the pass in progress */
     const struct batch *batch;
@@ -133,23 +153,43 @@ struct worker {
 bool step_is_abandoned(const struct worker *w);
 /* Lines the team up: what was written before is visible after. */
 void op_sync(const struct worker *w);
-/* x = the embedding rows of the batch's tokens, and the rotations of its positions. Syncs. */
+/* x = the embedding rows of the batch's tokens, scaled, and the rotations of its positions. Syncs. */
 void op_embed(const struct worker *w);
-/* The logits of the rows that want them: output norm and output matrix. */
+/* The logits of the rows that want them: output norm and output matrix, scale and soft cap. */
 void op_logits(const struct worker *w);
 /* h = RMS(x; norm), and h in the formats of the given matrices (NULL-terminated). Syncs. */
 void op_norm(const struct worker *w, int il, const char *name, const float *norm, const struct linear *const *users);
+/* x in the formats of the given matrices, in `bare`. Syncs. */
+void op_quant_x(const struct worker *w, int il, const struct linear *const *users);
+/* x += residual_scale * RMS(h; norm); h is overwritten. Syncs. */
+void op_norm_add(const struct worker *w, int il, const char *name, const float *norm);
+/* Each row of q and of k is normalised, all heads together. Syncs. */
+void op_norm_qk(const struct worker *w, int il);
+/* att = RMS(att; norm), and in the formats of the given matrices. Syncs. */
+void op_norm_att(const struct worker *w, int il, const float *norm, const struct linear *const *users);
 /* att in the formats of the given matrices. Syncs. */
 void op_quant_att(const struct worker *w, int il, const struct linear *const *users);
-/* y = W src + b, src being in W's format. Does not sync. */
+/* y = s W src + b, src being in W's format. Does not sync. */
 void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src,
                struct rows y);
-/* x += W src + b, src being in W's format, and not h, which is overwritten. Syncs. */
+/* x += residual_scale * (s W src + b), src being in W's format, and not h, which is overwritten. Syncs. */
 void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src);
 /* gate = f(Wgate h) * (Wup h), in the format of `down` and perhaps in no other. Syncs. */
 void op_gate_up(const struct worker *w, int il, enum act_kind f, const struct linear *gate, const struct linear *up,
                 const struct linear *down);
-/* Head norms (if any) and rotation of q and k; k and v into their slots. Comes before op_attend(). Syncs. */
+/* The same of src in the place of h; then, unless norm is NULL, gate = RMS(gate; norm). */
+void op_gate_up_of(const struct worker *w, int il, enum act_kind f, const struct acts *src, const struct linear *gate,
+                   const struct linear *up, const float *norm, const struct linear *down);
+/* Each row's experts and how much of each, from the router's product with h; and all rows' by expert. Syncs. */
+void op_route(const struct worker *w, int il);
+/* The experts' gate = f(Wgate h) * (Wup h), in the format of their `down`. Does not sync. */
+void op_experts_gate_up(const struct worker *w, int il, enum act_kind f);
+/* x += the sum of weight * (Wdown gate + b) over each row's experts, ascending. Members then have their own part of x
+ * only. Does not sync. */
+void op_experts_down(const struct worker *w, int il);
+/* The same with the one expert of all tokens, whose gate is in s->gate. Does not sync. */
+void op_shared_down(const struct worker *w, int il);
+/* Head norms (if any) and rotation (if any) of q and k; k and v into their slots. Comes before op_attend(). Syncs. */
 void op_rope_store(const struct worker *w, int il);
 /* heads = attention(q, memory). Syncs. */
 void op_attend(const struct worker *w, int il);

@@ -218,6 +218,76 @@ static void yarn_scales_the_scores(void **state)
     refused(false, real("rope.scaling.yarn_log_multiplier", -0.1), QN_EDATA, "yarn_log_multiplier' is -0.1");
 }
 
+/* Two dense layers of four; 12 experts of 32 in 3 groups. */
+static const struct key experts[] = {
+    {"expert_count", U32, 12, NULL},        {"expert_used_count", U32, 4, NULL},
+    {"expert_shared_count", U32, 2, NULL},  {"expert_feed_forward_length", U32, 32, NULL},
+    {"expert_gating_func", U32, 2, NULL},   {"leading_dense_block_count", U32, 2, NULL},
+    {"expert_group_count", U32, 3, NULL},   {"expert_group_used_count", U32, 2, NULL},
+    {"expert_weights_norm", BOOL, 1, NULL}, {"expert_weights_scale", F32, 2.5, NULL},
+};
+
+/* The same with one key replaced or added. */
+static size_t experts_with(struct key other, struct key *out)
+{
+    size_t n = 0;
+    out[n++] = other; /* the first, so that it is named where a test fails */
+    for (size_t i = 0; i < N_OF(experts); i++)
+        if (strcmp(experts[i].name, other.name)) out[n++] = experts[i];
+    return n;
+}
+
+static struct hparams accepted_experts(struct key other)
+{
+    struct key k[N_OF(experts) + 1];
+    return accepted(false, k, experts_with(other, k));
+}
+
+static void refused_experts(struct key other, const char *text)
+{
+    struct key k[N_OF(experts) + 1];
+    refused_all(false, k, experts_with(other, k), QN_EDATA, text);
+}
+
+static void experts_follow_dense_layers(void **state)
+{
+    (void)state;
+    struct hparams h = accepted(false, experts, N_OF(experts));
+    assert_int_equal(h.n_expert, 12);
+    assert_int_equal(h.n_expert_used, 4);
+    assert_int_equal(h.n_ff_exp, 32);
+    assert_int_equal(h.n_ff_shexp, 64);
+    assert_int_equal(h.expert_gate, GATE_SIGMOID);
+    assert_true(h.expert_norm && h.expert_scale == 2.5f);
+    assert_int_equal(h.n_expert_groups, 3);
+    assert_int_equal(h.n_expert_groups_used, 2);
+    for (int i = 0; i < 4; i++) assert_int_equal(h.layer[i].has_experts, i >= 2);
+    assert_true(accepted_experts(absent("leading_dense_block_count")).layer[0].has_experts);
+    assert_false(accepted_experts(number("leading_dense_block_count", 4)).layer[3].has_experts);
+    h = accepted_experts(absent("expert_gating_func")); /* V2 */
+    assert_int_equal(h.expert_gate, GATE_SOFTMAX);
+    assert_false(accepted_experts(absent("expert_weights_norm")).expert_norm);
+    assert_true(accepted_experts(absent("expert_weights_scale")).expert_scale == 1);
+    for (int i = 0; i < 2; i++) assert_int_equal(accepted_experts(number("expert_group_count", i)).n_expert_groups, 1);
+    accepted_experts((struct key){"leading_dense_block_count", U32, 0, NULL});
+}
+
+static void experts_have_bounds(void **state)
+{
+    (void)state;
+    refused_experts(number("leading_dense_block_count", 5), "'deepseek2.leading_dense_block_count' is 5");
+    refused_experts(number("expert_shared_count", 0), "'deepseek2.expert_shared_count' is 0");
+    refused_experts(number("expert_shared_count", HP_MAX_DIM / 32 + 1), "expert_shared_count' is 32769");
+    refused_experts(absent("expert_shared_count"), "key 'deepseek2.expert_shared_count' is missing");
+    refused_experts(absent("feed_forward_length"), "key 'deepseek2.feed_forward_length' is missing");
+    refused_experts(number("expert_group_count", 5), "'deepseek2.expert_group_count' is 5: 12 experts are no whole number");
+    refused_experts(number("expert_group_count", 13), "'deepseek2.expert_group_count' is 13");
+    refused_experts(number("expert_group_used_count", 4), "'deepseek2.expert_group_used_count' is 4");
+    refused_experts(absent("expert_group_used_count"), "key 'deepseek2.expert_group_used_count' is missing");
+    refused_experts(number("expert_used_count", 9), "'deepseek2.expert_group_used_count' is 2: with 8 experts");
+    refused_experts(number("expert_gating_func", 4), "'deepseek2.expert_gating_func' is 4");
+}
+
 static void what_is_not_computed_is_refused(void **state)
 {
     (void)state;
@@ -235,6 +305,8 @@ int main(void)
         cmocka_unit_test(numbers_that_contradict_each_other),
         cmocka_unit_test(latent_numbers_have_bounds),
         cmocka_unit_test(yarn_scales_the_scores),
+        cmocka_unit_test(experts_follow_dense_layers),
+        cmocka_unit_test(experts_have_bounds),
         cmocka_unit_test(what_is_not_computed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

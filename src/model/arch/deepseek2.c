@@ -16,7 +16,7 @@
  */
 #include <math.h>
 
-#include "kernel/ref/math.h"
+#include "base/math.h"
 #include "model/arch/arch.h"
 #include "model/block.h"
 
@@ -79,24 +79,64 @@ static int read_attn_scale(struct hparams *h, struct hp_reader *r)
     return 0;
 }
 
+/* Groups of equal size, of which the best are chosen from. */
+static int read_groups(struct hparams *h, struct hp_reader *r)
+{
+    int rc, n = 1, used = 1;
+    if ((rc = hp_int(r, "expert_group_count", 0, h->n_expert, 1, &n))) return rc;
+    if (n < 2) return 0;
+    if (h->n_expert % n)
+        return error_set(r->e, QN_EDATA, "model: '%s' is %d: %d experts are no whole number for each", r->key, n,
+                         h->n_expert);
+    if ((rc = hp_int(r, "expert_group_used_count", 1, n, -1, &used))) return rc;
+    if (h->n_expert_used > h->n_expert / n * used)
+        return error_set(r->e, QN_EDATA, "model: '%s' is %d: with %d experts that are not the %d that are used", r->key,
+                         used, h->n_expert / n * used, h->n_expert_used);
+    h->n_expert_groups = n;
+    h->n_expert_groups_used = used;
+    return 0;
+}
+
+/* Which layers have experts, and how those are chosen. */
+static int read_layers(struct hparams *h, struct hp_reader *r)
+{
+    int rc, n_shared = 0;
+    h->n_dense_lead = h->n_layer;
+    if (h->n_expert) {
+        if ((rc = hp_int(r, "leading_dense_block_count", 0, h->n_layer, 0, &h->n_dense_lead))) return rc;
+        if ((rc = hp_int(r, "expert_shared_count", 1, HP_MAX_DIM / h->n_ff_exp, -1, &n_shared))) return rc;
+        if ((rc = hp_routing(r, h, GATE_SOFTMAX, false))) return rc;
+        if ((rc = read_groups(h, r))) return rc;
+        h->n_ff_shexp = n_shared * h->n_ff_exp;
+    }
+    if (h->n_dense_lead > 0 && h->n_ff == 0) return missing(r, "feed_forward_length");
+    for (int il = 0; il < h->n_layer; il++) h->layer[il].has_experts = il >= h->n_dense_lead;
+    return 0;
+}
+
 static int deepseek2_hparams(struct hparams *h, struct hp_reader *r)
 {
     int rc;
     h->rope_adjacent = true;
     if ((rc = read_latent(h, r))) return rc;
     if ((rc = read_attn_scale(h, r))) return rc;
-    return 0;
+    return read_layers(h, r);
 }
 
-static const struct bind_rule rules[] = {BLOCK_LATENT_RULES, BLOCK_FFN_RULES, {0}};
+static const struct bind_rule rules[] = {BLOCK_LATENT_RULES, BLOCK_FFN_RULES, BLOCK_EXPERT_RULES,
+                                         BLOCK_SHARED_EXPERT_RULES, {0}};
 
 static void deepseek2_layer(const struct worker *w, int il)
 {
     block_latent(w, il);
-    block_ffn(w, il, ACTIV_SILU);
+    if (w->s->model->hp.layer[il].has_experts)
+        block_moe(w, il, ACTIV_SILU);
+    else
+        block_ffn(w, il, ACTIV_SILU);
 }
 
-static const char *const keys[] = {"attention.value_length", "rope.scaling.yarn_log_multiplier", NULL};
+static const char *const keys[] = {"attention.value_length", "rope.scaling.yarn_log_multiplier", "expert_count",
+                                   "expert_used_count", NULL};
 
 const struct arch arch_deepseek2 = {
     .name = "deepseek2", .hparams = deepseek2_hparams, .rules = rules, .layer = deepseek2_layer, .keys = keys};
