@@ -67,6 +67,18 @@
     RULE(VECTOR, "attn_sub_norm", attn_sub_norm, DIM_ATT, DIM_NONE, IN_ALL),                                           \
         RULE(VECTOR, "ffn_sub_norm", ffn_sub_norm, DIM_FF, DIM_NONE, IN_ALL)
 
+#define BLOCK_DELTA_RULES                                                                                              \
+    RULE(VECTOR, "ssm_conv1d", conv, DIM_CONV_KERNEL, DIM_CONV, IN_RECURRENT),                                         \
+        RULE(BARE, "ssm_a", decay, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                           \
+        RULE(BARE, "ssm_dt.bias", dt, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                        \
+        RULE(VECTOR, "ssm_norm", delta_norm, DIM_DELTA_HEAD_V, DIM_NONE, IN_RECURRENT),                                \
+        RULE(MATRIX, "ssm_out", delta_out, DIM_DELTA_V, DIM_EMBD, IN_RECURRENT)
+#define BLOCK_DELTA_QKV_RULES(kind)                                                                                    \
+    kind(MATRIX, "attn_qkv", delta_qkv, DIM_EMBD, DIM_CONV, IN_RECURRENT),                                             \
+        kind(MATRIX, "attn_gate", delta_z, DIM_EMBD, DIM_DELTA_V, IN_RECURRENT)
+/* The network's, where its norm has this name. */
+#define BLOCK_FFN_POST_RULES                                                                                           \
+    RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_FFN_MATRICES
 #define BLOCK_MOE_RULES RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_EXPERT_RULES
 #define BLOCK_EXPERT_RULES                                                                                             \
     RULE(MATRIX, "ffn_gate_inp", router, DIM_EMBD, DIM_EXPERTS, IN_EXPERTS),                                           \
@@ -87,6 +99,11 @@
 void block_attn(const struct worker *w, int il);
 /* x += Wo LatentAttention(n), n = RMS(x; attn_norm): see block_latent.c */
 void block_latent(const struct worker *w, int il);
+/* x += Wout (silu(Wz n) * RMS(DeltaNet(Wqkv n, Wb n, Wa n))), n = RMS(x; attn_norm) */
+void block_delta(const struct worker *w, int il);
+/* Reads the numbers of gated DeltaNet, says which layers are recurrent, and where their states are. The families'
+ * pages call it. */
+int delta_hparams(struct hparams *h, struct hp_reader *r);
 /* x += c F(RMS(x; ffn_norm)), F(m) = Wdown (f(Wgate m) * (Wup m)) */
 void block_ffn(const struct worker *w, int il, enum act_kind f);
 /* x += the sum of weight * expert(m) over the chosen experts, + weight * the shared one's(m); each expert is

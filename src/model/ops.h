@@ -67,5 +67,9 @@ bool op_matmul_part(const struct worker *w, const struct linear *l, const struct
 
 /* Row r's key and value (either may be NULL) of one KV head into their slot. */
 void op_store(const struct worker *w, int il, int r, int head, const float *k, const float *v);
+/* Copies the states of the spans that have a copy to it, or back: this member's share. */
+void delta_copy_states(const struct worker *w, bool back);
+/* Runs the held rows that stay, n_again of each span, through the recurrence of all layers. */
+void delta_replay(const struct worker *w);
 
 #endif
