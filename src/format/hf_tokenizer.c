@@ -28,20 +28,24 @@ enum { UNUSED = 5 };
 
 /* ---- the model ---- */
 
-static int has_text(const json_t *model, const char *key)
+static bool has_text(const json_t *model, const char *key)
 {
     const char *s = json_string_value(json_object_get(model, key));
     return s && *s;
 }
 
-static int check_model(const json_t *model, const struct hf_pipeline *p, struct qn_error *e)
+static int check_type(const json_t *model, struct qn_error *e)
 {
     const char *type = json_string_value(json_object_get(model, "type"));
-    const json_t *dropout = json_object_get(model, "dropout");
     if (!json_is_object(model)) return error_set(e, QN_EDATA, "tokenizer.json: no model");
     if (!type) type = json_object_get(model, "merges") ? "BPE" : "without a type"; /* old files */
-    if (strcmp(type, "BPE") != 0)
-        return error_set(e, QN_EUNSUP, "tokenizer.json: model %.60s is not supported (BPE is)", type);
+    if (strcmp(type, "BPE") == 0) return 0;
+    return error_set(e, QN_EUNSUP, "tokenizer.json: model %.60s is not supported (BPE is)", type);
+}
+
+static int check_model(const json_t *model, const struct hf_pipeline *p, struct qn_error *e)
+{
+    const json_t *dropout = json_object_get(model, "dropout");
     if (json_is_number(dropout) && json_number_value(dropout) != 0)
         return error_set(e, QN_EUNSUP, "tokenizer.json: model: dropout is not supported");
     if (has_text(model, "continuing_subword_prefix") || has_text(model, "end_of_word_suffix"))
@@ -111,6 +115,9 @@ static size_t pair_bytes(const json_t *o)
 
 static bool is_byte_token(const struct merging *m, int64_t id) { return !m->byte_level && m->t->id[id].type == 6; }
 
+/* For "%.*s": a text may be longer than a line. */
+static int shown(struct str s) { return (int)(s.n < 60 ? s.n : 60); }
+
 static int put_merge(struct merging *m, size_t no, const json_t *o)
 {
     struct pair p;
@@ -123,16 +130,17 @@ static int put_merge(struct merging *m, size_t no, const json_t *o)
     int64_t l = hf_tokens_find(m->t, p.left.p, p.left.n), r = hf_tokens_find(m->t, p.right.p, p.right.n);
     if (l < 0 || r < 0 || hf_tokens_find(m->t, text, n) < 0)
         return error_set(m->e, QN_EDATA,
-                         "tokenizer.json: merges: number %zu, '%.60s' and '%.60s', does not join two tokens "
+                         "tokenizer.json: merges: number %zu, '%.*s' and '%.*s', does not join two tokens "
                          "into a third",
-                         no, p.left.p, p.right.p);
+                         no, shown(p.left), p.left.p, shown(p.right), p.right.p);
     if (is_byte_token(m, l) || is_byte_token(m, r))
         return error_set(m->e, QN_EUNSUP, "tokenizer.json: merges: number %zu joins byte tokens: not supported", no);
     if (memchr(p.left.p + 1, ' ', p.left.n - 1)) return 0;
     memmove(text + p.left.n + 1, text + p.left.n, p.right.n);
     text[p.left.n] = ' ';
     if (!names_add(&m->seen, (struct str){text, n + 1}, 0))
-        return error_set(m->e, QN_EDATA, "tokenizer.json: merges: number %zu, '%.100s', is there twice", no, p.left.p);
+        return error_set(m->e, QN_EDATA, "tokenizer.json: merges: number %zu, '%.*s', is there twice", no,
+                         shown((struct str){text, n + 1}), text);
     m->n_text += n + 1;
     return meta_build_add_str(m->b, text, n + 1, m->e);
 }
@@ -215,16 +223,17 @@ static int put_all(struct meta_build *b, const char *dir, const struct hf_files 
     const json_t *model = json_object_get(f->tokenizer, "model");
     struct hf_pipeline p;
     struct hf_tokens t = {0};
-    int rc = hf_pipeline_read(&p, f->tokenizer, e);
-    if (rc || (rc = check_model(model, &p, e))) return rc;
-    if ((rc = hf_tokens_read(&t, f, &p, e)) || (!p.byte_level && (rc = check_bytes(&t, e))) ||
-        (rc = put_flags(b, model, &p, e)) || (rc = put_tokens(b, &t, e)) ||
-        (rc = put_merges(b, model, &t, p.byte_level, e)) ||
-        (rc = put_strips(b, &t, "tokenizer.quern.strip_left", HF_STRIP_LEFT, e)) ||
-        (rc = put_strips(b, &t, "tokenizer.quern.strip_right", HF_STRIP_RIGHT, e)) ||
-        (rc = hf_roles_put(b, &t, f, &p, e)) || (rc = hf_templates_put(b, dir, f, e)))
-        goto done;
-done:
+    int rc = check_type(model, e);
+    if (rc || (rc = hf_pipeline_read(&p, f->tokenizer, e)) || (rc = check_model(model, &p, e))) return rc;
+    rc = hf_tokens_read(&t, f, &p, e);
+    if (!rc && !p.byte_level) rc = check_bytes(&t, e);
+    if (!rc) rc = put_flags(b, model, &p, e);
+    if (!rc) rc = put_tokens(b, &t, e);
+    if (!rc) rc = put_merges(b, model, &t, p.byte_level, e);
+    if (!rc) rc = put_strips(b, &t, "tokenizer.quern.strip_left", HF_STRIP_LEFT, e);
+    if (!rc) rc = put_strips(b, &t, "tokenizer.quern.strip_right", HF_STRIP_RIGHT, e);
+    if (!rc) rc = hf_roles_put(b, &t, f, &p, e);
+    if (!rc) rc = hf_templates_put(b, dir, f, e);
     hf_tokens_deinit(&t);
     return rc;
 }

@@ -22,10 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hf_folder.h"
-
 #include "base/mem.h"
 #include "base/os.h"
+#include "format/hf_json.h"
+#include "hf_folder.h"
 #include "text/detok.h"
 #include "text/unicode.h"
 #include "text/vocab.h"
@@ -220,17 +220,51 @@ static bool run_jsonl(struct tally *t, const char *path)
 
 /* ---- which vocabulary goes with which file ---- */
 
+static int open_folder(struct weights **w, const char *folder, struct qn_error *e)
+{
+    json_t *config;
+    int rc = hf_json_read(&config, folder, "config.json", HF_CONFIG_BYTES, false, e);
+    if (rc == 0) rc = hf_folder_open(w, folder, config, e);
+    json_decref(config);
+    return rc;
+}
+
 /* Opens the vocabulary called base. 1: there is no tokenizer.json for it. */
 static int open_vocabulary(struct weights **w, const char *gguf, const char *base, struct qn_error *e)
 {
     char command[16384], folder[4096];
     if (!hf_dir) return weights_open(w, gguf, e);
     snprintf(folder, sizeof folder, "%s/%s", hf_dir, base);
-    if (strcmp(hf_script, "-") == 0) return access(folder, F_OK) != 0 ? 1 : hf_folder_open(w, folder, NULL, e);
+    if (strcmp(hf_script, "-") == 0) return access(folder, F_OK) != 0 ? 1 : open_folder(w, folder, e);
     snprintf(command, sizeof command, "'%s' '%s' '%s'", hf_script, gguf, folder);
     int status = system(command);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 3) return 1;
-    return status ? error_set(e, QN_EIO, "%s: status %d", command, status) : hf_folder_open(w, folder, NULL, e);
+    return status ? error_set(e, QN_EIO, "%s: status %d", command, status) : open_folder(w, folder, e);
+}
+
+/* What a script made of a vocabulary says the same about more than ids. */
+static bool check_roles(const char *name, const char *gguf, const struct weights *w, const struct vocab *v)
+{
+    struct weights *w2 = NULL;
+    struct vocab *v2 = NULL;
+    struct str t = {0}, t2 = {0};
+    int rc = weights_open(&w2, gguf, NULL);
+    assert(rc == 0);
+    rc = vocab_load(&v2, w2, NULL);
+    assert(rc == 0);
+    bool ok = true;
+    for (int role = VOCAB_BOS; role <= VOCAB_EOM; role++)
+        ok = ok && (vocab_role(v, role) == vocab_role(v2, role) || (role == VOCAB_BOS && vocab_role(v, role) < 0));
+    meta_str(w, "tokenizer.chat_template", &t, NULL);
+    meta_str(w2, "tokenizer.chat_template", &t2, NULL);
+    ok = ok && vocab_n_tokens(v) == vocab_n_tokens(v2) && vocab_add_bos(v) == vocab_add_bos(v2) && t.n == t2.n &&
+         (t.n == 0 || memcmp(t.p, t2.p, t.n) == 0);
+    for (qn_token id = 0; ok && id < vocab_n_tokens(v); id++)
+        ok = vocab_is_eog(v, id) == vocab_is_eog(v2, id) && vocab_is_special(v, id) == vocab_is_special(v2, id);
+    if (!ok) printf("%s: roles, number of tokens, kinds of tokens or template differ\n", name);
+    vocab_free(v2);
+    weights_close(w2);
+    return ok;
 }
 
 static bool run_file(const char *dir, const char *name, int *n_bad)
@@ -276,6 +310,7 @@ static bool run_file(const char *dir, const char *name, int *n_bad)
         t.nfc = !t.marks_spaces &&
                 ((pre.n == 5 && !memcmp(pre.p, "qwen2", 5)) || (pre.n == 6 && !memcmp(pre.p, "qwen35", 6)));
     ok = pair ? run_inp_out(&t, path, out) : run_jsonl(&t, path);
+    if (hf_dir && strcmp(hf_script, "-") != 0 && !check_roles(name, gguf, w, v)) t.n_bad++;
     printf("%-36s %4d checked, %d wrong, %d known to differ; loaded %d tokens in %.1f ms\n", name, t.n, t.n_bad,
            t.n_listed, vocab_n_tokens(v), ms);
     ok = ok && t.n > 0 && t.n_bad == 0;
