@@ -123,7 +123,7 @@ int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], ui
         return error_set(e, QN_EDATA, "%u tokens from page %u on in pages of %u", n_tokens, first, slots);
     *h = (struct chain_head){
         .shape = {(enum kv_type)get_u32(in, AT_TYPE), (int)get_u32(in, AT_N_LAYER), (int)get_u32(in, AT_N_HEAD_KV),
-                  (int)get_u32(in, AT_HEAD_DIM), (int)slots},
+                  (int)get_u32(in, AT_HEAD_DIM), (int)get_u32(in, AT_HEAD_DIM), (int)slots, 0},
         .page_bytes = get_u64(in, AT_PAGE_BYTES),
         .n_tokens = n_tokens,
         .first_page = first,

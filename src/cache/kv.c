@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv.c: the page pool and the page tables of sequences. See kv.h.
+ * kv.c: the page pool, the page tables of sequences and their states. See kv.h.
  */
 #include "cache/kv.h"
 
@@ -15,8 +15,12 @@ struct kv_pool {
     struct ledger *ledger;
     struct region region; /* n_pages * page_bytes, zero until written */
     int n_pages, n_free, n_touched;
-    int *free_list; /* [n_pages]; the first n_free are page numbers */
-    int *refs;      /* [n_pages] */
+    int *free_list;       /* [n_pages]; the first n_free are page numbers */
+    int *refs;            /* [n_pages] */
+    struct region states; /* [n_states][state_stride] */
+    size_t state_stride;  /* bytes */
+    int n_states, n_free_states;
+    int *free_states; /* [n_states]; the first n_free_states are numbers of states */
 };
 
 static size_t head_key_bytes(const struct kv_shape *s)
@@ -26,7 +30,7 @@ static size_t head_key_bytes(const struct kv_shape *s)
 
 static size_t head_bytes(const struct kv_shape *s)
 {
-    return act_round64(head_key_bytes(s)) + act_round64(kv_value_bytes(s->type, s->head_dim) * (size_t)s->page_slots);
+    return act_round64(head_key_bytes(s)) + act_round64(kv_value_bytes(s->type, s->head_dim_v) * (size_t)s->page_slots);
 }
 
 size_t kv_page_bytes(const struct kv_shape *s) { return head_bytes(s) * (size_t)s->n_head_kv * (size_t)s->n_layer; }
@@ -35,7 +39,7 @@ void kv_page_clear(const struct kv_shape *s, uint8_t *page, int from)
 {
     static const float zeros[ATTN_MAX_DIM];
     struct kernels k;
-    size_t value_bytes = kv_value_bytes(s->type, s->head_dim), values = act_round64(head_key_bytes(s));
+    size_t value_bytes = kv_value_bytes(s->type, s->head_dim_v), values = act_round64(head_key_bytes(s));
     assert(s->head_dim <= ATTN_MAX_DIM);
     kernels_init_ref(&k); /* the layout of keys is the kernels' alone */
     for (int i = 0; i < s->n_layer * s->n_head_kv; i++, page += head_bytes(s)) {
@@ -44,7 +48,38 @@ void kv_page_clear(const struct kv_shape *s, uint8_t *page, int from)
     }
 }
 
-int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, struct ledger *l, struct qn_error *e)
+/* The second reservation, if there is one. */
+static int states_open(struct kv_pool *p, int n_states, struct qn_error *e)
+{
+    if (!p->shape.state_bytes) return 0;
+    p->state_stride = act_round64(p->shape.state_bytes);
+    size_t bytes = p->state_stride * (size_t)n_states;
+    p->free_states = mem_calloc((size_t)n_states, sizeof *p->free_states);
+    if (!p->free_states) return error_nomem(e, "the table of states", (size_t)n_states * sizeof *p->free_states);
+    int rc = ledger_take(p->ledger, bytes, "the recurrent states", e);
+    if (rc) return rc;
+    if ((rc = region_open(&p->states, bytes, p->state_stride, "the recurrent states", e))) {
+        ledger_give(p->ledger, bytes);
+        return rc;
+    }
+    p->n_states = n_states;
+    while (p->n_free_states < n_states) {
+        p->free_states[p->n_free_states] = n_states - 1 - p->n_free_states;
+        p->n_free_states++;
+    }
+    return 0;
+}
+
+static void states_close(struct kv_pool *p)
+{
+    mem_free(p->free_states);
+    if (!p->n_states) return;
+    region_close(&p->states);
+    ledger_give(p->ledger, p->state_stride * (size_t)p->n_states);
+}
+
+int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, int n_states, struct ledger *l,
+                struct qn_error *e)
 {
     assert(s->page_slots % KV_GROUP == 0 && s->page_slots > 0 && n_slots > 0);
     int rc = QN_ENOMEM;
@@ -63,6 +98,7 @@ int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, str
         error_nomem(e, "the KV page table", (size_t)p->n_pages * 2 * sizeof(int));
         goto fail;
     }
+    if ((rc = states_open(p, n_states, e))) goto fail;
     if ((rc = ledger_take(l, bytes, "the KV cache", e))) goto fail;
     /* The first token writes a little of every layer's part of its page; huge pages would all be cleared for that. */
     if ((rc = region_open(&p->region, bytes, p->page_bytes, "the KV cache", e))) {
@@ -73,6 +109,7 @@ int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, str
     *out = p;
     return 0;
 fail:
+    states_close(p);
     mem_free(p->free_list);
     mem_free(p->refs);
     mem_free(p);
@@ -82,7 +119,8 @@ fail:
 void kv_pool_free(struct kv_pool *p)
 {
     if (!p) return;
-    assert(p->n_free == p->n_pages);
+    assert(p->n_free == p->n_pages && p->n_free_states == p->n_states);
+    states_close(p);
     region_close(&p->region);
     ledger_give(p->ledger, p->page_bytes * (size_t)p->n_pages);
     mem_free(p->free_list);
@@ -143,7 +181,16 @@ int memory_init(struct memory *m, struct kv_pool *pool, int max_slots, struct qn
     int max_pages = (max_slots + pool->shape.page_slots - 1) / pool->shape.page_slots;
     uint8_t **pages = mem_calloc((size_t)max_pages, sizeof *pages);
     if (!pages) return error_nomem(e, "a sequence's page table", (size_t)max_pages * sizeof *pages);
-    *m = (struct memory){.pool = pool, .pages = pages, .max_pages = max_pages};
+    uint8_t *state = NULL;
+    if (pool->shape.state_bytes) {
+        if (!pool->n_free_states) {
+            mem_free(pages);
+            return error_set(e, QN_ENOMEM, "kv: all %d recurrent states are in use", pool->n_states);
+        }
+        state = pool->states.data + pool->state_stride * (size_t)pool->free_states[--pool->n_free_states];
+        memset(state, 0, pool->shape.state_bytes);
+    }
+    *m = (struct memory){.pool = pool, .pages = pages, .max_pages = max_pages, .state = state};
     return 0;
 }
 
@@ -151,6 +198,8 @@ void memory_deinit(struct memory *m)
 {
     if (!m->pool) return;
     memory_truncate(m, 0);
+    struct kv_pool *p = m->pool;
+    if (m->state) p->free_states[p->n_free_states++] = (int)((size_t)(m->state - p->states.data) / p->state_stride);
     mem_free(m->pages);
     *m = (struct memory){0};
 }
@@ -185,13 +234,28 @@ void memory_extend(struct memory *m, int n_slots)
     m->n_slots = n_slots;
 }
 
-void memory_truncate(struct memory *m, int n_slots)
+static void drop_slots(struct memory *m, int n_slots)
 {
     assert(n_slots >= 0 && n_slots <= m->n_slots);
     int slots = m->pool->shape.page_slots;
     int keep = (n_slots + slots - 1) / slots;
     while (m->n_pages > keep) kv_page_unref(m->pool, m->pages[--m->n_pages]);
     m->n_slots = n_slots;
+}
+
+void memory_truncate(struct memory *m, int n_slots)
+{
+    if (m->state && n_slots < m->n_slots) {
+        assert(n_slots == 0);
+        memset(m->state, 0, m->pool->shape.state_bytes);
+    }
+    drop_slots(m, n_slots);
+}
+
+void memory_restore(struct memory *m, int n_slots, const void *state)
+{
+    drop_slots(m, n_slots);
+    memcpy(m->state, state, m->pool->shape.state_bytes);
 }
 
 void memory_attach(struct memory *m, uint8_t *page, int n_slots)
@@ -214,4 +278,5 @@ void memory_fork(struct memory *dst, const struct memory *src)
     }
     dst->n_pages = keep;
     dst->n_slots = src->n_slots;
+    if (src->state) memcpy(dst->state, src->state, p->shape.state_bytes);
 }

@@ -33,7 +33,7 @@ static int make_batch(struct rows_batch *r, int n, int depth, int n_logits, int 
         seq[i] = 0;
     }
     memset(r->want + n - n_logits, 1, (size_t)n_logits);
-    r->b = (struct batch){n, token, pos, slot, seq, r->want};
+    r->b = (struct batch){n, token, pos, slot, seq, r->want, NULL};
     return 0;
 }
 
@@ -73,15 +73,15 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
     struct rows_batch r = {0};
     float *logits = NULL; /* [n_logits][n_vocab], never written */
     size_t logits_bytes = (size_t)n_logits * (size_t)m->hp.n_vocab * sizeof *logits;
-    struct kv_shape shape = {kv, m->hp.n_layer, m->hp.n_head_kv, m->hp.head_dim, KV_PAGE_SLOTS};
+    struct kv_shape shape = step_kv_shape(m, kv);
     int rc;
     ledger_init(&l, SIZE_MAX); /* address space only: nothing of it is written */
     kernels_init_cost(&kt);
     if ((rc = pool_new(&pool, 1, 0, e))) goto done;
-    if ((rc = kv_pool_new(&kvp, &shape, depth + n_rows, &l, e))) goto done;
+    if ((rc = kv_pool_new(&kvp, &shape, depth + n_rows, 1, &l, e))) goto done;
     if ((rc = memory_init(&mem, kvp, depth + n_rows, e))) goto done;
     if ((rc = memory_reserve(&mem, depth + n_rows, e))) goto done;
-    if ((rc = step_init(&step, m, &kt, pool, n_rows, depth + n_rows, &l, e))) goto done;
+    if ((rc = step_init(&step, m, &kt, pool, n_rows, 1, depth + n_rows, &l, e))) goto done;
     if ((rc = make_batch(&r, n_rows, depth, n_logits, m->hp.n_vocab, e))) goto done;
     if ((rc = alloc_ops(&t, m, e))) goto done;
     logits = mem_alloc(logits_bytes);

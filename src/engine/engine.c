@@ -59,7 +59,7 @@ static int settle(struct qn_engine_params *p, const struct model *m, enum cpu_le
 static struct kv_shape kv_shape_of(const struct model *m, enum qn_kv kv)
 {
     static const enum kv_type types[] = {[QN_KV_F16] = KV_F16, [QN_KV_F32] = KV_F32, [QN_KV_Q8_0] = KV_Q8_0};
-    return (struct kv_shape){types[kv], m->hp.n_layer, m->hp.n_head_kv, m->hp.head_dim, KV_PAGE_SLOTS};
+    return step_kv_shape(m, types[kv]);
 }
 
 /* Slots of the KV pool: every session's context in whole pages. */
@@ -93,7 +93,7 @@ static int64_t ctx_that_fits(const struct model *m, const struct qn_engine_param
 /* The same, with buffers for batches of one row. */
 static int64_t ctx_beside_one_row(const struct model *m, const struct qn_engine_params *p, uint64_t floor)
 {
-    uint64_t rest = floor + step_bytes(m, 1, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    uint64_t rest = floor + step_bytes(m, 1, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
 }
 
@@ -130,8 +130,9 @@ static int count_budget(const struct model *m, const struct qn_engine_params *p,
         return error_set(e, QN_EUSAGE, "engine: %d sessions of %d tokens are %lld in sum, more than %d", p->n_sessions,
                          p->n_ctx, (long long)pool_slots(p), INT32_MAX);
     b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
-    b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
-    b->buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS) +
+            act_round64(shape.state_bytes) * (uint64_t)p->n_sessions;
+    b->buffers = step_bytes(m, p->n_batch, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return 0;
 }
 
@@ -244,9 +245,9 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     if ((rc = alloc_batch(g, e))) goto fail;
     if ((rc = pool_new(&g->pool, p.n_threads, p.n_threads > 1, e))) goto fail;
     shape = kv_shape_of(m, p.kv);
-    if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), &g->ledger, e))) goto fail;
+    if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), p.n_sessions, &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
-    if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_ctx, &g->ledger, e))) goto fail;
+    if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_sessions, p.n_ctx, &g->ledger, e))) goto fail;
     g->locked_bytes = place_weights(m, &p, &b);
     *out = g;
     return 0;
@@ -289,7 +290,7 @@ static void run_chunk(struct qn_engine *g, struct memory *m, const qn_token *tok
         g->pos[i] = g->slot[i] = m->n_slots + i;
         g->seq[i] = 0;
     }
-    const struct batch b = {n, tokens, g->pos, g->slot, g->seq, g->want};
+    const struct batch b = {n, tokens, g->pos, g->slot, g->seq, g->want, NULL};
     step_run(&g->step, &b, &m, logits);
     memory_extend(m, m->n_slots + n);
 }

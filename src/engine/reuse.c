@@ -53,6 +53,7 @@ static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
                         p->n_head,
                         p->n_head_kv,
                         p->head_dim,
+                        p->head_dim_v,
                         (double)p->norm_eps,
                         (double)p->attn_scale,
                         p->n_swa,

@@ -103,6 +103,14 @@ static void retell(struct qn_session *s)
     for (size_t i = 0; i < s->n_tokens; i++) sampler_accept(s->sampler, s->tokens[i]);
 }
 
+/* Forgets all but the first n evaluated tokens, or all of them: a recurrent state cannot be cut. What is left. */
+static size_t cut(struct qn_session *s, size_t n)
+{
+    if (s->memory.state && n < (size_t)s->memory.n_slots) n = 0;
+    memory_truncate(&s->memory, (int)n);
+    return n;
+}
+
 int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e)
 {
     size_t same = 0, evaluated = (size_t)s->memory.n_slots;
@@ -116,14 +124,14 @@ int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_k
     }
     while (same < n && same < evaluated && s->tokens[same] == tokens[same]) same++;
     if (same == n) same = n - 1; /* the last row is computed again for its logits */
-    memory_truncate(&s->memory, (int)same);
+    same = cut(s, same);
     memmove(s->tokens, tokens, n * sizeof *tokens);
     s->n_tokens = n;
     s->ready = false;
     int rc = catch_up(s, e);
     if (rc) { /* what is left ends where `logits` do not: its last token is to be evaluated again */
         s->n_tokens = (size_t)s->memory.n_slots;
-        if (s->n_tokens) memory_truncate(&s->memory, (int)s->n_tokens - 1);
+        if (s->n_tokens) cut(s, s->n_tokens - 1);
         retell(s);
         return rc;
     }

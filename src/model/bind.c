@@ -28,41 +28,70 @@ static int64_t dim_of(const struct hparams *h, enum bind_dim d)
     case DIM_EMBD: return h->n_embd;
     case DIM_VOCAB: return h->n_vocab;
     case DIM_FF: return h->n_ff;
-    case DIM_Q: return (int64_t)h->n_head * h->head_dim;
-    case DIM_KV: return (int64_t)h->n_head_kv * h->head_dim;
+    case DIM_2FF: return 2 * (int64_t)h->n_ff;
+    case DIM_Q: return (int64_t)h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1);
+    case DIM_K: return (int64_t)h->n_head_kv * h->head_dim;
+    case DIM_V: return (int64_t)h->n_head_kv * h->head_dim_v;
+    case DIM_QKV: return dim_of(h, DIM_Q) + dim_of(h, DIM_K) + dim_of(h, DIM_V);
+    case DIM_ATT: return (int64_t)h->n_head * h->head_dim_v;
     case DIM_HEAD: return h->head_dim;
+    case DIM_N_HEAD: return h->n_head;
+    case DIM_CONV: return 2 * (int64_t)h->delta_n_head_k * h->delta_dim_k + dim_of(h, DIM_DELTA_V);
+    case DIM_CONV_KERNEL: return h->conv_kernel;
+    case DIM_DELTA_V: return (int64_t)h->delta_n_head_v * h->delta_dim_v;
+    case DIM_DELTA_IN: return dim_of(h, DIM_CONV) + dim_of(h, DIM_DELTA_V);
+    case DIM_DELTA_BA: return 2 * (int64_t)h->delta_n_head_v;
+    case DIM_DELTA_HEADS: return h->delta_n_head_v;
+    case DIM_DELTA_HEAD_V: return h->delta_dim_v;
+    case DIM_EXPERTS: return h->n_expert;
+    case DIM_FF_EXP: return h->n_ff_exp;
+    case DIM_2FF_EXP: return 2 * (int64_t)h->n_ff_exp;
+    case DIM_FF_SHEXP: return h->n_ff_shexp;
     case DIM_PAIRS: return h->n_rot / 2;
     }
     return 0;
 }
 
-static int check_shape(struct binder *b, const struct tensor *t, int64_t in, int64_t out)
+static int check_shape(struct binder *b, const struct tensor *t, int64_t in, int64_t out, int64_t n)
 {
-    if (t->ne[0] == in && t->ne[1] == out && t->ne[2] == 1 && t->ne[3] == 1) return 0;
-    return error_set(b->e, QN_EDATA, "model: tensor '%s' is %lld x %lld x %lld x %lld, not %lld x %lld", t->name,
+    char third[32] = "";
+    if (t->ne[0] == in && t->ne[1] == out && t->ne[2] == n && t->ne[3] == 1) return 0;
+    if (n != 1) snprintf(third, sizeof third, " x %lld", (long long)n);
+    return error_set(b->e, QN_EDATA, "model: tensor '%s' is %lld x %lld x %lld x %lld, not %lld x %lld%s", t->name,
                      (long long)t->ne[0], (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], (long long)in,
-                     (long long)out);
+                     (long long)out, third);
 }
 
-/* A vector of n floats: checked and, in the second pass, copied. Absent and optional: NULL. */
-static int bind_vector(struct binder *b, const char *name, int64_t n, bool optional, const float **out)
+/* A matrix, or n of them in one tensor: its shape and its type. */
+static int check_matrix(struct binder *b, const struct tensor *t, int64_t in, int64_t out, int64_t n)
+{
+    int rc = check_shape(b, t, in, out, n);
+    if (!rc && kernel_act_of(t->type) == ACT_N)
+        rc = error_set(b->e, QN_EUNSUP, "model: tensor '%s' has type %s, which no kernel multiplies", t->name,
+                       dtype_get(t->type)->name);
+    if (!rc) b->n_bound++;
+    return rc;
+}
+
+/* n vectors of `in` floats: checked and, in the second pass, copied. Absent and optional: NULL. */
+static int bind_vector(struct binder *b, const char *name, int64_t in, int64_t n, bool optional, const float **out)
 {
     const struct tensor *t = weights_tensor(b->m->weights, name);
     if (!t) {
         *out = NULL;
         return optional ? 0 : error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", name);
     }
-    int rc = check_shape(b, t, n, 1);
+    int rc = check_shape(b, t, in, n, 1);
     if (rc) return rc;
     if (t->type != DT_F32 && t->type != DT_F16 && t->type != DT_BF16)
         return error_set(b->e, QN_EUNSUP, "model: vector '%s' is %s, not F32, F16 or BF16", name,
                          dtype_get(t->type)->name);
     b->n_bound++;
-    size_t bytes = act_round64((size_t)n * sizeof(float));
+    size_t bytes = act_round64((size_t)(in * n) * sizeof(float));
     b->vector_bytes += bytes;
     if (!b->copy) return 0;
     float *v = arena_get(&b->m->vectors, bytes);
-    dequant_row(t->type, t->data, n, v);
+    dequant_row(t->type, t->data, in * n, v);
     *out = v;
     return 0;
 }
@@ -73,33 +102,199 @@ static int bind_matrix(struct binder *b, const char *name, int64_t in, int64_t o
     const struct tensor *t = weights_tensor(b->m->weights, name);
     *result = t;
     if (!t) return optional ? 0 : error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", name);
-    int rc = check_shape(b, t, in, out);
-    if (rc) return rc;
-    if (kernel_act_of(t->type) == ACT_N)
-        return error_set(b->e, QN_EUNSUP, "model: tensor '%s' has type %s, which no kernel multiplies", name,
-                         dtype_get(t->type)->name);
-    b->n_bound++;
+    return check_matrix(b, t, in, out, 1);
+}
+
+/* What the name of an expert's own tensor shares with that of all: without "_exps". */
+static int each_stem(const char *name)
+{
+    static const char suffix[] = "_exps";
+    size_t n = strlen(name), cut = sizeof suffix - 1;
+    return (int)(n > cut && strcmp(name + n - cut, suffix) == 0 ? n - cut : n);
+}
+
+static void each_name(const char *name, int i, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%.*s.%d.weight", each_stem(name), name, i);
+}
+
+/* Whether part is such a name, of one of n experts. */
+static bool is_each_name(const char *name, const char *part, int n)
+{
+    int stem = each_stem(name), expert, end = 0;
+    return strncmp(part, name, (size_t)stem) == 0 && sscanf(part + stem, ".%d.weight%n", &expert, &end) == 1 && end &&
+           !part[stem + end] && expert >= 0 && expert < n;
+}
+
+/* The experts' matrices in tensors of their own. */
+static int bind_each_expert(struct binder *b, const char *name, struct experts *x)
+{
+    const struct weights *w = b->m->weights;
+    for (int i = 0; i < b->m->hp.n_expert; i++) {
+        char one[128];
+        each_name(name, i, one, sizeof one);
+        const struct tensor *t = weights_tensor(w, one);
+        if (!t) return error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
+        int rc = check_matrix(b, t, x->in, x->out, 1);
+        if (rc) return rc;
+        if (i == 0) x->type = t->type, x->row_bytes = t->row_bytes;
+        if (t->type != x->type || t->row_bytes != x->row_bytes)
+            return error_set(b->e, QN_EUNSUP,
+                             "model: tensor '%s' has type %s and rows of %zu bytes, unlike expert 0's (%s, %zu)", one,
+                             dtype_get(t->type)->name, t->row_bytes, dtype_get(x->type)->name, x->row_bytes);
+        if (b->copy) x->each[i] = t;
+    }
+    return 0;
+}
+
+/* n_expert matrices, in one tensor or in one each. */
+static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t out, bool optional, struct experts *x)
+{
+    const struct weights *w = b->m->weights;
+    int n = b->m->hp.n_expert, rc;
+    char one[128];
+    *x = (struct experts){.in = (int)in, .out = (int)out};
+    bool is_each = false;
+    for (int i = 0; i < n && !is_each; i++) {
+        each_name(name, i, one, sizeof one);
+        is_each = weights_tensor(w, one) != NULL;
+    }
+    snprintf(one, sizeof one, "%s.weight", name);
+    const struct tensor *t = weights_tensor(w, one);
+    if (!t && !is_each) return optional ? 0 : error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
+    if (t && is_each) return error_set(b->e, QN_EDATA, "model: tensor '%s' and its experts' own are both there", one);
+    if (t) {
+        if ((rc = check_matrix(b, t, in, out, n))) return rc;
+        x->type = t->type;
+        x->row_bytes = t->row_bytes;
+        x->w = t;
+    } else {
+        size_t bytes = act_round64((size_t)n * sizeof *x->each);
+        b->vector_bytes += bytes;
+        if (b->copy) x->each = arena_get(&b->m->vectors, bytes);
+        if ((rc = bind_each_expert(b, name, x))) return rc;
+    }
+    snprintf(one, sizeof one, "%s.bias", name);
+    return bind_vector(b, one, out, n, true, &x->b);
+}
+
+static bool is_in(const struct hparams *h, int il, enum bind_when when)
+{
+    switch (when) {
+    case IN_ALL: return true;
+    case IN_ATTN: return !h->layer[il].is_recurrent;
+    case IN_RECURRENT: return h->layer[il].is_recurrent;
+    case IN_DENSE: return !h->layer[il].has_experts;
+    case IN_EXPERTS: return h->layer[il].has_experts;
+    }
+    return false;
+}
+
+static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
+{
+    const struct hparams *h = &b->m->hp;
+    char name[96];
+    void *slot = (char *)&b->m->layers[il] + r->offset;
+    int64_t in = dim_of(h, r->in), out = dim_of(h, r->out);
+    int rc;
+    if (r->kind == BIND_EXPERTS) {
+        snprintf(name, sizeof name, "blk.%d.%s", il, r->name);
+        return bind_experts(b, name, in, out, r->optional, slot);
+    }
+    snprintf(name, sizeof name, r->kind == BIND_BARE ? "blk.%d.%s" : "blk.%d.%s.weight", il, r->name);
+    if (r->kind != BIND_MATRIX) return bind_vector(b, name, in, out, r->optional, slot);
+    struct linear *l = slot;
+    if ((rc = bind_matrix(b, name, in, out, r->optional, &l->w))) return rc;
+    if (!l->w) return 0;
+    snprintf(name, sizeof name, "blk.%d.%s.scale", il, r->name);
+    if ((rc = bind_vector(b, name, 1, 1, true, &l->s))) return rc;
+    snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
+    return bind_vector(b, name, out, 1, true, &l->b);
+}
+
+/* The experts' gate and up are in two tensors or in one. */
+static int check_experts(struct binder *b, int il)
+{
+    const struct layer *l = &b->m->layers[il];
+    bool gate = l->gate_exps.row_bytes != 0, up = l->up_exps.row_bytes != 0;
+    if (l->gate_up_exps.row_bytes ? !gate && !up : gate && up) return 0;
+    if (l->gate_up_exps.row_bytes)
+        return error_set(b->e, QN_EDATA, "model: layer %d has tensor 'blk.%d.ffn_gate_up_exps.weight' and '%s' too", il,
+                         il, gate ? "ffn_gate_exps" : "ffn_up_exps");
+    return error_set(b->e, QN_EDATA, "model: tensor 'blk.%d.%s.weight' is missing", il,
+                     gate ? "ffn_up_exps" : "ffn_gate_exps");
+}
+
+/* Outputs [*at, *at + n) of a matrix as one of its own; *at goes on. */
+static void bind_view(struct binder *b, const struct linear *of, int64_t *at, int64_t n, struct linear *out)
+{
+    size_t bytes = act_round64(sizeof(struct tensor));
+    b->vector_bytes += bytes;
+    if (!b->copy) return;
+    struct tensor *t = arena_get(&b->m->vectors, bytes);
+    *t = *of->w;
+    t->ne[1] = n;
+    t->data += (size_t)*at * t->row_bytes;
+    t->bytes = (size_t)n * t->row_bytes;
+    *out = (struct linear){t, of->b ? of->b + *at : NULL, of->s};
+    *at += n;
+}
+
+static bool may_fuse_qkv(const struct arch *a)
+{
+    for (const struct bind_rule *r = a->rules; r->name; r++)
+        if (r->offset == offsetof(struct layer, wqkv)) return true;
+    return false;
+}
+
+/* Of the family's ways to store q, k and v, one must be there, and whole. */
+static int check_qkv(struct binder *b, int il, const struct layer *l)
+{
+    const struct linear *const one[] = {&l->wq, &l->wk, &l->wv};
+    static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    for (int i = 0; i < 3; i++) {
+        if (l->wqkv.w && one[i]->w)
+            return error_set(b->e, QN_EDATA,
+                             "model: tensors 'blk.%d.attn_qkv.weight' and 'blk.%d.%s.weight' are both there", il, il,
+                             names[i]);
+        if (!l->wqkv.w && !one[i]->w)
+            return error_set(b->e, QN_EDATA,
+                             "model: tensor 'blk.%d.%s.weight' is missing, and so is 'blk.%d.attn_qkv.weight'", il,
+                             names[i], il);
+    }
+    return 0;
+}
+
+/* Matrices that the file has in one become views of it. */
+static int bind_views(struct binder *b, int il)
+{
+    const struct hparams *h = &b->m->hp;
+    struct layer *l = &b->m->layers[il];
+    int64_t at = 0;
+    if (!b->copy && may_fuse_qkv(b->m->arch) && is_in(h, il, IN_ATTN)) {
+        int rc = check_qkv(b, il, l);
+        if (rc) return rc;
+    }
+    if (l->wqkv.w) {
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_Q), &l->wq);
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_K), &l->wk);
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_V), &l->wv);
+    }
+    at = 0;
+    if (l->gate_up.w) {
+        bind_view(b, &l->gate_up, &at, h->n_ff, &l->gate);
+        bind_view(b, &l->gate_up, &at, h->n_ff, &l->up);
+    }
     return 0;
 }
 
 static int bind_layer(struct binder *b, int il)
 {
-    const struct hparams *h = &b->m->hp;
-    for (const struct bind_rule *r = b->m->arch->rules; r->name; r++) {
-        char name[96];
-        void *slot = (char *)&b->m->layers[il] + r->offset;
-        int rc;
-        snprintf(name, sizeof name, "blk.%d.%s.weight", il, r->name);
-        if (r->kind == BIND_VECTOR) {
-            if ((rc = bind_vector(b, name, dim_of(h, r->in), r->optional, slot))) return rc;
-            continue;
-        }
-        struct linear *l = slot;
-        if ((rc = bind_matrix(b, name, dim_of(h, r->in), dim_of(h, r->out), r->optional, &l->w))) return rc;
-        snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
-        if ((rc = bind_vector(b, name, dim_of(h, r->out), true, &l->b))) return rc;
-    }
-    return 0;
+    int rc = 0;
+    for (const struct bind_rule *r = b->m->arch->rules; r->name && !rc; r++)
+        if (is_in(&b->m->hp, il, r->when)) rc = bind_rule(b, il, r);
+    if (!rc && b->m->hp.layer[il].has_experts) rc = check_experts(b, il);
+    return rc ? rc : bind_views(b, il);
 }
 
 static int bind_all(struct binder *b)
@@ -112,37 +307,56 @@ static int bind_all(struct binder *b)
     if ((rc = bind_matrix(b, "token_embd.weight", h->n_embd, h->n_vocab, false, &m->token_embd))) return rc;
     if ((rc = bind_matrix(b, "output.weight", h->n_embd, h->n_vocab, true, &m->output))) return rc;
     if (!m->output) m->output = m->token_embd;
-    if ((rc = bind_vector(b, "output_norm.weight", h->n_embd, false, &m->output_norm))) return rc;
-    if ((rc = bind_vector(b, "rope_freqs.weight", h->n_rot / 2, true, &m->rope_freqs))) return rc;
-    if ((rc = bind_vector(b, "rope_factors_long.weight", h->n_rot / 2, true, &m->rope_long))) return rc;
-    if ((rc = bind_vector(b, "rope_factors_short.weight", h->n_rot / 2, true, &m->rope_short))) return rc;
+    if ((rc = bind_vector(b, "output_norm.weight", h->n_embd, 1, false, &m->output_norm))) return rc;
+    if ((rc = bind_vector(b, "rope_freqs.weight", h->n_rot / 2, 1, true, &m->rope_freqs))) return rc;
+    if ((rc = bind_vector(b, "rope_factors_long.weight", h->n_rot / 2, 1, true, &m->rope_long))) return rc;
+    if ((rc = bind_vector(b, "rope_factors_short.weight", h->n_rot / 2, 1, true, &m->rope_short))) return rc;
     for (int il = 0; il < h->n_layer; il++)
         if ((rc = bind_layer(b, il))) return rc;
     return 0;
 }
 
-/* A tensor that no rule asked for changes the function the file describes: say which. */
+/* Whether a rule asks for "PART" (behind "blk.N.") in layer il. */
+static bool is_asked_for(const struct model *m, int il, const char *part)
+{
+    for (const struct bind_rule *r = m->arch->rules; r->name; r++) {
+        size_t n = strlen(r->name);
+        if (!is_in(&m->hp, il, r->when)) continue;
+        if (r->kind == BIND_EXPERTS && is_each_name(r->name, part, m->hp.n_expert)) return true;
+        if (strncmp(part, r->name, n)) continue;
+        const char *rest = part + n;
+        if (r->kind == BIND_BARE ? !*rest : !strcmp(rest, ".weight")) return true;
+        if ((r->kind == BIND_MATRIX || r->kind == BIND_EXPERTS) && !strcmp(rest, ".bias")) return true;
+        if (r->kind == BIND_MATRIX && !strcmp(rest, ".scale")) return true;
+    }
+    return false;
+}
+
+/* A tensor that no rule asked for changes the function the file describes: say which. Those of layers that are not
+ * run (nextn) do not. */
 static int refuse_unbound(struct binder *b)
 {
     const struct weights *w = b->m->weights;
-    if (b->n_bound == weights_n_tensors(w)) return 0;
+    const struct hparams *h = &b->m->hp;
     for (size_t i = 0; i < weights_n_tensors(w); i++) {
         const struct tensor *t = weights_tensor_at(w, i);
-        int il;
-        char part[64], end[64];
+        int il, at = 0;
         bool known = false;
         static const char *const top[] = {"token_embd.weight",        "output.weight",
                                           "output_norm.weight",       "rope_freqs.weight",
                                           "rope_factors_long.weight", "rope_factors_short.weight"};
         for (size_t j = 0; j < sizeof top / sizeof top[0]; j++) known |= strcmp(t->name, top[j]) == 0;
-        if (!known && sscanf(t->name, "blk.%d.%63[^.].%63s", &il, part, end) == 3 && il >= 0 && il < b->m->hp.n_layer)
-            for (const struct bind_rule *r = b->m->arch->rules; r->name; r++)
-                known |= strcmp(part, r->name) == 0 &&
-                         (strcmp(end, "weight") == 0 || (strcmp(end, "bias") == 0 && r->kind == BIND_MATRIX));
+        if (!known && sscanf(t->name, "blk.%d.%n", &il, &at) == 1 && at && il >= 0) {
+            if (il >= h->n_layer && il < h->n_layer + h->n_nextn)
+                b->n_bound++, known = true;
+            else
+                known = il < h->n_layer && is_asked_for(b->m, il, t->name + at);
+        }
         if (!known)
             return error_set(b->e, QN_EUNSUP, "model: tensor '%s' has no role in architecture '%s'", t->name,
                              b->m->arch->name);
     }
+    if (b->n_bound == weights_n_tensors(w)) return 0;
     return error_set(b->e, QN_EDATA, "model: %zu of %zu tensors have a role", b->n_bound, weights_n_tensors(w));
 }
 

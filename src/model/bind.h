@@ -8,11 +8,43 @@
 #include "model/model.h"
 
 /* Dimensions are named, and looked up in the hyper-parameters. */
-enum bind_dim { DIM_NONE, DIM_EMBD, DIM_VOCAB, DIM_FF, DIM_Q, DIM_KV, DIM_HEAD, DIM_PAIRS };
+enum bind_dim {
+    DIM_NONE, /* 1 */
+    DIM_EMBD,
+    DIM_VOCAB,
+    DIM_FF,
+    DIM_2FF, /* gate and up in one */
+    DIM_Q,   /* of all heads, with their gates where they have them */
+    DIM_K,
+    DIM_V,
+    DIM_QKV,
+    DIM_ATT, /* what attention gives, of all heads */
+    DIM_HEAD,
+    DIM_N_HEAD,
+    DIM_PAIRS,
+    DIM_CONV, /* DeltaNet's q, k and v of all heads */
+    DIM_CONV_KERNEL,
+    DIM_DELTA_V, /* its values of all heads */
+    DIM_DELTA_IN,
+    DIM_DELTA_BA,
+    DIM_DELTA_HEADS,
+    DIM_DELTA_HEAD_V,
+    DIM_EXPERTS,
+    DIM_FF_EXP,
+    DIM_2FF_EXP,
+    DIM_FF_SHEXP,
+};
+
+/* The layers that have a tensor. */
+enum bind_when { IN_ALL, IN_ATTN, IN_RECURRENT, IN_DENSE, IN_EXPERTS };
 
 enum bind_kind {
-    BIND_MATRIX, /* struct linear: NAME.weight {in, out} and, when the file has it, NAME.bias {out} */
-    BIND_VECTOR, /* const float *: NAME.weight {in} */
+    BIND_MATRIX, /* struct linear: NAME.weight {in, out} and, when the file has them, NAME.bias {out} and NAME.scale {1}
+                  */
+    BIND_VECTOR, /* const float *: NAME.weight {in} or {in, out}, as floats */
+    BIND_BARE,   /* the same, but NAME is the whole name */
+    BIND_EXPERTS /* struct experts: NAME.weight {in, out, n_expert}, or NAME.I.weight {in, out} for each expert I; and,
+                    when the file has it, NAME.bias {out, n_expert} */
 };
 
 struct bind_rule {
@@ -21,6 +53,7 @@ struct bind_rule {
     bool optional;
     size_t offset; /* in struct layer */
     enum bind_dim in, out;
+    enum bind_when when;
 };
 
 /* Binds every tensor of m->weights that the family names; m->hp and m->arch are set.

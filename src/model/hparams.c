@@ -3,8 +3,8 @@
  * hparams.c: reading and bounding a model's hyper-parameters.
  *
  * A key may be stored as any integer type, and a per-layer value as a scalar or as an array
- * with one element a layer. The families here have equal layers: an array whose elements
- * differ is refused by name rather than half-understood.
+ * with one element a layer. What no family here lets differ between layers (heads, widths) is
+ * refused by name when it does, rather than half-understood.
  */
 #include "model/hparams.h"
 
@@ -12,24 +12,20 @@
 #include <stdio.h>
 #include <string.h>
 
-struct reader {
-    const struct weights *w;
-    const char *arch;
-    struct qn_error *e;
-    char key[128];
-};
+#include "model/model.h"
 
-static const char *key_of(struct reader *r, const char *name)
+const char *hp_key(struct hp_reader *r, const char *name)
 {
-    snprintf(r->key, sizeof r->key, "%s.%s", r->arch, name);
+    snprintf(r->key, sizeof r->key, "%s.%s", r->arch->name, name);
     return r->key;
 }
 
-/* A required or (def >= 0) optional integer in [lo, hi]. */
-static int read_int(struct reader *r, const char *name, int64_t lo, int64_t hi, int64_t def, int *out)
+bool hp_has(struct hp_reader *r, const char *name) { return weights_meta(r->w, hp_key(r, name)) != NULL; }
+
+int hp_int(struct hp_reader *r, const char *name, int64_t lo, int64_t hi, int64_t def, int *out)
 {
     uint64_t v = 0;
-    int rc = meta_u64(r->w, key_of(r, name), (uint64_t)lo, (uint64_t)hi, &v, r->e);
+    int rc = meta_u64(r->w, hp_key(r, name), (uint64_t)lo, (uint64_t)hi, &v, r->e);
     if (rc < 0) return rc;
     if (rc == 0) {
         if (def < 0) return error_set(r->e, QN_EDATA, "model: key '%s' is missing", r->key);
@@ -39,16 +35,17 @@ static int read_int(struct reader *r, const char *name, int64_t lo, int64_t hi, 
     return 0;
 }
 
-/* As read_int for a value that may be an array of n_layer elements, which must all be equal. */
-static int read_per_layer(struct reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def,
-                          int *out)
+int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out)
 {
-    const struct meta *m = weights_meta(r->w, key_of(r, name));
-    if (!m || m->type != MT_ARRAY) return read_int(r, name, lo, hi, def, out);
+    const struct meta *m = weights_meta(r->w, hp_key(r, name));
+    if (!m || m->type != MT_ARRAY) {
+        int rc = hp_int(r, name, lo, hi, def, out);
+        for (int i = 1; i < n_layer && !rc; i++) out[i] = out[0];
+        return rc;
+    }
     if (m->n != (uint64_t)n_layer)
         return error_set(r->e, QN_EDATA, "model: '%s' has %llu elements for %d layers", r->key,
                          (unsigned long long)m->n, n_layer);
-    int64_t first = 0;
     for (uint64_t i = 0; i < m->n; i++) {
         int64_t v;
         int rc = meta_elem_i64(m, i, &v, r->e);
@@ -56,20 +53,29 @@ static int read_per_layer(struct reader *r, const char *name, int n_layer, int64
         if (v < lo || v > hi)
             return error_set(r->e, QN_EDATA, "model: '%s' element %llu is %lld, not in %lld..%lld", r->key,
                              (unsigned long long)i, (long long)v, (long long)lo, (long long)hi);
-        if (i == 0) first = v;
-        if (v != first)
-            return error_set(r->e, QN_EUNSUP, "model: '%s' differs between layers (%lld, then %lld at layer %llu)",
-                             r->key, (long long)first, (long long)v, (unsigned long long)i);
+        out[i] = (int)v;
     }
-    *out = (int)first;
     return 0;
 }
 
-/* An optional float in (lo, hi]. */
-static int read_float(struct reader *r, const char *name, double lo, double hi, double def, double *out)
+/* The same where all elements must be equal. */
+static int read_equal(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out)
+{
+    int each[HP_MAX_LAYERS];
+    int rc = hp_each(r, name, n_layer, lo, hi, def, each);
+    if (rc) return rc;
+    for (int i = 1; i < n_layer; i++)
+        if (each[i] != each[0])
+            return error_set(r->e, QN_EUNSUP, "model: '%s' differs between layers (%d, then %d at layer %d)", r->key,
+                             each[0], each[i], i);
+    *out = each[0];
+    return 0;
+}
+
+int hp_float(struct hp_reader *r, const char *name, double lo, double hi, double def, double *out)
 {
     float v = (float)def;
-    int rc = meta_f32(r->w, key_of(r, name), &v, r->e);
+    int rc = meta_f32(r->w, hp_key(r, name), &v, r->e);
     if (rc < 0) return rc;
     if (!(v > lo && v <= hi))
         return error_set(r->e, QN_EDATA, "model: '%s' is %g, not in (%g, %g]", r->key, (double)v, lo, hi);
@@ -77,10 +83,32 @@ static int read_float(struct reader *r, const char *name, double lo, double hi, 
     return 0;
 }
 
-static int read_rope_type(struct reader *r, struct hparams *h)
+int hp_flag(struct hp_reader *r, const char *name, bool def, bool *out)
+{
+    *out = def;
+    int rc = meta_bool(r->w, hp_key(r, name), out, r->e);
+    return rc < 0 ? rc : 0;
+}
+
+int hp_windows(struct hp_reader *r, struct hparams *h, int period)
+{
+    static const char name[] = "attention.sliding_window_pattern";
+    int each[HP_MAX_LAYERS] = {0}, n = h->n_layer + h->n_nextn;
+    const struct meta *m = weights_meta(r->w, hp_key(r, name));
+    bool is_each = m && m->type == MT_ARRAY;
+    int rc = hp_each(r, name, n, 0, is_each ? 1 : HP_MAX_LAYERS, period, each);
+    if (rc) return rc;
+    for (int i = 0; i < h->n_layer; i++) {
+        bool has_window = is_each ? each[i] != 0 : each[i] == 0 || i % each[i] < each[i] - 1;
+        h->layer[i].n_swa = has_window ? h->n_swa : 0;
+    }
+    return 0;
+}
+
+static int read_rope_type(struct hp_reader *r, struct hparams *h)
 {
     struct str s;
-    int rc = meta_str(r->w, key_of(r, "rope.scaling.type"), &s, r->e);
+    int rc = meta_str(r->w, hp_key(r, "rope.scaling.type"), &s, r->e);
     if (rc < 0) return rc;
     static const struct {
         const char *name;
@@ -97,27 +125,35 @@ static int read_rope_type(struct reader *r, struct hparams *h)
                      (int)(s.n > 40 ? 40 : s.n), s.p);
 }
 
-static int read_rope(struct reader *r, struct hparams *h)
+static int read_rope(struct hp_reader *r, struct hparams *h)
 {
     int rc;
     double old_linear = 0;
-    if ((rc = read_int(r, "rope.dimension_count", 2, h->head_dim, h->head_dim, &h->n_rot))) return rc;
+    if ((rc = hp_int(r, "rope.dimension_count", 2, h->head_dim, h->head_dim, &h->n_rot))) return rc;
     if (h->n_rot % 2) return error_set(r->e, QN_EDATA, "model: '%s' is %d, an odd number", r->key, h->n_rot);
-    if ((rc = read_float(r, "rope.freq_base", 0, 1e30, 10000, &h->rope_base))) return rc;
+    if ((rc = hp_float(r, "rope.freq_base", 0, 1e30, 10000, &h->rope_base))) return rc;
     if ((rc = read_rope_type(r, h))) return rc;
-    if ((rc = read_float(r, "rope.scaling.factor", 0, 1e6, 1, &h->rope_factor))) return rc;
-    if ((rc = read_float(r, "rope.scale_linear", 0, 1e6, 1, &old_linear))) return rc;
+    if ((rc = hp_float(r, "rope.scaling.factor", 0, 1e6, 1, &h->rope_factor))) return rc;
+    if ((rc = hp_float(r, "rope.scale_linear", 0, 1e6, 1, &old_linear))) return rc;
     if (old_linear != 1 && h->rope_scaling == ROPE_NONE) { /* the key of old files */
         h->rope_scaling = ROPE_LINEAR;
         h->rope_factor = old_linear;
     }
     /* A factor whose type is not said is a linear one; a factor of type `none` is none. */
-    if (h->rope_factor != 1 && !weights_meta(r->w, key_of(r, "rope.scaling.type"))) h->rope_scaling = ROPE_LINEAR;
-    if ((rc = read_float(r, "rope.scaling.attn_factor", 0, 1e6, 1, &h->rope_attn_factor))) return rc;
-    if ((rc = read_float(r, "rope.scaling.yarn_ext_factor", -1e-9, 1, 1, &h->yarn_ext_factor))) return rc;
-    if ((rc = read_float(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, &h->yarn_beta_fast))) return rc;
-    if ((rc = read_float(r, "rope.scaling.yarn_beta_slow", 0, 1e6, 1, &h->yarn_beta_slow))) return rc;
-    return read_int(r, "rope.scaling.original_context_length", 1, HP_MAX_CTX, h->n_ctx_train, &h->rope_ctx_orig);
+    if (h->rope_factor != 1 && !weights_meta(r->w, hp_key(r, "rope.scaling.type"))) h->rope_scaling = ROPE_LINEAR;
+    if ((rc = hp_float(r, "rope.scaling.attn_factor", 0, 1e6, 1, &h->rope_attn_factor))) return rc;
+    if ((rc = hp_float(r, "rope.scaling.yarn_ext_factor", -1e-9, 1, 1, &h->yarn_ext_factor))) return rc;
+    if ((rc = hp_float(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, &h->yarn_beta_fast))) return rc;
+    if ((rc = hp_float(r, "rope.scaling.yarn_beta_slow", 0, 1e6, 1, &h->yarn_beta_slow))) return rc;
+    return hp_int(r, "rope.scaling.original_context_length", 1, HP_MAX_CTX, h->n_ctx_train, &h->rope_ctx_orig);
+}
+
+/* Whether the family knows a key of those below. */
+static bool reads(const struct hp_reader *r, const char *name)
+{
+    for (const char *const *k = r->arch->keys; k && *k; k++)
+        if (strcmp(*k, name) == 0) return true;
+    return false;
 }
 
 /* A number or a truth value as a number. */
@@ -134,11 +170,11 @@ static int read_any(const struct meta *m, double *out, struct qn_error *e)
     return rc;
 }
 
-/* Keys that change the forward pass of some family and that no family here uses: a file that sets one
- * to other than its neutral value is not run as if it had not. */
-static int refuse_unknown(struct reader *r)
+/* Keys that change the forward pass, and their neutral values: read below for the families that know them. A file
+ * that sets another one is not run as if it had not. */
+static int refuse_unknown(struct hp_reader *r, const struct hparams *h)
 {
-    static const struct {
+    const struct {
         const char *name;
         double neutral;
     } keys[] = {{"logit_scale", 1},
@@ -148,6 +184,7 @@ static int refuse_unknown(struct reader *r)
                 {"final_logit_softcapping", 0},
                 {"expert_count", 0},
                 {"expert_used_count", 0},
+                {"nextn_predict_layers", 0},
                 {"attention.scale", 0},
                 {"attention.causal", 1},
                 {"attention.clamp_kqv", 0},
@@ -155,56 +192,148 @@ static int refuse_unknown(struct reader *r)
                 {"attention.sliding_window_pattern", 0},
                 {"rope.scaling.yarn_log_multiplier", 0},
                 {"rope.scaling.yarn_attn_factor", 1},
+                {"rope.freq_base_swa", h->rope_base},
                 {"use_parallel_residual", 0}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const struct meta *m = weights_meta(r->w, key_of(r, keys[i].name));
+        const struct meta *m = weights_meta(r->w, hp_key(r, keys[i].name));
         double v;
-        if (!m) continue;
+        if (!m || reads(r, keys[i].name)) continue;
         int rc = read_any(m, &v, r->e);
         if (rc < 0) return rc;
         if (v != keys[i].neutral && !(v == 0 && keys[i].neutral == 1 && m->type != MT_BOOL)) /* a scale of 0: unset */
             return error_set(r->e, QN_EUNSUP, "model: '%s' is %g: not supported for architecture '%s'", r->key, v,
-                             r->arch);
+                             r->arch->name);
     }
     return 0;
 }
 
-int hparams_read(struct hparams *out, const struct weights *w, const char *arch, int n_vocab, struct qn_error *e)
+/* A scale, of which 0 means that it is unset. Others are not so small that one divided by them is none. */
+static int read_scale(struct hp_reader *r, const char *name, float def, float *out)
 {
-    struct reader r = {.w = w, .arch = arch, .e = e};
-    struct hparams h = {.arch = arch, .n_vocab = n_vocab};
-    int rc, v_dim = 0, declared_vocab = 0;
+    double v = def;
+    int rc = reads(r, name) ? hp_float(r, name, -1e-30, 1e6, def, &v) : 0;
+    if (rc) return rc;
+    if (v != 0 && v < 1e-6)
+        return error_set(r->e, QN_EDATA, "model: '%s' is %g, not 0 or in [1e-06, 1e+06]", r->key, v);
+    *out = v == 0 ? def : (float)v;
+    return 0;
+}
+
+static int read_scales(struct hp_reader *r, struct hparams *h)
+{
+    int rc;
+    if ((rc = read_scale(r, "embedding_scale", 1, &h->embd_scale))) return rc;
+    if ((rc = read_scale(r, "residual_scale", 1, &h->residual_scale))) return rc;
+    if ((rc = read_scale(r, "logit_scale", 1, &h->logit_scale))) return rc;
+    if ((rc = read_scale(r, "attn_logit_softcapping", 0, &h->attn_softcap))) return rc;
+    if ((rc = read_scale(r, "final_logit_softcapping", 0, &h->logit_softcap))) return rc;
+    return read_scale(r, "attention.scale", 1.0f / sqrtf((float)h->head_dim), &h->attn_scale);
+}
+
+/* Counts and widths of the experts, for families that know them; how they are chosen is the family's to say. */
+static int read_experts(struct hp_reader *r, struct hparams *h)
+{
+    int rc;
+    h->expert_scale = 1;
+    h->n_expert_groups = h->n_expert_groups_used = 1;
+    if (!reads(r, "expert_count")) return 0;
+    if ((rc = hp_int(r, "expert_count", 0, HP_MAX_EXPERTS, 0, &h->n_expert)) || !h->n_expert) return rc;
+    if ((rc = hp_int(r, "expert_used_count", 1, HP_MAX_EXPERTS_USED, -1, &h->n_expert_used))) return rc;
+    if (h->n_expert_used > h->n_expert)
+        return error_set(r->e, QN_EDATA, "model: '%s' is %d of %d experts", r->key, h->n_expert_used, h->n_expert);
+    return hp_int(r, "expert_feed_forward_length", 1, HP_MAX_DIM, h->n_ff ? h->n_ff : -1, &h->n_ff_exp);
+}
+
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm)
+{
+    static const enum expert_gate gates[] = {GATE_SOFTMAX, GATE_SIGMOID, GATE_SOFTMAX_OF_CHOSEN};
+    int rc, func = 0;
+    double scale = 0;
+    if ((rc = hp_int(r, "expert_gating_func", 0, 3, 0, &func))) return rc;
+    if ((rc = hp_flag(r, "expert_weights_norm", norm, &h->expert_norm))) return rc;
+    if ((rc = hp_float(r, "expert_weights_scale", -1e-30, 1e6, 0, &scale))) return rc;
+    h->expert_gate = func ? gates[func - 1] : gate;
+    h->expert_scale = scale == 0 ? 1 : (float)scale; /* 0: unset */
+    return 0;
+}
+
+/* The head's dimensions and counts. */
+static int read_heads(struct hp_reader *r, struct hparams *h)
+{
+    int rc;
+    if ((rc = read_equal(r, "attention.head_count", h->n_layer + h->n_nextn, 1, HP_MAX_HEADS, -1, &h->n_head)))
+        return rc;
+    if ((rc =
+             read_equal(r, "attention.head_count_kv", h->n_layer + h->n_nextn, 1, h->n_head, h->n_head, &h->n_head_kv)))
+        return rc;
+    if (h->n_head % h->n_head_kv)
+        return error_set(r->e, QN_EDATA, "model: %d attention heads cannot be shared by %d KV heads", h->n_head,
+                         h->n_head_kv);
+    int dim = h->n_embd / h->n_head;
+    if (!hp_has(r, "attention.key_length") && (h->n_embd % h->n_head || dim < 2))
+        return error_set(r->e, QN_EDATA, "model: embedding length %d is not a multiple of %d heads", h->n_embd,
+                         h->n_head);
+    if ((rc = hp_int(r, "attention.key_length", 2, HP_MAX_HEAD_DIM, dim, &h->head_dim))) return rc;
+    if ((rc = hp_int(r, "attention.value_length", 2, HP_MAX_HEAD_DIM, h->head_dim, &h->head_dim_v))) return rc;
+    if (h->head_dim % 2 || h->head_dim > HP_MAX_HEAD_DIM)
+        return error_set(r->e, QN_EDATA, "model: head dimension %d is odd or over %d", h->head_dim, HP_MAX_HEAD_DIM);
+    if (h->head_dim_v != h->head_dim && !reads(r, "attention.value_length"))
+        return error_set(r->e, QN_EUNSUP, "model: key length %d and value length %d differ", h->head_dim,
+                         h->head_dim_v);
+    return 0;
+}
+
+/* Which layers there are; the dense network's width may be missing where all layers have experts. */
+static int read_layers(struct hp_reader *r, struct hparams *h)
+{
+    int rc, n_blocks = 0;
+    if ((rc = hp_int(r, "block_count", 1, HP_MAX_LAYERS, -1, &n_blocks))) return rc;
+    h->n_layer = n_blocks;
+    if (reads(r, "nextn_predict_layers") && (rc = hp_int(r, "nextn_predict_layers", 0, n_blocks - 1, 0, &h->n_nextn)))
+        return rc;
+    h->n_layer -= h->n_nextn;
+    bool has_experts = reads(r, "expert_count") && hp_has(r, "expert_count");
+    return read_equal(r, "feed_forward_length", n_blocks, has_experts ? 0 : 1, HP_MAX_DIM, has_experts ? 0 : -1,
+                      &h->n_ff);
+}
+
+/* After the family has said which layers are which: numbers those with attention. */
+static void number_layers(struct hparams *h)
+{
+    h->n_layer_kv = 0;
+    for (int i = 0; i < h->n_layer; i++) {
+        h->layer[i].kv = h->layer[i].is_recurrent ? -1 : h->n_layer_kv++;
+        h->has_local_rope |= h->layer[i].rope == ROPE_LOCAL;
+    }
+}
+
+int hparams_read(struct hparams *out, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e)
+{
+    struct hp_reader r = {.w = w, .arch = a, .e = e};
+    struct hparams h = {.arch = a->name, .n_vocab = n_vocab};
+    int rc, declared_vocab = 0;
     double eps = 0;
-    if ((rc = read_int(&r, "block_count", 1, HP_MAX_LAYERS, -1, &h.n_layer))) return rc;
-    if ((rc = read_int(&r, "embedding_length", 1, HP_MAX_DIM, -1, &h.n_embd))) return rc;
-    if ((rc = read_int(&r, "context_length", 1, HP_MAX_CTX, -1, &h.n_ctx_train))) return rc;
-    if ((rc = read_per_layer(&r, "feed_forward_length", h.n_layer, 1, HP_MAX_DIM, -1, &h.n_ff))) return rc;
-    if ((rc = read_per_layer(&r, "attention.head_count", h.n_layer, 1, HP_MAX_HEADS, -1, &h.n_head))) return rc;
-    if ((rc = read_per_layer(&r, "attention.head_count_kv", h.n_layer, 1, h.n_head, h.n_head, &h.n_head_kv))) return rc;
-    if (h.n_head % h.n_head_kv)
-        return error_set(e, QN_EDATA, "model: %d attention heads cannot be shared by %d KV heads", h.n_head,
-                         h.n_head_kv);
-    int dim = h.n_embd / h.n_head;
-    if (!weights_meta(w, key_of(&r, "attention.key_length")) && (h.n_embd % h.n_head || dim < 2))
-        return error_set(e, QN_EDATA, "model: embedding length %d is not a multiple of %d heads", h.n_embd, h.n_head);
-    if ((rc = read_int(&r, "attention.key_length", 2, HP_MAX_HEAD_DIM, dim, &h.head_dim))) return rc;
-    if ((rc = read_int(&r, "attention.value_length", 2, HP_MAX_HEAD_DIM, h.head_dim, &v_dim))) return rc;
-    if (h.head_dim % 2 || h.head_dim > HP_MAX_HEAD_DIM)
-        return error_set(e, QN_EDATA, "model: head dimension %d is odd or over %d", h.head_dim, HP_MAX_HEAD_DIM);
-    if (v_dim != h.head_dim)
-        return error_set(e, QN_EUNSUP, "model: key length %d and value length %d differ", h.head_dim, v_dim);
-    if ((rc = read_int(&r, "vocab_size", 1, HP_MAX_CTX, n_vocab, &declared_vocab))) return rc;
+    if ((rc = read_layers(&r, &h))) return rc;
+    if ((rc = hp_int(&r, "embedding_length", 1, HP_MAX_DIM, -1, &h.n_embd))) return rc;
+    if ((rc = hp_int(&r, "context_length", 1, HP_MAX_CTX, -1, &h.n_ctx_train))) return rc;
+    if ((rc = read_heads(&r, &h))) return rc;
+    if ((rc = hp_int(&r, "vocab_size", 1, HP_MAX_CTX, n_vocab, &declared_vocab))) return rc;
     if (declared_vocab != n_vocab)
         return error_set(e, QN_EDATA, "model: '%s' is %d but the tokenizer has %d tokens", r.key, declared_vocab,
                          n_vocab);
-    if (!weights_meta(w, key_of(&r, "attention.layer_norm_rms_epsilon")))
+    if (!hp_has(&r, "attention.layer_norm_rms_epsilon"))
         return error_set(e, QN_EDATA, "model: key '%s' is missing", r.key);
-    if ((rc = read_float(&r, "attention.layer_norm_rms_epsilon", 0, 1, 1e-5, &eps))) return rc;
-    if ((rc = read_int(&r, "attention.sliding_window", 0, HP_MAX_CTX, 0, &h.n_swa))) return rc;
+    if ((rc = hp_float(&r, "attention.layer_norm_rms_epsilon", 0, 1, 1e-5, &eps))) return rc;
+    if ((rc = hp_int(&r, "attention.sliding_window", 0, HP_MAX_CTX, 0, &h.n_swa))) return rc;
     h.norm_eps = (float)eps;
-    h.attn_scale = 1.0f / sqrtf((float)h.head_dim);
     if ((rc = read_rope(&r, &h))) return rc;
-    if ((rc = refuse_unknown(&r))) return rc;
+    if ((rc = read_scales(&r, &h))) return rc;
+    if ((rc = read_experts(&r, &h))) return rc;
+    for (int i = 0; i < h.n_layer; i++)
+        h.layer[i] = (struct hp_layer){.n_swa = h.n_swa, .has_experts = h.n_expert > 0, .rope = ROPE_MAIN};
+    if ((rc = a->hparams(&h, &r))) return rc;
+    if ((rc = refuse_unknown(&r, &h))) return rc;
+    number_layers(&h);
     *out = h;
     return 0;
 }

@@ -11,22 +11,44 @@
 #include "base/error.h"
 #include "format/weights.h"
 
-#define HP_MAX_LAYERS 512
-#define HP_MAX_DIM (1 << 20)   /* any single dimension */
-#define HP_MAX_HEADS 4096
-#define HP_MAX_HEAD_DIM 512
-#define HP_MAX_CTX (1 << 28)
+struct arch;
+
+#define HP_MAX_LAYERS       512
+#define HP_MAX_DIM          (1 << 20) /* any single dimension */
+#define HP_MAX_HEADS        4096
+#define HP_MAX_HEAD_DIM     512
+#define HP_MAX_CTX          (1 << 28)
+#define HP_MAX_EXPERTS      4096
+#define HP_MAX_EXPERTS_USED 64
 
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LONG };
+enum rope_use { ROPE_MAIN, ROPE_LOCAL, ROPE_OFF }; /* the model's rotation, that of its windowed layers, none */
+enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_SOFTMAX_OF_CHOSEN };
+
+/* What may differ between layers. */
+struct hp_layer {
+    bool is_recurrent; /* gated DeltaNet in the place of attention */
+    bool has_experts;  /* in the place of one network */
+    enum rope_use rope;
+    int n_swa;           /* a query at position p sees positions > p - n_swa; 0: all of them */
+    int kv;              /* which of the layers with attention it is, in the KV cache; -1: none */
+    size_t state_offset; /* bytes from the start of a sequence's state to this layer's; recurrent ones only */
+};
 
 struct hparams {
     const char *arch; /* static string, from the registry */
-    int n_layer, n_embd, n_vocab, n_ff;
+    int n_layer;      /* that are run: without those that only predict further tokens (nextn) */
+    int n_nextn;      /* those, which follow the others in the file */
+    int n_embd, n_vocab;
+    int n_ff; /* of the dense network; 0: no layer has one */
     int n_ctx_train;
-    int n_head, n_head_kv, head_dim; /* head_dim of q, k and v */
+    int n_head, n_head_kv;
+    int head_dim, head_dim_v; /* of q and k; of v */
     float norm_eps;
-    float attn_scale; /* 1 / sqrt(head_dim) */
-    int n_swa;        /* a query at position p sees positions > p - n_swa; 0: all of them */
+    float attn_scale;                              /* 1 / sqrt(head_dim), or what the file says */
+    float attn_softcap, logit_softcap;             /* 0: none */
+    float embd_scale, residual_scale, logit_scale; /* factors of the embedding, of each branch, of the logits */
+    int n_swa;                                     /* as the file says; what holds is in the layers */
 
     int n_rot;          /* rotated dims of a head, even, <= head_dim */
     bool rope_adjacent; /* pairs (2i, 2i+1); else (i, i + n_rot/2) */
@@ -34,10 +56,74 @@ struct hparams {
     double rope_base, rope_factor;
     double rope_attn_factor; /* multiplies cos and sin */
     double yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
-    int rope_ctx_orig; /* context before scaling */
+    int rope_ctx_orig;      /* context before scaling */
+    double yarn_log_mul;    /* as the file says; deepseek2 */
+    double rope_base_local; /* of ROPE_LOCAL, which is never scaled */
+    bool has_local_rope;    /* some layer is ROPE_LOCAL */
+
+    int n_expert, n_expert_used; /* 0: none */
+    int n_ff_exp, n_ff_shexp;    /* width of an expert; of the one that all tokens share, 0: there is none */
+    enum expert_gate expert_gate;
+    bool expert_norm; /* the chosen ones' weights are made to sum to 1 */
+    float expert_scale;
+    int n_expert_groups, n_expert_groups_used; /* 1, 1: no groups */
+    int n_dense_lead;                          /* first layers with a dense network */
+
+    /* gated DeltaNet; 0: none */
+    int conv_kernel;                    /* taps */
+    int delta_n_head_k, delta_n_head_v; /* the second is a multiple of the first */
+    int delta_dim_k, delta_dim_v;       /* of a head */
+    bool delta_is_grouped;              /* value head h reads key head h / r, else h % n_head_k */
+    size_t state_bytes;                 /* of a sequence, all layers; 0: none */
+    bool has_attn_gate;                 /* q's rows are [q | gate] of each head */
+
+    /* multi-head latent attention; 0: none */
+    int n_lora_q, n_lora_kv; /* n_lora_q 0: q is not compressed */
+
+    int n_layer_kv; /* layers with attention */
+    struct hp_layer layer[HP_MAX_LAYERS];
 };
 
-/* Reads what every family shares; n_vocab is the number of tokens the tokenizer has. */
-int hparams_read(struct hparams *h, const struct weights *w, const char *arch, int n_vocab, struct qn_error *e);
+/* Channels of DeltaNet's convolution: q, k and v of all heads. */
+static inline int hp_conv_dim(const struct hparams *h)
+{
+    return 2 * h->delta_n_head_k * h->delta_dim_k + h->delta_n_head_v * h->delta_dim_v;
+}
+
+/* A recurrent layer's state: the convolution's last inputs, f32 [conv_kernel - 1][conv_dim], and, from this many bytes
+ * on, the rule's f32 [delta_n_head_v][delta_dim_v][delta_dim_k]. */
+static inline size_t hp_rule_offset(const struct hparams *h)
+{
+    return ((size_t)(h->conv_kernel - 1) * (size_t)hp_conv_dim(h) * sizeof(float) + 63) & ~(size_t)63;
+}
+
+/* Reads the model's numbers: what every family shares, then a's own page. A key that changes the network and that the
+ * family does not read is refused, unless it has its neutral value. n_vocab is the number of the tokenizer's tokens. */
+int hparams_read(struct hparams *h, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e);
+
+/* ---- for the families' pages ---- */
+
+struct hp_reader {
+    const struct weights *w;
+    const struct arch *arch;
+    struct qn_error *e;
+    char key[128]; /* the last one that was asked for, whole */
+};
+
+/* "ARCH.NAME", in r->key. */
+const char *hp_key(struct hp_reader *r, const char *name);
+bool hp_has(struct hp_reader *r, const char *name);
+/* A required (def < 0) or optional integer in [lo, hi]. */
+int hp_int(struct hp_reader *r, const char *name, int64_t lo, int64_t hi, int64_t def, int *out);
+/* An optional float in (lo, hi]. */
+int hp_float(struct hp_reader *r, const char *name, double lo, double hi, double def, double *out);
+int hp_flag(struct hp_reader *r, const char *name, bool def, bool *out);
+/* As hp_int for a value that may also be an array with an element for each layer: out[n_layer]. */
+int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out);
+/* Which layers have the window h->n_swa (attention.sliding_window_pattern): all but the last of each `period` unless
+ * the file gives another period, or says it for each layer. The rest see everything. */
+int hp_windows(struct hp_reader *r, struct hparams *h, int period);
+/* How experts are chosen and weighted: as the file says, else as the family does. */
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm);
 
 #endif

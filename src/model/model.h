@@ -13,18 +13,60 @@
 #include "model/hparams.h"
 #include "text/vocab.h"
 
-/* y = W x + b; w->ne = {in, out}; b is NULL when there is none. */
+/* y = s W x + b; w->ne = {in, out}; b is NULL when there is none, s (one number) when it is 1. */
 struct linear {
     const struct tensor *w;
     const float *b;
+    const float *s;
 };
 
+/* The same matrix of every expert: one tensor {in, out, n_expert}, or one for each expert. */
+struct experts {
+    enum dtype type;
+    int in, out;
+    size_t row_bytes;
+    const struct tensor *w;     /* all of them; NULL: in tensors of their own */
+    const struct tensor **each; /* [n_expert] or NULL */
+    const float *b;             /* [n_expert][out], NULL when there is none */
+};
+
+/* One layer: what its family uses is set, the rest NULL. */
 struct layer {
     const float *attn_norm; /* [n_embd] */
+    struct linear wqkv;     /* rows q, k, v of one matrix; wq, wk and wv are then views of it */
     struct linear wq, wk, wv, wo;
-    const float *q_norm, *k_norm; /* [head_dim] or NULL */
-    const float *ffn_norm;        /* [n_embd] */
+    const float *q_norm, *k_norm;         /* [head_dim] */
+    const float *q_row_norm, *k_row_norm; /* [n_head * head_dim], [n_head_kv * head_dim]: of all heads together */
+    const float *sinks;                   /* [n_head] */
+    const float *attn_sub_norm;           /* [n_head * head_dim_v] */
+    const float *attn_post_norm;          /* [n_embd], of what attention gives */
+
+    /* gated DeltaNet */
+    struct linear delta_in; /* rows [q, k, v, z] of each key head; or the two below */
+    struct linear delta_qkv, delta_z;
+    struct linear delta_ba; /* rows [b, a] of each key head; or the two below */
+    struct linear delta_b, delta_a;
+    const float *conv;       /* [conv_dim][conv_kernel] */
+    const float *decay, *dt; /* [delta_n_head_v] */
+    const float *delta_norm; /* [delta_dim_v] */
+    struct linear delta_out;
+
+    const float *ffn_norm; /* [n_embd] */
+    struct linear gate_up; /* rows gate, up of one matrix; gate and up are then views of it */
     struct linear gate, up, down;
+    const float *ffn_sub_norm;  /* [n_ff] */
+    const float *ffn_post_norm; /* [n_embd], of what the network gives */
+
+    struct linear router;     /* {n_embd, n_expert} */
+    const float *router_bias; /* [n_expert], for choosing only */
+    struct experts gate_exps, up_exps, gate_up_exps, down_exps;
+    struct linear shared_gate, shared_up, shared_down; /* the expert of all tokens */
+    const float *shared_router;                        /* [n_embd]: how much of it; NULL: all */
+
+    /* multi-head latent attention */
+    struct linear wq_a, wq_b, wkv_a, wkv_b;
+    const float *q_a_norm, *kv_a_norm; /* [n_lora_q], [n_lora_kv] */
+    struct experts wk_b, wv_b;         /* one matrix a head */
 };
 
 struct model {
@@ -37,7 +79,7 @@ struct model {
     const float *rope_freqs;                  /* [n_rot/2] or NULL */
     const float *rope_long, *rope_short;      /* [n_rot/2] or NULL */
     struct layer *layers;                     /* [n_layer], owned */
-    struct arena vectors;                     /* the copied small vectors */
+    struct arena vectors;                     /* the copied small vectors, and views */
 };
 
 struct worker; /* model/step.h */
@@ -45,11 +87,13 @@ struct worker; /* model/step.h */
 /* One model family: one file in arch/. */
 struct arch {
     const char *name; /* general.architecture */
-    /* Adjusts what hparams_read() could not know. */
-    int (*hparams)(struct hparams *h, const struct weights *w, struct qn_error *e);
+    /* Reads and checks what hparams_read() could not know: the layers' pattern, the family's own numbers. */
+    int (*hparams)(struct hparams *h, struct hp_reader *r);
     const struct bind_rule *rules; /* of a layer; see bind.h */
     /* One layer, run by every member of the team. */
     void (*layer)(const struct worker *w, int il);
+    const char *const
+        *keys; /* those of refuse_unknown()'s list (hparams.c) that it honours, NULL at the end; or NULL */
 };
 
 const struct arch *arch_find(const char *name, size_t n); /* NULL when not supported */

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * ops.c: the operations that blocks are written in: each shares one kernel's work between
+ * ops.c: the operations that all blocks are written in: each shares one kernel's work between
  * the members of the team and, when a trace is attached, accounts for it. See step.h.
  *
  * Matrix rows are shared contiguously, so that each member streams its own part of the
- * weights; batch rows likewise. Attention calls differ in cost, because later rows see more
- * slots than earlier ones: each member takes the next one when it is free, the dearest first.
+ * weights; batch rows likewise.
  */
-#include "model/step.h"
+#include "model/ops.h"
 
 #include <assert.h>
 #include <limits.h>
@@ -16,7 +15,6 @@
 #include "base/os.h"
 #include "kernel/cost/cost.h"
 
-#define ROW_UNIT       32  /* matrix rows a member's share is a multiple of: the tile kernels' height */
 #define STRIP          256 /* outputs that are passed on while in cache; whole blocks of every activation format */
 #define STRIP_MIN_ROWS 64  /* fewer batch rows leave everything in cache without */
 #define PIECE_MACS     2e9 /* of a member's multiply-adds between two looks at whether to go on: 5 to 20 ms */
@@ -24,15 +22,14 @@
 bool step_is_abandoned(const struct worker *w)
 {
     struct step *s = w->s;
-    if (!s->is_cancelled) return false;
+    if (!s->can_stop) return false;
     if (atomic_load_explicit(&s->is_abandoned, memory_order_relaxed)) return true;
     if (w->ith != 0 || !s->is_cancelled(s->cancel_arg)) return false;
     atomic_store_explicit(&s->is_abandoned, true, memory_order_relaxed);
     return true;
 }
 
-/* This member's [*lo, *hi) of n items: nothing of a pass that is abandoned. */
-static void share(const struct worker *w, int n, int unit, int *lo, int *hi)
+void op_share(const struct worker *w, int n, int unit, int *lo, int *hi)
 {
     pool_share(n, unit, w->ith, w->nth, lo, hi);
     if (step_is_abandoned(w)) *hi = *lo;
@@ -42,8 +39,7 @@ void op_sync(const struct worker *w) { pool_barrier(w->s->pool); }
 
 /* ---- accounting ---- */
 
-/* A traced operation begins: member 0 opens its record. */
-static void op_begin(const struct worker *w, int il, const char *name, int dtype, int64_t n, int64_t k, int64_t cols)
+void op_begin(const struct worker *w, int il, const char *name, int dtype, int64_t n, int64_t k, int64_t cols)
 {
     struct trace *t = w->s->trace;
     if (!t || w->ith != 0) return;
@@ -53,8 +49,7 @@ static void op_begin(const struct worker *w, int il, const char *name, int dtype
     t->started_ns = clock_ns();
 }
 
-/* It ends: the team lines up so that the time is everybody's, and the record is closed. */
-static void op_end(const struct worker *w)
+void op_end(const struct worker *w)
 {
     struct trace *t = w->s->trace;
     if (!t) return;
@@ -71,16 +66,13 @@ static void op_end(const struct worker *w)
 
 /* ---- rows ---- */
 
-static float *row(struct rows r, int i) { return r.p + (size_t)i * r.ld; }
-
-/* Brings row i of x, of k values, into every format that the users multiply with. */
-static void quant_row(const struct worker *w, const struct acts *x, int k, int i, const struct linear *const *users)
+void op_quant_row(const struct worker *w, const struct acts *x, int k, int i, const struct linear *const *users)
 {
     bool done[ACT_N] = {[ACT_F32] = true};
     for (; *users; users++) {
         enum act a = kernel_act_of((*users)->w->type);
         if (done[a]) continue;
-        w->s->kt.quant[a](row(x->f32, i), 0, k, k, x->q[a] + (size_t)i * x->ld[a], w->scratch);
+        w->s->kt.quant[a](rows_at(x->f32, i), 0, k, k, x->q[a] + (size_t)i * x->ld[a], w->scratch);
         done[a] = true;
     }
 }
@@ -91,10 +83,15 @@ void op_embed(const struct worker *w)
     const struct tensor *t = s->model->token_embd;
     int lo, hi;
     op_begin(w, -1, "token_embd", t->type, 1, t->ne[0], s->batch->n);
-    share(w, s->batch->n, 1, &lo, &hi);
+    op_share(w, s->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) {
-        s->kt.dequant(t->type, t->data + (size_t)s->batch->token[r] * t->row_bytes, t->ne[0], row(s->x, r), w->scratch);
+        s->kt.dequant(t->type, t->data + (size_t)s->batch->token[r] * t->row_bytes, t->ne[0], rows_at(s->x, r),
+                      w->scratch);
+        if (s->model->hp.embd_scale != 1)
+            s->kt.scale(rows_at(s->x, r), s->model->hp.embd_scale, (int)t->ne[0], w->scratch);
         rope_at(&s->rope, s->batch->pos[r], s->cs + (size_t)r * (size_t)s->rope.n_pairs);
+        if (s->cs_local)
+            rope_at(&s->rope_local, s->batch->pos[r], s->cs_local + (size_t)r * (size_t)s->rope_local.n_pairs);
     }
     op_end(w);
     op_sync(w);
@@ -106,24 +103,64 @@ void op_norm(const struct worker *w, int il, const char *name, const float *norm
     const struct hparams *h = &s->model->hp;
     int lo, hi;
     op_begin(w, il, name, -1, h->n_embd, 1, s->batch->n);
-    share(w, s->batch->n, 1, &lo, &hi);
+    op_share(w, s->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) {
-        s->kt.rms_norm(row(s->x, r), norm, h->norm_eps, h->n_embd, row(s->h.f32, r), w->scratch);
-        quant_row(w, &s->h, h->n_embd, r, users);
+        s->kt.rms_norm(rows_at(s->x, r), norm, h->norm_eps, h->n_embd, rows_at(s->h.f32, r), w->scratch);
+        op_quant_row(w, &s->h, h->n_embd, r, users);
     }
     op_end(w);
     op_sync(w);
 }
 
-void op_quant_att(const struct worker *w, int il, const struct linear *const *users)
+void op_norm_add(const struct worker *w, int il, const char *name, const float *norm)
 {
     struct step *s = w->s;
-    int k = s->model->hp.n_head * s->model->hp.head_dim, lo, hi;
-    op_begin(w, il, "attn_quant", -1, k, 1, s->batch->n);
-    share(w, s->batch->n, 1, &lo, &hi);
-    for (int r = lo; r < hi; r++) quant_row(w, &s->att, k, r, users);
+    const struct hparams *h = &s->model->hp;
+    int lo, hi;
+    op_begin(w, il, name, -1, h->n_embd, 1, s->batch->n);
+    op_share(w, s->batch->n, 1, &lo, &hi);
+    for (int r = lo; r < hi; r++) {
+        float *y = rows_at(s->h.f32, r);
+        s->kt.rms_norm(y, norm, h->norm_eps, h->n_embd, y, w->scratch);
+        if (h->residual_scale != 1) s->kt.scale(y, h->residual_scale, h->n_embd, w->scratch);
+        s->kt.add(rows_at(s->x, r), y, h->n_embd, w->scratch);
+    }
     op_end(w);
     op_sync(w);
+}
+
+/* Rows of k: normalised where there is a norm, and brought into the users' formats. */
+static void quant_rows(const struct worker *w, int il, const char *name, const struct acts *x, int k, const float *norm,
+                       const struct linear *const *users)
+{
+    struct step *s = w->s;
+    int lo, hi;
+    op_begin(w, il, name, -1, k, 1, s->batch->n);
+    op_share(w, s->batch->n, 1, &lo, &hi);
+    for (int r = lo; r < hi; r++) {
+        float *y = rows_at(x->f32, r);
+        if (norm) s->kt.rms_norm(y, norm, s->model->hp.norm_eps, k, y, w->scratch);
+        op_quant_row(w, x, k, r, users);
+    }
+    op_end(w);
+    op_sync(w);
+}
+
+static int att_dim(const struct hparams *h) { return h->n_head * h->head_dim_v; }
+
+void op_quant_att(const struct worker *w, int il, const struct linear *const *users)
+{
+    quant_rows(w, il, "attn_quant", &w->s->att, att_dim(&w->s->model->hp), NULL, users);
+}
+
+void op_norm_att(const struct worker *w, int il, const float *norm, const struct linear *const *users)
+{
+    quant_rows(w, il, "attn_sub_norm", &w->s->att, att_dim(&w->s->model->hp), norm, users);
+}
+
+void op_quant_x(const struct worker *w, int il, const struct linear *const *users)
+{
+    quant_rows(w, il, "quant", &w->s->bare, w->s->model->hp.n_embd, NULL, users);
 }
 
 /* ---- matrices ---- */
@@ -132,43 +169,52 @@ void op_quant_att(const struct worker *w, int il, const struct linear *const *us
 static int piece_of(const struct worker *w, int n_cols, int64_t k)
 {
     double n = PIECE_MACS / ((double)k * n_cols);
-    return !w->s->is_cancelled || n > INT_MAX ? INT_MAX : n > ROW_UNIT ? (int)n / ROW_UNIT * ROW_UNIT : ROW_UNIT;
+    return !w->s->can_stop || n > INT_MAX ? INT_MAX
+           : n > OP_ROW_UNIT                  ? (int)n / OP_ROW_UNIT * OP_ROW_UNIT
+                                              : OP_ROW_UNIT;
 }
 
-/* Outputs [lo, hi) of W times the first n_cols rows of src, into y: output lo of row 0 is y[0]. */
-static void product(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
-                    float *y, size_t ld_y)
+/* A piece of op_product(). */
+static void product(const struct worker *w, const struct op_matrix *m, const struct acts *src, const int32_t *cols,
+                    int n_cols, int lo, int hi, float *y, size_t ld_y)
 {
     struct step *s = w->s;
-    const struct tensor *t = l->w;
-    enum act a = kernel_act_of(t->type);
+    enum act a = kernel_act_of(m->type);
     struct gemm g = {
-        .w = t->data + (size_t)lo * t->row_bytes,
-        .ld_w = t->row_bytes,
+        .w = m->data + (size_t)lo * m->row_bytes,
+        .ld_w = m->row_bytes,
         .n_rows = hi - lo,
-        .k = (int)t->ne[0],
+        .k = m->k,
         .x = a == ACT_F32 ? (const uint8_t *)src->f32.p : src->q[a],
         .ld_x = a == ACT_F32 ? src->f32.ld * sizeof(float) : src->ld[a],
+        .cols = cols,
         .n_cols = n_cols,
         .y = y,
         .ld_y = ld_y,
     };
-    s->kt.gemm[t->type](&g, w->scratch);
-    if (!l->b) return;
-    for (int c = 0; c < n_cols; c++) s->kt.add(y + (size_t)c * ld_y, l->b + lo, hi - lo, w->scratch);
+    s->kt.gemm[m->type](&g, w->scratch);
+    for (int c = 0; m->s && c < n_cols; c++) s->kt.scale(y + (size_t)c * ld_y, *m->s, hi - lo, w->scratch);
+    if (!m->b) return;
+    for (int c = 0; c < n_cols; c++) s->kt.add(y + (size_t)c * ld_y, m->b + lo, hi - lo, w->scratch);
 }
 
-/* The same in pieces. false: the pass was abandoned, and y is not whole. */
-static bool matmul(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
-                   float *y, size_t ld_y)
+bool op_product(const struct worker *w, const struct op_matrix *m, const struct acts *src, const int32_t *cols,
+                int n_cols, int lo, int hi, float *y, size_t ld_y)
 {
-    int piece = piece_of(w, n_cols, l->w->ne[0]);
-    for (int at = lo, m; at < hi; at += m) {
+    int piece = piece_of(w, n_cols, m->k);
+    for (int at = lo, n; at < hi; at += n) {
         if (step_is_abandoned(w)) return false;
-        m = hi - at < piece ? hi - at : piece;
-        product(w, l, src, n_cols, at, at + m, y + (at - lo), ld_y);
+        n = hi - at < piece ? hi - at : piece;
+        product(w, m, src, cols, n_cols, at, at + n, y + (at - lo), ld_y);
     }
     return true;
+}
+
+bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
+                    float *y, size_t ld_y)
+{
+    const struct op_matrix m = {l->w->type, l->w->data, l->w->row_bytes, (int)l->w->ne[0], l->b, l->s};
+    return op_product(w, &m, src, NULL, n_cols, lo, hi, y, ld_y);
 }
 
 void op_matmul(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src,
@@ -176,17 +222,12 @@ void op_matmul(const struct worker *w, int il, const char *name, const struct li
 {
     int lo, hi;
     op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], w->s->batch->n);
-    share(w, (int)l->w->ne[1], ROW_UNIT, &lo, &hi);
-    matmul(w, l, src, w->s->batch->n, lo, hi, y.p + lo, y.ld);
+    op_share(w, (int)l->w->ne[1], OP_ROW_UNIT, &lo, &hi);
+    op_matmul_part(w, l, src, w->s->batch->n, lo, hi, y.p + lo, y.ld);
     op_end(w);
 }
 
-/* How many of this member's outputs [lo, hi) are made before the next operation takes them: with many rows few enough
- * to be still in the second-level cache then. */
-static int strip_of(const struct worker *w, int lo, int hi)
-{
-    return w->s->batch->n < STRIP_MIN_ROWS || hi - lo < STRIP ? hi - lo : STRIP;
-}
+int op_strip(int n_cols, int lo, int hi) { return n_cols < STRIP_MIN_ROWS || hi - lo < STRIP ? hi - lo : STRIP; }
 
 /* A member's strips take turns in its part of h, without gaps between their rows. */
 void op_matmul_add(const struct worker *w, int il, const char *name, const struct linear *l, const struct acts *src)
@@ -194,12 +235,13 @@ void op_matmul_add(const struct worker *w, int il, const char *name, const struc
     struct step *s = w->s;
     int n = s->batch->n, lo, hi;
     op_begin(w, il, name, l->w->type, l->w->ne[1], l->w->ne[0], n);
-    share(w, (int)l->w->ne[1], ROW_UNIT, &lo, &hi);
-    float *y = s->h.f32.p + (size_t)n * (size_t)lo;
-    for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
+    op_share(w, (int)l->w->ne[1], OP_ROW_UNIT, &lo, &hi);
+    float *y = s->h.f32.p + (size_t)n * (size_t)lo, residual_scale = s->model->hp.residual_scale;
+    for (int at = lo, m, strip = op_strip(n, lo, hi); at < hi; at += m) {
         m = hi - at < strip ? hi - at : strip;
-        if (!matmul(w, l, src, n, at, at + m, y, (size_t)m)) break;
-        for (int r = 0; r < n; r++) s->kt.add(row(s->x, r) + at, y + (size_t)r * (size_t)m, m, w->scratch);
+        if (!op_matmul_part(w, l, src, n, at, at + m, y, (size_t)m)) break;
+        if (residual_scale != 1) s->kt.scale(y, residual_scale, n * m, w->scratch);
+        for (int r = 0; r < n; r++) s->kt.add(rows_at(s->x, r) + at, y + (size_t)r * (size_t)m, m, w->scratch);
     }
     op_end(w);
     op_sync(w);
@@ -207,16 +249,16 @@ void op_matmul_add(const struct worker *w, int il, const char *name, const struc
 
 /* Outputs [lo, hi) of gate and up, gated, and brought into format a where they lie, in whole blocks: what is between
  * the matrices never leaves the cache. The strips take turns in the member's parts of gate and up. */
-static void gate_up_strips(const struct worker *w, enum act_kind f, const struct linear *gate, const struct linear *up,
-                           enum act a, int lo, int hi)
+static void gate_up_strips(const struct worker *w, enum act_kind f, const struct acts *src, const struct linear *gate,
+                           const struct linear *up, enum act a, int lo, int hi)
 {
     struct step *s = w->s;
     int n = s->batch->n, n_ff = (int)gate->w->ne[1];
     float *g = s->gate.f32.p + (size_t)n * (size_t)lo, *u = s->up.p + (size_t)n * (size_t)lo;
-    for (int at = lo, m, strip = strip_of(w, lo, hi); at < hi; at += m) {
+    for (int at = lo, m, strip = op_strip(n, lo, hi); at < hi; at += m) {
         m = hi - at < strip ? hi - at : strip;
-        if (!matmul(w, gate, &s->h, n, at, at + m, g, (size_t)m)) return;
-        if (!matmul(w, up, &s->h, n, at, at + m, u, (size_t)m)) return;
+        if (!op_matmul_part(w, gate, src, n, at, at + m, g, (size_t)m)) return;
+        if (!op_matmul_part(w, up, src, n, at, at + m, u, (size_t)m)) return;
         for (int r = 0; r < n; r++) {
             float *y = g + (size_t)r * (size_t)m;
             s->kt.act_mul[f](y, u + (size_t)r * (size_t)m, m, y, w->scratch);
@@ -226,31 +268,53 @@ static void gate_up_strips(const struct worker *w, enum act_kind f, const struct
 }
 
 /* Members that share the outputs in whole blocks of the format can bring their own into it. Where that would be
- * unfair, because the blocks are too few, each row is prepared when it is complete. */
-void op_gate_up(const struct worker *w, int il, enum act_kind f, const struct linear *gate, const struct linear *up,
-                const struct linear *down)
+ * unfair, because the blocks are too few, and where a row is normalised first, it is prepared when it is complete. */
+void op_gate_up_of(const struct worker *w, int il, enum act_kind f, const struct acts *src, const struct linear *gate,
+                   const struct linear *up, const float *norm, const struct linear *down)
 {
     struct step *s = w->s;
     enum act a = kernel_act_of(down->w->type);
     int n = s->batch->n, n_ff = (int)gate->w->ne[1], n_blocks = (n_ff + STRIP - 1) / STRIP, lo, hi;
     op_begin(w, il, "ffn_gate_up", gate->w->type, 2 * gate->w->ne[1], gate->w->ne[0], n);
-    if (a != ACT_F32 && (n_blocks % w->nth == 0 || n_blocks >= 8 * w->nth)) {
-        share(w, n_ff, STRIP, &lo, &hi);
-        gate_up_strips(w, f, gate, up, a, lo, hi);
+    if (!norm && a != ACT_F32 && (n_blocks % w->nth == 0 || n_blocks >= 8 * w->nth)) {
+        op_share(w, n_ff, STRIP, &lo, &hi);
+        gate_up_strips(w, f, src, gate, up, a, lo, hi);
     } else {
-        share(w, n_ff, ROW_UNIT, &lo, &hi);
-        bool whole = matmul(w, gate, &s->h, n, lo, hi, s->gate.f32.p + lo, s->gate.f32.ld) &&
-                     matmul(w, up, &s->h, n, lo, hi, s->up.p + lo, s->up.ld);
+        op_share(w, n_ff, OP_ROW_UNIT, &lo, &hi);
+        bool whole = op_matmul_part(w, gate, src, n, lo, hi, s->gate.f32.p + lo, s->gate.f32.ld) &&
+                     op_matmul_part(w, up, src, n, lo, hi, s->up.p + lo, s->up.ld);
         for (int r = 0; r < n && whole; r++) {
-            float *y = row(s->gate.f32, r) + lo;
-            s->kt.act_mul[f](y, row(s->up, r) + lo, hi - lo, y, w->scratch);
+            float *y = rows_at(s->gate.f32, r) + lo;
+            s->kt.act_mul[f](y, rows_at(s->up, r) + lo, hi - lo, y, w->scratch);
         }
         op_sync(w);
-        share(w, a == ACT_F32 ? 0 : n, 1, &lo, &hi);
-        for (int r = lo; r < hi; r++) quant_row(w, &s->gate, n_ff, r, (const struct linear *const[]){down, NULL});
+        op_share(w, a == ACT_F32 && !norm ? 0 : n, 1, &lo, &hi);
+        for (int r = lo; r < hi; r++) {
+            float *y = rows_at(s->gate.f32, r);
+            if (norm) s->kt.rms_norm(y, norm, s->model->hp.norm_eps, n_ff, y, w->scratch);
+            op_quant_row(w, &s->gate, n_ff, r, (const struct linear *const[]){down, NULL});
+        }
     }
     op_end(w);
     op_sync(w);
+}
+
+void op_gate_up(const struct worker *w, int il, enum act_kind f, const struct linear *gate, const struct linear *up,
+                const struct linear *down)
+{
+    op_gate_up_of(w, il, f, &w->s->h, gate, up, NULL, down);
+}
+
+/* Logits [lo, hi) of every row: scaled and capped, where the model says so. */
+static void bend_logits(const struct worker *w, int lo, int hi)
+{
+    struct step *s = w->s;
+    const struct hparams *h = &s->model->hp;
+    for (int i = 0; i < s->n_out; i++) {
+        float *y = s->logits + (size_t)i * (size_t)h->n_vocab + lo;
+        if (h->logit_scale != 1) s->kt.scale(y, h->logit_scale, hi - lo, w->scratch);
+        if (h->logit_softcap != 0) s->kt.softcap(y, h->logit_softcap, hi - lo, w->scratch);
+    }
 }
 
 /* Norms and multiplies the rows that want logits, and only those. */
@@ -258,122 +322,19 @@ void op_logits(const struct worker *w)
 {
     struct step *s = w->s;
     const struct model *m = s->model;
-    const struct linear out = {m->output, NULL};
+    const struct linear out = {.w = m->output};
     int n_embd = m->hp.n_embd, lo, hi;
     op_begin(w, -1, "output_norm", -1, n_embd, 1, s->n_out);
-    share(w, s->n_out, 1, &lo, &hi);
+    op_share(w, s->n_out, 1, &lo, &hi);
     for (int i = lo; i < hi; i++) {
-        s->kt.rms_norm(row(s->x, s->out_rows[i]), m->output_norm, m->hp.norm_eps, n_embd, row(s->h.f32, i), w->scratch);
-        quant_row(w, &s->h, n_embd, i, (const struct linear *const[]){&out, NULL});
+        s->kt.rms_norm(rows_at(s->x, s->out_rows[i]), m->output_norm, m->hp.norm_eps, n_embd, rows_at(s->h.f32, i),
+                       w->scratch);
+        op_quant_row(w, &s->h, n_embd, i, (const struct linear *const[]){&out, NULL});
     }
     op_end(w);
     op_sync(w);
     op_begin(w, -1, "output", m->output->type, m->output->ne[1], n_embd, s->n_out);
-    share(w, (int)m->output->ne[1], ROW_UNIT, &lo, &hi);
-    matmul(w, &out, &s->h, s->n_out, lo, hi, s->logits + lo, (size_t)m->hp.n_vocab);
+    op_share(w, (int)m->output->ne[1], OP_ROW_UNIT, &lo, &hi);
+    if (op_matmul_part(w, &out, &s->h, s->n_out, lo, hi, s->logits + lo, (size_t)m->hp.n_vocab)) bend_logits(w, lo, hi);
     op_end(w);
-}
-
-/* ---- attention ---- */
-
-static void store(const struct worker *w, int il, int r, int head, const float *k, const float *v)
-{
-    struct step *s = w->s;
-    const struct memory *mem = s->mem[s->batch->seq[r]];
-    const struct kv_shape *sh = kv_pool_shape(mem->pool);
-    int slot = s->batch->slot[r];
-    uint8_t *page = mem->pages[slot / sh->page_slots];
-    if (k)
-        s->kt.put_key(sh->type, k, sh->head_dim, page + kv_key_offset(mem->pool, il, head), slot % sh->page_slots,
-                      w->scratch);
-    else
-        s->kt.put_value(sh->type, v, sh->head_dim, page + kv_value_offset(mem->pool, il, head), slot % sh->page_slots,
-                        w->scratch);
-}
-
-/* One head of q (head < n_head), k (then n_head_kv) or v (then n_head_kv) of row r. */
-static void rope_store_head(const struct worker *w, int il, int r, int head)
-{
-    struct step *s = w->s;
-    const struct hparams *h = &s->model->hp;
-    const struct layer *l = &s->model->layers[il];
-    const float(*cs)[2] = (const float(*)[2])(s->cs + (size_t)r * (size_t)s->rope.n_pairs);
-    int d = h->head_dim, kv_head = head - h->n_head, v_head = kv_head - h->n_head_kv;
-    if (v_head >= 0) {
-        store(w, il, r, v_head, NULL, row(s->v, r) + v_head * d);
-        return;
-    }
-    float *x = kv_head < 0 ? row(s->q, r) + head * d : row(s->k, r) + kv_head * d;
-    const float *norm = kv_head < 0 ? l->q_norm : l->k_norm;
-    if (norm) s->kt.rms_norm(x, norm, h->norm_eps, d, x, w->scratch);
-    s->kt.rope(x, cs, s->rope.n_pairs, h->rope_adjacent, w->scratch);
-    if (kv_head >= 0) store(w, il, r, kv_head, x, NULL);
-}
-
-void op_rope_store(const struct worker *w, int il)
-{
-    struct step *s = w->s;
-    int heads = s->model->hp.n_head + 2 * s->model->hp.n_head_kv;
-    op_begin(w, il, "rope_store", -1, (int64_t)heads * s->model->hp.head_dim, 1, s->batch->n);
-    /* In turn, so that keys and values, whose pages may be new, are not all one member's. */
-    int end = step_is_abandoned(w) ? 0 : s->batch->n * heads;
-    for (int u = w->ith; u < end; u += w->nth) rope_store_head(w, il, u / heads, u % heads);
-    if (w->ith == 0) atomic_store_explicit(&s->next_attend, 0, memory_order_relaxed); /* the sync publishes it */
-    op_end(w);
-    op_sync(w);
-}
-
-/* The query rows of one run that share KV head `head`, at most ATTN_MAX_Q of them, from query head `first` on. */
-static void attend(const struct worker *w, int il, struct run run, int head, int first, int n_heads)
-{
-    struct step *s = w->s;
-    const struct hparams *h = &s->model->hp;
-    const struct batch *b = s->batch;
-    const struct memory *mem = s->mem[b->seq[run.row]];
-    const struct kv_shape *sh = kv_pool_shape(mem->pool);
-    const float *q[ATTN_MAX_Q];
-    float *out[ATTN_MAX_Q];
-    int32_t lo[ATTN_MAX_Q], hi[ATTN_MAX_Q];
-    int n = 0;
-    for (int r = run.row; r < run.row + run.n; r++)
-        for (int i = first; i < first + n_heads; i++, n++) {
-            q[n] = row(s->q, r) + i * h->head_dim;
-            out[n] = row(s->att.f32, r) + i * h->head_dim;
-            hi[n] = b->slot[r] + 1;
-            lo[n] = h->n_swa && hi[n] > h->n_swa ? hi[n] - h->n_swa : 0;
-        }
-    struct attn a = {
-        .type = sh->type,
-        .head_dim = sh->head_dim,
-        .head_dim_v = sh->head_dim,
-        .n_q = n,
-        .q = q,
-        .out = out,
-        .lo = lo,
-        .hi = hi,
-        .scale = h->attn_scale,
-        .pages = (const uint8_t *const *)mem->pages,
-        .page_slots = sh->page_slots,
-        .k_offset = kv_key_offset(mem->pool, il, head),
-        .v_offset = kv_value_offset(mem->pool, il, head),
-    };
-    s->kt.attn(&a, w->scratch);
-}
-
-void op_attend(const struct worker *w, int il)
-{
-    struct step *s = w->s;
-    const struct hparams *h = &s->model->hp;
-    int group = h->n_head / h->n_head_kv,
-        parts = (group + ATTN_MAX_Q - 1) / ATTN_MAX_Q; /* of a KV head's query heads */
-    int per_run = h->n_head_kv * parts, n_calls = s->n_runs * per_run, call;
-    op_begin(w, il, "attention", -1, h->n_head, h->head_dim, s->batch->n);
-    while (!step_is_abandoned(w) &&
-           (call = atomic_fetch_add_explicit(&s->next_attend, 1, memory_order_relaxed)) < n_calls) {
-        int run = s->n_runs - 1 - call / per_run, head = call % per_run / parts, first = call % parts * ATTN_MAX_Q;
-        int n = group - first < ATTN_MAX_Q ? group - first : ATTN_MAX_Q;
-        attend(w, il, s->runs[run], head, head * group + first, n);
-    }
-    op_end(w);
-    op_sync(w);
 }

@@ -39,7 +39,7 @@ static void forget(void *arg, struct prefix_place place, bool dropped)
 
 static void enter(const struct chain_head *h, void *index)
 {
-    static const struct kv_shape shape = {KV_F32, 1, 1, 2, 16};
+    static const struct kv_shape shape = {KV_F32, 1, 1, 2, 2, 16, 0};
     struct ledger ledger;
     struct kv_pool *pool;
     struct prefix *tree;
@@ -48,7 +48,7 @@ static void enter(const struct chain_head *h, void *index)
     struct prefix_place places[100];
     struct file f = {.n_pages = (int)chain_n_pages(h)};
     ledger_init(&ledger, 1 << 20);
-    if (h->shape.page_slots != 16 || kv_pool_new(&pool, &shape, 64, &ledger, NULL)) return;
+    if (h->shape.page_slots != 16 || kv_pool_new(&pool, &shape, 64, 0, &ledger, NULL)) return;
     int rc = prefix_new(&tree, pool, 0, &ledger, NULL);
     assert(!rc);
     f.tree = tree;

@@ -20,7 +20,7 @@
 
 /* 1 layer, 1 KV head, 2 dims: a page is 256 bytes, 128 of keys, which are never written, and 16 values of 8 bytes: the
  * slots' numbers */
-static const struct kv_shape world_shape = {KV_F32, 1, 1, 2, PAGE};
+static const struct kv_shape world_shape = {KV_F32, 1, 1, 2, 2, PAGE, 0};
 static const struct prefix_key key_a = {{1, 2}, 7}, key_b = {{1, 3}, 8};
 
 struct world {
@@ -40,7 +40,7 @@ static inline void world_open(struct world *w, int n_pages, size_t snapshot_budg
     struct qn_error e = {0};
     *w = (struct world){.n_pages = n_pages};
     ledger_init(&w->ledger, (size_t)1 << 40);
-    if (kv_pool_new(&w->pool, &world_shape, n_pages * PAGE, &w->ledger, &e)) fail_msg("%s", e.msg);
+    if (kv_pool_new(&w->pool, &world_shape, n_pages * PAGE, 0, &w->ledger, &e)) fail_msg("%s", e.msg);
     if (prefix_new(&w->tree, w->pool, snapshot_budget, &w->ledger, &e)) fail_msg("%s", e.msg);
 }
 

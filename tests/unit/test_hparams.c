@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-#include "model/hparams.h"
+#include "model/model.h"
 #include "tiny_vocab.h"
 
 #define N_VOCAB 1000
@@ -77,7 +77,7 @@ static int read_with(const struct key *other, size_t n_other, struct hparams *h,
     for (size_t j = 0; j < n_other; j++) put_key(&f, &other[j]);
     struct weights *w = vf_open(&f);
     *e = (struct qn_error){0};
-    int rc = hparams_read(h, w, "llama", N_VOCAB, e);
+    int rc = hparams_read(h, w, arch_find("llama", 5), N_VOCAB, e);
     weights_close(w);
     return rc;
 }

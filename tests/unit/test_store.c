@@ -575,7 +575,7 @@ static void other_models_files_are_kept(void **state)
     struct store *s = NULL;
     struct store_stats stats;
     ledger_init(&w.ledger, (size_t)1 << 40);
-    assert_int_equal(kv_pool_new(&w.pool, &other, 160, &w.ledger, &e), 0);
+    assert_int_equal(kv_pool_new(&w.pool, &other, 160, 0, &w.ledger, &e), 0);
     assert_int_equal(prefix_new(&w.tree, w.pool, 0, &w.ledger, &e), 0);
     assert_int_equal(store_open(&s, dir, ROOMY, w.tree, &e), 0);
     store_stats(s, &stats);
@@ -794,7 +794,7 @@ static void live(unsigned seed)
     struct prefix_match match;
     w->arg = &h;
     ledger_init(&w->ledger, (size_t)1 << 40);
-    if (kv_pool_new(&w->pool, &world_shape, w->n_pages * PAGE, &w->ledger, &e) ||
+    if (kv_pool_new(&w->pool, &world_shape, w->n_pages * PAGE, 0, &w->ledger, &e) ||
         prefix_new(&w->tree, w->pool, 0, &w->ledger, &e) || store_open(&h.store, dir, 60000, w->tree, &e))
         _exit(1);
     for (uint64_t i = 0;; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * math.c: exp, tanh and the activation functions in f32.
+ * math.c: exp, tanh, log and the activation functions in f32.
  *
  * The contract's functions, step by step; the coefficients are those of Cephes (S. Moshier, single
- * precision expf and tanhf). No call leaves this file but fma.
+ * precision expf, tanhf and logf). No call leaves this file but fma.
  */
 #include "kernel/ref/math.h"
 
@@ -68,4 +68,42 @@ float math_relu2f(float g)
 {
     float r = 0.0f > g ? 0.0f : g; /* this way round NaN stays */
     return r * r;
+}
+
+float math_clampedf(float g, float u)
+{
+    g = MATH_CLAMP < g ? MATH_CLAMP : g; /* NaN stays, in both */
+    u = MATH_CLAMP < u ? MATH_CLAMP : u;
+    u = -MATH_CLAMP > u ? -MATH_CLAMP : u;
+    return g / (1.0f + math_expf(-(MATH_CLAMPED_SLOPE * g))) * (u + 1.0f);
+}
+
+float math_sigmoidf(float x) { return 1.0f / (1.0f + math_expf(-x)); }
+
+/* log(x) of a normal x > 0: x = (1 + f) * 2^e. Anything goes in and something comes out, a NaN included. */
+static float logf_positive(float x)
+{
+    uint32_t u = f32_bits(x);
+    int e = (int)(u - MATH_LOG_SPLIT) >> 23;
+    float f = f32_from_bits(u - ((uint32_t)e << 23)) - 1.0f, z = f * f, n = (float)e;
+    float p = MATH_LOG_P0;
+    p = __builtin_fmaf(p, f, MATH_LOG_P1);
+    p = __builtin_fmaf(p, f, MATH_LOG_P2);
+    p = __builtin_fmaf(p, f, MATH_LOG_P3);
+    p = __builtin_fmaf(p, f, MATH_LOG_P4);
+    p = __builtin_fmaf(p, f, MATH_LOG_P5);
+    p = __builtin_fmaf(p, f, MATH_LOG_P6);
+    p = __builtin_fmaf(p, f, MATH_LOG_P7);
+    p = __builtin_fmaf(p, f, MATH_LOG_P8);
+    float y = __builtin_fmaf(n, -MATH_EXP_C2, (f * z) * p);
+    y = __builtin_fmaf(-0.5f, z, y);
+    return __builtin_fmaf(n, -MATH_EXP_C1, f + y);
+}
+
+/* The second term is what 1 + u lost of u, which is all of it where u is small. */
+float math_softplusf(float x)
+{
+    if (x > MATH_SOFTPLUS_MAX) return x;
+    float u = math_expf(x), w = 1.0f + u;
+    return logf_positive(w) + (u - (w - 1.0f)) / w;
 }

@@ -8,9 +8,9 @@
 #include "model/arch/arch.h"
 #include "model/block.h"
 
-static int qwen2_hparams(struct hparams *h, const struct weights *w, struct qn_error *e)
+static int qwen2_hparams(struct hparams *h, struct hp_reader *r)
 {
-    (void)w, (void)e;
+    (void)r;
     h->rope_adjacent = false;
     return 0;
 }
@@ -23,4 +23,4 @@ static void qwen2_layer(const struct worker *w, int il)
     block_ffn(w, il, ACTIV_SILU);
 }
 
-const struct arch arch_qwen2 = {"qwen2", qwen2_hparams, rules, qwen2_layer};
+const struct arch arch_qwen2 = {.name = "qwen2", .hparams = qwen2_hparams, .rules = rules, .layer = qwen2_layer};

@@ -8,9 +8,9 @@
 #include "model/arch/arch.h"
 #include "model/block.h"
 
-static int qwen3_hparams(struct hparams *h, const struct weights *w, struct qn_error *e)
+static int qwen3_hparams(struct hparams *h, struct hp_reader *r)
 {
-    (void)w, (void)e;
+    (void)r;
     h->rope_adjacent = false;
     return 0;
 }
@@ -23,4 +23,4 @@ static void qwen3_layer(const struct worker *w, int il)
     block_ffn(w, il, ACTIV_SILU);
 }
 
-const struct arch arch_qwen3 = {"qwen3", qwen3_hparams, rules, qwen3_layer};
+const struct arch arch_qwen3 = {.name = "qwen3", .hparams = qwen3_hparams, .rules = rules, .layer = qwen3_layer};
