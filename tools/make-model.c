@@ -159,7 +159,6 @@ static void put_scale_keys(struct header *h, const struct plan *p)
     const struct shape *s = p->shape;
     if (s->scaling) kv_string(h, p, ".rope.scaling.type", s->scaling);
     f32_if(h, p, ".rope.scaling.factor", s->scaling_factor);
-    f32_if(h, p, ".rope.scaling.attn_factor", s->scaling_attn);
     u32_if(h, p, ".rope.scaling.original_context_length", s->n_ctx_orig);
     u32_if(h, p, ".attention.sliding_window", s->n_swa);
     f32_if(h, p, ".attn_logit_softcapping", s->attn_softcap);
@@ -210,12 +209,21 @@ static void put_state_keys(struct header *h, const struct plan *p)
         kv_u32(h, p, ".ssm.time_step_rank", s->n_v);
         kv_u32(h, p, ".ssm.inner_size", s->n_v * s->dim_v);
     }
-    if (s->lora_kv) {
-        u32_if(h, p, ".attention.q_lora_rank", s->lora_q);
-        kv_u32(h, p, ".attention.kv_lora_rank", s->lora_kv);
-        kv_u32(h, p, ".attention.key_length_mla", s->dim_nope + s->dim_rope);
-        kv_u32(h, p, ".attention.value_length_mla", s->dim_v_mla);
-    }
+}
+
+/* Of latent attention, what is cached has the plain names; a head's own lengths end in _mla where that is something else. */
+static void put_head_keys(struct header *h, const struct plan *p)
+{
+    const struct shape *s = p->shape;
+    bool absorbed = s->lora_kv && !s->expanded;
+    kv_u32(h, p, ".attention.head_count_kv", absorbed ? 1 : s->n_head_kv);
+    kv_u32(h, p, ".attention.key_length", absorbed ? s->lora_kv + s->n_rot : s->head_dim);
+    kv_u32(h, p, ".attention.value_length", absorbed ? s->lora_kv : s->lora_kv ? s->dim_v_head : s->head_dim);
+    u32_if(h, p, ".attention.q_lora_rank", s->lora_q);
+    u32_if(h, p, ".attention.kv_lora_rank", s->lora_kv);
+    if (!absorbed) return;
+    kv_u32(h, p, ".attention.key_length_mla", s->head_dim);
+    kv_u32(h, p, ".attention.value_length_mla", s->dim_v_head);
 }
 
 static void put_model_keys(struct header *h, const struct plan *p)
@@ -236,9 +244,7 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, ".block_count", p->n_layer);
     kv_u32(h, p, ".feed_forward_length", s->d_ff);
     kv_u32(h, p, ".attention.head_count", s->n_head);
-    kv_u32(h, p, ".attention.head_count_kv", s->n_head_kv);
-    kv_u32(h, p, ".attention.key_length", s->head_dim);
-    kv_u32(h, p, ".attention.value_length", s->lora_kv ? s->lora_kv : s->head_dim);
+    put_head_keys(h, p);
     kv_f32(h, p, ".attention.layer_norm_rms_epsilon", s->eps);
     kv_u32(h, p, ".rope.dimension_count", s->n_rot ? s->n_rot : s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);

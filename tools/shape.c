@@ -16,14 +16,14 @@
 
 /* ---- families ---- */
 
-enum when { ALWAYS, ATTENTION, RECURRENT, DENSE, EXPERTS, SHARED, LORA_Q, NO_LORA_Q };
+enum when { ALWAYS, ATTENTION, RECURRENT, DENSE, EXPERTS, SHARED, BALANCED, LORA_Q, NO_LORA_Q, EXPANDED, ABSORBED };
 
 /* clang-format off */
 enum size {
     ONE, EMBD, FF, FF2, Q, Q_GATES, KV, QKV, HEAD, HEADS, /* dims; FF2: gate and up in one; Q_GATES: q and gates */
     CONV, N_TAPS, DELTA, DELTA_BA, DELTA_HEADS, DELTA_HEAD,
     N_EXPERTS, FF_EXPERT, FF_SHARED,
-    Q_RANK, KV_RANK, KV_IN, NOPE, Q_MLA, V_MLA, OUT_MLA,
+    Q_RANK, KV_RANK, KV_IN, NOPE, V_HEAD, KV_B, OUT,
 };
 
 struct rule {
@@ -68,6 +68,7 @@ struct rule {
                    MAT("ssm_out.weight", RECURRENT, MATRIX, DELTA, EMBD)
 #define ALPHA_BETA MAT("ssm_beta.weight", RECURRENT, MATRIX, EMBD, DELTA_HEADS), \
                    MAT("ssm_alpha.weight", RECURRENT, MATRIX, EMBD, DELTA_HEADS)
+#define SUB_NORMS  VEC("attn_sub_norm.weight", ALWAYS, NORM, Q), VEC("ffn_sub_norm.weight", ALWAYS, NORM, FF)
 #define SCALED(m)  VEC(m ".scale", ALWAYS, NORM, ONE)
 
 static const struct family {
@@ -94,16 +95,17 @@ granite   = {"granite",   {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
 smollm3   = {"smollm3",   {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
 olmo2     = {"olmo2",     {QKV_SPLIT, VEC("attn_q_norm.weight", ALWAYS, NORM, Q), VEC("attn_k_norm.weight", ALWAYS, NORM, KV), ATTN_OUT,
                            FFN, POST_NORMS}},
-bitnet    = {"bitnet",    {PRE_NORM, VEC("attn_sub_norm.weight", ALWAYS, NORM, Q), FFN_NORM, VEC("ffn_sub_norm.weight", ALWAYS, NORM, FF),
-                           QKV_SPLIT, SCALED("attn_q"), SCALED("attn_k"), SCALED("attn_v"), ATTN_OUT, SCALED("attn_output"), FFN,
-                           SCALED("ffn_gate"), SCALED("ffn_up"), SCALED("ffn_down")}},
-deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMBD, Q_MLA), MAT("attn_q_a.weight", LORA_Q, MATRIX, EMBD, Q_RANK),
-                           VEC("attn_q_a_norm.weight", LORA_Q, NORM, Q_RANK), MAT("attn_q_b.weight", LORA_Q, MATRIX, Q_RANK, Q_MLA),
+bitnet    = {"bitnet",    {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, SCALED("attn_q"), SCALED("attn_k"), SCALED("attn_v"), ATTN_OUT,
+                           SCALED("attn_output"), FFN, SCALED("ffn_gate"), SCALED("ffn_up"), SCALED("ffn_down")}},
+bitnet158 = {"bitnet-b1.58", {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, ATTN_OUT, FFN}},
+deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMBD, Q), MAT("attn_q_a.weight", LORA_Q, MATRIX, EMBD, Q_RANK),
+                           VEC("attn_q_a_norm.weight", LORA_Q, NORM, Q_RANK), MAT("attn_q_b.weight", LORA_Q, MATRIX, Q_RANK, Q),
                            MAT("attn_kv_a_mqa.weight", ALWAYS, MATRIX, EMBD, KV_IN), VEC("attn_kv_a_norm.weight", ALWAYS, NORM, KV_RANK),
-                           MATS("attn_k_b.weight", ALWAYS, MATRIX, NOPE, KV_RANK, HEADS),
-                           MATS("attn_v_b.weight", ALWAYS, MATRIX, KV_RANK, V_MLA, HEADS),
-                           MAT("attn_output.weight", ALWAYS, MATRIX, OUT_MLA, EMBD), FFN_NORM, FFN, MOE,
-                           VEC("exp_probs_b.bias", EXPERTS, BIAS, N_EXPERTS), SHEXP}};
+                           MAT("attn_kv_b.weight", EXPANDED, MATRIX, KV_RANK, KV_B),
+                           MATS("attn_k_b.weight", ABSORBED, MATRIX, NOPE, KV_RANK, HEADS),
+                           MATS("attn_v_b.weight", ABSORBED, MATRIX, KV_RANK, V_HEAD, HEADS),
+                           MAT("attn_output.weight", ALWAYS, MATRIX, OUT, EMBD), FFN_NORM, FFN, MOE,
+                           VEC("exp_probs_b.bias", BALANCED, BIAS, N_EXPERTS), SHEXP}};
 
 /* ---- shapes ---- */
 
@@ -160,26 +162,38 @@ static const struct shape shapes[] = {
      .n_rot = 16, MIX(8, 3, 256), .d_shared = 256, LINEAR(4, 8, 32, 32)},
     {"gpt-oss-tiny",        BASE(gpt_oss,   "gpt-4o",     4,  256,  6,  2,  64,   256,    512,   2048, 15e4f, 1e-5f, false),
      .n_swa = 24, MIX(6, 3, 256), .scaling = "yarn", .scaling_factor = 8, .n_ctx_orig = 256},
-    {"gemma-tiny",          BASE(gemma,     "llama-bpe",  2,  256,  4,  1,  96,   512,    512,   2048, 1e4f, 1e-6f, true)},
-    {"gemma2-tiny",         BASE(gemma2,    "llama-bpe",  4,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-6f, true),
-     .n_swa = 24, .attn_softcap = 50, .logit_softcap = 30},
-    {"gemma3-tiny",         BASE(gemma3,    "llama-bpe",  7,  256,  4,  1,  64,   512,    512,   2048, 1e6f, 1e-6f, true),
+    {"gemma-tiny",          BASE(gemma,     "default",    2,  256,  4,  1,  96,   512,    512,   2048, 1e4f, 1e-5f, true)},
+    {"gemma2-tiny",         BASE(gemma2,    "default",    3,  256,  4,  2,  96,   512,    512,   2048, 1e4f, 1e-5f, true),
+     .n_swa = 24, .attn_softcap = 5, .logit_softcap = 6},
+    {"gemma3-tiny",         BASE(gemma3,    "default",    7,  256,  4,  1,  64,   512,    512,   2048, 1e6f, 1e-6f, true),
      .n_swa = 24, .scaling = "linear", .scaling_factor = 8},
-    {"phi3-tiny",           BASE(phi3,      "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, false),
-     .n_rot = 48, .scaling_attn = 1.19f, .n_ctx_orig = 128},
+    {"phi3-tiny",           BASE(phi3,      "default",    2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, false)},
     {"glm4-tiny",           BASE(glm4,      "glm4",       2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, false),
      .n_rot = 32},
-    {"granite-tiny",        BASE(granite,   "qwen2",      2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, true),
-     .embd_scale = 12, .residual_scale = 0.22f, .attn_scale = 0.0625f, .logit_scale = 8},
+    {"granite-tiny",        BASE(granite,   "refact",     2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, true),
+     .embd_scale = 6, .residual_scale = 0.22f, .attn_scale = 0.25f,
+     .logit_scale = 0.25f}, /* real ones are 4 and more: here the logits stay of some size */
     {"smollm3-tiny",        BASE(smollm3,   "llama-bpe",  5,  256,  4,  2,  64,   512,    512,   2048, 5e6f, 1e-6f, true)},
-    {"olmo2-tiny",          BASE(olmo2,     "qwen2",      2,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-6f, false)},
-    {"bitnet-tiny",         BASE(bitnet,    "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-5f, true)},
-    {"deepseek2-tiny",      BASE(deepseek2, "qwen2",      3,  256,  4,  1, 160,   512,    512,   2048, 1e4f, 1e-6f, false),
-     .n_rot = 32, MIX(8, 3, 256), .d_shared = 256, .n_dense_lead = 1, .gate = 2, .n_groups = 4, .n_groups_used = 2,
-     .expert_scale = 2.5f, .lora_q = 96, .lora_kv = 128, .dim_nope = 64, .dim_rope = 32, .dim_v_mla = 48},
-    {"deepseek2-lite-tiny", BASE(deepseek2, "qwen2",      2,  256,  4,  1, 160,   512,    512,   2048, 1e4f, 1e-6f, false),
-     .n_rot = 32, MIX(8, 2, 256), .d_shared = 512, .n_dense_lead = 1, .gate = 1, .lora_kv = 128, .dim_nope = 64, .dim_rope = 32,
-     .dim_v_mla = 64},
+    {"olmo2-tiny",          BASE(olmo2,     "dbrx",       2,  256,  4,  4,  64,   512,    512,   2048, 5e5f, 1e-6f, false)},
+    {"olmo3-tiny",          BASE(olmo2,     "dbrx",       5,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-6f, false),
+     .n_swa = 24, .scaling_factor = 8},
+    {"bitnet-tiny",         BASE(bitnet158, "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-5f, true)},
+    {"bitnet-scales-tiny",  BASE(bitnet,    "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-5f, true)},
+    /* latent attention, in both layouts of its files; without and with experts */
+    {"latent-tiny",         BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
+     .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64},
+    {"latent-tiny-old",     BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
+     .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64, .expanded = true},
+    {"latent-lite",         BASE(deepseek2, "deepseek-v3", 1, 256, 20, 20, 192,   512,    512,   2048, 1e4f, 1e-6f, false),
+     .n_rot = 64, .lora_kv = 512, .dim_nope = 128, .dim_v_head = 128},
+    {"latent-lite-old",     BASE(deepseek2, "deepseek-v3", 1, 256, 20, 20, 192,   512,    512,   2048, 1e4f, 1e-6f, false),
+     .n_rot = 64, .lora_kv = 512, .dim_nope = 128, .dim_v_head = 128, .expanded = true},
+    {"deepseek2-tiny",      BASE(deepseek2, "deepseek-v3", 3, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
+     .n_rot = 32, .lora_q = 96, .lora_kv = 128, .dim_nope = 64, .dim_v_head = 48, MIX(8, 3, 256), .d_shared = 256,
+     .n_dense_lead = 1, .gate = 2, .n_groups = 4, .n_groups_used = 2, .expert_scale = 2.5f},
+    {"deepseek2-lite-tiny", BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
+     .n_rot = 32, .lora_kv = 128, .dim_nope = 64, .dim_v_head = 64, MIX(8, 2, 256), .d_shared = 512, .n_dense_lead = 1,
+     .gate = 1},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",               BASE(llama,     "llama-bpe",  1,  256,  8,  1, 256,  6912,    512,   2048, 1e4f, 1e-5f, true)},
@@ -254,11 +268,11 @@ static int64_t size_of(const struct shape *s, enum size z)
     case FF_SHARED: return s->d_shared;
     case Q_RANK: return s->lora_q;
     case KV_RANK: return s->lora_kv;
-    case KV_IN: return s->lora_kv + s->dim_rope;
+    case KV_IN: return s->lora_kv + s->n_rot;
     case NOPE: return s->dim_nope;
-    case Q_MLA: return (int64_t)s->n_head * (s->dim_nope + s->dim_rope);
-    case V_MLA: return s->dim_v_mla;
-    case OUT_MLA: return (int64_t)s->n_head * s->dim_v_mla;
+    case V_HEAD: return s->dim_v_head;
+    case KV_B: return (int64_t)s->n_head * (s->dim_nope + s->dim_v_head);
+    case OUT: return (int64_t)s->n_head * s->dim_v_head;
     }
     return 0;
 }
@@ -274,8 +288,11 @@ static bool is_in(const struct shape *s, int layer, enum when when)
     case DENSE: return !experts;
     case EXPERTS: return experts;
     case SHARED: return experts && s->d_shared;
+    case BALANCED: return experts && s->gate == 2;
     case LORA_Q: return s->lora_q;
     case NO_LORA_Q: return !s->lora_q;
+    case EXPANDED: return s->expanded;
+    case ABSORBED: return !s->expanded;
     }
     return false;
 }
@@ -340,17 +357,13 @@ static void add(struct plan *p, int layer, const char *name, enum role role, int
 int plan_tensors(struct plan *p, struct qn_error *e)
 {
     const struct shape *s = p->shape;
-    size_t most = 5 + N_OF(s->family->rules) * (size_t)p->n_layer; /* five of the whole model */
+    size_t most = 4 + N_OF(s->family->rules) * (size_t)p->n_layer; /* four of the whole model */
     int64_t n_pairs = (s->n_rot ? s->n_rot : s->head_dim) / 2;
 
     p->items = mem_calloc(most, sizeof *p->items);
     if (!p->items) return error_nomem(e, "the list of tensors", most * sizeof *p->items);
     add(p, -1, "token_embd.weight", EMBED, 2, s->d_model, s->n_vocab, 1);
     if (s->rope_factor > 0) add(p, -1, "rope_freqs.weight", ROPE_FREQS, 1, n_pairs, 1, 1);
-    if (s->family == &phi3) {
-        add(p, -1, "rope_factors_long.weight", NORM, 1, n_pairs, 1, 1);
-        add(p, -1, "rope_factors_short.weight", NORM, 1, n_pairs, 1, 1);
-    }
     for (int i = 0; i < p->n_layer; i++)
         for (const struct rule *r = s->family->rules; r->name; r++)
             if (is_in(s, i, r->when))

@@ -218,7 +218,7 @@ static int put_flags(struct meta_build *b, const json_t *model, const struct hf_
     return rc;
 }
 
-static int put_all(struct meta_build *b, const char *dir, const struct hf_files *f, struct qn_error *e)
+int hf_tokenizer_put(struct meta_build *b, const char *dir, const struct hf_files *f, struct qn_error *e)
 {
     const json_t *model = json_object_get(f->tokenizer, "model");
     struct hf_pipeline p;
@@ -245,7 +245,7 @@ int hf_tokenizer_meta(struct meta_build *b, const char *dir, const json_t *confi
     if (!rc) rc = hf_json_read(&f.config, dir, "tokenizer_config.json", HF_CONFIG_BYTES, false, e);
     if (!rc) rc = hf_json_read(&f.special_map, dir, "special_tokens_map.json", HF_CONFIG_BYTES, false, e);
     if (!rc) rc = hf_json_read(&f.generation, dir, "generation_config.json", HF_CONFIG_BYTES, false, e);
-    if (!rc) rc = put_all(b, dir, &f, e);
+    if (!rc) rc = hf_tokenizer_put(b, dir, &f, e);
     json_decref(f.tokenizer);
     json_decref(f.config);
     json_decref(f.special_map);

@@ -32,6 +32,7 @@
         RULE_OPTIONAL(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),                                                 \
         RULE_OPTIONAL(MATRIX, "attn_v", wv, DIM_EMBD, DIM_V, IN_ATTN),                                                 \
         RULE(MATRIX, "attn_output", wo, DIM_ATT, DIM_EMBD, IN_ATTN)
+#define BLOCK_SINK_RULES RULE(VECTOR, "attn_sinks", sinks, DIM_N_HEAD, DIM_NONE, IN_ATTN)
 #define BLOCK_HEAD_NORM_RULES                                                                                          \
     RULE(VECTOR, "attn_q_norm", q_norm, DIM_HEAD, DIM_NONE, IN_ATTN),                                                  \
         RULE(VECTOR, "attn_k_norm", k_norm, DIM_HEAD, DIM_NONE, IN_ATTN)

@@ -82,13 +82,15 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
     const struct memory *mem = s->mem[b->seq[run.row]];
     const struct kv_shape *sh = kv_pool_shape(mem->pool);
     const float *q[ATTN_MAX_Q];
-    float *out[ATTN_MAX_Q];
+    float *out[ATTN_MAX_Q], sink[ATTN_MAX_Q];
+    const float *sinks = s->model->layers[il].sinks;
     int32_t lo[ATTN_MAX_Q], hi[ATTN_MAX_Q];
     int n = 0, n_swa = h->layer[il].n_swa, kv = h->layer[il].kv;
     for (int r = run.row; r < run.row + run.n; r++)
         for (int i = first; i < first + n_heads; i++, n++) {
             q[n] = rows_at(s->q, r) + i * h->head_dim * (h->has_attn_gate ? 2 : 1);
             out[n] = rows_at(s->att.f32, r) + i * h->head_dim_v;
+            if (sinks) sink[n] = sinks[i];
             hi[n] = b->slot[r] + 1;
             lo[n] = n_swa && hi[n] > n_swa ? hi[n] - n_swa : 0;
         }
@@ -101,6 +103,7 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
         .out = out,
         .lo = lo,
         .hi = hi,
+        .sink = sinks ? sink : NULL,
         .scale = h->attn_scale,
         .softcap = h->attn_softcap,
         .pages = (const uint8_t *const *)mem->pages,

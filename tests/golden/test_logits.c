@@ -105,6 +105,8 @@ static const struct {
     {"logits", "qwen3moe-k-q4_k_m", FLOAT},
     {"logits", "qwen3moe-k-q6_k", FLOAT},
     {"logits", "qwen3moe-k-q8_0", QUANTISED},
+    {"logits", "gpt-oss", FLOAT},
+    {"logits", "gpt-oss-mxfp4_moe", QUANTISED},
     {"logits", "gemma2", GELU_TABLE},
     {"logits", "gemma3", GELU_TABLE},
     {"logits", "gemma3-q4_0.deq", QUANTISED},

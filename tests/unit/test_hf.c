@@ -234,7 +234,7 @@ static void test_names(void **state)
     role("llama", "model.layers.0.self_attn.q_proj", NULL, 0);
     role("llama", "model.layers.0.mlp.experts.1.gate_proj.weight", NULL, 0);
     role("llama", "mtp.fc.weight", NULL, 0);
-    role("qwen3_moe", "model.layers.1.mlp.experts.127.down_proj.weight", "blk.1.ffn_down_exps.127.weight", HF_KEEP);
+    role("qwen3_moe", "model.layers.1.mlp.experts.127.down_proj.weight", "blk.1.ffn_down.127.weight", HF_KEEP);
     role("qwen3_moe", "model.layers.1.mlp.experts..down_proj.weight", NULL, 0);
     role("qwen3_moe", "model.layers.1.mlp.experts.gate_up_proj", "blk.1.ffn_gate_up_exps.weight", HF_KEEP);
     role("qwen3_moe", "model.layers.1.mlp.gate.weight", "blk.1.ffn_gate_inp.weight", HF_KEEP);

@@ -552,6 +552,20 @@ static void malformed(void **state)
         expect_refused(&cases[i].p, QN_EDATA, cases[i].says);
 }
 
+static void too_many(void **state)
+{
+    (void)state;
+    static char config[8192] = "{\"chat_template\":[", ids[1024] = "{\"eos_token_id\":[0";
+    for (int i = 0; i < 65; i++)
+        sprintf(config + strlen(config), "%s{\"name\":\"t%d\",\"template\":\"\"}", i ? "," : "", i);
+    strcat(config, "]}");
+    expect_refused(&(struct parts){.config = config}, QN_EDATA, "65 chat templates (limit 64)");
+    for (int i = 0; i < 32; i++)
+        strcat(ids, ",0");
+    strcat(ids, "]}");
+    expect_refused(&(struct parts){.generation = ids}, QN_EDATA, "33 ids (limit 32)");
+}
+
 static void deep(void **state)
 {
     (void)state;
@@ -618,8 +632,8 @@ int main(void)
         cmocka_unit_test(later_tokens), cmocka_unit_test(holes),
         cmocka_unit_test(roles),        cmocka_unit_test(templates),
         cmocka_unit_test(unsupported),  cmocka_unit_test(malformed),
-        cmocka_unit_test(deep),         cmocka_unit_test(no_file),
-        cmocka_unit_test(no_memory),
+        cmocka_unit_test(too_many),     cmocka_unit_test(deep),
+        cmocka_unit_test(no_file),      cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
