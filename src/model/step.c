@@ -140,8 +140,7 @@ int step_init(struct step *s, const struct model *m, const struct kernels *kt, s
     int threads = pool_n_threads(pool);
     size_t all = step_bytes(m, max_rows, max_seqs, threads), bytes = cut_all(&cut, m, max_rows, threads, NULL);
     const struct hparams *h = &m->hp;
-    *s = (struct step){
-        .model = m, .kt = *kt, .pool = pool, .max_rows = max_rows, .max_seqs = max_seqs, .ledger = l};
+    *s = (struct step){.model = m, .kt = *kt, .pool = pool, .max_rows = max_rows, .max_seqs = max_seqs, .ledger = l};
     int rc = ledger_take(l, all, "the forward pass's buffers", e);
     if (rc) return rc;
     if ((rc = open_undo(s, e))) goto fail;
@@ -200,11 +199,12 @@ static const struct span *earlier(const struct step *s, const struct span *p)
 }
 
 /* Lists the spans, and which states have to be copied: those of sequences with held rows, and, of a pass that may be
- * abandoned, all. */
+ * abandoned, all; where there is no room for them it cannot be. */
 static void survey_states(struct step *s)
 {
     const struct batch *b = s->batch;
     bool is_single = true;
+    int n_seqs = 0;
     s->n_spans = s->n_saved = s->n_kept = 0;
     if (!s->model->hp.state_bytes) return;
     for (int r = 0; r < b->n; r++) {
@@ -214,8 +214,12 @@ static void survey_states(struct step *s)
         else
             s->spans[s->n_spans++] = (struct span){r, 1, b->seq[r], -1, -1, 0};
     }
-    for (int i = 0; i < s->n_spans; i++) is_single &= s->spans[i].n == 1 && !earlier(s, &s->spans[i]);
-    s->can_stop &= !is_single;
+    for (int i = 0; i < s->n_spans; i++) {
+        bool is_first = !earlier(s, &s->spans[i]);
+        n_seqs += is_first;
+        is_single &= is_first && s->spans[i].n == 1;
+    }
+    s->can_stop &= !is_single && n_seqs <= s->max_seqs;
     for (int i = 0; i < s->n_spans; i++) {
         struct span *p = &s->spans[i];
         bool is_held = b->held && b->held[p->row];

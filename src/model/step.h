@@ -124,7 +124,7 @@ struct step {
     uint8_t *scratch;     /* [n_threads][KERNEL_SCRATCH_BYTES] */
     struct run *runs;     /* [rows] */
     struct span *spans;
-    int32_t *out_rows;    /* [rows] rows that want logits */
+    int32_t *out_rows; /* [rows] rows that want logits */
 
     struct region undo; /* of models with a state, the two below */
     uint8_t *saved;     /* [max_seqs] states */
@@ -153,11 +153,12 @@ void step_deinit(struct step *s);
 /* Runs the batch (1..max_rows rows; tokens < n_vocab; slots reserved in their memories) through all
  * layers: keys and values are stored, and the logits of the rows that want them are written to
  * logits [n_wanted][n_vocab] in row order. Does not allocate. false: it was cancelled, which leaves every sequence as
- * it was: reserved slots hold anything. Where sequences have a recurrent state it stands behind the rows afterwards, and
- * a pass of one row each is not cancelled: a copy of the states would cost every token more than one is worth. */
+ * it was: reserved slots hold anything. Where sequences have a recurrent state it stands behind the rows afterwards,
+ * and a pass of one row each is not cancelled: a copy of the states would cost every token more than one is worth. Nor
+ * is one of more than max_seqs sequences. */
 bool step_run(struct step *s, const struct batch *b, struct memory *const *mem, float *logits);
-/* After a pass, and before the next one, with its batch and memories as they were: of sequence seq's held rows the first
- * n_accepted[seq] stay, and its recurrent state becomes what it is behind them, to the bit. */
+/* After a pass, and before the next one, with its batch and memories as they were: of sequence seq's held rows the
+ * first n_accepted[seq] stay, and its recurrent state becomes what it is behind them, to the bit. */
 void step_accept(struct step *s, const int32_t *n_accepted);
 /* out [n_embd] = row r of the last pass, which must have been completed, behind the last layer and the output norm. */
 void step_hidden(const struct step *s, int r, float *out);
