@@ -115,6 +115,18 @@ int os_read_file(struct buf *out, const char *path, size_t limit, struct qn_erro
     return r;
 }
 
+bool os_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool os_is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* ---- the machine ---- */
 
 uint64_t clock_ns(void)

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,11 @@ int map_populate(const void *p, size_t bytes);
 /* Adds the bytes of a regular file, at most `limit`, to the buffer. For small files that others may change at any time:
  * reading a mapping that was cut short ends the process. Errors as map_open's; QN_EDATA when it has more. */
 int os_read_file(struct buf *out, const char *path, size_t limit, struct qn_error *e);
+
+/* Whether something is there under this name, links followed; whether it is a directory. False too where the system
+ * does not let us look. */
+bool os_exists(const char *path);
+bool os_is_directory(const char *path);
 
 uint64_t clock_ns(void); /* monotonic */
 

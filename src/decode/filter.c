@@ -22,6 +22,7 @@
 #include <float.h>
 #include <math.h> /* INFINITY; nothing is called */
 
+#include "base/math.h"
 #include "kernel/ref/math.h"
 
 #define LN_2 0x1.62e42fefa39efp-1

@@ -11,7 +11,7 @@
 
 #include <assert.h>
 
-#include "kernel/ref/math.h"
+#include "base/math.h"
 
 float logprob_of(const struct kernels *k, const float *logits, int n, qn_token token, struct qn_logprob *top, int n_top,
                  float *work, void *scratch)

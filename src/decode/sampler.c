@@ -27,10 +27,10 @@
 #include <math.h> /* INFINITY, isnan; nothing is called */
 #include <string.h>
 
+#include "base/math.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "decode/filter.h"
-#include "kernel/ref/math.h"
 
 /* Numbers drawn at one position for different uses come from different streams. Part of what a seed means. */
 enum { STREAM_DRAW = 1, STREAM_XTC = 2 };

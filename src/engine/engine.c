@@ -130,7 +130,7 @@ static int64_t ctx_that_fits(const struct model *m, const struct qn_engine_param
 /* The same, with buffers for batches of one row. */
 static int64_t ctx_beside_one_row(const struct model *m, const struct qn_engine_params *p, uint64_t floor)
 {
-    uint64_t rest = floor + step_bytes(m, 1, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    uint64_t rest = floor + step_bytes(m, 1, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
 }
 
@@ -170,7 +170,8 @@ static int count_budget(const struct model *m, const struct qn_engine_params *p,
                          p->n_ctx, (long long)pool_slots(p), INT32_MAX);
     b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
     b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
-    b->buffers = step_bytes(m, p->n_batch, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    b->buffers = step_bytes(m, p->n_batch, p->n_sessions, p->n_threads) +
+                 session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return count_states(&shape, p, b, e);
 }
 
@@ -292,7 +293,7 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     shape = kv_shape_of(m, p.kv);
     if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), b.n_states, &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
-    if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_ctx, &g->ledger, e))) goto fail;
+    if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_sessions, p.n_ctx, &g->ledger, e))) goto fail;
     g->locked_bytes = place_weights(m, &p, &b);
     *out = g;
     return 0;
@@ -335,7 +336,7 @@ static void run_chunk(struct qn_engine *g, struct memory *m, const qn_token *tok
         g->pos[i] = g->slot[i] = m->n_slots + i;
         g->seq[i] = 0;
     }
-    const struct batch b = {n, tokens, g->pos, g->slot, g->seq, g->want};
+    const struct batch b = {n, tokens, g->pos, g->slot, g->seq, g->want, NULL};
     step_run(&g->step, &b, &m, logits);
     memory_extend(m, m->n_slots + n);
 }

@@ -85,6 +85,7 @@ typedef void quant_fn(const float *x, int from, int n, int k, uint8_t *row, void
 /* ---- matrix product ---- */
 
 /* y[c * ld_y + r] = sum over k of w[r][k] * x[c][k]   for r < n_rows, c < n_cols.
+ * With `cols`, column c is activation row cols[c]: an expert's rows of a batch, where they lie.
  * Any n_rows >= 0 and n_cols >= 1; y's rows need no alignment; nothing beyond it is written. */
 struct gemm {
     const uint8_t *w; /* weight rows as stored in the file: unaligned */
@@ -92,10 +93,18 @@ struct gemm {
     int n_rows, k;    /* k is a multiple of the type's block */
     const uint8_t *x; /* activation rows in kernel_act_of(type), 64-byte aligned */
     size_t ld_x;      /* bytes between activation rows, a multiple of 64 */
+    const int32_t *cols; /* [n_cols] or NULL */
     int n_cols;
     float *y;
     size_t ld_y; /* floats between columns */
 };
+
+/* Column c's activations. */
+static inline const uint8_t *gemm_x(const struct gemm *g, int c)
+{
+    return g->x + (size_t)(g->cols ? g->cols[c] : c) * g->ld_x;
+}
+
 typedef void gemm_fn(const struct gemm *g, void *scratch);
 
 /* One stored row as floats (embedding rows, tests). Element for element the values that the
@@ -142,14 +151,58 @@ size_t kv_value_bytes(enum kv_type t, int head_dim); /* of one slot */
 /* Writes one key (value) of head_dim floats to slot s of a KV head's key (value) area in a page. */
 typedef void kv_put_fn(enum kv_type t, const float *x, int head_dim, uint8_t *area, int s, void *scratch);
 
+/* ---- the gated delta rule ---- */
+
+#define CONV_MAX_TAPS 8
+
+/* n_rows steps of one sequence through a causal convolution of every channel by itself, then SiLU:
+ * y[t][c] = silu(sum over i of w[c][i] * x[t - (n_taps - 1) + i][c]), rows before the first being the state's. */
+struct conv {
+    const float *w;   /* [n_channels][n_taps], as stored */
+    int n_taps;       /* 2..CONV_MAX_TAPS; the last one is the row's own */
+    int n_channels;
+    int n_rows;       /* >= 1 */
+    const float *x;
+    float *y;         /* may be x */
+    size_t ld_x, ld_y;
+    float *state;     /* [n_taps - 1][n_channels] the inputs before row 0, the oldest first; afterwards those before
+                         row n_rows */
+    size_t ld_state;
+};
+typedef void conv_silu_fn(const struct conv *c, void *scratch);
+
+/* n_rows steps of some of one value head's dims. Each has a row m of dk numbers, and each step does
+ *   m = decay * m + k * (beta * (v - decay * (m . k)));  o = m . q
+ * with the updated m in the last product (the gated delta rule; m is a column of the usual state). */
+struct delta {
+    int dk, n_dims;
+    int n_rows;               /* >= 1 */
+    float *m;                 /* [n_dims][dk] */
+    const float *q, *k;       /* a step's [dk]; ld_qk floats between steps */
+    const float *v;           /* [n_dims] */
+    float *o;                 /* [n_dims]; may be v */
+    const float *decay, *beta; /* one a step */
+    size_t ld_qk, ld_v, ld_o, ld_gate;
+};
+typedef void delta_fn(const struct delta *d, void *scratch);
+
+/* What one step of n value heads forgets and learns: decay = exp(rate * softplus(a + bias)), beta = sigmoid(b). */
+typedef void delta_gates_fn(const float *a, const float *b, const float *rate, const float *bias, int n, float *decay,
+                            float *beta, void *scratch);
+/* y = x * (scale / max(|x|, eps)), |x| the Euclidean norm; y may be x. */
+typedef void l2_norm_fn(const float *x, float eps, float scale, int n, float *y, void *scratch);
+
 /* ---- the small ones ---- */
 
-enum act_kind { ACTIV_SILU, ACTIV_GELU, ACTIV_RELU2, ACTIV_N }; /* GELU is the tanh form */
+/* GELU is the tanh form; CLAMPED is gpt-oss's SiLU, which changes `up` as well: docs/KERNELS.md section 4. */
+enum act_kind { ACTIV_SILU, ACTIV_GELU, ACTIV_RELU2, ACTIV_SIGMOID, ACTIV_CLAMPED, ACTIV_N };
 
 /* y = x / sqrt(mean(x^2) + eps) * w; w NULL means 1; y may be x. */
 typedef void rms_norm_fn(const float *x, const float *w, float eps, int n, float *y, void *scratch);
 /* y += x */
 typedef void add_fn(float *y, const float *x, int n, void *scratch);
+/* y = fma(s, x, y) */
+typedef void add_scaled_fn(float *y, const float *x, float s, int n, void *scratch);
 /* y *= s */
 typedef void scale_fn(float *y, float s, int n, void *scratch);
 /* y = f(gate) * up; y may be gate or up. */
@@ -173,8 +226,13 @@ struct kernels {
     gemm_fn *gemm[DT_N]; /* NULL for types that are no weights */
     attn_fn *attn;
     kv_put_fn *put_key, *put_value;
+    conv_silu_fn *conv_silu;
+    delta_fn *delta;
+    delta_gates_fn *delta_gates;
+    l2_norm_fn *l2_norm;
     rms_norm_fn *rms_norm;
     add_fn *add;
+    add_scaled_fn *add_scaled;
     scale_fn *scale;
     act_mul_fn *act_mul[ACTIV_N];
     softcap_fn *softcap;

@@ -105,13 +105,34 @@ static int bind_matrix(struct binder *b, const char *name, int64_t in, int64_t o
     return check_matrix(b, t, in, out, 1);
 }
 
-/* The experts' matrices in tensors of their own: NAME.I.weight. */
+/* What the name of an expert's own tensor shares with that of all: without "_exps". */
+static int each_stem(const char *name)
+{
+    static const char suffix[] = "_exps";
+    size_t n = strlen(name), cut = sizeof suffix - 1;
+    return (int)(n > cut && strcmp(name + n - cut, suffix) == 0 ? n - cut : n);
+}
+
+static void each_name(const char *name, int i, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%.*s.%d.weight", each_stem(name), name, i);
+}
+
+/* Whether part is such a name, of one of n experts. */
+static bool is_each_name(const char *name, const char *part, int n)
+{
+    int stem = each_stem(name), expert, end = 0;
+    return strncmp(part, name, (size_t)stem) == 0 && sscanf(part + stem, ".%d.weight%n", &expert, &end) == 1 && end &&
+           !part[stem + end] && expert >= 0 && expert < n;
+}
+
+/* The experts' matrices in tensors of their own. */
 static int bind_each_expert(struct binder *b, const char *name, struct experts *x)
 {
     const struct weights *w = b->m->weights;
     for (int i = 0; i < b->m->hp.n_expert; i++) {
         char one[128];
-        snprintf(one, sizeof one, "%s.%d.weight", name, i);
+        each_name(name, i, one, sizeof one);
         const struct tensor *t = weights_tensor(w, one);
         if (!t) return error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
         int rc = check_matrix(b, t, x->in, x->out, 1);
@@ -133,8 +154,11 @@ static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t 
     int n = b->m->hp.n_expert, rc;
     char one[128];
     *x = (struct experts){.in = (int)in, .out = (int)out};
-    snprintf(one, sizeof one, "%s.0.weight", name);
-    bool is_each = weights_tensor(w, one) != NULL;
+    bool is_each = false;
+    for (int i = 0; i < n && !is_each; i++) {
+        each_name(name, i, one, sizeof one);
+        is_each = weights_tensor(w, one) != NULL;
+    }
     snprintf(one, sizeof one, "%s.weight", name);
     const struct tensor *t = weights_tensor(w, one);
     if (!t && !is_each) return optional ? 0 : error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
@@ -181,8 +205,87 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
     if (r->kind != BIND_MATRIX) return bind_vector(b, name, in, out, r->optional, slot);
     struct linear *l = slot;
     if ((rc = bind_matrix(b, name, in, out, r->optional, &l->w))) return rc;
+    if (!l->w) return 0;
+    snprintf(name, sizeof name, "blk.%d.%s.scale", il, r->name);
+    if ((rc = bind_vector(b, name, 1, 1, true, &l->s))) return rc;
     snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
     return bind_vector(b, name, out, 1, true, &l->b);
+}
+
+/* The experts' gate and up are in two tensors or in one. */
+static int check_experts(struct binder *b, int il)
+{
+    const struct layer *l = &b->m->layers[il];
+    bool gate = l->gate_exps.row_bytes != 0, up = l->up_exps.row_bytes != 0;
+    if (l->gate_up_exps.row_bytes ? !gate && !up : gate && up) return 0;
+    if (l->gate_up_exps.row_bytes)
+        return error_set(b->e, QN_EDATA, "model: layer %d has tensor 'blk.%d.ffn_gate_up_exps.weight' and '%s' too", il,
+                         il, gate ? "ffn_gate_exps" : "ffn_up_exps");
+    return error_set(b->e, QN_EDATA, "model: tensor 'blk.%d.%s.weight' is missing", il,
+                     gate ? "ffn_up_exps" : "ffn_gate_exps");
+}
+
+/* Outputs [*at, *at + n) of a matrix as one of its own; *at goes on. */
+static void bind_view(struct binder *b, const struct linear *of, int64_t *at, int64_t n, struct linear *out)
+{
+    size_t bytes = act_round64(sizeof(struct tensor));
+    b->vector_bytes += bytes;
+    if (!b->copy) return;
+    struct tensor *t = arena_get(&b->m->vectors, bytes);
+    *t = *of->w;
+    t->ne[1] = n;
+    t->data += (size_t)*at * t->row_bytes;
+    t->bytes = (size_t)n * t->row_bytes;
+    *out = (struct linear){t, of->b ? of->b + *at : NULL, of->s};
+    *at += n;
+}
+
+static bool may_fuse_qkv(const struct arch *a)
+{
+    for (const struct bind_rule *r = a->rules; r->name; r++)
+        if (r->offset == offsetof(struct layer, wqkv)) return true;
+    return false;
+}
+
+/* Of the family's ways to store q, k and v, one must be there, and whole. */
+static int check_qkv(struct binder *b, int il, const struct layer *l)
+{
+    const struct linear *const one[] = {&l->wq, &l->wk, &l->wv};
+    static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    for (int i = 0; i < 3; i++) {
+        if (l->wqkv.w && one[i]->w)
+            return error_set(b->e, QN_EDATA,
+                             "model: tensors 'blk.%d.attn_qkv.weight' and 'blk.%d.%s.weight' are both there", il, il,
+                             names[i]);
+        if (!l->wqkv.w && !one[i]->w)
+            return error_set(b->e, QN_EDATA,
+                             "model: tensor 'blk.%d.%s.weight' is missing, and so is 'blk.%d.attn_qkv.weight'", il,
+                             names[i], il);
+    }
+    return 0;
+}
+
+/* Matrices that the file has in one become views of it. */
+static int bind_views(struct binder *b, int il)
+{
+    const struct hparams *h = &b->m->hp;
+    struct layer *l = &b->m->layers[il];
+    int64_t at = 0;
+    if (!b->copy && may_fuse_qkv(b->m->arch) && is_in(h, il, IN_ATTN)) {
+        int rc = check_qkv(b, il, l);
+        if (rc) return rc;
+    }
+    if (l->wqkv.w) {
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_Q), &l->wq);
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_K), &l->wk);
+        bind_view(b, &l->wqkv, &at, dim_of(h, DIM_V), &l->wv);
+    }
+    at = 0;
+    if (l->gate_up.w) {
+        bind_view(b, &l->gate_up, &at, h->n_ff, &l->gate);
+        bind_view(b, &l->gate_up, &at, h->n_ff, &l->up);
+    }
+    return 0;
 }
 
 static int bind_layer(struct binder *b, int il)
@@ -190,7 +293,8 @@ static int bind_layer(struct binder *b, int il)
     int rc = 0;
     for (const struct bind_rule *r = b->m->arch->rules; r->name && !rc; r++)
         if (is_in(&b->m->hp, il, r->when)) rc = bind_rule(b, il, r);
-    return rc;
+    if (!rc && b->m->hp.layer[il].has_experts) rc = check_experts(b, il);
+    return rc ? rc : bind_views(b, il);
 }
 
 static int bind_all(struct binder *b)
@@ -217,14 +321,13 @@ static bool is_asked_for(const struct model *m, int il, const char *part)
 {
     for (const struct bind_rule *r = m->arch->rules; r->name; r++) {
         size_t n = strlen(r->name);
-        int expert, end = 0;
-        if (!is_in(&m->hp, il, r->when) || strncmp(part, r->name, n)) continue;
+        if (!is_in(&m->hp, il, r->when)) continue;
+        if (r->kind == BIND_EXPERTS && is_each_name(r->name, part, m->hp.n_expert)) return true;
+        if (strncmp(part, r->name, n)) continue;
         const char *rest = part + n;
         if (r->kind == BIND_BARE ? !*rest : !strcmp(rest, ".weight")) return true;
         if ((r->kind == BIND_MATRIX || r->kind == BIND_EXPERTS) && !strcmp(rest, ".bias")) return true;
-        if (r->kind == BIND_EXPERTS && sscanf(rest, ".%d.weight%n", &expert, &end) == 1 && end && !rest[end] &&
-            expert >= 0 && expert < m->hp.n_expert)
-            return true;
+        if (r->kind == BIND_MATRIX && !strcmp(rest, ".scale")) return true;
     }
     return false;
 }

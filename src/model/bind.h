@@ -39,7 +39,8 @@ enum bind_dim {
 enum bind_when { IN_ALL, IN_ATTN, IN_RECURRENT, IN_DENSE, IN_EXPERTS };
 
 enum bind_kind {
-    BIND_MATRIX, /* struct linear: NAME.weight {in, out} and, when the file has it, NAME.bias {out} */
+    BIND_MATRIX, /* struct linear: NAME.weight {in, out} and, when the file has them, NAME.bias {out} and NAME.scale {1}
+                  */
     BIND_VECTOR, /* const float *: NAME.weight {in} or {in, out}, as floats */
     BIND_BARE,   /* the same, but NAME is the whole name */
     BIND_EXPERTS /* struct experts: NAME.weight {in, out, n_expert}, or NAME.I.weight {in, out} for each expert I; and,

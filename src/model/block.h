@@ -19,23 +19,96 @@
         name, BIND_##kind, true, offsetof(struct layer, field), in, out, when                                          \
     }
 
-#define BLOCK_ATTN_RULES                                                                                               \
-    RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                  \
-        RULE(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_ATTN), RULE(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),    \
+#define BLOCK_ATTN_RULES RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_ATTN_MATRICES
+#define BLOCK_ATTN_MATRICES                                                                                            \
+    RULE(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_ATTN), RULE(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),        \
         RULE(MATRIX, "attn_v", wv, DIM_EMBD, DIM_V, IN_ATTN),                                                          \
         RULE(MATRIX, "attn_output", wo, DIM_ATT, DIM_EMBD, IN_ATTN)
+/* q, k and v each, or in one */
+#define BLOCK_ATTN_FUSED_RULES                                                                                         \
+    RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                  \
+        RULE_OPTIONAL(MATRIX, "attn_qkv", wqkv, DIM_EMBD, DIM_QKV, IN_ATTN),                                           \
+        RULE_OPTIONAL(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_ATTN),                                                 \
+        RULE_OPTIONAL(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),                                                 \
+        RULE_OPTIONAL(MATRIX, "attn_v", wv, DIM_EMBD, DIM_V, IN_ATTN),                                                 \
+        RULE(MATRIX, "attn_output", wo, DIM_ATT, DIM_EMBD, IN_ATTN)
+#define BLOCK_SINK_RULES RULE(VECTOR, "attn_sinks", sinks, DIM_N_HEAD, DIM_NONE, IN_ATTN)
 #define BLOCK_HEAD_NORM_RULES                                                                                          \
     RULE(VECTOR, "attn_q_norm", q_norm, DIM_HEAD, DIM_NONE, IN_ATTN),                                                  \
         RULE(VECTOR, "attn_k_norm", k_norm, DIM_HEAD, DIM_NONE, IN_ATTN)
-#define BLOCK_FFN_RULES                                                                                                \
-    RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                    \
-        RULE(MATRIX, "ffn_gate", gate, DIM_EMBD, DIM_FF, IN_DENSE),                                                    \
+#define BLOCK_ROW_NORM_RULES                                                                                           \
+    RULE(VECTOR, "attn_q_norm", q_row_norm, DIM_Q, DIM_NONE, IN_ATTN),                                                 \
+        RULE(VECTOR, "attn_k_norm", k_row_norm, DIM_K, DIM_NONE, IN_ATTN)
+#define BLOCK_FFN_RULES RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_FFN_MATRICES
+#define BLOCK_FFN_MATRICES                                                                                             \
+    RULE(MATRIX, "ffn_gate", gate, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
         RULE(MATRIX, "ffn_up", up, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
         RULE(MATRIX, "ffn_down", down, DIM_FF, DIM_EMBD, IN_DENSE)
+/* gate and up in one */
+#define BLOCK_FFN_FUSED_RULES                                                                                          \
+    RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                    \
+        RULE(MATRIX, "ffn_up", gate_up, DIM_EMBD, DIM_2FF, IN_DENSE),                                                  \
+        RULE(MATRIX, "ffn_down", down, DIM_FF, DIM_EMBD, IN_DENSE)
+#define BLOCK_POST_NORM_RULES                                                                                          \
+    RULE(VECTOR, "post_attention_norm", attn_post_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                   \
+        RULE(VECTOR, "post_ffw_norm", ffn_post_norm, DIM_EMBD, DIM_NONE, IN_ALL)
+#define BLOCK_SUB_NORM_RULES                                                                                           \
+    RULE(VECTOR, "attn_sub_norm", attn_sub_norm, DIM_ATT, DIM_NONE, IN_ALL),                                           \
+        RULE(VECTOR, "ffn_sub_norm", ffn_sub_norm, DIM_FF, DIM_NONE, IN_ALL)
 
-/* x += Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), n = RMS(x; attn_norm) */
+#define BLOCK_DELTA_RULES                                                                                              \
+    RULE(VECTOR, "ssm_conv1d", conv, DIM_CONV_KERNEL, DIM_CONV, IN_RECURRENT),                                         \
+        RULE(BARE, "ssm_a", decay, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                           \
+        RULE(BARE, "ssm_dt.bias", dt, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                        \
+        RULE(VECTOR, "ssm_norm", delta_norm, DIM_DELTA_HEAD_V, DIM_NONE, IN_RECURRENT),                                \
+        RULE(MATRIX, "ssm_out", delta_out, DIM_DELTA_V, DIM_EMBD, IN_RECURRENT)
+#define BLOCK_DELTA_QKV_RULES(kind)                                                                                    \
+    kind(MATRIX, "attn_qkv", delta_qkv, DIM_EMBD, DIM_CONV, IN_RECURRENT),                                             \
+        kind(MATRIX, "attn_gate", delta_z, DIM_EMBD, DIM_DELTA_V, IN_RECURRENT)
+/* The network's, where its norm has this name. */
+#define BLOCK_FFN_POST_RULES                                                                                           \
+    RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_FFN_MATRICES
+#define BLOCK_MOE_RULES RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_EXPERT_RULES
+#define BLOCK_EXPERT_RULES                                                                                             \
+    RULE(MATRIX, "ffn_gate_inp", router, DIM_EMBD, DIM_EXPERTS, IN_EXPERTS),                                           \
+        RULE_OPTIONAL(BARE, "exp_probs_b.bias", router_bias, DIM_EXPERTS, DIM_NONE, IN_EXPERTS),                       \
+        RULE_OPTIONAL(EXPERTS, "ffn_gate_exps", gate_exps, DIM_EMBD, DIM_FF_EXP, IN_EXPERTS),                          \
+        RULE_OPTIONAL(EXPERTS, "ffn_up_exps", up_exps, DIM_EMBD, DIM_FF_EXP, IN_EXPERTS),                              \
+        RULE_OPTIONAL(EXPERTS, "ffn_gate_up_exps", gate_up_exps, DIM_EMBD, DIM_2FF_EXP, IN_EXPERTS),                   \
+        RULE(EXPERTS, "ffn_down_exps", down_exps, DIM_FF_EXP, DIM_EMBD, IN_EXPERTS)
+/* The expert of all tokens, and, where the family weighs it, its router. */
+#define BLOCK_SHARED_EXPERT_RULES                                                                                      \
+    RULE(MATRIX, "ffn_gate_shexp", shared_gate, DIM_EMBD, DIM_FF_SHEXP, IN_EXPERTS),                                   \
+        RULE(MATRIX, "ffn_up_shexp", shared_up, DIM_EMBD, DIM_FF_SHEXP, IN_EXPERTS),                                   \
+        RULE(MATRIX, "ffn_down_shexp", shared_down, DIM_FF_SHEXP, DIM_EMBD, IN_EXPERTS)
+#define BLOCK_SHARED_ROUTER_RULES RULE(VECTOR, "ffn_gate_inp_shexp", shared_router, DIM_EMBD, DIM_NONE, IN_EXPERTS)
+
+/* x += c A(RMS(x; attn_norm)), A(n) = Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), c = residual_scale;
+ * the norms of q's and k's heads and the rotation where the layer has them */
 void block_attn(const struct worker *w, int il);
-/* x += Wdown (f(Wgate m) * (Wup m)), m = RMS(x; ffn_norm) */
+/* x += Wout (silu(Wz n) * RMS(DeltaNet(Wqkv n, Wb n, Wa n))), n = RMS(x; attn_norm) */
+void block_delta(const struct worker *w, int il);
+/* Reads the numbers of gated DeltaNet, says which layers are recurrent, and where their states are. The families'
+ * pages call it. */
+int delta_hparams(struct hparams *h, struct hp_reader *r);
+/* x += c F(RMS(x; ffn_norm)), F(m) = Wdown (f(Wgate m) * (Wup m)) */
 void block_ffn(const struct worker *w, int il, enum act_kind f);
+/* x += the sum of weight * expert(m) over the chosen experts, + weight * the shared one's(m); each expert is
+ * block_ffn's network, m = RMS(x; ffn_norm) */
+void block_moe(const struct worker *w, int il, enum act_kind f);
+
+/* The same with a norm of what is added: x += RMS(A(RMS(x; attn_norm)); attn_post_norm). */
+void block_attn_post(const struct worker *w, int il);
+void block_ffn_post(const struct worker *w, int il, enum act_kind f);
+
+/* Only with that: x += RMS(A(x); attn_post_norm); q and k are normalised as rows, all heads together. */
+void block_attn_bare(const struct worker *w, int il);
+void block_ffn_bare(const struct worker *w, int il, enum act_kind f);
+
+/* As block_attn() and block_ffn() with a norm before the last matrix: Wo RMS(Attn(...); attn_sub_norm), Wdown RMS(f(..)
+ * *
+ * (..); ffn_sub_norm). */
+void block_attn_sub(const struct worker *w, int il);
+void block_ffn_sub(const struct worker *w, int il, enum act_kind f);
 
 #endif

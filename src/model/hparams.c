@@ -90,6 +90,21 @@ int hp_flag(struct hp_reader *r, const char *name, bool def, bool *out)
     return rc < 0 ? rc : 0;
 }
 
+int hp_windows(struct hp_reader *r, struct hparams *h, int period)
+{
+    static const char name[] = "attention.sliding_window_pattern";
+    int each[HP_MAX_LAYERS] = {0}, n = h->n_layer + h->n_nextn;
+    const struct meta *m = weights_meta(r->w, hp_key(r, name));
+    bool is_each = m && m->type == MT_ARRAY;
+    int rc = hp_each(r, name, n, 0, is_each ? 1 : HP_MAX_LAYERS, period, each);
+    if (rc) return rc;
+    for (int i = 0; i < h->n_layer; i++) {
+        bool has_window = is_each ? each[i] != 0 : each[i] == 0 || i % each[i] < each[i] - 1;
+        h->layer[i].n_swa = has_window ? h->n_swa : 0;
+    }
+    return 0;
+}
+
 static int read_rope_type(struct hp_reader *r, struct hparams *h)
 {
     struct str s;
@@ -157,9 +172,9 @@ static int read_any(const struct meta *m, double *out, struct qn_error *e)
 
 /* Keys that change the forward pass, and their neutral values: read below for the families that know them. A file
  * that sets another one is not run as if it had not. */
-static int refuse_unknown(struct hp_reader *r)
+static int refuse_unknown(struct hp_reader *r, const struct hparams *h)
 {
-    static const struct {
+    const struct {
         const char *name;
         double neutral;
     } keys[] = {{"logit_scale", 1},
@@ -177,6 +192,7 @@ static int refuse_unknown(struct hp_reader *r)
                 {"attention.sliding_window_pattern", 0},
                 {"rope.scaling.yarn_log_multiplier", 0},
                 {"rope.scaling.yarn_attn_factor", 1},
+                {"rope.freq_base_swa", h->rope_base},
                 {"use_parallel_residual", 0}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct meta *m = weights_meta(r->w, hp_key(r, keys[i].name));
@@ -191,13 +207,16 @@ static int refuse_unknown(struct hp_reader *r)
     return 0;
 }
 
-/* A scale, of which 0 means that it is unset. */
+/* A scale, of which 0 means that it is unset. Others are not so small that one divided by them is none. */
 static int read_scale(struct hp_reader *r, const char *name, float def, float *out)
 {
     double v = def;
     int rc = reads(r, name) ? hp_float(r, name, -1e-30, 1e6, def, &v) : 0;
-    if (!rc) *out = v == 0 ? def : (float)v;
-    return rc;
+    if (rc) return rc;
+    if (v != 0 && v < 1e-6)
+        return error_set(r->e, QN_EDATA, "model: '%s' is %g, not 0 or in [1e-06, 1e+06]", r->key, v);
+    *out = v == 0 ? def : (float)v;
+    return 0;
 }
 
 static int read_scales(struct hp_reader *r, struct hparams *h)
@@ -223,6 +242,19 @@ static int read_experts(struct hp_reader *r, struct hparams *h)
     if (h->n_expert_used > h->n_expert)
         return error_set(r->e, QN_EDATA, "model: '%s' is %d of %d experts", r->key, h->n_expert_used, h->n_expert);
     return hp_int(r, "expert_feed_forward_length", 1, HP_MAX_DIM, h->n_ff ? h->n_ff : -1, &h->n_ff_exp);
+}
+
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm)
+{
+    static const enum expert_gate gates[] = {GATE_SOFTMAX, GATE_SIGMOID, GATE_SOFTMAX_OF_CHOSEN};
+    int rc, func = 0;
+    double scale = 0;
+    if ((rc = hp_int(r, "expert_gating_func", 0, 3, 0, &func))) return rc;
+    if ((rc = hp_flag(r, "expert_weights_norm", norm, &h->expert_norm))) return rc;
+    if ((rc = hp_float(r, "expert_weights_scale", -1e-30, 1e6, 0, &scale))) return rc;
+    h->expert_gate = func ? gates[func - 1] : gate;
+    h->expert_scale = scale == 0 ? 1 : (float)scale; /* 0: unset */
+    return 0;
 }
 
 /* The head's dimensions and counts. */
@@ -269,7 +301,10 @@ static int read_layers(struct hp_reader *r, struct hparams *h)
 static void number_layers(struct hparams *h)
 {
     h->n_layer_kv = 0;
-    for (int i = 0; i < h->n_layer; i++) h->layer[i].kv = h->layer[i].is_recurrent ? -1 : h->n_layer_kv++;
+    for (int i = 0; i < h->n_layer; i++) {
+        h->layer[i].kv = h->layer[i].is_recurrent ? -1 : h->n_layer_kv++;
+        h->has_local_rope |= h->layer[i].rope == ROPE_LOCAL;
+    }
 }
 
 int hparams_read(struct hparams *out, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e)
@@ -297,7 +332,7 @@ int hparams_read(struct hparams *out, const struct weights *w, const struct arch
     for (int i = 0; i < h.n_layer; i++)
         h.layer[i] = (struct hp_layer){.n_swa = h.n_swa, .has_experts = h.n_expert > 0, .rope = ROPE_MAIN};
     if ((rc = a->hparams(&h, &r))) return rc;
-    if ((rc = refuse_unknown(&r))) return rc;
+    if ((rc = refuse_unknown(&r, &h))) return rc;
     number_layers(&h);
     *out = h;
     return 0;

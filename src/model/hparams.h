@@ -59,6 +59,7 @@ struct hparams {
     int rope_ctx_orig;      /* context before scaling */
     double yarn_log_mul;    /* as the file says; deepseek2 */
     double rope_base_local; /* of ROPE_LOCAL, which is never scaled */
+    bool has_local_rope;    /* some layer is ROPE_LOCAL */
 
     int n_expert, n_expert_used; /* 0: none */
     int n_ff_exp, n_ff_shexp;    /* width of an expert; of the one that all tokens share, 0: there is none */
@@ -83,6 +84,19 @@ struct hparams {
     struct hp_layer layer[HP_MAX_LAYERS];
 };
 
+/* Channels of DeltaNet's convolution: q, k and v of all heads. */
+static inline int hp_conv_dim(const struct hparams *h)
+{
+    return 2 * h->delta_n_head_k * h->delta_dim_k + h->delta_n_head_v * h->delta_dim_v;
+}
+
+/* A recurrent layer's state: the convolution's last inputs, f32 [conv_kernel - 1][conv_dim], and, from this many bytes
+ * on, the rule's f32 [delta_n_head_v][delta_dim_v][delta_dim_k]. */
+static inline size_t hp_rule_offset(const struct hparams *h)
+{
+    return ((size_t)(h->conv_kernel - 1) * (size_t)hp_conv_dim(h) * sizeof(float) + 63) & ~(size_t)63;
+}
+
 /* Reads the model's numbers: what every family shares, then a's own page. A key that changes the network and that the
  * family does not read is refused, unless it has its neutral value. n_vocab is the number of the tokenizer's tokens. */
 int hparams_read(struct hparams *h, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e);
@@ -106,5 +120,10 @@ int hp_float(struct hp_reader *r, const char *name, double lo, double hi, double
 int hp_flag(struct hp_reader *r, const char *name, bool def, bool *out);
 /* As hp_int for a value that may also be an array with an element for each layer: out[n_layer]. */
 int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out);
+/* Which layers have the window h->n_swa (attention.sliding_window_pattern): all but the last of each `period` unless
+ * the file gives another period, or says it for each layer. The rest see everything. */
+int hp_windows(struct hp_reader *r, struct hparams *h, int period);
+/* How experts are chosen and weighted: as the file says, else as the family does. */
+int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm);
 
 #endif

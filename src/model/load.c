@@ -18,9 +18,26 @@ static int find_arch(const struct weights *w, const struct arch **out, struct qn
     if (rc == 0) return error_set(e, QN_EDATA, "model: key 'general.architecture' is missing");
     *out = arch_find(s.p, s.n);
     if (*out) return 0;
-    char names[200];
+    char names[600];
     return error_set(e, QN_EUNSUP, "model: architecture '%.*s' is not supported (%s are)", (int)(s.n > 60 ? 60 : s.n),
                      s.p, arch_names(names, sizeof names));
+}
+
+/* Every rotation that a step may use. */
+static int check_ropes(const struct model *m, struct qn_error *e)
+{
+    const float *const factors[] = {m->rope_freqs, m->rope_long, m->rope_short};
+    struct rope r;
+    int rc;
+    if (m->hp.rope_scaling == ROPE_LONG && !(m->rope_long && m->rope_short))
+        return error_set(e, QN_EDATA, "model: longrope scaling without rope_factors_long and rope_factors_short");
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        rope_init(&r, &m->hp, factors[i]);
+        if ((rc = rope_check(&r, e))) return rc;
+    }
+    if (!m->hp.has_local_rope) return 0;
+    rope_init_local(&r, &m->hp);
+    return rope_check(&r, e);
 }
 
 /* Everything after opening; m->weights is set. */
@@ -31,12 +48,7 @@ static int build(struct model *m, struct qn_error *e)
     if ((rc = vocab_load(&m->vocab, m->weights, e))) return rc;
     if ((rc = hparams_read(&m->hp, m->weights, m->arch, vocab_n_tokens(m->vocab), e))) return rc;
     if ((rc = bind_model(m, e))) return rc;
-    if (m->hp.rope_scaling == ROPE_LONG && !(m->rope_long && m->rope_short))
-        return error_set(e, QN_EDATA, "model: longrope scaling without rope_factors_long and rope_factors_short");
-    const float *const factors[] = {m->rope_freqs, m->rope_long, m->rope_short};
-    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++)
-        if ((rc = rope_check(&m->hp, factors[i], e))) return rc;
-    return 0;
+    return check_ropes(m, e);
 }
 
 static void release(struct model *m)

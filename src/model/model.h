@@ -13,10 +13,11 @@
 #include "model/hparams.h"
 #include "text/vocab.h"
 
-/* y = W x + b; w->ne = {in, out}; b is NULL when there is none. */
+/* y = s W x + b; w->ne = {in, out}; b is NULL when there is none, s (one number) when it is 1. */
 struct linear {
     const struct tensor *w;
     const float *b;
+    const float *s;
 };
 
 /* The same matrix of every expert: one tensor {in, out, n_expert}, or one for each expert. */
@@ -32,12 +33,13 @@ struct experts {
 /* One layer: what its family uses is set, the rest NULL. */
 struct layer {
     const float *attn_norm; /* [n_embd] */
-    struct linear wqkv;     /* rows q, k, v of one matrix */
+    struct linear wqkv;     /* rows q, k, v of one matrix; wq, wk and wv are then views of it */
     struct linear wq, wk, wv, wo;
-    const float *q_norm, *k_norm; /* [head_dim] */
-    const float *sinks;           /* [n_head] */
-    const float *attn_sub_norm;   /* [n_head * head_dim_v] */
-    const float *attn_post_norm;  /* [n_embd], of what attention gives */
+    const float *q_norm, *k_norm;         /* [head_dim] */
+    const float *q_row_norm, *k_row_norm; /* [n_head * head_dim], [n_head_kv * head_dim]: of all heads together */
+    const float *sinks;                   /* [n_head] */
+    const float *attn_sub_norm;           /* [n_head * head_dim_v] */
+    const float *attn_post_norm;          /* [n_embd], of what attention gives */
 
     /* gated DeltaNet */
     struct linear delta_in; /* rows [q, k, v, z] of each key head; or the two below */
@@ -50,7 +52,7 @@ struct layer {
     struct linear delta_out;
 
     const float *ffn_norm; /* [n_embd] */
-    struct linear gate_up; /* rows gate, up of one matrix */
+    struct linear gate_up; /* rows gate, up of one matrix; gate and up are then views of it */
     struct linear gate, up, down;
     const float *ffn_sub_norm;  /* [n_ff] */
     const float *ffn_post_norm; /* [n_embd], of what the network gives */
@@ -77,7 +79,7 @@ struct model {
     const float *rope_freqs;                  /* [n_rot/2] or NULL */
     const float *rope_long, *rope_short;      /* [n_rot/2] or NULL */
     struct layer *layers;                     /* [n_layer], owned */
-    struct arena vectors;                     /* the copied small vectors */
+    struct arena vectors;                     /* the copied small vectors, and views */
 };
 
 struct worker; /* model/step.h */

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "kernel/ref/math.h"
+#include "base/math.h"
 
 static const double two_pi = 6.283185307179586476925;
 
@@ -46,14 +46,19 @@ void rope_init(struct rope *r, const struct hparams *h, const float *factors)
     }
 }
 
-int rope_check(const struct hparams *h, const float *factors, struct qn_error *e)
+void rope_init_local(struct rope *r, const struct hparams *h)
 {
-    struct rope r;
-    rope_init(&r, h, factors);
-    for (int i = 0; i < r.n_pairs; i++)
-        if (!(r.freq[i] > 0 && r.freq[i] <= ROPE_MAX_FREQ))
+    r->n_pairs = h->n_rot / 2;
+    r->scale = 1;
+    for (int i = 0; i < r->n_pairs; i++) r->freq[i] = math_pow(h->rope_base_local, -2.0 * i / h->n_rot);
+}
+
+int rope_check(const struct rope *r, struct qn_error *e)
+{
+    for (int i = 0; i < r->n_pairs; i++)
+        if (!(r->freq[i] > 0 && r->freq[i] <= ROPE_MAX_FREQ))
             return error_set(e, QN_EDATA, "model: rotation of pair %d by %g radians per position, not in (0, %g]", i,
-                             r.freq[i], ROPE_MAX_FREQ);
+                             r->freq[i], ROPE_MAX_FREQ);
     return 0;
 }
 

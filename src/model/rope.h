@@ -22,8 +22,10 @@ struct rope {
 
 /* factors: n_rot/2 divisors of the frequencies (rope_freqs, rope_factors_long/short), or NULL. */
 void rope_init(struct rope *r, const struct hparams *h, const float *factors);
-/* QN_EDATA when base, scaling and factors together turn some pair faster than ROPE_MAX_FREQ, or not at all. */
-int rope_check(const struct hparams *h, const float *factors, struct qn_error *e);
+/* The rotation of the layers that have one of their own: base h->rope_base_local, never scaled. */
+void rope_init_local(struct rope *r, const struct hparams *h);
+/* QN_EDATA when base, scaling and factors together make it turn some pair faster than ROPE_MAX_FREQ, or not at all. */
+int rope_check(const struct rope *r, struct qn_error *e);
 /* cs[n_pairs] = {cos, sin} at position pos. */
 void rope_at(const struct rope *r, int32_t pos, float (*cs)[2]);
 

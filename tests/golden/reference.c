@@ -84,6 +84,7 @@ void reference_load(struct reference *r, const char *golden, const char *dir, co
     if (!model) die("no model", path);
     snprintf(r->model, sizeof r->model, "%s/%s/%s", golden, strcmp(dir, "real") ? "models" : "real", model);
     r->n_vocab = read_int(text, "n_vocab");
+    r->n_ctx = read_int(text, "n_ctx");
     r->tokens = read_ints(text, "tokens", &r->n_tokens);
     r->positions = read_ints(text, "positions", &r->n_positions);
     r->greedy = read_ints(text, "greedy", &r->n_greedy);

@@ -11,7 +11,7 @@
 
 struct reference {
     char model[256];     /* path of the GGUF */
-    int n_vocab, n_tokens, n_positions, n_greedy, n_gaps;
+    int n_vocab, n_ctx, n_tokens, n_positions, n_greedy, n_gaps;
     int32_t *tokens, *positions; /* positions: of the rows of logits, each below n_tokens */
     int32_t *greedy;
     float *gaps;         /* top-1 minus top-2 at each greedy step; NULL when not recorded */

@@ -10,8 +10,9 @@
  *
  * The percentage is that of the ceiling: what the level's probes (kernel/probe.h) reach on this
  * thread in the same run. One column of a product can be no faster than memory is read, many no
- * faster than the peak of multiply-adds; attention no faster than either; the small kernels, whose
- * rows are in the first cache, no faster than that is read.
+ * faster than the peak of multiply-adds; so with the steps of the delta rule, whose state is read
+ * and written; attention no faster than either; the small kernels, whose rows are in the first
+ * cache, no faster than that is read.
  */
 #include "harness.h"
 
@@ -300,6 +301,105 @@ static void bench_attn(void)
     }
 }
 
+/* ---- the gated delta rule ---- */
+
+enum { VALUE_HEADS = 32, HEAD_STATE = DIM * DIM, FAR_HEADS = FAR / (HEAD_STATE * 4), STEPS = 64 };
+
+struct delta_run {
+    const struct kernels *k;
+    struct delta d; /* of the first head */
+    struct conv c;
+    int n_heads;
+    void *scratch;
+};
+
+/* As a layer does it: each key head is shared, each value head has its own values and state. */
+static void call_delta(void *arg)
+{
+    struct delta_run *r = arg;
+    for (int h = 0; h < r->n_heads; h++) {
+        struct delta d = r->d;
+        int v = h % VALUE_HEADS * DIM;
+        d.m += (size_t)h * HEAD_STATE;
+        d.v += v, d.o += v;
+        r->k->delta(&d, r->scratch);
+    }
+}
+
+static void call_conv(void *arg)
+{
+    struct delta_run *r = arg;
+    r->k->conv_silu(&r->c, r->scratch);
+}
+
+/* One step from states in memory; many from those of one head, which are near. */
+static void bench_delta_at(const char *name, int l, int n_rows, int n_heads)
+{
+    static float *m, *x, *o;
+    enum { WIDE = VALUE_HEADS * DIM };
+    if (!m) {
+        memset(m = memory(FAR), 0, FAR);
+        x = memory(STEPS * WIDE * 4);
+        o = memory(STEPS * WIDE * 4);
+    }
+    fill_floats(x, STEPS * WIDE, X_NORMAL);
+    for (int i = 0; i < STEPS * WIDE; i++) x[i] *= 0.088f; /* keys of length 1 */
+    static float gate[STEPS];
+    for (int i = 0; i < STEPS; i++) gate[i] = 0.9f;
+    struct delta_run r = {.k = &table[l], .n_heads = n_heads, .scratch = scratch_dirty()};
+    r.d = (struct delta){.dk = DIM, .n_dims = DIM, .n_rows = n_rows, .m = m, .q = x, .k = x + DIM, .v = x, .o = o,
+                         .decay = gate, .beta = gate, .ld_qk = WIDE, .ld_v = WIDE, .ld_o = WIDE, .ld_gate = 1};
+    const struct ceilings *c = ceilings_of(l);
+    double n = (double)HEAD_STATE * n_heads;
+    struct result res = {name, l, n_rows, 8 * n, 4 * n * n_rows, 0, 0};
+    res.floor_s = n_rows == 1 ? res.bytes / c->read : res.macs / c->f32;
+    res.s = best_time(call_delta, &r);
+    show(&res);
+}
+
+static void bench_conv_at(const char *name, int l, int n_rows)
+{
+    static float *w, *x, *y, *state;
+    enum { CHANNELS = 8192, TAPS = 4 };
+    if (!w) {
+        w = memory(CHANNELS * TAPS * 4);
+        x = memory(STEPS * CHANNELS * 4);
+        y = memory(STEPS * CHANNELS * 4);
+        state = memory((TAPS - 1) * CHANNELS * 4);
+    }
+    fill_floats(w, CHANNELS * TAPS, X_NORMAL);
+    fill_floats(x, STEPS * CHANNELS, X_NORMAL);
+    memset(state, 0, (TAPS - 1) * CHANNELS * 4);
+    struct delta_run r = {.k = &table[l], .scratch = scratch_dirty()};
+    r.c = (struct conv){.w = w, .n_taps = TAPS, .n_channels = CHANNELS, .n_rows = n_rows, .x = x, .y = y,
+                        .ld_x = CHANNELS, .ld_y = CHANNELS, .state = state, .ld_state = CHANNELS};
+    double bytes = 4.0 * CHANNELS * (TAPS + 2 * (TAPS - 1) + 2 * n_rows);
+    struct result res = {name, l, n_rows, bytes, (double)CHANNELS * TAPS * n_rows, 0, 0};
+    res.floor_s = bytes / (n_rows == 1 ? ceilings_of(l)->read : ceilings_of(l)->near);
+    res.s = best_time(call_conv, &r);
+    show(&res);
+}
+
+static void bench_delta(void)
+{
+    for (int l = first_level; l <= last_level; l++) {
+        if (!cpu_has((enum cpu_level)l)) continue;
+        if (wanted("delta")) {
+            line_begin("delta", l);
+            bench_delta_at("delta", l, 1, l == CPU_REF ? 4 : FAR_HEADS);
+            bench_delta_at("delta", l, 8, 1);
+            bench_delta_at("delta", l, STEPS, 1);
+            line_end();
+        }
+        if (wanted("conv_silu")) {
+            line_begin("conv_silu", l);
+            bench_conv_at("conv_silu", l, 1);
+            bench_conv_at("conv_silu", l, STEPS);
+            line_end();
+        }
+    }
+}
+
 /* ---- the small ones: rows of K elements in the first cache ---- */
 
 struct small_run {
@@ -397,5 +497,6 @@ void bench_all(bool as_json)
     json = as_json;
     bench_gemm();
     bench_attn();
+    bench_delta();
     bench_small();
 }

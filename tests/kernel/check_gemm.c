@@ -22,6 +22,7 @@ static const int q256_blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 17};
 static const int long_ks[] = {6912, 11008, 13696, MAX_K};
 
 #define X_MATCHED (X_N + 1) /* integers, all as large, whose products with one weight row have the same sign */
+#define MAX_COLS 513
 #define MAX_WORK  (4 << 20) /* multiplications in one case, where the smallest k is not more: the reference is slow */
 
 struct gemm_case {
@@ -66,12 +67,12 @@ static void matched(const struct gemm_case *c, const struct gemm *g, int i, floa
         x[j] = copysignf(j % 32 == 5 ? 127.0f : size, (x[j] < 0) != (i & 1) ? -1.0f : 1.0f);
 }
 
-static void fill_columns(const struct gemm_case *c, const struct gemm *g, uint8_t *x)
+static void fill_rows(const struct gemm_case *c, const struct gemm *g, int n, uint8_t *x)
 {
     float row[MAX_K];
     /* as large as can be, for sums far beyond 16 bits, or less, for sums on either side of where 16 bits end */
     const float size = rnd_below(4) ? (float)(1 + rnd_below(127)) : 127.0f;
-    for (int i = 0; i < c->n_cols; i++) {
+    for (int i = 0; i < n; i++) {
         if (c->xpat == X_MATCHED)
             matched(c, g, i, size, row);
         else
@@ -90,11 +91,16 @@ static void run_case(const struct gemm_case *c)
     enum place place = rnd_below(4) ? AT_END : AT_START;
     size_t slack = rnd_below(4) ? 0 : 1; /* all blocks have even sizes: this makes odd addresses */
     size_t w_bytes = c->n_rows ? (size_t)(c->n_rows - 1) * g.ld_w + row_bytes : 0;
-    size_t x_bytes = (size_t)c->n_cols * g.ld_x;
+    /* one in four gathers its columns from a few more rows, some of them twice, some not at all */
+    const int n_x = rnd_below(4) ? c->n_cols : c->n_cols + rnd_below(5);
+    int32_t cols[MAX_COLS];
+    if (n_x > c->n_cols || rnd_below(16) == 0) g.cols = cols;
+    for (int i = 0; g.cols && i < c->n_cols; i++) cols[i] = rnd_below(n_x);
+    size_t x_bytes = (size_t)n_x * g.ld_x;
     size_t y_floats = (size_t)(c->n_cols - 1) * g.ld_y + (size_t)c->n_rows;
-    describe("gemm %s rows %d cols %d k %d weights %d activations %d ld_w +%zu ld_y +%zu %s slack %zu",
+    describe("gemm %s rows %d cols %d k %d weights %d activations %d ld_w +%zu ld_y +%zu %s slack %zu %s",
              dtype_get(c->type)->name, c->n_rows, c->n_cols, c->k, c->wpat, c->xpat, g.ld_w - row_bytes,
-             g.ld_y - (size_t)c->n_rows, place == AT_END ? "end" : "start", slack);
+             g.ld_y - (size_t)c->n_rows, place == AT_END ? "end" : "start", slack, g.cols ? "gathered" : "");
 
     struct guarded w = guarded_new(w_bytes, slack, place), x = guarded_new(x_bytes, 0, place);
     struct guarded want = guarded_new(y_floats * 4, 0, place);
@@ -102,7 +108,7 @@ static void run_case(const struct gemm_case *c)
         fill_weights(c->type, w.p + (size_t)r * g.ld_w, c->k, c->wpat);
     g.w = w.p;
     g.x = x.p;
-    fill_columns(c, &g, x.p);
+    fill_rows(c, &g, n_x, x.p);
     memset(want.p, 0x5a, want.bytes);
     g.y = (float *)want.p;
     table[CPU_REF].gemm[c->type](&g, NULL);

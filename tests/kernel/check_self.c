@@ -44,7 +44,8 @@ static void self_order(enum dtype t)
     const struct dtype_info *info = dtype_get(t);
     size_t ld = dtype_row_bytes(t, K);
     int n_blocks = K / info->block;
-    struct gemm g = {w, ld, ROWS, K, row, act_row_bytes(kernel_act_of(t), K), 1, a, ROWS};
+    struct gemm g = {.w = w, .ld_w = ld, .n_rows = ROWS, .k = K, .x = row, .n_cols = 1, .y = a, .ld_y = ROWS};
+    g.ld_x = act_row_bytes(kernel_act_of(t), K);
     for (int r = 0; r < ROWS; r++)
         fill_weights(t, w + (size_t)r * ld, K, W_RANDOM);
     fill_floats(x, K, X_NORMAL);

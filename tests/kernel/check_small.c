@@ -63,6 +63,12 @@ static float op_add(const struct kernels *k, struct arrays *s, int n, int how, v
     return 0;
 }
 
+static float op_add_scaled(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
+{
+    k->add_scaled(s->y, s->x, how & 1 ? 0.1f : -3.0f, n, scratch);
+    return 0;
+}
+
 static float op_scale(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
 {
     k->scale(s->y, how & 1 ? 0.1f : -3.0f, n, scratch);
@@ -88,6 +94,23 @@ static float op_gelu(const struct kernels *k, struct arrays *s, int n, int how, 
 static float op_relu2(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
 {
     return act_mul(k->act_mul[ACTIV_RELU2], s, n, how, scratch);
+}
+
+static float op_sigmoid(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
+{
+    return act_mul(k->act_mul[ACTIV_SIGMOID], s, n, how, scratch);
+}
+
+static float op_clamped(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
+{
+    return act_mul(k->act_mul[ACTIV_CLAMPED], s, n, how, scratch);
+}
+
+/* The other operand of the same, which it limits too. */
+static float op_clamped_up(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
+{
+    k->act_mul[ACTIV_CLAMPED](s->y, s->x, n, how & 1 ? s->z : s->x, scratch);
+    return 0;
 }
 
 static float op_softcap(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
@@ -135,10 +158,14 @@ static const struct op {
 } ops[] = {
     {"rms_norm", op_rms_norm, offsetof(struct kernels, rms_norm)},
     {"add", op_add, offsetof(struct kernels, add)},
+    {"add_scaled", op_add_scaled, offsetof(struct kernels, add_scaled)},
     {"scale", op_scale, offsetof(struct kernels, scale)},
     {"silu", op_silu, offsetof(struct kernels, act_mul[ACTIV_SILU])},
     {"gelu", op_gelu, offsetof(struct kernels, act_mul[ACTIV_GELU])},
     {"relu2", op_relu2, offsetof(struct kernels, act_mul[ACTIV_RELU2])},
+    {"sigmoid", op_sigmoid, offsetof(struct kernels, act_mul[ACTIV_SIGMOID])},
+    {"clamped", op_clamped, offsetof(struct kernels, act_mul[ACTIV_CLAMPED])},
+    {"clamped up", op_clamped_up, offsetof(struct kernels, act_mul[ACTIV_CLAMPED])},
     {"softcap", op_softcap, offsetof(struct kernels, softcap)},
     {"rope", op_rope, offsetof(struct kernels, rope)},
     {"argmax", op_argmax, offsetof(struct kernels, argmax)},
@@ -200,7 +227,7 @@ static void sweep(const struct op *op, uint32_t stride)
  * what shows them (exp of negative numbers only in the softmax, tanh in a soft cap of 1). */
 static void check_edges(void)
 {
-    static const float edges[] = {88.72f, 87.33f, 87.3365f, 10.0f, 5.0f, 0.5f, 0.25f, 0.0004f, 0.34657359f, 0.0f};
+    static const float edges[] = {88.72f, 87.33f, 87.3365f, 10.0f, 7.0f, 5.0f, 0.5f, 0.25f, 0.0004f, 0.34657359f, 0.0f};
     enum { NEAR = 200, N = 2 * NEAR };
     float in[N], want[N], got[N], up[N];
     for (int e = 0; e < 2 * LEN(edges); e++) {
@@ -242,6 +269,7 @@ void check_small(int rounds)
             for (int s = 0; s < LEN(sizes); s++)
                 check_op(&ops[o], sizes[s], (enum xpat)rnd_below(X_N), i % 16);
         op_fn *f = ops[o].fn;
-        if (f == op_silu || f == op_gelu || f == op_relu2 || f == op_softcap) sweep(&ops[o], 8191);
+        if (f == op_silu || f == op_gelu || f == op_relu2 || f == op_sigmoid || f == op_clamped || f == op_clamped_up ||
+            f == op_softcap) sweep(&ops[o], 8191);
     }
 }

@@ -108,6 +108,7 @@ void check_gemm(int rounds);
 void check_quant(int rounds);
 void check_attn(int rounds);
 void check_small(int rounds);
+void check_delta(int rounds);
 void bench_all(bool as_json);
 
 #endif

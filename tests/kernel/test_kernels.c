@@ -114,6 +114,7 @@ int main(int argc, char **argv)
     check_quant(rounds);
     check_small(rounds);
     check_attn(rounds);
+    check_delta(rounds);
     check_gemm(rounds);
     if (n_checked == n_self) {
         puts("nothing was compared: no kernel matches");

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "base/math.h"
 #include "kernel/ref/half.h"
 #include "kernel/ref/math.h"
 
@@ -39,14 +40,17 @@ static double uniform(double lo, double hi) { return lo + (hi - lo) * (double)(r
 static void test_f32(void **state)
 {
     (void)state;
-    double exp_worst = 0, tanh_worst = 0;
+    double exp_worst = 0, tanh_worst = 0, softplus_worst = 0;
     for (uint64_t u = 0; u < UINT64_C(1) << 32; u += 1021) {
         float x = f32_from_bits((uint32_t)u);
         if (x >= MATH_EXP_MIN && x <= MATH_EXP_MAX) exp_worst = fmax(exp_worst, ulps(math_expf(x), exp((double)x)));
         if (!isnan(x)) tanh_worst = fmax(tanh_worst, ulps(math_tanhf(x), tanh((double)x)));
+        if (x >= MATH_EXP_MIN && x < 80)
+            softplus_worst = fmax(softplus_worst, ulps(math_softplusf(x), log1p(exp((double)x))));
     }
     assert_true(exp_worst < 1.0);
     assert_true(tanh_worst < 2.3);
+    assert_true(softplus_worst < 1.8);
 }
 
 static void test_f32_edges(void **state)
@@ -58,6 +62,9 @@ static void test_f32_edges(void **state)
     assert_true(math_expf(-INFINITY) == 0 && math_expf(-88.0f) == 0);
     assert_true(isnormal(math_expf(MATH_EXP_MIN)));
     assert_true(isnan(math_expf(NAN)) && isnan(math_tanhf(NAN)));
+    assert_true(isnan(math_softplusf(NAN)) && math_softplusf(-INFINITY) == 0 && math_softplusf(INFINITY) == INFINITY);
+    assert_true(math_softplusf(20.5f) == 20.5f && isnan(math_sigmoidf(NAN)));
+    assert_true(math_sigmoidf(0) == 0.5f && math_sigmoidf(INFINITY) == 1.0f && math_sigmoidf(-INFINITY) == 0);
     assert_true(math_tanhf(INFINITY) == 1.0f && math_tanhf(-11.0f) == -1.0f);
     assert_true(signbit(math_tanhf(-0.0f)) && !signbit(math_tanhf(0)));
     assert_true(math_relu2f(-2) == 0 && math_relu2f(3) == 9 && isnan(math_relu2f(NAN)));

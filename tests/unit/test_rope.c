@@ -152,6 +152,31 @@ static void longrope_factors_and_attention_factor(void **state)
     check("longrope", &h, factors, freq, h.rope_attn_factor);
 }
 
+static void local_angles_are_never_scaled(void **state)
+{
+    (void)state;
+    struct hparams h = base();
+    struct rope r;
+    h.rope_scaling = ROPE_LINEAR;
+    h.rope_factor = 8;
+    h.rope_attn_factor = 2;
+    h.rope_base_local = 5000;
+    rope_init_local(&r, &h);
+    assert_int_equal(r.n_pairs, h.n_rot / 2);
+    assert_true(r.scale == 1);
+    for (int i = 0; i < r.n_pairs; i++) {
+        double want = pow(5000, -2.0 * i / h.n_rot);
+        assert_true(fabs(r.freq[i] - want) <= 1e-14 * want);
+    }
+}
+
+static int checked(const struct hparams *h, const float *factors, struct qn_error *e)
+{
+    struct rope r;
+    rope_init(&r, h, factors);
+    return rope_check(&r, e);
+}
+
 static void angles_beyond_all_bounds_are_refused(void **state)
 {
     (void)state;
@@ -159,21 +184,26 @@ static void angles_beyond_all_bounds_are_refused(void **state)
     struct hparams h = base();
     float factors[64];
     for (int i = 0; i < 64; i++) factors[i] = 1;
-    assert_int_equal(rope_check(&h, NULL, &e), 0);
-    assert_int_equal(rope_check(&h, factors, &e), 0);
+    assert_int_equal(checked(&h, NULL, &e), 0);
+    assert_int_equal(checked(&h, factors, &e), 0);
     static const float bad[] = {0, -1, 1e-30f, NAN, INFINITY, -INFINITY, 0.1f};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         factors[0] = bad[i];
-        assert_int_equal(rope_check(&h, factors, &e), QN_EDATA);
+        assert_int_equal(checked(&h, factors, &e), QN_EDATA);
         assert_non_null(strstr(e.msg, "rotation of pair 0"));
     }
     h.rope_base = 1e-30;
-    assert_int_equal(rope_check(&h, NULL, &e), QN_EDATA);
+    assert_int_equal(checked(&h, NULL, &e), QN_EDATA);
     h = base();
     h.rope_scaling = ROPE_LINEAR;
     h.rope_factor = 1e-6;
-    assert_int_equal(rope_check(&h, NULL, &e), QN_EDATA);
+    assert_int_equal(checked(&h, NULL, &e), QN_EDATA);
     assert_non_null(strstr(e.msg, "1e+06 radians"));
+    h = base();
+    h.rope_base_local = 1e-30;
+    struct rope r;
+    rope_init_local(&r, &h);
+    assert_int_equal(rope_check(&r, &e), QN_EDATA);
 }
 
 int main(void)
@@ -184,6 +214,7 @@ int main(void)
         cmocka_unit_test(yarn_ramps_between_the_two),
         cmocka_unit_test(llama3_factors_divide_the_frequencies),
         cmocka_unit_test(longrope_factors_and_attention_factor),
+        cmocka_unit_test(local_angles_are_never_scaled),
         cmocka_unit_test(angles_beyond_all_bounds_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,7 @@ struct many {
     struct tile32 tile;
     struct columns cols;
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
+    _Alignas(64) int8_t gathered[TMM_COLS * TILE_K];
     _Alignas(64) int32_t sum[2][STEP_SUMS]; /* taking turns */
     _Alignas(64) float acc[PASS_TILES][PASS_MAX_COLS * TILE_ROWS];
 };
@@ -119,14 +120,14 @@ ALWAYS_INLINE void step(enum dtype type, const struct tile32 *t, int p, const in
 ALWAYS_INLINE void tile_columns(enum dtype type, const struct gemm *g, struct many *m, int b, int n_steps, int c0,
                                 int n, struct ahead *ahead, float *acc)
 {
-    const int8_t *x = (const int8_t *)g->x + (size_t)c0 * g->ld_x + 32 * (size_t)b;
+    const size_t at = 32 * (size_t)b, bytes = 32 * STEP_PIECES * (size_t)n_steps;
     struct sums before = {.tile = NULL};
     int c = 0, turn = 0;
     for (; c + TMM_COLS <= n; c += TMM_COLS) {
+        const struct spread x = spread_at(g, c0 + c, TMM_COLS, at, bytes, m->gathered);
         ahead_step(ahead);
         for (int p = 0; p < n_steps * STEP_PIECES; p += STEP_PIECES, turn ^= 1) {
-            const int8_t *const xp = x + (size_t)c * g->ld_x + 32 * p;
-            step(type, &m->tile, p, xp, g->ld_x, m->sum[turn], before.tile ? &before : NULL);
+            step(type, &m->tile, p, x.x + 32 * p, x.ld, m->sum[turn], before.tile ? &before : NULL);
             before = (struct sums){&m->tile, &m->cols, c, p, m->sum[turn], acc};
         }
     }
@@ -134,11 +135,12 @@ ALWAYS_INLINE void tile_columns(enum dtype type, const struct gemm *g, struct ma
     if (c == n) return;
     /* Fewer columns than the tiles have rows: the group starts earlier, and what it repeats is not used. */
     const int first = n < TMM_COLS ? 0 : n - TMM_COLS;
+    const struct spread x = spread_at(g, c0 + first, n - first, at, bytes, m->gathered);
     ahead_step(ahead);
     for (int p = 0; p < n_steps * STEP_PIECES; p += STEP_PIECES, turn ^= 1) {
         const struct sums rest = {&m->tile, &m->cols, first, p, m->sum[turn], acc};
         int i = c - first;
-        step(type, &m->tile, p, x + (size_t)first * g->ld_x + 32 * p, g->ld_x, m->sum[turn], NULL);
+        step(type, &m->tile, p, x.x + 32 * p, x.ld, m->sum[turn], NULL);
         for (; i + STEP_COLS <= n - first; i += STEP_COLS) finish(type, STEP_COLS, &rest, i);
         for (; i < n - first; i++) finish(type, 1, &rest, i);
     }
@@ -159,7 +161,7 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
         const int b = part * TILE_PIECES, nb = n_pieces - b < TILE_PIECES ? n_pieces - b : TILE_PIECES;
         const int n_steps = (nb + STEP_PIECES - 1) / STEP_PIECES;
         for (int c = 0; c < n; c++)
-            column_prepare(type, act_q32_at(g->x + (size_t)(c0 + c) * g->ld_x, g->k), b, nb, &m->cols, c);
+            column_prepare(type, act_q32_at(gemm_x(g, c0 + c), g->k), b, nb, &m->cols, c);
         for (int i = 0; i < n_tiles; i++) {
             struct ahead ahead = ahead_in_pass(g, r0, row, n_tiles, i, part, n_parts, part_bytes);
             tile32_load(type, true, row[i], b, nb, &ahead, m->bytes, &m->tile);

@@ -34,6 +34,7 @@ struct many {
     struct planes tile[PASS_TILES];
     struct unpacking unpacking;
     struct sums sums;
+    _Alignas(64) int8_t gathered[TMM_COLS * TILE_K];
     struct product product[2]; /* taking turns */
     _Alignas(64) float acc[PASS_TILES][PASS_MAX_COLS * TILE_ROWS];
 };
@@ -52,7 +53,7 @@ ALWAYS_INLINE void sums_load(enum dtype type, const struct gemm *g, int b, int c
     const struct format256 F = format256_of(type);
     const __mmask16 all = first_lanes(n_pairs_of(type));
     for (int c = 0; c < n; c++) {
-        const struct act_q256 x = act_q256_at(g->x + (size_t)(c0 + c) * g->ld_x, g->k);
+        const struct act_q256 x = act_q256_at(gemm_x(g, c0 + c), g->k);
         s->d[first + c] = x.d[b];
         if (!F.min) continue;
         __m256i words = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
@@ -128,19 +129,19 @@ ALWAYS_INLINE void group(enum dtype type, const struct planes *p, const int8_t *
 ALWAYS_INLINE void tile_columns(enum dtype type, const struct gemm *g, const struct planes *p, struct many *m, int b,
                                 int c0, int n, int n_group, int first_sum, struct ahead *ahead, float *acc)
 {
-    const int8_t *x = (const int8_t *)g->x + (size_t)c0 * g->ld_x + 256 * (size_t)b;
+    const size_t at = 256 * (size_t)b;
     const uint32_t *pair = m->sums.pair + first_sum * n_pairs_of(type);
     const float *d = m->sums.d + first_sum;
     struct waiting before = {.tile = NULL};
     int c = 0, turn = 0;
     for (; c + n_group <= n; c += n_group, turn ^= 1) {
-        const int8_t *const xc = x + (size_t)c * g->ld_x;
+        const struct spread x = spread_at(g, c0 + c, n_group, at, TILE_K, m->gathered);
         struct product *out = &m->product[turn];
         ahead_step(ahead);
         if (before.tile)
-            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, &before, n_group);
+            group(type, p, x.x, x.ld, pair + c * n_pairs_of(type), out, &before, n_group);
         else
-            group(type, p, xc, g->ld_x, pair + c * n_pairs_of(type), out, NULL, 0);
+            group(type, p, x.x, x.ld, pair + c * n_pairs_of(type), out, NULL, 0);
         before = (struct waiting){p, out, d + c, acc + c * TILE_ROWS};
     }
     finish(type, &before, 0, n_group);
@@ -148,8 +149,9 @@ ALWAYS_INLINE void tile_columns(enum dtype type, const struct gemm *g, const str
     /* The last group is shorter, but the tiles are not: it starts earlier, and what it repeats is not used. */
     const int first = n - n_group;
     const struct waiting rest = {p, &m->product[0], d + first, acc + first * TILE_ROWS};
+    const struct spread x = spread_at(g, c0 + first, n_group, at, TILE_K, m->gathered);
     ahead_step(ahead);
-    group(type, p, x + (size_t)first * g->ld_x, g->ld_x, pair + first * n_pairs_of(type), &m->product[0], NULL, 0);
+    group(type, p, x.x, x.ld, pair + first * n_pairs_of(type), &m->product[0], NULL, 0);
     finish(type, &rest, c - first, n_group);
 }
 

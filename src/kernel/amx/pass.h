@@ -26,6 +26,25 @@ static inline int group_columns(int n)
 /* As many as possible. */
 static inline int full_tiles(int n) { return n < TMM_COLS ? n : TMM_COLS; }
 
+/* Activations as the tile load wants them: rows at one distance. */
+struct spread {
+    const int8_t *x;
+    size_t ld;
+};
+
+/* `bytes` (64, 128 ... TILE_K) from byte `at` on of n <= TMM_COLS columns from c on: where they lie, or, gathered
+ * ones, a copy. */
+ALWAYS_INLINE struct spread spread_at(const struct gemm *g, int c, int n, size_t at, size_t bytes,
+                                      int8_t copy[TMM_COLS * TILE_K])
+{
+    if (!g->cols) return (struct spread){(const int8_t *)g->x + (size_t)c * g->ld_x + at, g->ld_x};
+    for (int i = 0; i < n; i++) {
+        const uint8_t *x = gemm_x(g, c + i) + at;
+        for (size_t j = 0; j < bytes; j += 64) _mm512_store_si512(copy + i * TILE_K + j, _mm512_loadu_si512(x + j));
+    }
+    return (struct spread){copy, TILE_K};
+}
+
 /* Rows r0 .. r0 + 32 * n_tiles (those beyond the matrix repeat its last) times columns c0 .. c0 + n. */
 typedef void pass_fn(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch);
 

@@ -105,7 +105,7 @@ VEC_INLINE void gemm_rows(struct kind32 k, unpack32_fn *unpack, int n_cols, cons
     int n_blocks = g->k / 32;
     struct act_q32 x[MAX_COLUMNS];
     for (int c = 0; c < n_cols; c++)
-        x[c] = act_q32_at(g->x + (size_t)c * g->ld_x, g->k);
+        x[c] = act_q32_at(gemm_x(g, c), g->k);
     for (int r0 = 0; r0 < g->n_rows; r0 += 8) {
         int n_rows = g->n_rows - r0 < 8 ? g->n_rows - r0 : 8;
         __m256 acc[MAX_COLUMNS];
@@ -153,16 +153,15 @@ VEC_INLINE tile_dot_fn *const *tile_dots(struct kind32 k)
 }
 #endif
 
-/* n_tiles tiles of n_blocks blocks from the i0-th on with n_cols columns from x on, in equal groups of at most
+/* n_tiles tiles of n_blocks blocks from the i0-th on with n_cols columns from c0 on, in equal groups of at most
  * TILE_COLS. */
-static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const struct gemm *g, const uint8_t *x,
+static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const struct gemm *g, int c0,
                          int n_cols, int i0, int n_blocks, const struct tile32 *t, int n_tiles, float *acc)
 {
     for (int left = n_cols, n; left > 0; left -= n) {
         struct column32 col[TILE_COLS];
         n = vec_even_part(left, TILE_COLS);
-        for (int c = 0; c < n; c++, x += g->ld_x)
-            column_prepare(*k, act_q32_at(x, g->k), i0, col + c);
+        for (int c = 0; c < n; c++, c0++) column_prepare(*k, act_q32_at(gemm_x(g, c0), g->k), i0, col + c);
         for (int j = 0; j < n_tiles; j++)
             dots[n - 1](t + j, n_blocks, col, PANEL_ROWS, acc + TILE_ROWS * j);
         acc += n * PANEL_ROWS;
@@ -172,7 +171,7 @@ static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const
 /* n_rows of up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every column
  * passes over them while they are in the first-level cache. */
 VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, tile_load_fn *load, unpack32_fn *unpack,
-                           const struct gemm *g, int r0, int n_rows, const uint8_t *x, int n_cols, struct tile32 *tiles,
+                           const struct gemm *g, int r0, int n_rows, int c0, int n_cols, struct tile32 *tiles,
                            float *acc)
 {
     const int n_blocks = g->k / 32, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS, most = TILE_ROWS * n_tiles;
@@ -185,7 +184,7 @@ VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, tile_load
         vec_prefetch_rows(row, most, ahead, bytes_of(k, 8));
         for (int h = 0; h < 2 * n_tiles; h++)
             load(k, unpack, row + 8 * h, bytes_of(k, i), n, h % 2, tiles + h / 2);
-        tile_columns(kind, tile_dots(k), g, x, n_cols, i, n, tiles, n_tiles, acc);
+        tile_columns(kind, tile_dots(k), g, c0, n_cols, i, n, tiles, n_tiles, acc);
     }
 }
 
@@ -199,7 +198,7 @@ VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, tile_load
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
         for (int r0 = 0; r0 < g->n_rows; r0 += panel_rows) {
             int n_rows = g->n_rows - r0 < panel_rows ? g->n_rows - r0 : panel_rows;
-            tile_panel(k, kind, load, unpack, g, r0, n_rows, g->x + (size_t)c0 * g->ld_x, n_cols, tiles, acc);
+            tile_panel(k, kind, load, unpack, g, r0, n_rows, c0, n_cols, tiles, acc);
             vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }

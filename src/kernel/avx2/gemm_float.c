@@ -86,7 +86,7 @@ VEC_INLINE void few(load_fn *load, size_t size, int n_rows, int n_cols, const st
     for (int r = 0; r < n_rows; r++)
         w[r] = g->w + (size_t)(r0 + r) * g->ld_w;
     for (int c = 0; c < n_cols; c++)
-        x[c] = (const float *)(g->x + (size_t)(c0 + c) * g->ld_x);
+        x[c] = (const float *)gemm_x(g, c0 + c);
     micro(load, size, n_rows, n_cols, w, x, k, AHEAD_L2, a);
     for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < n_cols; c++) {
@@ -143,7 +143,7 @@ VEC_INLINE void blocked_columns(struct blocked *b, int n_cols, const struct gemm
 {
     const float *x[3];
     for (int i = 0; i < n_cols; i++)
-        x[i] = (const float *)(g->x + (size_t)(c0 + c + i) * g->ld_x) + k0;
+        x[i] = (const float *)gemm_x(g, c0 + c + i) + k0;
     for (int r = 0; r < n_rows; r += 2) /* a row too many at most: it exists in the block */
         blocked_pair(b, n_cols, r, c, x, n);
 }
@@ -171,7 +171,7 @@ VEC_INLINE void blocked_panel(load_fn *load, size_t size, const struct gemm *g, 
         for (int r = 0; r < n_rows; r++) {
             struct lanes *s = &b->a[c][r];
             const uint8_t *w = g->w + (size_t)(r0 + r) * g->ld_w + (size_t)k * size;
-            if (rest) last_lanes(load, size, w, (const float *)(g->x + (size_t)(c0 + c) * g->ld_x) + k, rest, s);
+            if (rest) last_lanes(load, size, w, (const float *)gemm_x(g, c0 + c) + k, rest, s);
             g->y[(size_t)(c0 + c) * g->ld_y + (size_t)(r0 + r)] = vec_tree16(s->lo, s->hi);
         }
 }

@@ -198,7 +198,7 @@ VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, co
     int n_blocks = g->k / 256;
     struct act_q256 x[MAX_COLUMNS];
     for (int c = 0; c < n_cols; c++)
-        x[c] = act_q256_at(g->x + (size_t)c * g->ld_x, g->k);
+        x[c] = act_q256_at(gemm_x(g, c), g->k);
     for (int r0 = 0; r0 < g->n_rows; r0 += 8) {
         int n_rows = g->n_rows - r0 < 8 ? g->n_rows - r0 : 8;
         __m256 acc[MAX_COLUMNS];
@@ -254,20 +254,19 @@ VEC_INLINE tile_dot_fn *const *tile_dots(struct kind256 k)
 }
 #endif
 
-/* n_tiles tiles of block i with n_cols columns from x on, in equal groups of at most TILE_COLS. One column of a group
+/* n_tiles tiles of block i with n_cols columns from c0 on, in equal groups of at most TILE_COLS. One column of a group
  * whose sums do not fit 16 bits makes the whole group take the wide way. */
-static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, const struct gemm *g, const uint8_t *x,
+static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, const struct gemm *g, int c0,
                          int n_cols, int i, const struct tile256 *t, int n_tiles, float *acc)
 {
     for (int left = n_cols, n; left > 0; left -= n) {
         struct column256 col[TILE_COLS];
         bool narrow = true;
         n = vec_even_part(left, TILE_COLS);
-        for (int c = 0; c < n; c++, x += g->ld_x)
-            narrow &= column_prepare(*k, act_q256_at(x, g->k), i, col + c);
-        for (int c = 0; c < TILE_COLS; c++) /* the next group's: too far apart for the processor to foresee */
+        for (int c = 0; c < n; c++, c0++) narrow &= column_prepare(*k, act_q256_at(gemm_x(g, c0), g->k), i, col + c);
+        for (int c = 0; c < TILE_COLS && c < left - n; c++) /* the next group's: too far apart for the processor to foresee */
             for (size_t p = 0; p < 256; p += 64)
-                vec_prefetch_l1(x + (size_t)c * g->ld_x, 256 * (size_t)i + p);
+                vec_prefetch_l1(gemm_x(g, c0 + c), 256 * (size_t)i + p);
         for (int j = 0; j < n_tiles; j++)
             dots[n - 1](t + j, col, narrow, PANEL_ROWS, acc + TILE_ROWS * j);
         acc += n * PANEL_ROWS;
@@ -294,7 +293,7 @@ VEC_INLINE void gemm_tiles(struct kind256 k, const struct kind256 *kind, tile_lo
                                   i + 1 < g->k / 256 ? (size_t)(i + 1) * k.bytes : (size_t)panel_rows * g->ld_w, k.bytes);
                 for (int h = 0; h < 2 * n_tiles; h++)
                     load(k, unpack, row + 8 * h, (size_t)i * k.bytes, h % 2, tiles + h / 2);
-                tile_columns(kind, tile_dots(k), g, g->x + (size_t)c0 * g->ld_x, n_cols, i, tiles, n_tiles, acc);
+                tile_columns(kind, tile_dots(k), g, c0, n_cols, i, tiles, n_tiles, acc);
             }
             vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }

@@ -15,5 +15,6 @@ void kernels_init_avx2(struct kernels *k)
     avx2_init_gemm_b32(k);
     avx2_init_gemm_k256(k);
     avx2_init_attn(k);
+    avx2_init_delta(k);
     avx2_init_small(k);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * math.h: the contract's exp and tanh, 8 at a time: ref/math.c step by step.
+ * math.h: the contract's elementary functions, 8 at a time: ref/math.c step by step.
  *
  * Every branch of the scalar functions is computed and the right one picked, NaN included.
  */
@@ -34,6 +34,45 @@ VEC_INLINE __m256 math_exp8(__m256 x)
                          _mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MAX), _CMP_GT_OQ));
     y = _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MIN), _CMP_LT_OQ), y);
     return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+/* 1 + exp(-x) */
+VEC_INLINE __m256 math_logistic8(__m256 x)
+{
+    return _mm256_add_ps(_mm256_set1_ps(1.0f), math_exp8(_mm256_xor_ps(x, _mm256_set1_ps(-0.0f))));
+}
+
+VEC_INLINE __m256 math_silu8(__m256 g) { return _mm256_div_ps(g, math_logistic8(g)); }
+VEC_INLINE __m256 math_sigmoid8(__m256 x) { return _mm256_div_ps(_mm256_set1_ps(1.0f), math_logistic8(x)); }
+
+/* log(x) of normal x > 0. */
+VEC_INLINE __m256 math_log8(__m256 x)
+{
+    __m256i u = _mm256_castps_si256(x);
+    __m256i e = _mm256_srai_epi32(_mm256_sub_epi32(u, _mm256_set1_epi32(MATH_LOG_SPLIT)), 23);
+    __m256 f = _mm256_castsi256_ps(_mm256_sub_epi32(u, _mm256_slli_epi32(e, 23))), n = _mm256_cvtepi32_ps(e);
+    f = _mm256_sub_ps(f, _mm256_set1_ps(1.0f));
+    __m256 z = _mm256_mul_ps(f, f), p = _mm256_set1_ps(MATH_LOG_P0);
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P1));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P2));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P3));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P4));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P5));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P6));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P7));
+    p = _mm256_fmadd_ps(p, f, _mm256_set1_ps(MATH_LOG_P8));
+    __m256 y = _mm256_fmadd_ps(n, _mm256_set1_ps(-MATH_EXP_C2), _mm256_mul_ps(_mm256_mul_ps(f, z), p));
+    y = _mm256_fmadd_ps(_mm256_set1_ps(-0.5f), z, y);
+    return _mm256_fmadd_ps(n, _mm256_set1_ps(-MATH_EXP_C1), _mm256_add_ps(f, y));
+}
+
+VEC_INLINE __m256 math_softplus8(__m256 x)
+{
+    const __m256 one = _mm256_set1_ps(1.0f);
+    __m256 u = math_exp8(x), w = _mm256_add_ps(one, u);
+    __m256 lost = _mm256_div_ps(_mm256_sub_ps(u, _mm256_sub_ps(w, one)), w);
+    __m256 y = _mm256_add_ps(math_log8(w), lost);
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, _mm256_set1_ps(MATH_SOFTPLUS_MAX), _CMP_GT_OQ));
 }
 
 VEC_INLINE __m256 math_tanh8(__m256 x)

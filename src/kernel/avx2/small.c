@@ -10,14 +10,6 @@
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/math.h"
 
-/* The first n < 8 floats, then zeros. */
-VEC_INLINE __m256 load_n(const float *x, int n)
-{
-    float v[8] = {0};
-    memcpy(v, x, (size_t)n * sizeof *x);
-    return _mm256_loadu_ps(v);
-}
-
 /* The last n % 16 elements belong to lanes 0 ... as every other group of 16 does. */
 static void rms_norm_avx2(const float *x, const float *w, float eps, int n, float *y, void *scratch)
 {
@@ -30,7 +22,7 @@ static void rms_norm_avx2(const float *x, const float *w, float eps, int n, floa
         lane[1] = _mm256_fmadd_ps(b, b, lane[1]);
     }
     for (int l = 0; i < n; i += 8, l++) {
-        __m256 a = n - i < 8 ? load_n(x + i, n - i) : _mm256_loadu_ps(x + i);
+        __m256 a = n - i < 8 ? vec_load_n(x + i, n - i) : _mm256_loadu_ps(x + i);
         lane[l] = _mm256_fmadd_ps(a, a, lane[l]);
     }
     float r = 1.0f / __builtin_sqrtf(vec_tree16(lane[0], lane[1]) / (float)n + eps);
@@ -52,6 +44,16 @@ static void add_avx2(float *y, const float *x, int n, void *scratch)
         y[i] += x[i];
 }
 
+static void add_scaled_avx2(float *y, const float *x, float s, int n, void *scratch)
+{
+    (void)scratch;
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(_mm256_set1_ps(s), _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+    for (; i < n; i++)
+        y[i] = __builtin_fmaf(s, x[i], y[i]);
+}
+
 static void scale_avx2(float *y, float s, int n, void *scratch)
 {
     (void)scratch;
@@ -65,12 +67,6 @@ static void scale_avx2(float *y, float s, int n, void *scratch)
 /* ---- activation functions ---- */
 
 typedef __m256 activation_fn(__m256 g);
-
-VEC_INLINE __m256 silu8(__m256 g)
-{
-    __m256 e = math_exp8(_mm256_xor_ps(g, _mm256_set1_ps(-0.0f)));
-    return _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1.0f), e));
-}
 
 VEC_INLINE __m256 gelu8(__m256 g)
 {
@@ -91,13 +87,13 @@ VEC_INLINE void act_mul(activation_fn *f, const float *gate, const float *up, in
     int i = 0;
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(y + i, _mm256_mul_ps(f(_mm256_loadu_ps(gate + i)), _mm256_loadu_ps(up + i)));
-    if (i < n) vec_store_n(y + i, _mm256_mul_ps(f(load_n(gate + i, n - i)), load_n(up + i, n - i)), n - i);
+    if (i < n) vec_store_n(y + i, _mm256_mul_ps(f(vec_load_n(gate + i, n - i)), vec_load_n(up + i, n - i)), n - i);
 }
 
 static void act_mul_silu_avx2(const float *gate, const float *up, int n, float *y, void *scratch)
 {
     (void)scratch;
-    act_mul(silu8, gate, up, n, y);
+    act_mul(math_silu8, gate, up, n, y);
 }
 
 static void act_mul_gelu_avx2(const float *gate, const float *up, int n, float *y, void *scratch)
@@ -112,13 +108,37 @@ static void act_mul_relu2_avx2(const float *gate, const float *up, int n, float 
     act_mul(relu2_8, gate, up, n, y);
 }
 
+static void act_mul_sigmoid_avx2(const float *gate, const float *up, int n, float *y, void *scratch)
+{
+    (void)scratch;
+    act_mul(math_sigmoid8, gate, up, n, y);
+}
+
+/* Minima and maxima give their second operand when either is NaN. */
+VEC_INLINE __m256 clamped8(__m256 g, __m256 u)
+{
+    const __m256 limit = _mm256_set1_ps(MATH_CLAMP);
+    g = _mm256_min_ps(limit, g);
+    u = _mm256_max_ps(_mm256_set1_ps(-MATH_CLAMP), _mm256_min_ps(limit, u));
+    g = _mm256_div_ps(g, math_logistic8(_mm256_mul_ps(_mm256_set1_ps(MATH_CLAMPED_SLOPE), g)));
+    return _mm256_mul_ps(g, _mm256_add_ps(u, _mm256_set1_ps(1.0f)));
+}
+
+static void act_mul_clamped_avx2(const float *gate, const float *up, int n, float *y, void *scratch)
+{
+    (void)scratch;
+    int i = 0;
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, clamped8(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
+    if (i < n) vec_store_n(y + i, clamped8(vec_load_n(gate + i, n - i), vec_load_n(up + i, n - i)), n - i);
+}
+
 static void softcap_avx2(float *y, float cap, int n, void *scratch)
 {
     (void)scratch;
     const __m256 c = _mm256_set1_ps(cap), inv = _mm256_set1_ps(1.0f / cap);
     for (int i = 0; i < n; i += 8) {
         int m = n - i < 8 ? n - i : 8;
-        __m256 v = m < 8 ? load_n(y + i, m) : _mm256_loadu_ps(y + i);
+        __m256 v = m < 8 ? vec_load_n(y + i, m) : _mm256_loadu_ps(y + i);
         vec_store_n(y + i, _mm256_mul_ps(c, math_tanh8(_mm256_mul_ps(v, inv))), m);
     }
 }
@@ -212,8 +232,8 @@ static float softmax_exp_avx2(const float *x, int n, float *y, void *scratch)
         lane[i / 8 % 2] = _mm256_add_ps(lane[i / 8 % 2], v);
     }
     if (i < n) {
-        vec_store_n(y + i, math_exp8(_mm256_sub_ps(load_n(x + i, n - i), max)), n - i);
-        lane[i / 8 % 2] = _mm256_add_ps(lane[i / 8 % 2], load_n(y + i, n - i));
+        vec_store_n(y + i, math_exp8(_mm256_sub_ps(vec_load_n(x + i, n - i), max)), n - i);
+        lane[i / 8 % 2] = _mm256_add_ps(lane[i / 8 % 2], vec_load_n(y + i, n - i));
     }
     return vec_tree16(lane[0], lane[1]);
 }
@@ -222,10 +242,13 @@ void avx2_init_small(struct kernels *k)
 {
     k->rms_norm = rms_norm_avx2;
     k->add = add_avx2;
+    k->add_scaled = add_scaled_avx2;
     k->scale = scale_avx2;
     k->act_mul[ACTIV_SILU] = act_mul_silu_avx2;
     k->act_mul[ACTIV_GELU] = act_mul_gelu_avx2;
     k->act_mul[ACTIV_RELU2] = act_mul_relu2_avx2;
+    k->act_mul[ACTIV_SIGMOID] = act_mul_sigmoid_avx2;
+    k->act_mul[ACTIV_CLAMPED] = act_mul_clamped_avx2;
     k->softcap = softcap_avx2;
     k->rope = rope_avx2;
     k->argmax = argmax_avx2;

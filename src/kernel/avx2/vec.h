@@ -173,6 +173,15 @@ VEC_INLINE __m256 vec_chain8(const float *t, int ld_t, const float *d, int n, __
     return acc;
 }
 
+/* The first n <= 8 floats, then zeros. */
+VEC_INLINE __m256 vec_load_n(const float *x, int n)
+{
+    if (n == 8) return _mm256_loadu_ps(x);
+    float v[8] = {0};
+    memcpy(v, x, (size_t)n * sizeof *x);
+    return _mm256_loadu_ps(v);
+}
+
 /* The first n <= 8 floats. */
 VEC_INLINE void vec_store_n(float *y, __m256 v, int n)
 {

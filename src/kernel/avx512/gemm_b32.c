@@ -79,7 +79,7 @@ static void one_activations(struct act_q32 x, int b0, int nb, struct one *o)
 ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one *o)
 {
     const struct format32 F = format32_of(type);
-    const struct act_q32 x = act_q32_at(g->x, g->k);
+    const struct act_q32 x = act_q32_at(gemm_x(g, 0), g->k);
     const int n_pieces = g->k / 32;
     for (int r0 = 0; r0 < g->n_rows; r0 += STREAM_ROWS) {
         struct stream s = {.ld_w = g->ld_w, .bytes = F.bytes, .pieces = F.pieces};
@@ -230,7 +230,7 @@ static void many_pieces(const struct gemm *g, enum step step, int offset, struct
         struct column col[TILE_COLS];
         nc = tile_group(n - c);
         for (int j = 0; j < nc; j++) {
-            struct act_q32 x = act_q32_at(g->x + (size_t)(c0 + c + j) * g->ld_x, g->k);
+            struct act_q32 x = act_q32_at(gemm_x(g, c0 + c + j), g->k);
             column_prepare(step == STEP_HALVES, offset, x, b, nb, &col[j]);
         }
         columns_table[nc - 1][step](&m->tile, col, nb, ahead, m->acc + c * TILE_ROWS);

@@ -96,7 +96,7 @@ static void floats_store(const struct gemm *g, int r0, int n_rows, int c0, int n
         }
 }
 
-static const float *column(const struct gemm *g, int c) { return (const float *)(g->x + (size_t)c * g->ld_x); }
+static const float *column(const struct gemm *g, int c) { return (const float *)gemm_x(g, c); }
 
 /* ---- few columns ---- */
 

@@ -144,7 +144,7 @@ ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, struct 
 ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one *o)
 {
     const struct format256 F = format256_of(type);
-    const struct act_q256 x = act_q256_at(g->x, g->k);
+    const struct act_q256 x = act_q256_at(gemm_x(g, 0), g->k);
     const int n_blocks = g->k / 256;
     for (int r0 = 0; r0 < g->n_rows; r0 += STREAM_ROWS) {
         struct stream s = {.ld_w = g->ld_w, .bytes = F.bytes, .pieces = 1};
@@ -442,7 +442,7 @@ static void panel_block(const struct format256 F, const struct gemm *g, const st
         bool narrow = true;
         nc = tile_group(p->n - c);
         for (int j = 0; j < nc; j++) {
-            col[j].q = (const int8_t *)g->x + (size_t)(p->c0 + c + j) * g->ld_x + 256 * (size_t)b;
+            col[j].q = (const int8_t *)gemm_x(g, p->c0 + c + j) + 256 * (size_t)b;
             col[j].sums = sums + c + j;
             narrow &= sums[c + j].narrow;
             if (!F.min) column_start(F.offset, &col[j]);
@@ -491,7 +491,7 @@ ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struc
     const int steps = (p->n + TILE_COLS - 1) / TILE_COLS * (256 / F.group);
     for (int b = 0; b < p->nb; b++)
         for (int c = 0; c < p->n; c++)
-            sums_of(F, act_q256_at(g->x + (size_t)(p->c0 + c) * g->ld_x, g->k), p->b0 + b, &m->sums[b * p->n + c]);
+            sums_of(F, act_q256_at(gemm_x(g, p->c0 + c), g->k), p->b0 + b, &m->sums[b * p->n + c]);
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];
         tile_rows(g, r0, row);

@@ -14,5 +14,6 @@ void kernels_init_avx512(struct kernels *k)
     avx512_init_gemm_b32(k);
     avx512_init_gemm_k256(k);
     avx512_init_attn(k);
+    avx512_init_delta(k);
     avx512_init_small(k);
 }

@@ -15,6 +15,7 @@ void avx512_init_gemm_k256(struct kernels *k);
 gemm_fn *avx512_gemm_b32(enum dtype t);
 gemm_fn *avx512_gemm_k256(enum dtype t);
 void avx512_init_attn(struct kernels *k);
+void avx512_init_delta(struct kernels *k);
 void avx512_init_small(struct kernels *k);
 
 #endif

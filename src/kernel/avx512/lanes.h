@@ -99,6 +99,9 @@ ALWAYS_INLINE __m512 load_f16x16(const uint16_t *p) { return _mm512_cvtph_ps(_mm
 /* The lanes below n, n <= 16. */
 ALWAYS_INLINE __mmask16 first_lanes(int n) { return (__mmask16)((1u << n) - 1); }
 
+/* for (i, m) over n floats, 16 at a time: m has the lanes that exist. */
+#define EACH_16(i, m, n) for (int i = 0, m; i < (n) && ((m = first_lanes((n)-i < 16 ? (n)-i : 16)), 1); i += 16)
+
 #define PREFETCH_NEAR 2304        /* bytes ahead into L1: 36 lines, what the load buffers can hide */
 #define PREFETCH_FAR  (40u << 10) /* bytes ahead into L2: past the reach of the hardware's prefetcher */
 

@@ -50,6 +50,45 @@ ALWAYS_INLINE __m512 exp_512_not_above_0(__m512 x)
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_EXP_MIN), _CMP_NLT_UQ), y, n);
 }
 
+/* 1 + exp(-x) */
+ALWAYS_INLINE __m512 logistic_512(__m512 x)
+{
+    return _mm512_add_ps(_mm512_set1_ps(1.0f), exp_512(_mm512_xor_ps(x, _mm512_set1_ps(-0.0f))));
+}
+
+ALWAYS_INLINE __m512 silu_512(__m512 g) { return _mm512_div_ps(g, logistic_512(g)); }
+ALWAYS_INLINE __m512 sigmoid_512(__m512 x) { return _mm512_div_ps(_mm512_set1_ps(1.0f), logistic_512(x)); }
+
+/* log(x) of normal x > 0. */
+ALWAYS_INLINE __m512 log_512(__m512 x)
+{
+    __m512i u = _mm512_castps_si512(x);
+    __m512i e = _mm512_srai_epi32(_mm512_sub_epi32(u, _mm512_set1_epi32(MATH_LOG_SPLIT)), 23);
+    __m512 f = _mm512_castsi512_ps(_mm512_sub_epi32(u, _mm512_slli_epi32(e, 23))), n = _mm512_cvtepi32_ps(e);
+    f = _mm512_sub_ps(f, _mm512_set1_ps(1.0f));
+    __m512 z = _mm512_mul_ps(f, f), p = _mm512_set1_ps(MATH_LOG_P0);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P1));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P2));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P3));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P4));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P5));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P6));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P7));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(MATH_LOG_P8));
+    __m512 y = _mm512_fmadd_ps(n, _mm512_set1_ps(-MATH_EXP_C2), _mm512_mul_ps(_mm512_mul_ps(f, z), p));
+    y = _mm512_fmadd_ps(_mm512_set1_ps(-0.5f), z, y);
+    return _mm512_fmadd_ps(n, _mm512_set1_ps(-MATH_EXP_C1), _mm512_add_ps(f, y));
+}
+
+ALWAYS_INLINE __m512 softplus_512(__m512 x)
+{
+    const __m512 one = _mm512_set1_ps(1.0f);
+    __m512 u = exp_512(x), w = _mm512_add_ps(one, u);
+    __m512 lost = _mm512_div_ps(_mm512_sub_ps(u, _mm512_sub_ps(w, one)), w);
+    __mmask16 large = _mm512_cmp_ps_mask(x, _mm512_set1_ps(MATH_SOFTPLUS_MAX), _CMP_GT_OQ);
+    return _mm512_mask_mov_ps(_mm512_add_ps(log_512(w), lost), large, x);
+}
+
 ALWAYS_INLINE __m512 tanh_512(__m512 x)
 {
     const __m512 one = _mm512_set1_ps(1.0f);

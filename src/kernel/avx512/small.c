@@ -8,9 +8,6 @@
 #include "kernel/avx512/init.h"
 #include "kernel/avx512/math512.h"
 
-/* for (i, m) over n floats, 16 at a time: m has the lanes that exist. */
-#define EACH_16(i, m, n) for (int i = 0, m; i < (n) && ((m = first_lanes((n)-i < 16 ? (n)-i : 16)), 1); i += 16)
-
 /* The mean of squares by the contract's lanes and tree, the rest in scalar: one root, one division. */
 static void rms_norm(const float *x, const float *w, float eps, int n, float *y, void *scratch)
 {
@@ -40,6 +37,16 @@ static void add(float *y, const float *x, int n, void *scratch)
     }
 }
 
+static void add_scaled(float *y, const float *x, float s, int n, void *scratch)
+{
+    (void)scratch;
+    EACH_16(i, m, n)
+    {
+        __m512 a = _mm512_maskz_loadu_ps((__mmask16)m, y + i), b = _mm512_maskz_loadu_ps((__mmask16)m, x + i);
+        _mm512_mask_storeu_ps(y + i, (__mmask16)m, _mm512_fmadd_ps(_mm512_set1_ps(s), b, a));
+    }
+}
+
 static void scale(float *y, float s, int n, void *scratch)
 {
     (void)scratch;
@@ -53,10 +60,8 @@ static void scale(float *y, float s, int n, void *scratch)
 /* f of the gate; the reference's steps in ref/math.c. */
 ALWAYS_INLINE __m512 activation(enum act_kind kind, __m512 g)
 {
-    if (kind == ACTIV_SILU) {
-        __m512 minus = _mm512_xor_ps(g, _mm512_set1_ps(-0.0f));
-        return _mm512_div_ps(g, _mm512_add_ps(_mm512_set1_ps(1.0f), exp_512(minus)));
-    }
+    if (kind == ACTIV_SILU) return silu_512(g);
+    if (kind == ACTIV_SIGMOID) return sigmoid_512(g);
     if (kind == ACTIV_GELU) {
         __m512 u = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_set1_ps(MATH_GELU_B), g), _mm512_mul_ps(g, g), g);
         __m512 t = tanh_512(_mm512_mul_ps(_mm512_set1_ps(MATH_GELU_A), u));
@@ -91,6 +96,26 @@ static void act_mul_relu2(const float *gate, const float *up, int n, float *y, v
 {
     (void)scratch;
     act_mul(ACTIV_RELU2, gate, up, n, y);
+}
+
+static void act_mul_sigmoid(const float *gate, const float *up, int n, float *y, void *scratch)
+{
+    (void)scratch;
+    act_mul(ACTIV_SIGMOID, gate, up, n, y);
+}
+
+static void act_mul_clamped(const float *gate, const float *up, int n, float *y, void *scratch)
+{
+    (void)scratch;
+    const __m512 limit = _mm512_set1_ps(MATH_CLAMP), minus = _mm512_set1_ps(-MATH_CLAMP);
+    EACH_16(i, m, n) /* minima and maxima give their second operand when either is NaN */
+    {
+        __m512 g = _mm512_min_ps(limit, _mm512_maskz_loadu_ps((__mmask16)m, gate + i));
+        __m512 u = _mm512_min_ps(limit, _mm512_maskz_loadu_ps((__mmask16)m, up + i));
+        u = _mm512_add_ps(_mm512_max_ps(minus, u), _mm512_set1_ps(1.0f));
+        g = _mm512_div_ps(g, logistic_512(_mm512_mul_ps(_mm512_set1_ps(MATH_CLAMPED_SLOPE), g)));
+        _mm512_mask_storeu_ps(y + i, (__mmask16)m, _mm512_mul_ps(g, u));
+    }
 }
 
 static void softcap(float *y, float cap, int n, void *scratch)
@@ -182,10 +207,13 @@ void avx512_init_small(struct kernels *k)
 {
     k->rms_norm = rms_norm;
     k->add = add;
+    k->add_scaled = add_scaled;
     k->scale = scale;
     k->act_mul[ACTIV_SILU] = act_mul_silu;
     k->act_mul[ACTIV_GELU] = act_mul_gelu;
     k->act_mul[ACTIV_RELU2] = act_mul_relu2;
+    k->act_mul[ACTIV_SIGMOID] = act_mul_sigmoid;
+    k->act_mul[ACTIV_CLAMPED] = act_mul_clamped;
     k->softcap = softcap;
     k->rope = rope;
     k->argmax = argmax;

@@ -2,7 +2,7 @@
  *
  * cost.c: the costing table: every kernel adds up what it would read and compute.
  *
- * Counted are the bytes that must come from memory each time (weights, keys, values) and the
+ * Counted are the bytes that must come from memory each time (weights, keys, values, states) and the
  * multiply-adds. Activations are not: they are small and in cache. The element-wise kernels
  * count nothing; their time shows up as the difference to the floor.
  */
@@ -47,6 +47,32 @@ static void attn(const struct attn *a, void *scratch)
     c->macs_f32 += values;
 }
 
+/* The state is read and written; what the rows bring is in cache. */
+static void conv_silu(const struct conv *v, void *scratch)
+{
+    struct cost *c = scratch;
+    uint64_t n = (uint64_t)v->n_channels;
+    c->bytes += n * 4 * (uint64_t)(v->n_taps + 2 * (v->n_taps - 1));
+    c->macs_f32 += n * (uint64_t)v->n_taps * (uint64_t)v->n_rows;
+}
+
+/* Of every number of the state in every step: two products, the decay and the update. */
+static void delta(const struct delta *d, void *scratch)
+{
+    struct cost *c = scratch;
+    uint64_t n = (uint64_t)d->n_dims * (uint64_t)d->dk;
+    c->bytes += 2 * 4 * n;
+    c->macs_f32 += 4 * n * (uint64_t)d->n_rows;
+}
+
+static void delta_gates(const float *a, const float *b, const float *r, const float *i, int n, float *d, float *e, void *s)
+{
+    (void)a, (void)b, (void)r, (void)i, (void)n, (void)d, (void)e, (void)s;
+}
+static void l2_norm(const float *x, float eps, float f, int n, float *y, void *s)
+{
+    (void)x, (void)eps, (void)f, (void)n, (void)y, (void)s;
+}
 static void quant(const float *x, int from, int n, int k, uint8_t *r, void *s)
 {
     (void)x, (void)from, (void)n, (void)k, (void)r, (void)s;
@@ -60,6 +86,7 @@ static void rms_norm(const float *x, const float *w, float eps, int n, float *y,
     (void)x, (void)w, (void)eps, (void)n, (void)y, (void)s;
 }
 static void add(float *y, const float *x, int n, void *s) { (void)y, (void)x, (void)n, (void)s; }
+static void add_scaled(float *y, const float *x, float f, int n, void *s) { (void)y, (void)x, (void)f, (void)n, (void)s; }
 static void scale(float *y, float f, int n, void *s) { (void)y, (void)f, (void)n, (void)s; }
 static void act_mul(const float *g, const float *u, int n, float *y, void *s) { (void)g, (void)u, (void)n, (void)y, (void)s; }
 static void rope(float *x, const float (*cs)[2], int n, bool adj, void *s) { (void)x, (void)cs, (void)n, (void)adj, (void)s; }
@@ -76,8 +103,13 @@ void kernels_init_cost(struct kernels *k)
     }
     k->attn = attn;
     k->put_key = k->put_value = put;
+    k->conv_silu = conv_silu;
+    k->delta = delta;
+    k->delta_gates = delta_gates;
+    k->l2_norm = l2_norm;
     k->rms_norm = rms_norm;
     k->add = add;
+    k->add_scaled = add_scaled;
     k->scale = scale;
     for (int i = 0; i < ACTIV_N; i++) k->act_mul[i] = act_mul;
     k->softcap = scale;

@@ -26,6 +26,20 @@ void act_mul_relu2_ref(const float *gate, const float *up, int n, float *y, void
         y[i] = math_relu2f(gate[i]) * up[i];
 }
 
+void act_mul_sigmoid_ref(const float *gate, const float *up, int n, float *y, void *scratch)
+{
+    (void)scratch;
+    for (int i = 0; i < n; i++)
+        y[i] = math_sigmoidf(gate[i]) * up[i];
+}
+
+void act_mul_clamped_ref(const float *gate, const float *up, int n, float *y, void *scratch)
+{
+    (void)scratch;
+    for (int i = 0; i < n; i++)
+        y[i] = math_clampedf(gate[i], up[i]);
+}
+
 void softcap_ref(float *y, float cap, int n, void *scratch)
 {
     (void)scratch;

@@ -14,8 +14,6 @@
 
 #define COLS 16 /* columns that share an unpacked block; no part of the arithmetic */
 
-static const uint8_t *col(const struct gemm *g, int c) { return g->x + (size_t)c * g->ld_x; }
-
 /* ---- float weights ---- */
 
 typedef float load_fn(const uint8_t *w, int i);
@@ -29,7 +27,7 @@ static void gemm_float(const struct gemm *g, load_fn *load)
     for (int r = 0; r < g->n_rows; r++) {
         const uint8_t *w = g->w + (size_t)r * g->ld_w;
         for (int c = 0; c < g->n_cols; c++) {
-            const float *x = (const float *)col(g, c);
+            const float *x = (const float *)gemm_x(g, c);
             float lane[16] = {0};
             for (int i = 0; i < g->k; i++)
                 lane[i % 16] = __builtin_fmaf(load(w, i), x[i], lane[i % 16]);
@@ -88,7 +86,7 @@ static void gemm_b32(const struct gemm *g, enum dtype type)
                 struct block32 w;
                 unpack(row, b, &w);
                 for (int c = 0; c < n; c++) {
-                    struct act_q32 x = act_q32_at(col(g, c0 + c), g->k);
+                    struct act_q32 x = act_q32_at(gemm_x(g, c0 + c), g->k);
                     acc[c] = __builtin_fmaf(x.d[b], term32(&w, x.q + 32 * b, x.sum[b], type), acc[c]);
                 }
             }
@@ -125,7 +123,7 @@ static void gemm_k256(const struct gemm *g, enum dtype type)
                 struct block256 w;
                 unpack(row + (size_t)b * block_bytes, &w);
                 for (int c = 0; c < n; c++) {
-                    struct act_q256 x = act_q256_at(col(g, c0 + c), g->k);
+                    struct act_q256 x = act_q256_at(gemm_x(g, c0 + c), g->k);
                     acc[c] = __builtin_fmaf(x.d[b], term256(&w, x.q + 256 * b, x.bsum + 16 * b, has_min), acc[c]);
                 }
             }

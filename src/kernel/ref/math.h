@@ -2,9 +2,8 @@
  *
  * math.h: the elementary functions of the contract (docs/KERNELS.md section 4).
  *
- * The f32 ones are part of the arithmetic: every instruction set computes them by the same steps
- * with the constants below and gives the same bits. The double ones make tables (rotations,
- * frequencies) once; they exist here because the C library's differ between its versions.
+ * In f32, part of the arithmetic: every instruction set computes them by the same steps with the
+ * constants below and gives the same bits. Those in double are in base/math.h.
  */
 #ifndef QUERN_KERNEL_REF_MATH_H
 #define QUERN_KERNEL_REF_MATH_H
@@ -30,21 +29,32 @@
 #define MATH_TANH_P3    1.33314422036e-1f
 #define MATH_TANH_P4    -3.33332819422e-1f
 
+#define MATH_LOG_SPLIT 0x3f3504f3 /* the bits of sqrt(1/2): mantissas are taken from there to sqrt(2) */
+#define MATH_LOG_P0    7.0376836292e-2f
+#define MATH_LOG_P1    -1.1514610310e-1f
+#define MATH_LOG_P2    1.1676998740e-1f
+#define MATH_LOG_P3    -1.2420140846e-1f
+#define MATH_LOG_P4    1.4249322787e-1f
+#define MATH_LOG_P5    -1.6668057665e-1f
+#define MATH_LOG_P6    2.0000714765e-1f
+#define MATH_LOG_P7    -2.4999993993e-1f
+#define MATH_LOG_P8    3.3333331174e-1f
+
+#define MATH_SOFTPLUS_MAX 20.0f /* above: the argument itself */
+
 #define MATH_GELU_A 0.79788456f /* sqrt(2 / pi) */
 #define MATH_GELU_B 0.044715f
+
+#define MATH_CLAMP         7.0f /* gpt-oss's activation: the limit of gate and up */
+#define MATH_CLAMPED_SLOPE 1.702f
 
 float math_expf(float x);
 float math_tanhf(float x);
 float math_siluf(float g);
 float math_geluf(float g);
 float math_relu2f(float g);
-
-/* To about 1e-15 of the result. sin and cos: |x| <= 1e9 radians; exp: |x| <= 700; log: x a normal
- * positive number; pow: x likewise, and y * log x within exp's range. */
-double math_sin(double x);
-double math_cos(double x);
-double math_exp(double x);
-double math_log(double x);
-double math_pow(double x, double y);
+float math_clampedf(float g, float u); /* gpt-oss: the whole product */
+float math_sigmoidf(float x);
+float math_softplusf(float x); /* log(1 + exp(x)) */
 
 #endif

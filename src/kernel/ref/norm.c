@@ -23,6 +23,13 @@ void add_ref(float *y, const float *x, int n, void *scratch)
         y[i] += x[i];
 }
 
+void add_scaled_ref(float *y, const float *x, float s, int n, void *scratch)
+{
+    (void)scratch;
+    for (int i = 0; i < n; i++)
+        y[i] = __builtin_fmaf(s, x[i], y[i]);
+}
+
 void scale_ref(float *y, float s, int n, void *scratch)
 {
     (void)scratch;

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * glm4.c: GLM-4-0414 and GLM-Z1, 9B and 32B (dense).
+ *
+ * The llama layer with a second norm, of what attention and the network give, before it is added; gate (first) and up
+ * are one matrix, q, k and v may be; half of each head is rotated, in adjacent pairs. GLM team, "ChatGLM: a family of
+ * large language models from GLM-130B to GLM-4", 2024.
+ */
+#include "model/arch/arch.h"
+#include "model/block.h"
+
+static int glm4_hparams(struct hparams *h, struct hp_reader *r)
+{
+    (void)r;
+    h->rope_adjacent = true;
+    return 0;
+}
+
+static const struct bind_rule rules[] = {BLOCK_ATTN_FUSED_RULES, BLOCK_FFN_FUSED_RULES, BLOCK_POST_NORM_RULES, {0}};
+
+static void glm4_layer(const struct worker *w, int il)
+{
+    block_attn_post(w, il);
+    block_ffn_post(w, il, ACTIV_SILU);
+}
+
+const struct arch arch_glm4 = {.name = "glm4", .hparams = glm4_hparams, .rules = rules, .layer = glm4_layer};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * qwen3moe.c: Qwen3 with a mixture of experts in every layer: 30B-A3B, 235B-A22B, Qwen3-Coder.
+ *
+ * The qwen3 layer; of the experts, those with the largest probabilities (softmax over all), which are made to sum to 1.
+ * Yang et al., "Qwen3 technical report", 2025.
+ */
+#include "model/arch/arch.h"
+#include "model/block.h"
+
+static int qwen3moe_hparams(struct hparams *h, struct hp_reader *r)
+{
+    h->rope_adjacent = false;
+    if (!h->n_expert) return error_set(r->e, QN_EDATA, "model: key '%s' is missing or 0", hp_key(r, "expert_count"));
+    return hp_routing(r, h, GATE_SOFTMAX, true);
+}
+
+static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_HEAD_NORM_RULES, BLOCK_MOE_RULES, {0}};
+static const char *const keys[] = {"expert_count", "expert_used_count", NULL};
+
+static void qwen3moe_layer(const struct worker *w, int il)
+{
+    block_attn(w, il);
+    block_moe(w, il, ACTIV_SILU);
+}
+
+const struct arch arch_qwen3moe = {
+    .name = "qwen3moe", .hparams = qwen3moe_hparams, .rules = rules, .layer = qwen3moe_layer, .keys = keys};

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ops_moe.c: the operations of a mixture of experts: routing, and the chosen experts' networks.
+ *
+ * Rows of the batch are sorted by expert, so that each expert's matrices are read once for all of its rows, which are
+ * gathered by index where they lie. An expert is too small to be shared by a whole team with a barrier after it: gate
+ * and up are dealt in pieces (an expert, some of its outputs) in the order of the file, to whoever is free; down is
+ * shared by outputs, of all experts. Nothing depends on who does what: no sum is split, and a row's experts are added
+ * in ascending order.
+ *
+ * Sources: Shazeer et al. 2017; Fedus et al., "Switch transformers", 2021; for groups of experts, the sigmoid and the
+ * bias that only chooses, "DeepSeek-V3 technical report", 2024.
+ */
+#include "model/ops.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "kernel/ref/math.h"
+
+#define MAX_STRIP   256        /* outputs in a piece of work; whole blocks of every activation format */
+#define PIECES_EACH 4          /* pieces for each member, if that leaves them OP_ROW_UNIT outputs */
+#define ROUTER_UNIT 16         /* routers are small: a member's share is a multiple of this only */
+#define ALONE_ROWS  4          /* up to so many rows are routed by one member: a barrier costs more */
+#define MIN_SUM     6.1035e-5F /* of weights that are made to sum to 1 */
+
+/* ---- buffers ---- */
+
+void moe_cut(struct cutter *c, const struct hparams *h, int n, struct moe *m)
+{
+    if (!h->n_expert) return;
+    size_t n_entries = (size_t)n * (size_t)h->n_expert_used, n_experts = (size_t)h->n_expert;
+    m->score = cut_rows(c, n, h->n_expert);
+    m->chosen = cut(c, n_entries * sizeof *m->chosen);
+    m->weight = cut(c, n_entries * sizeof *m->weight);
+    m->shared_weight = cut(c, (size_t)n * sizeof *m->shared_weight);
+    m->first = cut(c, (n_experts + 1) * sizeof *m->first);
+    m->row = cut(c, n_entries * sizeof *m->row);
+    m->entry_weight = cut(c, n_entries * sizeof *m->entry_weight);
+    m->busy = cut(c, n_experts * sizeof *m->busy);
+    m->gate.f32 = cut_rows(c, (int)n_entries, h->n_ff_exp);
+    m->up = cut_rows(c, (int)n_entries, h->n_ff_exp);
+    cut_acts(c, (int)n_entries, h->n_ff_exp, &m->gate);
+}
+
+/* ---- routing ---- */
+
+/* The router's results become what experts are chosen by and weighted with. */
+static void gate_scores(const struct worker *w, const struct hparams *h, float *p)
+{
+    if (h->expert_gate == GATE_SOFTMAX) {
+        float sum = w->s->kt.softmax_exp(p, h->n_expert, p, w->scratch);
+        for (int i = 0; i < h->n_expert; i++) p[i] /= sum;
+    } else if (h->expert_gate == GATE_SIGMOID) {
+        for (int i = 0; i < h->n_expert; i++) p[i] = math_sigmoidf(p[i]);
+    }
+}
+
+/* -infinity for all experts but those of the groups whose two best sum highest. */
+static void mask_groups(const struct worker *w, const struct hparams *h, float *p)
+{
+    int size = h->n_expert / h->n_expert_groups;
+    float best[HP_MAX_EXPERTS];
+    int32_t kept[HP_MAX_EXPERTS], two[2];
+    bool is_kept[HP_MAX_EXPERTS] = {false};
+    for (int g = 0; g < h->n_expert_groups; g++) {
+        const float *q = p + g * size;
+        w->s->kt.topk(q, size, size < 2 ? size : 2, two, w->scratch);
+        best[g] = size < 2 ? q[two[0]] : q[two[0]] + q[two[1]];
+    }
+    w->s->kt.topk(best, h->n_expert_groups, h->n_expert_groups_used, kept, w->scratch);
+    for (int i = 0; i < h->n_expert_groups_used; i++) is_kept[kept[i]] = true;
+    for (int i = 0; i < h->n_expert; i++)
+        if (!is_kept[i / size]) p[i] = -__builtin_inff();
+}
+
+/* The chosen of p[n_expert], in ascending order. Where everything is NaN still so many different ones. */
+static void choose(const struct worker *w, const struct hparams *h, const float *p, const float *bias, int32_t *chosen)
+{
+    float q[HP_MAX_EXPERTS];
+    bool has_groups = h->n_expert_groups > 1;
+    if (bias || has_groups) {
+        memcpy(q, p, (size_t)h->n_expert * sizeof *q);
+        if (bias) w->s->kt.add(q, bias, h->n_expert, w->scratch);
+        if (has_groups) mask_groups(w, h, q);
+        p = q;
+    }
+    w->s->kt.topk(p, h->n_expert, h->n_expert_used, chosen, w->scratch);
+    for (int i = 1; i < h->n_expert_used; i++)
+        for (int j = i; j > 0 && chosen[j - 1] > chosen[j]; j--) {
+            int32_t t = chosen[j];
+            chosen[j] = chosen[j - 1];
+            chosen[j - 1] = t;
+        }
+}
+
+/* The chosen experts' weights from the scores p. */
+static void weigh(const struct worker *w, const struct hparams *h, const float *p, const int32_t *chosen, float *weight)
+{
+    int n = h->n_expert_used;
+    float sum = 0;
+    for (int i = 0; i < n; i++) weight[i] = p[chosen[i]];
+    if (h->expert_gate == GATE_SOFTMAX_OF_CHOSEN) {
+        sum = w->s->kt.softmax_exp(weight, n, weight, w->scratch);
+        for (int i = 0; i < n; i++) weight[i] /= sum;
+    }
+    if (h->expert_norm) {
+        sum = 0;
+        for (int i = 0; i < n; i++) sum += weight[i];
+        if (sum < MIN_SUM) sum = MIN_SUM;
+        for (int i = 0; i < n; i++) weight[i] /= sum;
+    }
+    for (int i = 0; i < n; i++) weight[i] *= h->expert_scale;
+}
+
+/* How much row r takes of the expert of all tokens. */
+static float weigh_shared(const struct worker *w, const float *router, int r)
+{
+    struct step *s = w->s;
+    const int k = s->model->hp.n_embd;
+    const struct op_matrix m = {DT_F32, (const uint8_t *)router, 0, k, NULL, NULL};
+    const int32_t row = r;
+    float y = 0;
+    op_product(w, &m, &s->h, &row, 1, 0, 1, &y, 1);
+    return math_sigmoidf(y);
+}
+
+static void route_row(const struct worker *w, const struct layer *l, int r)
+{
+    struct step *s = w->s;
+    struct moe *m = &s->moe;
+    const struct hparams *h = &s->model->hp;
+    int32_t *chosen = m->chosen + (size_t)r * (size_t)h->n_expert_used;
+    float *p = rows_at(m->score, r);
+    if (l->shared_router) m->shared_weight[r] = weigh_shared(w, l->shared_router, r);
+    if (s->kt.is_cost) { /* as if rows chose evenly; ascending where the numbers do not wrap round */
+        for (int i = 0; i < h->n_expert_used; i++) chosen[i] = (r * h->n_expert_used + i) % h->n_expert;
+        return;
+    }
+    gate_scores(w, h, p);
+    choose(w, h, p, l->router_bias, chosen);
+    weigh(w, h, p, chosen, m->weight + (size_t)r * (size_t)h->n_expert_used);
+}
+
+/* Counting sort of all entries. */
+static void sort_entries(struct step *s)
+{
+    struct moe *m = &s->moe;
+    const struct hparams *h = &s->model->hp;
+    int n_entries = s->batch->n * h->n_expert_used, at = 0;
+    memset(m->first, 0, ((size_t)h->n_expert + 1) * sizeof *m->first);
+    for (int i = 0; i < n_entries; i++) m->first[m->chosen[i]]++;
+    m->n_busy = 0;
+    for (int e = 0; e <= h->n_expert; e++) {
+        int n = m->first[e];
+        m->first[e] = at;
+        at += n;
+        if (n) m->busy[m->n_busy++] = e;
+    }
+    for (int i = 0; i < n_entries; i++) {
+        int to = m->first[m->chosen[i]]++;
+        m->row[to] = i / h->n_expert_used;
+        m->entry_weight[to] = m->weight[i];
+    }
+    for (int e = h->n_expert; e > 0; e--) m->first[e] = m->first[e - 1]; /* they have moved on by their counts */
+    m->first[0] = 0;
+}
+
+void op_route(const struct worker *w, int il)
+{
+    struct step *s = w->s;
+    const struct layer *l = &s->model->layers[il];
+    const struct tensor *t = l->router.w;
+    int n = s->batch->n, lo, hi;
+    op_begin(w, il, "ffn_router", t->type, t->ne[1], t->ne[0], n);
+    op_share(w, (int)t->ne[1], ROUTER_UNIT, &lo, &hi);
+    op_matmul_part(w, &l->router, &s->h, n, lo, hi, s->moe.score.p + lo, s->moe.score.ld);
+    op_sync(w);
+    if (n > ALONE_ROWS) {
+        op_share(w, n, 1, &lo, &hi);
+        for (int r = lo; r < hi; r++) route_row(w, l, r);
+        op_sync(w);
+    }
+    if (w->ith == 0 && !step_is_abandoned(w)) {
+        for (int r = 0; r < n && n <= ALONE_ROWS; r++) route_row(w, l, r);
+        sort_entries(s);
+        atomic_store_explicit(&s->moe.next, 0, memory_order_relaxed); /* the sync publishes it */
+    }
+    op_end(w);
+    op_sync(w);
+}
+
+/* ---- experts ---- */
+
+static struct op_matrix expert_at(const struct experts *x, int e)
+{
+    const uint8_t *data = x->w ? x->w->data + (size_t)e * (size_t)x->out * x->row_bytes : x->each[e]->data;
+    return (struct op_matrix){x->type, data, x->row_bytes, x->in, x->b ? x->b + (size_t)e * (size_t)x->out : NULL, NULL};
+}
+
+/* Rows from number `from` on. */
+static struct acts acts_from(const struct acts *x, int from)
+{
+    struct acts y = *x;
+    y.f32.p += (size_t)from * x->f32.ld;
+    for (enum act a = ACT_Q32; a < ACT_N; a++) y.q[a] += (size_t)from * x->ld[a];
+    return y;
+}
+
+/* Outputs [lo, hi) of expert e's gate and up for its rows, into g and u. */
+static bool gate_and_up(const struct worker *w, const struct layer *l, int e, int lo, int hi, float *g, float *u,
+                        size_t ld)
+{
+    struct step *s = w->s;
+    const struct moe *m = &s->moe;
+    const int n_ff = s->model->hp.n_ff_exp, n = m->first[e + 1] - m->first[e];
+    const int32_t *rows = m->row + m->first[e];
+    if (l->gate_up_exps.row_bytes) {
+        const struct op_matrix both = expert_at(&l->gate_up_exps, e);
+        return op_product(w, &both, &s->h, rows, n, lo, hi, g, ld) &&
+               op_product(w, &both, &s->h, rows, n, n_ff + lo, n_ff + hi, u, ld);
+    }
+    const struct op_matrix gate = expert_at(&l->gate_exps, e), up = expert_at(&l->up_exps, e);
+    return op_product(w, &gate, &s->h, rows, n, lo, hi, g, ld) && op_product(w, &up, &s->h, rows, n, lo, hi, u, ld);
+}
+
+/* A piece: the outputs gated where their rows lie, for products that want floats or whole blocks only later. */
+static bool piece_in_rows(const struct worker *w, const struct layer *l, enum act_kind f, int e, int lo, int hi)
+{
+    struct moe *m = &w->s->moe;
+    float *g = rows_at(m->gate.f32, m->first[e]) + lo, *u = rows_at(m->up, m->first[e]) + lo;
+    if (!gate_and_up(w, l, e, lo, hi, g, u, m->up.ld)) return false;
+    for (int i = m->first[e]; i < m->first[e + 1]; i++, g += m->gate.f32.ld, u += m->up.ld)
+        w->s->kt.act_mul[f](g, u, hi - lo, g, w->scratch);
+    return true;
+}
+
+/* A piece of whole blocks: gated and brought into format a while in cache, without gaps between its rows, in a part of
+ * the buffers that no other piece has. */
+static bool piece_quantised(const struct worker *w, const struct layer *l, enum act_kind f, enum act a, int e, int lo,
+                            int hi)
+{
+    struct moe *m = &w->s->moe;
+    const int first = m->first[e], n = m->first[e + 1] - first, n_out = hi - lo;
+    const size_t from = (size_t)first * m->up.ld + (size_t)n * (size_t)lo;
+    float *g = m->gate.f32.p + from, *u = m->up.p + from;
+    if (!gate_and_up(w, l, e, lo, hi, g, u, (size_t)n_out)) return false;
+    for (int i = 0; i < n; i++, g += n_out, u += n_out) {
+        w->s->kt.act_mul[f](g, u, n_out, g, w->scratch);
+        w->s->kt.quant[a](g, lo, n_out, l->down_exps.in, m->gate.q[a] + (size_t)(first + i) * m->gate.ld[a],
+                          w->scratch);
+    }
+    return true;
+}
+
+/* Outputs in a piece: enough pieces for everybody, but whole blocks where those can be shared fairly. */
+static int piece_outputs(const struct worker *w, int n_ff, int block)
+{
+    const int n_busy = w->s->moe.n_busy, n_whole = n_busy * ((n_ff + MAX_STRIP - 1) / MAX_STRIP);
+    if (n_whole >= PIECES_EACH * w->nth || (block > OP_ROW_UNIT && n_whole % w->nth == 0)) return MAX_STRIP;
+    int n = n_busy * n_ff / (PIECES_EACH * w->nth) / OP_ROW_UNIT * OP_ROW_UNIT;
+    return n < OP_ROW_UNIT ? OP_ROW_UNIT : n > MAX_STRIP ? MAX_STRIP : n;
+}
+
+void op_experts_gate_up(const struct worker *w, int il, enum act_kind f)
+{
+    struct step *s = w->s;
+    struct moe *m = &s->moe;
+    const struct layer *l = &s->model->layers[il];
+    const struct experts *gate = l->gate_up_exps.row_bytes ? &l->gate_up_exps : &l->gate_exps;
+    const enum act a = kernel_act_of(l->down_exps.type);
+    const int n_ff = l->down_exps.in, block = a == ACT_Q256 ? 256 : 32,
+              n_entries = s->batch->n * s->model->hp.n_expert_used;
+    const int n_out = piece_outputs(w, n_ff, block), n_pieces = (n_ff + n_out - 1) / n_out;
+    const bool quantise = a != ACT_F32 && n_out % block == 0;
+    op_begin(w, il, "experts_gate_up", gate->type, 2 * (int64_t)n_ff * m->n_busy, gate->in, n_entries);
+    for (bool go_on = true; go_on && !step_is_abandoned(w);) {
+        int i = atomic_fetch_add_explicit(&m->next, 1, memory_order_relaxed);
+        if (i >= m->n_busy * n_pieces) break;
+        int e = m->busy[i / n_pieces], lo = i % n_pieces * n_out, hi = lo + n_out < n_ff ? lo + n_out : n_ff;
+        go_on = quantise ? piece_quantised(w, l, f, a, e, lo, hi) : piece_in_rows(w, l, f, e, lo, hi);
+    }
+    if (a != ACT_F32 && !quantise) {
+        int lo, hi;
+        op_sync(w);
+        op_share(w, n_entries, 1, &lo, &hi);
+        for (int i = lo; i < hi; i++)
+            s->kt.quant[a](rows_at(m->gate.f32, i), 0, n_ff, n_ff, m->gate.q[a] + (size_t)i * m->gate.ld[a],
+                           w->scratch);
+    }
+    op_end(w);
+}
+
+/* A member's products take turns in its part of h, as in op_matmul_add(). */
+void op_experts_down(const struct worker *w, int il)
+{
+    struct step *s = w->s;
+    const struct moe *m = &s->moe;
+    const struct experts *down = &s->model->layers[il].down_exps;
+    int lo, hi;
+    op_begin(w, il, "experts_down", down->type, (int64_t)down->out * m->n_busy, down->in,
+             (int64_t)s->batch->n * s->model->hp.n_expert_used);
+    op_share(w, down->out, OP_ROW_UNIT, &lo, &hi);
+    float *y = s->h.f32.p + (size_t)s->batch->n * (size_t)lo;
+    for (int b = 0; b < m->n_busy && lo < hi; b++) { /* of an abandoned pass nothing is known */
+        const int e = m->busy[b], first = m->first[e], n = m->first[e + 1] - first;
+        const struct op_matrix matrix = expert_at(down, e);
+        const struct acts src = acts_from(&m->gate, first);
+        for (int at = lo, n_out, strip = op_strip(n, lo, hi); at < hi; at += n_out) {
+            n_out = hi - at < strip ? hi - at : strip;
+            if (!op_product(w, &matrix, &src, NULL, n, at, at + n_out, y, (size_t)n_out)) break;
+            for (int i = 0; i < n; i++)
+                s->kt.add_scaled(rows_at(s->x, m->row[first + i]) + at, y + (size_t)i * (size_t)n_out,
+                                 m->entry_weight[first + i], n_out, w->scratch);
+        }
+    }
+    op_end(w);
+}
+
+void op_shared_down(const struct worker *w, int il)
+{
+    struct step *s = w->s;
+    const struct layer *l = &s->model->layers[il];
+    const struct linear *down = &l->shared_down;
+    int n = s->batch->n, lo, hi;
+    op_begin(w, il, "shared_down", down->w->type, down->w->ne[1], down->w->ne[0], n);
+    op_share(w, (int)down->w->ne[1], OP_ROW_UNIT, &lo, &hi);
+    float *y = s->h.f32.p + (size_t)n * (size_t)lo;
+    for (int at = lo, n_out, strip = op_strip(n, lo, hi); at < hi; at += n_out) {
+        n_out = hi - at < strip ? hi - at : strip;
+        if (!op_matmul_part(w, down, &s->gate, n, at, at + n_out, y, (size_t)n_out)) break;
+        for (int r = 0; r < n; r++)
+            s->kt.add_scaled(rows_at(s->x, r) + at, y + (size_t)r * (size_t)n_out,
+                             l->shared_router ? s->moe.shared_weight[r] : 1, n_out, w->scratch);
+    }
+    op_end(w);
+}
