@@ -66,6 +66,8 @@ static void gather_prompts(struct qn_scheduler *s, int most)
         int n = last + 1 - from < most ? last + 1 - from : most;
         if (r->p.prompt_logprobs && n > PROMPT_LOGPROB_ROWS - n_scored) n = PROMPT_LOGPROB_ROWS - n_scored;
         if (n == 0) continue;
+        int cut = reuse_next_cut(s->reuse, r, from);
+        if (n > cut - from) n = cut - from;
         if (r->p.prompt_logprobs) n_scored += n;
         add_part(s, r, 0, n);
         for (int p = from; p < from + n; p++)
@@ -200,6 +202,7 @@ static void take_in(struct qn_scheduler *s, const struct part *p)
     if (r->p.prompt_logprobs) tell_prompt(s, p, from);
     if (r->p.pooling) pool_rows(s, p);
     tell_prefill(r);
+    reuse_keep_cut(s->reuse, r);
     if (!request_is_reading(r)) begin_answers(s, p);
 }
 
