@@ -634,7 +634,7 @@ void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->kv_bytes = kv_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)kv_pool_n_pages(g->kv);
     out->n_states = kv_pool_n_states(g->kv);
     out->state_bytes = kv_states_bytes(kv_pool_shape(g->kv), out->n_states);
-    out->buffer_bytes = g->step.region.size;
+    out->buffer_bytes = g->step.region.size + g->step.undo.size;
     out->scheduler_bytes = s->bytes;
     out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->state_bytes -
                        out->buffer_bytes - out->scheduler_bytes; /* nobody else takes anything while a scheduler has the engine */
