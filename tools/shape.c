@@ -115,6 +115,8 @@ deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMB
 #define MIX(n, used, d) .n_expert = (n), .n_used = (used), .d_expert = (d)
 #define LINEAR(k, v, dk, dv) .n_k = (k), .n_v = (v), .dim_k = (dk), .dim_v = (dv), .n_taps = 4
 
+#define V2_YARN(ctx) .scaling = "yarn", .scaling_factor = 40, .scaling_log = 0.0707f, .n_ctx_orig = (ctx)
+
 static const struct shape shapes[] = {
     /*                            family     pre     layer d_model heads  dim   d_ff  n_vocab   n_ctx  theta   eps   tied */
     {"qwen3-8b",            BASE(qwen3,     "qwen2",     36, 4096, 32,  8, 128, 12288, 151936,  40960, 1e6f, 1e-6f, false)},
@@ -141,6 +143,9 @@ static const struct shape shapes[] = {
      .n_rot = 64, LINEAR(16, 16, 128, 128)},
     {"qwen3.5-35b-a3b",     BASE(qwen35moe, "qwen2",     40, 2048, 16,  2, 256,  5120, 248320, 262144, 1e7f, 1e-6f, false),
      .n_rot = 64, MIX(256, 8, 512), .d_shared = 512, LINEAR(16, 32, 128, 128)},
+    {"deepseek-v2-lite",    BASE(deepseek2, "deepseek-llm", 27, 2048, 16, 16, 192, 10944, 102400, 163840, 1e4f, 1e-6f, false),
+     .n_rot = 64, .lora_kv = 512, .dim_nope = 128, .dim_v_head = 128, MIX(64, 6, 1408), .d_shared = 2816, .n_dense_lead = 1,
+     .gate = 1, V2_YARN(4096)},
     {"gpt-oss-20b",         BASE(gpt_oss,   "gpt-4o",    24, 2880, 64,  8,  64,  2880, 201088, 131072, 15e4f, 1e-5f, false),
      .n_swa = 128, MIX(32, 4, 2880), .scaling = "yarn", .scaling_factor = 32, .n_ctx_orig = 4096},
 
@@ -183,7 +188,7 @@ static const struct shape shapes[] = {
     {"latent-tiny",         BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
      .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64},
     {"latent-tiny-old",     BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
-     .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64, .expanded = true},
+     .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64, .expanded = true, V2_YARN(64)},
     {"latent-lite",         BASE(deepseek2, "deepseek-v3", 1, 256, 20, 20, 192,   512,    512,   2048, 1e4f, 1e-6f, false),
      .n_rot = 64, .lora_kv = 512, .dim_nope = 128, .dim_v_head = 128},
     {"latent-lite-old",     BASE(deepseek2, "deepseek-v3", 1, 256, 20, 20, 192,   512,    512,   2048, 1e4f, 1e-6f, false),
@@ -193,7 +198,7 @@ static const struct shape shapes[] = {
      .n_dense_lead = 1, .gate = 2, .n_groups = 4, .n_groups_used = 2, .expert_scale = 2.5f},
     {"deepseek2-lite-tiny", BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
      .n_rot = 32, .lora_kv = 128, .dim_nope = 64, .dim_v_head = 64, MIX(8, 2, 256), .d_shared = 512, .n_dense_lead = 1,
-     .gate = 1},
+     .gate = 1, V2_YARN(64)},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",               BASE(llama,     "llama-bpe",  1,  256,  8,  1, 256,  6912,    512,   2048, 1e4f, 1e-5f, true)},

@@ -29,11 +29,19 @@ static int64_t dim_of(const struct hparams *h, enum bind_dim d)
     case DIM_VOCAB: return h->n_vocab;
     case DIM_FF: return h->n_ff;
     case DIM_2FF: return 2 * (int64_t)h->n_ff;
-    case DIM_Q: return (int64_t)h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1);
+    case DIM_Q:
+        if (h->n_lora_kv) return (int64_t)h->n_head * (h->latent_dim_nope + h->n_rot);
+        return (int64_t)h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1);
+    case DIM_LORA_Q: return h->n_lora_q;
+    case DIM_LORA_KV: return h->n_lora_kv;
+    case DIM_LATENT: return h->n_lora_kv + h->n_rot;
+    case DIM_KV_B: return (int64_t)h->n_head * (h->latent_dim_nope + h->latent_dim_v);
+    case DIM_NOPE: return h->latent_dim_nope;
+    case DIM_LATENT_V: return h->latent_dim_v;
     case DIM_K: return (int64_t)h->n_head_kv * h->head_dim;
     case DIM_V: return (int64_t)h->n_head_kv * h->head_dim_v;
     case DIM_QKV: return dim_of(h, DIM_Q) + dim_of(h, DIM_K) + dim_of(h, DIM_V);
-    case DIM_ATT: return (int64_t)h->n_head * h->head_dim_v;
+    case DIM_ATT: return hp_att_width(h);
     case DIM_HEAD: return h->head_dim;
     case DIM_N_HEAD: return h->n_head;
     case DIM_CONV: return 2 * (int64_t)h->delta_n_head_k * h->delta_dim_k + dim_of(h, DIM_DELTA_V);
@@ -178,6 +186,15 @@ static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t 
     return bind_vector(b, one, out, n, true, &x->b);
 }
 
+/* A matrix for each head, in one tensor. */
+static int bind_heads(struct binder *b, const char *name, int64_t in, int64_t out, struct experts *x)
+{
+    const struct tensor *t = weights_tensor(b->m->weights, name);
+    if (!t) return error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", name);
+    *x = (struct experts){.type = t->type, .in = (int)in, .out = (int)out, .row_bytes = t->row_bytes, .w = t};
+    return check_matrix(b, t, in, out, b->m->hp.n_head);
+}
+
 static bool is_in(const struct hparams *h, int il, enum bind_when when)
 {
     switch (when) {
@@ -186,6 +203,10 @@ static bool is_in(const struct hparams *h, int il, enum bind_when when)
     case IN_RECURRENT: return h->layer[il].is_recurrent;
     case IN_DENSE: return !h->layer[il].has_experts;
     case IN_EXPERTS: return h->layer[il].has_experts;
+    case IN_Q_DIRECT: return h->n_lora_q == 0;
+    case IN_Q_LORA: return h->n_lora_q > 0;
+    case IN_ABSORBED: return h->latent_is_absorbed;
+    case IN_EXPANDED: return !h->latent_is_absorbed;
     }
     return false;
 }
@@ -200,6 +221,10 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
     if (r->kind == BIND_EXPERTS) {
         snprintf(name, sizeof name, "blk.%d.%s", il, r->name);
         return bind_experts(b, name, in, out, r->optional, slot);
+    }
+    if (r->kind == BIND_HEADS) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", il, r->name);
+        return bind_heads(b, name, in, out, slot);
     }
     snprintf(name, sizeof name, r->kind == BIND_BARE ? "blk.%d.%s" : "blk.%d.%s.weight", il, r->name);
     if (r->kind != BIND_MATRIX) return bind_vector(b, name, in, out, r->optional, slot);

@@ -571,6 +571,7 @@ static void layer(struct pass *p, int l, double *x)
 double *naive_logits(const struct weights *w, const qn_token *tokens, int n, int n_ctx, const struct naive_skew *skew,
                      int *n_vocab)
 {
+    if (says(w, "general.architecture", "deepseek2")) return naive_latent_logits(w, tokens, n, skew, n_vocab);
     struct pass p = {.w = w, .n = n, .n_ctx = n_ctx};
     read_shape(&p, skew);
     const struct tensor *embd = weights_tensor(w, "token_embd.weight");
