@@ -212,7 +212,8 @@ static void put_state_keys(struct header *h, const struct plan *p)
     }
 }
 
-/* Of latent attention, what is cached has the plain names; a head's own lengths end in _mla where that is something else. */
+/* Of latent attention, what is cached has the plain names; a head's own lengths end in _mla where that is something
+ * else. */
 static void put_head_keys(struct header *h, const struct plan *p)
 {
     const struct shape *s = p->shape;
@@ -355,7 +356,7 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
             rope_freqs(p->shape, (float *)chunk);
         else if (t->role == DECAY) /* most of what is remembered is from the last ten tokens or so */
             fill_uniform((float *)chunk, n, -0.15f, 0.1f, &state);
-        else if (t->role == ROUTER) /* wide enough apart for a clear choice of experts, which differs from token to token */
+        else if (t->role == ROUTER) /* far enough apart for a clear choice of experts, other ones for each token */
             fill_blocks(chunk, t->type, n, 2 / sqrt((double)t->ne[0]), &state);
         else
             fill_blocks(chunk, t->type, n, 1 / sqrt((double)t->ne[0]), &state);

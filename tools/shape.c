@@ -38,16 +38,20 @@ struct rule {
 #define MATS(name, when, role, in, out, n) {name, when, role, in, out, n}
 
 #define PRE_NORM   VEC("attn_norm.weight", ALWAYS, NORM, EMBD)
-#define QKV_SPLIT  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q), MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
+#define QKV_SPLIT  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q), \
+                   MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
                    MAT("attn_v.weight", ATTENTION, ATTN_V, EMBD, KV)
-#define QKV_GATED  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q_GATES), MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
+#define QKV_GATED  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q_GATES), \
+                   MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
                    MAT("attn_v.weight", ATTENTION, ATTN_V, EMBD, KV)
-#define QKV_BIAS   VEC("attn_q.bias", ATTENTION, BIAS, Q), VEC("attn_k.bias", ATTENTION, BIAS, KV), VEC("attn_v.bias", ATTENTION, BIAS, KV)
+#define QKV_BIAS   VEC("attn_q.bias", ATTENTION, BIAS, Q), VEC("attn_k.bias", ATTENTION, BIAS, KV), \
+                   VEC("attn_v.bias", ATTENTION, BIAS, KV)
 #define QK_NORM    VEC("attn_q_norm.weight", ATTENTION, NORM, HEAD), VEC("attn_k_norm.weight", ATTENTION, NORM, HEAD)
 #define ATTN_OUT   MAT("attn_output.weight", ATTENTION, MATRIX, Q, EMBD)
 #define FFN_NORM   VEC("ffn_norm.weight", ALWAYS, NORM, EMBD)
 #define MID_NORM   VEC("post_attention_norm.weight", ALWAYS, NORM, EMBD) /* of the network behind, whatever its name */
-#define POST_NORMS VEC("post_attention_norm.weight", ALWAYS, NORM, EMBD), VEC("post_ffw_norm.weight", ALWAYS, NORM, EMBD)
+#define POST_NORMS VEC("post_attention_norm.weight", ALWAYS, NORM, EMBD), \
+                   VEC("post_ffw_norm.weight", ALWAYS, NORM, EMBD)
 #define FFN        MAT("ffn_gate.weight", DENSE, MATRIX, EMBD, FF), MAT("ffn_up.weight", DENSE, MATRIX, EMBD, FF), \
                    MAT("ffn_down.weight", DENSE, FFN_DOWN, FF, EMBD)
 #define FFN_FUSED  MAT("ffn_up.weight", DENSE, MATRIX, EMBD, FF2), MAT("ffn_down.weight", DENSE, FFN_DOWN, FF, EMBD)
@@ -55,15 +59,18 @@ struct rule {
                    MATS("ffn_gate_exps.weight", EXPERTS, MATRIX, EMBD, FF_EXPERT, N_EXPERTS), \
                    MATS("ffn_up_exps.weight", EXPERTS, MATRIX, EMBD, FF_EXPERT, N_EXPERTS), \
                    MATS("ffn_down_exps.weight", EXPERTS, FFN_DOWN, FF_EXPERT, EMBD, N_EXPERTS)
-#define MOE_BIAS   VEC("ffn_gate_inp.bias", EXPERTS, BIAS, N_EXPERTS), MAT("ffn_gate_exps.bias", EXPERTS, BIAS, FF_EXPERT, N_EXPERTS), \
+#define MOE_BIAS   VEC("ffn_gate_inp.bias", EXPERTS, BIAS, N_EXPERTS), \
+                   MAT("ffn_gate_exps.bias", EXPERTS, BIAS, FF_EXPERT, N_EXPERTS), \
                    MAT("ffn_up_exps.bias", EXPERTS, BIAS, FF_EXPERT, N_EXPERTS), \
                    MAT("ffn_down_exps.bias", EXPERTS, BIAS, EMBD, N_EXPERTS)
 #define SHEXP      MAT("ffn_gate_shexp.weight", SHARED, MATRIX, EMBD, FF_SHARED), \
                    MAT("ffn_up_shexp.weight", SHARED, MATRIX, EMBD, FF_SHARED), \
                    MAT("ffn_down_shexp.weight", SHARED, FFN_DOWN, FF_SHARED, EMBD)
 #define SHEXP_GATE VEC("ffn_gate_inp_shexp.weight", SHARED, ROUTER, EMBD)
-#define DELTANET   MAT("attn_qkv.weight", RECURRENT, ATTN_QKV, EMBD, CONV), MAT("attn_gate.weight", RECURRENT, MATRIX, EMBD, DELTA), \
-                   MAT("ssm_conv1d.weight", RECURRENT, TAPS, N_TAPS, CONV), VEC("ssm_dt.bias", RECURRENT, BIAS, DELTA_HEADS), \
+#define DELTANET   MAT("attn_qkv.weight", RECURRENT, ATTN_QKV, EMBD, CONV), \
+                   MAT("attn_gate.weight", RECURRENT, MATRIX, EMBD, DELTA), \
+                   MAT("ssm_conv1d.weight", RECURRENT, TAPS, N_TAPS, CONV), \
+                   VEC("ssm_dt.bias", RECURRENT, BIAS, DELTA_HEADS), \
                    VEC("ssm_a", RECURRENT, DECAY, DELTA_HEADS), VEC("ssm_norm.weight", RECURRENT, NORM, DELTA_HEAD), \
                    MAT("ssm_out.weight", RECURRENT, MATRIX, DELTA, EMBD)
 #define ALPHA_BETA MAT("ssm_beta.weight", RECURRENT, MATRIX, EMBD, DELTA_HEADS), \
@@ -80,27 +87,35 @@ qwen2     = {"qwen2",     {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, FFN_NORM, FF
 qwen2moe  = {"qwen2moe",  {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, FFN_NORM, MOE, SHEXP, SHEXP_GATE}},
 qwen3     = {"qwen3",     {PRE_NORM, QKV_SPLIT, QK_NORM, ATTN_OUT, FFN_NORM, FFN}},
 qwen3moe  = {"qwen3moe",  {PRE_NORM, QKV_SPLIT, QK_NORM, ATTN_OUT, FFN_NORM, MOE}},
-qwen3next = {"qwen3next", {PRE_NORM, DELTANET, MAT("ssm_ba.weight", RECURRENT, MATRIX, EMBD, DELTA_BA), QKV_GATED, QK_NORM,
+qwen3next = {"qwen3next", {PRE_NORM, DELTANET, MAT("ssm_ba.weight", RECURRENT, MATRIX, EMBD, DELTA_BA),
+                           QKV_GATED, QK_NORM,
                            ATTN_OUT, MID_NORM, MOE, SHEXP, SHEXP_GATE}},
 qwen35    = {"qwen35",    {PRE_NORM, DELTANET, ALPHA_BETA, QKV_GATED, QK_NORM, ATTN_OUT, MID_NORM, FFN}},
-qwen35moe = {"qwen35moe", {PRE_NORM, DELTANET, ALPHA_BETA, QKV_GATED, QK_NORM, ATTN_OUT, MID_NORM, MOE, SHEXP, SHEXP_GATE}},
+qwen35moe = {"qwen35moe", {PRE_NORM, DELTANET, ALPHA_BETA, QKV_GATED, QK_NORM, ATTN_OUT, MID_NORM, MOE, SHEXP,
+                           SHEXP_GATE}},
 gpt_oss   = {"gpt-oss",   {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, VEC("attn_output.bias", ALWAYS, BIAS, EMBD),
                            VEC("attn_sinks.weight", ALWAYS, BIAS, HEADS), MID_NORM, MOE, MOE_BIAS}},
 gemma     = {"gemma",     {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
 gemma2    = {"gemma2",    {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN, POST_NORMS}},
 gemma3    = {"gemma3",    {PRE_NORM, QKV_SPLIT, QK_NORM, ATTN_OUT, FFN_NORM, FFN, POST_NORMS}},
-phi3      = {"phi3",      {PRE_NORM, MAT("attn_qkv.weight", ALWAYS, ATTN_QKV, EMBD, QKV), ATTN_OUT, FFN_NORM, FFN_FUSED}},
+phi3      = {"phi3",      {PRE_NORM, MAT("attn_qkv.weight", ALWAYS, ATTN_QKV, EMBD, QKV),
+                           ATTN_OUT, FFN_NORM, FFN_FUSED}},
 glm4      = {"glm4",      {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, FFN_NORM, FFN_FUSED, POST_NORMS}},
 granite   = {"granite",   {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
 smollm3   = {"smollm3",   {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
-olmo2     = {"olmo2",     {QKV_SPLIT, VEC("attn_q_norm.weight", ALWAYS, NORM, Q), VEC("attn_k_norm.weight", ALWAYS, NORM, KV), ATTN_OUT,
+olmo2     = {"olmo2",     {QKV_SPLIT, VEC("attn_q_norm.weight", ALWAYS, NORM, Q),
+                           VEC("attn_k_norm.weight", ALWAYS, NORM, KV), ATTN_OUT,
                            FFN, POST_NORMS}},
-bitnet    = {"bitnet",    {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, SCALED("attn_q"), SCALED("attn_k"), SCALED("attn_v"), ATTN_OUT,
+bitnet    = {"bitnet",    {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, SCALED("attn_q"), SCALED("attn_k"),
+                           SCALED("attn_v"), ATTN_OUT,
                            SCALED("attn_output"), FFN, SCALED("ffn_gate"), SCALED("ffn_up"), SCALED("ffn_down")}},
 bitnet158 = {"bitnet-b1.58", {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, ATTN_OUT, FFN}},
-deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMBD, Q), MAT("attn_q_a.weight", LORA_Q, MATRIX, EMBD, Q_RANK),
-                           VEC("attn_q_a_norm.weight", LORA_Q, NORM, Q_RANK), MAT("attn_q_b.weight", LORA_Q, MATRIX, Q_RANK, Q),
-                           MAT("attn_kv_a_mqa.weight", ALWAYS, MATRIX, EMBD, KV_IN), VEC("attn_kv_a_norm.weight", ALWAYS, NORM, KV_RANK),
+deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMBD, Q),
+                           MAT("attn_q_a.weight", LORA_Q, MATRIX, EMBD, Q_RANK),
+                           VEC("attn_q_a_norm.weight", LORA_Q, NORM, Q_RANK),
+                           MAT("attn_q_b.weight", LORA_Q, MATRIX, Q_RANK, Q),
+                           MAT("attn_kv_a_mqa.weight", ALWAYS, MATRIX, EMBD, KV_IN),
+                           VEC("attn_kv_a_norm.weight", ALWAYS, NORM, KV_RANK),
                            MAT("attn_kv_b.weight", EXPANDED, MATRIX, KV_RANK, KV_B),
                            MATS("attn_k_b.weight", ABSORBED, MATRIX, NOPE, KV_RANK, HEADS),
                            MATS("attn_v_b.weight", ABSORBED, MATRIX, KV_RANK, V_HEAD, HEADS),
@@ -111,7 +126,8 @@ deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMB
 
 #define BASE(family_, pre_, layers, d, heads, kv, dim, ff, vocab, ctx, theta, eps_, tied_) \
     .family = &(family_), .pre = (pre_), .n_layer = (layers), .d_model = (d), .n_head = (heads), .n_head_kv = (kv), \
-    .head_dim = (dim), .d_ff = (ff), .n_vocab = (vocab), .n_ctx = (ctx), .rope_theta = (theta), .eps = (eps_), .tied = (tied_)
+    .head_dim = (dim), .d_ff = (ff), .n_vocab = (vocab), .n_ctx = (ctx), .rope_theta = (theta), .eps = (eps_), \
+    .tied = (tied_)
 #define MIX(n, used, d) .n_expert = (n), .n_used = (used), .d_expert = (d)
 #define LINEAR(k, v, dk, dv) .n_k = (k), .n_v = (v), .dim_k = (dk), .dim_v = (dv), .n_taps = 4
 
@@ -349,7 +365,8 @@ static enum dtype choose(const struct plan *p, enum role role, int layer, int64_
 }
 
 /* layer -1: a tensor of the whole model. rows, n: 1 where there are not so many dimensions. */
-static void add(struct plan *p, int layer, const char *name, enum role role, int n_dims, int64_t k, int64_t rows, int64_t n)
+static void add(struct plan *p, int layer, const char *name, enum role role, int n_dims, int64_t k, int64_t rows,
+                int64_t n)
 {
     struct item *t = &p->items[p->n_items++];
     *t = (struct item){.role = role, .type = choose(p, role, layer, k, n), .n_dims = n_dims, .ne = {k, rows, n}};
@@ -372,7 +389,8 @@ int plan_tensors(struct plan *p, struct qn_error *e)
     for (int i = 0; i < p->n_layer; i++)
         for (const struct rule *r = s->family->rules; r->name; r++)
             if (is_in(s, i, r->when))
-                add(p, i, r->name, r->role, r->n ? 3 : r->out ? 2 : 1, size_of(s, r->in), size_of(s, r->out), size_of(s, r->n));
+                add(p, i, r->name, r->role, r->n ? 3 : r->out ? 2 : 1, size_of(s, r->in), size_of(s, r->out),
+                    size_of(s, r->n));
     add(p, -1, "output_norm.weight", NORM, 1, s->d_model, 1, 1);
     if (!s->tied) add(p, -1, "output.weight", OUTPUT, 2, s->d_model, s->n_vocab, 1);
     return 0;
