@@ -127,6 +127,7 @@ static const struct scheme schemes[] = {
     {"iq1_s", 24, DT_IQ1_S, PURE},   {"iq1_m", 31, DT_IQ1_M, PURE},   {"iq2_xxs", 19, DT_IQ2_XXS, PURE},
     {"iq2_xs", 20, DT_IQ2_XS, PURE}, {"iq2_s", 28, DT_IQ2_S, PURE},   {"iq3_xxs", 23, DT_IQ3_XXS, PURE},
     {"iq3_s", 26, DT_IQ3_S, PURE},   {"iq4_nl", 25, DT_IQ4_NL, PURE}, {"iq4_xs", 30, DT_IQ4_XS, PURE},
+    {"i2_s", 40, DT_I2_S, PURE},
     {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},   {"mxfp4", 38, DT_MXFP4, PURE},
     {"nvfp4", 39, DT_NVFP4, PURE},
 };
@@ -183,6 +184,7 @@ static enum dtype choose(const struct plan *p, enum role role, int layer, int64_
 {
     int n = p->n_layer;
     enum dtype t = p->scheme->type;
+    if (t == DT_I2_S && role <= OUTPUT) t = DT_F16; /* only a layer's matrices may have it */
     bool more = layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 
     if (role >= NORM) return DT_F32;
@@ -269,6 +271,7 @@ static int plan_tensors(struct plan *p, struct qn_error *e)
 
 static uint64_t item_rows(const struct item *t) { return t->ne[1] ? (uint64_t)t->ne[1] : 1; }
 static uint64_t item_bytes(const struct item *t) { return dtype_row_bytes(t->type, t->ne[0]) * item_rows(t); }
+static uint64_t stored_bytes(const struct item *t) { return item_bytes(t) + dtype_get(t->type)->tail; }
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* ---- vocabulary ---- */
@@ -458,7 +461,7 @@ static void put_tensor_infos(struct header *h, const struct plan *p)
         if (t->ne[1]) put_u64(h, (uint64_t)t->ne[1]);
         put_u32(h, t->type);
         put_u64(h, offset);
-        offset += padded(item_bytes(t));
+        offset += padded(stored_bytes(t));
     }
 }
 
@@ -520,7 +523,11 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
         n_left -= n;
     }
     memset(chunk, 0, ALIGN);
-    return out_file_write(f, chunk, (size_t)(padded(bytes) - bytes), e);
+    if (dtype_get(t->type)->tail) {
+        float scale = fill_tail(t->type, 1 / sqrt((double)t->ne[0]));
+        memcpy(chunk, &scale, sizeof scale);
+    }
+    return out_file_write(f, chunk, (size_t)(padded(stored_bytes(t)) - bytes), e);
 }
 
 static int write_model(const struct plan *p, const char *path, struct qn_error *e)
