@@ -6,9 +6,10 @@
 #     ./test.sh            all stages
 #     ./test.sh --quick    the first three: the rules of the tree, gcc release with all tests, the symbols
 #
-# Each stage has a build directory build/NAME and a log build/log/NAME.log, and reports one line. The last line is
-# `N passed, N failed`, counted over test cases (tools/count-tests) and other checks; a test that is skipped is
-# reported but counts as neither. Status 1 if anything failed.
+# Each stage has a build directory build/NAME and a log build/log/NAME.log, and reports one line. What failed is said
+# once more at the end, with what it said itself. The last line is `N passed, N failed`, counted over test cases
+# (tools/count-tests) and other checks; a test that is skipped is reported but counts as neither. Status 1 if anything
+# failed.
 #
 # Reference data comes from $QUERN_SHARED (default ../shared). When it is not there the tests that need it are
 # skipped, unless CI is set: then that is a failure. The same holds for other people's programs, which some tests run
@@ -41,7 +42,9 @@ unset QUERN_GOLDEN
 
 mkdir -p build/log
 results=build/log/results # one line per case: pass, fail or skip, and a name
+why=$PWD/build/log/why    # what those that failed said
 : > "$results"
+: > "$why"
 n_stages=$([ "$quick" ] && echo 3 || echo 7)
 stage_no=0
 
@@ -53,7 +56,7 @@ stage() {
     local log=build/log/$1.log t0=$SECONDS before new=build/log/$1.results
     before=$(wc -l < "$results")
     stage_no=$((stage_no + 1))
-    "stage_$1" > "$log" 2>&1
+    "stage_$1" > "$log" 2>&1 < /dev/null
     tail -n +$((before + 1)) "$results" > "$new"
     echo "[$stage_no/$n_stages] $2: $(count pass "$new") passed, $(count fail "$new") failed," \
         "$(count skip "$new") skipped ($((SECONDS - t0)) s)"
@@ -68,8 +71,17 @@ stage() {
 check() {
     local name=$1
     shift
-    if "$@"; then result pass "$name"; else result fail "$name"; fi
+    if "$@" > build/log/check 2>&1; then
+        result pass "$name"
+    else
+        result fail "$name"
+        explain "$name" build/log/check
+    fi
+    cat build/log/check
 }
+
+# explain NAME LOG: keeps the end of a log for the end of the run.
+explain() { { echo "$1:"; tail -n 20 "$2" | cut -c 1-400 | sed 's/^/    /'; } >> "$why"; }
 
 # build DIR COMPILER MESON_OPTION...: configures build/DIR; a failure counts as one case, success as none.
 build() {
@@ -77,12 +89,22 @@ build() {
     shift 2
     if [ ! -f "$dir/build.ninja" ] && ! CC=$cc meson setup "$dir" "$@"; then
         result fail "$dir: configuring"
+        explain "$dir: configuring" "$dir/meson-logs/meson-log.txt"
         rm -rf "$dir"
         return 1
     fi
 }
 
-compile() { ninja -C "$@" || { result fail "build/$(basename "$1"): building"; return 1; }; }
+# compile DIR TARGET...: its failure counts as one case; what the compiler said is the end of what ninja writes.
+compile() {
+    ninja -C "$@" > build/log/compile 2>&1
+    local status=$?
+    cat build/log/compile
+    [ $status -eq 0 ] && return
+    result fail "build/$(basename "$1"): building"
+    explain "build/$(basename "$1"): building" build/log/compile
+    return 1
+}
 
 # run_tests DIR MESON_TEST_OPTION...: runs tests of build/DIR and counts their cases.
 run_tests() {
@@ -91,9 +113,10 @@ run_tests() {
     rm -f "$log"
     ${wrapper:-} meson test -C "$dir" --print-errorlogs "$@"
     if [ -s "$log" ]; then
-        tools/count-tests "$log" | sed "s|^\([a-z]*\) |&$(basename "$dir") |" >> "$results"
+        tools/count-tests "$log" "$why" | sed "s|^\([a-z]*\) |&$(basename "$dir") |" >> "$results"
     else
         result fail "$dir: no test ran"
+        explain "$dir: no test ran" "build/log/$(basename "$dir").log"
     fi
 }
 
@@ -112,6 +135,7 @@ stage_layers() {
     check scripts check_scripts
 }
 
+# The limits on a test's time are there for one that hangs; a busy machine takes several times what is usual.
 stage_gcc() {
     if tests/golden/unpack build/golden; then
         QUERN_GOLDEN=$PWD/build/golden
@@ -119,13 +143,14 @@ stage_gcc() {
     elif [ -d "$QUERN_SHARED/golden" ] || [ -n "${CI:-}" ]; then
         result fail "reference data in $QUERN_SHARED/golden"
     fi
-    build gcc gcc --buildtype=release --werror && compile build/gcc && run_tests gcc --timeout-multiplier 2
+    build gcc gcc --buildtype=release --werror && compile build/gcc && run_tests gcc --timeout-multiplier 4
 }
 
 stage_symbols() { check check-symbols tools/check-symbols build/gcc; }
 
 stage_clang() {
-    build clang clang --buildtype=release --werror && compile build/clang && run_tests clang --suite unit --suite kernel
+    build clang clang --buildtype=release --werror && compile build/clang &&
+        run_tests clang --suite unit --suite kernel --timeout-multiplier 4
 }
 
 stage_asan() {
@@ -152,7 +177,7 @@ stage_fuzz() {
         fi
         name=${program##*/fuzz_}
         mkdir -p "build/fuzz/found/$name" # new inputs go here, so that the committed corpus stays as it is
-        check "fuzz $name" "$program" -max_total_time="${FUZZ_SECONDS:-12}" -timeout=10 -rss_limit_mb=2048 \
+        check "fuzz $name" "$program" -max_total_time="${FUZZ_SECONDS:-12}" -timeout=30 -rss_limit_mb=2048 \
             -verbosity=0 -print_final_stats=1 -artifact_prefix="build/fuzz/crash-$name-" \
             "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
     done
@@ -174,5 +199,10 @@ if [ "$n_skipped" -gt 0 ]; then
     sed -n 's/^skip /    /p' "$results"
 fi
 n_failed=$(count fail "$results")
+if [ "$n_failed" -gt 0 ]; then
+    echo "$n_failed failed:"
+    tail -n 200 "$why" | sed 's/^/    | /'
+    sed -n 's/^fail /    FAILED /p' "$results"
+fi
 echo "$(count pass "$results") passed, $n_failed failed"
 [ "$n_failed" -eq 0 ]

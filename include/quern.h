@@ -222,6 +222,9 @@ struct qn_engine_params {
     int n_batch;           /* most rows in one forward pass; 0: 512 */
     int n_sessions;        /* full sessions the KV cache has room for */
     enum qn_kv kv;         /* how keys and values are stored */
+    uint64_t state_bytes;  /* models with a recurrent state: the budget's part for the states of sequences and for copies of
+                              them, without which what was computed before is of no use to others. 0: one for each session
+                              and up to 16 copies, fewer where memory is short. Other models: of no meaning */
     bool lock_weights;     /* once read, weights stay in memory until the model is closed: all that the budget has room
                               for and RLIMIT_MEMLOCK allows */
 };

@@ -12,8 +12,7 @@
  * The tokenizer is a byte-level BPE of the right size: 256 bytes, then words of made-up syllables with a merge rule
  * each, then three special tokens and a ChatML template.
  *
- * Sources: the GGUF format (docs/FORMATS.md); the shapes are the published configurations; the mixtures of types
- * are those of llama.cpp's quantiser. Does not write mixtures of experts or vision towers.
+ * Sources: the GGUF format (docs/FORMATS.md); what there is to write: shape.c. Does not write vision towers.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -27,249 +26,12 @@
 #include "base/mem.h"
 #include "base/out_file.h"
 #include "fill.h"
+#include "shape.h"
 #include "tensor/dtype.h"
 
 enum { ALIGN = 32, CHUNK = 4 << 20 }; /* bytes: alignment of a tensor in the file; how much is made at a time */
 
-/* ---- what can be made ---- */
-
-struct shape {
-    const char *name, *arch, *pre; /* pre: which pre-tokenizer */
-    int n_layer, d_model, n_head, n_head_kv, head_dim, d_ff, n_vocab, n_ctx;
-    float rope_theta, eps;
-    float rope_factor; /* Llama 3 scaling, in a tensor of frequency divisors; 0: none */
-    bool tied;         /* the embedding serves as the output matrix */
-};
-
-/* clang-format off */
-static const struct shape shapes[] = {
-    /* name          arch     pre         layer d_model  heads  dim   d_ff  n_vocab   n_ctx  theta   eps  factor tied */
-    {"qwen3-8b",     "qwen3", "qwen2",     36,  4096,  32,  8, 128, 12288, 151936,  40960,  1e6f, 1e-6f,  0, false},
-    {"qwen3-4b",     "qwen3", "qwen2",     36,  2560,  32,  8, 128,  9728, 151936,  40960,  1e6f, 1e-6f,  0, true},
-    {"qwen3-1.7b",   "qwen3", "qwen2",     28,  2048,  16,  8, 128,  6144, 151936,  40960,  1e6f, 1e-6f,  0, true},
-    {"qwen3-0.6b",   "qwen3", "qwen2",     28,  1024,  16,  8, 128,  3072, 151936,  40960,  1e6f, 1e-6f,  0, true},
-    {"qwen2-0.5b",   "qwen2", "qwen2",     24,   896,  14,  2,  64,  4864, 151936,  32768,  1e6f, 1e-6f,  0, true},
-    {"llama-3.1-8b", "llama", "llama-bpe", 32,  4096,  32,  8, 128, 14336, 128256, 131072,  5e5f, 1e-5f,  8, false},
-    {"llama-3.2-1b", "llama", "llama-bpe", 16,  2048,  32,  8,  64,  8192, 128256, 131072,  5e5f, 1e-5f, 32, true},
-    {"smollm2-135m", "llama", "smollm",    30,   576,   9,  3,  64,  1536,  49152,   8192,  1e5f, 1e-5f,  0, true},
-    {"llama-tiny",   "llama", "llama-bpe",  2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, false},
-    {"qwen2-tiny",   "qwen2", "qwen2",      2,   256,   4,  2,  64,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
-    {"qwen3-tiny",   "qwen3", "qwen2",      2,   256,   4,  2, 128,   512,    512,   2048,  1e6f, 1e-6f,  0, true},
-    {"gemma-tiny",   "gemma", "default",    2,   256,   4,  1,  96,   512,    512,   2048,  1e4f, 1e-5f,  0, true},
-    {"gemma2-tiny",  "gemma2", "default",   3,   256,   4,  2,  96,   512,    512,   2048,  1e4f, 1e-5f,  0, true},
-    {"phi3-tiny",    "phi3",  "default",    2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, false},
-    {"granite-tiny", "granite", "refact",   2,   256,   4,  2,  64,   512,    512,   2048,  1e4f, 1e-5f,  0, true},
-    {"olmo2-tiny",   "olmo2", "dbrx",       2,   256,   4,  4,  64,   512,    512,   2048,  5e5f, 1e-6f,  0, false},
-    {"olmo3-tiny",   "olmo2", "dbrx",       5,   256,   4,  2,  64,   512,    512,   2048,  5e5f, 1e-6f,  0, false},
-    {"bitnet-tiny",  "bitnet-b1.58", "llama-bpe", 2, 256, 4, 2, 64,   512,    512,   2048,  5e5f, 1e-5f,  0, true},
-    /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
-     * and 560 are no whole numbers of 256s, so that K types fall back to others there */
-    {"odd-1",        "llama", "llama-bpe",  1,   256,   8,  1, 256,  6912,    512,   2048,  1e4f, 1e-5f,  0, true},
-    {"odd-2",        "qwen2", "qwen2",      1,   256,  14,  2,  64, 11008,    512,   2048,  1e6f, 1e-6f,  0, true},
-    {"odd-3",        "llama", "llama-bpe",  1,   256,   9,  3,  96, 13696,    512,   2048,  1e4f, 1e-5f,  0, true},
-    {"odd-4",        "qwen3", "qwen2",      1,   256,  16,  4,  80, 17408,    512,   2048,  1e6f, 1e-6f,  0, true},
-    {"odd-5",        "llama", "llama-bpe",  2,   288,   5,  5, 128,  1000,    512,   2048,  1e4f, 1e-5f,  0, true},
-    {"odd-6",        "qwen3", "qwen2",      2,   256,  24,  6,  64,   768,    512,   2048,  1e6f, 1e-6f,  0, true},
-    {"odd-7",        "llama", "llama-bpe",  2,   256,   7,  7,  80,  1504,    512,   2048,  1e4f, 1e-5f,  0, true},
-    {"odd-8",        "qwen2", "qwen2",      2,   256,  32,  8,  96,  2816,    512,   2048,  1e6f, 1e-6f,  0, true},
-};
-/* clang-format on */
-
-/* What a layer has more than llama's, or less. */
-enum part {
-    QKV_BIAS = 1,
-    HEAD_NORMS = 2, /* of q and k */
-    ROW_NORMS = 4,  /* of q and k, all heads in one */
-    NO_PRE_NORMS = 8,
-    POST_NORMS = 16,
-    SUB_NORMS = 32,
-    FUSED = 64, /* q, k and v in one; gate and up in one */
-};
-
-static const struct { const char *arch; unsigned parts; } families[] = {
-    {"qwen2", QKV_BIAS},
-    {"qwen3", HEAD_NORMS},
-    {"gemma2", POST_NORMS},
-    {"phi3", FUSED},
-    {"olmo2", NO_PRE_NORMS | ROW_NORMS | POST_NORMS},
-    {"bitnet-b1.58", SUB_NORMS},
-};
-
-/* Keys that a shape has beside those of all: a whole number where `whole`. */
-static const struct { const char *shape, *key; bool whole; float v; } numbers[] = {
-    {"gemma2-tiny", ".attention.sliding_window", true, 24},
-    {"gemma2-tiny", ".attn_logit_softcapping", false, 5},
-    {"gemma2-tiny", ".final_logit_softcapping", false, 6},
-    {"granite-tiny", ".embedding_scale", false, 6},
-    {"granite-tiny", ".residual_scale", false, 0.22f},
-    {"granite-tiny", ".attention.scale", false, 0.25f},
-    {"granite-tiny", ".logit_scale", false, 0.25f}, /* real ones are 4 and more: here the logits stay of some size */
-    {"olmo3-tiny", ".attention.sliding_window", true, 24},
-    {"olmo3-tiny", ".rope.scaling.factor", false, 8},
-};
-
-enum mix { PURE, S, M }; /* every matrix of one type; or some of them better, few (S) or more (M) */
-
-struct scheme {
-    const char *name;
-    int file_type;   /* general.file_type, for display */
-    enum dtype type; /* of most matrices */
-    enum mix mix;
-};
-
-static const struct scheme schemes[] = {
-    {"q4_k_m", 15, DT_Q4_K, M},      {"q4_k_s", 14, DT_Q4_K, S},      {"q5_k_m", 17, DT_Q5_K, M},
-    {"f32", 0, DT_F32, PURE},        {"f16", 1, DT_F16, PURE},        {"bf16", 32, DT_BF16, PURE},
-    {"q4_0", 2, DT_Q4_0, PURE},      {"q4_1", 3, DT_Q4_1, PURE},      {"q5_0", 8, DT_Q5_0, PURE},
-    {"q5_1", 9, DT_Q5_1, PURE},      {"q8_0", 7, DT_Q8_0, PURE},      {"q1_0", 40, DT_Q1_0, PURE},
-    {"q2_0", 41, DT_Q2_0, PURE},     {"q2_k", 10, DT_Q2_K, PURE},     {"q3_k", 12, DT_Q3_K, PURE},
-    {"q4_k", 14, DT_Q4_K, PURE},     {"q5_k", 16, DT_Q5_K, PURE},     {"q6_k", 18, DT_Q6_K, PURE},
-    {"iq1_s", 24, DT_IQ1_S, PURE},   {"iq1_m", 31, DT_IQ1_M, PURE},   {"iq2_xxs", 19, DT_IQ2_XXS, PURE},
-    {"iq2_xs", 20, DT_IQ2_XS, PURE}, {"iq2_s", 28, DT_IQ2_S, PURE},   {"iq3_xxs", 23, DT_IQ3_XXS, PURE},
-    {"iq3_s", 26, DT_IQ3_S, PURE},   {"iq4_nl", 25, DT_IQ4_NL, PURE}, {"iq4_xs", 30, DT_IQ4_XS, PURE},
-    {"i2_s", 40, DT_I2_S, PURE},
-    {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},   {"mxfp4", 38, DT_MXFP4, PURE},
-    {"nvfp4", 39, DT_NVFP4, PURE},
-};
-
-#define N_OF(a) (sizeof(a) / sizeof *(a))
-
-/* ---- tensors ---- */
-
-enum role { EMBED, OUTPUT, ATTN_V, FFN_DOWN, MATRIX, NORM, BIAS, ROPE_FREQS };
-
-struct item {
-    char name[64];
-    enum role role;
-    enum dtype type;
-    int64_t ne[2]; /* row length, rows; 1-D when rows is 0 */
-};
-
-struct plan {
-    const struct shape *shape;
-    const struct scheme *scheme;
-    int n_layer;
-    uint64_t seed;
-    struct item *items;
-    size_t n_items;
-};
-
-/* What a quantiser falls back to when a row is not a whole number of the wanted blocks. */
-static enum dtype fitting(enum dtype t, int64_t k)
-{
-    if (k % dtype_get(t)->block == 0) return t;
-    if (k % 32 != 0) return DT_F16;
-    switch (t) {
-    case DT_Q4_K:
-        return DT_Q5_0;
-    case DT_Q5_K:
-        return DT_Q5_1;
-    case DT_Q6_K:
-        return DT_Q8_0;
-    case DT_Q2_K:
-    case DT_Q3_K:
-    case DT_TQ1_0:
-    case DT_TQ2_0:
-    case DT_Q1_0:
-    case DT_Q2_0:
-        return DT_Q4_0;
-    default:
-        return DT_IQ4_NL;
-    }
-}
-
-/* The type of a matrix. `layer` is its own; the first and last eighth of the layers and every third one between
- * have the weights that matter most in more bits. */
-static enum dtype choose(const struct plan *p, enum role role, int layer, int64_t k)
-{
-    int n = p->n_layer;
-    enum dtype t = p->scheme->type;
-    if (t == DT_I2_S && role <= OUTPUT) t = DT_F16; /* only a layer's matrices may have it */
-    bool more = layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
-
-    if (role >= NORM) return DT_F32;
-    if (p->scheme->mix != PURE) {
-        if (role == OUTPUT || (role == EMBED && p->shape->tied)) t = DT_Q6_K;
-        if (role == ATTN_V || role == FFN_DOWN) {
-            if (p->scheme->mix == M && more) t = DT_Q6_K;
-            if (p->scheme->mix == S && layer < (role == ATTN_V ? 4 : n / 8)) t = DT_Q5_K;
-        }
-    }
-    return fitting(t, k);
-}
-
-/* layer -1: a tensor of the whole model. */
-static void add(struct plan *p, int layer, const char *name, enum role role, int64_t k, int64_t rows)
-{
-    struct item *t = &p->items[p->n_items++];
-    t->role = role;
-    t->type = choose(p, role, layer, k);
-    t->ne[0] = k;
-    t->ne[1] = rows;
-    if (layer < 0)
-        snprintf(t->name, sizeof t->name, "%s", name);
-    else
-        snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
-}
-
-static unsigned parts_of(const char *arch)
-{
-    for (size_t i = 0; i < N_OF(families); i++)
-        if (!strcmp(families[i].arch, arch)) return families[i].parts;
-    return 0;
-}
-
-static void add_layer(struct plan *p, int i)
-{
-    const struct shape *s = p->shape;
-    int64_t q = (int64_t)s->n_head * s->head_dim, kv = (int64_t)s->n_head_kv * s->head_dim;
-    unsigned parts = parts_of(s->arch);
-
-    if (!(parts & NO_PRE_NORMS)) add(p, i, "attn_norm.weight", NORM, s->d_model, 0);
-    if (parts & FUSED) {
-        add(p, i, "attn_qkv.weight", MATRIX, s->d_model, q + 2 * kv);
-    } else {
-        add(p, i, "attn_q.weight", MATRIX, s->d_model, q);
-        add(p, i, "attn_k.weight", MATRIX, s->d_model, kv);
-        add(p, i, "attn_v.weight", ATTN_V, s->d_model, kv);
-    }
-    if (parts & QKV_BIAS) {
-        add(p, i, "attn_q.bias", BIAS, q, 0);
-        add(p, i, "attn_k.bias", BIAS, kv, 0);
-        add(p, i, "attn_v.bias", BIAS, kv, 0);
-    }
-    if (parts & (HEAD_NORMS | ROW_NORMS)) {
-        add(p, i, "attn_q_norm.weight", NORM, parts & ROW_NORMS ? q : s->head_dim, 0);
-        add(p, i, "attn_k_norm.weight", NORM, parts & ROW_NORMS ? kv : s->head_dim, 0);
-    }
-    if (parts & SUB_NORMS) add(p, i, "attn_sub_norm.weight", NORM, q, 0);
-    add(p, i, "attn_output.weight", MATRIX, q, s->d_model);
-    if (parts & POST_NORMS) add(p, i, "post_attention_norm.weight", NORM, s->d_model, 0);
-    if (parts & POST_NORMS) add(p, i, "post_ffw_norm.weight", NORM, s->d_model, 0);
-    if (!(parts & NO_PRE_NORMS)) add(p, i, "ffn_norm.weight", NORM, s->d_model, 0);
-    if (!(parts & FUSED)) add(p, i, "ffn_gate.weight", MATRIX, s->d_model, s->d_ff);
-    add(p, i, "ffn_up.weight", MATRIX, s->d_model, parts & FUSED ? 2 * s->d_ff : s->d_ff);
-    if (parts & SUB_NORMS) add(p, i, "ffn_sub_norm.weight", NORM, s->d_ff, 0);
-    add(p, i, "ffn_down.weight", FFN_DOWN, s->d_ff, s->d_model);
-}
-
-static int plan_tensors(struct plan *p, struct qn_error *e)
-{
-    const struct shape *s = p->shape;
-    size_t most = 4 + 16 * (size_t)p->n_layer; /* four of the whole model, at most sixteen in a layer */
-
-    p->items = mem_calloc(most, sizeof *p->items);
-    if (!p->items) return error_nomem(e, "the list of tensors", most * sizeof *p->items);
-    add(p, -1, "token_embd.weight", EMBED, s->d_model, s->n_vocab);
-    if (s->rope_factor > 0) add(p, -1, "rope_freqs.weight", ROPE_FREQS, s->head_dim / 2, 0);
-    for (int i = 0; i < p->n_layer; i++)
-        add_layer(p, i);
-    add(p, -1, "output_norm.weight", NORM, s->d_model, 0);
-    if (!s->tied) add(p, -1, "output.weight", OUTPUT, s->d_model, s->n_vocab);
-    return 0;
-}
-
-static uint64_t item_rows(const struct item *t) { return t->ne[1] ? (uint64_t)t->ne[1] : 1; }
+static uint64_t item_rows(const struct item *t) { return (uint64_t)(t->ne[1] * t->ne[2]); }
 static uint64_t item_bytes(const struct item *t) { return dtype_row_bytes(t->type, t->ne[0]) * item_rows(t); }
 static uint64_t stored_bytes(const struct item *t) { return item_bytes(t) + dtype_get(t->type)->tail; }
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -357,7 +119,7 @@ static void put_string(struct header *h, const char *s)
 static void put_key(struct header *h, const struct plan *p, const char *key, enum kv_type type)
 {
     char full[64];
-    snprintf(full, sizeof full, "%s%s", key[0] == '.' ? p->shape->arch : "", key);
+    snprintf(full, sizeof full, "%s%s", key[0] == '.' ? family_name(p->shape->family) : "", key);
     put_string(h, full);
     put_u32(h, type);
     h->n_kv++;
@@ -384,13 +146,94 @@ static void kv_array(struct header *h, const struct plan *p, const char *key, en
     put_u64(h, (uint64_t)n);
 }
 
+static void u32_if(struct header *h, const struct plan *p, const char *key, int v)
+{
+    if (v) kv_u32(h, p, key, v);
+}
+static void f32_if(struct header *h, const struct plan *p, const char *key, float v)
+{
+    if (v != 0) kv_f32(h, p, key, v);
+}
+
+static void put_scale_keys(struct header *h, const struct plan *p)
+{
+    const struct shape *s = p->shape;
+    if (s->scaling) kv_string(h, p, ".rope.scaling.type", s->scaling);
+    f32_if(h, p, ".rope.scaling.factor", s->scaling_factor);
+    u32_if(h, p, ".rope.scaling.original_context_length", s->n_ctx_orig);
+    u32_if(h, p, ".attention.sliding_window", s->n_swa);
+    f32_if(h, p, ".attn_logit_softcapping", s->attn_softcap);
+    f32_if(h, p, ".final_logit_softcapping", s->logit_softcap);
+    f32_if(h, p, ".embedding_scale", s->embd_scale);
+    f32_if(h, p, ".residual_scale", s->residual_scale);
+    f32_if(h, p, ".attention.scale", s->attn_scale);
+    f32_if(h, p, ".logit_scale", s->logit_scale);
+}
+
+static void put_expert_keys(struct header *h, const struct plan *p)
+{
+    const struct shape *s = p->shape;
+    const uint8_t norm = s->gate == 2;
+    if (!s->n_expert) return;
+    kv_u32(h, p, ".expert_count", s->n_expert);
+    kv_u32(h, p, ".expert_used_count", s->n_used);
+    if (strcmp(family_name(s->family), "llama")) kv_u32(h, p, ".expert_feed_forward_length", s->d_expert);
+    if (!s->gate) {
+        u32_if(h, p, ".expert_shared_feed_forward_length", s->d_shared);
+        return;
+    }
+    kv_u32(h, p, ".expert_shared_count", s->d_shared / s->d_expert);
+    kv_u32(h, p, ".leading_dense_block_count", s->n_dense_lead);
+    kv_u32(h, p, ".expert_gating_func", s->gate);
+    put_key(h, p, ".expert_weights_norm", KV_BOOL);
+    put(h, &norm, 1);
+    f32_if(h, p, ".expert_weights_scale", s->expert_scale);
+    u32_if(h, p, ".expert_group_count", s->n_groups);
+    u32_if(h, p, ".expert_group_used_count", s->n_groups_used);
+}
+
+/* What is not kept as a key and a value for each head. */
+static void put_state_keys(struct header *h, const struct plan *p)
+{
+    const struct shape *s = p->shape;
+    if (!strncmp(family_name(s->family), "qwen35", 6)) { /* how pairs are shared out over time, height and width */
+        int n_pairs = s->n_rot / 2;
+        kv_array(h, p, ".rope.dimension_sections", KV_I32, 4);
+        for (int i = 0; i < 4; i++)
+            put_u32(h, i < 3 ? (uint32_t)((n_pairs + 2 - i) / 3) : 0);
+    }
+    if (s->n_v) {
+        kv_u32(h, p, ".full_attention_interval", 4);
+        kv_u32(h, p, ".ssm.conv_kernel", s->n_taps);
+        kv_u32(h, p, ".ssm.state_size", s->dim_k);
+        kv_u32(h, p, ".ssm.group_count", s->n_k);
+        kv_u32(h, p, ".ssm.time_step_rank", s->n_v);
+        kv_u32(h, p, ".ssm.inner_size", s->n_v * s->dim_v);
+    }
+}
+
+/* Of latent attention, what is cached has the plain names; a head's own lengths end in _mla where that is something else. */
+static void put_head_keys(struct header *h, const struct plan *p)
+{
+    const struct shape *s = p->shape;
+    bool absorbed = s->lora_kv && !s->expanded;
+    kv_u32(h, p, ".attention.head_count_kv", absorbed ? 1 : s->n_head_kv);
+    kv_u32(h, p, ".attention.key_length", absorbed ? s->lora_kv + s->n_rot : s->head_dim);
+    kv_u32(h, p, ".attention.value_length", absorbed ? s->lora_kv : s->lora_kv ? s->dim_v_head : s->head_dim);
+    u32_if(h, p, ".attention.q_lora_rank", s->lora_q);
+    u32_if(h, p, ".attention.kv_lora_rank", s->lora_kv);
+    if (!absorbed) return;
+    kv_u32(h, p, ".attention.key_length_mla", s->head_dim);
+    kv_u32(h, p, ".attention.value_length_mla", s->dim_v_head);
+}
+
 static void put_model_keys(struct header *h, const struct plan *p)
 {
     const struct shape *s = p->shape;
     char name[64];
 
     snprintf(name, sizeof name, "random %s %s, seed %" PRIu64, s->name, p->scheme->name, p->seed);
-    kv_string(h, p, "general.architecture", s->arch);
+    kv_string(h, p, "general.architecture", family_name(s->family));
     kv_string(h, p, "general.type", "model");
     kv_string(h, p, "general.name", name);
     kv_u32(h, p, "general.file_type", p->scheme->file_type);
@@ -402,19 +245,13 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, ".block_count", p->n_layer);
     kv_u32(h, p, ".feed_forward_length", s->d_ff);
     kv_u32(h, p, ".attention.head_count", s->n_head);
-    kv_u32(h, p, ".attention.head_count_kv", s->n_head_kv);
-    kv_u32(h, p, ".attention.key_length", s->head_dim);
-    kv_u32(h, p, ".attention.value_length", s->head_dim);
+    put_head_keys(h, p);
     kv_f32(h, p, ".attention.layer_norm_rms_epsilon", s->eps);
-    kv_u32(h, p, ".rope.dimension_count", s->head_dim);
+    kv_u32(h, p, ".rope.dimension_count", s->n_rot ? s->n_rot : s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);
-    for (size_t i = 0; i < N_OF(numbers); i++) {
-        if (strcmp(numbers[i].shape, s->name)) continue;
-        if (numbers[i].whole)
-            kv_u32(h, p, numbers[i].key, (int)numbers[i].v);
-        else
-            kv_f32(h, p, numbers[i].key, numbers[i].v);
-    }
+    put_scale_keys(h, p);
+    put_expert_keys(h, p);
+    put_state_keys(h, p);
 }
 
 static void put_tokenizer_keys(struct header *h, const struct plan *p)
@@ -456,9 +293,9 @@ static void put_tensor_infos(struct header *h, const struct plan *p)
     for (size_t i = 0; i < p->n_items; i++) {
         const struct item *t = &p->items[i];
         put_string(h, t->name);
-        put_u32(h, t->ne[1] ? 2 : 1);
-        put_u64(h, (uint64_t)t->ne[0]);
-        if (t->ne[1]) put_u64(h, (uint64_t)t->ne[1]);
+        put_u32(h, (uint32_t)t->n_dims);
+        for (int d = 0; d < t->n_dims; d++)
+            put_u64(h, (uint64_t)t->ne[d]);
         put_u32(h, t->type);
         put_u64(h, offset);
         offset += padded(stored_bytes(t));
@@ -516,6 +353,10 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
             fill_uniform((float *)chunk, n, 0.0f, 0.2f, &state);
         else if (t->role == ROPE_FREQS)
             rope_freqs(p->shape, (float *)chunk);
+        else if (t->role == DECAY) /* most of what is remembered is from the last ten tokens or so */
+            fill_uniform((float *)chunk, n, -0.15f, 0.1f, &state);
+        else if (t->role == ROUTER) /* wide enough apart for a clear choice of experts, which differs from token to token */
+            fill_blocks(chunk, t->type, n, 2 / sqrt((double)t->ne[0]), &state);
         else
             fill_blocks(chunk, t->type, n, 1 / sqrt((double)t->ne[0]), &state);
         int rc = out_file_write(f, chunk, n * block_bytes, e);
@@ -553,11 +394,11 @@ static int write_model(const struct plan *p, const char *path, struct qn_error *
 static void usage(FILE *f)
 {
     fprintf(f, "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S]\nshapes:");
-    for (size_t i = 0; i < N_OF(shapes); i++)
-        fprintf(f, " %s", shapes[i].name);
-    fprintf(f, "\ntypes (%s unless given):", schemes[0].name);
-    for (size_t i = 0; i < N_OF(schemes); i++)
-        fprintf(f, " %s", schemes[i].name);
+    for (size_t i = 0; shape_name(i); i++)
+        fprintf(f, " %s", shape_name(i));
+    fprintf(f, "\ntypes (%s unless given):", scheme_name(0));
+    for (size_t i = 0; scheme_name(i); i++)
+        fprintf(f, " %s", scheme_name(i));
     fprintf(f, "\n");
 }
 
@@ -565,12 +406,10 @@ static void usage(FILE *f)
 static int find(struct plan *p, const char *what, struct qn_error *e)
 {
     size_t n = strcspn(what, ":");
-    const char *type = what[n] ? what + n + 1 : schemes[0].name;
+    const char *type = what[n] ? what + n + 1 : scheme_name(0);
 
-    for (size_t i = 0; i < N_OF(shapes); i++)
-        if (strlen(shapes[i].name) == n && !strncmp(shapes[i].name, what, n)) p->shape = &shapes[i];
-    for (size_t i = 0; i < N_OF(schemes); i++)
-        if (!strcmp(schemes[i].name, type)) p->scheme = &schemes[i];
+    p->shape = shape_find(what, n);
+    p->scheme = scheme_find(type);
     if (!p->shape) return error_set(e, QN_EUSAGE, "there is no shape '%.*s'", (int)n, what);
     if (!p->scheme) return error_set(e, QN_EUSAGE, "there is no type '%s'", type);
     p->n_layer = p->shape->n_layer;

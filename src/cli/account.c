@@ -33,7 +33,7 @@ static int make_batch(struct rows_batch *r, int n, int depth, int n_logits, int 
         seq[i] = 0;
     }
     memset(r->want + n - n_logits, 1, (size_t)n_logits);
-    r->b = (struct batch){n, token, pos, slot, seq, r->want};
+    r->b = (struct batch){n, token, pos, slot, seq, r->want, NULL};
     return 0;
 }
 
@@ -81,7 +81,7 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
     if ((rc = kv_pool_new(&kvp, &shape, depth + n_rows, 1, &l, e))) goto done;
     if ((rc = memory_init(&mem, kvp, depth + n_rows, e))) goto done;
     if ((rc = memory_reserve(&mem, depth + n_rows, e))) goto done;
-    if ((rc = step_init(&step, m, &kt, pool, n_rows, depth + n_rows, &l, e))) goto done;
+    if ((rc = step_init(&step, m, &kt, pool, n_rows, 1, depth + n_rows, &l, e))) goto done;
     if ((rc = make_batch(&r, n_rows, depth, n_logits, m->hp.n_vocab, e))) goto done;
     if ((rc = alloc_ops(&t, m, e))) goto done;
     logits = mem_alloc(logits_bytes);

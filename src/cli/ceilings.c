@@ -76,7 +76,14 @@ static void mapped_bytes(const struct weights *w, struct job *j)
 {
     j->p = NULL;
     if (!w || weights_n_parts(w) != 1) return;
-    const struct tensor *first = weights_tensor_at(w, 0), *last = weights_tensor_at(w, weights_n_tensors(w) - 1);
+    const struct tensor *first = NULL, *last = NULL;
+    for (size_t i = 0, part; i < weights_n_tensors(w); i++) {
+        weights_tensor_place(w, i, &part);
+        if (part) continue; /* made in memory, of no file */
+        last = weights_tensor_at(w, i);
+        if (!first) first = last;
+    }
+    if (!first) return;
     size_t skip = (64 - (uintptr_t)first->data % 64) % 64, size = (size_t)(last->data + last->bytes - first->data);
     if (size < FILE_BYTES) return;
     j->p = first->data + skip;

@@ -203,8 +203,12 @@ static void print_tensors(const struct weights *w)
         error_clean(name, sizeof name, t->name);
         for (int d = 0; d < t->n_dims; d++)
             n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, d ? " x " : "", t->ne[d]);
-        printf("  %-36s %-8s %-20s %12zu %14" PRIu64, name, dtype_get(t->type)->name, shape, t->bytes, offset);
-        if (weights_n_parts(w) > 1) printf(" %4zu", part + 1);
+        printf("  %-36s %-8s %-20s %12zu", name, dtype_get(t->type)->name, shape, t->bytes);
+        if (part < weights_n_parts(w))
+            printf(" %14" PRIu64, offset);
+        else
+            printf(" %14s", "(made)");
+        if (weights_n_parts(w) > 1 && part < weights_n_parts(w)) printf(" %4zu", part + 1);
         putchar('\n');
     }
 }
@@ -215,8 +219,11 @@ static void print_report(const struct weights *w, const struct summary *s)
     error_clean(path, sizeof path, weights_path(w));
     printf("file          %s\n", path);
     size_text(weights_file_bytes(w), size);
-    printf("format        GGUF version %" PRIu32 ", %s in %zu part%s\n", weights_version(w), size, weights_n_parts(w),
-           weights_n_parts(w) == 1 ? "" : "s");
+    if (weights_version(w))
+        printf("format        GGUF version %" PRIu32 ", ", weights_version(w));
+    else
+        printf("format        folder of safetensors, shown as GGUF, ");
+    printf("%s in %zu part%s\n", size, weights_n_parts(w), weights_n_parts(w) == 1 ? "" : "s");
     clean_text(s->arch, SHOWN_BYTES, text, sizeof text);
     printf("architecture  %s\n", s->arch.n ? text : "(none)");
     clean_text(s->name, SHOWN_BYTES, text, sizeof text);

@@ -21,12 +21,14 @@ static char *text_of(const char *p, size_t n)
     return s;
 }
 
-/* The file's name without its folder and ending. */
+/* The name of the file without its folder and ending, or that of the model's folder. */
 static char *stem_of(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
-    size_t n = strlen(file);
-    return text_of(file, n > 5 && !strcmp(file + n - 5, ".gguf") ? n - 5 : n);
+    size_t end = strlen(path), begin, n;
+    while (end > 1 && path[end - 1] == '/') end--;
+    for (begin = end; begin && path[begin - 1] != '/';) begin--;
+    n = end - begin;
+    return text_of(path + begin, n > 5 && !strncmp(path + end - 5, ".gguf", 5) ? n - 5 : n);
 }
 
 static int check_name(const char *name)

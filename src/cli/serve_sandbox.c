@@ -2,7 +2,9 @@
  *
  * serve_sandbox.c: see serve_sandbox.h.
  *
- * Models are fenced file by file: they lie in people's directories, beside whatever else is there. Keys and
+ * Models are fenced file by file: they lie in people's directories, beside whatever else is there. One that is a
+ * folder is open as a whole, with the files that links in it lead to: a download cache has all files of its folders
+ * elsewhere. Keys and
  * certificates are read again on SIGHUP, and whoever renews them puts a new file in the old one's place, so the rule is
  * their directory's; where the path is a link, the directory of the file it leads to as well (a renewal may change
  * either).
@@ -12,14 +14,17 @@
  */
 #include "cli/serve_sandbox.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "format/weights.h"
 #include "server/sandbox.h"
 
@@ -49,6 +54,23 @@ static int add_replaceable(struct buf *paths, const char *path, struct qn_error 
     return r == 0 && path && realpath(path, real) ? add_directory(paths, real, SANDBOX_READ, e) : r;
 }
 
+/* The rule is for what a path leads to, so that only links need one beside their folder's. */
+static int add_links(struct buf *paths, const char *folder, struct qn_error *e)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    int r = 0;
+    DIR *d = opendir(folder);
+
+    for (const struct dirent *f; d && r == 0 && (f = readdir(d));) {
+        int n = snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+        if (n < 0 || n >= (int)sizeof path || lstat(path, &st) || !S_ISLNK(st.st_mode)) continue;
+        if (stat(path, &st) == 0 && S_ISREG(st.st_mode)) r = add(paths, path, (size_t)n, SANDBOX_READ, e);
+    }
+    if (d) closedir(d);
+    return r;
+}
+
 static int add_model(struct buf *paths, const char *path, struct qn_error *e)
 {
     size_t len = strlen(path);
@@ -56,6 +78,7 @@ static int add_model(struct buf *paths, const char *path, struct qn_error *e)
     char *part;
     int r = add(paths, path, len, SANDBOX_READ, e);
 
+    if (r == 0 && os_is_directory(path)) return add_links(paths, path, e);
     for (uint64_t no = 0; r == 0 && no < n; no++) {
         if ((r = weights_part_path(&part, path, no, n, e)) || !part) break;
         r = add(paths, part, len, SANDBOX_READ, e);

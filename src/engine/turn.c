@@ -104,7 +104,7 @@ static bool is_wasted(void *arg)
 static bool run(struct qn_scheduler *s)
 {
     struct qn_engine *g = s->engine;
-    const struct batch b = {s->n_rows, s->token, g->pos, g->slot, g->seq, g->want};
+    const struct batch b = {s->n_rows, s->token, g->pos, g->slot, g->seq, g->want, NULL};
     g->step.is_cancelled = is_wasted;
     g->step.cancel_arg = s;
     bool done = step_run(&g->step, &b, s->memories, s->logits);

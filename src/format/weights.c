@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights.c: a model on disk, one GGUF file or all parts of a split one, as one list of tensors.
+ * weights.c: a model on disk, one GGUF file, all parts of a split one, or a Hugging Face folder, as one list of tensors.
  *
  * A split model is a row of complete GGUF files PREFIX-00001-of-0000N.gguf. The first carries
  * the metadata; each says in `split.no` and `split.count` which one it is. The names of the
@@ -21,6 +21,7 @@
 #include "base/os.h"
 #include "format/finite.h"
 #include "format/gguf.h"
+#include "format/hf.h"
 #include "format/meta.h"
 
 #define MAX_PARTS    1000
@@ -34,8 +35,13 @@ struct part {
 
 struct weights {
     char *path;
-    struct part *part; /* [n_parts] */
+    struct part *part; /* [n_parts]; none of a folder */
     size_t n_parts;
+    bool is_folder;
+    struct hf_folder folder;
+    const struct meta *meta; /* [n_meta], of the first part or the folder */
+    size_t n_meta;
+    const struct names *keys; /* key -> index into meta */
     struct tensor *tensors; /* [n_tensors], of all parts in order */
     size_t n_tensors;
     struct names names; /* tensor name -> index into tensors */
@@ -140,32 +146,45 @@ done:
 
 /* ---- one list of tensors ---- */
 
-/* Copies the views of all parts into one list and indexes their names. */
-static int join_tensors(struct weights *w, struct qn_error *e)
+/* Makes room for the views of `total` tensors. */
+static int begin_tensors(struct weights *w, size_t total, struct qn_error *e)
+{
+    w->tensors = mem_calloc(total + 1, sizeof *w->tensors);
+    if (!w->tensors) return error_nomem(e, "a list of tensors", total * sizeof *w->tensors);
+    return names_init(&w->names, total, e);
+}
+
+/* Copies views into the one list and indexes their names. */
+static int add_tensors(struct weights *w, const struct tensor *t, size_t n, struct qn_error *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct str name = {t[i].name, strlen(t[i].name)};
+        if (!names_add(&w->names, name, (uint32_t)w->n_tensors))
+            return error_set(e, QN_EDATA, "gguf: tensor '%s' appears twice", t[i].name);
+        w->tensor_bytes += t[i].bytes;
+        w->tensors[w->n_tensors++] = t[i];
+    }
+    return 0;
+}
+
+static int join_parts(struct weights *w, struct qn_error *e)
 {
     size_t total = 0;
-    int rc;
     for (size_t i = 0; i < w->n_parts; i++)
         total += w->part[i].gguf.n_tensors;
     if (total > GGUF_MAX_TENSORS)
         return error_set(e, QN_EDATA, "gguf: the %zu parts hold %zu tensors, the most accepted is %d", w->n_parts,
                          total, GGUF_MAX_TENSORS);
-    w->tensors = mem_calloc(total + 1, sizeof *w->tensors);
-    if (!w->tensors) return error_nomem(e, "a list of tensors", total * sizeof *w->tensors);
-    if ((rc = names_init(&w->names, total, e))) return rc;
-    for (size_t i = 0; i < w->n_parts; i++) {
-        struct part *p = &w->part[i];
-        w->file_bytes += p->map.size;
-        for (size_t j = 0; j < p->gguf.n_tensors; j++) {
-            const struct tensor *t = &p->gguf.tensors[j];
-            struct str name = {t->name, strlen(t->name)};
-            if (!names_add(&w->names, name, (uint32_t)w->n_tensors))
-                return error_set(e, QN_EDATA, "gguf: tensor '%s' appears twice", t->name);
-            w->tensor_bytes += t->bytes;
-            w->tensors[w->n_tensors++] = *t;
-        }
+    int rc = begin_tensors(w, total, e);
+    for (size_t i = 0; i < w->n_parts && !rc; i++) {
+        w->file_bytes += w->part[i].map.size;
+        rc = add_tensors(w, w->part[i].gguf.tensors, w->part[i].gguf.n_tensors, e);
     }
-    return 0;
+    /* Parts after the first carry only the split keys, so that the model's metadata is that of the first. */
+    w->meta = w->part[0].gguf.meta;
+    w->n_meta = w->part[0].gguf.n_meta;
+    w->keys = &w->part[0].gguf.keys;
+    return rc;
 }
 
 /* What can be said of the whole before anybody asks for the model in it. */
@@ -187,39 +206,57 @@ static int check_whole(const struct weights *w, struct qn_error *e)
     return 0;
 }
 
-int weights_open(struct weights **out, const char *path, struct qn_error *e)
+static int open_files(struct weights *w, struct qn_error *e)
 {
     uint64_t n_parts;
+    int rc = open_part(&w->part[0], w->path, e);
+    if (rc) return rc;
+    w->n_parts = 1;
+    if ((rc = count_parts(w, &n_parts, e))) return at_path(e, w->path, rc);
+    if (n_parts > 1) {
+        struct part *more = mem_realloc(w->part, n_parts * sizeof *more);
+        if (!more) return error_nomem(e, "the parts of a model", n_parts * sizeof *more);
+        memset(more + 1, 0, (n_parts - 1) * sizeof *more);
+        w->part = more;
+    }
+    for (uint64_t no = 1; no < n_parts; no++)
+        if ((rc = open_sibling(w, no, n_parts, e))) return rc;
+    /* From here on a message speaks of the whole model, which goes by the name of its first file. */
+    if ((rc = join_parts(w, e)) || (rc = check_whole(w, e))) return at_path(e, w->path, rc);
+    return 0;
+}
+
+static int open_folder(struct weights *w, struct qn_error *e)
+{
+    struct hf_folder *f = &w->folder;
+    int rc = hf_folder_open(f, w->path, e);
+    w->is_folder = true;
+    if (!rc) rc = begin_tensors(w, f->n_tensors, e);
+    if (!rc) rc = add_tensors(w, f->tensors, f->n_tensors, e);
+    if (rc) return at_path(e, w->path, rc);
+    for (size_t i = 0; i < f->n_shards; i++)
+        w->file_bytes += f->shard[i].size;
+    w->meta = f->meta.meta;
+    w->n_meta = f->meta.n;
+    w->keys = &f->meta.keys;
+    return 0;
+}
+
+int weights_open(struct weights **out, const char *path, struct qn_error *e)
+{
     int rc;
     struct weights *w = mem_calloc(1, sizeof *w);
     if (!w) return error_nomem(e, "a model file", sizeof *w);
     w->path = mem_dup(path, strlen(path));
     w->part = mem_calloc(1, sizeof *w->part);
-    if (!w->path || !w->part) {
+    if (!w->path || !w->part)
         rc = error_nomem(e, "a model file", strlen(path) + sizeof *w->part);
-        goto fail;
-    }
-    w->n_parts = 1;
-    if ((rc = open_part(&w->part[0], path, e))) goto fail;
-    if ((rc = count_parts(w, &n_parts, e))) goto named;
-    if (n_parts > 1) {
-        struct part *more = mem_realloc(w->part, n_parts * sizeof *more);
-        if (!more) {
-            rc = error_nomem(e, "the parts of a model", n_parts * sizeof *more);
-            goto fail;
-        }
-        memset(more + 1, 0, (n_parts - 1) * sizeof *more);
-        w->part = more;
-    }
-    for (uint64_t no = 1; no < n_parts; no++)
-        if ((rc = open_sibling(w, no, n_parts, e))) goto fail;
-    if ((rc = join_tensors(w, e)) || (rc = check_whole(w, e))) goto named;
-    *out = w;
-    return 0;
-named: /* the message speaks of the whole model, which goes by the name of its first file */
-    at_path(e, path, rc);
-fail:
-    weights_close(w);
+    else
+        rc = os_is_directory(path) ? open_folder(w, e) : open_files(w, e);
+    if (rc)
+        weights_close(w);
+    else
+        *out = w;
     return rc;
 }
 
@@ -230,6 +267,7 @@ void weights_close(struct weights *w)
         gguf_deinit(&w->part[i].gguf);
         map_close(&w->part[i].map);
     }
+    hf_folder_close(&w->folder);
     names_deinit(&w->names);
     mem_free(w->tensors);
     mem_free(w->part);
@@ -239,20 +277,23 @@ void weights_close(struct weights *w)
 
 const char *weights_path(const struct weights *w) { return w->path; }
 
-uint32_t weights_version(const struct weights *w) { return w->part[0].gguf.version; }
+uint32_t weights_version(const struct weights *w) { return w->is_folder ? 0 : w->part[0].gguf.version; }
 
-size_t weights_n_parts(const struct weights *w) { return w->n_parts; }
+size_t weights_n_parts(const struct weights *w) { return w->is_folder ? w->folder.n_shards : w->n_parts; }
 
-/* Parts after the first carry only the split keys, so that the model's metadata is that of the first. */
-size_t weights_n_meta(const struct weights *w) { return w->part[0].gguf.n_meta; }
+size_t weights_n_meta(const struct weights *w) { return w->n_meta; }
 
 const struct meta *weights_meta_at(const struct weights *w, size_t i)
 {
-    assert(i < w->part[0].gguf.n_meta);
-    return &w->part[0].gguf.meta[i];
+    assert(i < w->n_meta);
+    return &w->meta[i];
 }
 
-const struct meta *weights_meta(const struct weights *w, const char *key) { return gguf_meta(&w->part[0].gguf, key); }
+const struct meta *weights_meta(const struct weights *w, const char *key)
+{
+    uint32_t i;
+    return names_find(w->keys, (struct str){key, strlen(key)}, &i) ? &w->meta[i] : NULL;
+}
 
 size_t weights_n_tensors(const struct weights *w) { return w->n_tensors; }
 
@@ -269,14 +310,20 @@ const struct tensor *weights_tensor(const struct weights *w, const char *name)
     return &w->tensors[i];
 }
 
+static const struct mapping *map_of(const struct weights *w, size_t part)
+{
+    return w->is_folder ? &w->folder.shard[part] : &w->part[part].map;
+}
+
 uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part)
 {
-    size_t p = 0, first = 0; /* tensors in the parts before p */
     assert(i < w->n_tensors);
-    while (i - first >= w->part[p].gguf.n_tensors)
-        first += w->part[p++].gguf.n_tensors;
-    *part = p;
-    return (uint64_t)(w->tensors[i].data - w->part[p].map.data);
+    const uint8_t *data = w->tensors[i].data;
+    for (*part = 0; *part < weights_n_parts(w); ++*part) {
+        const struct mapping *m = map_of(w, *part);
+        if (m->data && data >= m->data && data < m->data + m->size) return (uint64_t)(data - m->data);
+    }
+    return 0;
 }
 
 int weights_check_finite(const struct weights *w, struct qn_error *e)
@@ -295,8 +342,8 @@ int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *e
         const struct tensor *t = &w->tensors[i];
         size_t part;
         uint64_t offset = weights_tensor_place(w, i, &part);
-        if (t == except || t->bytes > bytes - *locked) continue;
-        int error = map_lock(&w->part[part].map, offset, t->bytes);
+        if (t == except || part == weights_n_parts(w) || t->bytes > bytes - *locked) continue;
+        int error = map_lock(map_of(w, part), offset, t->bytes);
         if (error) return error;
         *locked += t->bytes;
     }

@@ -49,13 +49,14 @@ struct meta {
 
 struct weights;
 
-/* Opens a GGUF file (all parts of a split one, starting from part 1) and checks it.
- * QN_ENOINPUT: cannot be opened; QN_EDATA: malformed; QN_EUNSUP: big-endian, version 1, not a model. */
+/* Opens a GGUF file (all parts of a split one, starting from part 1) or a folder with config.json, tokenizer.json and
+ * safetensors files, and checks it; metadata and tensors of a folder have the names and shapes of a GGUF file.
+ * QN_ENOINPUT: cannot be opened; QN_EDATA: malformed; QN_EUNSUP: big-endian, version 1, not a model, no family known. */
 int weights_open(struct weights **out, const char *path, struct qn_error *e);
 void weights_close(struct weights *w);
 const char *weights_path(const struct weights *w);
-uint32_t weights_version(const struct weights *w); /* of the GGUF format: 2 or 3 */
-size_t weights_n_parts(const struct weights *w);
+uint32_t weights_version(const struct weights *w); /* of the GGUF format: 2 or 3; 0: a folder */
+size_t weights_n_parts(const struct weights *w);   /* files that hold tensors */
 /* The name of part `no` (counted from 0) of n, made from that of any part, for mem_free() in *out: NULL when the path does
  * not end in the pattern for a split of n parts. */
 int weights_part_path(char **out, const char *path, uint64_t no, uint64_t n, struct qn_error *e);
@@ -81,9 +82,10 @@ bool meta_next_str(const struct meta *m, uint64_t *cursor, struct str *out);
 
 /* ---- tensors ---- */
 size_t weights_n_tensors(const struct weights *w);
-const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* in file order */
+const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* about in file order */
 const struct tensor *weights_tensor(const struct weights *w, const char *name); /* NULL when absent */
-/* Where tensor i begins, in bytes from the start of its file, and which part that is, from 0. */
+/* Where tensor i begins, in bytes from the start of its file, and which part that is, from 0: weights_n_parts() for the
+ * small ones of a folder that are in no file as they are. */
 uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part);
 /* Checks every block scale of every float-scaled type for NaN and infinity, and float tensors
  * element by element; names the tensor and the element of the first one found. */

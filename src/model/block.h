@@ -32,6 +32,7 @@
         RULE_OPTIONAL(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),                                                 \
         RULE_OPTIONAL(MATRIX, "attn_v", wv, DIM_EMBD, DIM_V, IN_ATTN),                                                 \
         RULE(MATRIX, "attn_output", wo, DIM_ATT, DIM_EMBD, IN_ATTN)
+#define BLOCK_SINK_RULES RULE(VECTOR, "attn_sinks", sinks, DIM_N_HEAD, DIM_NONE, IN_ATTN)
 #define BLOCK_HEAD_NORM_RULES                                                                                          \
     RULE(VECTOR, "attn_q_norm", q_norm, DIM_HEAD, DIM_NONE, IN_ATTN),                                                  \
         RULE(VECTOR, "attn_k_norm", k_norm, DIM_HEAD, DIM_NONE, IN_ATTN)
@@ -55,6 +56,18 @@
     RULE(VECTOR, "attn_sub_norm", attn_sub_norm, DIM_ATT, DIM_NONE, IN_ALL),                                           \
         RULE(VECTOR, "ffn_sub_norm", ffn_sub_norm, DIM_FF, DIM_NONE, IN_ALL)
 
+#define BLOCK_DELTA_RULES                                                                                              \
+    RULE(VECTOR, "ssm_conv1d", conv, DIM_CONV_KERNEL, DIM_CONV, IN_RECURRENT),                                         \
+        RULE(BARE, "ssm_a", decay, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                           \
+        RULE(BARE, "ssm_dt.bias", dt, DIM_DELTA_HEADS, DIM_NONE, IN_RECURRENT),                                        \
+        RULE(VECTOR, "ssm_norm", delta_norm, DIM_DELTA_HEAD_V, DIM_NONE, IN_RECURRENT),                                \
+        RULE(MATRIX, "ssm_out", delta_out, DIM_DELTA_V, DIM_EMBD, IN_RECURRENT)
+#define BLOCK_DELTA_QKV_RULES(kind)                                                                                    \
+    kind(MATRIX, "attn_qkv", delta_qkv, DIM_EMBD, DIM_CONV, IN_RECURRENT),                                             \
+        kind(MATRIX, "attn_gate", delta_z, DIM_EMBD, DIM_DELTA_V, IN_RECURRENT)
+/* The network's, where its norm has this name. */
+#define BLOCK_FFN_POST_RULES                                                                                           \
+    RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_FFN_MATRICES
 #define BLOCK_MOE_RULES RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_EXPERT_RULES
 #define BLOCK_EXPERT_RULES                                                                                             \
     RULE(MATRIX, "ffn_gate_inp", router, DIM_EMBD, DIM_EXPERTS, IN_EXPERTS),                                           \
@@ -73,6 +86,11 @@
 /* x += c A(RMS(x; attn_norm)), A(n) = Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), c = residual_scale;
  * the norms of q's and k's heads and the rotation where the layer has them */
 void block_attn(const struct worker *w, int il);
+/* x += Wout (silu(Wz n) * RMS(DeltaNet(Wqkv n, Wb n, Wa n))), n = RMS(x; attn_norm) */
+void block_delta(const struct worker *w, int il);
+/* Reads the numbers of gated DeltaNet, says which layers are recurrent, and where their states are. The families'
+ * pages call it. */
+int delta_hparams(struct hparams *h, struct hp_reader *r);
 /* x += c F(RMS(x; ffn_norm)), F(m) = Wdown (f(Wgate m) * (Wup m)) */
 void block_ffn(const struct worker *w, int il, enum act_kind f);
 /* x += the sum of weight * expert(m) over the chosen experts, + weight * the shared one's(m); each expert is

@@ -84,6 +84,19 @@ struct hparams {
     struct hp_layer layer[HP_MAX_LAYERS];
 };
 
+/* Channels of DeltaNet's convolution: q, k and v of all heads. */
+static inline int hp_conv_dim(const struct hparams *h)
+{
+    return 2 * h->delta_n_head_k * h->delta_dim_k + h->delta_n_head_v * h->delta_dim_v;
+}
+
+/* A recurrent layer's state: the convolution's last inputs, f32 [conv_kernel - 1][conv_dim], and, from this many bytes
+ * on, the rule's f32 [delta_n_head_v][delta_dim_v][delta_dim_k]. */
+static inline size_t hp_rule_offset(const struct hparams *h)
+{
+    return ((size_t)(h->conv_kernel - 1) * (size_t)hp_conv_dim(h) * sizeof(float) + 63) & ~(size_t)63;
+}
+
 /* Reads the model's numbers: what every family shares, then a's own page. A key that changes the network and that the
  * family does not read is refused, unless it has its neutral value. n_vocab is the number of the tokenizer's tokens. */
 int hparams_read(struct hparams *h, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e);

@@ -22,7 +22,7 @@
 bool step_is_abandoned(const struct worker *w)
 {
     struct step *s = w->s;
-    if (!s->is_cancelled) return false;
+    if (!s->can_stop) return false;
     if (atomic_load_explicit(&s->is_abandoned, memory_order_relaxed)) return true;
     if (w->ith != 0 || !s->is_cancelled(s->cancel_arg)) return false;
     atomic_store_explicit(&s->is_abandoned, true, memory_order_relaxed);
@@ -169,7 +169,7 @@ void op_quant_x(const struct worker *w, int il, const struct linear *const *user
 static int piece_of(const struct worker *w, int n_cols, int64_t k)
 {
     double n = PIECE_MACS / ((double)k * n_cols);
-    return !w->s->is_cancelled || n > INT_MAX ? INT_MAX
+    return !w->s->can_stop || n > INT_MAX ? INT_MAX
            : n > OP_ROW_UNIT                  ? (int)n / OP_ROW_UNIT * OP_ROW_UNIT
                                               : OP_ROW_UNIT;
 }

@@ -63,4 +63,9 @@ int op_strip(int n_cols, int lo, int hi);
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y);
 
+/* Copies the states of the spans that have a copy to it, or back: this member's share. */
+void delta_copy_states(const struct worker *w, bool back);
+/* Runs the held rows that stay, n_again of each span, through the recurrence of all layers. */
+void delta_replay(const struct worker *w);
+
 #endif

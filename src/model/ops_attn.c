@@ -36,7 +36,7 @@ static void rope_store_head(const struct worker *w, int il, int r, int head)
         store(w, il, r, v_head, NULL, rows_at(s->v, r) + v_head * h->head_dim_v);
         return;
     }
-    float *x = kv_head < 0 ? rows_at(s->q, r) + head * d : rows_at(s->k, r) + kv_head * d;
+    float *x = kv_head < 0 ? rows_at(s->q, r) + head * d * (h->has_attn_gate ? 2 : 1) : rows_at(s->k, r) + kv_head * d;
     const float *norm = kv_head < 0 ? l->q_norm : l->k_norm;
     if (norm) s->kt.rms_norm(x, norm, h->norm_eps, d, x, w->scratch);
     if (use != ROPE_OFF) s->kt.rope(x, cs, s->rope.n_pairs, h->rope_adjacent, w->scratch);
@@ -82,13 +82,15 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
     const struct memory *mem = s->mem[b->seq[run.row]];
     const struct kv_shape *sh = kv_pool_shape(mem->pool);
     const float *q[ATTN_MAX_Q];
-    float *out[ATTN_MAX_Q];
+    float *out[ATTN_MAX_Q], sink[ATTN_MAX_Q];
+    const float *sinks = s->model->layers[il].sinks;
     int32_t lo[ATTN_MAX_Q], hi[ATTN_MAX_Q];
     int n = 0, n_swa = h->layer[il].n_swa, kv = h->layer[il].kv;
     for (int r = run.row; r < run.row + run.n; r++)
         for (int i = first; i < first + n_heads; i++, n++) {
-            q[n] = rows_at(s->q, r) + i * h->head_dim;
+            q[n] = rows_at(s->q, r) + i * h->head_dim * (h->has_attn_gate ? 2 : 1);
             out[n] = rows_at(s->att.f32, r) + i * h->head_dim_v;
+            if (sinks) sink[n] = sinks[i];
             hi[n] = b->slot[r] + 1;
             lo[n] = n_swa && hi[n] > n_swa ? hi[n] - n_swa : 0;
         }
@@ -101,6 +103,7 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
         .out = out,
         .lo = lo,
         .hi = hi,
+        .sink = sinks ? sink : NULL,
         .scale = h->attn_scale,
         .softcap = h->attn_softcap,
         .pages = (const uint8_t *const *)mem->pages,
@@ -109,6 +112,8 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
         .v_offset = kv_value_offset(mem->pool, kv, head),
     };
     s->kt.attn(&a, w->scratch);
+    for (int i = 0; i < n && h->has_attn_gate; i++) /* a head's gates follow its query */
+        s->kt.act_mul[ACTIV_SIGMOID](q[i] + h->head_dim, out[i], h->head_dim_v, out[i], w->scratch);
 }
 
 void op_attend(const struct worker *w, int il)

@@ -13,6 +13,7 @@
  *                                  next matrices want (q32, q256). att shares h's integer buffers.
  *   bare                           x as it is, as what is multiplied; shares h's integer buffers too
  *   q, k, v, up                    one row each per batch row
+ *   delta_*                        the projections of gated DeltaNet, likewise; a and b become decays and rates
  */
 #ifndef QUERN_MODEL_STEP_H
 #define QUERN_MODEL_STEP_H
@@ -61,6 +62,16 @@ struct run {
     int row, n;
 };
 
+/* All consecutive batch rows of one sequence, for layers with a state. */
+struct span {
+    int row, n, seq;
+    int saved;   /* the copy of the sequence's state before the pass; -1: there is none, or an earlier span has it */
+    int kept;    /* the first row's place among the rows that are held; -1: they are not */
+    int n_again; /* rows that are run again from the copy */
+};
+
+#define STEP_MAX_HELD 32 /* rows of a pass that can be taken back, where there is a recurrent state */
+
 /* Which rows of the batch go to which experts. An entry is one row at one expert; entries are sorted by expert, then by
  * row: those of expert e are first[e] .. first[e + 1]. */
 struct moe {
@@ -84,7 +95,7 @@ struct step {
     struct pool *pool;
     struct rope rope, rope_local; /* the second where some layer is ROPE_LOCAL */
     struct ledger *ledger;
-    int max_rows;
+    int max_rows, max_seqs;
     struct trace *trace; /* NULL: none */
     /* Asked by the calling thread before each piece of its work, a few milliseconds long: true abandons the pass. NULL:
      * never. */
@@ -94,35 +105,47 @@ struct step {
     struct region region; /* all buffers below */
     struct rows x, q, k, v, up;
     struct acts h, att, gate, bare;
+    struct rows delta_in, delta_qkv, delta_z, delta_ba, delta_a, delta_b;
     struct moe moe;
     float (*cs)[2];       /* [rows][n_pairs] */
     float (*cs_local)[2]; /* the same of ROPE_LOCAL, where a layer has it */
     uint8_t *scratch;     /* [n_threads][KERNEL_SCRATCH_BYTES] */
     struct run *runs;     /* [rows] */
+    struct span *spans;
     int32_t *out_rows;    /* [rows] rows that want logits */
+
+    struct region undo; /* of models with a state, the two below */
+    uint8_t *saved;     /* [max_seqs] states */
+    struct rows kept;   /* [recurrent layers][STEP_MAX_HELD] the recurrence's inputs */
 
     /* the pass in progress */
     const struct batch *batch;
     struct memory *const *mem;
     float *logits;
-    int n_runs, n_out;
-    atomic_bool is_abandoned; /* is_cancelled() said so: nobody begins another piece of work */
+    int n_runs, n_out, n_spans, n_saved, n_kept;
+    bool can_stop;            /* whether is_cancelled() is asked */
+    atomic_bool is_abandoned; /* it said so: nobody begins another piece of work */
     atomic_int next_attend;   /* attention calls that were dealt out, since the last op_rope_store() */
 };
 
 /* What the model keeps of its sequences. */
 struct kv_shape step_kv_shape(const struct model *m, enum kv_type type);
 /* Bytes step_init() will take from the ledger. */
-size_t step_bytes(const struct model *m, int max_rows, int n_threads);
+size_t step_bytes(const struct model *m, int max_rows, int max_seqs, int n_threads);
+/* max_seqs: of which a batch may hold rows. */
 int step_init(struct step *s, const struct model *m, const struct kernels *kt, struct pool *pool, int max_rows,
-              int n_ctx, struct ledger *l, struct qn_error *e);
+              int max_seqs, int n_ctx, struct ledger *l, struct qn_error *e);
 void step_deinit(struct step *s);
 
 /* Runs the batch (1..max_rows rows; tokens < n_vocab; slots reserved in their memories) through all
  * layers: keys and values are stored, and the logits of the rows that want them are written to
  * logits [n_wanted][n_vocab] in row order. Does not allocate. false: it was cancelled, which leaves every sequence as
- * it was: reserved slots hold anything. */
+ * it was: reserved slots hold anything. Where sequences have a recurrent state it stands behind the rows afterwards, and
+ * a pass of one row each is not cancelled: a copy of the states would cost every token more than one is worth. */
 bool step_run(struct step *s, const struct batch *b, struct memory *const *mem, float *logits);
+/* After a pass, and before the next one, with its batch and memories as they were: of sequence seq's held rows the first
+ * n_accepted[seq] stay, and its recurrent state becomes what it is behind them, to the bit. */
+void step_accept(struct step *s, const int32_t *n_accepted);
 /* out [n_embd] = row r of the last pass, which must have been completed, behind the last layer and the output norm. */
 void step_hidden(const struct step *s, int r, float *out);
 
@@ -178,7 +201,15 @@ void op_experts_down(const struct worker *w, int il);
 void op_shared_down(const struct worker *w, int il);
 /* Head norms (if any) and rotation (if any) of q and k; k and v into their slots. Comes before op_attend(). Syncs. */
 void op_rope_store(const struct worker *w, int il);
-/* att = attention(q, memory). Syncs. */
+/* att = attention(q, memory), times sigmoid(gate) where queries have gates. Syncs. */
 void op_attend(const struct worker *w, int il);
+/* The projections to b and a. Does not sync. */
+void op_delta_ba(const struct worker *w, int il);
+/* The convolution of q, k and v, the lengths of q and k, the decays and rates. Syncs. */
+void op_delta_conv(const struct worker *w, int il);
+/* att = the gated delta rule's outputs; the states go on. Syncs. */
+void op_delta_rule(const struct worker *w, int il);
+/* att normed, gated, and in the format of the output matrix. Syncs. */
+void op_delta_out(const struct worker *w, int il);
 
 #endif

@@ -156,7 +156,7 @@ static int init_pretok(struct bpe *b, const struct weights *w, struct qn_error *
 {
     struct str pre = {"default", 7};
     bool known;
-    if (b->by_char) {
+    if (b->by_char && !weights_meta(w, "tokenizer.quern.source")) {
         pre = (struct str){"gemma4", 6};
     } else {
         int rc = meta_str(w, "tokenizer.ggml.pre", &pre, e);
@@ -170,6 +170,37 @@ static int init_pretok(struct bpe *b, const struct weights *w, struct qn_error *
     return rc;
 }
 
+static int read_flag(struct bpe *b, const struct weights *w, const char *key, unsigned flag, struct qn_error *e)
+{
+    bool on = b->flags & flag;
+    int rc = meta_bool(w, key, &on, e);
+    b->flags = on ? b->flags | flag : b->flags & ~flag;
+    return rc < 0 ? rc : 0;
+}
+
+static int read_prefix(struct bpe *b, const struct weights *w, struct qn_error *e)
+{
+    static const char *const names[] = {"none", "each", "missing", "first"}; /* in the order of enum bpe_prefix */
+    struct str s = {0};
+    int rc = b->by_char ? meta_str(w, "tokenizer.quern.space_prefix", &s, e) : 0;
+    if (rc <= 0) return rc;
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (s.n == strlen(names[i]) && !memcmp(s.p, names[i], s.n)) {
+            b->prefix = (enum bpe_prefix)i;
+            return 0;
+        }
+    return error_set(e, QN_EDATA, "gguf: tokenizer.quern.space_prefix is '%.*s'", (int)(s.n < 60 ? s.n : 60), s.p);
+}
+
+/* What a tokenizer.json says and a pre-tokeniser's name only implies. */
+static int read_flags(struct bpe *b, const struct weights *w, struct qn_error *e)
+{
+    b->flags = pretok_flags(b->pretok);
+    int rc = read_flag(b, w, "tokenizer.quern.nfc", PRETOK_NFC, e);
+    if (rc == 0) rc = read_flag(b, w, "tokenizer.quern.ignore_merges", PRETOK_IGNORE_MERGES, e);
+    return rc ? rc : read_prefix(b, w, e);
+}
+
 int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, bool by_char, struct qn_error *e)
 {
     *b = (struct bpe){.lex = lex, .by_char = by_char, .seed = rng_seed_from_os()};
@@ -179,6 +210,7 @@ int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, 
         return error_set(e, QN_EDATA, "gguf: tokenizer.ggml.merges is not an array of strings");
     int rc = read_merges(b, list, e);
     if (rc == 0) rc = init_pretok(b, w, e);
+    if (rc == 0) rc = read_flags(b, w, e);
     for (int i = 0; rc == 0 && i < 256; i++) {
         uint8_t u[4];
         qn_token id = lexicon_find(lex, u, unicode_put(u, unicode_from_byte((uint8_t)i)));
@@ -264,7 +296,7 @@ static int push_symbol(const struct bpe *b, qn_token unk, const uint8_t *p, cons
 static int encode_piece(const struct bpe *b, qn_token unk, const uint8_t *p, uint32_t start, uint32_t n,
                         struct merge *m, struct ids *out, struct qn_error *e)
 {
-    if (pretok_flags(b->pretok) & PRETOK_IGNORE_MERGES) {
+    if (b->flags & PRETOK_IGNORE_MERGES) {
         qn_token id = find_whole(b, p + start, n);
         if (id >= 0) return ids_push(out, id, e);
     }
@@ -297,8 +329,15 @@ static int encode_pieces(const struct bpe *b, qn_token unk, const uint8_t *p, si
     return rc;
 }
 
-int bpe_encode(const struct bpe *b, qn_token unk, const char *text, size_t n, struct merge *scratch, struct ids *out,
-               struct qn_error *e)
+static bool wants_prefix(const struct bpe *b, bool first, const uint8_t *p, size_t n)
+{
+    if (b->prefix == BPE_PREFIX_EACH) return true;
+    if (b->prefix == BPE_PREFIX_NONE || (b->prefix == BPE_PREFIX_FIRST && !first)) return false;
+    return p[0] != ' ' && (n < 3 || memcmp(p, UNICODE_SPACE_MARK, 3) != 0);
+}
+
+int bpe_encode(const struct bpe *b, qn_token unk, bool first, const char *text, size_t n, struct merge *scratch,
+               struct ids *out, struct qn_error *e)
 {
     struct buf changed = {0};
     struct pretok_ends ends = {0};
@@ -307,9 +346,10 @@ int bpe_encode(const struct bpe *b, qn_token unk, const char *text, size_t n, st
     bool same = true;
     assert(n > 0 && n < 1u << 28);
     if (b->by_char) {
-        rc = unicode_mark_spaces(p, n, &changed, e);
+        if (wants_prefix(b, first, p, n)) rc = buf_str(&changed, UNICODE_SPACE_MARK, e);
+        if (rc == 0) rc = unicode_mark_spaces(p, n, &changed, e);
         same = false;
-    } else if (pretok_flags(b->pretok) & PRETOK_NFC) {
+    } else if (b->flags & PRETOK_NFC) {
         rc = unicode_nfc(p, n, &changed, &same, e);
     }
     if (!same) {

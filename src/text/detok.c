@@ -6,7 +6,7 @@
  * can no longer become one; then one U+FFFD stands for each maximal ill-formed part, as the Unicode standard
  * recommends. In raw mode nothing of this is done.
  *
- * Vocabularies of the model `llama` put a space before a text and after each special token when encoding; the same
+ * Vocabularies over characters put a space before a text and after each special token when encoding; the same
  * spaces are dropped here, so that decoding is the inverse. When a prompt went before, the first space is the
  * model's own and stays.
  *
@@ -21,7 +21,7 @@
 
 void detok_init(struct detok *d, const struct vocab *v, unsigned flags)
 {
-    *d = (struct detok){.v = v, .flags = flags, .drop_space = vocab_adds_space(v) && !(flags & DETOK_CONTINUE)};
+    *d = (struct detok){.v = v, .flags = flags, .drop_space = vocab_adds_space(v, true) && !(flags & DETOK_CONTINUE)};
 }
 
 /* out->data[from..] is what was held and what is new: replaces what is not UTF-8. Returns where a character that
@@ -82,8 +82,8 @@ int detok_push(struct detok *d, qn_token id, struct buf *out, struct qn_error *e
     memcpy(d->held, out->data + tail, d->n_held);
     out->len = tail;
     out->data[tail] = 0;
-    if (special)
-        d->drop_space = vocab_adds_space(d->v);
+    if (special && vocab_adds_space(d->v, false))
+        d->drop_space = true;
     else if (!silent)
         d->drop_space = false;
     return 0;

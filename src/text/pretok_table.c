@@ -111,6 +111,8 @@ static const struct pretok_family deepseek_v3 = {
 static const struct pretok_family bloom = {
     {" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"},
 };
+static const struct pretok_family whole = {{NULL}}; /* the text is one piece */
+static const struct pretok_family metaspace = {{"\\x{2581}[^\\x{2581}]*|[^\\x{2581}]+"}};
 static const struct pretok_family gemma4 = {{"[^\\n]+|\\n+"}};
 
 #define LLAMA3_FLAGS (PRETOK_IGNORE_MERGES | PRETOK_ADD_BOS)
@@ -187,5 +189,7 @@ const struct pretok_entry pretok_table[] = {
     {"bloom", &bloom, 0},
     {"poro-chat", &bloom, 0},
     {"gemma4", &gemma4, 0},
+    {"whole", &whole, 0},
+    {"metaspace", &metaspace, 0},
 };
 const size_t pretok_table_n = sizeof pretok_table / sizeof pretok_table[0];

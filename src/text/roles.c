@@ -109,11 +109,12 @@ static int read_ids(struct roles *r, const struct lexicon *lex, const struct wei
 }
 
 /* What files leave unsaid: `llama` vocabularies have <unk>, <s>, </s> at 0, 1, 2; the first `gpt2` ones
- * (Falcon) had <|endoftext|> at 11. */
-static void set_defaults(struct roles *r, const struct lexicon *lex, const struct bpe *bpe)
+ * (Falcon) had <|endoftext|> at 11. said: a tokenizer.json names all there are. */
+static void set_defaults(struct roles *r, const struct lexicon *lex, const struct bpe *bpe, bool said)
 {
     for (int i = 0; i < VOCAB_N_ROLES; i++)
         r->id[i] = -1;
+    if (said) return;
     if (!bpe && lex->n > 2) {
         r->id[VOCAB_UNK] = 0;
         r->id[VOCAB_BOS] = 1;
@@ -130,7 +131,21 @@ static void add_eog(struct roles *r, struct lexicon *lex, const struct bpe *bpe,
     for (int i = 0; i < r->n_eog; i++)
         if (r->eog[i] == id) return;
     if (lex->type[id] != TOKEN_UNKNOWN && is_marker(lex, bpe, id)) lex->type[id] = TOKEN_CONTROL;
-    if (r->n_eog < ROLES_MAX_EOG) r->eog[r->n_eog++] = id; /* the lists above are shorter than that */
+    if (r->n_eog < ROLES_MAX_EOG) r->eog[r->n_eog++] = id; /* the lists together are shorter than that */
+}
+
+/* The ids that a generation_config.json lists. */
+static int read_ends(struct roles *r, struct lexicon *lex, const struct bpe *bpe, const struct weights *w,
+                     struct qn_error *e)
+{
+    const struct meta *m = weights_meta(w, "tokenizer.quern.eog_token_ids");
+    for (uint64_t i = 0; m && i < m->n && r->n_eog < ROLES_MAX_LISTED; i++) {
+        int64_t id;
+        int rc = meta_elem_i64(m, i, &id, e);
+        if (rc) return rc;
+        if (id >= 0 && id < lex->n) add_eog(r, lex, bpe, (qn_token)id);
+    }
+    return 0;
 }
 
 static void remove_eog(struct roles *r, qn_token id)
@@ -145,7 +160,7 @@ static void remove_eog(struct roles *r, qn_token id)
 int roles_init(struct roles *r, struct lexicon *lex, const struct bpe *bpe, const struct weights *w, struct qn_error *e)
 {
     *r = (struct roles){0};
-    set_defaults(r, lex, bpe);
+    set_defaults(r, lex, bpe, weights_meta(w, "tokenizer.quern.source") != NULL);
     int rc = read_ids(r, lex, w, e);
     if (rc) return rc;
     for (int role = 0; role < VOCAB_N_ROLES; role++)
@@ -157,6 +172,7 @@ int roles_init(struct roles *r, struct lexicon *lex, const struct bpe *bpe, cons
                                              VOCAB_FIM_PAD, VOCAB_FIM_REP, VOCAB_FIM_SEP};
     for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++)
         add_eog(r, lex, bpe, r->id[ending[i]]);
+    if ((rc = read_ends(r, lex, bpe, w, e))) return rc;
 
     bool gemma4 = find(lex, "<|tool_response>") >= 0; /* its </s> is an HTML tag */
     for (const char *const *t = eog_texts; *t; t++) {

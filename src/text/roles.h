@@ -9,8 +9,9 @@
 #include "text/lexicon.h"
 #include "text/vocab.h"
 
-#define ROLES_MAX_EOG   48
-#define ROLES_MAX_SHOWN 5
+#define ROLES_MAX_LISTED 40 /* ends with a role and those that the file lists */
+#define ROLES_MAX_EOG    64
+#define ROLES_MAX_SHOWN  5
 
 struct roles {
     qn_token id[VOCAB_N_ROLES]; /* -1: none */

@@ -105,6 +105,40 @@ int unicode_unmark_spaces(const uint8_t *p, size_t n, struct buf *out, struct qn
     return replace_all(p, n, UNICODE_SPACE_MARK, " ", out, e);
 }
 
+/* ---- white space ---- */
+
+bool unicode_is_space(uint32_t cp)
+{
+    return (cp >= 9 && cp <= 13) || cp == ' ' || cp == 0x85 || cp == 0xA0 || cp == 0x1680 ||
+           (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F ||
+           cp == 0x3000;
+}
+
+size_t unicode_spaces_before(const uint8_t *p, size_t n)
+{
+    size_t i = 0;
+    uint32_t cp;
+    bool cut;
+    for (unsigned len; i < n && (len = unicode_next(p + i, n - i, &cp, &cut), unicode_is_space(cp)); i += len)
+        ;
+    return i;
+}
+
+size_t unicode_spaces_behind(const uint8_t *p, size_t n)
+{
+    size_t end = n;
+    while (end > 0) {
+        size_t at = end - 1;
+        uint32_t cp;
+        bool cut;
+        while (at > 0 && end - at < 4 && (p[at] & 0xC0) == 0x80)
+            at--;
+        if (unicode_next(p + at, end - at, &cp, &cut) != end - at || !unicode_is_space(cp)) break;
+        end = at;
+    }
+    return n - end;
+}
+
 /* ---- the byte alphabet ---- */
 
 static bool is_itself(uint32_t b)

@@ -27,6 +27,12 @@ int unicode_mark_spaces(const uint8_t *p, size_t n, struct buf *out, struct qn_e
 /* The inverse: appends the text with a space for every U+2581. */
 int unicode_unmark_spaces(const uint8_t *p, size_t n, struct buf *out, struct qn_error *e);
 
+/* Unicode's White_Space. */
+bool unicode_is_space(uint32_t cp);
+/* Bytes of white space that p begins or ends with. */
+size_t unicode_spaces_before(const uint8_t *p, size_t n);
+size_t unicode_spaces_behind(const uint8_t *p, size_t n);
+
 /* Byte-level BPE writes bytes as characters: each byte has a printable code point below 0x144. */
 uint32_t unicode_from_byte(uint8_t byte);
 int unicode_to_byte(uint32_t cp); /* -1 when cp is not in the alphabet */

@@ -6,8 +6,9 @@
  * by the model's algorithm (spm.c or bpe.c), and BOS and EOS are put around. Only the first step can yield control
  * tokens, and only when asked to, so text from a user cannot fake a chat marker.
  *
- * Source: the GGUF keys `tokenizer.ggml.*` (docs/TOKENIZERS.md). Models: llama, gpt2, gemma4. WordPiece, Unigram
- * and RWKV are refused. Chat templates are elsewhere.
+ * Source: the GGUF keys `tokenizer.ggml.*` and ours, `tokenizer.quern.*`, that say more of a tokenizer.json
+ * (docs/TOKENIZERS.md). Models: llama, gpt2, gemma4, char-bpe. WordPiece, Unigram and RWKV are refused. Chat templates
+ * are elsewhere.
  */
 #include "text/vocab.h"
 
@@ -30,10 +31,15 @@ struct vocab {
     struct special special;
     struct roles roles;
     bool spm; /* model `llama` */
-    bool add_bos, add_eos, add_space;
-    bool eats_space;         /* white space behind a special token is dropped (phi-3) ... */
-    qn_token keeps_space[3]; /* ... but not behind these */
+    bool add_bos, add_eos;
+    bool add_space, add_space_inside; /* in front of a text; of what follows a special token */
+    uint8_t *strip;                   /* [lex.n] STRIP_*; NULL: none of them */
+    bool eats_space;                  /* white space behind a special token is dropped (phi-3) ... */
+    qn_token keeps_space[3];          /* ... but not behind these */
 };
+
+/* White space that belongs to a special token beside it and is dropped. */
+enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 
 /* ---- loading ---- */
 
@@ -46,8 +52,9 @@ static int read_flags(struct vocab *v, const struct weights *w, struct qn_error 
         (rc = meta_bool(w, "tokenizer.ggml.add_eos_token", &v->add_eos, e)) < 0 ||
         (rc = meta_bool(w, "tokenizer.ggml.add_space_prefix", &v->add_space, e)) < 0)
         return rc;
-    if (!v->spm) v->add_space = false;
-    if (v->bpe.by_char) v->add_bos = true; /* early gemma4 files say false, wrongly */
+    if (!v->spm) v->add_space = v->bpe.prefix != BPE_PREFIX_NONE;
+    v->add_space_inside = v->add_space && v->bpe.prefix != BPE_PREFIX_FIRST;
+    if (v->bpe.by_char && !weights_meta(w, "tokenizer.quern.source")) v->add_bos = true; /* early files say false */
     return 0;
 }
 
@@ -56,7 +63,7 @@ static int read_quirks(struct vocab *v, const struct weights *w, struct qn_error
 {
     static const char *const keeps[3] = {"<unk>", "<s>", "<|endoftext|>"};
     struct str name = {0};
-    int rc = meta_str(w, "general.name", &name, e);
+    int rc = weights_meta(w, "tokenizer.quern.source") ? 0 : meta_str(w, "general.name", &name, e);
     if (rc < 0) return rc;
     for (size_t i = 0; rc == 1 && i + 4 <= name.n; i++) {
         size_t left = name.n - i;
@@ -68,6 +75,21 @@ static int read_quirks(struct vocab *v, const struct weights *w, struct qn_error
     return 0;
 }
 
+static int read_strip(struct vocab *v, const struct weights *w, const char *key, uint8_t side, struct qn_error *e)
+{
+    const struct meta *m = weights_meta(w, key);
+    if (!m) return 0;
+    if (!v->strip && !(v->strip = mem_calloc((size_t)v->lex.n, 1)))
+        return error_nomem(e, "special tokens", (size_t)v->lex.n);
+    for (uint64_t i = 0; i < m->n; i++) {
+        int64_t id;
+        int rc = meta_elem_i64(m, i, &id, e);
+        if (rc) return rc;
+        if (id >= 0 && id < v->lex.n) v->strip[id] |= side;
+    }
+    return 0;
+}
+
 int vocab_load(struct vocab **out, const struct weights *w, struct qn_error *e)
 {
     struct str model;
@@ -76,17 +98,20 @@ int vocab_load(struct vocab **out, const struct weights *w, struct qn_error *e)
     if (rc == 0) return error_set(e, QN_EDATA, "gguf: no tokenizer.ggml.model");
     bool spm = model.n == 5 && memcmp(model.p, "llama", 5) == 0;
     bool gpt2 = model.n == 4 && memcmp(model.p, "gpt2", 4) == 0;
-    bool gemma4 = model.n == 6 && memcmp(model.p, "gemma4", 6) == 0;
-    if (!spm && !gpt2 && !gemma4)
+    bool by_char =
+        (model.n == 6 && memcmp(model.p, "gemma4", 6) == 0) || (model.n == 8 && memcmp(model.p, "char-bpe", 8) == 0);
+    if (!spm && !gpt2 && !by_char)
         return error_set(e, QN_EUNSUP, "gguf: tokenizer.ggml.model '%.*s' (supported: llama, gpt2, gemma4)",
                          (int)(model.n < 60 ? model.n : 60), model.p);
 
     struct vocab *v = mem_calloc(1, sizeof *v);
     if (!v) return error_nomem(e, "vocabulary", sizeof *v);
     v->spm = spm;
-    if ((rc = lexicon_init(&v->lex, w, e)) || (!spm && (rc = bpe_init(&v->bpe, &v->lex, w, gemma4, e))) ||
+    if ((rc = lexicon_init(&v->lex, w, e)) || (!spm && (rc = bpe_init(&v->bpe, &v->lex, w, by_char, e))) ||
         (rc = roles_init(&v->roles, &v->lex, spm ? NULL : &v->bpe, w, e)) ||
-        (rc = special_init(&v->special, &v->lex, e)) || (rc = read_flags(v, w, e)) || (rc = read_quirks(v, w, e)))
+        (rc = special_init(&v->special, &v->lex, e)) || (rc = read_flags(v, w, e)) || (rc = read_quirks(v, w, e)) ||
+        (rc = read_strip(v, w, "tokenizer.quern.strip_left", STRIP_LEFT, e)) ||
+        (rc = read_strip(v, w, "tokenizer.quern.strip_right", STRIP_RIGHT, e)))
         goto fail;
     *out = v;
     return 0;
@@ -101,6 +126,7 @@ void vocab_free(struct vocab *v)
     special_deinit(&v->special);
     bpe_deinit(&v->bpe);
     lexicon_deinit(&v->lex);
+    mem_free(v->strip);
     mem_free(v);
 }
 
@@ -121,7 +147,7 @@ bool vocab_add_bos(const struct vocab *v) { return v->add_bos; }
 
 bool vocab_add_eos(const struct vocab *v) { return v->add_eos; }
 
-bool vocab_adds_space(const struct vocab *v) { return v->add_space; }
+bool vocab_adds_space(const struct vocab *v, bool first) { return first ? v->add_space : v->add_space_inside; }
 
 bool vocab_is_valid(const struct vocab *v, qn_token id) { return id >= 0 && id < v->lex.n; }
 
@@ -143,13 +169,14 @@ struct str vocab_token_text(const struct vocab *v, qn_token id) { return lexicon
 
 /* ---- text -> ids ---- */
 
-static int encode_raw(const struct vocab *v, const char *text, size_t n, struct merge *scratch, struct ids *out,
-                      struct qn_error *e)
+/* first: the stretch begins the whole text. */
+static int encode_raw(const struct vocab *v, bool first, const char *text, size_t n, struct merge *scratch,
+                      struct ids *out, struct qn_error *e)
 {
     qn_token unk = v->roles.id[VOCAB_UNK];
     if (n == 0) return 0;
     return v->spm ? spm_encode(&v->lex, unk, v->add_space, text, n, scratch, out, e)
-                  : bpe_encode(&v->bpe, unk, text, n, scratch, out, e);
+                  : bpe_encode(&v->bpe, unk, first, text, n, scratch, out, e);
 }
 
 size_t vocab_max_token_bytes(const struct vocab *v) { return v->lex.max_bytes; }
@@ -164,11 +191,15 @@ static int encode(const struct vocab *v, const char *text, size_t n, bool bos, b
     if (bos) rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
     for (size_t from = 0, at; rc == 0 && from < n;) {
         qn_token id = special_next(&v->special, text, n, from, o, &at);
-        rc = encode_raw(v, text + from, at - from, &scratch, &out, e);
+        unsigned strip = v->strip && id >= 0 ? v->strip[id] : 0;
+        size_t n_raw = at - from;
+        if (strip & STRIP_LEFT) n_raw -= unicode_spaces_behind((const uint8_t *)text + from, n_raw);
+        rc = encode_raw(v, from == 0, text + from, n_raw, &scratch, &out, e);
         from = at;
         if (id < 0) continue;
         if (rc == 0) rc = ids_push(&out, id, e);
         from += lexicon_text(&v->lex, id).n;
+        if (strip & STRIP_RIGHT) from += unicode_spaces_before((const uint8_t *)text + from, n - from);
         if (v->eats_space && !is_in(v->keeps_space, 3, id))
             while (from < n && isascii(text[from]) && isspace((unsigned char)text[from]))
                 from++;
@@ -239,8 +270,7 @@ int vocab_token_bytes(const struct vocab *v, qn_token id, bool special, struct b
         if (!marked) return buf_add(out, s.p, s.n, e);
         break;
     case TOKEN_NORMAL:
-    case TOKEN_UNUSED:
-        break;
+    case TOKEN_UNUSED: break;
     }
     return marked ? unicode_unmark_spaces((const uint8_t *)s.p, s.n, out, e) : unmap_bytes(s, out, e);
 }

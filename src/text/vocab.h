@@ -19,7 +19,7 @@
 struct vocab;
 
 /* Reads the tokenizer.* metadata. QN_EDATA: missing or malformed; QN_EUNSUP: a tokenizer model
- * other than llama, gpt2 and gemma4. Odd but harmless things (an id out of range, an unknown
+ * other than llama, gpt2, gemma4 and char-bpe. Odd but harmless things (an id out of range, an unknown
  * pre-tokeniser, duplicate or empty tokens) are logged and survived. */
 int vocab_load(struct vocab **out, const struct weights *w, struct qn_error *e);
 void vocab_free(struct vocab *v); /* NULL is fine */
@@ -93,7 +93,7 @@ int vocab_token_bytes(const struct vocab *v, qn_token id, bool special, struct b
 
 /* Tokens that split text whatever surrounds them: control, unknown and user-defined ones. */
 bool vocab_is_special(const struct vocab *v, qn_token id);
-/* The encoder puts a space before a text and after every special token. */
-bool vocab_adds_space(const struct vocab *v);
+/* The encoder puts a space before a text (first), or before what follows a special token. */
+bool vocab_adds_space(const struct vocab *v, bool first);
 
 #endif

@@ -148,14 +148,18 @@ def test_one_cpu():
         j = json.loads(r.stdout)
         return j["threads"], max(j["tests"]["tg"]["tok_s"])
 
+    # Other work on the machine may hold up any one of the measurements, but not all of them.
     every = os.sched_getaffinity(0)
     one = {min(every)}
-    threads, kept = speed(one)
-    assert threads == 1, threads
-    _, single = speed(every, "--threads", "1")
-    assert kept > 0.5 * single, (kept, single)
-    threads, crowded = speed(one, "--threads", "2")
-    assert threads == 2 and crowded > 0.05 * single, (crowded, single)
+    for _ in range(5):
+        threads, kept = speed(one)
+        assert threads == 1, threads
+        _, single = speed(every, "--threads", "1")
+        threads, crowded = speed(one, "--threads", "2")
+        assert threads == 2, threads
+        if kept > 0.5 * single and crowded > 0.05 * single:
+            return
+    assert False, (kept, crowded, single)
 
 
 def main():

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * naive.c: an independent forward pass of the dense families. See naive.h.
+ * naive.c: an independent forward pass of the families without recurrence. See naive.h.
  *
  * Written from the formulas, not from the engine: of the engine it uses the file reader and the decoding of
  * stored numbers, both tested elsewhere, and nothing of its layers, kernels or cache. Everything is double and
@@ -12,6 +12,8 @@
  *                 x += r post(Wdown sub(f(Wgate m) * (Wup m)))                             m = RMS(x; ffn_norm)
  *     logits = c tanh(s / c Wout RMS(x; output_norm))
  *
+ * or, where a layer has a router, x += the sum of weight * expert(m) over those it chooses, + weight * shared expert(m).
+ *
  * Every norm, bias, factor of a product and table of frequency divisors is applied where the file has it, matrices are
  * read from the larger ones that hold them, and the numbers e, r, s, c are 1 (c: none) unless keys say otherwise; every
  * tensor of the file must have been used in the end, so that nothing is left out by both passes alike. What only the
@@ -20,7 +22,8 @@
  * Sources: Llama 2 (arXiv:2307.09288), Qwen2 (arXiv:2407.10671), Qwen3 (arXiv:2505.09388), Gemma (arXiv:2403.08295),
  * Gemma 2 (arXiv:2408.00118), Gemma 3 (arXiv:2503.19786), Phi-3 (arXiv:2404.14219), ChatGLM (arXiv:2406.12793), OLMo 2
  * (arXiv:2501.00656), BitNet b1.58 (arXiv:2402.17764, 2504.12285), RoPE (arXiv:2104.09864), YaRN (arXiv:2309.00071),
- * LongRoPE (arXiv:2402.13753), and the key and tensor names of GGUF. Does not do experts or speed.
+ * LongRoPE (arXiv:2402.13753), Mixtral (arXiv:2401.04088), gpt-oss (arXiv:2508.10925), and the key and tensor names of
+ * GGUF. Does not do speed.
  */
 #include "naive.h"
 
@@ -33,7 +36,8 @@
 #include "base/mem.h"
 #include "kernel/kernel.h"
 
-enum activation { SILU, GELU, SQUARED_RELU };
+enum activation { SILU, GELU, SQUARED_RELU, CLAMPED };
+enum weighing { SUM_TO_1, AS_THEY_ARE }; /* the chosen experts' shares of a softmax over all */
 
 /* What the name of a family stands for. */
 static const struct family {
@@ -43,6 +47,8 @@ static const struct family {
     bool big_embedding; /* times sqrt(d_model) */
     int period;         /* of layers with a window, the last one sees everything; 0: all have it, -1: none */
     int unrotated;      /* every so many'th layer is not rotated */
+    enum weighing weighing;
+    bool post_is_pre;   /* what is called a norm behind attention is the one before the network */
     int odd_scale;      /* with so many layers, attention is scaled by the heads' share of d_model */
 } families[] = {
     {.name = "llama", .adjacent = true}, /* q and k rows are stored permuted instead */
@@ -56,6 +62,9 @@ static const struct family {
     {.name = "granite", .adjacent = true},
     {.name = "olmo2", .period = 4},
     {.name = "smollm3", .adjacent = true, .unrotated = 4},
+    {.name = "qwen3moe"},
+    {.name = "qwen2moe", .weighing = AS_THEY_ARE},
+    {.name = "gpt-oss", .f = CLAMPED, .period = 2, .post_is_pre = true},
     {.name = "bitnet"},
     {.name = "bitnet-b1.58", .f = SQUARED_RELU},
 };
@@ -261,14 +270,26 @@ static void rotate(const struct pass *p, int layer, double *x, int heads)
         }
 }
 
+/* The network's product of gate and up. */
+static double activate(const struct pass *p, double g, double up)
+{
+    switch (p->family->f) {
+    case GELU: return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * up;
+    case SQUARED_RELU: return g > 0 ? g * g * up : 0;
+    case CLAMPED: g = fmin(g, 7); return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(up, 7)) + 1);
+    case SILU: break;
+    }
+    return g / (1 + exp(-g)) * up;
+}
+
 static double capped(double z, double cap) { return cap > 0 ? cap * tanh(z / cap) : z; }
 
 /* q, out: [n][n_head][head_dim]; k, v: [n][n_head_kv][head_dim]. Each position sees itself and those before, the last
- * `window` of all these where the layer has one. */
-static void attend(const struct pass *p, int layer, const double *q, const double *k, const double *v, double *out)
+ * `window` of all these where the layer has one; where a head has a sink, its exponential goes nowhere. */
+static void attend(struct pass *p, int layer, const double *q, const double *k, const double *v, double *out)
 {
     int dim = p->head_dim, ld = p->n_head_kv * dim;
-    double *score = doubles((size_t)p->n);
+    double *score = doubles((size_t)p->n), *sinks = tensor_if(p, layer, "attn_sinks.weight", p->n_head, 1);
     for (int t = 0; t < p->n; t++)
         for (int h = 0; h < p->n_head; h++, q += dim, out += dim) {
             int kv = h / (p->n_head / p->n_head_kv) * dim; /* heads share keys and values in groups */
@@ -278,11 +299,13 @@ static void attend(const struct pass *p, int layer, const double *q, const doubl
                 score[s] = capped(dot(q, k + s * ld + kv, dim) * p->attn_scale, p->attn_cap);
                 max = fmax(max, score[s]);
             }
+            if (sinks) sum = exp(sinks[h] - max);
             for (int s = first; s <= t; s++) sum += score[s] = exp(score[s] - max);
             for (int s = first; s <= t; s++)
                 for (int i = 0; i < dim; i++) out[i] += score[s] / sum * v[s * ld + kv + i];
         }
     mem_free(score);
+    mem_free(sinks);
 }
 
 /* ---- the model ---- */
@@ -392,16 +415,6 @@ static void add_branch(struct pass *p, int l, const char *post, double *y, doubl
     for (int i = 0; i < p->n * p->d_model; i++) x[i] += p->residual * y[i];
 }
 
-static double activate(const struct pass *p, double g)
-{
-    switch (p->family->f) {
-    case GELU: return 0.5 * g * (1 + tanh(sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
-    case SQUARED_RELU: return g > 0 ? g * g : 0;
-    case SILU: break;
-    }
-    return g / (1 + exp(-g));
-}
-
 /* q, k and v of rows of n, from one matrix or three. */
 static void project_qkv(struct pass *p, int l, const double *n, double *q, int d_q, double *k, double *v, int d_kv)
 {
@@ -435,6 +448,113 @@ static void project_gate_up(struct pass *p, int l, const double *m, double *gate
     mem_free(y);
 }
 
+/* Expert e's matrix [rows][k] of NAME_exps, or of a tensor of its own, and its bias or zeros. Each tensor counts once. */
+static double *expert_matrix(struct pass *p, int l, const char *name, int e, int k, int rows, double *bias)
+{
+    char all[96], one[96];
+    snprintf(all, sizeof all, "blk.%d.%s_exps.weight", l, name);
+    snprintf(one, sizeof one, "%s.%d.weight", name, e);
+    const struct tensor *t = weights_tensor(p->w, all);
+    if (!t) return tensor(p, l, one, k, rows);
+    if (t->ne[0] != k || t->ne[1] != rows || e >= t->ne[2]) die(p, "another shape", all);
+    double *x = doubles((size_t)rows * (size_t)k);
+    float *row = mem_calloc((size_t)(k > rows ? k : rows), sizeof *row);
+    assert(row);
+    for (int r = 0; r < rows; r++) {
+        dequant_row(t->type, t->data + ((size_t)e * (size_t)rows + (size_t)r) * t->row_bytes, k, row);
+        for (int i = 0; i < k; i++) x[r * k + i] = row[i];
+    }
+    if (e == 0) p->n_used++;
+    memset(bias, 0, (size_t)rows * sizeof *bias);
+    snprintf(all, sizeof all, "blk.%d.%s_exps.bias", l, name);
+    if ((t = weights_tensor(p->w, all))) {
+        dequant_row(t->type, t->data + (size_t)e * t->row_bytes, rows, row);
+        for (int i = 0; i < rows; i++) bias[i] = row[i];
+        if (e == 0) p->n_used++;
+    }
+    mem_free(row);
+    return x;
+}
+
+/* How much of each of n experts a position takes, from the router's logits: 0 for all but the `used` largest. */
+static void route(const struct pass *p, const double *logit, int n, int used, double *weight)
+{
+    double max = -INFINITY, sum = 0, kept = 0;
+    for (int e = 0; e < n; e++) max = fmax(max, logit[e]);
+    for (int e = 0; e < n; e++) sum += exp(logit[e] - max);
+    for (int e = 0; e < n; e++) {
+        int better = 0;
+        for (int o = 0; o < n; o++) better += logit[o] > logit[e] || (logit[o] == logit[e] && o < e);
+        weight[e] = better < used ? exp(logit[e] - max) / sum : 0;
+        kept += weight[e];
+    }
+    for (int e = 0; e < n && p->family->weighing == SUM_TO_1; e++) weight[e] /= kept;
+}
+
+/* y += the chosen experts' shares of rows of m. */
+static void mix_experts(struct pass *p, int l, const double *m, double *y)
+{
+    int d = p->d_model, ff = count(p, "expert_feed_forward_length", p->d_ff), n = count(p, "expert_count", 0);
+    double *logit = doubles((size_t)(p->n * n)), *weight = doubles((size_t)(p->n * n)), *mid = doubles((size_t)ff);
+    double *b_gate = doubles((size_t)ff), *b_up = doubles((size_t)ff), *b_down = doubles((size_t)d);
+    project(p, l, "ffn_gate_inp", m, d, logit, n);
+    for (int t = 0; t < p->n; t++) route(p, logit + t * n, n, count(p, "expert_used_count", 0), weight + t * n);
+    for (int e = 0; e < n; e++) {
+        double *gate = expert_matrix(p, l, "ffn_gate", e, d, ff, b_gate);
+        double *up = expert_matrix(p, l, "ffn_up", e, d, ff, b_up);
+        double *down = expert_matrix(p, l, "ffn_down", e, ff, d, b_down);
+        for (int t = 0; t < p->n; t++) {
+            if (weight[t * n + e] == 0) continue;
+            for (int i = 0; i < ff; i++)
+                mid[i] = activate(p, dot(gate + i * d, m + t * d, d) + b_gate[i], dot(up + i * d, m + t * d, d) + b_up[i]);
+            for (int i = 0; i < d; i++) y[t * d + i] += weight[t * n + e] * (dot(down + i * ff, mid, ff) + b_down[i]);
+        }
+        mem_free(gate);
+        mem_free(up);
+        mem_free(down);
+    }
+    double *all[] = {logit, weight, mid, b_gate, b_up, b_down};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
+}
+
+/* y += the share of the expert that all positions have. */
+static void add_shared_expert(struct pass *p, int l, const double *m, double *y)
+{
+    int d = p->d_model, ff = count(p, "expert_shared_feed_forward_length", p->d_ff);
+    size_t size = (size_t)(p->n * ff);
+    double *gate = doubles(size), *up = doubles(size), *out = doubles((size_t)(p->n * d));
+    double *router = tensor_if(p, l, "ffn_gate_inp_shexp.weight", d, 1);
+    project(p, l, "ffn_gate_shexp", m, d, gate, ff);
+    project(p, l, "ffn_up_shexp", m, d, up, ff);
+    for (size_t i = 0; i < size; i++) gate[i] = activate(p, gate[i], up[i]);
+    project(p, l, "ffn_down_shexp", gate, ff, out, d);
+    for (int t = 0; t < p->n; t++) {
+        double share = router ? 1 / (1 + exp(-dot(router, m + t * d, d))) : 1;
+        for (int i = 0; i < d; i++) y[t * d + i] += share * out[t * d + i];
+    }
+    double *all[] = {gate, up, out, router};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
+}
+
+/* y = the network of rows of m. */
+static void feed_forward(struct pass *p, int l, const double *m, double *y)
+{
+    size_t size = (size_t)p->n * (size_t)p->d_ff;
+    if (has(p, l, "ffn_gate_inp.weight")) {
+        memset(y, 0, (size_t)(p->n * p->d_model) * sizeof *y);
+        mix_experts(p, l, m, y);
+        if (has(p, l, "ffn_down_shexp.weight")) add_shared_expert(p, l, m, y);
+        return;
+    }
+    double *gate = doubles(size), *up = doubles(size);
+    project_gate_up(p, l, m, gate, up);
+    for (size_t i = 0; i < size; i++) gate[i] = activate(p, gate[i], up[i]);
+    norm_if(p, l, "ffn_sub_norm.weight", gate, p->n, p->d_ff, gate);
+    project(p, l, "ffn_down", gate, p->d_ff, y, p->d_model);
+    mem_free(gate);
+    mem_free(up);
+}
+
 /* x += attention, then x += feed-forward; x: [n][d_model]. */
 static void layer(struct pass *p, int l, double *x)
 {
@@ -442,7 +562,9 @@ static void layer(struct pass *p, int l, double *x)
     size_t n = (size_t)p->n;
     double *norm = doubles(n * (size_t)d), *y = doubles(n * (size_t)d);
     double *q = doubles(n * (size_t)d_q), *k = doubles(n * (size_t)d_kv), *v = doubles(n * (size_t)d_kv);
-    double *heads = doubles(n * (size_t)d_q), *gate = doubles(n * (size_t)p->d_ff), *up = doubles(n * (size_t)p->d_ff);
+    double *heads = doubles(n * (size_t)d_q);
+    const char *post = p->family->post_is_pre ? "none" : "post_attention_norm.weight";
+    const char *pre = p->family->post_is_pre ? "post_attention_norm.weight" : "ffn_norm.weight";
 
     project_qkv(p, l, norm_if(p, l, "attn_norm.weight", x, p->n, d, norm) ? norm : x, q, d_q, k, v, d_kv);
     norm_heads(p, l, "attn_q_norm.weight", q, p->n_head);
@@ -452,15 +574,12 @@ static void layer(struct pass *p, int l, double *x)
     attend(p, l, q, k, v, heads);
     norm_if(p, l, "attn_sub_norm.weight", heads, p->n, d_q, heads);
     project(p, l, "attn_output", heads, d_q, y, d);
-    add_branch(p, l, "post_attention_norm.weight", y, x);
+    add_branch(p, l, post, y, x);
 
-    project_gate_up(p, l, norm_if(p, l, "ffn_norm.weight", x, p->n, d, norm) ? norm : x, gate, up);
-    for (size_t i = 0; i < n * (size_t)p->d_ff; i++) gate[i] = activate(p, gate[i]) * up[i];
-    norm_if(p, l, "ffn_sub_norm.weight", gate, p->n, p->d_ff, gate);
-    project(p, l, "ffn_down", gate, p->d_ff, y, d);
+    feed_forward(p, l, norm_if(p, l, pre, x, p->n, d, norm) ? norm : x, y);
     add_branch(p, l, "post_ffw_norm.weight", y, x);
 
-    double *all[] = {norm, y, q, k, v, heads, gate, up};
+    double *all[] = {norm, y, q, k, v, heads};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
 }
 

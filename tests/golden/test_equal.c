@@ -8,7 +8,8 @@
  * For each model and each KV type the logits of a prompt are computed on the reference kernels,
  * one thread, one batch; then again on every instruction set, with 1, 2, 3 and 7 threads, in batches
  * of 1, 3 and 64 rows and of all sizes around the tiles of kernels (the slow reference takes some of
- * these), together with a stranger in the same batches, and in a fork of a session. All are compared
+ * these), together with a stranger in the same batches, in a fork of a session, and behind a recurrent state
+ * that was put back. All are compared
  * with memcmp. The comparison is shown to be able to fail: a pass whose products are added up in
  * another order must differ. N is 83 unless given; with 540 the ragged batches end in single rows
  * behind two whole chunks of attention.
@@ -134,7 +135,7 @@ static void run_beside_stranger(const struct test *t, qn_engine *g, int rows)
             seq[i] = ours ? 0 : 1;
             want[i] = ours;
         }
-        const struct batch b = {2 * n, token, pos, pos, seq, want};
+        const struct batch b = {2 * n, token, pos, pos, seq, want, NULL};
         memset(logits, 0xff, (size_t)n * row_bytes); /* NaN, not what the batch before left */
         step_run(&g->step, &b, mems, logits);
         memory_extend(mems[0], done + n);
@@ -176,6 +177,30 @@ static void check_fork(struct test *t, qn_engine *g)
     qn_session_free(b);
 }
 
+/* A recurrent state half the way, copied, and put back behind other tokens. */
+static void check_snapshot(struct test *t, qn_engine *g)
+{
+    struct memory m;
+    struct qn_error e;
+    const size_t n = (size_t)t->n_tokens, half = n / 2, row = (size_t)t->n_vocab, bytes = kv_pool_shape(g->kv)->state_bytes;
+    float *scratch = mem_alloc((size_t)g->n_batch * row * sizeof(float));
+    if (!bytes) goto done;
+    uint8_t *copy = mem_alloc(bytes);
+    struct into into = {t->got, row * sizeof(float)};
+    memset(t->got, 0xff, n * row * sizeof(float));
+    if (memory_init(&m, g->kv, g->n_ctx, &e)) die(t, &e);
+    if (engine_append_all(g, &m, t->tokens, half, 1, scratch, keep, &into, &e)) die(t, &e);
+    memcpy(copy, m.state, bytes);
+    if (engine_append(g, &m, t->tokens, half / 2, scratch, &e)) die(t, &e);
+    memory_restore(&m, (int)half, copy);
+    if (engine_append_all(g, &m, t->tokens + half, n - half, 1, scratch, keep, &into, &e)) die(t, &e);
+    check(t, "a state that was put back");
+    memory_deinit(&m);
+    mem_free(copy);
+done:
+    mem_free(scratch);
+}
+
 /* The same sums in another order: both halves of k apart, then added. */
 static gemm_fn *honest_gemm;
 static void perturbed_gemm(const struct gemm *g, void *scratch)
@@ -197,7 +222,7 @@ static void perturbed_gemm(const struct gemm *g, void *scratch)
 static void check_can_fail(struct test *t)
 {
     qn_engine *g = make_engine(t, CPU_REF, 1, t->n_tokens, QN_KV_F16);
-    enum dtype type = g->model->layers[0].wq.w->type;
+    enum dtype type = g->model->output->type;
     if (type == DT_F32) { /* where half a row is a row too */
         honest_gemm = g->step.kt.gemm[type];
         g->step.kt.gemm[type] = perturbed_gemm;
@@ -253,6 +278,7 @@ static void check_model(struct test *t)
     run_beside_stranger(t, g, 1);
     check(t, "beside a stranger, 1 row each");
     check_fork(t, g);
+    check_snapshot(t, g);
     qn_engine_free(g);
     check_can_fail(t);
     mem_free(t->expected);

@@ -2,7 +2,7 @@
  *
  * test_logits.c: our logits beside an independent engine's.
  *
- * Four kinds of model, four bounds, each from the reference data's README:
+ * Kinds of model and their bounds, from the reference data's README:
  *
  * - float weights: everything is float on both sides. The reference's own spread between batch
  *   sizes is up to 3e-4 and a float64 pass differs from it by 1.3e-4: every logit within 5e-4.
@@ -13,6 +13,10 @@
  *   by more than 1.5.
  * - quantised real models, against the reference as it is (it rounds activation scales to
  *   f16, we do not): the same bounds.
+ * - quantised weights where DeltaNet and experts come together, which amplifies the rounding of activations (a small
+ *   head output is normalised, an expert flips): the reference differs from itself with float activations by rms
+ *   0.2..0.75, so the rms may be 0.8 and one argmax in twenty another, and nothing can be said of what follows. (A wrong
+ *   order of value heads gives rms 3 and more.)
  *
  * A greedy continuation is compared up to the first step that was decided by less than twice
  * the tolerance: by the reference, or, where its margins are not recorded, by us.
@@ -30,8 +34,9 @@
 #include "engine/engine.h"
 #include "reference.h"
 
-enum kind { FLOAT, GELU_TABLE, QUANTISED };
-static const double float_bound[] = {[FLOAT] = 5e-4, [GELU_TABLE] = 0.03}, quant_rms = 0.25, quant_gap = 1.5;
+enum kind { FLOAT, GELU_TABLE, QUANTISED, AMPLIFIED };
+static const double float_bound[] = {[FLOAT] = 5e-4, [GELU_TABLE] = 0.03};
+static const double quant_rms = 0.25, quant_gap = 1.5, amplified_rms = 0.8;
 
 static const struct {
     const char *dir, *name;
@@ -45,6 +50,14 @@ static const struct {
     {"logits", "llama-bf16.deq", FLOAT},
     {"logits", "qwen3", FLOAT},
     {"logits", "qwen3-bf16.deq", FLOAT},
+    {"logits", "qwen35", FLOAT},
+    {"logits", "qwen35-mtp", FLOAT},
+    {"logits", "qwen35-q8_0.deq", QUANTISED},
+    {"logits", "qwen3next", FLOAT},
+    {"logits", "qwen3next-q8_0.deq", AMPLIFIED},
+    {"logits", "qwen3next-q8_0", AMPLIFIED},
+    {"logits", "qwen3next-q4_0.deq", AMPLIFIED},
+    {"logits", "qwen3next-q4_0", AMPLIFIED},
     {"logits", "llama-q1_0.deq", QUANTISED},
     {"logits", "llama-q2_0.deq", QUANTISED},
     {"logits", "llama-q4_0.deq", QUANTISED},
@@ -92,6 +105,8 @@ static const struct {
     {"logits", "qwen3moe-k-q4_k_m", FLOAT},
     {"logits", "qwen3moe-k-q6_k", FLOAT},
     {"logits", "qwen3moe-k-q8_0", QUANTISED},
+    {"logits", "gpt-oss", FLOAT},
+    {"logits", "gpt-oss-mxfp4_moe", QUANTISED},
     {"logits", "gemma2", GELU_TABLE},
     {"logits", "gemma3", GELU_TABLE},
     {"logits", "gemma3-q4_0.deq", QUANTISED},
@@ -182,7 +197,7 @@ static double lead(const float *x, int n)
 static bool check(const struct reference *r, const struct ours *o, enum kind kind, const char *name)
 {
     double worst = 0, sum = 0;
-    const double gap = kind != QUANTISED ? 2 * float_bound[kind] : quant_gap; /* a choice by less may fall the other way */
+    const double gap = kind < QUANTISED ? 2 * float_bound[kind] : quant_gap; /* a choice by less may fall the other way */
     int wrong_argmax = 0, greedy = 0;
     for (int i = 0; i < r->n_positions; i++) {
         const float *ref = r->logits + (size_t)i * (size_t)r->n_vocab;
@@ -195,10 +210,11 @@ static bool check(const struct reference *r, const struct ours *o, enum kind kin
         wrong_argmax += lead(ref, r->n_vocab) > gap && argmax(our, r->n_vocab) != argmax(ref, r->n_vocab);
     }
     double rms = sqrt(sum / ((double)r->n_positions * r->n_vocab));
-    double near_tie = 2 * (kind != QUANTISED ? float_bound[kind] : quant_rms);
+    double near_tie = 2 * (kind < QUANTISED ? float_bound[kind] : quant_rms);
     while (greedy < r->n_greedy && o->greedy[greedy] == r->greedy[greedy]) greedy++;
     bool greedy_ok = greedy == r->n_greedy || (r->gaps ? r->gaps[greedy] < near_tie : o->doubt[greedy] < gap);
-    bool ok = wrong_argmax == 0 && greedy_ok && (kind != QUANTISED ? worst <= float_bound[kind] : rms <= quant_rms);
+    bool ok = wrong_argmax == 0 && greedy_ok && (kind < QUANTISED ? worst <= float_bound[kind] : rms <= quant_rms);
+    if (kind == AMPLIFIED) ok = 20 * wrong_argmax <= r->n_positions && rms <= amplified_rms;
     printf("%-24s max %.2e rms %.2e, %d of %d argmax wrong, greedy %d of %d: %s\n", name, worst, rms, wrong_argmax,
            r->n_positions, greedy, r->n_greedy, ok ? "ok" : "FAILED");
     return ok;

@@ -7,7 +7,13 @@
  * Where the two differ the original is right, so some lines of llama.cpp's are wrong for us. They are listed here one
  * by one, each with its reason, and must differ: a line that begins to agree fails the test too. Each list of ids is
  * also decoded and must give the text that was encoded, after what the tokenizer itself does to it (NFC; U+2581 read as
- * a space). Exits with 77 (skipped) when the data is missing, but fails in CI.
+ * a space).
+ *
+ * With arguments, SCRIPT DIR, the same vectors go through tokenizer.json files: `SCRIPT GGUF DIR/NAME` makes one of
+ * each vocabulary, and where its status is 3 that vocabulary has no such form and is left out. With "-" for SCRIPT the
+ * folders DIR/NAME are taken as they are, and vectors without one are left out.
+ *
+ * Exits with 77 (skipped) when the data is missing, but fails in CI.
  */
 #include <assert.h>
 #include <glob.h>
@@ -18,6 +24,8 @@
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "format/hf_json.h"
+#include "hf_folder.h"
 #include "text/detok.h"
 #include "text/unicode.h"
 #include "text/vocab.h"
@@ -46,6 +54,8 @@ static const struct {
     {"tiny/bpe-qwen35.jsonl", 76, NFC},
 };
 
+static const char *hf_script, *hf_dir; /* NULL: the vocabularies themselves */
+
 struct tally {
     const char *file;
     const struct vocab *v;
@@ -56,7 +66,8 @@ struct tally {
 static bool is_listed(const char *file, int line)
 {
     for (size_t i = 0; i < sizeof differs / sizeof differs[0]; i++)
-        if (differs[i].line == line && strcmp(differs[i].file, file) == 0) return true;
+        if (differs[i].line == line && strcmp(differs[i].file, file) == 0)
+            return differs[i].why != NO_TOKEN || !hf_dir || strcmp(hf_script, "-") != 0; /* the original has it */
     return false;
 }
 
@@ -107,7 +118,8 @@ static void check(struct tally *t, int line, const char *text, size_t n, unsigne
     bool listed = is_listed(t->file, line);
     bool ok = rc == 0 && same != listed;
     if (!ok) {
-        printf("%s:%d: '%s' flags %u %s%s\n", t->file, line, text, flags, same && listed ? "agrees, but is listed" : "", e.msg);
+        printf("%s:%d: '%s' flags %u %s%s\n", t->file, line, text, flags, same && listed ? "agrees, but is listed" : "",
+               e.msg);
         print_ids("want", want, n_want);
         print_ids("got ", ids, n_ids);
     }
@@ -208,6 +220,53 @@ static bool run_jsonl(struct tally *t, const char *path)
 
 /* ---- which vocabulary goes with which file ---- */
 
+static int open_folder(struct weights **w, const char *folder, struct qn_error *e)
+{
+    json_t *config;
+    int rc = hf_json_read(&config, folder, "config.json", HF_CONFIG_BYTES, false, e);
+    if (rc == 0) rc = hf_folder_open(w, folder, config, e);
+    json_decref(config);
+    return rc;
+}
+
+/* Opens the vocabulary called base. 1: there is no tokenizer.json for it. */
+static int open_vocabulary(struct weights **w, const char *gguf, const char *base, struct qn_error *e)
+{
+    char command[16384], folder[4096];
+    if (!hf_dir) return weights_open(w, gguf, e);
+    snprintf(folder, sizeof folder, "%s/%s", hf_dir, base);
+    if (strcmp(hf_script, "-") == 0) return access(folder, F_OK) != 0 ? 1 : open_folder(w, folder, e);
+    snprintf(command, sizeof command, "'%s' '%s' '%s'", hf_script, gguf, folder);
+    int status = system(command);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 3) return 1;
+    return status ? error_set(e, QN_EIO, "%s: status %d", command, status) : open_folder(w, folder, e);
+}
+
+/* What a script made of a vocabulary says the same about more than ids. */
+static bool check_roles(const char *name, const char *gguf, const struct weights *w, const struct vocab *v)
+{
+    struct weights *w2 = NULL;
+    struct vocab *v2 = NULL;
+    struct str t = {0}, t2 = {0};
+    int rc = weights_open(&w2, gguf, NULL);
+    assert(rc == 0);
+    rc = vocab_load(&v2, w2, NULL);
+    assert(rc == 0);
+    bool ok = true;
+    for (int role = VOCAB_BOS; role <= VOCAB_EOM; role++)
+        ok = ok && (vocab_role(v, role) == vocab_role(v2, role) || (role == VOCAB_BOS && vocab_role(v, role) < 0));
+    meta_str(w, "tokenizer.chat_template", &t, NULL);
+    meta_str(w2, "tokenizer.chat_template", &t2, NULL);
+    ok = ok && vocab_n_tokens(v) == vocab_n_tokens(v2) && vocab_add_bos(v) == vocab_add_bos(v2) && t.n == t2.n &&
+         (t.n == 0 || memcmp(t.p, t2.p, t.n) == 0);
+    for (qn_token id = 0; ok && id < vocab_n_tokens(v); id++)
+        ok = vocab_is_eog(v, id) == vocab_is_eog(v2, id) && vocab_is_special(v, id) == vocab_is_special(v2, id);
+    if (!ok) printf("%s: roles, number of tokens, kinds of tokens or template differ\n", name);
+    vocab_free(v2);
+    weights_close(w2);
+    return ok;
+}
+
 static bool run_file(const char *dir, const char *name, int *n_bad)
 {
     char gguf[4096], path[4096], out[4096], base[256];
@@ -222,9 +281,15 @@ static bool run_file(const char *dir, const char *name, int *n_bad)
     struct weights *w = NULL;
     struct vocab *v = NULL;
     struct qn_error e = {0};
-    bool ok = weights_open(&w, gguf, &e) == 0;
     uint64_t start = clock_ns();
-    int rc = ok ? vocab_load(&v, w, &e) : e.code;
+    int rc = open_vocabulary(&w, gguf, base, &e);
+    bool ok = rc == 0;
+    if (rc == 1) {
+        printf("%-36s has no tokenizer.json\n", name);
+        return true;
+    }
+    if (!hf_dir) start = clock_ns();
+    if (rc == 0) rc = vocab_load(&v, w, &e);
     double ms = (double)(clock_ns() - start) / 1e6;
     if (strstr(name, "bert")) { /* WordPiece */
         ok = rc == QN_EUNSUP && v == NULL && strstr(e.msg, "'bert'");
@@ -241,9 +306,11 @@ static bool run_file(const char *dir, const char *name, int *n_bad)
     meta_str(w, "tokenizer.ggml.pre", &pre, NULL);
     struct tally t = {.file = name, .v = v};
     t.marks_spaces = model.n != 4;
-    t.nfc =
-        !t.marks_spaces && ((pre.n == 5 && !memcmp(pre.p, "qwen2", 5)) || (pre.n == 6 && !memcmp(pre.p, "qwen35", 6)));
+    if (meta_bool(w, "tokenizer.quern.nfc", &t.nfc, NULL) == 0)
+        t.nfc = !t.marks_spaces &&
+                ((pre.n == 5 && !memcmp(pre.p, "qwen2", 5)) || (pre.n == 6 && !memcmp(pre.p, "qwen35", 6)));
     ok = pair ? run_inp_out(&t, path, out) : run_jsonl(&t, path);
+    if (hf_dir && strcmp(hf_script, "-") != 0 && !check_roles(name, gguf, w, v)) t.n_bad++;
     printf("%-36s %4d checked, %d wrong, %d known to differ; loaded %d tokens in %.1f ms\n", name, t.n, t.n_bad,
            t.n_listed, vocab_n_tokens(v), ms);
     ok = ok && t.n > 0 && t.n_bad == 0;
@@ -254,12 +321,16 @@ done:
     return ok;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const char *const patterns[] = {"*.gguf.inp", "hf/*.jsonl", "tiny/*.jsonl"};
     const char *golden = getenv("QUERN_GOLDEN");
     char dir[2048], pattern[4096];
     int n_files = 0, n_bad = 0;
+    if (argc == 3) {
+        hf_script = argv[1];
+        hf_dir = argv[2];
+    }
     snprintf(dir, sizeof dir, "%s/tokenizers", golden ? golden : "");
     for (size_t i = 0; golden && i < sizeof patterns / sizeof patterns[0]; i++) {
         glob_t g;

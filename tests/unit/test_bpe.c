@@ -58,7 +58,7 @@ static struct ids encode(const struct model *m, const char *text, size_t n)
 {
     struct merge scratch = {0};
     struct ids ids = {0};
-    assert_int_equal(bpe_encode(&m->bpe, -1, text, n, &scratch, &ids, NULL), 0);
+    assert_int_equal(bpe_encode(&m->bpe, -1, true, text, n, &scratch, &ids, NULL), 0);
     merge_deinit(&scratch);
     return ids;
 }
@@ -130,10 +130,10 @@ static void a_byte_without_a_token_is_an_error(void **state)
     m.w = vf_open(&f);
     assert_int_equal(lexicon_init(&m.lex, m.w, NULL), 0);
     assert_int_equal(bpe_init(&m.bpe, &m.lex, m.w, false, NULL), 0);
-    assert_int_equal(bpe_encode(&m.bpe, -1, "abz", 3, &scratch, &ids, &e), QN_EDATA);
+    assert_int_equal(bpe_encode(&m.bpe, -1, true, "abz", 3, &scratch, &ids, &e), QN_EDATA);
     assert_non_null(strstr(e.msg, "0x7A"));
     ids.n = 0;
-    assert_int_equal(bpe_encode(&m.bpe, 1, "abz", 3, &scratch, &ids, &e), 0); /* with an unknown token */
+    assert_int_equal(bpe_encode(&m.bpe, 1, true, "abz", 3, &scratch, &ids, &e), 0); /* with an unknown token */
     assert_int_equal(ids.n, 2);
     assert_int_equal(ids.id[0], 2);
     assert_int_equal(ids.id[1], 1);

@@ -307,7 +307,8 @@ static void keys_that_no_family_here_obeys(void **state)
     }
     accepted(number("expert_count", 0)); /* a dense model may say so */
     accepted((struct key){"expert_count", I32, 0, NULL, {0}});
-    refused(number("expert_count", 8), QN_EUNSUP, "'llama.expert_count' is 8: not supported");
+    refused(number("expert_count", 8), QN_EDATA, "'llama.expert_used_count' is missing");
+    refused(number("expert_count", HP_MAX_EXPERTS + 1), QN_EDATA, "'llama.expert_count'");
 }
 
 int main(void)

@@ -88,7 +88,7 @@ static int restore(const struct world *w, const struct prefix_key *key, const qn
 static void home_open(struct home *h, int n_pages, uint64_t budget)
 {
     struct qn_error e = {0};
-    world_open(&h->w, n_pages, 1000);
+    world_open(&h->w, n_pages, 0);
     if (store_open(&h->store, dir, budget, h->w.tree, &e)) fail_msg("%s", e.msg);
     h->w.restore = restore;
     h->w.arg = h;

@@ -91,7 +91,7 @@ static void defaults_of_llama(void **state)
     assert_int_equal(vocab_role(v, VOCAB_UNK), 0);
     assert_int_equal(vocab_role(v, VOCAB_EOT), 9); /* by its text, though the file calls it normal */
     assert_int_equal(vocab_mask(v), -1);
-    assert_true(vocab_add_bos(v) && !vocab_add_eos(v) && vocab_adds_space(v));
+    assert_true(vocab_add_bos(v) && !vocab_add_eos(v) && vocab_adds_space(v, true));
     assert_true(vocab_is_eog(v, 2) && vocab_is_eog(v, 9));
     assert_false(vocab_is_eog(v, 7) || vocab_is_eog(v, -1) || vocab_is_eog(v, 99));
     assert_true(vocab_is_control(v, 9) && vocab_is_control(v, 0));
@@ -121,7 +121,7 @@ static void ids_outside_the_vocabulary_are_switched_off(void **state)
     assert_int_equal(vocab_bos(v), 7);
     assert_int_equal(vocab_eos(v), -1);
     assert_int_equal(vocab_mask(v), -1);
-    assert_true(vocab_add_bos(v) && vocab_add_eos(v) && !vocab_adds_space(v));
+    assert_true(vocab_add_bos(v) && vocab_add_eos(v) && !vocab_adds_space(v, true));
     check(v, VOCAB_ADD_SPECIAL, "a", 2, (qn_token[]){7, 4}); /* no EOS to add */
     check(v, VOCAB_ADD_SPECIAL, "", 1, (qn_token[]){7});
     check(v, 0, "", 0, NULL);

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hf.c: see hf.h.
+ *
+ * Nearly every tensor of a folder is one of a GGUF file under another name, with its dimensions written the other way
+ * round: it is shown where it lies. Those that GGUF has in another form (norms centred on 0, decays as logarithms,
+ * factors of the rotation that are only described) are small, and made in memory. What GGUF files have in another
+ * order (rotated pairs, heads of values) is left as it is, and the metadata says so (quern.rope_half_split,
+ * quern.value_heads_grouped).
+ *
+ * Sources: docs/FORMATS.md.
+ */
+#include "format/hf.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/math.h"
+#include "format/hf_config.h"
+#include "format/hf_json.h"
+#include "format/hf_shards.h"
+#include "format/hf_tokenizer.h"
+
+#define MAX_MADE     ((int64_t)1 << 22) /* elements of a tensor made in memory */
+#define N_FACTORS    3                  /* tensors made from config.json alone */
+#define MAX_LOG_RATE 80.0               /* exp of it is an f32 */
+
+/* The folder while it is read. */
+struct hf_reader {
+    struct hf_folder f;
+    struct hf_config c;
+    struct hf_shards s;
+    const struct st_tensor **source; /* [f.n_tensors], NULL: from config.json */
+    enum hf_change *change;          /* [f.n_tensors] */
+    struct qn_error *e;
+};
+
+static int no_kind(struct hf_reader *r, const struct st_tensor *t)
+{
+    return error_set(r->e, QN_EUNSUP, "tensor '%.100s' has type %s; F32, F16 and BF16 are supported", t->name,
+                     t->type_name);
+}
+
+/* ---- which tensors ---- */
+
+/* The entry of a new tensor; its data comes later. */
+static struct tensor *new_tensor(struct hf_reader *r, const char *name, const struct st_tensor *from,
+                                 enum hf_change change)
+{
+    struct hf_folder *f = &r->f;
+    size_t i = f->n_tensors++;
+    memcpy(f->names[i], name, strlen(name) + 1);
+    f->tensors[i].name = f->names[i];
+    r->source[i] = from;
+    r->change[i] = change;
+    return &f->tensors[i];
+}
+
+/* Dimensions the other way round; of those that are made, without the dimensions of 1. */
+static int set_shape(struct hf_reader *r, struct tensor *t, const struct st_tensor *from, bool squeeze)
+{
+    for (int d = 0; d < TENSOR_MAX_DIMS; d++) t->ne[d] = 1;
+    for (int d = from->n_dims - 1; d >= 0; d--) {
+        if (from->dim[d] < 1)
+            return error_set(r->e, QN_EDATA, "tensor '%.100s': dimension %d is 0", from->name, d);
+        if (squeeze && from->dim[d] == 1) continue;
+        if (t->n_dims == TENSOR_MAX_DIMS)
+            return error_set(r->e, QN_EUNSUP, "tensor '%.100s' has %d dimensions, the most accepted is %d", from->name,
+                             from->n_dims, TENSOR_MAX_DIMS);
+        t->ne[t->n_dims++] = from->dim[d];
+    }
+    if (!t->n_dims) t->n_dims = 1;
+    return 0;
+}
+
+static void set_bytes(struct tensor *t)
+{
+    t->row_bytes = dtype_row_bytes(t->type, t->ne[0]);
+    t->bytes = t->row_bytes * (size_t)(t->ne[1] * t->ne[2] * t->ne[3]);
+}
+
+static bool is_float(int type) { return type == DT_F32 || type == DT_F16 || type == DT_BF16 || type == DT_F64; }
+
+/* One tensor of the files: its role, shape and place. */
+static int take(struct hf_reader *r, const struct st_tensor *from)
+{
+    struct hf_role role;
+    int rc;
+    if (!hf_role_of(r->c.family, r->c.n_layer, from->name, &role))
+        return error_set(r->e, QN_EUNSUP, "tensor '%.100s' has no role in a '%s' of %d layers", from->name,
+                         r->c.family->model_type, r->c.n_layer);
+    if (!role.name[0] || (r->c.is_tied && !strcmp(role.name, "output.weight"))) return 0;
+    bool is_made = role.change == HF_FLOAT || role.change == HF_DECAY ||
+                   (role.change == HF_NORM && (r->c.family->traits & HF_CENTRED));
+    struct tensor *t = new_tensor(r, role.name, from, is_made ? role.change : HF_KEEP);
+    if ((rc = set_shape(r, t, from, is_made))) return rc;
+    if (!is_float(from->type) || (!is_made && from->type == DT_F64)) return no_kind(r, from);
+    t->type = is_made ? DT_F32 : (enum dtype)from->type;
+    t->data = from->data;
+    if (is_made && t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3] > MAX_MADE)
+        return error_set(r->e, QN_EDATA, "tensor '%.100s' has %" PRId64 " elements, the most accepted is %" PRId64,
+                         from->name, t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3], MAX_MADE);
+    set_bytes(t);
+    return 0;
+}
+
+static int begin_tensors(struct hf_reader *r)
+{
+    size_t n = r->s.n_tensors + N_FACTORS;
+    r->f.tensors = mem_calloc(n, sizeof *r->f.tensors);
+    r->f.names = mem_calloc(n, sizeof *r->f.names);
+    r->source = mem_calloc(n, sizeof *r->source);
+    r->change = mem_calloc(n, sizeof *r->change);
+    if (r->f.tensors && r->f.names && r->source && r->change) return 0;
+    return error_nomem(r->e, "a list of tensors", n * (sizeof *r->f.tensors + sizeof *r->f.names));
+}
+
+static bool is_there(const struct hf_reader *r, const char *prefix)
+{
+    for (size_t i = 0; i < r->f.n_tensors; i++)
+        if (!strncmp(r->f.names[i], prefix, strlen(prefix))) return true;
+    return false;
+}
+
+/* A tensor of factors, made from config.json. */
+static void add_factors(struct hf_reader *r, const char *name, int n, const float *values)
+{
+    if (!n) return;
+    struct tensor *t = new_tensor(r, name, NULL, HF_FLOAT);
+    *t = (struct tensor){.name = t->name, .type = DT_F32, .n_dims = 1, .ne = {n, 1, 1, 1}};
+    t->data = (const uint8_t *)values; /* until it is copied */
+    set_bytes(t);
+}
+
+/* ---- those that are made ---- */
+
+/* One element as a double, which holds every one exactly. */
+static double element(int type, const uint8_t *p)
+{
+    double d;
+    float s;
+    uint32_t bits;
+    uint16_t h;
+    switch (type) {
+    case DT_F64: memcpy(&d, p, 8); return d;
+    case DT_F32: memcpy(&s, p, 4); return (double)s;
+    default: break;
+    }
+    memcpy(&h, p, 2);
+    if (type == DT_BF16) {
+        bits = (uint32_t)h << 16;
+        memcpy(&s, &bits, 4);
+        return (double)s;
+    }
+    unsigned exponent = h >> 10 & 31, fraction = h & 1023;
+    if (exponent == 31)
+        d = fraction ? __builtin_nan("") : __builtin_inf();
+    else
+        d = exponent ? (1024 + fraction) * (double)(1u << exponent) * 0x1p-25 : fraction * 0x1p-24;
+    return h & 0x8000 ? -d : d;
+}
+
+static int change_value(struct hf_reader *r, enum hf_change change, const struct st_tensor *t, int64_t i, double *x)
+{
+    if (change == HF_NORM) *x += 1;
+    if (change != HF_DECAY) return 0;
+    if (!(*x >= -MAX_LOG_RATE && *x <= MAX_LOG_RATE))
+        return error_set(r->e, QN_EDATA, "tensor '%.100s': element %" PRId64 " is %g, not in [%g, %g]", t->name, i, *x,
+                         -MAX_LOG_RATE, MAX_LOG_RATE);
+    *x = -math_exp(*x);
+    return 0;
+}
+
+static int fill(struct hf_reader *r, const struct tensor *t, const struct st_tensor *from, enum hf_change change,
+                float *out)
+{
+    size_t size = dtype_get(from->type)->bytes;
+    int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+    for (int64_t i = 0; i < n; i++) {
+        double x = element(from->type, from->data + (size_t)i * size);
+        int rc = change_value(r, change, from, i, &x);
+        if (rc) return rc;
+        out[i] = (float)x;
+    }
+    return 0;
+}
+
+/* Puts those that are made behind the others and gives them memory. */
+static int make_tensors(struct hf_reader *r)
+{
+    struct hf_folder *f = &r->f;
+    size_t bytes = 0, at = 0;
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (r->change[i] != HF_KEEP) bytes += (f->tensors[i].bytes + 63) / 64 * 64;
+    f->made = mem_aligned(64, bytes + 64);
+    if (!f->made) return error_nomem(r->e, "small tensors", bytes);
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        struct tensor *t = &f->tensors[i];
+        int rc = 0;
+        if (r->change[i] == HF_KEEP) continue;
+        float *out = (float *)(void *)(f->made + at);
+        if (r->source[i])
+            rc = fill(r, t, r->source[i], r->change[i], out);
+        else
+            memcpy(out, t->data, t->bytes);
+        if (rc) return rc;
+        t->data = f->made + at;
+        at += (t->bytes + 63) / 64 * 64;
+    }
+    return 0;
+}
+
+/* ---- the folder ---- */
+
+/* The last part of the path, for general.name. */
+static int put_name(struct meta_build *b, const char *dir, struct qn_error *e)
+{
+    size_t n = strlen(dir), begin;
+    while (n > 1 && dir[n - 1] == '/') n--;
+    for (begin = n; begin > 0 && dir[begin - 1] != '/';) begin--;
+    return meta_build_str(b, "general.name", dir + begin, n - begin, e);
+}
+
+static int make_meta(struct hf_reader *r, const char *dir, const json_t *config, bool has_mtp)
+{
+    struct meta_build b = {0};
+    int rc;
+    if ((rc = hf_config_meta(&r->c, &b, has_mtp, r->e)) || (rc = put_name(&b, dir, r->e)) ||
+        (rc = hf_tokenizer_meta(&b, dir, config, r->e)) || (rc = hf_config_tokens(&r->c, &b, r->e)))
+        goto done;
+    rc = meta_build_finish(&b, &r->f.meta, r->e);
+done:
+    meta_build_deinit(&b);
+    return rc;
+}
+
+/* Weights that are packed in ways of which nothing is known here. */
+static int refuse_packed(const struct hf_config *c, struct qn_error *e)
+{
+    static const char *const keys[] = {"quantization", "quantization_config"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const json_t *q = json_object_get(c->top, keys[i]);
+        if (!q) q = json_object_get(c->main, keys[i]);
+        const char *method = json_string_value(json_object_get(q, "quant_method"));
+        if (q && !json_is_null(q))
+            return error_set(e, QN_EUNSUP, "config.json: quantised weights (%.40s) are not supported",
+                             method ? method : keys[i]);
+    }
+    return 0;
+}
+
+static int read_folder(struct hf_reader *r, const char *dir, const json_t *config)
+{
+    char mtp[32];
+    int rc;
+    if ((rc = hf_config_read(&r->c, config, r->e)) || (rc = refuse_packed(&r->c, r->e)) ||
+        (rc = hf_shards_open(&r->s, dir, r->e)) || (rc = begin_tensors(r)))
+        return rc;
+    for (size_t i = 0; i < r->s.n_tensors; i++)
+        if ((rc = take(r, r->s.tensor[i]))) return rc;
+    if (!r->c.is_tied && !is_there(r, "output.weight"))
+        return error_set(r->e, QN_EDATA, "no lm_head.weight, and config.json does not say tie_word_embeddings");
+    snprintf(mtp, sizeof mtp, "blk.%d.", r->c.n_layer);
+    if ((rc = make_meta(r, dir, config, r->c.n_mtp && is_there(r, mtp)))) return rc;
+    add_factors(r, "rope_freqs.weight", r->c.n_freqs, r->c.freqs);
+    add_factors(r, "rope_factors_long.weight", r->c.n_long, r->c.longs);
+    add_factors(r, "rope_factors_short.weight", r->c.n_long, r->c.shorts);
+    return make_tensors(r);
+}
+
+int hf_folder_open(struct hf_folder *out, const char *dir, struct qn_error *e)
+{
+    struct hf_reader r = {.e = e};
+    json_t *config = NULL;
+    int rc = hf_json_read(&config, dir, "config.json", HF_CONFIG_BYTES, true, e);
+    if (!rc) rc = read_folder(&r, dir, config);
+    if (!rc) { /* the mappings stay, the headers are no longer needed */
+        r.f.shard = r.s.map;
+        r.f.n_shards = r.s.n;
+        for (size_t i = 0; i < r.s.n; i++) safetensors_deinit(&r.s.head[i]);
+        r.s.map = NULL;
+        r.s.n = 0;
+        *out = r.f;
+    } else {
+        hf_folder_close(&r.f);
+    }
+    hf_shards_close(&r.s);
+    mem_free(r.source);
+    mem_free(r.change);
+    json_decref(config);
+    return rc;
+}
+
+void hf_folder_close(struct hf_folder *f)
+{
+    for (size_t i = 0; i < f->n_shards; i++) map_close(&f->shard[i]);
+    meta_list_deinit(&f->meta);
+    mem_free(f->shard);
+    mem_free(f->tensors);
+    mem_free(f->names);
+    mem_free(f->made);
+    *f = (struct hf_folder){0};
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hf.h: a Hugging Face folder (config.json, tokenizer.json, *.safetensors) as a GGUF file's metadata and tensors.
+ *
+ * weights.h is what the layers above use; this is the part below it.
+ */
+#ifndef QUERN_FORMAT_HF_H
+#define QUERN_FORMAT_HF_H
+
+#include "base/os.h"
+#include "format/gguf.h"
+#include "format/meta_build.h"
+
+struct hf_folder {
+    struct mapping *shard; /* [n_shards], mapped: the data of all large tensors */
+    size_t n_shards;
+    struct meta_list meta;
+    struct tensor *tensors; /* [n_tensors], by shard and place; data in the files or in `made` */
+    size_t n_tensors;
+    char (*names)[GGUF_NAME_BYTES]; /* [n_tensors] */
+    uint8_t *made;     /* owned: the small tensors that no file has in this form */
+};
+
+/* Reads and checks the whole folder; tensor data stays in the mappings and is not touched but for small vectors, which
+ * are copied where GGUF has them in another form. On failure *f is left alone. */
+int hf_folder_open(struct hf_folder *f, const char *dir, struct qn_error *e);
+void hf_folder_close(struct hf_folder *f); /* a zeroed one is fine */
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hf_shards.h: the safetensors files of a folder, and the tensors that they hold together.
+ */
+#ifndef QUERN_FORMAT_HF_SHARDS_H
+#define QUERN_FORMAT_HF_SHARDS_H
+
+#include "base/os.h"
+#include "format/safetensors.h"
+
+#define HF_MAX_SHARDS  1000
+#define HF_MAX_TENSORS ((size_t)1 << 18)
+
+struct hf_shards {
+    struct mapping *map;      /* [n] */
+    struct safetensors *head; /* [n], of each */
+    size_t n;
+    const struct st_tensor **tensor; /* [n_tensors], of all shards, by shard and place */
+    size_t n_tensors;
+};
+
+/* Maps and reads model.safetensors or, where there is none, the shards that model.safetensors.index.json names: each
+ * tensor of the index is in the shard that it says and in no other. Tensors that the index does not name are left out.
+ * On failure *s is left alone. */
+int hf_shards_open(struct hf_shards *s, const char *dir, struct qn_error *e);
+void hf_shards_close(struct hf_shards *s); /* a zeroed one is fine */
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * qwen35.c: Qwen3.5 (dense): three layers of gated DeltaNet, then one with attention.
+ *
+ * Attention's queries come with a gate for its output; q and k have head norms, and the first quarter of a head is
+ * rotated (text has one position, so the sections of the rotation are all the same). GGUF files have the value heads in
+ * an order in which head h reads key head h % n_head_k; a folder of safetensors keeps them grouped, h / r, and says so.
+ * Layers behind the last one predict further tokens and are not run.
+ */
+#include "model/arch/arch.h"
+#include "model/block.h"
+
+static int qwen35_hparams(struct hparams *h, struct hp_reader *r)
+{
+    int rc = delta_hparams(h, r);
+    if (!rc && (rc = meta_bool(r->w, "quern.value_heads_grouped", &h->delta_is_grouped, r->e)) > 0) rc = 0;
+    return rc;
+}
+
+static const struct bind_rule rules[] = {BLOCK_ATTN_RULES,
+                                         BLOCK_HEAD_NORM_RULES,
+                                         BLOCK_DELTA_QKV_RULES(RULE),
+                                         RULE(MATRIX, "ssm_beta", delta_b, DIM_EMBD, DIM_DELTA_HEADS, IN_RECURRENT),
+                                         RULE(MATRIX, "ssm_alpha", delta_a, DIM_EMBD, DIM_DELTA_HEADS, IN_RECURRENT),
+                                         BLOCK_DELTA_RULES,
+                                         BLOCK_FFN_POST_RULES,
+                                         {0}};
+
+static void qwen35_layer(const struct worker *w, int il)
+{
+    if (w->s->model->hp.layer[il].is_recurrent)
+        block_delta(w, il);
+    else
+        block_attn(w, il);
+    block_ffn(w, il, ACTIV_SILU);
+}
+
+const struct arch arch_qwen35 = {.name = "qwen35",
+                                 .hparams = qwen35_hparams,
+                                 .rules = rules,
+                                 .layer = qwen35_layer,
+                                 .keys = (const char *const[]){"nextn_predict_layers", NULL}};
