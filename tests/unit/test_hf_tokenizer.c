@@ -257,6 +257,8 @@ static void characters(void **state)
     expect(&never, "ab a<x>a a", IDS(AB, MARK_A, 263, A, MARK_A));
     expect(&each, "a<x>a", IDS(MARK_A, 263, MARK_A));
     expect(&each, " a", IDS(MARK2, A));
+    each.pre = METASPACE("first", false); /* finds nothing missing */
+    expect(&each, "a<x>a", IDS(MARK_A, 263, MARK_A));
     expect(&always, "a<x>a", IDS(MARK_A, 263, MARK_A));
     expect(&always, " a", IDS(MARK_A));
     expect(&first, "a<x>a", IDS(MARK_A, 263, A));
@@ -270,6 +272,20 @@ static void characters(void **state)
     split.pre =
         "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithPrevious\",\"invert\":false}";
     expect(&split, "b  a", IDS(B, MARK2, A));
+}
+
+static void odd_merges(void **state)
+{
+    (void)state;
+    /* Texts with spaces, which no text has after the byte alphabet; written as "left right" the two would be one. */
+    const char *spaces = "{\"vocab\":{" VOCAB ",\"a b\":12,\"b c\":13,\"a bc\":14,\"ab c\":15},"
+                         "\"merges\":[[\"a b\",\"c\"],[\"a\",\"b c\"],[\"a\",\"b\"]]}";
+    expect(&(struct parts){.model = spaces}, "abc", IDS(4, 2));
+    char model[8192], *at;
+    strcpy(model, char_model());
+    at = strstr(model, "},\"merges\"");
+    strcpy(at, ",\"<0xC3><0xA9>\":263},\"merges\":[[\"<0xC3>\",\"<0xA9>\"]]}");
+    expect_refused(&(struct parts){.by_char = true, .model = model}, QN_EUNSUP, "number 1 joins byte tokens");
 }
 
 /* A byte has a token, or as Gemma's tab is a character that has one. */
@@ -377,9 +393,11 @@ static void holes(void **state)
     unload(&l);
     /* An added token without a row; a size of the text part of a larger model. */
     l = load(&(struct parts){.added = "[" ADDED(12, "<", "") "," ADDED(13, "<a", "") "]",
+                             .config = "{\"eos_token\":\"<a\"}",
                              .model_config = "{\"text_config\":{\"vocab_size\":13}}"});
     assert_int_equal(vocab_n_tokens(l.v), 13);
     expect_ids(&l, "<a", VOCAB_PARSE_SPECIAL, IDS(12, 0));
+    assert_true(vocab_eos(l.v) < 0);
     unload(&l);
 }
 
@@ -648,6 +666,7 @@ int main(void)
         cmocka_unit_test(pre_tokenizers),
         cmocka_unit_test(characters),
         cmocka_unit_test(bytes),
+        cmocka_unit_test(odd_merges),
         cmocka_unit_test(decoding_takes_the_space_back),
         cmocka_unit_test(added_tokens),
         cmocka_unit_test(stripping),
