@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * dtype.c: name, block length and block size of every GGUF tensor type.
+ * dtype.c: name, block length and block size of every tensor type.
  *
  * A row of k elements is k / block blocks of `bytes` bytes, one after the other without padding. The ids with no
  * entry were given up by the format (4, 5, 31-33, 36-38). Source: the tensor type table of the GGUF format
@@ -30,6 +30,9 @@ static const struct dtype_info table[DT_N] = {
     T(IQ4_XS, 256, 136),
 
     T(TQ1_0, 256, 54),  T(TQ2_0, 256, 66),  T(MXFP4, 32, 17),    T(NVFP4, 64, 36),
+
+    T(MLX2, 32, 8),     T(MLX3, 32, 12),    T(MLX4, 32, 16),     T(MLX5, 32, 20),
+    T(MLX6, 32, 24),    T(MLX8, 32, 32),
 };
 /* clang-format on */
 
