@@ -222,16 +222,16 @@ static int put_gemma(struct writer *w)
         (rc = hf_real(&w->v, "query_pre_attn_scalar", 0, MAX_DIM, 256, &scalar)))
         return rc;
     if (scalar != dim && (rc = put_real(w, "attention.scale", 1 / __builtin_sqrt(scalar)))) return rc;
-    /* Gemma 2 has both caps unless they are null; Gemma 3 has none. */
+    /* Gemma 2 has both caps unless they are null, which the metadata says with 0; Gemma 3 has none. */
     static const struct {
-        const char *hf, *gguf;
+        const char *name;
         double def;
-    } caps[] = {{"attn_logit_softcapping", "attn_logit_softcapping", 50},
-                {"final_logit_softcapping", "final_logit_softcapping", 30}};
+    } caps[] = {{"attn_logit_softcapping", 50}, {"final_logit_softcapping", 30}};
+    bool gemma2 = w->c->family->traits & HF_GEMMA2;
     for (size_t i = 0; i < 2; i++) {
-        bool gemma2 = w->c->family->traits & HF_GEMMA2, unset = json_is_null(json_object_get(w->c->main, caps[i].hf));
-        if ((rc = hf_real(&w->v, caps[i].hf, 0, 1e6, gemma2 && !unset ? caps[i].def : 0, &cap))) return rc;
-        if (cap > 0 && (rc = put_real(w, caps[i].gguf, cap))) return rc;
+        bool unset = json_is_null(json_object_get(w->c->main, caps[i].name));
+        if ((rc = hf_real(&w->v, caps[i].name, 0, 1e6, gemma2 && !unset ? caps[i].def : 0, &cap))) return rc;
+        if ((gemma2 || cap > 0) && (rc = put_real(w, caps[i].name, cap))) return rc;
     }
     return check_switch(w, "use_bidirectional_attention", false);
 }

@@ -15,7 +15,8 @@
 #include "format/hf_json.h"
 #include "format/hf_tokens.h"
 
-#define MAX_ENDS 32
+#define MAX_ENDS      32
+#define MAX_TEMPLATES 64
 
 static const struct {
     const char *name; /* NAME_token, and NAME_token_id in the files with ids */
@@ -177,6 +178,9 @@ int hf_templates_put(struct meta_build *b, const char *dir, const struct hf_file
     buf_deinit(&text);
     if (rc || !said || json_is_null(said)) return rc;
     if (!json_is_array(said)) return put_template(b, NULL, said, e);
+    if (json_array_size(said) > MAX_TEMPLATES)
+        return error_set(e, QN_EDATA, "tokenizer_config.json: %zu chat templates (limit %d)", json_array_size(said),
+                         MAX_TEMPLATES);
     json_array_foreach(said, i, one)
     {
         const char *name = json_string_value(json_object_get(one, "name"));

@@ -62,13 +62,15 @@ static int check_model(const json_t *model, const struct hf_pipeline *p, struct 
     return 0;
 }
 
-/* With byte_fallback every byte needs its token: what happens to characters otherwise differs. */
+/* With byte_fallback every byte of UTF-8 needs its token, unless it is a character that has one (Gemma's tab): what
+ * happens to characters otherwise differs. */
 static int check_bytes(const struct hf_tokens *t, struct qn_error *e)
 {
-    for (unsigned i = 0; i < 256; i++) {
-        char text[8];
+    for (unsigned i = 0; i <= 0xF4; i++) {
+        char text[8], self = (char)i;
         snprintf(text, sizeof text, "<0x%02X>", i);
-        if (hf_tokens_find(t, text, 6) < 0)
+        if (i == 0xC0 || i == 0xC1 || hf_tokens_find(t, text, 6) >= 0) continue;
+        if (i >= 0x80 || hf_tokens_find(t, &self, 1) < 0)
             return error_set(e, QN_EUNSUP, "tokenizer.json: model: byte_fallback, but there is no token '%s'", text);
     }
     return 0;
@@ -218,7 +220,7 @@ static int put_flags(struct meta_build *b, const json_t *model, const struct hf_
     return rc;
 }
 
-static int put_all(struct meta_build *b, const char *dir, const struct hf_files *f, struct qn_error *e)
+int hf_tokenizer_put(struct meta_build *b, const char *dir, const struct hf_files *f, struct qn_error *e)
 {
     const json_t *model = json_object_get(f->tokenizer, "model");
     struct hf_pipeline p;
@@ -245,7 +247,7 @@ int hf_tokenizer_meta(struct meta_build *b, const char *dir, const json_t *confi
     if (!rc) rc = hf_json_read(&f.config, dir, "tokenizer_config.json", HF_CONFIG_BYTES, false, e);
     if (!rc) rc = hf_json_read(&f.special_map, dir, "special_tokens_map.json", HF_CONFIG_BYTES, false, e);
     if (!rc) rc = hf_json_read(&f.generation, dir, "generation_config.json", HF_CONFIG_BYTES, false, e);
-    if (!rc) rc = put_all(b, dir, &f, e);
+    if (!rc) rc = hf_tokenizer_put(b, dir, &f, e);
     json_decref(f.tokenizer);
     json_decref(f.config);
     json_decref(f.special_map);

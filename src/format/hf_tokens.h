@@ -41,4 +41,7 @@ int hf_roles_put(struct meta_build *b, const struct hf_tokens *t, const struct h
 /* Puts tokenizer.chat_template and the named ones. */
 int hf_templates_put(struct meta_build *b, const char *dir, const struct hf_files *f, struct qn_error *e);
 
+/* hf_tokenizer_meta() on files that were read already. */
+int hf_tokenizer_put(struct meta_build *b, const char *dir, const struct hf_files *f, struct qn_error *e);
+
 #endif

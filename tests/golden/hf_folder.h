@@ -32,15 +32,12 @@ static inline void hf_gguf_bytes(const struct meta_list *l, struct buf *out)
     assert(rc == 0);
 }
 
-/* Files are opened by name. */
-static inline int hf_folder_open(struct weights **w, const char *dir, const json_t *config, struct qn_error *e)
+/* Opens what was built; b is empty then. Files are opened by name. */
+static inline int hf_built_open(struct weights **w, struct meta_build *b, struct qn_error *e)
 {
-    struct meta_build b = {0};
     struct meta_list l = {0};
     struct buf bytes = {0};
-    int rc = hf_tokenizer_meta(&b, dir, config, e);
-    if (rc == 0) rc = meta_build_finish(&b, &l, e);
-    meta_build_deinit(&b);
+    int rc = meta_build_finish(b, &l, e);
     if (rc) return rc;
     hf_gguf_bytes(&l, &bytes);
     meta_list_deinit(&l);
@@ -56,6 +53,15 @@ static inline int hf_folder_open(struct weights **w, const char *dir, const json
     buf_deinit(&bytes);
     rc = weights_open(w, path, e);
     close(fd);
+    return rc;
+}
+
+static inline int hf_folder_open(struct weights **w, const char *dir, const json_t *config, struct qn_error *e)
+{
+    struct meta_build b = {0};
+    int rc = hf_tokenizer_meta(&b, dir, config, e);
+    if (rc == 0) rc = hf_built_open(w, &b, e);
+    meta_build_deinit(&b);
     return rc;
 }
 

@@ -5,8 +5,8 @@
  * The gemma layer with a second norm, of what attention and the network give, before it is added; layers 0, 2, 4, ...
  * see a window only. Attention's logits and the final ones are capped: c tanh(z / c).
  *
- * Queries are scaled by 1 / sqrt(head_dim), but in the model of 46 layers (27B) by 1 / sqrt(n_embd / n_head): GGUF has
- * no key for it, and llama.cpp tells the two by the number of layers too. Files without a window or caps were written
+ * Queries are scaled by 1 / sqrt(head_dim), but in the model of 46 layers (27B) by 1 / sqrt(n_embd / n_head): GGUF files
+ * have no key for it, and llama.cpp tells the two by the number of layers too; folders say it (attention.scale). Files without a window or caps were written
  * before there were keys for them: 4096, 50 and 30. Gemma team, "Gemma 2: improving open language models at a practical
  * size", 2024.
  */
@@ -22,7 +22,7 @@ static int gemma2_hparams(struct hparams *h, struct hp_reader *r)
 {
     h->rope_adjacent = false;
     h->embd_scale = sqrtf((float)h->n_embd);
-    if (h->n_layer == LAYERS_27B) h->attn_scale = 1 / sqrtf((float)(h->n_embd / h->n_head));
+    if (h->n_layer == LAYERS_27B && !hp_has(r, "attention.scale")) h->attn_scale = 1 / sqrtf((float)(h->n_embd / h->n_head));
     if (!hp_has(r, "attention.sliding_window")) h->n_swa = WINDOW;
     if (!hp_has(r, "attn_logit_softcapping")) h->attn_softcap = 50;
     if (!hp_has(r, "final_logit_softcapping")) h->logit_softcap = 30;
@@ -31,7 +31,7 @@ static int gemma2_hparams(struct hparams *h, struct hp_reader *r)
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, BLOCK_POST_NORM_RULES, {0}};
 static const char *const keys[] = {"attn_logit_softcapping", "final_logit_softcapping",
-                                   "attention.sliding_window_pattern", NULL};
+                                   "attention.sliding_window_pattern", "attention.scale", NULL};
 
 static void gemma2_layer(const struct worker *w, int il)
 {

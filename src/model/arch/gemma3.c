@@ -22,7 +22,8 @@ static int gemma3_hparams(struct hparams *h, struct hp_reader *r)
     int rc;
     h->rope_adjacent = false;
     h->embd_scale = sqrtf((float)h->n_embd);
-    if (h->n_layer == LAYERS_27B) h->attn_scale = 1 / sqrtf((float)(h->n_embd / h->n_head));
+    if (h->n_layer == LAYERS_27B && !hp_has(r, "attention.scale"))
+        h->attn_scale = 1 / sqrtf((float)(h->n_embd / h->n_head));
     if ((rc = hp_float(r, "rope.freq_base_swa", 0, 1e30, 10000, &h->rope_base_local))) return rc;
     if ((rc = hp_windows(r, h, PERIOD))) return rc;
     for (int i = 0; i < h->n_layer; i++)
@@ -33,7 +34,7 @@ static int gemma3_hparams(struct hparams *h, struct hp_reader *r)
 static const struct bind_rule rules[] = {
     BLOCK_ATTN_RULES, BLOCK_HEAD_NORM_RULES, BLOCK_FFN_RULES, BLOCK_POST_NORM_RULES, {0}};
 static const char *const keys[] = {"final_logit_softcapping", "attention.sliding_window_pattern", "rope.freq_base_swa",
-                                   NULL};
+                                   "attention.scale", NULL};
 
 static void gemma3_layer(const struct worker *w, int il)
 {

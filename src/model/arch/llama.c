@@ -6,10 +6,9 @@
  *   x = h + Wdown (SiLU(Wgate m) * (Wup m))           m = RMS(h; ffn_norm)
  *
  * The converter to GGUF has permuted the rows of Wq and Wk so that rotation pairs are adjacent; folders have them as
- * they were trained.
- * Biases are applied where the file has them. Mixtral has experts in the place of the network: softmax over the chosen
- * ones' logits, which is softmax over all, made to sum to 1. Touvron et al. 2023; Dubey et al. 2024; Jiang et al.,
- * "Mixtral of experts", 2024.
+ * they were trained. Biases are applied where the file has them. Mixtral has experts in the place of the network:
+ * softmax over the chosen ones' logits, which is softmax over all, made to sum to 1. Touvron et al. 2023; Dubey et al.
+ * 2024; Jiang et al., "Mixtral of experts", 2024.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -18,8 +17,8 @@ static int llama_hparams(struct hparams *h, struct hp_reader *r)
 {
     bool is_half_split = false;
     int rc = meta_bool(r->w, "quern.rope_half_split", &is_half_split, r->e);
-    h->rope_adjacent = !is_half_split;
     if (rc < 0) return rc;
+    h->rope_adjacent = !is_half_split;
     return h->n_expert ? hp_routing(r, h, GATE_SOFTMAX, true) : 0;
 }
 
