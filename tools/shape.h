@@ -28,7 +28,7 @@ struct shape {
     int n_rot;         /* rotated dims of a head; 0: all */
 
     const char *scaling; /* rope.scaling.type, and its numbers */
-    float scaling_factor, scaling_attn;
+    float scaling_factor, scaling_log; /* the second: yarn_log_multiplier */
     int n_ctx_orig;
 
     int n_swa;
@@ -41,7 +41,8 @@ struct shape {
 
     int n_k, n_v, dim_k, dim_v, n_taps; /* gated DeltaNet in three layers of four: heads and their sizes */
 
-    int lora_q, lora_kv, dim_nope, dim_rope, dim_v_mla; /* latent attention */
+    int lora_q, lora_kv, dim_nope, dim_v_head; /* latent attention: head_dim is dim_nope + n_rot; lora_q 0: q in one step */
+    bool expanded;                             /* attn_kv_b, as in old files; else attn_k_b and attn_v_b */
 };
 
 enum mix { PURE, S, M, FP4_EXPERTS }; /* every matrix of one type; some of them better, few (S) or more (M); experts worse */

@@ -48,12 +48,14 @@ void kv_page_clear(const struct kv_shape *s, uint8_t *page, int from)
     }
 }
 
+size_t kv_states_bytes(const struct kv_shape *s, int n_states) { return act_round64(s->state_bytes) * (size_t)n_states; }
+
 /* The second reservation, if there is one. */
 static int states_open(struct kv_pool *p, int n_states, struct qn_error *e)
 {
     if (!p->shape.state_bytes) return 0;
     p->state_stride = act_round64(p->shape.state_bytes);
-    size_t bytes = p->state_stride * (size_t)n_states;
+    size_t bytes = kv_states_bytes(&p->shape, n_states);
     p->free_states = mem_calloc((size_t)n_states, sizeof *p->free_states);
     if (!p->free_states) return error_nomem(e, "the table of states", (size_t)n_states * sizeof *p->free_states);
     int rc = ledger_take(p->ledger, bytes, "the recurrent states", e);
@@ -132,6 +134,8 @@ const struct kv_shape *kv_pool_shape(const struct kv_pool *p) { return &p->shape
 int kv_pool_n_pages(const struct kv_pool *p) { return p->n_pages; }
 int kv_pool_n_free(const struct kv_pool *p) { return p->n_free; }
 int kv_pool_n_touched(const struct kv_pool *p) { return p->n_touched; }
+int kv_pool_n_states(const struct kv_pool *p) { return p->n_states; }
+int kv_pool_n_free_states(const struct kv_pool *p) { return p->n_free_states; }
 
 size_t kv_key_offset(const struct kv_pool *p, int layer, int head)
 {
@@ -174,6 +178,19 @@ void kv_page_unref(struct kv_pool *p, uint8_t *page)
     if (--p->refs[i] == 0) p->free_list[p->n_free++] = i;
 }
 
+/* The state given back last is given out first, as with pages. */
+uint8_t *kv_state_get(struct kv_pool *p)
+{
+    if (!p->n_free_states) return NULL;
+    return p->states.data + p->state_stride * (size_t)p->free_states[--p->n_free_states];
+}
+
+void kv_state_put(struct kv_pool *p, uint8_t *state)
+{
+    assert(p->n_free_states < p->n_states);
+    p->free_states[p->n_free_states++] = (int)((size_t)(state - p->states.data) / p->state_stride);
+}
+
 /* ---- sequences ---- */
 
 int memory_init(struct memory *m, struct kv_pool *pool, int max_slots, struct qn_error *e)
@@ -183,11 +200,11 @@ int memory_init(struct memory *m, struct kv_pool *pool, int max_slots, struct qn
     if (!pages) return error_nomem(e, "a sequence's page table", (size_t)max_pages * sizeof *pages);
     uint8_t *state = NULL;
     if (pool->shape.state_bytes) {
-        if (!pool->n_free_states) {
+        state = kv_state_get(pool);
+        if (!state) {
             mem_free(pages);
             return error_set(e, QN_ENOMEM, "kv: all %d recurrent states are in use", pool->n_states);
         }
-        state = pool->states.data + pool->state_stride * (size_t)pool->free_states[--pool->n_free_states];
         memset(state, 0, pool->shape.state_bytes);
     }
     *m = (struct memory){.pool = pool, .pages = pages, .max_pages = max_pages, .state = state};
@@ -199,7 +216,7 @@ void memory_deinit(struct memory *m)
     if (!m->pool) return;
     memory_truncate(m, 0);
     struct kv_pool *p = m->pool;
-    if (m->state) p->free_states[p->n_free_states++] = (int)((size_t)(m->state - p->states.data) / p->state_stride);
+    if (m->state) kv_state_put(p, m->state);
     mem_free(m->pages);
     *m = (struct memory){0};
 }
@@ -252,10 +269,15 @@ void memory_truncate(struct memory *m, int n_slots)
     drop_slots(m, n_slots);
 }
 
+void memory_set_state(struct memory *m, const void *state)
+{
+    memcpy(m->state, state, m->pool->shape.state_bytes);
+}
+
 void memory_restore(struct memory *m, int n_slots, const void *state)
 {
     drop_slots(m, n_slots);
-    memcpy(m->state, state, m->pool->shape.state_bytes);
+    memory_set_state(m, state);
 }
 
 void memory_attach(struct memory *m, uint8_t *page, int n_slots)

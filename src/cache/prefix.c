@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/os.h"
 #include "base/rng.h"
+#include "cache/snapshot.h"
 
 #ifndef PREFIX_HASH_BITS /* a test keeps fewer, so that different tokens collide everywhere */
 #define PREFIX_HASH_BITS 64
@@ -35,15 +36,6 @@ struct ghost {
     int n;                 /* tokens; 0: no ghost */
 };
 
-struct prefix_snapshot {
-    struct prefix_node *node;
-    struct prefix_snapshot *next; /* of the same node */
-    struct prefix_snapshot *newer, *older;
-    int n_slots; /* from the sequence's start */
-    size_t bytes;
-    _Alignas(16) uint8_t data[];
-};
-
 struct prefix {
     struct kv_pool *pool;
     struct ledger *ledger;
@@ -54,8 +46,8 @@ struct prefix {
     struct prefix_node **path; /* [max_path], as long as the longest chain: a lookup's result */
     size_t max_path;
     struct prefix_node *newest, *oldest;
-    struct prefix_snapshot *snapshot_newest, *snapshot_oldest;
-    size_t snapshot_budget;
+    bool has_states;
+    struct snapshots snapshots;
     struct ghost ghosts[N_GHOSTS]; /* a ring */
     uint64_t n_ghosts;             /* ever */
     uint64_t n_ids;                /* ever */
@@ -64,7 +56,7 @@ struct prefix {
 };
 
 static const char *const miss_names[PREFIX_N_MISS] = {"none",    "nothing", "differs", "ends",
-                                                      "evicted", "room",    "damaged"};
+                                                      "evicted", "room",    "damaged", "state"};
 
 const char *prefix_miss_name(enum prefix_miss m) { return miss_names[m]; }
 
@@ -75,7 +67,7 @@ static size_t node_bytes(const struct prefix *p)
     return sizeof(struct prefix_node) + (size_t)p->slots * sizeof(qn_token);
 }
 
-int prefix_new(struct prefix **out, struct kv_pool *pool, size_t snapshot_budget, struct ledger *l, struct qn_error *e)
+int prefix_new(struct prefix **out, struct kv_pool *pool, int n_states, struct ledger *l, struct qn_error *e)
 {
     struct prefix *p = mem_calloc(1, sizeof *p);
     if (!p) return error_nomem(e, "the prefix cache", sizeof *p);
@@ -84,7 +76,8 @@ int prefix_new(struct prefix **out, struct kv_pool *pool, size_t snapshot_budget
     p->slots = kv_pool_shape(pool)->page_slots;
     p->seed = rng_seed_from_os(); /* a stranger chooses the tokens; let him not choose their buckets */
     p->id_seed = rng_seed_from_os();
-    p->snapshot_budget = snapshot_budget;
+    p->has_states = kv_pool_shape(pool)->state_bytes > 0;
+    p->snapshots = (struct snapshots){.pool = pool, .ledger = l, .most = n_states};
     *out = p;
     return 0;
 }
@@ -213,49 +206,6 @@ static void touch(struct prefix *p, struct prefix_node *node, uint64_t now)
     }
 }
 
-/* ---- snapshots ---- */
-
-static void snapshot_unlist(struct prefix *p, struct prefix_snapshot *s)
-{
-    *(s->newer ? &s->newer->older : &p->snapshot_newest) = s->older;
-    *(s->older ? &s->older->newer : &p->snapshot_oldest) = s->newer;
-}
-
-static void snapshot_list(struct prefix *p, struct prefix_snapshot *s)
-{
-    s->newer = NULL;
-    s->older = p->snapshot_newest;
-    *(p->snapshot_newest ? &p->snapshot_newest->newer : &p->snapshot_oldest) = s;
-    p->snapshot_newest = s;
-}
-
-static void snapshot_free(struct prefix *p, struct prefix_snapshot *s)
-{
-    struct prefix_snapshot **at = &s->node->snapshots;
-    while (*at != s) at = &(*at)->next;
-    *at = s->next;
-    snapshot_unlist(p, s);
-    p->stats.n_snapshots--;
-    p->stats.snapshot_bytes -= s->bytes;
-    ledger_give(p->ledger, sizeof *s + s->bytes);
-    mem_free(s);
-}
-
-/* The longest one on the path's first n nodes that fits what was found. */
-static void snapshot_pick(struct prefix *p, int n_path, struct prefix_match *match)
-{
-    struct prefix_snapshot *best = NULL;
-    for (int i = n_path - 1; i >= 0 && !best; i--)
-        for (struct prefix_snapshot *s = p->path[i]->snapshots; s; s = s->next)
-            if (s->n_slots <= match->n_slots && (!best || s->n_slots > best->n_slots)) best = s;
-    if (!best) return;
-    snapshot_unlist(p, best);
-    snapshot_list(p, best);
-    match->snapshot = best->data;
-    match->snapshot_bytes = best->bytes;
-    match->snapshot_slots = best->n_slots;
-}
-
 /* ---- nodes ---- */
 
 static struct prefix_node *node_new(struct prefix *p, struct qn_error *e)
@@ -321,17 +271,27 @@ static void add_ghost(struct prefix *p, const struct prefix_node *node)
     p->ghosts[p->n_ghosts++ % N_GHOSTS] = (struct ghost){parent, hash_tokens(parent, node->tokens, node->n), node->n};
 }
 
-/* A snapshot is of no use where the keys and values before it are lost. */
-static void drop_lone_snapshots(struct prefix *p, struct prefix_node *node)
+/* Takes a snapshot from the tree; dropped: nobody may ever find it again. */
+static void drop_snapshot(struct prefix *p, struct prefix_snapshot *s, bool dropped)
 {
-    while (!node->page && !node->place.file && node->snapshots) snapshot_free(p, node->snapshots);
+    struct prefix_place was = s->place;
+    s->place = (struct prefix_place){0};
+    p->snapshots.n_placed -= was.file != NULL;
+    snapshot_drop(&p->snapshots, s);
+    if (was.file) p->backing.forget(p->backing.arg, was, dropped);
+}
+
+/* A snapshot is of no use where the keys and values before it are lost. */
+static void drop_lone_snapshots(struct prefix *p, struct prefix_node *node, bool dropped)
+{
+    while (!node->page && !node->place.file && node->snapshots) drop_snapshot(p, node->snapshots, dropped);
 }
 
 /* After a node lost its page or place: if it has neither and no children it is taken out of the tree, then the parents
  * for which that now holds too. Returns `next`, or the first node newer than it that is still there. */
 static struct prefix_node *prune(struct prefix *p, struct prefix_node *node, struct prefix_node *next)
 {
-    drop_lone_snapshots(p, node);
+    drop_lone_snapshots(p, node, false);
     while (node && !node->child && !node->page && !node->place.file) {
         struct prefix_node *parent = node->parent;
         if (node == next) next = node->newer;
@@ -378,7 +338,7 @@ void prefix_drop(struct prefix *p, struct prefix_node *leaf)
         if (node->child && node->child->next) break; /* shared */
         if (node->page) drop_page(p, node);
         if (node->place.file) p->backing.forget(p->backing.arg, drop_place(p, node), true);
-        drop_lone_snapshots(p, node);
+        drop_lone_snapshots(p, node, true);
     }
     prune(p, leaf, NULL);
 }
@@ -392,7 +352,7 @@ void prefix_free(struct prefix *p)
         if (node->page) drop_page(p, node);
         next = prune(p, node, next);
     }
-    assert(p->stats.n_nodes == 0 && p->n_hashed == 0 && p->stats.n_snapshots == 0);
+    assert(p->stats.n_nodes == 0 && p->n_hashed == 0 && p->snapshots.n == 0 && p->snapshots.n_states == 0);
     ledger_give(p->ledger, (p->n_buckets + p->max_path) * sizeof *p->path);
     mem_free(p->buckets);
     mem_free(p->path);
@@ -489,7 +449,7 @@ static void take(struct prefix *p, struct prefix_node *node, const qn_token *tok
         prefix_place(p, node, (struct prefix_place){s->file, index - s->first});
         s->nodes[index - s->first] = node;
     }
-    drop_lone_snapshots(p, node);
+    drop_lone_snapshots(p, node, false);
 }
 
 static int add_chain(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
@@ -622,17 +582,62 @@ static int walk(struct prefix *p, const struct prefix_key *key, const qn_token *
     return n_path;
 }
 
-void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
-                 struct prefix_match *match)
+/* The longest on the path's first n nodes of no more than n_slots slots; is_here: and not on disk alone. */
+static struct prefix_snapshot *longest_snapshot(const struct prefix *p, int n_path, int n_slots, bool is_here)
 {
-    int n_path = walk(p, key, tokens, n, match), n_here = n_path - match->n_placed;
+    struct prefix_snapshot *best = NULL;
+    for (int i = n_path - 1; i >= 0 && !best; i--)
+        for (struct prefix_snapshot *s = p->path[i]->snapshots; s; s = s->next)
+            if (s->n_slots <= n_slots && (s->data || !is_here) && (!best || s->n_slots > best->n_slots)) best = s;
+    return best;
+}
+
+/* What of the path that walk() found is of use; returns its nodes. */
+static int cut_path(const struct prefix *p, int n_path, bool is_here, const qn_token *tokens,
+                    struct prefix_match *match)
+{
+    match->n_stored = match->n_slots;
+    if (is_here && match->n_placed) match->n_slots = (n_path - match->n_placed) * p->slots;
+    if (p->has_states) {
+        match->snapshot = longest_snapshot(p, n_path, match->n_slots, is_here);
+        match->n_slots = match->snapshot ? match->snapshot->n_slots : 0;
+    }
+    if (match->n_slots == match->n_stored) return n_path;
+    match->miss = p->has_states ? PREFIX_STATE : PREFIX_NO_ROOM;
+    match->asked = tokens[match->n_slots];
+    n_path = (match->n_slots + p->slots - 1) / p->slots;
+    match->n_placed = 0;
+    for (int i = 0; i < n_path; i++) match->n_placed += match->n_placed || !p->path[i]->page;
+    return n_path;
+}
+
+static void find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, bool is_here,
+                 struct memory *out, struct prefix_match *match)
+{
+    int n_path = cut_path(p, walk(p, key, tokens, n, match), is_here, tokens, match);
+    int n_here = n_path - match->n_placed;
+    uint64_t now = clock_ns();
     assert(out->pool == p->pool && out->n_pages == 0 && n_path <= out->max_pages);
-    if (n_path) touch(p, p->path[n_path - 1], clock_ns());
+    if (n_path) touch(p, p->path[n_path - 1], now);
     for (int i = 0; i < n_here; i++)
         memory_attach(out, p->path[i]->page, min_int(p->slots, match->n_slots - i * p->slots));
     p->stats.n_asked += (uint64_t)n;
     p->stats.n_hit += (uint64_t)match->n_slots;
-    snapshot_pick(p, n_path, match);
+    if (!match->snapshot) return;
+    snapshot_use(&p->snapshots, match->snapshot, now);
+    if (!prefix_is_on_disk(match)) memory_set_state(out, match->snapshot->data);
+}
+
+void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
+                 struct prefix_match *match)
+{
+    find(p, key, tokens, n, false, out, match);
+}
+
+void prefix_find_here(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
+                      struct prefix_match *match)
+{
+    find(p, key, tokens, n, true, out, match);
 }
 
 int prefix_places(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, int first,
@@ -648,40 +653,102 @@ int prefix_places(struct prefix *p, const struct prefix_key *key, const qn_token
 void prefix_peek(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
                  struct prefix_match *match)
 {
-    snapshot_pick(p, walk(p, key, tokens, n, match), match);
+    cut_path(p, walk(p, key, tokens, n, match), false, tokens, match);
 }
 
-int prefix_snapshot(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const void *data,
-                    size_t bytes, struct qn_error *e)
+/* ---- snapshots ---- */
+
+/* The node that a snapshot of the n tokens hangs on; NULL: they are not stored. */
+static struct prefix_node *snapshot_node(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
+                                         int *n_stored)
 {
     struct prefix_match match;
-    int n_path = walk(p, key, tokens, n, &match), rc;
-    if (n == 0 || match.n_slots < n)
-        return error_set(e, QN_EUSAGE, "cache: a snapshot of %d tokens, %d are stored", n, match.n_slots);
-    if (bytes > p->snapshot_budget)
-        return error_set(e, QN_ENOMEM, "cache: a snapshot of %zu bytes, all may have %zu", bytes, p->snapshot_budget);
-    struct prefix_snapshot *s = mem_alloc(sizeof *s + bytes);
-    if (!s) return error_nomem(e, "a snapshot", sizeof *s + bytes);
-    if ((rc = ledger_take(p->ledger, sizeof *s + bytes, "a snapshot", e))) {
-        mem_free(s);
-        return rc;
+    assert(p->has_states);
+    int n_path = walk(p, key, tokens, n, &match);
+    *n_stored = match.n_slots;
+    return n > 0 && match.n_slots == n ? p->path[n_path - 1] : NULL;
+}
+
+/* The node's snapshot of n slots, a new one without data and place where there is none; NULL: no memory. */
+static struct prefix_snapshot *snapshot_of(struct prefix *p, struct prefix_node *node, int n, struct qn_error *e)
+{
+    struct prefix_snapshot *s = snapshot_at(node, n);
+    return s ? s : snapshot_new(&p->snapshots, node, n, e);
+}
+
+int prefix_snapshot(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const uint8_t *state,
+                    bool is_passing, struct qn_error *e)
+{
+    int n_stored;
+    struct prefix_node *node = snapshot_node(p, key, tokens, n, &n_stored);
+    if (!node) return error_set(e, QN_EUSAGE, "cache: a snapshot of %d tokens, %d are stored", n, n_stored);
+    struct prefix_snapshot *s = snapshot_at(node, n);
+    bool is_new = !s;
+    if (!s || !s->data) {
+        uint8_t *copy = snapshots_get(&p->snapshots);
+        if (!copy) return error_set(e, QN_ENOMEM, "cache: all %d snapshots are in use", p->snapshots.most);
+        s = snapshot_of(p, node, n, e); /* one that is on disk stays, one that has data may have gone for this */
+        if (!s) {
+            snapshots_put(&p->snapshots, copy);
+            return QN_ENOMEM;
+        }
+        memcpy(copy, state, kv_pool_shape(p->pool)->state_bytes);
+        snapshot_give(&p->snapshots, s, copy);
     }
-    struct prefix_node *node = p->path[n_path - 1];
-    for (struct prefix_snapshot *old = node->snapshots, *next; old; old = next) {
-        next = old->next;
-        if (old->n_slots == n) snapshot_free(p, old);
-    }
-    while (bytes > p->snapshot_budget - p->stats.snapshot_bytes) snapshot_free(p, p->snapshot_oldest);
-    s->node = node;
-    s->n_slots = n;
-    s->bytes = bytes;
-    memcpy(s->data, data, bytes);
-    s->next = node->snapshots;
-    node->snapshots = s;
-    snapshot_list(p, s);
-    p->stats.n_snapshots++;
-    p->stats.snapshot_bytes += bytes;
+    s->is_passing = is_passing && (is_new || s->is_passing);
+    snapshot_use(&p->snapshots, s, clock_ns());
     return 0;
+}
+
+uint8_t *prefix_state_get(struct prefix *p) { return snapshots_get(&p->snapshots); }
+void prefix_state_put(struct prefix *p, uint8_t *state) { snapshots_put(&p->snapshots, state); }
+
+void prefix_snapshot_take(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, uint8_t *state)
+{
+    int n_stored;
+    struct prefix_node *node = snapshot_node(p, key, tokens, n, &n_stored);
+    struct prefix_snapshot *s = node ? snapshot_of(p, node, n, NULL) : NULL;
+    if (s && !s->data)
+        snapshot_give(&p->snapshots, s, state);
+    else
+        snapshots_put(&p->snapshots, state);
+    if (s) snapshot_use(&p->snapshots, s, clock_ns());
+}
+
+void prefix_snapshot_hold(struct prefix *p, struct prefix_snapshot *s)
+{
+    (void)p;
+    snapshot_hold(s);
+}
+
+void prefix_snapshot_release(struct prefix *p, struct prefix_snapshot *s) { snapshot_release(&p->snapshots, s); }
+
+int prefix_snapshot_graft(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
+                          struct prefix_place place, struct prefix_snapshot **out, struct qn_error *e)
+{
+    int n_stored;
+    struct prefix_node *node = snapshot_node(p, key, tokens, n, &n_stored);
+    if (!node) return 0;
+    struct prefix_snapshot *s = snapshot_of(p, node, n, e);
+    if (!s) return QN_ENOMEM;
+    if (s->place.file) return 0;
+    prefix_snapshot_place(p, s, place);
+    *out = s;
+    return 0;
+}
+
+void prefix_snapshot_place(struct prefix *p, struct prefix_snapshot *s, struct prefix_place place)
+{
+    assert(!s->place.file && place.file && p->backing.forget);
+    s->place = place;
+    p->snapshots.n_placed++;
+}
+
+void prefix_snapshot_unplace(struct prefix *p, struct prefix_snapshot *s)
+{
+    s->place = (struct prefix_place){0};
+    p->snapshots.n_placed--;
+    if (!s->data) snapshot_drop(&p->snapshots, s);
 }
 
 /* ---- listing ---- */
@@ -691,6 +758,9 @@ void prefix_stats(const struct prefix *p, struct prefix_stats *out)
     *out = p->stats;
     out->page_bytes = (size_t)p->stats.n_pages * kv_page_bytes(kv_pool_shape(p->pool));
     out->node_bytes = (size_t)p->stats.n_nodes * node_bytes(p);
+    out->n_snapshots = p->snapshots.n;
+    out->n_snapshots_placed = p->snapshots.n_placed;
+    out->n_states = p->snapshots.n_states;
 }
 
 struct prefix_node *prefix_next_leaf(const struct prefix *p, const struct prefix_node *leaf)
@@ -719,6 +789,12 @@ void prefix_chain(const struct prefix *p, const struct prefix_node *leaf, struct
         if (alone && leaf->page) out->own_bytes += bytes;
         out->n_counted += counts && leaf->page;
         out->n_placed_counted += counts && leaf->place.file;
+        for (const struct prefix_snapshot *s = leaf->snapshots; s; s = s->next) {
+            out->n_states += s->data != NULL;
+            out->n_states_placed += s->place.file != NULL;
+            out->n_states_counted += counts && s->data;
+            out->n_states_placed_counted += counts && s->place.file;
+        }
         if (leaf->next) counts = false; /* the last child's chain counts what is before */
     }
     out->key = leaf->key;

@@ -53,6 +53,7 @@ struct bench {
     qn_engine *engine;
     struct ceilings c;
     struct memory mem;
+    uint8_t *state;      /* a copy of mem's recurrent state at the depth that was filled; NULL: it has none */
     qn_token *tokens;    /* [the most rows] */
     float *logits;       /* [the most rows of a BATCH, at least 1][n_vocab] */
     size_t logits_bytes; /* what the ledger holds for them */
@@ -122,15 +123,24 @@ static int ignore(void *arg, const float *logits, struct qn_error *e)
     return 0;
 }
 
+/* Back to the depth that was filled. */
+static void rewind_to(struct bench *b, int depth)
+{
+    if (b->state && depth)
+        memory_restore(&b->mem, depth, b->state);
+    else
+        memory_truncate(&b->mem, depth);
+}
+
 static int run_once(struct bench *b, const struct test *t, double *s, double *one_s, struct qn_error *e)
 {
     int rc = 0;
-    memory_truncate(&b->mem, t->depth);
+    rewind_to(b, t->depth);
     if (t->kind == BATCH) {
         uint64_t start = clock_ns();
         if ((rc = engine_append(b->engine, &b->mem, b->tokens, 1, b->logits, e))) return rc;
         *one_s = seconds_since(start);
-        memory_truncate(&b->mem, t->depth);
+        rewind_to(b, t->depth);
     }
     uint64_t start = clock_ns();
     if (t->kind == PREFILL)
@@ -202,6 +212,7 @@ static int take_buffers(struct bench *b, struct qn_error *e)
     if (!b->logits || !b->tokens) return error_nomem(e, "measurements", bytes);
     memset(b->logits, 0, bytes); /* resident before the clock runs */
     for (int i = 0; i < most; i++) b->tokens[i] = (qn_token)(rng_u64(2, 0, (uint64_t)i) % (uint64_t)m->hp.n_vocab);
+    b->state = kv_state_get(b->engine->kv); /* the engine has some beside those of its sequences */
     return memory_init(&b->mem, b->engine->kv, b->engine->n_ctx, e);
 }
 
@@ -218,6 +229,7 @@ static int run(struct bench *b, struct qn_error *e)
         if (t->depth != filled) {
             memory_truncate(&b->mem, 0);
             if ((rc = account_fill(&b->mem, filled = t->depth, e))) return rc;
+            if (b->state) memcpy(b->state, b->mem.state, kv_pool_shape(b->engine->kv)->state_bytes);
             /* once without the clock: the file's pages become resident */
             if ((rc = engine_append(b->engine, &b->mem, b->tokens, 1, b->logits, e))) return rc;
         }
@@ -240,6 +252,7 @@ static void free_all(struct bench *b)
     mem_free(b->tokens);
     mem_free(b->logits);
     memory_deinit(&b->mem);
+    if (b->state) kv_state_put(b->engine->kv, b->state);
     if (b->engine) ledger_give(&b->engine->ledger, b->logits_bytes);
     qn_engine_free(b->engine);
     qn_model_close(b->model);

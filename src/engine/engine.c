@@ -15,6 +15,9 @@
 
 #define DEFAULT_CTX   4096
 #define DEFAULT_BATCH 512
+/* Copies of recurrent states: without a word about them, and where there is hardly any memory. */
+#define DEFAULT_SNAPSHOTS 16
+#define LEAST_SNAPSHOTS   2
 /* Memory without which weights cannot be streamed from disk: what the system reads ahead for each thread, and what the
  * budget does not count (vocabulary, page tables, the program itself). */
 #define STREAM_BYTES ((uint64_t)256 << 20)
@@ -74,8 +77,42 @@ static int64_t pool_slots(const struct qn_engine_params *p)
 struct budget {
     uint64_t weights; /* bytes that every token reads */
     uint64_t kv, buffers;
+    uint64_t states; /* bytes of the n_states recurrent states */
+    int n_states;
     uint64_t room; /* of the budget, for weights */
 };
+
+static void set_states(struct budget *b, const struct kv_shape *shape, int n)
+{
+    b->n_states = n;
+    b->states = kv_states_bytes(shape, n);
+}
+
+/* As many states as were asked for, or what is usual. */
+static int count_states(const struct kv_shape *shape, const struct qn_engine_params *p, struct budget *b,
+                        struct qn_error *e)
+{
+    uint64_t each = kv_states_bytes(shape, 1), least = kv_states_bytes(shape, p->n_sessions + 1);
+    if (!each) return 0;
+    if (p->state_bytes && p->state_bytes < least)
+        return error_set(e, QN_ENOMEM,
+                         "engine: %llu bytes for recurrent states: the model's takes %llu, one for each of %d sessions "
+                         "and one copy are %llu",
+                         (unsigned long long)p->state_bytes, (unsigned long long)each, p->n_sessions,
+                         (unsigned long long)least);
+    uint64_t n = p->state_bytes ? p->state_bytes / each : (uint64_t)p->n_sessions + DEFAULT_SNAPSHOTS;
+    set_states(b, shape, n < INT32_MAX ? (int)n : INT32_MAX);
+    return 0;
+}
+
+/* Leaves half of what would be free to others. */
+static void spare_states(const struct kv_shape *shape, const struct qn_engine_params *p, struct budget *b)
+{
+    uint64_t each = kv_states_bytes(shape, 1), least = (uint64_t)p->n_sessions + LEAST_SNAPSHOTS;
+    uint64_t others = b->weights + b->kv + b->buffers + least * each;
+    uint64_t more = p->memory_bytes > others && each ? (p->memory_bytes - others) / 2 / each : 0;
+    if (each && !p->state_bytes && (uint64_t)b->n_states > least + more) set_states(b, shape, (int)(least + more));
+}
 
 /* The embedding table, when it is nothing else: a token reads one row of it. */
 static const struct tensor *rows_only(const struct model *m)
@@ -101,7 +138,9 @@ static int refuse(const struct model *m, const struct qn_engine_params *p, const
                   struct qn_error *e)
 {
     char advice[160] = "";
-    uint64_t rest = b->buffers + floor;
+    uint64_t rest = b->buffers + floor + b->states;
+    char states[64] = "";
+    if (b->states) snprintf(states, sizeof states, "recurrent states %llu, ", (unsigned long long)b->states);
     int64_t fits = p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
     int64_t fits_q8 = p->memory_bytes > rest ? ctx_that_fits(m, p, QN_KV_Q8_0, p->memory_bytes - rest) : 0;
     if (fits_q8 > fits)
@@ -109,16 +148,16 @@ static int refuse(const struct model *m, const struct qn_engine_params *p, const
                  (long long)fits, (long long)fits_q8);
     else if (fits > 0)
         snprintf(advice, sizeof advice, "; %lld tokens of context would fit (--ctx)", (long long)fits);
-    else if ((fits = ctx_beside_one_row(m, p, floor)) > 0)
+    else if ((fits = ctx_beside_one_row(m, p, floor + b->states)) > 0)
         snprintf(advice, sizeof advice, "; %lld tokens of context would fit with --batch 1", (long long)fits);
     else
         snprintf(advice, sizeof advice, "; no context is short enough for that");
     return error_set(
         e, QN_ENOMEM,
-        "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, buffers %llu), the memory "
+        "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, %sbuffers %llu), the memory "
         "budget is %llu bytes%s",
-        (unsigned long long)(floor + b->kv + b->buffers), (unsigned long long)floor, (unsigned long long)b->kv,
-        (long long)pool_slots(p), (unsigned long long)b->buffers, (unsigned long long)p->memory_bytes, advice);
+        (unsigned long long)(rest + b->kv), (unsigned long long)floor, (unsigned long long)b->kv,
+        (long long)pool_slots(p), states, (unsigned long long)b->buffers, (unsigned long long)p->memory_bytes, advice);
 }
 
 /* Fills all but the room. */
@@ -130,10 +169,10 @@ static int count_budget(const struct model *m, const struct qn_engine_params *p,
         return error_set(e, QN_EUSAGE, "engine: %d sessions of %d tokens are %lld in sum, more than %d", p->n_sessions,
                          p->n_ctx, (long long)pool_slots(p), INT32_MAX);
     b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
-    b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS) +
-            act_round64(shape.state_bytes) * (uint64_t)p->n_sessions;
-    b->buffers = step_bytes(m, p->n_batch, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
-    return 0;
+    b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
+    b->buffers = step_bytes(m, p->n_batch, p->n_sessions, p->n_threads) +
+                 session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    return count_states(&shape, p, b, e);
 }
 
 /* Of the weights, what there has to be room for. */
@@ -142,12 +181,15 @@ static uint64_t floor_of(const struct budget *b) { return b->weights < STREAM_BY
 /* Says no before anything is allocated, with all the numbers. */
 static int check_budget(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
 {
+    struct kv_shape shape = kv_shape_of(m, p->kv);
     int rc = count_budget(m, p, b, e);
     if (rc) return rc;
+    spare_states(&shape, p, b);
     uint64_t floor = floor_of(b), left = p->memory_bytes;
-    bool fits = floor <= left && b->kv <= (left -= floor) && b->buffers <= left - b->kv; /* sums could wrap */
+    bool fits = floor <= left && b->kv <= (left -= floor) && b->states <= (left -= b->kv) &&
+                b->buffers <= (left -= b->states); /* sums could wrap */
     if (!fits) return refuse(m, p, b, floor, e);
-    b->room = left - b->kv - b->buffers + floor;
+    b->room = left - b->buffers + floor;
     return 0;
 }
 
@@ -165,13 +207,16 @@ int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const stru
     qn_scheduler_params_init(&s);
     if (engine) p = *engine;
     if (scheduler) s = *scheduler;
-    if ((rc = settle(&p, m, &level, e)) || (rc = scheduler_settle(&s, p.n_batch, e))) return rc;
-    if ((rc = count_budget(m, &p, &b, e))) return rc;
+    if ((rc = settle(&p, m, &level, e)) || (rc = count_budget(m, &p, &b, e))) return rc;
+    if ((rc = scheduler_settle(&s, p.n_batch, b.n_states, e))) return rc;
     uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) +
                     scheduler_tree_bytes((int)(pool_slots(&p) / KV_PAGE_SLOTS));
     out->n_ctx = p.n_ctx;
-    out->bytes = b.weights + rest;
-    out->least_bytes = floor_of(&b) + rest;
+    struct kv_shape shape = kv_shape_of(m, p.kv);
+    out->bytes = b.weights + b.states + rest;
+    p.memory_bytes = 0;
+    spare_states(&shape, &p, &b);
+    out->least_bytes = floor_of(&b) + b.states + rest;
     return 0;
 }
 
@@ -238,6 +283,7 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     g->model = m;
     g->n_ctx = p.n_ctx;
     g->n_batch = p.n_batch;
+    g->n_sessions = p.n_sessions;
     ledger_init(&g->ledger, p.memory_bytes);
     uint64_t weights = b.room < b.weights ? b.room : b.weights;
     if ((rc = ledger_take(&g->ledger, weights, "the weights", e))) goto fail;
@@ -245,7 +291,7 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     if ((rc = alloc_batch(g, e))) goto fail;
     if ((rc = pool_new(&g->pool, p.n_threads, p.n_threads > 1, e))) goto fail;
     shape = kv_shape_of(m, p.kv);
-    if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), p.n_sessions, &g->ledger, e))) goto fail;
+    if ((rc = kv_pool_new(&g->kv, &shape, (int)pool_slots(&p), b.n_states, &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
     if ((rc = step_init(&g->step, m, &kt, g->pool, p.n_batch, p.n_sessions, p.n_ctx, &g->ledger, e))) goto fail;
     g->locked_bytes = place_weights(m, &p, &b);

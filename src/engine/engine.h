@@ -25,7 +25,7 @@ struct qn_engine {
     size_t locked_bytes; /* of them, those that the system cannot drop */
     struct kv_pool *kv;
     struct step step;
-    int n_ctx, n_batch;
+    int n_ctx, n_batch, n_sessions;
     /* one batch's arrays, [n_batch] */
     int32_t *pos, *slot, *seq;
     uint8_t *want;

@@ -369,7 +369,7 @@ def test_files_that_are_no_models():
         refused(65, "radians per position", *on_model(command, file("fast", fast)))
     for command in COMMANDS:
         refused(66, "nothing.gguf", *on_model(command, path("nothing.gguf")))
-        refused(66, "not a regular file", *on_model(command, TMP.name))
+        refused(66, "the folder has no config.json", *on_model(command, TMP.name))
         refused(66, "not a regular file", *on_model(command, "/dev/null"))
     check(not os.path.exists(path("never")), "logits wrote a file")
 

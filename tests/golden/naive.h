@@ -10,9 +10,14 @@
 /* What to get wrong on purpose: factors on hyper-parameters, 1 for the truth. */
 struct naive_skew { double eps, rope_base; };
 
-/* Logits of every position of a prompt that begins at position 0. returns owned (mem_free): [n][*n_vocab].
+/* Logits of every position of a prompt that begins at position 0, in a context of n_ctx (which table of LongRoPE is used
+ * depends on it). returns owned (mem_free): [n][*n_vocab].
  * Exits with a message for a file that it does not understand in full. */
-double *naive_logits(const struct weights *w, const qn_token *tokens, int n, const struct naive_skew *skew,
+double *naive_logits(const struct weights *w, const qn_token *tokens, int n, int n_ctx, const struct naive_skew *skew,
                      int *n_vocab);
+
+/* The same for deepseek2 models; naive_logits() calls it for them. */
+double *naive_latent_logits(const struct weights *w, const qn_token *tokens, int n, const struct naive_skew *skew,
+                            int *n_vocab);
 
 #endif

@@ -167,7 +167,7 @@ static const char *check_prompts(const struct chat *c, const struct vocab *v, si
         if (p[k].thinking != pairs[i].thinking) what = "is wrong about thinking";
     if (!what) what = same_marks(v, &p[0], &p[1], (const char *)src->data, src->size);
     /* Vocabularies that add spaces, or whose marks eat them, do not give them back. */
-    if (!what && !vocab_adds_space(v, true)) what = reads_back(v, &p[1]);
+    if (!what && !vocab_adds_space(v, false)) what = reads_back(v, &p[1]);
     printf("%-40s %-46s %zu tokens, %zu bytes of marks\n", pairs[i].vocab, pairs[i].template, p[0].n_tokens,
            hostile.len);
     chat_prompt_deinit(&p[0]);

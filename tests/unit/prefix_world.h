@@ -3,7 +3,8 @@
  * prefix_world.h: what the tests of the prefix cache and of its store share: a pool, a tree and a pretended engine.
  *
  * The engine "computes" for each slot a number that depends on all tokens up to it, as real keys and values do; so a
- * page that comes back for another beginning, in another order or not at all is seen as a wrong number.
+ * page that comes back for another beginning, in another order or not at all is seen as a wrong number. In a world of
+ * snapshots the last slot's number fills the state, which is checked whenever a sequence is.
  */
 #ifndef TEST_PREFIX_WORLD_H
 #define TEST_PREFIX_WORLD_H
@@ -21,6 +22,9 @@
 /* 1 layer, 1 KV head, 2 dims: a page is 256 bytes, 128 of keys, which are never written, and 16 values of 8 bytes: the
  * slots' numbers */
 static const struct kv_shape world_shape = {KV_F32, 1, 1, 2, 2, PAGE, 0};
+#define STATE_BYTES 200
+#define SEQUENCES   8 /* that have a state at once */
+static const struct kv_shape state_shape = {KV_F32, 1, 1, 2, 2, PAGE, STATE_BYTES};
 static const struct prefix_key key_a = {{1, 2}, 7}, key_b = {{1, 3}, 8};
 
 struct world {
@@ -35,13 +39,16 @@ struct world {
     void *arg;
 };
 
-static inline void world_open(struct world *w, int n_pages, size_t snapshot_budget)
+/* n_snapshots 0: sequences have no state. */
+static inline void world_open(struct world *w, int n_pages, int n_snapshots)
 {
+    const struct kv_shape *shape = n_snapshots ? &state_shape : &world_shape;
     struct qn_error e = {0};
     *w = (struct world){.n_pages = n_pages};
     ledger_init(&w->ledger, (size_t)1 << 40);
-    if (kv_pool_new(&w->pool, &world_shape, n_pages * PAGE, 0, &w->ledger, &e)) fail_msg("%s", e.msg);
-    if (prefix_new(&w->tree, w->pool, snapshot_budget, &w->ledger, &e)) fail_msg("%s", e.msg);
+    if (kv_pool_new(&w->pool, shape, n_pages * PAGE, SEQUENCES + n_snapshots, &w->ledger, &e))
+        fail_msg("%s", e.msg);
+    if (prefix_new(&w->tree, w->pool, n_snapshots, &w->ledger, &e)) fail_msg("%s", e.msg);
 }
 
 static inline void world_close(struct world *w)
@@ -62,10 +69,25 @@ static inline uint64_t number_of(const qn_token *tokens, int s)
     return hash_bytes(tokens, ((size_t)s + 1) * sizeof *tokens, 0);
 }
 
+/* The state behind n slots. */
+static inline void make_state(const qn_token *tokens, int n, uint8_t state[STATE_BYTES])
+{
+    uint64_t number = n ? number_of(tokens, n - 1) : 0;
+    for (size_t i = 0; i < STATE_BYTES; i += sizeof number) memcpy(state + i, &number, sizeof number);
+}
+
+static inline void check_state(const struct memory *m, const qn_token *tokens)
+{
+    uint8_t state[STATE_BYTES];
+    make_state(tokens, m->n_slots, state);
+    if (m->state && memcmp(m->state, state, sizeof state) != 0) fail_msg("the state of %d slots is another's", m->n_slots);
+}
+
 static inline void check_numbers(const struct memory *m, const qn_token *tokens)
 {
     for (int s = 0; s < m->n_slots; s++)
         if (*slot_number(m, s) != number_of(tokens, s)) fail_msg("slot %d of %d is another's", s, m->n_slots);
+    check_state(m, tokens);
 }
 
 static inline void sequence_open(const struct world *w, struct memory *m)
@@ -79,11 +101,18 @@ static inline void find_all(const struct world *w, const struct prefix_key *key,
                             struct memory *m, struct prefix_match *match)
 {
     prefix_find(w->tree, key, tokens, n, m, match);
-    assert_int_equal(m->n_slots<match->n_slots, match->n_placed> 0);
-    if (!w->restore || !match->n_placed) return;
-    while (memory_reserve(m, match->n_slots, NULL))
-        if (!prefix_evict(w->tree, 1, false)) return;
-    memory_extend(m, w->restore(w, key, tokens, n, m, match));
+    assert_int_equal(m->n_slots < match->n_slots, match->n_placed > 0);
+    if (!prefix_is_on_disk(match)) return;
+    bool has_pages = true;
+    while (w->restore && has_pages && memory_reserve(m, match->n_slots, NULL))
+        has_pages = prefix_evict(w->tree, 1, false) > 0;
+    if (w->restore && has_pages) memory_extend(m, w->restore(w, key, tokens, n, m, match));
+    if (m->state && m->n_slots < match->n_slots) { /* without all, the state is not there */
+        memory_deinit(m);
+        sequence_open(w, m);
+        prefix_find_here(w->tree, key, tokens, n, m, match);
+    }
+    if (!w->restore || !has_pages) return;
     assert_int_equal(prefix_insert(w->tree, key, tokens, m->n_slots / PAGE * PAGE, m, NULL), 0);
 }
 
@@ -95,6 +124,7 @@ static inline int compute(const struct world *w, struct memory *m, const qn_toke
         if (!prefix_evict(w->tree, 1, false)) return 0;
     for (int s = from; s < n; s++) *slot_number(m, s) = number_of(tokens, s);
     memory_extend(m, n);
+    if (m->state) make_state(tokens, n, m->state);
     return 1;
 }
 
@@ -121,7 +151,10 @@ static inline int request(const struct world *w, const struct prefix_key *key, c
     find_all(w, key, tokens, n, &m, &match);
     int n_found = m.n_slots;
     check_numbers(&m, tokens);
-    if (compute(w, &m, tokens, n) && prefix_insert(w->tree, key, tokens, n, &m, &e)) fail_msg("%s", e.msg);
+    if (compute(w, &m, tokens, n)) {
+        if (prefix_insert(w->tree, key, tokens, n, &m, &e)) fail_msg("%s", e.msg);
+        if (m.state && n && prefix_snapshot(w->tree, key, tokens, n, m.state, false, &e)) fail_msg("%s", e.msg);
+    }
     memory_deinit(&m);
     return n_found;
 }
@@ -171,7 +204,7 @@ static inline void check_tree(const struct world *w, int held)
 {
     const struct prefix_node *node = prefix_next_leaf(w->tree, NULL);
     struct prefix_stats s = stats_of(w);
-    int n_nodes = 0, n_pages = 0, n_placed = 0, n_unsaved = 0;
+    int n_nodes = 0, n_pages = 0, n_placed = 0, n_unsaved = 0, n_snapshots = 0, n_states = 0, n_states_placed = 0;
     while (node && node->newer) node = node->newer;
     for (; node; node = node->older) {
         check_node(node);
@@ -179,7 +212,18 @@ static inline void check_tree(const struct world *w, int held)
         n_pages += node->page != NULL;
         n_placed += node->place.file != NULL;
         n_unsaved += node->page && !node->place.file;
+        for (const struct prefix_snapshot *x = node->snapshots; x; x = x->next) {
+            assert_ptr_equal(x->node, node);
+            assert_true(x->data || x->place.file);
+            assert_true(x->n_slots > node->depth * PAGE && x->n_slots <= node->depth * PAGE + node->n);
+            n_snapshots++;
+            n_states += x->data != NULL;
+            n_states_placed += x->place.file != NULL;
+        }
     }
+    assert_int_equal(s.n_snapshots, n_snapshots);
+    assert_int_equal(s.n_states, n_states);
+    assert_int_equal(s.n_snapshots_placed, n_states_placed);
     assert_int_equal(s.n_nodes, n_nodes);
     assert_int_equal(s.n_pages, n_pages);
     assert_int_equal(s.n_placed, n_placed);

@@ -421,6 +421,58 @@ static void cleared_slots_are_those_of_zeros(void **state)
         }
 }
 
+/* Whether all of a sequence's state is this byte. */
+static int state_is(const struct memory *m, int byte)
+{
+    size_t n = kv_pool_shape(m->pool)->state_bytes;
+    for (size_t i = 0; i < n; i++)
+        if (m->state[i] != byte) return 0;
+    return 1;
+}
+
+static void a_state_is_copied_put_back_and_begins_with_zeros(void **state)
+{
+    (void)state;
+    struct kv_shape s = small;
+    struct kv_pool *p = NULL;
+    struct memory a = {0}, b = {0}, c = {0};
+    struct qn_error e = {0};
+    s.state_bytes = 100;
+    ledger_init(&ledger, (size_t)1 << 40);
+    assert_int_equal(kv_pool_new(&p, &s, 20 * 16, 3, &ledger, &e), 0);
+    assert_int_equal(kv_states_bytes(&s, 3), 3 * 128);
+    assert_int_equal(ledger_used(&ledger), 20 * kv_page_bytes(&s) + 3 * 128);
+    make_memory(&a, p, 100);
+    make_memory(&b, p, 100);
+    assert_true(state_is(&a, 0) && a.state != b.state && (uintptr_t)a.state % 64 == 0);
+    grow(&a, 20);
+    memset(a.state, 20, 100);
+    uint8_t *copy = kv_state_get(p);
+    memcpy(copy, a.state, 100);
+    assert_int_equal(kv_pool_n_free_states(p), 0);
+    assert_null(kv_state_get(p));
+    assert_int_equal(memory_init(&c, p, 100, &e), QN_ENOMEM);
+    assert_string_equal(e.msg, "kv: all 3 recurrent states are in use");
+    grow(&a, 40);
+    memset(a.state, 40, 100);
+    memory_fork(&b, &a);
+    assert_true(b.n_slots == 40 && state_is(&b, 40));
+    memory_truncate(&a, 40); /* nothing is forgotten */
+    assert_true(state_is(&a, 40));
+    memory_restore(&a, 20, copy);
+    assert_true(a.n_slots == 20 && a.n_pages == 2 && state_is(&a, 20) && state_is(&b, 40));
+    memory_truncate(&a, 0);
+    assert_true(state_is(&a, 0));
+    memory_deinit(&b);
+    make_memory(&b, p, 100); /* the same block again */
+    assert_true(state_is(&b, 0));
+    kv_state_put(p, copy);
+    memory_deinit(&a);
+    memory_deinit(&b);
+    assert_int_equal(kv_pool_n_free_states(p), kv_pool_n_states(p));
+    free_pool(p);
+}
+
 static void matches_plain_arrays(void **state)
 {
     (void)state;
@@ -455,6 +507,7 @@ int main(void)
         cmocka_unit_test(a_fork_rewound_into_a_shared_page_copies_it),
         cmocka_unit_test(a_copy_that_finds_no_page_is_refused),
         cmocka_unit_test(cleared_slots_are_those_of_zeros),
+        cmocka_unit_test(a_state_is_copied_put_back_and_begins_with_zeros),
         cmocka_unit_test(matches_plain_arrays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

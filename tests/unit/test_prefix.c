@@ -289,64 +289,111 @@ static void an_empty_parent_goes_with_its_last_child(void **state)
 
 /* ---- snapshots ---- */
 
-static void put_snapshot(const struct world *w, int n, size_t bytes)
+/* The state behind the first n tokens of t, if the tree has room for it. */
+static int put_snapshot(const struct world *w, int n, bool is_passing, struct qn_error *e)
 {
-    uint8_t data[256];
-    struct qn_error e = {0};
-    memset(data, n, sizeof data);
-    if (prefix_snapshot(w->tree, &key_a, t, n, data, bytes, &e)) fail_msg("%s", e.msg);
-    assert_true(stats_of(w).snapshot_bytes <= 300);
+    uint8_t state[STATE_BYTES];
+    make_state(t, n, state);
+    return prefix_snapshot(w->tree, &key_a, t, n, state, is_passing, e);
 }
 
-static int snapshot_at(const struct world *w, const qn_token *tokens, int n)
-{
-    struct prefix_match match;
-    prefix_peek(w->tree, &key_a, tokens, n, &match);
-    if (!match.snapshot) return 0;
-    for (size_t i = 0; i < match.snapshot_bytes; i++)
-        assert_int_equal(((const uint8_t *)match.snapshot)[i], match.snapshot_slots);
-    return match.snapshot_slots;
-}
-
-static void snapshots_stay_where_they_were_taken(void **state)
+static void a_lookup_ends_at_a_snapshot(void **state)
 {
     (void)state;
     struct world w;
     struct qn_error e = {0};
-    world_open(&w, 20, 300);
+    struct prefix_match match;
+    world_open(&w, 20, 6);
     count_up(t, 100, 0);
-    request(&w, &key_a, t, 40);
-    put_snapshot(&w, 10, 50);
-    put_snapshot(&w, 36, 50);
-    put_snapshot(&w, 38, 50);
-    assert_int_equal(snapshot_at(&w, t, 9), 0);
-    assert_int_equal(snapshot_at(&w, t, 35), 10);
-    assert_int_equal(snapshot_at(&w, t, 37), 36);
+    request(&w, &key_a, t, 40); /* with a snapshot of all 40 */
+    assert_int_equal(put_snapshot(&w, 10, false, &e), 0);
+    assert_int_equal(put_snapshot(&w, 16, false, &e), 0);
+    assert_int_equal(put_snapshot(&w, 36, false, &e), 0);
+    static const int found[][2] = {{1, 0}, {9, 0}, {10, 10}, {15, 10}, {16, 16}, {35, 16}, {36, 36}, {39, 36}, {60, 40}};
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
+        assert_int_equal(find(&w, &key_a, t, found[i][0], &match), found[i][1]);
+        assert_int_equal(match.n_stored, found[i][0] < 40 ? found[i][0] : 40);
+        assert_int_equal(match.miss, found[i][1] == found[i][0] ? PREFIX_ALL
+                                     : found[i][0] == 60        ? PREFIX_ENDS
+                                                                : PREFIX_STATE);
+        check_tree(&w, 0);
+    }
     request(&w, &key_a, t, 90); /* the partial page is replaced; its snapshots hold for the longer one */
     check_tree(&w, 0);
-    assert_int_equal(snapshot_at(&w, t, 90), 38);
     memcpy(u, t, sizeof u);
     u[37] = -1;
-    assert_int_equal(snapshot_at(&w, u, 90), 36);
-    put_snapshot(&w, 38, 60); /* in its own place */
-    assert_int_equal(stats_of(&w).n_snapshots, 3);
-    assert_int_equal(prefix_snapshot(w.tree, &key_a, t, 95, t, 10, &e), QN_EUSAGE);
+    assert_int_equal(find(&w, &key_a, u, 90, &match), 36);
+    assert_int_equal(match.n_stored, 37);
+    assert_int_equal(request(&w, &key_a, u, 50), 36); /* and goes on from there */
+    assert_int_equal(find(&w, &key_a, u, 60, &match), 50);
+    assert_int_equal(put_snapshot(&w, 95, false, &e), QN_EUSAGE);
     assert_string_equal(e.msg, "cache: a snapshot of 95 tokens, 90 are stored");
-    assert_int_equal(prefix_snapshot(w.tree, &key_a, t, 90, t, 301, &e), QN_ENOMEM);
-    assert_int_equal(stats_of(&w).n_snapshots, 3);
+    check_tree(&w, 0);
+    world_close(&w);
+}
+
+static void snapshots_make_room_for_new_ones(void **state)
+{
+    (void)state;
+    struct world w;
+    struct qn_error e = {0};
+    struct prefix_match match;
+    world_open(&w, 20, 3);
+    count_up(t, 100, 0);
+    request(&w, &key_a, t, 40);
+    assert_int_equal(put_snapshot(&w, 10, true, &e), 0);
+    assert_int_equal(put_snapshot(&w, 30, false, &e), 0);
+    assert_int_equal(put_snapshot(&w, 30, true, &e), 0); /* it is there, and stays what it was */
+    assert_int_equal(stats_of(&w).n_states, 3);
+    find(&w, &key_a, t, 40, &match);
+    find(&w, &key_a, t, 10, &match);
+    assert_int_equal(put_snapshot(&w, 20, false, &e), 0); /* for the one that was taken on the way */
+    assert_int_equal(find(&w, &key_a, t, 10, &match), 0);
+    assert_int_equal(put_snapshot(&w, 21, false, &e), 0); /* for the one that was used longest ago */
+    assert_int_equal(find(&w, &key_a, t, 35, &match), 21);
+    check_tree(&w, 0);
+    prefix_peek(w.tree, &key_a, t, 40, &match); /* looking is no use */
+    prefix_peek(w.tree, &key_a, t, 40, &match);
+    struct prefix_snapshot *held = match.snapshot;
+    assert_int_equal(held->n_slots, 40);
+    prefix_snapshot_hold(w.tree, held);
+    uint8_t *lent[2] = {prefix_state_get(w.tree), prefix_state_get(w.tree)};
+    assert_true(lent[0] && lent[1] && !prefix_state_get(w.tree));
+    assert_int_equal(put_snapshot(&w, 20, false, &e), QN_ENOMEM);
+    assert_string_equal(e.msg, "cache: all 3 snapshots are in use");
+    make_state(t, 20, lent[0]);
+    prefix_snapshot_take(w.tree, &key_a, t, 20, lent[0]);
+    prefix_snapshot_take(w.tree, &key_a, t, 90, lent[1]); /* so many are not stored */
+    assert_int_equal(find(&w, &key_a, t, 35, &match), 20);
+    assert_int_equal(prefix_evict(w.tree, 100, false), 3); /* with their pages */
+    assert_int_equal(stats_of(&w).n_snapshots, 0);
+    assert_int_equal(stats_of(&w).n_states, 1); /* the one that is held */
+    uint8_t all[STATE_BYTES];
+    make_state(t, 40, all);
+    assert_memory_equal(held->data, all, sizeof all);
+    prefix_snapshot_release(w.tree, held);
+    check_tree(&w, 0);
+    world_close(&w);
+}
+
+static void a_snapshot_that_fails_changes_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    struct qn_error e = {0};
+    struct prefix_match match;
+    world_open(&w, 20, 6);
+    count_up(t, 100, 0);
+    request(&w, &key_a, t, 40);
     mem_fault_set(1);
-    assert_int_equal(prefix_snapshot(w.tree, &key_a, t, 90, t, 250, &e), QN_ENOMEM);
+    assert_int_equal(put_snapshot(&w, 30, false, &e), QN_ENOMEM);
     mem_fault_set(0);
-    assert_int_equal(stats_of(&w).n_snapshots, 3);
-    assert_int_equal(snapshot_at(&w, t, 20), 10); /* a use: 36 is the oldest now */
-    put_snapshot(&w, 80, 190);
-    assert_int_equal(stats_of(&w).n_snapshots, 3);
-    assert_int_equal(snapshot_at(&w, t, 37), 10);
-    put_snapshot(&w, 81, 200); /* alone */
-    assert_int_equal(stats_of(&w).n_snapshots, 2);
-    assert_int_equal(stats_of(&w).snapshot_bytes, 250);
-    prefix_evict(w.tree, 1, false); /* with its page */
-    assert_int_equal(snapshot_at(&w, t, 90), 10);
+    size_t budget = w.ledger.budget;
+    w.ledger.budget = ledger_used(&w.ledger);
+    assert_int_equal(put_snapshot(&w, 30, false, &e), QN_ENOMEM);
+    w.ledger.budget = budget;
+    assert_int_equal(stats_of(&w).n_snapshots, 1);
+    assert_int_equal(find(&w, &key_a, t, 39, &match), 0);
     check_tree(&w, 0);
     world_close(&w);
 }
@@ -448,13 +495,14 @@ static void draw_sequence(uint64_t seed, uint64_t step, int n_kept, struct kept 
     for (int i = shared; i < out->n; i++) out->tokens[i] = (qn_token)(rng_u64(seed, step, (uint64_t)i) % 3);
 }
 
-/* n_pages is either enough for all, then exactly the longest common beginning is found, or it is not. */
-static void random_history(int n_pages, int n_steps, uint64_t seed)
+/* n_pages is either enough for all, then exactly the longest common beginning is found, or it is not. With snapshots
+ * what is found is as long as one that was taken. */
+static void random_history(int n_pages, int n_snapshots, int n_steps, uint64_t seed)
 {
     struct world w;
     struct memory running[3] = {{0}};
-    int n_kept = 0, enough = n_pages > 1000;
-    world_open(&w, n_pages, 0);
+    int n_kept = 0, enough = n_pages > 1000, n_hit = 0;
+    world_open(&w, n_pages, n_snapshots);
     for (int step = 0; step < n_steps; step++) {
         struct kept *k = &kept[step % N_KEPT], next;
         struct prefix_match match;
@@ -471,12 +519,19 @@ static void random_history(int n_pages, int n_steps, uint64_t seed)
         sequence_open(&w, m);
         prefix_find(w.tree, next.key, next.tokens, next.n, m, &match);
         check_numbers(m, next.tokens);
-        if (enough && n_kept == step) assert_int_equal(match.n_slots, longest);
+        if (enough && n_kept == step) assert_int_equal(match.n_stored, longest);
+        assert_true(n_snapshots ? match.n_slots <= match.n_stored : match.n_slots == match.n_stored);
+        n_hit += match.n_slots > 0;
         assert_true(match.n_slots == next.n ? match.miss == PREFIX_ALL : match.miss != PREFIX_ALL);
         if (compute(&w, m, next.tokens, next.n)) {
             if (prefix_insert(w.tree, next.key, next.tokens, next.n, m, &e)) fail_msg("%s", e.msg);
             prefix_peek(w.tree, next.key, next.tokens, next.n, &match);
-            if (enough) assert_int_equal(match.n_slots, next.n);
+            if (enough) assert_int_equal(match.n_stored, next.n);
+            if (n_snapshots && next.n) {
+                assert_int_equal(prefix_snapshot(w.tree, next.key, next.tokens, next.n, m->state, step % 3 == 0, &e), 0);
+                prefix_peek(w.tree, next.key, next.tokens, next.n, &match);
+                assert_int_equal(match.n_slots, next.n);
+            }
         }
         if (!enough && rng_u64(seed, 1, (uint64_t)step) % 8 == 0) prefix_evict(w.tree, step % 5, false);
         *k = next;
@@ -496,6 +551,7 @@ static void random_history(int n_pages, int n_steps, uint64_t seed)
         check_tree(&w, held);
     }
     if (!enough) assert_true(stats_of(&w).n_evicted > 100);
+    assert_true(n_hit > n_steps / 20); /* or it was no test */
     for (int i = 0; i < 3; i++) memory_deinit(&running[i]);
     world_close(&w);
 }
@@ -503,14 +559,16 @@ static void random_history(int n_pages, int n_steps, uint64_t seed)
 static void matches_a_list_of_sequences(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 12; seed++) random_history(2000, N_KEPT, seed);
+    for (uint64_t seed = 0; seed < 12; seed++) random_history(2000, seed % 2 ? 100 : 0, N_KEPT, seed);
 }
 
 static void stays_true_while_pages_are_evicted(void **state)
 {
     (void)state;
-    random_history(70, 1500, 1);
-    random_history(90, 1500, 2);
+    random_history(70, 0, 1500, 1);
+    random_history(90, 0, 1500, 2);
+    random_history(90, 100, 1500, 3);
+    random_history(90, 7, 1500, 4);
 }
 
 int main(void)
@@ -527,7 +585,9 @@ int main(void)
         cmocka_unit_test(what_a_sequence_uses_is_kept),
         cmocka_unit_test(a_page_above_one_in_use_can_go_and_come_back),
         cmocka_unit_test(an_empty_parent_goes_with_its_last_child),
-        cmocka_unit_test(snapshots_stay_where_they_were_taken),
+        cmocka_unit_test(a_lookup_ends_at_a_snapshot),
+        cmocka_unit_test(snapshots_make_room_for_new_ones),
+        cmocka_unit_test(a_snapshot_that_fails_changes_nothing),
         cmocka_unit_test(an_insertion_that_fails_changes_nothing),
         cmocka_unit_test(lookups_and_eviction_allocate_nothing),
         cmocka_unit_test(matches_a_list_of_sequences),

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gpt_oss.c: gpt-oss-20b and gpt-oss-120b.
+ *
+ *   h = x + Wo Attn(RoPE(Wq n), RoPE(Wk n), Wv n) + b     n = RMS(x; attn_norm)
+ *   x = h + the sum of weight * expert(m)                 m = RMS(h; post_attention_norm)
+ *
+ * Every matrix has a bias, those of the experts included. Each head of attention has a logit that takes part in the
+ * softmax and has no value (a sink); layers 0, 2, 4, ... see a window only. The experts with the largest logits are
+ * weighted by softmax of these; their network limits what it multiplies: docs/KERNELS.md. OpenAI, "gpt-oss-120b &
+ * gpt-oss-20b model card", 2025.
+ */
+#include "model/arch/arch.h"
+#include "model/block.h"
+
+enum { PERIOD = 2 };
+
+static int gpt_oss_hparams(struct hparams *h, struct hp_reader *r)
+{
+    int rc;
+    h->rope_adjacent = false;
+    if (!h->n_expert) return error_set(r->e, QN_EDATA, "model: key '%s' is missing or 0", hp_key(r, "expert_count"));
+    if (!hp_has(r, "attention.sliding_window")) return error_set(r->e, QN_EDATA, "model: key '%s' is missing", r->key);
+    if ((rc = hp_windows(r, h, PERIOD))) return rc;
+    return hp_routing(r, h, GATE_SOFTMAX_OF_CHOSEN, false);
+}
+
+static const struct bind_rule rules[] = {
+    BLOCK_ATTN_RULES,
+    BLOCK_SINK_RULES,
+    BLOCK_EXPERT_RULES,
+    RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL),
+    {0},
+};
+static const char *const keys[] = {"expert_count", "expert_used_count", "attention.sliding_window_pattern", NULL};
+
+static void gpt_oss_layer(const struct worker *w, int il)
+{
+    block_attn(w, il);
+    block_moe(w, il, ACTIV_CLAMPED);
+}
+
+const struct arch arch_gpt_oss = {
+    .name = "gpt-oss", .hparams = gpt_oss_hparams, .rules = rules, .layer = gpt_oss_layer, .keys = keys};
