@@ -439,6 +439,57 @@ static void test_folder(void **state)
                "quantised weights (gptq) are not supported");
 }
 
+#define TOKENIZER                                                                                                      \
+    "{\"added_tokens\":[],\"normalizer\":null,\"post_processor\":null,"                                                \
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":true},"  \
+    "\"decoder\":{\"type\":\"ByteLevel\"},"                                                                            \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}"
+
+/* Data need not be aligned. */
+static float first_of(const struct tensor *t)
+{
+    float v;
+    memcpy(&v, t->data, sizeof v);
+    return v;
+}
+
+/* A whole folder, of a family whose norms are made; and with every allocation of ours failing in turn. */
+static void test_whole(void **state)
+{
+    (void)state;
+    struct weights *w;
+    struct qn_error e;
+    size_t part;
+    put("tokenizer.json", TOKENIZER);
+    put("config.json", "{\"model_type\":\"gemma2\"," REST_OF_QWEN3 ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}");
+    put_shard("model.safetensors", "model.embed_tokens.weight model.norm.weight lm_head.weight");
+    if (weights_open(&w, dir, &e)) fail_msg("%s", e.msg);
+    assert_int_equal(weights_version(w), 0);
+    assert_int_equal(weights_n_parts(w), 1);
+    assert_int_equal(weights_n_tensors(w), 3); /* tied: no lm_head, but the rotation's factors */
+    assert_int_equal(weights_tensor_bytes(w), 4 + 4 + 4 * 128);
+    const struct tensor *norm = weights_tensor(w, "output_norm.weight");
+    assert_true(norm && first_of(norm) == 8); /* 7 + 1 */
+    weights_tensor_place(w, (size_t)(norm - weights_tensor_at(w, 0)), &part);
+    assert_int_equal(part, 1); /* in no file */
+    const struct tensor *embd = weights_tensor(w, "token_embd.weight");
+    weights_tensor_place(w, (size_t)(embd - weights_tensor_at(w, 0)), &part);
+    assert_true(part == 0 && first_of(embd) == 7);
+    assert_non_null(weights_tensor(w, "rope_freqs.weight"));
+    assert_int_equal(weights_check_finite(w, &e), 0);
+    weights_close(w);
+    for (uint64_t i = 1;; i++) {
+        mem_fault_set(i);
+        int rc = weights_open(&w, dir, &e);
+        bool hit = mem_fault_hit();
+        mem_fault_set(0);
+        assert_int_equal(rc, hit ? QN_ENOMEM : 0);
+        if (hit) continue;
+        weights_close(w);
+        break;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_packed),
         cmocka_unit_test_setup_teardown(test_shards, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_folder, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_whole, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
