@@ -28,7 +28,7 @@ struct shape {
     int n_rot;         /* rotated dims of a head; 0: all */
 
     const char *scaling; /* rope.scaling.type, and its numbers */
-    float scaling_factor;
+    float scaling_factor, scaling_log; /* the second: yarn_log_multiplier */
     int n_ctx_orig;
 
     int n_swa;
@@ -36,6 +36,7 @@ struct shape {
     float embd_scale, residual_scale, attn_scale, logit_scale;
 
     int n_expert, n_used, d_expert, d_shared;
+    bool apart; /* a tensor for each expert, as files of Mixtral once had */
     int n_dense_lead, gate, n_groups, n_groups_used; /* gate: expert_gating_func */
     float expert_scale;
 

@@ -41,6 +41,17 @@ static uint64_t hash_tensor(const struct tensor *t, uint64_t h)
     return hash_bytes(t->data + middle, n < t->bytes - middle ? n : t->bytes - middle, h);
 }
 
+/* What differs between layers. */
+static uint64_t hash_layers(const struct hparams *p, uint64_t h)
+{
+    for (int i = 0; i < p->n_layer; i++) {
+        const struct hp_layer *l = &p->layer[i];
+        int32_t numbers[] = {l->is_recurrent, l->has_experts, (int32_t)l->rope, l->n_swa};
+        h = hash_bytes(numbers, sizeof numbers, h);
+    }
+    return h;
+}
+
 static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
 {
     const struct model *m = g->model;
@@ -59,7 +70,6 @@ static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
                         p->head_dim_v,
                         (double)p->norm_eps,
                         (double)p->attn_scale,
-                        p->n_swa,
                         p->n_rot,
                         p->rope_adjacent,
                         p->rope_scaling,
@@ -70,10 +80,22 @@ static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
                         p->yarn_beta_fast,
                         p->yarn_beta_slow,
                         p->rope_ctx_orig,
+                        p->yarn_log_mul,
                         (double)p->state_bytes,
+                        (double)p->attn_softcap,
+                        (double)p->embd_scale,
+                        (double)p->residual_scale,
+                        p->rope_base_local,
+                        p->n_expert_used,
+                        p->expert_gate,
+                        p->expert_norm,
+                        (double)p->expert_scale,
+                        p->n_expert_groups,
+                        p->n_expert_groups_used,
+                        p->delta_is_grouped,
                         p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
     uint64_t h = hash_bytes(p->arch, strlen(p->arch), seed);
-    h = hash_bytes(numbers, sizeof numbers, h);
+    h = hash_layers(p, hash_bytes(numbers, sizeof numbers, h));
     for (size_t i = 0; i < weights_n_tensors(m->weights); i++) h = hash_tensor(weights_tensor_at(m->weights, i), h);
     return h;
 }
@@ -175,7 +197,7 @@ static struct store_read *begin_read(struct reuse *u, struct request *r)
     prefix_peek(u->tree, &key, r->p.prompt, r->n_known, &match);
     struct prefix_snapshot *s = match.snapshot;
     if (u->state_bytes && match.n_slots < r->n_known) return NULL; /* it went when room was made */
-    if (s && s->data) memory_set_state(m, s->data); /* behind the slots that are to come */
+    if (s && s->data) memory_set_state(m, s->data);                /* behind the slots that are to come */
     return store_read(u->store, &key, r->p.prompt, r->n_known, m, s && !s->data ? s : NULL);
 }
 

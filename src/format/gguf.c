@@ -259,14 +259,15 @@ static int read_shape(struct reader *r, struct tensor *t)
         t->ne[d] = (int64_t)dim;
     }
     if ((rc = get_u32(r, &type, "type"))) return rc;
-    const struct dtype_info *info = dtype_get((int32_t)type);
+    const struct dtype_info *info = type < DT_GGUF_N ? dtype_get((int32_t)type) : NULL;
     if (!info) return bad(r, QN_EDATA, "has type %" PRId32 ", which is unknown or was removed", (int32_t)type);
     t->type = (enum dtype)type;
     if (t->ne[0] % info->block)
         return bad(r, QN_EDATA, "has rows of %" PRId64 " elements, not a multiple of %d, the block of %s", t->ne[0],
                    info->block, info->name);
     if (__builtin_mul_overflow((uint64_t)t->ne[0] / info->block, (uint64_t)info->bytes, &t->row_bytes) ||
-        __builtin_mul_overflow(t->row_bytes, n_elements / (uint64_t)t->ne[0], &t->bytes))
+        __builtin_mul_overflow(t->row_bytes, n_elements / (uint64_t)t->ne[0], &t->bytes) ||
+        t->bytes > SIZE_MAX - info->tail)
         return bad(r, QN_EDATA, "of %" PRIu64 " elements of %s takes more than 2^64 bytes", n_elements, info->name);
     return 0;
 }
@@ -318,11 +319,12 @@ static int place_tensors(struct reader *r, struct gguf *g)
                        "has offset %" PRIu64 " before the end of tensor '%s' at %" PRIu64
                        ": they overlap or are out of order",
                        offset, g->tensors[i - 1].name, end);
-        if (data_start > r->size || offset > r->size - data_start || t->bytes > r->size - data_start - offset)
-            return bad(r, QN_EDATA, "of %zu bytes at %" PRIu64 " ends beyond file size %zu", t->bytes,
+        uint64_t bytes = t->bytes + dtype_get(t->type)->tail; /* no overflow: read_shape() left room */
+        if (data_start > r->size || offset > r->size - data_start || bytes > r->size - data_start - offset)
+            return bad(r, QN_EDATA, "of %zu bytes at %" PRIu64 " ends beyond file size %zu", (size_t)bytes,
                        data_start + offset, r->size);
         t->data = r->data + data_start + offset;
-        end = offset + t->bytes;
+        end = offset + bytes;
     }
     return 0;
 }

@@ -97,6 +97,7 @@ struct gemm {
     int n_cols;
     float *y;
     size_t ld_y; /* floats between columns */
+    struct side side; /* of row 0; MLX types only */
 };
 
 /* Column c's activations. */
@@ -108,9 +109,10 @@ static inline const uint8_t *gemm_x(const struct gemm *g, int c)
 typedef void gemm_fn(const struct gemm *g, void *scratch);
 
 /* One stored row as floats (embedding rows, tests). Element for element the values that the
- * type's format document gives. The table's entry is this function at every level. */
-void dequant_row(enum dtype t, const uint8_t *w, int64_t k, float *y);
-typedef void dequant_fn(enum dtype t, const uint8_t *w, int64_t k, float *y, void *scratch);
+ * type's format document gives. The table's entry is this function at every level.
+ * side: the row's, of MLX types; else NULL or all zero. */
+void dequant_row(enum dtype t, const uint8_t *w, const struct side *side, int64_t k, float *y);
+typedef void dequant_fn(enum dtype t, const uint8_t *w, const struct side *side, int64_t k, float *y, void *scratch);
 
 /* ---- attention ---- */
 
@@ -118,7 +120,7 @@ enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_N };
 
 #define ATTN_CHUNK 256 /* slots; part of the arithmetic, see docs/KERNELS.md */
 #define ATTN_MAX_Q 128 /* query rows in one call */
-#define ATTN_MAX_DIM 512
+#define ATTN_MAX_DIM 576 /* of a latent and its rotated key: 512 + 64 */
 #define KV_GROUP 16 /* slots whose keys are stored side by side */
 
 /* One KV head's keys and values live in pages of page_slots slots (a multiple of 16).

@@ -26,6 +26,12 @@ enum act kernel_act_of(enum dtype t)
     case DT_NVFP4:
     case DT_Q1_0:
     case DT_Q2_0:
+    case DT_MLX2:
+    case DT_MLX3:
+    case DT_MLX4:
+    case DT_MLX5:
+    case DT_MLX6:
+    case DT_MLX8:
         return ACT_Q32;
     case DT_Q2_K:
     case DT_Q3_K:
@@ -42,6 +48,7 @@ enum act kernel_act_of(enum dtype t)
     case DT_IQ4_XS:
     case DT_TQ1_0:
     case DT_TQ2_0:
+    case DT_I2_S:
         return ACT_Q256;
     default:
         return ACT_N; /* integers, F64, and the formats that only ever hold activations */

@@ -56,8 +56,9 @@ static int read_pattern(struct hparams *h, struct hp_reader *r)
 
 static void lay_out(struct hparams *h)
 {
-    size_t layer_bytes = act_round64((size_t)h->delta_n_head_v * (size_t)h->delta_dim_v * (size_t)h->delta_dim_k *
-                                     sizeof(float)) + hp_rule_offset(h);
+    size_t layer_bytes =
+        act_round64((size_t)h->delta_n_head_v * (size_t)h->delta_dim_v * (size_t)h->delta_dim_k * sizeof(float)) +
+        hp_rule_offset(h);
     h->state_bytes = 0;
     for (int i = 0; i < h->n_layer; i++) {
         if (!h->layer[i].is_recurrent) continue;

@@ -4,8 +4,8 @@
  *
  * The rows of a sequence are steps that follow each other, so the work is shared by heads: a member takes its heads (or
  * strips of their dims) through all rows of all sequences. A pass changes states as it goes. Where it may be abandoned,
- * or its rows taken back, the states are copied before it begins; of rows that may be taken back the recurrence's inputs
- * are kept too, so that those which stay are run again from the copy without any matrix.
+ * or its rows taken back, the states are copied before it begins; of rows that may be taken back the recurrence's
+ * inputs are kept too, so that those which stay are run again from the copy without any matrix.
  */
 #include <assert.h>
 #include <math.h>

@@ -24,7 +24,7 @@
 enum how { ABSENT, U32, I32, F32, STR, ARRAY };
 
 struct key {
-    const char *name; /* without "llama." */
+    const char *name; /* without "llama.", or what `arch` is */
     enum how how;
     double v;        /* U32, I32, F32 */
     const char *str; /* STR */
@@ -43,13 +43,15 @@ static const struct key sound[] = {
 
 #define N_SOUND (sizeof sound / sizeof *sound)
 
+static const char *arch = "llama";
+
 static void put_key(struct vfile *f, const struct key *k)
 {
     char name[100];
     float real = (float)k->v;
     int32_t integer = k->how == I32 ? (int32_t)k->v : 0;
     uint64_t n = 0;
-    snprintf(name, sizeof name, "llama.%s", k->name);
+    snprintf(name, sizeof name, "%s.%s", arch, k->name);
     switch (k->how) {
     case ABSENT: return;
     case U32: vf_u32(f, name, (uint32_t)k->v); return;
@@ -77,7 +79,7 @@ static int read_with(const struct key *other, size_t n_other, struct hparams *h,
     for (size_t j = 0; j < n_other; j++) put_key(&f, &other[j]);
     struct weights *w = vf_open(&f);
     *e = (struct qn_error){0};
-    int rc = hparams_read(h, w, arch_find("llama", 5), N_VOCAB, e);
+    int rc = hparams_read(h, w, arch_find(arch, strlen(arch)), N_VOCAB, e);
     weights_close(w);
     return rc;
 }
@@ -203,7 +205,7 @@ static void head_lengths_agree(void **state)
     assert_int_equal(accepted(number("attention.key_length", HP_MAX_HEAD_DIM)).head_dim, HP_MAX_HEAD_DIM);
     refused(number("attention.key_length", 1), QN_EDATA, "is 1");
     refused(number("attention.key_length", 15), QN_EDATA, "head dimension 15 is odd");
-    refused(number("attention.key_length", HP_MAX_HEAD_DIM + 2), QN_EDATA, "is 514");
+    refused(number("attention.key_length", HP_MAX_HEAD_DIM + 2), QN_EDATA, "is 578");
     refused(number("attention.value_length", 32), QN_EUNSUP, "key length 16 and value length 32 differ");
     /* with the head's length given, the embedding need not be a multiple of the heads */
     const struct key free_width[] = {number("embedding_length", 70), number("attention.key_length", 16)};
@@ -311,6 +313,75 @@ static void keys_that_no_family_here_obeys(void **state)
     refused(number("expert_count", HP_MAX_EXPERTS + 1), QN_EDATA, "'llama.expert_count'");
 }
 
+/* ---- hybrids ---- */
+
+enum { N_HYBRID = 5 };
+static const struct key hybrid[N_HYBRID] = {
+    {"ssm.conv_kernel", U32, 4, NULL, {0}}, {"ssm.state_size", U32, 32, NULL, {0}}, {"ssm.group_count", U32, 2, NULL, {0}},
+    {"ssm.time_step_rank", U32, 6, NULL, {0}}, {"ssm.inner_size", U32, 6 * 48, NULL, {0}}};
+
+/* The hybrid keys with one replaced or added. */
+static size_t hybrid_with(struct key k, struct key out[N_HYBRID + 1])
+{
+    size_t n = 0;
+    for (int i = 0; i < N_HYBRID; i++)
+        if (strcmp(hybrid[i].name, k.name) != 0) out[n++] = hybrid[i];
+    out[n++] = k;
+    return n;
+}
+
+static void refused_hybrid(struct key k, const char *text)
+{
+    struct key keys[N_HYBRID + 1];
+    size_t n = hybrid_with(k, keys);
+    refused_all(keys, n, QN_EDATA, text);
+}
+
+static struct hparams accepted_hybrid(struct key k)
+{
+    struct key keys[N_HYBRID + 1];
+    size_t n = hybrid_with(k, keys);
+    return accepted_all(keys, n);
+}
+
+static void hybrids(void **state)
+{
+    (void)state;
+    arch = "qwen35";
+    struct hparams h = accepted_hybrid(number("block_count", 6));
+    assert_true(h.conv_kernel == 4 && h.delta_dim_k == 32 && h.delta_dim_v == 48);
+    assert_true(h.delta_n_head_k == 2 && h.delta_n_head_v == 6 && !h.delta_is_grouped && h.has_attn_gate);
+    assert_int_equal(h.n_layer_kv, 1);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(h.layer[i].is_recurrent, i != 3);
+        assert_int_equal(h.layer[i].kv, i == 3 ? 0 : -1);
+    }
+    size_t conv = 3 * (2 * 2 * 32 + 6 * 48) * 4, rule = 6 * 48 * 32 * 4; /* bytes of a layer: both are whole lines */
+    assert_int_equal(hp_rule_offset(&h), conv);
+    assert_int_equal(h.layer[4].state_offset, 3 * (conv + rule));
+    assert_int_equal(h.state_bytes, 5 * (conv + rule));
+
+    h = accepted_hybrid(number("full_attention_interval", 1));
+    assert_true(h.state_bytes == 0 && h.n_layer_kv == 2);
+    h = accepted_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {0, 1, -1}});
+    assert_true(!h.layer[0].is_recurrent && h.layer[1].is_recurrent);
+    h = accepted_hybrid(number("nextn_predict_layers", 1));
+    assert_true(h.n_layer == 1 && h.n_nextn == 1 && h.layer[0].is_recurrent);
+
+    for (int i = 0; i < N_HYBRID; i++) refused_hybrid((struct key){hybrid[i].name, ABSENT, 0, NULL, {0}}, hybrid[i].name);
+    refused_hybrid(number("ssm.conv_kernel", 1), "'qwen35.ssm.conv_kernel'");
+    refused_hybrid(number("ssm.conv_kernel", 9), "'qwen35.ssm.conv_kernel'");
+    refused_hybrid(number("ssm.state_size", HP_MAX_HEAD_DIM + 1), "'qwen35.ssm.state_size'");
+    refused_hybrid(number("ssm.group_count", 4), "6 value heads of DeltaNet cannot share 4 key heads");
+    refused_hybrid(number("ssm.inner_size", 6 * 48 + 1), "'qwen35.ssm.inner_size' is 289: not 6 heads");
+    refused_hybrid(number("ssm.inner_size", 6 * (HP_MAX_HEAD_DIM + 1)), "not 6 heads of 1..576 dims");
+    refused_hybrid(number("full_attention_interval", 0), "'qwen35.full_attention_interval'");
+    refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {1, -1}}, "1 elements for 2 layers");
+    refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {2, 0, -1}}, "recurrent_layers");
+    refused_hybrid(number("nextn_predict_layers", 2), "'qwen35.nextn_predict_layers'");
+    arch = "llama";
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +396,7 @@ int main(void)
         cmocka_unit_test(rotated_dims),
         cmocka_unit_test(kinds_of_scaling),
         cmocka_unit_test(keys_that_no_family_here_obeys),
+        cmocka_unit_test(hybrids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

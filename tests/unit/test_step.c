@@ -195,9 +195,45 @@ static void taken_back(void **state)
     }
 }
 
+static bool always(void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+/* More sequences than there is room for copies of states: the pass is not abandoned. */
+static void too_many_to_copy(void **state)
+{
+    (void)state;
+    struct qn_engine_params p;
+    struct qn_error e;
+    struct memory m[2], *mem[] = {&m[0], &m[1]};
+    qn_engine *g = NULL;
+    const qn_token token[4] = {1, 2, 3, 4};
+    qn_engine_params_init(&p);
+    p.n_ctx = N_CTX;
+    p.n_sessions = 1;
+    assert_int_equal(qn_engine_new(&g, model, &p, &e), 0);
+    float *logits = mem_alloc((size_t)qn_model_n_vocab(model) * sizeof(float));
+    for (int q = 0; q < 2; q++) assert_int_equal(memory_init(mem[q], g->kv, N_CTX / 2, &e), 0);
+    for (int q = 0; q < 2; q++) assert_int_equal(memory_reserve(mem[q], 2, &e), 0);
+    for (int i = 0; i < 4; i++) {
+        g->seq[i] = i / 2;
+        g->pos[i] = g->slot[i] = i % 2;
+        g->want[i] = 0;
+    }
+    const struct batch b = {4, token, g->pos, g->slot, g->seq, g->want, NULL};
+    g->step.is_cancelled = always;
+    assert_int_equal(step_run(&g->step, &b, mem, logits), m[0].state != NULL);
+    for (int q = 0; q < 2; q++) memory_deinit(mem[q]);
+    mem_free(logits);
+    qn_engine_free(g);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cancelled_anywhere), cmocka_unit_test(taken_back)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cancelled_anywhere), cmocka_unit_test(taken_back),
+                                       cmocka_unit_test(too_many_to_copy)};
     struct qn_error e = {0};
     if (argc != 2 || qn_model_open(&model, argv[1], &e)) {
         fprintf(stderr, "test_step: %s\n", argc == 2 ? e.msg : "one model, please");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * qwen3next.c: Qwen3-Next and Qwen3-Coder-Next: three layers of gated DeltaNet, then one with gated attention; a mixture
- * of experts, and one of all tokens, in every layer.
+ * qwen3next.c: Qwen3-Next and Qwen3-Coder-Next: three layers of gated DeltaNet, then one with gated attention; a
+ * mixture of experts, and one of all tokens, in every layer.
  *
  * Value heads are grouped: head h reads key head h / r. Older files have DeltaNet's four projections as they were
  * trained, in one matrix with the rows of each key head together; newer ones have them apart.
@@ -24,8 +24,9 @@ static int check_projections(const struct hparams *h, struct hp_reader *r)
             has[j] = weights_tensor(r->w, name) != NULL;
         }
         if (has[0] && (has[1] || has[2]))
-            return error_set(r->e, QN_EDATA, "model: tensors 'blk.%d.ssm_in.weight' and 'blk.%d.%s.weight' are both there",
-                             i, i, names[has[1] ? 1 : 2]);
+            return error_set(r->e, QN_EDATA,
+                             "model: tensors 'blk.%d.ssm_in.weight' and 'blk.%d.%s.weight' are both there", i, i,
+                             names[has[1] ? 1 : 2]);
         if (!has[0] && !(has[1] && has[2]))
             return error_set(r->e, QN_EDATA, "model: tensor 'blk.%d.%s.weight' is missing", i, names[has[1] ? 2 : 1]);
     }
