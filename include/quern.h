@@ -289,6 +289,7 @@ struct qn_scheduler_params {
     int n_running; /* answers that are evaluated together; 0: 8. A request of n answers takes n of these places */
     int n_queued;  /* requests that may wait; one more is refused with QN_EBUSY. 0: 64 */
     int n_prefill; /* most prompt rows in one step; 0: the engine's n_batch */
+    int snapshot_every; /* models with a recurrent state: prompt tokens between copies of it. 0: 4096 */
     const char *cache_dir; /* where prefixes outlive the process; NULL: nowhere. Copied */
     uint64_t cache_bytes;  /* on disk at most; 0: nothing is written */
 };
@@ -333,7 +334,8 @@ struct qn_timings {
     double queue_ms, prefill_ms, decode_ms; /* from submission to admission, to the first token, to the end */
     /* Why no more of the prompt came from the cache, NULL where nothing was missed: "nothing" is stored for this salt,
      * all that is stored "differs", it "ends", or was "evicted"; there was no "room" to read what is on disk, or it was
-     * "damaged"; "unused": the request wants all its rows computed. And the first position that was missed. */
+     * "damaged"; "unused": the request wants all its rows computed; more is stored, but no copy of the recurrent "state"
+     * behind it. And the first position that was missed. */
     const char *miss;
     int miss_position;
 };
@@ -372,6 +374,10 @@ struct qn_request_params {
     size_t size;
     const qn_token *prompt; /* [n_prompt], at least one. This and all else that is pointed at is copied */
     size_t n_prompt;
+    const int *boundaries; /* [n_boundaries] ascending, 1..n_prompt: tokens of the prompt after which other requests will
+                              probably go on in another way (qn_prompt_boundaries). Where a model has a recurrent state, a
+                              copy of it is kept there */
+    size_t n_boundaries;
     struct qn_sampling sampling; /* answer i draws with the seed sampling.seed + i */
     const char *const *stop;     /* [n_stop] strings that end an answer; not part of its text */
     size_t n_stop;
@@ -423,10 +429,13 @@ struct qn_scheduler_stats {
     double prefill_tokens_per_s, decode_tokens_per_s; /* of late; 0: not known yet */
     /* the ledger, bytes */
     uint64_t budget_bytes, used_bytes; /* used is the sum of these: */
-    uint64_t weight_bytes, kv_bytes, buffer_bytes, scheduler_bytes, cache_bytes;
+    uint64_t weight_bytes, kv_bytes, state_bytes, buffer_bytes, scheduler_bytes, cache_bytes;
     int n_pages, n_pages_free, n_pages_cached; /* of the KV cache; cached: given up when an answer needs them */
     int n_pages_touched; /* ever in use; the others are promised, but not in memory yet */
     int page_tokens;
+    int n_states, n_states_free; /* recurrent states; of those in use, copies that the cache keeps: */
+    int n_snapshots;
+    int n_snapshots_disk;
     uint64_t cache_lookups, cache_hits, cache_hit_tokens; /* requests; tokens of prompts */
     uint64_t cache_disk_bytes;
 };
@@ -439,7 +448,7 @@ QN_API void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out);
 struct qn_cached {
     uint64_t id; /* it keeps it while it grows, until it is dropped or the scheduler is freed */
     int n_tokens;
-    uint64_t memory_bytes, disk_bytes; /* of all its pages; being written counts as on disk */
+    uint64_t memory_bytes, disk_bytes; /* of all its pages, and of copies of recurrent states; being written counts as on disk */
     /* The same, but what several share is counted for one of them: these may be added up. */
     uint64_t memory_part_bytes, disk_part_bytes;
     double idle_s; /* since the last use; negative: not used since the scheduler was made, but found on disk */

@@ -33,6 +33,7 @@ enum { ALIGN = 32, CHUNK = 4 << 20 }; /* bytes: alignment of a tensor in the fil
 
 static uint64_t item_rows(const struct item *t) { return (uint64_t)(t->ne[1] * t->ne[2]); }
 static uint64_t item_bytes(const struct item *t) { return dtype_row_bytes(t->type, t->ne[0]) * item_rows(t); }
+static uint64_t stored_bytes(const struct item *t) { return item_bytes(t) + dtype_get(t->type)->tail; }
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* ---- vocabulary ---- */
@@ -159,6 +160,7 @@ static void put_scale_keys(struct header *h, const struct plan *p)
     const struct shape *s = p->shape;
     if (s->scaling) kv_string(h, p, ".rope.scaling.type", s->scaling);
     f32_if(h, p, ".rope.scaling.factor", s->scaling_factor);
+    f32_if(h, p, ".rope.scaling.yarn_log_multiplier", s->scaling_log);
     u32_if(h, p, ".rope.scaling.original_context_length", s->n_ctx_orig);
     u32_if(h, p, ".attention.sliding_window", s->n_swa);
     f32_if(h, p, ".attn_logit_softcapping", s->attn_softcap);
@@ -211,7 +213,8 @@ static void put_state_keys(struct header *h, const struct plan *p)
     }
 }
 
-/* Of latent attention, what is cached has the plain names; a head's own lengths end in _mla where that is something else. */
+/* Of latent attention, what is cached has the plain names; a head's own lengths end in _mla where that is something
+ * else. */
 static void put_head_keys(struct header *h, const struct plan *p)
 {
     const struct shape *s = p->shape;
@@ -297,7 +300,7 @@ static void put_tensor_infos(struct header *h, const struct plan *p)
             put_u64(h, (uint64_t)t->ne[d]);
         put_u32(h, t->type);
         put_u64(h, offset);
-        offset += padded(item_bytes(t));
+        offset += padded(stored_bytes(t));
     }
 }
 
@@ -354,7 +357,7 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
             rope_freqs(p->shape, (float *)chunk);
         else if (t->role == DECAY) /* most of what is remembered is from the last ten tokens or so */
             fill_uniform((float *)chunk, n, -0.15f, 0.1f, &state);
-        else if (t->role == ROUTER) /* wide enough apart for a clear choice of experts, which differs from token to token */
+        else if (t->role == ROUTER) /* far enough apart for a clear choice of experts, other ones for each token */
             fill_blocks(chunk, t->type, n, 2 / sqrt((double)t->ne[0]), &state);
         else
             fill_blocks(chunk, t->type, n, 1 / sqrt((double)t->ne[0]), &state);
@@ -363,7 +366,11 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
         n_left -= n;
     }
     memset(chunk, 0, ALIGN);
-    return out_file_write(f, chunk, (size_t)(padded(bytes) - bytes), e);
+    if (dtype_get(t->type)->tail) {
+        float scale = fill_tail(t->type, 1 / sqrt((double)t->ne[0]));
+        memcpy(chunk, &scale, sizeof scale);
+    }
+    return out_file_write(f, chunk, (size_t)(padded(stored_bytes(t)) - bytes), e);
 }
 
 static int write_model(const struct plan *p, const char *path, struct qn_error *e)

@@ -38,16 +38,20 @@ struct rule {
 #define MATS(name, when, role, in, out, n) {name, when, role, in, out, n}
 
 #define PRE_NORM   VEC("attn_norm.weight", ALWAYS, NORM, EMBD)
-#define QKV_SPLIT  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q), MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
+#define QKV_SPLIT  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q), \
+                   MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
                    MAT("attn_v.weight", ATTENTION, ATTN_V, EMBD, KV)
-#define QKV_GATED  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q_GATES), MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
+#define QKV_GATED  MAT("attn_q.weight", ATTENTION, MATRIX, EMBD, Q_GATES), \
+                   MAT("attn_k.weight", ATTENTION, MATRIX, EMBD, KV), \
                    MAT("attn_v.weight", ATTENTION, ATTN_V, EMBD, KV)
-#define QKV_BIAS   VEC("attn_q.bias", ATTENTION, BIAS, Q), VEC("attn_k.bias", ATTENTION, BIAS, KV), VEC("attn_v.bias", ATTENTION, BIAS, KV)
+#define QKV_BIAS   VEC("attn_q.bias", ATTENTION, BIAS, Q), VEC("attn_k.bias", ATTENTION, BIAS, KV), \
+                   VEC("attn_v.bias", ATTENTION, BIAS, KV)
 #define QK_NORM    VEC("attn_q_norm.weight", ATTENTION, NORM, HEAD), VEC("attn_k_norm.weight", ATTENTION, NORM, HEAD)
 #define ATTN_OUT   MAT("attn_output.weight", ATTENTION, MATRIX, Q, EMBD)
 #define FFN_NORM   VEC("ffn_norm.weight", ALWAYS, NORM, EMBD)
 #define MID_NORM   VEC("post_attention_norm.weight", ALWAYS, NORM, EMBD) /* of the network behind, whatever its name */
-#define POST_NORMS VEC("post_attention_norm.weight", ALWAYS, NORM, EMBD), VEC("post_ffw_norm.weight", ALWAYS, NORM, EMBD)
+#define POST_NORMS VEC("post_attention_norm.weight", ALWAYS, NORM, EMBD), \
+                   VEC("post_ffw_norm.weight", ALWAYS, NORM, EMBD)
 #define FFN        MAT("ffn_gate.weight", DENSE, MATRIX, EMBD, FF), MAT("ffn_up.weight", DENSE, MATRIX, EMBD, FF), \
                    MAT("ffn_down.weight", DENSE, FFN_DOWN, FF, EMBD)
 #define FFN_FUSED  MAT("ffn_up.weight", DENSE, MATRIX, EMBD, FF2), MAT("ffn_down.weight", DENSE, FFN_DOWN, FF, EMBD)
@@ -55,15 +59,18 @@ struct rule {
                    MATS("ffn_gate_exps.weight", EXPERTS, MATRIX, EMBD, FF_EXPERT, N_EXPERTS), \
                    MATS("ffn_up_exps.weight", EXPERTS, MATRIX, EMBD, FF_EXPERT, N_EXPERTS), \
                    MATS("ffn_down_exps.weight", EXPERTS, FFN_DOWN, FF_EXPERT, EMBD, N_EXPERTS)
-#define MOE_BIAS   VEC("ffn_gate_inp.bias", EXPERTS, BIAS, N_EXPERTS), MAT("ffn_gate_exps.bias", EXPERTS, BIAS, FF_EXPERT, N_EXPERTS), \
+#define MOE_BIAS   VEC("ffn_gate_inp.bias", EXPERTS, BIAS, N_EXPERTS), \
+                   MAT("ffn_gate_exps.bias", EXPERTS, BIAS, FF_EXPERT, N_EXPERTS), \
                    MAT("ffn_up_exps.bias", EXPERTS, BIAS, FF_EXPERT, N_EXPERTS), \
                    MAT("ffn_down_exps.bias", EXPERTS, BIAS, EMBD, N_EXPERTS)
 #define SHEXP      MAT("ffn_gate_shexp.weight", SHARED, MATRIX, EMBD, FF_SHARED), \
                    MAT("ffn_up_shexp.weight", SHARED, MATRIX, EMBD, FF_SHARED), \
                    MAT("ffn_down_shexp.weight", SHARED, FFN_DOWN, FF_SHARED, EMBD)
 #define SHEXP_GATE VEC("ffn_gate_inp_shexp.weight", SHARED, ROUTER, EMBD)
-#define DELTANET   MAT("attn_qkv.weight", RECURRENT, ATTN_QKV, EMBD, CONV), MAT("attn_gate.weight", RECURRENT, MATRIX, EMBD, DELTA), \
-                   MAT("ssm_conv1d.weight", RECURRENT, TAPS, N_TAPS, CONV), VEC("ssm_dt.bias", RECURRENT, BIAS, DELTA_HEADS), \
+#define DELTANET   MAT("attn_qkv.weight", RECURRENT, ATTN_QKV, EMBD, CONV), \
+                   MAT("attn_gate.weight", RECURRENT, MATRIX, EMBD, DELTA), \
+                   MAT("ssm_conv1d.weight", RECURRENT, TAPS, N_TAPS, CONV), \
+                   VEC("ssm_dt.bias", RECURRENT, BIAS, DELTA_HEADS), \
                    VEC("ssm_a", RECURRENT, DECAY, DELTA_HEADS), VEC("ssm_norm.weight", RECURRENT, NORM, DELTA_HEAD), \
                    MAT("ssm_out.weight", RECURRENT, MATRIX, DELTA, EMBD)
 #define ALPHA_BETA MAT("ssm_beta.weight", RECURRENT, MATRIX, EMBD, DELTA_HEADS), \
@@ -80,27 +87,35 @@ qwen2     = {"qwen2",     {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, FFN_NORM, FF
 qwen2moe  = {"qwen2moe",  {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, FFN_NORM, MOE, SHEXP, SHEXP_GATE}},
 qwen3     = {"qwen3",     {PRE_NORM, QKV_SPLIT, QK_NORM, ATTN_OUT, FFN_NORM, FFN}},
 qwen3moe  = {"qwen3moe",  {PRE_NORM, QKV_SPLIT, QK_NORM, ATTN_OUT, FFN_NORM, MOE}},
-qwen3next = {"qwen3next", {PRE_NORM, DELTANET, MAT("ssm_ba.weight", RECURRENT, MATRIX, EMBD, DELTA_BA), QKV_GATED, QK_NORM,
+qwen3next = {"qwen3next", {PRE_NORM, DELTANET, MAT("ssm_ba.weight", RECURRENT, MATRIX, EMBD, DELTA_BA),
+                           QKV_GATED, QK_NORM,
                            ATTN_OUT, MID_NORM, MOE, SHEXP, SHEXP_GATE}},
 qwen35    = {"qwen35",    {PRE_NORM, DELTANET, ALPHA_BETA, QKV_GATED, QK_NORM, ATTN_OUT, MID_NORM, FFN}},
-qwen35moe = {"qwen35moe", {PRE_NORM, DELTANET, ALPHA_BETA, QKV_GATED, QK_NORM, ATTN_OUT, MID_NORM, MOE, SHEXP, SHEXP_GATE}},
+qwen35moe = {"qwen35moe", {PRE_NORM, DELTANET, ALPHA_BETA, QKV_GATED, QK_NORM, ATTN_OUT, MID_NORM, MOE, SHEXP,
+                           SHEXP_GATE}},
 gpt_oss   = {"gpt-oss",   {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, VEC("attn_output.bias", ALWAYS, BIAS, EMBD),
                            VEC("attn_sinks.weight", ALWAYS, BIAS, HEADS), MID_NORM, MOE, MOE_BIAS}},
 gemma     = {"gemma",     {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
 gemma2    = {"gemma2",    {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN, POST_NORMS}},
 gemma3    = {"gemma3",    {PRE_NORM, QKV_SPLIT, QK_NORM, ATTN_OUT, FFN_NORM, FFN, POST_NORMS}},
-phi3      = {"phi3",      {PRE_NORM, MAT("attn_qkv.weight", ALWAYS, ATTN_QKV, EMBD, QKV), ATTN_OUT, FFN_NORM, FFN_FUSED}},
+phi3      = {"phi3",      {PRE_NORM, MAT("attn_qkv.weight", ALWAYS, ATTN_QKV, EMBD, QKV),
+                           ATTN_OUT, FFN_NORM, FFN_FUSED}},
 glm4      = {"glm4",      {PRE_NORM, QKV_SPLIT, QKV_BIAS, ATTN_OUT, FFN_NORM, FFN_FUSED, POST_NORMS}},
 granite   = {"granite",   {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
 smollm3   = {"smollm3",   {PRE_NORM, QKV_SPLIT, ATTN_OUT, FFN_NORM, FFN}},
-olmo2     = {"olmo2",     {QKV_SPLIT, VEC("attn_q_norm.weight", ALWAYS, NORM, Q), VEC("attn_k_norm.weight", ALWAYS, NORM, KV), ATTN_OUT,
+olmo2     = {"olmo2",     {QKV_SPLIT, VEC("attn_q_norm.weight", ALWAYS, NORM, Q),
+                           VEC("attn_k_norm.weight", ALWAYS, NORM, KV), ATTN_OUT,
                            FFN, POST_NORMS}},
-bitnet    = {"bitnet",    {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, SCALED("attn_q"), SCALED("attn_k"), SCALED("attn_v"), ATTN_OUT,
+bitnet    = {"bitnet",    {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, SCALED("attn_q"), SCALED("attn_k"),
+                           SCALED("attn_v"), ATTN_OUT,
                            SCALED("attn_output"), FFN, SCALED("ffn_gate"), SCALED("ffn_up"), SCALED("ffn_down")}},
 bitnet158 = {"bitnet-b1.58", {PRE_NORM, SUB_NORMS, FFN_NORM, QKV_SPLIT, ATTN_OUT, FFN}},
-deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMBD, Q), MAT("attn_q_a.weight", LORA_Q, MATRIX, EMBD, Q_RANK),
-                           VEC("attn_q_a_norm.weight", LORA_Q, NORM, Q_RANK), MAT("attn_q_b.weight", LORA_Q, MATRIX, Q_RANK, Q),
-                           MAT("attn_kv_a_mqa.weight", ALWAYS, MATRIX, EMBD, KV_IN), VEC("attn_kv_a_norm.weight", ALWAYS, NORM, KV_RANK),
+deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMBD, Q),
+                           MAT("attn_q_a.weight", LORA_Q, MATRIX, EMBD, Q_RANK),
+                           VEC("attn_q_a_norm.weight", LORA_Q, NORM, Q_RANK),
+                           MAT("attn_q_b.weight", LORA_Q, MATRIX, Q_RANK, Q),
+                           MAT("attn_kv_a_mqa.weight", ALWAYS, MATRIX, EMBD, KV_IN),
+                           VEC("attn_kv_a_norm.weight", ALWAYS, NORM, KV_RANK),
                            MAT("attn_kv_b.weight", EXPANDED, MATRIX, KV_RANK, KV_B),
                            MATS("attn_k_b.weight", ABSORBED, MATRIX, NOPE, KV_RANK, HEADS),
                            MATS("attn_v_b.weight", ABSORBED, MATRIX, KV_RANK, V_HEAD, HEADS),
@@ -111,9 +126,12 @@ deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMB
 
 #define BASE(family_, pre_, layers, d, heads, kv, dim, ff, vocab, ctx, theta, eps_, tied_) \
     .family = &(family_), .pre = (pre_), .n_layer = (layers), .d_model = (d), .n_head = (heads), .n_head_kv = (kv), \
-    .head_dim = (dim), .d_ff = (ff), .n_vocab = (vocab), .n_ctx = (ctx), .rope_theta = (theta), .eps = (eps_), .tied = (tied_)
+    .head_dim = (dim), .d_ff = (ff), .n_vocab = (vocab), .n_ctx = (ctx), .rope_theta = (theta), .eps = (eps_), \
+    .tied = (tied_)
 #define MIX(n, used, d) .n_expert = (n), .n_used = (used), .d_expert = (d)
 #define LINEAR(k, v, dk, dv) .n_k = (k), .n_v = (v), .dim_k = (dk), .dim_v = (dv), .n_taps = 4
+
+#define V2_YARN(ctx) .scaling = "yarn", .scaling_factor = 40, .scaling_log = 0.0707f, .n_ctx_orig = (ctx)
 
 static const struct shape shapes[] = {
     /*                            family     pre     layer d_model heads  dim   d_ff  n_vocab   n_ctx  theta   eps   tied */
@@ -141,6 +159,9 @@ static const struct shape shapes[] = {
      .n_rot = 64, LINEAR(16, 16, 128, 128)},
     {"qwen3.5-35b-a3b",     BASE(qwen35moe, "qwen2",     40, 2048, 16,  2, 256,  5120, 248320, 262144, 1e7f, 1e-6f, false),
      .n_rot = 64, MIX(256, 8, 512), .d_shared = 512, LINEAR(16, 32, 128, 128)},
+    {"deepseek-v2-lite",    BASE(deepseek2, "deepseek-llm", 27, 2048, 16, 16, 192, 10944, 102400, 163840, 1e4f, 1e-6f, false),
+     .n_rot = 64, .lora_kv = 512, .dim_nope = 128, .dim_v_head = 128, MIX(64, 6, 1408), .d_shared = 2816, .n_dense_lead = 1,
+     .gate = 1, V2_YARN(4096)},
     {"gpt-oss-20b",         BASE(gpt_oss,   "gpt-4o",    24, 2880, 64,  8,  64,  2880, 201088, 131072, 15e4f, 1e-5f, false),
      .n_swa = 128, MIX(32, 4, 2880), .scaling = "yarn", .scaling_factor = 32, .n_ctx_orig = 4096},
 
@@ -183,7 +204,7 @@ static const struct shape shapes[] = {
     {"latent-tiny",         BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
      .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64},
     {"latent-tiny-old",     BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
-     .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64, .expanded = true},
+     .n_rot = 32, .lora_q = 256, .lora_kv = 256, .dim_nope = 64, .dim_v_head = 64, .expanded = true, V2_YARN(64)},
     {"latent-lite",         BASE(deepseek2, "deepseek-v3", 1, 256, 20, 20, 192,   512,    512,   2048, 1e4f, 1e-6f, false),
      .n_rot = 64, .lora_kv = 512, .dim_nope = 128, .dim_v_head = 128},
     {"latent-lite-old",     BASE(deepseek2, "deepseek-v3", 1, 256, 20, 20, 192,   512,    512,   2048, 1e4f, 1e-6f, false),
@@ -193,7 +214,7 @@ static const struct shape shapes[] = {
      .n_dense_lead = 1, .gate = 2, .n_groups = 4, .n_groups_used = 2, .expert_scale = 2.5f},
     {"deepseek2-lite-tiny", BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
      .n_rot = 32, .lora_kv = 128, .dim_nope = 64, .dim_v_head = 64, MIX(8, 2, 256), .d_shared = 512, .n_dense_lead = 1,
-     .gate = 1},
+     .gate = 1, V2_YARN(64)},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",               BASE(llama,     "llama-bpe",  1,  256,  8,  1, 256,  6912,    512,   2048, 1e4f, 1e-5f, true)},
@@ -217,7 +238,7 @@ static const struct scheme schemes[] = {
     {"iq1_s", 24, DT_IQ1_S, PURE},   {"iq1_m", 31, DT_IQ1_M, PURE},   {"iq2_xxs", 19, DT_IQ2_XXS, PURE},
     {"iq2_xs", 20, DT_IQ2_XS, PURE}, {"iq2_s", 28, DT_IQ2_S, PURE},   {"iq3_xxs", 23, DT_IQ3_XXS, PURE},
     {"iq3_s", 26, DT_IQ3_S, PURE},   {"iq4_nl", 25, DT_IQ4_NL, PURE}, {"iq4_xs", 30, DT_IQ4_XS, PURE},
-    {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},   {"mxfp4", 38, DT_MXFP4, PURE},
+    {"i2_s", 40, DT_I2_S, PURE},    {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},   {"mxfp4", 38, DT_MXFP4, PURE},
     {"nvfp4", 39, DT_NVFP4, PURE},   {"mxfp4_moe", 38, DT_Q8_0, FP4_EXPERTS},
 };
 
@@ -332,6 +353,7 @@ static enum dtype choose(const struct plan *p, enum role role, int layer, int64_
 
     if (role >= NORM) return DT_F32;
     if (mix == FP4_EXPERTS && n_matrices > 1) t = DT_MXFP4;
+    if (t == DT_I2_S && role <= OUTPUT) t = DT_F16; /* only a layer's matrices may have it */
     if (mix == S || mix == M) {
         if (role == OUTPUT || (role == EMBED && p->shape->tied)) t = DT_Q6_K;
         if (role == ATTN_V || role == FFN_DOWN) {
@@ -344,7 +366,8 @@ static enum dtype choose(const struct plan *p, enum role role, int layer, int64_
 }
 
 /* layer -1: a tensor of the whole model. rows, n: 1 where there are not so many dimensions. */
-static void add(struct plan *p, int layer, const char *name, enum role role, int n_dims, int64_t k, int64_t rows, int64_t n)
+static void add(struct plan *p, int layer, const char *name, enum role role, int n_dims, int64_t k, int64_t rows,
+                int64_t n)
 {
     struct item *t = &p->items[p->n_items++];
     *t = (struct item){.role = role, .type = choose(p, role, layer, k, n), .n_dims = n_dims, .ne = {k, rows, n}};
@@ -367,7 +390,8 @@ int plan_tensors(struct plan *p, struct qn_error *e)
     for (int i = 0; i < p->n_layer; i++)
         for (const struct rule *r = s->family->rules; r->name; r++)
             if (is_in(s, i, r->when))
-                add(p, i, r->name, r->role, r->n ? 3 : r->out ? 2 : 1, size_of(s, r->in), size_of(s, r->out), size_of(s, r->n));
+                add(p, i, r->name, r->role, r->n ? 3 : r->out ? 2 : 1, size_of(s, r->in), size_of(s, r->out),
+                    size_of(s, r->n));
     add(p, -1, "output_norm.weight", NORM, 1, s->d_model, 1, 1);
     if (!s->tied) add(p, -1, "output.weight", OUTPUT, 2, s->d_model, s->n_vocab, 1);
     return 0;

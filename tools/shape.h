@@ -28,7 +28,7 @@ struct shape {
     int n_rot;         /* rotated dims of a head; 0: all */
 
     const char *scaling; /* rope.scaling.type, and its numbers */
-    float scaling_factor;
+    float scaling_factor, scaling_log; /* the second: yarn_log_multiplier */
     int n_ctx_orig;
 
     int n_swa;

@@ -16,11 +16,11 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the numbers in the file are little-endian");
 
-#define VERSION    1 /* of the format and of the layout of a page (kv.h, kernel.h) */
+#define VERSION    2 /* of the format and of the layout of a page (kv.h, kernel.h) */
 #define DATA_ALIGN 4096
 
 static const char magic[8] = {'q', 'u', 'e', 'r', 'n', 'k', 'v', '\n'};
-enum { SEED_HEAD = 1, SEED_INDEX = 2, SEED_PAGE = 3 };
+enum { SEED_HEAD = 1, SEED_INDEX = 2, SEED_PART = 3 };
 
 /* The head's offsets. */
 enum {
@@ -34,8 +34,11 @@ enum {
     AT_PAGE_SLOTS = 48,
     AT_N_TOKENS = 52,
     AT_FIRST_PAGE = 56,
+    AT_HAS_STATE = 60,
     AT_PAGE_BYTES = 64,
     AT_OWNER = 72,
+    AT_STATE_BYTES = 80,
+    AT_HEAD_DIM_V = 88,
     AT_SUM = 120 /* of the bytes before it */
 };
 
@@ -64,6 +67,8 @@ static uint32_t n_chain_pages(const struct chain_head *h)
 
 uint32_t chain_n_pages(const struct chain_head *h) { return n_chain_pages(h) - h->first_page; }
 
+uint32_t chain_n_parts(const struct chain_head *h) { return chain_n_pages(h) + h->has_state; }
+
 static uint64_t token_bytes(const struct chain_head *h)
 {
     return ((uint64_t)h->n_tokens * sizeof(qn_token) + 7) & ~7ull;
@@ -71,20 +76,30 @@ static uint64_t token_bytes(const struct chain_head *h)
 
 uint64_t chain_index_bytes(const struct chain_head *h)
 {
-    return token_bytes(h) + ((uint64_t)chain_n_pages(h) + 1) * sizeof(uint64_t);
+    return token_bytes(h) + ((uint64_t)chain_n_parts(h) + 1) * sizeof(uint64_t);
 }
 
-uint64_t chain_page_offset(const struct chain_head *h, uint32_t i)
+/* No part is behind the state, so all before i are pages. */
+uint64_t chain_part_offset(const struct chain_head *h, uint32_t i)
 {
     uint64_t data = (CHAIN_HEAD_BYTES + chain_index_bytes(h) + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
     return data + i * h->page_bytes;
 }
 
-uint64_t chain_file_bytes(const struct chain_head *h) { return chain_page_offset(h, chain_n_pages(h)); }
+uint64_t chain_part_bytes(const struct chain_head *h, uint32_t i)
+{
+    return i < chain_n_pages(h) ? h->page_bytes : h->shape.state_bytes;
+}
+
+uint64_t chain_file_bytes(const struct chain_head *h)
+{
+    return chain_part_offset(h, chain_n_pages(h)) + (h->has_state ? h->shape.state_bytes : 0);
+}
 
 void chain_head_write(const struct chain_head *h, uint8_t out[CHAIN_HEAD_BYTES])
 {
-    assert(h->n_tokens > 0 && h->n_tokens <= CHAIN_MAX_TOKENS && h->first_page < n_chain_pages(h));
+    assert(h->n_tokens > 0 && h->n_tokens <= CHAIN_MAX_TOKENS && h->first_page <= n_chain_pages(h) &&
+           chain_n_parts(h) > 0);
     memset(out, 0, CHAIN_HEAD_BYTES);
     memcpy(out + AT_MAGIC, magic, sizeof magic);
     put_u32(out, AT_VERSION, VERSION);
@@ -97,16 +112,20 @@ void chain_head_write(const struct chain_head *h, uint8_t out[CHAIN_HEAD_BYTES])
     put_u32(out, AT_N_TOKENS, h->n_tokens);
     put_u32(out, AT_FIRST_PAGE, h->first_page);
     put_u64(out, AT_PAGE_BYTES, h->page_bytes);
+    put_u32(out, AT_HAS_STATE, h->has_state);
     put_u64(out, AT_OWNER, h->key.owner);
+    put_u64(out, AT_STATE_BYTES, h->shape.state_bytes);
+    put_u32(out, AT_HEAD_DIM_V, (uint32_t)h->shape.head_dim_v);
     put_u64(out, AT_SUM, hash_bytes(out, AT_SUM, SEED_HEAD));
 }
 
 /* 1 if the file is as long as its head says; no product is formed that could overflow. */
 static int size_fits(const struct chain_head *h, uint64_t file_bytes)
 {
-    uint64_t data = chain_page_offset(h, 0);
-    return file_bytes >= data && h->page_bytes && (file_bytes - data) % h->page_bytes == 0 &&
-           (file_bytes - data) / h->page_bytes == chain_n_pages(h);
+    uint64_t data = chain_part_offset(h, 0), state = h->has_state ? h->shape.state_bytes : 0;
+    if (file_bytes < data || file_bytes - data < state || !h->page_bytes) return 0;
+    uint64_t pages = file_bytes - data - state;
+    return pages % h->page_bytes == 0 && pages / h->page_bytes == chain_n_pages(h);
 }
 
 int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], uint64_t file_bytes, struct qn_error *e)
@@ -117,22 +136,26 @@ int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], ui
     if (get_u32(in, AT_VERSION) != VERSION)
         return error_set(e, QN_EUNSUP, "version %u of the format, this is %d", get_u32(in, AT_VERSION), VERSION);
     uint32_t slots = get_u32(in, AT_PAGE_SLOTS), n_tokens = get_u32(in, AT_N_TOKENS),
-             first = get_u32(in, AT_FIRST_PAGE);
+             first = get_u32(in, AT_FIRST_PAGE), has_state = get_u32(in, AT_HAS_STATE);
+    uint64_t state_bytes = get_u64(in, AT_STATE_BYTES);
+    if (has_state > 1 || has_state > state_bytes)
+        return error_set(e, QN_EDATA, "%u states of %llu bytes", has_state, (unsigned long long)state_bytes);
     if (slots == 0 || slots > CHAIN_MAX_TOKENS || n_tokens == 0 || n_tokens > CHAIN_MAX_TOKENS ||
-        first > (n_tokens - 1) / slots)
+        first > (n_tokens - 1) / slots + has_state)
         return error_set(e, QN_EDATA, "%u tokens from page %u on in pages of %u", n_tokens, first, slots);
     *h = (struct chain_head){
         .shape = {(enum kv_type)get_u32(in, AT_TYPE), (int)get_u32(in, AT_N_LAYER), (int)get_u32(in, AT_N_HEAD_KV),
-                  (int)get_u32(in, AT_HEAD_DIM), (int)get_u32(in, AT_HEAD_DIM), (int)slots, 0},
+                  (int)get_u32(in, AT_HEAD_DIM), (int)get_u32(in, AT_HEAD_DIM_V), (int)slots, state_bytes},
         .page_bytes = get_u64(in, AT_PAGE_BYTES),
         .n_tokens = n_tokens,
         .first_page = first,
+        .has_state = has_state,
     };
     memcpy(h->key.word, in + AT_KEY, sizeof h->key.word);
     h->key.owner = get_u64(in, AT_OWNER);
     if (!size_fits(h, file_bytes))
-        return error_set(e, QN_EDATA, "%llu bytes, not what %u pages of %llu take", (unsigned long long)file_bytes,
-                         chain_n_pages(h), (unsigned long long)h->page_bytes);
+        return error_set(e, QN_EDATA, "%llu bytes, not what %u pages of %llu and %u states take",
+                         (unsigned long long)file_bytes, chain_n_pages(h), (unsigned long long)h->page_bytes, has_state);
     return 0;
 }
 
@@ -150,13 +173,13 @@ static uint64_t index_sum(const struct chain_head *h, const void *index)
 
 void chain_index_seal(const struct chain_head *h, void *index)
 {
-    chain_index_sums(h, index)[chain_n_pages(h)] = index_sum(h, index);
+    chain_index_sums(h, index)[chain_n_parts(h)] = index_sum(h, index);
 }
 
 int chain_index_check(const struct chain_head *h, void *index, struct qn_error *e)
 {
-    if (chain_index_sums(h, index)[chain_n_pages(h)] == index_sum(h, index)) return 0;
+    if (chain_index_sums(h, index)[chain_n_parts(h)] == index_sum(h, index)) return 0;
     return error_set(e, QN_EDATA, "the token list's checksum differs");
 }
 
-uint64_t chain_page_sum(const void *page, uint64_t bytes) { return hash_bytes(page, bytes, SEED_PAGE); }
+uint64_t chain_part_sum(const void *part, uint64_t bytes) { return hash_bytes(part, bytes, SEED_PART); }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain_file.h: the bytes of a file that holds a run of KV pages of one sequence (docs/SESSIONS.md has the layout).
+ * chain_file.h: the bytes of a file that holds a run of KV pages of one sequence, or the state behind it (docs/SESSIONS.md has the layout).
  *
  * Knows the format and nothing else: no paths, no tree. What it is given to read comes from a stranger: every number
  * is checked against the file's size before it is used, and nothing is allocated.
@@ -18,13 +18,16 @@ struct chain_head {
     struct kv_shape shape;
     uint64_t page_bytes;
     uint32_t n_tokens;   /* of the sequence, from its start */
-    uint32_t first_page; /* the file holds the sequence's pages from this one to its last */
+    uint32_t first_page; /* the file holds the sequence's pages from this one to its last, perhaps none */
+    bool has_state;      /* and then the state behind the last token */
 };
 
-/* What follows from a head. */
-uint32_t chain_n_pages(const struct chain_head *h);     /* in the file, at least 1 */
-uint64_t chain_index_bytes(const struct chain_head *h); /* tokens, page sums, their sum; follows the head */
-uint64_t chain_page_offset(const struct chain_head *h, uint32_t i);
+/* What follows from a head. A file's parts are its pages and then its state. */
+uint32_t chain_n_pages(const struct chain_head *h);     /* in the file */
+uint32_t chain_n_parts(const struct chain_head *h);     /* at least 1 */
+uint64_t chain_index_bytes(const struct chain_head *h); /* tokens, the parts' sums, their sum; follows the head */
+uint64_t chain_part_offset(const struct chain_head *h, uint32_t i);
+uint64_t chain_part_bytes(const struct chain_head *h, uint32_t i);
 uint64_t chain_file_bytes(const struct chain_head *h);
 
 void chain_head_write(const struct chain_head *h, uint8_t out[CHAIN_HEAD_BYTES]);
@@ -34,10 +37,10 @@ int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], ui
 
 /* The index: room for it is the caller's, 8-byte aligned. Tokens first. */
 qn_token *chain_index_tokens(void *index);
-uint64_t *chain_index_sums(const struct chain_head *h, void *index);                /* [chain_n_pages()] */
+uint64_t *chain_index_sums(const struct chain_head *h, void *index);                /* [chain_n_parts()] */
 void chain_index_seal(const struct chain_head *h, void *index);                     /* all else has been written */
 int chain_index_check(const struct chain_head *h, void *index, struct qn_error *e); /* QN_EDATA */
 
-uint64_t chain_page_sum(const void *page, uint64_t bytes);
+uint64_t chain_part_sum(const void *part, uint64_t bytes);
 
 #endif

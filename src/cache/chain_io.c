@@ -2,7 +2,7 @@
  *
  * chain_io.c: see chain_io.h.
  *
- * The sums of a file's pages stand before them, so that every page is looked at twice: once for its sum, once to write
+ * The sums of a file's parts stand before them, so that each is looked at twice: once for its sum, once to write
  * it. Reading tells the system what comes next, so that the disk works while a page is verified.
  */
 #include "cache/chain_io.h"
@@ -34,9 +34,9 @@ static void set_time(int fd, uint64_t ns)
 
 struct chain_write *chain_write_new(const struct chain_head *h, struct qn_error *e)
 {
-    uint64_t n = chain_n_pages(h), index_bytes = chain_index_bytes(h);
-    bool is_full = h->n_tokens % (uint32_t)h->shape.page_slots == 0;
-    struct chain_write *w = mem_calloc(1, sizeof *w + n * sizeof *w->pages);
+    uint64_t n = chain_n_parts(h), index_bytes = chain_index_bytes(h);
+    bool is_full = !chain_n_pages(h) || h->n_tokens % (uint32_t)h->shape.page_slots == 0;
+    struct chain_write *w = mem_calloc(1, sizeof *w + n * sizeof *w->parts);
     if (w) {
         w->job.run = chain_write_run;
         w->head = *h;
@@ -57,9 +57,9 @@ void chain_write_free(struct chain_write *w)
     mem_free(w);
 }
 
-static const uint8_t *page_at(const struct chain_write *w, uint32_t i)
+static const uint8_t *part_at(const struct chain_write *w, uint32_t i)
 {
-    return w->last && i + 1 == chain_n_pages(&w->head) ? w->last : w->pages[i];
+    return w->last && i + 1 == chain_n_pages(&w->head) ? w->last : w->parts[i];
 }
 
 static int write_parts(const struct chain_write *w, struct out_file *f, struct qn_error *e)
@@ -71,8 +71,9 @@ static int write_parts(const struct chain_write *w, struct out_file *f, struct q
     chain_head_write(h, head);
     int rc = out_file_write(f, head, sizeof head, e);
     if (!rc) rc = out_file_write(f, w->index, index_bytes, e);
-    if (!rc) rc = out_file_write(f, zeros, chain_page_offset(h, 0) - sizeof head - index_bytes, e);
-    for (uint32_t i = 0; i < chain_n_pages(h) && !rc; i++) rc = out_file_write(f, page_at(w, i), h->page_bytes, e);
+    if (!rc) rc = out_file_write(f, zeros, chain_part_offset(h, 0) - sizeof head - index_bytes, e);
+    for (uint32_t i = 0; i < chain_n_parts(h) && !rc; i++)
+        rc = out_file_write(f, part_at(w, i), chain_part_bytes(h, i), e);
     return rc;
 }
 
@@ -95,13 +96,12 @@ void chain_write_run(struct worker_job *job)
 {
     struct chain_write *w = (struct chain_write *)job;
     const struct chain_head *h = &w->head;
-    uint32_t n = chain_n_pages(h), n_last = h->n_tokens % (uint32_t)h->shape.page_slots;
     uint64_t *sums = chain_index_sums(h, w->index);
-    if (n_last) {
-        memcpy(w->last, w->pages[n - 1], h->page_bytes);
-        kv_page_clear(&h->shape, w->last, (int)n_last);
+    if (w->last) {
+        memcpy(w->last, w->parts[chain_n_pages(h) - 1], h->page_bytes);
+        kv_page_clear(&h->shape, w->last, (int)(h->n_tokens % (uint32_t)h->shape.page_slots));
     }
-    for (uint32_t i = 0; i < n; i++) sums[i] = chain_page_sum(page_at(w, i), h->page_bytes);
+    for (uint32_t i = 0; i < chain_n_parts(h); i++) sums[i] = chain_part_sum(part_at(w, i), chain_part_bytes(h, i));
     chain_index_seal(h, w->index);
     w->rc = write_file(w, &w->error);
 }
@@ -123,32 +123,32 @@ int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error 
     return 0;
 }
 
-/* *fd: of the file that the page before came from, or -1. */
-static int read_page(const struct chain_read *r, int i, int *fd, struct qn_error *e)
+/* *fd: of the file that the part before came from, or -1. */
+static int read_part(const struct chain_read *r, int i, int *fd, struct qn_error *e)
 {
-    const struct chain_page *p = &r->pages[i];
-    if (*fd < 0 || strcmp(p->name, r->pages[i - 1].name) != 0) {
+    const struct chain_part *p = &r->parts[i];
+    if (*fd < 0 || strcmp(p->name, r->parts[i - 1].name) != 0) {
         if (*fd >= 0) close(*fd);
         *fd = openat(r->dir_fd, p->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         if (*fd < 0) return error_set(e, QN_EIO, "%s", strerror(errno));
         posix_fadvise(*fd, 0, 0, POSIX_FADV_SEQUENTIAL);
         if (p->time_ns) set_time(*fd, p->time_ns);
     }
-    posix_fadvise(*fd, (off_t)p->offset, (off_t)(2 * r->page_bytes), POSIX_FADV_WILLNEED);
-    int rc = chain_read_at(*fd, p->to, r->page_bytes, p->offset, e);
-    if (rc || chain_page_sum(p->to, r->page_bytes) == p->sum) return rc;
-    return error_set(e, QN_EDATA, "the checksum of page %d differs", p->index);
+    posix_fadvise(*fd, (off_t)p->offset, (off_t)(2 * p->bytes), POSIX_FADV_WILLNEED);
+    int rc = chain_read_at(*fd, p->to, p->bytes, p->offset, e);
+    if (rc || chain_part_sum(p->to, p->bytes) == p->sum) return rc;
+    return error_set(e, QN_EDATA, "the checksum of part %d differs", p->index);
 }
 
 void chain_read_run(struct worker_job *job)
 {
     struct chain_read *r = (struct chain_read *)job;
     int fd = -1, rc = 0;
-    while (r->n_done < r->n_pages && !rc) {
+    while (r->n_done < r->n_parts && !rc) {
         if (atomic_load_explicit(&r->is_cancelled, memory_order_relaxed))
             rc = error_set(&r->error, QN_ECANCEL, "nobody wants it any more");
         else
-            rc = read_page(r, r->n_done, &fd, &r->error);
+            rc = read_part(r, r->n_done, &fd, &r->error);
         r->n_done += rc == 0;
     }
     if (fd >= 0) close(fd);

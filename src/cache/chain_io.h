@@ -2,8 +2,8 @@
  *
  * chain_io.h: chain files written and read by jobs for a worker (base/worker.h).
  *
- * A job holds all it needs: names, sums, addresses of pages. It knows neither the tree nor the store's list of files,
- * so that these can change meanwhile. The pages must stay what they are until it is done.
+ * A job holds all it needs: names, sums, addresses of pages and states. It knows neither the tree nor the store's list of
+ * files, so that these can change meanwhile. The pages and states must stay what they are until it is done.
  */
 #ifndef QUERN_CACHE_CHAIN_IO_H
 #define QUERN_CACHE_CHAIN_IO_H
@@ -27,31 +27,30 @@ struct chain_write {
         *last; /* room for a page, where the last one is not full: it is written without what lies behind its slots */
     int rc;    /* once it is done */
     struct qn_error error;
-    uint8_t *pages[]; /* [chain_n_pages(&head)] */
+    uint8_t *parts[]; /* [chain_n_parts(&head)] */
 };
 /* index and last are allocated too. NULL: no memory. */
 struct chain_write *chain_write_new(const struct chain_head *h, struct qn_error *e);
 void chain_write_free(struct chain_write *w);
 void chain_write_run(struct worker_job *job);
 
-/* One page out of a file into memory. */
-struct chain_page {
+/* One page, or the state, out of a file into memory. */
+struct chain_part {
     char name[CHAIN_NAME_BYTES];
     uint64_t time_ns; /* the file gets this modification time; 0: it keeps its own */
-    int index;        /* of the page in the file */
-    uint64_t offset, sum;
+    int index;        /* of the part in the file */
+    uint64_t offset, bytes, sum;
     uint8_t *to;
 };
 
-/* Pages of any files, in order, up to the first that cannot be read or is not what was written. */
+/* Parts of any files, in order, up to the first that cannot be read or is not what was written. */
 struct chain_read {
     struct worker_job job;
     int dir_fd; /* borrowed */
-    uint64_t page_bytes;
-    atomic_bool is_cancelled; /* then it ends after the page that it is at */
-    int n_pages, n_done;
+    atomic_bool is_cancelled; /* then it ends after the part that it is at */
+    int n_parts, n_done;
     struct qn_error error;    /* why not all: QN_EIO, QN_EDATA, QN_ECANCEL */
-    struct chain_page *pages; /* [n_pages], borrowed */
+    struct chain_part *parts; /* [n_parts], borrowed */
 };
 void chain_read_run(struct worker_job *job);
 

@@ -269,10 +269,15 @@ void memory_truncate(struct memory *m, int n_slots)
     drop_slots(m, n_slots);
 }
 
+void memory_set_state(struct memory *m, const void *state)
+{
+    memcpy(m->state, state, m->pool->shape.state_bytes);
+}
+
 void memory_restore(struct memory *m, int n_slots, const void *state)
 {
     drop_slots(m, n_slots);
-    memcpy(m->state, state, m->pool->shape.state_bytes);
+    memory_set_state(m, state);
 }
 
 void memory_attach(struct memory *m, uint8_t *page, int n_slots)

@@ -625,7 +625,7 @@ static void find(struct prefix *p, const struct prefix_key *key, const qn_token 
     p->stats.n_hit += (uint64_t)match->n_slots;
     if (!match->snapshot) return;
     snapshot_use(&p->snapshots, match->snapshot, now);
-    if (!prefix_is_on_disk(match)) memory_restore(out, match->n_slots, match->snapshot->data);
+    if (!prefix_is_on_disk(match)) memory_set_state(out, match->snapshot->data);
 }
 
 void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,

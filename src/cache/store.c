@@ -10,7 +10,11 @@
  * A file appears by rename, complete and synced, and is never changed; so whatever a kill leaves behind is a temporary
  * name, which the next start removes. Its place in the order of expiry is its modification time, set when it is used.
  *
- * Does not compress, and does not write what only has been read: state that cannot be cut (snapshots) stays in memory.
+ * A snapshot is a file of its own without pages, so that it can go while the pages stay: of a chain only the first one
+ * (the beginning that others may share) and the last two are kept on disk. It is entered after all pages, for without
+ * these it is of no use and goes.
+ *
+ * Does not compress, and does not write what only has been read.
  */
 #include "cache/store.h"
 
@@ -28,6 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "cache/chain_io.h"
@@ -35,9 +40,13 @@
 #define FILE_BYTES ((uint64_t)256 << 20) /* of pages in one file, about: what one call of store_save writes */
 #define LOCK_NAME  "lock"
 
-struct stored_page {
+#define LAST_STATES 2 /* of a chain: behind the answer, and before it, where a template may change what follows */
+
+/* What refers to it, a page or a state; both NULL: the tree has a better copy. */
+struct stored_part {
     uint64_t sum;
-    struct prefix_node *node; /* NULL: the tree has a better copy */
+    struct prefix_node *node;
+    struct prefix_snapshot *snapshot;
 };
 
 struct store_file {
@@ -46,16 +55,18 @@ struct store_file {
     uint64_t bytes;      /* on disk */
     uint64_t written_ns; /* modification time */
     struct chain_head head;
-    int n_pages, n_live; /* n_live: pages with a node; of another model both are 0 */
+    int n_parts, n_live; /* n_live: parts that the tree refers to; of another model both are 0 */
     bool needed;         /* part of the chain being written */
     bool is_dropped;     /* has pages that nobody may find again */
-    struct stored_page pages[];
+    struct stored_part parts[];
 };
 
 struct store_read {
     struct chain_read io;
     struct store_read *next; /* given up */
-    struct chain_page pages[];
+    int n_pages;
+    uint8_t *state; /* of the tree's, read after the pages; NULL: none */
+    struct chain_part parts[];
 };
 
 struct store {
@@ -66,8 +77,10 @@ struct store {
     struct store_file *files;
     struct worker *writer, *reader;
     struct chain_write *write;     /* under way; NULL: none */
-    struct store_file *write_file; /* what it writes: in the list, its pages in the tree */
+    struct store_file *write_file; /* what it writes: in the list, its parts in the tree */
+    struct prefix_snapshot *write_snapshot; /* held for it; NULL: it writes pages */
     struct store_read *given_up;   /* reads that nobody wants, not done yet */
+    bool is_closing;               /* files that the tree forgets stay on disk */
     uint64_t last_ns;              /* the last modification time given */
     struct store_stats stats;
 };
@@ -105,15 +118,20 @@ static void file_forget(struct store *s, struct store_file *f)
     mem_free(f);
 }
 
-/* Takes its pages' places from the tree, the last first: a node may go with its page, and parents with it. */
+/* Takes its parts' places from the tree, the last first: a node may go with its page, and parents with it, and
+ * snapshots with them, whose files may go then. */
 static void file_unplace(struct store *s, struct store_file *f)
 {
-    for (int i = f->n_pages - 1; i >= 0; i--) {
-        struct prefix_node *node = f->pages[i].node;
-        if (!node) continue;
-        f->pages[i].node = NULL;
+    for (int i = f->n_parts - 1; i >= 0; i--) {
+        struct stored_part was = f->parts[i];
+        if (!was.node && !was.snapshot) continue;
+        f->parts[i].node = NULL;
+        f->parts[i].snapshot = NULL;
         f->n_live--;
-        prefix_unplace(s->tree, node);
+        if (was.node)
+            prefix_unplace(s->tree, was.node);
+        else
+            prefix_snapshot_unplace(s->tree, was.snapshot);
     }
 }
 
@@ -124,12 +142,15 @@ static void file_delete(struct store *s, struct store_file *f)
     file_forget(s, f);
 }
 
-/* The file's last use by the clock of this process; its pages' nodes know. */
+/* The file's last use by the clock of this process; the tree knows. */
 static uint64_t used_ns(const struct store_file *f)
 {
     uint64_t used = 0;
-    for (int i = 0; i < f->n_pages; i++)
-        if (f->pages[i].node && f->pages[i].node->used_ns > used) used = f->pages[i].node->used_ns;
+    for (int i = 0; i < f->n_parts; i++) {
+        const struct stored_part *p = &f->parts[i];
+        uint64_t ns = p->node ? p->node->used_ns : p->snapshot ? p->snapshot->used_ns : 0;
+        if (ns > used) used = ns;
+    }
     return used;
 }
 
@@ -161,9 +182,10 @@ static void forget(void *arg, struct prefix_place place, bool dropped)
 {
     struct store *s = arg;
     struct store_file *f = place.file;
-    f->pages[place.index].node = NULL;
+    f->parts[place.index].node = NULL;
+    f->parts[place.index].snapshot = NULL;
     f->is_dropped |= dropped;
-    if (--f->n_live == 0 && f != s->write_file) file_delete(s, f);
+    if (--f->n_live == 0 && f != s->write_file && !s->is_closing) file_delete(s, f);
 }
 
 /* The time of a file's last use: later than every time given before, so that the order is kept where the clock stands
@@ -179,9 +201,9 @@ static uint64_t next_time(struct store *s, struct store_file *f)
 
 /* ---- opening ---- */
 
-static struct store_file *file_new(const char *name, uint64_t bytes, uint32_t n_pages, struct qn_error *e)
+static struct store_file *file_new(const char *name, uint64_t bytes, uint32_t n_parts, struct qn_error *e)
 {
-    size_t size = sizeof(struct store_file) + n_pages * sizeof(struct stored_page);
+    size_t size = sizeof(struct store_file) + n_parts * sizeof(struct stored_part);
     struct store_file *f = mem_calloc(1, size);
     if (!f) {
         error_nomem(e, "the list of stored pages", size);
@@ -196,7 +218,8 @@ static int same_shape(const struct chain_head *h, const struct kv_pool *pool)
 {
     const struct kv_shape *a = &h->shape, *b = kv_pool_shape(pool);
     return a->type == b->type && a->n_layer == b->n_layer && a->n_head_kv == b->n_head_kv &&
-           a->head_dim == b->head_dim && a->page_slots == b->page_slots && h->page_bytes == kv_page_bytes(b);
+           a->head_dim == b->head_dim && a->head_dim_v == b->head_dim_v && a->page_slots == b->page_slots &&
+           a->state_bytes == b->state_bytes && h->page_bytes == kv_page_bytes(b);
 }
 
 /* Enters the pages of a verified index into the tree. */
@@ -208,17 +231,36 @@ static int enter_pages(struct store *s, struct store_file *f, void *index, struc
     int rc = prefix_graft(s->tree, &f->head.key, chain_index_tokens(index), (int)f->head.n_tokens,
                           (int)f->head.first_page, f, nodes, e);
     for (int i = 0; i < n_pages && !rc; i++) {
-        f->pages[i] = (struct stored_page){chain_index_sums(&f->head, index)[i], nodes[i]};
+        f->parts[i].node = nodes[i];
         f->n_live += nodes[i] != NULL;
     }
-    f->n_pages = rc ? 0 : n_pages;
     mem_free(nodes);
     return rc;
 }
 
-/* Reads what tells about the file's pages; on success *out is new, in the tree, not yet in the list. */
-static int read_file(struct store *s, int fd, const char *name, const struct stat *st, struct store_file **out,
-                     struct qn_error *e)
+/* Enters all parts. */
+static int enter_parts(struct store *s, struct store_file *f, void *index, struct qn_error *e)
+{
+    int n_pages = (int)chain_n_pages(&f->head), rc = 0;
+    const uint64_t *sums = chain_index_sums(&f->head, index);
+    f->n_parts = (int)chain_n_parts(&f->head);
+    for (int i = 0; i < f->n_parts; i++) f->parts[i].sum = sums[i];
+    if (n_pages) rc = enter_pages(s, f, index, e);
+    if (rc || !f->head.has_state) return rc;
+    struct prefix_snapshot **out = &f->parts[n_pages].snapshot;
+    rc = prefix_snapshot_graft(s->tree, &f->head.key, chain_index_tokens(index), (int)f->head.n_tokens,
+                               (struct prefix_place){f, n_pages}, out, e);
+    f->n_live += *out != NULL;
+    if (rc) file_unplace(s, f);
+    return rc;
+}
+
+#define LATER 1
+
+/* Reads what tells about the file's parts; on success *out is new, in the tree, not yet in the list. LATER: it has a
+ * state and no pages. */
+static int read_file(struct store *s, int fd, const char *name, const struct stat *st, bool is_later,
+                     struct store_file **out, struct qn_error *e)
 {
     uint8_t bytes[CHAIN_HEAD_BYTES];
     struct chain_head h;
@@ -226,16 +268,17 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
     if (!rc) rc = chain_head_read(&h, bytes, (uint64_t)st->st_size, e);
     if (rc) return rc;
     if (!same_shape(&h, s->pool)) return error_set(e, QN_EUNSUP, "of another model or KV type");
+    if (!chain_n_pages(&h) && !is_later) return LATER;
     uint64_t n = chain_index_bytes(&h);
     void *index = mem_alloc(n);
     if (!index) return error_nomem(e, "a token list", n);
     struct store_file *f = NULL;
     rc = chain_read_at(fd, index, n, sizeof bytes, e);
     if (!rc) rc = chain_index_check(&h, index, e);
-    if (!rc) rc = (f = file_new(name, (uint64_t)st->st_size, chain_n_pages(&h), e)) ? 0 : QN_ENOMEM;
+    if (!rc) rc = (f = file_new(name, (uint64_t)st->st_size, chain_n_parts(&h), e)) ? 0 : QN_ENOMEM;
     if (!rc) {
         f->head = h;
-        rc = enter_pages(s, f, index, e);
+        rc = enter_parts(s, f, index, e);
     }
     mem_free(index);
     if (rc)
@@ -245,9 +288,9 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
     return rc;
 }
 
-/* One file with a name of ours. Damaged ones go; ones that cannot be used now (another model, another version, no
+/* One file with a name of ours, perhaps LATER. Damaged ones go; ones that cannot be used now (another model, another version, no
  * memory for their tokens, not readable) stay on disk and count. */
-static int enter_file(struct store *s, const char *name, struct qn_error *e)
+static int enter_file(struct store *s, const char *name, bool is_later, struct qn_error *e)
 {
     struct stat st;
     struct qn_error why = {0};
@@ -259,8 +302,9 @@ static int enter_file(struct store *s, const char *name, struct qn_error *e)
         if (fd >= 0) close(fd);
         return 0;
     }
-    rc = read_file(s, fd, name, &st, &f, &why);
+    rc = read_file(s, fd, name, &st, is_later, &f, &why);
     close(fd);
+    if (rc == LATER) return rc;
     if (rc == QN_EDATA) {
         log_dropped(s, name, why.msg);
         s->stats.n_dropped++;
@@ -271,7 +315,7 @@ static int enter_file(struct store *s, const char *name, struct qn_error *e)
     if (rc && !(f = file_new(name, (uint64_t)st.st_size, 0, e))) return QN_ENOMEM;
     f->written_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
     file_add(s, f);
-    if (!rc && f->n_live == 0) file_delete(s, f); /* others hold all that it has */
+    if (!rc && f->n_live == 0) file_delete(s, f); /* others hold all that it has, or its pages are lost */
     return 0;
 }
 
@@ -288,6 +332,7 @@ static int name_kind(const char *name)
 
 static int read_dir(struct store *s, struct qn_error *e)
 {
+    struct buf later = {0}; /* names: char[CHAIN_NAME_BYTES] */
     int rc = 0, fd = openat(s->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d) {
@@ -298,10 +343,14 @@ static int read_dir(struct store *s, struct qn_error *e)
     for (const struct dirent *entry; !rc && (entry = readdir(d));) {
         int kind = name_kind(entry->d_name);
         if (kind == 0) log_at(LOG_WARN, "cache: '%s/%s' ignored: not a name the cache gives", s->dir, entry->d_name);
-        if (kind == 1) rc = enter_file(s, entry->d_name, e);
+        if (kind == 1) rc = enter_file(s, entry->d_name, false, e);
+        if (rc == LATER) rc = buf_add(&later, entry->d_name, CHAIN_NAME_BYTES, e);
         if (kind == 2) unlinkat(s->dir_fd, entry->d_name, 0);
     }
     closedir(d);
+    for (size_t at = 0; !rc && at < later.len; at += CHAIN_NAME_BYTES)
+        rc = enter_file(s, (const char *)later.data + at, true, e);
+    buf_deinit(&later);
     return rc;
 }
 
@@ -357,6 +406,7 @@ void store_close(struct store *s)
     worker_free(s->reader);
     if (store_settle(s, true, &e) < 0) log_at(LOG_WARN, "cache: %s", e.msg);
     worker_free(s->writer);
+    s->is_closing = true;
     while (s->files) {
         file_unplace(s, s->files);
         file_forget(s, s->files);
@@ -376,32 +426,83 @@ void store_stats(const struct store *s, struct store_stats *out) { *out = s->sta
 struct chain {
     struct prefix_node **nodes;
     int n;
-    int first, end; /* the pages for one file */
+    int first, end;                /* the pages for one file */
+    struct prefix_snapshot *state; /* or a state for one, behind the page `end`; NULL: pages */
 };
+
+/* In the pool and not on disk. The last page of what runs is still being written into. */
+static bool is_unsaved(const struct store *s, const struct prefix_node *node)
+{
+    const struct kv_shape *shape = kv_pool_shape(s->pool);
+    bool is_open = shape->state_bytes && node->n < shape->page_slots && node->page &&
+                   kv_page_n_refs(s->pool, node->page) > 1;
+    return node->page && !node->place.file && !is_open;
+}
+
+/* The node's longest snapshot of less than `below` slots. */
+static struct prefix_snapshot *last_snapshot(const struct prefix_node *node, int below)
+{
+    struct prefix_snapshot *last = NULL;
+    for (struct prefix_snapshot *x = node->snapshots; x; x = x->next)
+        if (x->n_slots < below && (!last || x->n_slots > last->n_slots)) last = x;
+    return last;
+}
+
+/* Whether the pages up to the i-th are on disk. */
+static bool are_placed(const struct chain *c, int i)
+{
+    while (i >= 0 && c->nodes[i]->place.file) i--;
+    return i < 0;
+}
 
 /* The first run of pages that are in the pool and not on disk; 0 when there is none. */
 static int find_run(const struct store *s, struct chain *c)
 {
     uint64_t page_bytes = kv_page_bytes(kv_pool_shape(s->pool)), most = FILE_BYTES / page_bytes;
     int i = 0;
-    while (i < c->n && (!c->nodes[i]->page || c->nodes[i]->place.file)) i++;
+    while (i < c->n && !is_unsaved(s, c->nodes[i])) i++;
     c->first = i;
-    while (i < c->n && c->nodes[i]->page && !c->nodes[i]->place.file && (uint64_t)(i - c->first) < (most ? most : 1))
-        i++;
+    while (i < c->n && is_unsaved(s, c->nodes[i]) && (uint64_t)(i - c->first) < (most ? most : 1)) i++;
     c->end = i;
     return c->end > c->first;
+}
+
+/* The chain's snapshots from its end on, to be kept on disk. The others' copies in the part of the chain that it shares
+ * with nobody go. Returns one that is to be written; NULL: none. */
+static struct prefix_snapshot *find_state(struct store *s, const struct chain *c)
+{
+    struct prefix_snapshot *first = NULL, *found = NULL;
+    bool is_own = true;
+    int n = 0;
+    for (int i = 0; i < c->n && !first; i++)
+        for (struct prefix_snapshot *x = c->nodes[i]->snapshots; x; x = x->next)
+            if (!first || x->n_slots < first->n_slots) first = x;
+    for (int i = c->n - 1; i >= 0; i--) {
+        if (c->nodes[i]->child && c->nodes[i]->child->next) is_own = false;
+        int below = INT_MAX;
+        for (struct prefix_snapshot *x; (x = last_snapshot(c->nodes[i], below));) {
+            below = x->n_slots;
+            bool is_wanted = n++ < LAST_STATES || x == first;
+            struct store_file *f = x->place.file;
+            if (is_wanted && x->data && !f && !found && are_placed(c, i)) found = x;
+            if (!is_wanted && is_own && f && f->n_parts == 1) file_delete(s, f);
+        }
+    }
+    return found;
 }
 
 static void fill_head(const struct store *s, const struct chain *c, struct chain_head *h)
 {
     const struct prefix_node *last = c->nodes[c->end - 1];
     const struct kv_shape *shape = kv_pool_shape(s->pool);
+    int n = c->state ? c->state->n_slots : last->depth * shape->page_slots + last->n;
     *h = (struct chain_head){
         .key = prefix_root(last)->key,
         .shape = *shape,
         .page_bytes = kv_page_bytes(shape),
-        .n_tokens = (uint32_t)(last->depth * shape->page_slots + last->n),
+        .n_tokens = (uint32_t)n,
         .first_page = (uint32_t)c->first,
+        .has_state = c->state != NULL,
     };
 }
 
@@ -437,6 +538,29 @@ static void set_times(struct store *s, const struct chain *c)
     }
 }
 
+/* The file's parts as if they were there. */
+static void place_parts(struct store *s, const struct chain *c)
+{
+    struct store_file *f = s->write_file;
+    struct chain_write *w = s->write;
+    f->n_parts = f->n_live = (int)chain_n_parts(&f->head);
+    if (c->state) {
+        w->parts[0] = c->state->data;
+        f->parts[0].snapshot = s->write_snapshot = c->state;
+        prefix_snapshot_hold(s->tree, c->state);
+        prefix_snapshot_place(s->tree, c->state, (struct prefix_place){f, 0});
+        w->time_ns = next_time(s, f);
+        return;
+    }
+    for (int i = 0; i < f->n_parts; i++) {
+        struct prefix_node *node = c->nodes[c->first + i];
+        w->parts[i] = node->page;
+        kv_page_ref(s->pool, node->page);
+        f->parts[i].node = node;
+        prefix_place(s->tree, node, (struct prefix_place){f, i});
+    }
+}
+
 /* Enters the file into the list and the tree as if it were there, and has it written. */
 static int begin_write(struct store *s, const struct chain *c, struct qn_error *e)
 {
@@ -444,29 +568,22 @@ static int begin_write(struct store *s, const struct chain *c, struct qn_error *
     char name[CHAIN_NAME_BYTES];
     fill_head(s, c, &h);
     new_name(s, name);
-    struct store_file *f = file_new(name, chain_file_bytes(&h), chain_n_pages(&h), e);
+    struct store_file *f = file_new(name, chain_file_bytes(&h), chain_n_parts(&h), e);
     struct chain_write *w = f ? chain_write_new(&h, e) : NULL;
     if (!w) {
         mem_free(f);
         return QN_ENOMEM;
     }
     qn_token *tokens = chain_index_tokens(w->index);
-    for (int i = 0; i < c->end; i++, tokens += h.shape.page_slots)
-        memcpy(tokens, c->nodes[i]->tokens, (size_t)c->nodes[i]->n * sizeof *tokens);
+    for (int i = 0, left = (int)h.n_tokens; i < c->end; i++, tokens += h.shape.page_slots, left -= h.shape.page_slots)
+        memcpy(tokens, c->nodes[i]->tokens, (size_t)(left < c->nodes[i]->n ? left : c->nodes[i]->n) * sizeof *tokens);
     memcpy(w->name, name, sizeof w->name);
     w->dir = s->dir;
     f->head = h;
-    f->n_pages = f->n_live = c->end - c->first;
-    for (int i = 0; i < f->n_pages; i++) {
-        struct prefix_node *node = c->nodes[c->first + i];
-        w->pages[i] = node->page;
-        kv_page_ref(s->pool, node->page);
-        f->pages[i].node = node;
-        prefix_place(s->tree, node, (struct prefix_place){f, i});
-    }
     file_add(s, f);
     s->write = w;
     s->write_file = f;
+    place_parts(s, c);
     set_times(s, c);
     worker_post(s->writer, &w->job);
     return 1;
@@ -478,11 +595,16 @@ static int save_chain(struct store *s, struct prefix_node *leaf, struct chain *c
     struct chain_head h;
     for (struct prefix_node *node = leaf; node->parent; node = node->parent) c->nodes[node->depth] = node;
     c->n = leaf->depth + 1;
-    if (!find_run(s, c)) return 0;
+    c->state = NULL;
+    if (!find_run(s, c)) {
+        if (!(c->state = find_state(s, c))) return 0;
+        c->first = c->end = c->state->node->depth + 1;
+    }
     fill_head(s, c, &h);
     set_needed(c, true);
     uint64_t bytes = chain_file_bytes(&h), fits = make_room(s, bytes, c->nodes[c->end - 1]->used_ns);
     set_needed(c, false);
+    if (c->state) return fits < bytes ? 0 : begin_write(s, c, e);
     if (fits < bytes) { /* the beginning of the run is better than nothing */
         uint64_t over = (bytes - fits + page_bytes - 1) / page_bytes;
         c->end = over < (uint64_t)(c->end - c->first) ? c->end - (int)over : c->first;
@@ -496,7 +618,7 @@ int store_save(struct store *s, struct qn_error *e)
     int longest = 0, rc = 0;
     assert(!s->write);
     prefix_stats(s->tree, &stats);
-    if (stats.n_unsaved == 0) return 0;
+    if (stats.n_unsaved == 0 && stats.n_states == 0) return 0;
     for (struct prefix_node *leaf = NULL; (leaf = prefix_next_leaf(s->tree, leaf));)
         if (leaf->depth >= longest) longest = leaf->depth + 1;
     struct chain c = {.nodes = mem_calloc((size_t)longest, sizeof *c.nodes)};
@@ -520,10 +642,12 @@ int store_settle(struct store *s, bool wait, struct qn_error *e)
     s->write = NULL;
     s->write_file = NULL;
     const uint64_t *sums = chain_index_sums(&w->head, w->index);
-    for (int i = 0; i < f->n_pages; i++) {
-        f->pages[i].sum = sums[i];
-        kv_page_unref(s->pool, w->pages[i]);
+    for (int i = 0; i < f->n_parts; i++) {
+        f->parts[i].sum = sums[i];
+        if (!s->write_snapshot) kv_page_unref(s->pool, w->parts[i]);
     }
+    if (s->write_snapshot) prefix_snapshot_release(s->tree, s->write_snapshot);
+    s->write_snapshot = NULL;
     if (rc) {
         if (e) *e = w->error;
         file_delete(s, f); /* only its name's last step may have failed: then the file is there */
@@ -536,58 +660,82 @@ int store_settle(struct store *s, bool wait, struct qn_error *e)
 
 void store_sweep(struct store *s)
 {
-    for (struct store_file *f = s->files, *next; f; f = next) {
-        next = f->next;
-        if (f->is_dropped && f != s->write_file) file_delete(s, f); /* others in the list stay */
+    for (struct store_file *f = s->files; f;) {
+        if (!f->is_dropped || f == s->write_file) {
+            f = f->next;
+            continue;
+        }
+        file_delete(s, f); /* and others with it, perhaps */
+        f = s->files;
     }
 }
 
 /* ---- reading ---- */
 
-/* The times of the files that are read, those of the end first; and where their pages are. */
-static void fill_read(struct store *s, struct store_read *r, const struct prefix_place *places, uint8_t *const *to)
+static void fill_part(struct store_read *r, int i, struct prefix_place place, uint8_t *to)
 {
-    for (int i = r->io.n_pages - 1; i >= 0; i--) {
+    const struct store_file *f = place.file;
+    r->parts[i] = (struct chain_part){.index = place.index,
+                                      .offset = chain_part_offset(&f->head, (uint32_t)place.index),
+                                      .bytes = chain_part_bytes(&f->head, (uint32_t)place.index),
+                                      .sum = f->parts[place.index].sum,
+                                      .to = to};
+    memcpy(r->parts[i].name, f->name, sizeof f->name);
+}
+
+/* The times of the files that are read, those of the end first; and where their pages are. */
+static void fill_read(struct store *s, struct store_read *r, const struct prefix_place *places, uint8_t *const *to,
+                      const struct prefix_snapshot *snapshot)
+{
+    if (snapshot) {
+        fill_part(r, r->n_pages, snapshot->place, r->state);
+        r->parts[r->n_pages].time_ns = next_time(s, snapshot->place.file);
+    }
+    for (int i = r->n_pages - 1; i >= 0; i--) {
         struct store_file *f = places[i].file;
-        struct chain_page *p = &r->pages[i];
-        *p = (struct chain_page){.index = places[i].index,
-                                 .offset = chain_page_offset(&f->head, (uint32_t)places[i].index),
-                                 .sum = f->pages[places[i].index].sum,
-                                 .to = to[i]};
-        memcpy(p->name, f->name, sizeof p->name);
-        if (i == 0 || places[i - 1].file != f) p->time_ns = next_time(s, f);
-        kv_page_ref(s->pool, p->to);
+        fill_part(r, i, places[i], to[i]);
+        if (i == 0 || places[i - 1].file != f) r->parts[i].time_ns = next_time(s, f);
+        kv_page_ref(s->pool, to[i]);
     }
 }
 
+static struct store_read *read_new(struct store *s, int n_pages, const struct prefix_snapshot *snapshot)
+{
+    int n = n_pages + (snapshot != NULL);
+    struct store_read *r = n ? mem_calloc(1, sizeof *r + (size_t)n * sizeof *r->parts) : NULL;
+    if (!r) return NULL;
+    r->io = (struct chain_read){.job.run = chain_read_run, .dir_fd = s->dir_fd, .n_parts = n, .parts = r->parts};
+    r->n_pages = n_pages;
+    if (!snapshot || (r->state = prefix_state_get(s->tree))) return r;
+    mem_free(r);
+    return NULL;
+}
+
 struct store_read *store_read(struct store *s, const struct prefix_key *key, const qn_token *tokens, int n,
-                              const struct memory *m)
+                              const struct memory *m, const struct prefix_snapshot *snapshot)
 {
     const struct kv_shape *shape = kv_pool_shape(s->pool);
-    int first = m->n_slots / shape->page_slots, room = m->n_pages - first;
-    assert(m->n_slots % shape->page_slots == 0);
-    struct prefix_place *places = mem_calloc((size_t)room, sizeof *places);
+    int first = (m->n_slots + shape->page_slots - 1) / shape->page_slots, room = m->n_pages - first;
+    struct prefix_place *places = mem_calloc((size_t)room + 1, sizeof *places);
     if (!places) return NULL;
     int n_pages = prefix_places(s->tree, key, tokens, n, first, places, room);
     for (int i = 0; i < n_pages; i++)
         if (places[i].file == s->write_file) n_pages = i;
-    struct store_read *r = n_pages ? mem_calloc(1, sizeof *r + (size_t)n_pages * sizeof *r->pages) : NULL;
+    bool is_all = first + n_pages == (n + shape->page_slots - 1) / shape->page_slots;
+    struct store_read *r = shape->state_bytes && !is_all ? NULL : read_new(s, n_pages, snapshot);
     if (r) {
-        r->io = (struct chain_read){.job.run = chain_read_run,
-                                    .dir_fd = s->dir_fd,
-                                    .page_bytes = kv_page_bytes(shape),
-                                    .n_pages = n_pages,
-                                    .pages = r->pages};
-        fill_read(s, r, places, m->pages + first);
+        fill_read(s, r, places, m->pages + first, snapshot);
         worker_post(s->reader, &r->io.job);
     }
     mem_free(places);
     return r;
 }
 
+/* The state goes to who asks for it, or back. */
 static void read_free(struct store *s, struct store_read *r)
 {
-    for (int i = 0; i < r->io.n_pages; i++) kv_page_unref(s->pool, r->pages[i].to);
+    for (int i = 0; i < r->n_pages; i++) kv_page_unref(s->pool, r->parts[i].to);
+    if (r->state) prefix_state_put(s->tree, r->state);
     mem_free(r);
 }
 
@@ -605,14 +753,19 @@ static void damaged(struct store *s, const char *name, const struct qn_error *wh
         file_unplace(s, f); /* it may be readable another day */
 }
 
-bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, enum prefix_miss *miss)
+bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, uint8_t **state,
+                    enum prefix_miss *miss)
 {
     if (wait) worker_wait(s->reader, &r->io.job);
     if (!worker_is_done(s->reader, &r->io.job)) return false;
-    *n_pages = r->io.n_done;
-    if (r->io.n_done < r->io.n_pages) {
-        damaged(s, r->pages[r->io.n_done].name, &r->io.error);
+    *n_pages = r->io.n_done < r->n_pages ? r->io.n_done : r->n_pages;
+    *state = NULL;
+    if (r->io.n_done < r->io.n_parts) {
+        damaged(s, r->parts[r->io.n_done].name, &r->io.error);
         *miss = PREFIX_DAMAGED;
+    } else {
+        *state = r->state;
+        r->state = NULL;
     }
     read_free(s, r);
     return true;

@@ -31,8 +31,8 @@ void store_close(struct store *s);
 
 /* ---- writing: one file at a time ---- */
 
-/* Begins to write a file: pages that are in the pool and not yet on disk, of the most recently used chain that has
- * some. Files less recently used than the chain are deleted for it. 1: it has begun; 0: nothing is left that fits;
+/* Begins to write a file: pages that are in the pool and not yet on disk, or else a state, of the most recently used
+ * chain that has some. Files less recently used than the chain are deleted for it. 1: it has begun; 0: nothing is left that fits;
  * QN_ENOMEM: the directory and the tree are as they were, but for those deleted. Not while one is being written. */
 int store_save(struct store *s, struct qn_error *e);
 bool store_is_saving(const struct store *s); /* since store_save returned 1, until store_settle */
@@ -46,13 +46,16 @@ void store_sweep(struct store *s);
 
 struct store_read;
 
-/* Begins to read what prefix_find() found of the n tokens beyond m's slots: into m's own pages, which are reserved.
- * NULL: nothing is there to be read, or there is no memory for it. */
+/* Begins to read what prefix_find() found of the n tokens beyond m's slots: into m's own pages, which are reserved; and
+ * the state behind them, of a snapshot that is on disk alone (NULL: it is at hand). NULL: nothing is there to be read,
+ * or there is no memory for it, or, where sequences have states, not all is there. */
 struct store_read *store_read(struct store *s, const struct prefix_key *key, const qn_token *tokens, int n,
-                              const struct memory *m);
+                              const struct memory *m, const struct prefix_snapshot *snapshot);
 /* With `wait` when it is done. False: it is still being read. True: the first *n_pages were read and are what was
- * written; where that is fewer than were asked for, *miss is why. The read is gone then. */
-bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, enum prefix_miss *miss);
+ * written; where that is not all that was asked for, *miss is why. *state: the state that was asked for, if all was
+ * read, for prefix_snapshot_take() or prefix_state_put(); else NULL. The read is gone then. */
+bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, uint8_t **state,
+                    enum prefix_miss *miss);
 /* Nobody wants it any more. Its pages are held until the thread has seen that. */
 void store_read_cancel(struct store *s, struct store_read *r);
 /* Lets go of the pages of reads that were given up; true: there are some still, or a file is being written. */

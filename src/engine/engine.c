@@ -207,8 +207,8 @@ int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const stru
     qn_scheduler_params_init(&s);
     if (engine) p = *engine;
     if (scheduler) s = *scheduler;
-    if ((rc = settle(&p, m, &level, e)) || (rc = scheduler_settle(&s, p.n_batch, e))) return rc;
-    if ((rc = count_budget(m, &p, &b, e))) return rc;
+    if ((rc = settle(&p, m, &level, e)) || (rc = count_budget(m, &p, &b, e))) return rc;
+    if ((rc = scheduler_settle(&s, p.n_batch, b.n_states, e))) return rc;
     uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) +
                     scheduler_tree_bytes((int)(pool_slots(&p) / KV_PAGE_SLOTS));
     out->n_ctx = p.n_ctx;

@@ -48,6 +48,16 @@ static int check_ranges(const struct qn_request_params *p, struct qn_error *e)
     return 0;
 }
 
+static int check_boundaries(const struct qn_request_params *p, struct qn_error *e)
+{
+    for (size_t i = 0; i < p->n_boundaries; i++) {
+        int b = p->boundaries[i], least = i ? p->boundaries[i - 1] + 1 : 1;
+        if (b < least || (size_t)b > p->n_prompt)
+            return error_set(e, QN_EUSAGE, "request: boundary %zu is %d, not in %d..%zu", i, b, least, p->n_prompt);
+    }
+    return 0;
+}
+
 static int check(const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
 {
     int n_vocab = g->model->hp.n_vocab, rc = check_ranges(p, e);
@@ -68,6 +78,7 @@ static int check(const struct qn_request_params *p, const struct qn_engine *g, s
                          "request: a prompt of %zu tokens and an answer of %zu do not fit the context of %d",
                          p->n_prompt, asked, g->n_ctx);
     if ((rc = check_tokens(p->prompt, p->n_prompt, n_vocab, "token", e))) return rc;
+    if ((rc = check_boundaries(p, e))) return rc;
     if ((rc = check_tokens(p->stop_tokens, p->n_stop_tokens, n_vocab, "stop token", e))) return rc;
     if ((rc = sampler_new(&sampler, &p->sampling, n_vocab, &g->step.kt, e))) return rc;
     sampler_free(sampler);
@@ -92,9 +103,9 @@ static struct request *copy(const struct qn_request_params *p)
     const struct qn_sampling *q = &p->sampling;
     size_t text = 0, stops = p->n_stop * sizeof *p->stop, bias = q->n_logit_bias * sizeof *q->logit_bias;
     size_t prompt = p->n_prompt * sizeof(qn_token), breakers = q->n_dry_breakers * sizeof(qn_token);
-    size_t tokens = p->n_stop_tokens * sizeof(qn_token);
+    size_t tokens = p->n_stop_tokens * sizeof(qn_token), boundaries = p->n_boundaries * sizeof *p->boundaries;
     for (size_t i = 0; i < p->n_stop; i++) text += strlen(p->stop[i]) + 1;
-    struct request *r = mem_alloc(sizeof *r + stops + bias + prompt + breakers + tokens + text);
+    struct request *r = mem_alloc(sizeof *r + stops + bias + prompt + breakers + tokens + boundaries + text);
     if (!r) return NULL;
     *r = (struct request){.p = *p, .place = -1, .deadline_ns = UINT64_MAX};
     uint8_t *at = (uint8_t *)(r + 1);
@@ -104,6 +115,7 @@ static struct request *copy(const struct qn_request_params *p)
     r->p.prompt = put(&at, p->prompt, prompt);
     r->p.sampling.dry_breakers = put(&at, q->dry_breakers, breakers);
     r->p.stop_tokens = put(&at, p->stop_tokens, tokens);
+    r->p.boundaries = put(&at, p->boundaries, boundaries);
     for (size_t i = 0; i < p->n_stop; i++) stop[i] = put(&at, p->stop[i], strlen(p->stop[i]) + 1);
     return r;
 }

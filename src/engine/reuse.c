@@ -9,6 +9,7 @@
  */
 #include "engine/reuse.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -22,6 +23,8 @@
 struct reuse {
     struct prefix *tree;
     struct store *store; /* NULL: nothing is kept on disk */
+    size_t state_bytes;  /* 0: the model has no recurrent state */
+    int snapshot_every;
     uint64_t fingerprint[2];
     uint64_t n_lookups, n_hits, n_hit_tokens;
 };
@@ -36,6 +39,17 @@ static uint64_t hash_tensor(const struct tensor *t, uint64_t h)
     h = hash_bytes(shape, sizeof shape, h);
     h = hash_bytes(t->data, n, h);
     return hash_bytes(t->data + middle, n < t->bytes - middle ? n : t->bytes - middle, h);
+}
+
+/* What differs between layers. */
+static uint64_t hash_layers(const struct hparams *p, uint64_t h)
+{
+    for (int i = 0; i < p->n_layer; i++) {
+        const struct hp_layer *l = &p->layer[i];
+        int32_t numbers[] = {l->is_recurrent, l->has_experts, (int32_t)l->rope, l->n_swa};
+        h = hash_bytes(numbers, sizeof numbers, h);
+    }
+    return h;
 }
 
 static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
@@ -56,7 +70,6 @@ static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
                         p->head_dim_v,
                         (double)p->norm_eps,
                         (double)p->attn_scale,
-                        p->n_swa,
                         p->n_rot,
                         p->rope_adjacent,
                         p->rope_scaling,
@@ -67,9 +80,22 @@ static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
                         p->yarn_beta_fast,
                         p->yarn_beta_slow,
                         p->rope_ctx_orig,
+                        p->yarn_log_mul,
+                        (double)p->state_bytes,
+                        (double)p->attn_softcap,
+                        (double)p->embd_scale,
+                        (double)p->residual_scale,
+                        p->rope_base_local,
+                        p->n_expert_used,
+                        p->expert_gate,
+                        p->expert_norm,
+                        (double)p->expert_scale,
+                        p->n_expert_groups,
+                        p->n_expert_groups_used,
+                        p->delta_is_grouped,
                         p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
     uint64_t h = hash_bytes(p->arch, strlen(p->arch), seed);
-    h = hash_bytes(numbers, sizeof numbers, h);
+    h = hash_layers(p, hash_bytes(numbers, sizeof numbers, h));
     for (size_t i = 0; i < weights_n_tensors(m->weights); i++) h = hash_tensor(weights_tensor_at(m->weights, i), h);
     return h;
 }
@@ -86,7 +112,10 @@ int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler
 {
     struct reuse *u = mem_calloc(1, sizeof *u);
     if (!u) return error_nomem(e, "the prefix cache", sizeof *u);
-    int rc = prefix_new(&u->tree, g->kv, 0, &g->ledger, e);
+    u->state_bytes = kv_pool_shape(g->kv)->state_bytes;
+    u->snapshot_every = p->snapshot_every;
+    int n_states = u->state_bytes ? kv_pool_n_states(g->kv) - p->n_running : 0; /* but for those of what runs */
+    int rc = prefix_new(&u->tree, g->kv, n_states, &g->ledger, e);
     if (!rc && p->cache_dir && p->cache_bytes) {
         for (int i = 0; i < 2; i++) u->fingerprint[i] = fingerprint(g, (uint64_t)i);
         rc = store_open(&u->store, p->cache_dir, p->cache_bytes, u->tree, e);
@@ -110,32 +139,45 @@ void reuse_free(struct reuse *u)
 /* ---- use ---- */
 
 /* What cannot be kept for want of memory is not kept. */
-static void keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
+static bool keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
 {
     struct prefix_key key = key_of(u, r);
-    if (n > 0) prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
+    return n > 0 && !prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
 }
 
-/* Whole pages only: the answer goes on writing into the last one, which must not be shared. */
+/* All that a holds, and its state. */
+static void keep_state(struct reuse *u, const struct request *r, const struct answer *a, bool is_passing)
+{
+    struct prefix_key key = key_of(u, r);
+    int n = a->memory.n_slots;
+    if (keep(u, r, a, n)) prefix_snapshot(u->tree, &key, a->tokens, n, a->memory.state, is_passing, NULL);
+}
+
+/* Whole pages only: the answer goes on writing into the last one, which need not be shared. */
 static void keep_pages(struct reuse *u, const struct request *r, int n)
 {
     int slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
     keep(u, r, &r->answers[0], n / slots * slots);
 }
 
-void reuse_find(struct reuse *u, struct request *r)
+void reuse_find(struct reuse *u, struct request *r, int most)
 {
     struct prefix_match match = {.miss = PREFIX_NOTHING};
-    r->n_cached = r->n_known = r->miss_position = 0;
+    struct memory *m = &r->answers[0].memory;
+    r->n_cached = r->n_known = r->miss_position = r->branch = 0;
     r->is_on_disk = false;
     r->miss = "unused";
     /* Logprobs and means want every row; all others want that of the last token at least. */
-    if (r->p.prompt_logprobs || r->p.pooling == QN_POOL_MEAN || r->p.n_prompt < 2) return;
+    if (r->p.prompt_logprobs || r->p.pooling == QN_POOL_MEAN || most < 1) return;
     struct prefix_key key = key_of(u, r);
-    prefix_find(u->tree, &key, r->p.prompt, (int)r->p.n_prompt - 1, &r->answers[0].memory, &match);
-    r->n_cached = r->answers[0].memory.n_slots;
+    if (r->avoids_disk)
+        prefix_find_here(u->tree, &key, r->p.prompt, most, m, &match);
+    else
+        prefix_find(u->tree, &key, r->p.prompt, most, m, &match);
+    r->n_cached = m->n_slots;
     r->n_known = r->miss_position = match.n_slots;
-    r->is_on_disk = match.n_placed > 0;
+    r->branch = match.n_stored > match.n_slots ? match.n_stored : 0;
+    r->is_on_disk = prefix_is_on_disk(&match);
     r->miss = match.miss == PREFIX_ALL ? NULL : prefix_miss_name(match.miss);
 }
 
@@ -146,33 +188,57 @@ static void miss_at(struct request *r, enum prefix_miss why)
     r->miss = prefix_miss_name(why);
 }
 
-void reuse_restore(struct reuse *u, struct request *r)
+/* The state comes from memory at once, or from disk with the pages. */
+static struct store_read *begin_read(struct reuse *u, struct request *r)
 {
+    struct memory *m = &r->answers[0].memory;
     struct prefix_key key = key_of(u, r);
-    if (!r->is_on_disk) return;
-    r->restore = store_read(u->store, &key, r->p.prompt, r->n_known, &r->answers[0].memory);
+    struct prefix_match match;
+    prefix_peek(u->tree, &key, r->p.prompt, r->n_known, &match);
+    struct prefix_snapshot *s = match.snapshot;
+    if (u->state_bytes && match.n_slots < r->n_known) return NULL; /* it went when room was made */
+    if (s && s->data) memory_set_state(m, s->data);                /* behind the slots that are to come */
+    return store_read(u->store, &key, r->p.prompt, r->n_known, m, s && !s->data ? s : NULL);
+}
+
+bool reuse_restore(struct reuse *u, struct request *r)
+{
+    if (!r->is_on_disk) return true;
+    r->restore = begin_read(u, r);
+    r->avoids_disk = !r->restore && u->state_bytes;
     if (!r->restore) miss_at(r, PREFIX_NO_ROOM);
+    return !r->avoids_disk;
 }
 
 bool reuse_restored(struct reuse *u, struct request *r)
 {
     struct memory *m = &r->answers[0].memory;
+    struct prefix_key key = key_of(u, r);
     enum prefix_miss why = PREFIX_EVICTED; /* or the tree has lost it since */
+    uint8_t *state;
     int n_pages, slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
-    if (!store_read_end(u->store, r->restore, false, &n_pages, &why)) return false;
+    if (!store_read_end(u->store, r->restore, false, &n_pages, &state, &why)) return false;
     r->restore = NULL;
     int n = m->n_slots + n_pages * slots;
     memory_extend(m, n < r->n_known ? n : r->n_known);
     r->n_cached = m->n_slots;
-    if (r->n_cached < r->n_known) miss_at(r, why);
     keep_pages(u, r, r->n_cached);
+    if (r->n_cached == r->n_known) {
+        if (state) memory_set_state(m, state);
+        if (state) prefix_snapshot_take(u->tree, &key, r->p.prompt, r->n_known, state);
+        return true;
+    }
+    miss_at(r, why);
+    r->avoids_disk = u->state_bytes > 0;
     return true;
 }
 
 void reuse_abandon(struct reuse *u, struct request *r)
 {
-    if (r->restore) store_read_cancel(u->store, r->restore);
+    if (!r->restore) return;
+    store_read_cancel(u->store, r->restore);
     r->restore = NULL;
+    memory_truncate(&r->answers[0].memory, 0); /* a state is not behind the slots that it has so far */
 }
 
 void reuse_count(struct reuse *u, const struct request *r)
@@ -186,7 +252,33 @@ void reuse_keep_prompt(struct reuse *u, const struct request *r) { keep_pages(u,
 
 void reuse_keep_answer(struct reuse *u, const struct request *r, const struct answer *a)
 {
-    keep(u, r, a, a->memory.n_slots);
+    if (u->state_bytes && !r->p.pooling)
+        keep_state(u, r, a, false);
+    else
+        keep(u, r, a, a->memory.n_slots);
+}
+
+/* The first boundary of the request itself behind `from`. */
+static int next_boundary(const struct request *r, int from)
+{
+    int next = r->branch > from ? r->branch : INT_MAX;
+    for (size_t i = 0; i < r->p.n_boundaries; i++)
+        if (r->p.boundaries[i] > from) return r->p.boundaries[i] < next ? r->p.boundaries[i] : next;
+    return next;
+}
+
+int reuse_next_cut(const struct reuse *u, const struct request *r, int from)
+{
+    if (!u->state_bytes || r->p.pooling) return INT_MAX;
+    int next = next_boundary(r, from), on_the_way = (from / u->snapshot_every + 1) * u->snapshot_every;
+    return next < on_the_way ? next : on_the_way;
+}
+
+void reuse_keep_cut(struct reuse *u, const struct request *r)
+{
+    const struct answer *a = &r->answers[0];
+    int n = a->memory.n_slots;
+    if (reuse_next_cut(u, r, n - 1) == n) keep_state(u, r, a, next_boundary(r, n - 1) != n);
 }
 
 int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n, false); }
@@ -219,6 +311,8 @@ void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out)
     prefix_stats(u->tree, &p);
     if (u->store) store_stats(u->store, &d);
     out->n_pages_cached = p.n_pages;
+    out->n_snapshots = p.n_states;
+    out->n_snapshots_disk = p.n_snapshots_placed;
     out->cache_lookups = u->n_lookups;
     out->cache_hits = u->n_hits;
     out->cache_hit_tokens = u->n_hit_tokens;
@@ -248,10 +342,11 @@ int reuse_list(struct reuse *u, uint64_t identity, struct qn_cached **list, size
         all[i] = (struct qn_cached){
             .id = c.id,
             .n_tokens = c.n_tokens,
-            .memory_bytes = c.bytes,
-            .disk_bytes = (uint64_t)c.n_placed * page_bytes,
-            .memory_part_bytes = (uint64_t)c.n_counted * page_bytes,
-            .disk_part_bytes = (uint64_t)c.n_placed_counted * page_bytes,
+            .memory_bytes = c.bytes + (uint64_t)c.n_states * u->state_bytes,
+            .disk_bytes = (uint64_t)c.n_placed * page_bytes + (uint64_t)c.n_states_placed * u->state_bytes,
+            .memory_part_bytes = (uint64_t)c.n_counted * page_bytes + (uint64_t)c.n_states_counted * u->state_bytes,
+            .disk_part_bytes =
+                (uint64_t)c.n_placed_counted * page_bytes + (uint64_t)c.n_states_placed_counted * u->state_bytes,
             .idle_s = c.used_ns ? 1e-9 * (double)(now - c.used_ns) : -1,
         };
     }

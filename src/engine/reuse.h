@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * reuse.h: the scheduler's use of prefixes that were computed before.
+ *
+ * A model with a recurrent state can go on only where a copy of it was kept. They are kept at the prompt's boundaries,
+ * every so many tokens on the way, where the prompt leaves what is stored (it is the second one to come by), and at the
+ * ends of answers: these are a prompt's cuts, at which a piece of it that is computed in one step has to end.
  */
 #ifndef QUERN_ENGINE_REUSE_H
 #define QUERN_ENGINE_REUSE_H
@@ -9,17 +13,24 @@
 
 struct reuse;
 
+/* p: settled. */
 int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e);
 void reuse_free(struct reuse *u); /* NULL is fine */
-/* Looks for r's prompt, all but the last token at most: attaches what is in the pool to its first answer's empty
+/* Looks for the first `most` tokens of r's prompt, which are not all: attaches what is in the pool to its first answer's empty
  * memory, and notes in r how much is known, whether some of it is on disk, and why it is not more. */
-void reuse_find(struct reuse *u, struct request *r);
-/* Begins to read what is on disk, if that is so, now that r has its pages: r->restore is set. */
-void reuse_restore(struct reuse *u, struct request *r);
-/* false: it is still being read. true: r->restore is NULL and the memory holds what could be read. */
+void reuse_find(struct reuse *u, struct request *r, int most);
+/* Begins to read what is on disk, if that is so, now that r has its pages: r->restore is set. false: it cannot be had,
+ * and without it what was attached is of no use: r is to be started again and avoids the disk. */
+bool reuse_restore(struct reuse *u, struct request *r);
+/* false: it is still being read. true: r->restore is NULL and the memory holds what could be read; or r avoids the disk
+ * from now on and has to be started again, as above. */
 bool reuse_restored(struct reuse *u, struct request *r);
 void reuse_abandon(struct reuse *u, struct request *r);     /* r ends while it is restored */
 void reuse_count(struct reuse *u, const struct request *r); /* what was found is there */
+/* The prompt's first cut behind `from` tokens; INT_MAX: there is none. */
+int reuse_next_cut(const struct reuse *u, const struct request *r, int from);
+/* Keeps what has been read of the prompt, if it ends at a cut. */
+void reuse_keep_cut(struct reuse *u, const struct request *r);
 /* Keeps the whole pages of the prompt, once it has been read; everything an answer holds, when it ends. */
 void reuse_keep_prompt(struct reuse *u, const struct request *r);
 void reuse_keep_answer(struct reuse *u, const struct request *r, const struct answer *a);

@@ -27,6 +27,7 @@
 
 #define DEFAULT_RUNNING 8
 #define DEFAULT_QUEUED  64
+#define SNAPSHOT_EVERY  4096 /* tokens: seconds of a large model's reading, for a copy that takes milliseconds */
 #define POLL_NS         5000000u    /* between looks at what the disk has done, when there is nothing else to do */
 #define DISK_NS         2000000000u /* a request waits so long for pages to be written that have to go for it */
 #define MAX_RUNNING     4096
@@ -100,6 +101,14 @@ static void unlink_waiting(struct qn_scheduler *s, struct request **at)
     s->patience_ns = 0; /* the next one's begins when it does not fit */
 }
 
+/* Takes the i-th out of those that run. With the mutex held. */
+static void unlink_running(struct qn_scheduler *s, int i)
+{
+    s->n_places_taken -= s->running[i]->p.n_answers;
+    s->n_running--;
+    memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof(struct request *));
+}
+
 static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
 {
     struct request *r = s->running[i];
@@ -112,9 +121,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     s->is_unsaved = reuse_has_disk(s->reuse);
     s->patience_ns = 0; /* what it leaves is worth waiting for again */
     pthread_mutex_lock(&s->mutex);
-    s->n_running--;
-    memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof(struct request *));
-    s->n_places_taken -= r->p.n_answers;
+    unlink_running(s, i);
     pthread_mutex_unlock(&s->mutex);
     s->is_full = false;
     tell_done(s, r, why);
@@ -218,25 +225,36 @@ static bool make_room(struct qn_scheduler *s, struct request *r)
         if (missing > 0 && !is_worth_waiting(s)) missing -= reuse_evict(s->reuse, missing);
         if (missing <= 0) return true;
         if (!part) return false;
-        memory_truncate(m, m->n_slots - part);
-        r->n_cached = m->n_slots;
+        int less = m->n_slots - part;
+        if (m->state) { /* up to an earlier copy of it */
+            memory_truncate(m, 0);
+            reuse_find(s->reuse, r, less);
+        } else {
+            memory_truncate(m, less);
+            r->n_cached = less;
+        }
     }
 }
 
 /* Starts a request with all its pages. QN_EFULL: there is no room at present. */
 static int start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
 {
-    int rc = request_start(r, s->engine, e);
-    if (rc) return rc;
-    reuse_find(s->reuse, r);
-    if (!make_room(s, r)) {
-        request_release(r);
-        return QN_EFULL;
+    for (;;) {
+        int rc = request_start(r, s->engine, e);
+        if (rc) return rc;
+        reuse_find(s->reuse, r, (int)r->p.n_prompt - 1);
+        if (!make_room(s, r)) {
+            request_release(r);
+            return QN_EFULL;
+        }
+        if ((rc = memory_reserve(&r->answers[0].memory, request_slots(r), e))) {
+            request_release(r);
+            return rc;
+        }
+        r->n_promised = request_fork_pages(r, kv_pool_shape(s->engine->kv)->page_slots);
+        if (reuse_restore(s->reuse, r)) return 0;
+        request_release(r); /* once more, without the disk */
     }
-    if ((rc = memory_reserve(&r->answers[0].memory, request_slots(r), e))) request_release(r);
-    r->n_promised = rc ? 0 : request_fork_pages(r, kv_pool_shape(s->engine->kv)->page_slots);
-    if (!rc) reuse_restore(s->reuse, r);
-    return rc;
 }
 
 /* Takes it from the queue to those that run. */
@@ -303,6 +321,7 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
     pthread_mutex_lock(&s->mutex);
     s->stats.n_pages_free = kv_pool_n_free(s->engine->kv);
     s->stats.n_pages_touched = kv_pool_n_touched(s->engine->kv);
+    s->stats.n_states_free = kv_pool_n_free_states(s->engine->kv);
     reuse_stats(s->reuse, &s->stats);
     while (is_idle(s)) {
         bool awaits_disk = s->is_unsaved || s->n_running || s->waiting;
@@ -323,12 +342,35 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
     return !over;
 }
 
+/* Back to the head of the queue, to be started again. */
+static void wait_again(struct qn_scheduler *s, int i)
+{
+    struct request *r = s->running[i], **at = &s->waiting;
+    request_release(r);
+    r->share->expected -= r->n_expected;
+    r->n_expected = 0;
+    r->admitted_ns = 0;
+    r->place = -1;
+    while (*at && (*at)->p.priority > r->p.priority) at = &(*at)->next;
+    pthread_mutex_lock(&s->mutex);
+    unlink_running(s, i);
+    r->next = *at;
+    *at = r;
+    s->n_waiting++;
+    pthread_mutex_unlock(&s->mutex);
+    s->is_full = false;
+}
+
 static void tend_restored(struct qn_scheduler *s)
 {
-    for (int i = 0; i < s->n_running; i++) {
+    for (int i = s->n_running - 1; i >= 0; i--) {
         struct request *r = s->running[i];
         struct qn_event ev = {.type = QN_EVENT_PREFILL, .token = -1, .n_total = (int)r->p.n_prompt};
         if (!r->restore || !reuse_restored(s->reuse, r)) continue;
+        if (r->avoids_disk) {
+            wait_again(s, i);
+            continue;
+        }
         reuse_count(s->reuse, r);
         ev.n_done = r->n_cached;
         request_tell(r, &ev);
@@ -369,7 +411,7 @@ static void *thread_main(void *arg)
 
 void qn_scheduler_params_init(struct qn_scheduler_params *p) { *p = (struct qn_scheduler_params){.size = sizeof *p}; }
 
-int scheduler_settle(struct qn_scheduler_params *p, int n_batch, struct qn_error *e)
+int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, struct qn_error *e)
 {
     if (p->size != sizeof *p)
         return error_set(e, QN_EUSAGE, "scheduler: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
@@ -378,7 +420,16 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, struct qn_error
     if (p->n_queued < 0 || p->n_queued > MAX_QUEUED)
         return error_set(e, QN_EUSAGE, "scheduler: %d queued requests, not 0..%d", p->n_queued, MAX_QUEUED);
     if (p->n_prefill < 0) return error_set(e, QN_EUSAGE, "scheduler: %d prompt rows in a step", p->n_prefill);
-    if (!p->n_running) p->n_running = DEFAULT_RUNNING < n_batch ? DEFAULT_RUNNING : n_batch;
+    if (p->snapshot_every < 0)
+        return error_set(e, QN_EUSAGE, "scheduler: %d tokens between copies of the state", p->snapshot_every);
+    if (!p->n_running) {
+        p->n_running = DEFAULT_RUNNING < n_batch ? DEFAULT_RUNNING : n_batch;
+        if (n_states && p->n_running > n_states / 2) p->n_running = n_states / 2;
+    }
+    if (n_states && p->n_running >= n_states)
+        return error_set(e, QN_ENOMEM, "scheduler: %d running answers and one copy take %d recurrent states, the engine "
+                         "has %d", p->n_running, p->n_running + 1, n_states);
+    if (!p->snapshot_every) p->snapshot_every = SNAPSHOT_EVERY;
     if (p->n_running > n_batch)
         return error_set(e, QN_EUSAGE, "scheduler: %d running answers, a step has only %d rows", p->n_running, n_batch);
     if (!p->n_queued) p->n_queued = DEFAULT_QUEUED;
@@ -423,7 +474,7 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
         p = *params;
     else
         qn_scheduler_params_init(&p);
-    int rc = scheduler_settle(&p, g->n_batch, e);
+    int rc = scheduler_settle(&p, g->n_batch, kv_pool_n_states(g->kv), e);
     if (rc) return rc;
     struct qn_scheduler *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(e, "a scheduler", sizeof *s);
@@ -581,10 +632,12 @@ void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->used_bytes = ledger_used(&g->ledger);
     out->weight_bytes = g->weight_bytes;
     out->kv_bytes = kv_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)kv_pool_n_pages(g->kv);
-    out->buffer_bytes = g->step.region.size;
+    out->n_states = kv_pool_n_states(g->kv);
+    out->state_bytes = kv_states_bytes(kv_pool_shape(g->kv), out->n_states);
+    out->buffer_bytes = g->step.region.size + g->step.undo.size;
     out->scheduler_bytes = s->bytes;
-    out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->buffer_bytes -
-                       out->scheduler_bytes; /* nobody else takes anything while a scheduler has the engine */
+    out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->state_bytes -
+                       out->buffer_bytes - out->scheduler_bytes; /* nobody else takes anything while a scheduler has the engine */
     out->n_pages = kv_pool_n_pages(g->kv);
     out->page_tokens = kv_pool_shape(g->kv)->page_slots;
 }

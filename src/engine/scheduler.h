@@ -74,8 +74,8 @@ struct qn_scheduler {
 /* One step of all running requests: a row for each answer and a piece of the prompts that are being read. */
 void turn_run(struct qn_scheduler *s);
 
-/* Resolves the zeros and checks the ranges. */
-int scheduler_settle(struct qn_scheduler_params *p, int n_batch, struct qn_error *e);
+/* Resolves the zeros and checks the ranges. n_states: recurrent states that the engine has; 0: the model has none. */
+int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, struct qn_error *e);
 /* Bytes a scheduler with so many places takes from the ledger, but for the cache's list of prefixes. */
 size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places);
 /* Bytes that are left for that list: some 400 for each page in memory, and as much for those on disk. */

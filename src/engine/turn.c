@@ -9,7 +9,9 @@
  *
  * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned within
  * milliseconds; the rows of the others are computed again in the next step, to the same bits. With rows of others in it
- * that does not happen twice in a row, or one client could hold up all others by cancelling.
+ * that does not happen twice in a row, or one client could hold up all others by cancelling. Recurrent states have to be
+ * copied before a step that may be abandoned (step.h). There is room to copy as many as the engine has sessions; a step
+ * of more sequences is not abandoned. It is one with many answers in it, so its prompt rows are few.
  */
 #include "engine/scheduler.h"
 
@@ -66,6 +68,8 @@ static void gather_prompts(struct qn_scheduler *s, int most)
         int n = last + 1 - from < most ? last + 1 - from : most;
         if (r->p.prompt_logprobs && n > PROMPT_LOGPROB_ROWS - n_scored) n = PROMPT_LOGPROB_ROWS - n_scored;
         if (n == 0) continue;
+        int cut = reuse_next_cut(s->reuse, r, from);
+        if (n > cut - from) n = cut - from;
         if (r->p.prompt_logprobs) n_scored += n;
         add_part(s, r, 0, n);
         for (int p = from; p < from + n; p++)
@@ -105,7 +109,8 @@ static bool run(struct qn_scheduler *s)
 {
     struct qn_engine *g = s->engine;
     const struct batch b = {s->n_rows, s->token, g->pos, g->slot, g->seq, g->want, NULL};
-    g->step.is_cancelled = is_wasted;
+    bool has_copies = s->n_parts <= g->step.max_seqs || !kv_pool_shape(g->kv)->state_bytes;
+    g->step.is_cancelled = has_copies ? is_wasted : NULL;
     g->step.cancel_arg = s;
     bool done = step_run(&g->step, &b, s->memories, s->logits);
     g->step.is_cancelled = NULL;
@@ -200,6 +205,7 @@ static void take_in(struct qn_scheduler *s, const struct part *p)
     if (r->p.prompt_logprobs) tell_prompt(s, p, from);
     if (r->p.pooling) pool_rows(s, p);
     tell_prefill(r);
+    reuse_keep_cut(s->reuse, r);
     if (!request_is_reading(r)) begin_answers(s, p);
 }
 

@@ -118,7 +118,7 @@ enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_N };
 
 #define ATTN_CHUNK 256 /* slots; part of the arithmetic, see docs/KERNELS.md */
 #define ATTN_MAX_Q 128 /* query rows in one call */
-#define ATTN_MAX_DIM 512
+#define ATTN_MAX_DIM 576 /* of a latent and its rotated key: 512 + 64 */
 #define KV_GROUP 16 /* slots whose keys are stored side by side */
 
 /* One KV head's keys and values live in pages of page_slots slots (a multiple of 16).

@@ -8,6 +8,7 @@
 #include "model/bind.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,11 +30,19 @@ static int64_t dim_of(const struct hparams *h, enum bind_dim d)
     case DIM_VOCAB: return h->n_vocab;
     case DIM_FF: return h->n_ff;
     case DIM_2FF: return 2 * (int64_t)h->n_ff;
-    case DIM_Q: return (int64_t)h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1);
+    case DIM_Q:
+        if (h->n_lora_kv) return (int64_t)h->n_head * (h->latent_dim_nope + h->n_rot);
+        return (int64_t)h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1);
+    case DIM_LORA_Q: return h->n_lora_q;
+    case DIM_LORA_KV: return h->n_lora_kv;
+    case DIM_LATENT: return h->n_lora_kv + h->n_rot;
+    case DIM_KV_B: return (int64_t)h->n_head * (h->latent_dim_nope + h->latent_dim_v);
+    case DIM_NOPE: return h->latent_dim_nope;
+    case DIM_LATENT_V: return h->latent_dim_v;
     case DIM_K: return (int64_t)h->n_head_kv * h->head_dim;
     case DIM_V: return (int64_t)h->n_head_kv * h->head_dim_v;
     case DIM_QKV: return dim_of(h, DIM_Q) + dim_of(h, DIM_K) + dim_of(h, DIM_V);
-    case DIM_ATT: return (int64_t)h->n_head * h->head_dim_v;
+    case DIM_ATT: return hp_att_width(h);
     case DIM_HEAD: return h->head_dim;
     case DIM_N_HEAD: return h->n_head;
     case DIM_CONV: return 2 * (int64_t)h->delta_n_head_k * h->delta_dim_k + dim_of(h, DIM_DELTA_V);
@@ -126,6 +135,14 @@ static bool is_each_name(const char *name, const char *part, int n)
            !part[stem + end] && expert >= 0 && expert < n;
 }
 
+/* A scale for the whole tensor has a place in struct linear only. */
+static int refuse_tail(struct binder *b, const struct tensor *t)
+{
+    if (!t || !dtype_get(t->type)->tail) return 0;
+    return error_set(b->e, QN_EUNSUP, "model: tensor '%s' has type %s, which only the dense matrices of layers may",
+                     t->name, dtype_get(t->type)->name);
+}
+
 /* The experts' matrices in tensors of their own. */
 static int bind_each_expert(struct binder *b, const char *name, struct experts *x)
 {
@@ -136,7 +153,7 @@ static int bind_each_expert(struct binder *b, const char *name, struct experts *
         const struct tensor *t = weights_tensor(w, one);
         if (!t) return error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
         int rc = check_matrix(b, t, x->in, x->out, 1);
-        if (rc) return rc;
+        if (rc || (rc = refuse_tail(b, t))) return rc;
         if (i == 0) x->type = t->type, x->row_bytes = t->row_bytes;
         if (t->type != x->type || t->row_bytes != x->row_bytes)
             return error_set(b->e, QN_EUNSUP,
@@ -164,7 +181,7 @@ static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t 
     if (!t && !is_each) return optional ? 0 : error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
     if (t && is_each) return error_set(b->e, QN_EDATA, "model: tensor '%s' and its experts' own are both there", one);
     if (t) {
-        if ((rc = check_matrix(b, t, in, out, n))) return rc;
+        if ((rc = check_matrix(b, t, in, out, n)) || (rc = refuse_tail(b, t))) return rc;
         x->type = t->type;
         x->row_bytes = t->row_bytes;
         x->w = t;
@@ -178,6 +195,15 @@ static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t 
     return bind_vector(b, one, out, n, true, &x->b);
 }
 
+/* A matrix for each head, in one tensor. */
+static int bind_heads(struct binder *b, const char *name, int64_t in, int64_t out, struct experts *x)
+{
+    const struct tensor *t = weights_tensor(b->m->weights, name);
+    if (!t) return error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", name);
+    *x = (struct experts){.type = t->type, .in = (int)in, .out = (int)out, .row_bytes = t->row_bytes, .w = t};
+    return check_matrix(b, t, in, out, b->m->hp.n_head);
+}
+
 static bool is_in(const struct hparams *h, int il, enum bind_when when)
 {
     switch (when) {
@@ -186,8 +212,31 @@ static bool is_in(const struct hparams *h, int il, enum bind_when when)
     case IN_RECURRENT: return h->layer[il].is_recurrent;
     case IN_DENSE: return !h->layer[il].has_experts;
     case IN_EXPERTS: return h->layer[il].has_experts;
+    case IN_Q_DIRECT: return h->n_lora_q == 0;
+    case IN_Q_LORA: return h->n_lora_q > 0;
+    case IN_ABSORBED: return h->latent_is_absorbed;
+    case IN_EXPANDED: return !h->latent_is_absorbed;
     }
     return false;
+}
+
+/* I2_S: the one scale of a matrix stands behind its rows. The type's id had another meaning once, so that only BitNet's
+ * files are believed. */
+static int bind_tail(struct binder *b, const struct tensor *t, const float **out)
+{
+    const size_t bytes = act_round64(sizeof(float));
+    float scale;
+    memcpy(&scale, t->data + t->bytes, sizeof scale);
+    if (strncmp(b->m->arch->name, "bitnet", 6) != 0)
+        return error_set(b->e, QN_EUNSUP, "model: tensor '%s' has type I2_S, which only bitnet files may", t->name);
+    if (!isfinite(scale))
+        return error_set(b->e, QN_EDATA, "model: tensor '%s' has a scale that is not finite", t->name);
+    b->vector_bytes += bytes;
+    if (!b->copy) return 0;
+    float *s = arena_get(&b->m->vectors, bytes);
+    *s = scale;
+    *out = s;
+    return 0;
 }
 
 static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
@@ -201,13 +250,20 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
         snprintf(name, sizeof name, "blk.%d.%s", il, r->name);
         return bind_experts(b, name, in, out, r->optional, slot);
     }
+    if (r->kind == BIND_HEADS) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", il, r->name);
+        return bind_heads(b, name, in, out, slot);
+    }
     snprintf(name, sizeof name, r->kind == BIND_BARE ? "blk.%d.%s" : "blk.%d.%s.weight", il, r->name);
     if (r->kind != BIND_MATRIX) return bind_vector(b, name, in, out, r->optional, slot);
     struct linear *l = slot;
     if ((rc = bind_matrix(b, name, in, out, r->optional, &l->w))) return rc;
     if (!l->w) return 0;
     snprintf(name, sizeof name, "blk.%d.%s.scale", il, r->name);
-    if ((rc = bind_vector(b, name, 1, 1, true, &l->s))) return rc;
+    if (l->w->type == DT_I2_S && weights_tensor(b->m->weights, name))
+        return error_set(b->e, QN_EDATA, "model: '%s' beside a matrix that has a scale of its own", name);
+    rc = l->w->type == DT_I2_S ? bind_tail(b, l->w, &l->s) : bind_vector(b, name, 1, 1, true, &l->s);
+    if (rc) return rc;
     snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
     return bind_vector(b, name, out, 1, true, &l->b);
 }
@@ -306,6 +362,7 @@ static int bind_all(struct binder *b)
     b->vector_bytes = 0;
     if ((rc = bind_matrix(b, "token_embd.weight", h->n_embd, h->n_vocab, false, &m->token_embd))) return rc;
     if ((rc = bind_matrix(b, "output.weight", h->n_embd, h->n_vocab, true, &m->output))) return rc;
+    if ((rc = refuse_tail(b, m->token_embd)) || (rc = refuse_tail(b, m->output))) return rc;
     if (!m->output) m->output = m->token_embd;
     if ((rc = bind_vector(b, "output_norm.weight", h->n_embd, 1, false, &m->output_norm))) return rc;
     if ((rc = bind_vector(b, "rope_freqs.weight", h->n_rot / 2, 1, true, &m->rope_freqs))) return rc;

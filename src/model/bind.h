@@ -15,6 +15,12 @@ enum bind_dim {
     DIM_FF,
     DIM_2FF, /* gate and up in one */
     DIM_Q,   /* of all heads, with their gates where they have them */
+    DIM_LORA_Q,
+    DIM_LORA_KV,
+    DIM_LATENT,     /* a latent and its rotated key */
+    DIM_KV_B,       /* k without its rotated part, and v, of all heads */
+    DIM_NOPE,       /* k without its rotated part */
+    DIM_LATENT_V,   /* v */
     DIM_K,
     DIM_V,
     DIM_QKV,
@@ -36,15 +42,26 @@ enum bind_dim {
 };
 
 /* The layers that have a tensor. */
-enum bind_when { IN_ALL, IN_ATTN, IN_RECURRENT, IN_DENSE, IN_EXPERTS };
+enum bind_when {
+    IN_ALL,
+    IN_ATTN,
+    IN_RECURRENT,
+    IN_DENSE,
+    IN_EXPERTS,
+    IN_Q_DIRECT, /* q in one step, in two */
+    IN_Q_LORA,
+    IN_ABSORBED, /* the two forms of latent attention */
+    IN_EXPANDED
+};
 
 enum bind_kind {
     BIND_MATRIX, /* struct linear: NAME.weight {in, out} and, when the file has them, NAME.bias {out} and NAME.scale {1}
                   */
     BIND_VECTOR, /* const float *: NAME.weight {in} or {in, out}, as floats */
     BIND_BARE,   /* the same, but NAME is the whole name */
-    BIND_EXPERTS /* struct experts: NAME.weight {in, out, n_expert}, or NAME.I.weight {in, out} for each expert I; and,
-                    when the file has it, NAME.bias {out, n_expert} */
+    BIND_EXPERTS, /* struct experts: NAME.weight {in, out, n_expert}, or NAME.I.weight {in, out} for each expert I;
+                     and, when the file has it, NAME.bias {out, n_expert} */
+    BIND_HEADS    /* struct experts, a matrix a head: NAME.weight {in, out, n_head} */
 };
 
 struct bind_rule {

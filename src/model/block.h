@@ -36,6 +36,18 @@
 #define BLOCK_HEAD_NORM_RULES                                                                                          \
     RULE(VECTOR, "attn_q_norm", q_norm, DIM_HEAD, DIM_NONE, IN_ATTN),                                                  \
         RULE(VECTOR, "attn_k_norm", k_norm, DIM_HEAD, DIM_NONE, IN_ATTN)
+#define BLOCK_LATENT_RULES                                                                                             \
+    RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                  \
+        RULE(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_Q_DIRECT),                                                      \
+        RULE(MATRIX, "attn_q_a", wq_a, DIM_EMBD, DIM_LORA_Q, IN_Q_LORA),                                               \
+        RULE(VECTOR, "attn_q_a_norm", q_a_norm, DIM_LORA_Q, DIM_NONE, IN_Q_LORA),                                      \
+        RULE(MATRIX, "attn_q_b", wq_b, DIM_LORA_Q, DIM_Q, IN_Q_LORA),                                                  \
+        RULE(MATRIX, "attn_kv_a_mqa", wkv_a, DIM_EMBD, DIM_LATENT, IN_ALL),                                            \
+        RULE(VECTOR, "attn_kv_a_norm", kv_a_norm, DIM_LORA_KV, DIM_NONE, IN_ALL),                                      \
+        RULE(MATRIX, "attn_kv_b", wkv_b, DIM_LORA_KV, DIM_KV_B, IN_EXPANDED),                                          \
+        RULE(HEADS, "attn_k_b", wk_b, DIM_NOPE, DIM_LORA_KV, IN_ABSORBED),                                             \
+        RULE(HEADS, "attn_v_b", wv_b, DIM_LORA_KV, DIM_LATENT_V, IN_ABSORBED),                                         \
+        RULE(MATRIX, "attn_output", wo, DIM_ATT, DIM_EMBD, IN_ALL)
 #define BLOCK_ROW_NORM_RULES                                                                                           \
     RULE(VECTOR, "attn_q_norm", q_row_norm, DIM_Q, DIM_NONE, IN_ATTN),                                                 \
         RULE(VECTOR, "attn_k_norm", k_row_norm, DIM_K, DIM_NONE, IN_ATTN)
@@ -86,6 +98,8 @@
 /* x += c A(RMS(x; attn_norm)), A(n) = Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), c = residual_scale;
  * the norms of q's and k's heads and the rotation where the layer has them */
 void block_attn(const struct worker *w, int il);
+/* x += Wo LatentAttention(n), n = RMS(x; attn_norm): see block_latent.c */
+void block_latent(const struct worker *w, int il);
 /* x += Wout (silu(Wz n) * RMS(DeltaNet(Wqkv n, Wb n, Wa n))), n = RMS(x; attn_norm) */
 void block_delta(const struct worker *w, int il);
 /* Reads the numbers of gated DeltaNet, says which layers are recurrent, and where their states are. The families'

@@ -188,6 +188,7 @@ static int refuse_unknown(struct hp_reader *r, const struct hparams *h)
                 {"attention.scale", 0},
                 {"attention.causal", 1},
                 {"attention.clamp_kqv", 0},
+                {"attention.temperature_scale", 0},
                 {"attention.max_alibi_bias", 0},
                 {"attention.sliding_window_pattern", 0},
                 {"rope.scaling.yarn_log_multiplier", 0},

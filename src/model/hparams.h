@@ -16,7 +16,7 @@ struct arch;
 #define HP_MAX_LAYERS       512
 #define HP_MAX_DIM          (1 << 20) /* any single dimension */
 #define HP_MAX_HEADS        4096
-#define HP_MAX_HEAD_DIM     512
+#define HP_MAX_HEAD_DIM     576 /* a latent of 512 and a rotated key of 64 */
 #define HP_MAX_CTX          (1 << 28)
 #define HP_MAX_EXPERTS      4096
 #define HP_MAX_EXPERTS_USED 64
@@ -78,11 +78,19 @@ struct hparams {
     bool has_attn_gate;                 /* q's rows are [q | gate] of each head */
 
     /* multi-head latent attention; 0: none */
-    int n_lora_q, n_lora_kv; /* n_lora_q 0: q is not compressed */
+    int n_lora_q, n_lora_kv;           /* n_lora_q 0: q is not compressed */
+    int latent_dim_nope, latent_dim_v; /* of a head: of q and k without the n_rot rotated ones; of v */
+    bool latent_is_absorbed;           /* heads attend to the latents themselves; else to keys and values made of them */
 
     int n_layer_kv; /* layers with attention */
     struct hp_layer layer[HP_MAX_LAYERS];
 };
+
+/* Values that attention gives, of all heads. */
+static inline int hp_att_width(const struct hparams *h)
+{
+    return h->n_head * (h->n_lora_kv ? h->latent_dim_v : h->head_dim_v);
+}
 
 /* Channels of DeltaNet's convolution: q, k and v of all heads. */
 static inline int hp_conv_dim(const struct hparams *h)

@@ -146,16 +146,15 @@ static void quant_rows(const struct worker *w, int il, const char *name, const s
     op_sync(w);
 }
 
-static int att_dim(const struct hparams *h) { return h->n_head * h->head_dim_v; }
 
 void op_quant_att(const struct worker *w, int il, const struct linear *const *users)
 {
-    quant_rows(w, il, "attn_quant", &w->s->att, att_dim(&w->s->model->hp), NULL, users);
+    quant_rows(w, il, "attn_quant", &w->s->att, hp_att_width(&w->s->model->hp), NULL, users);
 }
 
 void op_norm_att(const struct worker *w, int il, const float *norm, const struct linear *const *users)
 {
-    quant_rows(w, il, "attn_sub_norm", &w->s->att, att_dim(&w->s->model->hp), norm, users);
+    quant_rows(w, il, "attn_sub_norm", &w->s->att, hp_att_width(&w->s->model->hp), norm, users);
 }
 
 void op_quant_x(const struct worker *w, int il, const struct linear *const *users)

@@ -22,6 +22,8 @@ void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x);
 
 /* What ops_moe.c needs for n rows. */
 void moe_cut(struct cutter *c, const struct hparams *h, int n, struct moe *m);
+/* What ops_latent.c needs for n rows; s->q is there. */
+void latent_cut(struct cutter *c, const struct hparams *h, int n, struct step *s);
 
 /* ---- shares of work ---- */
 
@@ -63,6 +65,8 @@ int op_strip(int n_cols, int lo, int hi);
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y);
 
+/* Row r's key and value (either may be NULL) of one KV head into their slot. */
+void op_store(const struct worker *w, int il, int r, int head, const float *k, const float *v);
 /* Copies the states of the spans that have a copy to it, or back: this member's share. */
 void delta_copy_states(const struct worker *w, bool back);
 /* Runs the held rows that stay, n_again of each span, through the recurrence of all layers. */

@@ -7,7 +7,7 @@
  */
 #include "model/ops.h"
 
-static void store(const struct worker *w, int il, int r, int head, const float *k, const float *v)
+void op_store(const struct worker *w, int il, int r, int head, const float *k, const float *v)
 {
     struct step *s = w->s;
     const struct memory *mem = s->mem[s->batch->seq[r]];
@@ -17,7 +17,7 @@ static void store(const struct worker *w, int il, int r, int head, const float *
     if (k)
         s->kt.put_key(sh->type, k, sh->head_dim, page + kv_key_offset(mem->pool, kv, head), slot % sh->page_slots,
                       w->scratch);
-    else
+    if (v)
         s->kt.put_value(sh->type, v, sh->head_dim_v, page + kv_value_offset(mem->pool, kv, head), slot % sh->page_slots,
                         w->scratch);
 }
@@ -33,14 +33,14 @@ static void rope_store_head(const struct worker *w, int il, int r, int head)
     const float(*cs)[2] = (const float(*)[2])(table + (size_t)r * (size_t)s->rope.n_pairs);
     int d = h->head_dim, kv_head = head - h->n_head, v_head = kv_head - h->n_head_kv;
     if (v_head >= 0) {
-        store(w, il, r, v_head, NULL, rows_at(s->v, r) + v_head * h->head_dim_v);
+        op_store(w, il, r, v_head, NULL, rows_at(s->v, r) + v_head * h->head_dim_v);
         return;
     }
     float *x = kv_head < 0 ? rows_at(s->q, r) + head * d * (h->has_attn_gate ? 2 : 1) : rows_at(s->k, r) + kv_head * d;
     const float *norm = kv_head < 0 ? l->q_norm : l->k_norm;
     if (norm) s->kt.rms_norm(x, norm, h->norm_eps, d, x, w->scratch);
     if (use != ROPE_OFF) s->kt.rope(x, cs, s->rope.n_pairs, h->rope_adjacent, w->scratch);
-    if (kv_head >= 0) store(w, il, r, kv_head, x, NULL);
+    if (kv_head >= 0) op_store(w, il, r, kv_head, x, NULL);
 }
 
 void op_norm_qk(const struct worker *w, int il)
@@ -89,7 +89,7 @@ static void attend(const struct worker *w, int il, struct run run, int head, int
     for (int r = run.row; r < run.row + run.n; r++)
         for (int i = first; i < first + n_heads; i++, n++) {
             q[n] = rows_at(s->q, r) + i * h->head_dim * (h->has_attn_gate ? 2 : 1);
-            out[n] = rows_at(s->att.f32, r) + i * h->head_dim_v;
+            out[n] = rows_at(s->heads, r) + i * h->head_dim_v;
             if (sinks) sink[n] = sinks[i];
             hi[n] = b->slot[r] + 1;
             lo[n] = n_swa && hi[n] > n_swa ? hi[n] - n_swa : 0;
@@ -120,15 +120,14 @@ void op_attend(const struct worker *w, int il)
 {
     struct step *s = w->s;
     const struct hparams *h = &s->model->hp;
-    int group = h->n_head / h->n_head_kv,
-        parts = (group + ATTN_MAX_Q - 1) / ATTN_MAX_Q; /* of a KV head's query heads */
-    int per_run = h->n_head_kv * parts, n_calls = s->n_runs * per_run, call;
+    int group = h->n_head / h->n_head_kv, part = (group + s->n_parts - 1) / s->n_parts;
+    int per_run = h->n_head_kv * s->n_parts, n_calls = s->n_runs * per_run, call;
     op_begin(w, il, "attention", -1, h->n_head, h->head_dim, s->batch->n);
     while (!step_is_abandoned(w) &&
            (call = atomic_fetch_add_explicit(&s->next_attend, 1, memory_order_relaxed)) < n_calls) {
-        int run = s->n_runs - 1 - call / per_run, head = call % per_run / parts, first = call % parts * ATTN_MAX_Q;
-        int n = group - first < ATTN_MAX_Q ? group - first : ATTN_MAX_Q;
-        attend(w, il, s->runs[run], head, head * group + first, n);
+        int run = s->n_runs - 1 - call / per_run, head = call % per_run / s->n_parts, first = call % s->n_parts * part;
+        int n = group - first < part ? group - first : part;
+        if (n > 0) attend(w, il, s->runs[run], head, head * group + first, n);
     }
     op_end(w);
     op_sync(w);

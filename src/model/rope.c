@@ -37,7 +37,8 @@ void rope_init(struct rope *r, const struct hparams *h, const float *factors)
     if (h->rope_scaling == ROPE_YARN) {
         low = fmax(0, floor(yarn_pair(h, h->yarn_beta_fast)));
         high = fmin(h->n_rot - 1, ceil(yarn_pair(h, h->yarn_beta_slow)));
-        r->scale *= 1 + 0.1 * math_log(h->rope_factor);
+        /* With a multiplier of its own the file has the correction in the attention's scale instead. */
+        if (h->yarn_log_mul == 0) r->scale *= 1 + 0.1 * math_log(h->rope_factor);
     }
     for (int i = 0; i < r->n_pairs; i++) {
         double f = math_pow(h->rope_base, -2.0 * i / h->n_rot) / (factors ? factors[i] : 1);

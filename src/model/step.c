@@ -32,8 +32,10 @@ void cut_acts(struct cutter *c, int n_rows, int k, struct acts *x)
 }
 
 #define CALLS_EACH 4 /* attention calls for each member, if there are rows for it */
+#define LEAST_PART 8 /* query heads worth a call of their own, which reads the keys and values again */
 
 static int max_int(int a, int b) { return a > b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* Rows whose sizes are powers of two would share few sets of a cache: one line more keeps a head's rows apart. */
 static struct rows cut_apart(struct cutter *c, int n_rows, int k) { return cut_rows(c, n_rows, k + 16); }
@@ -65,7 +67,7 @@ static size_t cut_all(struct step *s, const struct model *m, int n, int n_thread
     const struct hparams *h = &m->hp;
     struct cutter c = {.base = base};
     int q = h->n_head * h->head_dim * (h->has_attn_gate ? 2 : 1), n_ff = dense_width(h);
-    int att = max_int(h->n_head * h->head_dim_v, h->delta_n_head_v * h->delta_dim_v);
+    int att = max_int(hp_att_width(h), h->delta_n_head_v * h->delta_dim_v);
     s->x = cut_rows(&c, n, h->n_embd);
     s->h.f32 = cut_rows(&c, n, h->n_embd);
     s->q = cut_rows(&c, n, q);
@@ -80,6 +82,8 @@ static size_t cut_all(struct step *s, const struct model *m, int n, int n_thread
     if (h->state_bytes) cut_delta(&c, n, m, s);
     s->bare = s->h;
     s->bare.f32 = s->x;
+    s->heads = h->latent_is_absorbed ? cut_rows(&c, n, h->n_head * h->head_dim_v) : s->att.f32;
+    latent_cut(&c, h, n, s);
     moe_cut(&c, h, n, &s->moe);
     s->cs = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs);
     if (h->has_local_rope) s->cs_local = cut(&c, (size_t)n * (size_t)(h->n_rot / 2) * sizeof *s->cs_local);
@@ -181,6 +185,9 @@ static void survey(struct step *s)
             s->runs[s->n_runs++] = (struct run){r, 1};
         if (b->want_logits[r]) s->out_rows[s->n_out++] = r;
     }
+    /* One KV head of many query heads is not one member's work. */
+    int n_heads = s->n_runs * s->model->hp.n_head_kv, wanted = (pool_n_threads(s->pool) + n_heads - 1) / n_heads;
+    s->n_parts = max_int((group + ATTN_MAX_Q - 1) / ATTN_MAX_Q, min_int(wanted, group / LEAST_PART));
 }
 
 /* An earlier span of the same sequence. */

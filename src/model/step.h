@@ -41,6 +41,16 @@ struct acts {
     size_t ld[ACT_N];
 };
 
+/* What latent attention has besides; without it nothing. */
+struct latent_rows {
+    struct rows q;      /* [n_head][nope + n_rot]; expanded: is step.q */
+    struct rows kv;     /* [n_lora_kv + n_rot] */
+    struct rows kv_b;   /* expanded: [n_head][nope + v] */
+    struct acts low_q;  /* [n_lora_q] */
+    struct acts low_kv; /* expanded: [n_lora_kv] */
+    struct acts heads;  /* absorbed: a row for each head, in the format of act_row_bytes(), one after the other */
+};
+
 /* What an operation cost: filled when a trace is attached. */
 struct trace_op {
     const char *name; /* static: "attn_q" */
@@ -105,8 +115,10 @@ struct step {
     struct region region; /* all buffers below */
     struct rows x, q, k, v, up;
     struct acts h, att, gate, bare;
+    struct rows heads; /* what attention gives, of all heads: att, but with absorbed latents what att is made of */
     struct rows delta_in, delta_qkv, delta_z, delta_ba, delta_a, delta_b;
     struct moe moe;
+    struct latent_rows latent;
     float (*cs)[2];       /* [rows][n_pairs] */
     float (*cs_local)[2]; /* the same of ROPE_LOCAL, where a layer has it */
     uint8_t *scratch;     /* [n_threads][KERNEL_SCRATCH_BYTES] */
@@ -123,6 +135,7 @@ struct step {
     struct memory *const *mem;
     float *logits;
     int n_runs, n_out, n_spans, n_saved, n_kept;
+    int n_parts;              /* of a KV head's query heads: attention calls for each of a run's KV heads */
     bool can_stop;            /* whether is_cancelled() is asked */
     atomic_bool is_abandoned; /* it said so: nobody begins another piece of work */
     atomic_int next_attend;   /* attention calls that were dealt out, since the last op_rope_store() */
@@ -202,7 +215,7 @@ void op_experts_down(const struct worker *w, int il);
 void op_shared_down(const struct worker *w, int il);
 /* Head norms (if any) and rotation (if any) of q and k; k and v into their slots. Comes before op_attend(). Syncs. */
 void op_rope_store(const struct worker *w, int il);
-/* att = attention(q, memory), times sigmoid(gate) where queries have gates. Syncs. */
+/* heads = attention(q, memory), times sigmoid(gate) where queries have gates. Syncs. */
 void op_attend(const struct worker *w, int il);
 /* The projections to b and a. Does not sync. */
 void op_delta_ba(const struct worker *w, int il);
@@ -212,5 +225,17 @@ void op_delta_conv(const struct worker *w, int il);
 void op_delta_rule(const struct worker *w, int il);
 /* att normed, gated, and in the format of the output matrix. Syncs. */
 void op_delta_out(const struct worker *w, int il);
+
+/* Latent attention (block_latent.c). latent.low_q = RMS(low_q), latent.kv = [RMS(c) | RoPE(k_pe)], both in the formats
+ * of what they are multiplied with; absorbed ones are stored. Syncs. */
+void op_latent_norm(const struct worker *w, int il);
+/* From latent.q: the rotated part of q's heads, the other as latent.heads; expanded: q, and keys and values stored.
+ * Syncs. */
+void op_latent_heads(const struct worker *w, int il);
+/* latent.heads = heads. Syncs. */
+void op_latent_context(const struct worker *w, int il);
+/* y + i * ld_head = W_i latent.heads of each head i. Syncs. */
+void op_matmul_heads(const struct worker *w, int il, const char *name, const struct experts *m, struct rows y,
+                     int ld_head);
 
 #endif

@@ -48,7 +48,7 @@ static void enter(const struct chain_head *h, void *index)
     struct prefix_place places[100];
     struct file f = {.n_pages = (int)chain_n_pages(h)};
     ledger_init(&ledger, 1 << 20);
-    if (h->shape.page_slots != 16 || kv_pool_new(&pool, &shape, 64, 0, &ledger, NULL)) return;
+    if (h->shape.page_slots != 16 || f.n_pages == 0 || kv_pool_new(&pool, &shape, 64, 0, &ledger, NULL)) return;
     int rc = prefix_new(&tree, pool, 0, &ledger, NULL);
     assert(!rc);
     f.tree = tree;

@@ -16,4 +16,8 @@ struct naive_skew { double eps, rope_base; };
 double *naive_logits(const struct weights *w, const qn_token *tokens, int n, int n_ctx, const struct naive_skew *skew,
                      int *n_vocab);
 
+/* The same for deepseek2 models; naive_logits() calls it for them. */
+double *naive_latent_logits(const struct weights *w, const qn_token *tokens, int n, const struct naive_skew *skew,
+                            int *n_vocab);
+
 #endif

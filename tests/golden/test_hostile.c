@@ -2,10 +2,11 @@
  *
  * test_hostile.c: `quern check` on every file of the hostile corpus.
  *
- * usage: test_hostile QUERN GENERATOR WORK_DIR SLOWNESS
+ * usage: test_hostile QUERN GENERATOR WORK_DIR SLOWNESS [MODEL...]
  *
- * The corpus is made on the spot by GENERATOR: tools/make-hostile, or golden/hostile_gguf.py of the reference
- * data (in $QUERN_SHARED when that is set); the test is skipped when it is not there (77), but fails in CI. A hostile file
+ * The corpus is made on the spot by GENERATOR: tools/make-hostile, tools/make-hostile-families, which changes the MODELs,
+ * or golden/hostile_gguf.py of the reference data (in $QUERN_SHARED when that is set); the test is skipped when it is
+ * not there (77), but fails in CI. A hostile file
  * must be refused with exit status 65 and exactly one printable line, within 50 ms and with no
  * more than 16 MiB resident beyond what refusing an empty file takes. The limit on writable
  * memory is set too, so that memory taken and not touched is seen. SLOWNESS is 1, or how much
@@ -18,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,7 @@
 #define MAX_SECONDS      0.050
 #define HOPELESS_SECONDS 5 /* not tried again */
 #define MAX_TRIES        8
+#define MAX_MODELS       64
 #define MAX_GROWTH_KB    (16 * 1024)
 #define MAX_DATA_BYTES   (32u << 20) /* writable memory of the whole process */
 #define EX_DATA          65
@@ -183,13 +186,17 @@ static void check_corpus(const char *dir, long base_kb)
     fclose(f);
 }
 
-static void generate(const char *script, const char *dir)
+/* models: NULL behind the last. */
+static void generate(const char *script, const char *dir, char **models)
 {
     int status;
     pid_t pid = fork();
     if (pid < 0) give_up("fork");
     if (pid == 0) {
-        execlp("python3", "python3", "-B", script, dir, (char *)NULL);
+        const char *args[5 + MAX_MODELS] = {"python3", "-B", script, dir};
+        for (int i = 0; i < MAX_MODELS && models[i]; i++)
+            args[4 + i] = models[i];
+        execvp(args[0], (char **)(uintptr_t)args);
         _exit(99);
     }
     if (waitpid(pid, &status, 0) != pid || status != 0) give_up(script);
@@ -251,8 +258,8 @@ static const char *find_generator(const char *given, char path[512])
 int main(int argc, char **argv)
 {
     char path[512], corpus[512];
-    if (argc != 5) {
-        fprintf(stderr, "usage: test_hostile QUERN GENERATOR WORK_DIR SLOWNESS\n");
+    if (argc < 5 || argc > 5 + MAX_MODELS) {
+        fprintf(stderr, "usage: test_hostile QUERN GENERATOR WORK_DIR SLOWNESS [MODEL...]\n");
         return 99;
     }
     const char *generator = find_generator(argv[2], path);
@@ -263,7 +270,7 @@ int main(int argc, char **argv)
     check_judge();
     if (mkdir(work, 0700) && errno != EEXIST) give_up(work);
     path_in(corpus, work, "corpus");
-    generate(generator, corpus);
+    generate(generator, corpus, argv + 5);
     long base_kb = measure_base();
     check_corpus(corpus, base_kb);
     printf("%d files, %d bad, base %ld KiB resident\n", n_run, n_bad, base_kb);

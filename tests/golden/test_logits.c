@@ -117,6 +117,7 @@ static const struct {
     {"logits", "bitnet-tq2_0", FLOAT},
     {"logits", "bitnet-tq1_0.deq", QUANTISED},
     {"logits", "bitnet-tq2_0.deq", QUANTISED},
+    {"logits", "deepseek2", FLOAT},
     {"real", "stories260K-f32", FLOAT},
     {"real", "stories260K-f32-long", FLOAT},
     {"real", "stories15M-q8_0", QUANTISED},

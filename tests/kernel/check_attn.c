@@ -14,7 +14,7 @@
 #define MAX_SLOTS 1100
 #define MAX_PAGES (MAX_SLOTS / 16 + 2)
 
-static const int head_dims[] = {2, 4, 6, 8, 16, 30, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512};
+static const int head_dims[] = {2, 4, 6, 8, 16, 30, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512, 576};
 static const int slot_counts[] = {1, 2, 15, 16, 17, 31, 33, 100, 255, 256, 257, 300, 511, 512, 513, 777, 1100};
 static const int query_counts[] = {1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 61, 128};
 static const int page_sizes[] = {16, 32, 48, 64, 256, 512, 1024};
@@ -82,6 +82,7 @@ static void random_world(struct world *w, enum kv_type type)
     *a = (struct attn){.type = type};
     a->head_dim = a->head_dim_v = rnd_of(head_dims, LEN(head_dims));
     if (rnd_below(3) == 0) a->head_dim_v = rnd_of(head_dims, LEN(head_dims));
+    if (rnd_below(12) == 0) a->head_dim = 576, a->head_dim_v = 512; /* latent attention: a key is a value and more */
     a->n_q = rnd_of(query_counts, LEN(query_counts));
     a->scale = rnd_below(4) ? 1.0f / (1.0f + (float)rnd_below(16)) : 8.0f; /* the last saturates the softmax */
     a->softcap = rnd_below(4) == 0 ? 30.0f : 0;

@@ -205,7 +205,7 @@ static void head_lengths_agree(void **state)
     assert_int_equal(accepted(number("attention.key_length", HP_MAX_HEAD_DIM)).head_dim, HP_MAX_HEAD_DIM);
     refused(number("attention.key_length", 1), QN_EDATA, "is 1");
     refused(number("attention.key_length", 15), QN_EDATA, "head dimension 15 is odd");
-    refused(number("attention.key_length", HP_MAX_HEAD_DIM + 2), QN_EDATA, "is 514");
+    refused(number("attention.key_length", HP_MAX_HEAD_DIM + 2), QN_EDATA, "is 578");
     refused(number("attention.value_length", 32), QN_EUNSUP, "key length 16 and value length 32 differ");
     /* with the head's length given, the embedding need not be a multiple of the heads */
     const struct key free_width[] = {number("embedding_length", 70), number("attention.key_length", 16)};

@@ -77,23 +77,40 @@ static int restore(const struct world *w, const struct prefix_key *key, const qn
                    struct prefix_match *match)
 {
     struct home *h = w->arg;
-    struct store_read *r = store_read(h->store, key, tokens, n, m);
-    int n_pages = 0, n_slots;
-    if (!r) return m->n_slots;
-    assert_true(store_read_end(h->store, r, true, &n_pages, &match->miss));
-    n_slots = m->n_slots + n_pages * PAGE;
-    return n_slots < match->n_slots ? n_slots : match->n_slots;
+    struct prefix_match now = {0};
+    uint8_t *state = NULL;
+    int n_pages = 0, n_slots = m->n_slots;
+    if (m->state) prefix_peek(w->tree, key, tokens, n = match->n_slots, &now);
+    struct prefix_snapshot *s = now.snapshot;
+    struct store_read *r = store_read(h->store, key, tokens, n, m, s && !s->data ? s : NULL);
+    if (s && s->data) memory_set_state(m, s->data);
+    if (r) {
+        assert_true(store_read_end(h->store, r, true, &n_pages, &state, &match->miss));
+        n_slots += n_pages * PAGE;
+    }
+    if (n_slots > match->n_slots) n_slots = match->n_slots;
+    if (!m->state) return n_slots;
+    if (n_slots < match->n_slots || now.n_slots < n || (!s->data && !state)) {
+        memory_truncate(m, 0);
+        return 0;
+    }
+    memory_extend(m, n_slots);
+    if (state) memory_set_state(m, state);
+    if (state) prefix_snapshot_take(w->tree, key, tokens, n, state);
+    return n_slots;
 }
 
-static void home_open(struct home *h, int n_pages, uint64_t budget)
+static void home_open_with(struct home *h, int n_pages, int n_snapshots, uint64_t budget)
 {
     struct qn_error e = {0};
-    world_open(&h->w, n_pages, 0);
+    world_open(&h->w, n_pages, n_snapshots);
     if (store_open(&h->store, dir, budget, h->w.tree, &e)) fail_msg("%s", e.msg);
     h->w.restore = restore;
     h->w.arg = h;
     check_tree(&h->w, 0);
 }
+
+static void home_open(struct home *h, int n_pages, uint64_t budget) { home_open_with(h, n_pages, 0, budget); }
 
 static void home_close(struct home *h)
 {
@@ -349,7 +366,8 @@ static void reading_may_be_given_up(void **state)
         prefix_find(h.w.tree, &key_a, t, 200, &m, &match);
         assert_int_equal(match.n_placed, 13);
         assert_int_equal(memory_reserve(&m, 200, NULL), 0);
-        struct store_read *r = store_read(h.store, &key_a, t, 200, &m);
+        uint8_t *no_state;
+        struct store_read *r = store_read(h.store, &key_a, t, 200, &m, NULL);
         assert_non_null(r);
         if (what < 2) {
             store_read_cancel(h.store, r);
@@ -362,7 +380,7 @@ static void reading_may_be_given_up(void **state)
             prefix_drop(h.w.tree, prefix_next_leaf(h.w.tree, NULL));
             store_sweep(h.store);
             assert_int_equal(each_file(NULL), 0);
-            assert_true(store_read_end(h.store, r, true, &n_pages, &miss)); /* all, or none if it came too late */
+            assert_true(store_read_end(h.store, r, true, &n_pages, &no_state, &miss)); /* all, or none if it came too late */
             memory_extend(&m, n_pages * PAGE < 200 ? n_pages * PAGE : 200);
             check_numbers(&m, t);
         }
@@ -696,7 +714,7 @@ static void pages_damaged_later_cost_only_themselves(void **state)
     assert_int_equal(match.miss, PREFIX_DAMAGED);
     check_tree(&h.w, 0);
     assert_int_equal(n_logged, 1);
-    assert_non_null(strstr(last_log, "the checksum of page 1 differs"));
+    assert_non_null(strstr(last_log, "the checksum of part 1 differs"));
     request(&h.w, &key_a, t, 128);
     assert_int_equal(find(&h.w, &key_a, t, 128, &match), 128);
     assert_true(save_all(&h) >= 1);
@@ -843,6 +861,161 @@ static void a_kill_leaves_a_directory_that_loads(void **state)
     assert_true(n_found > 250 * 100);
 }
 
+/* ---- states ---- */
+
+/* Tells pages from states by their length. */
+static char state_paths[10][600];
+static int n_state_paths;
+static void remember_states(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    if ((st.st_size - STATE_BYTES) % 256 == 0)
+        snprintf(state_paths[n_state_paths++], sizeof *state_paths, "%s", path);
+    else
+        remember_path(path);
+}
+
+static int find_states(void)
+{
+    n_state_paths = 0;
+    each_file(remember_states);
+    return n_state_paths;
+}
+
+static void a_state_comes_back_with_its_pages(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    count_up(t, MAX_SEQ, 0);
+    memcpy(u, t, sizeof u);
+    u[150] = -1;
+    home_open_with(&h, 60, 10, ROOMY);
+    assert_int_equal(request(&h.w, &key_a, t, 100), 0);
+    assert_int_equal(request(&h.w, &key_a, t, 140), 100);
+    assert_int_equal(save_all(&h), 3);
+    assert_int_equal(find_states(), 2);
+    check_tree(&h.w, 0);
+    prefix_evict(h.w.tree, 60, false); /* the states' copies stay in memory */
+    assert_int_equal(stats_of(&h.w).n_states, 2);
+    assert_int_equal(find(&h.w, &key_a, t, 139, &match), 100);
+    assert_int_equal(find(&h.w, &key_a, t, 200, &match), 140);
+    check_tree(&h.w, 0);
+    home_close(&h);
+
+    for (int turn = 0; turn < 2; turn++) {
+        home_open_with(&h, 60, 10, ROOMY);
+        assert_int_equal(stats_of(&h.w).n_states, 0);
+        assert_int_equal(stats_of(&h.w).n_snapshots, 2);
+        if (turn == 0) assert_int_equal(find(&h.w, &key_a, t, 139, &match), 100);
+        assert_int_equal(request(&h.w, &key_a, u, 160), 140);
+        assert_int_equal(stats_of(&h.w).n_states, turn == 0 ? 3 : 2);
+        check_tree(&h.w, 0);
+        home_close(&h);
+    }
+    assert_int_equal(n_logged, 0);
+}
+
+static void of_a_chain_few_states_are_on_disk(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    count_up(t, MAX_SEQ, 0);
+    home_open_with(&h, 60, 20, ROOMY);
+    for (int turn = 1; turn <= 8; turn++) {
+        assert_int_equal(request(&h.w, &key_a, t, 41 * turn), 41 * (turn - 1));
+        save_all(&h);
+        assert_int_equal(find_states(), turn < 3 ? turn : 3);
+        check_tree(&h.w, 0);
+    }
+    assert_int_equal(stats_of(&h.w).n_states, 8);
+    home_close(&h);
+    home_open_with(&h, 60, 20, ROOMY);
+    static const int found[][2] = {{40, 0}, {41, 41}, {286, 41}, {287, 287}, {327, 287}, {328, 328}};
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++)
+        assert_int_equal(find(&h.w, &key_a, t, found[i][0], &match), found[i][1]);
+    check_tree(&h.w, 0);
+    prefix_drop(h.w.tree, prefix_next_leaf(h.w.tree, NULL));
+    store_sweep(h.store);
+    assert_int_equal(each_file(NULL), 0);
+    home_close(&h);
+}
+
+static void a_state_that_is_lost_costs_itself(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    count_up(t, MAX_SEQ, 0);
+    for (int how = 0; how < 4; how++) {
+        empty_dir(NULL);
+        home_open_with(&h, 60, 10, ROOMY);
+        request(&h.w, &key_a, t, 100);
+        request(&h.w, &key_a, t, 140);
+        save_all(&h);
+        home_close(&h);
+        assert_int_equal(find_states(), 2);
+        for (int i = 0; i < 2 && how < 3; i++) { /* both, for the names do not tell which is the longer one */
+            struct stat st;
+            int fd = open(state_paths[i], O_RDWR);
+            assert_int_equal(fstat(fd, &st), 0);
+            if (how == 0) assert_int_equal(pwrite(fd, "x", 1, st.st_size - 1), 1);
+            if (how == 1) assert_int_equal(ftruncate(fd, st.st_size - 1), 0);
+            if (how == 2) assert_int_equal(unlink(state_paths[i]), 0);
+            close(fd);
+        }
+        if (how == 3) assert_int_equal(unlink(found_path), 0); /* the pages: the states are of no use then */
+        home_open_with(&h, 60, 10, ROOMY);
+        assert_int_equal(find(&h.w, &key_a, t, 200, &match), 0);
+        assert_int_equal(find(&h.w, &key_a, t, 200, &match), 0);
+        assert_int_equal(n_logged, how < 2 ? 2 : 0);
+        check_tree(&h.w, 0);
+        assert_int_equal(find_states(), 0);
+        assert_int_equal(request(&h.w, &key_a, t, 140), 0);
+        assert_int_equal(request(&h.w, &key_a, t, 150), 140);
+        save_all(&h);
+        home_close(&h);
+        home_open_with(&h, 60, 10, ROOMY);
+        assert_int_equal(find(&h.w, &key_a, t, 200, &match), 150);
+        home_close(&h);
+    }
+}
+
+static void a_state_that_nobody_waits_for_is_put_back(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    struct memory m;
+    count_up(t, MAX_SEQ, 0);
+    home_open_with(&h, 60, 1, ROOMY);
+    request(&h.w, &key_a, t, 100);
+    save_all(&h);
+    home_close(&h);
+    home_open_with(&h, 60, 1, ROOMY);
+    sequence_open(&h.w, &m);
+    prefix_find(h.w.tree, &key_a, t, 100, &m, &match);
+    assert_int_equal(m.n_slots, 0);
+    assert_int_equal(memory_reserve(&m, 100, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        struct store_read *r = store_read(h.store, &key_a, t, 100, &m, match.snapshot);
+        assert_non_null(r);
+        assert_null(store_read(h.store, &key_a, t, 100, &m, match.snapshot)); /* the one state is being filled */
+        assert_int_equal(stats_of(&h.w).n_states, 1);
+        store_read_cancel(h.store, r);
+        while (store_holds_pages(h.store)) {
+        }
+        assert_int_equal(stats_of(&h.w).n_states, 0);
+    }
+    struct store_read *r = store_read(h.store, &key_a, t, 100, &m, match.snapshot);
+    assert_non_null(r);
+    store_read_cancel(h.store, r);
+    memory_deinit(&m);
+    home_close(&h); /* waits for it */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -868,6 +1041,10 @@ int main(void)
         cmocka_unit_test_setup(a_full_disk_changes_nothing, empty_dir),
         cmocka_unit_test_setup(every_allocation_may_fail, empty_dir),
         cmocka_unit_test_setup(a_kill_leaves_a_directory_that_loads, empty_dir),
+        cmocka_unit_test_setup(a_state_comes_back_with_its_pages, empty_dir),
+        cmocka_unit_test_setup(of_a_chain_few_states_are_on_disk, empty_dir),
+        cmocka_unit_test_setup(a_state_that_is_lost_costs_itself, empty_dir),
+        cmocka_unit_test_setup(a_state_that_nobody_waits_for_is_put_back, empty_dir),
     };
     if (!mkdtemp(dir)) return 1;
     log_set_sink(keep_log, NULL);
