@@ -382,6 +382,14 @@ static void hybrids(void **state)
     refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {1, -1}}, "1 elements for 2 layers");
     refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {2, 0, -1}}, "recurrent_layers");
     refused_hybrid(number("nextn_predict_layers", 2), "'qwen35.nextn_predict_layers'");
+
+    arch = "qwen3next";
+    refused_hybrid(number("nextn_predict_layers", 1), "'qwen3next.expert_count' is missing or 0");
+    struct key moe[N_HYBRID + 4] = {number("expert_count", 8), number("expert_used_count", 2),
+                                    number("expert_feed_forward_length", 32),
+                                    number("expert_shared_feed_forward_length", 32)};
+    memcpy(moe + 4, hybrid, sizeof hybrid);
+    refused_all(moe, N_HYBRID + 4, QN_EDATA, "tensor 'blk.0.attn_qkv.weight' is missing"); /* nor is there an ssm_in */
     arch = "llama";
 }
 
