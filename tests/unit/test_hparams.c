@@ -377,7 +377,7 @@ static void hybrids(void **state)
     refused_hybrid(number("ssm.state_size", HP_MAX_HEAD_DIM + 1), "'qwen35.ssm.state_size'");
     refused_hybrid(number("ssm.group_count", 4), "6 value heads of DeltaNet cannot share 4 key heads");
     refused_hybrid(number("ssm.inner_size", 6 * 48 + 1), "'qwen35.ssm.inner_size' is 289: not 6 heads");
-    refused_hybrid(number("ssm.inner_size", 6 * (HP_MAX_HEAD_DIM + 1)), "not 6 heads of 1..");
+    refused_hybrid(number("ssm.inner_size", 6 * (HP_MAX_HEAD_DIM + 1)), "not 6 heads of 1..576 dims");
     refused_hybrid(number("full_attention_interval", 0), "'qwen35.full_attention_interval'");
     refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {1, -1}}, "1 elements for 2 layers");
     refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {2, 0, -1}}, "recurrent_layers");
