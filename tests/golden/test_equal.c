@@ -182,7 +182,8 @@ static void check_snapshot(struct test *t, qn_engine *g)
 {
     struct memory m;
     struct qn_error e;
-    const size_t n = (size_t)t->n_tokens, half = n / 2, row = (size_t)t->n_vocab, bytes = kv_pool_shape(g->kv)->state_bytes;
+    const size_t n = (size_t)t->n_tokens, half = n / 2, row = (size_t)t->n_vocab;
+    const size_t bytes = kv_pool_shape(g->kv)->state_bytes;
     float *scratch = mem_alloc((size_t)g->n_batch * row * sizeof(float));
     if (!bytes) goto done;
     uint8_t *copy = mem_alloc(bytes);
