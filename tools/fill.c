@@ -31,7 +31,7 @@ static const struct {
     [DT_IQ1_S] = {0, 7.17f},    [DT_IQ1_M] = {0, 7.22f},    [DT_IQ2_XXS] = {0, 53.6f}, [DT_IQ2_XS] = {0, 56.0f},
     [DT_IQ2_S] = {0, 56.2f},    [DT_IQ3_XXS] = {0, 143.0f}, [DT_IQ3_S] = {0, 140.0f},  [DT_IQ4_NL] = {0, 67.4f},
     [DT_IQ4_XS] = {0, 1248.0f}, [DT_TQ1_0] = {52, 0.817f},  [DT_TQ2_0] = {64, 0.707f}, [DT_MXFP4] = {0, 5.85f},
-    [DT_NVFP4] = {0, 2.93f},
+    [DT_NVFP4] = {0, 2.93f},    [DT_I2_S] = {0, 0.707f},
 };
 
 /* SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014). */
@@ -151,9 +151,10 @@ static void finish_block(enum dtype t, uint8_t *b, double rms, uint64_t r)
         put_f16(b, either);
         break;
     case DT_TQ2_0: /* three of the four codes are values */
+    case DT_I2_S:
         for (int i = 0; i < 64; i++)
             b[i] &= (uint8_t) ~(((b[i] >> 1) & b[i] & 0x55) << 1);
-        put_f16(b + 64, either);
+        if (t == DT_TQ2_0) put_f16(b + 64, either);
         break;
     case DT_IQ1_M:
         put_iq1m(b, either);
@@ -169,6 +170,8 @@ static void finish_block(enum dtype t, uint8_t *b, double rms, uint64_t r)
         break;
     }
 }
+
+float fill_tail(enum dtype t, double rms) { return (float)(rms / (double)recipe[t].unit); }
 
 void fill_uniform(float *out, size_t n, float centre, float spread, uint64_t *state)
 {

@@ -15,6 +15,9 @@
  * equal states give equal bytes. */
 void fill_blocks(uint8_t *out, enum dtype t, size_t n, double rms, uint64_t *state);
 
+/* The scale that blocks of a type with one for the whole tensor need for that rms. */
+float fill_tail(enum dtype t, double rms);
+
 /* n float32 values, uniform in centre - spread .. centre + spread. */
 void fill_uniform(float *out, size_t n, float centre, float spread, uint64_t *state);
 

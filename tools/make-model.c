@@ -33,6 +33,7 @@ enum { ALIGN = 32, CHUNK = 4 << 20 }; /* bytes: alignment of a tensor in the fil
 
 static uint64_t item_rows(const struct item *t) { return (uint64_t)(t->ne[1] * t->ne[2]); }
 static uint64_t item_bytes(const struct item *t) { return dtype_row_bytes(t->type, t->ne[0]) * item_rows(t); }
+static uint64_t stored_bytes(const struct item *t) { return item_bytes(t) + dtype_get(t->type)->tail; }
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* ---- vocabulary ---- */
@@ -299,7 +300,7 @@ static void put_tensor_infos(struct header *h, const struct plan *p)
             put_u64(h, (uint64_t)t->ne[d]);
         put_u32(h, t->type);
         put_u64(h, offset);
-        offset += padded(item_bytes(t));
+        offset += padded(stored_bytes(t));
     }
 }
 
@@ -365,7 +366,11 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
         n_left -= n;
     }
     memset(chunk, 0, ALIGN);
-    return out_file_write(f, chunk, (size_t)(padded(bytes) - bytes), e);
+    if (dtype_get(t->type)->tail) {
+        float scale = fill_tail(t->type, 1 / sqrt((double)t->ne[0]));
+        memcpy(chunk, &scale, sizeof scale);
+    }
+    return out_file_write(f, chunk, (size_t)(padded(stored_bytes(t)) - bytes), e);
 }
 
 static int write_model(const struct plan *p, const char *path, struct qn_error *e)

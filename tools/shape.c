@@ -238,7 +238,7 @@ static const struct scheme schemes[] = {
     {"iq1_s", 24, DT_IQ1_S, PURE},   {"iq1_m", 31, DT_IQ1_M, PURE},   {"iq2_xxs", 19, DT_IQ2_XXS, PURE},
     {"iq2_xs", 20, DT_IQ2_XS, PURE}, {"iq2_s", 28, DT_IQ2_S, PURE},   {"iq3_xxs", 23, DT_IQ3_XXS, PURE},
     {"iq3_s", 26, DT_IQ3_S, PURE},   {"iq4_nl", 25, DT_IQ4_NL, PURE}, {"iq4_xs", 30, DT_IQ4_XS, PURE},
-    {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},   {"mxfp4", 38, DT_MXFP4, PURE},
+    {"i2_s", 40, DT_I2_S, PURE},    {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},   {"mxfp4", 38, DT_MXFP4, PURE},
     {"nvfp4", 39, DT_NVFP4, PURE},   {"mxfp4_moe", 38, DT_Q8_0, FP4_EXPERTS},
 };
 
@@ -353,6 +353,7 @@ static enum dtype choose(const struct plan *p, enum role role, int layer, int64_
 
     if (role >= NORM) return DT_F32;
     if (mix == FP4_EXPERTS && n_matrices > 1) t = DT_MXFP4;
+    if (t == DT_I2_S && role <= OUTPUT) t = DT_F16; /* only a layer's matrices may have it */
     if (mix == S || mix == M) {
         if (role == OUTPUT || (role == EMBED && p->shape->tied)) t = DT_Q6_K;
         if (role == ATTN_V || role == FFN_DOWN) {

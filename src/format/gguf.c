@@ -266,7 +266,8 @@ static int read_shape(struct reader *r, struct tensor *t)
         return bad(r, QN_EDATA, "has rows of %" PRId64 " elements, not a multiple of %d, the block of %s", t->ne[0],
                    info->block, info->name);
     if (__builtin_mul_overflow((uint64_t)t->ne[0] / info->block, (uint64_t)info->bytes, &t->row_bytes) ||
-        __builtin_mul_overflow(t->row_bytes, n_elements / (uint64_t)t->ne[0], &t->bytes))
+        __builtin_mul_overflow(t->row_bytes, n_elements / (uint64_t)t->ne[0], &t->bytes) ||
+        t->bytes > SIZE_MAX - info->tail)
         return bad(r, QN_EDATA, "of %" PRIu64 " elements of %s takes more than 2^64 bytes", n_elements, info->name);
     return 0;
 }
@@ -318,11 +319,12 @@ static int place_tensors(struct reader *r, struct gguf *g)
                        "has offset %" PRIu64 " before the end of tensor '%s' at %" PRIu64
                        ": they overlap or are out of order",
                        offset, g->tensors[i - 1].name, end);
-        if (data_start > r->size || offset > r->size - data_start || t->bytes > r->size - data_start - offset)
-            return bad(r, QN_EDATA, "of %zu bytes at %" PRIu64 " ends beyond file size %zu", t->bytes,
+        uint64_t bytes = t->bytes + dtype_get(t->type)->tail; /* no overflow: read_shape() left room */
+        if (data_start > r->size || offset > r->size - data_start || bytes > r->size - data_start - offset)
+            return bad(r, QN_EDATA, "of %zu bytes at %" PRIu64 " ends beyond file size %zu", (size_t)bytes,
                        data_start + offset, r->size);
         t->data = r->data + data_start + offset;
-        end = offset + t->bytes;
+        end = offset + bytes;
     }
     return 0;
 }

@@ -42,6 +42,7 @@ enum act kernel_act_of(enum dtype t)
     case DT_IQ4_XS:
     case DT_TQ1_0:
     case DT_TQ2_0:
+    case DT_I2_S:
         return ACT_Q256;
     default:
         return ACT_N; /* integers, F64, and the formats that only ever hold activations */

@@ -8,6 +8,7 @@
 #include "model/bind.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -134,6 +135,14 @@ static bool is_each_name(const char *name, const char *part, int n)
            !part[stem + end] && expert >= 0 && expert < n;
 }
 
+/* A scale for the whole tensor has a place in struct linear only. */
+static int refuse_tail(struct binder *b, const struct tensor *t)
+{
+    if (!t || !dtype_get(t->type)->tail) return 0;
+    return error_set(b->e, QN_EUNSUP, "model: tensor '%s' has type %s, which only the dense matrices of layers may",
+                     t->name, dtype_get(t->type)->name);
+}
+
 /* The experts' matrices in tensors of their own. */
 static int bind_each_expert(struct binder *b, const char *name, struct experts *x)
 {
@@ -144,7 +153,7 @@ static int bind_each_expert(struct binder *b, const char *name, struct experts *
         const struct tensor *t = weights_tensor(w, one);
         if (!t) return error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
         int rc = check_matrix(b, t, x->in, x->out, 1);
-        if (rc) return rc;
+        if (rc || (rc = refuse_tail(b, t))) return rc;
         if (i == 0) x->type = t->type, x->row_bytes = t->row_bytes;
         if (t->type != x->type || t->row_bytes != x->row_bytes)
             return error_set(b->e, QN_EUNSUP,
@@ -172,7 +181,7 @@ static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t 
     if (!t && !is_each) return optional ? 0 : error_set(b->e, QN_EDATA, "model: tensor '%s' is missing", one);
     if (t && is_each) return error_set(b->e, QN_EDATA, "model: tensor '%s' and its experts' own are both there", one);
     if (t) {
-        if ((rc = check_matrix(b, t, in, out, n))) return rc;
+        if ((rc = check_matrix(b, t, in, out, n)) || (rc = refuse_tail(b, t))) return rc;
         x->type = t->type;
         x->row_bytes = t->row_bytes;
         x->w = t;
@@ -211,6 +220,25 @@ static bool is_in(const struct hparams *h, int il, enum bind_when when)
     return false;
 }
 
+/* I2_S: the one scale of a matrix stands behind its rows. The type's id had another meaning once, so that only BitNet's
+ * files are believed. */
+static int bind_tail(struct binder *b, const struct tensor *t, const float **out)
+{
+    const size_t bytes = act_round64(sizeof(float));
+    float scale;
+    memcpy(&scale, t->data + t->bytes, sizeof scale);
+    if (strncmp(b->m->arch->name, "bitnet", 6) != 0)
+        return error_set(b->e, QN_EUNSUP, "model: tensor '%s' has type I2_S, which only bitnet files may", t->name);
+    if (!isfinite(scale))
+        return error_set(b->e, QN_EDATA, "model: tensor '%s' has a scale that is not finite", t->name);
+    b->vector_bytes += bytes;
+    if (!b->copy) return 0;
+    float *s = arena_get(&b->m->vectors, bytes);
+    *s = scale;
+    *out = s;
+    return 0;
+}
+
 static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
 {
     const struct hparams *h = &b->m->hp;
@@ -232,7 +260,10 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
     if ((rc = bind_matrix(b, name, in, out, r->optional, &l->w))) return rc;
     if (!l->w) return 0;
     snprintf(name, sizeof name, "blk.%d.%s.scale", il, r->name);
-    if ((rc = bind_vector(b, name, 1, 1, true, &l->s))) return rc;
+    if (l->w->type == DT_I2_S && weights_tensor(b->m->weights, name))
+        return error_set(b->e, QN_EDATA, "model: '%s' beside a matrix that has a scale of its own", name);
+    rc = l->w->type == DT_I2_S ? bind_tail(b, l->w, &l->s) : bind_vector(b, name, 1, 1, true, &l->s);
+    if (rc) return rc;
     snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
     return bind_vector(b, name, out, 1, true, &l->b);
 }
@@ -331,6 +362,7 @@ static int bind_all(struct binder *b)
     b->vector_bytes = 0;
     if ((rc = bind_matrix(b, "token_embd.weight", h->n_embd, h->n_vocab, false, &m->token_embd))) return rc;
     if ((rc = bind_matrix(b, "output.weight", h->n_embd, h->n_vocab, true, &m->output))) return rc;
+    if ((rc = refuse_tail(b, m->token_embd)) || (rc = refuse_tail(b, m->output))) return rc;
     if (!m->output) m->output = m->token_embd;
     if ((rc = bind_vector(b, "output_norm.weight", h->n_embd, 1, false, &m->output_norm))) return rc;
     if ((rc = bind_vector(b, "rope_freqs.weight", h->n_rot / 2, 1, true, &m->rope_freqs))) return rc;

@@ -3,8 +3,8 @@
  * dtype.c: name, block length and block size of every GGUF tensor type.
  *
  * A row of k elements is k / block blocks of `bytes` bytes, one after the other without padding. The ids with no
- * entry were given up by the format (4, 5, 31-33, 36-38). Source: the tensor type table of the GGUF format
- * (docs/FORMATS.md).
+ * entry were given up by the format (4, 5, 31-33, 37, 38); 36 was too, and is BitNet's now. Source: the tensor type table
+ * of the GGUF format (docs/FORMATS.md).
  *
  * Does not know what is inside a block (that is the kernels' business), nor which types can be computed with.
  */
@@ -29,6 +29,7 @@ static const struct dtype_info table[DT_N] = {
     T(IQ2_S, 256, 82),  T(IQ3_S, 256, 110), T(IQ3_XXS, 256, 98), T(IQ4_NL, 32, 18),
     T(IQ4_XS, 256, 136),
 
+    [DT_I2_S] = {.name = "I2_S", .block = 256, .bytes = 64, .tail = 4},
     T(TQ1_0, 256, 54),  T(TQ2_0, 256, 66),  T(MXFP4, 32, 17),    T(NVFP4, 64, 36),
 };
 /* clang-format on */

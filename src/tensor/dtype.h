@@ -17,7 +17,7 @@ enum dtype {
     DT_Q2_K = 10, DT_Q3_K = 11, DT_Q4_K = 12, DT_Q5_K = 13, DT_Q6_K = 14, DT_Q8_K = 15,
     DT_IQ2_XXS = 16, DT_IQ2_XS = 17, DT_IQ3_XXS = 18, DT_IQ1_S = 19, DT_IQ4_NL = 20, DT_IQ3_S = 21,
     DT_IQ2_S = 22, DT_IQ4_XS = 23, DT_I8 = 24, DT_I16 = 25, DT_I32 = 26, DT_I64 = 27, DT_F64 = 28,
-    DT_IQ1_M = 29, DT_BF16 = 30, DT_TQ1_0 = 34, DT_TQ2_0 = 35, DT_MXFP4 = 39, DT_NVFP4 = 40,
+    DT_IQ1_M = 29, DT_BF16 = 30, DT_TQ1_0 = 34, DT_TQ2_0 = 35, DT_I2_S = 36, DT_MXFP4 = 39, DT_NVFP4 = 40,
     DT_Q1_0 = 41, DT_Q2_0 = 42,
     DT_N = 43 /* ids are below this; several are unused */
 };
@@ -26,6 +26,7 @@ struct dtype_info {
     const char *name;  /* "Q4_K"; NULL for an id that is not a type */
     uint16_t block;    /* elements in a block */
     uint16_t bytes;    /* bytes in a block */
+    uint16_t tail;     /* bytes behind the last row: the scale of the whole tensor (I2_S) */
 };
 
 /* NULL for an id that is not a type (negative and huge ones included). */
@@ -41,7 +42,7 @@ struct tensor {
     int n_dims;
     int64_t ne[TENSOR_MAX_DIMS]; /* ne[0] is the row length (contiguous); missing dims are 1 */
     const uint8_t *data;         /* borrowed: the mapped file */
-    size_t bytes;                /* of all rows, without padding */
+    size_t bytes;                /* of all rows, without padding and tail */
     size_t row_bytes;
 };
 

@@ -176,6 +176,20 @@ static bool has(const struct pass *p, int layer, const char *part)
     return weights_tensor(p->w, name) != NULL;
 }
 
+/* The scale behind a matrix of type I2_S; NULL for others. */
+static double *whole_scale(const struct pass *p, int layer, const char *name)
+{
+    char full[96];
+    float scale;
+    snprintf(full, sizeof full, "blk.%d.%s.weight", layer, name);
+    const struct tensor *t = weights_tensor(p->w, full);
+    if (t->type != DT_I2_S) return NULL;
+    memcpy(&scale, t->data + t->bytes, sizeof scale);
+    double *x = doubles(1);
+    *x = scale;
+    return x;
+}
+
 /* y[n][m] = x[n][k] W^T times the factor and plus the bias where there are; W is NAME.weight [m][k]. */
 static void project(struct pass *p, int layer, const char *name, const double *x, int k, double *y, int m)
 {
@@ -186,6 +200,7 @@ static void project(struct pass *p, int layer, const char *name, const double *x
     double *bias = tensor_if(p, layer, part, m, 1);
     snprintf(part, sizeof part, "%s.scale", name);
     double *factor = tensor_if(p, layer, part, 1, 1);
+    if (!factor) factor = whole_scale(p, layer, name);
     for (int t = 0; t < p->n; t++)
         for (int r = 0; r < m; r++)
             y[t * m + r] = dot(w + r * k, x + t * k, k) * (factor ? *factor : 1) + (bias ? bias[r] : 0);

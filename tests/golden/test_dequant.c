@@ -82,8 +82,10 @@ int main(void)
     }
     fclose(f);
     for (int t = 0; t < DT_N; t++) {
+        const struct dtype_info *info = dtype_get(t);
+        if (info && info->tail) continue; /* that engine does not know I2_S: see tests/unit/test_families.c */
         if (kernel_act_of((enum dtype)t) != ACT_N && kernel_act_of((enum dtype)t) != ACT_F32 && !seen[t]) {
-            printf("no golden block of %s\n", dtype_get(t)->name);
+            printf("no golden block of %s\n", info->name);
             bad++;
         }
     }

@@ -181,6 +181,7 @@ static const struct layout {
     [DT_IQ4_XS] = {true, {0}, {2, 4, 8}},
     [DT_TQ1_0] = {false, {52}, {48}},
     [DT_TQ2_0] = {false, {64}, {0}},
+    [DT_I2_S] = {false, {0}, {0}},
 };
 
 static void set_scales(enum dtype t, uint8_t *block, enum wpat pat)

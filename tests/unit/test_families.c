@@ -3,7 +3,7 @@
  * test_families.c: what each dense family reads beside the numbers that all have (test_hparams.c): windows, rotations,
  * scales and caps; and that a value out of range, or one that another family would obey, is refused by name.
  *
- *     test_families FUSED.gguf     a phi3 model, whose tensors are misnamed here
+ *     test_families FUSED.gguf I2_S.gguf     a phi3 and a bitnet model, which are changed here
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,13 +14,14 @@
 
 #include <math.h>
 
+#include "kernel/kernel.h"
 #include "model/load.h"
 #include "model/model.h"
 #include "tiny_vocab.h"
 
 #define N_VOCAB 1000
 
-static const char *fused_path;
+static const char *fused_path, *i2_s_path;
 
 /* ---- files ---- */
 
@@ -193,8 +194,8 @@ static void pairs_are_adjacent_where_rows_are_permuted(void **state)
 {
     (void)state;
     static const char *const adjacent[] = {"llama", "glm4", "granite", "smollm3"};
-    static const char *const halves[] = {"gemma", "gemma2", "gemma3", "phi3", "olmo2", "bitnet", "bitnet-b1.58",
-                                         "bitnet-25"};
+    static const char *const halves[] = {"gemma", "gemma2", "gemma3",       "phi3",
+                                         "olmo2", "bitnet", "bitnet-b1.58", "bitnet-25"};
     for (size_t i = 0; i < sizeof adjacent / sizeof *adjacent; i++)
         assert_true(accepted(adjacent[i], "").rope_adjacent);
     for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) assert_false(accepted(halves[i], "").rope_adjacent);
@@ -240,7 +241,8 @@ static void caps_are_read(void **state)
 static void granite_has_four_scales(void **state)
 {
     (void)state;
-    struct hparams h = accepted("granite", "embedding_scale=12.0 residual_scale=0.25 attention.scale=0.5 logit_scale=8.0");
+    struct hparams h =
+        accepted("granite", "embedding_scale=12.0 residual_scale=0.25 attention.scale=0.5 logit_scale=8.0");
     assert_true(h.embd_scale == 12 && h.residual_scale == 0.25f && h.attn_scale == 0.5f && h.logit_scale == 0.125f);
     h = accepted("granite", "embedding_scale=0.0 residual_scale=0.0 attention.scale=0.0 logit_scale=0.0");
     assert_true(h.embd_scale == 1 && h.residual_scale == 1 && h.attn_scale == 0.25f && h.logit_scale == 1);
@@ -260,24 +262,25 @@ static void granite_has_four_scales(void **state)
 static void experts_are_refused(void **state)
 {
     (void)state;
-    static const char *const names[] = {"gemma", "gemma2", "gemma3", "phi3", "glm4", "granite", "olmo2", "smollm3", "bitnet"};
+    static const char *const names[] = {"gemma",   "gemma2", "gemma3",  "phi3",  "glm4",
+                                        "granite", "olmo2",  "smollm3", "bitnet"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         refused(names[i], "expert_count=8", QN_EUNSUP, "expert_count' is 8: not supported");
 }
 
 /* ---- tensors ---- */
 
-/* The whole file with every `from` replaced by `to`, which is as long. */
-static int load_misnamed(const char *from, const char *to, struct qn_error *e)
+/* The whole file with every `from` replaced by `to`, len bytes each. */
+static int load_changed(const char *file, const void *from, const void *to, size_t len, struct qn_error *e)
 {
-    char path[] = "/tmp/quern-misnamed-XXXXXX";
-    FILE *in = fopen(fused_path, "rb");
+    char path[] = "/tmp/quern-changed-XXXXXX";
+    FILE *in = fopen(file, "rb");
     assert_non_null(in);
     fseek(in, 0, SEEK_END);
-    size_t n = (size_t)ftell(in), len = strlen(from);
+    size_t n = (size_t)ftell(in);
     rewind(in);
     char *data = malloc(n);
-    assert_true(data && fread(data, 1, n, in) == n && strlen(to) == len);
+    assert_true(data && fread(data, 1, n, in) == n);
     fclose(in);
     for (char *p = data; (p = memmem(p, n - (size_t)(p - data), from, len));) memcpy(p, to, len);
     int fd = mkstemp(path);
@@ -289,6 +292,12 @@ static int load_misnamed(const char *from, const char *to, struct qn_error *e)
     if (!rc) model_free(m);
     unlink(path);
     return rc;
+}
+
+static int load_misnamed(const char *file, const char *from, const char *to, struct qn_error *e)
+{
+    assert_int_equal(strlen(from), strlen(to));
+    return load_changed(file, from, to, strlen(from), e);
 }
 
 static void views_share_the_bytes_of_their_matrix(void **state)
@@ -319,16 +328,59 @@ static void matrices_in_no_form_are_missed(void **state)
 {
     (void)state;
     struct qn_error e;
-    assert_int_equal(load_misnamed("blk.1.attn_qkv.", "blk.1.attn_qkx.", &e), QN_EDATA);
+    assert_int_equal(load_misnamed(fused_path, "blk.1.attn_qkv.", "blk.1.attn_qkx.", &e), QN_EDATA);
     assert_non_null(strstr(e.msg, "'blk.1.attn_q.weight' is missing, and so is 'blk.1.attn_qkv.weight'"));
-    assert_int_equal(load_misnamed("blk.1.ffn_up.", "blk.1.ffn_ux.", &e), QN_EDATA);
+    assert_int_equal(load_misnamed(fused_path, "blk.1.ffn_up.", "blk.1.ffn_ux.", &e), QN_EDATA);
     assert_non_null(strstr(e.msg, "'blk.1.ffn_up.weight' is missing"));
+}
+
+static void i2_s_has_one_scale_behind_its_rows(void **state)
+{
+    (void)state;
+    struct model *m;
+    struct qn_error e;
+    float scale, values[256];
+    uint8_t block[64];
+    assert_int_equal(model_load(&m, i2_s_path, &e), 0);
+    const struct linear *q = &m->layers[0].wq;
+    assert_int_equal(q->w->type, DT_I2_S);
+    memcpy(&scale, q->w->data + q->w->bytes, sizeof scale);
+    assert_true(scale > 0 && *q->s == scale);
+    assert_null(m->layers[0].wq.b);
+    model_free(m);
+    const float bad = NAN;
+    assert_int_equal(load_changed(i2_s_path, &scale, &bad, sizeof bad, &e), QN_EDATA);
+    assert_non_null(strstr(e.msg, "'blk.0.attn_q.weight' has a scale that is not finite"));
+
+    for (int i = 0; i < 64; i++) block[i] = i % 2 ? 0x1a : 0xa4; /* 0, 1, 2, 2 and 2, 2, 1, 0 from the top */
+    dequant_row(DT_I2_S, block, 256, values);
+    static const float want[2][4] = {{1, 1, 0, -1}, {-1, 0, 1, 1}};
+    for (int i = 0; i < 256; i++) assert_true(values[i] == want[i % 2][i / 32 % 4]);
+}
+
+/* The type's number meant something else in other families' files. */
+static void i2_s_is_bitnets(void **state)
+{
+    (void)state;
+    struct qn_error e;
+    const uint32_t q4_k = DT_Q4_K, i2_s = DT_I2_S;
+    char from[64] = "blk.1.attn_output.weight", to[64];
+    size_t n = strlen(from);
+    const struct {
+        uint32_t n_dims, lo_in, hi_in, lo_out, hi_out, type;
+    } shape = {2, 256, 0, 256, 0, q4_k};
+    memcpy(from + n, &shape, sizeof shape);
+    memcpy(to, from, sizeof to);
+    memcpy(to + n + sizeof shape - sizeof i2_s, &i2_s, sizeof i2_s);
+    assert_int_equal(load_changed(fused_path, from, to, n + sizeof shape, &e), QN_EUNSUP);
+    assert_non_null(strstr(e.msg, "'blk.1.attn_output.weight' has type I2_S, which only bitnet files may"));
 }
 
 int main(int argc, char **argv)
 {
-    assert(argc == 2);
+    assert(argc == 3);
     fused_path = argv[1];
+    i2_s_path = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_have_their_windows),
         cmocka_unit_test(a_file_may_name_the_windows),
@@ -340,6 +392,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(experts_are_refused),
         cmocka_unit_test(views_share_the_bytes_of_their_matrix),
         cmocka_unit_test(matrices_in_no_form_are_missed),
+        cmocka_unit_test(i2_s_has_one_scale_behind_its_rows),
+        cmocka_unit_test(i2_s_is_bitnets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,6 +163,18 @@ static void expect(const struct parts *p, const char *text, const qn_token *want
     unload(&l);
 }
 
+static void expect_refused(const struct parts *p, int code, const char *says)
+{
+    struct weights *w = NULL;
+    struct qn_error e = {0};
+    int rc = open_parts(&w, p, &e);
+    if (rc != code || !strstr(e.msg, says)) print_error("%d: '%s' should be %d: '%s'\n", rc, e.msg, code, says);
+    assert_int_equal(rc, code);
+    assert_non_null(strstr(e.msg, says));
+    assert_null(strchr(e.msg, '\n'));
+    assert_null(w);
+}
+
 static void expect_str(const struct loaded *l, const char *key, const char *want)
 {
     struct str s;
@@ -245,6 +257,8 @@ static void characters(void **state)
     expect(&never, "ab a<x>a a", IDS(AB, MARK_A, 263, A, MARK_A));
     expect(&each, "a<x>a", IDS(MARK_A, 263, MARK_A));
     expect(&each, " a", IDS(MARK2, A));
+    each.pre = METASPACE("first", false); /* finds nothing missing */
+    expect(&each, "a<x>a", IDS(MARK_A, 263, MARK_A));
     expect(&always, "a<x>a", IDS(MARK_A, 263, MARK_A));
     expect(&always, " a", IDS(MARK_A));
     expect(&first, "a<x>a", IDS(MARK_A, 263, A));
@@ -258,6 +272,38 @@ static void characters(void **state)
     split.pre =
         "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithPrevious\",\"invert\":false}";
     expect(&split, "b  a", IDS(B, MARK2, A));
+}
+
+static void odd_merges(void **state)
+{
+    (void)state;
+    /* Texts with spaces, which no text has after the byte alphabet; written as "left right" the two would be one. */
+    const char *spaces = "{\"vocab\":{" VOCAB ",\"a b\":12,\"b c\":13,\"a bc\":14,\"ab c\":15},"
+                         "\"merges\":[[\"a b\",\"c\"],[\"a\",\"b c\"],[\"a\",\"b\"]]}";
+    expect(&(struct parts){.model = spaces}, "abc", IDS(4, 2));
+    char model[8192], *at;
+    strcpy(model, char_model());
+    at = strstr(model, "},\"merges\"");
+    strcpy(at, ",\"<0xC3><0xA9>\":263},\"merges\":[[\"<0xC3>\",\"<0xA9>\"]]}");
+    expect_refused(&(struct parts){.by_char = true, .model = model}, QN_EUNSUP, "number 1 joins byte tokens");
+}
+
+/* A byte has a token, or as Gemma's tab is a character that has one. */
+static void bytes(void **state)
+{
+    (void)state;
+    char model[8192], *at;
+    strcpy(model, char_model());
+    at = strstr(model, "<0x09>\":10");
+    memcpy(at, "\\t\":10    ", 10);
+    expect(&(struct parts){.by_char = true, .model = model}, "a\ta", IDS(A, 10, A));
+    strcpy(model, char_model());
+    at = strstr(model, "<0xC3>");
+    at[3] = 'Q';
+    expect_refused(&(struct parts){.by_char = true, .model = model}, QN_EUNSUP, "no token '<0xC3>'");
+    at[3] = 'C';
+    strstr(model, "<0xFF>")[3] = 'Q'; /* never in UTF-8 */
+    expect(&(struct parts){.by_char = true, .model = model}, "a", IDS(A));
 }
 
 static void decoding_takes_the_space_back(void **state)
@@ -347,9 +393,11 @@ static void holes(void **state)
     unload(&l);
     /* An added token without a row; a size of the text part of a larger model. */
     l = load(&(struct parts){.added = "[" ADDED(12, "<", "") "," ADDED(13, "<a", "") "]",
+                             .config = "{\"eos_token\":\"<a\"}",
                              .model_config = "{\"text_config\":{\"vocab_size\":13}}"});
     assert_int_equal(vocab_n_tokens(l.v), 13);
     expect_ids(&l, "<a", VOCAB_PARSE_SPECIAL, IDS(12, 0));
+    assert_true(vocab_eos(l.v) < 0);
     unload(&l);
 }
 
@@ -419,18 +467,6 @@ static void templates(void **state)
 }
 
 /* ---- what is refused ---- */
-
-static void expect_refused(const struct parts *p, int code, const char *says)
-{
-    struct weights *w = NULL;
-    struct qn_error e = {0};
-    int rc = open_parts(&w, p, &e);
-    if (rc != code || !strstr(e.msg, says)) print_error("%d: '%s' should be %d: '%s'\n", rc, e.msg, code, says);
-    assert_int_equal(rc, code);
-    assert_non_null(strstr(e.msg, says));
-    assert_null(strchr(e.msg, '\n'));
-    assert_null(w);
-}
 
 static void unsupported(void **state)
 {
@@ -626,14 +662,24 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(byte_level),   cmocka_unit_test(pre_tokenizers),
-        cmocka_unit_test(characters),   cmocka_unit_test(decoding_takes_the_space_back),
-        cmocka_unit_test(added_tokens), cmocka_unit_test(stripping),
-        cmocka_unit_test(later_tokens), cmocka_unit_test(holes),
-        cmocka_unit_test(roles),        cmocka_unit_test(templates),
-        cmocka_unit_test(unsupported),  cmocka_unit_test(malformed),
-        cmocka_unit_test(too_many),     cmocka_unit_test(deep),
-        cmocka_unit_test(no_file),      cmocka_unit_test(no_memory),
+        cmocka_unit_test(byte_level),
+        cmocka_unit_test(pre_tokenizers),
+        cmocka_unit_test(characters),
+        cmocka_unit_test(bytes),
+        cmocka_unit_test(odd_merges),
+        cmocka_unit_test(decoding_takes_the_space_back),
+        cmocka_unit_test(added_tokens),
+        cmocka_unit_test(stripping),
+        cmocka_unit_test(later_tokens),
+        cmocka_unit_test(holes),
+        cmocka_unit_test(roles),
+        cmocka_unit_test(templates),
+        cmocka_unit_test(unsupported),
+        cmocka_unit_test(malformed),
+        cmocka_unit_test(too_many),
+        cmocka_unit_test(deep),
+        cmocka_unit_test(no_file),
+        cmocka_unit_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

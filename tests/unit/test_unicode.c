@@ -26,7 +26,8 @@ static void every_code_point_comes_back(void **state)
         unsigned len = unicode_put(u, c);
         assert_int_equal(unicode_next(u, len, &back, &cut), len);
         assert_int_equal(back, c);
-        for (unsigned k = 1; k < len; k++) { /* every shorter part is a beginning */
+        for (unsigned k = 1; k < len; k++)
+            { /* every shorter part is a beginning */
             assert_int_equal(unicode_next(u, k, &back, &cut), k);
             assert_true(back == UNICODE_BAD && cut);
         }
@@ -146,12 +147,42 @@ static void nfc_of_a_megabyte_of_marks_is_quick(void **state)
     free(p);
 }
 
+static void white_space(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t before, behind;
+    } cases[] = {
+        {"", 0, 0},
+        {"a", 0, 0},
+        {" \ta\n", 2, 1},
+        {" \xC2\xA0\xE3\x80\x80", 6, 6},
+        {"\xE2\x80\x8A_\xE2\x80\xA8", 3, 3},
+        {"\xE2\x80\x8B", 0, 0},  /* of no width, and not White_Space */
+        {"\xE1\xA0\x8E", 0, 0},  /* not any more */
+        {"\xC3\xA0", 0, 0},      /* ends like U+00A0 */
+        {" \x80", 1, 0},         /* a byte that is no character */
+        {"\x80 \xE3\x80", 0, 0}, /* half a space */
+        {"\x80\x80\x80\x80\x80 ", 0, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint8_t *p = (const uint8_t *)cases[i].text;
+        assert_int_equal(unicode_spaces_before(p, strlen(cases[i].text)), cases[i].before);
+        assert_int_equal(unicode_spaces_behind(p, strlen(cases[i].text)), cases[i].behind);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_code_point_comes_back),      cmocka_unit_test(bad_bytes_are_taken_in_maximal_parts),
-        cmocka_unit_test(the_byte_alphabet_is_a_bijection), cmocka_unit_test(spaces_are_marked_and_unmarked),
-        cmocka_unit_test(nfc_composes_and_orders),          cmocka_unit_test(nfc_of_a_megabyte_of_marks_is_quick),
+        cmocka_unit_test(white_space),
+        cmocka_unit_test(every_code_point_comes_back),
+        cmocka_unit_test(bad_bytes_are_taken_in_maximal_parts),
+        cmocka_unit_test(the_byte_alphabet_is_a_bijection),
+        cmocka_unit_test(spaces_are_marked_and_unmarked),
+        cmocka_unit_test(nfc_composes_and_orders),
+        cmocka_unit_test(nfc_of_a_megabyte_of_marks_is_quick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,6 +213,7 @@ GEMM(gemm_iq1_s, DT_IQ1_S)
 GEMM(gemm_iq1_m, DT_IQ1_M)
 GEMM(gemm_tq1_0, DT_TQ1_0)
 GEMM(gemm_tq2_0, DT_TQ2_0)
+GEMM(gemm_i2_s, DT_I2_S)
 
 void amx_init_gemm_k256(struct kernels *k)
 {
@@ -231,4 +232,5 @@ void amx_init_gemm_k256(struct kernels *k)
     k->gemm[DT_IQ1_M] = gemm_iq1_m;
     k->gemm[DT_TQ1_0] = gemm_tq1_0;
     k->gemm[DT_TQ2_0] = gemm_tq2_0;
+    k->gemm[DT_I2_S] = gemm_i2_s;
 }

@@ -32,7 +32,8 @@ ALWAYS_INLINE enum split split_of(enum dtype t)
     switch (t) {
     case DT_Q2_K:
     case DT_TQ1_0:
-    case DT_TQ2_0: return SPLIT_NONE;
+    case DT_TQ2_0:
+    case DT_I2_S: return SPLIT_NONE;
     case DT_Q4_K:
     case DT_Q5_K: return SPLIT_SCALE;
     default: return SPLIT_BYTES;

@@ -48,6 +48,7 @@ static const struct kind256 kind_iq3_s = {110, OFFSET, 4, 4, 32, 15, 1};
 static const struct kind256 kind_iq4_xs = {136, SIGNED, 7, 1, 32, 127, 1};
 static const struct kind256 kind_tq1_0 = {54, OFFSET, 0, 32, 256, 1, 1};
 static const struct kind256 kind_tq2_0 = {66, OFFSET, 0, 32, 256, 2, 1};
+static const struct kind256 kind_i2_s = {64, OFFSET, 0, 32, 256, 2, 1};
 
 /* i16 sums of two neighbouring products: unsigned codes times signed activations, or, for signed codes, |w| times x
  * with the sign of w. */
@@ -346,6 +347,7 @@ GEMM_K256(iq3_s, tile_load_any)
 GEMM_K256(iq4_xs, tile_load_any)
 GEMM_K256(tq1_0, tile_load_any)
 GEMM_K256(tq2_0, tile_load_any)
+GEMM_K256(i2_s, tile_load_any)
 
 void AVX2_LEVEL(init_gemm_k256)(struct kernels *k)
 {
@@ -364,4 +366,5 @@ void AVX2_LEVEL(init_gemm_k256)(struct kernels *k)
     k->gemm[DT_IQ4_XS] = gemm_iq4_xs_q256_avx2;
     k->gemm[DT_TQ1_0] = gemm_tq1_0_q256_avx2;
     k->gemm[DT_TQ2_0] = gemm_tq2_0_q256_avx2;
+    k->gemm[DT_I2_S] = gemm_i2_s_q256_avx2;
 }

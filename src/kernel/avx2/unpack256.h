@@ -368,4 +368,13 @@ VEC_INLINE void unpack256_tq2_0(const uint8_t *w, struct block256 *b)
     b->halves = vec_u16(w + 64);
 }
 
+VEC_INLINE void unpack256_i2_s(const uint8_t *w, struct block256 *b)
+{
+    __m256i q[8];
+    u256_two_bits(w, q);
+    for (int j = 0; j < 8; j++) b->q[j] = q[j ^ 3]; /* the first quarter is on top */
+    b->sc = _mm256_set1_epi16(1);
+    b->halves = 0x3c00; /* 1 */
+}
+
 #endif

@@ -547,6 +547,7 @@ GEMM(gemm_iq1_s, DT_IQ1_S)
 GEMM(gemm_iq1_m, DT_IQ1_M)
 GEMM(gemm_tq1_0, DT_TQ1_0)
 GEMM(gemm_tq2_0, DT_TQ2_0)
+GEMM(gemm_i2_s, DT_I2_S)
 
 static gemm_fn *const by_type[DT_N] = {
     [DT_Q2_K] = gemm_q2_k,
@@ -564,6 +565,7 @@ static gemm_fn *const by_type[DT_N] = {
     [DT_IQ1_M] = gemm_iq1_m,
     [DT_TQ1_0] = gemm_tq1_0,
     [DT_TQ2_0] = gemm_tq2_0,
+    [DT_I2_S] = gemm_i2_s,
 };
 
 gemm_fn *avx512_gemm_k256(enum dtype t) { return by_type[t]; }

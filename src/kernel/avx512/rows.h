@@ -34,6 +34,7 @@ ALWAYS_INLINE bool rows_can(enum dtype t)
     case DT_Q5_K:
     case DT_Q6_K:
     case DT_TQ2_0:
+    case DT_I2_S:
     case DT_IQ4_XS:
     case DT_Q4_0:
     case DT_Q4_1:
@@ -103,9 +104,9 @@ ALWAYS_INLINE void rows_q6_k(const uint8_t *const *row, size_t at, int half, cod
         }
 }
 
-/* Q2_K, Q3_K, TQ2_0: of each 128, 32 bytes with two bits for each quarter; Q3_K's third bit is bit
- * e / 32 of byte e % 32 of 32 more, at the start of the block. */
-ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const *row, size_t at, int half,
+/* Q2_K, Q3_K, TQ2_0, I2_S: of each 128, 32 bytes with two bits for each quarter, the first on top where `down`; Q3_K's
+ * third bit is bit e / 32 of byte e % 32 of 32 more, at the start of the block. */
+ALWAYS_INLINE void rows_two_bits(bool third, bool down, size_t codes, const uint8_t *const *row, size_t at, int half,
                                  codes_put *put, void *to, struct ahead *ahead)
 {
 #pragma GCC unroll 2
@@ -121,7 +122,7 @@ ALWAYS_INLINE void rows_two_bits(bool third, size_t codes, const uint8_t *const 
                 for (int i = 0; i < 4; i++) {
                     __m512i a = _mm512_and_si512(_mm512_srli_epi32(v[i], (unsigned)(2 * q)), _mm512_set1_epi8(3));
                     if (third) a = or_bits(a, high[i], 4 * h + q - 2, 4);
-                    put(to, 32 * h + 8 * q + 4 * odd + i, half, a);
+                    put(to, 32 * h + 8 * (down ? 3 - q : q) + 4 * odd + i, half, a);
                 }
         }
     }
@@ -153,9 +154,10 @@ ALWAYS_INLINE void rows_block256(enum dtype t, const uint8_t *const *row, size_t
                                  struct ahead *ahead)
 {
     switch (t) {
-    case DT_Q2_K: rows_two_bits(false, 16, row, at, half, put, to, ahead); break;
-    case DT_Q3_K: rows_two_bits(true, 32, row, at, half, put, to, ahead); break;
-    case DT_TQ2_0: rows_two_bits(false, 0, row, at, half, put, to, ahead); break;
+    case DT_Q2_K: rows_two_bits(false, false, 16, row, at, half, put, to, ahead); break;
+    case DT_Q3_K: rows_two_bits(true, false, 32, row, at, half, put, to, ahead); break;
+    case DT_TQ2_0: rows_two_bits(false, false, 0, row, at, half, put, to, ahead); break;
+    case DT_I2_S: rows_two_bits(false, true, 0, row, at, half, put, to, ahead); break;
     case DT_Q4_K: rows_nibbles(false, row, at, half, put, to, ahead); break;
     case DT_Q5_K: rows_nibbles(true, row, at, half, put, to, ahead); break;
     case DT_Q6_K: rows_q6_k(row, at, half, put, to, ahead); break;

@@ -67,6 +67,8 @@ ALWAYS_INLINE struct format256 format256_of(enum dtype t)
         return (struct format256){54, 32, 1, 1, false, false, false, 1.0f};
     case DT_TQ2_0:
         return (struct format256){66, 32, 1, 1, false, false, false, 1.0f};
+    case DT_I2_S:
+        return (struct format256){64, 32, 1, 1, false, false, false, 1.0f};
     default:
         __builtin_unreachable();
     }
@@ -159,6 +161,17 @@ ALWAYS_INLINE void unpack_two_bits(const uint8_t *qs, __m512i u[4])
         __m512i q = both_halves(qs + 32 * h);
         u[2 * h] = _mm512_and_si512(shift_halves(q, 0, 2), three);
         u[2 * h + 1] = _mm512_and_si512(shift_halves(q, 4, 6), three);
+    }
+}
+
+/* The same with the first quarter's bits on top: I2_S. */
+ALWAYS_INLINE void unpack_two_bits_down(const uint8_t *qs, __m512i u[4])
+{
+    const __m512i three = _mm512_set1_epi8(3);
+    for (int h = 0; h < 2; h++) {
+        __m512i q = both_halves(qs + 32 * h);
+        u[2 * h] = _mm512_and_si512(shift_halves(q, 6, 4), three);
+        u[2 * h + 1] = _mm512_and_si512(shift_halves(q, 2, 0), three);
     }
 }
 
@@ -343,6 +356,9 @@ ALWAYS_INLINE void unpack256(enum dtype t, const uint8_t *w, struct codes256 *o)
     case DT_TQ2_0:
         unpack_two_bits(w, o->u);
         break;
+    case DT_I2_S:
+        unpack_two_bits_down(w, o->u);
+        break;
     case DT_IQ4_XS:
         EACH(o->u[i] = iq4_lookup(nibbles_of_two(w + 8 + 32 * i, w + 24 + 32 * i)));
     case DT_IQ2_XXS:
@@ -479,6 +495,10 @@ ALWAYS_INLINE void head256(enum dtype t, const uint8_t *w, int i, struct heads25
         put_u64(scale, bytes8(1));
         d = 64;
         break;
+    case DT_I2_S:
+        put_u64(scale, bytes8(1));
+        h->d[i] = 0x3c00; /* 1 */
+        return;
     default:
         __builtin_unreachable();
     }

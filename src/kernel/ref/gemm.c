@@ -174,6 +174,7 @@ K256(DT_IQ3_S, iq3_s)
 K256(DT_IQ4_XS, iq4_xs)
 K256(DT_TQ1_0, tq1_0)
 K256(DT_TQ2_0, tq2_0)
+K256(DT_I2_S, i2_s)
 
 void gemm_init_ref(gemm_fn **table)
 {
@@ -207,4 +208,5 @@ void gemm_init_ref(gemm_fn **table)
     table[DT_IQ4_XS] = gemm_iq4_xs_q256_ref;
     table[DT_TQ1_0] = gemm_tq1_0_q256_ref;
     table[DT_TQ2_0] = gemm_tq2_0_q256_ref;
+    table[DT_I2_S] = gemm_i2_s_q256_ref;
 }

@@ -304,6 +304,16 @@ static void unpack_tq2_0(const uint8_t *w, struct block256 *b)
     no_min(b);
 }
 
+/* { qs[64] }: of each 128, 32 bytes with two bits for each quarter, the first quarter's on top. The scale is the tensor's,
+ * not the block's. */
+static void unpack_i2_s(const uint8_t *w, struct block256 *b)
+{
+    for (int e = 0; e < 256; e++) b->code[e] = (int8_t)((w[e / 128 * 32 + e % 32] >> (6 - e / 32 % 4 * 2) & 3) - 1);
+    for (int g = 0; g < 16; g++) b->scale[g] = 1;
+    b->dw = 1;
+    no_min(b);
+}
+
 /* ---- 32 elements ---- */
 
 static void one_scale(struct block32 *b, float dw, float m)
@@ -427,6 +437,7 @@ unpack256_fn *unpack256_of(enum dtype t)
         [DT_IQ1_M] = unpack_iq1_m,   [DT_IQ2_XXS] = unpack_iq2_xxs, [DT_IQ2_XS] = unpack_iq2_xs,
         [DT_IQ2_S] = unpack_iq2_s,   [DT_IQ3_XXS] = unpack_iq3_xxs, [DT_IQ3_S] = unpack_iq3_s,
         [DT_IQ4_XS] = unpack_iq4_xs, [DT_TQ1_0] = unpack_tq1_0,     [DT_TQ2_0] = unpack_tq2_0,
+        [DT_I2_S] = unpack_i2_s,
     };
     return fn[t];
 }
