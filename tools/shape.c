@@ -171,6 +171,8 @@ static const struct shape shapes[] = {
     /* of each other family: sizes that no other size equals, where they may differ */
     {"mixtral-tiny",        BASE(llama,     "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 1e6f, 1e-5f, false),
      MIX(6, 2, 512)},
+    {"mixtral-apart-tiny",  BASE(llama,     "llama-bpe",  2,  256,  4,  2,  64,   288,    512,   2048, 1e6f, 1e-5f, false),
+     MIX(5, 2, 288), .apart = true},
     {"qwen2moe-tiny",       BASE(qwen2moe,  "qwen2",      2,  256,  4,  4,  64,   512,    512,   2048, 1e6f, 1e-6f, false),
      MIX(10, 4, 256), .d_shared = 768},
     {"qwen3moe-tiny",       BASE(qwen3moe,  "qwen2",      2,  256,  6,  2,  64,   512,    512,   2048, 1e6f, 1e-6f, false),
@@ -377,10 +379,28 @@ static void add(struct plan *p, int layer, const char *name, enum role role, int
         snprintf(t->name, sizeof t->name, "blk.%d.%s", layer, name);
 }
 
+/* A tensor that a rule asks for, or one for each expert: NAME_exps.weight becomes NAME.I.weight. */
+static void add_ruled(struct plan *p, int layer, const struct rule *r)
+{
+    const struct shape *s = p->shape;
+    const int64_t k = size_of(s, r->in), rows = size_of(s, r->out), n = size_of(s, r->n);
+    char name[48];
+    if (r->n != N_EXPERTS || !s->apart) {
+        add(p, layer, r->name, r->role, r->n ? 3 : r->out ? 2 : 1, k, rows, n);
+        return;
+    }
+    for (int i = 0; i < s->n_expert; i++) {
+        int stem = (int)(strlen(r->name) - strlen("_exps.weight"));
+        snprintf(name, sizeof name, "%.*s.%d.weight", stem, r->name, i);
+        add(p, layer, name, r->role, 2, k, rows, 1);
+    }
+}
+
 int plan_tensors(struct plan *p, struct qn_error *e)
 {
     const struct shape *s = p->shape;
-    size_t most = 4 + N_OF(s->family->rules) * (size_t)p->n_layer; /* four of the whole model */
+    /* four of the whole model; where experts are apart, three for each */
+    size_t most = 4 + (N_OF(s->family->rules) + (s->apart ? 3 * (size_t)s->n_expert : 0)) * (size_t)p->n_layer;
     int64_t n_pairs = (s->n_rot ? s->n_rot : s->head_dim) / 2;
 
     p->items = mem_calloc(most, sizeof *p->items);
@@ -389,9 +409,7 @@ int plan_tensors(struct plan *p, struct qn_error *e)
     if (s->rope_factor > 0) add(p, -1, "rope_freqs.weight", ROPE_FREQS, 1, n_pairs, 1, 1);
     for (int i = 0; i < p->n_layer; i++)
         for (const struct rule *r = s->family->rules; r->name; r++)
-            if (is_in(s, i, r->when))
-                add(p, i, r->name, r->role, r->n ? 3 : r->out ? 2 : 1, size_of(s, r->in), size_of(s, r->out),
-                    size_of(s, r->n));
+            if (is_in(s, i, r->when)) add_ruled(p, i, r);
     add(p, -1, "output_norm.weight", NORM, 1, s->d_model, 1, 1);
     if (!s->tied) add(p, -1, "output.weight", OUTPUT, 2, s->d_model, s->n_vocab, 1);
     return 0;

@@ -36,6 +36,7 @@ struct shape {
     float embd_scale, residual_scale, attn_scale, logit_scale;
 
     int n_expert, n_used, d_expert, d_shared;
+    bool apart; /* a tensor for each expert, as files of Mixtral once had */
     int n_dense_lead, gate, n_groups, n_groups_used; /* gate: expert_gating_func */
     float expert_scale;
 

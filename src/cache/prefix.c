@@ -582,13 +582,22 @@ static int walk(struct prefix *p, const struct prefix_key *key, const qn_token *
     return n_path;
 }
 
-/* The longest on the path's first n nodes of no more than n_slots slots; is_here: and not on disk alone. */
-static struct prefix_snapshot *longest_snapshot(const struct prefix *p, int n_path, int n_slots, bool is_here)
+/* The longest of no more than n_slots slots on the path, or beside it on a node that begins alike: that one is on the
+ * path then. is_here: and not on disk alone. */
+static struct prefix_snapshot *longest_snapshot(const struct prefix *p, int n_path, const qn_token *tokens, int n_slots,
+                                                bool is_here)
 {
     struct prefix_snapshot *best = NULL;
-    for (int i = n_path - 1; i >= 0 && !best; i--)
-        for (struct prefix_snapshot *s = p->path[i]->snapshots; s; s = s->next)
-            if (s->n_slots <= n_slots && (s->data || !is_here) && (!best || s->n_slots > best->n_slots)) best = s;
+    for (int i = n_path - 1; i >= 0 && !best; i--) {
+        int at = i * p->slots;
+        for (struct prefix_node *c = p->path[i]->parent->child; c; c = c->next) {
+            if (!c->snapshots || !(c->page || (c->place.file && !is_here))) continue;
+            int same = at + n_same(c->tokens, tokens + at, min_int(c->n, n_slots - at));
+            for (struct prefix_snapshot *s = c->snapshots; s; s = s->next)
+                if (s->n_slots <= same && (s->data || !is_here) && (!best || s->n_slots > best->n_slots)) best = s;
+        }
+        if (best) p->path[i] = best->node;
+    }
     return best;
 }
 
@@ -599,12 +608,13 @@ static int cut_path(const struct prefix *p, int n_path, bool is_here, const qn_t
     match->n_stored = match->n_slots;
     if (is_here && match->n_placed) match->n_slots = (n_path - match->n_placed) * p->slots;
     if (p->has_states) {
-        match->snapshot = longest_snapshot(p, n_path, match->n_slots, is_here);
+        match->snapshot = longest_snapshot(p, n_path, tokens, match->n_slots, is_here);
         match->n_slots = match->snapshot ? match->snapshot->n_slots : 0;
     }
-    if (match->n_slots == match->n_stored) return n_path;
-    match->miss = p->has_states ? PREFIX_STATE : PREFIX_NO_ROOM;
-    match->asked = tokens[match->n_slots];
+    if (match->n_slots < match->n_stored) {
+        match->miss = p->has_states ? PREFIX_STATE : PREFIX_NO_ROOM;
+        match->asked = tokens[match->n_slots];
+    }
     n_path = (match->n_slots + p->slots - 1) / p->slots;
     match->n_placed = 0;
     for (int i = 0; i < n_path; i++) match->n_placed += match->n_placed || !p->path[i]->page;

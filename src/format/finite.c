@@ -15,6 +15,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "format/weights.h"
+
 enum scale_kind {
     NONE = 0,
     FLOAT16,  /* exponent of 5 bits */
@@ -68,8 +70,22 @@ static bool is_finite(enum scale_kind kind, const uint8_t *p)
     return true;
 }
 
+/* What lies beside the rows of an MLX type. */
+static int check_side(const struct tensor *t, struct qn_error *e)
+{
+    enum scale_kind kind = layout[t->side.type].kind;
+    size_t size = dtype_get(t->side.type)->bytes, n = weights_side_bytes(t) / 2 / size;
+    for (size_t i = 0; i < n; i++) {
+        if (is_finite(kind, t->side.scale + i * size) && is_finite(kind, t->side.bias + i * size)) continue;
+        return error_set(e, QN_EDATA, "gguf: tensor '%s' (%s): a group's scale is not finite at element %" PRIu64,
+                         t->name, dtype_get(t->type)->name, (uint64_t)i * (uint64_t)t->side.group);
+    }
+    return 0;
+}
+
 int finite_check(const struct tensor *t, struct qn_error *e)
 {
+    if (t->side.scale) return check_side(t, e);
     const struct dtype_info *info = dtype_get(t->type);
     enum scale_kind kind = layout[t->type].kind;
     unsigned first = layout[t->type].first, second = layout[t->type].second;

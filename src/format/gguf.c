@@ -259,7 +259,7 @@ static int read_shape(struct reader *r, struct tensor *t)
         t->ne[d] = (int64_t)dim;
     }
     if ((rc = get_u32(r, &type, "type"))) return rc;
-    const struct dtype_info *info = dtype_get((int32_t)type);
+    const struct dtype_info *info = type < DT_GGUF_N ? dtype_get((int32_t)type) : NULL;
     if (!info) return bad(r, QN_EDATA, "has type %" PRId32 ", which is unknown or was removed", (int32_t)type);
     t->type = (enum dtype)type;
     if (t->ne[0] % info->block)

@@ -20,6 +20,7 @@
 #include "base/math.h"
 #include "format/hf_config.h"
 #include "format/hf_json.h"
+#include "format/hf_packed.h"
 #include "format/hf_shards.h"
 #include "format/hf_tokenizer.h"
 
@@ -32,6 +33,8 @@ struct hf_reader {
     struct hf_folder f;
     struct hf_config c;
     struct hf_shards s;
+    struct hf_packed packed;
+    bool is_centred;                 /* norms: 1 is to be added to their weights */
     const struct st_tensor **source; /* [f.n_tensors], NULL: from config.json */
     enum hf_change *change;          /* [f.n_tensors] */
     struct qn_error *e;
@@ -88,16 +91,19 @@ static int take(struct hf_reader *r, const struct st_tensor *from)
 {
     struct hf_role role;
     int rc;
+    if (hf_packed_is_part(&r->packed, from->name)) return 0;
     if (!hf_role_of(r->c.family, r->c.n_layer, from->name, &role))
         return error_set(r->e, QN_EUNSUP, "tensor '%.100s' has no role in a '%s' of %d layers", from->name,
                          r->c.family->model_type, r->c.n_layer);
     if (!role.name[0] || (r->c.is_tied && !strcmp(role.name, "output.weight"))) return 0;
-    bool is_made = role.change == HF_FLOAT || role.change == HF_DECAY ||
-                   (role.change == HF_NORM && (r->c.family->traits & HF_CENTRED));
+    bool is_made =
+        role.change == HF_FLOAT || role.change == HF_DECAY || (role.change == HF_NORM && r->is_centred);
     struct tensor *t = new_tensor(r, role.name, from, is_made ? role.change : HF_KEEP);
     if ((rc = set_shape(r, t, from, is_made))) return rc;
-    if (!is_float(from->type) || (!is_made && from->type == DT_F64)) return no_kind(r, from);
-    t->type = is_made ? DT_F32 : (enum dtype)from->type;
+    t->type = (enum dtype)from->type;
+    if ((rc = hf_packed_view(&r->packed, from, &t->type, &t->ne[0], &t->side, r->e)) < 0) return rc;
+    if (!rc && (!is_float(from->type) || (!is_made && from->type == DT_F64))) return no_kind(r, from);
+    if (is_made) t->type = DT_F32;
     t->data = from->data;
     if (is_made && t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3] > MAX_MADE)
         return error_set(r->e, QN_EDATA, "tensor '%.100s' has %" PRId64 " elements, the most accepted is %" PRId64,
@@ -173,13 +179,26 @@ static int change_value(struct hf_reader *r, enum hf_change change, const struct
     return 0;
 }
 
+/* Element i of packed words, as kernels have it: rows are whole words, so that all of them are one stream. */
+static double packed_element(const struct side *s, const struct st_tensor *from, int64_t n, int64_t i)
+{
+    size_t bits = from->bytes * 8 / (size_t)n, at = (size_t)i * bits, size = s->type == DT_F32 ? 4 : 2;
+    unsigned v = from->data[at / 8];
+    if (at % 8 + bits > 8) v |= (unsigned)from->data[at / 8 + 1] << 8;
+    float code = (float)(v >> at % 8 & ((1u << bits) - 1));
+    size_t group = (size_t)(i / s->group) * size;
+    float scaled = (float)element(s->type, s->scale + group) * code;
+    return (double)(scaled + (float)element(s->type, s->bias + group));
+}
+
 static int fill(struct hf_reader *r, const struct tensor *t, const struct st_tensor *from, enum hf_change change,
                 float *out)
 {
-    size_t size = dtype_get(from->type)->bytes;
+    bool is_packed = t->side.scale != NULL;
+    size_t size = is_packed ? 0 : dtype_get(from->type)->bytes;
     int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
     for (int64_t i = 0; i < n; i++) {
-        double x = element(from->type, from->data + (size_t)i * size);
+        double x = is_packed ? packed_element(&t->side, from, n, i) : element(from->type, from->data + (size_t)i * size);
         int rc = change_value(r, change, from, i, &x);
         if (rc) return rc;
         out[i] = (float)x;
@@ -207,6 +226,7 @@ static int make_tensors(struct hf_reader *r)
             memcpy(out, t->data, t->bytes);
         if (rc) return rc;
         t->data = f->made + at;
+        t->side = (struct side){0};
         at += (t->bytes + 63) / 64 * 64;
     }
     return 0;
@@ -236,28 +256,25 @@ done:
     return rc;
 }
 
-/* Weights that are packed in ways of which nothing is known here. */
-static int refuse_packed(const struct hf_config *c, struct qn_error *e)
+/* MLX adds the 1 to the hybrids' norms when it writes them; it also turns their convolutions' weights around, from
+ * [channel][1][tap] to [channel][tap][1], which tells. */
+static bool was_shifted(const struct hf_reader *r)
 {
-    static const char *const keys[] = {"quantization", "quantization_config"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const json_t *q = json_object_get(c->top, keys[i]);
-        if (!q) q = json_object_get(c->main, keys[i]);
-        const char *method = json_string_value(json_object_get(q, "quant_method"));
-        if (q && !json_is_null(q))
-            return error_set(e, QN_EUNSUP, "config.json: quantised weights (%.40s) are not supported",
-                             method ? method : keys[i]);
+    for (size_t i = 0; i < r->s.n_tensors; i++) {
+        const struct st_tensor *t = r->s.tensor[i];
+        if (strstr(t->name, ".conv1d.weight") && t->n_dims == 3 && t->dim[1] > 1 && t->dim[2] == 1) return true;
     }
-    return 0;
+    return false;
 }
 
 static int read_folder(struct hf_reader *r, const char *dir, const json_t *config)
 {
     char mtp[32];
     int rc;
-    if ((rc = hf_config_read(&r->c, config, r->e)) || (rc = refuse_packed(&r->c, r->e)) ||
-        (rc = hf_shards_open(&r->s, dir, r->e)) || (rc = begin_tensors(r)))
+    if ((rc = hf_config_read(&r->c, config, r->e)) || (rc = hf_shards_open(&r->s, dir, r->e)) ||
+        (rc = hf_packed_read(&r->packed, &r->c, r->s.tensor, r->s.n_tensors, r->e)) || (rc = begin_tensors(r)))
         return rc;
+    r->is_centred = (r->c.family->traits & HF_CENTRED) && !was_shifted(r);
     for (size_t i = 0; i < r->s.n_tensors; i++)
         if ((rc = take(r, r->s.tensor[i]))) return rc;
     if (!r->c.is_tied && !is_there(r, "output.weight"))
@@ -286,6 +303,7 @@ int hf_folder_open(struct hf_folder *out, const char *dir, struct qn_error *e)
     } else {
         hf_folder_close(&r.f);
     }
+    hf_packed_deinit(&r.packed);
     hf_shards_close(&r.s);
     mem_free(r.source);
     mem_free(r.change);

@@ -63,6 +63,9 @@ static const struct hf_row experts[] = {
     {"mlp.experts.#.down_proj", "ffn_down.#", HF_KEEP, false},
     {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight", HF_KEEP, true},
     {"mlp.experts.down_proj", "ffn_down_exps.weight", HF_KEEP, true},
+    {"mlp.switch_mlp.gate_proj", "ffn_gate_exps", HF_KEEP, false}, /* as MLX writes them */
+    {"mlp.switch_mlp.up_proj", "ffn_up_exps", HF_KEEP, false},
+    {"mlp.switch_mlp.down_proj", "ffn_down_exps", HF_KEEP, false},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp", HF_KEEP, false},
     {"mlp.shared_expert.up_proj", "ffn_up_shexp", HF_KEEP, false},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp", HF_KEEP, false},

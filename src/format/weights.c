@@ -161,7 +161,7 @@ static int add_tensors(struct weights *w, const struct tensor *t, size_t n, stru
         struct str name = {t[i].name, strlen(t[i].name)};
         if (!names_add(&w->names, name, (uint32_t)w->n_tensors))
             return error_set(e, QN_EDATA, "gguf: tensor '%s' appears twice", t[i].name);
-        w->tensor_bytes += t[i].bytes;
+        w->tensor_bytes += t[i].bytes + weights_side_bytes(&t[i]);
         w->tensors[w->n_tensors++] = t[i];
     }
     return 0;
@@ -315,15 +315,21 @@ static const struct mapping *map_of(const struct weights *w, size_t part)
     return w->is_folder ? &w->folder.shard[part] : &w->part[part].map;
 }
 
+/* The part of the mapped files that p points into; their number when it is in memory of our own. */
+static size_t part_of(const struct weights *w, const uint8_t *p)
+{
+    for (size_t i = 0; i < weights_n_parts(w); i++) {
+        const struct mapping *m = map_of(w, i);
+        if (m->data && p >= m->data && p < m->data + m->size) return i;
+    }
+    return weights_n_parts(w);
+}
+
 uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part)
 {
     assert(i < w->n_tensors);
-    const uint8_t *data = w->tensors[i].data;
-    for (*part = 0; *part < weights_n_parts(w); ++*part) {
-        const struct mapping *m = map_of(w, *part);
-        if (m->data && data >= m->data && data < m->data + m->size) return (uint64_t)(data - m->data);
-    }
-    return 0;
+    *part = part_of(w, w->tensors[i].data);
+    return *part < weights_n_parts(w) ? (uint64_t)(w->tensors[i].data - map_of(w, *part)->data) : 0;
 }
 
 int weights_check_finite(const struct weights *w, struct qn_error *e)
@@ -335,17 +341,31 @@ int weights_check_finite(const struct weights *w, struct qn_error *e)
     return 0;
 }
 
+size_t weights_side_bytes(const struct tensor *t)
+{
+    return 2 * side_row_bytes(&t->side, t->ne[0]) * (size_t)(t->ne[1] * t->ne[2] * t->ne[3]);
+}
+
+static int lock_bytes(const struct weights *w, const uint8_t *p, size_t n)
+{
+    size_t part = part_of(w, p);
+    if (!n || part == weights_n_parts(w)) return 0;
+    const struct mapping *m = map_of(w, part);
+    return map_lock(m, (size_t)(p - m->data), n);
+}
+
 int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *except, uint64_t *locked)
 {
     *locked = 0;
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct tensor *t = &w->tensors[i];
-        size_t part;
-        uint64_t offset = weights_tensor_place(w, i, &part);
-        if (t == except || part == weights_n_parts(w) || t->bytes > bytes - *locked) continue;
-        int error = map_lock(map_of(w, part), offset, t->bytes);
+        size_t side = weights_side_bytes(t);
+        if (t == except || part_of(w, t->data) == weights_n_parts(w) || t->bytes + side > bytes - *locked) continue;
+        int error = lock_bytes(w, t->data, t->bytes);
+        if (!error) error = lock_bytes(w, t->side.scale, side / 2);
+        if (!error) error = lock_bytes(w, t->side.bias, side / 2);
         if (error) return error;
-        *locked += t->bytes;
+        *locked += t->bytes + side;
     }
     return 0;
 }

@@ -87,6 +87,8 @@ const struct tensor *weights_tensor(const struct weights *w, const char *name); 
 /* Where tensor i begins, in bytes from the start of its file, and which part that is, from 0: weights_n_parts() for the
  * small ones of a folder that are in no file as they are. */
 uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part);
+/* Bytes that lie beside a tensor's rows (struct side). */
+size_t weights_side_bytes(const struct tensor *t);
 /* Checks every block scale of every float-scaled type for NaN and infinity, and float tensors
  * element by element; names the tensor and the element of the first one found. */
 int weights_check_finite(const struct weights *w, struct qn_error *e);

@@ -97,6 +97,7 @@ struct gemm {
     int n_cols;
     float *y;
     size_t ld_y; /* floats between columns */
+    struct side side; /* of row 0; MLX types only */
 };
 
 /* Column c's activations. */
@@ -108,9 +109,10 @@ static inline const uint8_t *gemm_x(const struct gemm *g, int c)
 typedef void gemm_fn(const struct gemm *g, void *scratch);
 
 /* One stored row as floats (embedding rows, tests). Element for element the values that the
- * type's format document gives. The table's entry is this function at every level. */
-void dequant_row(enum dtype t, const uint8_t *w, int64_t k, float *y);
-typedef void dequant_fn(enum dtype t, const uint8_t *w, int64_t k, float *y, void *scratch);
+ * type's format document gives. The table's entry is this function at every level.
+ * side: the row's, of MLX types; else NULL or all zero. */
+void dequant_row(enum dtype t, const uint8_t *w, const struct side *side, int64_t k, float *y);
+typedef void dequant_fn(enum dtype t, const uint8_t *w, const struct side *side, int64_t k, float *y, void *scratch);
 
 /* ---- attention ---- */
 

@@ -26,6 +26,12 @@ enum act kernel_act_of(enum dtype t)
     case DT_NVFP4:
     case DT_Q1_0:
     case DT_Q2_0:
+    case DT_MLX2:
+    case DT_MLX3:
+    case DT_MLX4:
+    case DT_MLX5:
+    case DT_MLX6:
+    case DT_MLX8:
         return ACT_Q32;
     case DT_Q2_K:
     case DT_Q3_K:

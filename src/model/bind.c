@@ -100,7 +100,7 @@ static int bind_vector(struct binder *b, const char *name, int64_t in, int64_t n
     b->vector_bytes += bytes;
     if (!b->copy) return 0;
     float *v = arena_get(&b->m->vectors, bytes);
-    dequant_row(t->type, t->data, in * n, v);
+    dequant_row(t->type, t->data, NULL, in * n, v);
     *out = v;
     return 0;
 }
@@ -291,6 +291,7 @@ static void bind_view(struct binder *b, const struct linear *of, int64_t *at, in
     *t = *of->w;
     t->ne[1] = n;
     t->data += (size_t)*at * t->row_bytes;
+    t->side = side_from(t->side, t->ne[0], *at);
     t->bytes = (size_t)n * t->row_bytes;
     *out = (struct linear){t, of->b ? of->b + *at : NULL, of->s};
     *at += n;

@@ -85,7 +85,8 @@ void op_embed(const struct worker *w)
     op_begin(w, -1, "token_embd", t->type, 1, t->ne[0], s->batch->n);
     op_share(w, s->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) {
-        s->kt.dequant(t->type, t->data + (size_t)s->batch->token[r] * t->row_bytes, t->ne[0], rows_at(s->x, r),
+        const struct side side = side_from(t->side, t->ne[0], s->batch->token[r]);
+        s->kt.dequant(t->type, t->data + (size_t)s->batch->token[r] * t->row_bytes, &side, t->ne[0], rows_at(s->x, r),
                       w->scratch);
         if (s->model->hp.embd_scale != 1)
             s->kt.scale(rows_at(s->x, r), s->model->hp.embd_scale, (int)t->ne[0], w->scratch);
@@ -190,6 +191,7 @@ static void product(const struct worker *w, const struct op_matrix *m, const str
         .n_cols = n_cols,
         .y = y,
         .ld_y = ld_y,
+        .side = side_from(m->side, m->k, lo),
     };
     s->kt.gemm[m->type](&g, w->scratch);
     for (int c = 0; m->s && c < n_cols; c++) s->kt.scale(y + (size_t)c * ld_y, *m->s, hi - lo, w->scratch);
@@ -212,7 +214,7 @@ bool op_product(const struct worker *w, const struct op_matrix *m, const struct 
 bool op_matmul_part(const struct worker *w, const struct linear *l, const struct acts *src, int n_cols, int lo, int hi,
                     float *y, size_t ld_y)
 {
-    const struct op_matrix m = {l->w->type, l->w->data, l->w->row_bytes, (int)l->w->ne[0], l->b, l->s};
+    const struct op_matrix m = {l->w->type, l->w->data, l->w->row_bytes, (int)l->w->ne[0], l->b, l->s, l->w->side};
     return op_product(w, &m, src, NULL, n_cols, lo, hi, y, ld_y);
 }
 

@@ -49,6 +49,7 @@ struct op_matrix {
     size_t row_bytes;
     int k;
     const float *b, *s; /* NULL: none; see struct linear */
+    struct side side;
 };
 
 /* Outputs [lo, hi) of s m times n_cols rows of src (those that `cols` lists; NULL: the first), plus b, into y, in pieces:

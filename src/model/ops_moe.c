@@ -118,7 +118,7 @@ static float weigh_shared(const struct worker *w, const float *router, int r)
 {
     struct step *s = w->s;
     const int k = s->model->hp.n_embd;
-    const struct op_matrix m = {DT_F32, (const uint8_t *)router, 0, k, NULL, NULL};
+    const struct op_matrix m = {.type = DT_F32, .data = (const uint8_t *)router, .k = k};
     const int32_t row = r;
     float y = 0;
     op_product(w, &m, &s->h, &row, 1, 0, 1, &y, 1);
@@ -194,8 +194,14 @@ void op_route(const struct worker *w, int il)
 
 static struct op_matrix expert_at(const struct experts *x, int e)
 {
-    const uint8_t *data = x->w ? x->w->data + (size_t)e * (size_t)x->out * x->row_bytes : x->each[e]->data;
-    return (struct op_matrix){x->type, data, x->row_bytes, x->in, x->b ? x->b + (size_t)e * (size_t)x->out : NULL, NULL};
+    const int64_t row = x->w ? (int64_t)e * x->out : 0; /* of the tensor that expert e is in */
+    const struct tensor *t = x->w ? x->w : x->each[e];
+    return (struct op_matrix){.type = x->type,
+                              .data = t->data + (size_t)row * x->row_bytes,
+                              .row_bytes = x->row_bytes,
+                              .k = x->in,
+                              .b = x->b ? x->b + (size_t)e * (size_t)x->out : NULL,
+                              .side = side_from(t->side, x->in, row)};
 }
 
 /* Rows from number `from` on. */

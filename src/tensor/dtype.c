@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * dtype.c: name, block length and block size of every GGUF tensor type.
+ * dtype.c: name, block length and block size of every tensor type.
  *
  * A row of k elements is k / block blocks of `bytes` bytes, one after the other without padding. The ids with no
  * entry were given up by the format (4, 5, 31-33, 37, 38); 36 was too, and is BitNet's now. Source: the tensor type table
@@ -31,6 +31,9 @@ static const struct dtype_info table[DT_N] = {
 
     [DT_I2_S] = {.name = "I2_S", .block = 256, .bytes = 64, .tail = 4},
     T(TQ1_0, 256, 54),  T(TQ2_0, 256, 66),  T(MXFP4, 32, 17),    T(NVFP4, 64, 36),
+
+    T(MLX2, 32, 8),     T(MLX3, 32, 12),    T(MLX4, 32, 16),     T(MLX5, 32, 20),
+    T(MLX6, 32, 24),    T(MLX8, 32, 32),
 };
 /* clang-format on */
 

@@ -145,7 +145,8 @@ static double *tensor_if(struct pass *p, int layer, const char *part, int k, int
     float *row = mem_calloc((size_t)k, sizeof *row);
     assert(row);
     for (int r = 0; r < rows; r++) {
-        dequant_row(t->type, t->data + (size_t)r * t->row_bytes, k, row);
+        const struct side side = side_from(t->side, k, r);
+        dequant_row(t->type, t->data + (size_t)r * t->row_bytes, &side, k, row);
         for (int i = 0; i < k; i++) x[r * k + i] = row[i];
     }
     mem_free(row);

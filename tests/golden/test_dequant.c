@@ -74,14 +74,14 @@ int main(void)
         } else if (strncmp(line, "val: ", 5) == 0 && type >= 0) {
             float y[MAX_BLOCK];
             int n = dtype_get(type)->block;
-            dequant_row((enum dtype)type, block, n, y);
+            dequant_row((enum dtype)type, block, NULL, n, y);
             bad += compare(name, y, n, line + 5);
             seen[type] = true;
             n_types++;
         }
     }
     fclose(f);
-    for (int t = 0; t < DT_N; t++) {
+    for (int t = 0; t < DT_GGUF_N; t++) {
         const struct dtype_info *info = dtype_get(t);
         if (info && info->tail) continue; /* that engine does not know I2_S: see tests/unit/test_families.c */
         if (kernel_act_of((enum dtype)t) != ACT_N && kernel_act_of((enum dtype)t) != ACT_F32 && !seen[t]) {

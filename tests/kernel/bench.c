@@ -186,6 +186,17 @@ static void bench_gemm_at(const char *name, enum dtype t, int l, int n_cols, siz
         table[CPU_REF].quant[a](row, 0, K, K, x + (size_t)c * r.g.ld_x, NULL);
     }
     const struct ceilings *c = ceilings_of(l);
+    if (t >= DT_MLX2 && t <= DT_MLX8) { /* as most such models have them */
+        static uint16_t *side;
+        size_t n = (size_t)FAR / 8 / 2; /* a row of the smallest codes has an eighth of its bytes beside it, twice */
+        if (!side) {
+            side = memory(2 * n);
+            fill_weights(DT_BF16, (uint8_t *)side, K, W_RANDOM);
+            for (size_t i = K; i < n; i++) side[i] = side[i % K];
+        }
+        const uint8_t *p = (const uint8_t *)side;
+        r.g.side = (struct side){p, p, DT_BF16, 64};
+    }
     struct result res = {name, l, n_cols, (double)r.g.ld_w * r.g.n_rows, (double)K * r.g.n_rows * n_cols, 0, 0};
     res.floor_s = n_cols == 1 ? res.bytes / c->read : res.macs / (a == ACT_F32 ? c->f32 : c->int8);
     res.s = best_time(call_gemm, &r);

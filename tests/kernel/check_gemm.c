@@ -62,7 +62,8 @@ static void matched(const struct gemm_case *c, const struct gemm *g, int i, floa
         fill_floats(x, c->k, X_SIGNS);
         return;
     }
-    dequant_row(c->type, g->w + (size_t)(i / 2 % c->n_rows) * g->ld_w, c->k, x);
+    const struct side side = side_from(g->side, c->k, i / 2 % c->n_rows);
+    dequant_row(c->type, g->w + (size_t)(i / 2 % c->n_rows) * g->ld_w, &side, c->k, x);
     for (int j = 0; j < c->k; j++)
         x[j] = copysignf(j % 32 == 5 ? 127.0f : size, (x[j] < 0) != (i & 1) ? -1.0f : 1.0f);
 }
@@ -79,6 +80,25 @@ static void fill_rows(const struct gemm_case *c, const struct gemm *g, int n, ui
             fill_floats(row, c->k, c->xpat == X_N ? (enum xpat)(i % X_N) : (enum xpat)c->xpat);
         table[CPU_REF].quant[kernel_act_of(c->type)](row, 0, c->k, c->k, x + (size_t)i * g->ld_x, NULL);
     }
+}
+
+/* Scales and biases beside the rows of an MLX type: of any float type, for groups of any size that divides a row. */
+static void fill_side(const struct gemm_case *c, struct gemm *g, struct guarded at[2], enum place place)
+{
+    static const int types[] = {DT_F32, DT_F16, DT_BF16};
+    if (c->type < DT_MLX2 || c->type > DT_MLX8) return;
+    g->side.type = (enum dtype)rnd_of(types, LEN(types));
+    do g->side.group = 32 << rnd_below(3);
+    while (c->k % g->side.group);
+    g->side.scale = g->side.bias = g->w; /* so that it counts */
+    size_t bytes = side_row_bytes(&g->side, c->k);
+    for (int i = 0; i < 2; i++) {
+        at[i] = guarded_new(bytes * (size_t)c->n_rows, rnd_below(4) ? 0 : 1, place);
+        for (int r = 0; r < c->n_rows; r++)
+            fill_weights(g->side.type, at[i].p + (size_t)r * bytes, c->k / g->side.group, c->wpat);
+    }
+    g->side.scale = at[0].p;
+    g->side.bias = at[1].p;
 }
 
 static void run_case(const struct gemm_case *c)
@@ -108,6 +128,8 @@ static void run_case(const struct gemm_case *c)
         fill_weights(c->type, w.p + (size_t)r * g.ld_w, c->k, c->wpat);
     g.w = w.p;
     g.x = x.p;
+    struct guarded side[2] = {0};
+    fill_side(c, &g, side, place);
     fill_rows(c, &g, n_x, x.p);
     memset(want.p, 0x5a, want.bytes);
     g.y = (float *)want.p;
@@ -121,6 +143,7 @@ static void run_case(const struct gemm_case *c)
         check_floats((enum cpu_level)l, "y", (float *)want.p, (float *)y.p, y_floats);
         guarded_free(&y);
     }
+    for (int i = 0; i < 2 && side[i].map; i++) guarded_free(&side[i]);
     guarded_free(&want);
     guarded_free(&x);
     guarded_free(&w);

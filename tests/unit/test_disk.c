@@ -112,6 +112,9 @@ static void submit(qn_scheduler *s, struct record *r, int which, int n, int max_
         prompt[i] = (qn_token)(rng_u64(3, (uint64_t)which, (uint64_t)i) % (uint64_t)qn_model_n_vocab(model));
     p.prompt = prompt;
     p.n_prompt = (size_t)n;
+    const int last_but_one = n - 1; /* where a state is kept, of models that have one */
+    p.boundaries = &last_but_one;
+    p.n_boundaries = 1;
     p.max_tokens = max_tokens;
     p.ignore_eog = true;
     p.sampling.temperature = 0;
@@ -352,18 +355,23 @@ static void one_sees_ones_own(void **state)
     ask(d.s, &r, 3, 210, 4); /* it differs where the answer was */
     wait_until_saved(d.s);
     assert_int_equal(list_of(d.s, 1, &l), 3);
-    uint64_t page = l[2].memory_bytes / 2, id = l[1].id; /* the oldest: 103 tokens on 2 pages */
-    static const int tokens[] = {213, 203, 103};
+    struct qn_scheduler_stats st = {.size = sizeof st};
+    qn_scheduler_stats(d.s, &st);
+    uint64_t page = st.kv_bytes / (uint64_t)st.n_pages, id = l[1].id;
+    uint64_t copy = st.n_states ? st.state_bytes / (uint64_t)st.n_states : 0;
+    /* Copies of states are at the last but one token of the prompt, behind the answer, and where the second one with
+     * the same beginning left the first one's, of which it is. */
+    static const int tokens[] = {213, 203, 103}, states[] = {2, 3, 2};
     uint64_t memory = 0;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(l[i].n_tokens, tokens[i]);
-        assert_int_equal(l[i].memory_bytes, page * (uint64_t)((tokens[i] + 63) / 64));
+        assert_int_equal(l[i].memory_bytes, page * (uint64_t)((tokens[i] + 63) / 64) + copy * (uint64_t)states[i]);
         assert_int_equal(l[i].disk_bytes, l[i].memory_bytes);
         assert_true(l[i].id && l[i].idle_s >= (i ? l[i - 1].idle_s : 0) && l[i].idle_s < LIMIT);
         memory += l[i].memory_part_bytes;
         assert_int_equal(l[i].disk_part_bytes, l[i].memory_part_bytes);
     }
-    assert_int_equal(memory, 7 * page); /* the two that begin alike share three pages */
+    assert_int_equal(memory, 7 * page + 7 * copy); /* the two that begin alike share three pages */
     qn_free(l);
     OK(qn_cache_drop(d.s, 0, id, &n, &e)); /* it is not his */
     assert_int_equal(n, 0);

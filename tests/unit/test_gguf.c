@@ -213,7 +213,7 @@ static void test_every_tensor_type(void **state)
         struct out o;
         struct gguf g;
         struct qn_error e;
-        const struct dtype_info *info = dtype_get(type);
+        const struct dtype_info *info = type < DT_GGUF_N ? dtype_get(type) : NULL;
         if (!info) {
             char message[100];
             put_head(&o, 3, 1, 0);

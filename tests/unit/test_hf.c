@@ -17,6 +17,7 @@
 
 #include "format/hf_config.h"
 #include "format/hf_json.h"
+#include "format/hf_packed.h"
 #include "format/hf_shards.h"
 #include "format/meta.h"
 #include "format/weights.h"
@@ -251,6 +252,76 @@ static void test_names(void **state)
     role("qwen3_5", "model.visual.blocks.0.attn.qkv.weight", "", HF_KEEP);
 }
 
+/* ---- packed weights ---- */
+
+#define U32_TENSOR(n, rows, words) {.name = n, .type_name = "U32", .type = -1, .is_u32 = true, .n_dims = 2, .dim = {rows, words}}
+#define SIDE_TENSOR(n, t, rows, groups) {.name = n, .type_name = "F", .type = t, .n_dims = 2, .dim = {rows, groups}}
+
+/* The first of some tensors as packed under this configuration. */
+static int view(const char *quantization, const struct st_tensor *const *t, size_t n, enum dtype *type, int64_t *k,
+                struct side *side, struct qn_error *e)
+{
+    json_t *top = json_object();
+    struct hf_config c = {.main = top, .top = top};
+    struct hf_packed p;
+    if (quantization) json_object_set_new(top, "quantization", json_loads(quantization, JSON_DECODE_ANY, NULL));
+    int rc = hf_packed_read(&p, &c, t, n, e);
+    if (!rc) {
+        rc = hf_packed_view(&p, t[0], type, k, side, e);
+        for (size_t i = 0; i < n; i++)
+            if (hf_packed_is_part(&p, t[i]->name) != (quantization && i > 0)) fail_msg("%s: %s", quantization, t[i]->name);
+        hf_packed_deinit(&p);
+    }
+    json_decref(top);
+    return rc;
+}
+
+static void test_packed(void **state)
+{
+    (void)state;
+    static const uint8_t data[2];
+    struct st_tensor w = U32_TENSOR("m.weight", 3, 24), s = SIDE_TENSOR("m.scales", DT_BF16, 3, 4),
+                     b = SIDE_TENSOR("m.biases", DT_BF16, 3, 4);
+    const struct st_tensor *const all[] = {&w, &s, &b};
+    struct side side = {0};
+    struct qn_error e = {0};
+    enum dtype type = DT_F32;
+    int64_t k = 24;
+    s.data = data, b.data = data + 1;
+    assert_int_equal(view(NULL, all, 3, &type, &k, &side, &e), 0);
+    assert_true(type == DT_F32 && k == 24 && !side.scale);
+    assert_int_equal(view("{\"group_size\":64,\"bits\":3}", all, 3, &type, &k, &side, &e), 1);
+    assert_true(type == DT_MLX3 && k == 256 && side.group == 64 && side.type == DT_BF16);
+    assert_true(side.scale == data && side.bias == data + 1);
+    s.dim[1] = b.dim[1] = 3; /* an own entry; 24 words are 96 codes of 8 bits */
+    assert_int_equal(view("{\"group_size\":64,\"bits\":3,\"m\":{\"group_size\":32,\"bits\":8}}", all, 3, &type, &k, &side, &e),
+                     1);
+    assert_true(type == DT_MLX8 && k == 96 && side.group == 32);
+
+    static const struct {
+        const char *config, *message;
+        int n, code;
+    } bad_ones[] = {
+        {"{\"bits\":8}", "'group_size' is missing", 3, QN_EDATA},
+        {"{\"group_size\":32,\"bits\":7}", "packed 7 bits in groups of 32", 3, QN_EUNSUP},
+        {"{\"group_size\":33,\"bits\":8}", "packed 8 bits in groups of 33", 3, QN_EUNSUP},
+        {"{\"group_size\":32,\"bits\":8,\"m\":{\"bits\":\"8\"}}", "'bits' is not an integer", 3, QN_EDATA},
+        {"{\"group_size\":32,\"bits\":5}", "rows of 24 words are not whole groups of 32 of 5 bits", 3, QN_EDATA},
+        {"{\"group_size\":64,\"bits\":8}", "rows of 24 words are not whole groups of 64 of 8 bits", 3, QN_EDATA},
+        {"{\"group_size\":32,\"bits\":4}", "'m.scales' has not the shape of 'm.weight' with 6 in a row", 3, QN_EDATA},
+        {"{\"group_size\":32,\"bits\":8}", "is packed, and its biases are missing", 2, QN_EDATA},
+        {"{\"group_size\":32,\"bits\":8,\"mode\":\"mxfp4\"}", "'quantization' of mode 'mxfp4'", 3, QN_EUNSUP},
+        {"7", "'quantization' of mode '(no object)'", 3, QN_EUNSUP},
+    };
+    for (size_t i = 0; i < sizeof bad_ones / sizeof bad_ones[0]; i++) {
+        int rc = view(bad_ones[i].config, all, (size_t)bad_ones[i].n, &type, &k, &side, &e);
+        if (rc != bad_ones[i].code || !strstr(e.msg, bad_ones[i].message))
+            fail_msg("%d %s\nis not: %d %s", rc, e.msg, bad_ones[i].code, bad_ones[i].message);
+    }
+    b.type = DT_F16;
+    assert_int_equal(view("{\"group_size\":32,\"bits\":8}", all, 3, &type, &k, &side, &e), QN_EUNSUP);
+}
+
 /* ---- files ---- */
 
 static char dir[64];
@@ -375,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_config_refusals),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test_setup_teardown(test_shards, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_folder, make_dir, remove_dir),
     };

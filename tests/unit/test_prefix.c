@@ -332,6 +332,27 @@ static void a_lookup_ends_at_a_snapshot(void **state)
     world_close(&w);
 }
 
+/* Where several go on after some tokens of a page, the state behind these is on one of them. */
+static void a_snapshot_is_for_all_who_begin_alike(void **state)
+{
+    (void)state;
+    struct world w;
+    struct qn_error e = {0};
+    struct prefix_match match;
+    world_open(&w, 20, 8);
+    for (int who = 0; who < 3; who++) {
+        count_up(t, 60, 0);
+        for (int i = 20; i < 60; i++) t[i] = 1000 * who + i;
+        assert_int_equal(request(&w, &key_a, t, 30), who == 0 ? 0 : 20);
+        if (who == 0) assert_int_equal(put_snapshot(&w, 20, false, &e), 0);
+        assert_int_equal(find(&w, &key_a, t, 29, &match), 20);
+        assert_int_equal(match.n_stored, 29);
+        assert_int_equal(find(&w, &key_a, t, 60, &match), 30);
+        check_tree(&w, 0);
+    }
+    world_close(&w);
+}
+
 static void snapshots_make_room_for_new_ones(void **state)
 {
     (void)state;
@@ -586,6 +607,7 @@ int main(void)
         cmocka_unit_test(a_page_above_one_in_use_can_go_and_come_back),
         cmocka_unit_test(an_empty_parent_goes_with_its_last_child),
         cmocka_unit_test(a_lookup_ends_at_a_snapshot),
+        cmocka_unit_test(a_snapshot_is_for_all_who_begin_alike),
         cmocka_unit_test(snapshots_make_room_for_new_ones),
         cmocka_unit_test(a_snapshot_that_fails_changes_nothing),
         cmocka_unit_test(an_insertion_that_fails_changes_nothing),

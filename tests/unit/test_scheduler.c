@@ -165,12 +165,22 @@ static qn_token prompt_token(int which, int i)
     return (qn_token)(rng_u64((uint64_t)which, 1, (uint64_t)i) % (uint64_t)n_vocab);
 }
 
+/* Request number `which` ends a message with the last but one token of its prompt: so the same prompt again goes on from
+ * there, in a model with a recurrent state too. */
+#define N_REQUESTS 100
+static int last_but_one[N_REQUESTS];
+
+static size_t prompt_length(int which) { return (size_t)(20 + which * 37 % 150); }
+
 /* Request number `which`: its prompt, its length and its sampling all differ. */
 static struct qn_request_params request(int which, qn_token *prompt)
 {
     struct qn_request_params p;
     qn_request_params_init(&p);
-    p.n_prompt = (size_t)(20 + which * 37 % 150);
+    p.n_prompt = prompt_length(which);
+    assert_true(which < N_REQUESTS);
+    p.boundaries = &last_but_one[which];
+    p.n_boundaries = 1;
     for (size_t i = 0; i < p.n_prompt; i++) prompt[i] = prompt_token(which, (int)i);
     p.prompt = prompt;
     p.sampling.seed = (uint64_t)which + 7;
@@ -291,6 +301,7 @@ static void exact_three_answers(void **state)
         struct record *all = record(), *one;
         for (int i = 0; i < length; i++) prompt[i] = prompt_token(4, i);
         p.n_prompt = (size_t)length;
+        p.n_boundaries = 0;
         p.n_answers = 3;
         p.max_tokens = 40;
         p.arg = all;
@@ -685,6 +696,7 @@ static void next_please(struct client *c)
     struct qn_request_params p = request(0, prompt);
     for (int i = 0; i < c->n_prompt; i++) prompt[i] = prompt_token(1000 + c->n_left, i);
     p.n_prompt = (size_t)c->n_prompt;
+    p.n_boundaries = 0;
     p.max_tokens = c->max_tokens;
     p.identity = c->identity;
     p.salt[0] = (uint64_t)c->n_left; /* nothing is shared */
@@ -870,6 +882,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "test_scheduler: %s\n", e.code ? e.msg : "one model, please");
         return 1;
     }
+    for (int i = 0; i < N_REQUESTS; i++) last_but_one[i] = (int)prompt_length(i) - 1;
     if (argc == 3) cmocka_set_test_filter(argv[2]);
     n_vocab = qn_model_n_vocab(model);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
  *
  * test_session.c: engines and sessions through quern.h alone, on a small random model.
  *
- *     test_session MODEL
+ *     test_session MODEL [recurrent]
  *
  * The rule for everything here: whatever a session went through, the logits that follow its timeline are, bit for
  * bit, those of a fresh session given the same tokens at once.
@@ -25,6 +25,7 @@
 
 static qn_model *model;
 static int n_vocab;
+static bool is_recurrent; /* a timeline that is cut may lose more than was asked for */
 static struct qn_error e;
 
 static void ok_at(int rc, int line)
@@ -146,7 +147,7 @@ static void defaults_follow_the_model(void **state)
 static void a_budget_that_is_too_small_is_refused_untouched(void **state)
 {
     (void)state;
-    unsigned long long all, weights, kv, tokens, buffers, budget;
+    unsigned long long all, weights, kv, tokens, states = 0, buffers, budget;
     qn_engine *g = NULL;
     struct qn_engine_params p = params();
     size_t before = os_resident_bytes();
@@ -154,12 +155,16 @@ static void a_budget_that_is_too_small_is_refused_untouched(void **state)
     p.memory_bytes = 100 << 20;
     REFUSED(qn_engine_new(&g, model, &p, &e), QN_ENOMEM, "the memory budget is 104857600 bytes");
     assert_null(g);
-    assert_int_equal(sscanf(e.msg,
-                            "engine: %llu bytes needed (weights %llu, KV cache %llu for %llu tokens, buffers %llu), the "
-                            "memory budget is %llu bytes",
-                            &all, &weights, &kv, &tokens, &buffers, &budget),
-                     6);
-    assert_true(all == weights + kv + buffers && all > budget);
+    int n = is_recurrent ? sscanf(e.msg,
+                                  "engine: %llu bytes needed (weights %llu, KV cache %llu for %llu tokens, recurrent "
+                                  "states %llu, buffers %llu), the memory budget is %llu bytes",
+                                  &all, &weights, &kv, &tokens, &states, &buffers, &budget)
+                         : sscanf(e.msg,
+                                  "engine: %llu bytes needed (weights %llu, KV cache %llu for %llu tokens, buffers "
+                                  "%llu), the memory budget is %llu bytes",
+                                  &all, &weights, &kv, &tokens, &buffers, &budget);
+    assert_int_equal(n, is_recurrent ? 7 : 6);
+    assert_true(all == weights + kv + states + buffers && all > budget);
     assert_int_equal(tokens, 60000 * 128); /* whole pages of 64 */
     assert_true(os_resident_bytes() < before + (1 << 20));
 
@@ -175,7 +180,7 @@ static void a_budget_that_is_too_small_is_refused_untouched(void **state)
 
     p.n_ctx = 4096;
     p.n_batch = 8;
-    p.memory_bytes = 4 << 20;
+    p.memory_bytes = is_recurrent ? 7 << 20 : 4 << 20;
     REFUSED(qn_engine_new(&g, model, &p, &e), QN_ENOMEM, "with --kv q8_0"); /* and the advice holds */
     const char *advice = strstr(e.msg, "bytes; ");
     assert_non_null(advice);
@@ -205,16 +210,17 @@ static void room_for_sessions_is_not_resident_before_use(void **state)
 static void sync_evaluates_what_is_new(void **state)
 {
     (void)state;
-    static const struct { int n, differs_at; size_t kept; } steps[] = {
-        {10, 99, 0},  /* from nothing */
-        {10, 99, 10}, /* the same: nothing to do */
-        {30, 99, 10}, /* longer */
-        {20, 99, 19}, /* shorter: the last one again, for its logits */
-        {20, 99, 20}, {80, 99, 20},
-        {80, 70, 70}, /* another ending */
-        {80, 64, 64}, {75, 64, 74},
-        {75, 0, 0}, /* nothing in common */
-        {1, 0, 0}, {100, 0, 1}, {100, 1, 0}};
+    /* A recurrent state goes back to where a sync() ended. */
+    static const struct { int n, differs_at; size_t kept, kept_recurrent; } steps[] = {
+        {10, 99, 0, 0},   /* from nothing */
+        {10, 99, 10, 10}, /* the same: nothing to do */
+        {30, 99, 10, 10}, /* longer */
+        {20, 99, 19, 10}, /* shorter: the last one again, for its logits */
+        {20, 99, 20, 20}, {80, 99, 20, 20},
+        {80, 70, 70, 20}, /* another ending */
+        {80, 64, 64, 20}, {75, 64, 74, 20},
+        {75, 0, 0, 0}, /* nothing in common */
+        {1, 0, 0, 0}, {100, 0, 1, 1}, {100, 1, 0, 0}};
     qn_token tokens[N_CTX], other[N_CTX];
     qn_engine *g = engine();
     qn_session *s = session(g, NULL);
@@ -225,7 +231,8 @@ static void sync_evaluates_what_is_new(void **state)
         make_tokens(tokens, N_CTX, 1);
         for (int j = steps[i].differs_at; j < N_CTX; j++) tokens[j] = other[j];
         OK(qn_session_sync(s, tokens, (size_t)steps[i].n, &kept, &e));
-        if (kept != steps[i].kept) fail_msg("step %zu kept %zu, expected %zu", i, kept, steps[i].kept);
+        size_t expected = is_recurrent ? steps[i].kept_recurrent : steps[i].kept;
+        if (kept != expected) fail_msg("step %zu kept %zu, expected %zu", i, kept, expected);
         assert_int_equal(qn_session_tokens(s, &have), steps[i].n);
         assert_memory_equal(have, tokens, (size_t)steps[i].n * sizeof *tokens);
         CHECK_LOGITS(s);
@@ -264,7 +271,7 @@ static void steps_append_what_they_draw(void **state)
     assert_int_equal(t, -1);
     CHECK_LOGITS(s); /* the last token has its logits all the same */
     OK(qn_session_sync(s, have, 60, &kept, &e)); /* and the timeline can be cut and go on */
-    assert_int_equal(kept, 59);
+    assert_int_equal(kept, is_recurrent ? 5 : 59);
     OK(qn_session_step(s, &t, &e));
     assert_int_equal(t, drawn[55]); /* the same draw at the same position */
     qn_session_free(s);
@@ -302,6 +309,36 @@ static void a_seed_decides(void **state)
 }
 
 /* ---- forks ---- */
+
+/* The prompt that was read once is not read again, whatever was drawn since; nor by a fork. */
+static void a_prompt_is_gone_back_to(void **state)
+{
+    (void)state;
+    qn_token tokens[60], t;
+    size_t kept;
+    qn_engine *g = engine();
+    qn_session *s = session(g, NULL), *fork = NULL;
+    make_tokens(tokens, 60, 12);
+    OK(qn_session_sync(s, tokens, 40, NULL, &e));
+    for (int i = 0; i < 10; i++) OK(qn_session_step(s, &t, &e));
+    OK(qn_session_fork(&fork, s, &e));
+    for (int i = 0; i < 2; i++) {
+        qn_session *x = i ? fork : s;
+        OK(qn_session_sync(x, tokens, 60, &kept, &e));
+        assert_int_equal(kept, 40);
+        CHECK_LOGITS(x);
+        OK(qn_session_sync(x, tokens, 40, &kept, &e));
+        assert_int_equal(kept, is_recurrent ? 0 : 39); /* its logits are those of 60 tokens now */
+        CHECK_LOGITS(x);
+        for (int k = 0; k < 5; k++) OK(qn_session_step(x, &t, &e));
+        OK(qn_session_sync(x, tokens, 40, &kept, &e));
+        assert_int_equal(kept, is_recurrent ? 40 : 39);
+        CHECK_LOGITS(x);
+    }
+    qn_session_free(fork);
+    qn_session_free(s);
+    qn_engine_free(g);
+}
 
 static void forks_go_separate_ways(void **state)
 {
@@ -383,11 +420,12 @@ static void a_failed_sync_leaves_no_trace_in_the_draw(void **state)
     p.penalty_last_n = -1;
     qn_session *s = session(g, &p), *fresh = session(g, &p);
     make_tokens(tokens, 20, 7);
+    OK(qn_session_sync(s, tokens, 10, NULL, &e));
     OK(qn_session_sync(s, tokens, 20, NULL, &e));
     tokens[12] = -1;
     REFUSED(qn_session_sync(s, tokens, 20, NULL, &e), QN_EUSAGE, "is -1");
     size_t n = qn_session_tokens(s, &have);
-    assert_int_equal(n, 12);
+    assert_int_equal(n, is_recurrent ? 1 : 12);
     OK(qn_session_sync(fresh, tokens, n, NULL, &e));
     for (int i = 0; i < 20; i++) {
         OK(qn_session_step(s, &t, &e));
@@ -469,6 +507,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sync_evaluates_what_is_new),
         cmocka_unit_test(steps_append_what_they_draw),
         cmocka_unit_test(a_seed_decides),
+        cmocka_unit_test(a_prompt_is_gone_back_to),
         cmocka_unit_test(forks_go_separate_ways),
         cmocka_unit_test(bad_tokens_are_refused),
         cmocka_unit_test(a_failed_sync_leaves_no_trace_in_the_draw),
@@ -476,8 +515,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_full_cache_is_refused),
         cmocka_unit_test(logits_need_tokens),
     };
-    if (argc != 2 || qn_model_open(&model, argv[1], &e)) {
-        fprintf(stderr, "test_session MODEL: %s\n", e.msg);
+    is_recurrent = argc == 3 && !strcmp(argv[2], "recurrent");
+    if (argc != 2 + is_recurrent || qn_model_open(&model, argv[1], &e)) {
+        fprintf(stderr, "test_session MODEL [recurrent]: %s\n", e.msg);
         return 1;
     }
     n_vocab = qn_model_n_vocab(model);

@@ -21,21 +21,28 @@
 #define MAX_COLUMNS 3 /* of the rows shape */
 
 /* The reach of 16 bits is as in gemm_k256.c; 8 is all of a block. */
-static const struct kind32 kind_q4_0 = {32, 18, OFFSET, 3, 8};
-static const struct kind32 kind_q4_1 = {32, 20, MINIMUM, 0, 8};
-static const struct kind32 kind_q5_0 = {32, 22, OFFSET, 4, 4};
-static const struct kind32 kind_q5_1 = {32, 24, MINIMUM, 0, 4};
-static const struct kind32 kind_q8_0 = {32, 34, SIGNED, 7, 1};
-static const struct kind32 kind_iq4_nl = {32, 18, SIGNED, 7, 1};
-static const struct kind32 kind_mxfp4 = {32, 17, OFFSET, 4, 4};
-static const struct kind32 kind_nvfp4 = {64, 36, HALVED, 0, 4};
-static const struct kind32 kind_q1_0 = {128, 18, OFFSET, 0, 8};
-static const struct kind32 kind_q2_0 = {64, 18, OFFSET, 0, 8};
+static const struct kind32 kind_q4_0 = {32, 18, OFFSET, 3, 8, false};
+static const struct kind32 kind_q4_1 = {32, 20, MINIMUM, 0, 8, false};
+static const struct kind32 kind_q5_0 = {32, 22, OFFSET, 4, 4, false};
+static const struct kind32 kind_q5_1 = {32, 24, MINIMUM, 0, 4, false};
+static const struct kind32 kind_q8_0 = {32, 34, SIGNED, 7, 1, false};
+static const struct kind32 kind_iq4_nl = {32, 18, SIGNED, 7, 1, false};
+static const struct kind32 kind_mxfp4 = {32, 17, OFFSET, 4, 4, false};
+static const struct kind32 kind_nvfp4 = {64, 36, HALVED, 0, 4, false};
+static const struct kind32 kind_q1_0 = {128, 18, OFFSET, 0, 8, false};
+static const struct kind32 kind_q2_0 = {64, 18, OFFSET, 0, 8, false};
+static const struct kind32 kind_mlx2 = {32, 8, MINIMUM, 0, 8, true};
+static const struct kind32 kind_mlx3 = {32, 12, MINIMUM, 0, 8, true};
+static const struct kind32 kind_mlx4 = {32, 16, MINIMUM, 0, 8, true};
+static const struct kind32 kind_mlx5 = {32, 20, MINIMUM, 0, 4, true};
+static const struct kind32 kind_mlx6 = {32, 24, MINIMUM, 0, 2, true};
+static const struct kind32 kind_mlx8 = {32, 32, BIASED, 7, 1, true};
 
 /* i16 sums of two neighbouring products. |code| <= 128, so abs() as unsigned bytes is right for -128 too. */
 VEC_INLINE __m256i multiply(struct kind32 k, __m256i w, __m256i x)
 {
-    if (k.mode == SIGNED || k.mode == HALVED) return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    if (k.mode == SIGNED || k.mode == HALVED || k.mode == BIASED)
+        return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
     return _mm256_maddubs_epi16(w, x);
 }
 
@@ -62,16 +69,18 @@ VEC_INLINE __m256 rows_dot(struct kind32 k, int n, const struct blocks32 *b, con
     __m256i s = k.run < 8 ? vec_sum8(v) : widen(vec_sum8_pairs16(v));
     __m256i sums = vec_load(x->sum + i0); /* of blocks that do not exist too: the array is padded */
     if (k.mode == OFFSET) s = _mm256_sub_epi32(s, _mm256_slli_epi32(sums, k.shift));
+    if (k.mode == BIASED) s = _mm256_add_epi32(s, _mm256_slli_epi32(sums, k.shift));
     __m256 t = _mm256_mul_ps(b->dw, _mm256_cvtepi32_ps(s));
-    return k.mode == MINIMUM ? _mm256_fmadd_ps(b->m, _mm256_cvtepi32_ps(sums), t) : t;
+    return k.mode == MINIMUM || k.mode == BIASED ? _mm256_fmadd_ps(b->m, _mm256_cvtepi32_ps(sums), t) : t;
 }
 
-/* The same for all columns; t of column c to t[c * 8 * SEGMENT]. */
+/* The same for all columns; t of column c to t[c * 8 * SEGMENT]. side: the row's. */
 VEC_INLINE void rows_group(struct kind32 k, unpack32_fn *unpack, int n_cols, int n, const uint8_t *w,
-                           const struct act_q32 *x, int i0, float *t)
+                           const struct side *side, const struct act_q32 *x, int i0, float *t)
 {
     struct blocks32 b;
     unpack(w, &b);
+    if (k.has_side) u32_side(side, i0, n, &b);
     for (int c = 0; c < n_cols; c++)
         _mm256_storeu_ps(t + (size_t)c * 8 * SEGMENT, rows_dot(k, n, &b, x + c, i0));
 }
@@ -85,17 +94,18 @@ VEC_INLINE void rows_streams(struct kind32 k, unpack32_fn *unpack, int n_cols, c
         const uint8_t *w = g->w + (size_t)r0 * g->ld_w + bytes_of(k, i0 + i);
         for (int r = 0; r < n_rows; r++, w += g->ld_w) {
             float *p = t + r * SEGMENT + i;
+            const struct side side = k.has_side ? side_from(g->side, g->k, r0 + r) : g->side;
             if (n - i < 8) {
                 uint8_t padded[MAX_BYTES] = {0};
                 memcpy(padded, w, bytes_of(k, n - i));
-                rows_group(k, unpack, n_cols, n - i, padded, x, i0 + i, p);
+                rows_group(k, unpack, n_cols, n - i, padded, &side, x, i0 + i, p);
                 continue;
             }
             for (size_t a = 0; a < bytes; a += 64) {
                 vec_prefetch_l1(w, a + AHEAD_L1);
                 vec_prefetch_l2(w, a + AHEAD_L2);
             }
-            rows_group(k, unpack, n_cols, 8, w, x, i0 + i, p);
+            rows_group(k, unpack, n_cols, 8, w, &side, x, i0 + i, p);
         }
     }
 }
@@ -135,19 +145,23 @@ TILE_DOTS(halved, HALVED, 4)
 
 VEC_INLINE tile_dot_fn *const *tile_dots(struct kind32 k)
 {
-    return k.mode == MINIMUM ? dots_minimum : k.mode == HALVED ? dots_halved : dots_offset;
+    if (k.mode == MINIMUM || k.mode == BIASED) return dots_minimum;
+    return k.mode == HALVED ? dots_halved : dots_offset;
 }
 #else
 TILE_DOTS(offset_4, OFFSET, 4)
 TILE_DOTS(offset_8, OFFSET, 8)
+TILE_DOTS(minimum_2, MINIMUM, 2)
 TILE_DOTS(minimum_4, MINIMUM, 4)
 TILE_DOTS(minimum_8, MINIMUM, 8)
+TILE_DOTS(biased, BIASED, 1)
 TILE_DOTS(signed, SIGNED, 1)
 TILE_DOTS(halved, HALVED, 4)
 
 VEC_INLINE tile_dot_fn *const *tile_dots(struct kind32 k)
 {
-    if (k.mode == MINIMUM) return k.run == 4 ? dots_minimum_4 : dots_minimum_8;
+    if (k.mode == MINIMUM) return k.run == 2 ? dots_minimum_2 : k.run == 4 ? dots_minimum_4 : dots_minimum_8;
+    if (k.mode == BIASED) return dots_biased;
     if (k.mode == OFFSET) return k.run == 4 ? dots_offset_4 : dots_offset_8;
     return k.mode == SIGNED ? dots_signed : dots_halved;
 }
@@ -183,7 +197,7 @@ VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, tile_load
         size_t ahead = i + 8 < n_blocks ? bytes_of(k, i + 8) : (size_t)most * g->ld_w;
         vec_prefetch_rows(row, most, ahead, bytes_of(k, 8));
         for (int h = 0; h < 2 * n_tiles; h++)
-            load(k, unpack, row + 8 * h, bytes_of(k, i), n, h % 2, tiles + h / 2);
+            load(k, unpack, row + 8 * h, (struct place32){g, r0 + 8 * h, r0 + n_rows - 1, i}, n, h % 2, tiles + h / 2);
         tile_columns(kind, tile_dots(k), g, c0, n_cols, i, n, tiles, n_tiles, acc);
     }
 }
@@ -245,6 +259,12 @@ GEMM_B32(mxfp4, tile_load_any)
 GEMM_B32(nvfp4, tile_load_any)
 GEMM_B32(q1_0, tile_load_any)
 GEMM_B32(q2_0, tile_load_any)
+GEMM_B32(mlx2, tile_load_any)
+GEMM_B32(mlx3, tile_load_any)
+GEMM_B32(mlx4, tile_load_any)
+GEMM_B32(mlx5, tile_load_any)
+GEMM_B32(mlx6, tile_load_any)
+GEMM_B32(mlx8, tile_load_any)
 
 void AVX2_LEVEL(init_gemm_b32)(struct kernels *k)
 {
@@ -258,4 +278,10 @@ void AVX2_LEVEL(init_gemm_b32)(struct kernels *k)
     k->gemm[DT_NVFP4] = gemm_nvfp4_q32_avx2;
     k->gemm[DT_Q1_0] = gemm_q1_0_q32_avx2;
     k->gemm[DT_Q2_0] = gemm_q2_0_q32_avx2;
+    k->gemm[DT_MLX2] = gemm_mlx2_q32_avx2;
+    k->gemm[DT_MLX3] = gemm_mlx3_q32_avx2;
+    k->gemm[DT_MLX4] = gemm_mlx4_q32_avx2;
+    k->gemm[DT_MLX5] = gemm_mlx5_q32_avx2;
+    k->gemm[DT_MLX6] = gemm_mlx6_q32_avx2;
+    k->gemm[DT_MLX8] = gemm_mlx8_q32_avx2;
 }

@@ -21,6 +21,7 @@ enum mode32 {
     SIGNED,  /* codes are signed */
     OFFSET,  /* codes have 1 << shift added */
     MINIMUM, /* codes are unsigned; the type has minimums */
+    BIASED,  /* codes have 1 << shift taken away; the type has minimums */
     HALVED   /* signed, and each 16 have a scale */
 };
 
@@ -29,7 +30,14 @@ struct kind32 {
     int block_bytes;
     enum mode32 mode;
     int shift; /* of SIGNED: what makes them unsigned */
-    int run;   /* how many products of vpmaddubsw fit 16 bits together: 1, 4, 8 */
+    int run;   /* how many products of vpmaddubsw fit 16 bits together: 1, 2, 4, 8 */
+    bool has_side; /* scales and minimums lie beside the rows */
+};
+
+/* Where a tile comes from, for what lies beside its rows: the first of 8 rows, the last that there is, the first block. */
+struct place32 {
+    const struct gemm *g;
+    int row, last, block;
 };
 
 /* 256 elements of 16 rows; halves of the rows as in tile256.h. */
@@ -57,14 +65,16 @@ VEC_INLINE size_t bytes_of(struct kind32 k, int n_blocks)
 /* ---- 256 elements of 16 rows ---- */
 
 /* Fills half h of a tile from n_blocks <= 8 blocks at byte `at` of 8 rows. */
-typedef void tile_load_fn(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
-                          int h, struct tile32 *t);
+typedef void tile_load_fn(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
+                          int n_blocks, int h, struct tile32 *t);
 
 /* Any type: unpacked row by row, then transposed. */
-VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
-                              int h, struct tile32 *t)
+VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
+                              int n_blocks, int h, struct tile32 *t)
 {
-    const __m256i flip = _mm256_set1_epi8(k.mode == SIGNED && DOT_VNNI ? -128 : 0);
+    const bool has_minimum = k.mode == MINIMUM || k.mode == BIASED;
+    const __m256i flip = _mm256_set1_epi8((k.mode == SIGNED || k.mode == BIASED) && DOT_VNNI ? -128 : 0);
+    const size_t at = bytes_of(k, from.block);
     __m256i q[8][8], dw[8], dw1[8], m[8];
     const uint8_t *bytes[8];
     for (int r = 0; r < 8; r++) {
@@ -76,11 +86,16 @@ VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_
             p = memcpy(padded, p, bytes_of(k, n_blocks));
         }
         unpack(p, &b);
+        if (k.has_side) {
+            int last = from.row + r < from.last ? from.row + r : from.last;
+            struct side side = side_from(from.g->side, from.g->k, last);
+            u32_side(&side, from.block, n_blocks, &b);
+        }
         for (int j = 0; j < 8; j++) q[r][j] = _mm256_xor_si256(b.q[j], flip);
         bytes[r] = (const uint8_t *)q[r];
         dw[r] = _mm256_castps_si256(b.dw);
         dw1[r] = k.mode == HALVED ? _mm256_castps_si256(b.dw1) : _mm256_setzero_si256();
-        m[r] = k.mode == MINIMUM ? _mm256_castps_si256(b.m) : _mm256_setzero_si256();
+        m[r] = has_minimum ? _mm256_castps_si256(b.m) : _mm256_setzero_si256();
     }
     for (int i = 0; i < 64; i += 4) {
         __m256i v[4];
@@ -93,7 +108,7 @@ VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_
     for (int j = 0; j < 8; j++) {
         t->dw[j][h] = _mm256_castsi256_ps(dw[j]);
         if (k.mode == HALVED) t->dw1[j][h] = _mm256_castsi256_ps(dw1[j]);
-        if (k.mode == MINIMUM) t->m[j][h] = _mm256_castsi256_ps(m[j]);
+        if (has_minimum) t->m[j][h] = _mm256_castsi256_ps(m[j]);
     }
 }
 
@@ -108,9 +123,10 @@ VEC_INLINE __m256 tile_f16(const uint8_t *const *row, size_t at)
 
 /* Q4_0 and Q8_0 are bytes in the order they are used in, transposed as stored. */
 
-VEC_INLINE void tile_load_q4_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
-                               int h, struct tile32 *t)
+VEC_INLINE void tile_load_q4_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
+                               int n_blocks, int h, struct tile32 *t)
 {
+    size_t at = bytes_of(k, from.block);
     (void)unpack;
     for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
         __m256i v[4];
@@ -123,9 +139,10 @@ VEC_INLINE void tile_load_q4_0(struct kind32 k, unpack32_fn *unpack, const uint8
     }
 }
 
-VEC_INLINE void tile_load_q8_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, size_t at, int n_blocks,
-                               int h, struct tile32 *t)
+VEC_INLINE void tile_load_q8_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
+                               int n_blocks, int h, struct tile32 *t)
 {
+    size_t at = bytes_of(k, from.block);
     const __m256i flip = _mm256_set1_epi8(DOT_VNNI ? -128 : 0);
     (void)unpack;
     for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
@@ -162,7 +179,7 @@ VEC_INLINE void tile_step(int n_cols, enum mode32 mode, bool first, int j, const
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             __m256i w = t->q[j][h], u = v;
-            if (mode == SIGNED || mode == HALVED) { /* |code| <= 128: right as an unsigned byte for -128 too */
+            if (mode == SIGNED || mode == HALVED || mode == BIASED) { /* |code| <= 128: right as an unsigned byte for -128 too */
                 u = _mm256_sign_epi8(v, w);
                 w = _mm256_abs_epi8(w);
             }
@@ -200,9 +217,10 @@ VEC_INLINE void tile_dot(int n_cols, enum mode32 mode, int run, const struct til
             for (int h = 0; h < 2; h++) {
                 float *y = acc + (size_t)c * ld_acc + 8 * h;
                 if (mode == OFFSET) s[c][h] = _mm256_add_epi32(s[c][h], _mm256_set1_epi32(x[c].start[b]));
+                if (mode == BIASED) s[c][h] = _mm256_sub_epi32(s[c][h], _mm256_set1_epi32(x[c].start[b]));
                 __m256 v = _mm256_mul_ps(t->dw[b][h], _mm256_cvtepi32_ps(s[c][h]));
                 if (mode == HALVED) v = _mm256_fmadd_ps(t->dw1[b][h], _mm256_cvtepi32_ps(s1[c][h]), v);
-                if (mode == MINIMUM)
+                if (mode == MINIMUM || mode == BIASED)
                     v = _mm256_fmadd_ps(t->m[b][h], _mm256_cvtepi32_ps(_mm256_set1_epi32(x[c].sum[b])), v);
                 _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_set1_ps(x[c].d[b]), v, _mm256_loadu_ps(y)));
             }

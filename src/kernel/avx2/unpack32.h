@@ -17,6 +17,33 @@ struct blocks32 {
 };
 typedef void unpack32_fn(const uint8_t *w, struct blocks32 *b);
 
+/* 8 floats of a type. */
+VEC_INLINE __m256 u32_floats(enum dtype t, const uint8_t *p)
+{
+    if (t == DT_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    if (t == DT_F16) return _mm256_cvtph_ps(vec_load128(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(vec_load128(p)), 16));
+}
+
+/* What the n <= 8 blocks from the i0-th on (a multiple of 8) have beside them; nothing beyond the row is read. */
+VEC_INLINE void u32_side(const struct side *row, int i0, int n, struct blocks32 *b)
+{
+    const int blocks = row->group / 32, shift = blocks == 4 ? 2 : blocks - 1; /* 1, 2, 4: 0, 1, 2 */
+    const size_t size = row->type == DT_F32 ? 4 : 2, at = (size_t)(i0 >> shift) * size;
+    const size_t bytes = (size_t)((n + blocks - 1) >> shift) * size;
+    const __m256i lane = _mm256_srlv_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(shift));
+    uint8_t scale[32] = {0}, bias[32] = {0};
+    switch (bytes) {
+    case 32: memcpy(scale, row->scale + at, 32), memcpy(bias, row->bias + at, 32); break;
+    case 16: memcpy(scale, row->scale + at, 16), memcpy(bias, row->bias + at, 16); break;
+    case 8: memcpy(scale, row->scale + at, 8), memcpy(bias, row->bias + at, 8); break;
+    case 4: memcpy(scale, row->scale + at, 4), memcpy(bias, row->bias + at, 4); break;
+    default: memcpy(scale, row->scale + at, bytes), memcpy(bias, row->bias + at, bytes);
+    }
+    b->dw = _mm256_permutevar8x32_ps(u32_floats(row->type, scale), lane);
+    b->m = _mm256_permutevar8x32_ps(u32_floats(row->type, bias), lane);
+}
+
 /* The f16 at the start of 8 blocks, `stride` bytes apart. */
 VEC_INLINE __m256 u32_halves(const uint8_t *w, size_t stride)
 {
@@ -166,6 +193,42 @@ VEC_INLINE void unpack32_q2_0(const uint8_t *w, struct blocks32 *b)
         _mm_setr_epi16((short)vec_u16(w), (short)vec_u16(w), (short)vec_u16(w + 18), (short)vec_u16(w + 18),
                        (short)vec_u16(w + 36), (short)vec_u16(w + 36), (short)vec_u16(w + 54), (short)vec_u16(w + 54));
     b->dw = _mm256_cvtph_ps(d);
+}
+
+/* MLX: codes only; u32_side() has the rest. 8 codes of some bits to 8 bytes. */
+VEC_INLINE long long u32_spread(const uint8_t *w, int bits)
+{
+    uint64_t v = 0;
+    memcpy(&v, w, (size_t)bits);
+    return (long long)_pdep_u64(v, 0x0101010101010101u * (uint64_t)((1 << bits) - 1));
+}
+
+VEC_INLINE void u32_bit_rows(const uint8_t *w, int bits, struct blocks32 *b)
+{
+    for (int j = 0; j < 8; j++, w += 4 * bits)
+        b->q[j] = _mm256_setr_epi64x(u32_spread(w, bits), u32_spread(w + bits, bits), u32_spread(w + 2 * bits, bits),
+                                     u32_spread(w + 3 * bits, bits));
+}
+
+VEC_INLINE void unpack32_mlx2(const uint8_t *w, struct blocks32 *b) { u32_bit_rows(w, 2, b); }
+VEC_INLINE void unpack32_mlx3(const uint8_t *w, struct blocks32 *b) { u32_bit_rows(w, 3, b); }
+VEC_INLINE void unpack32_mlx5(const uint8_t *w, struct blocks32 *b) { u32_bit_rows(w, 5, b); }
+VEC_INLINE void unpack32_mlx6(const uint8_t *w, struct blocks32 *b) { u32_bit_rows(w, 6, b); }
+
+VEC_INLINE void unpack32_mlx4(const uint8_t *w, struct blocks32 *b)
+{
+    for (int j = 0; j < 8; j++) { /* a byte is two codes that follow each other */
+        __m128i v = vec_load128(w + 16 * j), low = _mm_and_si128(v, _mm_set1_epi8(15));
+        __m128i high = _mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15));
+        b->q[j] = vec_pair(_mm_unpacklo_epi8(low, high), _mm_unpackhi_epi8(low, high));
+    }
+}
+
+/* Signed: 128 less than the codes. */
+VEC_INLINE void unpack32_mlx8(const uint8_t *w, struct blocks32 *b)
+{
+    for (int j = 0; j < 8; j++)
+        b->q[j] = _mm256_xor_si256(vec_load(w + 32 * j), _mm256_set1_epi8(-128));
 }
 
 #endif

@@ -16,17 +16,17 @@ static void gemm(const struct gemm *g, void *scratch, bool is_float)
 {
     struct cost *c = scratch;
     uint64_t macs = (uint64_t)g->n_rows * (uint64_t)g->k * (uint64_t)g->n_cols;
-    c->bytes += (uint64_t)g->n_rows * g->ld_w;
+    c->bytes += (uint64_t)g->n_rows * (g->ld_w + 2 * side_row_bytes(&g->side, g->k));
     *(is_float ? &c->macs_f32 : &c->macs_int8) += macs;
 }
 
 static void gemm_int8(const struct gemm *g, void *scratch) { gemm(g, scratch, false); }
 static void gemm_f32(const struct gemm *g, void *scratch) { gemm(g, scratch, true); }
 
-static void dequant(enum dtype t, const uint8_t *w, int64_t k, float *y, void *scratch)
+static void dequant(enum dtype t, const uint8_t *w, const struct side *side, int64_t k, float *y, void *scratch)
 {
     (void)w, (void)y;
-    ((struct cost *)scratch)->bytes += dtype_row_bytes(t, k);
+    ((struct cost *)scratch)->bytes += dtype_row_bytes(t, k) + (side ? 2 * side_row_bytes(side, k) : 0);
 }
 
 /* The rows of a call share their keys and values: each slot that any of them sees is read once. */

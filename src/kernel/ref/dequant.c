@@ -24,10 +24,11 @@ static void dequant256(enum dtype t, const uint8_t *w, float *y)
     }
 }
 
-static void dequant32(enum dtype t, const uint8_t *row, int64_t i, float *y)
+static void dequant32(enum dtype t, const uint8_t *row, const struct side *side, int64_t i, float *y)
 {
     struct block32 b;
     unpack32_of(t)(row, (int)i, &b);
+    if (side && side->scale) unpack_side(side, (int)i, &b);
     bool has_min = unpack_has_min(t);
     for (int e = 0; e < 32; e++) {
         float v = (e < 16 ? b.dw : b.dw1) * (float)b.code[e];
@@ -35,7 +36,7 @@ static void dequant32(enum dtype t, const uint8_t *row, int64_t i, float *y)
     }
 }
 
-void dequant_row(enum dtype t, const uint8_t *w, int64_t k, float *y)
+void dequant_row(enum dtype t, const uint8_t *w, const struct side *side, int64_t k, float *y)
 {
     const struct dtype_info *info = dtype_get(t);
     assert(info && kernel_act_of(t) != ACT_N && k % info->block == 0);
@@ -44,7 +45,7 @@ void dequant_row(enum dtype t, const uint8_t *w, int64_t k, float *y)
             dequant256(t, w + b * info->bytes, y + 256 * b);
     } else if (unpack32_of(t)) {
         for (int64_t b = 0; b < k / 32; b++)
-            dequant32(t, w, b, y + 32 * b);
+            dequant32(t, w, side, b, y + 32 * b);
     } else {
         for (int64_t i = 0; i < k; i++)
             y[i] = t == DT_F32   ? load_f32(w + 4 * i)

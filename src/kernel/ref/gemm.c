@@ -64,13 +64,21 @@ static int32_t dot(const int8_t *c, const int8_t *q, int n)
     return s;
 }
 
+static int32_t dot32(const int16_t *c, const int8_t *q, int n)
+{
+    int32_t s = 0;
+    for (int i = 0; i < n; i++)
+        s += c[i] * q[i];
+    return s;
+}
+
 static float term32(const struct block32 *w, const int8_t *q, int32_t sum, enum dtype type)
 {
     if (type == DT_NVFP4) {
-        float t = w->dw * (float)dot(w->code, q, 16);
-        return __builtin_fmaf(w->dw1, (float)dot(w->code + 16, q + 16, 16), t);
+        float t = w->dw * (float)dot32(w->code, q, 16);
+        return __builtin_fmaf(w->dw1, (float)dot32(w->code + 16, q + 16, 16), t);
     }
-    float t = w->dw * (float)dot(w->code, q, 32);
+    float t = w->dw * (float)dot32(w->code, q, 32);
     return unpack_has_min(type) ? __builtin_fmaf(w->m, (float)sum, t) : t;
 }
 
@@ -79,12 +87,14 @@ static void gemm_b32(const struct gemm *g, enum dtype type)
     unpack32_fn *unpack = unpack32_of(type);
     for (int r = 0; r < g->n_rows; r++) {
         const uint8_t *row = g->w + (size_t)r * g->ld_w;
+        const struct side side = side_from(g->side, g->k, r);
         for (int c0 = 0; c0 < g->n_cols; c0 += COLS) {
             int n = g->n_cols - c0 < COLS ? g->n_cols - c0 : COLS;
             float acc[COLS] = {0};
             for (int b = 0; b < g->k / 32; b++) {
                 struct block32 w;
                 unpack(row, b, &w);
+                if (side.scale) unpack_side(&side, b, &w);
                 for (int c = 0; c < n; c++) {
                     struct act_q32 x = act_q32_at(gemm_x(g, c0 + c), g->k);
                     acc[c] = __builtin_fmaf(x.d[b], term32(&w, x.q + 32 * b, x.sum[b], type), acc[c]);
@@ -159,6 +169,12 @@ B32(DT_MXFP4, mxfp4)
 B32(DT_NVFP4, nvfp4)
 B32(DT_Q1_0, q1_0)
 B32(DT_Q2_0, q2_0)
+B32(DT_MLX2, mlx2)
+B32(DT_MLX3, mlx3)
+B32(DT_MLX4, mlx4)
+B32(DT_MLX5, mlx5)
+B32(DT_MLX6, mlx6)
+B32(DT_MLX8, mlx8)
 K256(DT_Q2_K, q2_k)
 K256(DT_Q3_K, q3_k)
 K256(DT_Q4_K, q4_k)
@@ -193,6 +209,12 @@ void gemm_init_ref(gemm_fn **table)
     table[DT_NVFP4] = gemm_nvfp4_q32_ref;
     table[DT_Q1_0] = gemm_q1_0_q32_ref;
     table[DT_Q2_0] = gemm_q2_0_q32_ref;
+    table[DT_MLX2] = gemm_mlx2_q32_ref;
+    table[DT_MLX3] = gemm_mlx3_q32_ref;
+    table[DT_MLX4] = gemm_mlx4_q32_ref;
+    table[DT_MLX5] = gemm_mlx5_q32_ref;
+    table[DT_MLX6] = gemm_mlx6_q32_ref;
+    table[DT_MLX8] = gemm_mlx8_q32_ref;
     table[DT_Q2_K] = gemm_q2_k_q256_ref;
     table[DT_Q3_K] = gemm_q3_k_q256_ref;
     table[DT_Q4_K] = gemm_q4_k_q256_ref;

@@ -4,10 +4,10 @@
  */
 #include "kernel/ref/ref.h"
 
-static void dequant_ref(enum dtype t, const uint8_t *w, int64_t k, float *y, void *scratch)
+static void dequant_ref(enum dtype t, const uint8_t *w, const struct side *side, int64_t k, float *y, void *scratch)
 {
     (void)scratch;
-    dequant_row(t, w, k, y);
+    dequant_row(t, w, side, k, y);
 }
 
 void kernels_init_ref(struct kernels *k)

@@ -427,6 +427,36 @@ static void unpack_q2_0(const uint8_t *row, int i, struct block32 *b)
     one_scale(b, load_f16(w), 0);
 }
 
+/* ---- MLX: codes of some bits one after the other, the lowest bits of the first byte first ---- */
+
+static void unpack_bits(const uint8_t *row, int i, int bits, struct block32 *b)
+{
+    const uint8_t *w = row + (size_t)i * (size_t)bits * 4;
+    for (int e = 0; e < 32; e++) {
+        int at = e * bits, shift = at % 8, code = w[at / 8] >> shift;
+        if (shift + bits > 8) code |= w[at / 8 + 1] << (8 - shift);
+        b->code[e] = (int16_t)(code & ((1 << bits) - 1));
+    }
+}
+
+static void unpack_mlx2(const uint8_t *row, int i, struct block32 *b) { unpack_bits(row, i, 2, b); }
+static void unpack_mlx3(const uint8_t *row, int i, struct block32 *b) { unpack_bits(row, i, 3, b); }
+static void unpack_mlx4(const uint8_t *row, int i, struct block32 *b) { unpack_bits(row, i, 4, b); }
+static void unpack_mlx5(const uint8_t *row, int i, struct block32 *b) { unpack_bits(row, i, 5, b); }
+static void unpack_mlx6(const uint8_t *row, int i, struct block32 *b) { unpack_bits(row, i, 6, b); }
+static void unpack_mlx8(const uint8_t *row, int i, struct block32 *b) { unpack_bits(row, i, 8, b); }
+
+static float side_value(enum dtype t, const uint8_t *p, size_t i)
+{
+    return t == DT_F32 ? load_f32(p + 4 * i) : t == DT_F16 ? load_f16(p + 2 * i) : bf16_to_f32(load_u16(p + 2 * i));
+}
+
+void unpack_side(const struct side *row, int i, struct block32 *b)
+{
+    size_t group = (size_t)i * 32 / (size_t)row->group;
+    one_scale(b, side_value(row->type, row->scale, group), side_value(row->type, row->bias, group));
+}
+
 /* ---- by type ---- */
 
 unpack256_fn *unpack256_of(enum dtype t)
@@ -447,12 +477,14 @@ unpack32_fn *unpack32_of(enum dtype t)
     static unpack32_fn *const fn[DT_N] = {
         [DT_Q4_0] = unpack_q4_0, [DT_Q4_1] = unpack_q4_1,     [DT_Q5_0] = unpack_q5_0,   [DT_Q5_1] = unpack_q5_1,
         [DT_Q8_0] = unpack_q8_0, [DT_IQ4_NL] = unpack_iq4_nl, [DT_MXFP4] = unpack_mxfp4, [DT_NVFP4] = unpack_nvfp4,
-        [DT_Q1_0] = unpack_q1_0, [DT_Q2_0] = unpack_q2_0,
+        [DT_Q1_0] = unpack_q1_0, [DT_Q2_0] = unpack_q2_0,     [DT_MLX2] = unpack_mlx2,   [DT_MLX3] = unpack_mlx3,
+        [DT_MLX4] = unpack_mlx4, [DT_MLX5] = unpack_mlx5,     [DT_MLX6] = unpack_mlx6,   [DT_MLX8] = unpack_mlx8,
     };
     return fn[t];
 }
 
 bool unpack_has_min(enum dtype t)
 {
-    return t == DT_Q2_K || t == DT_Q4_K || t == DT_Q5_K || t == DT_Q4_1 || t == DT_Q5_1;
+    return t == DT_Q2_K || t == DT_Q4_K || t == DT_Q5_K || t == DT_Q4_1 || t == DT_Q5_1 ||
+           (t >= DT_MLX2 && t <= DT_MLX8);
 }

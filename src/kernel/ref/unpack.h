@@ -22,13 +22,15 @@ struct block256 {
 
 /* element e = dw * code[e] + m, with dw1 instead of dw for e >= 16 (the same but in NVFP4) */
 struct block32 {
-    int8_t code[32];
+    int16_t code[32];
     float dw, dw1, m;
 };
 
 typedef void unpack256_fn(const uint8_t *block, struct block256 *b);
 /* row: the start of the weight row; i: which 32 elements of it. */
 typedef void unpack32_fn(const uint8_t *row, int i, struct block32 *b);
+/* Of MLX types, whose unpack32_fn makes the codes only: what block i of a row has beside it. */
+void unpack_side(const struct side *row, int i, struct block32 *b);
 
 /* NULL when the type has not that shape. */
 unpack256_fn *unpack256_of(enum dtype t);
