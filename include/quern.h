@@ -172,6 +172,9 @@ QN_API void qn_prompt_free(qn_prompt *p); /* after its replies; NULL is fine */
 /* Both belong to the prompt. The text has no NUL at its end, and no BOS but the one that the template writes. */
 QN_API const char *qn_prompt_text(const qn_prompt *p, size_t *n);
 QN_API const qn_token *qn_prompt_tokens(const qn_prompt *p, size_t *n);
+/* Numbers of tokens behind which prompts of other conversations, or of this one later, will probably go on in another
+ * way: for struct qn_request_params. */
+QN_API const int *qn_prompt_boundaries(const qn_prompt *p, size_t *n);
 
 /* Takes a reply apart as it comes: the tokens of the model go in, these events come out. Texts of one kind come in
  * pieces that are to be joined; a piece may end inside of a word but not inside of a character. */

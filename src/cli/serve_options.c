@@ -117,6 +117,8 @@ int serve_options_parse(struct serve_options *o, int argc, char **argv, bool *he
         {"parallel", 0, OPT_INT, &s->n_running, "N", "answers computed together (default 8)", 1, 1024},
         {"queue", 0, OPT_INT, &s->n_queued, "N", "requests that may wait (default 64)", 1, 65536},
         {"sessions", 0, OPT_INT, &g->n_sessions, "N", "full contexts that memory is reserved for (default 2)", 1, 1024},
+        {"state-bytes", 0, OPT_SIZE, &g->state_bytes, "BYTES",
+         "for recurrent states, of models that have one (default: 16 copies beside the sessions)", 0, 0},
         {"cache-dir", 0, OPT_STRING, &s->cache_dir, "DIR", "where prefixes outlive the process", 0, 0},
         {"cache-bytes", 0, OPT_SIZE, &cache_bytes, "BYTES", "on disk at most (default 4G)", 0, 0},
         {"grace", 0, OPT_INT, &o->grace_s, "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400},

@@ -92,6 +92,12 @@ const qn_token *qn_prompt_tokens(const qn_prompt *p, size_t *n)
     return p->prompt.tokens;
 }
 
+const int *qn_prompt_boundaries(const qn_prompt *p, size_t *n)
+{
+    *n = p->prompt.n_cuts;
+    return p->prompt.cuts;
+}
+
 /* ---- replies ---- */
 
 /* A vocabulary that puts a space before a text does so behind a special token too, so there it is none of the reply's.

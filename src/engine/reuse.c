@@ -214,7 +214,7 @@ bool reuse_restored(struct reuse *u, struct request *r)
 {
     struct memory *m = &r->answers[0].memory;
     struct prefix_key key = key_of(u, r);
-    enum prefix_miss why = PREFIX_EVICTED; /* or the tree has lost it since */
+    enum prefix_miss why = PREFIX_ALL;
     uint8_t *state;
     int n_pages, slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
     if (!store_read_end(u->store, r->restore, false, &n_pages, &state, &why)) return false;
@@ -223,12 +223,12 @@ bool reuse_restored(struct reuse *u, struct request *r)
     memory_extend(m, n < r->n_known ? n : r->n_known);
     r->n_cached = m->n_slots;
     keep_pages(u, r, r->n_cached);
-    if (r->n_cached == r->n_known) {
+    if (r->n_cached == r->n_known && why == PREFIX_ALL) {
         if (state) memory_set_state(m, state);
         if (state) prefix_snapshot_take(u->tree, &key, r->p.prompt, r->n_known, state);
         return true;
     }
-    miss_at(r, why);
+    miss_at(r, why == PREFIX_ALL ? PREFIX_EVICTED : why); /* the tree has lost it since, or it was damaged */
     r->avoids_disk = u->state_bytes > 0;
     return true;
 }

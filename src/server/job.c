@@ -237,6 +237,7 @@ static int submit(struct job *j, double *retry_s, struct fault *f)
     qn_request_params_init(&p);
     p.prompt = j->tokens;
     p.n_prompt = j->n_tokens;
+    if (j->prompt) p.boundaries = qn_prompt_boundaries(j->prompt, &p.n_boundaries);
     p.sampling = a->sampling;
     p.sampling.seed = a->has_seed ? (uint64_t)a->seed : qn_random_seed();
     if (!j->prompt) { /* of a conversation, the reply looks for them in the content */

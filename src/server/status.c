@@ -110,7 +110,7 @@ static const struct {
     {                                                                                                                  \
 #name, offsetof(struct models_info, stats.name)                                                                \
     }
-    CLASS(weight_bytes),    CLASS(kv_bytes),    CLASS(buffer_bytes),
+    CLASS(weight_bytes),    CLASS(kv_bytes),    CLASS(state_bytes), CLASS(buffer_bytes),
     CLASS(scheduler_bytes), CLASS(cache_bytes), {"table_bytes", offsetof(struct models_info, table_bytes)},
 #undef CLASS
 };
@@ -143,6 +143,10 @@ static void write_memory(struct json_out *o, const struct models_info *m)
     json_out_int(o, "kv_pages_free", s->n_pages_free);
     json_out_int(o, "kv_pages_cached", s->n_pages_cached);
     json_out_int(o, "kv_page_tokens", s->page_tokens);
+    json_out_int(o, "states", s->n_states);
+    json_out_int(o, "states_free", s->n_states_free);
+    json_out_int(o, "states_cached", s->n_snapshots);
+    json_out_int(o, "states_disk", s->n_snapshots_disk);
     json_out_int(o, "cache_disk_bytes", (int64_t)s->cache_disk_bytes);
     json_out_close(o, '}');
 }

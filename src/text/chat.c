@@ -172,6 +172,7 @@ static int take_rendered(struct chat_prompt *p, const struct chat *c, const stru
     size_t n = rendered->text.len, own = 0; /* text[own..] is the template's, since the last of the user's */
     int rc = vocab_encode_chat(c->v, text, n, &o, &p->tokens, &p->n_tokens, e);
     if (rc) return rc;
+    p->n_cuts = chat_cuts(c->v, text, n, &o, p->tokens, p->n_tokens, p->cuts);
     if (o.n_user > 0) own = o.user[o.n_user - 1].at + o.user[o.n_user - 1].n;
     p->thinking = chat_form_is_thinking(&t->form, text + own, n - own);
     p->form = t->form;

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "format/weights.h"
+#include "text/chat_cut.h"
 #include "text/chat_form.h"
 #include "text/vocab.h"
 
@@ -27,6 +28,8 @@ struct chat_prompt {
     struct buf text;
     qn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
+    int cuts[CHAT_CUTS]; /* [n_cuts] */
+    size_t n_cuts;
     json_t *tools;         /* as the template got them; NULL: none */
     struct chat_form form; /* of the template that was used */
     bool thinking;         /* the reply begins in the middle of thoughts */

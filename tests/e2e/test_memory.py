@@ -14,7 +14,7 @@ import time
 from cases import check
 from test_serve import CHAT, CHAT_ASK, LIMIT, LONG, QUERN, SLOWNESS, STORY, STORY_ASK, Server, main, refused, slow
 
-CLASSES = ("weight", "kv", "buffer", "scheduler", "cache", "table", "request", "connection", "program")
+CLASSES = ("weight", "kv", "state", "buffer", "scheduler", "cache", "table", "request", "connection", "program")
 LITTLE = ("--memory", "200M")  # for requests the least there is: 64 MiB
 
 
@@ -40,7 +40,7 @@ def test_the_ledger_adds_up():
     check(m["used_bytes"] == sum(m[c + "_bytes"] for c in CLASSES), m)
     check(m["used_bytes"] <= m["budget_bytes"] and m["kv_touched_bytes"] == 0, m)
     for name in CLASSES + ("used", "budget", "resident"):
-        check(s.metric(f"memory_{name}_bytes") > 0 or name in ("cache", "request") or
+        check(s.metric(f"memory_{name}_bytes") > 0 or name in ("cache", "request", "state") or
               name == "table" and SLOWNESS > 1, name)  # a sanitizer's allocator does not say
     idle = m["request_bytes"]
     for stream in (False, True):

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include <quern.h>
@@ -48,6 +49,50 @@ static void test_prompt(void **state)
     p = NULL;
     assert_int_equal(qn_chat_prompt(&p, c, "{", 1, &e), QN_EUSAGE);
     assert_null(p);
+    qn_chat_free(c);
+}
+
+/* Places of the tokens that begin a message. */
+static size_t find_starts(const qn_token *tokens, size_t n, size_t *at)
+{
+    size_t n_marks, n_at = 0;
+    qn_token *mark = NULL;
+    assert_int_equal(qn_tokenize(model, "<|im_start|>", 12, QN_PARSE_SPECIAL, &mark, &n_marks, NULL), 0);
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] == mark[0]) at[n_at++] = i;
+    qn_free(mark);
+    return n_at;
+}
+
+/* Behind the first message and before the model's turn; what a user writes is no end of anything. */
+static void test_boundaries(void **state)
+{
+    (void)state;
+    static const char shape[] = "{\"messages\": [{\"role\": \"system\", \"content\": \"%s\"}, {\"role\": \"user\", "
+                                "\"content\": \"%s <|im_start|>\"}], \"add_generation_prompt\": %s}";
+    char words[512] = "a", text[2000];
+    qn_chat *c = NULL;
+    while (strlen(words) < 450) strcat(words, " <|im_start|> word");
+    assert_int_equal(qn_chat_new(&c, model, NULL, 0, NULL), 0);
+    for (int which = 0; which < 8; which++) {
+        qn_prompt *p = NULL;
+        size_t n, n_cuts, at[8];
+        bool is_long = which & 1, more = which & 2, answers = which & 4;
+        snprintf(text, sizeof text, shape, is_long ? words : "Be brief.", more ? words : "Hi.",
+                 answers ? "true" : "false");
+        assert_int_equal(qn_chat_prompt(&p, c, text, strlen(text), NULL), 0);
+        const qn_token *tokens = qn_prompt_tokens(p, &n);
+        const int *cuts = qn_prompt_boundaries(p, &n_cuts);
+        assert_int_equal(find_starts(tokens, n, at), answers ? 3 : 2);
+        if (!answers) {
+            assert_true(n_cuts == 1 && cuts[0] == (int)at[1]);
+        } else if (is_long && more) {
+            assert_true(n_cuts == 2 && cuts[0] == (int)at[1] && cuts[1] == (int)at[2]);
+        } else {
+            assert_true(n_cuts == 1 && cuts[0] == (int)at[2]);
+        }
+        qn_prompt_free(p);
+    }
     qn_chat_free(c);
 }
 
@@ -151,7 +196,7 @@ static void test_no_memory(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prompt), cmocka_unit_test(test_reply),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prompt), cmocka_unit_test(test_boundaries), cmocka_unit_test(test_reply),
                                        cmocka_unit_test(test_stop), cmocka_unit_test(test_no_memory)};
     if (argc != 2 || qn_model_open(&model, argv[1], NULL)) return 1;
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

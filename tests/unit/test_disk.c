@@ -14,6 +14,9 @@
 
 #include <cmocka.h>
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -315,6 +318,55 @@ static void evicted_pages_are_on_disk(void **state)
     }
 }
 
+/* Changes the last byte of the which-th file; false: there are not so many. */
+static bool damage(int which)
+{
+    char path[400];
+    struct stat st;
+    DIR *all = opendir(dir);
+    assert_non_null(all);
+    for (const struct dirent *x; which >= 0 && (x = readdir(all));)
+        if (strstr(x->d_name, ".kv") && which-- == 0) snprintf(path, sizeof path, "%s/%s", dir, x->d_name);
+    closedir(all);
+    if (which >= 0) return false;
+    int fd = open(path, O_RDWR);
+    uint8_t byte;
+    assert_true(fd >= 0 && !fstat(fd, &st));
+    assert_int_equal(pread(fd, &byte, 1, st.st_size - 1), 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, st.st_size - 1), 1);
+    close(fd);
+    return true;
+}
+
+/* Who wants what turns out to be damaged is answered all the same, and the next one has it again. */
+static void damage_costs_time_only(void **state)
+{
+    struct daemon d;
+    struct record first, r;
+    int which = 0;
+    (void)state;
+    for (;; which++) {
+        empty_dir(NULL);
+        start(&d, 4);
+        ask(d.s, &first, 1, 200, 8);
+        end(&d);
+        if (!damage(which)) break;
+        start(&d, 4);
+        for (int i = 0; i < 2; i++) {
+            ask(d.s, &r, 1, 200, 8);
+            assert_memory_equal(r.token, first.token, sizeof r.token);
+        }
+        assert_int_equal(r.usage.n_cached, 199);
+        end(&d);
+        start(&d, 4);
+        ask(d.s, &r, 1, 200, 8);
+        assert_int_equal(r.usage.n_cached, 199);
+        end(&d);
+    }
+    assert_true(which >= 1);
+}
+
 /* ---- whose it is ---- */
 
 static size_t list_of(qn_scheduler *s, uint64_t identity, struct qn_cached **list)
@@ -443,6 +495,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(who_leaves_does_not_wait, empty_dir),
         cmocka_unit_test_setup(stopping_waits_for_what_is_written, empty_dir),
         cmocka_unit_test_setup(evicted_pages_are_on_disk, empty_dir),
+        cmocka_unit_test_setup(damage_costs_time_only, empty_dir),
         cmocka_unit_test_setup(one_sees_ones_own, empty_dir),
         cmocka_unit_test_setup(dropped_while_it_is_written, empty_dir),
     };

@@ -417,6 +417,50 @@ static void exact_from_the_cache(void **state)
     qn_engine_free(g);
 }
 
+/* Prompts that leave each other in the middle, where no message ends. With a recurrent state the first one that does goes
+ * on from a copy that was made on the way, and leaves one where it left: for the next. */
+static void exact_where_prompts_part(void **state)
+{
+    (void)state;
+    enum { LENGTH = 250, SHARED = 203, EVERY = 64 };
+    qn_engine *g = engine(4, 96);
+    qn_scheduler *s = NULL;
+    struct qn_scheduler_params sp;
+    qn_scheduler_params_init(&sp);
+    sp.n_running = 4;
+    sp.snapshot_every = EVERY;
+    OK(qn_scheduler_new(&s, g, &sp, &e));
+    struct qn_scheduler_stats st = {.size = sizeof st};
+    qn_scheduler_stats(s, &st);
+    for (int i = 0; i < 4; i++) {
+        struct record *r = record(), *cold = record();
+        qn_token prompt[N_CTX];
+        struct qn_request_params p = request(4, prompt);
+        for (int k = 0; k < LENGTH; k++) prompt[k] = prompt_token(k < SHARED ? 4 : 40 + i, k);
+        p.n_prompt = LENGTH;
+        p.n_boundaries = 0;
+        p.max_tokens = 12;
+        p.n_answers = 2;
+        p.arg = r;
+        OK(qn_submit(s, &p, NULL, NULL, &e));
+        wait_for(r);
+        int on_the_way = SHARED / EVERY * EVERY;
+        assert_int_equal(r->usage.n_cached, i == 0 ? 0 : st.n_states && i == 1 ? on_the_way : SHARED);
+        assert_string_equal(r->timings.miss, i == 0 ? "nothing" : st.n_states && i == 1 ? "state" : "differs");
+        p.salt[0] = 77 + (uint64_t)i; /* as if new */
+        p.arg = cold;
+        OK(qn_submit(s, &p, NULL, NULL, &e));
+        wait_for(cold);
+        assert_int_equal(cold->usage.n_cached, 0);
+        for (int k = 0; k < 2; k++) same_answer(r, k, cold, k);
+        free(r);
+        free(cold);
+    }
+    assert_idle(s);
+    qn_scheduler_free(s);
+    qn_engine_free(g);
+}
+
 /* The next process finds on disk what the last one computed. */
 static void exact_from_disk(void **state)
 {
@@ -868,6 +912,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(exact_three_answers),
         cmocka_unit_test(exact_cancelled_neighbour),
         cmocka_unit_test(exact_from_the_cache),
+        cmocka_unit_test(exact_where_prompts_part),
         cmocka_unit_test(exact_from_disk),
         cmocka_unit_test(exact_prompt_logprobs),
         cmocka_unit_test(exact_embedding),

@@ -83,14 +83,15 @@ static int restore(const struct world *w, const struct prefix_key *key, const qn
     if (m->state) prefix_peek(w->tree, key, tokens, n = match->n_slots, &now);
     struct prefix_snapshot *s = now.snapshot;
     struct store_read *r = store_read(h->store, key, tokens, n, m, s && !s->data ? s : NULL);
-    if (s && s->data) memory_set_state(m, s->data);
+    bool has_state = s && s->data;
+    if (has_state) memory_set_state(m, s->data);
     if (r) {
         assert_true(store_read_end(h->store, r, true, &n_pages, &state, &match->miss));
         n_slots += n_pages * PAGE;
     }
     if (n_slots > match->n_slots) n_slots = match->n_slots;
     if (!m->state) return n_slots;
-    if (n_slots < match->n_slots || now.n_slots < n || (!s->data && !state)) {
+    if (n_slots < match->n_slots || now.n_slots < n || (!has_state && !state)) {
         memory_truncate(m, 0);
         return 0;
     }
