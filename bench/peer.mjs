@@ -26,7 +26,9 @@ const model = await llama.loadModel({modelPath: job.model});
 const nVocab = model.fileInfo.metadata.tokenizer.ggml.tokens.length;
 
 const rowsOf = (name) => name.startsWith("tg") ? job.generate : Number(name.match(/\d+/)[0]);
-const ends = Object.entries(job.tests).flatMap(([depth, names]) => names.map((name) => Number(depth) + rowsOf(name)));
+// Where a test may end: its repetitions may have to follow one another, and so may the tests of a depth.
+const ends = Object.entries(job.tests).map(([depth, names]) =>
+    Number(depth) + names.reduce((sum, name) => sum + rowsOf(name) * (Number(depth) ? job.reps : 1), 0));
 const context = await model.createContext({
     contextSize: Math.max(...ends, job.ids.length) + 1,
     batchSize: rowsAtOnce,
@@ -60,12 +62,20 @@ async function run(name, depth) {
     else for (let i = 0; i < job.generate; i++) await evaluate(someTokens(1, depth + i), depth + i, false);
 }
 
+// Forgets what is behind position pos, if it can; where the next token goes.
+let end = 0; // of the sequence
+function cut(pos) {
+    if (binding.removeTokenCellsFromSequence(0, pos, -1)) end = pos;
+    else if (pos === 0) throw new Error("the context cannot be emptied");
+    return end;
+}
+
 async function time(name, depth) {
     const tokensPerSecond = [], begin = performance.now();
     do {
-        binding.removeTokenCellsFromSequence(0, depth, -1);
-        const start = performance.now();
-        await run(name, depth);
+        const pos = cut(depth), start = performance.now();
+        await run(name, pos);
+        end = pos + rowsOf(name);
         tokensPerSecond.push(rowsOf(name) * 1000 / (performance.now() - start));
     } while (tokensPerSecond.length < job.reps && performance.now() - begin < job.seconds * 1000);
     return {tok_s: tokensPerSecond};
@@ -83,11 +93,12 @@ if (job.ids.length) {
 } else {
     result.tests = {};
     await evaluate(someTokens(1, 0), 0, false); // brings the file's pages in
-    let filled = 0;
+    end = 1;
     for (const depth of Object.keys(job.tests).map(Number).sort((a, b) => a - b)) {
-        binding.removeTokenCellsFromSequence(0, filled, -1);
-        await prefill(depth - filled, filled);
-        filled = depth;
+        let pos = cut(Math.min(depth, end));
+        if (pos > depth) pos = cut(0);
+        await prefill(depth - pos, pos);
+        end = depth;
         for (const name of job.tests[depth]) result.tests[name] = await time(name, depth);
     }
 }

@@ -66,8 +66,7 @@ static int set_shape(struct hf_reader *r, struct tensor *t, const struct st_tens
 {
     for (int d = 0; d < TENSOR_MAX_DIMS; d++) t->ne[d] = 1;
     for (int d = from->n_dims - 1; d >= 0; d--) {
-        if (from->dim[d] < 1)
-            return error_set(r->e, QN_EDATA, "tensor '%.100s': dimension %d is 0", from->name, d);
+        if (from->dim[d] < 1) return error_set(r->e, QN_EDATA, "tensor '%.100s': dimension %d is 0", from->name, d);
         if (squeeze && from->dim[d] == 1) continue;
         if (t->n_dims == TENSOR_MAX_DIMS)
             return error_set(r->e, QN_EUNSUP, "tensor '%.100s' has %d dimensions, the most accepted is %d", from->name,
@@ -96,8 +95,7 @@ static int take(struct hf_reader *r, const struct st_tensor *from)
         return error_set(r->e, QN_EUNSUP, "tensor '%.100s' has no role in a '%s' of %d layers", from->name,
                          r->c.family->model_type, r->c.n_layer);
     if (!role.name[0] || (r->c.is_tied && !strcmp(role.name, "output.weight"))) return 0;
-    bool is_made =
-        role.change == HF_FLOAT || role.change == HF_DECAY || (role.change == HF_NORM && r->is_centred);
+    bool is_made = role.change == HF_FLOAT || role.change == HF_DECAY || (role.change == HF_NORM && r->is_centred);
     struct tensor *t = new_tensor(r, role.name, from, is_made ? role.change : HF_KEEP);
     if ((rc = set_shape(r, t, from, is_made))) return rc;
     t->type = (enum dtype)from->type;
@@ -198,7 +196,8 @@ static int fill(struct hf_reader *r, const struct tensor *t, const struct st_ten
     size_t size = is_packed ? 0 : dtype_get(from->type)->bytes;
     int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
     for (int64_t i = 0; i < n; i++) {
-        double x = is_packed ? packed_element(&t->side, from, n, i) : element(from->type, from->data + (size_t)i * size);
+        double x =
+            is_packed ? packed_element(&t->side, from, n, i) : element(from->type, from->data + (size_t)i * size);
         int rc = change_value(r, change, from, i, &x);
         if (rc) return rc;
         out[i] = (float)x;
@@ -267,6 +266,18 @@ static bool was_shifted(const struct hf_reader *r)
     return false;
 }
 
+/* Gemma 3's folders may not say how many tokens there are: as many as the embedding has rows. */
+static int complete_vocab(struct hf_reader *r)
+{
+    json_t *main = (json_t *)(uintptr_t)r->c.main; /* in the tree that we have read */
+    if (json_is_integer(json_object_get(main, "vocab_size"))) return 0;
+    for (size_t i = 0; i < r->f.n_tensors; i++)
+        if (!strcmp(r->f.names[i], "token_embd.weight") &&
+            json_object_set_new(main, "vocab_size", json_integer(r->f.tensors[i].ne[1])))
+            return error_nomem(r->e, "config.json", sizeof(json_int_t));
+    return 0;
+}
+
 static int read_folder(struct hf_reader *r, const char *dir, const json_t *config)
 {
     char mtp[32];
@@ -279,6 +290,7 @@ static int read_folder(struct hf_reader *r, const char *dir, const json_t *confi
         if ((rc = take(r, r->s.tensor[i]))) return rc;
     if (!r->c.is_tied && !is_there(r, "output.weight"))
         return error_set(r->e, QN_EDATA, "no lm_head.weight, and config.json does not say tie_word_embeddings");
+    if ((rc = complete_vocab(r))) return rc;
     snprintf(mtp, sizeof mtp, "blk.%d.", r->c.n_layer);
     if ((rc = make_meta(r, dir, config, r->c.n_mtp && is_there(r, mtp)))) return rc;
     add_factors(r, "rope_freqs.weight", r->c.n_freqs, r->c.freqs);

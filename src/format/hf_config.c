@@ -124,7 +124,7 @@ static int put_shape(struct writer *w)
         {"hidden_size", "embedding_length", 1, MAX_DIM, HF_REQUIRED, 0},
         {"intermediate_size", "feed_forward_length", 1, MAX_DIM, moe ? HF_ABSENT : HF_REQUIRED, 0},
         {"num_key_value_heads", "attention.head_count_kv", 1, 4096, gemma3 ? 4 : HF_ABSENT, 0},
-        {"vocab_size", "vocab_size", 1, MAX_CTX, gemma3 ? 262208 : HF_REQUIRED, 0},
+        {"vocab_size", "vocab_size", 1, MAX_CTX, HF_REQUIRED, 0},
     };
     if ((rc = put_ints(w, rows, sizeof rows / sizeof rows[0]))) return rc;
     if ((rc = hf_int(&w->v, "num_attention_heads", 1, 4096, gemma3 ? 8 : HF_REQUIRED, &heads)) ||
@@ -203,12 +203,10 @@ static int put_window(struct writer *w)
     if (!gemma && !(traits & HF_WINDOW)) return 0;
     if ((rc = hf_int(&w->v, "sliding_window", 1, MAX_CTX, gemma ? 4096 : HF_ABSENT, &n)) || n == HF_ABSENT) return rc;
     if ((rc = put_int(w, "attention.sliding_window", n)) || !gemma) return rc;
-    if (types)
-        return put_pattern(w, types, "attention.sliding_window_pattern", "sliding_attention", "full_attention");
+    if (types) return put_pattern(w, types, "attention.sliding_window_pattern", "sliding_attention", "full_attention");
     if ((rc = hf_int(&w->v, "sliding_window_pattern", 1, 512, period, &period))) return rc;
     rc = meta_build_array(w->b, key_of(w, "attention.sliding_window_pattern"), MT_BOOL, w->e);
-    for (int il = 0; !rc && il < w->c->n_layer; il++)
-        rc = meta_build_add_bool(w->b, (il + 1) % period != 0, w->e);
+    for (int il = 0; !rc && il < w->c->n_layer; il++) rc = meta_build_add_bool(w->b, (il + 1) % period != 0, w->e);
     return rc;
 }
 

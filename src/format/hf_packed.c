@@ -93,10 +93,11 @@ static int read_numbers(const struct hf_packed *p, const char *stem, int *group,
     if ((rc = hf_int(&v, "group_size", 1, 1 << 20, *group, group)) || (rc = hf_int(&v, "bits", 1, 32, *bits, bits)))
         return rc;
     if ((*group != 32 && *group != 64 && *group != 128) || *bits < 2 || *bits > 8 || *bits == 7)
-        return error_set(e, QN_EUNSUP,
-                         "tensor '%.100s': packed %d bits in groups of %d; 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 "
-                         "and 128 are supported",
-                         stem, *bits, *group);
+        return error_set(
+            e, QN_EUNSUP,
+            "tensor '%.100s': packed %d bits in groups of %d; 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 "
+            "and 128 are supported",
+            stem, *bits, *group);
     return 0;
 }
 
@@ -109,8 +110,7 @@ static int check_part(const struct st_tensor *w, const struct st_tensor *part, c
         return error_set(e, QN_EUNSUP, "tensor '%.100s' has type %s; F32, F16 and BF16 are supported", part->name,
                          part->type_name);
     bool fits = part->n_dims == w->n_dims;
-    for (int d = 0; fits && d < w->n_dims; d++)
-        fits = part->dim[d] == (d == w->n_dims - 1 ? n_groups : w->dim[d]);
+    for (int d = 0; fits && d < w->n_dims; d++) fits = part->dim[d] == (d == w->n_dims - 1 ? n_groups : w->dim[d]);
     if (fits) return 0;
     return error_set(e, QN_EDATA, "tensor '%.100s' has not the shape of '%.100s' with %" PRId64 " in a row", part->name,
                      w->name, n_groups);
@@ -119,8 +119,8 @@ static int check_part(const struct st_tensor *w, const struct st_tensor *part, c
 int hf_packed_view(const struct hf_packed *p, const struct st_tensor *w, enum dtype *type, int64_t *k,
                    struct side *side, struct qn_error *e)
 {
-    static const enum dtype types[] = {[2] = DT_MLX2, [3] = DT_MLX3, [4] = DT_MLX4, [5] = DT_MLX5, [6] = DT_MLX6,
-                                       [8] = DT_MLX8};
+    static const enum dtype types[] = {
+        [2] = DT_MLX2, [3] = DT_MLX3, [4] = DT_MLX4, [5] = DT_MLX5, [6] = DT_MLX6, [8] = DT_MLX8};
     char stem[NAME_BYTES];
     size_t n;
     int rc, group, bits;
@@ -129,10 +129,10 @@ int hf_packed_view(const struct hf_packed *p, const struct st_tensor *w, enum dt
     stem[n] = 0;
     if ((rc = read_numbers(p, stem, &group, &bits, e))) return rc;
     int64_t n_words = w->n_dims ? w->dim[w->n_dims - 1] : 0, n_bits;
-    if (n_words < 1 || __builtin_mul_overflow(n_words, (int64_t)32, &n_bits) || n_bits % bits ||
-        n_bits / bits % group)
-        return error_set(e, QN_EDATA, "tensor '%.100s': rows of %" PRId64 " words are not whole groups of %d of %d bits",
-                         w->name, n_words, group, bits);
+    if (n_words < 1 || __builtin_mul_overflow(n_words, (int64_t)32, &n_bits) || n_bits % bits || n_bits / bits % group)
+        return error_set(e, QN_EDATA,
+                         "tensor '%.100s': rows of %" PRId64 " words are not whole groups of %d of %d bits", w->name,
+                         n_words, group, bits);
     const struct st_tensor *scales = find(p, stem, n, ".scales"), *biases = find(p, stem, n, ".biases");
     if ((rc = check_part(w, scales, "scales", n_bits / bits / group, e)) ||
         (rc = check_part(w, biases, "biases", n_bits / bits / group, e)))

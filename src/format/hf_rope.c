@@ -92,8 +92,7 @@ static int put_yarn(struct rope_writer *w)
         (rc = hf_real(&w->params, "beta_slow", 0, 1e6, 1, &slow)) ||
         (rc = hf_bool(&w->params, "truncate", true, &truncate)))
         return rc;
-    if (!truncate)
-        return error_set(w->e, QN_EUNSUP, "config.json: yarn with 'truncate' false is not supported");
+    if (!truncate) return error_set(w->e, QN_EUNSUP, "config.json: yarn with 'truncate' false is not supported");
     if (whole == 0 && m > 0 && all > 0) whole = mscale(factor, m) / mscale(factor, all);
     if ((rc = put_type(w, "yarn")) || (rc = put_real(w, "scaling.factor", factor)) || (rc = put_original(w, &n)) ||
         (rc = put_real(w, "scaling.yarn_beta_fast", fast)) || (rc = put_real(w, "scaling.yarn_beta_slow", slow)))
@@ -152,8 +151,7 @@ static int put_longrope(struct rope_writer *w)
         return rc;
     w->c->n_long = w->n_rot / 2;
     double stretch = (double)w->n_ctx / n;
-    if (whole == 0)
-        whole = stretch <= 1 || n < 2 ? 1 : __builtin_sqrt(1 + math_log(stretch) / math_log((double)n));
+    if (whole == 0) whole = stretch <= 1 || n < 2 ? 1 : __builtin_sqrt(1 + math_log(stretch) / math_log((double)n));
     return put_real(w, "scaling.attn_factor", whole);
 }
 
@@ -167,8 +165,10 @@ static int put_scaling(struct rope_writer *w)
     if (!strcmp(type, "yarn")) return put_yarn(w);
     if (!strcmp(type, "llama3")) return llama3_factors(w);
     if (!strcmp(type, "longrope") || !strcmp(type, "su")) return put_longrope(w);
-    return error_set(w->e, QN_EUNSUP, "config.json: rotation of type '%.40s' is not supported, default, linear, yarn, "
-                     "llama3 and longrope are", type);
+    return error_set(w->e, QN_EUNSUP,
+                     "config.json: rotation of type '%.40s' is not supported, default, linear, yarn, "
+                     "llama3 and longrope are",
+                     type);
 }
 
 /* Dimensions of a head, and how many of them turn. */

@@ -46,7 +46,10 @@ static bool is_file_name(const char *s)
     return n > 12 && n < 256 && s[0] != '.' && !strchr(s, '/') && !strcmp(s + n - 12, ".safetensors");
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 /* The different file names of the map, in order; the list is for mem_free(). */
 static int list_files(const json_t *map, const char ***out, size_t *n_out, struct qn_error *e)
@@ -56,10 +59,12 @@ static int list_files(const json_t *map, const char ***out, size_t *n_out, struc
     size_t n = 0, m = 0;
     int rc = 0;
     if (!list) return error_nomem(e, "a list of files", json_object_size(map) * sizeof *list);
-    json_object_foreach ((json_t *)(uintptr_t)map, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)map, key, v)
+    {
         const char *name = json_string_value(v);
         if (!name || !is_file_name(name)) {
-            rc = error_set(e, QN_EDATA, "%s: tensor '%.100s' is in '%.100s', which is no NAME.safetensors of this folder",
+            rc = error_set(e, QN_EDATA,
+                           "%s: tensor '%.100s' is in '%.100s', which is no NAME.safetensors of this folder",
                            index_name, key, name ? name : "(no text)");
             goto fail;
         }
@@ -109,7 +114,8 @@ static int join(struct hf_shards *s, const json_t *map, const char *const *file,
         }
     const char *key;
     json_t *v;
-    if (!rc && map) json_object_foreach ((json_t *)(uintptr_t)map, key, v) {
+    if (!rc && map) json_object_foreach((json_t *)(uintptr_t)map, key, v)
+        {
             if (names_find(&seen, (struct str){key, strlen(key)}, &other)) continue;
             rc = error_set(e, QN_EDATA, "%s: tensor '%.100s' is not in %s", index_name, key, json_string_value(v));
             break;

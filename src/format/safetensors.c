@@ -27,10 +27,10 @@ static const struct {
     const char *name;
     int bits, type;
 } types[] = {
-    {"F64", 64, DT_F64}, {"F32", 32, DT_F32},  {"F16", 16, DT_F16},  {"BF16", 16, DT_BF16}, {"I64", 64, DT_I64},
-    {"I32", 32, DT_I32}, {"I16", 16, DT_I16},  {"I8", 8, DT_I8},     {"U64", 64, -1},       {"U32", 32, -1},
-    {"U16", 16, -1},     {"U8", 8, -1},        {"BOOL", 8, -1},      {"C64", 64, -1},       {"F8_E4M3", 8, -1},
-    {"F8_E5M2", 8, -1},  {"F8_E8M0", 8, -1},   {"F6_E2M3", 6, -1},   {"F6_E3M2", 6, -1},    {"F4", 4, -1},
+    {"F64", 64, DT_F64}, {"F32", 32, DT_F32}, {"F16", 16, DT_F16}, {"BF16", 16, DT_BF16}, {"I64", 64, DT_I64},
+    {"I32", 32, DT_I32}, {"I16", 16, DT_I16}, {"I8", 8, DT_I8},    {"U64", 64, -1},       {"U32", 32, -1},
+    {"U16", 16, -1},     {"U8", 8, -1},       {"BOOL", 8, -1},     {"C64", 64, -1},       {"F8_E4M3", 8, -1},
+    {"F8_E5M2", 8, -1},  {"F8_E8M0", 8, -1},  {"F6_E2M3", 6, -1},  {"F6_E3M2", 6, -1},    {"F4", 4, -1},
 };
 
 /* Names are foreign and may be long. */
@@ -179,7 +179,8 @@ int safetensors_parse(struct safetensors *out, const uint8_t *data, size_t size,
         rc = error_nomem(e, "a list of tensors", json_object_size(s.header) * sizeof *s.tensor);
         goto fail;
     }
-    json_object_foreach (s.header, name, v) {
+    json_object_foreach(s.header, name, v)
+    {
         if (!strcmp(name, "__metadata__")) continue;
         if ((rc = read_tensor(&s.tensor[s.n], name, v, data + 8 + n, size - 8 - n, e))) goto fail;
         s.n++;

@@ -209,9 +209,9 @@ static int check_whole(const struct weights *w, struct qn_error *e)
 static int open_files(struct weights *w, struct qn_error *e)
 {
     uint64_t n_parts;
+    w->n_parts = 1; /* also when it fails half-way: what was mapped is to be closed */
     int rc = open_part(&w->part[0], w->path, e);
     if (rc) return rc;
-    w->n_parts = 1;
     if ((rc = count_parts(w, &n_parts, e))) return at_path(e, w->path, rc);
     if (n_parts > 1) {
         struct part *more = mem_realloc(w->part, n_parts * sizeof *more);

@@ -19,8 +19,8 @@ struct batch {
     const int32_t *slot; /* where the row's key and value go; the row sees slots up to its own */
     const int32_t *seq;  /* which sequence's memory; rows of one sequence have ascending slots */
     const uint8_t *want_logits;
-    /* Rows that step_accept() may take back, NULL: none. Of a sequence's rows all are held or none; STEP_MAX_HELD in all.
-     * Only what has a recurrent state needs it: keys and values are taken back by forgetting their slots. */
+    /* Rows that step_accept() may take back, NULL: none. Of a sequence's rows all are held or none; STEP_MAX_HELD in
+     * all. Only what has a recurrent state needs it: keys and values are taken back by forgetting their slots. */
     const uint8_t *held;
 };
 

@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "../golden/hf_folder.h"
+#include "../golden/hf_tokenizer_open.h"
 #include "base/log.h"
 #include "format/hf_json.h"
 #include "format/hf_tokens.h"

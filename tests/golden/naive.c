@@ -462,14 +462,14 @@ static double *expert_matrix(struct pass *p, int l, const char *name, int e, int
     float *row = mem_calloc((size_t)(k > rows ? k : rows), sizeof *row);
     assert(row);
     for (int r = 0; r < rows; r++) {
-        dequant_row(t->type, t->data + ((size_t)e * (size_t)rows + (size_t)r) * t->row_bytes, k, row);
+        dequant_row(t->type, t->data + ((size_t)e * (size_t)rows + (size_t)r) * t->row_bytes, NULL, k, row);
         for (int i = 0; i < k; i++) x[r * k + i] = row[i];
     }
     if (e == 0) p->n_used++;
     memset(bias, 0, (size_t)rows * sizeof *bias);
     snprintf(all, sizeof all, "blk.%d.%s_exps.bias", l, name);
     if ((t = weights_tensor(p->w, all))) {
-        dequant_row(t->type, t->data + (size_t)e * t->row_bytes, rows, row);
+        dequant_row(t->type, t->data + (size_t)e * t->row_bytes, NULL, rows, row);
         for (int i = 0; i < rows; i++) bias[i] = row[i];
         if (e == 0) p->n_used++;
     }

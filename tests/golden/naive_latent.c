@@ -94,7 +94,7 @@ static double *tensor_if(struct pass *p, int layer, const char *part, int k, int
     float *row = mem_calloc((size_t)k, sizeof *row);
     assert(row);
     for (int r = 0; r < rows; r++) {
-        dequant_row(t->type, t->data + (size_t)r * t->row_bytes, k, row);
+        dequant_row(t->type, t->data + (size_t)r * t->row_bytes, NULL, k, row);
         for (int i = 0; i < k; i++) x[(size_t)r * (size_t)k + (size_t)i] = row[i];
     }
     mem_free(row);

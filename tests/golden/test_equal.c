@@ -3,7 +3,7 @@
  * test_equal.c: every path to the logits gives the same bits.
  *
  *     test_equal [--tokens N] MODEL...
- *     test_equal --reference NAME...     models of the reference data
+ *     test_equal [--tokens N] --reference NAME...     models of the reference data
  *
  * For each model and each KV type the logits of a prompt are computed on the reference kernels,
  * one thread, one batch; then again on every instruction set, with 1, 2, 3 and 7 threads, in batches
@@ -182,7 +182,8 @@ static void check_snapshot(struct test *t, qn_engine *g)
 {
     struct memory m;
     struct qn_error e;
-    const size_t n = (size_t)t->n_tokens, half = n / 2, row = (size_t)t->n_vocab, bytes = kv_pool_shape(g->kv)->state_bytes;
+    const size_t n = (size_t)t->n_tokens, half = n / 2, row = (size_t)t->n_vocab;
+    const size_t bytes = kv_pool_shape(g->kv)->state_bytes;
     float *scratch = mem_alloc((size_t)g->n_batch * row * sizeof(float));
     if (!bytes) goto done;
     uint8_t *copy = mem_alloc(bytes);
@@ -289,13 +290,13 @@ static void check_model(struct test *t)
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0, n_tokens = SOME_TOKENS, first = 1;
-    bool reference = argc > 1 && !strcmp(argv[1], "--reference");
-    if (reference) first = 2;
     if (argc > 2 && !strcmp(argv[1], "--tokens")) {
         n_tokens = atoi(argv[2]);
         assert(n_tokens >= 2 * STRANGER_ROWS && n_tokens <= MAX_TOKENS);
         first = 3;
     }
+    bool reference = argc > first && !strcmp(argv[first], "--reference");
+    first += reference;
     for (int i = first; i < argc; i++) {
         char path[512];
         if (reference) snprintf(path, sizeof path, "%s/models/%s.gguf", reference_dir(), argv[i]);

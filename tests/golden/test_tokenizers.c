@@ -25,7 +25,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "format/hf_json.h"
-#include "hf_folder.h"
+#include "hf_tokenizer_open.h"
 #include "text/detok.h"
 #include "text/unicode.h"
 #include "text/vocab.h"
@@ -224,7 +224,7 @@ static int open_folder(struct weights **w, const char *folder, struct qn_error *
 {
     json_t *config;
     int rc = hf_json_read(&config, folder, "config.json", HF_CONFIG_BYTES, false, e);
-    if (rc == 0) rc = hf_folder_open(w, folder, config, e);
+    if (rc == 0) rc = hf_tokenizer_open(w, folder, config, e);
     json_decref(config);
     return rc;
 }

@@ -353,7 +353,7 @@ static void i2_s_has_one_scale_behind_its_rows(void **state)
     assert_non_null(strstr(e.msg, "'blk.0.attn_q.weight' has a scale that is not finite"));
 
     for (int i = 0; i < 64; i++) block[i] = i % 2 ? 0x1a : 0xa4; /* 0, 1, 2, 2 and 2, 2, 1, 0 from the top */
-    dequant_row(DT_I2_S, block, 256, values);
+    dequant_row(DT_I2_S, block, NULL, 256, values);
     static const float want[2][4] = {{1, 1, 0, -1}, {-1, 0, 1, 1}};
     for (int i = 0; i < 256; i++) assert_true(values[i] == want[i % 2][i / 32 % 4]);
 }

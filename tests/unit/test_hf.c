@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_hf.c: Hugging Face folders: configurations to metadata, names to roles, shards and their index, and every refusal.
+ * test_hf.c: Hugging Face folders: configurations to metadata, names to roles, shards and their index, and every
+ * refusal.
  *
  * Whole models are compared with their GGUF files in tests/golden; here the parts are fed one by one.
  */
@@ -25,11 +26,11 @@
 /* ---- config.json ---- */
 
 #define REST_OF_QWEN3                                                                                                  \
-    "\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,\"num_attention_heads\":4,"                     \
+    "\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,\"num_attention_heads\":4,"                   \
     "\"num_key_value_heads\":2,\"vocab_size\":512,\"max_position_embeddings\":128"
 #define QWEN3 "\"model_type\":\"qwen3\"," REST_OF_QWEN3
 #define LLAMA                                                                                                          \
-    "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,"                     \
+    "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"intermediate_size\":96,"                    \
     "\"num_attention_heads\":4,\"vocab_size\":512,\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5"
 
 static int read_config(const char *text, struct hf_config *c, struct meta_list *l, struct qn_error *e)
@@ -38,7 +39,8 @@ static int read_config(const char *text, struct hf_config *c, struct meta_list *
     json_t *j;
     int rc = hf_json_parse(&j, "config.json", text, strlen(text), e);
     if (rc) return rc;
-    if (!(rc = hf_config_read(c, j, e)) && !(rc = hf_config_meta(c, &b, false, e)) && !(rc = hf_config_tokens(c, &b, e)))
+    if (!(rc = hf_config_read(c, j, e)) && !(rc = hf_config_meta(c, &b, false, e)) &&
+        !(rc = hf_config_tokens(c, &b, e)))
         rc = meta_build_finish(&b, l, e);
     meta_build_deinit(&b);
     json_decref(j);
@@ -145,21 +147,24 @@ static void test_config_refusals(void **state)
     bad("{" QWEN3 ",\"hidden_act\":\"gelu\"}", QN_EUNSUP, "activation 'gelu' is not supported for 'qwen3', silu is");
     bad("{" QWEN3 ",\"use_sliding_window\":true}", QN_EUNSUP, "'use_sliding_window' is true");
     bad("{" QWEN3 ",\"rope_scaling\":7}", QN_EDATA, "the rotation's parameters are not an object");
-    bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"dynamic\"}}", QN_EUNSUP, "rotation of type 'dynamic' is not supported");
+    bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"dynamic\"}}", QN_EUNSUP,
+        "rotation of type 'dynamic' is not supported");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"linear\"}}", QN_EDATA, "the rotation's scaling has no 'factor'");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":false}}", QN_EUNSUP, "'truncate'");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}", QN_EDATA,
         "'long_factor' has 1 factors for 64 pairs");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4}}", QN_EDATA,
         "'high_freq_factor' is 4, not above 'low_freq_factor' 4");
-    bad("{\"model_type\":\"qwen3_moe\",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32,"
-        REST_OF_QWEN3 "}", QN_EUNSUP, "'norm_topk_prob' is false");
+    bad("{\"model_type\":\"qwen3_moe\",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":"
+        "32," REST_OF_QWEN3 "}",
+        QN_EUNSUP, "'norm_topk_prob' is false");
     bad("{\"model_type\":\"qwen3_moe\",\"norm_topk_prob\":true,\"num_experts\":8,\"num_experts_per_tok\":2,"
-        "\"moe_intermediate_size\":32,\"mlp_only_layers\":[1]," REST_OF_QWEN3 "}", QN_EUNSUP, "'mlp_only_layers'");
+        "\"moe_intermediate_size\":32,\"mlp_only_layers\":[1]," REST_OF_QWEN3 "}",
+        QN_EUNSUP, "'mlp_only_layers'");
     bad("{\"model_type\":\"qwen3_5_text\",\"layer_types\":[\"full_attention\"]," REST_OF_QWEN3 "}", QN_EDATA,
         "layer_types has 1 entries for 2 layers");
-    bad("{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\",\"chunked\"]," REST_OF_QWEN3 "}", QN_EUNSUP,
-        "layer 1 is 'chunked', not 'sliding_attention' or 'full_attention'");
+    bad("{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\",\"chunked\"]," REST_OF_QWEN3 "}",
+        QN_EUNSUP, "layer 1 is 'chunked', not 'sliding_attention' or 'full_attention'");
 }
 
 /* ---- rotation ---- */
@@ -171,7 +176,8 @@ static void test_rope(void **state)
     struct meta_list l;
     /* Beside the definition in plain double arithmetic: 16 dimensions, base 10000; waves 2 pi 10^(i/2). */
     good("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
-         "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":512}}", &c, &l);
+         "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":512}}",
+         &c, &l);
     assert_int_equal(c.n_freqs, 8);
     assert_true(c.freqs[0] == 1 && c.freqs[2] == 1); /* waves up to 62.8 are below 512 / 4 */
     double wave = 6.283185307179586 * 31.622776601683793, smooth = (512 / wave - 1) / 3;
@@ -180,7 +186,8 @@ static void test_rope(void **state)
     meta_list_deinit(&l);
 
     good("{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4,\"rope_theta\":5e5,"
-         "\"attention_factor\":1.0,\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":32}}", &c, &l);
+         "\"attention_factor\":1.0,\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":32}}",
+         &c, &l);
     is_text(&l, "llama.rope.scaling.type", "yarn");
     assert_true(number(&l, "llama.rope.scaling.factor") == 4 && number(&l, "llama.rope.freq_base") == 5e5);
     assert_true(number(&l, "llama.rope.dimension_count") == 8);
@@ -191,9 +198,10 @@ static void test_rope(void **state)
 
     /* Gemma 3, its parts left out, below text_config, and with two rotations. */
     good("{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":7,"
-         "\"hidden_size\":64,\"intermediate_size\":96,\"query_pre_attn_scalar\":144,"
+         "\"vocab_size\":99,\"hidden_size\":64,\"intermediate_size\":96,\"query_pre_attn_scalar\":144,"
          "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8,\"rope_theta\":2e6},"
-         "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":2e4}}}}", &c, &l);
+         "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":2e4}}}}",
+         &c, &l);
     assert_true(number(&l, "gemma3.rope.freq_base") == 2e6 && number(&l, "gemma3.rope.freq_base_swa") == 2e4);
     assert_true(number(&l, "gemma3.rope.scaling.factor") == 8 && number(&l, "gemma3.attention.head_count") == 8);
     assert_true((float)number(&l, "gemma3.attention.scale") == (float)(1.0 / 12) && c.is_tied);
@@ -254,8 +262,14 @@ static void test_names(void **state)
 
 /* ---- packed weights ---- */
 
-#define U32_TENSOR(n, rows, words) {.name = n, .type_name = "U32", .type = -1, .is_u32 = true, .n_dims = 2, .dim = {rows, words}}
-#define SIDE_TENSOR(n, t, rows, groups) {.name = n, .type_name = "F", .type = t, .n_dims = 2, .dim = {rows, groups}}
+#define U32_TENSOR(n, rows, words)                                                                                     \
+    {                                                                                                                  \
+        .name = n, .type_name = "U32", .type = -1, .is_u32 = true, .n_dims = 2, .dim = { rows, words }                 \
+    }
+#define SIDE_TENSOR(n, t, rows, groups)                                                                                \
+    {                                                                                                                  \
+        .name = n, .type_name = "F", .type = t, .n_dims = 2, .dim = { rows, groups }                                   \
+    }
 
 /* The first of some tensors as packed under this configuration. */
 static int view(const char *quantization, const struct st_tensor *const *t, size_t n, enum dtype *type, int64_t *k,
@@ -269,7 +283,8 @@ static int view(const char *quantization, const struct st_tensor *const *t, size
     if (!rc) {
         rc = hf_packed_view(&p, t[0], type, k, side, e);
         for (size_t i = 0; i < n; i++)
-            if (hf_packed_is_part(&p, t[i]->name) != (quantization && i > 0)) fail_msg("%s: %s", quantization, t[i]->name);
+            if (hf_packed_is_part(&p, t[i]->name) != (quantization && i > 0))
+                fail_msg("%s: %s", quantization, t[i]->name);
         hf_packed_deinit(&p);
     }
     json_decref(top);
@@ -294,8 +309,8 @@ static void test_packed(void **state)
     assert_true(type == DT_MLX3 && k == 256 && side.group == 64 && side.type == DT_BF16);
     assert_true(side.scale == data && side.bias == data + 1);
     s.dim[1] = b.dim[1] = 3; /* an own entry; 24 words are 96 codes of 8 bits */
-    assert_int_equal(view("{\"group_size\":64,\"bits\":3,\"m\":{\"group_size\":32,\"bits\":8}}", all, 3, &type, &k, &side, &e),
-                     1);
+    assert_int_equal(
+        view("{\"group_size\":64,\"bits\":3,\"m\":{\"group_size\":32,\"bits\":8}}", all, 3, &type, &k, &side, &e), 1);
     assert_true(type == DT_MLX8 && k == 96 && side.group == 32);
 
     static const struct {
@@ -357,8 +372,9 @@ static void put_shard(const char *name, const char *names)
     strcpy(list, names);
     for (char *p = strtok_r(list, " ", &save); p; p = strtok_r(NULL, " ", &save), n++) {
         size_t at = strlen(header);
-        snprintf(header + at, sizeof header - at, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%zu,%zu]}",
-                 n ? "," : "", p, 4 * n, 4 * n + 4);
+        snprintf(header + at, sizeof header - at,
+                 "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%zu,%zu]}", n ? "," : "", p, 4 * n,
+                 4 * n + 4);
     }
     strcat(header, "}");
     uint64_t length = strlen(header);
@@ -387,7 +403,8 @@ static void test_shards(void **state)
     bad_shards(NULL, QN_ENOINPUT, "the folder has neither model.safetensors nor model.safetensors.index.json");
     bad_shards("{}", QN_EDATA, "no weight_map");
     bad_shards("{\"weight_map\":{}}", QN_EDATA, "names 0 files, accepted are 1 to 1000");
-    bad_shards("{\"weight_map\":{\"a\":\"../1.safetensors\"}}", QN_EDATA, "which is no NAME.safetensors of this folder");
+    bad_shards("{\"weight_map\":{\"a\":\"../1.safetensors\"}}", QN_EDATA,
+               "which is no NAME.safetensors of this folder");
     bad_shards("{\"weight_map\":{\"a\":\".1.safetensors\"}}", QN_EDATA, "which is no NAME.safetensors of this folder");
     bad_shards("{\"weight_map\":{\"a\":7}}", QN_EDATA, "tensor 'a' is in '(no text)'");
     bad_shards("{\"weight_map\":{\"a\":\"1.safetensors\"}}", QN_ENOINPUT, "1.safetensors: cannot open ");
@@ -431,12 +448,66 @@ static void test_folder(void **state)
     (void)state;
     bad_folder(NULL, NULL, QN_ENOINPUT, "the folder has no config.json");
     bad_folder("{" QWEN3 "}", NULL, QN_ENOINPUT, "the folder has neither model.safetensors nor");
-    bad_folder(NULL, "model.norm.weight", QN_EDATA, "no lm_head.weight, and config.json does not say tie_word_embeddings");
+    bad_folder(NULL, "model.norm.weight", QN_EDATA,
+               "no lm_head.weight, and config.json does not say tie_word_embeddings");
     bad_folder(NULL, "lm_head.weight nonsense", QN_EUNSUP, "tensor 'nonsense' has no role in a 'qwen3' of 2 layers");
-    bad_folder(NULL, "lm_head.weight model.layers.2.mlp.up_proj.weight", QN_EUNSUP, "has no role in a 'qwen3' of 2 layers");
+    bad_folder(NULL, "lm_head.weight model.layers.2.mlp.up_proj.weight", QN_EUNSUP,
+               "has no role in a 'qwen3' of 2 layers");
     bad_folder(NULL, "lm_head.weight", QN_ENOINPUT, "tokenizer.json");
     bad_folder("{" QWEN3 ",\"quantization_config\":{\"quant_method\":\"gptq\"}}", NULL, QN_EUNSUP,
                "quantised weights (gptq) are not supported");
+}
+
+#define TOKENIZER                                                                                                      \
+    "{\"added_tokens\":[],\"normalizer\":null,\"post_processor\":null,"                                                \
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":true}," \
+    "\"decoder\":{\"type\":\"ByteLevel\"},"                                                                            \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}"
+
+/* Data need not be aligned. */
+static float first_of(const struct tensor *t)
+{
+    float v;
+    memcpy(&v, t->data, sizeof v);
+    return v;
+}
+
+/* A whole folder, of a family whose norms are made; and with every allocation of ours failing in turn. */
+static void test_whole(void **state)
+{
+    (void)state;
+    struct weights *w;
+    struct qn_error e;
+    size_t part;
+    put("tokenizer.json", TOKENIZER);
+    put("config.json",
+        "{\"model_type\":\"gemma2\"," REST_OF_QWEN3 ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}");
+    put_shard("model.safetensors", "model.embed_tokens.weight model.norm.weight lm_head.weight");
+    if (weights_open(&w, dir, &e)) fail_msg("%s", e.msg);
+    assert_int_equal(weights_version(w), 0);
+    assert_int_equal(weights_n_parts(w), 1);
+    assert_int_equal(weights_n_tensors(w), 3); /* tied: no lm_head, but the rotation's factors */
+    assert_int_equal(weights_tensor_bytes(w), 4 + 4 + 4 * 128);
+    const struct tensor *norm = weights_tensor(w, "output_norm.weight");
+    assert_true(norm && first_of(norm) == 8); /* 7 + 1 */
+    weights_tensor_place(w, (size_t)(norm - weights_tensor_at(w, 0)), &part);
+    assert_int_equal(part, 1); /* in no file */
+    const struct tensor *embd = weights_tensor(w, "token_embd.weight");
+    weights_tensor_place(w, (size_t)(embd - weights_tensor_at(w, 0)), &part);
+    assert_true(part == 0 && first_of(embd) == 7);
+    assert_non_null(weights_tensor(w, "rope_freqs.weight"));
+    assert_int_equal(weights_check_finite(w, &e), 0);
+    weights_close(w);
+    for (uint64_t i = 1;; i++) {
+        mem_fault_set(i);
+        int rc = weights_open(&w, dir, &e);
+        bool hit = mem_fault_hit();
+        mem_fault_set(0);
+        assert_int_equal(rc, hit ? QN_ENOMEM : 0);
+        if (hit) continue;
+        weights_close(w);
+        break;
+    }
 }
 
 int main(void)
@@ -449,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_packed),
         cmocka_unit_test_setup_teardown(test_shards, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_folder, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_whole, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 
 #include <sys/stat.h>
 
-#include "../golden/hf_folder.h"
+#include "../golden/hf_tokenizer_open.h"
 #include "base/log.h"
 #include "text/detok.h"
 
@@ -110,7 +110,7 @@ static int open_parts(struct weights **w, const struct parts *p, struct qn_error
     char dir[32];
     json_t *config = p->model_config ? json_loads(p->model_config, 0, NULL) : NULL;
     make_folder(dir, p);
-    int rc = hf_folder_open(w, dir, config, e);
+    int rc = hf_tokenizer_open(w, dir, config, e);
     remove_folder(dir);
     json_decref(config);
     return rc;
@@ -631,7 +631,7 @@ static void no_file(void **state)
     (void)state;
     struct weights *w;
     struct qn_error e;
-    assert_int_equal(hf_folder_open(&w, "/nonexistent", NULL, &e), QN_ENOINPUT);
+    assert_int_equal(hf_tokenizer_open(&w, "/nonexistent", NULL, &e), QN_ENOINPUT);
     assert_non_null(strstr(e.msg, "tokenizer.json"));
 }
 

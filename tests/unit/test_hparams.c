@@ -317,8 +317,10 @@ static void keys_that_no_family_here_obeys(void **state)
 
 enum { N_HYBRID = 5 };
 static const struct key hybrid[N_HYBRID] = {
-    {"ssm.conv_kernel", U32, 4, NULL, {0}}, {"ssm.state_size", U32, 32, NULL, {0}}, {"ssm.group_count", U32, 2, NULL, {0}},
-    {"ssm.time_step_rank", U32, 6, NULL, {0}}, {"ssm.inner_size", U32, 6 * 48, NULL, {0}}};
+    {"ssm.conv_kernel", U32, 4, NULL, {0}},      {"ssm.state_size", U32, 32, NULL, {0}},
+    {"ssm.group_count", U32, 2, NULL, {0}},      {"ssm.time_step_rank", U32, 6, NULL, {0}},
+    {"ssm.inner_size", U32, 6 * 48, NULL, {0}},
+};
 
 /* The hybrid keys with one replaced or added. */
 static size_t hybrid_with(struct key k, struct key out[N_HYBRID + 1])
@@ -368,7 +370,8 @@ static void hybrids(void **state)
     h = accepted_hybrid(number("nextn_predict_layers", 1));
     assert_true(h.n_layer == 1 && h.n_nextn == 1 && h.layer[0].is_recurrent);
 
-    for (int i = 0; i < N_HYBRID; i++) refused_hybrid((struct key){hybrid[i].name, ABSENT, 0, NULL, {0}}, hybrid[i].name);
+    for (int i = 0; i < N_HYBRID; i++)
+        refused_hybrid((struct key){hybrid[i].name, ABSENT, 0, NULL, {0}}, hybrid[i].name);
     refused_hybrid(number("ssm.conv_kernel", 1), "'qwen35.ssm.conv_kernel'");
     refused_hybrid(number("ssm.conv_kernel", 9), "'qwen35.ssm.conv_kernel'");
     refused_hybrid(number("ssm.state_size", HP_MAX_HEAD_DIM + 1), "'qwen35.ssm.state_size'");
@@ -379,6 +382,14 @@ static void hybrids(void **state)
     refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {1, -1}}, "1 elements for 2 layers");
     refused_hybrid((struct key){"attention.recurrent_layers", ARRAY, 0, NULL, {2, 0, -1}}, "recurrent_layers");
     refused_hybrid(number("nextn_predict_layers", 2), "'qwen35.nextn_predict_layers'");
+
+    arch = "qwen3next";
+    refused_hybrid(number("nextn_predict_layers", 1), "'qwen3next.expert_count' is missing or 0");
+    struct key moe[N_HYBRID + 4] = {number("expert_count", 8), number("expert_used_count", 2),
+                                    number("expert_feed_forward_length", 32),
+                                    number("expert_shared_feed_forward_length", 32)};
+    memcpy(moe + 4, hybrid, sizeof hybrid);
+    refused_all(moe, N_HYBRID + 4, QN_EDATA, "tensor 'blk.0.attn_qkv.weight' is missing"); /* nor is there an ssm_in */
     arch = "llama";
 }
 

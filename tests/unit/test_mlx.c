@@ -59,8 +59,10 @@ static void check(enum dtype type, int bits, enum dtype side_type, int group)
 
 static void test_rows(void **state)
 {
-    static const struct { enum dtype type; int bits; } types[] = {{DT_MLX2, 2}, {DT_MLX3, 3}, {DT_MLX4, 4},
-                                                                  {DT_MLX5, 5}, {DT_MLX6, 6}, {DT_MLX8, 8}};
+    static const struct {
+        enum dtype type;
+        int bits;
+    } types[] = {{DT_MLX2, 2}, {DT_MLX3, 3}, {DT_MLX4, 4}, {DT_MLX5, 5}, {DT_MLX6, 6}, {DT_MLX8, 8}};
     static const enum dtype sides[] = {DT_F32, DT_F16, DT_BF16};
     (void)state;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)

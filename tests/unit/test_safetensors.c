@@ -120,9 +120,11 @@ static void test_refusals(void **state)
     refused("{\"a\":7}", 0, "tensor 'a' is not described by an object");
     refused("{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor 'a' has no dtype");
     refused("{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor 'a' has no dtype");
-    refused("{\"a\":{\"dtype\":\"Q4_K\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "has dtype 'Q4_K', which is unknown");
+    refused("{\"a\":{\"dtype\":\"Q4_K\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+            "has dtype 'Q4_K', which is unknown");
     refused("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor 'a' has no shape");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "dimension 0 is not a number from 0");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4,
+            "dimension 0 is not a number from 0");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1.0],\"data_offsets\":[0,4]}}", 4, "dimension 1 is not a number");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "has 9 dimensions");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
@@ -135,9 +137,12 @@ static void test_refusals(void **state)
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,\"4\"]}}", 4, "has no data_offsets");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "lies from 4 to 0");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "lies from -4 to 0");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]}}", 4, "ends at byte 5 of the data, there are 4");
-    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "has 4 bytes, its shape and type make 8");
-    refused("{" TWO_BY_THREE ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[23,27]}}", 32, "'a' and 'b' overlap");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]}}", 4,
+            "ends at byte 5 of the data, there are 4");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+            "has 4 bytes, its shape and type make 8");
+    refused("{" TWO_BY_THREE ",\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[23,27]}}", 32,
+            "'a' and 'b' overlap");
     refused("{" TWO_BY_THREE ",\"b\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}", 32, "overlap");
     refused("{\"\\u202e\\n\":{}}", 0, "tensor '\\x"); /* nothing that turns a terminal around */
 }
@@ -172,8 +177,8 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),    cmocka_unit_test(test_lengths),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_read),   cmocka_unit_test(test_lengths),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_values), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

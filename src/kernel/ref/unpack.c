@@ -367,7 +367,8 @@ static void unpack_q5_1(const uint8_t *row, int i, struct block32 *b)
 static void unpack_q8_0(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 34 * (size_t)i;
-    memcpy(b->code, w + 2, 32);
+    for (int e = 0; e < 32; e++)
+        b->code[e] = (int8_t)w[2 + e];
     one_scale(b, load_f16(w), 0);
 }
 

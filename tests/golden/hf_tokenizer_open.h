@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * hf_folder.h: opens the tokenizer of a Hugging Face folder as a model file without tensors, for tests.
+ * hf_tokenizer_open.h: opens the tokenizer of a Hugging Face folder as a model file without tensors, for tests.
  */
-#ifndef QUERN_TESTS_HF_FOLDER_H
-#define QUERN_TESTS_HF_FOLDER_H
+#ifndef QUERN_TESTS_HF_TOKENIZER_OPEN_H
+#define QUERN_TESTS_HF_TOKENIZER_OPEN_H
 
 #include <assert.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static inline int hf_built_open(struct weights **w, struct meta_build *b, struct
     return rc;
 }
 
-static inline int hf_folder_open(struct weights **w, const char *dir, const json_t *config, struct qn_error *e)
+static inline int hf_tokenizer_open(struct weights **w, const char *dir, const json_t *config, struct qn_error *e)
 {
     struct meta_build b = {0};
     int rc = hf_tokenizer_meta(&b, dir, config, e);
