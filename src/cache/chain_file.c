@@ -155,7 +155,8 @@ int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], ui
     h->key.owner = get_u64(in, AT_OWNER);
     if (!size_fits(h, file_bytes))
         return error_set(e, QN_EDATA, "%llu bytes, not what %u pages of %llu and %u states take",
-                         (unsigned long long)file_bytes, chain_n_pages(h), (unsigned long long)h->page_bytes, has_state);
+                         (unsigned long long)file_bytes, chain_n_pages(h), (unsigned long long)h->page_bytes,
+                         has_state);
     return 0;
 }
 

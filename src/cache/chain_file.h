@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain_file.h: the bytes of a file that holds a run of KV pages of one sequence, or the state behind it (docs/SESSIONS.md has the layout).
+ * chain_file.h: the bytes of a file that holds a run of KV pages of one sequence, or the state behind it
+ * (docs/SESSIONS.md has the layout).
  *
  * Knows the format and nothing else: no paths, no tree. What it is given to read comes from a stranger: every number
  * is checked against the file's size before it is used, and nothing is allocated.

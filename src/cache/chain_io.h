@@ -2,8 +2,8 @@
  *
  * chain_io.h: chain files written and read by jobs for a worker (base/worker.h).
  *
- * A job holds all it needs: names, sums, addresses of pages and states. It knows neither the tree nor the store's list of
- * files, so that these can change meanwhile. The pages and states must stay what they are until it is done.
+ * A job holds all it needs: names, sums, addresses of pages and states. It knows neither the tree nor the store's list
+ * of files, so that these can change meanwhile. The pages and states must stay what they are until it is done.
  */
 #ifndef QUERN_CACHE_CHAIN_IO_H
 #define QUERN_CACHE_CHAIN_IO_H
@@ -46,7 +46,7 @@ struct chain_part {
 /* Parts of any files, in order, up to the first that cannot be read or is not what was written. */
 struct chain_read {
     struct worker_job job;
-    int dir_fd; /* borrowed */
+    int dir_fd;               /* borrowed */
     atomic_bool is_cancelled; /* then it ends after the part that it is at */
     int n_parts, n_done;
     struct qn_error error;    /* why not all: QN_EIO, QN_EDATA, QN_ECANCEL */

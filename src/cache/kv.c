@@ -48,7 +48,10 @@ void kv_page_clear(const struct kv_shape *s, uint8_t *page, int from)
     }
 }
 
-size_t kv_states_bytes(const struct kv_shape *s, int n_states) { return act_round64(s->state_bytes) * (size_t)n_states; }
+size_t kv_states_bytes(const struct kv_shape *s, int n_states)
+{
+    return act_round64(s->state_bytes) * (size_t)n_states;
+}
 
 /* The second reservation, if there is one. */
 static int states_open(struct kv_pool *p, int n_states, struct qn_error *e)
@@ -269,10 +272,7 @@ void memory_truncate(struct memory *m, int n_slots)
     drop_slots(m, n_slots);
 }
 
-void memory_set_state(struct memory *m, const void *state)
-{
-    memcpy(m->state, state, m->pool->shape.state_bytes);
-}
+void memory_set_state(struct memory *m, const void *state) { memcpy(m->state, state, m->pool->shape.state_bytes); }
 
 void memory_restore(struct memory *m, int n_slots, const void *state)
 {

@@ -98,8 +98,8 @@ void memory_truncate(struct memory *m, int n_slots);
 void memory_attach(struct memory *m, uint8_t *page, int n_slots);
 /* Only the state: that it stands behind the slots is the caller's business. */
 void memory_set_state(struct memory *m, const void *state);
-/* Forgets the slots from n_slots on, reserved ones too, and puts back the state (state_bytes) that was copied when there
- * were n_slots. */
+/* Forgets the slots from n_slots on, reserved ones too, and puts back the state (state_bytes) that was copied when
+ * there were n_slots. */
 void memory_restore(struct memory *m, int n_slots, const void *state);
 /* dst (initialised, empty, same pool, max_slots no smaller) becomes a copy that shares src's pages. */
 void memory_fork(struct memory *dst, const struct memory *src);

@@ -33,7 +33,8 @@ struct prefix_place {
     int index;
 };
 
-/* A copy of a state; on the node in whose page its last slot is. Read by store.c; written by snapshot.c and prefix.c. */
+/* A copy of a state; on the node in whose page its last slot is. Read by store.c; written by snapshot.c and prefix.c.
+ */
 struct prefix_snapshot {
     struct prefix_node *node;              /* NULL: taken from the tree, but held */
     struct prefix_snapshot *next;          /* of the same node */
@@ -93,12 +94,13 @@ struct prefix_match {
     int n_placed; /* the last pages of n_slots: those that have to be read from disk */
     enum prefix_miss miss;
     qn_token asked, stored; /* PREFIX_DIFFERS: token n_slots of the request, and one that is stored */
-    /* Of n_slots; valid until the tree changes, unless it is held. NULL: sequences have no states, or nothing was found */
+    /* Of n_slots; valid until the tree changes, unless it is held. NULL: sequences have no states, or nothing was found
+     */
     struct prefix_snapshot *snapshot;
 };
 
 struct prefix_stats {
-    int n_nodes, n_pages, n_placed; /* now: nodes; those in the pool; those on disk */
+    int n_nodes, n_pages, n_placed;                /* now: nodes; those in the pool; those on disk */
     int n_snapshots, n_snapshots_placed, n_states; /* now: snapshots; those on disk; states of the pool they have */
     size_t page_bytes, node_bytes;
     int n_unsaved;           /* of the pages in the pool: those that are not on disk */
@@ -115,7 +117,7 @@ struct prefix_chain {
     int n_counted, n_placed_counted; /* pages, each counted for just one of the chains that share it */
     int n_states, n_states_placed;   /* snapshots with data; on disk */
     int n_states_counted, n_states_placed_counted;
-    uint64_t used_ns;                /* clock_ns() of the last use, 0 = not since it was read from disk */
+    uint64_t used_ns; /* clock_ns() of the last use, 0 = not since it was read from disk */
 };
 
 /* Nodes are taken from the ledger. Snapshots have at most n_states of the pool's states. */

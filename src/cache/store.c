@@ -76,12 +76,12 @@ struct store {
     int dir_fd, lock_fd;
     struct store_file *files;
     struct worker *writer, *reader;
-    struct chain_write *write;     /* under way; NULL: none */
-    struct store_file *write_file; /* what it writes: in the list, its parts in the tree */
+    struct chain_write *write;              /* under way; NULL: none */
+    struct store_file *write_file;          /* what it writes: in the list, its parts in the tree */
     struct prefix_snapshot *write_snapshot; /* held for it; NULL: it writes pages */
-    struct store_read *given_up;   /* reads that nobody wants, not done yet */
-    bool is_closing;               /* files that the tree forgets stay on disk */
-    uint64_t last_ns;              /* the last modification time given */
+    struct store_read *given_up;            /* reads that nobody wants, not done yet */
+    bool is_closing;                        /* files that the tree forgets stay on disk */
+    uint64_t last_ns;                       /* the last modification time given */
     struct store_stats stats;
 };
 
@@ -288,8 +288,8 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
     return rc;
 }
 
-/* One file with a name of ours, perhaps LATER. Damaged ones go; ones that cannot be used now (another model, another version, no
- * memory for their tokens, not readable) stay on disk and count. */
+/* One file with a name of ours, perhaps LATER. Damaged ones go; ones that cannot be used now (another model, another
+ * version, no memory for their tokens, not readable) stay on disk and count. */
 static int enter_file(struct store *s, const char *name, bool is_later, struct qn_error *e)
 {
     struct stat st;
@@ -434,8 +434,8 @@ struct chain {
 static bool is_unsaved(const struct store *s, const struct prefix_node *node)
 {
     const struct kv_shape *shape = kv_pool_shape(s->pool);
-    bool is_open = shape->state_bytes && node->n < shape->page_slots && node->page &&
-                   kv_page_n_refs(s->pool, node->page) > 1;
+    bool is_open =
+        shape->state_bytes && node->n < shape->page_slots && node->page && kv_page_n_refs(s->pool, node->page) > 1;
     return node->page && !node->place.file && !is_open;
 }
 

@@ -32,8 +32,9 @@ void store_close(struct store *s);
 /* ---- writing: one file at a time ---- */
 
 /* Begins to write a file: pages that are in the pool and not yet on disk, or else a state, of the most recently used
- * chain that has some. Files less recently used than the chain are deleted for it. 1: it has begun; 0: nothing is left that fits;
- * QN_ENOMEM: the directory and the tree are as they were, but for those deleted. Not while one is being written. */
+ * chain that has some. Files less recently used than the chain are deleted for it. 1: it has begun; 0: nothing is left
+ * that fits; QN_ENOMEM: the directory and the tree are as they were, but for those deleted. Not while one is being
+ * written. */
 int store_save(struct store *s, struct qn_error *e);
 bool store_is_saving(const struct store *s); /* since store_save returned 1, until store_settle */
 /* Takes in the file that was being written, with `wait` once it is. 0: it is still being written, or there is none; 1:

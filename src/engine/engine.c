@@ -130,7 +130,8 @@ static int64_t ctx_that_fits(const struct model *m, const struct qn_engine_param
 /* The same, with buffers for batches of one row. */
 static int64_t ctx_beside_one_row(const struct model *m, const struct qn_engine_params *p, uint64_t floor)
 {
-    uint64_t rest = floor + step_bytes(m, 1, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    uint64_t rest =
+        floor + step_bytes(m, 1, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
 }
 
@@ -170,8 +171,8 @@ static int count_budget(const struct model *m, const struct qn_engine_params *p,
                          p->n_ctx, (long long)pool_slots(p), INT32_MAX);
     b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
     b->kv = kv_page_bytes(&shape) * (uint64_t)(pool_slots(p) / KV_PAGE_SLOTS);
-    b->buffers = step_bytes(m, p->n_batch, p->n_sessions, p->n_threads) +
-                 session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    b->buffers =
+        step_bytes(m, p->n_batch, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return count_states(&shape, p, b, e);
 }
 

@@ -45,10 +45,10 @@ struct request {
     float *hidden;              /* [n_embd] one row; in the end the embedding */
     struct store_read *restore; /* what is being read from disk into the first answer's memory; NULL: nothing */
     int n_cached, n_generated;
-    int branch;        /* the prompt is stored up to here, but its state is not; 0: nowhere */
-    bool avoids_disk;  /* what is there could not be had */
-    int n_known;     /* tokens of the prompt that were found; those on disk may turn out not to be readable */
-    bool is_on_disk; /* some of these */
+    int branch;       /* the prompt is stored up to here, but its state is not; 0: nowhere */
+    bool avoids_disk; /* what is there could not be had */
+    int n_known;      /* tokens of the prompt that were found; those on disk may turn out not to be readable */
+    bool is_on_disk;  /* some of these */
     const char *miss;
     int miss_position;
     struct qn_error error;

@@ -16,8 +16,8 @@ struct reuse;
 /* p: settled. */
 int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e);
 void reuse_free(struct reuse *u); /* NULL is fine */
-/* Looks for the first `most` tokens of r's prompt, which are not all: attaches what is in the pool to its first answer's empty
- * memory, and notes in r how much is known, whether some of it is on disk, and why it is not more. */
+/* Looks for the first `most` tokens of r's prompt, which are not all: attaches what is in the pool to its first
+ * answer's empty memory, and notes in r how much is known, whether some of it is on disk, and why it is not more. */
 void reuse_find(struct reuse *u, struct request *r, int most);
 /* Begins to read what is on disk, if that is so, now that r has its pages: r->restore is set. false: it cannot be had,
  * and without it what was attached is of no use: r is to be started again and avoids the disk. */

@@ -27,7 +27,7 @@
 
 #define DEFAULT_RUNNING 8
 #define DEFAULT_QUEUED  64
-#define SNAPSHOT_EVERY  4096 /* tokens: seconds of a large model's reading, for a copy that takes milliseconds */
+#define SNAPSHOT_EVERY  4096        /* tokens: seconds of a large model's reading, for a copy that takes milliseconds */
 #define POLL_NS         5000000u    /* between looks at what the disk has done, when there is nothing else to do */
 #define DISK_NS         2000000000u /* a request waits so long for pages to be written that have to go for it */
 #define MAX_RUNNING     4096
@@ -427,8 +427,10 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, s
         if (n_states && p->n_running > n_states / 2) p->n_running = n_states / 2;
     }
     if (n_states && p->n_running >= n_states)
-        return error_set(e, QN_ENOMEM, "scheduler: %d running answers and one copy take %d recurrent states, the engine "
-                         "has %d", p->n_running, p->n_running + 1, n_states);
+        return error_set(e, QN_ENOMEM,
+                         "scheduler: %d running answers and one copy take %d recurrent states, the engine "
+                         "has %d",
+                         p->n_running, p->n_running + 1, n_states);
     if (!p->snapshot_every) p->snapshot_every = SNAPSHOT_EVERY;
     if (p->n_running > n_batch)
         return error_set(e, QN_EUSAGE, "scheduler: %d running answers, a step has only %d rows", p->n_running, n_batch);
@@ -636,8 +638,8 @@ void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->state_bytes = kv_states_bytes(kv_pool_shape(g->kv), out->n_states);
     out->buffer_bytes = g->step.region.size + g->step.undo.size;
     out->scheduler_bytes = s->bytes;
-    out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->state_bytes -
-                       out->buffer_bytes - out->scheduler_bytes; /* nobody else takes anything while a scheduler has the engine */
+    out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->state_bytes - out->buffer_bytes -
+                       out->scheduler_bytes; /* nobody else takes anything while a scheduler has the engine */
     out->n_pages = kv_pool_n_pages(g->kv);
     out->page_tokens = kv_pool_shape(g->kv)->page_slots;
 }

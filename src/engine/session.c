@@ -7,10 +7,10 @@
  * to the whole timeline. A token is evaluated when something after it is wanted, so the last
  * token of an answer costs nothing.
  *
- * Keys and values are forgotten from any slot on; a recurrent state is not. So a session of a model with one keeps copies
- * of it: where sync() ended, with the logits, so that the same prompt again costs nothing, and on the way there. A
- * timeline that is cut goes back to the last copy that is short enough, or to its beginning. The oldest copy makes room;
- * a session has as many as are its part of the engine's states, which may be none.
+ * Keys and values are forgotten from any slot on; a recurrent state is not. So a session of a model with one keeps
+ * copies of it: where sync() ended, with the logits, so that the same prompt again costs nothing, and on the way there.
+ * A timeline that is cut goes back to the last copy that is short enough, or to its beginning. The oldest copy makes
+ * room; a session has as many as are its part of the engine's states, which may be none.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 
 #define MAX_SNAPSHOTS 6
-#ifndef SNAPSHOT_EVERY /* a test takes them more often */
+#ifndef SNAPSHOT_EVERY      /* a test takes them more often */
 #define SNAPSHOT_EVERY 2048 /* tokens of a long sync() */
 #endif
 
@@ -36,7 +36,7 @@ struct qn_session {
     size_t n_tokens;
     float *logits; /* [n_vocab] */
     bool ready;
-    size_t bytes; /* taken from the ledger */
+    size_t bytes;                             /* taken from the ledger */
     struct snapshot snapshots[MAX_SNAPSHOTS]; /* the first n_snapshots, the newest first */
     int n_snapshots, max_snapshots;
     float *kept_logits; /* [n_vocab] of the one that has_logits */
@@ -89,7 +89,8 @@ static void copy_snapshots(struct qn_session *s, const struct qn_session *from)
     }
 }
 
-/* Forgets all but the first n evaluated tokens, and, where the state has no copy there, more. Returns how many are left.
+/* Forgets all but the first n evaluated tokens, and, where the state has no copy there, more. Returns how many are
+ * left.
  */
 static size_t cut(struct qn_session *s, size_t n)
 {

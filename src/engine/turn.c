@@ -9,9 +9,9 @@
  *
  * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned within
  * milliseconds; the rows of the others are computed again in the next step, to the same bits. With rows of others in it
- * that does not happen twice in a row, or one client could hold up all others by cancelling. Recurrent states have to be
- * copied before a step that may be abandoned (step.h). There is room to copy as many as the engine has sessions; a step
- * of more sequences is not abandoned. It is one with many answers in it, so its prompt rows are few.
+ * that does not happen twice in a row, or one client could hold up all others by cancelling. Recurrent states have to
+ * be copied before a step that may be abandoned (step.h). There is room to copy as many as the engine has sessions; a
+ * step of more sequences is not abandoned. It is one with many answers in it, so its prompt rows are few.
  */
 #include "engine/scheduler.h"
 

@@ -3,8 +3,8 @@
  * chat_cut.h: where in a prompt other prompts will probably go on in another way: its boundaries.
  *
  * Behind the first message, which others share when it is a system prompt, and behind the last one, before the template
- * says that it is the model's turn: a template may write the model's turn in another way once it is over. A message ends
- * before the first control token behind it that does not end a turn.
+ * says that it is the model's turn: a template may write the model's turn in another way once it is over. A message
+ * ends before the first control token behind it that does not end a turn.
  */
 #ifndef QUERN_TEXT_CHAT_CUT_H
 #define QUERN_TEXT_CHAT_CUT_H

@@ -19,11 +19,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 struct file {
     struct prefix *tree;
     struct prefix_node **nodes;
+    struct prefix_snapshot *snapshot;
     int n_pages;
 };
 
 static void unplace_all(struct file *f)
 {
+    if (f->snapshot) prefix_snapshot_unplace(f->tree, f->snapshot);
     for (int i = f->n_pages - 1; i >= 0; i--)
         if (f->nodes[i]) prefix_unplace(f->tree, f->nodes[i]);
 }
@@ -39,7 +41,7 @@ static void forget(void *arg, struct prefix_place place, bool dropped)
 
 static void enter(const struct chain_head *h, void *index)
 {
-    static const struct kv_shape shape = {KV_F32, 1, 1, 2, 2, 16, 0};
+    const struct kv_shape shape = {KV_F32, 1, 1, 2, 2, 16, h->has_state ? 200 : 0};
     struct ledger ledger;
     struct kv_pool *pool;
     struct prefix *tree;
@@ -48,26 +50,32 @@ static void enter(const struct chain_head *h, void *index)
     struct prefix_place places[100];
     struct file f = {.n_pages = (int)chain_n_pages(h)};
     ledger_init(&ledger, 1 << 20);
-    if (h->shape.page_slots != 16 || f.n_pages == 0 || kv_pool_new(&pool, &shape, 64, 0, &ledger, NULL)) return;
-    int rc = prefix_new(&tree, pool, 0, &ledger, NULL);
+    if (h->shape.page_slots != 16 || kv_pool_new(&pool, &shape, 64, 2, &ledger, NULL)) return;
+    int rc = prefix_new(&tree, pool, 1, &ledger, NULL);
     assert(!rc);
     f.tree = tree;
     f.nodes = mem_calloc((size_t)f.n_pages, sizeof *f.nodes);
     prefix_set_backing(tree, &(struct prefix_backing){&f, forget});
-    rc =
-        prefix_graft(tree, &h->key, chain_index_tokens(index), (int)h->n_tokens, (int)h->first_page, &f, f.nodes, NULL);
+    const qn_token *tokens = chain_index_tokens(index);
+    if (f.n_pages) rc = prefix_graft(tree, &h->key, tokens, (int)h->n_tokens, (int)h->first_page, &f, f.nodes, NULL);
+    if (!rc && h->has_state) {
+        struct prefix_place place = {&f, f.n_pages};
+        rc = prefix_snapshot_graft(tree, &h->key, tokens, (int)h->n_tokens, place, &f.snapshot, NULL);
+        assert((f.snapshot != NULL) == (!rc && f.n_pages && h->first_page == 0));
+    }
     if (!rc) {
         int n = h->n_tokens < 1000 ? (int)h->n_tokens : 1000;
         rc = memory_init(&m, pool, 1000, NULL);
         assert(!rc);
-        prefix_find(tree, &h->key, chain_index_tokens(index), n, &m, &match);
+        prefix_find(tree, &h->key, tokens, n, &m, &match);
         assert(m.n_slots == 0 && match.n_slots <= n && (match.n_placed > 0) == (match.n_slots > 0));
-        n = prefix_places(tree, &h->key, chain_index_tokens(index), n, 0, places, 100);
+        if (h->has_state) assert(match.n_slots == (f.snapshot && f.snapshot->n_slots <= n ? n : 0));
+        n = prefix_places(tree, &h->key, tokens, match.n_slots, 0, places, 100);
         assert(n <= match.n_placed);
         for (int i = 0; i < n; i++) assert(places[i].file == &f && places[i].index == i);
         memory_deinit(&m);
-        unplace_all(&f);
     }
+    unplace_all(&f);
     prefix_set_backing(tree, NULL);
     mem_free(f.nodes);
     prefix_free(tree);

@@ -46,8 +46,7 @@ static inline void world_open(struct world *w, int n_pages, int n_snapshots)
     struct qn_error e = {0};
     *w = (struct world){.n_pages = n_pages};
     ledger_init(&w->ledger, (size_t)1 << 40);
-    if (kv_pool_new(&w->pool, shape, n_pages * PAGE, SEQUENCES + n_snapshots, &w->ledger, &e))
-        fail_msg("%s", e.msg);
+    if (kv_pool_new(&w->pool, shape, n_pages * PAGE, SEQUENCES + n_snapshots, &w->ledger, &e)) fail_msg("%s", e.msg);
     if (prefix_new(&w->tree, w->pool, n_snapshots, &w->ledger, &e)) fail_msg("%s", e.msg);
 }
 
@@ -80,7 +79,8 @@ static inline void check_state(const struct memory *m, const qn_token *tokens)
 {
     uint8_t state[STATE_BYTES];
     make_state(tokens, m->n_slots, state);
-    if (m->state && memcmp(m->state, state, sizeof state) != 0) fail_msg("the state of %d slots is another's", m->n_slots);
+    if (m->state && memcmp(m->state, state, sizeof state) != 0)
+        fail_msg("the state of %d slots is another's", m->n_slots);
 }
 
 static inline void check_numbers(const struct memory *m, const qn_token *tokens)
@@ -101,7 +101,7 @@ static inline void find_all(const struct world *w, const struct prefix_key *key,
                             struct memory *m, struct prefix_match *match)
 {
     prefix_find(w->tree, key, tokens, n, m, match);
-    assert_int_equal(m->n_slots < match->n_slots, match->n_placed > 0);
+    assert_int_equal(m->n_slots<match->n_slots, match->n_placed> 0);
     if (!prefix_is_on_disk(match)) return;
     bool has_pages = true;
     while (w->restore && has_pages && memory_reserve(m, match->n_slots, NULL))

@@ -196,8 +196,9 @@ static void test_no_memory(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prompt), cmocka_unit_test(test_boundaries), cmocka_unit_test(test_reply),
-                                       cmocka_unit_test(test_stop), cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prompt), cmocka_unit_test(test_boundaries),
+                                       cmocka_unit_test(test_reply), cmocka_unit_test(test_stop),
+                                       cmocka_unit_test(test_no_memory)};
     if (argc != 2 || qn_model_open(&model, argv[1], NULL)) return 1;
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     qn_model_close(model);

@@ -309,7 +309,8 @@ static void a_lookup_ends_at_a_snapshot(void **state)
     assert_int_equal(put_snapshot(&w, 10, false, &e), 0);
     assert_int_equal(put_snapshot(&w, 16, false, &e), 0);
     assert_int_equal(put_snapshot(&w, 36, false, &e), 0);
-    static const int found[][2] = {{1, 0}, {9, 0}, {10, 10}, {15, 10}, {16, 16}, {35, 16}, {36, 36}, {39, 36}, {60, 40}};
+    static const int found[][2] = {{1, 0},   {9, 0},   {10, 10}, {15, 10}, {16, 16},
+                                   {35, 16}, {36, 36}, {39, 36}, {60, 40}};
     for (size_t i = 0; i < sizeof found / sizeof *found; i++) {
         assert_int_equal(find(&w, &key_a, t, found[i][0], &match), found[i][1]);
         assert_int_equal(match.n_stored, found[i][0] < 40 ? found[i][0] : 40);
@@ -549,7 +550,8 @@ static void random_history(int n_pages, int n_snapshots, int n_steps, uint64_t s
             prefix_peek(w.tree, next.key, next.tokens, next.n, &match);
             if (enough) assert_int_equal(match.n_stored, next.n);
             if (n_snapshots && next.n) {
-                assert_int_equal(prefix_snapshot(w.tree, next.key, next.tokens, next.n, m->state, step % 3 == 0, &e), 0);
+                assert_int_equal(prefix_snapshot(w.tree, next.key, next.tokens, next.n, m->state, step % 3 == 0, &e),
+                                 0);
                 prefix_peek(w.tree, next.key, next.tokens, next.n, &match);
                 assert_int_equal(match.n_slots, next.n);
             }

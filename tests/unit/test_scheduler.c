@@ -165,8 +165,8 @@ static qn_token prompt_token(int which, int i)
     return (qn_token)(rng_u64((uint64_t)which, 1, (uint64_t)i) % (uint64_t)n_vocab);
 }
 
-/* Request number `which` ends a message with the last but one token of its prompt: so the same prompt again goes on from
- * there, in a model with a recurrent state too. */
+/* Request number `which` ends a message with the last but one token of its prompt: so the same prompt again goes on
+ * from there, in a model with a recurrent state too. */
 #define N_REQUESTS 100
 static int last_but_one[N_REQUESTS];
 
@@ -417,8 +417,8 @@ static void exact_from_the_cache(void **state)
     qn_engine_free(g);
 }
 
-/* Prompts that leave each other in the middle, where no message ends. With a recurrent state the first one that does goes
- * on from a copy that was made on the way, and leaves one where it left: for the next. */
+/* Prompts that leave each other in the middle, where no message ends. With a recurrent state the first one that does
+ * goes on from a copy that was made on the way, and leaves one where it left: for the next. */
 static void exact_where_prompts_part(void **state)
 {
     (void)state;
@@ -907,20 +907,13 @@ static void test_idleness_is_no_hang(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_as_a_session),
-        cmocka_unit_test(exact_among_others),
-        cmocka_unit_test(exact_three_answers),
-        cmocka_unit_test(exact_cancelled_neighbour),
-        cmocka_unit_test(exact_from_the_cache),
-        cmocka_unit_test(exact_where_prompts_part),
-        cmocka_unit_test(exact_from_disk),
-        cmocka_unit_test(exact_prompt_logprobs),
-        cmocka_unit_test(exact_embedding),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_stop_with_grace),
-        cmocka_unit_test(test_fair_shares),
-        cmocka_unit_test(test_idleness_is_no_hang),
+        cmocka_unit_test(exact_as_a_session),   cmocka_unit_test(exact_among_others),
+        cmocka_unit_test(exact_three_answers),  cmocka_unit_test(exact_cancelled_neighbour),
+        cmocka_unit_test(exact_from_the_cache), cmocka_unit_test(exact_where_prompts_part),
+        cmocka_unit_test(exact_from_disk),      cmocka_unit_test(exact_prompt_logprobs),
+        cmocka_unit_test(exact_embedding),      cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_stop_with_grace),
+        cmocka_unit_test(test_fair_shares),     cmocka_unit_test(test_idleness_is_no_hang),
         cmocka_unit_test(test_random),
     };
     if (argc < 2 || argc > 3 || qn_model_open(&model, argv[1], &e)) {

@@ -211,16 +211,16 @@ static void sync_evaluates_what_is_new(void **state)
 {
     (void)state;
     /* A recurrent state goes back to where a sync() ended. */
-    static const struct { int n, differs_at; size_t kept, kept_recurrent; } steps[] = {
-        {10, 99, 0, 0},   /* from nothing */
-        {10, 99, 10, 10}, /* the same: nothing to do */
-        {30, 99, 10, 10}, /* longer */
-        {20, 99, 19, 10}, /* shorter: the last one again, for its logits */
-        {20, 99, 20, 20}, {80, 99, 20, 20},
-        {80, 70, 70, 20}, /* another ending */
-        {80, 64, 64, 20}, {75, 64, 74, 20},
-        {75, 0, 0, 0}, /* nothing in common */
-        {1, 0, 0, 0}, {100, 0, 1, 1}, {100, 1, 0, 0}};
+    static const struct {
+        int n, differs_at;
+        size_t kept, kept_recurrent;
+    } steps[] = {{10, 99, 0, 0},                                       /* from nothing */
+                 {10, 99, 10, 10},                                     /* the same: nothing to do */
+                 {30, 99, 10, 10},                                     /* longer */
+                 {20, 99, 19, 10},                                     /* shorter: the last one again, for its logits */
+                 {20, 99, 20, 20}, {80, 99, 20, 20}, {80, 70, 70, 20}, /* another ending */
+                 {80, 64, 64, 20}, {75, 64, 74, 20}, {75, 0, 0, 0},    /* nothing in common */
+                 {1, 0, 0, 0},     {100, 0, 1, 1},   {100, 1, 0, 0}};
     qn_token tokens[N_CTX], other[N_CTX];
     qn_engine *g = engine();
     qn_session *s = session(g, NULL);
@@ -269,7 +269,7 @@ static void steps_append_what_they_draw(void **state)
     qn_token t = -1;
     REFUSED(qn_session_step(s, &t, &e), QN_EFULL, "the context of 100 tokens is full");
     assert_int_equal(t, -1);
-    CHECK_LOGITS(s); /* the last token has its logits all the same */
+    CHECK_LOGITS(s);                             /* the last token has its logits all the same */
     OK(qn_session_sync(s, have, 60, &kept, &e)); /* and the timeline can be cut and go on */
     assert_int_equal(kept, is_recurrent ? 5 : 59);
     OK(qn_session_step(s, &t, &e));

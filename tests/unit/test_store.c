@@ -381,7 +381,8 @@ static void reading_may_be_given_up(void **state)
             prefix_drop(h.w.tree, prefix_next_leaf(h.w.tree, NULL));
             store_sweep(h.store);
             assert_int_equal(each_file(NULL), 0);
-            assert_true(store_read_end(h.store, r, true, &n_pages, &no_state, &miss)); /* all, or none if it came too late */
+            assert_true(
+                store_read_end(h.store, r, true, &n_pages, &no_state, &miss)); /* all, or none if it came too late */
             memory_extend(&m, n_pages * PAGE < 200 ? n_pages * PAGE : 200);
             check_numbers(&m, t);
         }
