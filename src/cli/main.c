@@ -63,6 +63,7 @@ static void on_lost_page(int sig)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* a message is one write: nobody reads half of one */
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE, */
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow as EFBIG */
     signal(SIGBUS, on_lost_page);

@@ -16,6 +16,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -80,7 +81,7 @@ class Server:
                                         stdout=subprocess.DEVNULL, stderr=self.log, **popen)
         started.append(self)
         end = time.monotonic() + LIMIT
-        while "serving" not in self.stderr():
+        while not re.search(r"serving .*\n", self.stderr()):
             if self.process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError("no server: " + self.stderr())
             time.sleep(0.01)

@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -86,6 +87,7 @@ class Server:
         check(self.stderr().count(text) >= n, "wanted", text, "got", self.stderr())
 
     def port(self):
+        wait_until(lambda: re.search(r"serving .*\n", self.stderr()), "no whole line")
         return int(self.stderr().split("127.0.0.1:")[1].split()[0].rstrip(","))
 
     def ask(self, target="/v1/completions", body=ASK):
