@@ -38,6 +38,9 @@ static uint64_t hash_tensor(const struct tensor *t, uint64_t h)
     h = hash_bytes(t->name, strlen(t->name), h);
     h = hash_bytes(shape, sizeof shape, h);
     h = hash_bytes(t->data, n, h);
+    h = hash_bytes(t->data + t->bytes, dtype_get(t->type)->tail, h);
+    size_t side = side_row_bytes(&t->side, t->ne[0]); /* of the first row */
+    if (side) h = hash_bytes(t->side.bias, side, hash_bytes(t->side.scale, side, h));
     return hash_bytes(t->data + middle, n < t->bytes - middle ? n : t->bytes - middle, h);
 }
 

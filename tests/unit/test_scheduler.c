@@ -465,7 +465,7 @@ static void exact_where_prompts_part(void **state)
 static void exact_from_disk(void **state)
 {
     (void)state;
-    char dir[] = "test_scheduler_XXXXXX", command[64];
+    char dir[] = "/tmp/test_scheduler_XXXXXX", command[64];
     assert_non_null(mkdtemp(dir));
     struct record *first = alone(4);
     for (int i = 0; i < 2; i++) {
