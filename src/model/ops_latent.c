@@ -150,8 +150,10 @@ void op_matmul_heads(const struct worker *w, int il, const char *name, const str
                                       .row_bytes = m->row_bytes,
                                       .k = m->in};
         struct acts x = {.f32 = {rows_at(heads->f32, head), heads->f32.ld * (size_t)n_head}};
-        x.q[a] = heads->q[a] + (size_t)head * heads->ld[a];
-        x.ld[a] = heads->ld[a] * (size_t)n_head;
+        if (a != ACT_F32) {
+            x.q[a] = heads->q[a] + (size_t)head * heads->ld[a];
+            x.ld[a] = heads->ld[a] * (size_t)n_head;
+        }
         float *out = y.p + head * ld_head + first;
         if (!op_product(w, &one, &x, NULL, n, first, first + end - at, out, y.ld)) break;
     }

@@ -568,10 +568,11 @@ def kill_while(s, doing, directory, rng):
         time.sleep(rng.random() * 0.05 * SLOWNESS)
     else:
         s.post("/v1/completions", {**ask, "stream": False})
-        n_files = len(os.listdir(directory)) + rng.randrange(3)
-        s.process.send_signal(signal.SIGTERM)  # saves at once
-        until(lambda: len(os.listdir(directory)) > n_files and leftovers(directory) or s.process.poll() is not None)
-        time.sleep(rng.random() * 0.003)
+        s.process.send_signal(signal.SIGTERM)  # saves at once what is not saved yet
+        end = time.monotonic() + LIMIT
+        while not leftovers(directory) and s.process.poll() is None and time.monotonic() < end:
+            pass  # a file is written in a few milliseconds
+        time.sleep(rng.choice((0, rng.random() * 0.003)))
     s.process.kill()
     s.process.wait()
     return bool(leftovers(directory))
