@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "cli/commands.h"
+#include "cli/place.h"
 #include "cli/serve.h"
 #include "cli/serve_sandbox.h"
 #include "server/sandbox.h"
@@ -51,14 +52,11 @@ struct serve {
 static int default_path(struct serve *v)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
-    int n;
-    if (dir && *dir == '/')
-        n = snprintf(v->path, sizeof v->path, "%s/quern/quern.sock", dir);
-    else if (geteuid() == 0)
-        n = snprintf(v->path, sizeof v->path, "/run/quern/quern.sock");
-    else
+    if (place_user_socket(v->path, sizeof v->path)) return 0;
+    if (dir && *dir == '/') return cli_usage("serve: XDG_RUNTIME_DIR has %zu bytes, too many", strlen(dir));
+    if (geteuid() != 0)
         return cli_usage("serve: XDG_RUNTIME_DIR is not set, so --listen ADDRESS has to say where to listen");
-    if (n >= (int)sizeof v->path) return cli_usage("serve: XDG_RUNTIME_DIR has %zu bytes, too many", strlen(dir));
+    strcpy(v->path, PLACE_SYSTEM_SOCKET);
     return 0;
 }
 
