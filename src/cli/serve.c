@@ -73,7 +73,7 @@ static int find_sockets(struct serve *v, struct qn_error *e)
     }
     if (v->n_sockets) return 0;
     if (home_socket(v->path, sizeof v->path, e))
-        return cli_usage("serve: %s: --listen ADDRESS has to say where", e->msg);
+        return cli_usage("serve: %s, so --listen ADDRESS has to say where to listen", e->msg);
     v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o->group};
     return 0;
 }
