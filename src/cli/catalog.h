@@ -38,6 +38,11 @@ void catalog_close(struct catalog *c); /* a zeroed catalog may be closed */
  * one there is. QN_ENOINPUT says what there is instead, the nearest name, or how to get one. *path returns owned: mem_free(). */
 int catalog_find(char **path, const struct cli_strings *folders, const char *name, struct qn_error *e);
 
+/* What the model at this path is called; owned, NULL: no memory. */
+char *catalog_name(const char *path);
+/* Whether what lies there has the form of a model. */
+bool catalog_is_model(const char *path);
+
 /* The files that a model consists of, and their bytes: all parts; of a folder what belongs to a model, and nothing below. */
 struct catalog_files {
     char **path; /* [n] */

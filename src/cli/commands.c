@@ -8,7 +8,8 @@
 
 const struct command *const commands[] = {
     &command_run,   &command_serve,   &command_tokenize, &command_logits,
-    &command_bench, &command_explain, &command_inspect,  &command_check, &command_models, NULL,
+    &command_bench, &command_explain, &command_inspect,  &command_check, &command_models,
+    &command_rm,    &command_ps,      &command_start,    &command_stop, NULL,
 };
 
 #define AT(field) offsetof(struct qn_sampling, field)

@@ -8,6 +8,7 @@
 #include "cli/options.h"
 
 extern const struct command command_run, command_serve, command_tokenize, command_logits, command_bench, command_explain,
-    command_inspect, command_check, command_models;
+    command_inspect, command_check, command_models,
+    command_rm, command_ps, command_start, command_stop;
 
 #endif
