@@ -45,6 +45,7 @@ struct opt {
     long lo, hi;         /* OPT_INT */
     const char *choices; /* OPT_CHOICE: "f16|f32|q8_0" */
     enum opt_words words;
+    bool rare; /* for the manual; the short help leaves it out */
 };
 
 struct opt_group {
@@ -57,6 +58,17 @@ struct opt_group {
 
 struct invocation;
 
+struct example {
+    const char *line; /* as it is typed; NULL ends the list */
+    const char *what; /* it does, a sentence without its full stop */
+};
+
+enum command_rank {
+    RANK_COMMON,
+    RANK_RARE,   /* only named in the short list of commands */
+    RANK_HIDDEN, /* for programs: in no list */
+};
+
 struct command {
     const char *name;
     const char *operands; /* "MODEL [PROMPT]" */
@@ -64,6 +76,10 @@ struct command {
     const char *about;    /* paragraphs, divided by empty lines, for the manual; the first one for the help too */
     int min, max;         /* operands; max -1: any number */
     enum opt_words words; /* what operands are */
+    const char *choices;  /* the first operand's, when it is one of these: "bash|zsh|fish" */
+    enum command_rank rank;
+    bool implied; /* what runs when the first word is no command: its name may be left out. One at most */
+    const struct example *examples;
     const struct opt_group *groups;
     size_t size;                 /* of the struct with the options' values, zeroed before init; at least 1 */
     void (*init)(void *options); /* sets defaults; NULL: all zero */
@@ -94,7 +110,7 @@ enum opt_origin options_origin(const struct invocation *v, const char *name);
 void options_env_name(char *out, size_t cap, const struct command *c, const struct opt_group *g, const struct opt *o);
 
 /* Reads a command line (argv[0] is the command's name) and the environment. 0; or an exit status, also EX_OK when help
- * was asked for and printed: then *ready is false. Always followed by options_free(). */
+ * was asked for and printed (help.h): then *ready is false. Always followed by options_free(). */
 int options_read(struct invocation *v, const struct command *c, int argc, char **argv, bool *ready);
 void options_free(struct invocation *v);
 
@@ -108,5 +124,6 @@ extern const struct opt opts_context[];  /* struct qn_engine_params: ctx, batch,
 
 extern const struct command *const commands[]; /* NULL ends it */
 const struct command *command_find(const char *name); /* NULL: there is none */
+const struct command *command_implied(void);          /* the same */
 
 #endif
