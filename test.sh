@@ -146,7 +146,10 @@ stage_gcc() {
     build gcc gcc --buildtype=release --werror && compile build/gcc && run_tests gcc --timeout-multiplier 4
 }
 
-stage_symbols() { check check-symbols tools/check-symbols build/gcc; }
+stage_symbols() {
+    check check-symbols tools/check-symbols build/gcc
+    check check-size tools/check-size build/gcc
+}
 
 stage_clang() {
     build clang clang --buildtype=release --werror && compile build/clang &&
@@ -185,7 +188,7 @@ stage_fuzz() {
 
 stage layers "layers and licences"
 stage gcc "gcc release, all tests"
-stage symbols "symbols"
+stage symbols "symbols and size"
 if [ ! "$quick" ]; then
     stage clang "clang release, unit and kernel tests"
     stage asan "address and undefined-behaviour sanitizers, all tests"
