@@ -18,6 +18,8 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/columns.h"
+#include "cli/commands.h"
 #include "format/weights.h"
 
 #define SHOWN_ELEMENTS 6  /* of an array, for people */
@@ -175,19 +177,10 @@ static void print_value(const struct meta *m)
 
 /* ---- for people ---- */
 
-static void size_text(uint64_t bytes, char dst[32])
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    double v = (double)bytes;
-    int u = 0;
-    while (v >= 1024 && u < 4) v /= 1024, u++;
-    snprintf(dst, 32, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-}
-
 static void print_size(const char *label, uint64_t bytes, const char *after)
 {
     char text[32];
-    size_text(bytes, text);
+    columns_size(bytes, text);
     printf("  %-12s %12s%s\n", label, text, after);
 }
 
@@ -218,7 +211,7 @@ static void print_report(const struct weights *w, const struct summary *s)
     char text[4 * SHOWN_BYTES + 16], path[4 * PATH_MAX], size[32];
     error_clean(path, sizeof path, weights_path(w));
     printf("file          %s\n", path);
-    size_text(weights_file_bytes(w), size);
+    columns_size(weights_file_bytes(w), size);
     if (weights_version(w))
         printf("format        GGUF version %" PRIu32 ", ", weights_version(w));
     else
@@ -356,25 +349,20 @@ static int print_json(const struct weights *w, const struct summary *s, struct q
 
 /* ---- the command ---- */
 
-int cmd_inspect(int argc, char **argv)
+struct inspect {
+    bool json;
+};
+
+static int run(struct invocation *v)
 {
+    const struct inspect *o = v->options;
     struct summary s;
     struct qn_error e = {0};
     struct weights *w = NULL;
-    bool json = false, help;
-    int first;
-    const struct opt opts[] = {
-        {"json", 0, OPT_FLAG, &json, NULL, "everything, as one JSON object", 0, 0},
-        {0},
-    };
-    int rc = cli_parse(argc, argv, "inspect [--json] FILE", opts, &first, &help);
-    if (rc || help) return rc;
-    if (first != argc - 1)
-        return cli_usage("inspect: %d files given, one is wanted (see quern inspect --help)", argc - first);
-
-    if (weights_open(&w, argv[first], &e)) return cli_fail(&e);
+    int rc = 0;
+    if (weights_open(&w, v->operand[0], &e)) return cli_fail(&e);
     summarise(w, &s);
-    if (json)
+    if (o->json)
         rc = print_json(w, &s, &e);
     else
         print_report(w, &s);
@@ -382,3 +370,22 @@ int cmd_inspect(int argc, char **argv)
     weights_close(w);
     return rc;
 }
+
+static const struct opt opts[] = {
+    {"json", 0, OPT_FLAG, offsetof(struct inspect, json), NULL, "everything, as one JSON object"},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", opts}, {0}};
+
+const struct command command_inspect = {
+    .name = "inspect",
+    .operands = "[--json] FILE",
+    .brief = "show what is in a model file",
+    .min = 1,
+    .max = 1,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct inspect),
+    .run = run,
+};

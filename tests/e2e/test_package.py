@@ -114,6 +114,14 @@ def test_every_version_is_that_of_meson_build():
     check(said.startswith(f"quern {version} "), said)
 
 
+def test_building_needs_what_install_deps_says():
+    with open(os.path.join(SOURCE, "dist/debian/control")) as f:
+        wanted = re.search(r"^Build-Depends:(.*(?:\n .*)*)", f.read(), re.M)[1]
+    given = {re.split(r"[ (:]", w.strip())[0] for w in wanted.split(",")}
+    needs = output_of("bash", "-c", ". tools/install-deps; echo ${deps_build[@]}").split()
+    check(set(needs) - {"gcc", "libc6-dev", "rsync"} <= given, set(needs) - given)
+
+
 def test_libraries_that_are_opened_are_recommended():
     wanted = output_of("dpkg-deb", "-f", next(f for f in debs() if "/quern_" in f), "Recommends", "Suggests")
     for text in read_sources(".c"):
