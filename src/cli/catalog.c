@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/os.h"
 #include "format/weights.h"
 
@@ -306,13 +307,24 @@ static void list_names(const struct catalog *c, struct buf *b)
     if (c->n > NAMES_LISTED) buf_printf(b, NULL, " and %zu more", c->n - NAMES_LISTED);
 }
 
+/* " (did you mean 'NAME'?)" in out, or nothing. */
+static void suggest(const struct catalog *c, const char *name, char *out, size_t cap)
+{
+    struct nearest near = {.word = name};
+    *out = 0;
+    for (size_t i = 0; i < c->n; i++) nearest_offer(&near, c->entry[i].name);
+    if (near.best) snprintf(out, cap, " (did you mean '%s'?)", near.best);
+}
+
 static int no_model(const struct catalog *c, const struct cli_strings *folders, const char *name, struct qn_error *e)
 {
     struct buf where = {0}, names = {0};
+    char near[NEAREST_MAX + 32];
     int rc;
     for (size_t i = 0; i < folders->n; i++) buf_printf(&where, NULL, "%s%s", i ? ", " : "", folders->v[i]);
     if (!folders->n) buf_str(&where, "~/models", NULL);
     list_names(c, &names);
+    if (name) suggest(c, name, near, sizeof near);
     const char *in = where.data ? (const char *)where.data : "", *have = names.data ? (const char *)names.data : "";
     if (!c->n && name)
         rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and none in %s (quern pull gets one)",
@@ -320,7 +332,8 @@ static int no_model(const struct catalog *c, const struct cli_strings *folders, 
     else if (!c->n)
         rc = error_set(e, QN_ENOINPUT, "there is no model in %s: name a file, or get one with quern pull", in);
     else if (name)
-        rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and in %s are: %s", name, in, have);
+        rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and in %s are: %s%s", name, in, have,
+                       near);
     else
         rc = error_set(e, QN_ENOINPUT, "which model? There are %zu in %s: %s", c->n, in, have);
     buf_deinit(&where);

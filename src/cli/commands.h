@@ -7,8 +7,21 @@
 
 #include "cli/options.h"
 
-extern const struct command command_run, command_serve, command_tokenize, command_logits, command_bench, command_explain,
-    command_inspect, command_check, command_models,
-    command_rm, command_ps, command_start, command_stop;
+extern const struct command command_run;
+extern const struct command command_serve;
+extern const struct command command_start;
+extern const struct command command_stop;
+extern const struct command command_ps;
+extern const struct command command_models;
+extern const struct command command_rm;
+extern const struct command command_bench;
+extern const struct command command_explain;
+extern const struct command command_inspect;
+extern const struct command command_check;
+extern const struct command command_tokenize;
+extern const struct command command_logits;
+extern const struct command command_manual;
+extern const struct command command_completion;
+extern const struct command command_help;
 
 #endif

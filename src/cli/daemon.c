@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/place.h"
+#include "cli/home.h"
 #include "client/chat.h"
 
 #define ANSWER_S     10 /* what is asked here is answered by a thread that never computes */
@@ -71,13 +71,13 @@ int daemon_open(struct daemon *d, const char *named, bool quietly)
     char user[sizeof d->socket];
     *d = (struct daemon){0};
     if (named) return open_named(d, named, quietly);
-    bool has_user = place_user_socket(user, sizeof user);
+    bool has_user = !home_socket(user, sizeof user, NULL);
     int why = has_user ? connect_to(d, user) : ENOENT;
     if (!why) return 0;
     if (!nobody_listens(why)) return open_named(d, user, quietly); /* says why */
-    if (!connect_to(d, PLACE_SYSTEM_SOCKET)) return 0;
+    if (!connect_to(d, HOME_SYSTEM_SOCKET)) return 0;
     if (!quietly)
-        fprintf(stderr, "quern: no daemon runs: nobody listens on %s%s" PLACE_SYSTEM_SOCKET "\n", has_user ? user : "",
+        fprintf(stderr, "quern: no daemon runs: nobody listens on %s%s" HOME_SYSTEM_SOCKET "\n", has_user ? user : "",
                 has_user ? " or " : "");
     return EX_UNAVAILABLE;
 }

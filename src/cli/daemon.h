@@ -18,12 +18,13 @@ extern const struct opt opts_socket[];
 struct daemon {
     char socket[256];
     struct client *client;
-    pid_t peer_pid; /* who made the socket: the daemon, or the service manager that started it. 0: not to be seen from here */
+    pid_t peer_pid; /* who made the socket: the daemon, or the service manager that started it. 0: not to be seen from
+                       here */
     uid_t peer_uid;
 };
 
-/* Connects to the socket that was named, else to this user's, else to the system's. 0 or an exit status, after a line on stderr
- * unless `quietly` and nobody listens: 69. Always followed by daemon_close(). */
+/* Connects to the socket that was named, else to this user's, else to the system's. 0 or an exit status, after a line
+ * on stderr unless `quietly` and nobody listens: 69. Always followed by daemon_close(). */
 int daemon_open(struct daemon *d, const char *named, bool quietly);
 void daemon_close(struct daemon *d);
 /* GET. QN_EBUSY: no answer within 10 s. *out returns owned. */

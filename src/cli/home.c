@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "cli/place.h"
 
 /* The value of a variable that names an absolute path; NULL else. */
 static const char *folder_of(const char *variable)
@@ -56,10 +55,14 @@ int home_make_above(const char *path, struct qn_error *e)
 
 int home_socket(char *out, size_t cap, struct qn_error *e)
 {
-    if (place_user_socket(out, cap)) return 0;
-    if (folder_of("XDG_RUNTIME_DIR"))
-        return error_set(e, QN_EUSAGE, "XDG_RUNTIME_DIR has %zu bytes, too many", strlen(getenv("XDG_RUNTIME_DIR")));
-    if (geteuid() != 0) return error_set(e, QN_EUSAGE, "XDG_RUNTIME_DIR is not set");
-    snprintf(out, cap, PLACE_SYSTEM_SOCKET);
+    const char *dir = folder_of("XDG_RUNTIME_DIR");
+    int n;
+    if (dir)
+        n = snprintf(out, cap, "%s/quern/quern.sock", dir);
+    else if (geteuid() == 0)
+        n = snprintf(out, cap, HOME_SYSTEM_SOCKET);
+    else
+        return error_set(e, QN_EUSAGE, "XDG_RUNTIME_DIR is not set, so there is no usual place for a socket");
+    if ((size_t)n >= cap) return error_set(e, QN_EUSAGE, "XDG_RUNTIME_DIR has %zu bytes, too many", strlen(dir));
     return 0;
 }

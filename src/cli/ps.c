@@ -174,13 +174,22 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts}, {"Daemon", opts_socket, offsetof(struct ps, socket), ""}, {0}};
 
+static const struct example examples[] = {
+    {"quern ps", "What runs"},
+    {"quern ps --json | jq .status.models", "For programs"},
+    {0},
+};
+
 const struct command command_ps = {
     .name = "ps",
     .operands = "[OPTIONS]",
     .brief = "show what the daemon does: models, requests, sessions, rates",
-    .about = "Shows the running daemon: its models and what they hold, what is asked of them, and the conversations of "
-             "yours\n"
-             "that it keeps. Rates are tokens per second of late.",
+    .about = "Shows the running daemon: its models, what they hold, what is asked of them, and which of your "
+             "conversations it keeps.\n\n"
+             "MEMORY is what a model has taken of the budget. READ/S and TOKENS/S are the tokens of prompts "
+             "and of answers per second, of late. Sessions are those of the user who asks. Without a daemon "
+             "the exit status is 69.",
+    .examples = examples,
     .min = 0,
     .max = 0,
     .groups = groups,

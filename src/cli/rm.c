@@ -221,13 +221,21 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts}, {"Folders", opts_folders, AT(folders), ""}, {"Daemon", opts_socket, AT(socket), ""}, {0}};
 
+static const struct example examples[] = {
+    {"quern rm small", "Asks first"},
+    {"quern rm --yes ~/models/small.gguf", "In a script"},
+    {0},
+};
+
 const struct command command_rm = {
     .name = "rm",
     .operands = "MODEL... [OPTIONS]",
     .brief = "remove a model from the disk",
-    .about = "Shows the files of the models, asks, and removes them: all parts of a split one; of a folder what "
-             "belongs to a\n"
-             "model. Links are removed, not what they point to.",
+    .about = "Shows the files of the models, asks, and removes them.\n\n"
+             "Of a split model these are all parts; of a folder the files that belong to a model, and the "
+             "folder if it is empty then. Links are removed, not what they point to. Without a terminal --yes "
+             "is needed. A model that a running daemon serves stays, unless --force is given.",
+    .examples = examples,
     .min = 1,
     .max = -1,
     .words = WORDS_MODEL,

@@ -75,7 +75,7 @@ static int find_sockets(struct serve *v, struct qn_error *e)
     }
     if (v->n_sockets) return 0;
     if (home_socket(v->path, sizeof v->path, e))
-        return cli_usage("serve: %s, so --listen ADDRESS has to say where to listen", e->msg);
+        return cli_usage("serve: %s: --listen ADDRESS has to say where", e->msg);
     v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o->group};
     return 0;
 }
@@ -269,16 +269,36 @@ static int run(struct invocation *v) { return serve_run(v->options, v->n, v->ope
 
 static const struct opt_group groups[] = {SERVE_GROUPS, {0}};
 
+static const struct example examples[] = {
+    {"quern serve chat.gguf", "For this user, on a Unix socket"},
+    {"quern serve small.gguf large.gguf --memory 24G --idle 600",
+     "Two models within one budget, unloaded when idle for ten minutes"},
+    {"quern serve chat.gguf -l 127.0.0.1:8080", "For clients that know TCP only"},
+    {"quern serve chat=m.gguf -l 0.0.0.0:8443 --api-keys keys --tls-cert cert.pem --tls-key key.pem",
+     "For other machines, with TLS and keys"},
+    {0},
+};
+
 const struct command command_serve = {
     .name = "serve",
     .operands = "[MODEL | NAME=MODEL]... [OPTIONS]",
     .brief = "answer over HTTP: the OpenAI API and others",
-    .about =
-        "Answers over HTTP until SIGTERM or SIGINT. One model is loaded at once; of several, each when it is\nfirst "
-        "asked for. MODEL is a file, a folder, or a name in the models' folders.",
+    .about = "Answers over HTTP until SIGTERM or SIGINT. One model is loaded at once; of several, each when it is "
+             "first asked for.\n\n"
+             "The APIs are those of OpenAI (completions, chat completions, responses, embeddings, models) and "
+             "Anthropic (messages): quern-api(7). A request that asks for what is not supported is refused with the "
+             "name of the field; nothing is dropped silently.\n\n"
+             "Without --listen it listens on the sockets that a service manager passes, or on quern/quern.sock in "
+             "XDG_RUNTIME_DIR, for this user alone. On TCP, anything but loopback needs --api-keys. Models are "
+             "called as their files are, less the folder and the ending; NAME=MODEL gives another name. MODEL is a "
+             "file, a folder, or a name in the models' folders; without any, the default model is served.\n\n"
+             "The first signal lets what runs finish within --grace seconds, the second ends that too. SIGHUP reads "
+             "keys and certificates again. Once started, the process can open no files but its own and start no "
+             "programs, unless --no-sandbox is given.",
     .min = 0,
     .max = -1,
     .words = WORDS_MODEL,
+    .examples = examples,
     .groups = groups,
     .size = sizeof(struct serve_options),
     .init = serve_options_init,

@@ -66,7 +66,7 @@ static int find_socket(struct launch *l)
     if (path) {
         strcpy(l->socket, path);
     } else if (home_socket(l->socket, sizeof l->socket, &e)) {
-        return cli_usage("start: %s, so --socket PATH has to say where to listen", e.msg);
+        return cli_usage("start: %s: --socket PATH has to say where", e.msg);
     }
     if (!listen->n) {
         *listen = (struct cli_strings){cli_alloc(1, sizeof *listen->v), 1}; /* the invocation's, which frees it */
@@ -262,18 +262,31 @@ static int run(struct invocation *v)
     return rc ? rc : launch(&l, v);
 }
 
-static const struct opt_group groups[] = {
-    {"Daemon", opts_socket, offsetof(struct start, socket), ""}, SERVE_GROUPS, {0}};
+static const struct opt socket_opts[] = {
+    {"socket", 0, OPT_STRING, offsetof(struct start, socket), "PATH", "listen on this Unix socket (default: yours)",
+     .words = WORDS_FILE},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Daemon", socket_opts, 0, ""}, SERVE_GROUPS, {0}};
+
+static const struct example examples[] = {
+    {"quern start", "The default model, through systemd where its unit is installed"},
+    {"quern start small --memory 6G", "The model small of ~/models, by itself"},
+    {0},
+};
 
 const struct command command_start = {
     .name = "start",
     .operands = "[MODEL | NAME=MODEL]... [OPTIONS]",
     .brief = "start the daemon in the background",
-    .about = "Starts the daemon in the background and waits until it answers. Without operands and options that is "
-             "systemd's unit\n"
-             "quern.service, where it is installed; otherwise a process of its own, with the options of quern serve "
-             "and a log in\n"
-             "~/.local/state/quern/serve.log.",
+    .about = "Starts the daemon in the background and waits until it answers.\n\n"
+             "Without operands and options that is systemd's unit quern.service, where it is installed. "
+             "Otherwise it is a process of its own, which does what quern serve does with the same options, "
+             "and writes what it has to say to serve.log in $XDG_STATE_HOME/quern or ~/.local/state/quern. If "
+             "it does not start, the last lines of that are shown, and its exit status is this command's.\n\n"
+             "A daemon that listens on the same socket already is left alone, and the exit status is 75.",
+    .examples = examples,
     .min = 0,
     .max = -1,
     .words = WORDS_MODEL,

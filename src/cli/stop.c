@@ -127,13 +127,21 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts}, {"Daemon", opts_socket, offsetof(struct stop, socket), ""}, {0}};
 
+static const struct example examples[] = {
+    {"quern stop", "This user's daemon, or the system's"},
+    {0},
+};
+
 const struct command command_stop = {
     .name = "stop",
     .operands = "[OPTIONS]",
     .brief = "end the daemon, once its running answers are complete",
-    .about = "Ends the running daemon and waits until it has ended. It accepts nothing new, and running answers have "
-             "the time\n"
-             "that its --grace gives them; a second quern stop ends them at once.",
+    .about = "Ends the daemon and waits until it has ended.\n\n"
+             "It accepts nothing new, and running answers have the time that its --grace gives them; a second "
+             "quern stop ends them at once. If it still runs after --wait seconds the exit status is 75. A "
+             "daemon that systemd runs is stopped through systemd, with its socket, so that the next "
+             "connection does not start it again.",
+    .examples = examples,
     .min = 0,
     .max = 0,
     .groups = groups,
