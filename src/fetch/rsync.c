@@ -233,6 +233,7 @@ int rsync_fetch(const char *place, bool is_folder, const char *to, int show_fd, 
         c.show_fd = show_fd;
         add(&c, "--inplace");
         add(&c, "--no-whole-file");
+        add(&c, "--ignore-times"); /* what is there is compared, whatever its date */
         if (is_folder) add(&c, "--recursive");
         if (show_fd >= 0) add(&c, "--info=progress2");
         add(&c, "--");
