@@ -347,7 +347,7 @@ static const char *path_of(struct invocation *v, const struct opt *o, const char
 static const char *text_of(struct invocation *v, const struct opt *o, const struct toml_value *x, char room[64])
 {
     bool whole = o->kind == OPT_INT || o->kind == OPT_U64 || o->kind == OPT_SIZE || o->kind == OPT_FLOAT;
-    bool text = o->kind == OPT_STRING || o->kind == OPT_STRINGS || o->kind == OPT_CHOICE || o->kind == OPT_SIZE;
+    bool text = o->kind != OPT_FLAG && o->kind != OPT_INT && o->kind != OPT_FLOAT;
     if (x->type == TOML_STRING && text) return path_of(v, o, x->string);
     if (x->type == TOML_INT && whole) {
         snprintf(room, 64, "%" PRId64, x->integer);

@@ -6,9 +6,9 @@
  * manual and the completion of shells are printed from it. An option's value is stored at a place in the command's own
  * struct; groups of options that several commands share are stored in a struct of their own inside of it.
  *
- * A value comes from the command line, else from the environment, else from the configuration file (there first from the
- * table of the persona that was asked for, then from the section), else it is the default that the command's init function
- * has set. Every command also knows --help, and --config FILE.
+ * A value comes from the command line, else from the environment, else from the configuration file (there first from
+ * the table of the persona that was asked for, then from the section), else it is the default that the command's init
+ * function has set. Every command also knows --help, and --config FILE.
  */
 #ifndef QUERN_CLI_OPTIONS_H
 #define QUERN_CLI_OPTIONS_H
