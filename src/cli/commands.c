@@ -7,8 +7,8 @@
 #include "cli/commands.h"
 
 const struct command *const commands[] = {
-    &command_run,     &command_serve,   &command_tokenize, &command_logits, &command_bench,
-    &command_explain, &command_inspect, &command_check,    &command_config, NULL,
+    &command_run,     &command_serve, &command_tokenize, &command_logits, &command_bench, &command_explain,
+    &command_inspect, &command_check, &command_models,   &command_config, NULL,
 };
 
 #define AT(field) offsetof(struct qn_sampling, field)
