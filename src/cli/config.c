@@ -164,11 +164,6 @@ static void print_option(struct page *p, const struct invocation *v, const struc
     printf("%s\n", out->data);
 }
 
-static const char *section_of(const struct command *c, const struct opt_group *g)
-{
-    return g->section ? g->section : c->name;
-}
-
 struct search {
     const char *section, *name;
 };
@@ -177,7 +172,7 @@ static int is_same(void *arg, const struct command *c, const struct opt_group *g
 {
     const struct search *s = arg;
     (void)i;
-    return !strcmp(section_of(c, g), s->section) && (!s->name || !strcmp(o->name, s->name));
+    return !strcmp(options_section(c, g), s->section) && (!s->name || !strcmp(o->name, s->name));
 }
 
 /* Whether an earlier command has an option of this section and name; name NULL: of this section. */
@@ -198,7 +193,7 @@ static int print_if_here(void *arg, const struct command *c, const struct opt_gr
 {
     struct visit *x = arg;
     struct page *p = x->p;
-    if (strcmp(section_of(c, g), p->section) || is_before(p, c, p->section, o->name)) return 0;
+    if (strcmp(options_section(c, g), p->section) || is_before(p, c, p->section, o->name)) return 0;
     if (!p->begun && *p->section) printf("\n[%s]\n", p->section);
     p->begun = true;
     print_option(p, x->v, g, o, i);
@@ -221,10 +216,10 @@ static void print_sections(struct page *p)
     for (int i = 0; i < p->n; i++) {
         const struct command *c = p->v[i].command;
         for (const struct opt_group *g = c->groups; g && g->title; g++) {
-            const char *section = section_of(c, g);
+            const char *section = options_section(c, g);
             bool again = !*section || is_before(p, c, section, NULL);
             for (const struct opt_group *b = c->groups; b < g && !again; b++)
-                again = !strcmp(section, section_of(c, b));
+                again = !strcmp(section, options_section(c, b));
             if (!again) print_section(p, section);
         }
     }
