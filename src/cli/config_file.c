@@ -116,7 +116,7 @@ static int consider_option(void *arg, const struct command *c, const struct opt_
     (void)i;
     if (!q->about_keys && *section)
         consider(q, section);
-    else if (q->about_keys && (!q->section || !strcmp(section, q->section)))
+    else if (q->about_keys && (q->section ? !strcmp(section, q->section) : o->words != WORDS_PERSONA))
         consider(q, o->name);
     return 0;
 }

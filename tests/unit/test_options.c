@@ -368,6 +368,7 @@ static void a_persona_goes_before_the_section(void **state)
     assert_int_equal(parse_as(&talk, (const char *const[]){"--config", config("[persona.x]\nwarmt = 1"), NULL}), 78);
     assert_non_null(strstr(printed, ":2: unknown key 'warmt' in [persona.x] (did you mean 'warmth'?)\n"));
     assert_int_equal(parse_as(&talk, (const char *const[]){"--config", config("[persona.x]\nnumber = 1"), NULL}), 78);
+    assert_int_equal(parse_as(&talk, (const char *const[]){"--config", config("[persona.x]\npersona = 'y'"), NULL}), 78);
 }
 
 static void a_wrapping_command_leaves_the_rest(void **state)
