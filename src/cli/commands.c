@@ -18,6 +18,7 @@ const struct command *const commands[] = {
     &command_check,
     &command_tokenize,
     &command_logits,
+    &command_config,
     &command_manual,
     &command_completion,
     &command_help,

@@ -17,6 +17,7 @@ extern const struct command command_inspect;
 extern const struct command command_check;
 extern const struct command command_tokenize;
 extern const struct command command_logits;
+extern const struct command command_config;
 extern const struct command command_manual;
 extern const struct command command_completion;
 extern const struct command command_help;
