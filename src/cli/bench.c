@@ -23,11 +23,14 @@
 #include "cli/account.h"
 #include "cli/ceilings.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 
 #define MAX_LIST 32
 
 enum kind { PREFILL, DECODE, BATCH };
 static const char *const kinds[] = {"prefill", "decode", "batch"};
+
+static const char *const kv_names[] = {[QN_KV_F16] = "f16", [QN_KV_F32] = "f32", [QN_KV_Q8_0] = "q8_0"};
 
 struct test {
     enum kind kind;
@@ -42,7 +45,7 @@ struct test {
 };
 
 struct bench {
-    const char *path, *kv, *prompts, *depths, *batches;
+    const char *path, *prompts, *depths, *batches;
     char name[512]; /* the path, printable */
     int n_predict, reps, seconds;
     bool json, ceilings;
@@ -233,7 +236,7 @@ static int take_buffers(struct bench *b, struct qn_error *e)
     return memory_init(&b->mem, b->engine->kv, b->engine->n_ctx, e);
 }
 
-static int run(struct bench *b, struct qn_error *e)
+static int bench_all(struct bench *b, struct qn_error *e)
 {
     int rc, filled = -1;
     for (int i = 0; i < b->n_tests; i++)
@@ -328,7 +331,7 @@ static void print_json(const struct bench *b)
     print_and_free(json_pack(
         "{s:s,s:s,s:I,s:i,s:s,s:s,s:i,s:s,s:{s:f,s:f,s:f,s:f},s:o}", "model", b->name, "arch",
         b->engine->model->hp.arch, "weight_bytes", (json_int_t)weights_tensor_bytes(b->engine->model->weights),
-        "threads", pool_n_threads(b->engine->pool), "cpu", b->engine->step.kt.name, "kv", b->kv, "batch",
+        "threads", pool_n_threads(b->engine->pool), "cpu", b->engine->step.kt.name, "kv", kv_names[b->p.kv], "batch",
         b->engine->n_batch, "version", qn_version(), "ceilings", "read_gbs", b->c.read_gbs, "mapped_gbs",
         b->c.mapped_gbs, "int8_gmacs", b->c.int8_gmacs, "f32_gmacs", b->c.f32_gmacs, "tests", tests));
 }
@@ -368,52 +371,65 @@ done:
     return rc;
 }
 
-int cmd_bench(int argc, char **argv)
+static void init(void *options)
 {
-    struct bench b = {
-        .prompts = "512", .depths = "0", .batches = "0", .n_predict = 32, .reps = 3, .seconds = 30, .kv = "f16"};
+    struct bench *b = options;
+    b->prompts = "512";
+    b->depths = b->batches = "0";
+    b->n_predict = 32;
+    b->reps = 3;
+    b->seconds = 30;
+    qn_engine_params_init(&b->p);
+}
+
+static int run(struct invocation *v)
+{
+    struct bench *b = v->options;
     struct qn_error e = {0};
-    bool help;
-    int first, rc;
-    qn_engine_params_init(&b.p);
-    const struct opt opts[] = {
-        {"prompt", 'p', OPT_STRING, &b.prompts, "LIST", "prefill this many tokens; 0: none (default 512)", 0, 0},
-        {"predict", 'n', OPT_INT, &b.n_predict, "N", "decode this many tokens; 0: none (default 32)", 0, 1 << 20},
-        {"rows", 'b', OPT_STRING, &b.batches, "LIST", "single passes of this many rows, logits for all (default none)",
-         0, 0},
-        {"depth", 'd', OPT_STRING, &b.depths, "LIST", "each behind this many earlier tokens (default 0)", 0, 0},
-        {"reps", 'r', OPT_INT, &b.reps, "N", "repetitions of a test (default 3)", 1, 10000},
-        {"seconds", 0, OPT_INT, &b.seconds, "N", "begin no repetition of a test after N seconds (default 30)", 0,
-         86400},
-        {"threads", 0, OPT_INT, &b.p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
-        {"batch", 0, OPT_INT, &b.p.n_batch, "N", "rows in one forward pass (default 512)", 1, 65536},
-        {"kv", 0, OPT_STRING, &b.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"cpu", 0, OPT_STRING, &b.p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
-        {"memory", 0, OPT_SIZE, &b.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
-         0},
-        {"mlock", 0, OPT_FLAG, &b.p.lock_weights, NULL, "weights stay in memory, as many as the budget has room for", 0,
-         0},
-        {"ceilings", 0, OPT_FLAG, &b.ceilings, NULL, "only what the machine can do; MODEL may be left out", 0, 0},
-        {"json", 0, OPT_FLAG, &b.json, NULL, "one JSON object instead of a table", 0, 0},
-        {0},
-    };
-    rc = cli_parse(argc, argv, "bench MODEL [OPTIONS]", opts, &first, &help);
-    if (rc || help) return rc;
-    if (argc - first > 1 || (argc == first && !b.ceilings))
-        return cli_usage("bench: one MODEL (see quern bench --help)");
-    b.path = argv[first];
-    if (b.ceilings) return (rc = show_ceilings(&b, &e)) ? cli_fail(&e) : 0;
-    if ((rc = cli_parse_kv(b.kv, &b.p.kv))) return rc;
-    if ((rc = list_tests(&b))) goto done;
-    error_clean(b.name, sizeof b.name, b.path);
-    rc = run(&b, &e);
+    int rc;
+    if (!v->n && !b->ceilings) return cli_usage("bench: one MODEL (see quern bench --help)");
+    b->path = v->operand[0];
+    if (b->ceilings) return (rc = show_ceilings(b, &e)) ? cli_fail(&e) : 0;
+    if ((rc = list_tests(b))) goto done;
+    error_clean(b->name, sizeof b->name, b->path);
+    rc = bench_all(b, &e);
     if (rc)
         rc = cli_fail(&e);
-    else if (b.json)
-        print_json(&b);
+    else if (b->json)
+        print_json(b);
     else
-        print_table(&b);
+        print_table(b);
 done:
-    free_all(&b);
+    free_all(b);
     return rc;
 }
+
+#define AT(field) offsetof(struct bench, field)
+static const struct opt opts[] = {
+    {"prompt", 'p', OPT_STRING, AT(prompts), "LIST", "prefill this many tokens; 0: none (default 512)"},
+    {"predict", 'n', OPT_INT, AT(n_predict), "N", "decode this many tokens; 0: none (default 32)", 0, 1 << 20},
+    {"rows", 'b', OPT_STRING, AT(batches), "LIST", "single passes of this many rows, logits for all (default none)"},
+    {"depth", 'd', OPT_STRING, AT(depths), "LIST", "each behind this many earlier tokens (default 0)"},
+    {"reps", 'r', OPT_INT, AT(reps), "N", "repetitions of a test (default 3)", 1, 10000},
+    {"seconds", 0, OPT_INT, AT(seconds), "N", "begin no repetition of a test after N seconds (default 30)", 0, 86400},
+    {"batch", 0, OPT_INT, AT(p.n_batch), "N", "rows in one forward pass (default 512)", 1, 65536},
+    {"mlock", 0, OPT_FLAG, AT(p.lock_weights), NULL, "weights stay in memory, as many as the budget has room for"},
+    {"ceilings", 0, OPT_FLAG, AT(ceilings), NULL, "only what the machine can do; MODEL may be left out"},
+    {"json", 0, OPT_FLAG, AT(json), NULL, "one JSON object instead of a table"},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(p)}, {0}};
+
+const struct command command_bench = {
+    .name = "bench",
+    .operands = "MODEL [OPTIONS]",
+    .brief = "measure prefill and decode beside the machine's ceilings",
+    .min = 0,
+    .max = 1,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct bench),
+    .init = init,
+    .run = run,
+};

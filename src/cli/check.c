@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "format/weights.h"
 #include "model/load.h"
 
@@ -35,22 +36,37 @@ static int check_file(const char *path, bool deep)
     return cli_fail(&named);
 }
 
-int cmd_check(int argc, char **argv)
-{
-    bool deep = false, help;
-    int first, status = 0;
-    const struct opt opts[] = {
-        {"deep", 0, OPT_FLAG, &deep, NULL, "read all tensor data too: NaN and infinity are refused", 0, 0},
-        {0},
-    };
-    int rc = cli_parse(argc, argv, "check [--deep] FILE...", opts, &first, &help);
-    if (rc || help) return rc;
-    if (first == argc) return cli_usage("check: no model file given (see quern check --help)");
+struct check {
+    bool deep;
+};
 
+static int run(struct invocation *v)
+{
+    const struct check *o = v->options;
+    int status = 0;
     /* All files are looked at; the status is that of the first bad one. */
-    for (int i = first; i < argc; i++) {
-        int bad = check_file(argv[i], deep);
+    for (int i = 0; i < v->n; i++) {
+        int bad = check_file(v->operand[i], o->deep);
         if (!status) status = bad;
     }
     return status;
 }
+
+static const struct opt opts[] = {
+    {"deep", 0, OPT_FLAG, offsetof(struct check, deep), NULL, "read all tensor data too: NaN and infinity are refused"},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", opts}, {0}};
+
+const struct command command_check = {
+    .name = "check",
+    .operands = "[--deep] FILE...",
+    .brief = "refuse a model file that is not sound",
+    .min = 1,
+    .max = -1,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct check),
+    .run = run,
+};

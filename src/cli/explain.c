@@ -17,6 +17,7 @@
 #include "cli/account.h"
 #include "cli/ceilings.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 
 /* Like operations of several layers. */
 struct line {
@@ -25,7 +26,7 @@ struct line {
 };
 
 struct explain {
-    const char *path, *kv;
+    const char *path;
     char name[512]; /* the path, printable */
     int n_rows, depth, reps;
     bool analyze, json;
@@ -178,7 +179,7 @@ static void print_json(const struct explain *x)
     json_decref(j);
 }
 
-static int run(struct explain *x, struct qn_error *e)
+static int account(struct explain *x, struct qn_error *e)
 {
     int rc;
     if (x->p.n_ctx == 0) x->p.n_ctx = x->depth + x->n_rows;
@@ -193,42 +194,55 @@ static int run(struct explain *x, struct qn_error *e)
     return group(x, e);
 }
 
-int cmd_explain(int argc, char **argv)
+static void init(void *options)
 {
-    struct explain x = {.n_rows = 1, .reps = 5, .kv = "f16"};
+    struct explain *x = options;
+    x->n_rows = 1;
+    x->reps = 5;
+    qn_engine_params_init(&x->p);
+}
+
+static int run(struct invocation *v)
+{
+    struct explain *x = v->options;
     struct qn_error e = {0};
-    bool help;
-    int first, rc;
-    qn_engine_params_init(&x.p);
-    const struct opt opts[] = {
-        {"prompt", 'p', OPT_INT, &x.n_rows, "N", "rows in the pass: 1 is decode (default), more is prefill", 1, 65536},
-        {"depth", 'd', OPT_INT, &x.depth, "N", "tokens that went before (default 0)", 0, 1 << 24},
-        {"analyze", 0, OPT_FLAG, &x.analyze, NULL, "run it as well, and set the time beside the floor", 0, 0},
-        {"reps", 'r', OPT_INT, &x.reps, "N", "repetitions with --analyze; the median is shown (default 5)", 1, 1000},
-        {"threads", 0, OPT_INT, &x.p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
-        {"kv", 0, OPT_STRING, &x.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"cpu", 0, OPT_STRING, &x.p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
-        {"memory", 0, OPT_SIZE, &x.p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
-         0},
-        {"json", 0, OPT_FLAG, &x.json, NULL, "one JSON object instead of tables", 0, 0},
-        {0},
-    };
-    rc = cli_parse(argc, argv, "explain MODEL [OPTIONS]", opts, &first, &help);
-    if (rc || help) return rc;
-    if (argc - first != 1) return cli_usage("explain: one MODEL (see quern explain --help)");
-    if ((rc = cli_parse_kv(x.kv, &x.p.kv))) return rc;
-    x.path = argv[first];
-    error_clean(x.name, sizeof x.name, x.path);
-    rc = run(&x, &e);
+    x->path = v->operand[0];
+    error_clean(x->name, sizeof x->name, x->path);
+    int rc = account(x, &e);
     if (rc)
         rc = cli_fail(&e);
-    else if (x.json)
-        print_json(&x);
+    else if (x->json)
+        print_json(x);
     else
-        print_table(&x);
-    mem_free(x.lines);
-    account_deinit(&x.a);
-    qn_engine_free(x.engine);
-    qn_model_close(x.model);
+        print_table(x);
+    mem_free(x->lines);
+    account_deinit(&x->a);
+    qn_engine_free(x->engine);
+    qn_model_close(x->model);
     return rc;
 }
+
+#define AT(field) offsetof(struct explain, field)
+static const struct opt opts[] = {
+    {"prompt", 'p', OPT_INT, AT(n_rows), "N", "rows in the pass: 1 is decode (default), more is prefill", 1, 65536},
+    {"depth", 'd', OPT_INT, AT(depth), "N", "tokens that went before (default 0)", 0, 1 << 24},
+    {"analyze", 0, OPT_FLAG, AT(analyze), NULL, "run it as well, and set the time beside the floor"},
+    {"reps", 'r', OPT_INT, AT(reps), "N", "repetitions with --analyze; the median is shown (default 5)", 1, 1000},
+    {"json", 0, OPT_FLAG, AT(json), NULL, "one JSON object instead of tables"},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(p)}, {0}};
+
+const struct command command_explain = {
+    .name = "explain",
+    .operands = "MODEL [OPTIONS]",
+    .brief = "account for every operation: bytes, multiply-adds, floor, time",
+    .min = 1,
+    .max = 1,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct explain),
+    .init = init,
+    .run = run,
+};

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "format/weights.h"
 
 #define SHOWN_ELEMENTS 6  /* of an array, for people */
@@ -356,25 +357,20 @@ static int print_json(const struct weights *w, const struct summary *s, struct q
 
 /* ---- the command ---- */
 
-int cmd_inspect(int argc, char **argv)
+struct inspect {
+    bool json;
+};
+
+static int run(struct invocation *v)
 {
+    const struct inspect *o = v->options;
     struct summary s;
     struct qn_error e = {0};
     struct weights *w = NULL;
-    bool json = false, help;
-    int first;
-    const struct opt opts[] = {
-        {"json", 0, OPT_FLAG, &json, NULL, "everything, as one JSON object", 0, 0},
-        {0},
-    };
-    int rc = cli_parse(argc, argv, "inspect [--json] FILE", opts, &first, &help);
-    if (rc || help) return rc;
-    if (first != argc - 1)
-        return cli_usage("inspect: %d files given, one is wanted (see quern inspect --help)", argc - first);
-
-    if (weights_open(&w, argv[first], &e)) return cli_fail(&e);
+    int rc = 0;
+    if (weights_open(&w, v->operand[0], &e)) return cli_fail(&e);
     summarise(w, &s);
-    if (json)
+    if (o->json)
         rc = print_json(w, &s, &e);
     else
         print_report(w, &s);
@@ -382,3 +378,22 @@ int cmd_inspect(int argc, char **argv)
     weights_close(w);
     return rc;
 }
+
+static const struct opt opts[] = {
+    {"json", 0, OPT_FLAG, offsetof(struct inspect, json), NULL, "everything, as one JSON object"},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", opts}, {0}};
+
+const struct command command_inspect = {
+    .name = "inspect",
+    .operands = "[--json] FILE",
+    .brief = "show what is in a model file",
+    .min = 1,
+    .max = 1,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct inspect),
+    .run = run,
+};

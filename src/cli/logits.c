@@ -19,6 +19,7 @@
 #include "base/out_file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "engine/engine.h"
 
 struct sink {
@@ -101,7 +102,8 @@ static int take_scratch(struct qn_engine *g, int every, size_t row_bytes, float 
     return 0;
 }
 
-static int run(const char *path, struct qn_engine_params *p, const qn_token *ids, size_t n, int every, const char *out)
+static int write_logits(const char *path, struct qn_engine_params *p, const qn_token *ids, size_t n, int every,
+                        const char *out)
 {
     struct qn_error e = {0};
     qn_model *m = NULL;
@@ -133,39 +135,58 @@ done:
     return rc;
 }
 
-int cmd_logits(int argc, char **argv)
+struct logits {
+    struct qn_engine_params engine;
+    const char *ids, *ids_file, *out;
+    int every;
+};
+
+static void init(void *options)
 {
-    struct qn_engine_params p;
-    const char *ids_text = NULL, *ids_file = NULL, *out = NULL, *kv = "f16";
+    struct logits *o = options;
+    o->every = 1;
+    qn_engine_params_init(&o->engine);
+}
+
+static int run(struct invocation *v)
+{
+    struct logits *o = v->options;
     qn_token *ids;
     size_t n;
-    int every = 1, first, rc;
-    bool help;
-    qn_engine_params_init(&p);
-    const struct opt opts[] = {
-        {"ids", 0, OPT_STRING, &ids_text, "IDS", "token ids, separated by spaces or commas", 0, 0},
-        {"ids-file", 0, OPT_STRING, &ids_file, "FILE", "the same from a file", 0, 0},
-        {"every", 0, OPT_INT, &every, "K", "write positions 0, K, 2K, ... (default 1)", 1, INT32_MAX},
-        {"output", 'o', OPT_STRING, &out, "FILE", "where to: raw little-endian f32 [position][vocab]", 0, 0},
-        {"batch", 0, OPT_INT, &p.n_batch, "N", "rows in one forward pass (default 512)", 1, 65536},
-        {"threads", 0, OPT_INT, &p.n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
-        {"cpu", 0, OPT_STRING, &p.cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
-        {"kv", 0, OPT_STRING, &kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"ctx", 0, OPT_INT, &p.n_ctx, "N", "tokens of context (default: as many as there are ids)", 1, 1 << 28},
-        {"memory", 0, OPT_SIZE, &p.memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
-         0},
-        {0},
-    };
-    rc = cli_parse(argc, argv, "logits MODEL (--ids IDS | --ids-file FILE) -o FILE [OPTIONS]", opts, &first, &help);
-    if (rc || help) return rc;
-    if (argc - first != 1) return cli_usage("logits: one MODEL (see quern logits --help)");
-    if (!ids_text == !ids_file) return cli_usage("logits: give either --ids or --ids-file");
-    if (!out || !strcmp(out, "-")) return cli_usage("logits: where to? (-o FILE, a regular file)");
+    int rc;
+    if (!o->ids == !o->ids_file) return cli_usage("logits: give either --ids or --ids-file");
+    if (!o->out || !strcmp(o->out, "-")) return cli_usage("logits: where to? (-o FILE, a regular file)");
     for (const int *sig = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *sig; sig++)
         if (signal(*sig, on_signal) == SIG_IGN) signal(*sig, SIG_IGN); /* as nohup wants it */
-    if ((rc = cli_parse_kv(kv, &p.kv))) return rc;
-    if ((rc = read_ids(ids_text, ids_file, &ids, &n))) return rc;
-    rc = run(argv[first], &p, ids, n, every, out);
+    if ((rc = read_ids(o->ids, o->ids_file, &ids, &n))) return rc;
+    rc = write_logits(v->operand[0], &o->engine, ids, n, o->every, o->out);
     cli_free(ids);
     return rc;
 }
+
+#define AT(field) offsetof(struct logits, field)
+static const struct opt opts[] = {
+    {"ids", 0, OPT_STRING, AT(ids), "IDS", "token ids, separated by spaces or commas"},
+    {"ids-file", 0, OPT_STRING, AT(ids_file), "FILE", "the same from a file", .words = WORDS_FILE},
+    {"every", 0, OPT_INT, AT(every), "K", "write positions 0, K, 2K, ... (default 1)", 1, INT32_MAX},
+    {"output", 'o', OPT_STRING, AT(out), "FILE", "where to: raw little-endian f32 [position][vocab]",
+     .words = WORDS_FILE},
+    {"batch", 0, OPT_INT, AT(engine.n_batch), "N", "rows in one forward pass (default 512)", 1, 65536},
+    {"ctx", 0, OPT_INT, AT(engine.n_ctx), "N", "tokens of context (default: as many as there are ids)", 1, 1 << 28},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(engine)}, {0}};
+
+const struct command command_logits = {
+    .name = "logits",
+    .operands = "MODEL (--ids IDS | --ids-file FILE) -o FILE [OPTIONS]",
+    .brief = "write the logits of every position to a file",
+    .min = 1,
+    .max = 1,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct logits),
+    .init = init,
+    .run = run,
+};

@@ -12,26 +12,10 @@
 #include "base/log.h"
 #include "cli/cli.h"
 
-static const struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-} commands[] = {
-    {"run", cmd_run, "continue a text: load, answer, exit"},
-    {"serve", cmd_serve, "answer over HTTP: the OpenAI API and others"},
-    {"tokenize", cmd_tokenize, "text to token ids, and back"},
-    {"logits", cmd_logits, "write the logits of every position to a file"},
-    {"bench", cmd_bench, "measure prefill and decode beside the machine's ceilings"},
-    {"explain", cmd_explain, "account for every operation: bytes, multiply-adds, floor, time"},
-    {"inspect", cmd_inspect, "show what is in a model file"},
-    {"check", cmd_check, "refuse a model file that is not sound"},
-};
-
 static void print_usage(FILE *f)
 {
     fputs("usage: quern COMMAND [OPTIONS] ...\n\n", f);
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].help);
+    for (const struct command *const *c = commands; *c; c++) fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->brief);
     fputs("\nquern COMMAND --help lists a command's options; quern --version prints the build.\n", f);
 }
 
@@ -61,6 +45,16 @@ static void on_lost_page(int sig)
     _exit(EX_IOERR);
 }
 
+static int run(const struct command *c, int argc, char **argv)
+{
+    struct invocation v;
+    bool ready;
+    int status = options_read(&v, c, argc, argv, &ready);
+    if (ready) status = c->run(&v);
+    options_free(&v);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* a message is one write: nobody reads half of one */
@@ -80,7 +74,7 @@ int main(int argc, char **argv)
         printf("quern %s, best instruction set here: %s\n", qn_version(), qn_cpu());
         return flushed(EX_OK);
     }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (!strcmp(argv[1], commands[i].name)) return flushed(commands[i].run(argc - 1, argv + 1));
+    const struct command *c = command_find(argv[1]);
+    if (c) return flushed(run(c, argc - 1, argv + 1));
     return cli_usage("unknown command '%s' (see quern --help)", argv[1]);
 }

@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/commands.h"
 
 struct run {
     int n_predict;
     bool greedy, raw, special;
     struct qn_sampling sampling;
     struct qn_engine_params engine;
-    const char *kv;
     struct cli_strings stop, bias;
     struct qn_logit_bias *biases;
 };
@@ -127,82 +127,59 @@ static int answer(const struct run *r, const char *path, const char *prompt, siz
     return rc;
 }
 
-int cmd_run(int argc, char **argv)
+static void init(void *options)
 {
-    struct run r = {.n_predict = -1, .kv = "f16"};
-    struct qn_sampling *p = &r.sampling;
-    struct qn_engine_params *g = &r.engine;
-    bool help;
-    int first, rc;
+    struct run *r = options;
+    r->n_predict = -1;
+    qn_sampling_init(&r->sampling);
+    r->sampling.seed = qn_random_seed();
+    qn_engine_params_init(&r->engine);
+}
+
+static int run(struct invocation *v)
+{
+    struct run *r = v->options;
     char *prompt = NULL;
     size_t n;
-    qn_sampling_init(p);
-    p->seed = qn_random_seed();
-    qn_engine_params_init(g);
-    r.stop.v = cli_alloc((size_t)argc, sizeof *r.stop.v);
-    r.bias.v = cli_alloc((size_t)argc, sizeof *r.bias.v);
-    r.biases = cli_alloc((size_t)argc, sizeof *r.biases);
-    const struct opt opts[] = {
-        {"predict", 'n', OPT_INT, &r.n_predict, "N", "tokens at most; -1: until the model ends (default)", -1,
-         INT32_MAX},
-        {"greedy", 0, OPT_FLAG, &r.greedy, NULL, "always the most likely token (temperature 0)", 0, 0},
-        {"raw", 0, OPT_FLAG, &r.raw, NULL, "the prompt as it is, without a chat template (the only mode so far)", 0, 0},
-        {"special", 0, OPT_FLAG, &r.special, NULL, "control tokens written out in the prompt mean these tokens", 0, 0},
-        {"seed", 0, OPT_U64, &p->seed, "N", "the same seed gives the same answer (default: a new one each time)", 0, 0},
-        {"temperature", 0, OPT_FLOAT, &p->temperature, "X", "0: greedy (default 0.8)", 0, 0},
-        {"top-k", 0, OPT_INT, &p->top_k, "N", "keep the N most likely tokens; 0: off (default 40)", 0, INT32_MAX},
-        {"top-p", 0, OPT_FLOAT, &p->top_p, "X", "keep the likeliest with probability X in sum; 1: off (default 0.95)",
-         0, 0},
-        {"min-p", 0, OPT_FLOAT, &p->min_p, "X", "drop tokens below X times the best; 0: off (default 0.05)", 0, 0},
-        {"typical-p", 0, OPT_FLOAT, &p->typical_p, "X", "locally typical sampling; 1: off (default)", 0, 0},
-        {"top-n-sigma", 0, OPT_FLOAT, &p->top_n_sigma, "X",
-         "keep logits within X deviations of the best; 0: off (default)", 0, 0},
-        {"repetition-penalty", 0, OPT_FLOAT, &p->repetition_penalty, "X", "1: off (default)", 0, 0},
-        {"presence-penalty", 0, OPT_FLOAT, &p->presence_penalty, "X", "0: off (default)", 0, 0},
-        {"frequency-penalty", 0, OPT_FLOAT, &p->frequency_penalty, "X", "0: off (default)", 0, 0},
-        {"penalty-last-n", 0, OPT_INT, &p->penalty_last_n, "N", "tokens the penalties look back; -1: all (default 64)",
-         -1, INT32_MAX},
-        {"dry-multiplier", 0, OPT_FLOAT, &p->dry_multiplier, "X", "against repeated sequences; 0: off (default)", 0, 0},
-        {"dry-base", 0, OPT_FLOAT, &p->dry_base, "X", "growth per repeated token (default 1.75)", 0, 0},
-        {"dry-allowed-length", 0, OPT_INT, &p->dry_allowed_length, "N", "repeats up to this long are free (default 2)",
-         1, INT32_MAX},
-        {"dry-last-n", 0, OPT_INT, &p->dry_last_n, "N", "tokens it looks back; -1: all (default)", -1, INT32_MAX},
-        {"xtc-probability", 0, OPT_FLOAT, &p->xtc_probability, "X",
-         "how often to drop the top choices; 0: off (default)", 0, 0},
-        {"xtc-threshold", 0, OPT_FLOAT, &p->xtc_threshold, "X", "what counts as a top choice (default 0.1)", 0, 0},
-        {"mirostat-tau", 0, OPT_FLOAT, &p->mirostat_tau, "X", "mirostat v2 target surprise; 0: off (default)", 0, 0},
-        {"mirostat-eta", 0, OPT_FLOAT, &p->mirostat_eta, "X", "mirostat v2 learning rate (default 0.1)", 0, 0},
-        {"logit-bias", 0, OPT_STRINGS, &r.bias, "ID=X", "add X to a token's logit (-inf bans it); may be repeated", 0,
-         0},
-        {"stop", 0, OPT_STRINGS, &r.stop, "TEXT", "end before this text; may be repeated", 0, 0},
-        {"kv", 0, OPT_STRING, &r.kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"ctx", 0, OPT_INT, &g->n_ctx, "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},
-        {"batch", 0, OPT_INT, &g->n_batch, "N", "most rows in one forward pass (default 512)", 1, 65536},
-        {"threads", 0, OPT_INT, &g->n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
-        {"cpu", 0, OPT_STRING, &g->cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
-        {"memory", 0, OPT_SIZE, &g->memory_bytes, "BYTES", "memory budget, such as 6G (default: what is available)", 0,
-         0},
-        {"mlock", 0, OPT_FLAG, &g->lock_weights, NULL, "weights stay in memory, as many as the budget has room for", 0,
-         0},
-        {0},
-    };
-    rc = cli_parse(
-        argc, argv,
-        "run MODEL [OPTIONS] [PROMPT]\n\nThe prompt is standard input when that is a pipe or a file, then PROMPT.",
-        opts, &first, &help);
-    if (rc || help) goto done;
-    if (argc - first < 1 || argc - first > 2) {
-        rc = cli_usage("run: one MODEL and at most one PROMPT (see quern run --help)");
-        goto done;
-    }
-    if (r.greedy) p->temperature = 0;
-    if ((rc = cli_parse_kv(r.kv, &g->kv)) || (rc = parse_biases(&r))) goto done;
-    if ((rc = read_prompt(argc - first == 2 ? argv[first + 1] : NULL, &prompt, &n))) goto done;
-    rc = answer(&r, argv[first], prompt, n);
-done:
+    int rc;
+    if (r->greedy) r->sampling.temperature = 0;
+    r->biases = cli_alloc(r->bias.n, sizeof *r->biases);
+    if (!(rc = parse_biases(r)) && !(rc = read_prompt(v->n == 2 ? v->operand[1] : NULL, &prompt, &n)))
+        rc = answer(r, v->operand[0], prompt, n);
     cli_free(prompt);
-    cli_free(r.stop.v);
-    cli_free(r.bias.v);
-    cli_free(r.biases);
+    cli_free(r->biases);
     return rc;
 }
+
+#define AT(field) offsetof(struct run, field)
+static const struct opt opts[] = {
+    {"predict", 'n', OPT_INT, AT(n_predict), "N", "tokens at most; -1: until the model ends (default)", -1, INT32_MAX},
+    {"greedy", 0, OPT_FLAG, AT(greedy), NULL, "always the most likely token (temperature 0)"},
+    {"raw", 0, OPT_FLAG, AT(raw), NULL, "the prompt as it is, without a chat template (the only mode so far)"},
+    {"special", 0, OPT_FLAG, AT(special), NULL, "control tokens written out in the prompt mean these tokens"},
+    {"stop", 0, OPT_STRINGS, AT(stop), "TEXT", "end before this text; may be repeated"},
+    {"logit-bias", 0, OPT_STRINGS, AT(bias), "ID=X", "add X to a token's logit (-inf bans it); may be repeated"},
+    {0},
+};
+
+static const struct opt_group groups[] = {
+    {"Options", opts},
+    {"Sampling", opts_sampling, AT(sampling)},
+    {"Engine", opts_engine, AT(engine)},
+    {"Context", opts_context, AT(engine)},
+    {0},
+};
+
+const struct command command_run = {
+    .name = "run",
+    .operands = "MODEL [OPTIONS] [PROMPT]",
+    .brief = "continue a text: load, answer, exit",
+    .about = "The prompt is standard input when that is a pipe or a file, then PROMPT.",
+    .min = 1,
+    .max = 2,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct run),
+    .init = init,
+    .run = run,
+};

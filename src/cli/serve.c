@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "cli/commands.h"
 #include "cli/serve.h"
 #include "cli/serve_sandbox.h"
 #include "server/api.h"
@@ -46,7 +47,7 @@
 #define PROGRAM_BYTES  ((size_t)16 << 20) /* code, libraries, stacks of threads, what the allocator keeps */
 
 struct serve {
-    struct serve_options o;
+    struct serve_options *o;
     char path[256];              /* the default socket */
     struct http_listen *sockets; /* [n_sockets] */
     int n_sockets;
@@ -88,19 +89,19 @@ static int find_sockets(struct serve *v, struct qn_error *e)
 {
     int n = systemd_listen_fds(getenv("LISTEN_PID"), getenv("LISTEN_FDS"), e), rc;
     if (n < 0) return cli_fail(e);
-    v->sockets = cli_alloc((size_t)n + v->o.listen.n + 1, sizeof *v->sockets);
+    v->sockets = cli_alloc((size_t)n + v->o->listen.n + 1, sizeof *v->sockets);
     for (int i = 0; i < n; i++) {
         int fd = SYSTEMD_FIRST_FD + i;
-        v->sockets[v->n_sockets++] = (struct http_listen){.fd = fd, .tls = v->o.cert && is_tcp(fd)};
+        v->sockets[v->n_sockets++] = (struct http_listen){.fd = fd, .tls = v->o->cert && is_tcp(fd)};
     }
-    for (size_t i = 0; i < v->o.listen.n; i++) {
-        const char *a = v->o.listen.v[i];
+    for (size_t i = 0; i < v->o->listen.n; i++) {
+        const char *a = v->o->listen.v[i];
         v->sockets[v->n_sockets++] =
-            (struct http_listen){.address = a, .tls = v->o.cert && a[0] != '/', .group = v->o.group};
+            (struct http_listen){.address = a, .tls = v->o->cert && a[0] != '/', .group = v->o->group};
     }
     if (v->n_sockets) return 0;
     if ((rc = default_path(v))) return rc;
-    v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o.group};
+    v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o->group};
     return 0;
 }
 
@@ -123,8 +124,8 @@ static void say_where(const struct serve *v)
         n += (size_t)add;
     }
     fprintf(stderr, "quern: serving ");
-    for (int i = 0; i < v->o.models.n; i++) fprintf(stderr, "%s'%s'", i ? ", " : "", v->o.source[i].name);
-    fprintf(stderr, "%s at %s\n", v->o.models.n ? "" : "no model", line);
+    for (int i = 0; i < v->o->models.n; i++) fprintf(stderr, "%s'%s'", i ? ", " : "", v->o->source[i].name);
+    fprintf(stderr, "%s at %s\n", v->o->models.n ? "" : "no model", line);
 }
 
 /* ---- running ---- */
@@ -186,7 +187,7 @@ static void wait_for_end(struct serve *v, const sigset_t *set, int sig_reload)
 /* Connections first, so that whoever has an answer running gets it; then what is computed; then the last bytes. */
 static void drain(struct serve *v, const sigset_t *set)
 {
-    uint64_t until = clock_ns() + (uint64_t)v->o.grace_s * 1000000000;
+    uint64_t until = clock_ns() + (uint64_t)v->o->grace_s * 1000000000;
     notify(v, "STOPPING=1");
     while (http_drain(v->http, SLICE_MS) > 0 && clock_ns() < until) {
         int sig = wait_signal(set, 0);
@@ -199,7 +200,7 @@ static void drain(struct serve *v, const sigset_t *set)
 /* While every file can be read: a part of the memory is for requests, the rest for models. */
 static int share_memory(struct serve *v, struct qn_error *e)
 {
-    uint64_t *memory = &v->o.models.engine.memory_bytes;
+    uint64_t *memory = &v->o->models.engine.memory_bytes;
     mem_return_early();
     if (!*memory) *memory = os_memory_bytes();
     uint64_t n = *memory / REQUESTS_SHARE;
@@ -227,14 +228,14 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.listen = v->sockets;
     c.n_listen = v->n_sockets;
     c.routes = api_routes(&c.n_routes);
-    c.cert_path = v->o.cert;
-    c.key_path = v->o.key;
-    c.keys_path = v->o.keys;
+    c.cert_path = v->o->cert;
+    c.key_path = v->o->key;
+    c.keys_path = v->o->keys;
     c.limits = api_limits();
-    c.hosts = v->o.hosts.v;
-    c.n_hosts = (int)v->o.hosts.n;
-    c.origins = v->o.origins.v;
-    c.n_origins = (int)v->o.origins.n;
+    c.hosts = v->o->hosts.v;
+    c.n_hosts = (int)v->o->hosts.n;
+    c.origins = v->o->origins.v;
+    c.n_origins = (int)v->o->origins.n;
     c.ledger = &v->requests;
     c.max_queue_bytes = QUEUE_BYTES;
     c.heartbeat_ms = HEARTBEAT_MS;
@@ -243,26 +244,26 @@ static int open_http(struct serve *v, struct qn_error *e)
 
 static int fence_files(struct serve *v, struct qn_error *e)
 {
-    const char **paths = cli_alloc((size_t)v->o.models.n + 1, sizeof *paths);
+    const char **paths = cli_alloc((size_t)v->o->models.n + 1, sizeof *paths);
     struct serve_paths p = {
         .models = paths,
-        .n_models = (size_t)v->o.models.n,
-        .cache_dir = v->o.models.scheduler.cache_dir,
-        .keys = v->o.keys,
-        .cert = v->o.cert,
-        .key = v->o.key,
+        .n_models = (size_t)v->o->models.n,
+        .cache_dir = v->o->models.scheduler.cache_dir,
+        .keys = v->o->keys,
+        .cert = v->o->cert,
+        .key = v->o->key,
         .sockets = v->sockets,
         .n_sockets = v->n_sockets,
     };
-    for (int i = 0; i < v->o.models.n; i++) paths[i] = v->o.source[i].path;
-    int rc = v->o.no_sandbox ? 0 : serve_fence_files(&p, &v->missing, e);
+    for (int i = 0; i < v->o->models.n; i++) paths[i] = v->o->source[i].path;
+    int rc = v->o->no_sandbox ? 0 : serve_fence_files(&p, &v->missing, e);
     cli_free(paths);
     return rc;
 }
 
 static int fence_calls(struct serve *v, struct qn_error *e)
 {
-    int rc = v->o.no_sandbox ? 0 : sandbox_calls(&v->missing, e);
+    int rc = v->o->no_sandbox ? 0 : sandbox_calls(&v->missing, e);
     if (!rc && v->missing.len) warn("the sandbox has gaps: ", (const char *)v->missing.data);
     return rc;
 }
@@ -280,8 +281,8 @@ static int serve(struct serve *v)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (share_memory(v, &e) || open_http(v, &e) || models_make_folders(&v->o.models, &e) || fence_files(v, &e) ||
-        models_open(&v->models, &v->o.models, &e) || open_api(v, &e) || fence_calls(v, &e) ||
+    if (share_memory(v, &e) || open_http(v, &e) || models_make_folders(&v->o->models, &e) || fence_files(v, &e) ||
+        models_open(&v->models, &v->o->models, &e) || open_api(v, &e) || fence_calls(v, &e) ||
         http_start(v->http, v->api, &e)) {
         rc = cli_fail(&e);
     } else {
@@ -299,16 +300,30 @@ static int serve(struct serve *v)
     return rc;
 }
 
-int cmd_serve(int argc, char **argv)
+static int run(struct invocation *inv)
 {
-    struct serve v = {.notify_fd = -1};
-    bool help;
-    int rc = serve_options_parse(&v.o, argc, argv, &help);
-    if (!rc && !help) {
-        if (v.o.log) log_set_sink(log_requests, NULL);
+    struct serve v = {.o = inv->options, .notify_fd = -1};
+    int rc = serve_options_finish(v.o, inv->n, inv->operand);
+    if (!rc) {
+        if (v.o->log) log_set_sink(log_requests, NULL);
         rc = serve(&v);
     }
     cli_free(v.sockets);
-    serve_options_free(&v.o);
+    serve_options_free(v.o);
     return rc;
 }
+
+const struct command command_serve = {
+    .name = "serve",
+    .operands = "[MODEL | NAME=MODEL]... [OPTIONS]",
+    .brief = "answer over HTTP: the OpenAI API and others",
+    .about = "Answers over HTTP until SIGTERM or SIGINT. One model is loaded at once; of several, each when it is\nfirst "
+             "asked for.",
+    .min = 0,
+    .max = -1,
+    .words = WORDS_MODEL,
+    .groups = serve_groups,
+    .size = sizeof(struct serve_options),
+    .init = serve_options_init,
+    .run = run,
+};

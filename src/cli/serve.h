@@ -11,8 +11,9 @@
 struct serve_options {
     struct models_config models;
     struct cli_strings listen, hosts, origins, pins;
-    const char *keys, *cert, *key, *group;
+    const char *keys, *cert, *key, *group, *name;
     int grace_s;
+    uint64_t cache_bytes;
     bool log, no_sandbox;
 
     /* behind models.source: */
@@ -20,8 +21,10 @@ struct serve_options {
     char **names; /* [n], those that had to be made */
 };
 
-/* 0 or an exit status; *help: it was asked for and is printed. */
-int serve_options_parse(struct serve_options *o, int argc, char **argv, bool *help);
+extern const struct opt_group serve_groups[];
+void serve_options_init(void *options);
+/* What one option alone cannot say; the models. 0 or an exit status. */
+int serve_options_finish(struct serve_options *o, int n, char **operands);
 void serve_options_free(struct serve_options *o);
 
 #endif

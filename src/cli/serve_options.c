@@ -86,73 +86,73 @@ static int set_models(struct serve_options *o, int n, char **operands, const cha
 
 /* ---- options ---- */
 
-int serve_options_parse(struct serve_options *o, int argc, char **argv, bool *help)
+void serve_options_init(void *options)
 {
-    struct qn_engine_params *g = &o->models.engine;
-    struct qn_scheduler_params *s = &o->models.scheduler;
-    const char *kv = "f16", *name = NULL;
-    uint64_t cache_bytes = (uint64_t)4 << 30;
-    int first, rc;
-    *o = (struct serve_options){.grace_s = 30};
-    qn_engine_params_init(g);
-    qn_scheduler_params_init(s);
-    g->n_sessions = 2;
-    o->listen.v = cli_alloc((size_t)argc, sizeof *o->listen.v);
-    o->hosts.v = cli_alloc((size_t)argc, sizeof *o->hosts.v);
-    o->origins.v = cli_alloc((size_t)argc, sizeof *o->origins.v);
-    o->pins.v = cli_alloc((size_t)argc, sizeof *o->pins.v);
-    const struct opt opts[] = {
-        {"listen", 'l', OPT_STRINGS, &o->listen, "ADDRESS", "/PATH (a Unix socket) or HOST:PORT; may be repeated", 0,
-         0},
-        {"group", 0, OPT_STRING, &o->group, "GROUP", "its members may use the Unix socket too", 0, 0},
-        {"api-keys", 0, OPT_STRING, &o->keys, "FILE", "TCP needs one of these keys; required but on loopback", 0, 0},
-        {"tls-cert", 0, OPT_STRING, &o->cert, "FILE", "TCP speaks TLS with this certificate (PEM)", 0, 0},
-        {"tls-key", 0, OPT_STRING, &o->key, "FILE", "and this key (PEM)", 0, 0},
-        {"host", 0, OPT_STRINGS, &o->hosts, "NAME", "a name that clients may call this server; may be repeated", 0, 0},
-        {"origin", 0, OPT_STRINGS, &o->origins, "URL", "a web origin whose pages may call; may be repeated", 0, 0},
-        {"name", 0, OPT_STRING, &name, "NAME", "a single model's name for clients (default: the file's)", 0, 0},
-        {"pin", 0, OPT_STRINGS, &o->pins, "NAME", "this model is loaded at once and stays; may be repeated", 0, 0},
-        {"idle", 0, OPT_INT, &o->models.idle_s, "SECONDS", "unload what was not asked for so long (default 0: never)",
-         0, 1 << 30},
-        {"parallel", 0, OPT_INT, &s->n_running, "N", "answers computed together (default 8)", 1, 1024},
-        {"queue", 0, OPT_INT, &s->n_queued, "N", "requests that may wait (default 64)", 1, 65536},
-        {"sessions", 0, OPT_INT, &g->n_sessions, "N", "full contexts that memory is reserved for (default 2)", 1, 1024},
-        {"state-bytes", 0, OPT_SIZE, &g->state_bytes, "BYTES",
-         "for recurrent states, of models that have one (default: 16 copies beside the sessions)", 0, 0},
-        {"cache-dir", 0, OPT_STRING, &s->cache_dir, "DIR", "where prefixes outlive the process", 0, 0},
-        {"cache-bytes", 0, OPT_SIZE, &cache_bytes, "BYTES", "on disk at most (default 4G)", 0, 0},
-        {"grace", 0, OPT_INT, &o->grace_s, "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400},
-        {"no-sandbox", 0, OPT_FLAG, &o->no_sandbox, NULL, "keep all rights that the process has", 0, 0},
-        {"log", 0, OPT_FLAG, &o->log, NULL, "a line on standard error for each request", 0, 0},
-        {"kv", 0, OPT_STRING, &kv, "TYPE", "keys and values as f32, f16 (default) or q8_0", 0, 0},
-        {"ctx", 0, OPT_INT, &g->n_ctx, "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},
-        {"batch", 0, OPT_INT, &g->n_batch, "N", "most rows in one forward pass (default 512)", 1, 65536},
-        {"threads", 0, OPT_INT, &g->n_threads, "N", "threads (default: the CPUs this process may use)", 1, 1024},
-        {"cpu", 0, OPT_STRING, &g->cpu, "LEVEL", CLI_CPU_HELP, 0, 0},
-        {"memory", 0, OPT_SIZE, &g->memory_bytes, "BYTES",
-         "memory budget of all models, such as 6G (default: what is available)", 0, 0},
-        {"mlock", 0, OPT_FLAG, &g->lock_weights, NULL, "weights stay in memory, as many as the budget has room for", 0,
-         0},
-        {0},
-    };
-    rc = cli_parse(argc, argv,
-                   "serve [MODEL | NAME=MODEL]... [OPTIONS]\n\nAnswers over HTTP until SIGTERM or SIGINT. One model is "
-                   "loaded at once; of several, each when it is\nfirst asked for.",
-                   opts, &first, help);
-    if (rc || *help) return rc;
-    if (!o->cert != !o->key) return cli_usage("serve: --tls-cert and --tls-key go together");
-    if ((rc = cli_parse_kv(kv, &g->kv))) return rc;
-    s->cache_bytes = s->cache_dir ? cache_bytes : 0;
-    return set_models(o, argc - first, argv + first, name);
+    struct serve_options *o = options;
+    o->grace_s = 30;
+    o->cache_bytes = (uint64_t)4 << 30;
+    qn_engine_params_init(&o->models.engine);
+    qn_scheduler_params_init(&o->models.scheduler);
+    o->models.engine.n_sessions = 2;
 }
+
+int serve_options_finish(struct serve_options *o, int n, char **operands)
+{
+    struct qn_scheduler_params *s = &o->models.scheduler;
+    if (!o->cert != !o->key) return cli_usage("serve: --tls-cert and --tls-key go together");
+    s->cache_bytes = s->cache_dir ? o->cache_bytes : 0;
+    return set_models(o, n, operands, o->name);
+}
+
+#define AT(field) offsetof(struct serve_options, field)
+static const struct opt places[] = {
+    {"listen", 'l', OPT_STRINGS, AT(listen), "ADDRESS", "/PATH (a Unix socket) or HOST:PORT; may be repeated"},
+    {"group", 0, OPT_STRING, AT(group), "GROUP", "its members may use the Unix socket too"},
+    {"api-keys", 0, OPT_STRING, AT(keys), "FILE", "TCP needs one of these keys; required but on loopback",
+     .words = WORDS_FILE},
+    {"tls-cert", 0, OPT_STRING, AT(cert), "FILE", "TCP speaks TLS with this certificate (PEM)", .words = WORDS_FILE},
+    {"tls-key", 0, OPT_STRING, AT(key), "FILE", "and this key (PEM)", .words = WORDS_FILE},
+    {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a name that clients may call this server; may be repeated"},
+    {"origin", 0, OPT_STRINGS, AT(origins), "URL", "a web origin whose pages may call; may be repeated"},
+    {0},
+};
+
+static const struct opt models[] = {
+    {"name", 0, OPT_STRING, AT(name), "NAME", "a single model's name for clients (default: the file's)"},
+    {"pin", 0, OPT_STRINGS, AT(pins), "NAME", "this model is loaded at once and stays; may be repeated"},
+    {"idle", 0, OPT_INT, AT(models.idle_s), "SECONDS", "unload what was not asked for so long (default 0: never)", 0,
+     1 << 30},
+    {"parallel", 0, OPT_INT, AT(models.scheduler.n_running), "N", "answers computed together (default 8)", 1, 1024},
+    {"queue", 0, OPT_INT, AT(models.scheduler.n_queued), "N", "requests that may wait (default 64)", 1, 65536},
+    {"sessions", 0, OPT_INT, AT(models.engine.n_sessions), "N", "full contexts that memory is reserved for (default 2)",
+     1, 1024},
+    {"state-bytes", 0, OPT_SIZE, AT(models.engine.state_bytes), "BYTES",
+     "for recurrent states, of models that have one (default: 16 copies beside the sessions)"},
+    {"cache-dir", 0, OPT_STRING, AT(models.scheduler.cache_dir), "DIR", "where prefixes outlive the process",
+     .words = WORDS_FOLDER},
+    {"cache-bytes", 0, OPT_SIZE, AT(cache_bytes), "BYTES", "on disk at most (default 4G)"},
+    {0},
+};
+
+static const struct opt process[] = {
+    {"grace", 0, OPT_INT, AT(grace_s), "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400},
+    {"no-sandbox", 0, OPT_FLAG, AT(no_sandbox), NULL, "keep all rights that the process has"},
+    {"log", 0, OPT_FLAG, AT(log), NULL, "a line on standard error for each request"},
+    {0},
+};
+
+const struct opt_group serve_groups[] = {
+    {"Where", places},
+    {"Models", models},
+    {"Process", process},
+    {"Engine (memory: of all models)", opts_engine, AT(models.engine)},
+    {"Context", opts_context, AT(models.engine)},
+    {0},
+};
 
 void serve_options_free(struct serve_options *o)
 {
     for (int i = 0; i < o->models.n; i++) cli_free(o->names[i]);
     cli_free(o->names);
     cli_free(o->source);
-    cli_free(o->listen.v);
-    cli_free(o->hosts.v);
-    cli_free(o->origins.v);
-    cli_free(o->pins.v);
 }

@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "text/detok.h"
 #include "text/vocab.h"
 
@@ -51,39 +52,29 @@ static int decode(const struct vocab *v, const char *text, size_t n, unsigned fl
     return detok_flush(&d, out, e);
 }
 
-int cmd_tokenize(int argc, char **argv)
+struct tokenize {
+    bool to_text, plain, add;
+};
+
+static int run(struct invocation *inv)
 {
-    bool to_text = false, plain = false, add = false, help;
-    const struct opt opts[] = {
-        {.name = "decode",
-         .letter = 'd',
-         .kind = OPT_FLAG,
-         .out = &to_text,
-         .help = "token ids on stdin, their bytes on stdout"},
-        {.name = "no-special",
-         .kind = OPT_FLAG,
-         .out = &plain,
-         .help = "special tokens written in the text are text; with --decode they are left out"},
-        {.name = "add-special", .kind = OPT_FLAG, .out = &add, .help = "add BOS and EOS where the model wants them"},
-        {0}};
+    const struct tokenize *o = inv->options;
     struct qn_error e = {0};
     struct weights *w = NULL;
     struct vocab *v = NULL;
     struct buf out = {0};
     char *text = NULL;
     size_t n = 0;
-    int first, status = cli_parse(argc, argv, "tokenize [options] MODEL < TEXT", opts, &first, &help);
-    if (status || help) return status;
-    if (first != argc - 1) return cli_usage("tokenize: %d files given, one model is wanted", argc - first);
-    if (to_text && add) return cli_usage("tokenize: --decode and --add-special exclude each other");
+    int status = 0;
+    if (o->to_text && o->add) return cli_usage("tokenize: --decode and --add-special exclude each other");
 
-    int rc = weights_open(&w, argv[first], &e);
+    int rc = weights_open(&w, inv->operand[0], &e);
     if (rc == 0) rc = vocab_load(&v, w, &e);
     if (rc == 0 && (status = cli_read_all(STDIN_FILENO, "standard input", CLI_MAX_INPUT, &text, &n)) == 0) {
-        if (to_text)
-            rc = decode(v, text, n, DETOK_RAW | (plain ? 0u : DETOK_SPECIAL), &out, &e);
+        if (o->to_text)
+            rc = decode(v, text, n, DETOK_RAW | (o->plain ? 0u : DETOK_SPECIAL), &out, &e);
         else
-            rc = encode(v, text, n, (plain ? 0u : VOCAB_PARSE_SPECIAL) | (add ? VOCAB_ADD_SPECIAL : 0u), &out, &e);
+            rc = encode(v, text, n, (o->plain ? 0u : VOCAB_PARSE_SPECIAL) | (o->add ? VOCAB_ADD_SPECIAL : 0u), &out, &e);
         if (rc == 0 && cli_write(out.data, out.len)) status = cli_write_status();
     }
     if (rc) status = cli_fail(&e);
@@ -93,3 +84,26 @@ int cmd_tokenize(int argc, char **argv)
     weights_close(w);
     return status;
 }
+
+#define AT(field) offsetof(struct tokenize, field)
+static const struct opt opts[] = {
+    {"decode", 'd', OPT_FLAG, AT(to_text), NULL, "token ids on stdin, their bytes on stdout"},
+    {"no-special", 0, OPT_FLAG, AT(plain), NULL,
+     "special tokens written in the text are text; with --decode they are left out"},
+    {"add-special", 0, OPT_FLAG, AT(add), NULL, "add BOS and EOS where the model wants them"},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", opts}, {0}};
+
+const struct command command_tokenize = {
+    .name = "tokenize",
+    .operands = "MODEL < TEXT",
+    .brief = "text to token ids, and back",
+    .min = 1,
+    .max = 1,
+    .words = WORDS_MODEL,
+    .groups = groups,
+    .size = sizeof(struct tokenize),
+    .run = run,
+};

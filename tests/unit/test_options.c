@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_options.c: a command line and the environment, read by a table.
+ *
+ * Messages go to stderr, so each case runs with stderr in a temporary file and looks at what is in it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/cli.h"
+
+/* ---- what is printed ---- */
+
+struct capture { int fd, saved; FILE *file; };
+static char printed[8192];
+
+static struct capture capture_begin(int fd)
+{
+    struct capture c = {fd, dup(fd), tmpfile()};
+    assert_true(c.file && c.saved >= 0);
+    fflush(NULL);
+    dup2(fileno(c.file), fd);
+    return c;
+}
+
+static void capture_end(struct capture c)
+{
+    fflush(NULL);
+    dup2(c.saved, c.fd);
+    close(c.saved);
+    rewind(c.file);
+    printed[fread(printed, 1, sizeof printed - 1, c.file)] = 0;
+    fclose(c.file);
+}
+
+/* ---- options ---- */
+
+struct common {
+    uint64_t u64, size;
+    float real;
+};
+
+struct values {
+    bool flag, other;
+    int number, kind;
+    const char *text;
+    struct cli_strings list;
+    struct common common;
+};
+
+static void set_defaults(void *options)
+{
+    struct values *v = options;
+    v->number = -7;
+}
+
+#define AT(field) offsetof(struct values, field)
+static const struct opt own[] = {
+    {"flag", 'f', OPT_FLAG, AT(flag), NULL, "a flag"},
+    {"other", 'o', OPT_FLAG, AT(other), NULL, "another"},
+    {"number", 'n', OPT_INT, AT(number), "N", "a number", -5, 100},
+    {"text", 't', OPT_STRING, AT(text), "TEXT", "text"},
+    {"list", 0, OPT_STRINGS, AT(list), "TEXT", "texts"},
+    {"kind", 0, OPT_CHOICE, AT(kind), "KIND", "one of three", .choices = "f16|f32|q8_0"},
+    {0},
+};
+static const struct opt common[] = {
+    {"u64", 0, OPT_U64, offsetof(struct common, u64), "N", "a large one"},
+    {"size", 0, OPT_SIZE, offsetof(struct common, size), "BYTES", "bytes"},
+    {"real-one", 0, OPT_FLOAT, offsetof(struct common, real), "X", "a real one"},
+    {0},
+};
+static const struct opt_group groups[] = {{"Own", own}, {"Common", common, AT(common), .section = ""}, {0}};
+static const struct command command = {.name = "command",
+                                       .operands = "[OPTIONS] FILE",
+                                       .about = "What it does.",
+                                       .max = 2,
+                                       .groups = groups,
+                                       .size = sizeof(struct values),
+                                       .init = set_defaults};
+const struct command *const commands[] = {&command, NULL};
+
+static struct invocation inv; /* of the last reading */
+static bool ready;
+
+/* Reads the words (a NULL ends them) and leaves stderr in printed. */
+static int parse(struct values *v, const char *const *words)
+{
+    static char *argv[20]; /* what the operands point into */
+    int argc = 0;
+    options_free(&inv);
+    argv[argc++] = (char *)"command";
+    for (; *words; words++) argv[argc++] = (char *)*words;
+    argv[argc] = NULL;
+    struct capture c = capture_begin(STDERR_FILENO);
+    int rc = options_read(&inv, &command, argc, argv, &ready);
+    capture_end(c);
+    *v = *(struct values *)inv.options;
+    return rc;
+}
+
+#define PARSE(v, ...) parse(v, (const char *const[]){__VA_ARGS__, NULL})
+
+static void refused(const char *text, const char *const *words)
+{
+    struct values v;
+    int rc = parse(&v, words);
+    if (rc != 64 || !strstr(printed, text) || strncmp(printed, "quern: ", 7) || strchr(printed, '\n')[1])
+        fail_msg("got %d '%s', expected 64 '%s'", rc, printed, text);
+}
+#define REFUSED(text, ...) refused(text, (const char *const[]){__VA_ARGS__, NULL})
+
+static void options_and_operands_in_any_order(void **state)
+{
+    (void)state;
+    struct values v;
+    assert_int_equal(PARSE(&v, "a.gguf", "-fn", "5", "--text=x y", "prompt", "--list", "1", "--list", "2"), 0);
+    assert_true(v.flag && !v.other && ready);
+    assert_int_equal(v.number, 5);
+    assert_string_equal(v.text, "x y");
+    assert_int_equal(v.list.n, 2);
+    assert_string_equal(v.list.v[1], "2");
+    assert_string_equal(inv.operand[0], "a.gguf");
+    assert_string_equal(inv.operand[1], "prompt");
+    assert_int_equal(PARSE(&v, "-n-5", "--", "--flag"), 0);
+    assert_int_equal(v.number, -5);
+    assert_false(v.flag);
+    assert_string_equal(inv.operand[0], "--flag");
+    assert_int_equal(PARSE(&v, "--num", "7", "-t", ""), 0); /* unambiguous beginnings */
+    assert_int_equal(v.number, 7);
+    assert_string_equal(v.text, "");
+}
+
+static void unknown_options_are_named(void **state)
+{
+    (void)state;
+    struct values v;
+    REFUSED("unknown option '--nonsense' (see quern command --help)", "--nonsense");
+    REFUSED("unknown option '--nonsense=3'", "a.gguf", "--nonsense=3");
+    REFUSED("unknown option '-z'", "-z");
+    REFUSED("unknown option '-z'", "-fzo");
+    REFUSED("option '--number' needs a value", "--number");
+    REFUSED("option '-n' needs a value", "-n");
+    REFUSED("no value goes with option '--flag=1'", "--flag=1");
+    /* a refusal in the midst of a word leaves nothing behind */
+    assert_int_equal(PARSE(&v, "-o"), 0);
+    assert_true(v.other && !v.flag);
+}
+
+static void numbers(void **state)
+{
+    (void)state;
+    struct values v;
+    static const char *const bad[] = {"", "x", "1x", "1.5", "101", "-6", "99999999999999999999", "0x10"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char want[80];
+        snprintf(want, sizeof want, "--number: '%s' is not a whole number in -5..100", bad[i]);
+        REFUSED(want, "--number", bad[i]);
+    }
+    assert_int_equal(PARSE(&v, "--number", "100"), 0);
+    assert_int_equal(v.number, 100);
+    assert_int_equal(PARSE(&v, "--u64", "18446744073709551615"), 0);
+    assert_true(v.common.u64 == UINT64_MAX);
+    REFUSED("--u64: '18446744073709551616'", "--u64", "18446744073709551616");
+    REFUSED("--u64: '-1'", "--u64", "-1");
+    REFUSED("--u64: ' 1'", "--u64", " 1");
+    assert_int_equal(PARSE(&v, "--real-one", "-1.5e3"), 0);
+    assert_true(v.common.real == -1500.0f);
+    static const char *const unreal[] = {"", "x", "1,5", "nan", "inf", "1e99"};
+    for (size_t i = 0; i < sizeof unreal / sizeof *unreal; i++) REFUSED("is not a number", "--real-one", unreal[i]);
+}
+
+static void sizes(void **state)
+{
+    (void)state;
+    struct values v;
+    static const struct { const char *text; uint64_t bytes; } good[] = {
+        {"010", 10}, {"0x10", 16}, {"4096", 4096}, {"1k", 1 << 10}, {"500M", 500u << 20}, {"6G", 6ull << 30}, {"6GB", 6ull << 30},
+        {"5.5G", 11ull << 29}, {"0.25k", 256}, {"1.5GiB", 3ull << 29}, {"0.1G", 107374182}, {"1.0000000000000000000000001M", 1 << 20},
+        {"1.99999999999999999999k", 2047}, {"16777215.5T", (16777215ull << 40) + (1ull << 39)}, {"6gib", 6ull << 30}, {"2T", 2ull << 40}, {"18446744073709551615", UINT64_MAX}, {"16777215T", 16777215ull << 40}};
+    static const char *const bad[] = {"", "0", "0G", "G", "x", "-1", "1.5", "1.G", ".5G", "1.5.5G", "1,5G", "-.5G", "0x1.5G", "0.0G", "0.0001k", "1. 5G", "16777216.5T", "6 G", "6X", "6GG", "6GiBB", "6iB", "6B", "16777216T",
+                                      "18446744073709551616", "99999999999999999999G"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_int_equal(PARSE(&v, "--size", good[i].text), 0);
+        assert_true(v.common.size == good[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) REFUSED("is not a size such as 6G, 5.5G or 500M", "--size", bad[i]);
+}
+
+static void help_lists_every_option(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"usage: quern command [OPTIONS] FILE", "  -f, --flag ", "  -n, --number N ",
+                                        "      --size BYTES ", "      --list TEXT ", "  -h, --help "};
+    static const char *const forms[] = {"--help", "-h", "-fh"};
+    for (int f = 0; f < 3; f++) {
+        struct values v;
+        struct capture c = capture_begin(STDOUT_FILENO);
+        static char out[sizeof printed];
+        int rc = PARSE(&v, forms[f], "ignored");
+        capture_end(c);
+        memcpy(out, printed, sizeof out);
+        assert_int_equal(rc, 0);
+        assert_false(ready);
+        for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+            if (!strstr(out, lines[i])) fail_msg("no '%s' in:\n%s", lines[i], out);
+    }
+}
+
+static void choices(void **state)
+{
+    (void)state;
+    struct values v;
+    assert_int_equal(PARSE(&v, "--kind", "q8_0"), 0);
+    assert_int_equal(v.kind, 2);
+    static const char *const bad[] = {"", "f", "f64", "f16|f32", "F16", "q8_0 "};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) REFUSED("is not one of f16|f32|q8_0", "--kind", bad[i]);
+}
+
+static void operands_are_counted(void **state)
+{
+    (void)state;
+    REFUSED("3 operands given; usage: quern command [OPTIONS] FILE", "a", "b", "c");
+}
+
+static void the_environment_sets_what_flags_do_not(void **state)
+{
+    (void)state;
+    struct values v;
+    setenv("QUERN_COMMAND_NUMBER", "50", 1);
+    setenv("QUERN_COMMAND_FLAG", "true", 1);
+    setenv("QUERN_COMMAND_OTHER", "0", 1);
+    setenv("QUERN_COMMAND_LIST", "a:b::c", 1);
+    setenv("QUERN_REAL_ONE", "1.5", 1); /* of a group that stands before all sections */
+    assert_int_equal(PARSE(&v, "a"), 0);
+    assert_int_equal(v.number, 50);
+    assert_true(v.flag && !v.other);
+    assert_int_equal(v.list.n, 3);
+    assert_string_equal(v.list.v[2], "c");
+    assert_true(v.common.real == 1.5f);
+    assert_int_equal(options_origin(&inv, "number"), ORIGIN_ENV);
+    assert_int_equal(options_origin(&inv, "text"), ORIGIN_DEFAULT);
+    assert_int_equal(PARSE(&v, "-n", "7", "--list", "x"), 0);
+    assert_int_equal(v.number, 7);
+    assert_int_equal(v.list.n, 1);
+    assert_int_equal(options_origin(&inv, "number"), ORIGIN_FLAG);
+    setenv("QUERN_COMMAND_NUMBER", "500", 1);
+    REFUSED("QUERN_COMMAND_NUMBER: '500' is not a whole number in -5..100", "a");
+    setenv("QUERN_COMMAND_FLAG", "yes", 1);
+    REFUSED("QUERN_COMMAND_FLAG: 'yes' is not 1, true, 0 or false", "a");
+    unsetenv("QUERN_COMMAND_NUMBER");
+    unsetenv("QUERN_COMMAND_FLAG");
+    unsetenv("QUERN_COMMAND_OTHER");
+    unsetenv("QUERN_COMMAND_LIST");
+    unsetenv("QUERN_REAL_ONE");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_and_operands_in_any_order),
+        cmocka_unit_test(unknown_options_are_named),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(choices),
+        cmocka_unit_test(help_lists_every_option),
+        cmocka_unit_test(operands_are_counted),
+        cmocka_unit_test(the_environment_sets_what_flags_do_not),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    options_free(&inv);
+    return failed;
+}
