@@ -15,6 +15,7 @@
 #define DIM     "\033[2m"
 #define NORMAL  "\033[0m"
 #define BESIDE  "| " /* stands before each line of thoughts where nothing can be dimmed */
+#define REWRITE "\r\033[K" /* the line */
 #define WAITING "thinking..."
 
 bool render_may_colour(int fd)
@@ -145,7 +146,7 @@ static int put_all(struct render *r, const char *text, size_t n, struct qn_error
 static int put_duration(struct render *r, struct qn_error *e)
 {
     double s = (double)(clock_ns() - r->thinking_ns) / 1e9;
-    return buf_printf(&r->out, e, r->colour ? "\r\033[K" DIM "thought for %.1f s" NORMAL : "\nthought for %.1f s", s);
+    return buf_printf(&r->out, e, r->colour ? REWRITE DIM "thought for %.1f s" NORMAL : "\nthought for %.1f s", s);
 }
 
 /* Leaves a part for another. */
@@ -153,7 +154,9 @@ static int turn_to(struct render *r, enum render_part part, struct qn_error *e)
 {
     int rc = 0;
     enum render_part from = r->part;
-    if (from == part) return 0;
+    if (r->noted) rc = buf_str(&r->out, REWRITE, e);
+    r->noted = false;
+    if (rc || from == part) return rc;
     if (r->n_held) rc = put(r, r->held, r->n_held, UNICODE_BAD, e);
     r->n_held = 0;
     r->n_blank = 0;
@@ -189,6 +192,16 @@ int render_answer(struct render *r, const char *p, size_t n, struct qn_error *e)
     if (n == 0) return 0;
     int rc = r->terminal ? turn_to(r, RENDER_ANSWER, e) : put_plain(r, p, n, e);
     if (!rc && r->terminal) rc = put_all(r, p, n, e);
+    return rc ? rc : flush(r, e);
+}
+
+int render_note(struct render *r, const char *p, size_t n, struct qn_error *e)
+{
+    if (!r->colour || r->part != RENDER_NOTHING) return 0;
+    int rc = buf_str(&r->out, REWRITE DIM, e);
+    if (!rc) rc = render_clean(&r->out, p, n, e);
+    if (!rc) rc = buf_str(&r->out, NORMAL, e);
+    r->noted = !rc;
     return rc ? rc : flush(r, e);
 }
 

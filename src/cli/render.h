@@ -27,6 +27,7 @@ struct render {
     bool terminal, colour, fold; /* fold may be changed between replies */
     enum render_part part; /* of what was written last in this reply */
     bool line_begins;      /* nothing stands in the line yet */
+    bool noted;            /* a note stands in the line */
     uint8_t held[4];       /* the beginning of a character whose rest has not come */
     unsigned n_held;
     size_t n_blank;        /* line breaks that are written once something follows them */
@@ -39,6 +40,8 @@ void render_init(struct render *r, int fd);
 /* A piece of the reply. QN_EIO when it cannot be written (errno), QN_ENOMEM. */
 int render_thought(struct render *r, const char *p, size_t n, struct qn_error *e);
 int render_answer(struct render *r, const char *p, size_t n, struct qn_error *e);
+/* What goes on while nothing comes: in the line, until something does. Only where there is colour. */
+int render_note(struct render *r, const char *p, size_t n, struct qn_error *e);
 /* Ends the reply, on a line of its own. */
 int render_end(struct render *r, struct qn_error *e);
 void render_deinit(struct render *r);
