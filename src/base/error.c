@@ -18,23 +18,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 #define LONGEST 5120 /* bytes of a message before it is shortened: a path (4096) and the words around it */
-
-/* Length of the UTF-8 character at s (a NUL-terminated string), its code point in *cp; 0 when it is none. */
-static int utf8_char(const unsigned char *s, uint32_t *cp)
-{
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
-
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xC0) != 0x80) return 0;
-        c = c << 6 | (s[i] & 0x3F);
-    }
-    if (c < least[n] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) return 0;
-    *cp = c;
-    return n;
-}
 
 static int is_unsafe(uint32_t c)
 {
@@ -48,17 +34,17 @@ static int is_unsafe(uint32_t c)
 size_t error_clean(char *dst, size_t cap, const char *src)
 {
     static const char hex[] = "0123456789ABCDEF";
-    const unsigned char *s = (const unsigned char *)src;
+    const uint8_t *s = (const uint8_t *)src;
     size_t n = 0;
 
     if (cap == 0) return 0;
     while (*s) {
         uint32_t c = 0;
-        int len = utf8_char(s, &c);
+        unsigned len = utf8_get(s, strnlen((const char *)s, 4), &c);
         if (len > 0 && !is_unsafe(c)) {
-            if (n + (size_t)len >= cap) break;
-            memcpy(dst + n, s, (size_t)len);
-            n += (size_t)len;
+            if (n + len >= cap) break;
+            memcpy(dst + n, s, len);
+            n += len;
             s += len;
         } else {
             /* A control character of several bytes comes by here once for each: its tail is not UTF-8. */

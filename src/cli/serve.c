@@ -24,27 +24,16 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/os.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
 #include "cli/serve_sandbox.h"
-#include "server/api.h"
-#include "server/http.h"
-#include "server/json_out.h"
 #include "server/sandbox.h"
+#include "server/server.h"
 #include "server/systemd.h"
 
-#define QUEUE_BYTES  (1 << 20) /* of a stream, for a client that reads slowly: thousands of tokens */
-#define HEARTBEAT_MS 1000
 #define SLICE_MS     100  /* between two looks at whether a signal came, while draining */
 #define FLUSH_MS     1000 /* for the last bytes, once nothing is computed any more */
-
-/* Of the memory, for bodies, what making tokens takes and what waits to be sent: a sixteenth, within bounds. */
-#define REQUESTS_SHARE 16
-#define REQUESTS_MIN   ((size_t)64 << 20)
-#define REQUESTS_MAX   ((size_t)1 << 30)
-#define PROGRAM_BYTES  ((size_t)16 << 20) /* code, libraries, stacks of threads, what the allocator keeps */
 
 struct serve {
     struct serve_options *o;
@@ -54,11 +43,7 @@ struct serve {
     int notify_fd;      /* -1: nobody wants to know */
     struct buf missing; /* of the sandbox, for people */
 
-    struct models *models;
-    struct ledger requests;
-    size_t program_bytes;
-    struct api *api;
-    struct http *http;
+    struct server server;
 };
 
 /* ---- where to listen ---- */
@@ -111,7 +96,7 @@ static void say_where(const struct serve *v)
     size_t n = 0;
     for (int i = 0; i < v->n_sockets && n < sizeof line; i++) {
         const struct http_listen *l = &v->sockets[i];
-        int port = http_port(v->http, i);
+        int port = http_port(v->server.http, i);
         const char *colon = l->address ? strrchr(l->address, ':') : NULL, *comma = i ? ", " : "";
         int add;
         if (!l->address)
@@ -158,7 +143,7 @@ static int wait_signal(const sigset_t *set, int64_t ms)
 static void reload(struct serve *v)
 {
     struct qn_error e = {0};
-    if (http_reload(v->http, &e))
+    if (http_reload(v->server.http, &e))
         warn("nothing is reloaded: ", e.msg);
     else
         fprintf(stderr, "quern: reloaded\n");
@@ -180,7 +165,7 @@ static void wait_for_end(struct serve *v, const sigset_t *set, int sig_reload)
     if (every_ms < 1 || every_ms > 3600000) every_ms = 3600000;
     for (int sig; !(sig = wait_signal(set, every_ms)) || sig == sig_reload;) {
         if (sig) reload(v);
-        if (watched && api_is_healthy(v->api)) notify(v, "WATCHDOG=1");
+        if (watched && api_is_healthy(v->server.api)) notify(v, "WATCHDOG=1");
     }
 }
 
@@ -189,57 +174,28 @@ static void drain(struct serve *v, const sigset_t *set)
 {
     uint64_t until = clock_ns() + (uint64_t)v->o->grace_s * 1000000000;
     notify(v, "STOPPING=1");
-    while (http_drain(v->http, SLICE_MS) > 0 && clock_ns() < until) {
+    while (http_drain(v->server.http, SLICE_MS) > 0 && clock_ns() < until) {
         int sig = wait_signal(set, 0);
         if (sig && sig != SIGHUP) break;
     }
-    models_stop(v->models);
-    http_drain(v->http, FLUSH_MS);
-}
-
-/* While every file can be read: a part of the memory is for requests, the rest for models. */
-static int share_memory(struct serve *v, struct qn_error *e)
-{
-    uint64_t *memory = &v->o->models.engine.memory_bytes;
-    mem_return_early();
-    if (!*memory) *memory = os_memory_bytes();
-    uint64_t n = *memory / REQUESTS_SHARE;
-    ledger_init(&v->requests, n < REQUESTS_MIN ? REQUESTS_MIN : n > REQUESTS_MAX ? REQUESTS_MAX : n);
-    json_out_use(&v->requests);
-    v->program_bytes = os_anonymous_bytes() + PROGRAM_BYTES;
-    uint64_t others = v->requests.budget + v->program_bytes;
-    if (*memory <= others)
-        return error_set(e, QN_ENOMEM, "%llu bytes of memory: requests and the program itself have %llu of them",
-                         (unsigned long long)*memory, (unsigned long long)others);
-    *memory -= others;
-    return 0;
-}
-
-static int open_api(struct serve *v, struct qn_error *e)
-{
-    const struct api_config c = {.models = v->models, .requests = &v->requests, .program_bytes = v->program_bytes};
-    return api_new(&v->api, &c, e);
+    models_stop(v->server.models);
+    http_drain(v->server.http, FLUSH_MS);
 }
 
 static int open_http(struct serve *v, struct qn_error *e)
 {
     struct http_config c;
-    http_config_init(&c);
+    server_config(&v->server, &c);
     c.listen = v->sockets;
     c.n_listen = v->n_sockets;
-    c.routes = api_routes(&c.n_routes);
     c.cert_path = v->o->cert;
     c.key_path = v->o->key;
     c.keys_path = v->o->keys;
-    c.limits = api_limits();
     c.hosts = v->o->hosts.v;
     c.n_hosts = (int)v->o->hosts.n;
     c.origins = v->o->origins.v;
     c.n_origins = (int)v->o->origins.n;
-    c.ledger = &v->requests;
-    c.max_queue_bytes = QUEUE_BYTES;
-    c.heartbeat_ms = HEARTBEAT_MS;
-    return http_open(&v->http, &c, e);
+    return http_open(&v->server.http, &c, e);
 }
 
 static int fence_files(struct serve *v, struct qn_error *e)
@@ -281,9 +237,9 @@ static int serve(struct serve *v)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    if (share_memory(v, &e) || open_http(v, &e) || models_make_folders(&v->o->models, &e) || fence_files(v, &e) ||
-        models_open(&v->models, &v->o->models, &e) || open_api(v, &e) || fence_calls(v, &e) ||
-        http_start(v->http, v->api, &e)) {
+    if (server_share_memory(&v->server, &v->o->models, &e) || open_http(v, &e) ||
+        models_make_folders(&v->o->models, &e) || fence_files(v, &e) ||
+        server_load(&v->server, &v->o->models, &e) || fence_calls(v, &e) || server_start(&v->server, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);
@@ -291,10 +247,7 @@ static int serve(struct serve *v)
         wait_for_end(v, &set, sig_reload);
         drain(v, &set);
     }
-    if (v->models) models_stop(v->models);
-    http_close(v->http);
-    api_free(v->api);
-    models_close(v->models);
+    server_close(&v->server);
     buf_deinit(&v->missing);
     if (v->notify_fd >= 0) close(v->notify_fd);
     return rc;

@@ -12,7 +12,9 @@
  */
 #include "server/impl.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -43,8 +45,8 @@ static void last_words(int fd, const char *status, const char *more, int code, c
 
 /* ---- accepting ---- */
 
-/* Takes fd. libmicrohttpd closes it, also when it does not want it. */
-static void admit(struct http *h, const struct listener *l, int fd, const struct sockaddr *peer, socklen_t n_peer)
+/* Takes fd. libmicrohttpd closes it, also when it does not want it. -1: it is closed. */
+static int admit(struct http *h, const struct listener *l, int fd, const struct sockaddr *peer, socklen_t n_peer)
 {
     struct ucred cred = {.uid = (uid_t)-1};
     socklen_t n_cred = sizeof cred;
@@ -53,7 +55,7 @@ static void admit(struct http *h, const struct listener *l, int fd, const struct
 
     if (l->is_unix && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n_cred) < 0) {
         close(fd);
-        return;
+        return -1;
     }
     pthread_mutex_lock(&h->lock);
     full = h->n_conns >= h->c.max_connections;
@@ -67,12 +69,25 @@ static void admit(struct http *h, const struct listener *l, int fd, const struct
     if (r < 0) {
         if (!l->tls) last_words(fd, "503 Service Unavailable", "Retry-After: 1\r\n", 503, "too many connections");
         close(fd);
-        return;
+        return -1;
     }
-    if (MHD_add_connection(l->tls ? h->tls : h->plain, fd, peer, n_peer) == MHD_YES) return;
+    if (MHD_add_connection(l->tls ? h->tls : h->plain, fd, peer, n_peer) == MHD_YES) return 0;
     pthread_mutex_lock(&h->lock);
     if (h->conn[fd]) conn_remove(h->conn[fd]);
     pthread_mutex_unlock(&h->lock);
+    return -1;
+}
+
+int http_adopt(struct http *h, int fd, struct qn_error *e)
+{
+    static const struct listener nobody = {.fd = -1, .is_unix = 1};
+    const struct sockaddr_storage peer = {.ss_family = AF_UNIX};
+
+    assert(h->has_door && h->plain);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    if (admit(h, &nobody, fd, (const struct sockaddr *)&peer, sizeof(struct sockaddr)))
+        return error_set(e, QN_EIO, "http: a connection cannot be served: %m");
+    return 0;
 }
 
 /* Returns how many ms to wait before accepting again. */

@@ -121,7 +121,7 @@ static int start_threads(struct http *h, struct qn_error *e)
 {
     struct epoll_event wake = {.events = EPOLLIN, .data.u64 = DOOR_WAKE};
     sigset_t all, before;
-    int r = 0, plain = 0;
+    int r = 0, plain = h->c.n_listen == 0;
 
     for (int i = 0; i < h->c.n_listen; i++) plain |= !h->listener[i].tls;
     h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -152,7 +152,7 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
     pthread_condattr_t attr;
     int r;
 
-    assert(c->n_listen > 0 && c->max_connections > 0 && c->max_header_bytes >= 1024);
+    assert(c->max_connections > 0 && c->max_header_bytes >= 1024);
     if (!h) return error_nomem(e, "the HTTP server", sizeof *h);
     *h = (struct http){.c = *c, .epoll_fd = -1, .wake_fd = -1};
     pthread_mutex_init(&h->lock, NULL);
@@ -167,7 +167,7 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
     }
     if (getrandom(&h->id_base, sizeof h->id_base, 0) < 0) h->id_base = clock_ns();
 
-    h->listener = mem_calloc((size_t)c->n_listen, sizeof *h->listener);
+    h->listener = mem_calloc((size_t)c->n_listen + 1, sizeof *h->listener);
     if (!h->listener) {
         r = error_nomem(e, "listeners", (size_t)c->n_listen * sizeof *h->listener);
         goto fail;

@@ -49,7 +49,7 @@ struct http_listen {
 
 /* What it points to is borrowed until http_close(). */
 struct http_config {
-    const struct http_listen *listen; /* [n_listen] */
+    const struct http_listen *listen; /* [n_listen]; may be none: see http_adopt() */
     int n_listen;
     const struct http_route *routes; /* [n_routes] */
     int n_routes;
@@ -78,6 +78,9 @@ void http_config_init(struct http_config *c); /* no listeners, no routes, and th
 int http_open(struct http **h, const struct http_config *c, struct qn_error *e);
 /* Starts the threads, once. ctx is for the handlers. */
 int http_start(struct http *h, void *ctx, struct qn_error *e);
+/* Serves a connected Unix socket, after http_start(). fd is taken over, also when this fails. A server without listeners is
+ * for these alone. */
+int http_adopt(struct http *h, int fd, struct qn_error *e);
 /* Reads the files of keys and of the certificate again: all of what they say holds for requests and connections from
  * now on, or, on an error, what held before. */
 int http_reload(struct http *h, struct qn_error *e);

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "text/unicode.h"
 
 struct bpe_merge {
@@ -213,7 +214,7 @@ int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, 
     if (rc == 0) rc = read_flags(b, w, e);
     for (int i = 0; rc == 0 && i < 256; i++) {
         uint8_t u[4];
-        qn_token id = lexicon_find(lex, u, unicode_put(u, unicode_from_byte((uint8_t)i)));
+        qn_token id = lexicon_find(lex, u, utf8_put(u, unicode_from_byte((uint8_t)i)));
         b->byte_id[i] = id >= 0 && lex->type[id] == TOKEN_NORMAL ? id : -1;
     }
     return rc;
@@ -259,7 +260,7 @@ static qn_token find_whole(const struct bpe *b, const uint8_t *p, size_t n)
     if (b->by_char) return lexicon_find_text(b->lex, p, n);
     if (n > 128) return -1; /* no vocabulary has words that long; the merges would give the same */
     for (size_t i = 0; i < n; i++)
-        k += unicode_put(mapped + k, unicode_from_byte(p[i]));
+        k += utf8_put(mapped + k, unicode_from_byte(p[i]));
     return lexicon_find_text(b->lex, mapped, k);
 }
 

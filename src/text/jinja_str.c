@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "text/unicode.h"
 
 static void make_room(struct jtext *t, size_t extra)
@@ -65,7 +66,7 @@ void jtext_str(struct jtext *t, struct jval s) { jtext_part(t, s, 0, s.s->n); }
 void jtext_char(struct jtext *t, uint32_t cp, unsigned user)
 {
     uint8_t c[4];
-    jtext_bytes(t, (const char *)c, unicode_put(c, cp), user);
+    jtext_bytes(t, (const char *)c, utf8_put(c, cp), user);
 }
 
 /* One value with n bytes at p; of one origin when the marks say so. */

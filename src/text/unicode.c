@@ -19,6 +19,7 @@
 #include <utf8proc.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 /* ---- UTF-8 ---- */
 
@@ -49,21 +50,6 @@ unsigned unicode_next(const uint8_t *p, size_t n, uint32_t *cp, bool *cut)
         hi = 0xBF;
     }
     *cp = c;
-    return len;
-}
-
-unsigned unicode_put(uint8_t out[4], uint32_t cp)
-{
-    assert(cp <= 0x10FFFF);
-    if (cp < 0x80) {
-        out[0] = (uint8_t)cp;
-        return 1;
-    }
-    unsigned len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    for (unsigned i = len - 1; i > 0; i--, cp >>= 6)
-        out[i] = (uint8_t)(0x80 | (cp & 0x3F));
-    static const uint8_t lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
-    out[0] = (uint8_t)(lead[len] | cp);
     return len;
 }
 
@@ -226,7 +212,7 @@ static int put_composed(utf8proc_int32_t *cp, utf8proc_int32_t *tmp, size_t n, s
     int rc = buf_reserve(out, (size_t)m * 4, e);
     for (utf8proc_ssize_t i = 0; rc == 0 && i < m; i++) {
         uint8_t u[4];
-        rc = buf_add(out, u, unicode_put(u, (uint32_t)cp[i]), e);
+        rc = buf_add(out, u, utf8_put(u, (uint32_t)cp[i]), e);
     }
     return rc;
 }

@@ -19,8 +19,6 @@
  * the result is the length of the "maximal subpart" (Unicode 15, section 3.9: what one U+FFFD stands for);
  * *cut tells that they could begin a character if more followed. n > 0; the result is 1..4 and <= n. */
 unsigned unicode_next(const uint8_t *p, size_t n, uint32_t *cp, bool *cut);
-/* Writes cp (a valid scalar value) as UTF-8; returns its length, 1..4. */
-unsigned unicode_put(uint8_t out[4], uint32_t cp);
 bool unicode_is_utf8(const uint8_t *p, size_t n);
 /* Appends the text with U+2581 for every space (0x20). */
 int unicode_mark_spaces(const uint8_t *p, size_t n, struct buf *out, struct qn_error *e);

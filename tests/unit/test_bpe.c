@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/unicode.h"
 #include "tiny_vocab.h"
@@ -32,7 +33,7 @@ static void open_model(struct model *m, const char *pre, const char *const *extr
     struct vfile f = {0};
     for (int i = 0; i < 256; i++) {
         uint8_t u[4];
-        unsigned n = unicode_put(u, unicode_from_byte((uint8_t)i));
+        unsigned n = utf8_put(u, unicode_from_byte((uint8_t)i));
         memcpy(bytes[i], u, n);
         bytes[i][n] = 0;
         tokens[i] = bytes[i];

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * curl.h: libcurl, loaded when it is first needed.
+ *
+ * Linking it would cost every start of the program 4.5 ms of dynamic linking, for commands that mostly talk to a Unix
+ * socket; so it is opened with dlopen() and called through this table. The table's types are those of <curl/curl.h>,
+ * so that a call is checked as a direct one; the header's own checking macros for setopt and getinfo do not apply, so
+ * numbers are passed as long or curl_off_t where it says so.
+ *
+ * Knows nothing of what is fetched or asked.
+ */
+#ifndef QUERN_CLIENT_CURL_H
+#define QUERN_CLIENT_CURL_H
+
+#include <curl/curl.h>
+
+#include "base/error.h"
+
+#define CURL_FUNCTIONS(F) \
+    F(global_init) \
+    F(free) \
+    F(easy_init) \
+    F(easy_cleanup) \
+    F(easy_reset) \
+    F(easy_setopt) \
+    F(easy_getinfo) \
+    F(easy_perform) \
+    F(easy_pause) \
+    F(easy_header) \
+    F(easy_strerror) \
+    F(multi_init) \
+    F(multi_cleanup) \
+    F(multi_setopt) \
+    F(multi_add_handle) \
+    F(multi_remove_handle) \
+    F(multi_perform) \
+    F(multi_poll) \
+    F(multi_wakeup) \
+    F(multi_info_read) \
+    F(multi_strerror) \
+    F(slist_append) \
+    F(slist_free_all) \
+    F(url) \
+    F(url_cleanup) \
+    F(url_get) \
+    F(url_set) \
+    F(url_strerror) \
+    F(version_info)
+
+/* curl->easy_init() is curl_easy_init(), and so on. */
+struct curl {
+#define CURL_MEMBER(name) __typeof__(&curl_##name) name;
+    CURL_FUNCTIONS(CURL_MEMBER)
+#undef CURL_MEMBER
+};
+
+/* The library, loaded and initialised by the first call of any thread and kept until the process ends. NULL: *e (of
+ * code QN_EUNSUP) says what is missing and which package has it; every later call says so again. */
+const struct curl *curl_load(struct qn_error *e);
+
+#endif
