@@ -3,7 +3,8 @@
  * edit.c: libedit, asked for a text. See edit.h.
  *
  * libedit keeps the line, draws it, and knows keys. It reads through get_char() here, which waits for signals too: so a
- * signal is met between two characters and never inside libedit. What has to happen in the drawing (a new window size, a
+ * signal is met between two characters and never inside libedit. The keys that make signals are bytes meanwhile, for a
+ * paste may have them. What has to happen in the drawing (a new window size, a
  * return from the shell) is a key of its own, WAKE, that no keyboard sends while signals have their keys. A paste is a key
  * that reads on by itself until the closing bracket.
  */
@@ -22,6 +23,7 @@
 #include <wchar.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "cli/editlib.h"
 #include "cli/history.h"
 #include "cli/paste.h"
@@ -45,6 +47,7 @@ struct edit {
     bool brackets;      /* the terminal may be asked to bracket pastes */
     unsigned char input[1 << 14];
     size_t at, n; /* input[at .. n) is read and not used */
+    struct { cc_t key; int number; } signal_keys[3]; /* what a key means that is one of the terminal's; key 0: none */
 };
 
 /* ---- characters ---- */
@@ -71,7 +74,7 @@ static int from_wide(const wchar_t *w, size_t n, struct buf *out, struct qn_erro
     for (; n > 0; w++, n--) {
         uint32_t cp = (uint32_t)*w;
         if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000)) cp = 0xFFFD;
-        out->len += unicode_put(out->data + out->len, cp);
+        out->len += utf8_put(out->data + out->len, cp);
     }
     out->data[out->len] = 0;
     return 0;
@@ -102,7 +105,7 @@ static int on_signal(struct edit *ed, int number)
         brackets(ed, false);
         ed->lib->set(ed->el, EL_PREP_TERM, 0);
         sigaction(SIGTSTP, &stop, &mine);
-        raise(SIGTSTP);
+        kill(0, SIGTSTP); /* as the key does: all of the foreground */
         sigaction(SIGTSTP, &mine, NULL);
         return 0;
     }
@@ -143,6 +146,14 @@ static struct edit *of(EditLine *el)
     return ed;
 }
 
+/* The signal that a byte stands for where it was typed, and not pasted; 0: none. */
+static int signal_of(const struct edit *ed, int byte)
+{
+    for (size_t i = 0; i < 3; i++)
+        if (byte && ed->signal_keys[i].key == byte) return ed->signal_keys[i].number;
+    return 0;
+}
+
 /* libedit's reader: one character. */
 static int get_char(EditLine *el, wchar_t *out)
 {
@@ -153,7 +164,10 @@ static int get_char(EditLine *el, wchar_t *out)
     bool cut = true;
     while (cut) {
         int c = next_byte(ed);
+        int number = n == 0 ? signal_of(ed, c) : 0;
+        if (number) c = on_signal(ed, number);
         if (c == INPUT_END) return ed->ended_by ? -1 : 0;
+        if (number && c == 0) continue;
         if (c == INPUT_WAKE && n == 0) {
             *out = WAKE;
             return 1;
@@ -330,6 +344,7 @@ static int read_lines(struct edit *ed, struct buf *raw, struct qn_error *e)
     ed->going_on = false;
     for (;;) {
         int n = 0, rc;
+        ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before the prompt: what is typed after it is for the editor */
         const wchar_t *line = ed->lib->gets(ed->el, &n);
         if (!line || n <= 0) {
             const LineInfoW *left = ed->lib->line(ed->el);
@@ -360,6 +375,9 @@ int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
     if ((rc = signals_catch(&ed->signals, caught, e))) return rc;
     fflush(stdout);
     ed->ended_by = 0;
+    ed->signal_keys[0].key = before.c_cc[VINTR], ed->signal_keys[0].number = SIGINT;
+    ed->signal_keys[1].key = before.c_cc[VQUIT], ed->signal_keys[1].number = SIGQUIT;
+    ed->signal_keys[2].key = before.c_cc[VSUSP], ed->signal_keys[2].number = SIGTSTP;
     ed->lib->resize(ed->el); /* the window may have changed while nobody was asked */
     brackets(ed, true);
     rc = read_lines(ed, &raw, e);
@@ -385,7 +403,7 @@ static void bind_keys(struct edit *ed)
     };
     static const struct { const wchar_t *key, *name; } keys[] = {
         {L"^]", L"quern-wake"},           {L"\\e[200~", L"quern-paste"},      {L"^?", L"quern-rub"},
-        {L"^H", L"quern-rub"},            {L"^I", L"quern-complete"},         {L"\\e\\n", L"quern-newline"},
+        {L"^H", L"quern-rub"},            {L"^I", L"quern-complete"},         {L"\\e\\r", L"quern-newline"},
         {L"^R", L"em-inc-search-prev"},   {L"^W", L"ed-delete-prev-word"},    {L"\\e[3~", L"ed-delete-next-char"},
         {L"\\e[H", L"ed-move-to-beg"},    {L"\\eOH", L"ed-move-to-beg"},      {L"\\e[1~", L"ed-move-to-beg"},
         {L"\\e[F", L"ed-move-to-end"},    {L"\\eOF", L"ed-move-to-end"},      {L"\\e[4~", L"ed-move-to-end"},
@@ -408,6 +426,7 @@ static void open_history(struct edit *ed, struct qn_error *notice)
 
 int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error *notice, struct qn_error *e)
 {
+    static const wchar_t *const modes[] = {L"-isig", L"-ixon", L"-icrnl", L"-inlcr"};
     const char *term = getenv("TERM");
     const struct editlib *lib = editlib_load(e);
     if (!lib) return QN_EUNSUP;
@@ -432,6 +451,8 @@ int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error
     lib->set(ed->el, EL_EDITOR, L"emacs");
     lib->set(ed->el, EL_HIST, lib->history, ed->entries);
     lib->source(ed->el, NULL);
+    /* Every byte of a paste has to arrive: none makes a signal, stops the output or becomes another. */
+    for (size_t i = 0; i < 4; i++) lib->set(ed->el, EL_SETTY, L"-d", modes[i], (wchar_t *)NULL);
     bind_keys(ed);
     lib->set(ed->el, EL_GETCFN, get_char);
     open_history(ed, notice);

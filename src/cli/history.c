@@ -113,7 +113,7 @@ static void cut_file(struct history *h, const char *path, const uint8_t *kept, s
 int history_open(struct history *h, const char *path, struct qn_error *e)
 {
     struct buf raw = {0};
-    bool whole;
+    bool whole = true;
     int rc = QN_ENOMEM;
     *h = (struct history){.fd = -1};
     char *copy = mem_dup(path, strlen(path));
