@@ -153,10 +153,9 @@ static void init(void *options)
 
 #define AT(field) offsetof(struct chat_options, field)
 static const struct opt opts[] = {
-    {"system", 's', OPT_STRING, AT(system), "TEXT", "what the model is told before all"},
-    {"load", 'l', OPT_STRING, AT(load), "FILE", "go on with a conversation that was saved", .words = WORDS_FILE},
-    {"predict", 'n', OPT_INT, AT(n_predict), "N", "tokens of a reply at most (default: what there is room for)", 1,
-     INT32_MAX},
+    {"system", 0, OPT_STRING, AT(system), "TEXT", "what the model is told before all"},
+    {"load", 0, OPT_STRING, AT(load), "FILE", "go on with a conversation that was saved", .words = WORDS_FILE},
+    {"max-tokens", 'n', OPT_INT, AT(max_tokens), "N", "of a reply (default: what the context has room for)", 1, INT32_MAX},
     {0},
 };
 

@@ -15,7 +15,7 @@
 
 struct chat_options {
     const char *system, *load;
-    int n_predict; /* tokens of a reply at most; 0: what the context has room for */
+    int max_tokens; /* tokens of a reply at most; 0: what the context has room for */
     struct qn_sampling sampling;
     struct place_options place;
 };

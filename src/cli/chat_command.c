@@ -8,12 +8,14 @@
 #include <string.h>
 #include <sysexits.h>
 
+#include "base/nearest.h"
 #include "cli/chat.h"
 
 #define MOST_MODELS ((size_t)1 << 22) /* bytes of a list of models */
 
 struct command_row {
-    const char *name; /* with a blank when something follows, for Tab */
+    const char *name;
+    const char *tab; /* the name as Tab completes it */
     const char *arg;
     const char *help;
     bool needs; /* the argument */
@@ -215,16 +217,16 @@ static int do_quit(struct chat *c, const char *arg)
 static int do_help(struct chat *c, const char *arg);
 
 static const struct command_row rows[] = {
-    {"/model ", "NAME", "ask another model; without NAME: which there are", false, do_model},
-    {"/system ", "TEXT", "what the model is told before all; - for nothing; without TEXT: what it is", false, do_system},
-    {"/save ", "FILE", "write the conversation, a line of JSON for each message", true, do_save},
-    {"/load ", "FILE", "go on with a conversation that was saved", true, do_load},
-    {"/retry", NULL, "ask again for a reply to the last message", false, do_retry},
-    {"/undo", NULL, "take back the last message and its reply", false, do_undo},
-    {"/tokens", NULL, "how long the conversation is, what the last reply took", false, do_tokens},
-    {"/fold", NULL, "hide what the model thinks, or show it again", false, do_fold},
-    {"/help", NULL, "this", false, do_help},
-    {"/quit", NULL, "end; so does Ctrl-D", false, do_quit},
+    {"/model", "/model ", "NAME", "ask another model; without NAME: which there are", false, do_model},
+    {"/system", "/system ", "TEXT", "what the model is told before all; - for nothing; without TEXT: what it is", false, do_system},
+    {"/save", "/save ", "FILE", "write the conversation, a line of JSON for each message", true, do_save},
+    {"/load", "/load ", "FILE", "go on with a conversation that was saved", true, do_load},
+    {"/retry", "/retry", NULL, "ask again for a reply to the last message", false, do_retry},
+    {"/undo", "/undo", NULL, "take back the last message and its reply", false, do_undo},
+    {"/tokens", "/tokens", NULL, "how long the conversation is, what the last reply took", false, do_tokens},
+    {"/fold", "/fold", NULL, "hide what the model thinks, or show it again", false, do_fold},
+    {"/help", "/help", NULL, "this", false, do_help},
+    {"/quit", "/quit", NULL, "end; so does Ctrl-D", false, do_quit},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
@@ -239,36 +241,14 @@ static int do_help(struct chat *c, const char *arg)
 
 /* ---- finding one ---- */
 
-static size_t name_length(const struct command_row *row) { return strcspn(row->name, " "); }
-
-/* Letters to change, add or leave out to make b of a (Levenshtein); both are short. */
-static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
-{
-    size_t row[16];
-    for (size_t j = 0; j <= n_b; j++) row[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        size_t corner = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            size_t best = corner + (a[i - 1] != b[j - 1]);
-            corner = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[n_b];
-}
-
 static int unknown(const struct chat *c, const char *name, size_t n)
 {
-    const struct command_row *nearest = rows;
-    for (size_t i = 1; i < N_ROWS; i++)
-        if (distance(name, n, rows[i].name, name_length(&rows[i])) <
-            distance(name, n, nearest->name, name_length(nearest)))
-            nearest = &rows[i];
-    return after(c, cli_usage("unknown command '%.*s': did you mean %.*s? (/help lists them, // begins a message with a slash)",
-                              (int)n, name, (int)name_length(nearest), nearest->name));
+    char word[NEAREST_MAX];
+    struct nearest meant = {.word = word};
+    snprintf(word, sizeof word, "%.*s", (int)n, name);
+    for (size_t i = 0; i < N_ROWS; i++) nearest_offer(&meant, rows[i].name);
+    return after(c, cli_usage("unknown command '%s'%s%s%s (/help lists them, // begins a message with a slash)", word,
+                              meant.best ? ": did you mean " : "", meant.best ? meant.best : "", meant.best ? "?" : ""));
 }
 
 bool chat_is_command(const char *text)
@@ -284,7 +264,7 @@ int chat_command(struct chat *c, const char *text)
     size_t n = strcspn(text, " \t\n");
     const char *arg = text + n + strspn(text + n, " \t\n");
     for (size_t i = 0; i < N_ROWS; i++) {
-        if (n != name_length(&rows[i]) || strncmp(text, rows[i].name, n)) continue;
+        if (n != strlen(rows[i].name) || strncmp(text, rows[i].name, n)) continue;
         if (*arg && !rows[i].arg) return after(c, cli_usage("%.*s takes nothing more: '%s'", (int)n, text, arg));
         if (!*arg && rows[i].needs) return after(c, cli_usage("%.*s needs a %s", (int)n, text, rows[i].arg));
         int next = rows[i].run(c, arg);
@@ -298,6 +278,6 @@ const char *chat_complete(void *arg, const char *line, size_t n, size_t i)
 {
     (void)arg;
     for (size_t k = 0; n && k < N_ROWS; k++)
-        if (n <= strlen(rows[k].name) && !strncmp(rows[k].name, line, n) && i-- == 0) return rows[k].name;
+        if (n <= strlen(rows[k].tab) && !strncmp(rows[k].tab, line, n) && i-- == 0) return rows[k].tab;
     return NULL;
 }

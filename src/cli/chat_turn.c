@@ -70,17 +70,16 @@ json_t *chat_request(const struct chat *c)
     int bad = json_object_set_new(o, "messages", messages);
     for (size_t i = 0; i < c->talk.n; i++) bad |= json_array_append_new(messages, message_json(c, &c->talk.v[i]));
     if (c->place.model) bad |= json_object_set_new(o, "model", json_string(c->place.model));
-    if (c->o->n_predict) bad |= json_object_set_new(o, "max_tokens", json_integer(c->o->n_predict));
+    if (c->o->max_tokens) bad |= json_object_set_new(o, "max_tokens", json_integer(c->o->max_tokens));
     options_walk(c->invocation->command, add_option, &sampling);
     if (!bad && !sampling.bad) return o;
     json_decref(o);
     return NULL;
 }
 
-/* A Unix socket is connected anew each time, which costs nothing: a server closes what has been idle for a while. */
 int chat_connect(struct chat *c)
 {
-    if (!c->broken && c->place.kind == PLACE_REMOTE) return 0;
+    if (!c->broken) return 0;
     int status = place_reopen(&c->place);
     c->broken = status != 0;
     return status;

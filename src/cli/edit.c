@@ -26,6 +26,7 @@
 #include "base/utf8.h"
 #include "cli/editlib.h"
 #include "cli/history.h"
+#include "cli/home.h"
 #include "cli/paste.h"
 #include "cli/signals.h"
 #include "text/unicode.h"
@@ -417,11 +418,12 @@ static void bind_keys(struct edit *ed)
 
 static void open_history(struct edit *ed, struct qn_error *notice)
 {
-    struct buf path = {0};
-    int rc = ed->setup.history ? buf_str(&path, ed->setup.history, notice) : history_path(&path, notice);
-    if (!rc) rc = history_open(&ed->history, (char *)path.data, notice);
+    const char *path = ed->setup.history;
+    char *usual = NULL;
+    int rc = path ? 0 : home_path(&usual, HOME_STATE, "history", notice);
+    if (!rc) rc = history_open(&ed->history, path ? path : usual, notice);
     if (!rc) notice->code = 0;
-    buf_deinit(&path);
+    mem_free(usual);
 }
 
 int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error *notice, struct qn_error *e)

@@ -23,7 +23,7 @@ struct edit_setup {
     const char *prompt, *more; /* before the first line, and before those that go on */
     edit_completer *complete;  /* for Tab; NULL: Tab is a character */
     void *arg;
-    const char *history; /* the file; NULL: the user's (history.h), and nothing more is said than edit_open's notice */
+    const char *history; /* the file (history.h); NULL: this user's */
 };
 
 enum { EDIT_TEXT = 0, EDIT_END = 1 }; /* what edit_read() has got */

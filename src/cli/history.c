@@ -7,32 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/out_file.h"
-
-int history_path(struct buf *path, struct qn_error *e)
-{
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (state && state[0] == '/') return buf_printf(path, e, "%s/quern/history", state); /* a relative one is to be ignored */
-    if (home && home[0] == '/') return buf_printf(path, e, "%s/.local/state/quern/history", home);
-    return error_set(e, QN_ENOINPUT, "neither HOME nor XDG_STATE_HOME names a folder");
-}
-
-/* The folders above a file, made where they are missing, for this user alone. */
-static void make_folders(char *path)
-{
-    for (char *s = path + 1; (s = strchr(s, '/')) != NULL; s++) {
-        *s = 0;
-        if (mkdir(path, 0700) && errno != EEXIST) { /* opening the file will say why */
-        }
-        *s = '/';
-    }
-}
+#include "cli/home.h"
 
 static int open_file(const char *path, struct qn_error *e)
 {
@@ -114,12 +94,9 @@ int history_open(struct history *h, const char *path, struct qn_error *e)
 {
     struct buf raw = {0};
     bool whole = true;
-    int rc = QN_ENOMEM;
+    int rc;
     *h = (struct history){.fd = -1};
-    char *copy = mem_dup(path, strlen(path));
-    if (!copy) return error_nomem(e, "a file name", strlen(path));
-    make_folders(copy);
-    mem_free(copy);
+    if ((rc = home_make_above(path, e))) return rc;
     rc = h->fd = open_file(path, e);
     if (rc < 0 || (rc = read_end(h->fd, &raw, &whole, e))) goto fail;
     size_t at = last_lines(&raw);

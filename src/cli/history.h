@@ -24,9 +24,6 @@ struct history {
     struct buf text; /* the entries of earlier runs, NUL after each, the oldest first */
 };
 
-/* Adds $XDG_STATE_HOME/quern/history, or ~/.local/state/quern/history. QN_ENOINPUT when the environment names neither
- * place. */
-int history_path(struct buf *path, struct qn_error *e);
 /* Opens or makes the file and the folders above it, and reads what it has. QN_EIO names the path and the reason; h is then
  * a history that is not kept. */
 int history_open(struct history *h, const char *path, struct qn_error *e);

@@ -112,7 +112,6 @@ static void where_none_can_be(void **state)
 {
     struct history h;
     struct qn_error e;
-    struct buf b = {0};
     (void)state;
     assert_int_equal(history_open(&h, folder, &e), QN_EIO);
     assert_non_null(strstr(e.msg, folder));
@@ -122,17 +121,6 @@ static void where_none_can_be(void **state)
     assert_int_equal(history_open(&h, path, &e), QN_EIO);
     assert_non_null(strstr(e.msg, "not a regular file"));
     assert_int_equal(history_open(&h, "/proc/no/such/history", &e), QN_EIO);
-    unsetenv("HOME");
-    unsetenv("XDG_STATE_HOME");
-    assert_int_equal(history_path(&b, &e), QN_ENOINPUT);
-    setenv("HOME", "/home/me", 1);
-    assert_int_equal(history_path(&b, &e), 0);
-    assert_string_equal((char *)b.data, "/home/me/.local/state/quern/history");
-    buf_clear(&b);
-    setenv("XDG_STATE_HOME", "/s", 1);
-    assert_int_equal(history_path(&b, &e), 0);
-    assert_string_equal((char *)b.data, "/s/quern/history");
-    buf_deinit(&b);
 }
 
 int main(void)
