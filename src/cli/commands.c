@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 
 const struct command *const commands[] = {
-    &command_run,   &command_serve,   &command_tokenize, &command_logits,
+    &command_chat, &command_run,   &command_serve,   &command_tokenize, &command_logits,
     &command_bench, &command_explain, &command_inspect,  &command_check, &command_models, NULL,
 };
 

@@ -60,7 +60,7 @@ int home_socket(char *out, size_t cap, struct qn_error *e)
     if (dir)
         n = snprintf(out, cap, "%s/quern/quern.sock", dir);
     else if (geteuid() == 0)
-        n = snprintf(out, cap, "/run/quern/quern.sock");
+        n = snprintf(out, cap, HOME_SYSTEM_SOCKET);
     else
         return error_set(e, QN_EUSAGE, "XDG_RUNTIME_DIR is not set, so there is no usual place for a socket");
     if ((size_t)n >= cap) return error_set(e, QN_EUSAGE, "XDG_RUNTIME_DIR has %zu bytes, too many", strlen(dir));
