@@ -103,7 +103,7 @@ static int converse(struct chat *c, struct source *s)
         }
         if (next == CHAT_STAY) continue;
         status = chat_is_command(p) ? chat_turn(c) : say(c, p, text.len);
-        if (status && !c->person) break;
+        if (c->gone || (status && !c->person)) break;
         status = EX_OK;
     }
     if (rc < 0) status = cli_fail(&e);

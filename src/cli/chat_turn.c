@@ -5,6 +5,7 @@
  * The whole conversation goes out each time; the server finds what it has computed before by itself. Ctrl-C breaks the
  * connection, which ends the request at the server; what was said until then stays in the conversation.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +91,7 @@ int chat_connect(struct chat *c)
 struct reply {
     struct chat *c;
     struct buf content, thoughts;
-    bool unshown; /* it could not be written */
+    int unshown; /* errno: it could not be written */
     struct qn_error e;
 };
 
@@ -105,7 +106,7 @@ static int on_piece(void *arg, enum chat_piece kind, const char *text, size_t n)
     case CHAT_REASONING: rc = render_thought(out, text, n, &r->e); break;
     case CHAT_NOTE: rc = render_note(out, text, n, &r->e); break;
     }
-    r->unshown |= rc != 0;
+    if (rc) r->unshown = errno;
     return rc;
 }
 
@@ -115,13 +116,16 @@ static void remark(const struct chat *c, const char *text)
     fprintf(stderr, c->person ? "(%s)\n" : "quern: %s\n", text);
 }
 
+static bool unanswered(const struct chat *c) { return c->talk.n && c->talk.v[c->talk.n - 1].role == TALK_USER; }
+
 /* What is to be said of a request that failed. */
 static int failed(struct chat *c, const struct qn_error *e)
 {
     int status = cli_fail(e);
     if (c->last.status && c->last.retry_after_s > 0)
         fprintf(stderr, "quern: the server asks to try again in %d s\n", c->last.retry_after_s);
-    if (c->person) remark(c, "/retry sends it again, a new message takes its place");
+    if (c->person) remark(c, unanswered(c) ? "/retry sends it again, a new message takes its place"
+                                           : "what was said is kept; /retry asks again");
     return status;
 }
 
@@ -137,9 +141,13 @@ static int conclude(struct chat *c, struct reply *r, int rc, struct qn_error *e)
 {
     struct qn_error kept = {0};
     bool length = !rc && !strcmp(c->last.finish, "length"), cancelled = !rc && !strcmp(c->last.finish, "cancelled");
-    if (render_end(&c->render, &r->e)) r->unshown = true;
+    if (!r->unshown && render_end(&c->render, &r->e)) r->unshown = errno;
     if (keep_reply(c, r, rc || length || cancelled, &kept)) return cli_fail(&kept);
-    if (r->unshown) return cli_fail(&r->e);
+    if (r->unshown) {
+        c->gone = true;
+        errno = r->unshown;
+        return cli_write_status();
+    }
     if (length) remark(c, "the reply was cut: it has as many tokens as it may");
     if (cancelled || (rc && interrupted)) remark(c, "stopped");
     if (!rc || interrupted) return 0;

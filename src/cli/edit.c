@@ -345,7 +345,7 @@ static int read_lines(struct edit *ed, struct buf *raw, struct qn_error *e)
     ed->going_on = false;
     for (;;) {
         int n = 0, rc;
-        ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before the prompt: what is typed after it is for the editor */
+        ed->lib->set(ed->el, EL_PREP_TERM, 1); /* the same for the next prompt */
         const wchar_t *line = ed->lib->gets(ed->el, &n);
         if (!line || n <= 0) {
             const LineInfoW *left = ed->lib->line(ed->el);
@@ -380,6 +380,7 @@ int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
     ed->signal_keys[1].key = before.c_cc[VQUIT], ed->signal_keys[1].number = SIGQUIT;
     ed->signal_keys[2].key = before.c_cc[VSUSP], ed->signal_keys[2].number = SIGTSTP;
     ed->lib->resize(ed->el); /* the window may have changed while nobody was asked */
+    ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before anything is shown: what is typed after it is for the editor */
     brackets(ed, true);
     rc = read_lines(ed, &raw, e);
     brackets(ed, false);
