@@ -8,7 +8,7 @@
 
 const struct command *const commands[] = {
     &command_run,   &command_serve,   &command_tokenize, &command_logits,
-    &command_bench, &command_explain, &command_inspect,  &command_check, NULL,
+    &command_bench, &command_explain, &command_inspect,  &command_check, &command_models, NULL,
 };
 
 #define AT(field) offsetof(struct qn_sampling, field)

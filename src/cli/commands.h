@@ -8,6 +8,6 @@
 #include "cli/options.h"
 
 extern const struct command command_run, command_serve, command_tokenize, command_logits, command_bench, command_explain,
-    command_inspect, command_check;
+    command_inspect, command_check, command_models;
 
 #endif

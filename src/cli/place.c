@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "cli/catalog.h"
 #include "cli/cli.h"
+#include "cli/home.h"
 #include "cli/local.h"
 #include "client/chat.h"
 
@@ -40,13 +41,6 @@ const struct opt opts_place[] = {
 
 void place_options_init(struct place_options *o) { qn_engine_params_init(&o->engine); }
 
-bool place_user_socket(char *out, size_t cap)
-{
-    const char *dir = getenv("XDG_RUNTIME_DIR");
-    int n = dir && *dir == '/' ? snprintf(out, cap, "%s/quern/quern.sock", dir) : 0;
-    return n > 0 && (size_t)n < cap;
-}
-
 /* ---- the places ---- */
 
 static int try_socket(struct place *p, struct qn_error *e)
@@ -69,8 +63,8 @@ static int open_named(struct place *p, struct qn_error *e)
 /* A daemon that nobody has named. */
 static bool open_default(struct place *p)
 {
-    if (place_user_socket(p->socket, sizeof p->socket) && !try_socket(p, NULL)) return true;
-    snprintf(p->socket, sizeof p->socket, PLACE_SYSTEM_SOCKET);
+    if (!home_socket(p->socket, sizeof p->socket, NULL) && !try_socket(p, NULL)) return true;
+    snprintf(p->socket, sizeof p->socket, HOME_SYSTEM_SOCKET);
     return !try_socket(p, NULL);
 }
 

@@ -47,10 +47,6 @@ int place_open(struct place *p, const struct place_options *o);
 int place_reopen(struct place *p);
 void place_close(struct place *p);
 
-#define PLACE_SYSTEM_SOCKET "/run/quern/quern.sock"
-/* The path of this user's socket. False where the user has none (XDG_RUNTIME_DIR is not set), or it does not fit. */
-bool place_user_socket(char *out, size_t cap);
-
 /* Reads the remote's key from its file or command into key, "" without either. 0 or an exit status. */
 int place_read_key(const struct place_options *o, char *key, size_t cap);
 

@@ -26,7 +26,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "cli/commands.h"
-#include "cli/place.h"
+#include "cli/home.h"
 #include "cli/serve.h"
 #include "cli/serve_sandbox.h"
 #include "server/sandbox.h"
@@ -49,17 +49,6 @@ struct serve {
 
 /* ---- where to listen ---- */
 
-static int default_path(struct serve *v)
-{
-    const char *dir = getenv("XDG_RUNTIME_DIR");
-    if (place_user_socket(v->path, sizeof v->path)) return 0;
-    if (dir && *dir == '/') return cli_usage("serve: XDG_RUNTIME_DIR has %zu bytes, too many", strlen(dir));
-    if (geteuid() != 0)
-        return cli_usage("serve: XDG_RUNTIME_DIR is not set, so --listen ADDRESS has to say where to listen");
-    strcpy(v->path, PLACE_SYSTEM_SOCKET);
-    return 0;
-}
-
 static bool is_tcp(int fd)
 {
     struct sockaddr_storage a;
@@ -70,7 +59,7 @@ static bool is_tcp(int fd)
 /* Passed sockets and named addresses; with neither, the default. */
 static int find_sockets(struct serve *v, struct qn_error *e)
 {
-    int n = systemd_listen_fds(getenv("LISTEN_PID"), getenv("LISTEN_FDS"), e), rc;
+    int n = systemd_listen_fds(getenv("LISTEN_PID"), getenv("LISTEN_FDS"), e);
     if (n < 0) return cli_fail(e);
     v->sockets = cli_alloc((size_t)n + v->o->listen.n + 1, sizeof *v->sockets);
     for (int i = 0; i < n; i++) {
@@ -83,7 +72,8 @@ static int find_sockets(struct serve *v, struct qn_error *e)
             (struct http_listen){.address = a, .tls = v->o->cert && a[0] != '/', .group = v->o->group};
     }
     if (v->n_sockets) return 0;
-    if ((rc = default_path(v))) return rc;
+    if (home_socket(v->path, sizeof v->path, e))
+        return cli_usage("serve: %s: --listen ADDRESS has to say where", e->msg);
     v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o->group};
     return 0;
 }
