@@ -3,6 +3,7 @@
  * place_probe.c: place.h and chat.h as a program, for tests: the request that comes as JSON on standard input is answered where
  * the options say. The answer goes to stdout as it comes; the place, the notes and the numbers to stderr.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,12 +69,17 @@ static void init(void *o) { place_options_init(&((struct options *)o)->place); }
 
 static const struct command probe = {
     .name = "probe", .operands = "", .brief = "", .groups = groups, .size = sizeof(struct options), .init = init, .run = run};
+const struct opt opts_engine[] = {
+    {"threads", 0, OPT_INT, offsetof(struct qn_engine_params, n_threads), "N", "threads", 1, 1024},
+    {0},
+};
 const struct command *const commands[] = {&probe, NULL};
 
 int main(int argc, char **argv)
 {
     struct invocation v;
     bool ready;
+    signal(SIGPIPE, SIG_IGN); /* as the commands have it */
     int status = options_read(&v, &probe, argc, argv, &ready);
     if (ready) status = run(&v);
     options_free(&v);

@@ -114,6 +114,7 @@ static void as_others_answer(void **state)
         {HEAD "data: {\"error\":null,\"usage\":null,\"choices\":null}\n\n" STOPS, "", ""},
         {HEAD "data: {\"created\":123456789012345678901234567890,\"choices\":[]}\n\n" STOPS, "", ""},
         {HEAD "data: {\"usage\":{\"prompt_tokens\":\"many\",\"completion_tokens\":-1}}\n\n" STOPS, "", ""},
+        {HEAD "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"\"}]}\n\n" STOPS, "", ""},
         {HEAD "event: ping\ndata: {}\n\n" STOPS, "", ""},
         {"HTTP/1.1 200 OK\r\ncontent-type: TEXT/Event-Stream\r\n\r\n" SAYS("hi") STOPS, "hi", ""},
     };
@@ -139,6 +140,7 @@ static void what_is_no_answer(void **state)
         HEAD SAYS("hi"),
         HEAD SAYS("hi") DONE, /* no finish reason */
         HEAD SAYS("hi") "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n", /* the event is not whole */
+        HEAD SAYS("hi") "data: {\"choices\":[{\"finish_reason\":\"\"}]}\n\n" DONE,
         HEAD "data: {\n\n",
         HEAD "data: []\n\n" STOPS,
         HEAD "data: 1\n\n" STOPS,

@@ -171,6 +171,7 @@ static void what_is_no_response(void **state)
         }
     struct outcome o = read_all("HTTP/1.1 200 OK\r\nA: \0\r\n\r\n", 26, 100);
     assert_int_equal(o.rc, QN_EDATA);
+    buf_deinit(&o.body);
 }
 
 /* A head, an interim one, a chunk's first line and trailers that do not end. */
