@@ -152,7 +152,7 @@ static void what_is_no_answer(void **state)
         HEAD SAYS("\xe2\x82") STOPS, /* half a character */
         HEAD SAYS("\\ud83d") STOPS,  /* half a pair */
         "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>",
-        "HTTP/1.1 200 OK\r\n\r\n" STOPS,
+        ("HTTP/1.1 200 OK\r\n\r\n" STOPS), /* of no type */
         "HTTP/1.1 204 No Content\r\n\r\n",
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
