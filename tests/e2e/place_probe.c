@@ -69,11 +69,6 @@ static void init(void *o) { place_options_init(&((struct options *)o)->place); }
 
 static const struct command probe = {
     .name = "probe", .operands = "", .brief = "", .groups = groups, .size = sizeof(struct options), .init = init, .run = run};
-const struct opt opts_engine[] = {
-    {"threads", 0, OPT_INT, offsetof(struct qn_engine_params, n_threads), "N", "threads", 1, 1024},
-    {0},
-};
-const struct command *const commands[] = {&probe, NULL};
 
 int main(int argc, char **argv)
 {
