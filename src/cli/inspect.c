@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/columns.h"
 #include "cli/commands.h"
 #include "format/weights.h"
 
@@ -176,19 +177,10 @@ static void print_value(const struct meta *m)
 
 /* ---- for people ---- */
 
-static void size_text(uint64_t bytes, char dst[32])
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    double v = (double)bytes;
-    int u = 0;
-    while (v >= 1024 && u < 4) v /= 1024, u++;
-    snprintf(dst, 32, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-}
-
 static void print_size(const char *label, uint64_t bytes, const char *after)
 {
     char text[32];
-    size_text(bytes, text);
+    columns_size(bytes, text);
     printf("  %-12s %12s%s\n", label, text, after);
 }
 
@@ -219,7 +211,7 @@ static void print_report(const struct weights *w, const struct summary *s)
     char text[4 * SHOWN_BYTES + 16], path[4 * PATH_MAX], size[32];
     error_clean(path, sizeof path, weights_path(w));
     printf("file          %s\n", path);
-    size_text(weights_file_bytes(w), size);
+    columns_size(weights_file_bytes(w), size);
     if (weights_version(w))
         printf("format        GGUF version %" PRIu32 ", ", weights_version(w));
     else
@@ -386,13 +378,25 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {{"Options", opts}, {0}};
 
+static const struct example examples[] = {
+    {"quern inspect m.gguf", "Architecture, size, quantisation, metadata"},
+    {"quern inspect --json m.gguf | jq -r '.metadata[\"general.name\"]'", "One value, for a script"},
+    {0},
+};
+
 const struct command command_inspect = {
     .name = "inspect",
     .operands = "[--json] FILE",
     .brief = "show what is in a model file",
+    .about = "Shows what is in a model file: its metadata, its tensors by type and purpose, and what it would need "
+             "to run.\n\n"
+             "Only the header is read, so it answers at once for a file of any size, and also for models that "
+             "cannot be run here. Long values are cut; --json has everything but the inside of long arrays.",
     .min = 1,
     .max = 1,
     .words = WORDS_MODEL,
+    .examples = examples,
+    .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct inspect),
     .run = run,

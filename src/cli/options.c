@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c: reads command lines and environment by the tables of commands. See options.h.
+ * options.c: reads command lines, environment and configuration by the tables of commands. See options.h.
+ *
+ * A value of the configuration becomes the text that an option would have on the command line: there is one way to read
+ * it. Only what it may be is checked before, by its type.
  */
 #include "cli/options.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +20,12 @@
 #include <sysexits.h>
 
 #include "cli/cli.h"
+#include "cli/config_file.h"
+#include "cli/help.h"
 
-#define MAX_OPTS 80
+#define MAX_OPTS    80
+#define CODE_CONFIG 2                /* no letter */
+#define HELP_ALL    (256 + MAX_OPTS) /* what getopt_long() returns for it; options are 256 and their number */
 
 /* ---- the table ---- */
 
@@ -64,9 +73,14 @@ enum opt_origin options_origin(const struct invocation *v, const char *name)
     return options_walk(v->command, find_one, &f) ? (enum opt_origin)v->origin[f.index] : ORIGIN_DEFAULT;
 }
 
+const char *options_section(const struct command *c, const struct opt_group *g)
+{
+    return g->section ? g->section : c->name;
+}
+
 void options_env_name(char *out, size_t cap, const struct command *c, const struct opt_group *g, const struct opt *o)
 {
-    const char *section = g->section ? g->section : c->name;
+    const char *section = options_section(c, g);
     snprintf(out, cap, "QUERN_%s%s%s", section, *section ? "_" : "", o->name);
     for (char *p = out; *p; p++) *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
 }
@@ -75,6 +89,13 @@ const struct command *command_find(const char *name)
 {
     for (const struct command *const *c = commands; *c; c++)
         if (!strcmp((*c)->name, name)) return *c;
+    return NULL;
+}
+
+const struct command *command_implied(void)
+{
+    for (const struct command *const *c = commands; *c; c++)
+        if ((*c)->implied) return *c;
     return NULL;
 }
 
@@ -141,80 +162,72 @@ static void add_string(struct cli_strings *s, const char *text)
     s->v[s->n++] = text;
 }
 
-/* Stores a value; `who` is what is to blame for it: "--ctx", or the name of a variable. */
-static int set_value(const struct opt *o, void *out, const char *who, const char *arg)
+struct problem {
+    char text[400];
+};
+
+__attribute__((format(printf, 2, 3))) static bool wrong(struct problem *p, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(p->text, sizeof p->text, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+/* Stores a value, or says what is wrong with it. */
+static bool set_value(const struct opt *o, void *out, const char *arg, struct problem *p)
 {
     char *end = NULL;
     switch (o->kind) {
-    case OPT_FLAG: *(bool *)out = true; return 0;
-    case OPT_STRING: *(const char **)out = arg; return 0;
-    case OPT_STRINGS: add_string(out, arg); return 0;
+    case OPT_FLAG: *(bool *)out = true; return true;
+    case OPT_STRING: *(const char **)out = arg; return true;
+    case OPT_STRINGS: add_string(out, arg); return true;
     case OPT_INT: {
         errno = 0;
         long v = strtol(arg, &end, 10);
         if (end == arg || *end || errno || v < o->lo || v > o->hi)
-            return cli_usage("%s: '%s' is not a whole number in %ld..%ld", who, arg, o->lo, o->hi);
+            return wrong(p, "'%s' is not a whole number in %ld..%ld", arg, o->lo, o->hi);
         *(int *)out = (int)v;
-        return 0;
+        return true;
     }
     case OPT_U64:
-        if (!parse_u64(arg, out, &end) || *end) return cli_usage("%s: '%s' is not a whole number", who, arg);
-        return 0;
+        if (!parse_u64(arg, out, &end) || *end) return wrong(p, "'%s' is not a whole number", arg);
+        return true;
     case OPT_SIZE:
-        if (!parse_size(arg, out)) return cli_usage("%s: '%s' is not a size such as 6G, 5.5G or 500M", who, arg);
-        return 0;
+        if (!parse_size(arg, out)) return wrong(p, "'%s' is not a size such as 6G, 5.5G or 500M", arg);
+        return true;
     case OPT_FLOAT: {
         float v = strtof(arg, &end);
-        if (end == arg || *end || !isfinite(v)) return cli_usage("%s: '%s' is not a number", who, arg);
+        if (end == arg || *end || !isfinite(v)) return wrong(p, "'%s' is not a number", arg);
         *(float *)out = v;
-        return 0;
+        return true;
     }
     case OPT_CHOICE: {
         int i = choice_of(o->choices, arg);
-        if (i < 0) return cli_usage("%s: '%s' is not one of %s", who, arg, o->choices);
+        if (i < 0) return wrong(p, "'%s' is not one of %s", arg, o->choices);
         *(int *)out = i;
-        return 0;
+        return true;
     }
     }
-    return EX_SOFTWARE;
+    return wrong(p, "no kind of option");
 }
 
-static void *place_of(const struct invocation *v, const struct opt_group *g, const struct opt *o)
+void *options_value(const struct invocation *v, const struct opt_group *g, const struct opt *o)
 {
     return (char *)v->options + g->at + o->at;
-}
-
-/* ---- help ---- */
-
-static int print_option(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
-{
-    char left[64];
-    (void)arg, (void)c, (void)g, (void)i;
-    if (o->letter)
-        snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-    else
-        snprintf(left, sizeof left, "    --%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-    printf("  %-32s %s\n", left, o->help);
-    return 0;
-}
-
-static void print_help(const struct command *c)
-{
-    printf("usage: quern %s %s\n\n", c->name, c->operands);
-    if (c->about) printf("%s\n\n", c->about);
-    options_walk(c, print_option, NULL);
-    printf("  %-32s %s\n", "-h, --help", "print this and exit");
 }
 
 /* ---- reading ---- */
 
 struct reading {
     struct invocation *v;
-    struct option longs[MAX_OPTS + 2];
-    char shorts[2 * MAX_OPTS + 4];
+    struct option longs[MAX_OPTS + 4];
+    char shorts[2 * MAX_OPTS + 5];
     const struct opt *opt[MAX_OPTS];
     const struct opt_group *group[MAX_OPTS];
     int n;
+    const char *config; /* of --config */
 };
 
 static int list_one(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
@@ -233,15 +246,19 @@ static int list_one(void *arg, const struct command *c, const struct opt_group *
 }
 
 /* Options may stand anywhere; argv is permuted so that the operands come last. */
-static int read_flags(struct reading *r, int argc, char **argv, bool *help)
+static int read_flags(struct reading *r, int argc, char **argv, enum help_size *help)
 {
     optind = 0; /* starts afresh, the state inside getopt included */
     for (int c; (c = getopt_long(argc, argv, r->shorts, r->longs, NULL)) != -1;) {
-        char who[64];
+        struct problem p;
         int i = c - 256;
-        if (c == 'h') {
-            *help = true;
+        if (c == 'h' || c == HELP_ALL) {
+            *help = c == 'h' ? HELP_SHORT : HELP_LONG;
             return 0;
+        }
+        if (c == CODE_CONFIG) {
+            r->config = optarg;
+            continue;
         }
         if (c == ':')
             return cli_usage("%s: option '%s' needs a value (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
@@ -252,9 +269,8 @@ static int read_flags(struct reading *r, int argc, char **argv, bool *help)
                              optopt ? "no value goes with" : "unknown", argv[optind - 1], argv[0]);
         for (int k = 0; c < 256 && k < r->n; k++)
             if (r->opt[k]->letter == c) i = k;
-        snprintf(who, sizeof who, "--%s", r->opt[i]->name);
-        int rc = set_value(r->opt[i], place_of(r->v, r->group[i], r->opt[i]), who, optarg);
-        if (rc) return rc;
+        if (!set_value(r->opt[i], options_value(r->v, r->group[i], r->opt[i]), optarg, &p))
+            return cli_usage("--%s: %s", r->opt[i]->name, p.text);
         r->v->origin[i] = ORIGIN_FLAG;
     }
     return 0;
@@ -274,8 +290,8 @@ static void keep(struct invocation *v, char *text)
 static int read_variable(struct reading *r, int i, const char *name, char *value)
 {
     const struct opt *o = r->opt[i];
-    void *out = place_of(r->v, r->group[i], o);
-    int rc = 0;
+    void *out = options_value(r->v, r->group[i], o);
+    struct problem p;
     if (o->kind == OPT_FLAG) {
         int k = choice_of("0|false|1|true", value);
         if (k < 0) return cli_usage("%s: '%s' is not 1, true, 0 or false", name, value);
@@ -285,11 +301,11 @@ static int read_variable(struct reading *r, int i, const char *name, char *value
         keep(r->v, text);
         while ((piece = strsep(&rest, ":")))
             if (*piece) add_string(out, piece);
-    } else {
-        rc = set_value(o, out, name, value);
+    } else if (!set_value(o, out, value, &p)) {
+        return cli_usage("%s: %s", name, p.text);
     }
     r->v->origin[i] = ORIGIN_ENV;
-    return rc;
+    return 0;
 }
 
 static int read_environment(struct reading *r)
@@ -304,6 +320,99 @@ static int read_environment(struct reading *r)
     return 0;
 }
 
+/* A path of the configuration: there is no shell that would replace "~/". */
+static const char *path_of(struct invocation *v, const struct opt *o, const char *text)
+{
+    const char *home = getenv("HOME");
+    bool is_path = o->words == WORDS_FILE || o->words == WORDS_FOLDER || o->words == WORDS_MODEL;
+    if (!is_path || strncmp(text, "~/", 2) || !home) return text;
+    size_t n = strlen(home) + strlen(text);
+    char *path = cli_alloc(n, 1);
+    snprintf(path, n, "%s%s", home, text + 1);
+    keep(v, path);
+    return path;
+}
+
+/* What the configuration says for an option, as text; NULL when it is not of the option's kind. `room` is for numbers.
+ */
+static const char *text_of(struct invocation *v, const struct opt *o, const struct toml_value *x, char room[64])
+{
+    bool whole = o->kind == OPT_INT || o->kind == OPT_U64 || o->kind == OPT_SIZE || o->kind == OPT_FLOAT;
+    bool text = o->kind != OPT_FLAG && o->kind != OPT_INT && o->kind != OPT_FLOAT;
+    if (x->type == TOML_STRING && text) return path_of(v, o, x->string);
+    if (x->type == TOML_INT && whole) {
+        snprintf(room, 64, "%" PRId64, x->integer);
+        return room;
+    }
+    if (x->type != TOML_FLOAT || o->kind != OPT_FLOAT) return NULL;
+    for (int digits = 1; digits <= 17; digits++) { /* the fewest that mean this number */
+        snprintf(room, 64, "%.*g", digits, x->real);
+        if (strtod(room, NULL) == x->real) break;
+    }
+    return room;
+}
+
+static int fail_type(const struct reading *r, const struct opt *o, const struct toml_entry *x,
+                     const struct toml_value *is)
+{
+    static const char *const wanted[] = {[OPT_FLAG] = "true or false",          [OPT_INT] = "a whole number",
+                                         [OPT_U64] = "a whole number",          [OPT_FLOAT] = "a number",
+                                         [OPT_SIZE] = "a size such as \"6G\"",  [OPT_STRING] = "a string",
+                                         [OPT_STRINGS] = "an array of strings", [OPT_CHOICE] = "a string"};
+    return config_file_fail(r->v->config, x, "this is %s, not %s", wanted[o->kind], toml_type_name(is->type));
+}
+
+static int read_entry(struct reading *r, int i, const struct toml_entry *x)
+{
+    const struct opt *o = r->opt[i];
+    const struct toml_value *item = &x->value;
+    void *out = options_value(r->v, r->group[i], o);
+    bool is_list = o->kind == OPT_STRINGS;
+    struct problem p;
+    char room[64];
+    if (is_list != (item->type == TOML_ARRAY) || (o->kind == OPT_FLAG && item->type != TOML_BOOL))
+        return fail_type(r, o, x, item);
+    if (o->kind == OPT_FLAG) *(bool *)out = item->truth;
+    size_t n = is_list ? item->array.n : o->kind != OPT_FLAG;
+    for (size_t k = 0; k < n; k++) {
+        const struct toml_value *one = is_list ? &item->array.v[k] : item;
+        const char *text = text_of(r->v, o, one, room);
+        if (!text)
+            return is_list ? config_file_fail(r->v->config, x, "%s is among the strings", toml_type_name(one->type))
+                           : fail_type(r, o, x, one);
+        if (!set_value(o, out, text, &p)) return config_file_fail(r->v->config, x, "%s", p.text);
+    }
+    r->v->origin[i] = ORIGIN_CONFIG;
+    r->v->line[i] = x->line;
+    return 0;
+}
+
+/* The persona that was asked for, in any way; NULL: none, or the command knows none. */
+static const char *persona_of(const struct reading *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->opt[i]->words == WORDS_PERSONA) return *(const char **)options_value(r->v, r->group[i], r->opt[i]);
+    return NULL;
+}
+
+/* pass 0: which persona; pass 1: all the rest. */
+static int read_configuration(struct reading *r)
+{
+    const struct config_file *c = r->v->config;
+    int rc = config_file_open(r->v->config, r->config);
+    for (int pass = 0; pass < 2 && !rc; pass++) {
+        const char *persona = pass ? persona_of(r) : NULL;
+        for (int i = 0; i < r->n && !rc; i++) {
+            const struct toml_entry *x = NULL;
+            if (r->v->origin[i] != ORIGIN_DEFAULT || (pass == 0 && r->opt[i]->words != WORDS_PERSONA)) continue;
+            if (persona) x = config_file_find_persona(c, persona, r->opt[i]->name);
+            if (!x) x = config_file_find(c, options_section(r->v->command, r->group[i]), r->opt[i]->name);
+            if (x) rc = read_entry(r, i, x);
+        }
+    }
+    return rc;
+}
+
 static int check_operands(const struct invocation *v)
 {
     const struct command *c = v->command;
@@ -315,23 +424,28 @@ static int check_operands(const struct invocation *v)
 
 int options_read(struct invocation *v, const struct command *c, int argc, char **argv, bool *ready)
 {
-    struct reading r = {.v = v, .shorts = ":h"};
-    bool help = false;
+    struct reading r = {.v = v};
+    enum help_size help = HELP_NONE;
     int rc;
     *ready = false;
     *v = (struct invocation){.command = c, .options = cli_alloc(1, c->size)};
+    v->config = cli_alloc(1, sizeof *v->config);
+    strcpy(r.shorts, c->wraps ? "+:h" : ":h");
     if (c->init) c->init(v->options);
     options_walk(c, list_one, &r);
     r.longs[r.n] = (struct option){"help", no_argument, NULL, 'h'};
+    r.longs[r.n + 1] = (struct option){"help-all", no_argument, NULL, HELP_ALL};
+    r.longs[r.n + 2] = (struct option){"config", required_argument, NULL, CODE_CONFIG};
     v->origin = cli_alloc((size_t)r.n + 1, 1);
+    v->line = cli_alloc((size_t)r.n + 1, sizeof *v->line);
     if ((rc = read_flags(&r, argc, argv, &help))) return rc;
     if (help) {
-        print_help(c);
+        help_command(c, help);
         return EX_OK;
     }
     v->operand = argv + optind;
     v->n = argc - optind;
-    if ((rc = check_operands(v)) || (rc = read_environment(&r))) return rc;
+    if ((rc = check_operands(v)) || (rc = read_environment(&r)) || (rc = read_configuration(&r))) return rc;
     *ready = true;
     return 0;
 }
@@ -340,7 +454,7 @@ static int free_one(void *arg, const struct command *c, const struct opt_group *
 {
     const struct invocation *v = arg;
     (void)c, (void)i;
-    if (o->kind == OPT_STRINGS) cli_free(((struct cli_strings *)place_of(v, g, o))->v);
+    if (o->kind == OPT_STRINGS) cli_free(((struct cli_strings *)options_value(v, g, o))->v);
     return 0;
 }
 
@@ -351,4 +465,7 @@ void options_free(struct invocation *v)
     cli_free(v->owned);
     cli_free(v->options);
     cli_free(v->origin);
+    cli_free(v->line);
+    if (v->config) config_file_close(v->config);
+    cli_free(v->config);
 }

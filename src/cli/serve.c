@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "cli/commands.h"
+#include "cli/home.h"
 #include "cli/serve.h"
 #include "cli/serve_sandbox.h"
 #include "server/sandbox.h"
@@ -48,20 +49,6 @@ struct serve {
 
 /* ---- where to listen ---- */
 
-static int default_path(struct serve *v)
-{
-    const char *dir = getenv("XDG_RUNTIME_DIR");
-    int n;
-    if (dir && *dir == '/')
-        n = snprintf(v->path, sizeof v->path, "%s/quern/quern.sock", dir);
-    else if (geteuid() == 0)
-        n = snprintf(v->path, sizeof v->path, "/run/quern/quern.sock");
-    else
-        return cli_usage("serve: XDG_RUNTIME_DIR is not set, so --listen ADDRESS has to say where to listen");
-    if (n >= (int)sizeof v->path) return cli_usage("serve: XDG_RUNTIME_DIR has %zu bytes, too many", strlen(dir));
-    return 0;
-}
-
 static bool is_tcp(int fd)
 {
     struct sockaddr_storage a;
@@ -72,7 +59,7 @@ static bool is_tcp(int fd)
 /* Passed sockets and named addresses; with neither, the default. */
 static int find_sockets(struct serve *v, struct qn_error *e)
 {
-    int n = systemd_listen_fds(getenv("LISTEN_PID"), getenv("LISTEN_FDS"), e), rc;
+    int n = systemd_listen_fds(getenv("LISTEN_PID"), getenv("LISTEN_FDS"), e);
     if (n < 0) return cli_fail(e);
     v->sockets = cli_alloc((size_t)n + v->o->listen.n + 1, sizeof *v->sockets);
     for (int i = 0; i < n; i++) {
@@ -85,7 +72,8 @@ static int find_sockets(struct serve *v, struct qn_error *e)
             (struct http_listen){.address = a, .tls = v->o->cert && a[0] != '/', .group = v->o->group};
     }
     if (v->n_sockets) return 0;
-    if ((rc = default_path(v))) return rc;
+    if (home_socket(v->path, sizeof v->path, e))
+        return cli_usage("serve: %s: --listen ADDRESS has to say where", e->msg);
     v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o->group};
     return 0;
 }
@@ -266,15 +254,35 @@ static int run(struct invocation *inv)
     return rc;
 }
 
+static const struct example examples[] = {
+    {"quern serve chat.gguf", "For this user, on a Unix socket"},
+    {"quern serve small.gguf large.gguf --memory 24G --idle 600",
+     "Two models within one budget, unloaded when idle for ten minutes"},
+    {"quern serve chat.gguf -l 127.0.0.1:8080", "For clients that know TCP only"},
+    {"quern serve chat=m.gguf -l 0.0.0.0:8080 --api-keys keys",
+     "For other machines, with keys, under another name; --tls-cert and --tls-key encrypt it"},
+    {0},
+};
+
 const struct command command_serve = {
     .name = "serve",
     .operands = "[MODEL | NAME=MODEL]... [OPTIONS]",
     .brief = "answer over HTTP: the OpenAI API and others",
-    .about = "Answers over HTTP until SIGTERM or SIGINT. One model is loaded at once; of several, each when it is\nfirst "
-             "asked for.",
+    .about = "Answers over HTTP until SIGTERM or SIGINT. One model is loaded at once; of several, each when it is "
+             "first asked for.\n\n"
+             "The APIs are those of OpenAI (completions, chat completions, responses, embeddings, models) and "
+             "Anthropic (messages): quern-api(7). A request that asks for what is not supported is refused with the "
+             "name of the field; nothing is dropped silently.\n\n"
+             "Without --listen it listens on the sockets that a service manager passes, or on quern/quern.sock in "
+             "XDG_RUNTIME_DIR, for this user alone. On TCP, anything but loopback needs --api-keys. Models are "
+             "called as their files are, less the folder and the ending; NAME=MODEL gives another name.\n\n"
+             "The first signal lets what runs finish within --grace seconds, the second ends that too. SIGHUP reads "
+             "keys and certificates again. Once started, the process can open no files but its own and start no "
+             "programs, unless --no-sandbox is given.",
     .min = 0,
     .max = -1,
     .words = WORDS_MODEL,
+    .examples = examples,
     .groups = serve_groups,
     .size = sizeof(struct serve_options),
     .init = serve_options_init,

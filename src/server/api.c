@@ -177,6 +177,7 @@ static const struct http_route routes[] = {
     {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
     {"GET", "/metrics", endpoint_metrics, 0},
     {"GET", "/v1/memory", endpoint_memory, 0},
+    {"GET", "/v1/status", endpoint_status, 0},
     {"GET", "/v1/sessions", get_sessions, 0},
     {"DELETE", "/v1/sessions", delete_sessions, 0},
     {"DELETE", "/v1/sessions/{id}", delete_sessions, 0},
@@ -332,6 +333,7 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     }
     for (int i = 0; i < n_models; i++) pthread_mutex_init(&a->hists[i].lock, NULL);
     a->start_s = (uint64_t)time(NULL);
+    a->start_ns = clock_ns();
     a->last = &a->first;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);

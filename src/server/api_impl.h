@@ -70,6 +70,7 @@ struct api_call {
 struct api {
     struct api_config c;
     uint64_t start_s;    /* seconds since 1970 */
+    uint64_t start_ns;   /* clock_ns() */
     struct hists *hists; /* [models] */
     pthread_t worker[8];
     int n_workers;

@@ -526,6 +526,7 @@ void models_look(struct models *s, int i, struct models_info *out)
     pthread_mutex_lock(&s->lock);
     *out = (struct models_info){
         .name = m->held.name,
+        .path = m->path,
         .state = m->state,
         .pinned = m->pinned,
         .chat = m->has_chat,

@@ -81,7 +81,7 @@ enum models_state { MODEL_NOT_LOADED, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADI
 const char *models_state_name(enum models_state s);
 
 struct models_info {
-    const char *name;
+    const char *name, *path;
     enum models_state state;
     bool pinned, chat;
     int n_ctx, n_ctx_train, n_vocab;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * status.c: GET /health, /v1/models, /v1/memory: numbers that are there already. Handlers; they do not wait.
+ * status.c: GET /health, /v1/models, /v1/memory, /v1/status: numbers that are there already. Handlers; they do not wait.
  *
  * Source: the OpenAI API reference ("Models").
  */
@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/os.h"
 
@@ -179,6 +180,51 @@ void endpoint_memory(struct http_request *r, void *ctx)
     json_out_int(&o, "request_budget_bytes", (int64_t)room);
     json_out_int(&o, "kv_touched_bytes", (int64_t)touched);
     json_out_int(&o, "resident_bytes", (int64_t)os_resident_bytes());
+    json_out_close(&o, '}');
+    api_send(r, &o);
+}
+
+/* ---- the process ---- */
+
+static void write_status(struct json_out *o, const struct models_info *m, bool with_path)
+{
+    const struct qn_scheduler_stats *s = &m->stats;
+    json_out_open(o, NULL, '{');
+    json_out_str(o, "id", m->name);
+    if (with_path) json_out_str(o, "path", m->path);
+    json_out_str(o, "state", models_state_name(m->state));
+    json_out_int(o, "context_length", m->n_ctx);
+    json_out_int(o, "granted_bytes", (int64_t)m->granted_bytes);
+    json_out_int(o, "used_bytes", (int64_t)s->used_bytes);
+    json_out_int(o, "running", s->n_running);
+    json_out_int(o, "queued", s->n_queued);
+    json_out_int(o, "requests", (int64_t)s->n_submitted);
+    json_out_int(o, "prompt_tokens", (int64_t)s->n_prompt_tokens);
+    json_out_int(o, "cached_tokens", (int64_t)s->n_cached_tokens);
+    json_out_int(o, "generated_tokens", (int64_t)s->n_generated_tokens);
+    json_out_num(o, "prefill_tokens_per_second", s->prefill_tokens_per_s);
+    json_out_num(o, "decode_tokens_per_second", s->decode_tokens_per_s);
+    json_out_close(o, '}');
+}
+
+/* Where files lie is told to users of this machine only. */
+void endpoint_status(struct http_request *r, void *ctx)
+{
+    struct api *a = ctx;
+    struct models_info m;
+    struct json_out o = {0};
+    bool with_path = http_identity(r)->kind == HTTP_UID;
+    json_out_open(&o, NULL, '{');
+    json_out_str(&o, "version", qn_version());
+    json_out_int(&o, "pid", getpid());
+    json_out_num(&o, "uptime_seconds", 1e-9 * (double)(clock_ns() - a->start_ns));
+    json_out_int(&o, "resident_bytes", (int64_t)os_resident_bytes());
+    json_out_open(&o, "models", '[');
+    for (int i = 0; i < models_count(a->c.models); i++) {
+        models_look(a->c.models, i, &m);
+        write_status(&o, &m, with_path);
+    }
+    json_out_close(&o, ']');
     json_out_close(&o, '}');
     api_send(r, &o);
 }

@@ -169,6 +169,11 @@ def test_health_models_memory_and_metrics():
     check(s.metric("generated_tokens_total") == 24, "tokens are counted")
     for line in s.get("/metrics").body.decode().splitlines():
         check(line.startswith("# ") or len(line.split()) == 2 and float(line.split()[1]) >= 0, line)
+    status = s.get("/v1/status").json
+    check(status["pid"] == s.process.pid and 0 <= status["uptime_seconds"] < 1e4, status)
+    m = status["models"][0]
+    check(m["path"] == STORY and m["generated_tokens"] == 24 and m["running"] == 0 and m["decode_tokens_per_second"] > 0, m)
+    check("path" not in s.ask("GET", "/v1/status", tcp=True).json["models"][0], "paths are told to this machine's users only")
     check(s.get("/v1/nothing").status == 404 and s.get("/v1/completions").status == 405, "other routes")
     s.stop()
 

@@ -4,7 +4,8 @@
  *
  * Standard input is any number of documents, each behind its length and a line end. For each a line comes out: its top
  * table as JSON, {"t": {...}}, with every value in an object of one member that tells its type (s, i, f, b, a); or
- * {"refused": the line, "unsupported": whether TOML would allow it}. A float is written in hexadecimal.
+ * {"refused": the line, "unsupported": whether TOML would allow it}. A float is written in hexadecimal. What is
+ * accepted is written by base/toml_out and read again before it comes out here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/toml.h"
+#include "base/toml_out.h"
 
 static json_t *to_json(const struct toml_value *v)
 {
@@ -41,6 +43,41 @@ static json_t *table_to_json(const struct toml *t, int table)
     return json_pack("{so}", "t", o);
 }
 
+static int put_document(struct buf *out, const struct toml *t, struct qn_error *e)
+{
+    int rc = 0;
+
+    for (int table = 0; table < t->n_tables && !rc; table++) {
+        int path[TOML_MAX_NAMES], depth = 0;
+        for (int k = table; k > 0; k = t->table[k].parent) path[depth++] = k;
+        for (int k = depth; k-- && !rc;) {
+            rc = buf_str(out, k == depth - 1 ? "[" : ".", e);
+            if (!rc) rc = toml_put_name(out, t->table[path[k]].name, e);
+        }
+        if (table && !rc) rc = buf_str(out, "]\n", e);
+        for (int i = 0; i < t->n_entries && !rc; i++) {
+            if (t->entry[i].table != table) continue;
+            rc = toml_put_name(out, t->entry[i].key, e);
+            if (!rc) rc = buf_str(out, " = ", e);
+            if (!rc) rc = toml_put_value(out, &t->entry[i].value, e);
+            if (!rc) rc = buf_str(out, "\n", e);
+        }
+    }
+    return rc;
+}
+
+/* Writes it and reads it again. */
+static int rewrite(struct toml *t, struct qn_error *e)
+{
+    struct buf text = {0};
+    int rc = put_document(&text, t, e);
+
+    toml_deinit(t);
+    if (!rc) rc = toml_parse(t, "written", text.len ? (const char *)text.data : "", text.len, e);
+    buf_deinit(&text);
+    return rc;
+}
+
 int main(void)
 {
     size_t n;
@@ -52,6 +89,7 @@ int main(void)
         json_t *out;
         if (!text || getchar() != '\n' || fread(text, 1, n, stdin) != n) return 1;
         int rc = toml_parse(&t, "doc", text, n, &e);
+        if (!rc) rc = rewrite(&t, &e);
         if (rc) {
             out = json_pack("{ss, sb}", "refused", e.msg, "unsupported", rc == QN_EUNSUP);
         } else {

@@ -77,7 +77,7 @@ static void test_no_sources(void **state)
         "ftp://host/x", "file:///etc/passwd", "https://", "https://u@host/x", "https://u:p@host/x", "http://host/x",
         "http://localhost.evil.example/x", "http://127.0.0.1.evil.example/x", "http://128.0.0.1/x", "https://host/a%2fb",
         "https://host/a%00b", "hf:", "hf:o", "hf:o/", "hf:/r/x", "hf:../r/x", "hf:o/../x", "hf:-o/r/x", "hf:o r/r/x",
-        "host:x#sha256=", "host:x#sha256=12", "host:x#sha256=" HEX "0", "host:x#sha256=z" HEX,
+        "host:x#sha256=", "host:x#sha256=12", ("host:x#sha256=" HEX "0"), ("host:x#sha256=z" HEX),
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * place.c: see place.h.
+ *
+ * Looking is connecting: a socket's file says nothing about whether anybody listens, and what answers gets the request on
+ * the same connection. A system's socket that this user may not open is none for him.
+ */
+#include "cli/place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "base/os.h"
+#include "cli/catalog.h"
+#include "cli/cli.h"
+#include "cli/home.h"
+#include "cli/local.h"
+#include "client/chat.h"
+
+#define KEY_MAX    4096
+#define MODELS_MAX ((size_t)4 << 20) /* bytes of a remote's list of models */
+
+#define AT(field) offsetof(struct place_options, field)
+const struct opt opts_place[] = {
+    {"model", 'm', OPT_STRING, AT(model), "MODEL", "a name the server knows, or a file (default: the only one there is)",
+     .words = WORDS_MODEL},
+    {"models", 0, OPT_STRINGS, AT(models), "DIR", "look for models in DIR; may be repeated (default: ~/models)",
+     .words = WORDS_FOLDER},
+    {"socket", 0, OPT_STRING, AT(socket), "PATH", "ask the daemon on this Unix socket, and nobody else",
+     .words = WORDS_FILE},
+    {"remote", 0, OPT_STRING, AT(remote), "URL", "where no daemon runs: ask this server of the OpenAI API"},
+    {"remote-key-file", 0, OPT_STRING, AT(remote_key_file), "FILE", "the first line is the remote's API key",
+     .words = WORDS_FILE},
+    {"remote-key-command", 0, OPT_STRING, AT(remote_key_command), "COMMAND", "a shell command that prints the key"},
+    {"in-process", 0, OPT_FLAG, AT(in_process), NULL, "load the model here; ask no daemon and no remote"},
+    {0},
+};
+#undef AT
+
+void place_options_init(struct place_options *o) { qn_engine_params_init(&o->engine); }
+
+/* ---- the places ---- */
+
+static int try_socket(struct place *p, struct qn_error *e)
+{
+    int rc = client_open_socket(&p->client, p->socket, e);
+    if (rc) return rc;
+    p->kind = PLACE_SOCKET;
+    p->model = p->o->model;
+    snprintf(p->name, sizeof p->name, "unix:%s", p->socket);
+    return 0;
+}
+
+static int open_named(struct place *p, struct qn_error *e)
+{
+    if ((size_t)snprintf(p->socket, sizeof p->socket, "%s", p->o->socket) >= sizeof p->socket)
+        return error_set(e, QN_EUSAGE, "the socket's path has %zu bytes: '%s'", strlen(p->o->socket), p->o->socket);
+    return try_socket(p, e);
+}
+
+/* A daemon that nobody has named. */
+static bool open_default(struct place *p)
+{
+    if (!home_socket(p->socket, sizeof p->socket, NULL) && !try_socket(p, NULL)) return true;
+    snprintf(p->socket, sizeof p->socket, HOME_SYSTEM_SOCKET);
+    return !try_socket(p, NULL);
+}
+
+static int connect_remote(struct place *p)
+{
+    struct qn_error e = {0};
+    char key[KEY_MAX];
+    int rc = place_read_key(p->o, key, sizeof key);
+    if (rc) return rc;
+    rc = client_open_url(&p->client, p->o->remote, *key ? key : NULL, getenv("SSL_CERT_FILE"), &e);
+    explicit_bzero(key, sizeof key);
+    return rc ? cli_fail(&e) : 0;
+}
+
+/* A remote has to be told which model; where there is only one, that. */
+static int find_only(struct place *p)
+{
+    struct chat_result result;
+    struct qn_error e = {0};
+    json_t *list = NULL;
+    if (chat_fetch(p->client, "GET", "/v1/models", NULL, MODELS_MAX, &list, &result, &e)) return cli_fail(&e);
+    const json_t *data = json_object_get(list, "data");
+    const char *id = json_string_value(json_object_get(json_array_get(data, 0), "id"));
+    size_t n = json_array_size(data);
+    if (n == 1 && id) {
+        p->only = cli_alloc(strlen(id) + 1, 1);
+        strcpy(p->only, id);
+        p->model = p->only;
+    }
+    json_decref(list);
+    return p->only ? 0 : cli_usage("%s has %zu models: say which with -m MODEL", p->o->remote, n);
+}
+
+static int open_remote(struct place *p)
+{
+    int rc = connect_remote(p);
+    if (rc) return rc;
+    p->kind = PLACE_REMOTE;
+    p->model = p->o->model;
+    error_clean(p->name, sizeof p->name, p->o->remote);
+    return p->model ? 0 : find_only(p);
+}
+
+static int dial_here(void *arg, int *fd, struct qn_error *e) { return local_connect(arg, fd, e); }
+
+static int open_here(struct place *p)
+{
+    struct qn_error e = {0};
+    char *path = NULL, name[480];
+    int rc = catalog_find(&path, &p->o->models, p->o->model, &e);
+    p->kind = PLACE_HERE;
+    if (!rc) {
+        error_clean(name, sizeof name, path);
+        snprintf(p->name, sizeof p->name, "this process (%s)", name);
+        rc = local_open(&p->local, path, &p->o->engine, &e);
+    }
+    if (!rc) rc = client_open_dial(&p->client, dial_here, p->local, &e);
+    cli_free(path);
+    return rc ? cli_fail(&e) : 0;
+}
+
+/* Whether a model's name is that of a file or folder, and written like one. */
+static bool is_file(const char *model)
+{
+    size_t n = model ? strlen(model) : 0;
+    bool looks = n && (strchr(model, '/') || (n > 5 && !strcmp(model + n - 5, ".gguf")));
+    return looks && os_exists(model);
+}
+
+int place_open(struct place *p, const struct place_options *o)
+{
+    struct qn_error e = {0};
+    *p = (struct place){.o = o};
+    if (o->in_process) return open_here(p);
+    if (o->socket && is_file(o->model))
+        return cli_usage("'%s' is a file, which the daemon at '%s' cannot load: give the name it has there, or "
+                         "--in-process",
+                         o->model, o->socket);
+    if (o->socket) return open_named(p, &e) ? cli_fail(&e) : 0;
+    if (is_file(o->model)) return open_here(p);
+    if (open_default(p)) return 0;
+    return o->remote ? open_remote(p) : open_here(p);
+}
+
+int place_reopen(struct place *p)
+{
+    struct qn_error e = {0};
+    int rc = 0;
+    client_close(p->client);
+    p->client = NULL;
+    switch (p->kind) {
+    case PLACE_SOCKET: rc = client_open_socket(&p->client, p->socket, &e); break;
+    case PLACE_REMOTE: return connect_remote(p);
+    case PLACE_HERE: rc = client_open_dial(&p->client, dial_here, p->local, &e); break;
+    }
+    return rc ? cli_fail(&e) : 0;
+}
+
+void place_close(struct place *p)
+{
+    client_close(p->client);
+    local_close(p->local);
+    cli_free(p->only);
+    *p = (struct place){0};
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat_stream.c: chat_send(): an answer as it comes, event by event. See chat.h.
+ *
+ * Source: the OpenAI API's chat.completion.chunk. A server may leave out what it likes but not the finish reason: without it
+ * nobody can tell a whole answer from one that was cut off. Thoughts are `reasoning_content`; other servers
+ * call them `reasoning`.
+ */
+#include <string.h>
+
+#include "client/chat_impl.h"
+#include "client/sse.h"
+
+#define BODY_MAX ((size_t)64 << 10) /* bytes of a refusal */
+#define NOTE_MAX 160
+
+struct stream {
+    chat_sink *sink;
+    void *arg;
+    struct chat_result *result;
+    struct sse events;
+    struct buf refusal; /* the body of an answer that is no stream */
+    bool finished, done; /* a finish reason came; so did "[DONE]" */
+    int rc; /* of what a sink found, with *e, which is not the exchange's */
+    struct qn_error *e;
+};
+
+static int bad(struct stream *s, const char *what)
+{
+    return error_set(s->e, QN_EDATA, "the server's stream is not as the API has it: %s", what);
+}
+
+static int tell(struct stream *s, enum chat_piece kind, const char *text, size_t n)
+{
+    if (!n || !s->sink(s->arg, kind, text, n)) return 0;
+    return error_set(s->e, QN_ECANCEL, "the answer was not read to its end");
+}
+
+/* A member of delta that is a text; null and none are the same. */
+static int read_text(struct stream *s, const json_t *delta, const char *name, enum chat_piece kind)
+{
+    const json_t *v = json_object_get(delta, name);
+    if (!v || json_is_null(v)) return 0;
+    if (!json_is_string(v)) return bad(s, "a piece of text is none");
+    return tell(s, kind, json_string_value(v), json_string_length(v));
+}
+
+static int read_choice(struct stream *s, const json_t *choice)
+{
+    const json_t *delta = json_object_get(choice, "delta"), *finish = json_object_get(choice, "finish_reason");
+    int rc;
+    if (!json_is_object(choice)) return bad(s, "a choice is no object");
+    if (chat_number(choice, "index") > 0) return 0; /* one answer was asked for */
+    if (delta && !json_is_null(delta) && !json_is_object(delta)) return bad(s, "delta is no object");
+    if (finish && !json_is_null(finish) && !json_is_string(finish)) return bad(s, "finish_reason is no text");
+    if ((rc = read_text(s, delta, "reasoning_content", CHAT_REASONING))) return rc;
+    if (!json_object_get(delta, "reasoning_content") && (rc = read_text(s, delta, "reasoning", CHAT_REASONING)))
+        return rc;
+    if ((rc = read_text(s, delta, "content", CHAT_CONTENT))) return rc;
+    if (json_is_string(finish)) {
+        error_clean(s->result->finish, sizeof s->result->finish, json_string_value(finish));
+        s->finished = true;
+    }
+    return 0;
+}
+
+static double read_ms(const json_t *object, const char *name, double before)
+{
+    const json_t *v = json_object_get(object, name);
+    return json_is_number(v) && json_number_value(v) >= 0 ? json_number_value(v) : before;
+}
+
+static void read_counts(struct chat_result *r, const json_t *event)
+{
+    const json_t *usage = json_object_get(event, "usage"), *quern = json_object_get(event, "quern");
+    const char *model = json_string_value(json_object_get(event, "model"));
+    if (model && !r->model[0]) error_clean(r->model, sizeof r->model, model);
+    if (json_is_object(usage)) {
+        r->n_prompt = chat_number(usage, "prompt_tokens");
+        r->n_generated = chat_number(usage, "completion_tokens");
+        r->n_cached = chat_number(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+    }
+    r->prefill_ms = read_ms(quern, "prefill_ms", r->prefill_ms);
+    r->decode_ms = read_ms(quern, "decode_ms", r->decode_ms);
+}
+
+static int read_event(struct stream *s, const json_t *event)
+{
+    const json_t *choices = json_object_get(event, "choices"), *choice, *error = json_object_get(event, "error");
+    size_t i;
+    int rc = 0;
+    if (!json_is_object(event)) return bad(s, "an event is no JSON object");
+    if (error && !json_is_null(error)) return chat_refused(event, 0, s->result, s->e);
+    if (choices && !json_is_null(choices) && !json_is_array(choices)) return bad(s, "choices is no list");
+    read_counts(s->result, event);
+    json_array_foreach(choices, i, choice)
+        if (!rc) rc = read_choice(s, choice);
+    return rc;
+}
+
+static int on_event(void *arg, const char *type, const char *text, size_t n)
+{
+    struct stream *s = arg;
+    char note[NOTE_MAX];
+    if (s->done) return 0;
+    if (!type) {
+        error_clean(note, sizeof note, text);
+        return tell(s, CHAT_NOTE, note, strlen(note));
+    }
+    if (n == 6 && !memcmp(text, "[DONE]", 6)) {
+        s->done = true;
+        return 0;
+    }
+    json_t *event = chat_parse(text, n);
+    int rc = event ? read_event(s, event) : bad(s, "an event is not JSON");
+    json_decref(event);
+    return rc;
+}
+
+static bool is_stream(const struct client_reply *r)
+{
+    return r->status >= 200 && r->status < 300 && !strcasecmp(r->type, "text/event-stream");
+}
+
+static int on_bytes(void *arg, const struct client_reply *r, const char *bytes, size_t n)
+{
+    struct stream *s = arg;
+    if (is_stream(r)) {
+        s->rc = sse_read(&s->events, bytes, n, on_event, s, s->e);
+    } else if (s->refusal.len + n <= BODY_MAX) {
+        s->rc = buf_add(&s->refusal, bytes, n, s->e);
+    } else {
+        s->rc = error_set(s->e, QN_EDATA, "the server answers with status %d and more than %zu bytes of '%s'", r->status,
+                          BODY_MAX, r->type);
+    }
+    return s->rc;
+}
+
+/* The exchange is over; whether that was an answer. */
+static int end(struct stream *s, const struct client_reply *reply)
+{
+    if (reply->status < 200 || reply->status > 299) {
+        json_t *j = chat_parse((char *)s->refusal.data, s->refusal.len);
+        int rc = chat_refused(j, reply->status, s->result, s->e);
+        json_decref(j);
+        return rc;
+    }
+    if (!is_stream(reply))
+        return error_set(s->e, QN_EDATA, "the server answers with '%s', not with a stream of events", reply->type);
+    if (!s->finished)
+        return error_set(s->e, QN_EDATA, "the server's stream ends before its answer: no finish reason came");
+    return 0;
+}
+
+/* The request with what makes its answer a stream. */
+static int write_request(struct buf *out, json_t *request, struct qn_error *e)
+{
+    json_t *all = json_copy(request);
+    int rc = !all || json_object_set_new(all, "stream", json_true()) ||
+             json_object_set_new(all, "stream_options", json_pack("{s:b}", "include_usage", 1));
+    rc = rc ? error_nomem(e, "a request", 0) : chat_dump(out, all, e);
+    json_decref(all);
+    return rc;
+}
+
+int chat_send(struct client *c, json_t *request, chat_sink *sink, void *arg, struct chat_result *result,
+              struct qn_error *e)
+{
+    struct qn_error why;
+    struct stream s = {.sink = sink, .arg = arg, .result = result, .e = &why};
+    struct client_reply reply;
+    struct buf body = {0};
+    chat_result_init(result);
+    int rc = write_request(&body, request, e);
+    if (!rc) {
+        rc = client_send(c, "POST", "/v1/chat/completions", (char *)body.data, body.len, on_bytes, &s, &reply, e);
+        if (!rc) {
+            result->retry_after_s = reply.retry_after_s;
+            s.rc = end(&s, &reply);
+        }
+        if (s.rc && e) *e = why;
+        if (s.rc) rc = s.rc;
+    }
+    sse_deinit(&s.events);
+    buf_deinit(&s.refusal);
+    buf_deinit(&body);
+    return rc;
+}

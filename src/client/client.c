@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * client.c: exchanges over a stream socket; those over a URL are remote.c's.
+ *
+ * The request is one write, head and body gathered. While it goes out answers are read too: a server that refuses a long body
+ * says so before it has read all of it, and closes. Closing the socket is what ends a request at the other side.
+ *
+ * Cancelling is a count in an eventfd, polled beside the socket, so that a signal handler needs only write().
+ */
+#include "client/client.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "client/remote.h"
+#include "client/response.h"
+
+#define READ_BYTES 16384
+
+struct client {
+    int cancel_fd;
+    struct remote *remote; /* NULL: over a socket */
+    int fd;                /* -1: not connected */
+    bool failed;           /* an exchange has; there is no other */
+    client_dial *dial;     /* NULL: cannot be done */
+    void *arg;
+    char *path; /* of the socket, where dial is our own */
+};
+
+/* ---- opening ---- */
+
+static int make(struct client **out, struct qn_error *e)
+{
+    struct client *c = mem_calloc(1, sizeof *c);
+    if (!c) return error_nomem(e, "a client", sizeof *c);
+    c->fd = -1;
+    c->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (c->cancel_fd < 0) {
+        mem_free(c);
+        return error_set(e, QN_EIO, "eventfd: %m");
+    }
+    *out = c;
+    return 0;
+}
+
+int client_open_fd(struct client **out, int fd, struct qn_error *e)
+{
+    int rc = make(out, e);
+    if (rc)
+        close(fd);
+    else
+        (*out)->fd = fd;
+    return rc;
+}
+
+int client_open_dial(struct client **out, client_dial *dial, void *arg, struct qn_error *e)
+{
+    struct client *c = NULL;
+    int rc = make(&c, e);
+    if (rc) return rc;
+    c->dial = dial;
+    c->arg = arg;
+    if ((rc = dial(arg, &c->fd, e)))
+        client_close(c);
+    else
+        *out = c;
+    return rc;
+}
+
+static int dial_path(void *arg, int *out, struct qn_error *e)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const char *path = arg;
+    int fd, rc, why;
+    if (!*path || strlen(path) >= sizeof at.sun_path)
+        return error_set(e, QN_EUSAGE, "the socket's path has %zu bytes, 1 to %zu are possible: '%s'", strlen(path),
+                         sizeof at.sun_path - 1, path);
+    memcpy(at.sun_path, path, strlen(path));
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return error_set(e, QN_EIO, "socket: %m");
+    do {
+        rc = connect(fd, (const struct sockaddr *)&at, sizeof at);
+    } while (rc < 0 && errno == EINTR);
+    if (rc == 0) {
+        *out = fd;
+        return 0;
+    }
+    why = errno;
+    close(fd);
+    if (why == ENOENT || why == ECONNREFUSED || why == ENOTDIR)
+        return error_set(e, QN_ENOINPUT, "nobody listens on the socket '%s'", path);
+    errno = why;
+    return error_set(e, QN_EIO, "cannot connect to the socket '%s': %m", path);
+}
+
+int client_open_socket(struct client **out, const char *path, struct qn_error *e)
+{
+    char *copy = mem_dup(path, strlen(path));
+    int rc = copy ? client_open_dial(out, dial_path, copy, e) : error_nomem(e, "a path", strlen(path) + 1);
+    if (rc)
+        mem_free(copy);
+    else
+        (*out)->path = copy;
+    return rc;
+}
+
+int client_open_url(struct client **out, const char *url, const char *key, const char *authorities, struct qn_error *e)
+{
+    struct client *c = NULL;
+    int rc = make(&c, e);
+    if (rc) return rc;
+    if ((rc = remote_open(&c->remote, url, key, authorities, e)))
+        client_close(c);
+    else
+        *out = c;
+    return rc;
+}
+
+void client_close(struct client *c)
+{
+    if (!c) return;
+    if (c->fd >= 0) close(c->fd);
+    close(c->cancel_fd);
+    remote_close(c->remote);
+    mem_free(c->path);
+    mem_free(c);
+}
+
+void client_cancel(struct client *c)
+{
+    int why = errno;
+    uint64_t one = 1;
+    ssize_t n = write(c->cancel_fd, &one, sizeof one); /* a count that is full has been cancelled already */
+    (void)n;
+    errno = why;
+}
+
+/* ---- an exchange ---- */
+
+struct exchange {
+    struct client *c;
+    struct iovec part[2]; /* of the request: what of it is still to be sent */
+    size_t n_left;        /* bytes of both */
+    bool cut;             /* the other side reads no more */
+    struct response response;
+    client_sink *sink;
+    void *arg;
+    struct client_reply *reply;
+    char bytes[READ_BYTES];
+};
+
+static void skip_sent(struct exchange *x, size_t n)
+{
+    x->n_left -= n;
+    for (int i = 0; i < 2; i++) {
+        size_t k = n < x->part[i].iov_len ? n : x->part[i].iov_len;
+        x->part[i].iov_base = (char *)x->part[i].iov_base + k;
+        x->part[i].iov_len -= k;
+        n -= k;
+    }
+}
+
+/* Sends what can be sent now. Who does not read on may have answered all the same: that is looked for. */
+static int send_some(struct exchange *x, struct qn_error *e)
+{
+    struct msghdr m = {.msg_iov = x->part, .msg_iovlen = 2};
+    ssize_t n = sendmsg(x->c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0)
+        skip_sent(x, (size_t)n);
+    else if (errno == EPIPE || errno == ECONNRESET)
+        x->cut = true;
+    else if (errno != EAGAIN && errno != EINTR)
+        return error_set(e, QN_EIO, "cannot send the request: %m");
+    return 0;
+}
+
+/* Reads what has come, and hands on what of it is the body's. */
+static int receive_some(struct exchange *x, struct qn_error *e)
+{
+    ssize_t n = recv(x->c->fd, x->bytes, sizeof x->bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (n < 0 && errno != ECONNRESET) return error_set(e, QN_EIO, "cannot read the answer: %m");
+    if (n <= 0) {
+        x->response.keep = false;
+        return response_end(&x->response, e);
+    }
+    for (ssize_t at = 0; at < n;) {
+        const char *body;
+        size_t n_body;
+        int64_t used = response_read(&x->response, x->bytes + at, (size_t)(n - at), &body, &n_body, e);
+        if (used < 0) return (int)used;
+        if (used == 0) { /* bytes behind the end: of nothing that was asked */
+            x->response.keep = false;
+            return 0;
+        }
+        if (n_body && x->sink && x->sink(x->arg, x->reply, body, n_body))
+            return error_set(e, QN_ECANCEL, "the answer was not read to its end");
+        at += used;
+    }
+    return 0;
+}
+
+static int run(struct exchange *x, struct qn_error *e)
+{
+    int rc = send_some(x, e);
+    while (!rc && x->response.state != RESPONSE_DONE) {
+        bool sending = x->n_left > 0 && !x->cut;
+        struct pollfd p[2] = {
+            {.fd = x->c->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))},
+            {.fd = x->c->cancel_fd, .events = POLLIN},
+        };
+        if (poll(p, 2, -1) < 0 && errno != EINTR) return error_set(e, QN_EIO, "poll: %m");
+        if (p[1].revents) return error_set(e, QN_ECANCEL, "cancelled");
+        if (p[0].revents & ~POLLOUT) rc = receive_some(x, e);
+        if (!rc && sending && p[0].revents & POLLOUT) rc = send_some(x, e);
+    }
+    return rc;
+}
+
+/* A connection on which nothing was asked and something comes, its end or a timeout's answer, is used up. */
+static bool is_idle(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 0;
+}
+
+static int connect_again(struct client *c, struct qn_error *e)
+{
+    if (c->fd >= 0 && is_idle(c->fd)) return 0;
+    if (c->fd >= 0) close(c->fd);
+    c->fd = -1;
+    if (!c->dial) return error_set(e, QN_EIO, "the server has closed the connection");
+    return c->dial(c->arg, &c->fd, e);
+}
+
+static int exchange(struct client *c, const char *method, const char *path, const char *body, size_t n_body,
+                    client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e)
+{
+    char head[512];
+    struct exchange *x;
+    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: localhost\r\n", method, path), rc;
+    if (body && n < (int)sizeof head)
+        n += snprintf(head + n, sizeof head - (size_t)n, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+                      n_body);
+    if (n < (int)sizeof head) n += snprintf(head + n, sizeof head - (size_t)n, "\r\n");
+    if (n >= (int)sizeof head) return error_set(e, QN_EUSAGE, "the path of a request has %zu bytes", strlen(path));
+    if ((rc = connect_again(c, e))) return rc;
+    x = mem_alloc(sizeof *x);
+    if (!x) return error_nomem(e, "an exchange", sizeof *x);
+    x->c = c;
+    x->part[0] = (struct iovec){head, (size_t)n};
+    x->part[1] = (struct iovec){(void *)(uintptr_t)body, body ? n_body : 0};
+    x->n_left = x->part[0].iov_len + x->part[1].iov_len;
+    x->cut = false;
+    x->sink = sink;
+    x->arg = arg;
+    x->reply = reply;
+    response_init(&x->response, reply);
+    rc = run(x, e);
+    if (!rc && (!x->response.keep || x->n_left)) {
+        close(c->fd);
+        c->fd = -1;
+    }
+    mem_free(x);
+    return rc;
+}
+
+int client_send(struct client *c, const char *method, const char *path, const char *body, size_t n_body,
+                client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e)
+{
+    int rc;
+    assert(!c->failed);
+    rc = c->remote ? remote_send(c->remote, c->cancel_fd, method, path, body, n_body, sink, arg, reply, e)
+                   : exchange(c, method, path, body, n_body, sink, arg, reply, e);
+    c->failed = rc != 0;
+    return rc;
+}
