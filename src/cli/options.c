@@ -21,9 +21,11 @@
 
 #include "cli/cli.h"
 #include "cli/config_file.h"
+#include "cli/help.h"
 
 #define MAX_OPTS    80
-#define CODE_CONFIG 2 /* no letter */
+#define CODE_CONFIG 2                /* no letter */
+#define HELP_ALL    (256 + MAX_OPTS) /* what getopt_long() returns for it; options are 256 and their number */
 
 /* ---- the table ---- */
 
@@ -71,9 +73,14 @@ enum opt_origin options_origin(const struct invocation *v, const char *name)
     return options_walk(v->command, find_one, &f) ? (enum opt_origin)v->origin[f.index] : ORIGIN_DEFAULT;
 }
 
+const char *options_section(const struct command *c, const struct opt_group *g)
+{
+    return g->section ? g->section : c->name;
+}
+
 void options_env_name(char *out, size_t cap, const struct command *c, const struct opt_group *g, const struct opt *o)
 {
-    const char *section = g->section ? g->section : c->name;
+    const char *section = options_section(c, g);
     snprintf(out, cap, "QUERN_%s%s%s", section, *section ? "_" : "", o->name);
     for (char *p = out; *p; p++) *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
 }
@@ -82,6 +89,13 @@ const struct command *command_find(const char *name)
 {
     for (const struct command *const *c = commands; *c; c++)
         if (!strcmp((*c)->name, name)) return *c;
+    return NULL;
+}
+
+const struct command *command_implied(void)
+{
+    for (const struct command *const *c = commands; *c; c++)
+        if ((*c)->implied) return *c;
     return NULL;
 }
 
@@ -204,34 +218,11 @@ void *options_value(const struct invocation *v, const struct opt_group *g, const
     return (char *)v->options + g->at + o->at;
 }
 
-/* ---- help ---- */
-
-static int print_option(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
-{
-    char left[64];
-    (void)arg, (void)c, (void)g, (void)i;
-    if (o->letter)
-        snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-    else
-        snprintf(left, sizeof left, "    --%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-    printf("  %-32s %s\n", left, o->help);
-    return 0;
-}
-
-static void print_help(const struct command *c)
-{
-    printf("usage: quern %s %s\n\n", c->name, c->operands);
-    if (c->about) printf("%s\n\n", c->about);
-    options_walk(c, print_option, NULL);
-    printf("  %-32s %s\n", "    --config FILE", "configuration (default: QUERN_CONFIG, ~/.config/quern, /etc/quern)");
-    printf("  %-32s %s\n", "-h, --help", "print this and exit");
-}
-
 /* ---- reading ---- */
 
 struct reading {
     struct invocation *v;
-    struct option longs[MAX_OPTS + 3];
+    struct option longs[MAX_OPTS + 4];
     char shorts[2 * MAX_OPTS + 5];
     const struct opt *opt[MAX_OPTS];
     const struct opt_group *group[MAX_OPTS];
@@ -255,14 +246,14 @@ static int list_one(void *arg, const struct command *c, const struct opt_group *
 }
 
 /* Options may stand anywhere; argv is permuted so that the operands come last. */
-static int read_flags(struct reading *r, int argc, char **argv, bool *help)
+static int read_flags(struct reading *r, int argc, char **argv, enum help_size *help)
 {
     optind = 0; /* starts afresh, the state inside getopt included */
     for (int c; (c = getopt_long(argc, argv, r->shorts, r->longs, NULL)) != -1;) {
         struct problem p;
         int i = c - 256;
-        if (c == 'h') {
-            *help = true;
+        if (c == 'h' || c == HELP_ALL) {
+            *help = c == 'h' ? HELP_SHORT : HELP_LONG;
             return 0;
         }
         if (c == CODE_CONFIG) {
@@ -347,7 +338,7 @@ static const char *path_of(struct invocation *v, const struct opt *o, const char
 static const char *text_of(struct invocation *v, const struct opt *o, const struct toml_value *x, char room[64])
 {
     bool whole = o->kind == OPT_INT || o->kind == OPT_U64 || o->kind == OPT_SIZE || o->kind == OPT_FLOAT;
-    bool text = o->kind == OPT_STRING || o->kind == OPT_STRINGS || o->kind == OPT_CHOICE || o->kind == OPT_SIZE;
+    bool text = o->kind != OPT_FLAG && o->kind != OPT_INT && o->kind != OPT_FLOAT;
     if (x->type == TOML_STRING && text) return path_of(v, o, x->string);
     if (x->type == TOML_INT && whole) {
         snprintf(room, 64, "%" PRId64, x->integer);
@@ -413,10 +404,9 @@ static int read_configuration(struct reading *r)
         const char *persona = pass ? persona_of(r) : NULL;
         for (int i = 0; i < r->n && !rc; i++) {
             const struct toml_entry *x = NULL;
-            const char *section = r->group[i]->section;
             if (r->v->origin[i] != ORIGIN_DEFAULT || (pass == 0 && r->opt[i]->words != WORDS_PERSONA)) continue;
             if (persona) x = config_file_find_persona(c, persona, r->opt[i]->name);
-            if (!x) x = config_file_find(c, section ? section : r->v->command->name, r->opt[i]->name);
+            if (!x) x = config_file_find(c, options_section(r->v->command, r->group[i]), r->opt[i]->name);
             if (x) rc = read_entry(r, i, x);
         }
     }
@@ -435,7 +425,7 @@ static int check_operands(const struct invocation *v)
 int options_read(struct invocation *v, const struct command *c, int argc, char **argv, bool *ready)
 {
     struct reading r = {.v = v};
-    bool help = false;
+    enum help_size help = HELP_NONE;
     int rc;
     *ready = false;
     *v = (struct invocation){.command = c, .options = cli_alloc(1, c->size)};
@@ -444,12 +434,13 @@ int options_read(struct invocation *v, const struct command *c, int argc, char *
     if (c->init) c->init(v->options);
     options_walk(c, list_one, &r);
     r.longs[r.n] = (struct option){"help", no_argument, NULL, 'h'};
-    r.longs[r.n + 1] = (struct option){"config", required_argument, NULL, CODE_CONFIG};
+    r.longs[r.n + 1] = (struct option){"help-all", no_argument, NULL, HELP_ALL};
+    r.longs[r.n + 2] = (struct option){"config", required_argument, NULL, CODE_CONFIG};
     v->origin = cli_alloc((size_t)r.n + 1, 1);
     v->line = cli_alloc((size_t)r.n + 1, sizeof *v->line);
     if ((rc = read_flags(&r, argc, argv, &help))) return rc;
     if (help) {
-        print_help(c);
+        help_command(c, help);
         return EX_OK;
     }
     v->operand = argv + optind;
