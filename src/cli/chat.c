@@ -172,8 +172,15 @@ const struct command command_chat = {
     .name = "chat",
     .operands = "[OPTIONS]",
     .brief = "talk with a model at the terminal",
-    .about = "Where standard input is no terminal, each line is a message, and standard output is the replies.\n\n"
-             "A line that begins with a slash is a command; /help lists them. Ctrl-C stops the reply, Ctrl-D ends.",
+    .about = "Talks with a model. Where standard input is no terminal, each line is a message, and standard output is the "
+             "replies.\n\n"
+             "A line that begins with a slash is a command: /help lists them, Tab completes them, // begins a message "
+             "with a slash. A line that ends in a backslash goes on in the next, Alt-Enter breaks it, and a paste of several "
+             "lines is one message. Ctrl-C stops the reply, and what was said until then is kept; Ctrl-D ends.\n\n"
+             "/save writes a plain file, a line of JSON for each message, with role and content, and where there are "
+             "such reasoning_content (thoughts) and cut (the reply was stopped). It may be edited, and /load or --load go on "
+             "with it.\n\n"
+             "What was typed is kept in $XDG_STATE_HOME/quern/history, else ~/.local/state/quern/history.",
     .groups = groups,
     .size = sizeof(struct chat_options),
     .init = init,
