@@ -5,6 +5,9 @@
 #   make test       the whole suite (./test.sh; ./test.sh --quick is shorter)
 #   make bench      the speed of this build on MODEL=file.gguf; bench/compare holds it against a peer
 #   make install    into PREFIX (DESTDIR is honoured)
+#   make dist, make deb, make static
+#                   a release's tarball, Debian packages, a tarball for machines without the libraries
+#                   (tools/package); with BUILD=dir of what is compiled there
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -26,7 +29,13 @@ install: all
 	meson configure $(BUILD) --prefix=$(PREFIX)
 	meson install -C $(BUILD)
 
+dist:
+	tools/package dist
+
+deb static:
+	tools/package $@ $(if $(filter command environment,$(origin BUILD)),$(BUILD))
+
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all test bench install clean
+.PHONY: all test bench install dist deb static clean

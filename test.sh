@@ -26,7 +26,7 @@ case ${1:-} in
 esac
 
 deps=("${deps_build[@]}" xz-utils python3 systemd)
-[ "$quick" ] || deps+=(clang libclang-rt-14-dev)
+[ "$quick" ] || deps+=(clang libclang-rt-14-dev "${deps_package[@]}")
 install_deps "${deps[@]}"
 (install_deps "${deps_peers[@]}") # in a shell of its own: without them the tests that need them say so
 QUERN_NPM=
@@ -45,7 +45,7 @@ results=build/log/results # one line per case: pass, fail or skip, and a name
 why=$PWD/build/log/why    # what those that failed said
 : > "$results"
 : > "$why"
-n_stages=$([ "$quick" ] && echo 3 || echo 7)
+n_stages=$([ "$quick" ] && echo 3 || echo 8)
 stage_no=0
 
 result() { echo "$*" >> "$results"; }
@@ -143,10 +143,17 @@ stage_gcc() {
     elif [ -d "$QUERN_SHARED/golden" ] || [ -n "${CI:-}" ]; then
         result fail "reference data in $QUERN_SHARED/golden"
     fi
-    build gcc gcc --buildtype=release --werror && compile build/gcc && run_tests gcc --timeout-multiplier 4
+    build gcc gcc --buildtype=release --prefix=/usr --werror && compile build/gcc &&
+        run_tests gcc --no-suite package --timeout-multiplier 4
 }
 
-stage_symbols() { check check-symbols tools/check-symbols build/gcc; }
+stage_symbols() {
+    check check-symbols tools/check-symbols build/gcc
+    check check-size tools/check-size build/gcc
+}
+
+# Packages what stage gcc has compiled. Its test runs ninja, so that nothing else may use that directory.
+stage_package() { run_tests gcc --suite package --timeout-multiplier 4; }
 
 stage_clang() {
     build clang clang --buildtype=release --werror && compile build/clang &&
@@ -185,8 +192,9 @@ stage_fuzz() {
 
 stage layers "layers and licences"
 stage gcc "gcc release, all tests"
-stage symbols "symbols"
+stage symbols "symbols and size"
 if [ ! "$quick" ]; then
+    stage package "packages"
     stage clang "clang release, unit and kernel tests"
     stage asan "address and undefined-behaviour sanitizers, all tests"
     stage tsan "thread sanitizer"

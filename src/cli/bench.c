@@ -411,9 +411,11 @@ static const struct opt opts[] = {
     {"rows", 'b', OPT_STRING, AT(batches), "LIST", "single passes of this many rows, logits for all (default none)"},
     {"depth", 'd', OPT_STRING, AT(depths), "LIST", "each behind this many earlier tokens (default 0)"},
     {"reps", 'r', OPT_INT, AT(reps), "N", "repetitions of a test (default 3)", 1, 10000},
-    {"seconds", 0, OPT_INT, AT(seconds), "N", "begin no repetition of a test after N seconds (default 30)", 0, 86400},
-    {"batch", 0, OPT_INT, AT(p.n_batch), "N", "rows in one forward pass (default 512)", 1, 65536},
-    {"mlock", 0, OPT_FLAG, AT(p.lock_weights), NULL, "weights stay in memory, as many as the budget has room for"},
+    {"seconds", 0, OPT_INT, AT(seconds), "N", "begin no repetition of a test after N seconds (default 30)", 0, 86400,
+     .rare = true},
+    {"batch", 0, OPT_INT, AT(p.n_batch), "N", "rows in one forward pass (default 512)", 1, 65536, .rare = true},
+    {"mlock", 0, OPT_FLAG, AT(p.lock_weights), NULL, "weights stay in memory, as many as the budget has room for",
+     .rare = true},
     {"ceilings", 0, OPT_FLAG, AT(ceilings), NULL, "only what the machine can do; MODEL may be left out"},
     {"json", 0, OPT_FLAG, AT(json), NULL, "one JSON object instead of a table"},
     {0},
@@ -421,13 +423,30 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(p)}, {0}};
 
+static const struct example examples[] = {
+    {"quern bench m.gguf", "Prefill of 512 tokens, decode of 32"},
+    {"quern bench m.gguf -p 128,2048 -n 64 -d 0,4096",
+     "Two lengths of prompts, each behind nothing and behind 4096 tokens"},
+    {"quern bench --ceilings --json", "What this machine can do, for a program"},
+    {0},
+};
+
 const struct command command_bench = {
     .name = "bench",
     .operands = "MODEL [OPTIONS]",
     .brief = "measure prefill and decode beside the machine's ceilings",
+    .about = "Measures how fast a model reads prompts and writes answers here, beside what the machine's memory and "
+             "arithmetic allow.\n\n"
+             "Tests are prefill (pp512: a prompt of 512 tokens), decode (tg: single tokens, one after the other) "
+             "and passes of several rows (b8), each at every --depth. LIST is numbers with commas between them. "
+             "Each test is repeated, and given as median and spread. The ceilings are measured in the same run, "
+             "because shared machines wander. Weights that stay in the processor's caches are read faster than "
+             "memory allows: their fraction is above 100%.",
     .min = 0,
     .max = 1,
     .words = WORDS_MODEL,
+    .examples = examples,
+    .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct bench),
     .init = init,

@@ -59,13 +59,25 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {{"Options", opts}, {0}};
 
+static const struct example examples[] = {
+    {"quern check ~/models/*.gguf", "Are they all sound?"},
+    {"quern check --deep download.gguf && mv download.gguf ~/models", "Keep a file only if it is"},
+    {0},
+};
+
 const struct command command_check = {
     .name = "check",
     .operands = "[--deep] FILE...",
     .brief = "refuse a model file that is not sound",
+    .about = "Runs every check that loading a model runs, without loading it: file format, hyper-parameters, "
+             "tokenizer, shapes of tensors.\n\n"
+             "One line a file: on standard output when it is sound, on standard error when it is not. With --deep "
+             "all tensor data is read too. The exit status is that of the first file that is not sound.",
     .min = 1,
     .max = -1,
     .words = WORDS_MODEL,
+    .examples = examples,
+    .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct check),
     .run = run,

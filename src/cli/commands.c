@@ -7,35 +7,52 @@
 #include "cli/commands.h"
 
 const struct command *const commands[] = {
-    &command_run,     &command_serve, &command_tokenize, &command_logits, &command_bench, &command_explain,
-    &command_inspect, &command_check, &command_models,   &command_config, NULL,
+    /* clang-format off: one a line */
+    &command_run,
+    &command_serve,
+    &command_models,
+    &command_bench,
+    &command_explain,
+    &command_inspect,
+    &command_check,
+    &command_tokenize,
+    &command_logits,
+    &command_config,
+    &command_manual,
+    &command_completion,
+    &command_help,
+    NULL,
+    /* clang-format on */
 };
 
 #define AT(field) offsetof(struct qn_sampling, field)
 const struct opt opts_sampling[] = {
     {"seed", 0, OPT_U64, AT(seed), "N", "the same seed gives the same answer (default: a new one each time)"},
     {"temperature", 0, OPT_FLOAT, AT(temperature), "X", "0: greedy (default 0.8)"},
-    {"top-k", 0, OPT_INT, AT(top_k), "N", "keep the N most likely tokens; 0: off (default 40)", .hi = INT32_MAX},
+    {"top-k", 0, OPT_INT, AT(top_k), "N", "keep the N most likely tokens; 0: off (default 40)", .hi = INT32_MAX,
+     .rare = true},
     {"top-p", 0, OPT_FLOAT, AT(top_p), "X", "keep the likeliest with probability X in sum; 1: off (default 0.95)"},
-    {"min-p", 0, OPT_FLOAT, AT(min_p), "X", "drop tokens below X times the best; 0: off (default 0.05)"},
-    {"typical-p", 0, OPT_FLOAT, AT(typical_p), "X", "locally typical sampling; 1: off (default)"},
+    {"min-p", 0, OPT_FLOAT, AT(min_p), "X", "drop tokens below X times the best; 0: off (default 0.05)", .rare = true},
+    {"typical-p", 0, OPT_FLOAT, AT(typical_p), "X", "locally typical sampling; 1: off (default)", .rare = true},
     {"top-n-sigma", 0, OPT_FLOAT, AT(top_n_sigma), "X",
-     "keep logits within X deviations of the best; 0: off (default)"},
-    {"repetition-penalty", 0, OPT_FLOAT, AT(repetition_penalty), "X", "1: off (default)"},
-    {"presence-penalty", 0, OPT_FLOAT, AT(presence_penalty), "X", "0: off (default)"},
-    {"frequency-penalty", 0, OPT_FLOAT, AT(frequency_penalty), "X", "0: off (default)"},
+     "keep logits within X deviations of the best; 0: off (default)", .rare = true},
+    {"repetition-penalty", 0, OPT_FLOAT, AT(repetition_penalty), "X", "1: off (default)", .rare = true},
+    {"presence-penalty", 0, OPT_FLOAT, AT(presence_penalty), "X", "0: off (default)", .rare = true},
+    {"frequency-penalty", 0, OPT_FLOAT, AT(frequency_penalty), "X", "0: off (default)", .rare = true},
     {"penalty-last-n", 0, OPT_INT, AT(penalty_last_n), "N", "tokens the penalties look back; -1: all (default 64)",
-     .lo = -1, .hi = INT32_MAX},
-    {"dry-multiplier", 0, OPT_FLOAT, AT(dry_multiplier), "X", "against repeated sequences; 0: off (default)"},
-    {"dry-base", 0, OPT_FLOAT, AT(dry_base), "X", "growth per repeated token (default 1.75)"},
+     .lo = -1, .hi = INT32_MAX, .rare = true},
+    {"dry-multiplier", 0, OPT_FLOAT, AT(dry_multiplier), "X", "against repeated sequences; 0: off (default)",
+     .rare = true},
+    {"dry-base", 0, OPT_FLOAT, AT(dry_base), "X", "growth per repeated token (default 1.75)", .rare = true},
     {"dry-allowed-length", 0, OPT_INT, AT(dry_allowed_length), "N", "repeats up to this long are free (default 2)",
-     .lo = 1, .hi = INT32_MAX},
+     .lo = 1, .hi = INT32_MAX, .rare = true},
     {"dry-last-n", 0, OPT_INT, AT(dry_last_n), "N", "tokens it looks back; -1: all (default)", .lo = -1,
-     .hi = INT32_MAX},
-    {"xtc-probability", 0, OPT_FLOAT, AT(xtc_probability), "X", "how often to drop the top choices; 0: off (default)"},
-    {"xtc-threshold", 0, OPT_FLOAT, AT(xtc_threshold), "X", "what counts as a top choice (default 0.1)"},
-    {"mirostat-tau", 0, OPT_FLOAT, AT(mirostat_tau), "X", "mirostat v2 target surprise; 0: off (default)"},
-    {"mirostat-eta", 0, OPT_FLOAT, AT(mirostat_eta), "X", "mirostat v2 learning rate (default 0.1)"},
+     .hi = INT32_MAX, .rare = true},
+    {"xtc-probability", 0, OPT_FLOAT, AT(xtc_probability), "X", "how often to drop the top choices; 0: off (default)",
+     .rare = true},
+    {"xtc-threshold", 0, OPT_FLOAT, AT(xtc_threshold), "X", "what counts as a top choice (default 0.1)", .rare = true},
+    {"mirostat-tau", 0, OPT_FLOAT, AT(mirostat_tau), "X", "mirostat v2 target surprise; 0: off (default)", .rare = true},
+    {"mirostat-eta", 0, OPT_FLOAT, AT(mirostat_eta), "X", "mirostat v2 learning rate (default 0.1)", .rare = true},
     {0},
 };
 #undef AT
@@ -43,17 +60,18 @@ const struct opt opts_sampling[] = {
 #define AT(field) offsetof(struct qn_engine_params, field)
 const struct opt opts_engine[] = {
     {"kv", 0, OPT_CHOICE, AT(kv), "TYPE", "keys and values as f16 (default), f32 or q8_0",
-     .choices = "f16|f32|q8_0" /* as enum qn_kv */},
+     .choices = "f16|f32|q8_0" /* as enum qn_kv */, .rare = true},
     {"threads", 0, OPT_INT, AT(n_threads), "N", "threads (default: the CPUs this process may use)", 1, 1024},
-    {"cpu", 0, OPT_STRING, AT(cpu), "LEVEL", "instruction set at most: ref, avx2, avxvnni, avx512 or amx"},
+    {"cpu", 0, OPT_STRING, AT(cpu), "LEVEL", "instruction set at most: ref, avx2, avxvnni, avx512 or amx", .rare = true},
     {"memory", 0, OPT_SIZE, AT(memory_bytes), "BYTES", "memory budget, such as 6G (default: what is available)"},
     {0},
 };
 
 const struct opt opts_context[] = {
     {"ctx", 0, OPT_INT, AT(n_ctx), "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},
-    {"batch", 0, OPT_INT, AT(n_batch), "N", "most rows in one forward pass (default 512)", 1, 65536},
-    {"mlock", 0, OPT_FLAG, AT(lock_weights), NULL, "weights stay in memory, as many as the budget has room for"},
+    {"batch", 0, OPT_INT, AT(n_batch), "N", "most rows in one forward pass (default 512)", 1, 65536, .rare = true},
+    {"mlock", 0, OPT_FLAG, AT(lock_weights), NULL, "weights stay in memory, as many as the budget has room for",
+     .rare = true},
     {0},
 };
 #undef AT

@@ -234,13 +234,28 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(p)}, {0}};
 
+static const struct example examples[] = {
+    {"quern explain m.gguf", "Where the time of one token goes"},
+    {"quern explain m.gguf -p 512 -d 4096 --analyze",
+     "A prompt of 512 tokens behind 4096, as computed and as measured"},
+    {0},
+};
+
 const struct command command_explain = {
     .name = "explain",
     .operands = "MODEL [OPTIONS]",
     .brief = "account for every operation: bytes, multiply-adds, floor, time",
+    .about = "Accounts for every operation of a forward pass: the bytes it reads, its multiply-adds, and the time "
+             "they take at least on this machine.\n\n"
+             "The account is made by running the ordinary pass on kernels that only add up what they are asked to "
+             "do, so it cannot disagree with what is run. Operations that are alike in all layers are one line. The "
+             "floor is what the bytes or the multiply-adds take at the machine's measured ceilings, whichever is "
+             "longer. --analyze runs the pass as well and sets the time beside the floor.",
     .min = 1,
     .max = 1,
     .words = WORDS_MODEL,
+    .examples = examples,
+    .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct explain),
     .init = init,

@@ -378,13 +378,25 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {{"Options", opts}, {0}};
 
+static const struct example examples[] = {
+    {"quern inspect m.gguf", "Architecture, size, quantisation, metadata"},
+    {"quern inspect --json m.gguf | jq -r '.metadata[\"general.name\"]'", "One value, for a script"},
+    {0},
+};
+
 const struct command command_inspect = {
     .name = "inspect",
     .operands = "[--json] FILE",
     .brief = "show what is in a model file",
+    .about = "Shows what is in a model file: its metadata, its tensors by type and purpose, and what it would need "
+             "to run.\n\n"
+             "Only the header is read, so it answers at once for a file of any size, and also for models that "
+             "cannot be run here. Long values are cut; --json has everything but the inside of long arrays.",
     .min = 1,
     .max = 1,
     .words = WORDS_MODEL,
+    .examples = examples,
+    .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct inspect),
     .run = run,

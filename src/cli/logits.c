@@ -178,13 +178,27 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(engine)}, {0}};
 
+static const struct example examples[] = {
+    {"quern logits m.gguf --ids \"1 306 4658\" -o a.f32", "The logits after each of three tokens"},
+    {"quern tokenize m.gguf < t.txt > ids; quern logits m.gguf --ids-file ids --every 16 -o t.f32",
+     "Every 16th position of a text"},
+    {0},
+};
+
 const struct command command_logits = {
     .name = "logits",
     .operands = "MODEL (--ids IDS | --ids-file FILE) -o FILE [OPTIONS]",
     .brief = "write the logits of every position to a file",
+    .about = "Evaluates token ids and writes the raw logits of their positions to a file, to compare engines, "
+             "settings and machines.\n\n"
+             "The file is little-endian 32-bit floats, one row of the vocabulary's size for each position; it is "
+             "there when all of it is there. The same ids give the same bytes, whatever --threads, --batch and "
+             "--cpu are.",
     .min = 1,
     .max = 1,
     .words = WORDS_MODEL,
+    .examples = examples,
+    .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct logits),
     .init = init,

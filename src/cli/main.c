@@ -11,13 +11,7 @@
 
 #include "base/log.h"
 #include "cli/cli.h"
-
-static void print_usage(FILE *f)
-{
-    fputs("usage: quern COMMAND [OPTIONS] ...\n\n", f);
-    for (const struct command *const *c = commands; *c; c++) fprintf(f, "  %-10s %s\n", (*c)->name, (*c)->brief);
-    fputs("\nquern COMMAND --help lists a command's options; quern --version prints the build.\n", f);
-}
+#include "cli/help.h"
 
 static void log_to_stderr(void *arg, enum log_level level, const char *line)
 {
@@ -63,11 +57,12 @@ int main(int argc, char **argv)
     signal(SIGBUS, on_lost_page);
     log_set_sink(log_to_stderr, NULL);
     if (argc < 2) {
-        print_usage(stderr);
+        help_program(stderr, HELP_SHORT);
         return EX_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        print_usage(stdout);
+    bool all = !strcmp(argv[1], "--help-all");
+    if (all || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        help_program(stdout, all ? HELP_LONG : HELP_SHORT);
         return flushed(EX_OK);
     }
     if (!strcmp(argv[1], "--version")) {

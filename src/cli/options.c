@@ -21,9 +21,11 @@
 
 #include "cli/cli.h"
 #include "cli/config_file.h"
+#include "cli/help.h"
 
 #define MAX_OPTS    80
-#define CODE_CONFIG 2 /* no letter */
+#define CODE_CONFIG 2                /* no letter */
+#define HELP_ALL    (256 + MAX_OPTS) /* what getopt_long() returns for it; options are 256 and their number */
 
 /* ---- the table ---- */
 
@@ -87,6 +89,13 @@ const struct command *command_find(const char *name)
 {
     for (const struct command *const *c = commands; *c; c++)
         if (!strcmp((*c)->name, name)) return *c;
+    return NULL;
+}
+
+const struct command *command_implied(void)
+{
+    for (const struct command *const *c = commands; *c; c++)
+        if ((*c)->implied) return *c;
     return NULL;
 }
 
@@ -209,34 +218,11 @@ void *options_value(const struct invocation *v, const struct opt_group *g, const
     return (char *)v->options + g->at + o->at;
 }
 
-/* ---- help ---- */
-
-static int print_option(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
-{
-    char left[64];
-    (void)arg, (void)c, (void)g, (void)i;
-    if (o->letter)
-        snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-    else
-        snprintf(left, sizeof left, "    --%s%s%s", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
-    printf("  %-32s %s\n", left, o->help);
-    return 0;
-}
-
-static void print_help(const struct command *c)
-{
-    printf("usage: quern %s %s\n\n", c->name, c->operands);
-    if (c->about) printf("%s\n\n", c->about);
-    options_walk(c, print_option, NULL);
-    printf("  %-32s %s\n", "    --config FILE", "configuration (default: QUERN_CONFIG, ~/.config/quern, /etc/quern)");
-    printf("  %-32s %s\n", "-h, --help", "print this and exit");
-}
-
 /* ---- reading ---- */
 
 struct reading {
     struct invocation *v;
-    struct option longs[MAX_OPTS + 3];
+    struct option longs[MAX_OPTS + 4];
     char shorts[2 * MAX_OPTS + 5];
     const struct opt *opt[MAX_OPTS];
     const struct opt_group *group[MAX_OPTS];
@@ -260,14 +246,14 @@ static int list_one(void *arg, const struct command *c, const struct opt_group *
 }
 
 /* Options may stand anywhere; argv is permuted so that the operands come last. */
-static int read_flags(struct reading *r, int argc, char **argv, bool *help)
+static int read_flags(struct reading *r, int argc, char **argv, enum help_size *help)
 {
     optind = 0; /* starts afresh, the state inside getopt included */
     for (int c; (c = getopt_long(argc, argv, r->shorts, r->longs, NULL)) != -1;) {
         struct problem p;
         int i = c - 256;
-        if (c == 'h') {
-            *help = true;
+        if (c == 'h' || c == HELP_ALL) {
+            *help = c == 'h' ? HELP_SHORT : HELP_LONG;
             return 0;
         }
         if (c == CODE_CONFIG) {
@@ -439,7 +425,7 @@ static int check_operands(const struct invocation *v)
 int options_read(struct invocation *v, const struct command *c, int argc, char **argv, bool *ready)
 {
     struct reading r = {.v = v};
-    bool help = false;
+    enum help_size help = HELP_NONE;
     int rc;
     *ready = false;
     *v = (struct invocation){.command = c, .options = cli_alloc(1, c->size)};
@@ -448,12 +434,13 @@ int options_read(struct invocation *v, const struct command *c, int argc, char *
     if (c->init) c->init(v->options);
     options_walk(c, list_one, &r);
     r.longs[r.n] = (struct option){"help", no_argument, NULL, 'h'};
-    r.longs[r.n + 1] = (struct option){"config", required_argument, NULL, CODE_CONFIG};
+    r.longs[r.n + 1] = (struct option){"help-all", no_argument, NULL, HELP_ALL};
+    r.longs[r.n + 2] = (struct option){"config", required_argument, NULL, CODE_CONFIG};
     v->origin = cli_alloc((size_t)r.n + 1, 1);
     v->line = cli_alloc((size_t)r.n + 1, sizeof *v->line);
     if ((rc = read_flags(&r, argc, argv, &help))) return rc;
     if (help) {
-        print_help(c);
+        help_command(c, help);
         return EX_OK;
     }
     v->operand = argv + optind;

@@ -46,6 +46,7 @@ struct opt {
     long lo, hi;         /* OPT_INT */
     const char *choices; /* OPT_CHOICE: "f16|f32|q8_0" */
     enum opt_words words;
+    bool rare; /* for the manual; the short help leaves it out */
 };
 
 struct opt_group {
@@ -58,6 +59,17 @@ struct opt_group {
 
 struct invocation;
 
+struct example {
+    const char *line; /* as it is typed; NULL ends the list */
+    const char *what; /* it does, a sentence without its full stop */
+};
+
+enum command_rank {
+    RANK_COMMON,
+    RANK_RARE,   /* only named in the short list of commands */
+    RANK_HIDDEN, /* for programs: in no list */
+};
+
 struct command {
     const char *name;
     const char *operands; /* "MODEL [PROMPT]" */
@@ -66,6 +78,10 @@ struct command {
     int min, max;         /* operands; max -1: any number */
     bool wraps;           /* its options end at the first operand: what follows is for the command that this names */
     enum opt_words words; /* what operands are */
+    const char *choices;  /* the first operand's, when it is one of these: "bash|zsh|fish" */
+    enum command_rank rank;
+    bool implied; /* what runs when the first word is no command: its name may be left out. One at most */
+    const struct example *examples;
     const struct opt_group *groups;
     size_t size;                 /* of the struct with the options' values, zeroed before init; at least 1 */
     void (*init)(void *options); /* sets defaults; NULL: all zero */
@@ -105,7 +121,8 @@ void options_env_name(char *out, size_t cap, const struct command *c, const stru
 void *options_value(const struct invocation *v, const struct opt_group *g, const struct opt *o);
 
 /* Reads a command line (argv[0] is the command's name), the environment and the configuration file. 0; or an exit
- * status, also EX_OK when help was asked for and printed: then *ready is false. Always followed by options_free(). */
+ * status, also EX_OK when help was asked for and printed (help.h): then *ready is false. Always followed by
+ * options_free(). */
 int options_read(struct invocation *v, const struct command *c, int argc, char **argv, bool *ready);
 void options_free(struct invocation *v);
 
@@ -119,5 +136,6 @@ extern const struct opt opts_context[];  /* struct qn_engine_params: ctx, batch,
 
 extern const struct command *const commands[]; /* NULL ends it */
 const struct command *command_find(const char *name); /* NULL: there is none */
+const struct command *command_implied(void);          /* the same */
 
 #endif

@@ -155,10 +155,13 @@ static int run(struct invocation *v)
 static const struct opt opts[] = {
     {"predict", 'n', OPT_INT, AT(n_predict), "N", "tokens at most; -1: until the model ends (default)", -1, INT32_MAX},
     {"greedy", 0, OPT_FLAG, AT(greedy), NULL, "always the most likely token (temperature 0)"},
-    {"raw", 0, OPT_FLAG, AT(raw), NULL, "the prompt as it is, without a chat template (the only mode so far)"},
-    {"special", 0, OPT_FLAG, AT(special), NULL, "control tokens written out in the prompt mean these tokens"},
+    {"raw", 0, OPT_FLAG, AT(raw), NULL, "the prompt as it is, without a chat template (the only mode so far)",
+     .rare = true},
+    {"special", 0, OPT_FLAG, AT(special), NULL, "control tokens written out in the prompt mean these tokens",
+     .rare = true},
     {"stop", 0, OPT_STRINGS, AT(stop), "TEXT", "end before this text; may be repeated"},
-    {"logit-bias", 0, OPT_STRINGS, AT(bias), "ID=X", "add X to a token's logit (-inf bans it); may be repeated"},
+    {"logit-bias", 0, OPT_STRINGS, AT(bias), "ID=X", "add X to a token's logit (-inf bans it); may be repeated",
+     .rare = true},
     {0},
 };
 
@@ -170,14 +173,32 @@ static const struct opt_group groups[] = {
     {0},
 };
 
+static const struct example examples[] = {
+    {"quern run story.gguf \"Once upon a time\"", "Continue a text, with another answer each time"},
+    {"quern run story.gguf --greedy -n 50 < beginning.txt", "The most likely 50 tokens after a file"},
+    {"echo \"def fib(n):\" | quern run code.gguf --seed 1 --stop \"def \"",
+     "One function, and the same one every time"},
+    {0},
+};
+
 const struct command command_run = {
     .name = "run",
     .operands = "MODEL [OPTIONS] [PROMPT]",
     .brief = "continue a text: load, answer, exit",
-    .about = "The prompt is standard input when that is a pipe or a file, then PROMPT.",
+    .about = "Continues a text with a model, in this process, and exits. The prompt is standard input when that is "
+             "a pipe or a file, then PROMPT.\n\n"
+             "MODEL is a GGUF file, or a folder with config.json, tokenizer.json and safetensors files as models "
+             "are published in.\n\n"
+             "Standard output is what the model writes and nothing else, token by token as it comes. It ends where "
+             "the model ends it, before a --stop text, after --predict tokens, or when the context is full, which "
+             "standard error says. With the same model, prompt and --seed the bytes are the same, whatever the "
+             "number of threads and the instruction set.\n\n"
+             "The text is continued as it is, without a chat template: this is for base models, for scripts and for "
+             "tests.",
     .min = 1,
     .max = 2,
     .words = WORDS_MODEL,
+    .examples = examples,
     .groups = groups,
     .size = sizeof(struct run),
     .init = init,

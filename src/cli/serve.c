@@ -254,15 +254,35 @@ static int run(struct invocation *inv)
     return rc;
 }
 
+static const struct example examples[] = {
+    {"quern serve chat.gguf", "For this user, on a Unix socket"},
+    {"quern serve small.gguf large.gguf --memory 24G --idle 600",
+     "Two models within one budget, unloaded when idle for ten minutes"},
+    {"quern serve chat.gguf -l 127.0.0.1:8080", "For clients that know TCP only"},
+    {"quern serve chat=m.gguf -l 0.0.0.0:8443 --api-keys keys --tls-cert cert.pem --tls-key key.pem",
+     "For other machines, with TLS and keys"},
+    {0},
+};
+
 const struct command command_serve = {
     .name = "serve",
     .operands = "[MODEL | NAME=MODEL]... [OPTIONS]",
     .brief = "answer over HTTP: the OpenAI API and others",
-    .about = "Answers over HTTP until SIGTERM or SIGINT. One model is loaded at once; of several, each when it is\nfirst "
-             "asked for.",
+    .about = "Answers over HTTP until SIGTERM or SIGINT. One model is loaded at once; of several, each when it is "
+             "first asked for.\n\n"
+             "The APIs are those of OpenAI (completions, chat completions, responses, embeddings, models) and "
+             "Anthropic (messages): quern-api(7). A request that asks for what is not supported is refused with the "
+             "name of the field; nothing is dropped silently.\n\n"
+             "Without --listen it listens on the sockets that a service manager passes, or on quern/quern.sock in "
+             "XDG_RUNTIME_DIR, for this user alone. On TCP, anything but loopback needs --api-keys. Models are "
+             "called as their files are, less the folder and the ending; NAME=MODEL gives another name.\n\n"
+             "The first signal lets what runs finish within --grace seconds, the second ends that too. SIGHUP reads "
+             "keys and certificates again. Once started, the process can open no files but its own and start no "
+             "programs, unless --no-sandbox is given.",
     .min = 0,
     .max = -1,
     .words = WORDS_MODEL,
+    .examples = examples,
     .groups = serve_groups,
     .size = sizeof(struct serve_options),
     .init = serve_options_init,

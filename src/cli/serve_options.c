@@ -112,8 +112,8 @@ static const struct opt places[] = {
      .words = WORDS_FILE},
     {"tls-cert", 0, OPT_STRING, AT(cert), "FILE", "TCP speaks TLS with this certificate (PEM)", .words = WORDS_FILE},
     {"tls-key", 0, OPT_STRING, AT(key), "FILE", "and this key (PEM)", .words = WORDS_FILE},
-    {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a name that clients may call this server; may be repeated"},
-    {"origin", 0, OPT_STRINGS, AT(origins), "URL", "a web origin whose pages may call; may be repeated"},
+    {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a name that clients may call this server; may be repeated", .rare = true},
+    {"origin", 0, OPT_STRINGS, AT(origins), "URL", "a web origin whose pages may call; may be repeated", .rare = true},
     {0},
 };
 
@@ -123,20 +123,22 @@ static const struct opt models[] = {
     {"idle", 0, OPT_INT, AT(models.idle_s), "SECONDS", "unload what was not asked for so long (default 0: never)", 0,
      1 << 30},
     {"parallel", 0, OPT_INT, AT(models.scheduler.n_running), "N", "answers computed together (default 8)", 1, 1024},
-    {"queue", 0, OPT_INT, AT(models.scheduler.n_queued), "N", "requests that may wait (default 64)", 1, 65536},
+    {"queue", 0, OPT_INT, AT(models.scheduler.n_queued), "N", "requests that may wait (default 64)", 1, 65536,
+     .rare = true},
     {"sessions", 0, OPT_INT, AT(models.engine.n_sessions), "N", "full contexts that memory is reserved for (default 2)",
-     1, 1024},
+     1, 1024, .rare = true},
     {"state-bytes", 0, OPT_SIZE, AT(models.engine.state_bytes), "BYTES",
-     "for recurrent states, of models that have one (default: 16 copies beside the sessions)"},
+     "for recurrent states, of models that have one (default: 16 copies beside the sessions)", .rare = true},
     {"cache-dir", 0, OPT_STRING, AT(models.scheduler.cache_dir), "DIR", "where prefixes outlive the process",
      .words = WORDS_FOLDER},
-    {"cache-bytes", 0, OPT_SIZE, AT(cache_bytes), "BYTES", "on disk at most (default 4G)"},
+    {"cache-bytes", 0, OPT_SIZE, AT(cache_bytes), "BYTES", "on disk at most (default 4G)", .rare = true},
     {0},
 };
 
 static const struct opt process[] = {
-    {"grace", 0, OPT_INT, AT(grace_s), "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400},
-    {"no-sandbox", 0, OPT_FLAG, AT(no_sandbox), NULL, "keep all rights that the process has"},
+    {"grace", 0, OPT_INT, AT(grace_s), "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400,
+     .rare = true},
+    {"no-sandbox", 0, OPT_FLAG, AT(no_sandbox), NULL, "keep all rights that the process has", .rare = true},
     {"log", 0, OPT_FLAG, AT(log), NULL, "a line on standard error for each request"},
     {0},
 };

@@ -96,13 +96,25 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {{"Options", opts}, {0}};
 
+static const struct example examples[] = {
+    {"quern tokenize m.gguf < letter.txt | wc -w", "How many tokens a text has"},
+    {"echo \"1 2 3\" | quern tokenize -d m.gguf", "What these tokens say"},
+    {0},
+};
+
 const struct command command_tokenize = {
     .name = "tokenize",
     .operands = "MODEL < TEXT",
     .brief = "text to token ids, and back",
+    .about = "Turns text on standard input into token ids on standard output, or with --decode ids into text.\n\n"
+             "Standard input is taken byte for byte: a newline at its end is part of the text, and nothing is added "
+             "that was not asked for. Decoding gives the input back wherever the model's tokenizer loses nothing. "
+             "Only the beginning of the model file is read.",
     .min = 1,
     .max = 1,
     .words = WORDS_MODEL,
+    .examples = examples,
+    .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct tokenize),
     .run = run,

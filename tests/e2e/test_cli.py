@@ -414,13 +414,16 @@ def options_in_source(command):
 def test_help_lists_every_option():
     check(good("--help") == good("-h"), "-h is not --help")
     for command in COMMANDS:
-        check(re.search(rf"^  {command} ", good("--help").decode(), re.M), command, "is not in --help")
-        text = good(command, "--help").decode()
-        check(text.startswith(f"usage: quern {command} ") and good(command, "-h").decode() == text, text[:60])
+        check(re.search(rf"^  {command} ", good("--help-all").decode(), re.M), command, "is not in --help-all")
+        check(re.search(rf"\b{command}\b", good("--help").decode()), command, "is not in --help")
+        check(good(command, "-h") == good(command, "--help"), "-h is not --help")
+        text = good(command, "--help-all").decode()
+        check(text.startswith(f"usage: quern {command} "), text[:60])
         listed = re.findall(r"^  (?:-.,|   ) --([a-z0-9-]+)( [A-Z=]+)?  ", text, re.M)
         names = [name for name, _ in listed]
-        check(set(options_in_source(command)) < set(names) and names[-1] == "help", command, names, options_in_source(command))
-        for name, value in listed[:-1]:  # each is understood: at worst its value is not
+        check(set(options_in_source(command)) < set(names) and names[-2:] == ["help", "help-all"], command, names,
+              options_in_source(command))
+        for name, value in listed[:-2]:  # each is understood: at worst its value is not
             r = quern(command, f"--{name}" + ("=?" if value else ""))
             status = (0, 64, 66) + ((78,) if name == "config" else ())
             check(r.returncode in status and b"unknown option" not in r.stderr and b"no value" not in r.stderr, command, name,

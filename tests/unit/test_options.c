@@ -224,8 +224,8 @@ static void help_lists_every_option(void **state)
     (void)state;
     static const char *const lines[] = {"usage: quern command [OPTIONS] FILE", "  -f, --flag ", "  -n, --number N ",
                                         "      --size BYTES ", "      --list TEXT ", "  -h, --help "};
-    static const char *const forms[] = {"--help", "-h", "-fh"};
-    for (int f = 0; f < 3; f++) {
+    static const char *const forms[] = {"--help", "-h", "-fh", "--help-all"};
+    for (int f = 0; f < 4; f++) {
         struct values v;
         struct capture c = capture_begin(STDOUT_FILENO);
         static char out[sizeof printed];

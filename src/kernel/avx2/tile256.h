@@ -16,27 +16,11 @@
 #define QUERN_KERNEL_AVX2_TILE256_H
 
 #include "kernel/avx2/dot.h"
-#include "kernel/avx2/unpack256.h"
+#include "kernel/avx2/kind256.h"
 #include "kernel/kernel.h"
 
 #define TILE_ROWS 16
 #define TILE_COLS 4
-
-enum mode256 {
-    SIGNED, /* codes are signed */
-    OFFSET, /* codes have 1 << shift added */
-    MINIMUM /* codes are unsigned by themselves; the type has minimums */
-};
-
-struct kind256 {
-    size_t bytes; /* of a block */
-    enum mode256 mode;
-    int shift;    /* of SIGNED: what makes them unsigned */
-    int run;      /* how many products of vpmaddubsw fit 16 bits together */
-    int group;    /* elements that share a scale */
-    int max_code; /* the largest magnitude, without offset */
-    float factor; /* dw = d * factor, a power of two */
-};
 
 struct tile256 {
     __m256i q[64][2];     /* q[i]: codes 4i .. 4i + 3 of rows 0-7 and 8-15 */

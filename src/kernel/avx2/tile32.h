@@ -10,29 +10,11 @@
 #define QUERN_KERNEL_AVX2_TILE32_H
 
 #include "kernel/avx2/dot.h"
-#include "kernel/avx2/unpack32.h"
+#include "kernel/avx2/kind32.h"
 #include "kernel/kernel.h"
 
 #define TILE_ROWS 16
 #define TILE_COLS 4
-#define MAX_BYTES 272 /* of 256 elements */
-
-enum mode32 {
-    SIGNED,  /* codes are signed */
-    OFFSET,  /* codes have 1 << shift added */
-    MINIMUM, /* codes are unsigned; the type has minimums */
-    BIASED,  /* codes have 1 << shift taken away; the type has minimums */
-    HALVED   /* signed, and each 16 have a scale */
-};
-
-struct kind32 {
-    int block; /* elements of a stored block */
-    int block_bytes;
-    enum mode32 mode;
-    int shift; /* of SIGNED: what makes them unsigned */
-    int run;   /* how many products of vpmaddubsw fit 16 bits together: 1, 2, 4, 8 */
-    bool has_side; /* scales and minimums lie beside the rows */
-};
 
 /* Where a tile comes from, for what lies beside its rows: the first of 8 rows, the last that there is, the first block. */
 struct place32 {
@@ -55,12 +37,6 @@ struct column32 {
 };
 
 typedef void tile_dot_fn(const struct tile32 *t, int n_blocks, const struct column32 *x, size_t ld_acc, float *acc);
-
-/* Stored bytes of n_blocks * 32 elements. */
-VEC_INLINE size_t bytes_of(struct kind32 k, int n_blocks)
-{
-    return (size_t)(n_blocks * 32 / k.block) * (size_t)k.block_bytes;
-}
 
 /* ---- 256 elements of 16 rows ---- */
 
