@@ -11,6 +11,7 @@ const struct command *const commands[] = {
     &command_run,
     &command_serve,
     &command_models,
+    &command_pull,
     &command_bench,
     &command_explain,
     &command_inspect,

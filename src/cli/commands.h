@@ -10,6 +10,7 @@
 extern const struct command command_run;
 extern const struct command command_serve;
 extern const struct command command_models;
+extern const struct command command_pull;
 extern const struct command command_bench;
 extern const struct command command_explain;
 extern const struct command command_inspect;

@@ -180,8 +180,8 @@ static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_eng
 
 static const struct example examples[] = {
     {"quern logits m.gguf --ids \"1 306 4658\" -o a.f32", "The logits after each of three tokens"},
-    {"quern tokenize m.gguf < t.txt > ids; quern logits m.gguf --ids-file ids --every 16 -o t.f32",
-     "Every 16th position of a text"},
+    {"quern logits m.gguf --ids-file ids --every 16 -o t.f32",
+     "Every 16th position of a text that quern tokenize has turned into ids"},
     {0},
 };
 

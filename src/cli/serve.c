@@ -259,8 +259,8 @@ static const struct example examples[] = {
     {"quern serve small.gguf large.gguf --memory 24G --idle 600",
      "Two models within one budget, unloaded when idle for ten minutes"},
     {"quern serve chat.gguf -l 127.0.0.1:8080", "For clients that know TCP only"},
-    {"quern serve chat=m.gguf -l 0.0.0.0:8443 --api-keys keys --tls-cert cert.pem --tls-key key.pem",
-     "For other machines, with TLS and keys"},
+    {"quern serve chat=m.gguf -l 0.0.0.0:8080 --api-keys keys",
+     "For other machines, with keys, under another name; --tls-cert and --tls-key encrypt it"},
     {0},
 };
 
