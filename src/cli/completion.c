@@ -93,15 +93,17 @@ static void bash(void)
             printf("    %s:) kind=", (*c)->name);
             bash_kind((*c)->words, (*c)->choices);
         }
+    fputs("    *:--config) kind=", stdout);
+    bash_kind(WORDS_FILE, NULL);
     printf("    esac\n}\n\n_quern_options()\n{\n    case $1 in\n");
     for (const struct command *const *c = commands; *c; c++)
         if (offered(*c)) {
             printf("    %s) options='", (*c)->name);
             options_walk(*c, bash_name, NULL);
-            puts("--help --help-all' ;;");
+            puts("--config --help --help-all' ;;");
         }
     printf(
-        "    *) options='--help --help-all' ;;\n    esac\n}\n\n"
+        "    *) options='--config --help --help-all' ;;\n    esac\n}\n\n"
         "# Those of the lines on standard input that begin as the word does.\n"
         "_quern_reply()\n{\n    local word\n"
         "    while IFS= read -r word; do\n"
@@ -190,7 +192,8 @@ static void zsh_command(const struct command *c)
 {
     printf("_quern_%s() {\n  _arguments -s -S", c->name);
     options_walk(c, zsh_option, NULL);
-    fputs(" \\\n    '(- *)'{-h,--help}'[print the common options and exit]' \\\n"
+    fputs(" \\\n    '--config=[configuration instead of the usual]:FILE:_files' \\\n"
+          "    '(- *)'{-h,--help}'[print the common options and exit]' \\\n"
           "    '(- *)--help-all[print all options and exit]'",
           stdout);
     if (c->max != 0) {
@@ -296,6 +299,7 @@ static void fish(void)
          "function __quern_first\n    test (count (commandline -opc)) -eq 1\nend\n\n"
          "complete -c quern -f\n"
          "complete -c quern -n __quern_first -l version -d 'print the build and exit'\n"
+         "complete -c quern -n 'not __quern_first' -l config -r -F -d 'configuration instead of the usual'\n"
          "complete -c quern -s h -l help -d 'print the common options and exit'\n"
          "complete -c quern -l help-all -d 'print all options and exit'");
     for (const struct command *const *c = commands; *c; c++) {

@@ -302,6 +302,12 @@ static int run(struct invocation *v)
     return rc < 0 ? EX_OK : rc; /* below 0: the command's help was asked for */
 }
 
+static const struct example examples[] = {
+    {"quern config", "Every key there is, with its value and where that comes from"},
+    {"quern config serve --ctx 8192", "What the daemon would run with, were it started so"},
+    {NULL, NULL},
+};
+
 const struct command command_config = {
     .name = "config",
     .operands = "[COMMAND [OPTIONS]]",
@@ -309,6 +315,7 @@ const struct command command_config = {
     .about =
         "The output is a configuration file that says the same. With COMMAND, its settings when it is run with these "
         "OPTIONS.",
+    .examples = examples,
     .max = -1,
     .wraps = true,
     .words = WORDS_COMMAND,

@@ -20,7 +20,8 @@ const struct manual_part manual_program[] = {
      "and "
      "files say is passed on as it is.\n\n"
      "@XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME\nWhere the files below are.\n"},
-    {"FILES", "@$XDG_CONFIG_HOME/quern/config.toml, else ~/.config/quern/config.toml\nThe configuration, when there is "
+    {"FILES", "@$XDG_CONFIG_HOME/quern/config.toml (~/.config/quern/config.toml), else /etc/quern/config.toml\nThe "
+              "configuration, when there is "
               "one: quern.toml(5).\n\n"
               "@$XDG_RUNTIME_DIR/quern/quern.sock\nThe socket of this user's daemon.\n\n"
               "@/run/quern/quern.sock\nThe socket of the system's daemon.\n\n"
@@ -45,8 +46,11 @@ const struct manual_part manual_status[] = {
 const struct manual_part manual_config[] = {
     {"DESCRIPTION",
      "The configuration of quern is one file, and it is optional: without it everything has a default. It is "
-     "$XDG_CONFIG_HOME/quern/config.toml, or ~/.config/quern/config.toml.\n\n"
-     "A value comes from the command line, else from the environment, else from this file, else it is the default. "
+     "what --config or QUERN_CONFIG names; else the first that exists of $XDG_CONFIG_HOME/quern/config.toml "
+     "(~/.config/quern/config.toml when that variable is not set) and /etc/quern/config.toml. An empty name means no "
+     "file.\n\n"
+     "A value comes from the command line, else from the environment, else from this file (the section of the persona "
+     "that is asked for first, then the command's), else it is the default. "
      "quern config prints each value and where it came from.\n\n"
      "What is not understood is an error that names the file, the line, the key and the nearest key that there is; "
      "nothing is "
@@ -66,7 +70,7 @@ const struct manual_part manual_config[] = {
      "    system = \"You review patches. Name the line, say what is wrong, be brief.\"\n"
      "    temperature = 0.2\n\n"
      "Keys are the long names of options. A size is a number of bytes, or a text such as \"6G\" or \"500M\"; a list is "
-     "an array of texts.\n"},
+     "an array of texts. A path may begin with ~/.\n"},
     {0},
 };
 

@@ -120,7 +120,7 @@ def test_the_short_help_is_part_of_the_long_one():
     names_of = re.compile(r"^  (?:-.,|   ) --([a-z0-9-]+)", re.M)
     for c in COMMANDS:
         short, long = quern(c, "--help"), quern(c, "--help-all")
-        rare = set(names_of.findall(long)) - set(names_of.findall(short)) - {"help-all"}
+        rare = set(names_of.findall(long)) - set(names_of.findall(short)) - {"help-all", "config"}
         check(set(names_of.findall(short)) <= set(names_of.findall(long)), c)
         check((f"quern manual {c}, or --help-all" in short) == bool(rare), c, rare)
         check(quern("help", c) == long, c, "help COMMAND is not --help-all")
@@ -188,7 +188,7 @@ def test_pages_have_every_option():
         for letter, name in options(c):
             escaped = name.replace("-", r"\-")
             check((rf"\fB\-{letter}\fR, " if letter else "") + rf"\fB\-\-{escaped}\fR" in page, c, letter, name)
-            if name not in ("help", "help-all"):
+            if name not in ("config", "help", "help-all"):
                 check(rf"\fB{escaped}\fR (" in config, c, name, "is no key")
                 check(re.search(rf"QUERN_\w*{name.upper().replace('-', '_')}\\fR", page), c, name, "has no variable")
 
