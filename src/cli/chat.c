@@ -162,9 +162,17 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts},
     {"Where to ask", opts_place, AT(place), ""},
-    {"Sampling", opts_sampling, AT(sampling)},
+    {"Sampling", opts_sampling, AT(sampling), NULL, true},
     {"Engine, when this process answers", opts_engine, AT(place.engine), NULL, true},
     {"Context, when this process answers", opts_context, AT(place.engine), NULL, true},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"quern chat", "With the daemon's model, or the only one in ~/models"},
+    {"quern chat -m small --system 'Answer in one sentence.'", "With the model of this name"},
+    {"quern chat --load plan.chat", "Where /save plan.chat has left off"},
+    {"quern chat < questions.txt > answers.txt", "A message a line"},
     {0},
 };
 
@@ -181,6 +189,7 @@ const struct command command_chat = {
              "such reasoning_content (thoughts) and cut (the reply was stopped). It may be edited, and /load or --load go on "
              "with it.\n\n"
              "What was typed is kept in $XDG_STATE_HOME/quern/history, else ~/.local/state/quern/history.",
+    .examples = examples,
     .groups = groups,
     .size = sizeof(struct chat_options),
     .init = init,
