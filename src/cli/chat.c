@@ -168,12 +168,26 @@ static const struct opt_group groups[] = {
     {0},
 };
 
+static const struct example examples[] = {
+    {"quern chat", "Talk with the default model"},
+    {"quern chat -m small --system \"You are a patient teacher.\"", "With another one, which is told something before"},
+    {"quern chat --load plan.json", "Go on where a saved conversation ended"},
+    {"printf \"Hello\\nAnd in French?\\n\" | quern chat", "Two messages of a script"},
+    {0},
+};
+
 const struct command command_chat = {
     .name = "chat",
     .operands = "[OPTIONS]",
     .brief = "talk with a model at the terminal",
-    .about = "Where standard input is no terminal, each line is a message, and standard output is the replies.\n\n"
-             "A line that begins with a slash is a command; /help lists them. Ctrl-C stops the reply, Ctrl-D ends.",
+    .about = "A conversation with a model. Where standard input is no terminal, each line is a message, and standard "
+             "output is the replies.\n\n"
+             "A line that begins with a slash is a command; /help lists them. Ctrl-C stops the reply, Ctrl-D ends the "
+             "conversation.\n\n"
+             "It is held with the daemon of this user or of the system, else with the remote server that is "
+             "configured, else with a model in this process. A conversation is saved as a plain file when it is asked "
+             "for, and not otherwise.",
+    .examples = examples,
     .groups = groups,
     .size = sizeof(struct chat_options),
     .init = init,

@@ -22,6 +22,7 @@ const struct command *const commands[] = {
     &command_config,
     &command_manual,
     &command_completion,
+    &command_complete,
     &command_help,
     NULL,
     /* clang-format on */

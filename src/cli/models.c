@@ -243,15 +243,25 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts}, {"Models", defaults, .section = ""}, {"Folders", opts_folders, AT(folders), ""}, {0}};
 
+static const struct example examples[] = {
+    {"quern models", "What is there, whether it fits, how fast it would be"},
+    {"quern models --json | jq -r '.models[].name'", "The names, for a script"},
+    {0},
+};
+
 const struct command command_models = {
     .name = "models",
     .operands = "[OPTIONS]",
     .brief = "list the models on disk: whether they fit, how fast they are",
-    .about =
-        "Lists the models in the folders: their size, whether they fit into memory, and the tokens per second that\n"
-        "this machine can give at most. The default model is marked with a star.",
+    .about = "Lists the models in the folders: their size, whether they fit into memory, and the tokens per second "
+             "that this machine can give at most. The default model is marked with a star.\n\n"
+             "A model is a file NAME.gguf, or a folder as models are published in; its name is that of the file or "
+             "folder. Nothing is renamed or moved, and there is no index: what lies in the folders is what there is. "
+             "The rates are computed from what this machine's memory and arithmetic were measured to do, which is "
+             "kept; --refresh measures again.",
     .min = 0,
     .max = 0,
+    .examples = examples,
     .groups = groups,
     .size = sizeof(struct models_command),
     .run = run,
