@@ -244,7 +244,8 @@ static const struct opt_group groups[] = {
     {"Options", opts}, {"Models", defaults, .section = ""}, {"Folders", opts_folders, AT(folders), ""}, {0}};
 
 static const struct example examples[] = {
-    {"quern models", "What is there, whether it fits, how fast it would be"},
+    {"quern models", "What is in ~/models"},
+    {"QUERN_MODELS=/srv/models:~/models quern models", "In two folders; the first one's names win"},
     {"quern models --json | jq -r '.models[].name'", "The names, for a script"},
     {0},
 };
@@ -253,15 +254,17 @@ const struct command command_models = {
     .name = "models",
     .operands = "[OPTIONS]",
     .brief = "list the models on disk: whether they fit, how fast they are",
-    .about = "Lists the models in the folders: their size, whether they fit into memory, and the tokens per second "
-             "that this machine can give at most. The default model is marked with a star.\n\n"
-             "A model is a file NAME.gguf, or a folder as models are published in; its name is that of the file or "
-             "folder. Nothing is renamed or moved, and there is no index: what lies in the folders is what there is. "
-             "The rates are computed from what this machine's memory and arithmetic were measured to do, which is "
-             "kept; --refresh measures again.",
+    .about = "Lists the models in the folders: size, whether they fit into memory, how fast they would be.\n\n"
+             "A model is a file NAME.gguf, all parts of a split one, or a folder with a config.json. TYPE is "
+             "that of most of its bytes. TOKENS/S is what this machine can give at most, by the bytes and "
+             "multiply-adds of a token and what the machine was measured to do; that is kept for a month in "
+             "$XDG_CACHE_HOME/quern or ~/.cache/quern. FITS says whether weights and a context of 4096 tokens "
+             "(or the model's, if that is less) have room in memory; what reads from disk does so for every "
+             "token. A model that cannot be used is listed with the reason. The default model is marked with a "
+             "star.",
+    .examples = examples,
     .min = 0,
     .max = 0,
-    .examples = examples,
     .groups = groups,
     .size = sizeof(struct models_command),
     .run = run,

@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "cli/catalog.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
@@ -355,13 +356,16 @@ static const struct opt own[] = {
 };
 
 static const struct opt places[] = {
-    {"models", 0, OPT_STRINGS, AT(models), "DIR", "folders of models; the first is where it goes (default ~/models)",
-     .words = WORDS_FOLDER},
     {"hf-endpoint", 0, OPT_STRING, AT(hub), "URL", "the hub that hf: means (default " HUB ")", .rare = true},
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", own}, {"Places", places, .section = ""}, {0}};
+static const struct opt_group groups[] = {
+    {"Options", own},
+    {"Models", opts_folders, AT(models), ""},
+    {"Places", places, .section = ""},
+    {0},
+};
 
 static const struct example examples[] = {
     {"quern pull hf:OWNER/REPO/FILE.gguf", "A file of the hub"},
