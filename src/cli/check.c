@@ -12,28 +12,35 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "cli/check.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
-#include "format/weights.h"
 #include "model/load.h"
+
+int check_model(struct weights **w, const char *path, bool deep, struct qn_error *e)
+{
+    struct qn_error why = {0};
+    int rc = weights_open(w, path, e);
+    if (rc) return rc; /* names the file */
+    rc = model_check(*w, &why);
+    if (!rc && deep) rc = weights_check_finite(*w, &why);
+    if (!rc) return 0;
+    weights_close(*w);
+    *w = NULL;
+    return error_set(e, rc, "%s: %s", path, why.msg);
+}
 
 static int check_file(const char *path, bool deep)
 {
-    struct qn_error e = {0}, named;
+    struct qn_error e = {0};
     struct weights *w = NULL;
     char name[4 * PATH_MAX];
-    int rc = weights_open(&w, path, &e);
-    if (rc) return cli_fail(&e); /* names the file */
-    rc = model_check(w, &e);
-    if (!rc && deep) rc = weights_check_finite(w, &e);
+    if (check_model(&w, path, deep, &e)) return cli_fail(&e);
     error_clean(name, sizeof name, path);
-    if (!rc)
-        printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", name, weights_n_tensors(w),
-               weights_n_meta(w), weights_file_bytes(w));
+    printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", name, weights_n_tensors(w), weights_n_meta(w),
+           weights_file_bytes(w));
     weights_close(w);
-    if (!rc) return 0;
-    error_set(&named, rc, "%s: %s", path, e.msg);
-    return cli_fail(&named);
+    return 0;
 }
 
 struct check {

@@ -8,15 +8,18 @@
 
 const struct command *const commands[] = {
     /* clang-format off: one a line */
+    &command_chat,
     &command_run,
     &command_serve,
     &command_models,
+    &command_pull,
     &command_bench,
     &command_explain,
     &command_inspect,
     &command_check,
     &command_tokenize,
     &command_logits,
+    &command_config,
     &command_manual,
     &command_completion,
     &command_help,

@@ -7,15 +7,18 @@
 
 #include "cli/options.h"
 
+extern const struct command command_chat;
 extern const struct command command_run;
 extern const struct command command_serve;
 extern const struct command command_models;
+extern const struct command command_pull;
 extern const struct command command_bench;
 extern const struct command command_explain;
 extern const struct command command_inspect;
 extern const struct command command_check;
 extern const struct command command_tokenize;
 extern const struct command command_logits;
+extern const struct command command_config;
 extern const struct command command_manual;
 extern const struct command command_completion;
 extern const struct command command_help;

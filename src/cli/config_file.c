@@ -95,11 +95,6 @@ static char *usual_path(void)
 
 /* ---- what may stand in it ---- */
 
-static const char *section_of(const struct command *c, const struct opt_group *g)
-{
-    return g->section ? g->section : c->name;
-}
-
 /* One question to all tables of options: is there a section, or a key in it? */
 struct question {
     const char *section; /* whose keys are meant; NULL: those of personas */
@@ -117,11 +112,11 @@ static void consider(struct question *q, const char *name)
 static int consider_option(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
 {
     struct question *q = arg;
-    const char *section = section_of(c, g);
+    const char *section = options_section(c, g);
     (void)i;
     if (!q->about_keys && *section)
         consider(q, section);
-    else if (q->about_keys && (!q->section || !strcmp(section, q->section)))
+    else if (q->about_keys && (q->section ? !strcmp(section, q->section) : o->words != WORDS_PERSONA))
         consider(q, o->name);
     return 0;
 }

@@ -73,9 +73,14 @@ enum opt_origin options_origin(const struct invocation *v, const char *name)
     return options_walk(v->command, find_one, &f) ? (enum opt_origin)v->origin[f.index] : ORIGIN_DEFAULT;
 }
 
+const char *options_section(const struct command *c, const struct opt_group *g)
+{
+    return g->section ? g->section : c->name;
+}
+
 void options_env_name(char *out, size_t cap, const struct command *c, const struct opt_group *g, const struct opt *o)
 {
-    const char *section = g->section ? g->section : c->name;
+    const char *section = options_section(c, g);
     snprintf(out, cap, "QUERN_%s%s%s", section, *section ? "_" : "", o->name);
     for (char *p = out; *p; p++) *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
 }
@@ -333,7 +338,7 @@ static const char *path_of(struct invocation *v, const struct opt *o, const char
 static const char *text_of(struct invocation *v, const struct opt *o, const struct toml_value *x, char room[64])
 {
     bool whole = o->kind == OPT_INT || o->kind == OPT_U64 || o->kind == OPT_SIZE || o->kind == OPT_FLOAT;
-    bool text = o->kind == OPT_STRING || o->kind == OPT_STRINGS || o->kind == OPT_CHOICE || o->kind == OPT_SIZE;
+    bool text = o->kind != OPT_FLAG && o->kind != OPT_INT && o->kind != OPT_FLOAT;
     if (x->type == TOML_STRING && text) return path_of(v, o, x->string);
     if (x->type == TOML_INT && whole) {
         snprintf(room, 64, "%" PRId64, x->integer);
@@ -399,10 +404,9 @@ static int read_configuration(struct reading *r)
         const char *persona = pass ? persona_of(r) : NULL;
         for (int i = 0; i < r->n && !rc; i++) {
             const struct toml_entry *x = NULL;
-            const char *section = r->group[i]->section;
             if (r->v->origin[i] != ORIGIN_DEFAULT || (pass == 0 && r->opt[i]->words != WORDS_PERSONA)) continue;
             if (persona) x = config_file_find_persona(c, persona, r->opt[i]->name);
-            if (!x) x = config_file_find(c, section ? section : r->v->command->name, r->opt[i]->name);
+            if (!x) x = config_file_find(c, options_section(r->v->command, r->group[i]), r->opt[i]->name);
             if (x) rc = read_entry(r, i, x);
         }
     }

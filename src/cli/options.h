@@ -6,9 +6,9 @@
  * manual and the completion of shells are printed from it. An option's value is stored at a place in the command's own
  * struct; groups of options that several commands share are stored in a struct of their own inside of it.
  *
- * A value comes from the command line, else from the environment, else from the configuration file (there first from the
- * table of the persona that was asked for, then from the section), else it is the default that the command's init function
- * has set. Every command also knows --help, and --config FILE.
+ * A value comes from the command line, else from the environment, else from the configuration file (there first from
+ * the table of the persona that was asked for, then from the section), else it is the default that the command's init
+ * function has set. Every command also knows --help, and --config FILE.
  */
 #ifndef QUERN_CLI_OPTIONS_H
 #define QUERN_CLI_OPTIONS_H
@@ -112,14 +112,16 @@ int options_walk(const struct command *c, options_each *each, void *arg);
 int options_count(const struct command *c);
 /* Where the option of this name has its value from. The name must be in the table. */
 enum opt_origin options_origin(const struct invocation *v, const char *name);
+/* The section of the configuration in which a group's options stand. */
+const char *options_section(const struct command *c, const struct opt_group *g);
 /* The name of the environment variable that sets an option: QUERN_SERVE_CTX, QUERN_MODEL. */
 void options_env_name(char *out, size_t cap, const struct command *c, const struct opt_group *g, const struct opt *o);
 
 /* Where an option's value is stored. */
 void *options_value(const struct invocation *v, const struct opt_group *g, const struct opt *o);
 
-/* Reads a command line (argv[0] is the command's name), the environment and the configuration file. 0; or an exit status, also EX_OK when help was
- * asked for and printed (help.h): then *ready is false. Always followed by options_free(). */
+/* Reads a command line (argv[0] is the command's name), the environment and the configuration file. 0; or an exit
+ * status, also EX_OK when help was asked for and printed (help.h): then *ready is false. Always followed by options_free(). */
 int options_read(struct invocation *v, const struct command *c, int argc, char **argv, bool *ready);
 void options_free(struct invocation *v);
 

@@ -5,8 +5,11 @@ A test is a program with functions test_*, each a case whose name says what hold
 tells each case as cmocka does, for tools/count-tests. Servers that a case has left in `started` are killed after it: objects
 with .process, .log (their open log file) and .stderr(), which reads that.
 """
+import os
 import sys
 import traceback
+
+os.environ["QUERN_CONFIG"] = ""  # no file: neither this user's nor this machine's
 
 complaints = []
 started = []

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_options.c: a command line and the environment, read by a table.
+ * test_options.c: a command line, the environment and a configuration, read by a table.
  *
  * Messages go to stderr, so each case runs with stderr in a temporary file and looks at what is in it.
  */
@@ -88,13 +88,29 @@ static const struct command command = {.name = "command",
                                        .groups = groups,
                                        .size = sizeof(struct values),
                                        .init = set_defaults};
-const struct command *const commands[] = {&command, NULL};
+
+/* One with personas. */
+struct talk {
+    const char *persona, *system, *file;
+    float warmth;
+};
+static const struct opt talk_opts[] = {
+    {"persona", 'p', OPT_STRING, offsetof(struct talk, persona), "NAME", "who", .words = WORDS_PERSONA},
+    {"system", 0, OPT_STRING, offsetof(struct talk, system), "TEXT", "what it is told"},
+    {"file", 0, OPT_STRING, offsetof(struct talk, file), "FILE", "a file", .words = WORDS_FILE},
+    {"warmth", 0, OPT_FLOAT, offsetof(struct talk, warmth), "X", "a number"},
+    {0},
+};
+static const struct opt_group talk_groups[] = {{"Talk", talk_opts}, {0}};
+static const struct command talk = {.name = "talk", .groups = talk_groups, .max = -1, .size = sizeof(struct talk)};
+static const struct command wrapping = {.name = "wrapping", .max = -1, .size = 1, .wraps = true};
+const struct command *const commands[] = {&command, &talk, &wrapping, NULL};
 
 static struct invocation inv; /* of the last reading */
 static bool ready;
 
 /* Reads the words (a NULL ends them) and leaves stderr in printed. */
-static int parse(struct values *v, const char *const *words)
+static int parse_as(const struct command *as, const char *const *words)
 {
     static char *argv[20]; /* what the operands point into */
     int argc = 0;
@@ -103,8 +119,14 @@ static int parse(struct values *v, const char *const *words)
     for (; *words; words++) argv[argc++] = (char *)*words;
     argv[argc] = NULL;
     struct capture c = capture_begin(STDERR_FILENO);
-    int rc = options_read(&inv, &command, argc, argv, &ready);
+    int rc = options_read(&inv, as, argc, argv, &ready);
     capture_end(c);
+    return rc;
+}
+
+static int parse(struct values *v, const char *const *words)
+{
+    int rc = parse_as(&command, words);
     *v = *(struct values *)inv.options;
     return rc;
 }
@@ -265,9 +287,103 @@ static void the_environment_sets_what_flags_do_not(void **state)
     unsetenv("QUERN_REAL_ONE");
 }
 
+static char config_name[64];
+
+/* A configuration with this text, until the next. */
+static const char *config(const char *text)
+{
+    FILE *f = fopen(config_name, "w");
+    assert_true(f && fputs(text, f) >= 0 && fclose(f) == 0);
+    return config_name;
+}
+
+static void the_file_sets_what_is_left(void **state)
+{
+    (void)state;
+    struct values v;
+    const char *file = config("real-one = 1.25\nsize = 4096\n[command]\nnumber = 5\nflag = true\ntext = 'file'\n"
+                              "list = ['a', 'b']\nkind = 'f32'\n");
+    setenv("QUERN_COMMAND_TEXT", "variable", 1);
+    assert_int_equal(PARSE(&v, "--config", file, "--size", "1k"), 0);
+    unsetenv("QUERN_COMMAND_TEXT");
+    assert_true(v.flag && !v.other && v.number == 5 && v.kind == 1 && v.common.real == 1.25f);
+    assert_int_equal(v.list.n, 2);
+    assert_string_equal(v.list.v[1], "b");
+    assert_string_equal(v.text, "variable");
+    assert_int_equal(v.common.size, 1024);
+    assert_int_equal(options_origin(&inv, "flag"), ORIGIN_CONFIG);
+    assert_int_equal(options_origin(&inv, "text"), ORIGIN_ENV);
+    assert_int_equal(options_origin(&inv, "size"), ORIGIN_FLAG);
+    assert_int_equal(options_origin(&inv, "other"), ORIGIN_DEFAULT);
+    assert_int_equal(inv.line[2], 4); /* number */
+    assert_int_equal(PARSE(&v, "--list", "x"), 0); /* QUERN_CONFIG is empty: no file */
+    assert_int_equal(v.number, -7);
+    assert_int_equal(PARSE(&v, "--config", file, "--list", "x"), 0);
+    assert_int_equal(v.list.n, 1);
+    assert_int_equal(PARSE(&v, "--config", config("[command]\nnumber = 101")), 78);
+    assert_non_null(strstr(printed, ":2: number: '101' is not a whole number in -5..100\n"));
+    assert_false(ready);
+}
+
+static void numbers_mean_what_flags_mean(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"0.7", "0.1", "1e-3", "16777217", "3.4028235e38", "0.30000001192092896"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct values flag, file;
+        char text[64];
+        snprintf(text, sizeof text, "real-one = %s", texts[i]);
+        assert_int_equal(PARSE(&flag, "--real-one", texts[i]), 0);
+        assert_int_equal(PARSE(&file, "--config", config(text)), 0);
+        assert_memory_equal(&flag.common.real, &file.common.real, sizeof(float));
+    }
+}
+
+static void a_persona_goes_before_the_section(void **state)
+{
+    (void)state;
+    static const char text[] = "[talk]\nsystem = 'plain'\nfile = '~/f'\npersona = 'poet'\n"
+                               "[persona.poet]\nsystem = 'rhyme'\n[persona.cook]\nwarmth = 200\nsystem = 'stir'\n";
+    const struct talk *t;
+    setenv("HOME", "/h", 1);
+    assert_int_equal(parse_as(&talk, (const char *const[]){"--config", config(text), NULL}), 0);
+    t = inv.options; /* its persona comes from the file too */
+    assert_string_equal(t->persona, "poet");
+    assert_string_equal(t->system, "rhyme");
+    assert_string_equal(t->file, "/h/f");
+    assert_int_equal(inv.line[1], 6);
+    assert_int_equal(parse_as(&talk, (const char *const[]){"-p", "cook", "--config", config(text), NULL}), 0);
+    t = inv.options;
+    assert_string_equal(t->system, "stir");
+    assert_true(t->warmth == 200);
+    setenv("QUERN_TALK_WARMTH", "1", 1);
+    assert_int_equal(parse_as(&talk, (const char *const[]){"-p", "cook", "--system", "x", "--config", config(text), NULL}), 0);
+    unsetenv("QUERN_TALK_WARMTH");
+    t = inv.options;
+    assert_string_equal(t->system, "x");
+    assert_true(t->warmth == 1);
+    assert_int_equal(parse_as(&talk, (const char *const[]){"-p", "unknown", "--config", config(text), NULL}), 0);
+    t = inv.options; /* what to make of that is the command's to say */
+    assert_string_equal(t->system, "plain");
+    assert_int_equal(parse_as(&talk, (const char *const[]){"--config", config("[persona.x]\nwarmt = 1"), NULL}), 78);
+    assert_non_null(strstr(printed, ":2: unknown key 'warmt' in [persona.x] (did you mean 'warmth'?)\n"));
+    assert_int_equal(parse_as(&talk, (const char *const[]){"--config", config("[persona.x]\nnumber = 1"), NULL}), 78);
+    assert_int_equal(parse_as(&talk, (const char *const[]){"--config", config("[persona.x]\npersona = 'y'"), NULL}), 78);
+}
+
+static void a_wrapping_command_leaves_the_rest(void **state)
+{
+    (void)state;
+    assert_int_equal(parse_as(&wrapping, (const char *const[]){"talk", "--warmth", "1", NULL}), 0);
+    assert_int_equal(inv.n, 3);
+    assert_string_equal(inv.operand[1], "--warmth");
+    assert_int_equal(parse_as(&wrapping, (const char *const[]){"--warmth", "1", NULL}), 64);
+}
+
 int main(void)
 {
     setenv("QUERN_CONFIG", "", 1); /* not this machine's */
+    snprintf(config_name, sizeof config_name, "/tmp/test-options-%d", (int)getpid());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_and_operands_in_any_order),
         cmocka_unit_test(unknown_options_are_named),
@@ -277,8 +393,13 @@ int main(void)
         cmocka_unit_test(help_lists_every_option),
         cmocka_unit_test(operands_are_counted),
         cmocka_unit_test(the_environment_sets_what_flags_do_not),
+        cmocka_unit_test(the_file_sets_what_is_left),
+        cmocka_unit_test(numbers_mean_what_flags_mean),
+        cmocka_unit_test(a_persona_goes_before_the_section),
+        cmocka_unit_test(a_wrapping_command_leaves_the_rest),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     options_free(&inv);
+    remove(config_name);
     return failed;
 }

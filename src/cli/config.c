@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.c: `quern config [COMMAND [OPTIONS]]`: every value that commands would run with, and where it comes from.
+ *
+ * The output is itself a configuration that says the same: sections in the order in which the commands have them, each
+ * value once, with its origin as a comment; defaults are comments as a whole, for a default that is written down would
+ * not change with a later version. With a COMMAND it is about that one alone, run with these options.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/toml_out.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/config_file.h"
+
+#define COMMENT_COLUMN 40
+
+struct page {
+    struct invocation *v; /* [n], one for each command */
+    int n;
+    const char *section; /* that is being printed */
+    bool begun;          /* its header is printed */
+    struct buf line;
+};
+
+/* Takes what a function of buf or toml_out returned. Without memory the program ends, as by cli_alloc(). */
+static void add(int rc)
+{
+    if (!rc) return;
+    fputs("quern: not enough memory for a line\n", stderr);
+    exit(EX_TEMPFAIL);
+}
+
+/* ---- values ---- */
+
+/* The word of this place among "a|b|c". */
+static void put_choice(struct buf *out, const char *choices, int place)
+{
+    for (; place > 0; place--) choices += strcspn(choices, "|") + 1;
+    add(buf_printf(out, NULL, "\"%.*s\"", (int)strcspn(choices, "|"), choices));
+}
+
+/* TOML's numbers are signed: a large one is a string. */
+static void put_u64(struct buf *out, uint64_t x)
+{
+    const char *quote = x > INT64_MAX ? "\"" : "";
+    add(buf_printf(out, NULL, "%s%ju%s", quote, (uintmax_t)x, quote));
+}
+
+/* With a unit when that is exact. */
+static void put_size(struct buf *out, uint64_t bytes)
+{
+    static const char units[] = "KMGT";
+    int k = 0;
+    while (k < 4 && bytes % 1024 == 0 && bytes) bytes /= 1024, k++;
+    if (k)
+        add(buf_printf(out, NULL, "\"%ju%c\"", (uintmax_t)bytes, units[k - 1]));
+    else
+        add(buf_printf(out, NULL, "%ju", (uintmax_t)bytes));
+}
+
+static void put_float(struct buf *out, float x)
+{
+    char s[40];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(s, sizeof s, "%.*g", digits, (double)x);
+        if (strtof(s, NULL) == x) break;
+    }
+    add(buf_str(out, s, NULL));
+}
+
+/* QN_EDATA when there is a text that TOML cannot hold. */
+static int put_strings(struct buf *out, const struct cli_strings *s)
+{
+    int rc = 0;
+    add(buf_str(out, "[", NULL));
+    for (size_t i = 0; i < s->n && !rc; i++) {
+        if (i) add(buf_str(out, ", ", NULL));
+        rc = toml_put_string(out, s->v[i], NULL);
+    }
+    add(buf_str(out, "]", NULL));
+    return rc;
+}
+
+static int put_option_value(struct buf *out, const struct opt *o, const void *value)
+{
+    switch (o->kind) {
+    case OPT_FLAG: add(buf_str(out, *(const bool *)value ? "true" : "false", NULL)); break;
+    case OPT_INT: add(buf_printf(out, NULL, "%d", *(const int *)value)); break;
+    case OPT_U64: put_u64(out, *(const uint64_t *)value); break;
+    case OPT_SIZE: put_size(out, *(const uint64_t *)value); break;
+    case OPT_FLOAT: put_float(out, *(const float *)value); break;
+    case OPT_CHOICE: put_choice(out, o->choices, *(const int *)value); break;
+    case OPT_STRING: return toml_put_string(out, *(const char *const *)value, NULL);
+    case OPT_STRINGS: return put_strings(out, value);
+    }
+    return 0;
+}
+
+/* Whether a default can be said: some are found out later, and a seed is another one each time. */
+static bool is_fixed(const struct invocation *v, const struct opt_group *g, const struct opt *o)
+{
+    const void *value = options_value(v, g, o);
+    if (o->kind == OPT_INT) return *(const int *)value >= o->lo && *(const int *)value <= o->hi;
+    if (o->kind == OPT_SIZE) return *(const uint64_t *)value != 0;
+    if (o->kind == OPT_STRING) return *(const char *const *)value != NULL;
+    return o->kind != OPT_U64;
+}
+
+/* ---- lines ---- */
+
+static void put_origin(struct buf *out, const struct invocation *v, const struct opt_group *g, const struct opt *o,
+                       int i)
+{
+    char name[1024];
+    switch ((enum opt_origin)v->origin[i]) {
+    case ORIGIN_DEFAULT: add(buf_str(out, "default", NULL)); break;
+    case ORIGIN_FLAG: add(buf_printf(out, NULL, "--%s", o->name)); break;
+    case ORIGIN_ENV:
+        options_env_name(name, sizeof name, v->command, g, o);
+        add(buf_str(out, name, NULL));
+        break;
+    case ORIGIN_CONFIG:
+        error_clean(name, sizeof name, v->config->path);
+        add(buf_printf(out, NULL, "%s:%d", name, v->line[i]));
+        break;
+    }
+}
+
+static void pad(struct buf *out)
+{
+    int n = out->len < COMMENT_COLUMN ? COMMENT_COLUMN - (int)out->len : 1;
+    add(buf_printf(out, NULL, "%*s", n, ""));
+}
+
+static void print_option(struct page *p, const struct invocation *v, const struct opt_group *g, const struct opt *o,
+                         int i)
+{
+    struct buf *out = &p->line;
+    bool is_default = v->origin[i] == ORIGIN_DEFAULT;
+    buf_clear(out);
+    add(buf_printf(out, NULL, "%s%s = ", is_default ? "# " : "", o->name));
+    if (is_default && !is_fixed(v, g, o)) {
+        add(buf_str(out, o->arg ? o->arg : "...", NULL));
+        pad(out);
+        add(buf_printf(out, NULL, "# not set: %s", o->help));
+    } else if (put_option_value(out, o, options_value(v, g, o))) {
+        buf_clear(out);
+        add(buf_printf(out, NULL, "# %s", o->name));
+        pad(out);
+        add(buf_str(out, "# not UTF-8, which a configuration is, but set by ", NULL));
+        put_origin(out, v, g, o, i);
+    } else {
+        pad(out);
+        add(buf_str(out, "# ", NULL));
+        put_origin(out, v, g, o, i);
+    }
+    printf("%s\n", out->data);
+}
+
+struct search {
+    const char *section, *name;
+};
+
+static int is_same(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
+{
+    const struct search *s = arg;
+    (void)i;
+    return !strcmp(options_section(c, g), s->section) && (!s->name || !strcmp(o->name, s->name));
+}
+
+/* Whether an earlier command has an option of this section and name; name NULL: of this section. */
+static bool is_before(const struct page *p, const struct command *c, const char *section, const char *name)
+{
+    struct search s = {section, name};
+    for (int i = 0; i < p->n && p->v[i].command != c; i++)
+        if (options_walk(p->v[i].command, is_same, &s)) return true;
+    return false;
+}
+
+struct visit {
+    struct page *p;
+    const struct invocation *v;
+};
+
+static int print_if_here(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
+{
+    struct visit *x = arg;
+    struct page *p = x->p;
+    if (strcmp(options_section(c, g), p->section) || is_before(p, c, p->section, o->name)) return 0;
+    if (!p->begun && *p->section) printf("\n[%s]\n", p->section);
+    p->begun = true;
+    print_option(p, x->v, g, o, i);
+    return 0;
+}
+
+static void print_section(struct page *p, const char *section)
+{
+    p->section = section;
+    p->begun = false;
+    for (int i = 0; i < p->n; i++) {
+        struct visit x = {p, &p->v[i]};
+        options_walk(p->v[i].command, print_if_here, &x);
+    }
+}
+
+static void print_sections(struct page *p)
+{
+    print_section(p, "");
+    for (int i = 0; i < p->n; i++) {
+        const struct command *c = p->v[i].command;
+        for (const struct opt_group *g = c->groups; g && g->title; g++) {
+            const char *section = options_section(c, g);
+            bool again = !*section || is_before(p, c, section, NULL);
+            for (const struct opt_group *b = c->groups; b < g && !again; b++)
+                again = !strcmp(section, options_section(c, b));
+            if (!again) print_section(p, section);
+        }
+    }
+}
+
+/* Personas are told as they stand in the file. */
+static void print_personas(struct page *p, const struct config_file *c)
+{
+    const struct toml *t = &c->toml;
+    char path[1024] = "";
+    int personas = toml_child(t, 0, "persona");
+    if (c->path) error_clean(path, sizeof path, c->path);
+    for (int i = 1; i < t->n_tables && personas > 0; i++) {
+        if (t->table[i].parent != personas) continue;
+        buf_clear(&p->line);
+        add(toml_put_name(&p->line, t->table[i].name, NULL));
+        printf("\n[persona.%s]\n", p->line.data);
+        for (int k = 0; k < t->n_entries; k++) {
+            if (t->entry[k].table != i) continue;
+            buf_clear(&p->line);
+            add(buf_printf(&p->line, NULL, "%s = ", t->entry[k].key));
+            add(toml_put_value(&p->line, &t->entry[k].value, NULL));
+            pad(&p->line);
+            printf("%s# %s:%d\n", p->line.data, path, t->entry[k].line);
+        }
+    }
+}
+
+/* ---- the command ---- */
+
+/* The options as the command would have them, whatever its operands. */
+static int read_command(struct page *p, struct command *copy, const struct command *c, int argc, char **argv)
+{
+    bool ready;
+    *copy = *c;
+    copy->min = 0;
+    copy->max = -1;
+    int rc = options_read(&p->v[p->n++], copy, argc, argv, &ready);
+    return rc || ready ? rc : -1;
+}
+
+static int unknown_command(const char *name)
+{
+    struct nearest near = {.word = name};
+    for (const struct command *const *c = commands; *c; c++) nearest_offer(&near, (*c)->name);
+    return near.best ? cli_usage("config: there is no command '%s' (did you mean '%s'?)", name, near.best)
+                     : cli_usage("config: there is no command '%s'", name);
+}
+
+static void print_page(struct page *p)
+{
+    char path[1024] = "no configuration file";
+    const struct config_file *c = p->v[0].config;
+    if (c->path) error_clean(path, sizeof path, c->path);
+    printf("# %s\n", path);
+    print_sections(p);
+    print_personas(p, c);
+}
+
+static int run(struct invocation *v)
+{
+    const struct command *named = v->n ? command_find(v->operand[0]) : NULL;
+    int rc = 0, n = 0;
+    if (v->n && !named) return unknown_command(v->operand[0]);
+    /* The readings below find the file that was found for this command, --config included. */
+    if (setenv("QUERN_CONFIG", v->config->path ? v->config->path : "", 1)) return EX_TEMPFAIL;
+    while (commands[n]) n++;
+    struct page p = {.v = cli_alloc((size_t)n, sizeof *p.v)};
+    struct command *copies = cli_alloc((size_t)n, sizeof *copies);
+    if (named) rc = read_command(&p, copies, named, v->n, v->operand);
+    for (int i = 0; i < n && !named && !rc; i++) {
+        char *argv[] = {(char *)(uintptr_t)commands[i]->name, NULL};
+        rc = read_command(&p, &copies[i], commands[i], 1, argv);
+    }
+    if (!rc) print_page(&p);
+    for (int i = 0; i < p.n; i++) options_free(&p.v[i]);
+    buf_deinit(&p.line);
+    cli_free(p.v);
+    cli_free(copies);
+    return rc < 0 ? EX_OK : rc; /* below 0: the command's help was asked for */
+}
+
+const struct command command_config = {
+    .name = "config",
+    .operands = "[COMMAND [OPTIONS]]",
+    .brief = "show every setting, and where it comes from",
+    .about =
+        "The output is a configuration file that says the same. With COMMAND, its settings when it is run with these "
+        "OPTIONS.",
+    .max = -1,
+    .wraps = true,
+    .words = WORDS_COMMAND,
+    .size = 1,
+    .run = run,
+};

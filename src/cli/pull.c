@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pull.c: `quern pull SRC`: a model from elsewhere, whole and checked, under its own name in a folder of the user's.
+ *
+ * What is printed is the path of what came; everything else is told on standard error, progress on a terminal only. A
+ * signal stops it and keeps what has come: the same command goes on from there. docs/PULL.md tells it to the user.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/progress.h"
+#include "cli/pull_target.h"
+#include "fetch/download.h"
+#include "fetch/listing.h"
+#include "fetch/rsync.h"
+#include "fetch/sha256.h"
+
+#define HUB         "https://huggingface.co"
+#define TOKEN_BYTES ((size_t)4096)
+
+struct pull_options {
+    struct cli_strings models;
+    const char *hub;
+    const char *output, *token_file, *ca;
+    uint64_t limit_rate;
+    int timeout_s, n_connections;
+    bool force, insecure_http;
+};
+
+struct pull {
+    const struct pull_options *o;
+    struct fetch_options fetch;
+    struct source source;
+    char *path;       /* of what is going to be there */
+    struct buf token; /* empty: none */
+    struct progress progress;
+    const char *doing; /* what the progress is of; NULL: there is none */
+    const char *name;  /* of the file that it is of */
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int sig) { stop_signal = sig; }
+
+/* ---- what is told meanwhile ---- */
+
+static void end_progress(struct pull *p)
+{
+    progress_end(&p->progress);
+    p->doing = NULL;
+}
+
+static bool watch(void *arg, const char *what, uint64_t done, uint64_t total)
+{
+    struct pull *p = arg;
+
+    if (what && what != p->doing) {
+        char label[300];
+        end_progress(p);
+        snprintf(label, sizeof label, "%s %s", what, p->name);
+        progress_begin(&p->progress, label, "B", total);
+        p->doing = what;
+    }
+    if (what) progress_update(&p->progress, done);
+    return !stop_signal;
+}
+
+static void watch_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
+
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) /* what nohup has switched off stays so */
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(signals[i], &a, NULL);
+}
+
+/* ---- a file over HTTP ---- */
+
+/* A file is there under this name. 0: it is what would be fetched; else an exit status, after a line. */
+static int compare(struct pull *p, const char *path, const char *sha256)
+{
+    struct qn_error e;
+    char hex[65] = "";
+    int fd, r;
+
+    if (*sha256 && (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0) {
+        r = sha256_file(hex, fd, path, &p->fetch, &e);
+        end_progress(p);
+        close(fd);
+        if (r) return cli_fail(&e);
+        if (!strcmp(hex, sha256)) return 0;
+    }
+    cli_usage("pull: '%s' is there already, and %s; --force replaces it", path,
+              *sha256 ? "is another file" : "nothing says whether it is the same");
+    return EX_CANTCREAT;
+}
+
+static int fetch_file(struct pull *p, const char *path, struct probe *from, bool is_hub, const char *sha256)
+{
+    struct qn_error e;
+    struct part part;
+    int rc;
+
+    if (part_open(&part, path, false, &e)) return cli_fail(&e);
+    rc = download(&part, from, is_hub, sha256, &p->fetch, &e);
+    end_progress(p);
+    rc = rc ? cli_fail(&e) : pull_finish(&part, p->o->force);
+    part_close(&part);
+    return rc;
+}
+
+/* One URL. Names the file by p->name in what is told. */
+static int pull_url(struct pull *p, const char *url, const char *path, const char *sha256)
+{
+    bool is_hub = p->source.repo;
+    struct qn_error e;
+    struct probe from;
+    int rc;
+
+    if (probe_open(&from, &p->fetch, url, is_hub, &e)) return cli_fail(&e);
+    if (!p->o->force && os_exists(path))
+        rc = compare(p, path, *sha256 ? sha256 : from.sha256);
+    else
+        rc = fetch_file(p, path, &from, is_hub, sha256);
+    probe_close(&from);
+    return rc;
+}
+
+/* ---- a folder of a hub ---- */
+
+/* The file of the list, into the folder that is being made. One that came whole in an earlier call has its name. */
+static int pull_listed(struct pull *p, const struct part *folder, const struct listing_file *f)
+{
+    struct qn_error e;
+    struct buf path = {0};
+    struct stat st;
+    char *url;
+    int rc;
+
+    if (source_hub_url(&url, p->o->hub, p->source.repo, f->name, &e)) return cli_fail(&e);
+    p->name = f->name;
+    if (buf_printf(&path, &e, "%s/%s", folder->part, f->name))
+        rc = cli_fail(&e);
+    else if (stat((const char *)path.data, &st) == 0 && (uint64_t)st.st_size == f->size)
+        rc = 0;
+    else
+        rc = pull_url(p, url, (const char *)path.data, "");
+    buf_deinit(&path);
+    mem_free(url);
+    return rc;
+}
+
+static int pull_folder(struct pull *p)
+{
+    struct qn_error e;
+    struct listing list;
+    struct part part;
+    int rc = 0;
+
+    if (*p->source.sha256) return cli_usage("pull: a folder has no SHA-256");
+    if (os_exists(p->path)) {
+        cli_usage("pull: '%s' is there already; a folder is not replaced, remove or rename it first", p->path);
+        return EX_CANTCREAT;
+    }
+    if (listing_fetch(&list, &p->fetch, p->source.place, &e)) return cli_fail(&e);
+    if (part_open(&part, p->path, true, &e)) {
+        listing_deinit(&list);
+        return cli_fail(&e);
+    }
+    for (size_t i = 0; i < list.n_files && !rc; i++) rc = pull_listed(p, &part, &list.file[i]);
+    if (!rc) rc = pull_finish(&part, false);
+    part_close(&part);
+    listing_deinit(&list);
+    return rc;
+}
+
+/* ---- through rsync ---- */
+
+/* The old file's bytes, from which rsync takes what is the same. 1: there is no need. */
+static int begin_with_old(struct part *part, const char *path)
+{
+    struct stat old, now;
+    int fd, r = 0;
+
+    if (fstat(part->fd, &now) || now.st_size > 0) return 1;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 1;
+    if (fstat(fd, &old) == 0)
+        for (off_t left = old.st_size; left > 0 && r == 0;) {
+            ssize_t n = copy_file_range(fd, NULL, part->fd, NULL, (size_t)left, 0);
+            if (n <= 0) r = 1; /* rsync sends it all, then */
+            left -= n;
+        }
+    close(fd);
+    return r;
+}
+
+static int verify(struct pull *p, struct part *part)
+{
+    struct qn_error e;
+    char hex[65];
+    int fd, r;
+
+    if (!*p->source.sha256) return 0;
+    fd = open(part->part, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return cli_usage("pull: cannot open '%s': %s", part->part, strerror(errno));
+    r = sha256_file(hex, fd, part->part, &p->fetch, &e);
+    end_progress(p);
+    close(fd);
+    if (r) return cli_fail(&e);
+    if (!strcmp(hex, p->source.sha256)) return 0;
+    if (part_reject(part, &e)) return cli_fail(&e);
+    error_set(&e, QN_EDATA, "'%s' has the SHA-256 %s, not %s; what came is '%s'", part->path, hex, p->source.sha256,
+              part->bad);
+    return cli_fail(&e);
+}
+
+static int fetch_rsync(struct pull *p, const struct rsync_listing *there)
+{
+    struct qn_error e;
+    struct part part;
+    struct stat st;
+    int show_fd = progress_is_wanted() ? STDERR_FILENO : -1, rc;
+
+    if (part_open(&part, p->path, there->is_folder, &e)) return cli_fail(&e);
+    if (!there->is_folder && p->o->force) begin_with_old(&part, p->path);
+    if (fstat(part.fd, &st)) st.st_size = 0;
+    uint64_t here = there->is_folder ? 0 : (uint64_t)st.st_size;
+    rc = part_check_space(&part, there->bytes > here ? there->bytes - here : 0, &e);
+    if (!rc) rc = rsync_fetch(p->source.place, there->is_folder, part.part, show_fd, &p->fetch, &e);
+    rc = rc ? cli_fail(&e) : verify(p, &part);
+    if (!rc) rc = pull_finish(&part, p->o->force && !there->is_folder);
+    part_close(&part);
+    return rc;
+}
+
+static int pull_rsync(struct pull *p)
+{
+    struct qn_error e;
+    struct rsync_listing there;
+
+    if (rsync_list(&there, p->source.place, &p->fetch, &e)) return cli_fail(&e);
+    if (there.is_folder && *p->source.sha256) return cli_usage("pull: a folder has no SHA-256");
+    if (os_exists(p->path) && (there.is_folder || !p->o->force)) {
+        int same = there.is_folder ? 0 : rsync_is_same(p->source.place, p->path, &p->fetch, &e);
+        if (same < 0) return cli_fail(&e);
+        if (same) return 0;
+        cli_usage("pull: '%s' is there already, and is another; %s", p->path,
+                  there.is_folder ? "a folder is not replaced, remove or rename it first" : "--force replaces it");
+        return EX_CANTCREAT;
+    }
+    return fetch_rsync(p, &there);
+}
+
+/* ---- the command ---- */
+
+/* The secret: from the file; else, for the hub only, from the environment. */
+static int read_token(struct pull *p)
+{
+    const char *hf = p->source.repo ? getenv("HF_TOKEN") : NULL;
+    struct qn_error e;
+    int r = 0;
+
+    if (p->o->token_file)
+        r = os_read_file(&p->token, p->o->token_file, TOKEN_BYTES, &e);
+    else if (hf)
+        r = buf_str(&p->token, hf, &e);
+    if (r) return cli_fail(&e);
+    while (p->token.len && strchr(" \t\r\n", p->token.data[p->token.len - 1])) p->token.data[--p->token.len] = 0;
+    if (p->token.len) p->fetch.token = (const char *)p->token.data;
+    if (p->o->token_file && !p->token.len) return cli_usage("pull: '%s' has no token in it", p->o->token_file);
+    return 0;
+}
+
+static int pull(struct pull *p)
+{
+    int rc = read_token(p);
+
+    if (rc || (rc = pull_target(&p->path, &p->source, p->o->output, &p->o->models))) return rc;
+    p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
+    watch_signals();
+    switch (p->source.kind) {
+    case SOURCE_RSYNC: rc = pull_rsync(p); break;
+    case SOURCE_HF_FOLDER: rc = pull_folder(p); break;
+    default: rc = pull_url(p, p->source.place, p->path, p->source.sha256);
+    }
+    end_progress(p);
+    if (!rc) printf("%s\n", p->path);
+    return rc;
+}
+
+static int run(struct invocation *v)
+{
+    const struct pull_options *o = v->options;
+    struct pull p = {.o = o};
+    struct qn_error e;
+    int rc;
+
+    p.fetch = (struct fetch_options){
+        .ca = o->ca,
+        .insecure_http = o->insecure_http,
+        .timeout_s = o->timeout_s,
+        .n_connections = o->n_connections,
+        .bytes_per_s = o->limit_rate,
+        .watch = watch,
+        .arg = &p,
+    };
+    if (source_parse(&p.source, v->operand[0], o->hub, o->insecure_http, &e)) return cli_fail(&e);
+    rc = pull(&p);
+    buf_deinit(&p.token);
+    source_deinit(&p.source);
+    cli_free(p.path);
+    if (stop_signal) { /* the shell is to know what ended it */
+        signal(stop_signal, SIG_DFL);
+        raise(stop_signal);
+    }
+    return rc;
+}
+
+static void init(void *options)
+{
+    struct pull_options *o = options;
+
+    o->hub = HUB;
+    o->timeout_s = 30;
+    o->n_connections = 4;
+}
+
+#define AT(field) offsetof(struct pull_options, field)
+static const struct opt own[] = {
+    {"output", 'o', OPT_STRING, AT(output), "FILE", "its name here, or the folder it goes to", .words = WORDS_FILE},
+    {"force", 'f', OPT_FLAG, AT(force), NULL, "replace a file that is there and is another one"},
+    {"limit-rate", 0, OPT_SIZE, AT(limit_rate), "BYTES", "a second at most, such as 2M (over one connection)"},
+    {"connections", 0, OPT_INT, AT(n_connections), "N", "at a time (default 4)", 1, 16},
+    {"timeout", 0, OPT_INT, AT(timeout_s), "SECONDS", "a connection may be silent so long (default 30)", 1, 86400},
+    {"token-file", 0, OPT_STRING, AT(token_file), "FILE", "a token for the source (hf: also $HF_TOKEN)",
+     .words = WORDS_FILE},
+    {"ca", 0, OPT_STRING, AT(ca), "FILE", "trust these certificates (PEM) instead of the system's", .words = WORDS_FILE},
+    {"insecure-http", 0, OPT_FLAG, AT(insecure_http), NULL, "http:// to other machines, which anybody can read and change"},
+    {0},
+};
+
+static const struct opt places[] = {
+    {"models", 0, OPT_STRINGS, AT(models), "DIR", "folders of models; the first is where it goes (default ~/models)",
+     .words = WORDS_FOLDER},
+    {"hf-endpoint", 0, OPT_STRING, AT(hub), "URL", "the hub that hf: means (default " HUB ")"},
+    {0},
+};
+
+static const struct opt_group groups[] = {{"Options", own}, {"Places", places, .section = ""}, {0}};
+
+const struct command command_pull = {
+    .name = "pull",
+    .operands = "[OPTIONS] SRC",
+    .brief = "get a model: through rsync or HTTP, whole and checked",
+    .about = "SRC is host:path or rsync://host/module/path, https://host/path, hf:OWNER/REPO/FILE, or hf:OWNER/REPO for a\n"
+             "folder of safetensors; #sha256=HEX behind it is verified. Prints the path of what came. When it is\n"
+             "interrupted, the same command goes on from there.",
+    .min = 1,
+    .max = 1,
+    .groups = groups,
+    .size = sizeof(struct pull_options),
+    .init = init,
+    .run = run,
+};

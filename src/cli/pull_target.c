@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pull_target.c: see pull_target.h.
+ */
+#include "cli/pull_target.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "cli/check.h"
+#include "cli/cli.h"
+
+/* ---- where ---- */
+
+static char *joined(const char *dir, const char *name)
+{
+    size_t n = strlen(dir), m = strlen(name);
+    char *s = cli_alloc(n + m + 2, 1);
+
+    while (n > 1 && dir[n - 1] == '/') n--;
+    memcpy(s, dir, n);
+    if (n > 0 && dir[n - 1] != '/') s[n++] = '/';
+    memcpy(s + n, name, m + 1);
+    return s;
+}
+
+static int make_folder(const char *dir)
+{
+    if (mkdir(dir, 0777) == 0 || (errno == EEXIST && os_is_directory(dir))) return 0;
+    cli_usage("pull: cannot make the folder '%s': %s; -o names another", dir, strerror(errno));
+    return EX_CANTCREAT;
+}
+
+static int default_folder(char **dir, const struct cli_strings *folders)
+{
+    const char *home = getenv("HOME");
+
+    if (folders->n) {
+        *dir = joined(folders->v[0], "");
+        return 0;
+    }
+    if (!home || *home != '/') return cli_usage("pull: HOME is not set, so -o has to say where the model goes");
+    *dir = joined(home, "models");
+    return 0;
+}
+
+int pull_target(char **path, const struct source *s, const char *output, const struct cli_strings *folders)
+{
+    struct qn_error e;
+    bool is_dir = !output || os_is_directory(output) || (*output && output[strlen(output) - 1] == '/');
+    char *dir = NULL;
+    int rc;
+
+    if (output && !*output) return cli_usage("pull: -o names no file");
+    if (!is_dir) {
+        *path = joined("", output);
+        return 0;
+    }
+    if (source_check_name(s->name, s->place, &e)) return cli_fail(&e);
+    if (output)
+        dir = joined(output, "");
+    else if ((rc = default_folder(&dir, folders)))
+        return rc;
+    rc = make_folder(dir);
+    if (!rc) *path = joined(dir, s->name);
+    cli_free(dir);
+    return rc;
+}
+
+/* ---- whether it is any good ---- */
+
+static bool ends_in(const char *name, const char *ending)
+{
+    size_t n = strlen(name), m = strlen(ending);
+
+    return n > m && !strcmp(name + n - m, ending);
+}
+
+static bool is_gguf(const char *path)
+{
+    char magic[4] = "";
+    FILE *f = fopen(path, "rbe");
+    size_t n = f ? fread(magic, 1, sizeof magic, f) : 0;
+
+    if (f) fclose(f);
+    return n == sizeof magic && !memcmp(magic, "GGUF", sizeof magic);
+}
+
+/* Whether the name is one of PREFIX-00001-of-00003.gguf. */
+static bool is_split(const char *name)
+{
+    size_t len = strlen(name);
+    uint64_t n = len > 10 ? strtoull(name + len - 10, NULL, 10) : 0;
+    char *first = NULL;
+
+    if (n > 1) weights_part_path(&first, name, 0, n, NULL);
+    mem_free(first);
+    return n > 1 && first;
+}
+
+static int check_file(const char *path, const char *name, struct qn_error *e)
+{
+    struct weights *w = NULL;
+    int r;
+
+    if ((!ends_in(name, ".gguf") && !is_gguf(path)) || is_split(name)) return 0;
+    r = check_model(&w, path, false, e);
+    weights_close(w);
+    return r;
+}
+
+static int check_folder(const char *path, struct qn_error *e)
+{
+    char *config = joined(path, "config.json");
+    struct weights *w = NULL;
+    int r = 0;
+    DIR *d;
+
+    if (os_exists(config)) {
+        r = check_model(&w, path, false, e);
+        weights_close(w);
+    } else if ((d = opendir(path))) {
+        for (const struct dirent *f; r == 0 && (f = readdir(d));) {
+            char *file = joined(path, f->d_name);
+            if (f->d_name[0] != '.' && !os_is_directory(file)) r = check_file(file, f->d_name, e);
+            cli_free(file);
+        }
+        closedir(d);
+    }
+    cli_free(config);
+    return r;
+}
+
+int pull_check(const char *path, const char *name, struct qn_error *e)
+{
+    return os_is_directory(path) ? check_folder(path, e) : check_file(path, name, e);
+}
+
+int pull_finish(struct part *part, bool replace)
+{
+    struct qn_error e, why;
+    int r = pull_check(part->part, part->path, &why), rc;
+
+    if (r && r != QN_EUNSUP) {
+        rc = part_reject(part, &e) ? cli_fail(&e) : 0;
+        if (!rc) error_set(&e, r, "%s; what came is '%s'", why.msg, part->bad);
+        return rc ? rc : cli_fail(&e);
+    }
+    if (part_commit(part, replace, &e)) return cli_fail(&e);
+    if (!r) return 0;
+    error_set(&e, r, "%s; it came whole, and is '%s'", why.msg, part->path);
+    return cli_fail(&e);
+}
