@@ -162,9 +162,17 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts},
     {"Where to ask", opts_place, AT(place), ""},
-    {"Sampling", opts_sampling, AT(sampling)},
+    {"Sampling", opts_sampling, AT(sampling), NULL, true},
     {"Engine, when this process answers", opts_engine, AT(place.engine), NULL, true},
     {"Context, when this process answers", opts_context, AT(place.engine), NULL, true},
+    {0},
+};
+
+static const struct example examples[] = {
+    {"quern chat", "With the daemon's model, or the only one in ~/models"},
+    {"quern chat -m small --system 'Answer in one sentence.'", "With the model of this name"},
+    {"quern chat --load plan.chat", "Where /save plan.chat has left off"},
+    {"quern chat < questions.txt > answers.txt", "A message a line"},
     {0},
 };
 
@@ -172,8 +180,16 @@ const struct command command_chat = {
     .name = "chat",
     .operands = "[OPTIONS]",
     .brief = "talk with a model at the terminal",
-    .about = "Where standard input is no terminal, each line is a message, and standard output is the replies.\n\n"
-             "A line that begins with a slash is a command; /help lists them. Ctrl-C stops the reply, Ctrl-D ends.",
+    .about = "Talks with a model. Where standard input is no terminal, each line is a message, and standard output is the "
+             "replies.\n\n"
+             "A line that begins with a slash is a command: /help lists them, Tab completes them, // begins a message "
+             "with a slash. A line that ends in a backslash goes on in the next, Alt-Enter breaks it, and a paste of several "
+             "lines is one message. Ctrl-C stops the reply, and what was said until then is kept; Ctrl-D ends.\n\n"
+             "/save writes a plain file, a line of JSON for each message, with role and content, and where there are "
+             "such reasoning_content (thoughts) and cut (the reply was stopped). It may be edited, and /load or --load go on "
+             "with it.\n\n"
+             "What was typed is kept in $XDG_STATE_HOME/quern/history, else ~/.local/state/quern/history.",
+    .examples = examples,
     .groups = groups,
     .size = sizeof(struct chat_options),
     .init = init,

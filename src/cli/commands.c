@@ -15,8 +15,8 @@ const struct command *const commands[] = {
     &command_stop,
     &command_ps,
     &command_models,
-    &command_rm,
     &command_pull,
+    &command_rm,
     &command_bench,
     &command_explain,
     &command_inspect,
@@ -27,6 +27,7 @@ const struct command *const commands[] = {
     &command_manual,
     &command_completion,
     &command_help,
+    &command_complete,
     NULL,
     /* clang-format on */
 };

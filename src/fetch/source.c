@@ -60,7 +60,7 @@ static int parse_rsync(struct source *s, const char *text, struct qn_error *e)
 
     if (*host == '[') end = host + strcspn(host, "]") + 1; /* an IPv6 address */
     at = memchr(host, '@', (size_t)(end - host));
-    if (*host == '-' || (at && at[1] == '-') || host == end || at + 1 == end)
+    if (*host == '-' || host == end || (at && (at[1] == '-' || at + 1 == end)))
         return error_set(e, QN_EUSAGE, "'%s': no host has that name", text);
     s->kind = SOURCE_RSYNC;
     if (copy(&s->place, text, strlen(text), e)) return QN_ENOMEM;
