@@ -286,6 +286,8 @@ int client_send(struct client *c, const char *method, const char *path, const ch
 {
     int rc;
     assert(!c->failed);
+    for (const char *p = path; *p; p++) /* a name of somebody's may be in it */
+        if (*p <= ' ' || *p > '~') return error_set(e, QN_EUSAGE, "'%s' cannot be asked for: it has blanks in it", path);
     rc = c->remote ? remote_send(c->remote, c->cancel_fd, method, path, body, n_body, sink, arg, reply, e)
                    : exchange(c, method, path, body, n_body, sink, arg, reply, e);
     c->failed = rc != 0;

@@ -45,7 +45,7 @@ typedef int client_sink(void *arg, const struct client_reply *r, const char *byt
 
 /* One exchange. method "GET", "POST" or "DELETE"; body (JSON, n_body bytes) may be NULL. *reply is filled before the
  * sink is first called. An answer of any status is success; redirections are not followed. QN_EIO: the connection broke,
- * names where; QN_ECANCEL; QN_EDATA: what comes is not HTTP. After a failure, and after a sink that ended it, the client can only
+ * names where; QN_ECANCEL; QN_EDATA: what comes is not HTTP; QN_EUSAGE: no such path can be. After a failure, and after a sink that ended it, the client can only
  * be closed. */
 int client_send(struct client *c, const char *method, const char *path, const char *body, size_t n_body,
                 client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e);
