@@ -6,6 +6,7 @@
 #define QUERN_CLI_SERVE_H
 
 #include "cli/cli.h"
+#include "cli/share.h"
 #include "server/models.h"
 
 struct serve_options {
@@ -15,6 +16,8 @@ struct serve_options {
     int grace_s;
     uint64_t cache_bytes;
     bool log, no_sandbox;
+    struct share_options share;
+    struct cli_strings folders; /* of models; the first is shared */
 
     /* behind models.source: */
     struct models_source *source;

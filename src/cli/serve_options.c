@@ -5,6 +5,7 @@
  * An operand is the path of a file, or NAME=PATH when there is no file of that whole name. Without a name a model is
  * called as its file is, less the folder and the ending.
  */
+#include "cli/catalog.h"
 #include "cli/serve.h"
 
 #include <string.h>
@@ -94,6 +95,7 @@ void serve_options_init(void *options)
     qn_engine_params_init(&o->models.engine);
     qn_scheduler_params_init(&o->models.scheduler);
     o->models.engine.n_sessions = 2;
+    share_options_init(&o->share);
 }
 
 int serve_options_finish(struct serve_options *o, int n, char **operands)
@@ -146,6 +148,8 @@ static const struct opt process[] = {
 const struct opt_group serve_groups[] = {
     {"Where", places},
     {"Models", models},
+    {"Sharing", opts_share, AT(share)},
+    {"Folders", opts_folders, AT(folders), ""},
     {"Process", process},
     {"Engine (memory: of all models)", opts_engine, AT(models.engine)},
     {"Context", opts_context, AT(models.engine)},
