@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/os.h"
 #include "format/weights.h"
 
@@ -62,14 +63,19 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* What a file or folder is called as a model; owned, NULL: no memory. */
-static char *name_of(const char *file, bool is_folder)
+char *catalog_name(const char *path)
 {
     unsigned long no, n;
-    size_t len = strlen(file);
-    part_of_name(file, &no, &n);
-    if (!is_folder) len -= n > 1 ? PART_BYTES : strlen(ENDING);
-    return mem_dup(file, len);
+    size_t end = strlen(path), begin, len;
+    while (end > 1 && path[end - 1] == '/') end--;
+    for (begin = end; begin && path[begin - 1] != '/';) begin--;
+    len = end - begin;
+    part_of_name(path + begin, &no, &n);
+    if (n > 1)
+        len -= PART_BYTES;
+    else if (len > strlen(ENDING) && !strncmp(path + end - strlen(ENDING), ENDING, strlen(ENDING)))
+        len -= strlen(ENDING);
+    return mem_dup(path + begin, len);
 }
 
 static char *join(const char *folder, const char *name, struct qn_error *e)
@@ -85,6 +91,13 @@ static bool has_config(const char *folder)
     char path[PATH_MAX];
     int n = snprintf(path, sizeof path, "%s/config.json", folder);
     return n > 0 && (size_t)n < sizeof path && !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+bool catalog_is_model(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) &&
+           ((S_ISREG(st.st_mode) && ends_with(base_of(path), ENDING)) || (S_ISDIR(st.st_mode) && has_config(path)));
 }
 
 /* ---- the files of a model ---- */
@@ -166,13 +179,13 @@ void catalog_files_free(struct catalog_files *f)
 
 /* ---- the folders ---- */
 
-static int add_entry(struct catalog *c, char *path, bool is_folder, struct qn_error *e)
+static int add_entry(struct catalog *c, char *path, struct qn_error *e)
 {
     struct catalog_files files;
     struct catalog_entry *more = mem_realloc(c->entry, (c->n + 1) * sizeof *more);
     if (!more) return error_nomem(e, "a list of models", (c->n + 1) * sizeof *more);
     c->entry = more;
-    char *name = name_of(base_of(path), is_folder);
+    char *name = catalog_name(path);
     if (!name) return error_nomem(e, "the name of a model", strlen(path));
     int rc = catalog_files(&files, path, e);
     if (rc == QN_ENOINPUT) rc = 0; /* a folder whose config.json was seen, but no more: loading it will tell */
@@ -188,16 +201,14 @@ static int add_entry(struct catalog *c, char *path, bool is_folder, struct qn_er
 /* One thing in a folder: a model, or passed over. */
 static int look_at(struct catalog *c, const char *folder, const char *file, struct qn_error *e)
 {
-    struct stat st;
     unsigned long no, n;
     int rc = 0;
-    if (file[0] == '.') return 0;
+    part_of_name(file, &no, &n);
+    if (file[0] == '.' || no > 1) return 0;
     char *path = join(folder, file, e);
     if (!path) return QN_ENOMEM;
-    part_of_name(file, &no, &n);
-    bool is_model = !stat(path, &st) && ((S_ISREG(st.st_mode) && ends_with(file, ENDING) && no == 1) ||
-                                         (S_ISDIR(st.st_mode) && has_config(path)));
-    if (is_model) rc = add_entry(c, path, S_ISDIR(st.st_mode), e);
+    bool is_model = catalog_is_model(path);
+    if (is_model) rc = add_entry(c, path, e);
     if (!is_model || rc) mem_free(path);
     return rc;
 }
@@ -304,13 +315,24 @@ static void list_names(const struct catalog *c, struct buf *b)
     if (c->n > NAMES_LISTED) buf_printf(b, NULL, " and %zu more", c->n - NAMES_LISTED);
 }
 
+/* " (did you mean 'NAME'?)" in out, or nothing. */
+static void suggest(const struct catalog *c, const char *name, char *out, size_t cap)
+{
+    struct nearest near = {.word = name};
+    *out = 0;
+    for (size_t i = 0; i < c->n; i++) nearest_offer(&near, c->entry[i].name);
+    if (near.best) snprintf(out, cap, " (did you mean '%s'?)", near.best);
+}
+
 static int no_model(const struct catalog *c, const struct cli_strings *folders, const char *name, struct qn_error *e)
 {
     struct buf where = {0}, names = {0};
+    char near[NEAREST_MAX + 32];
     int rc;
     for (size_t i = 0; i < folders->n; i++) buf_printf(&where, NULL, "%s%s", i ? ", " : "", folders->v[i]);
     if (!folders->n) buf_str(&where, "~/models", NULL);
     list_names(c, &names);
+    if (name) suggest(c, name, near, sizeof near);
     const char *in = where.data ? (const char *)where.data : "", *have = names.data ? (const char *)names.data : "";
     if (!c->n && name)
         rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and none in %s (quern pull gets one)",
@@ -318,7 +340,8 @@ static int no_model(const struct catalog *c, const struct cli_strings *folders, 
     else if (!c->n)
         rc = error_set(e, QN_ENOINPUT, "there is no model in %s: name a file, or get one with quern pull", in);
     else if (name)
-        rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and in %s are: %s", name, in, have);
+        rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and in %s are: %s%s", name, in, have,
+                       near);
     else
         rc = error_set(e, QN_ENOINPUT, "which model? There are %zu in %s: %s", c->n, in, have);
     buf_deinit(&where);

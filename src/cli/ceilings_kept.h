@@ -11,8 +11,8 @@
 
 #include "cli/ceilings.h"
 
-/* The ceilings of all CPUs that this process may use, without a file. refresh: measures in any case. They are kept for a
- * month where there is a folder for it; that there is none is no error. */
+/* The ceilings of all CPUs that this process may use, without a file. refresh: measures in any case. They are kept for
+ * a month where there is a folder for it; that there is none is no error. */
 int ceilings_kept(struct ceilings *c, bool refresh, struct qn_error *e);
 
 #endif

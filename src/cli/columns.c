@@ -89,7 +89,7 @@ void columns_print(struct columns *c)
     for (size_t i = 0; i < c->n; i++) {
         size_t k = i % n_columns, rest = width[k] - columns_width(c->cell[i]);
         bool last = k == n_columns - 1;
-        if (c->align[k] == 'r') pad(rest);
+        if (c->align[k] == 'r' && !(last && !c->cell[i][0])) pad(rest);
         fputs(c->cell[i], stdout);
         if (c->align[k] == 'l' && !last) pad(rest);
         fputs(last ? "\n" : "  ", stdout);

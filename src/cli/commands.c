@@ -8,10 +8,15 @@
 
 const struct command *const commands[] = {
     /* clang-format off: one a line */
+    &command_chat,
     &command_run,
     &command_serve,
+    &command_start,
+    &command_stop,
+    &command_ps,
     &command_models,
     &command_pull,
+    &command_rm,
     &command_bench,
     &command_explain,
     &command_inspect,
@@ -22,6 +27,7 @@ const struct command *const commands[] = {
     &command_manual,
     &command_completion,
     &command_help,
+    &command_complete,
     NULL,
     /* clang-format on */
 };

@@ -7,10 +7,15 @@
 
 #include "cli/options.h"
 
+extern const struct command command_chat;
 extern const struct command command_run;
 extern const struct command command_serve;
+extern const struct command command_start;
+extern const struct command command_stop;
+extern const struct command command_ps;
 extern const struct command command_models;
 extern const struct command command_pull;
+extern const struct command command_rm;
 extern const struct command command_bench;
 extern const struct command command_explain;
 extern const struct command command_inspect;
@@ -21,5 +26,6 @@ extern const struct command command_config;
 extern const struct command command_manual;
 extern const struct command command_completion;
 extern const struct command command_help;
+extern const struct command command_complete;
 
 #endif

@@ -16,7 +16,9 @@ int home_path(char **out, enum home_kind kind, const char *name, struct qn_error
 /* Makes the folders above a file, for this user only. QN_EIO names the one that cannot be made. */
 int home_make_above(const char *path, struct qn_error *e);
 
+#ifndef HOME_SYSTEM_SOCKET /* a test has one of its own */
 #define HOME_SYSTEM_SOCKET "/run/quern/quern.sock"
+#endif
 /* The socket of this user's daemon, in out: of root, the system's. QN_EUSAGE: the environment does not tell. */
 int home_socket(char *out, size_t cap, struct qn_error *e);
 

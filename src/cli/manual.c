@@ -111,11 +111,6 @@ static void parts(FILE *f, const struct manual_part *p)
 
 /* ---- options ---- */
 
-static const char *section_of(const struct command *c, const struct opt_group *g)
-{
-    return g->section ? g->section : c->name;
-}
-
 /* What a value may be, as a sentence. */
 static void values(FILE *f, const struct opt *o)
 {
@@ -178,7 +173,7 @@ static int option(void *arg, const struct command *c, const struct opt_group *g,
     fputs("\n.br\n", p->f);
     roff_font(p->f, 'I', name, strlen(name));
     fputs("; in quern.toml(5) ", p->f);
-    if (*section_of(c, g)) fprintf(p->f, "[%s] ", section_of(c, g));
+    if (*options_section(c, g)) fprintf(p->f, "[%s] ", options_section(c, g));
     roff_font(p->f, 'I', o->name, strlen(o->name));
     fputc('\n', p->f);
     return 0;
@@ -190,9 +185,12 @@ static void options(FILE *f, const struct command *c)
     section(f, "options");
     paragraphs(
         f, "Options may stand anywhere; -- ends them. Below each is the environment variable that sets it too, and its "
-           "key in the configuration. The command line wins, then the environment.");
+           "key in the configuration. The command line wins, then the environment, then the configuration.");
     options_walk(c, option, &p);
-    fputs(".SS Help\n.TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint the common options and exit.\n"
+    fputs(".SS All commands\n.TP\n\\fB\\-\\-config\\fR \\fIFILE\\fR\nRead this configuration instead of the usual one; "
+          "an empty "
+          "name: none. The variable is QUERN_CONFIG.\n.TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint the common options "
+          "and exit.\n"
           ".TP\n\\fB\\-\\-help\\-all\\fR\nPrint all options and exit.\n",
           f);
 }
@@ -302,7 +300,7 @@ static int key(void *arg, const struct command *c, const struct opt_group *g, co
                                         "size",          "text",         "list",         "text"};
     struct keys *k = arg;
     (void)i;
-    if (strcmp(section_of(c, g), k->section) || seen(k, o)) return 0;
+    if (strcmp(options_section(c, g), k->section) || seen(k, o)) return 0;
     fputs(".TP\n", k->f);
     roff_font(k->f, 'B', o->name, strlen(o->name));
     fprintf(k->f, " (%s)\n", types[o->kind]);
@@ -335,7 +333,7 @@ struct sections {
 static int add_section(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
 {
     struct sections *s = arg;
-    const char *name = section_of(c, g);
+    const char *name = options_section(c, g);
     (void)o, (void)i;
     for (size_t k = 0; k < s->n; k++)
         if (!strcmp(s->name[k], name)) return 0;

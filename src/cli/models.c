@@ -243,13 +243,26 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts}, {"Models", defaults, .section = ""}, {"Folders", opts_folders, AT(folders), ""}, {0}};
 
+static const struct example examples[] = {
+    {"quern models", "What is in ~/models"},
+    {"QUERN_MODELS=/srv/models:~/models quern models", "In two folders; the first one's names win"},
+    {"quern models --json | jq -r '.models[].name'", "The names, for a script"},
+    {0},
+};
+
 const struct command command_models = {
     .name = "models",
     .operands = "[OPTIONS]",
     .brief = "list the models on disk: whether they fit, how fast they are",
-    .about =
-        "Lists the models in the folders: their size, whether they fit into memory, and the tokens per second that\n"
-        "this machine can give at most. The default model is marked with a star.",
+    .about = "Lists the models in the folders: size, whether they fit into memory, how fast they would be.\n\n"
+             "A model is a file NAME.gguf, all parts of a split one, or a folder with a config.json. TYPE is "
+             "that of most of its bytes. TOKENS/S is what this machine can give at most, by the bytes and "
+             "multiply-adds of a token and what the machine was measured to do; that is kept for a month in "
+             "$XDG_CACHE_HOME/quern or ~/.cache/quern. FITS says whether weights and a context of 4096 tokens "
+             "(or the model's, if that is less) have room in memory; what reads from disk does so for every "
+             "token. A model that cannot be used is listed with the reason. The default model is marked with a "
+             "star.",
+    .examples = examples,
     .min = 0,
     .max = 0,
     .groups = groups,

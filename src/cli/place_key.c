@@ -118,7 +118,7 @@ static int read_command(const char *command, char *key, size_t cap)
     close(ends[0]); /* what it would print more ends it */
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    if ((WIFEXITED(status) && !WEXITSTATUS(status)) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE))
+    if ((size_t)n == cap - 1 || (WIFEXITED(status) && !WEXITSTATUS(status))) /* who is cut off may fail */
         return take_line("--remote-key-command", key, n, cap);
     explicit_bzero(key, cap);
     fprintf(stderr, "quern: --remote-key-command failed with %s %d\n", WIFEXITED(status) ? "status" : "signal",

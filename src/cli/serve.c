@@ -12,6 +12,7 @@
  * are fenced, while there is one thread, which all others inherit it from; system calls when only accepting is left.
  * So what a model takes that is loaded later has to be within both fences.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -34,8 +35,8 @@
 #include "server/server.h"
 #include "server/systemd.h"
 
-#define SLICE_MS     100  /* between two looks at whether a signal came, while draining */
-#define FLUSH_MS     1000 /* for the last bytes, once nothing is computed any more */
+#define SLICE_MS 100  /* between two looks at whether a signal came, while draining */
+#define FLUSH_MS 1000 /* for the last bytes, once nothing is computed any more */
 
 struct serve {
     struct serve_options *o;
@@ -43,6 +44,7 @@ struct serve {
     struct http_listen *sockets; /* [n_sockets] */
     int n_sockets;
     int notify_fd;      /* -1: nobody wants to know */
+    int ready;          /* the same */
     struct buf missing; /* of the sandbox, for people */
 
     struct server server;
@@ -119,6 +121,14 @@ static void notify(const struct serve *v, const char *state)
 {
     struct qn_error e = {0};
     if (systemd_notify(v->notify_fd, state, &e)) warn("", e.msg);
+}
+
+/* That nobody waits for it any more is no harm. */
+static void say_ready(struct serve *v)
+{
+    if (v->ready < 0) return;
+    if (write(v->ready, "", 1) < 0) warn("who started this is gone: ", strerror(errno));
+    close(v->ready);
 }
 
 /* Waits for a signal of the set; 0 when it did not come in time. */
@@ -246,6 +256,7 @@ static int serve(struct serve *v)
     } else {
         say_where(v);
         notify(v, "READY=1");
+        say_ready(v);
         wait_for_end(v, &set, sig_reload);
         drain(v, &set);
     }
@@ -255,18 +266,22 @@ static int serve(struct serve *v)
     return rc;
 }
 
-static int run(struct invocation *inv)
+int serve_run(struct serve_options *o, int n, char **operands, int ready)
 {
-    struct serve v = {.o = inv->options, .notify_fd = -1};
-    int rc = serve_options_finish(v.o, inv->n, inv->operand);
+    struct serve v = {.o = o, .notify_fd = -1, .ready = ready};
+    int rc = serve_options_finish(o, n, operands);
     if (!rc) {
-        if (v.o->log) log_set_sink(log_requests, NULL);
+        if (o->log) log_set_sink(log_requests, NULL);
         rc = serve(&v);
     }
     cli_free(v.sockets);
-    serve_options_free(v.o);
+    serve_options_free(o);
     return rc;
 }
+
+static int run(struct invocation *v) { return serve_run(v->options, v->n, v->operand, -1); }
+
+static const struct opt_group groups[] = {SERVE_GROUPS, {0}};
 
 static const struct example examples[] = {
     {"quern serve chat.gguf", "For this user, on a Unix socket"},
@@ -289,7 +304,8 @@ const struct command command_serve = {
              "name of the field; nothing is dropped silently.\n\n"
              "Without --listen it listens on the sockets that a service manager passes, or on quern/quern.sock in "
              "XDG_RUNTIME_DIR, for this user alone. On TCP, anything but loopback needs --api-keys. Models are "
-             "called as their files are, less the folder and the ending; NAME=MODEL gives another name.\n\n"
+             "called as their files are, less the folder and the ending; NAME=MODEL gives another name. MODEL is a "
+             "file, a folder, or a name in the models' folders; without any, the default model is served.\n\n"
              "The first signal lets what runs finish within --grace seconds, the second ends that too. SIGHUP reads "
              "keys and certificates again. Once started, the process can open no files but its own and start no "
              "programs, unless --no-sandbox is given.",
@@ -297,7 +313,7 @@ const struct command command_serve = {
     .max = -1,
     .words = WORDS_MODEL,
     .examples = examples,
-    .groups = serve_groups,
+    .groups = groups,
     .size = sizeof(struct serve_options),
     .init = serve_options_init,
     .run = run,

@@ -3,13 +3,16 @@
  * serve_options.c: the command line of `quern serve`: options, and the models with their names.
  *
  * An operand is the path of a file, or NAME=PATH when there is no file of that whole name. Without a name a model is
- * called as its file is, less the folder and the ending.
+ * called as its file is, less the folder and the ending. A path at which nothing is is a name in the models' folders.
  */
 #include "cli/catalog.h"
 #include "cli/serve.h"
 
 #include <string.h>
 #include <unistd.h>
+
+#include "base/mem.h"
+#include "base/os.h"
 
 #define MAX_NAME 128 /* bytes: it is a label, and the name of a folder */
 
@@ -20,16 +23,6 @@ static char *text_of(const char *p, size_t n)
     char *s = cli_alloc(n + 1, 1);
     memcpy(s, p, n);
     return s;
-}
-
-/* The name of the file without its folder and ending, or that of the model's folder. */
-static char *stem_of(const char *path)
-{
-    size_t end = strlen(path), begin, n;
-    while (end > 1 && path[end - 1] == '/') end--;
-    for (begin = end; begin && path[begin - 1] != '/';) begin--;
-    n = end - begin;
-    return text_of(path + begin, n > 5 && !strncmp(path + end - 5, ".gguf", 5) ? n - 5 : n);
 }
 
 static int check_name(const char *name)
@@ -47,6 +40,7 @@ static int add_model(struct serve_options *o, const char *operand, const char *n
     int i = o->models.n++;
     const char *equals = strchr(operand, '=');
     struct models_source *m = &o->source[i];
+    struct qn_error e = {0};
     m->path = operand;
     if (name) {
         m->name = name;
@@ -54,7 +48,11 @@ static int add_model(struct serve_options *o, const char *operand, const char *n
         m->path = equals + 1;
         m->name = o->names[i] = text_of(operand, (size_t)(equals - operand));
     } else {
-        m->name = o->names[i] = stem_of(operand);
+        m->name = o->names[i] = catalog_name(operand);
+    }
+    if (!os_exists(m->path)) {
+        if (catalog_find(&o->paths[i], &o->folders, m->path, &e)) return cli_fail(&e);
+        m->path = o->paths[i];
     }
     for (int k = 0; k < i; k++)
         if (!strcmp(o->source[k].name, m->name))
@@ -73,12 +71,34 @@ static int pin(struct serve_options *o, const char *name)
     return cli_usage("serve: --pin %s: there is no model of that name", name);
 }
 
+/* The model to serve when none is named: the default, or the only one there is. *path is NULL, or for mem_free(), where
+ * there is none at all. 0 or an exit status. */
+static int find_default(const struct serve_options *o, char **path)
+{
+    struct catalog c;
+    struct qn_error e = {0};
+    *path = NULL;
+    if (!o->model) {
+        if (catalog_open(&c, &o->folders, &e)) return cli_fail(&e);
+        bool is_empty = c.n == 0;
+        catalog_close(&c);
+        if (is_empty) return 0;
+    }
+    return catalog_find(path, &o->folders, o->model, &e) ? cli_fail(&e) : 0;
+}
+
 static int set_models(struct serve_options *o, int n, char **operands, const char *name)
 {
     int rc = 0;
+    if (!n && (rc = find_default(o, &o->default_path))) return rc;
+    if (o->default_path) {
+        operands = &o->default_path;
+        n = 1;
+    }
     if (name && n != 1) return cli_usage("serve: --name is for one model, not %d; NAME=PATH names each", n);
     o->source = cli_alloc((size_t)n + 1, sizeof *o->source);
     o->names = cli_alloc((size_t)n + 1, sizeof *o->names);
+    o->paths = cli_alloc((size_t)n + 1, sizeof *o->paths);
     o->models.source = o->source;
     for (int i = 0; i < n && !rc; i++) rc = add_model(o, operands[i], name);
     for (size_t i = 0; i < o->pins.n && !rc; i++) rc = pin(o, o->pins.v[i]);
@@ -107,19 +127,20 @@ int serve_options_finish(struct serve_options *o, int n, char **operands)
 }
 
 #define AT(field) offsetof(struct serve_options, field)
-static const struct opt places[] = {
+const struct opt serve_places[] = {
     {"listen", 'l', OPT_STRINGS, AT(listen), "ADDRESS", "/PATH (a Unix socket) or HOST:PORT; may be repeated"},
-    {"group", 0, OPT_STRING, AT(group), "GROUP", "its members may use the Unix socket too"},
+    {"group", 0, OPT_STRING, AT(group), "GROUP", "its members may use the Unix socket too", .rare = true},
     {"api-keys", 0, OPT_STRING, AT(keys), "FILE", "TCP needs one of these keys; required but on loopback",
      .words = WORDS_FILE},
     {"tls-cert", 0, OPT_STRING, AT(cert), "FILE", "TCP speaks TLS with this certificate (PEM)", .words = WORDS_FILE},
     {"tls-key", 0, OPT_STRING, AT(key), "FILE", "and this key (PEM)", .words = WORDS_FILE},
-    {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a name that clients may call this server; may be repeated", .rare = true},
+    {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a name that clients may call this server; may be repeated",
+     .rare = true},
     {"origin", 0, OPT_STRINGS, AT(origins), "URL", "a web origin whose pages may call; may be repeated", .rare = true},
     {0},
 };
 
-static const struct opt models[] = {
+const struct opt serve_models[] = {
     {"name", 0, OPT_STRING, AT(name), "NAME", "a single model's name for clients (default: the file's)"},
     {"pin", 0, OPT_STRINGS, AT(pins), "NAME", "this model is loaded at once and stays; may be repeated"},
     {"idle", 0, OPT_INT, AT(models.idle_s), "SECONDS", "unload what was not asked for so long (default 0: never)", 0,
@@ -137,7 +158,7 @@ static const struct opt models[] = {
     {0},
 };
 
-static const struct opt process[] = {
+const struct opt serve_process[] = {
     {"grace", 0, OPT_INT, AT(grace_s), "SECONDS", "for running answers, once a signal came (default 30)", 0, 86400,
      .rare = true},
     {"no-sandbox", 0, OPT_FLAG, AT(no_sandbox), NULL, "keep all rights that the process has", .rare = true},
@@ -145,20 +166,19 @@ static const struct opt process[] = {
     {0},
 };
 
-const struct opt_group serve_groups[] = {
-    {"Where", places},
-    {"Models", models},
-    {"Sharing", opts_share, AT(share)},
-    {"Folders", opts_folders, AT(folders), ""},
-    {"Process", process},
-    {"Engine (memory: of all models)", opts_engine, AT(models.engine)},
-    {"Context", opts_context, AT(models.engine)},
+const struct opt serve_default[] = {
+    {"model", 'm', OPT_STRING, AT(model), "MODEL", "served when no operand says what", .words = WORDS_MODEL},
     {0},
 };
 
 void serve_options_free(struct serve_options *o)
 {
-    for (int i = 0; i < o->models.n; i++) cli_free(o->names[i]);
+    for (int i = 0; i < o->models.n; i++) {
+        cli_free(o->names[i]);
+        mem_free(o->paths[i]);
+    }
     cli_free(o->names);
+    cli_free(o->paths);
+    mem_free(o->default_path);
     cli_free(o->source);
 }

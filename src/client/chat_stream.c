@@ -57,7 +57,7 @@ static int read_choice(struct stream *s, const json_t *choice)
     if (!json_object_get(delta, "reasoning_content") && (rc = read_text(s, delta, "reasoning", CHAT_REASONING)))
         return rc;
     if ((rc = read_text(s, delta, "content", CHAT_CONTENT))) return rc;
-    if (json_is_string(finish)) {
+    if (json_is_string(finish) && *json_string_value(finish)) { /* "" is others' null */
         error_clean(s->result->finish, sizeof s->result->finish, json_string_value(finish));
         s->finished = true;
     }

@@ -3,6 +3,7 @@
  * place_probe.c: place.h and chat.h as a program, for tests: the request that comes as JSON on standard input is answered where
  * the options say. The answer goes to stdout as it comes; the place, the notes and the numbers to stderr.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,12 +69,12 @@ static void init(void *o) { place_options_init(&((struct options *)o)->place); }
 
 static const struct command probe = {
     .name = "probe", .operands = "", .brief = "", .groups = groups, .size = sizeof(struct options), .init = init, .run = run};
-const struct command *const commands[] = {&probe, NULL};
 
 int main(int argc, char **argv)
 {
     struct invocation v;
     bool ready;
+    signal(SIGPIPE, SIG_IGN); /* as the commands have it */
     int status = options_read(&v, &probe, argc, argv, &ready);
     if (ready) status = run(&v);
     options_free(&v);

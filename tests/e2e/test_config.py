@@ -91,7 +91,7 @@ def test_a_named_file_must_be_readable():
 
 
 def test_help_needs_no_configuration():
-    p = quern("serve", "--help", QUERN_CONFIG=path("none.toml"))
+    p = quern("serve", "--help-all", QUERN_CONFIG=path("none.toml"))
     check(p.returncode == 0 and b"--config FILE" in p.stdout and not p.stderr, p)
 
 

@@ -264,6 +264,9 @@ static void finding(void **state)
     assert_found(&(struct cli_strings){(const char *[]){"missing"}, 1}, "here.gguf", "here.gguf");
     assert_not_found(&none, "b", "'b': no such file, and in ~/models are: a");
     assert_not_found(&none, "", "no model ''");
+    put("models/story.gguf", 1);
+    assert_not_found(&none, "stroy", "(did you mean 'story'?)");
+    assert_int_equal(unlink("models/story.gguf"), 0);
     put("models/b.gguf", 1);
     assert_not_found(&none, NULL, "There are 2 in ~/models: a, b");
 }

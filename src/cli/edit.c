@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * edit.c: libedit, asked for a text. See edit.h.
+ *
+ * libedit keeps the line, draws it, and knows keys. It reads through get_char() here, which waits for signals too: so a
+ * signal is met between two characters and never inside libedit. The keys that make signals are bytes meanwhile, for a
+ * paste may have them. What has to happen in the drawing (a new window size, a
+ * return from the shell) is a key of its own, WAKE, that no keyboard sends while signals have their keys. A paste is a key
+ * that reads on by itself until the closing bracket.
+ */
+#include "cli/edit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "cli/editlib.h"
+#include "cli/history.h"
+#include "cli/home.h"
+#include "cli/paste.h"
+#include "cli/signals.h"
+#include "text/unicode.h"
+
+#define WAKE L'\x1D'
+
+struct edit {
+    const struct editlib *lib;
+    EditLine *el;
+    HistoryW *entries;
+    struct history history;
+    struct edit_setup setup;
+    wchar_t *prompt, *more;
+    struct paste_list pastes;
+    struct signals signals;
+    int ended_by;       /* a signal that ends the reading; 0: none */
+    int n_interrupts;   /* Ctrl-C on an empty line, one after the other */
+    bool going_on;      /* the line is not a text's first */
+    bool brackets;      /* the terminal may be asked to bracket pastes */
+    unsigned char input[1 << 14];
+    size_t at, n; /* input[at .. n) is read and not used */
+    struct { cc_t key; int number; } signal_keys[3]; /* what a key means that is one of the terminal's; key 0: none */
+};
+
+/* ---- characters ---- */
+
+/* UTF-8 to a string of libedit's; what is not UTF-8 becomes U+FFFD. NULL: no memory. */
+static wchar_t *to_wide(const char *text, size_t n)
+{
+    const uint8_t *p = (const uint8_t *)text;
+    wchar_t *out = mem_calloc(n + 1, sizeof *out), *w = out;
+    while (out && n > 0) {
+        uint32_t cp;
+        bool cut;
+        unsigned len = unicode_next(p, n, &cp, &cut);
+        *w++ = cp == UNICODE_BAD ? 0xFFFD : (wchar_t)cp;
+        p += len;
+        n -= len;
+    }
+    return out;
+}
+
+static int from_wide(const wchar_t *w, size_t n, struct buf *out, struct qn_error *e)
+{
+    if (buf_reserve(out, 4 * n, e)) return QN_ENOMEM;
+    for (; n > 0; w++, n--) {
+        uint32_t cp = (uint32_t)*w;
+        if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000)) cp = 0xFFFD;
+        out->len += utf8_put(out->data + out->len, cp);
+    }
+    out->data[out->len] = 0;
+    return 0;
+}
+
+/* ---- reading ---- */
+
+enum { INPUT_END = -1, INPUT_WAKE = -2 };
+
+static void say(const char *s)
+{
+    if (write(STDOUT_FILENO, s, strlen(s)) < 0) { /* the terminal is gone, which reading will find */
+    }
+}
+
+static void brackets(const struct edit *ed, bool on)
+{
+    if (ed->brackets) say(on ? PASTE_ON : PASTE_OFF);
+}
+
+/* What a signal means here. INPUT_END, INPUT_WAKE, or 0 to wait on. */
+static int on_signal(struct edit *ed, int number)
+{
+    switch (number) {
+    case SIGWINCH: return INPUT_WAKE;
+    case SIGTSTP: { /* the shell gets its terminal back; SIGCONT follows */
+        struct sigaction stop = {.sa_handler = SIG_DFL}, mine;
+        brackets(ed, false);
+        ed->lib->set(ed->el, EL_PREP_TERM, 0);
+        sigaction(SIGTSTP, &stop, &mine);
+        kill(0, SIGTSTP); /* as the key does: all of the foreground */
+        sigaction(SIGTSTP, &mine, NULL);
+        return 0;
+    }
+    case SIGCONT:
+        ed->lib->set(ed->el, EL_PREP_TERM, 0); /* the mode that libedit believes in may not be the terminal's */
+        ed->lib->set(ed->el, EL_PREP_TERM, 1);
+        brackets(ed, true);
+        return INPUT_WAKE;
+    case SIGINT: ed->at = ed->n = 0; /* what was typed ahead goes too */ __attribute__((fallthrough));
+    default: ed->ended_by = number; return INPUT_END;
+    }
+}
+
+/* The next byte, or INPUT_*. */
+static int next_byte(struct edit *ed)
+{
+    struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = ed->signals.fd, .events = POLLIN}};
+    while (ed->at == ed->n) {
+        if (ed->ended_by) return INPUT_END;
+        if (poll(fds, 2, -1) < 0 && errno != EINTR) return INPUT_END;
+        int number = signals_take(&ed->signals), what = number ? on_signal(ed, number) : 0;
+        if (what) return what;
+        if (number || !fds[0].revents) continue;
+        ssize_t got = read(STDIN_FILENO, ed->input, sizeof ed->input);
+        if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (got <= 0) return INPUT_END;
+        ed->at = 0;
+        ed->n = (size_t)got;
+    }
+    return ed->input[ed->at++];
+}
+
+static struct edit *of(EditLine *el)
+{
+    struct edit *ed = NULL;
+    struct editlib *lib = (struct editlib *)editlib_load(NULL);
+    lib->get(el, EL_CLIENTDATA, &ed);
+    return ed;
+}
+
+/* The signal that a byte stands for where it was typed, and not pasted; 0: none. */
+static int signal_of(const struct edit *ed, int byte)
+{
+    for (size_t i = 0; i < 3; i++)
+        if (byte && ed->signal_keys[i].key == byte) return ed->signal_keys[i].number;
+    return 0;
+}
+
+/* libedit's reader: one character. */
+static int get_char(EditLine *el, wchar_t *out)
+{
+    struct edit *ed = of(el);
+    uint8_t bytes[4];
+    size_t n = 0;
+    uint32_t cp;
+    bool cut = true;
+    while (cut) {
+        int c = next_byte(ed);
+        int number = n == 0 ? signal_of(ed, c) : 0;
+        if (number) c = on_signal(ed, number);
+        if (c == INPUT_END) return ed->ended_by ? -1 : 0;
+        if (number && c == 0) continue;
+        if (c == INPUT_WAKE && n == 0) {
+            *out = WAKE;
+            return 1;
+        }
+        if (c == INPUT_WAKE) continue;
+        bytes[n++] = (uint8_t)c;
+        unsigned len = unicode_next(bytes, n, &cp, &cut);
+        if (len < n) ed->at--; /* the last one begins something else */
+    }
+    *out = cp == UNICODE_BAD ? 0xFFFD : (wchar_t)cp;
+    return 1;
+}
+
+/* ---- keys of our own ---- */
+
+static unsigned char key_wake(EditLine *el, wint_t c)
+{
+    (void)c;
+    of(el)->lib->resize(el);
+    return CC_REDISPLAY;
+}
+
+static unsigned char key_newline(EditLine *el, wint_t c)
+{
+    (void)c;
+    return of(el)->lib->insert(el, L"\n") ? CC_ERROR : CC_REFRESH;
+}
+
+/* A paste: its text, or its mark, goes into the line. */
+static unsigned char key_paste(EditLine *el, wint_t c)
+{
+    struct edit *ed = of(el);
+    struct buf raw = {0};
+    struct qn_error e = {0};
+    unsigned char result = CC_ERROR;
+    wchar_t *wide = NULL;
+    int rc = 0;
+    (void)c;
+    while (rc == 0) {
+        int byte = next_byte(ed);
+        if (byte == INPUT_END) goto done; /* get_char() meets it again */
+        if (byte != INPUT_WAKE) rc = paste_byte(&raw, (unsigned char)byte, &e);
+    }
+    paste_lines(&raw);
+    if (rc > 0 && !unicode_is_utf8(raw.data, raw.len))
+        rc = error_set(&e, QN_EDATA, "the pasted text, %zu bytes, is not UTF-8 and is left out", raw.len);
+    const char *shown = rc > 0 ? paste_shown(&ed->pastes, &raw, &e) : NULL;
+    if (shown && !(wide = to_wide(shown, strlen(shown)))) error_nomem(&e, "a pasted text", raw.len);
+    if (wide) result = !*wide || ed->lib->insert(el, wide) == 0 ? CC_REFRESH : CC_ERROR;
+    if (!wide) {
+        say("\r\nquern: ");
+        say(e.msg);
+        say("\r\n");
+        result = CC_REDISPLAY;
+    }
+done:
+    mem_free(wide);
+    buf_deinit(&raw);
+    return result;
+}
+
+/* The line before the cursor, UTF-8. */
+static int before_cursor(struct edit *ed, struct buf *out)
+{
+    const LineInfoW *line = ed->lib->line(ed->el);
+    return from_wide(line->buffer, (size_t)(line->cursor - line->buffer), out, NULL);
+}
+
+/* Backspace takes a paste's mark as one character. */
+static unsigned char key_rub(EditLine *el, wint_t c)
+{
+    struct edit *ed = of(el);
+    const LineInfoW *line = ed->lib->line(el);
+    struct buf text = {0};
+    size_t n_mark = 0;
+    (void)c;
+    if (line->cursor == line->buffer) return CC_ERROR;
+    if (ed->pastes.n && !before_cursor(ed, &text)) n_mark = paste_mark_before(&ed->pastes, (char *)text.data, text.len);
+    buf_deinit(&text);
+    ed->lib->erase(el, n_mark ? (int)n_mark : 1); /* marks are ASCII */
+    return CC_REFRESH;
+}
+
+/* How many bytes the completions have in common, and how many there are. */
+static size_t common(const struct edit *ed, const struct buf *line, size_t *n)
+{
+    const char *first = ed->setup.complete(ed->setup.arg, (char *)line->data, line->len, 0), *next;
+    size_t same = first ? strlen(first) : 0;
+    for (*n = first != NULL; first && (next = ed->setup.complete(ed->setup.arg, (char *)line->data, line->len, *n)); ++*n)
+        for (size_t i = 0; i < same; i++)
+            if (first[i] != next[i]) same = i;
+    return same;
+}
+
+static unsigned char key_complete(EditLine *el, wint_t c)
+{
+    struct edit *ed = of(el);
+    struct buf line = {0};
+    size_t n = 0, same = 0;
+    unsigned char result = CC_ERROR;
+    (void)c;
+    if (before_cursor(ed, &line)) return CC_ERROR;
+    if (ed->setup.complete && !ed->going_on) same = common(ed, &line, &n);
+    const char *first = n ? ed->setup.complete(ed->setup.arg, (char *)line.data, line.len, 0) : NULL;
+    if (same > line.len) {
+        wchar_t *rest = to_wide(first + line.len, same - line.len);
+        if (rest && ed->lib->insert(el, rest) == 0) result = CC_REFRESH;
+        mem_free(rest);
+    } else if (n > 1) {
+        for (size_t i = 0; i < n; i++) {
+            say(i ? "  " : "\r\n");
+            say(ed->setup.complete(ed->setup.arg, (char *)line.data, line.len, i));
+        }
+        say("\r\n");
+        result = CC_REDISPLAY;
+    } else if (!line.len || line.data[0] != '/') {
+        result = ed->lib->insert(el, L"\t") ? CC_ERROR : CC_REFRESH;
+    }
+    buf_deinit(&line);
+    return result;
+}
+
+static wchar_t *prompt(EditLine *el)
+{
+    struct edit *ed = of(el);
+    return ed->going_on ? ed->more : ed->prompt;
+}
+
+/* ---- a text ---- */
+
+/* The entries that lines are searched in: those of earlier runs. */
+static void fill_entries(struct edit *ed)
+{
+    HistEventW event;
+    const char *s = (const char *)ed->history.text.data, *end = s + ed->history.text.len;
+    ed->lib->history(ed->entries, &event, H_SETSIZE, HISTORY_ENTRIES);
+    ed->lib->history(ed->entries, &event, H_SETUNIQUE, 1);
+    for (; s && s < end; s += strlen(s) + 1) {
+        wchar_t *wide = to_wide(s, strlen(s));
+        if (wide) ed->lib->history(ed->entries, &event, H_ENTER, wide);
+        mem_free(wide);
+    }
+    buf_deinit(&ed->history.text);
+}
+
+static void remember(struct edit *ed, const char *text, size_t n)
+{
+    HistEventW event;
+    if (n == 0 || n > HISTORY_ENTRY_BYTES || memchr(text, 0, n)) return;
+    wchar_t *wide = to_wide(text, n);
+    if (wide) ed->lib->history(ed->entries, &event, H_ENTER, wide);
+    mem_free(wide);
+    history_add(&ed->history, text, n);
+}
+
+/* No line has come: what that means. EDIT_TEXT: begin anew. */
+static int no_line(struct edit *ed, bool empty)
+{
+    if (ed->ended_by != SIGINT) {
+        if (!ed->ended_by) say("\n");
+        return EDIT_END;
+    }
+    ed->ended_by = 0;
+    say("^C\n");
+    if (!empty) ed->n_interrupts = 0;
+    else if (ed->n_interrupts++) return EDIT_END;
+    else say("(Ctrl-C again, or Ctrl-D, ends)\n");
+    return EDIT_TEXT;
+}
+
+/* Lines until one does not go on. raw: the text with its pastes' marks. */
+static int read_lines(struct edit *ed, struct buf *raw, struct qn_error *e)
+{
+    ed->going_on = false;
+    for (;;) {
+        int n = 0, rc;
+        ed->lib->set(ed->el, EL_PREP_TERM, 1); /* the same for the next prompt */
+        const wchar_t *line = ed->lib->gets(ed->el, &n);
+        if (!line || n <= 0) {
+            const LineInfoW *left = ed->lib->line(ed->el);
+            rc = no_line(ed, left->lastchar == left->buffer && !ed->going_on);
+            if (rc) return rc;
+            ed->going_on = false;
+            buf_clear(raw);
+            paste_clear(&ed->pastes);
+            continue;
+        }
+        ed->n_interrupts = 0;
+        if (line[n - 1] == L'\n') n--;
+        if ((rc = from_wide(line, (size_t)n, raw, e))) return rc;
+        ed->going_on = n > 0 && line[n - 1] == L'\\';
+        if (!ed->going_on) return EDIT_TEXT;
+        raw->data[raw->len - 1] = '\n';
+    }
+}
+
+int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
+{
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT, 0};
+    struct termios before;
+    struct buf raw = {0};
+    size_t start = text->len;
+    int rc;
+    if (tcgetattr(STDIN_FILENO, &before)) return EDIT_END;
+    if ((rc = signals_catch(&ed->signals, caught, e))) return rc;
+    fflush(stdout);
+    ed->ended_by = 0;
+    ed->signal_keys[0].key = before.c_cc[VINTR], ed->signal_keys[0].number = SIGINT;
+    ed->signal_keys[1].key = before.c_cc[VQUIT], ed->signal_keys[1].number = SIGQUIT;
+    ed->signal_keys[2].key = before.c_cc[VSUSP], ed->signal_keys[2].number = SIGTSTP;
+    ed->lib->resize(ed->el); /* the window may have changed while nobody was asked */
+    ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before anything is shown: what is typed after it is for the editor */
+    brackets(ed, true);
+    rc = read_lines(ed, &raw, e);
+    brackets(ed, false);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+    signals_release(&ed->signals);
+    if (ed->ended_by) raise(ed->ended_by);
+    if (rc == EDIT_TEXT) rc = paste_expand(&ed->pastes, (char *)raw.data, raw.len, text, e);
+    if (rc == EDIT_TEXT) remember(ed, (char *)text->data + start, text->len - start);
+    paste_clear(&ed->pastes);
+    buf_deinit(&raw);
+    return rc;
+}
+
+/* ---- open and close ---- */
+
+/* Keys as people know them from other editors of lines, which libedit leaves out, and those of our own. */
+static void bind_keys(struct edit *ed)
+{
+    static const struct { const wchar_t *name; unsigned char (*run)(EditLine *, wint_t); } own[] = {
+        {L"quern-wake", key_wake}, {L"quern-newline", key_newline},   {L"quern-paste", key_paste},
+        {L"quern-rub", key_rub},   {L"quern-complete", key_complete},
+    };
+    static const struct { const wchar_t *key, *name; } keys[] = {
+        {L"^]", L"quern-wake"},           {L"\\e[200~", L"quern-paste"},      {L"^?", L"quern-rub"},
+        {L"^H", L"quern-rub"},            {L"^I", L"quern-complete"},         {L"\\e\\r", L"quern-newline"},
+        {L"^R", L"em-inc-search-prev"},   {L"^W", L"ed-delete-prev-word"},    {L"\\e[3~", L"ed-delete-next-char"},
+        {L"\\e[H", L"ed-move-to-beg"},    {L"\\eOH", L"ed-move-to-beg"},      {L"\\e[1~", L"ed-move-to-beg"},
+        {L"\\e[F", L"ed-move-to-end"},    {L"\\eOF", L"ed-move-to-end"},      {L"\\e[4~", L"ed-move-to-end"},
+        {L"\\e[1;5C", L"em-next-word"},   {L"\\e[1;5D", L"ed-prev-word"},
+    };
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        ed->lib->set(ed->el, EL_ADDFN, own[i].name, own[i].name, own[i].run);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        ed->lib->set(ed->el, EL_BIND, keys[i].key, keys[i].name, (wchar_t *)NULL);
+}
+
+static void open_history(struct edit *ed, struct qn_error *notice)
+{
+    const char *path = ed->setup.history;
+    char *usual = NULL;
+    int rc = path ? 0 : home_path(&usual, HOME_STATE, "history", notice);
+    if (!rc) rc = history_open(&ed->history, path ? path : usual, notice);
+    if (!rc) notice->code = 0;
+    mem_free(usual);
+}
+
+int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error *notice, struct qn_error *e)
+{
+    static const wchar_t *const modes[] = {L"-isig", L"-ixon", L"-icrnl", L"-inlcr"};
+    const char *term = getenv("TERM");
+    const struct editlib *lib = editlib_load(e);
+    if (!lib) return QN_EUNSUP;
+    if (!setlocale(LC_CTYPE, "") || strcmp(nl_langinfo(CODESET), "UTF-8")) setlocale(LC_CTYPE, "C.UTF-8");
+    struct edit *ed = mem_calloc(1, sizeof *ed);
+    if (!ed) return error_nomem(e, "the line editor", sizeof *ed);
+    ed->lib = lib;
+    ed->setup = *setup;
+    ed->history.fd = -1;
+    ed->brackets = term && *term && strcmp(term, "dumb");
+    ed->prompt = to_wide(setup->prompt, strlen(setup->prompt));
+    ed->more = to_wide(setup->more, strlen(setup->more));
+    ed->entries = lib->history_init();
+    ed->el = lib->init("quern", stdin, stdout, stderr);
+    if (!ed->prompt || !ed->more || !ed->entries || !ed->el) {
+        edit_close(ed);
+        return error_set(e, QN_ENOMEM, "the line editor does not start");
+    }
+    lib->set(ed->el, EL_CLIENTDATA, ed);
+    lib->set(ed->el, EL_SIGNAL, 0);
+    lib->set(ed->el, EL_PROMPT, prompt);
+    lib->set(ed->el, EL_EDITOR, L"emacs");
+    lib->set(ed->el, EL_HIST, lib->history, ed->entries);
+    lib->source(ed->el, NULL);
+    /* Every byte of a paste has to arrive: none makes a signal, stops the output or becomes another. */
+    for (size_t i = 0; i < 4; i++) lib->set(ed->el, EL_SETTY, L"-d", modes[i], (wchar_t *)NULL);
+    bind_keys(ed);
+    lib->set(ed->el, EL_GETCFN, get_char);
+    open_history(ed, notice);
+    fill_entries(ed);
+    *out = ed;
+    return 0;
+}
+
+void edit_close(struct edit *ed)
+{
+    struct termios before;
+    if (!ed) return;
+    bool known = tcgetattr(STDIN_FILENO, &before) == 0;
+    if (ed->el) ed->lib->end(ed->el);
+    if (ed->entries) ed->lib->history_end(ed->entries);
+    if (known) tcsetattr(STDIN_FILENO, TCSADRAIN, &before); /* as edit_read() left it; libedit has ideas of its own */
+    history_close(&ed->history);
+    paste_clear(&ed->pastes);
+    mem_free(ed->prompt);
+    mem_free(ed->more);
+    mem_free(ed);
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stop.c: `quern stop`: ends the daemon as SIGTERM does, and waits until it has ended.
+ *
+ * Which process that is the daemon says itself, for with socket activation the socket was made by the service manager.
+ * It is believed only where it is this user's own to end, and where it is not the maker of the socket, if it is a
+ * Quern: a daemon in another name space of processes means another one by its number. A daemon that a unit runs is
+ * stopped through systemd, socket and all, or the next connection would start it again.
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "cli/cli.h"
+#include "cli/commands.h"
+#include "cli/daemon.h"
+#include "cli/units.h"
+
+struct stop {
+    const char *socket;
+    int wait_s;
+};
+
+/* Whether a process is called as ours is. */
+static bool is_quern(pid_t pid)
+{
+    char path[64], name[64] = "";
+    snprintf(path, sizeof path, "/proc/%ld/comm", (long)pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    bool is = fgets(name, sizeof name, f) && !strcmp(name, "quern\n");
+    fclose(f);
+    return is;
+}
+
+/* The process to end, in *out. 0 or an exit status. */
+static int find_process(const struct daemon *d, pid_t said, pid_t *out)
+{
+    if (geteuid() != 0 && d->peer_uid != geteuid()) {
+        fprintf(stderr, "quern: the daemon at %s is not yours to stop: it is user %ld's\n", d->socket,
+                (long)d->peer_uid);
+        return EX_NOPERM;
+    }
+    if (said <= 1 || (said != d->peer_pid && !is_quern(said))) {
+        fprintf(stderr, "quern: the daemon at %s says that it is process %ld, and no quern is that here\n", d->socket,
+                (long)said);
+        return EX_UNAVAILABLE;
+    }
+    *out = said;
+    return 0;
+}
+
+/* A descriptor that becomes readable when the process has ended: its number may be another one's by then. */
+static int watch_process(pid_t pid) { return (int)syscall(SYS_pidfd_open, pid, 0); }
+
+/* Whether it has ended in time. */
+static bool wait_for_end(int watch, int wait_s)
+{
+    uint64_t until = clock_ns() + (uint64_t)wait_s * 1000000000;
+    for (;;) {
+        struct pollfd p = {.fd = watch, .events = POLLIN};
+        uint64_t now = clock_ns();
+        int rc = poll(&p, 1, now < until ? (int)((until - now) / 1000000) + 1 : 0);
+        if (rc > 0) return true;
+        if (rc == 0 && clock_ns() >= until) return false;
+        if (rc < 0 && errno != EINTR) return false;
+    }
+}
+
+static int end_process(const struct stop *o, const char *socket, pid_t pid)
+{
+    int watch = watch_process(pid), status = 0;
+    if (watch < 0 || syscall(SYS_pidfd_send_signal, watch, SIGTERM, NULL, 0)) {
+        bool gone = errno == ESRCH;
+        if (!gone) fprintf(stderr, "quern: cannot end process %ld: %s\n", (long)pid, strerror(errno));
+        status = gone ? 0 : EX_OSERR;
+    } else if (!wait_for_end(watch, o->wait_s)) {
+        fprintf(
+            stderr,
+            "quern: the daemon at %s (process %ld) still answers after %d s, and ends when it has done so; quern stop "
+            "once more ends it now\n",
+            socket, (long)pid, o->wait_s);
+        status = EX_TEMPFAIL;
+    }
+    if (watch >= 0) close(watch);
+    return status;
+}
+
+static int run(struct invocation *v)
+{
+    const struct stop *o = v->options;
+    struct daemon d;
+    struct qn_error e = {0};
+    json_t *answer = NULL;
+    pid_t pid = 0;
+    json_set_alloc_funcs(mem_alloc, mem_free);
+    int rc = daemon_open(&d, o->socket, false);
+    if (!rc && daemon_ask(&d, "/v1/status", &answer, &e)) rc = cli_fail(&e);
+    if (!rc) rc = find_process(&d, (pid_t)daemon_number(answer, "pid"), &pid);
+    json_decref(answer);
+    client_close(d.client); /* or the daemon would wait for what this connection still has to say */
+    d.client = NULL;
+    if (!rc) rc = units_pid() == pid ? units_stop() : end_process(o, d.socket, pid);
+    daemon_close(&d);
+    return rc;
+}
+
+static void init(void *options)
+{
+    struct stop *o = options;
+    o->wait_s = 60;
+}
+
+static const struct opt opts[] = {
+    {"wait", 0, OPT_INT, offsetof(struct stop, wait_s), "SECONDS", "for running answers to end (default 60)", 0, 86400},
+    {0},
+};
+
+static const struct opt_group groups[] = {
+    {"Options", opts}, {"Daemon", opts_socket, offsetof(struct stop, socket), ""}, {0}};
+
+static const struct example examples[] = {
+    {"quern stop", "This user's daemon, or the system's"},
+    {0},
+};
+
+const struct command command_stop = {
+    .name = "stop",
+    .operands = "[OPTIONS]",
+    .brief = "end the daemon, once its running answers are complete",
+    .about = "Ends the daemon and waits until it has ended.\n\n"
+             "It accepts nothing new, and running answers have the time that its --grace gives them; a second "
+             "quern stop ends them at once. If it still runs after --wait seconds the exit status is 75. A "
+             "daemon that systemd runs is stopped through systemd, with its socket, so that the next "
+             "connection does not start it again.",
+    .examples = examples,
+    .min = 0,
+    .max = 0,
+    .groups = groups,
+    .size = sizeof(struct stop),
+    .init = init,
+    .run = run,
+};

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_client.c: exchanges over a socket with a peer that answers as it is told to. What is in an answer: test_response.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <sys/un.h>
+
+#include "base/buf.h"
+#include "peer.h"
+
+static int collect(void *arg, const struct client_reply *r, const char *bytes, size_t n)
+{
+    assert_true(r->status >= 200);
+    return buf_add(arg, bytes, n, NULL);
+}
+
+static int enough(void *arg, const struct client_reply *r, const char *bytes, size_t n)
+{
+    (void)arg, (void)r, (void)bytes, (void)n;
+    return 1;
+}
+
+/* One exchange with a peer that answers so; its body or, in *e, what went wrong. */
+static int ask(struct client *c, const char *body, size_t n, struct buf *out, struct client_reply *reply, struct qn_error *e)
+{
+    buf_clear(out);
+    return client_send(c, body ? "POST" : "GET", "/v1/models", body, n, collect, out, reply, e);
+}
+
+static void one_connection_for_several_exchanges(void **state)
+{
+    (void)state;
+    struct peer p = {.answer = {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab",
+                                "HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nc\r\n2\r\nde\r\n0\r\n\r\n",
+                                "HTTP/1.1 204 No\r\n\r\n"},
+                     .step = 1};
+    struct client *c;
+    struct client_reply r;
+    struct buf b = {0};
+    struct qn_error e = {0};
+    peer_start(&p, &c);
+    assert_int_equal(ask(c, NULL, 0, &b, &r, &e), 0);
+    assert_int_equal(r.status, 200);
+    assert_string_equal((char *)b.data, "ab");
+    assert_int_equal(ask(c, "{\"a\":1}", 7, &b, &r, &e), 0);
+    assert_int_equal(r.status, 404);
+    assert_string_equal((char *)b.data, "cde");
+    assert_int_equal(ask(c, NULL, 0, &b, &r, &e), 0);
+    assert_int_equal(r.status, 204);
+    client_close(c);
+    pthread_join(p.thread, NULL);
+    assert_int_equal(p.n_requests, 3);
+    assert_string_equal(p.request[0], "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert_string_equal(p.request[1], "POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                                      "Content-Length: 7\r\n\r\n{\"a\":1}");
+    for (int i = 0; i < 3; i++) free(p.request[i]);
+    buf_deinit(&b);
+}
+
+/* A body that no socket's buffer holds; and a peer that answers it before it has read it. */
+static void a_long_body(void **state)
+{
+    (void)state;
+    size_t n = (size_t)8 << 20;
+    char *body = malloc(n);
+    memset(body, 'x', n);
+    for (int early = 0; early < 2; early++) {
+        struct peer p = {.answer = {"HTTP/1.1 413 Long\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"}, .early = early};
+        struct client *c;
+        struct client_reply r;
+        struct buf b = {0};
+        struct qn_error e = {0};
+        peer_start(&p, &c);
+        assert_int_equal(ask(c, body, n, &b, &r, &e), 0);
+        assert_int_equal(r.status, 413);
+        assert_string_equal((char *)b.data, "no");
+        assert_int_equal(ask(c, NULL, 0, &b, &r, &e), QN_EIO); /* it cannot be dialled again */
+        client_close(c);
+        peer_join(&p);
+        buf_deinit(&b);
+    }
+    free(body);
+}
+
+static void a_broken_connection_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answer, *words;
+        int code;
+    } t[] = {{"", "without an answer", QN_EIO},
+             {"HTTP/1.1 200", "within the head", QN_EIO},
+             {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "7 bytes before", QN_EIO},
+             {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc", "before the end", QN_EIO},
+             {"220 mail.example ESMTP\r\n", "does not speak HTTP", QN_EDATA}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct peer p = {.answer = {t[i].answer}};
+        struct client *c;
+        struct client_reply r;
+        struct buf b = {0};
+        struct qn_error e = {0};
+        peer_start(&p, &c);
+        assert_int_equal(ask(c, NULL, 0, &b, &r, &e), t[i].code);
+        if (!strstr(e.msg, t[i].words)) fail_msg("%zu: %s", i, e.msg);
+        client_close(c);
+        peer_join(&p);
+        buf_deinit(&b);
+    }
+}
+
+static void cancelled_while_it_waits(void **state)
+{
+    (void)state;
+    struct client *c = NULL;
+    struct peer p = {.stays = true, .cancel = (struct client *)&p};
+    struct client_reply r;
+    struct buf b = {0};
+    struct qn_error e = {0};
+    peer_start(&p, &c);
+    assert_int_equal(ask(c, NULL, 0, &b, &r, &e), QN_ECANCEL);
+    client_close(c);
+    peer_join(&p);
+    assert_true(p.left); /* closing is what the other side sees */
+    buf_deinit(&b);
+}
+
+static void cancelled_before_it_begins(void **state)
+{
+    (void)state;
+    struct peer p = {.stays = true};
+    struct client *c;
+    struct client_reply r;
+    struct buf b = {0};
+    struct qn_error e = {0};
+    peer_start(&p, &c);
+    client_cancel(c);
+    assert_int_equal(ask(c, NULL, 0, &b, &r, &e), QN_ECANCEL);
+    client_close(c);
+    peer_join(&p);
+    buf_deinit(&b);
+}
+
+static void a_sink_that_has_enough(void **state)
+{
+    (void)state;
+    struct peer p = {.answer = {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nab"}, .stays = true};
+    struct client *c;
+    struct client_reply r;
+    struct qn_error e = {0};
+    peer_start(&p, &c);
+    assert_int_equal(client_send(c, "GET", "/", NULL, 0, enough, NULL, &r, &e), QN_ECANCEL);
+    client_close(c);
+    peer_join(&p);
+    assert_true(p.left);
+}
+
+/* ---- dialling ---- */
+
+struct dialled {
+    struct peer p[2];
+    int n;
+};
+
+static int dial(void *arg, int *fd, struct qn_error *e)
+{
+    struct dialled *d = arg;
+    int ends[2];
+    if (d->n == 2) return error_set(e, QN_EIO, "no more");
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    d->p[d->n].fd = ends[1];
+    assert_int_equal(pthread_create(&d->p[d->n].thread, NULL, peer_run, &d->p[d->n]), 0);
+    d->n++;
+    *fd = ends[0];
+    return 0;
+}
+
+/* After an answer that says so, and after one that does not say it: the peer is gone by then. */
+static void dialled_again_when_the_server_has_closed(void **state)
+{
+    (void)state;
+    static const char *const first[] = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1",
+                                        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"};
+    for (int i = 0; i < 2; i++) {
+        struct dialled d = {.p = {{.answer = {first[i]}}, {.answer = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2"}}}};
+        struct client *c;
+        struct client_reply r;
+        struct buf b = {0};
+        struct qn_error e = {0};
+        assert_int_equal(client_open_dial(&c, dial, &d, &e), 0);
+        assert_int_equal(ask(c, NULL, 0, &b, &r, &e), 0);
+        assert_string_equal((char *)b.data, "1");
+        peer_join(&d.p[0]);
+        assert_int_equal(ask(c, NULL, 0, &b, &r, &e), 0);
+        assert_string_equal((char *)b.data, "2");
+        peer_join(&d.p[1]);
+        assert_int_equal(ask(c, NULL, 0, &b, &r, &e), QN_EIO);
+        assert_string_equal(e.msg, "no more");
+        client_close(c);
+        buf_deinit(&b);
+    }
+}
+
+static void sockets_that_do_not_answer(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/quern-test-client-XXXXXX", path[64], longer[200];
+    struct client *c;
+    struct qn_error e = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/sock", dir);
+    assert_int_equal(client_open_socket(&c, path, &e), QN_ENOINPUT); /* no such file */
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    strcpy(at.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    close(fd);
+    assert_int_equal(client_open_socket(&c, path, &e), QN_ENOINPUT); /* left over */
+    assert_non_null(strstr(e.msg, path));
+    unlink(path);
+    rmdir(dir);
+    memset(longer, 'a', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(client_open_socket(&c, longer, &e), QN_EUSAGE);
+    assert_int_equal(client_open_socket(&c, "", &e), QN_EUSAGE);
+}
+
+static void urls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *url, *key;
+        int rc;
+    } t[] = {
+        {"https://api.example/v1", "sk-1", 0},
+        {"https://api.example:8443/some/prefix/", NULL, 0},
+        {"http://127.0.0.1:8080", "k", 0},
+        {"http://127.9.9.9", "k", 0},
+        {"http://localhost:8080/v1/", "k", 0},
+        {"http://[::1]:8080", "k", 0},
+        {"http://api.example", "k", QN_EUSAGE},
+        {"http://127.0.0.1.evil.example", "k", QN_EUSAGE},
+        {"http://localhost.evil.example", "k", QN_EUSAGE},
+        {"http://127.0.0.1@evil.example", "k", QN_EUSAGE},
+        {"https://me@api.example", "k", QN_EUSAGE},
+        {"https://me:pass@api.example", "k", QN_EUSAGE},
+        {"https://api.example/?key=1", "k", QN_EUSAGE},
+        {"https://api.example/#x", "k", QN_EUSAGE},
+        {"ftp://api.example", "k", QN_EUSAGE},
+        {"file:///etc/passwd", "k", QN_EUSAGE},
+        {"api.example", "k", QN_EUSAGE},
+        {"https://", "k", QN_EUSAGE},
+        {"https://api .example", "k", QN_EUSAGE},
+        {"", "k", QN_EUSAGE},
+        {"https://api.example", "x y", QN_EDATA},
+        {"https://api.example", "a\r\nX: y", QN_EDATA},
+        {"https://api.example", "", QN_EDATA},
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct client *c = NULL;
+        struct qn_error e = {0};
+        int rc = client_open_url(&c, t[i].url, t[i].key, NULL, &e);
+        if (rc != t[i].rc) fail_msg("'%s': %d %s", t[i].url, rc, e.msg);
+        if (t[i].key && *t[i].key && rc == QN_EDATA) assert_null(strstr(e.msg, t[i].key)); /* keys are not told */
+        if (!rc) client_close(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_connection_for_several_exchanges),
+        cmocka_unit_test(a_long_body),
+        cmocka_unit_test(a_broken_connection_is_told),
+        cmocka_unit_test(cancelled_while_it_waits),
+        cmocka_unit_test(cancelled_before_it_begins),
+        cmocka_unit_test(a_sink_that_has_enough),
+        cmocka_unit_test(dialled_again_when_the_server_has_closed),
+        cmocka_unit_test(sockets_that_do_not_answer),
+        cmocka_unit_test(urls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
