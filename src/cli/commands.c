@@ -27,6 +27,7 @@ const struct command *const commands[] = {
     &command_manual,
     &command_completion,
     &command_help,
+    &command_complete,
     NULL,
     /* clang-format on */
 };

@@ -26,5 +26,6 @@ extern const struct command command_config;
 extern const struct command command_manual;
 extern const struct command command_completion;
 extern const struct command command_help;
+extern const struct command command_complete;
 
 #endif

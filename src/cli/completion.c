@@ -93,9 +93,7 @@ static void bash(void)
             printf("    %s:) kind=", (*c)->name);
             bash_kind((*c)->words, (*c)->choices);
         }
-    fputs("    *:--config) kind=", stdout);
-    bash_kind(WORDS_FILE, NULL);
-    printf("    esac\n}\n\n_quern_options()\n{\n    case $1 in\n");
+    printf("    *:--config) kind=file ;;\n    esac\n}\n\n_quern_options()\n{\n    case $1 in\n");
     for (const struct command *const *c = commands; *c; c++)
         if (offered(*c)) {
             printf("    %s) options='", (*c)->name);
@@ -148,7 +146,7 @@ static void bash(void)
 
 static void zsh_action(enum opt_words words, const char *choices)
 {
-    static const char *const actions[] = {" ", "_files", "_files -/", "_quern_models", "_quern_names personas", ""};
+    static const char *const actions[] = {" ", "_files", "_files -/", "_quern__models", "_quern__personas", ""};
     if (choices) {
         putchar('(');
         spaced(choices);
@@ -192,9 +190,9 @@ static void zsh_command(const struct command *c)
 {
     printf("_quern_%s() {\n  _arguments -s -S", c->name);
     options_walk(c, zsh_option, NULL);
-    fputs(" \\\n    '--config=[configuration instead of the usual]:FILE:_files' \\\n"
-          "    '(- *)'{-h,--help}'[print the common options and exit]' \\\n"
-          "    '(- *)--help-all[print all options and exit]'",
+    fputs(" \\\n    '(- *)'{-h,--help}'[print the common options and exit]' \\\n"
+          "    '(- *)--help-all[print all options and exit]' \\\n"
+          "    --config='[the configuration]:FILE:_files'",
           stdout);
     if (c->max != 0) {
         printf(" \\\n    '%s:operand:", c->max == 1 || c->choices ? "1" : "*");
@@ -208,11 +206,12 @@ static void zsh(void)
 {
     const struct command *implied = command_implied();
     puts("#compdef quern\n# zsh completion for quern, made by: quern completion zsh\n\n"
-         "_quern_names() {\n  local -a found\n"
-         "  found=(${(f)\"$(command quern complete $1 2> /dev/null)\"})\n"
-         "  (( $#found )) && compadd \"${@:2}\" -a found\n}\n\n"
-         "_quern_models() {\n"
-         "  _alternative 'models:model:_quern_names models' 'files:file:_files'\n}\n");
+         "_quern__names() {\n  local kind=$1\n  local -a found\n  shift\n"
+         "  found=(${(f)\"$(command quern complete $kind 2> /dev/null)\"})\n"
+         "  (( $#found )) && compadd \"$@\" -a found\n}\n\n"
+         "_quern__listed() { _quern__names models \"$@\" }\n"
+         "_quern__personas() { _quern__names personas \"$@\" }\n"
+         "_quern__models() { _alternative 'models:model:_quern__listed' 'files:file:_files' }\n");
     for (const struct command *const *c = commands; *c; c++)
         if (offered(*c)) zsh_command(*c);
     puts("_quern() {\n  local -a commands=(");
@@ -301,7 +300,8 @@ static void fish(void)
          "complete -c quern -n __quern_first -l version -d 'print the build and exit'\n"
          "complete -c quern -n 'not __quern_first' -l config -r -F -d 'configuration instead of the usual'\n"
          "complete -c quern -s h -l help -d 'print the common options and exit'\n"
-         "complete -c quern -l help-all -d 'print all options and exit'");
+         "complete -c quern -l help-all -d 'print all options and exit'\n"
+         "complete -c quern -n 'not __quern_first' -l config -r -F -d 'the configuration'");
     for (const struct command *const *c = commands; *c; c++) {
         if (!offered(*c)) continue;
         printf("complete -c quern -n __quern_first -a %s -d '", (*c)->name);

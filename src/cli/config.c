@@ -303,22 +303,24 @@ static int run(struct invocation *v)
 }
 
 static const struct example examples[] = {
-    {"quern config", "Every key there is, with its value and where that comes from"},
-    {"quern config serve --ctx 8192", "What the daemon would run with, were it started so"},
-    {NULL, NULL},
+    {"quern config", "All settings of all commands"},
+    {"quern config serve --ctx 8192", "What quern serve would use with this option"},
+    {"quern config | grep -v \"# default\"", "Only what somebody has set"},
+    {0},
 };
 
 const struct command command_config = {
     .name = "config",
     .operands = "[COMMAND [OPTIONS]]",
     .brief = "show every setting, and where it comes from",
-    .about =
-        "The output is a configuration file that says the same. With COMMAND, its settings when it is run with these "
-        "OPTIONS.",
-    .examples = examples,
+    .about = "Shows every setting and where it comes from: the command line, the environment, the configuration, or "
+             "nowhere.\n\n"
+             "The output is a configuration file that says the same. With COMMAND, its settings when it is run with "
+             "these OPTIONS. quern.toml(5) describes the file.",
     .max = -1,
     .wraps = true,
     .words = WORDS_COMMAND,
+    .examples = examples,
     .size = 1,
     .run = run,
 };

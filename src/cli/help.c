@@ -127,7 +127,8 @@ static int option(void *arg, const struct command *c, const struct opt_group *g,
 static void options(struct page *p, const struct command *c)
 {
     char left[80];
-    p->left = 2 + names_of(left, sizeof left, 'h', p->size == HELP_LONG ? "help-all" : "help", NULL);
+    p->left = 2 + (p->size == HELP_LONG ? names_of(left, sizeof left, 0, "config", "FILE")
+                                        : names_of(left, sizeof left, 'h', "help", NULL));
     options_walk(c, measure, p);
     options_walk(c, option, p);
     if (p->size == HELP_LONG) {
@@ -135,7 +136,10 @@ static void options(struct page *p, const struct command *c)
         line(p, left, names_of(left, sizeof left, 0, "config", "FILE"), "configuration instead of the usual; '': none");
     }
     line(p, left, names_of(left, sizeof left, 'h', "help", NULL), "print the common options and exit");
-    if (p->size == HELP_LONG) line(p, left, names_of(left, sizeof left, 0, "help-all", NULL), "print this and exit");
+    if (p->size != HELP_LONG) return;
+    line(p, left, names_of(left, sizeof left, 0, "help-all", NULL), "print this and exit");
+    line(p, left, names_of(left, sizeof left, 0, "config", "FILE"),
+         "the configuration (default: QUERN_CONFIG, ~/.config/quern/config.toml, /etc/quern/config.toml)");
 }
 
 /* ---- commands ---- */

@@ -17,15 +17,17 @@ const struct manual_part manual_program[] = {
      "terminals only.\n\n"
      "@TERM\nA terminal called dumb is treated as a file is.\n\n"
      "@LC_ALL, LC_CTYPE, LANG\nIn a locale that is not UTF-8 the program adds no letters outside of ASCII. What models "
-     "and "
-     "files say is passed on as it is.\n\n"
-     "@XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME\nWhere the files below are.\n"},
-    {"FILES", "@$XDG_CONFIG_HOME/quern/config.toml (~/.config/quern/config.toml), else /etc/quern/config.toml\nThe "
-              "configuration, when there is "
-              "one: quern.toml(5).\n\n"
+     "and files say is passed on as it is.\n\n"
+     "@XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME\nWhere the files below are.\n"},
+    {"FILES", "@~/.config/quern/config.toml, /etc/quern/config.toml\nThe configuration, when there is one: "
+              "quern.toml(5).\n\n"
               "@$XDG_RUNTIME_DIR/quern/quern.sock\nThe socket of this user's daemon.\n\n"
               "@/run/quern/quern.sock\nThe socket of the system's daemon.\n\n"
-              "@~/models\nModels, unless other folders are configured.\n"},
+              "@~/models\nModels, unless other folders are configured.\n\n"
+              "@$XDG_CACHE_HOME/quern/ceilings.json, ~/.cache/quern/ceilings.json\nWhat this machine was measured to "
+              "do, for quern models.\n\n"
+              "@$XDG_STATE_HOME/quern/serve.log, ~/.local/state/quern/serve.log\nWhat a daemon says that quern start "
+              "has started.\n"},
     {0},
 };
 
@@ -39,49 +41,51 @@ const struct manual_part manual_status[] = {
                     "@70\nA mistake in quern itself.\n\n"
                     "@74\nReading or writing failed: a full disk, a lost connection.\n\n"
                     "@75\nToo little memory, or too much to do: it may go well later.\n\n"
+                    "@77\nIt is another user's, or you have said no.\n\n"
                     "@78\nThe configuration is wrong.\n"},
     {0},
 };
 
 const struct manual_part manual_config[] = {
-    {"DESCRIPTION",
-     "The configuration of quern is one file, and it is optional: without it everything has a default. It is "
-     "what --config or QUERN_CONFIG names; else the first that exists of $XDG_CONFIG_HOME/quern/config.toml "
-     "(~/.config/quern/config.toml when that variable is not set) and /etc/quern/config.toml. An empty name means no "
-     "file.\n\n"
-     "A value comes from the command line, else from the environment, else from this file (the section of the persona "
-     "that is asked for first, then the command's), else it is the default. "
-     "quern config prints each value and where it came from.\n\n"
-     "What is not understood is an error that names the file, the line, the key and the nearest key that there is; "
-     "nothing is "
-     "ignored. The exit status is then 78.\n"},
+    {"DESCRIPTION", "Nothing needs to be configured. What would be said on every command line can be written into one "
+                    "file instead. It "
+                    "is the first of:\n\n"
+                    "@--config FILE\nThe option that every command has.\n\n"
+                    "@$QUERN_CONFIG\nThe file that is named; when the name is empty there is no file at all.\n\n"
+                    "@$XDG_CONFIG_HOME/quern/config.toml\nWithout that variable it is ~/.config/quern/config.toml.\n\n"
+                    "@/etc/quern/config.toml\nFor all users.\n"},
+    {"PRECEDENCE",
+     "A value comes from the command line, else from the environment, else from the section of the persona that is "
+     "asked, "
+     "else from the section of the command, else it is the default. A list is taken whole from one of them.\n\n"
+     "quern config prints each value and where it comes from.\n"},
     {"FORMAT",
      "The file is in a subset of TOML 1.0 (https://toml.io): [sections] with dotted names, bare and quoted keys, "
-     "strings of all four kinds, "
-     "integers, floats, booleans, arrays. Dates, inline tables, arrays of tables and dotted keys are refused.\n\n"
-     "    model = \"qwen3-4b-q4_k_m\"\n"
-     "    models = [\"/srv/models\", \"/home/ada/models\"]\n"
-     "\n"
+     "strings of "
+     "all four kinds, integers, floats, booleans, arrays, comments. Dates, inline tables, arrays of tables and dotted "
+     "keys "
+     "left of the sign are refused by name.\n\n"
+     "    # comments begin so\n"
      "    [serve]\n"
      "    parallel = 4\n"
      "    memory = \"12G\"\n"
+     "    listen = [\"/run/user/1000/quern.sock\", \"127.0.0.1:8080\"]\n"
      "\n"
-     "    [persona.reviewer]\n"
-     "    system = \"You review patches. Name the line, say what is wrong, be brief.\"\n"
+     "    [run]\n"
      "    temperature = 0.2\n\n"
-     "Keys are the long names of options. A size is a number of bytes, or a text such as \"6G\" or \"500M\"; a list is "
-     "an array of texts. A path may begin with ~/.\n"},
+     "A key is the long name of an option, in the section of its command; options that many commands share stand "
+     "before "
+     "all sections. A size is a number of bytes, or a text such as \"6G\" or \"500M\"; an option that may be repeated "
+     "is an "
+     "array of texts. A path may begin with \"~/\"; other relative paths begin where the command is run.\n\n"
+     "A key that nothing knows, or a value that is not what the key takes, is an error of one line, which names the "
+     "file, the line and the nearest key that there is, with exit status 78. Nothing is ignored.\n"},
     {0},
 };
 
 const struct manual_part manual_personas[] = {
     {"PERSONAS",
-     "A section [persona.NAME] is a way to be asked: quern -p NAME, or a symbolic link NAME to quern. A few are there "
-     "without being configured: summarize, translate, diagnose, commit-message, reviewer; a section of the same name "
-     "replaces it. Its keys:\n\n"
-     "@system (text)\nWhat the model is told before the conversation.\n\n"
-     "@system-file (text)\nThe same from a file.\n\n"
-     "@model (text)\nThe model that is asked, as with --model.\n\n"
-     "@temperature, top-p, seed and other sampling options\nAs on the command line.\n"},
+     "A section [persona.NAME] holds any options of the commands that take a persona. They are used when it is "
+     "asked for.\n"},
     {0},
 };

@@ -246,6 +246,7 @@ static const struct opt_group groups[] = {
 static const struct example examples[] = {
     {"quern models", "What is in ~/models"},
     {"QUERN_MODELS=/srv/models:~/models quern models", "In two folders; the first one's names win"},
+    {"quern models --json | jq -r '.models[].name'", "The names, for a script"},
     {0},
 };
 

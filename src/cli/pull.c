@@ -343,17 +343,20 @@ static const struct opt own[] = {
     {"output", 'o', OPT_STRING, AT(output), "FILE", "its name here, or the folder it goes to", .words = WORDS_FILE},
     {"force", 'f', OPT_FLAG, AT(force), NULL, "replace a file that is there and is another one"},
     {"limit-rate", 0, OPT_SIZE, AT(limit_rate), "BYTES", "a second at most, such as 2M (over one connection)"},
-    {"connections", 0, OPT_INT, AT(n_connections), "N", "at a time (default 4)", 1, 16},
-    {"timeout", 0, OPT_INT, AT(timeout_s), "SECONDS", "a connection may be silent so long (default 30)", 1, 86400},
+    {"connections", 0, OPT_INT, AT(n_connections), "N", "at a time (default 4)", 1, 16, .rare = true},
+    {"timeout", 0, OPT_INT, AT(timeout_s), "SECONDS", "a connection may be silent so long (default 30)", 1, 86400,
+     .rare = true},
     {"token-file", 0, OPT_STRING, AT(token_file), "FILE", "a token for the source (hf: also $HF_TOKEN)",
-     .words = WORDS_FILE},
-    {"ca", 0, OPT_STRING, AT(ca), "FILE", "trust these certificates (PEM) instead of the system's", .words = WORDS_FILE},
-    {"insecure-http", 0, OPT_FLAG, AT(insecure_http), NULL, "http:// to other machines, which anybody can read and change"},
+     .words = WORDS_FILE, .rare = true},
+    {"ca", 0, OPT_STRING, AT(ca), "FILE", "trust these certificates (PEM) instead of the system's", .words = WORDS_FILE,
+     .rare = true},
+    {"insecure-http", 0, OPT_FLAG, AT(insecure_http), NULL, "http:// to other machines, which anybody can read and change",
+     .rare = true},
     {0},
 };
 
 static const struct opt places[] = {
-    {"hf-endpoint", 0, OPT_STRING, AT(hub), "URL", "the hub that hf: means (default " HUB ")"},
+    {"hf-endpoint", 0, OPT_STRING, AT(hub), "URL", "the hub that hf: means (default " HUB ")", .rare = true},
     {0},
 };
 
@@ -364,15 +367,25 @@ static const struct opt_group groups[] = {
     {0},
 };
 
+static const struct example examples[] = {
+    {"quern pull hf:OWNER/REPO/FILE.gguf", "A file of the hub"},
+    {"quern pull nas:models/chat.gguf --limit-rate 2M", "From another machine, through rsync and ssh, slowly"},
+    {"quern run $(quern pull hf:OWNER/REPO/FILE.gguf) \"Hello\"", "Get it when it is not there, and use it"},
+    {0},
+};
+
 const struct command command_pull = {
     .name = "pull",
     .operands = "[OPTIONS] SRC",
     .brief = "get a model: through rsync or HTTP, whole and checked",
-    .about = "SRC is host:path or rsync://host/module/path, https://host/path, hf:OWNER/REPO/FILE, or hf:OWNER/REPO for a\n"
-             "folder of safetensors; #sha256=HEX behind it is verified. Prints the path of what came. When it is\n"
-             "interrupted, the same command goes on from there.",
+    .about = "SRC is host:path or rsync://host/module/path, https://host/path, hf:OWNER/REPO/FILE, or hf:OWNER/REPO "
+             "for a folder of safetensors; #sha256=HEX behind it is verified. Prints the path of what came. When it is "
+             "interrupted, the same command goes on from there.\n\n"
+             "What came is checked as quern check does. Credentials are never sent to another host than the one they "
+             "are for.",
     .min = 1,
     .max = 1,
+    .examples = examples,
     .groups = groups,
     .size = sizeof(struct pull_options),
     .init = init,

@@ -283,7 +283,7 @@ def fish(line, **env):
 def zsh(line, **env):
     """What an interactive zsh makes of the line when the tab key is pressed."""
     t = Terminal(["zsh", "-f", "-i"], 200, **env)
-    t.write("PS1=; unsetopt zle_bracketed_paste; autoload -Uz compinit; compinit -D -u; source " + script("zsh") + "\n"
+    t.write("PS1=; unset zle_bracketed_paste; autoload -Uz compinit; compinit -D -u; source " + script("zsh") + "\n"
             "show() { BUFFER=\"print -r -- 'li''ne<$BUFFER>'\"; zle accept-line }; zle -N show; bindkey '^X' show; print rea''dy\n")
     t.read("ready")
     t.write(line + "\t\x18")
@@ -322,6 +322,31 @@ def test_values_are_completed():
     check(fish("quern serve --tls-cert weights.g") == {"weights.gguf"}, "a file")
     check(fish("quern serve --cache-dir weights.") == {"weights.d/"}, "a folder")
     check(bash("quern run --kv =") == bash("quern run --kv=") == {"f16", "f32", "q8_0"}, "behind the sign")
+
+
+def test_models_and_personas_are_completed():
+    models = os.path.join(TMP.name, "models")
+    os.mkdir(models)
+    hostile = ["two words", "a'quote", 'a"quote', "$(touch owned)", "`touch owned`", "a;b", "a\nb", "a\033[31mb", "-option", "a*", "a|b",
+               "a\\b", "caf\u00e9", "#a", "~a", "a&b", "a(b", "a{b", "a=b", "a:b"]
+    for name in hostile + ["zephyr-7b.Q4_K_M", "zebra"]:
+        shutil.copy(ROOT + "/models/stories15M-q8_0.gguf", os.path.join(models, name + ".gguf"))
+    config = os.path.join(TMP.name, "config.toml")
+    with open(config, "w") as f:
+        f.write('[persona.reviewer]\n[persona."two words"]\n[persona.translate-de]\n[run]\ntemperature = 0.5\n')
+    env = {"QUERN_MODELS": models, "QUERN_CONFIG": config}
+    check(quern("complete", "models", **env) == "zebra\nzephyr-7b.Q4_K_M\n", quern("complete", "models", **env))
+    check(set(quern("complete", "personas", **env).split("\n")) >= {"reviewer", "translate-de"}, quern("complete", "personas", **env))
+    check("two" not in quern("complete", "personas", **env), "a persona that is no word")
+    check(bash("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, bash("quern run z", **env))
+    check(fish("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, fish("quern run z", **env))
+    check(zsh("quern run zep", **env) == "quern run zephyr-7b.Q4_K_M ", zsh("quern run zep", **env))
+    for offers in bash, fish:
+        check(offers("quern run ", **env) >= {"zebra", "weights.gguf"}, offers, offers("quern run ", **env))
+    check(not os.path.exists(os.path.join(HERE, "owned")), "a name was run")
+    for broken in {"QUERN_MODELS": "/no/such/folder"}, {"QUERN_CONFIG": "/no/such/file"}:
+        check(bash("quern run weights.g", **broken) == {"weights.gguf"}, broken)
+        check(fish("quern run weights.g", **broken) == {"weights.gguf"}, broken)
 
 
 def test_zsh_completes():
