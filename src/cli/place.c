@@ -2,8 +2,8 @@
  *
  * place.c: see place.h.
  *
- * Looking is connecting: a socket's file says nothing about whether anybody listens, and what answers gets the request on
- * the same connection. A system's socket that this user may not open is none for him.
+ * Looking is connecting: a socket's file says nothing about whether anybody listens, and what answers gets the request
+ * on the same connection. A system's socket that this user may not open is none for him.
  */
 #include "cli/place.h"
 
@@ -24,13 +24,14 @@
 
 #define AT(field) offsetof(struct place_options, field)
 const struct opt opts_place[] = {
-    {"model", 'm', OPT_STRING, AT(model), "MODEL", "a name the server knows, or a file (default: the only one there is)",
-     .words = WORDS_MODEL},
+    {"model", 'm', OPT_STRING, AT(model), "MODEL",
+     "a name the server knows, or a file (default: the only one there is)", .words = WORDS_MODEL},
     {"models", 0, OPT_STRINGS, AT(models), "DIR", "look for models in DIR; may be repeated (default: ~/models)",
      .words = WORDS_FOLDER, .rare = true},
     {"socket", 0, OPT_STRING, AT(socket), "PATH", "ask the daemon on this Unix socket, and nobody else",
      .words = WORDS_FILE, .rare = true},
-    {"remote", 0, OPT_STRING, AT(remote), "URL", "where no daemon runs: ask this server of the OpenAI API", .rare = true},
+    {"remote", 0, OPT_STRING, AT(remote), "URL", "where no daemon runs: ask this server of the OpenAI API",
+     .rare = true},
     {"remote-key-file", 0, OPT_STRING, AT(remote_key_file), "FILE", "the first line is the remote's API key",
      .words = WORDS_FILE, .rare = true},
     {"remote-key-command", 0, OPT_STRING, AT(remote_key_command), "COMMAND", "a shell command that prints the key",

@@ -2,8 +2,8 @@
  *
  * place_key.c: the remote endpoint's API key: the first line of a file, or of what a command prints.
  *
- * Never from the command line, which every user of the machine can read. The command is a shell's, its standard input is
- * empty, because ours is the context of a question, and its messages are seen.
+ * Never from the command line, which every user of the machine can read. The command is a shell's, its standard input
+ * is empty, because ours is the context of a question, and its messages are seen.
  */
 #include <errno.h>
 #include <fcntl.h>
