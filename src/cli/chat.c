@@ -13,9 +13,12 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "cli/commands.h"
 #include "cli/edit.h"
 #include "text/unicode.h"
+
+#define MOST_SYSTEM ((size_t)1 << 20) /* bytes of --system-file */
 
 #define PROMPT "> "
 #define MORE   ". "
@@ -111,15 +114,31 @@ static int converse(struct chat *c, struct source *s)
     return status;
 }
 
+/* What the model is told before all: of an option and a file the one that was said nearer (a persona of the configuration
+ * says one, the command line the other). Nothing is added to `text` when none was. */
+static int read_system(const struct chat *c, struct buf *text, struct qn_error *e)
+{
+    const struct chat_options *o = c->o;
+    enum opt_origin line = options_origin(c->invocation, "system"), file = options_origin(c->invocation, "system-file");
+    if (o->system && o->system_file && line == file)
+        return error_set(e, QN_EUSAGE, "--system and --system-file exclude each other");
+    bool is_line = o->system && (!o->system_file || line > file);
+    int rc = is_line ? buf_str(text, o->system, e) : o->system_file ? os_read_file(text, o->system_file, MOST_SYSTEM, e) : 0;
+    if (rc || unicode_is_utf8(text->data, text->len)) return rc;
+    return error_set(e, QN_EDATA, "%s is not UTF-8 text", is_line ? "--system" : o->system_file);
+}
+
+/* The conversation as it begins. */
 static int begin(struct chat *c)
 {
     const struct chat_options *o = c->o;
+    struct buf system = {0};
     struct qn_error e;
-    if (o->load && talk_load(&c->talk, o->load, &e)) return cli_fail(&e);
-    if (o->system && !unicode_is_utf8((const uint8_t *)o->system, strlen(o->system)))
-        return cli_usage("--system is not UTF-8 text");
-    if (o->system && talk_set_system(&c->talk, o->system, strlen(o->system), &e)) return cli_fail(&e);
-    return place_open(&c->place, &o->place);
+    int rc = o->load ? talk_load(&c->talk, o->load, &e) : 0;
+    if (!rc) rc = read_system(c, &system, &e);
+    if (!rc && system.len) rc = talk_set_system(&c->talk, (char *)system.data, system.len, &e);
+    buf_deinit(&system);
+    return rc ? cli_fail(&e) : place_open(&c->place, &o->place);
 }
 
 static int run(struct invocation *v)
@@ -154,6 +173,7 @@ static void init(void *options)
 #define AT(field) offsetof(struct chat_options, field)
 static const struct opt opts[] = {
     {"system", 0, OPT_STRING, AT(system), "TEXT", "what the model is told before all"},
+    {"system-file", 0, OPT_STRING, AT(system_file), "FILE", "the same from a file", .words = WORDS_FILE},
     {"load", 0, OPT_STRING, AT(load), "FILE", "go on with a conversation that was saved", .words = WORDS_FILE},
     {"max-tokens", 'n', OPT_INT, AT(max_tokens), "N", "of a reply (default: what the context has room for)", 1, INT32_MAX},
     {0},
@@ -162,17 +182,17 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {
     {"Options", opts},
     {"Where to ask", opts_place, AT(place), ""},
-    {"Sampling", opts_sampling, AT(sampling)},
+    {"Sampling", opts_sampling, AT(sampling), NULL, true},
     {"Engine, when this process answers", opts_engine, AT(place.engine), NULL, true},
     {"Context, when this process answers", opts_context, AT(place.engine), NULL, true},
     {0},
 };
 
 static const struct example examples[] = {
-    {"quern chat", "Talk with the default model"},
-    {"quern chat -m small --system \"You are a patient teacher.\"", "With another one, which is told something before"},
-    {"quern chat --load plan.json", "Go on where a saved conversation ended"},
-    {"printf \"Hello\\nAnd in French?\\n\" | quern chat", "Two messages of a script"},
+    {"quern chat", "With the daemon's model, or the only one in ~/models"},
+    {"quern chat -m small --system 'Answer in one sentence.'", "With the model of this name"},
+    {"quern chat --load plan.chat", "Where /save plan.chat has left off"},
+    {"quern chat < questions.txt > answers.txt", "A message a line"},
     {0},
 };
 
@@ -180,13 +200,15 @@ const struct command command_chat = {
     .name = "chat",
     .operands = "[OPTIONS]",
     .brief = "talk with a model at the terminal",
-    .about = "A conversation with a model. Where standard input is no terminal, each line is a message, and standard "
-             "output is the replies.\n\n"
-             "A line that begins with a slash is a command; /help lists them. Ctrl-C stops the reply, Ctrl-D ends the "
-             "conversation.\n\n"
-             "It is held with the daemon of this user or of the system, else with the remote server that is "
-             "configured, else with a model in this process. A conversation is saved as a plain file when it is asked "
-             "for, and not otherwise.",
+    .about = "Talks with a model. Where standard input is no terminal, each line is a message, and standard output is the "
+             "replies.\n\n"
+             "A line that begins with a slash is a command: /help lists them, Tab completes them, // begins a message "
+             "with a slash. A line that ends in a backslash goes on in the next, Alt-Enter breaks it, and a paste of several "
+             "lines is one message. Ctrl-C stops the reply, and what was said until then is kept; Ctrl-D ends.\n\n"
+             "/save writes a plain file, a line of JSON for each message, with role and content, and where there are "
+             "such reasoning_content (thoughts) and cut (the reply was stopped). It may be edited, and /load or --load go on "
+             "with it.\n\n"
+             "What was typed is kept in $XDG_STATE_HOME/quern/history, else ~/.local/state/quern/history.",
     .examples = examples,
     .groups = groups,
     .size = sizeof(struct chat_options),

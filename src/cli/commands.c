@@ -26,8 +26,8 @@ const struct command *const commands[] = {
     &command_config,
     &command_manual,
     &command_completion,
-    &command_complete,
     &command_help,
+    &command_complete,
     NULL,
     /* clang-format on */
 };

@@ -25,7 +25,7 @@ extern const struct command command_logits;
 extern const struct command command_config;
 extern const struct command command_manual;
 extern const struct command command_completion;
-extern const struct command command_complete;
 extern const struct command command_help;
+extern const struct command command_complete;
 
 #endif

@@ -101,7 +101,7 @@ static void bash(void)
             puts("--config --help --help-all' ;;");
         }
     printf(
-        "    *) options='--help --help-all' ;;\n    esac\n}\n\n"
+        "    *) options='--config --help --help-all' ;;\n    esac\n}\n\n"
         "# Those of the lines on standard input that begin as the word does.\n"
         "_quern_reply()\n{\n    local word\n"
         "    while IFS= read -r word; do\n"
@@ -135,7 +135,7 @@ static void bash(void)
           "    models)\n"
           "        _quern_reply < <(command quern complete models 2> /dev/null)\n"
           "        _quern_reply < <(compgen -f -- \"$cur\")\n"
-          "        compopt -o filenames 2> /dev/null\n"
+          "        [[ ${COMPREPLY[*]} ]] && compopt -o filenames 2> /dev/null || compopt -o default 2> /dev/null\n"
           "        ;;\n"
           "    words*) kind=${kind#words }; _quern_reply <<< \"${kind// /$'\\n'}\" ;;\n"
           "    esac\n}\n\ncomplete -F _quern quern\n",
@@ -298,9 +298,9 @@ static void fish(void)
          "function __quern_first\n    test (count (commandline -opc)) -eq 1\nend\n\n"
          "complete -c quern -f\n"
          "complete -c quern -n __quern_first -l version -d 'print the build and exit'\n"
+         "complete -c quern -n 'not __quern_first' -l config -r -F -d 'configuration instead of the usual'\n"
          "complete -c quern -s h -l help -d 'print the common options and exit'\n"
-         "complete -c quern -l help-all -d 'print all options and exit'\n"
-         "complete -c quern -n 'not __quern_first' -l config -r -F -d 'the configuration'");
+         "complete -c quern -l help-all -d 'print all options and exit'");
     for (const struct command *const *c = commands; *c; c++) {
         if (!offered(*c)) continue;
         printf("complete -c quern -n __quern_first -a %s -d '", (*c)->name);

@@ -131,12 +131,13 @@ static void options(struct page *p, const struct command *c)
                                         : names_of(left, sizeof left, 'h', "help", NULL));
     options_walk(c, measure, p);
     options_walk(c, option, p);
-    if (p->size == HELP_LONG) fputc('\n', p->f);
+    if (p->size == HELP_LONG) {
+        if (p->group) fputc('\n', p->f);
+        line(p, left, names_of(left, sizeof left, 0, "config", "FILE"), "configuration instead of the usual; '': none");
+    }
     line(p, left, names_of(left, sizeof left, 'h', "help", NULL), "print the common options and exit");
     if (p->size != HELP_LONG) return;
     line(p, left, names_of(left, sizeof left, 0, "help-all", NULL), "print this and exit");
-    line(p, left, names_of(left, sizeof left, 0, "config", "FILE"),
-         "the configuration (default: QUERN_CONFIG, ~/.config/quern/config.toml, /etc/quern/config.toml)");
 }
 
 /* ---- commands ---- */

@@ -2,6 +2,7 @@
  *
  * main.c: finds the command and runs it.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -49,8 +50,17 @@ static int run(const struct command *c, int argc, char **argv)
     return status;
 }
 
+/* A standard descriptor that is closed would become that of the next file or socket that is opened, and what is printed would
+ * go there. In its place comes one that can only be used the wrong way round, so that its use fails as that of a closed one. */
+static void keep_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) _exit(EX_OSERR);
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_descriptors();
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* a message is one write: nobody reads half of one */
     signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE, */
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow as EFBIG */

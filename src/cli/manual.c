@@ -184,11 +184,13 @@ static void options(FILE *f, const struct command *c)
     section(f, "options");
     paragraphs(
         f, "Options may stand anywhere; -- ends them. Below each is the environment variable that sets it too, and its "
-           "key in the configuration. The command line wins, then the environment.");
+           "key in the configuration. The command line wins, then the environment, then the configuration.");
     options_walk(c, option, &p);
-    fputs(".SS Help\n.TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint the common options and exit.\n"
-          ".TP\n\\fB\\-\\-help\\-all\\fR\nPrint all options and exit.\n"
-          ".TP\n\\fB\\-\\-config\\fR \\fIFILE\\fR\nThe configuration: \\fBquern.toml\\fR(5).\n",
+    fputs(".SS All commands\n.TP\n\\fB\\-\\-config\\fR \\fIFILE\\fR\nRead this configuration instead of the usual one; "
+          "an empty "
+          "name: none. The variable is QUERN_CONFIG.\n.TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint the common options "
+          "and exit.\n"
+          ".TP\n\\fB\\-\\-help\\-all\\fR\nPrint all options and exit.\n",
           f);
 }
 

@@ -121,7 +121,8 @@ void options_env_name(char *out, size_t cap, const struct command *c, const stru
 void *options_value(const struct invocation *v, const struct opt_group *g, const struct opt *o);
 
 /* Reads a command line (argv[0] is the command's name), the environment and the configuration file. 0; or an exit
- * status, also EX_OK when help was asked for and printed (help.h): then *ready is false. Always followed by options_free(). */
+ * status, also EX_OK when help was asked for and printed (help.h): then *ready is false. Always followed by
+ * options_free(). */
 int options_read(struct invocation *v, const struct command *c, int argc, char **argv, bool *ready);
 void options_free(struct invocation *v);
 

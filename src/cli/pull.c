@@ -370,7 +370,7 @@ static const struct opt_group groups[] = {
 static const struct example examples[] = {
     {"quern pull hf:OWNER/REPO/FILE.gguf", "A file of the hub"},
     {"quern pull nas:models/chat.gguf --limit-rate 2M", "From another machine, through rsync and ssh, slowly"},
-    {"quern run $(quern pull https://example.org/m.gguf) \"Hello\"", "Get it when it is not there, and use it"},
+    {"quern run $(quern pull hf:OWNER/REPO/FILE.gguf) \"Hello\"", "Get it when it is not there, and use it"},
     {0},
 };
 

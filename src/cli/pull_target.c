@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "cli/catalog.h"
 #include "cli/check.h"
 #include "cli/cli.h"
 
@@ -40,19 +41,6 @@ static int make_folder(const char *dir)
     return EX_CANTCREAT;
 }
 
-static int default_folder(char **dir, const struct cli_strings *folders)
-{
-    const char *home = getenv("HOME");
-
-    if (folders->n) {
-        *dir = joined(folders->v[0], "");
-        return 0;
-    }
-    if (!home || *home != '/') return cli_usage("pull: HOME is not set, so -o has to say where the model goes");
-    *dir = joined(home, "models");
-    return 0;
-}
-
 int pull_target(char **path, const struct source *s, const char *output, const struct cli_strings *folders)
 {
     struct qn_error e;
@@ -66,13 +54,10 @@ int pull_target(char **path, const struct source *s, const char *output, const s
         return 0;
     }
     if (source_check_name(s->name, s->place, &e)) return cli_fail(&e);
-    if (output)
-        dir = joined(output, "");
-    else if ((rc = default_folder(&dir, folders)))
-        return rc;
-    rc = make_folder(dir);
-    if (!rc) *path = joined(dir, s->name);
-    cli_free(dir);
+    if (!output && catalog_first_folder(&dir, folders, &e)) return cli_fail(&e);
+    rc = make_folder(output ? output : dir);
+    if (!rc) *path = joined(output ? output : dir, s->name);
+    mem_free(dir);
     return rc;
 }
 

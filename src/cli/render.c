@@ -5,11 +5,11 @@
 #include "cli/render.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/os.h"
+#include "cli/term.h"
 #include "text/unicode.h"
 
 #define DIM     "\033[2m"
@@ -18,15 +18,9 @@
 #define REWRITE "\r\033[K" /* the line */
 #define WAITING "thinking..."
 
-bool render_may_colour(int fd)
-{
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM"); /* no-color.org: set, and not empty */
-    return isatty(fd) && !(no && *no) && term && *term && strcmp(term, "dumb");
-}
-
 void render_init(struct render *r, int fd)
 {
-    *r = (struct render){.fd = fd, .terminal = isatty(fd), .colour = render_may_colour(fd), .line_begins = true};
+    *r = (struct render){.fd = fd, .terminal = isatty(fd), .colour = term_colour(fd), .line_begins = true};
 }
 
 void render_deinit(struct render *r) { buf_deinit(&r->out); }

@@ -35,7 +35,7 @@ struct render {
     struct buf out;        /* one write for each piece */
 };
 
-/* For a descriptor; colour is asked of the environment (NO_COLOR, TERM). */
+/* For a descriptor; whether there is colour: term.h. */
 void render_init(struct render *r, int fd);
 /* A piece of the reply. QN_EIO when it cannot be written (errno), QN_ENOMEM. */
 int render_thought(struct render *r, const char *p, size_t n, struct qn_error *e);
@@ -46,8 +46,6 @@ int render_note(struct render *r, const char *p, size_t n, struct qn_error *e);
 int render_end(struct render *r, struct qn_error *e);
 void render_deinit(struct render *r);
 
-/* Whether what goes to this descriptor may be coloured. */
-bool render_may_colour(int fd);
 /* Appends text as a terminal may see it; the beginning of a character at the end counts as wrong. */
 int render_clean(struct buf *out, const char *p, size_t n, struct qn_error *e);
 

@@ -143,6 +143,14 @@ void client_cancel(struct client *c)
     errno = why;
 }
 
+int client_cancelled(int cancel_fd, struct qn_error *e)
+{
+    uint64_t n;
+    ssize_t got = read(cancel_fd, &n, sizeof n); /* whoever has written is done with the client */
+    (void)got;
+    return error_set(e, QN_ECANCEL, "cancelled");
+}
+
 /* ---- an exchange ---- */
 
 struct exchange {
@@ -218,7 +226,7 @@ static int run(struct exchange *x, struct qn_error *e)
             {.fd = x->c->cancel_fd, .events = POLLIN},
         };
         if (poll(p, 2, -1) < 0 && errno != EINTR) return error_set(e, QN_EIO, "poll: %m");
-        if (p[1].revents) return error_set(e, QN_ECANCEL, "cancelled");
+        if (p[1].revents) return client_cancelled(x->c->cancel_fd, e);
         if (p[0].revents & ~POLLOUT) rc = receive_some(x, e);
         if (!rc && sending && p[0].revents & POLLOUT) rc = send_some(x, e);
     }

@@ -221,7 +221,7 @@ static int run(struct exchange *x, int cancel_fd, struct qn_error *e)
         if (m && m->msg == CURLMSG_DONE) return m->data.result ? fail(x, m->data.result, e) : 0;
         if (!code) code = c->multi_poll(x->r->multi, &w, 1, 60000, NULL);
         if (code) return error_set(e, QN_EIO, "%s: %s", x->r->base, c->multi_strerror(code));
-        if (w.revents) return error_set(e, QN_ECANCEL, "cancelled");
+        if (w.revents) return client_cancelled(cancel_fd, e);
     }
 }
 

@@ -188,7 +188,7 @@ def test_pages_have_every_option():
         for letter, name in options(c):
             escaped = name.replace("-", r"\-")
             check((rf"\fB\-{letter}\fR, " if letter else "") + rf"\fB\-\-{escaped}\fR" in page, c, letter, name)
-            if name not in ("help", "help-all", "config"):
+            if name not in ("config", "help", "help-all"):
                 check(rf"\fB{escaped}\fR (" in config, c, name, "is no key")
                 check(re.search(rf"QUERN_\w*{name.upper().replace('-', '_')}\\fR", page), c, name, "has no variable")
 

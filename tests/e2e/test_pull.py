@@ -829,6 +829,75 @@ def test_no_rsync():
     refused(65, "Debian's package is rsync", "rsync://127.0.0.1/m/x", "-o", fresh(), env={"PATH": path("nowhere")})
 
 
+# ---- a daemon that shares ----
+
+
+class Sharing:
+    """quern serve --share of a folder."""
+
+    def __init__(self, folder, *args):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.tmp = fresh("tmp")
+        self.process = subprocess.Popen(
+            [QUERN, "serve", "--listen", path("share.sock"), "--share", "--share-port", str(self.port), "--models", folder, *args],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open(path("share.log"), "wb"),
+            env=environment(TMPDIR=self.tmp, XDG_RUNTIME_DIR=None))
+        until(lambda: b"serving" in read(path("share.log")) or self.process.poll() is not None, "it serves")
+
+    def url(self, name):
+        return f"rsync://127.0.0.1:{self.port}/models/{name}"
+
+    def end(self, sig):
+        self.process.send_signal(sig)
+        self.process.wait(LIMIT)
+        until(lambda: not os.listdir(self.tmp), "its folder is removed")
+        with socket.socket() as s:
+            until(lambda: s.connect_ex(("127.0.0.1", self.port)) != 0, "rsync ends")
+
+
+def test_share():
+    there, to = fresh("there"), fresh()
+    for name in "m.gguf", ".hidden.gguf", "m2.gguf.part", "secret.pem":
+        write(there + "/" + name, read(STORY))
+    os.mkdir(there + "/folder")
+    write(there + "/folder/config.txt", b"x")
+    os.chmod(TMP.name, 0o755)  # root's rsync reads as nobody
+    for sig in signal.SIGTERM, signal.SIGKILL:
+        s = Sharing(there)
+        try:
+            check(b"sharing" in read(path("share.log")) and b"gaps" not in read(path("share.log")), read(path("share.log")))
+            good(to + "/m.gguf", s.url("m.gguf"), "-o", to)
+            good(to + "/folder", s.url("folder"), "-o", to)
+            check(read(to + "/m.gguf") == read(STORY), "other bytes")
+            for name in ".hidden.gguf", "m2.gguf.part", "secret.pem", "../token":
+                refused(66, "", s.url(name), "-o", to + "/x")
+            listed = subprocess.run(["rsync", "-r", "--list-only", s.url("")], capture_output=True, timeout=LIMIT).stdout
+            check(sorted(re.findall(rb"\S+$", listed, re.M)) == [b".", b"folder", b"folder/config.txt", b"m.gguf"], listed)
+            up = subprocess.run(["rsync", STORY, s.url("up.gguf")], capture_output=True, timeout=LIMIT)
+            check(up.returncode != 0 and "up.gguf" not in os.listdir(there), "it was written to")
+            with socket.socket() as other:
+                other.bind(("127.0.0.1", 0))
+                other.listen()
+                p = subprocess.run([QUERN, "serve", "--listen", path("2.sock"), "--share", "--share-port", str(other.getsockname()[1]),
+                                    "--models", there], capture_output=True, timeout=LIMIT, env=environment())
+                check(p.returncode == 74 and b"cannot be had" in p.stderr and p.stderr.count(b"\n") == 1, p.returncode, p.stderr)
+        finally:
+            s.end(sig)
+        holds(to, "m.gguf", "folder")
+        shutil.rmtree(to + "/folder")
+    s = Sharing(there, "--share-to", "192.0.2.0/24")
+    try:
+        refused(74, "", s.url("m.gguf"), "-o", to + "/x")
+    finally:
+        s.end(signal.SIGTERM)
+    for wrong in "", "x", "1.2.3.4/33", "1.2.3.4/", "::1/129", "1.2.3.4\nread only = no", "10.0.0.0/8 *":
+        p = subprocess.run([QUERN, "serve", "--listen", path("2.sock"), "--share", "--share-to", wrong, "--share-port", str(s.port),
+                            "--models", there], capture_output=True, timeout=LIMIT, env=environment())
+        check(p.returncode == 64 and p.stderr.count(b"\n") == 1, wrong, p.returncode, p.stderr)
+
+
 # ---- what is seen ----
 
 

@@ -40,6 +40,7 @@ static void test_sources(void **state)
         {"me@hf:m.gguf", SOURCE_RSYNC, "me@hf:m.gguf", "m.gguf"},
         {"host::module/dir/", SOURCE_RSYNC, "host::module/dir/", "dir"},
         {"[::1]:dir/m.gguf", SOURCE_RSYNC, "[::1]:dir/m.gguf", "m.gguf"},
+        {"me@[::1]:m.gguf", SOURCE_RSYNC, "me@[::1]:m.gguf", "m.gguf"},
         {"rsync://host:8873/models/m.gguf", SOURCE_RSYNC, "rsync://host:8873/models/m.gguf", "m.gguf"},
         {"rsync://host/models", SOURCE_RSYNC, "rsync://host/models", "models"},
         {"https://host/a/m%20x.gguf?download=true#part", SOURCE_HTTP, "https://host/a/m%20x.gguf?download=true",
@@ -73,7 +74,7 @@ static void test_sources(void **state)
 static void test_no_sources(void **state)
 {
     static const char *const cases[] = {
-        "", "m.gguf", "./dir/m:x", "/dir/m:x", ":x", "-host:x", "me@-host:x", "me@:x", "rsync:///x", "rsync://-x/m",
+        "", "m.gguf", "./dir/m:x", "/dir/m:x", ":x", "-host:x", "me@-host:x", "me@:x", "[", "[::1", "[::1]", "me@[:", "rsync://[", "rsync:///x", "rsync://-x/m",
         "ftp://host/x", "file:///etc/passwd", "https://", "https://u@host/x", "https://u:p@host/x", "http://host/x",
         "http://localhost.evil.example/x", "http://127.0.0.1.evil.example/x", "http://128.0.0.1/x", "https://host/a%2fb",
         "https://host/a%00b", "hf:", "hf:o", "hf:o/", "hf:/r/x", "hf:../r/x", "hf:o/../x", "hf:-o/r/x", "hf:o r/r/x",
