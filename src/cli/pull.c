@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "cli/catalog.h"
+#include "cli/check.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
@@ -88,12 +89,16 @@ static void watch_signals(void)
 
 /* ---- a file over HTTP ---- */
 
-/* A file is there under this name. 0: it is what would be fetched; else an exit status, after a line. */
-static int compare(struct pull *p, const char *path, const char *sha256)
+/* A file is there under this name. 0: it is what would be fetched; else an exit status, after a line. Where its hash is
+ * not known, `size` tells, for what is one of several files of a model; UINT64_MAX: it does not. */
+static int compare(struct pull *p, const char *path, const char *sha256, uint64_t size)
 {
     struct qn_error e;
+    struct stat st;
     char hex[65] = "";
     int fd, r;
+
+    if (!*sha256 && stat(path, &st) == 0 && (uint64_t)st.st_size == size) return 0;
 
     if (*sha256 && (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0) {
         r = sha256_file(hex, fd, path, &p->fetch, &e);
@@ -121,8 +126,8 @@ static int fetch_file(struct pull *p, const char *path, struct probe *from, bool
     return rc;
 }
 
-/* One URL. Names the file by p->name in what is told. */
-static int pull_url(struct pull *p, const char *url, const char *path, const char *sha256)
+/* One URL. Names the file by p->name in what is told. is_one: of several that are a model together. */
+static int pull_url(struct pull *p, const char *url, const char *path, const char *sha256, bool is_one)
 {
     bool is_hub = p->source.repo;
     struct qn_error e;
@@ -131,10 +136,48 @@ static int pull_url(struct pull *p, const char *url, const char *path, const cha
 
     if (probe_open(&from, &p->fetch, url, is_hub, &e)) return cli_fail(&e);
     if (!p->o->force && os_exists(path))
-        rc = compare(p, path, *sha256 ? sha256 : from.sha256);
+        rc = compare(p, path, *sha256 ? sha256 : from.sha256, is_one ? from.size : UINT64_MAX);
     else
         rc = fetch_file(p, path, &from, is_hub, sha256);
     probe_close(&from);
+    return rc;
+}
+
+/* ---- a model in parts ---- */
+
+/* The name or URL of another part: the same but for the number, which stands once in it, or last. */
+static char *part_named(const char *of, uint64_t n, uint64_t no)
+{
+    char ending[32], number[8], *copy = cli_alloc(strlen(of) + 1, 1), *at = NULL;
+
+    strcpy(copy, of);
+    snprintf(ending, sizeof ending, "-of-%05u.gguf", (unsigned)n);
+    snprintf(number, sizeof number, "%05u", (unsigned)no);
+    for (char *next = copy; (next = strstr(next, ending)); next++) at = next;
+    if (at && at - copy >= 5) memcpy(at - 5, number, 5);
+    return copy;
+}
+
+/* All parts, whichever was named; what is printed is the first, by which a model is known. */
+static int pull_parts(struct pull *p, uint64_t n)
+{
+    struct qn_error e;
+    char *first = part_named(p->path, n, 1);
+    struct weights *w = NULL;
+    int rc = 0;
+
+    if (*p->source.sha256) rc = cli_usage("pull: a model in %u parts has no one SHA-256", (unsigned)n);
+    for (uint64_t no = 1; no <= n && !rc; no++) {
+        char *url = part_named(p->source.place, n, no), *path = part_named(p->path, n, no);
+        p->name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+        rc = pull_url(p, url, path, "", true);
+        cli_free(url);
+        cli_free(path);
+    }
+    cli_free(p->path);
+    p->path = first;
+    if (!rc && check_model(&w, first, false, &e)) rc = cli_fail(&e);
+    weights_close(w);
     return rc;
 }
 
@@ -156,7 +199,7 @@ static int pull_listed(struct pull *p, const struct part *folder, const struct l
     else if (stat((const char *)path.data, &st) == 0 && (uint64_t)st.st_size == f->size)
         rc = 0;
     else
-        rc = pull_url(p, url, (const char *)path.data, "");
+        rc = pull_url(p, url, (const char *)path.data, "", true);
     buf_deinit(&path);
     mem_free(url);
     return rc;
@@ -286,15 +329,17 @@ static int read_token(struct pull *p)
 
 static int pull(struct pull *p)
 {
+    uint64_t n;
     int rc = read_token(p);
 
     if (rc || (rc = pull_target(&p->path, &p->source, p->o->output, &p->o->models))) return rc;
     p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
+    n = strcmp(p->name, p->source.name) ? 1 : pull_n_parts(p->name); /* under another name it is just a file */
     watch_signals();
     switch (p->source.kind) {
     case SOURCE_RSYNC: rc = pull_rsync(p); break;
     case SOURCE_HF_FOLDER: rc = pull_folder(p); break;
-    default: rc = pull_url(p, p->source.place, p->path, p->source.sha256);
+    default: rc = n > 1 ? pull_parts(p, n) : pull_url(p, p->source.place, p->path, p->source.sha256, false);
     }
     end_progress(p);
     if (!rc) printf("%s\n", p->path);

@@ -21,6 +21,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -311,6 +312,43 @@ def test_gets_a_model_and_checks_it():
         holds(to, "m.gguf", "bad.gguf.bad", "page.gguf.bad")
 
 
+def key(name, type_id, value):
+    return struct.pack("<Q", len(name)) + name + struct.pack("<I", type_id) + value
+
+
+def split(data):
+    """The model in two parts, of which the second has no tensors."""
+    n_tensors, n_keys = struct.unpack("<QQ", data[8:24])
+
+    def part(no, n_own, rest, n_rest):
+        keys = key(b"split.no", 2, struct.pack("<H", no)) + key(b"split.count", 2, struct.pack("<H", 2)) + \
+            key(b"split.tensors.count", 5, struct.pack("<i", n_tensors))
+        n = -len(keys + key(b"filler", 8, bytes(8))) % 32  # so that the tensors' places stay multiples of 32
+        keys += key(b"filler", 8, struct.pack("<Q", n) + b"-" * n)
+        return data[:8] + struct.pack("<QQ", n_own, n_rest + 4) + keys + rest
+    return part(0, n_tensors, data[24:], n_keys), part(1, 0, bytes(8), 0)
+
+
+def test_gets_all_parts_of_a_model():
+    to, one, two = fresh(), "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"
+    first, second = split(read(STORY))
+    with Server(**{n: Content(d) for n, d in ((one, first), (two, second), (one + "?q", first), (two + "?q", second))}) as s:
+        for named in one + "?q", two:
+            good(to + "/" + one, s.url(named), "-o", to)
+            check(read(to + "/" + one) == first and read(to + "/" + two) == second, "other bytes")
+            holds(to, one, two)
+            os.remove(to + "/" + one)
+            os.remove(to + "/" + two)
+        refused(64, "no one SHA-256", s.url(one) + "#sha256=" + sha(first), "-o", to)
+        del s.content["/" + two]
+        refused(66, two, s.url(one), "-o", to)
+        holds(to, one)
+        s.content["/" + two] = Content(second)
+        sent = s.n_sent
+        good(to + "/" + one, s.url(one), "-o", to)  # goes on with the second
+        check(s.n_sent < sent + len(second) + 3, "the first was sent again")
+
+
 def test_small_files():
     to = fresh()
     for n in 0, 1, 2, 65536:
@@ -327,7 +365,7 @@ def test_default_folder():
     with Server(x=Content(b"x")) as s:
         good(path("home/models/x"), s.url("x"))
         good(path("a") + "/x", s.url("x"), env={"QUERN_MODELS": path("a") + ":" + path("b")})
-        refused(64, "HOME is not set", s.url("x"), env={"HOME": None})
+        refused(66, "HOME is not set", s.url("x"), env={"HOME": None})
         refused(73, "cannot make the folder", s.url("x"), env={"HOME": path("nowhere")})
         write(path("file"), b"")
         refused(73, "cannot make the folder", s.url("x"), env={"QUERN_MODELS": path("file")})
