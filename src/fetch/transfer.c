@@ -119,11 +119,14 @@ static bool is_other_version(const struct lane *l, uint64_t total)
 static int check_part(struct lane *l)
 {
     uint64_t first, last, total;
+    curl_off_t length = -1;
 
+    l->t->curl->easy_getinfo(l->h, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     if (probe_content_range(ask_header(l->t->curl, l->h, "Content-Range"), &first, &last, &total))
         return lose(l, "its server does not say which part of the file it sends");
     if (is_other_version(l, total)) return end_as(l, TRANSFER_CHANGED);
     if (first != l->from || last >= l->to) return lose(l, "its server sends another part of the file than was asked for");
+    if (length >= 0 && (uint64_t)length != last - first + 1) return lose(l, "its server contradicts itself about the length");
     return 0;
 }
 
