@@ -16,6 +16,7 @@ import os
 import pty
 import random
 import re
+import resource
 import select
 import shutil
 import signal
@@ -660,6 +661,18 @@ def test_nothing_is_overwritten():
         refused(74, "z.part", s.url("x"), "-o", to + "/z")
 
 
+def test_disk_is_full():
+    data, to = noise(3 * MB), fresh()
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MB, MB))
+    with Server(x=Content(data)) as s:
+        refused(74, "File too large", s.url("x"), "-o", to, preexec_fn=limit)
+        check("x" not in os.listdir(to), os.listdir(to))
+        good(to + "/x", s.url("x"), "-o", to)
+        check(read(to + "/x") == data, "other bytes")
+
+
 def test_hostile_names():
     to = fresh()
     with Server(x=Content(b"x")) as s:
@@ -738,6 +751,16 @@ def test_hub_folder():
         holds(to + "/r", "notes.txt", "tokenizer.json", "model.safetensors")
         check(read(to + "/r/model.safetensors") == weights, "other bytes")
         refused(73, "there already", "hf:o/r", "-o", to, env=env)
+        shutil.rmtree(to + "/r")
+        # goes on where it stopped, and what was left of another version is replaced
+        del s.content["/o/r/resolve/main/tokenizer.json"]
+        refused(66, "tokenizer.json", "hf:o/r", "-o", to, env=env)
+        holds(to, "r.part")
+        write(to + "/r.part/notes.txt", b"older")
+        write(to + "/r.part/model.safetensors", weights[1:])
+        s.content["/o/r/resolve/main/tokenizer.json"] = Content(names["tokenizer.json"])
+        good(to + "/r", "hf:o/r", "-o", to, env=env)
+        check(read(to + "/r/model.safetensors") == weights, "other bytes")
         shutil.rmtree(to + "/r")
         # a model that is none: what came is kept, and its name says so
         listing.data = json.dumps(files + [{"type": "file", "path": "config.json", "size": len(config)}]).encode()
