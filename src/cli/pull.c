@@ -395,8 +395,8 @@ static const struct opt own[] = {
      .words = WORDS_FILE, .rare = true},
     {"ca", 0, OPT_STRING, AT(ca), "FILE", "trust these certificates (PEM) instead of the system's", .words = WORDS_FILE,
      .rare = true},
-    {"insecure-http", 0, OPT_FLAG, AT(insecure_http), NULL, "http:// to other machines, which anybody can read and change",
-     .rare = true},
+    {"insecure-http", 0, OPT_FLAG, AT(insecure_http), NULL,
+     "http:// to other machines, which anybody can read and change", .rare = true},
     {0},
 };
 
