@@ -333,7 +333,7 @@ def test_commands_are_completed():
         check(offers("quern ser") == {"serve"}, offers)
         check(offers("quern ") >= set(COMMANDS), offers, offers("quern "))
         check("complete" not in offers("quern co"), offers)
-        check(offers("quern --ver") == {"--version"}, offers, offers("quern --ver"))
+        check(offers("quern --versi") == {"--version"}, offers, offers("quern --versi"))
         check(offers("quern help ser") == offers("quern manual ser") == {"serve"}, offers)
 
 
