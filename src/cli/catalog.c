@@ -267,6 +267,14 @@ static int expand(char **out, const char *folder, struct qn_error *e)
     return *out ? 0 : error_nomem(e, "the name of a folder", strlen(folder));
 }
 
+int catalog_first_folder(char **path, const struct cli_strings *folders, struct qn_error *e)
+{
+    const char *first = folders->n ? folders->v[0] : "~/models";
+    int rc = expand(path, first, e);
+    if (rc || *path) return rc;
+    return error_set(e, QN_ENOINPUT, "the models' folder '%s' cannot be found: HOME is not set", first);
+}
+
 int catalog_open(struct catalog *c, const struct cli_strings *folders, struct qn_error *e)
 {
     struct catalog new = {0};

@@ -32,6 +32,8 @@ struct catalog {
 /* folders: none: ~/models, which need not exist; a named one must; "~/" is the home directory. QN_ENOINPUT names the
  * folder and the reason. */
 int catalog_open(struct catalog *c, const struct cli_strings *folders, struct qn_error *e);
+/* The folder that new models go to and that is shared: the first. Need not exist; owned: mem_free(). */
+int catalog_first_folder(char **path, const struct cli_strings *folders, struct qn_error *e);
 void catalog_close(struct catalog *c); /* a zeroed catalog may be closed */
 
 /* The path of a model: `name` itself when there is such a file or folder, else the one of that name in the folders;

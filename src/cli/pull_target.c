@@ -16,8 +16,11 @@
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "cli/catalog.h"
 #include "cli/check.h"
 #include "cli/cli.h"
+
+#define MAX_PARTS 1000 /* of a split model */
 
 /* ---- where ---- */
 
@@ -40,19 +43,6 @@ static int make_folder(const char *dir)
     return EX_CANTCREAT;
 }
 
-static int default_folder(char **dir, const struct cli_strings *folders)
-{
-    const char *home = getenv("HOME");
-
-    if (folders->n) {
-        *dir = joined(folders->v[0], "");
-        return 0;
-    }
-    if (!home || *home != '/') return cli_usage("pull: HOME is not set, so -o has to say where the model goes");
-    *dir = joined(home, "models");
-    return 0;
-}
-
 int pull_target(char **path, const struct source *s, const char *output, const struct cli_strings *folders)
 {
     struct qn_error e;
@@ -66,13 +56,10 @@ int pull_target(char **path, const struct source *s, const char *output, const s
         return 0;
     }
     if (source_check_name(s->name, s->place, &e)) return cli_fail(&e);
-    if (output)
-        dir = joined(output, "");
-    else if ((rc = default_folder(&dir, folders)))
-        return rc;
-    rc = make_folder(dir);
-    if (!rc) *path = joined(dir, s->name);
-    cli_free(dir);
+    if (!output && catalog_first_folder(&dir, folders, &e)) return cli_fail(&e);
+    rc = make_folder(output ? output : dir);
+    if (!rc) *path = joined(output ? output : dir, s->name);
+    mem_free(dir);
     return rc;
 }
 
@@ -95,16 +82,15 @@ static bool is_gguf(const char *path)
     return n == sizeof magic && !memcmp(magic, "GGUF", sizeof magic);
 }
 
-/* Whether the name is one of PREFIX-00001-of-00003.gguf. */
-static bool is_split(const char *name)
+uint64_t pull_n_parts(const char *name)
 {
     size_t len = strlen(name);
     uint64_t n = len > 10 ? strtoull(name + len - 10, NULL, 10) : 0;
     char *first = NULL;
 
-    if (n > 1) weights_part_path(&first, name, 0, n, NULL);
+    if (n > 1 && n <= MAX_PARTS) weights_part_path(&first, name, 0, n, NULL);
     mem_free(first);
-    return n > 1 && first;
+    return first ? n : 1;
 }
 
 static int check_file(const char *path, const char *name, struct qn_error *e)
@@ -112,7 +98,7 @@ static int check_file(const char *path, const char *name, struct qn_error *e)
     struct weights *w = NULL;
     int r;
 
-    if ((!ends_in(name, ".gguf") && !is_gguf(path)) || is_split(name)) return 0;
+    if ((!ends_in(name, ".gguf") && !is_gguf(path)) || pull_n_parts(name) > 1) return 0;
     r = check_model(&w, path, false, e);
     weights_close(w);
     return r;

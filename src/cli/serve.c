@@ -28,6 +28,7 @@
 #include "base/os.h"
 #include "cli/commands.h"
 #include "cli/home.h"
+#include "cli/catalog.h"
 #include "cli/serve.h"
 #include "cli/serve_sandbox.h"
 #include "server/sandbox.h"
@@ -222,6 +223,19 @@ static int fence_calls(struct serve *v, struct qn_error *e)
     return rc;
 }
 
+/* Before the fences, which let no program be run. The daemon ends with this process, however that ends. */
+static int share(const struct serve *v, struct qn_error *e)
+{
+    char *folder;
+    int rc = 0;
+    if (!v->o->share.is_on) return 0;
+    if ((rc = catalog_first_folder(&folder, &v->o->folders, e))) return rc;
+    rc = share_start(&v->o->share, folder, e);
+    if (!rc) fprintf(stderr, "quern: sharing '%s' at rsync://HOST:%d/models/\n", folder, v->o->share.port);
+    mem_free(folder);
+    return rc;
+}
+
 static int serve(struct serve *v)
 {
     struct qn_error e = {0};
@@ -236,8 +250,8 @@ static int serve(struct serve *v)
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (server_share_memory(&v->server, &v->o->models, &e) || open_http(v, &e) ||
-        models_make_folders(&v->o->models, &e) || fence_files(v, &e) || server_load(&v->server, &v->o->models, &e) ||
-        fence_calls(v, &e) || server_start(&v->server, &e)) {
+        models_make_folders(&v->o->models, &e) || share(v, &e) || fence_files(v, &e) ||
+        server_load(&v->server, &v->o->models, &e) || fence_calls(v, &e) || server_start(&v->server, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);

@@ -9,6 +9,7 @@
 
 #include "cli/catalog.h"
 #include "cli/cli.h"
+#include "cli/share.h"
 #include "server/models.h"
 
 struct serve_options {
@@ -19,6 +20,7 @@ struct serve_options {
     int grace_s;
     uint64_t cache_bytes;
     bool log, no_sandbox;
+    struct share_options share;
 
     /* behind models.source: */
     struct models_source *source;
@@ -35,6 +37,7 @@ extern const struct opt serve_places[], serve_models[], serve_process[], serve_d
     {"Process", serve_process, 0, "serve"}, \
     {"Engine (memory: of all models)", opts_engine, offsetof(struct serve_options, models.engine), "serve"}, \
     {"Context", opts_context, offsetof(struct serve_options, models.engine), "serve"}, \
+    {"Sharing", opts_share, offsetof(struct serve_options, share), "serve"}, \
     {"Default", serve_default, 0, ""}, \
     {"Folders", opts_folders, offsetof(struct serve_options, folders), "", true}
 /* clang-format on */

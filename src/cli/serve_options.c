@@ -5,6 +5,7 @@
  * An operand is the path of a file, or NAME=PATH when there is no file of that whole name. Without a name a model is
  * called as its file is, less the folder and the ending. A path at which nothing is is a name in the models' folders.
  */
+#include "cli/catalog.h"
 #include "cli/serve.h"
 
 #include <string.h>
@@ -114,6 +115,7 @@ void serve_options_init(void *options)
     qn_engine_params_init(&o->models.engine);
     qn_scheduler_params_init(&o->models.scheduler);
     o->models.engine.n_sessions = 2;
+    share_options_init(&o->share);
 }
 
 int serve_options_finish(struct serve_options *o, int n, char **operands)
@@ -127,7 +129,7 @@ int serve_options_finish(struct serve_options *o, int n, char **operands)
 #define AT(field) offsetof(struct serve_options, field)
 const struct opt serve_places[] = {
     {"listen", 'l', OPT_STRINGS, AT(listen), "ADDRESS", "/PATH (a Unix socket) or HOST:PORT; may be repeated"},
-    {"group", 0, OPT_STRING, AT(group), "GROUP", "its members may use the Unix socket too"},
+    {"group", 0, OPT_STRING, AT(group), "GROUP", "its members may use the Unix socket too", .rare = true},
     {"api-keys", 0, OPT_STRING, AT(keys), "FILE", "TCP needs one of these keys; required but on loopback",
      .words = WORDS_FILE},
     {"tls-cert", 0, OPT_STRING, AT(cert), "FILE", "TCP speaks TLS with this certificate (PEM)", .words = WORDS_FILE},

@@ -30,9 +30,10 @@ bool source_is_safe_name(const char *name)
 int source_check_name(const char *name, const char *of, struct qn_error *e)
 {
     if (source_is_safe_name(name)) return 0;
-    return error_set(e, QN_EUSAGE, "%s: no file is made under the name '%s' (empty, hidden, longer than %d bytes, begins "
-                     "with a dash, or has a slash or control characters); -o FILE gives another", of, name,
-                     SOURCE_MAX_NAME);
+    return error_set(e, QN_EUSAGE,
+                     "%s: no file is made under the name '%s' (empty, hidden, longer than %d bytes, begins "
+                     "with a dash, or has a slash or control characters); -o FILE gives another",
+                     of, name, SOURCE_MAX_NAME);
 }
 
 /* ---- kinds ---- */
@@ -55,12 +56,12 @@ static int copy_last_part(char **out, const char *s, struct qn_error *e)
 static int parse_rsync(struct source *s, const char *text, struct qn_error *e)
 {
     bool is_url = !strncasecmp(text, "rsync://", 8);
-    const char *host = is_url ? text + 8 : text, *at;
-    const char *end = host + strcspn(host, is_url ? "/" : ":/");
+    const char *user = is_url ? text + 8 : text, *host = user + strcspn(user, "@:/["), *end;
 
-    if (*host == '[') end = host + strcspn(host, "]") + 1; /* an IPv6 address */
-    at = memchr(host, '@', (size_t)(end - host));
-    if (*host == '-' || host == end || (at && (at[1] == '-' || at + 1 == end)))
+    host = *host == '@' ? host + 1 : user;
+    end = host + strcspn(host, *host == '[' ? "]" : ":/"); /* an IPv6 address has colons of its own */
+    if (*host == '[' && *end) end++;
+    if (*user == '-' || *host == '-' || host == end || (*host == '[' && end[-1] != ']') || (!is_url && *end != ':'))
         return error_set(e, QN_EUSAGE, "'%s': no host has that name", text);
     s->kind = SOURCE_RSYNC;
     if (copy(&s->place, text, strlen(text), e)) return QN_ENOMEM;
@@ -149,8 +150,9 @@ static int parse(struct source *s, const char *text, const char *hub, bool insec
     if (!strncmp(text, "hf:", 3)) return parse_hub(s, text, hub, e);
     if (!strncasecmp(text, "rsync://", 8)) return parse_rsync(s, text, e);
     if (strstr(text, "://")) return error_set(e, QN_EUSAGE, "'%s': only https://, rsync:// and hf: are fetched", text);
-    if (text[0] == '[' || text[colon] == ':') return parse_rsync(s, text, e);
-    return error_set(e, QN_EUSAGE, "'%s' is no source: host:path, rsync://..., https://... or hf:owner/repo/file", text);
+    if (text[colon] == ':') return parse_rsync(s, text, e);
+    return error_set(e, QN_EUSAGE, "'%s' is no source: host:path, rsync://..., https://... or hf:owner/repo/file",
+                     text);
 }
 
 int source_parse(struct source *s, const char *text, const char *hub, bool insecure_http, struct qn_error *e)
