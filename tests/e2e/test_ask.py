@@ -256,6 +256,9 @@ def test_nothing_to_ask():
     check("did you mean 'serve'" in said and "quern -- serv" in said, said)
     _, said = ask("--no-such", "x", status=64, QUERN_SOCKET=f.sock)
     check("--no-such" in said, said)
+    for args in ((), ("-p", "summarize"), ("--overflow=tail",), ("--overflow=chunk",)):
+        _, said = ask(*args, text=b"", status=64, QUERN_SOCKET=f.sock)
+        check("the text is empty, and there is no instruction" in said, said)
     check(not f.asked)
     ask("serv", text=b"x", QUERN_SOCKET=f.sock)
     check(f.text.endswith("serv"), "with something on standard input it is an instruction", f.text)
