@@ -148,7 +148,10 @@ int place_open(struct place *p, const struct place_options *o)
         return cli_usage("'%s' is a file, which the daemon at '%s' cannot load: give the name it has there, or "
                          "--in-process",
                          o->model, o->socket);
-    if (given(o->socket)) return open_named(p, &e) ? cli_fail(&e) : 0;
+    if (given(o->socket)) {
+        int rc = open_named(p, &e), status = rc ? cli_fail(&e) : 0;
+        return rc == QN_ENOINPUT ? EX_UNAVAILABLE : status;
+    }
     if (is_file(o->model)) return open_here(p);
     if (open_default(p)) return 0;
     return given(o->remote) ? open_remote(p) : open_here(p);

@@ -150,8 +150,8 @@ def test_what_was_named_is_used_or_nothing():
     s = Server(CHAT)
     xdg, dead = runtime(s), stale(path("dead.sock"))
     for name in (dead, path("nothing.sock")):
-        check(name in probe("--socket", name, status=66, XDG_RUNTIME_DIR=xdg)[1], "named and dead")
-        probe(status=66, XDG_RUNTIME_DIR=xdg, QUERN_SOCKET=name)
+        check(name in probe("--socket", name, status=69, XDG_RUNTIME_DIR=xdg)[1], "named and dead")
+        probe(status=69, XDG_RUNTIME_DIR=xdg, QUERN_SOCKET=name)
     probe("--socket", "x" * 300, status=64)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
