@@ -13,9 +13,12 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "cli/commands.h"
 #include "cli/edit.h"
 #include "text/unicode.h"
+
+#define MOST_SYSTEM ((size_t)1 << 20) /* bytes of --system-file */
 
 #define PROMPT "> "
 #define MORE   ". "
@@ -111,15 +114,31 @@ static int converse(struct chat *c, struct source *s)
     return status;
 }
 
+/* What the model is told before all: of an option and a file the one that was said nearer (a persona of the configuration
+ * says one, the command line the other). Nothing is added to `text` when none was. */
+static int read_system(const struct chat *c, struct buf *text, struct qn_error *e)
+{
+    const struct chat_options *o = c->o;
+    enum opt_origin line = options_origin(c->invocation, "system"), file = options_origin(c->invocation, "system-file");
+    if (o->system && o->system_file && line == file)
+        return error_set(e, QN_EUSAGE, "--system and --system-file exclude each other");
+    bool is_line = o->system && (!o->system_file || line > file);
+    int rc = is_line ? buf_str(text, o->system, e) : o->system_file ? os_read_file(text, o->system_file, MOST_SYSTEM, e) : 0;
+    if (rc || unicode_is_utf8(text->data, text->len)) return rc;
+    return error_set(e, QN_EDATA, "%s is not UTF-8 text", is_line ? "--system" : o->system_file);
+}
+
+/* The conversation as it begins. */
 static int begin(struct chat *c)
 {
     const struct chat_options *o = c->o;
+    struct buf system = {0};
     struct qn_error e;
-    if (o->load && talk_load(&c->talk, o->load, &e)) return cli_fail(&e);
-    if (o->system && !unicode_is_utf8((const uint8_t *)o->system, strlen(o->system)))
-        return cli_usage("--system is not UTF-8 text");
-    if (o->system && talk_set_system(&c->talk, o->system, strlen(o->system), &e)) return cli_fail(&e);
-    return place_open(&c->place, &o->place);
+    int rc = o->load ? talk_load(&c->talk, o->load, &e) : 0;
+    if (!rc) rc = read_system(c, &system, &e);
+    if (!rc && system.len) rc = talk_set_system(&c->talk, (char *)system.data, system.len, &e);
+    buf_deinit(&system);
+    return rc ? cli_fail(&e) : place_open(&c->place, &o->place);
 }
 
 static int run(struct invocation *v)
@@ -154,6 +173,7 @@ static void init(void *options)
 #define AT(field) offsetof(struct chat_options, field)
 static const struct opt opts[] = {
     {"system", 0, OPT_STRING, AT(system), "TEXT", "what the model is told before all"},
+    {"system-file", 0, OPT_STRING, AT(system_file), "FILE", "the same from a file", .words = WORDS_FILE},
     {"load", 0, OPT_STRING, AT(load), "FILE", "go on with a conversation that was saved", .words = WORDS_FILE},
     {"max-tokens", 'n', OPT_INT, AT(max_tokens), "N", "of a reply (default: what the context has room for)", 1, INT32_MAX},
     {0},

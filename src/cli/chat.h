@@ -14,7 +14,7 @@
 #include "client/chat.h"
 
 struct chat_options {
-    const char *system, *load;
+    const char *system, *system_file, *load;
     int max_tokens; /* tokens of a reply at most; 0: what the context has room for */
     struct qn_sampling sampling;
     struct place_options place;

@@ -77,22 +77,25 @@ void columns_add(struct columns *c, const char *fmt, ...)
     c->cell[c->n++] = cell;
 }
 
-static void pad(size_t n) { printf("%*s", (int)n, ""); }
-
 void columns_print(struct columns *c)
 {
-    size_t n_columns = strlen(c->align), *width = cli_alloc(n_columns, sizeof *width);
+    size_t n_columns = strlen(c->align), *width = cli_alloc(n_columns, sizeof *width), gap = 0;
     for (size_t i = 0; i < c->n; i++) {
         size_t w = columns_width(c->cell[i]);
         if (w > width[i % n_columns]) width[i % n_columns] = w;
     }
     for (size_t i = 0; i < c->n; i++) {
         size_t k = i % n_columns, rest = width[k] - columns_width(c->cell[i]);
-        bool last = k == n_columns - 1;
-        if (c->align[k] == 'r' && !(last && !c->cell[i][0])) pad(rest);
-        fputs(c->cell[i], stdout);
-        if (c->align[k] == 'l' && !last) pad(rest);
-        fputs(last ? "\n" : "  ", stdout);
+        if (c->align[k] == 'r') gap += rest;
+        if (c->cell[i][0]) { /* so that no line ends in spaces */
+            printf("%*s%s", (int)gap, "", c->cell[i]);
+            gap = 0;
+        }
+        gap += c->align[k] == 'l' ? rest + 2 : 2;
+        if (k == n_columns - 1) {
+            putchar('\n');
+            gap = 0;
+        }
         cli_free(c->cell[i]);
     }
     cli_free(c->cell);

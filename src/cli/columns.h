@@ -17,7 +17,7 @@ struct columns {
 
 /* What a terminal would act on is made printable. */
 void columns_add(struct columns *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* To stdout; empties it. The last column is not padded, so that a text of any length may stand there. */
+/* To stdout; empties it. No line ends in spaces, so that a text of any length may stand in the last column. */
 void columns_print(struct columns *c);
 
 /* Cells of a terminal that a line takes: some characters take two, some none. */

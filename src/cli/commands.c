@@ -8,6 +8,7 @@
 
 const struct command *const commands[] = {
     /* clang-format off: one a line */
+    &command_ask,
     &command_chat,
     &command_run,
     &command_serve,

@@ -7,6 +7,7 @@
 
 #include "cli/options.h"
 
+extern const struct command command_ask;
 extern const struct command command_chat;
 extern const struct command command_run;
 extern const struct command command_serve;

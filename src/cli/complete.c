@@ -13,6 +13,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/config_file.h"
+#include "cli/persona.h"
 
 struct complete {
     struct cli_strings folders;
@@ -34,13 +35,10 @@ static void offer_models(const struct cli_strings *folders)
     catalog_close(&c);
 }
 
-/* The tables of [persona.NAME]. */
-static void offer_personas(const struct toml *t)
+static void offer_persona(void *arg, const char *name)
 {
-    for (int i = 1; i < t->n_tables; i++) {
-        const struct toml_table *parent = &t->table[t->table[i].parent];
-        if (parent != t->table && parent->parent == 0 && !strcmp(parent->name, "persona")) offer(t->table[i].name);
-    }
+    (void)arg;
+    offer(name);
 }
 
 static int run(struct invocation *v)
@@ -49,7 +47,7 @@ static int run(struct invocation *v)
     if (!strcmp(v->operand[0], "models"))
         offer_models(&o->folders);
     else if (!strcmp(v->operand[0], "personas"))
-        offer_personas(&v->config->toml);
+        persona_each(v->config, offer_persona, NULL);
     return EX_OK;
 }
 

@@ -21,7 +21,6 @@
 #include "base/os.h"
 #include "cli/cli.h"
 
-#define PERSONAS "persona" /* the table around those of personas */
 
 /* ---- errors ---- */
 
@@ -142,10 +141,10 @@ static int check_table(const struct config_file *c, int i)
     struct question q = {.known = {.word = t->name}};
     if (t->parent == 0) {
         ask(&q);
-        consider(&q, PERSONAS);
+        consider(&q, CONFIG_PERSONAS);
         return q.found ? 0 : fail_unknown(c, t->line, "table", &q.known, "");
     }
-    if (parent->parent == 0 && !strcmp(parent->name, PERSONAS)) return 0;
+    if (parent->parent == 0 && !strcmp(parent->name, CONFIG_PERSONAS)) return 0;
     toml_table_name(&c->toml, t->parent, name, sizeof name);
     snprintf(where, sizeof where, ": there are none in [%s]", name);
     return fail_unknown(c, t->line, "table", &q.known, where);
@@ -218,7 +217,7 @@ const struct toml_entry *config_file_find(const struct config_file *c, const cha
 
 int config_file_persona(const struct config_file *c, const char *name)
 {
-    return toml_child(&c->toml, toml_child(&c->toml, 0, PERSONAS), name);
+    return toml_child(&c->toml, toml_child(&c->toml, 0, CONFIG_PERSONAS), name);
 }
 
 const struct toml_entry *config_file_find_persona(const struct config_file *c, const char *persona, const char *key)

@@ -12,6 +12,8 @@
 
 #include "base/toml.h"
 
+#define CONFIG_PERSONAS "persona" /* the table around those of personas */
+
 struct config_file {
     char *path; /* NULL: there is no file, and nothing in toml */
     struct toml toml;

@@ -42,6 +42,7 @@ struct edit {
     wchar_t *prompt, *more;
     struct paste_list pastes;
     struct signals signals;
+    struct termios before; /* the terminal's modes as they were; libedit has others for programs too */
     int ended_by;       /* a signal that ends the reading; 0: none */
     int n_interrupts;   /* Ctrl-C on an empty line, one after the other */
     bool going_on;      /* the line is not a text's first */
@@ -368,23 +369,21 @@ static int read_lines(struct edit *ed, struct buf *raw, struct qn_error *e)
 int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT, 0};
-    struct termios before;
     struct buf raw = {0};
     size_t start = text->len;
-    int rc;
-    if (tcgetattr(STDIN_FILENO, &before)) return EDIT_END;
-    if ((rc = signals_catch(&ed->signals, caught, e))) return rc;
+    int rc = signals_catch(&ed->signals, caught, e);
+    if (rc) return rc;
     fflush(stdout);
     ed->ended_by = 0;
-    ed->signal_keys[0].key = before.c_cc[VINTR], ed->signal_keys[0].number = SIGINT;
-    ed->signal_keys[1].key = before.c_cc[VQUIT], ed->signal_keys[1].number = SIGQUIT;
-    ed->signal_keys[2].key = before.c_cc[VSUSP], ed->signal_keys[2].number = SIGTSTP;
+    ed->signal_keys[0].key = ed->before.c_cc[VINTR], ed->signal_keys[0].number = SIGINT;
+    ed->signal_keys[1].key = ed->before.c_cc[VQUIT], ed->signal_keys[1].number = SIGQUIT;
+    ed->signal_keys[2].key = ed->before.c_cc[VSUSP], ed->signal_keys[2].number = SIGTSTP;
     ed->lib->resize(ed->el); /* the window may have changed while nobody was asked */
     ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before anything is shown: what is typed after it is for the editor */
     brackets(ed, true);
     rc = read_lines(ed, &raw, e);
     brackets(ed, false);
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);
     signals_release(&ed->signals);
     if (ed->ended_by) raise(ed->ended_by);
     if (rc == EDIT_TEXT) rc = paste_expand(&ed->pastes, (char *)raw.data, raw.len, text, e);
@@ -439,6 +438,10 @@ int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error
     ed->lib = lib;
     ed->setup = *setup;
     ed->history.fd = -1;
+    if (tcgetattr(STDIN_FILENO, &ed->before)) {
+        mem_free(ed);
+        return error_set(e, QN_EIO, "standard input is no terminal");
+    }
     ed->brackets = term && *term && strcmp(term, "dumb");
     ed->prompt = to_wide(setup->prompt, strlen(setup->prompt));
     ed->more = to_wide(setup->more, strlen(setup->more));
@@ -458,6 +461,7 @@ int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error
     for (size_t i = 0; i < 4; i++) lib->set(ed->el, EL_SETTY, L"-d", modes[i], (wchar_t *)NULL);
     bind_keys(ed);
     lib->set(ed->el, EL_GETCFN, get_char);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);
     open_history(ed, notice);
     fill_entries(ed);
     *out = ed;
@@ -466,12 +470,10 @@ int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error
 
 void edit_close(struct edit *ed)
 {
-    struct termios before;
     if (!ed) return;
-    bool known = tcgetattr(STDIN_FILENO, &before) == 0;
     if (ed->el) ed->lib->end(ed->el);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);
     if (ed->entries) ed->lib->history_end(ed->entries);
-    if (known) tcsetattr(STDIN_FILENO, TCSADRAIN, &before); /* as edit_read() left it; libedit has ideas of its own */
     history_close(&ed->history);
     paste_clear(&ed->pastes);
     mem_free(ed->prompt);

@@ -28,7 +28,7 @@ struct edit_setup {
 
 enum { EDIT_TEXT = 0, EDIT_END = 1 }; /* what edit_read() has got */
 
-/* Standard input and output must be a terminal. QN_EUNSUP without libedit. The setup's strings are borrowed. When there is
+/* Standard input and output must be a terminal. QN_EUNSUP without libedit, QN_EIO without a terminal. The setup's strings are borrowed. When there is
  * an editor but no history file, notice says why; its code is else 0. */
 int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error *notice, struct qn_error *e);
 /* Appends one text, without its last line break. EDIT_TEXT, EDIT_END, or an error. A signal that ends programs ends this

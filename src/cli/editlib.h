@@ -2,7 +2,7 @@
  *
  * editlib.h: libedit, loaded when a line is to be edited.
  *
- * Linking it costs every start of the program 0.2 ms, and most starts edit no line. Its functions come by dlopen(), with
+ * Linking it costs every start of the program 0.4 ms, and most starts edit no line. Its functions come by dlopen(), with
  * the types that <histedit.h> gives them.
  */
 #ifndef QUERN_CLI_EDITLIB_H

@@ -4,6 +4,7 @@
  */
 #include "cli/local.h"
 
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "server/server.h"
 
 struct local {
+    char *path; /* of the model; its name too */
     struct models_source source;
     struct models_config models;
     struct server server;
@@ -22,7 +24,12 @@ int local_open(struct local **out, const char *path, const struct qn_engine_para
     struct http_config c;
     int rc;
     if (!l) return error_nomem(e, "a server", sizeof *l);
-    l->source = (struct models_source){.name = path, .path = path};
+    l->path = mem_dup(path, strlen(path));
+    if (!l->path) {
+        mem_free(l);
+        return error_nomem(e, "a path", strlen(path) + 1);
+    }
+    l->source = (struct models_source){.name = l->path, .path = l->path};
     l->models = (struct models_config){.source = &l->source, .n = 1, .engine = *p};
     qn_scheduler_params_init(&l->models.scheduler);
     rc = server_share_memory(&l->server, &l->models, e);
@@ -55,5 +62,6 @@ void local_close(struct local *l)
 {
     if (!l) return;
     server_close(&l->server);
+    mem_free(l->path);
     mem_free(l);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * main.c: finds the command and runs it.
+ * main.c: finds the command and runs it; what names no command is an instruction for the filter.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -10,8 +11,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/nearest.h"
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/source.h"
 
 static void log_to_stderr(void *arg, enum log_level level, const char *line)
 {
@@ -49,13 +53,52 @@ static int run(const struct command *c, int argc, char **argv)
     return status;
 }
 
-int main(int argc, char **argv)
+/* A standard descriptor that is closed would become that of the next file or socket that is opened, and what is printed would
+ * go there. In its place comes one that can only be used the wrong way round, so that its use fails as that of a closed one. */
+static void keep_standard_descriptors(void)
 {
-    setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* a message is one write: nobody reads half of one */
-    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE, */
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow as EFBIG */
-    signal(SIGBUS, on_lost_page);
-    log_set_sink(log_to_stderr, NULL);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) _exit(EX_OSERR);
+}
+
+/* The filter: argv are its options and its instruction. Under another name than quern it is the persona of that name. */
+static int ask(const char *persona, int argc, char **argv)
+{
+    static char command[] = "ask", option[] = "--persona";
+    char **all = cli_alloc((size_t)argc + 4, sizeof *all);
+    int n = 0, status;
+    all[n++] = command;
+    if (persona) {
+        all[n++] = option;
+        all[n++] = (char *)(uintptr_t)persona;
+    }
+    memcpy(all + n, argv, (size_t)argc * sizeof *argv);
+    status = run(&command_ask, n + argc, all);
+    cli_free(all);
+    return status;
+}
+
+/* The name this program was called by, when that is a persona's. */
+static const char *called_as(const char *argv0)
+{
+    const char *slash = argv0 ? strrchr(argv0, '/') : NULL, *name = slash ? slash + 1 : argv0;
+    return name && *name && strcmp(name, "quern") && strncmp(name, "quern-", 6) ? name : NULL;
+}
+
+/* One word that is nearly a command's name, with nothing to ask about, was meant to be that. */
+static const char *meant(int argc, char **argv)
+{
+    struct nearest near = {.word = argv[1]};
+    if (argc != 2 || argv[1][0] == '-' || source_has_stdin()) return NULL;
+    for (const struct command *const *c = commands; *c; c++) nearest_offer(&near, (*c)->name);
+    return near.best;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    const char *persona = argc ? called_as(argv[0]) : NULL;
+    if (persona) return ask(persona, argc - 1, argv + 1);
+    if (argc < 2 && source_has_stdin()) return ask(NULL, 0, argv);
     if (argc < 2) {
         help_program(stderr, HELP_SHORT);
         return EX_USAGE;
@@ -63,13 +106,26 @@ int main(int argc, char **argv)
     bool all = !strcmp(argv[1], "--help-all");
     if (all || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         help_program(stdout, all ? HELP_LONG : HELP_SHORT);
-        return flushed(EX_OK);
+        return EX_OK;
     }
     if (!strcmp(argv[1], "--version")) {
         printf("quern %s, best instruction set here: %s\n", qn_version(), qn_cpu());
-        return flushed(EX_OK);
+        return EX_OK;
     }
     const struct command *c = command_find(argv[1]);
-    if (c) return flushed(run(c, argc - 1, argv + 1));
-    return cli_usage("unknown command '%s' (see quern --help)", argv[1]);
+    if (c) return run(c, argc - 1, argv + 1);
+    const char *near = meant(argc, argv);
+    if (near) return cli_usage("there is no command '%s'; did you mean '%s'? (as an instruction: quern -- %s)", argv[1], near, argv[1]);
+    return ask(NULL, argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    keep_standard_descriptors();
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* a message is one write: nobody reads half of one */
+    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE, */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow as EFBIG */
+    signal(SIGBUS, on_lost_page);
+    log_set_sink(log_to_stderr, NULL);
+    return flushed(dispatch(argc, argv));
 }

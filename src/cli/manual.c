@@ -20,7 +20,6 @@
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/roff.h"
-#include "cli/term.h"
 
 static const char config_page[] = "quern.toml";
 static const char program_brief[] = "language models as a Unix tool";
@@ -399,7 +398,7 @@ static void print_page(FILE *f, const struct page *p)
 /* At a terminal man shows it; where there is no man, the page is printed as it is. */
 static void show_page(const struct page *p)
 {
-    FILE *man = term_is(STDOUT_FILENO) ? popen("exec man -l - 2> /dev/null", "w") : NULL;
+    FILE *man = isatty(STDOUT_FILENO) ? popen("exec man -l - 2> /dev/null", "w") : NULL;
     if (man) {
         print_page(man, p);
         int status = pclose(man);

@@ -18,12 +18,16 @@ const struct manual_part manual_program[] = {
      "@TERM\nA terminal called dumb is treated as a file is.\n\n"
      "@LC_ALL, LC_CTYPE, LANG\nIn a locale that is not UTF-8 the program adds no letters outside of ASCII. What models "
      "and files say is passed on as it is.\n\n"
-     "@XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME\nWhere the files below are.\n"},
+     "@XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME\nWhere the files below are.\n"},
     {"FILES", "@~/.config/quern/config.toml, /etc/quern/config.toml\nThe configuration, when there is one: "
               "quern.toml(5).\n\n"
               "@$XDG_RUNTIME_DIR/quern/quern.sock\nThe socket of this user's daemon.\n\n"
               "@/run/quern/quern.sock\nThe socket of the system's daemon.\n\n"
-              "@~/models\nModels, unless other folders are configured.\n"},
+              "@~/models\nModels, unless other folders are configured.\n\n"
+              "@$XDG_CACHE_HOME/quern/ceilings.json, ~/.cache/quern/ceilings.json\nWhat this machine was measured to "
+              "do, for quern models.\n\n"
+              "@$XDG_STATE_HOME/quern/serve.log, ~/.local/state/quern/serve.log\nWhat a daemon says that quern start "
+              "has started.\n"},
     {0},
 };
 
@@ -37,6 +41,7 @@ const struct manual_part manual_status[] = {
                     "@70\nA mistake in quern itself.\n\n"
                     "@74\nReading or writing failed: a full disk, a lost connection.\n\n"
                     "@75\nToo little memory, or too much to do: it may go well later.\n\n"
+                    "@77\nIt is another user's, or you have said no.\n\n"
                     "@78\nThe configuration is wrong.\n"},
     {0},
 };
@@ -80,7 +85,9 @@ const struct manual_part manual_config[] = {
 
 const struct manual_part manual_personas[] = {
     {"PERSONAS",
-     "A section [persona.NAME] holds any options of the commands that take a persona. They are used when it is "
-     "asked for.\n"},
+     "A section [persona.NAME] is a way to be asked: quern -p NAME, or a symbolic link NAME to quern. It holds any "
+     "options of the commands that take a persona; they are used when it is asked for. A few are there without being "
+     "configured: summarize, translate, diagnose, commit-message, reviewer; what a section of the same name says goes "
+     "before what they say.\n"},
     {0},
 };

@@ -2,8 +2,9 @@
  *
  * client.c: exchanges over a stream socket; those over a URL are remote.c's.
  *
- * The request is one write, head and body gathered. While it goes out answers are read too: a server that refuses a long body
- * says so before it has read all of it, and closes. Closing the socket is what ends a request at the other side.
+ * The request is one write, head and body gathered. While it goes out answers are read too: a server that refuses a
+ * long body says so before it has read all of it, and closes. Closing the socket is what ends a request at the other
+ * side.
  *
  * Cancelling is a count in an eventfd, polled beside the socket, so that a signal handler needs only write().
  */
@@ -143,6 +144,14 @@ void client_cancel(struct client *c)
     errno = why;
 }
 
+int client_cancelled(int cancel_fd, struct qn_error *e)
+{
+    uint64_t n;
+    ssize_t got = read(cancel_fd, &n, sizeof n); /* whoever has written is done with the client */
+    (void)got;
+    return error_set(e, QN_ECANCEL, "cancelled");
+}
+
 /* ---- an exchange ---- */
 
 struct exchange {
@@ -218,7 +227,7 @@ static int run(struct exchange *x, struct qn_error *e)
             {.fd = x->c->cancel_fd, .events = POLLIN},
         };
         if (poll(p, 2, -1) < 0 && errno != EINTR) return error_set(e, QN_EIO, "poll: %m");
-        if (p[1].revents) return error_set(e, QN_ECANCEL, "cancelled");
+        if (p[1].revents) return client_cancelled(x->c->cancel_fd, e);
         if (p[0].revents & ~POLLOUT) rc = receive_some(x, e);
         if (!rc && sending && p[0].revents & POLLOUT) rc = send_some(x, e);
     }
@@ -278,6 +287,9 @@ int client_send(struct client *c, const char *method, const char *path, const ch
 {
     int rc;
     assert(!c->failed);
+    for (const char *p = path; *p; p++) /* a name of somebody's may be in it */
+        if (*p <= ' ' || *p > '~')
+            return error_set(e, QN_EUSAGE, "'%s' cannot be asked for: it has blanks in it", path);
     rc = c->remote ? remote_send(c->remote, c->cancel_fd, method, path, body, n_body, sink, arg, reply, e)
                    : exchange(c, method, path, body, n_body, sink, arg, reply, e);
     c->failed = rc != 0;

@@ -15,4 +15,7 @@ int remote_send(struct remote *r, int cancel_fd, const char *method, const char 
                 client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e);
 void remote_close(struct remote *r);
 
+/* The end of an exchange whose cancel_fd is readable: QN_ECANCEL. (client.c) */
+int client_cancelled(int cancel_fd, struct qn_error *e);
+
 #endif

@@ -19,8 +19,10 @@
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
@@ -35,6 +37,7 @@ struct entry {
     bool pinned;
     bool has_chat;
     int n_ctx_train, n_vocab;
+    uint64_t fingerprint;
     struct qn_engine_plan plan; /* its sums have table_bytes in them */
     uint64_t table_bytes;       /* that opening it takes beside the engine: the vocabulary, the template */
 
@@ -335,6 +338,20 @@ static int check_size(const struct models *s, const struct entry *m, struct qn_e
                      room < s->budget ? " beside the pinned models" : "");
 }
 
+/* Another file, or a changed one, or other keys and values have another: their answers differ. */
+static uint64_t fingerprint(const char *path, int kv)
+{
+    struct stat st;
+    uint64_t numbers[5] = {(uint64_t)kv};
+    if (!stat(path, &st)) {
+        numbers[1] = (uint64_t)st.st_size;
+        numbers[2] = (uint64_t)st.st_mtim.tv_sec;
+        numbers[3] = (uint64_t)st.st_mtim.tv_nsec;
+        numbers[4] = (uint64_t)st.st_ino;
+    }
+    return hash_bytes(numbers, sizeof numbers, 0);
+}
+
 /* Whatever a load would complain of is found now, but for what a running engine takes. keep: it is loaded. */
 static int open_first(struct models *s, struct entry *m, bool keep, struct qn_error *e)
 {
@@ -355,6 +372,7 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     m->n_ctx_train = qn_model_n_ctx_train(p.model);
     m->n_vocab = qn_model_n_vocab(p.model);
     m->has_chat = p.chat != NULL;
+    m->fingerprint = fingerprint(m->path, s->c.engine.kv);
     if (rc || !keep) {
         parts_free(&p);
         return rc;
@@ -533,6 +551,7 @@ void models_look(struct models *s, int i, struct models_info *out)
         .n_ctx = m->held.n_ctx,
         .n_ctx_train = m->n_ctx_train,
         .n_vocab = m->n_vocab,
+        .fingerprint = m->fingerprint,
         .need_bytes = m->plan.bytes,
         .granted_bytes = m->granted,
         .table_bytes = m->held.model ? m->table_bytes : 0,

@@ -85,6 +85,7 @@ struct models_info {
     enum models_state state;
     bool pinned, chat;
     int n_ctx, n_ctx_train, n_vocab;
+    uint64_t fingerprint;   /* of its file: another one has another */
     uint64_t need_bytes;    /* of the budget, to be loaded */
     uint64_t granted_bytes; /* that it has now */
     uint64_t table_bytes;   /* of these, for its vocabulary and its template; 0 while it is not loaded */

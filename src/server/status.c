@@ -68,6 +68,8 @@ void endpoint_health(struct http_request *r, void *ctx)
 
 static void write_model(struct json_out *o, const struct models_info *m, uint64_t created_s)
 {
+    char fingerprint[17];
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)m->fingerprint);
     json_out_open(o, NULL, '{');
     json_out_str(o, "id", m->name);
     json_out_str(o, "object", "model");
@@ -80,6 +82,7 @@ static void write_model(struct json_out *o, const struct models_info *m, uint64_
     json_out_int(o, "context_length_trained", m->n_ctx_train);
     json_out_int(o, "vocabulary", m->n_vocab);
     json_out_bool(o, "chat", m->chat);
+    json_out_str(o, "fingerprint", fingerprint);
     json_out_close(o, '}');
 }
 

@@ -24,6 +24,8 @@ class Terminal:
         self.master, self.slave = pty.openpty()
         self.resize(*size, tell=False)
         self.before = termios.tcgetattr(self.slave)
+        self.before[3] &= ~(termios.ECHOE | termios.ECHOCTL)  # as nobody sets them who does not look what they were
+        termios.tcsetattr(self.slave, termios.TCSANOW, self.before)
         clean = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         self.process = subprocess.Popen(
             argv, env=clean | (env or {}), start_new_session=True, stderr=self.slave,

@@ -331,6 +331,12 @@ def test_lines_through_pipes():
     check(done.returncode == 64 and done.stdout.decode() == HELLO + "\n" and b"unknown command" in done.stderr, done)
     done = pipe(server, b"hi\n\xff\xfe\nhi\n")
     check(done.returncode == 65 and done.stdout.decode() == HELLO + "\n" and b"not UTF-8" in done.stderr, done)
+    with open(path("system"), "w") as f:
+        f.write("Be brief.\n")
+    done = pipe(server, "/system\n", "--system-file", path("system"))
+    check(done.returncode == 0 and done.stdout == b"Be brief.\n\n", done)
+    done = pipe(server, "/system\n", "--system-file", path("system"), "--system", "both")
+    check(done.returncode == 64 and b"exclude each other" in done.stderr, done)
     done = pipe(server, "")
     check(done.returncode == 0 and not done.stdout and not done.stderr, done)
     done = pipe(server, "hi\n", "--load", "/nowhere/chat")

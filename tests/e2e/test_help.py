@@ -207,6 +207,14 @@ def test_unknown_pages_are_refused():
         check(r.returncode == 64 and r.stderr.count("\n") == 1 and not r.stdout, name, r.returncode, r.stderr)
 
 
+def test_unknown_commands_have_no_help():
+    for name in "nonsense", "":
+        r = subprocess.run(["quern", "help", name], env=ENV, capture_output=True, text=True, timeout=LIMIT)
+        check(r.returncode == 64 and r.stderr.count("\n") == 1 and not r.stdout, name, r.returncode, r.stderr)
+    r = subprocess.run(["quern", "completion", "tcsh"], env=ENV, capture_output=True, text=True, timeout=LIMIT)
+    check(r.returncode == 64 and r.stderr.count("\n") == 1 and not r.stdout, r)
+
+
 def test_at_a_terminal_the_manual_is_shown():
     text = re.sub("\033\\[[0-9;]*m|.\b", "", at_terminal(["quern", "manual", "check"], PAGER="cat"))
     check(re.search(r"^NAME$", text, re.M) and ".SH" not in text, text[:300])
@@ -294,12 +302,38 @@ def zsh(line, **env):
     return found and found[1]
 
 
+def readline(line, **env):
+    """What an interactive bash makes of the line when the tab key is pressed."""
+    t = Terminal(["bash", "--norc", "--noprofile", "-i"], 200, INPUTRC="/dev/null", **env)
+    t.write("bind 'set enable-bracketed-paste off'; PS1=; source " + script("bash") + "; echo rea''dy\n")
+    t.read("ready")
+    t.write(line + "\t\x01echo '<\x05>'\n")  # to the line's beginning, and its end
+    found = t.read("(?m)^<(.*)>$")
+    t.write("exit\n")
+    t.read()
+    t.close()
+    return found and found[1]
+
+
+def test_files_are_completed_in_bash():
+    open(os.path.join(HERE, "weights two.gguf"), "w").close()
+    try:
+        for line, want in {"quern ser": "quern serve ", "quern serve --tls-cert weights.g": "quern serve --tls-cert weights.gguf ",
+                           "quern run weights\\ ": "quern run weights\\ two.gguf ", "quern run weights.d": "quern run weights.d/",
+                           "quern serve --cache-dir weights": "quern serve --cache-dir weights.d/",
+                           "quern run --kv=q": "quern run --kv=q8_0 ", "quern run --seed w": "quern run --seed w"}.items():
+            got = readline(line)
+            check(got == want, line, got)
+    finally:
+        os.remove(os.path.join(HERE, "weights two.gguf"))
+
+
 def test_commands_are_completed():
     for offers in bash, fish:
         check(offers("quern ser") == {"serve"}, offers)
         check(offers("quern ") >= set(COMMANDS), offers, offers("quern "))
         check("complete" not in offers("quern co"), offers)
-        check(offers("quern --ver") == {"--version"}, offers, offers("quern --ver"))
+        check(offers("quern --versi") == {"--version"}, offers, offers("quern --versi"))
         check(offers("quern help ser") == offers("quern manual ser") == {"serve"}, offers)
 
 

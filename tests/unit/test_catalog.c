@@ -146,9 +146,9 @@ static void parts_are_one_model(void **state)
     put("models/big-00001-of-00003.gguf", 10);
     put("models/big-00002-of-00003.gguf", 20);
     put("models/big-00003-of-00003.gguf", 30);
-    put("models/lost-00002-of-00002.gguf", 40);     /* no first part */
-    put("models/half-00001-of-00002.gguf", 50);     /* a second one that is not there: loading it will tell */
-    put("models/odd-00003-of-00002.gguf", 60);      /* no part of anything */
+    put("models/lost-00002-of-00002.gguf", 40); /* no first part */
+    put("models/half-00001-of-00002.gguf", 50); /* a second one that is not there: loading it will tell */
+    put("models/odd-00003-of-00002.gguf", 60);  /* no part of anything */
     put("models/short-0001-of-0002.gguf", 70);
     assert_catalog(&none, "big 60, half 50, odd-00003-of-00002 60, short-0001-of-0002 70");
     char want[200];

@@ -1,0 +1,560 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_ask.py: the filter as it is typed: what is sent, what comes out, and how it ends.
+
+    test_ask.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT [PREFIX_OF_CASES]
+
+Most cases ask a server of this file's own (Fake), which notes each request and answers as told; it counts a token for each
+word. The others ask PARROT, which says prepared texts, and CHAT_MODEL, in a daemon and in the process itself.
+Each function test_* is a case; its name says what holds.
+"""
+import http.server
+import json
+import os
+import pty
+import random
+import re
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+
+PARROT = os.path.abspath(sys.argv.pop(5))
+
+from cases import check
+from test_serve import CHAT as CHAT_MODEL, LIMIT, QUERN, Server, main, path
+
+QUERN, CHAT = os.path.abspath(QUERN), os.path.abspath(CHAT_MODEL)
+ENV = {k: v for k, v in os.environ.items() if not k.startswith(("QUERN_", "XDG_")) and k != "NO_COLOR"}
+ENV |= {"HOME": path("home"), "QUERN_CONFIG": "", "QUERN_THREADS": "1"}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def address_string(self):
+        return "unix"
+
+    def reply(self, what, status=200):
+        body = json.dumps(what).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.reply({"object": "list", "data": [{"id": "m", "fingerprint": self.server.fake.fingerprint,
+                                                "context_length": self.server.fake.n_ctx}]})
+
+    def do_POST(self):
+        fake = self.server.fake
+        ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        words = sum(len(m["content"].split()) for m in ask["messages"])
+        if self.path == "/v1/chat/render":
+            fake.n_counts += 1
+            return self.reply({"prompt": "", "count": words, "tokens": []})
+        fake.asked.append(ask)
+        if words + ask.get("max_tokens", 1) > fake.n_ctx:
+            return self.reply({"error": {"message": f"the context holds {fake.n_ctx} tokens and the prompt alone has {words}",
+                                         "type": "invalid_request_error", "code": "context_length_exceeded"}}, 400)
+        if fake.refusal:
+            return self.reply({"error": fake.refusal[1]}, fake.refusal[0])
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        try:
+            for delta in fake.answer(ask):
+                self.wfile.write(b"data: " + json.dumps({"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [
+                    {"index": 0, "delta": delta if isinstance(delta, dict) else {"content": delta}, "finish_reason": None}]}).encode() + b"\n\n")
+            self.wfile.write(b"data: " + json.dumps({"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [
+                {"index": 0, "delta": {}, "finish_reason": fake.finish}]}).encode() + b"\n\ndata: [DONE]\n\n")
+        except OSError:
+            fake.left.set()  # the client has gone
+        self.close_connection = True
+
+
+class Fake:
+    """A server on a Unix socket. answer(request): pieces of the answer, texts or deltas."""
+
+    n = 0
+
+    def __init__(self, *pieces, finish="stop", n_ctx=1000, refusal=None):
+        Fake.n += 1
+        self.sock = path(f"fake{Fake.n}.sock")
+        self.asked, self.n_counts, self.left = [], 0, threading.Event()
+        self.finish, self.n_ctx, self.refusal, self.fingerprint = finish, n_ctx, refusal, "one"
+        self.answer = lambda ask: pieces
+        self.server = socketserver.ThreadingUnixStreamServer(self.sock, Handler)
+        self.server.daemon_threads = True
+        self.server.fake = self
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def text(self):
+        """What the user's message said, of the last request."""
+        return self.asked[-1]["messages"][-1]["content"]
+
+
+def ask(*args, stdin=subprocess.DEVNULL, text=None, status=0, program=QUERN, stdout=subprocess.PIPE, **env):
+    """Runs the filter; text: bytes for its standard input. Standard output and error."""
+    given = {"stdin": stdin} if text is None else {"input": text}
+    p = subprocess.run([program, *args], stdout=stdout, stderr=subprocess.PIPE, timeout=LIMIT, cwd=path("."),
+                       env={**ENV, **env}, **given)
+    said = p.stderr.decode()
+    check(p.returncode == status, args, "status", p.returncode, "not", status, said)
+    failed = re.findall(r"^quern: (?!warning)", said, re.M)
+    check(not status or len(failed) == 1, args, "one line says why", said)
+    return p.stdout, said
+
+
+def written(name, data):
+    with open(path(name), "wb") as f:
+        f.write(data)
+    return path(name)
+
+
+# ---- what is sent ----
+
+
+def test_words_are_the_instruction():
+    f = Fake("yes")
+    check(ask("Is", "this", "it?", QUERN_SOCKET=f.sock)[0] == b"yes\n")
+    check(f.asked[0]["messages"] == [{"role": "user", "content": "Is this it?"}], f.asked)
+    check(set(f.asked[0]) <= {"messages", "stream", "stream_options"}, "what nobody said is not sent", f.asked)
+    ask("ask", "Is this it?", QUERN_SOCKET=f.sock)
+    check(f.text == "Is this it?", f.text)
+    ask("--", "serve", QUERN_SOCKET=f.sock)
+    check(f.text == "serve", f.text)
+    ask("-n", "7", "one", "--top-k=3", "two", "--seed", "9", "--stop", "a", "--stop", "b", "--temperature", "0",
+        "-m", "m", QUERN_SOCKET=f.sock)
+    a = f.asked[-1]
+    check(f.text == "one two", f.text)
+    check((a["max_tokens"], a["top_k"], a["seed"], a["stop"], a["temperature"], a["model"]) == (7, 3, 9, ["a", "b"], 0, "m"), a)
+    ask("x", QUERN_SOCKET=f.sock, QUERN_ASK_TOP_K="4")
+    check(f.asked[-1]["top_k"] == 4, "the environment is somebody too", f.asked[-1])
+
+
+def test_texts_come_before_the_instruction():
+    f = Fake("yes")
+    a, b = written("a.txt", b"first"), written("b ``` .txt", b"```\nsecond\n```\n")
+    for args, text, message in [
+            ((), b"only this", "only this"),
+            (("Why?",), b"log\n", "```\nlog\n```\n\nWhy?"),
+            (("Why?", "-f", "a.txt"), None, "a.txt:\n```\nfirst\n```\n\nWhy?"),
+            (("-f", "a.txt"), None, "a.txt:\n```\nfirst\n```\n"),
+            (("-f", "a.txt", "Why?", "--file", "b ``` .txt"), b"log",
+             "a.txt:\n```\nfirst\n```\n\nb ``` .txt:\n````\n```\nsecond\n```\n````\n\nstandard input:\n```\nlog\n```\n\nWhy?"),
+            (("Why?",), b"", "```\n```\n\nWhy?")]:
+        ask(*args, text=text, QUERN_SOCKET=f.sock)
+        check(f.text == message, args, f.text)
+    with open(a) as file:
+        ask("Why?", stdin=file, QUERN_SOCKET=f.sock)
+    check(f.text == "```\nfirst\n```\n\nWhy?", "a file as standard input", f.text)
+    ask("hello", QUERN_SOCKET=f.sock)
+    check(f.text == "hello", "/dev/null is nothing", f.text)
+
+
+def test_hostile_names_and_encodings():
+    f = Fake("yes")
+    name = os.fsencode(path("a\n\x1b[2J\u202e")) + b"\xff"
+    with open(name, "wb") as file:
+        file.write(b"Gr\xfc\xdfe")
+    _, said = ask("Why?", "-f", name, QUERN_SOCKET=f.sock)
+    check(f.text.endswith(r"a\x0A\x1B[2J\xE2\x80\xAE\xFF" + ":\n```\nGrüße\n```\n\nWhy?"), f.text)
+    check("2 bytes are not UTF-8, the first at offset 2; read as Windows-1252" in said and "\x1b" not in said, said)
+    ask("Warum \udcfc?", text="ü".encode("utf-16"), QUERN_SOCKET=f.sock)
+    check(f.text == "```\nü\n```\n\nWarum ü?", f.text)
+    ask("x", "--encoding", "cp437", text=b"\x81", QUERN_SOCKET=f.sock, LC_ALL="C")
+    check(f.text == "```\nü\n```\n\nx", f.text)
+    _, said = ask("x", "--encoding", "none", text=b"a", status=64, QUERN_SOCKET=f.sock)
+    check("'none' is no encoding" in said, said)
+    _, said = ask("x", stdin=open(QUERN, "rb"), status=65, QUERN_SOCKET=f.sock)
+    check(said == "quern: standard input looks like an ELF file (4096 bytes looked at)\n", said)
+    n = len(f.asked)
+    ask("x", "-f", "nothing", status=66, QUERN_SOCKET=f.sock)
+    ask("x", "-f", ".", status=66, QUERN_SOCKET=f.sock)
+    ask("x", "-f", "", status=66, QUERN_SOCKET=f.sock)
+    check(len(f.asked) == n, "nothing was asked")
+
+
+def test_forms():
+    f = Fake('{"a": 1}')
+    ask("x", "--schema", written("schema.json", b'{"type": "object"}'), QUERN_SOCKET=f.sock)
+    check(f.asked[-1]["response_format"]["json_schema"]["schema"] == {"type": "object"}, f.asked[-1])
+    ask("x", "--json-object", QUERN_SOCKET=f.sock)
+    check(f.asked[-1]["response_format"] == {"type": "json_object"}, f.asked[-1])
+    ask("x", "--json-object", "--schema", "schema.json", status=64, QUERN_SOCKET=f.sock)
+    _, said = ask("x", "--schema", written("bad.json", b'{"type": }'), status=65, QUERN_SOCKET=f.sock)
+    check("bad.json:1:" in said, said)
+    ask("x", "--schema", "none.json", status=66, QUERN_SOCKET=f.sock)
+
+
+def test_personas():
+    f = Fake("yes")
+    ask("-p", "translate", "into French", text=b"hello", QUERN_SOCKET=f.sock)
+    check([m["role"] for m in f.asked[-1]["messages"]] == ["system", "user"] and "translat" in f.asked[-1]["messages"][0]["content"])
+    check(f.text == "```\nhello\n```\n\ninto French", f.text)
+    check(abs(f.asked[-1]["temperature"] - 0.2) < 1e-6, f.asked[-1])
+    link = path("reviewer")
+    os.symlink(QUERN, link)
+    ask(text=b"diff", program=link, QUERN_SOCKET=f.sock)
+    check("review" in f.asked[-1]["messages"][0]["content"] and f.text == "diff", f.asked[-1])
+    _, said = ask("-p", "revewer", "x", status=64, QUERN_SOCKET=f.sock)
+    check("did you mean 'reviewer'" in said and "commit-message" in said, said)
+    config = written("config.toml", b'[persona.pirate]\nsystem = "Arr."\ntop-k = 5\n[persona.summarize]\nmax-tokens = 3\n')
+    ask("-p", "pirate", "x", QUERN_SOCKET=f.sock, QUERN_CONFIG=config)
+    check(f.asked[-1]["messages"][0]["content"] == "Arr." and f.asked[-1]["top_k"] == 5, f.asked[-1])
+    os.symlink(QUERN, path("pirate"))
+    ask("--top-k", "6", "x", program=path("pirate"), QUERN_SOCKET=f.sock, QUERN_CONFIG=config)
+    check(f.asked[-1]["messages"][0]["content"] == "Arr." and f.asked[-1]["top_k"] == 6, f.asked[-1])
+    ask("-p", "summarize", "x", QUERN_SOCKET=f.sock, QUERN_CONFIG=config)
+    check("summarize" in f.asked[-1]["messages"][0]["content"] and f.asked[-1]["max_tokens"] == 3, f.asked[-1])
+    ask("--system-file", written("system", b"Be."), "x", QUERN_SOCKET=f.sock)
+    check(f.asked[-1]["messages"][0]["content"] == "Be.", f.asked[-1])
+
+
+# ---- what comes out ----
+
+
+def test_the_answer_and_nothing_else():
+    f = Fake({"reasoning_content": "hm"}, "Grüße ", "😀")
+    out, said = ask("x", QUERN_SOCKET=f.sock)
+    check(out == "Grüße 😀\n".encode() and said == "", out, said)
+    f.answer = lambda ask: ("a line\n",)
+    check(ask("x", QUERN_SOCKET=f.sock)[0] == b"a line\n", "a newline is not doubled")
+    f.answer = lambda ask: ()
+    check(ask("x", QUERN_SOCKET=f.sock)[0] == b"", "an empty answer is empty")
+    f.finish = "length"
+    out, said = ask("x", QUERN_SOCKET=f.sock)
+    check(said.startswith("quern: warning: the answer was cut"), said)
+
+
+def test_verbose_and_events():
+    f = Fake({"reasoning_content": "hm"}, "a", "b")
+    out, said = ask("-v", "x", QUERN_SOCKET=f.sock)
+    check(out == b"ab\n" and f"quern: unix:{f.sock}, model m" in said and said.startswith("hm\n"), out, said)
+    out, said = ask("--json", "x", QUERN_SOCKET=f.sock)
+    events = [json.loads(line) for line in out.splitlines()]
+    check([e["type"] for e in events] == ["start", "reasoning", "content", "content", "end"], events)
+    check("".join(e["text"] for e in events if e["type"] == "content") == "ab", events)
+    check(events[-1]["finish"] == "stop" and "usage" in events[-1] and "timings" in events[-1], events)
+    check(events[0]["place"] == "unix:" + f.sock, events)
+
+
+def test_nothing_to_ask():
+    f = Fake("yes")
+    p = subprocess.run([QUERN], stdin=subprocess.DEVNULL, capture_output=True, env=ENV, timeout=LIMIT)
+    check(p.returncode == 64 and p.stderr.startswith(b"usage: ") and not p.stdout, p)
+    ask("-v", status=64, QUERN_SOCKET=f.sock)
+    _, said = ask("serv", status=64, QUERN_SOCKET=f.sock)
+    check("did you mean 'serve'" in said and "quern -- serv" in said, said)
+    _, said = ask("--no-such", "x", status=64, QUERN_SOCKET=f.sock)
+    check("--no-such" in said, said)
+    check(not f.asked)
+    ask("serv", text=b"x", QUERN_SOCKET=f.sock)
+    check(f.text.endswith("serv"), "with something on standard input it is an instruction", f.text)
+
+
+def test_exit_codes():
+    for code, status, error in [(401, 77, {}), (403, 77, {}), (404, 69, {"code": "model_not_found"}), (429, 75, {}), (503, 75, {}), (504, 75, {}),
+                                (413, 65, {}), (500, 69, {}), (400, 64, {"code": "out_of_range"}),
+                                (400, 69, {"code": "unsupported_value"}), (400, 69, {"code": "no_chat_template"})]:
+        f = Fake(refusal=(code, {"message": "because", "type": "x", **error}))
+        out, said = ask("x", status=status, QUERN_SOCKET=f.sock)
+        check(said == "quern: because\n" and not out, said)
+    _, said = ask("x", status=66, QUERN_SOCKET=path("no.sock"))
+    ask("x", status=66, HOME=path("none"), XDG_RUNTIME_DIR=path("none"))
+    f = Fake(n_ctx=10)
+    _, said = ask("x", text=b"y " * 100, status=65, QUERN_SOCKET=f.sock)
+    check("10 tokens" in said and "104" not in said.split("--")[1] and "--overflow" in said, said)
+
+
+def test_standard_output_that_takes_nothing():
+    f = Fake(*["many words\n"] * 100)
+    with open("/dev/full", "wb") as full:
+        _, said = ask("x", stdout=full, status=74, QUERN_SOCKET=f.sock)
+    check("No space left" in said, said)
+    p = subprocess.run(["sh", "-c", '"$1" x >&-', "sh", QUERN], env={**ENV, "QUERN_SOCKET": f.sock}, capture_output=True, timeout=LIMIT)
+    check(p.returncode == 74 and b"Bad file descriptor" in p.stderr, p)
+    p = subprocess.run(["sh", "-c", '"$1" x <&- 2>&-', "sh", QUERN], env={**ENV, "QUERN_SOCKET": f.sock}, capture_output=True, timeout=LIMIT)
+    check(p.returncode == 0 and p.stdout == b"many words\n" * 100, p)
+
+
+def endless(f):
+    def answer(ask):
+        while not f.left.is_set():
+            yield "la " * 1000
+    return answer
+
+
+def test_a_reader_that_leaves():
+    f = Fake()
+    f.answer = endless(f)
+    p = subprocess.run(["bash", "-c", 'set -o pipefail; "$1" x | head -c 5', "sh", QUERN], env={**ENV, "QUERN_SOCKET": f.sock},
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
+    check((p.returncode, p.stdout, p.stderr) == (0, b"la la", b""), p)
+    check(f.left.wait(LIMIT), "the request was ended")
+
+
+def test_signals_end_the_request():
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        f = Fake()
+        f.answer = endless(f)
+        p = subprocess.Popen([QUERN, "x"], env={**ENV, "QUERN_SOCKET": f.sock}, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        check(p.stdout.read(3) == b"la ")
+        p.send_signal(sig)
+        _, said = p.communicate(timeout=LIMIT)
+        check(p.returncode == -sig and not said, sig, p.returncode, said)
+        check(f.left.wait(LIMIT), "the request was ended")
+
+
+def test_a_terminal_sees_thoughts_dimmed():
+    f = Fake({"reasoning_content": "hm"}, "a")
+    for env, wanted in [({}, "\x1b[2mhm\x1b[0m"), ({"NO_COLOR": "1"}, "hm")]:
+        above, below = pty.openpty()
+        p = subprocess.run([QUERN, "-v", "x"], env={**ENV, "QUERN_SOCKET": f.sock, **env}, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=below, timeout=LIMIT)
+        os.close(below)
+        said = os.read(above, 10000).decode()
+        os.close(above)
+        check(p.stdout == b"a\n" and wanted in said and ("\x1b[2m" in said) == (not env), said)
+
+
+# ---- texts larger than the context ----
+
+
+def lines(n):
+    return "".join(f"line {i} of many\n" for i in range(n)).encode()
+
+
+def test_each_cut_fills_the_context():
+    text = lines(5000).decode()
+    for how in ("head", "tail", "middle"):
+        f = Fake("yes", n_ctx=1000)
+        ask("--overflow", how, "-n", "100", "What?", text=text.encode(), QUERN_SOCKET=f.sock)
+        check(890 < len(f.text.split()) <= 900, how, len(f.text.split()))
+        check(f.n_counts < 20, how, f.n_counts)
+        check(f.text.startswith("```\n") and f.text.endswith("\n```\n\nWhat?"), f.text[-100:])
+        inside = f.text[4:-10]
+        head, marker, tail = re.fullmatch(r"(.*)(\[\.\.\. [^\n]* left out \.\.\.\]\n)(.*)", inside, re.S).groups()
+        check(text.startswith(head) and text.endswith(tail) and (not head or head[-1] == "\n"), how, head, tail)
+        check(bool(head) == (how != "tail") and bool(tail) == (how != "head"), how)
+        if how != "head":
+            check(int(re.search(r"\d+", marker)[0]) == len(text) - len(head) - len(tail), marker)
+        ask("--overflow", how, "What?", text=b"short\n", QUERN_SOCKET=f.sock)
+        check(f.text == "```\nshort\n```\n\nWhat?", "what fits is not cut", f.text)
+
+
+def test_short_files_stay_whole_beside_long_ones():
+    f = Fake("yes", n_ctx=400)
+    written("short", b"short\n" * 5)
+    written("long", lines(3000))
+    ask("--overflow=tail", "-f", "short", "-f", "long", "What?", QUERN_SOCKET=f.sock)
+    check(f.text.startswith("short:\n```\n" + "short\n" * 5 + "```\n\nlong:\n```\n[... "), f.text[:200])
+    check("line 2999 of many\n```\n\nWhat?" in f.text)
+
+
+def test_a_gigabyte_is_cut_in_little_memory():
+    f = Fake("yes", n_ctx=1000)
+    p = subprocess.run(["bash", "-c", 'yes | head -c 1G | { "$1" --overflow=tail -n 9 x; grep VmHWM /proc/self/status >/dev/null; }',
+                        "sh", QUERN], env={**ENV, "QUERN_SOCKET": f.sock}, capture_output=True, timeout=LIMIT)
+    check((p.returncode, p.stdout, p.stderr) == (0, b"yes\n", b""), p)
+    kept = f.text.count("y\n")
+    check(f"[... {(1 << 30) - 2 * kept} bytes left out ...]" in f.text and kept > 970, f.text[:60], kept)
+
+
+def test_an_instruction_that_leaves_no_room():
+    f = Fake("yes", n_ctx=20)
+    _, said = ask("--overflow=tail", "word " * 30, text=b"x", status=65, QUERN_SOCKET=f.sock)
+    check("15 tokens" in said and "has 38" in said, said)
+    _, said = ask("--overflow=tail", "-n", "20", "x", text=b"x", status=64, QUERN_SOCKET=f.sock)
+    f.n_ctx = None
+    _, said = ask("--overflow=tail", "x", text=b"x", status=65, QUERN_SOCKET=f.sock)
+    check("does not say how large the context" in said, said)
+
+
+# ---- pieces ----
+
+
+def in_pieces(f, text, *args, **env):
+    """Answers and requests for a text in pieces."""
+    before = len(f.asked)
+    out, said = ask("--overflow=chunk", "-v", *args, text=text, QUERN_SOCKET=f.sock, XDG_CACHE_HOME=path(f"cache{Fake.n}"), **env)
+    return out, f.asked[before:], said
+
+
+def notes(ask):
+    """An answer that depends on the message alone."""
+    text = ask["messages"][-1]["content"]
+    return (f"Noted {len(text)} bytes from {text.split()[2]}.",)
+
+
+def test_pieces_are_asked_once_and_then_known():
+    f = Fake(n_ctx=1000)
+    f.answer = notes
+    text = lines(3000)
+    out, asked, said = in_pieces(f, text, "What?")
+    check(len(asked) > 40 and out.startswith(b"Noted"), len(asked), out)
+    mapped = [a for a in asked if a["messages"][-1]["content"].split("```\n")[1].startswith("line")]
+    whole = "".join(a["messages"][-1]["content"].split("```\n")[1] for a in mapped)
+    check(whole.encode() == text, "the pieces are the text")
+    check(all(a["temperature"] == 0 and a["max_tokens"] == 62 and "What?" in a["messages"][-1]["content"] for a in mapped))
+    check("max_tokens" not in asked[-1] and asked[-1]["messages"][-1]["content"].endswith("What?"), asked[-1])
+    again = in_pieces(f, text, "What?")
+    check(again[0] == out and len(again[1]) == 1, "all are known", len(again[1]))
+    edited = text.replace(b"line 1500 of", b"line 1500 and a half of")
+    out, asked, _ = in_pieces(f, edited, "What?")
+    check(2 <= len(asked) <= 8, "an edit asks for what is around it", len(asked))
+    check(len(in_pieces(f, text, "Why?")[1]) > 40, "another instruction is another question")
+    f.fingerprint = "two"
+    check(len(in_pieces(f, text, "What?")[1]) > 40, "another model has other answers")
+
+
+def test_what_fits_is_not_cut_in_pieces():
+    f = Fake("yes", n_ctx=1000)
+    out, asked, _ = in_pieces(f, b"short\n", "What?")
+    check([a["messages"][-1]["content"] for a in asked] == ["```\nshort\n```\n\nWhat?"], asked)
+
+
+def test_a_dense_piece_is_halved():
+    f = Fake(n_ctx=1000)
+    f.answer = notes
+    digits = random.Random(1)
+    text = b"".join(b"%d " % digits.randrange(10) for _ in range(20000))
+    out, asked, _ = in_pieces(f, text, "What?")
+    answered = [a for a in asked if len(a["messages"][-1]["content"].split()) + a.get("max_tokens", 1) <= 1000]
+    whole = "".join(a["messages"][-1]["content"].split("```\n")[1].rstrip("\n") for a in answered if re.search(r"```\n\d ", a["messages"][-1]["content"]))
+    check(whole.encode() == text, len(whole), len(text))
+    check(len(answered) < len(asked), "some were refused")
+
+
+def test_damaged_answers_are_not_used():
+    f = Fake(n_ctx=1000)
+    f.answer = notes
+    text = lines(1000)
+    out, asked, _ = in_pieces(f, text, "What?")
+    folder = path(f"cache{Fake.n}/quern/pieces")
+    names = sorted(os.listdir(folder))
+    check(len(names) == len(asked) - 1, len(names), len(asked))
+    with open(os.path.join(folder, names[0]), "r+b") as file:
+        file.seek(-3, 2)
+        file.write(b"XXX")
+    os.truncate(os.path.join(folder, names[1]), 10)
+    os.unlink(os.path.join(folder, names[2]))
+    out2, asked, said = in_pieces(f, text, "What?")
+    check(out2 == out and len(asked) == 4, len(asked))
+
+
+def test_a_cache_that_cannot_be_written_warns_once():
+    f = Fake(n_ctx=1000)
+    f.answer = notes
+    written("no-folder", b"")
+    text = lines(30) * 100
+    out, said = ask("--overflow=chunk", "What?", text=text, QUERN_SOCKET=f.sock, XDG_CACHE_HOME=path("no-folder"))
+    check(said.count("\n") == 1 and said.startswith("quern: warning: answers for pieces are not kept"), said)
+    messages = [json.dumps(a) for a in f.asked]
+    check(out.startswith(b"Noted") and len(set(messages)) == len(messages), "what repeats is asked once", len(messages))
+
+
+def test_answers_that_stay_long_are_an_error():
+    f = Fake(n_ctx=100)
+    f.answer = lambda ask: (ask["messages"][-1]["content"] * 2,)
+    _, said = ask("--overflow=chunk", "x", text=lines(100), status=65, QUERN_SOCKET=f.sock, XDG_CACHE_HOME=path("cache-long"))
+    check("do not become shorter" in said, said)
+    f = Fake(" ", n_ctx=100)
+    _, said = ask("--overflow=chunk", "x", text=lines(100), status=65, QUERN_SOCKET=f.sock, XDG_CACHE_HOME=path("cache-empty"))
+    check("no answer for any" in said, said)
+
+
+def test_a_large_log_in_little_memory():
+    """200 MB, in the context of a small model; its parts repeat, so that each is asked once."""
+    f = Fake(n_ctx=4096)
+    f.answer = lambda ask: ("ok " + str(len(ask["messages"][-1]["content"])),)
+    log = path("large.log")
+    with open(log, "wb") as file:
+        block = lines(3000)
+        for _ in range(200_000_000 // len(block)):
+            file.write(block)
+    with open(log, "rb") as file:
+        p = subprocess.Popen([QUERN, "--overflow=chunk", "What?"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             env={**ENV, "QUERN_SOCKET": f.sock, "XDG_CACHE_HOME": path("cache-large")})
+        out, said = p.stdout.read(), p.stderr.read()
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+    os.unlink(log)
+    check((p.returncode, said) == (0, b"") and out.startswith(b"ok"), p.returncode, out, said)
+    check(len(f.asked) < 2000, len(f.asked))
+    print(f"    200 MB: {usage.ru_maxrss} KiB resident, {usage.ru_utime + usage.ru_stime:.1f} s of CPU, {len(f.asked)} requests")
+    check("asan" in os.environ.get("ASAN_OPTIONS", "") or usage.ru_maxrss < 64 << 10, usage.ru_maxrss)
+
+
+# ---- real places ----
+
+
+def test_a_daemon_and_this_process_say_the_same():
+    s = Server(PARROT)
+    for args in (("think",), ("hi",), ("think", "--json")):
+        here = ask("--in-process", "-m", PARROT, *args)[0]
+        there = ask(*args, QUERN_SOCKET=s.sock)[0]
+        content = lambda out: b"".join(json.loads(e).get("text", "").encode() for e in out.splitlines()) if "--json" in args else out
+        check(content(here) == content(there) and here, args, here, there)
+    s.stop()
+    s = Server(CHAT)
+    for seed in ("1", "2"):
+        args = ("-n", "40", "--seed", seed, "Say something.")
+        check(ask("--in-process", "-m", CHAT, *args, text=b"text\n")[0] == ask(*args, text=b"text\n", QUERN_SOCKET=s.sock)[0], seed)
+    s.stop()
+
+
+def test_a_reader_that_leaves_ends_the_request_at_the_daemon():
+    s = Server(PARROT)
+    p = subprocess.run(["bash", "-c", 'set -o pipefail; "$1" sing | head -c 5', "sh", QUERN], env={**ENV, "QUERN_SOCKET": s.sock},
+                       stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
+    check((p.returncode, p.stdout) == (0, b"la li"), p)
+    s.wait_for("requests_running", 0)
+    p = subprocess.Popen([QUERN, "sing"], env={**ENV, "QUERN_SOCKET": s.sock}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    check(p.stdout.read(5) == b"la li")
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=LIMIT)
+    check(p.returncode == -signal.SIGINT, p.returncode)
+    s.wait_for("requests_running", 0)
+    s.stop()
+
+
+def test_overflow_at_a_daemon_and_in_process():
+    s = Server(PARROT, "--ctx", "512")
+    text = lines(200)
+    for how in ("head", "tail", "middle", "chunk"):
+        args = ("--overflow", how, "-n", "30", "What?")
+        there = ask(*args, text=text, QUERN_SOCKET=s.sock, XDG_CACHE_HOME=path("cache-there"))[0]
+        here = ask(*args, "--in-process", "-m", PARROT, "--ctx", "512", text=text, XDG_CACHE_HOME=path("cache-here"))[0]
+        check(here == there == "Grüße! 😀 What can I do?\n".encode(), how, here, there)
+    _, said = ask("What?", text=text, status=65, QUERN_SOCKET=s.sock)
+    check("the context holds 512 tokens and the prompt alone has" in said and "--overflow" in said, said)
+    s.stop()
+
+
+def test_pieces_of_a_daemon_are_known_again():
+    s = Server(PARROT, "--ctx", "512")
+    counted = lambda: sum(int(n) for n in re.findall(r'requests_total\{[^}]*\} (\d+)', s.get("/metrics").body.decode()))
+    n = [counted()]
+    text = lines(300)
+    for t in (text, text, text.replace(b"line 150 of", b"LINE 150 of")):
+        ask("--overflow=chunk", "What?", text=t, QUERN_SOCKET=s.sock, XDG_CACHE_HOME=path("cache-daemon"))
+        n.append(counted())
+    check(n[1] - n[0] > 20, n)
+    check(n[2] - n[1] <= 1, "known", n)
+    check(1 <= n[3] - n[2] <= 10, "all but what was edited is known", n)
+    s.stop()
+
+
+if __name__ == "__main__":
+    os.makedirs(path("home"), exist_ok=True)
+    main(globals())
