@@ -63,7 +63,7 @@ int answer_fail(const struct qn_error *e, const struct chat_result *r)
     int status = cli_fail(e);
     if (!strcmp(r->code, "unsupported_value") || !strcmp(r->code, "no_chat_template")) return EX_UNAVAILABLE;
     switch (r->status) {
-    case 0: return status;
+    case 0: return e->code == QN_EIO && !*r->model ? EX_UNAVAILABLE : status; /* nobody is there, or something broke */
     case 401:
     case 403: return EX_NOPERM;
     case 404: return EX_UNAVAILABLE;

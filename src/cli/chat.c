@@ -123,7 +123,10 @@ static int read_system(const struct chat *c, struct buf *text, struct qn_error *
     if (o->system && o->system_file && line == file)
         return error_set(e, QN_EUSAGE, "--system and --system-file exclude each other");
     bool is_line = o->system && (!o->system_file || line > file);
-    int rc = is_line ? buf_str(text, o->system, e) : o->system_file ? os_read_file(text, o->system_file, MOST_SYSTEM, e) : 0;
+    int rc = is_line          ? buf_str(text, o->system, e)
+             : o->system_file ? os_read_file(text, o->system_file, MOST_SYSTEM, e)
+             : c->persona     ? buf_str(text, c->persona->system, e)
+                              : 0;
     if (rc || unicode_is_utf8(text->data, text->len)) return rc;
     return error_set(e, QN_EDATA, "%s is not UTF-8 text", is_line ? "--system" : o->system_file);
 }
@@ -134,7 +137,8 @@ static int begin(struct chat *c)
     const struct chat_options *o = c->o;
     struct buf system = {0};
     struct qn_error e;
-    int rc = o->load ? talk_load(&c->talk, o->load, &e) : 0;
+    int rc = o->persona ? persona_find(&c->persona, c->invocation->config, o->persona, &e) : 0;
+    if (!rc && o->load) rc = talk_load(&c->talk, o->load, &e);
     if (!rc) rc = read_system(c, &system, &e);
     if (!rc && system.len) rc = talk_set_system(&c->talk, (char *)system.data, system.len, &e);
     buf_deinit(&system);
@@ -172,6 +176,7 @@ static void init(void *options)
 
 #define AT(field) offsetof(struct chat_options, field)
 static const struct opt opts[] = {
+    {"persona", 'p', OPT_STRING, AT(persona), "NAME", "be answered as this persona does", .words = WORDS_PERSONA},
     {"system", 0, OPT_STRING, AT(system), "TEXT", "what the model is told before all"},
     {"system-file", 0, OPT_STRING, AT(system_file), "FILE", "the same from a file", .words = WORDS_FILE},
     {"load", 0, OPT_STRING, AT(load), "FILE", "go on with a conversation that was saved", .words = WORDS_FILE},

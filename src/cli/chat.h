@@ -8,13 +8,14 @@
 #include <jansson.h>
 
 #include "cli/cli.h"
+#include "cli/persona.h"
 #include "cli/place.h"
 #include "cli/render.h"
 #include "cli/talk.h"
 #include "client/chat.h"
 
 struct chat_options {
-    const char *system, *system_file, *load;
+    const char *persona, *system, *system_file, *load;
     int max_tokens; /* tokens of a reply at most; 0: what the context has room for */
     struct qn_sampling sampling;
     struct place_options place;
@@ -23,6 +24,7 @@ struct chat_options {
 struct chat {
     struct chat_options *o;
     const struct invocation *invocation;
+    const struct persona *persona; /* a built-in one; NULL: none */
     struct place place;
     bool broken;              /* the connection cannot be used again */
     bool person;              /* at a terminal: otherwise lines are messages, and the first failure ends it */

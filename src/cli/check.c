@@ -37,8 +37,8 @@ static int check_file(const char *path, bool deep)
     char name[4 * PATH_MAX];
     if (check_model(&w, path, deep, &e)) return cli_fail(&e);
     error_clean(name, sizeof name, path);
-    printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", name, weights_n_tensors(w), weights_n_meta(w),
-           weights_file_bytes(w));
+    printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", name, weights_n_tensors(w),
+           weights_n_meta(w), weights_file_bytes(w));
     weights_close(w);
     return 0;
 }

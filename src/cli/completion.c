@@ -135,7 +135,7 @@ static void bash(void)
           "    models)\n"
           "        _quern_reply < <(command quern complete models 2> /dev/null)\n"
           "        _quern_reply < <(compgen -f -- \"$cur\")\n"
-          "        compopt -o filenames 2> /dev/null\n"
+          "        [[ ${COMPREPLY[*]} ]] && compopt -o filenames 2> /dev/null || compopt -o default 2> /dev/null\n"
           "        ;;\n"
           "    words*) kind=${kind#words }; _quern_reply <<< \"${kind// /$'\\n'}\" ;;\n"
           "    esac\n}\n\ncomplete -F _quern quern\n",
@@ -300,8 +300,7 @@ static void fish(void)
          "complete -c quern -n __quern_first -l version -d 'print the build and exit'\n"
          "complete -c quern -n 'not __quern_first' -l config -r -F -d 'configuration instead of the usual'\n"
          "complete -c quern -s h -l help -d 'print the common options and exit'\n"
-         "complete -c quern -l help-all -d 'print all options and exit'\n"
-         "complete -c quern -n 'not __quern_first' -l config -r -F -d 'the configuration'");
+         "complete -c quern -l help-all -d 'print all options and exit'");
     for (const struct command *const *c = commands; *c; c++) {
         if (!offered(*c)) continue;
         printf("complete -c quern -n __quern_first -a %s -d '", (*c)->name);

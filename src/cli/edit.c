@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -30,6 +31,9 @@
 #include "cli/paste.h"
 #include "cli/signals.h"
 #include "text/unicode.h"
+
+#define LEAST_ROWS    4 /* of a window for libedit; tried with random keys */
+#define LEAST_COLUMNS 20
 
 #define WAKE L'\x1D'
 
@@ -183,11 +187,20 @@ static int get_char(EditLine *el, wchar_t *out)
     return 1;
 }
 
+/* A window that libedit cannot draw in: in one of a few columns it writes where it has no memory, or goes round for ever. */
+static bool is_tiny(void)
+{
+    struct winsize w;
+    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &w)) return false;
+    return (w.ws_row && w.ws_row < LEAST_ROWS) || (w.ws_col && w.ws_col < LEAST_COLUMNS); /* 0: not known */
+}
+
 /* ---- keys of our own ---- */
 
 static unsigned char key_wake(EditLine *el, wint_t c)
 {
     (void)c;
+    if (is_tiny()) return CC_NORM;
     of(el)->lib->resize(el);
     return CC_REDISPLAY;
 }
@@ -340,17 +353,55 @@ static int no_line(struct edit *ed, bool empty)
     return EDIT_TEXT;
 }
 
+enum { LINE, NO_LINE };
+
+/* A line as libedit lets it be edited. LINE, and it is added; NO_LINE; or an error. */
+static int edited_line(struct edit *ed, struct buf *raw, bool *empty, struct qn_error *e)
+{
+    int n = 0, rc;
+    const wchar_t *line = ed->lib->gets(ed->el, &n);
+    if (!line || n <= 0) {
+        const LineInfoW *left = ed->lib->line(ed->el);
+        *empty = left->lastchar == left->buffer;
+        return NO_LINE;
+    }
+    rc = from_wide(line, (size_t)(line[n - 1] == L'\n' ? n - 1 : n), raw, e);
+    return rc ? rc : LINE;
+}
+
+/* The same as the terminal itself lets it be edited. */
+static int plain_line(struct edit *ed, struct buf *raw, bool *empty, struct qn_error *e)
+{
+    struct buf line = {0};
+    wchar_t *wide = NULL;
+    int rc = 0, c;
+    ed->lib->set(ed->el, EL_PREP_TERM, 0);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);
+    say(ed->going_on ? ed->setup.more : ed->setup.prompt);
+    while (!rc && (c = next_byte(ed)) != INPUT_END && c != '\n') {
+        uint8_t byte = (uint8_t)c;
+        if (c != INPUT_WAKE) rc = buf_add(&line, &byte, 1, e);
+    }
+    *empty = line.len == 0;
+    if (!rc && c == INPUT_END) rc = NO_LINE;
+    if (!rc && !(wide = to_wide((char *)line.data, line.len))) rc = error_nomem(e, "a line", line.len);
+    if (!rc) rc = from_wide(wide, wcslen(wide), raw, e);
+    mem_free(wide);
+    buf_deinit(&line);
+    return rc;
+}
+
 /* Lines until one does not go on. raw: the text with its pastes' marks. */
 static int read_lines(struct edit *ed, struct buf *raw, struct qn_error *e)
 {
     ed->going_on = false;
     for (;;) {
-        int n = 0, rc;
-        ed->lib->set(ed->el, EL_PREP_TERM, 1); /* the same for the next prompt */
-        const wchar_t *line = ed->lib->gets(ed->el, &n);
-        if (!line || n <= 0) {
-            const LineInfoW *left = ed->lib->line(ed->el);
-            rc = no_line(ed, left->lastchar == left->buffer && !ed->going_on);
+        bool empty = true;
+        ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before the prompt: what is typed after it is for the editor */
+        int rc = is_tiny() ? plain_line(ed, raw, &empty, e) : edited_line(ed, raw, &empty, e);
+        if (rc < 0) return rc;
+        if (rc == NO_LINE) {
+            rc = no_line(ed, empty && !ed->going_on);
             if (rc) return rc;
             ed->going_on = false;
             buf_clear(raw);
@@ -358,9 +409,7 @@ static int read_lines(struct edit *ed, struct buf *raw, struct qn_error *e)
             continue;
         }
         ed->n_interrupts = 0;
-        if (line[n - 1] == L'\n') n--;
-        if ((rc = from_wide(line, (size_t)n, raw, e))) return rc;
-        ed->going_on = n > 0 && line[n - 1] == L'\\';
+        ed->going_on = raw->len && raw->data[raw->len - 1] == '\\';
         if (!ed->going_on) return EDIT_TEXT;
         raw->data[raw->len - 1] = '\n';
     }
@@ -378,9 +427,9 @@ int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
     ed->signal_keys[0].key = ed->before.c_cc[VINTR], ed->signal_keys[0].number = SIGINT;
     ed->signal_keys[1].key = ed->before.c_cc[VQUIT], ed->signal_keys[1].number = SIGQUIT;
     ed->signal_keys[2].key = ed->before.c_cc[VSUSP], ed->signal_keys[2].number = SIGTSTP;
-    ed->lib->resize(ed->el); /* the window may have changed while nobody was asked */
+    if (!is_tiny()) ed->lib->resize(ed->el); /* the window may have changed while nobody was asked */
     ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before anything is shown: what is typed after it is for the editor */
-    brackets(ed, true);
+    brackets(ed, !is_tiny());
     rc = read_lines(ed, &raw, e);
     brackets(ed, false);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);

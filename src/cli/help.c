@@ -138,8 +138,6 @@ static void options(struct page *p, const struct command *c)
     line(p, left, names_of(left, sizeof left, 'h', "help", NULL), "print the common options and exit");
     if (p->size != HELP_LONG) return;
     line(p, left, names_of(left, sizeof left, 0, "help-all", NULL), "print this and exit");
-    line(p, left, names_of(left, sizeof left, 0, "config", "FILE"),
-         "the configuration (default: QUERN_CONFIG, ~/.config/quern/config.toml, /etc/quern/config.toml)");
 }
 
 /* ---- commands ---- */

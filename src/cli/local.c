@@ -12,7 +12,7 @@
 #include "server/server.h"
 
 struct local {
-    char *path;
+    char *path; /* of the model; its name too */
     struct models_source source;
     struct models_config models;
     struct server server;
@@ -23,9 +23,11 @@ int local_open(struct local **out, const char *path, const struct qn_engine_para
     struct local *l = mem_calloc(1, sizeof *l);
     struct http_config c;
     int rc;
-    if (!l || !(l->path = mem_dup(path, strlen(path)))) {
+    if (!l) return error_nomem(e, "a server", sizeof *l);
+    l->path = mem_dup(path, strlen(path));
+    if (!l->path) {
         mem_free(l);
-        return error_nomem(e, "a server", sizeof *l);
+        return error_nomem(e, "a path", strlen(path) + 1);
     }
     l->source = (struct models_source){.name = l->path, .path = l->path};
     l->models = (struct models_config){.source = &l->source, .n = 1, .engine = *p};

@@ -9,7 +9,7 @@
 #include "cli/config_file.h"
 
 struct persona {
-    const char *name;
+    const char *name, *brief; /* brief: for the manual */
     const char *system;
     float temperature;
 };

@@ -2,8 +2,8 @@
  *
  * place.c: see place.h.
  *
- * Looking is connecting: a socket's file says nothing about whether anybody listens, and what answers gets the request on
- * the same connection. A system's socket that this user may not open is none for him.
+ * Looking is connecting: a socket's file says nothing about whether anybody listens, and what answers gets the request
+ * on the same connection. A system's socket that this user may not open is none for him.
  */
 #include "cli/place.h"
 
@@ -24,13 +24,14 @@
 
 #define AT(field) offsetof(struct place_options, field)
 const struct opt opts_place[] = {
-    {"model", 'm', OPT_STRING, AT(model), "MODEL", "a name the server knows, or a file (default: the only one there is)",
-     .words = WORDS_MODEL},
+    {"model", 'm', OPT_STRING, AT(model), "MODEL",
+     "a name the server knows, or a file (default: the only one there is)", .words = WORDS_MODEL},
     {"models", 0, OPT_STRINGS, AT(models), "DIR", "look for models in DIR; may be repeated (default: ~/models)",
      .words = WORDS_FOLDER, .rare = true},
     {"socket", 0, OPT_STRING, AT(socket), "PATH", "ask the daemon on this Unix socket, and nobody else",
      .words = WORDS_FILE, .rare = true},
-    {"remote", 0, OPT_STRING, AT(remote), "URL", "where no daemon runs: ask this server of the OpenAI API", .rare = true},
+    {"remote", 0, OPT_STRING, AT(remote), "URL", "where no daemon runs: ask this server of the OpenAI API",
+     .rare = true},
     {"remote-key-file", 0, OPT_STRING, AT(remote_key_file), "FILE", "the first line is the remote's API key",
      .words = WORDS_FILE, .rare = true},
     {"remote-key-command", 0, OPT_STRING, AT(remote_key_command), "COMMAND", "a shell command that prints the key",
@@ -44,12 +45,15 @@ void place_options_init(struct place_options *o) { qn_engine_params_init(&o->eng
 
 /* ---- the places ---- */
 
+/* An empty text, from a variable that is set to nothing, takes back what a file says. */
+static const char *given(const char *s) { return s && *s ? s : NULL; }
+
 static int try_socket(struct place *p, struct qn_error *e)
 {
     int rc = client_open_socket(&p->client, p->socket, e);
     if (rc) return rc;
     p->kind = PLACE_SOCKET;
-    p->model = p->o->model;
+    p->model = given(p->o->model);
     snprintf(p->name, sizeof p->name, "unix:%s", p->socket);
     return 0;
 }
@@ -104,7 +108,7 @@ static int open_remote(struct place *p)
     int rc = connect_remote(p);
     if (rc) return rc;
     p->kind = PLACE_REMOTE;
-    p->model = p->o->model;
+    p->model = given(p->o->model);
     error_clean(p->name, sizeof p->name, p->o->remote);
     return p->model ? 0 : find_only(p);
 }
@@ -115,7 +119,7 @@ static int open_here(struct place *p)
 {
     struct qn_error e = {0};
     char *path = NULL, name[480];
-    int rc = catalog_find(&path, &p->o->models, p->o->model, &e);
+    int rc = catalog_find(&path, &p->o->models, given(p->o->model), &e);
     p->kind = PLACE_HERE;
     if (!rc) {
         error_clean(name, sizeof name, path);
@@ -140,14 +144,17 @@ int place_open(struct place *p, const struct place_options *o)
     struct qn_error e = {0};
     *p = (struct place){.o = o};
     if (o->in_process) return open_here(p);
-    if (o->socket && is_file(o->model))
+    if (given(o->socket) && is_file(o->model))
         return cli_usage("'%s' is a file, which the daemon at '%s' cannot load: give the name it has there, or "
                          "--in-process",
                          o->model, o->socket);
-    if (o->socket) return open_named(p, &e) ? cli_fail(&e) : 0;
+    if (given(o->socket)) {
+        int rc = open_named(p, &e), status = rc ? cli_fail(&e) : 0;
+        return rc == QN_ENOINPUT ? EX_UNAVAILABLE : status;
+    }
     if (is_file(o->model)) return open_here(p);
     if (open_default(p)) return 0;
-    return o->remote ? open_remote(p) : open_here(p);
+    return given(o->remote) ? open_remote(p) : open_here(p);
 }
 
 int place_reopen(struct place *p)

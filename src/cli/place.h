@@ -4,9 +4,9 @@
  *
  * In this order: the socket that was named ($QUERN_SOCKET, --socket), this user's, the system's, the configured remote
  * endpoint, and with none of them this process itself: then the same server runs in here, on a pair of sockets, so that
- * all places answer the same bytes to the same request. A socket that was named and does not answer is an error, and so is a
- * remote endpoint: nothing falls back silently from what somebody has chosen. A model that is named as a file is loaded
- * in here, whatever else runs: no server can be told to load one.
+ * all places answer the same bytes to the same request. A socket that was named and does not answer is an error, and so
+ * is a remote endpoint: nothing falls back silently from what somebody has chosen. A model that is named as a file is
+ * loaded in here, whatever else runs: no server can be told to load one.
  */
 #ifndef QUERN_CLI_PLACE_H
 #define QUERN_CLI_PLACE_H
@@ -18,8 +18,8 @@
 
 /* The options of all commands that ask a server, or look for models. A member of the command's options. */
 struct place_options {
-    const char *model;         /* a name the server knows, a file, or a name in the models' folders; NULL: the default */
-    struct cli_strings models; /* folders with models; none: ~/models */
+    const char *model; /* a name the server knows, a file, or a name in the models' folders; NULL: the default */
+    struct cli_strings models;   /* folders with models; none: ~/models */
     const char *socket, *remote; /* remote: a URL */
     const char *remote_key_file, *remote_key_command;
     bool in_process;                /* no socket, no remote */

@@ -2,8 +2,8 @@
  *
  * place_key.c: the remote endpoint's API key: the first line of a file, or of what a command prints.
  *
- * Never from the command line, which every user of the machine can read. The command is a shell's, its standard input is
- * empty, because ours is the context of a question, and its messages are seen.
+ * Never from the command line, which every user of the machine can read. The command is a shell's, its standard input
+ * is empty, because ours is the context of a question, and its messages are seen.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -128,9 +128,10 @@ static int read_command(const char *command, char *key, size_t cap)
 
 int place_read_key(const struct place_options *o, char *key, size_t cap)
 {
+    const char *file = o->remote_key_file, *command = o->remote_key_command;
+    bool in_file = file && *file, from_command = command && *command; /* set to nothing: not set */
     *key = '\0';
-    if (o->remote_key_file && o->remote_key_command)
-        return cli_usage("--remote-key-file and --remote-key-command cannot both be given");
-    if (o->remote_key_file) return read_file(o->remote_key_file, key, cap);
-    return o->remote_key_command ? read_command(o->remote_key_command, key, cap) : 0;
+    if (in_file && from_command) return cli_usage("--remote-key-file and --remote-key-command cannot both be given");
+    if (in_file) return read_file(file, key, cap);
+    return from_command ? read_command(command, key, cap) : 0;
 }

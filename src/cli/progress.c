@@ -13,10 +13,10 @@
 #include "base/error.h"
 #include "base/os.h"
 
-#define EVERY_NS  100000000  /* between two lines */
-#define SETTLE_NS 500000000  /* before a rate is told */
-#define SMOOTH_S  3.0        /* how much of the past a rate tells */
-#define N_COLUMNS 80         /* of a terminal that does not say */
+#define EVERY_NS  100000000 /* between two lines */
+#define SETTLE_NS 500000000 /* before a rate is told */
+#define SMOOTH_S  3.0       /* how much of the past a rate tells */
+#define N_COLUMNS 80        /* of a terminal that does not say */
 
 bool progress_is_wanted(void)
 {

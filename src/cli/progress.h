@@ -15,9 +15,9 @@ struct progress {
     bool is_shown;
     char label[128];
     const char *unit;
-    uint64_t total, done, told;  /* told: what `done` was then */
+    uint64_t total, done, told; /* told: what `done` was then */
     uint64_t begun_ns, told_ns;
-    double rate;                 /* units a second, of the last seconds; 0: not known yet */
+    double rate; /* units a second, of the last seconds; 0: not known yet */
 };
 
 /* Whether a line would be shown. */

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "cli/catalog.h"
+#include "cli/check.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/progress.h"
@@ -88,75 +89,117 @@ static void watch_signals(void)
 
 /* ---- a file over HTTP ---- */
 
-/* A file is there under this name. 0: it is what would be fetched; else an exit status, after a line. */
-static int compare(struct pull *p, const char *path, const char *sha256)
+/* A file is there under this name: is it what would be fetched? *same. Where its hash is not known, `size` tells, for
+ * what is one of several files of a model; UINT64_MAX: nothing does. 0 or an exit status. */
+static int compare(struct pull *p, const char *path, const char *sha256, uint64_t size, bool *same)
 {
     struct qn_error e;
-    char hex[65] = "";
+    struct stat st;
+    char hex[65];
     int fd, r;
 
-    if (*sha256 && (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0) {
-        r = sha256_file(hex, fd, path, &p->fetch, &e);
-        end_progress(p);
-        close(fd);
-        if (r) return cli_fail(&e);
-        if (!strcmp(hex, sha256)) return 0;
-    }
-    cli_usage("pull: '%s' is there already, and %s; --force replaces it", path,
-              *sha256 ? "is another file" : "nothing says whether it is the same");
-    return EX_CANTCREAT;
+    *same = !*sha256 && stat(path, &st) == 0 && (uint64_t)st.st_size == size;
+    if (!*sha256 || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) return 0;
+    r = sha256_file(hex, fd, path, &p->fetch, &e);
+    end_progress(p);
+    close(fd);
+    *same = r == 0 && !strcmp(hex, sha256);
+    return r ? cli_fail(&e) : 0;
 }
 
-static int fetch_file(struct pull *p, const char *path, struct probe *from, bool is_hub, const char *sha256)
+static int fetch_file(struct pull *p, const char *path, struct probe *from, const char *sha256, bool replace)
 {
     struct qn_error e;
     struct part part;
     int rc;
 
     if (part_open(&part, path, false, &e)) return cli_fail(&e);
-    rc = download(&part, from, is_hub, sha256, &p->fetch, &e);
+    rc = download(&part, from, p->source.repo, sha256, &p->fetch, &e);
     end_progress(p);
-    rc = rc ? cli_fail(&e) : pull_finish(&part, p->o->force);
+    rc = rc ? cli_fail(&e) : pull_finish(&part, replace);
     part_close(&part);
     return rc;
 }
 
-/* One URL. Names the file by p->name in what is told. */
-static int pull_url(struct pull *p, const char *url, const char *path, const char *sha256)
+/* What is done about a file that is there already, by what is fetched. */
+enum there {
+    THERE_ALONE, /* it is the user's: only --force replaces it, and only its hash tells that it is the same */
+    THERE_PART,  /* the same, but one of several that were fetched together: its length is enough */
+    THERE_OURS,  /* in a folder that is only being made: what is not the same is replaced */
+};
+
+static int pull_url(struct pull *p, const char *url, const char *path, const char *sha256, enum there there)
 {
-    bool is_hub = p->source.repo;
     struct qn_error e;
     struct probe from;
-    int rc;
+    bool replace = there == THERE_OURS || p->o->force, same = false;
+    int rc = 0;
 
-    if (probe_open(&from, &p->fetch, url, is_hub, &e)) return cli_fail(&e);
-    if (!p->o->force && os_exists(path))
-        rc = compare(p, path, *sha256 ? sha256 : from.sha256);
-    else
-        rc = fetch_file(p, path, &from, is_hub, sha256);
+    if (probe_open(&from, &p->fetch, url, p->source.repo, &e)) return cli_fail(&e);
+    const char *hash = *sha256 ? sha256 : from.sha256;
+    if (os_exists(path) && (there == THERE_OURS || !p->o->force))
+        rc = compare(p, path, hash, there == THERE_ALONE ? UINT64_MAX : from.size, &same);
+    if (!rc && !same && !replace && os_exists(path)) {
+        cli_usage("pull: '%s' is there already, and %s; --force replaces it", path,
+                  *hash ? "is another file" : "nothing says whether it is the same");
+        rc = EX_CANTCREAT;
+    }
+    if (!rc && !same) rc = fetch_file(p, path, &from, sha256, replace);
     probe_close(&from);
+    return rc;
+}
+
+/* ---- a model in parts ---- */
+
+/* The name or URL of another part: the same but for the number, which stands once in it, or last. */
+static char *part_named(const char *of, uint64_t n, uint64_t no)
+{
+    char ending[32], number[8], *copy = cli_alloc(strlen(of) + 1, 1), *at = NULL;
+
+    strcpy(copy, of);
+    snprintf(ending, sizeof ending, "-of-%05u.gguf", (unsigned)n);
+    snprintf(number, sizeof number, "%05u", (unsigned)no);
+    for (char *next = copy; (next = strstr(next, ending)); next++) at = next;
+    if (at && at - copy >= 5) memcpy(at - 5, number, 5);
+    return copy;
+}
+
+/* All parts, whichever was named; what is printed is the first, by which a model is known. */
+static int pull_parts(struct pull *p, uint64_t n)
+{
+    struct qn_error e;
+    char *first = part_named(p->path, n, 1);
+    struct weights *w = NULL;
+    int rc = 0;
+
+    if (*p->source.sha256) rc = cli_usage("pull: a model in %u parts has no one SHA-256", (unsigned)n);
+    for (uint64_t no = 1; no <= n && !rc; no++) {
+        char *url = part_named(p->source.place, n, no), *path = part_named(p->path, n, no);
+        p->name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+        rc = pull_url(p, url, path, "", THERE_PART);
+        cli_free(url);
+        cli_free(path);
+    }
+    cli_free(p->path);
+    p->path = first;
+    if (!rc && check_model(&w, first, false, &e)) rc = cli_fail(&e);
+    weights_close(w);
     return rc;
 }
 
 /* ---- a folder of a hub ---- */
 
-/* The file of the list, into the folder that is being made. One that came whole in an earlier call has its name. */
 static int pull_listed(struct pull *p, const struct part *folder, const struct listing_file *f)
 {
     struct qn_error e;
     struct buf path = {0};
-    struct stat st;
     char *url;
     int rc;
 
     if (source_hub_url(&url, p->o->hub, p->source.repo, f->name, &e)) return cli_fail(&e);
     p->name = f->name;
-    if (buf_printf(&path, &e, "%s/%s", folder->part, f->name))
-        rc = cli_fail(&e);
-    else if (stat((const char *)path.data, &st) == 0 && (uint64_t)st.st_size == f->size)
-        rc = 0;
-    else
-        rc = pull_url(p, url, (const char *)path.data, "");
+    rc = buf_printf(&path, &e, "%s/%s", folder->part, f->name) ? cli_fail(&e) : 0;
+    if (!rc) rc = pull_url(p, url, (const char *)path.data, "", THERE_OURS);
     buf_deinit(&path);
     mem_free(url);
     return rc;
@@ -286,15 +329,17 @@ static int read_token(struct pull *p)
 
 static int pull(struct pull *p)
 {
+    uint64_t n;
     int rc = read_token(p);
 
     if (rc || (rc = pull_target(&p->path, &p->source, p->o->output, &p->o->models))) return rc;
     p->name = strrchr(p->path, '/') ? strrchr(p->path, '/') + 1 : p->path;
+    n = strcmp(p->name, p->source.name) ? 1 : pull_n_parts(p->name); /* under another name it is just a file */
     watch_signals();
     switch (p->source.kind) {
     case SOURCE_RSYNC: rc = pull_rsync(p); break;
     case SOURCE_HF_FOLDER: rc = pull_folder(p); break;
-    default: rc = pull_url(p, p->source.place, p->path, p->source.sha256);
+    default: rc = n > 1 ? pull_parts(p, n) : pull_url(p, p->source.place, p->path, p->source.sha256, THERE_ALONE);
     }
     end_progress(p);
     if (!rc) printf("%s\n", p->path);
@@ -350,8 +395,8 @@ static const struct opt own[] = {
      .words = WORDS_FILE, .rare = true},
     {"ca", 0, OPT_STRING, AT(ca), "FILE", "trust these certificates (PEM) instead of the system's", .words = WORDS_FILE,
      .rare = true},
-    {"insecure-http", 0, OPT_FLAG, AT(insecure_http), NULL, "http:// to other machines, which anybody can read and change",
-     .rare = true},
+    {"insecure-http", 0, OPT_FLAG, AT(insecure_http), NULL,
+     "http:// to other machines, which anybody can read and change", .rare = true},
     {0},
 };
 

@@ -20,6 +20,8 @@
 #include "cli/check.h"
 #include "cli/cli.h"
 
+#define MAX_PARTS 1000 /* of a split model */
+
 /* ---- where ---- */
 
 static char *joined(const char *dir, const char *name)
@@ -80,16 +82,15 @@ static bool is_gguf(const char *path)
     return n == sizeof magic && !memcmp(magic, "GGUF", sizeof magic);
 }
 
-/* Whether the name is one of PREFIX-00001-of-00003.gguf. */
-static bool is_split(const char *name)
+uint64_t pull_n_parts(const char *name)
 {
     size_t len = strlen(name);
     uint64_t n = len > 10 ? strtoull(name + len - 10, NULL, 10) : 0;
     char *first = NULL;
 
-    if (n > 1) weights_part_path(&first, name, 0, n, NULL);
+    if (n > 1 && n <= MAX_PARTS) weights_part_path(&first, name, 0, n, NULL);
     mem_free(first);
-    return n > 1 && first;
+    return first ? n : 1;
 }
 
 static int check_file(const char *path, const char *name, struct qn_error *e)
@@ -97,7 +98,7 @@ static int check_file(const char *path, const char *name, struct qn_error *e)
     struct weights *w = NULL;
     int r;
 
-    if ((!ends_in(name, ".gguf") && !is_gguf(path)) || is_split(name)) return 0;
+    if ((!ends_in(name, ".gguf") && !is_gguf(path)) || pull_n_parts(name) > 1) return 0;
     r = check_model(&w, path, false, e);
     weights_close(w);
     return r;

@@ -13,6 +13,9 @@
  * ~/models, which is made. output: NULL: none was given. 0 or an exit status; *path is freed with cli_free(). */
 int pull_target(char **path, const struct source *s, const char *output, const struct cli_strings *folders);
 
+/* Of how many parts the file is one, by its name PREFIX-00001-of-00003.gguf; 1: it is all. */
+uint64_t pull_n_parts(const char *name);
+
 /* What can be said of a file or folder without computing with it, by what `quern check` does: of a GGUF file, of a
  * folder that is a model, and of the GGUF files in any other. A part of a split model says nothing alone. name: what it
  * is going to be called. QN_EUNSUP: it is whole, but no model that runs here. */

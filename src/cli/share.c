@@ -2,12 +2,12 @@
  *
  * share.c: see share.h. Source: rsync(1), rsyncd.conf(5).
  *
- * Only models can be seen: what is hidden, unfinished or of another kind is not listed and cannot be named. Run by root,
- * rsync reads as "nobody".
+ * Only models can be seen: what is hidden, unfinished or of another kind is not listed and cannot be named. Run by
+ * root, rsync reads as "nobody".
  *
  * Between us and rsync is a child that stays outside of the sandbox. It holds a pipe to us, whose end tells it that we
- * are gone, however that came; then it ends rsync, and removes the folder with its configuration, which rsync reads again
- * for each client.
+ * are gone, however that came; then it ends rsync, and removes the folder with its configuration, which rsync reads
+ * again for each client.
  */
 #include "cli/share.h"
 
@@ -71,14 +71,14 @@ static bool is_network(const char *s)
 static int put_config(struct buf *b, const struct share_options *o, const char *folder, const char *dir,
                       struct qn_error *e)
 {
-    static const char private[] = " 127.0.0.0/8 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 169.254.0.0/16 ::1 fe80::/10 fc00::/7";
+    static const char private[] =
+        " 127.0.0.0/8 10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 169.254.0.0/16 ::1 fe80::/10 fc00::/7";
     int r = buf_printf(b, e,
                        "log file = /dev/null\n"
                        "use chroot = no\n"
                        "read only = yes\n"
                        "max connections = %d\n"
                        "lock file = %s/lock\n"
-                       "hosts deny = *\n"
                        "hosts allow =",
                        CONNECTIONS, dir);
 
@@ -207,8 +207,9 @@ static int wait_for_daemon(pid_t pid, int port, struct qn_error *e)
     while (clock_ns() < until) {
         if (waitpid(pid, &status, WNOHANG) == pid) {
             if (WIFEXITED(status) && WEXITSTATUS(status) == NO_RSYNC)
-                return error_set(e, QN_EUNSUP,
-                                 "serve: sharing needs the rsync program, which is not installed (Debian's package is rsync)");
+                return error_set(
+                    e, QN_EUNSUP,
+                    "serve: sharing needs the rsync program, which is not installed (Debian's package is rsync)");
             return error_set(e, QN_EIO, "serve: the rsync daemon ended at once (status %d)",
                              WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         }
@@ -252,7 +253,8 @@ int share_start(const struct share_options *o, const char *folder, struct qn_err
                          strerror(errno));
     if (make_folder(dir, sizeof dir)) return error_set(e, QN_EIO, "serve: cannot make a folder: %s", strerror(errno));
     r = put_config(&text, o, folder, dir, e);
-    if (r == 0 && write_config(dir, &text)) r = error_set(e, QN_EIO, "serve: cannot write in '%s': %s", dir, strerror(errno));
+    if (r == 0 && write_config(dir, &text))
+        r = error_set(e, QN_EIO, "serve: cannot write in '%s': %s", dir, strerror(errno));
     buf_deinit(&text);
     if (r == 0) return start(dir, o->port, e);
     remove_folder(dir);

@@ -18,8 +18,8 @@ extern const struct opt opts_share[];
 void share_options_init(struct share_options *o);
 
 /* Starts the daemon and returns once it listens. From here on it is on its own, and ends when this process does. To be
- * called before the sandbox closes, by the main thread. QN_EUSAGE: an address that is none; QN_EUNSUP: there is no rsync
- * here; QN_ENOINPUT: no such folder; QN_EIO. */
+ * called before the sandbox closes, by the main thread. QN_EUSAGE: an address that is none; QN_EUNSUP: there is no
+ * rsync here; QN_ENOINPUT: no such folder; QN_EIO. */
 int share_start(const struct share_options *o, const char *folder, struct qn_error *e);
 
 #endif

@@ -23,6 +23,7 @@
 
 #include "base/mem.h"
 #include "cli/commands.h"
+#include "cli/config_file.h"
 #include "cli/daemon.h"
 #include "cli/home.h"
 #include "cli/serve.h"
@@ -231,11 +232,24 @@ static int launch(struct launch *l, struct invocation *v)
 
 /* ---- the command ---- */
 
+/* Whether the configuration is the one that any process of this user reads. */
+static bool is_usual(const struct config_file *c)
+{
+    struct config_file usual = {0};
+    if (getenv("QUERN_CONFIG")) return false;
+    bool is = !config_file_open(&usual, NULL) && !c->path == !usual.path && (!c->path || !strcmp(c->path, usual.path));
+    config_file_close(&usual);
+    return is;
+}
+
+/* Whether nothing was said that a unit would not know. */
 static bool is_plain(const struct invocation *v)
 {
-    bool is = v->n == 0;
-    for (int i = 0; i < options_count(v->command); i++) is = is && v->origin[i] == ORIGIN_DEFAULT;
-    return is;
+    const struct start *o = v->options;
+    bool is = v->n == 0 && !o->socket;
+    for (int i = 0; i < options_count(v->command); i++)
+        is = is && (v->origin[i] == ORIGIN_DEFAULT || v->origin[i] == ORIGIN_CONFIG);
+    return is && is_usual(v->config);
 }
 
 static int start_unit(void)

@@ -60,7 +60,8 @@ static int code_of_status(int status)
 /* Of an error within a stream, where there is no status any more. */
 static int code_of_name(const char *code)
 {
-    static const char *const busy[] = {"stopping", "no_memory", "stalled", "models_busy", "deadline_exceeded", "queue_full"};
+    static const char *const busy[] = {"stopping",    "no_memory",         "stalled",
+                                       "models_busy", "deadline_exceeded", "queue_full"};
     for (size_t i = 0; i < sizeof busy / sizeof *busy; i++)
         if (!strcmp(code, busy[i])) return QN_EBUSY;
     return QN_EIO;
@@ -101,8 +102,8 @@ static int collect(void *arg, const struct client_reply *r, const char *bytes, s
 
 void chat_result_init(struct chat_result *r)
 {
-    *r = (struct chat_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1, .prefill_ms = -1, .decode_ms = -1,
-                              .retry_after_s = -1};
+    *r = (struct chat_result){
+        .n_prompt = -1, .n_cached = -1, .n_generated = -1, .prefill_ms = -1, .decode_ms = -1, .retry_after_s = -1};
 }
 
 int chat_fetch(struct client *c, const char *method, const char *path, json_t *body, size_t limit, json_t **out,

@@ -28,21 +28,23 @@ struct chat_result {
     char model[128];
     int n_prompt, n_cached, n_generated; /* tokens */
     double prefill_ms, decode_ms;
-    int status;      /* of HTTP, when the server refused; 0 otherwise */
-    char code[48];   /* of the error: "context_length_exceeded", "no_chat_template", ...; empty: not said */
+    int status;    /* of HTTP, when the server refused; 0 otherwise */
+    char code[48]; /* of the error: "context_length_exceeded", "no_chat_template", ...; empty: not said */
     int retry_after_s;
 };
 
-/* request: an object as POST /v1/chat/completions has it, borrowed; "stream" and "stream_options" are added. Errors: those of
- * client_send(); the server's own words with QN_EUSAGE (400, 404, 413, 422), QN_EBUSY (429, 503, 504), QN_ENOINPUT (401, 403), QN_EIO
- * (any other): then result->status is set. */
+/* request: an object as POST /v1/chat/completions has it, borrowed; "stream" and "stream_options" are added. Errors:
+ * those of client_send(); the server's own words with QN_EUSAGE (400, 404, 413, 422), QN_EBUSY (429, 503, 504),
+ * QN_ENOINPUT (401, 403), QN_EIO (any other): then result->status is set. One that comes
+ * within the stream has no status, but a code. */
 int chat_send(struct client *c, json_t *request, chat_sink *sink, void *arg, struct chat_result *result,
               struct qn_error *e);
 
 /* How many tokens the prompt of this request has (POST /v1/chat/render). QN_EUNSUP: the server cannot tell. */
 int chat_count(struct client *c, json_t *request, int *n_tokens, struct qn_error *e);
 
-/* Any other exchange whose answer is a JSON document, at most `limit` bytes of it: *out returns owned. Errors as chat_send's. */
+/* Any other exchange whose answer is a JSON document, at most `limit` bytes of it: *out returns owned. Errors as
+ * chat_send's. */
 int chat_fetch(struct client *c, const char *method, const char *path, json_t *body, size_t limit, json_t **out,
                struct chat_result *result, struct qn_error *e);
 

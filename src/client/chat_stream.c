@@ -2,8 +2,8 @@
  *
  * chat_stream.c: chat_send(): an answer as it comes, event by event. See chat.h.
  *
- * Source: the OpenAI API's chat.completion.chunk. A server may leave out what it likes but not the finish reason: without it
- * nobody can tell a whole answer from one that was cut off. Thoughts are `reasoning_content`; other servers
+ * Source: the OpenAI API's chat.completion.chunk. A server may leave out what it likes but not the finish reason:
+ * without it nobody can tell a whole answer from one that was cut off. Thoughts are `reasoning_content`; other servers
  * call them `reasoning`.
  */
 #include <string.h>
@@ -19,9 +19,9 @@ struct stream {
     void *arg;
     struct chat_result *result;
     struct sse events;
-    struct buf refusal; /* the body of an answer that is no stream */
+    struct buf refusal;  /* the body of an answer that is no stream */
     bool finished, done; /* a finish reason came; so did "[DONE]" */
-    int rc; /* of what a sink found, with *e, which is not the exchange's */
+    int rc;              /* of what a sink found, with *e, which is not the exchange's */
     struct qn_error *e;
 };
 
@@ -93,8 +93,7 @@ static int read_event(struct stream *s, const json_t *event)
     if (error && !json_is_null(error)) return chat_refused(event, 0, s->result, s->e);
     if (choices && !json_is_null(choices) && !json_is_array(choices)) return bad(s, "choices is no list");
     read_counts(s->result, event);
-    json_array_foreach(choices, i, choice)
-        if (!rc) rc = read_choice(s, choice);
+    json_array_foreach(choices, i, choice) if (!rc) rc = read_choice(s, choice);
     return rc;
 }
 
@@ -130,8 +129,8 @@ static int on_bytes(void *arg, const struct client_reply *r, const char *bytes, 
     } else if (s->refusal.len + n <= BODY_MAX) {
         s->rc = buf_add(&s->refusal, bytes, n, s->e);
     } else {
-        s->rc = error_set(s->e, QN_EDATA, "the server answers with status %d and more than %zu bytes of '%s'", r->status,
-                          BODY_MAX, r->type);
+        s->rc = error_set(s->e, QN_EDATA, "the server answers with status %d and more than %zu bytes of '%s'",
+                          r->status, BODY_MAX, r->type);
     }
     return s->rc;
 }

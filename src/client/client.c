@@ -2,8 +2,9 @@
  *
  * client.c: exchanges over a stream socket; those over a URL are remote.c's.
  *
- * The request is one write, head and body gathered. While it goes out answers are read too: a server that refuses a long body
- * says so before it has read all of it, and closes. Closing the socket is what ends a request at the other side.
+ * The request is one write, head and body gathered. While it goes out answers are read too: a server that refuses a
+ * long body says so before it has read all of it, and closes. Closing the socket is what ends a request at the other
+ * side.
  *
  * Cancelling is a count in an eventfd, polled beside the socket, so that a signal handler needs only write().
  */
@@ -286,6 +287,9 @@ int client_send(struct client *c, const char *method, const char *path, const ch
 {
     int rc;
     assert(!c->failed);
+    for (const char *p = path; *p; p++) /* a name of somebody's may be in it */
+        if (*p <= ' ' || *p > '~')
+            return error_set(e, QN_EUSAGE, "'%s' cannot be asked for: it has blanks in it", path);
     rc = c->remote ? remote_send(c->remote, c->cancel_fd, method, path, body, n_body, sink, arg, reply, e)
                    : exchange(c, method, path, body, n_body, sink, arg, reply, e);
     c->failed = rc != 0;

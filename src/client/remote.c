@@ -2,9 +2,10 @@
  *
  * remote.c: see remote.h.
  *
- * One easy handle, which keeps its connection between exchanges, driven through a multi handle, because that can wait for
- * another descriptor too: the one that cancels. Certificates are always checked, redirections never followed, and what
- * is not encrypted goes to this machine alone, past every proxy. So the key is seen by the host of the URL and no other.
+ * One easy handle, which keeps its connection between exchanges, driven through a multi handle, because that can wait
+ * for another descriptor too: the one that cancels. Certificates are always checked, redirections never followed, and
+ * what is not encrypted goes to this machine alone, past every proxy. So the key is seen by the host of the URL and no
+ * other.
  *
  * There is no limit on the time of an answer: a model may think for long. A host that cannot be reached is given up.
  */
@@ -42,7 +43,9 @@ static int check_url(const struct curl *curl, CURLU *u, const char *url, bool *p
     static const struct {
         CURLUPart part;
         const char *name;
-    } none[] = {{CURLUPART_USER, "a user's name"}, {CURLUPART_PASSWORD, "a password"}, {CURLUPART_QUERY, "a query"},
+    } none[] = {{CURLUPART_USER, "a user's name"},
+                {CURLUPART_PASSWORD, "a password"},
+                {CURLUPART_QUERY, "a query"},
                 {CURLUPART_FRAGMENT, "a fragment"}};
     char *scheme = NULL, *host = NULL, *text = NULL;
     CURLUcode code = curl->url_set(u, CURLUPART_URL, url, 0);
@@ -102,7 +105,8 @@ static int add_key(struct remote *r, const char *key, struct qn_error *e)
 {
     struct buf line = {0};
     for (const char *p = key; *p; p++)
-        if (*p <= ' ' || *p > '~') return error_set(e, QN_EDATA, "the API key has a blank or a control character in it");
+        if (*p <= ' ' || *p > '~')
+            return error_set(e, QN_EDATA, "the API key has a blank or a control character in it");
     if (!*key) return error_set(e, QN_EDATA, "the API key is empty");
     int rc = buf_printf(&line, e, "Authorization: Bearer %s", key);
     if (!rc) rc = add_header(r, (char *)line.data, e);

@@ -166,7 +166,8 @@ static int64_t take_line(struct response *r, const char *p, size_t n, struct qn_
     size_t used = end ? (size_t)(end - p) + 1 : n;
     r->n_head += used;
     if (r->n + used > RESPONSE_LINE_MAX || r->n_head > RESPONSE_HEAD_MAX)
-        return error_set(e, QN_EDATA, "the head of the server's answer is too long: a line of %d bytes, or more than %d",
+        return error_set(e, QN_EDATA,
+                         "the head of the server's answer is too long: a line of %d bytes, or more than %d",
                          RESPONSE_LINE_MAX, RESPONSE_HEAD_MAX);
     memcpy(r->line + r->n, p, used);
     r->n += used;
@@ -179,7 +180,8 @@ static int64_t take_line(struct response *r, const char *p, size_t n, struct qn_
     return rc ? rc : (int64_t)used;
 }
 
-int64_t response_read(struct response *r, const char *p, size_t n, const char **body, size_t *n_body, struct qn_error *e)
+int64_t response_read(struct response *r, const char *p, size_t n, const char **body, size_t *n_body,
+                      struct qn_error *e)
 {
     *body = p;
     *n_body = 0;

@@ -13,8 +13,8 @@
 
 #include "client/client.h"
 
-#define RESPONSE_LINE_MAX 8192    /* bytes of a line of the head, of a chunk's first line, of a trailer */
-#define RESPONSE_HEAD_MAX 65536   /* of all those of the head, interim responses included, and of all trailers */
+#define RESPONSE_LINE_MAX 8192  /* bytes of a line of the head, of a chunk's first line, of a trailer */
+#define RESPONSE_HEAD_MAX 65536 /* of all those of the head, interim responses included, and of all trailers */
 
 enum response_state {
     RESPONSE_STATUS,     /* in the first line */
@@ -31,8 +31,8 @@ enum response_state {
 struct response {
     enum response_state state;
     struct client_reply *reply;
-    uint64_t left;    /* bytes */
-    int64_t length;   /* Content-Length; -1: none came */
+    uint64_t left;  /* bytes */
+    int64_t length; /* Content-Length; -1: none came */
     bool chunked;
     bool keep;        /* the connection may be used again when this is done */
     int minor;        /* of HTTP/1.x */
@@ -42,9 +42,10 @@ struct response {
 
 /* *reply is filled while the head is read; it must live as long. */
 void response_init(struct response *r, struct client_reply *reply);
-/* Reads on from p. Returns how many of the n bytes were used, at least one unless the response is done; negative: QN_EDATA.
- * *body, *n_body: a part of p that belongs to the body, may be empty. */
-int64_t response_read(struct response *r, const char *p, size_t n, const char **body, size_t *n_body, struct qn_error *e);
+/* Reads on from p. Returns how many of the n bytes were used, at least one unless the response is done; negative:
+ * QN_EDATA. *body, *n_body: a part of p that belongs to the body, may be empty. */
+int64_t response_read(struct response *r, const char *p, size_t n, const char **body, size_t *n_body,
+                      struct qn_error *e);
 /* The connection has ended. 0 when that ends the response too; QN_EIO says where it was. */
 int response_end(struct response *r, struct qn_error *e);
 

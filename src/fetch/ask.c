@@ -159,7 +159,8 @@ static int ask_once(struct ask_reply *r, const struct curl *curl, const struct f
     curl->easy_setopt(r->h, CURLOPT_RANGE, range);
     rc = curl->easy_perform(r->h);
     if (rc == CURLE_WRITE_ERROR && r->is_cut) rc = CURLE_OK;
-    if (rc == CURLE_ABORTED_BY_CALLBACK) return error_set(e, QN_ECANCEL, "stopped while '%s' was being asked for", source);
+    if (rc == CURLE_ABORTED_BY_CALLBACK)
+        return error_set(e, QN_ECANCEL, "stopped while '%s' was being asked for", source);
     if (rc) return error_set(e, QN_EIO, "cannot fetch '%s': %s", r->url, ask_why(curl, rc));
     curl->easy_getinfo(r->h, CURLINFO_RESPONSE_CODE, &r->status);
     if (url_same_origin(source, r->url)) keep_linked(r, curl);

@@ -32,7 +32,7 @@ struct ask_reply {
     char *url;                  /* where the redirects ended */
     char linked[2][128];        /* X-Linked-Etag and X-Linked-Size of the source's own origin; "" */
     struct buf body;
-    bool is_cut;                /* the body had more than was asked for */
+    bool is_cut; /* the body had more than was asked for */
 };
 
 /* range: as in "0-0"; NULL: all of it. Reads max_body bytes at most. QN_ECANCEL, QN_ENOINPUT (not there), QN_EBUSY (try

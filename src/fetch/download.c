@@ -59,8 +59,7 @@ static int take_old(struct sidecar *now, const struct part *part, const char *sh
         log_at(LOG_WARN, "'%s' is begun anew: the file at its source is another one now", part->path);
     if (r == 0) sidecar_deinit(&old);
     sidecar_remove(part->side);
-    if (ftruncate(part->fd, 0))
-        return error_set(e, QN_EIO, "cannot write '%s': %s", part->part, strerror(errno));
+    if (ftruncate(part->fd, 0)) return error_set(e, QN_EIO, "cannot write '%s': %s", part->part, strerror(errno));
     return 0;
 }
 
@@ -97,8 +96,9 @@ static int verify(struct part *part, const char *sha256, const struct fetch_opti
 
     if (r || !*sha256 || !strcmp(hex, sha256)) return r;
     r = part_reject(part, e);
-    return r ? r : error_set(e, QN_EDATA, "'%s' has the SHA-256 %s, not %s; what came is '%s'", part->path, hex, sha256,
-                             part->bad);
+    return r ? r
+             : error_set(e, QN_EDATA, "'%s' has the SHA-256 %s, not %s; what came is '%s'", part->path, hex, sha256,
+                         part->bad);
 }
 
 int download(struct part *part, struct probe *from, bool is_hub, const char *sha256, const struct fetch_options *o,
@@ -109,7 +109,8 @@ int download(struct part *part, struct probe *from, bool is_hub, const char *sha
     for (int turn = 0; turn < MAX_TURNS; turn++) {
         struct probe again;
         if (*sha256 && *from->sha256 && strcmp(sha256, from->sha256))
-            return error_set(e, QN_EDATA, "'%s' has the SHA-256 %s by its hub, not %s", from->source, from->sha256, sha256);
+            return error_set(e, QN_EDATA, "'%s' has the SHA-256 %s by its hub, not %s", from->source, from->sha256,
+                             sha256);
         r = fetch_version(part, from, sha256, o, e);
         if (r < 0) return r;
         if (r == TRANSFER_DONE) return verify(part, *sha256 ? sha256 : from->sha256, o, e);

@@ -62,8 +62,7 @@ static int take(struct listing *l, struct found *f, const json_t *entry, const c
     if (strcmp(type, "file")) return 0;
     if (!json_is_integer(size) || json_integer_value(size) < 0 || json_integer_value(size) > INT64_MAX / 1024)
         return error_set(e, QN_EDATA, "'%s': '%s' has no size", url, name);
-    if (ends_in(name, ".gguf"))
-        return buf_printf(&f->gguf, e, "%s%s", f->n_gguf++ ? ", " : "", name);
+    if (ends_in(name, ".gguf")) return buf_printf(&f->gguf, e, "%s%s", f->n_gguf++ ? ", " : "", name);
     if (!is_wanted(name)) return 0;
     f->n_weights += ends_in(name, ".safetensors");
     return add(l, name, json_integer_value(size), e);
@@ -79,8 +78,9 @@ int listing_parse(struct listing *l, const char *text, size_t n, const char *url
 
     for (size_t i = 0; r == 0 && i < json_array_size(root); i++) r = take(&out, &f, json_array_get(root, i), url, e);
     if (r == 0 && !f.n_weights)
-        r = error_set(e, QN_ENOINPUT, f.n_gguf ? "'%s': no safetensors; its GGUF files, of which one can be named, are %s"
-                                               : "'%s': neither safetensors nor GGUF files%s",
+        r = error_set(e, QN_ENOINPUT,
+                      f.n_gguf ? "'%s': no safetensors; its GGUF files, of which one can be named, are %s"
+                               : "'%s': neither safetensors nor GGUF files%s",
                       url, f.n_gguf ? (const char *)f.gguf.data : "");
     json_decref(root);
     buf_deinit(&f.gguf);

@@ -22,8 +22,8 @@ struct listing {
     uint64_t bytes; /* of all */
 };
 
-/* The files at the top of the repository that the URL lists. QN_ENOINPUT: there are no safetensors; names the GGUF files,
- * if there are any. Else errors as ask()'s, QN_EDATA: malformed. */
+/* The files at the top of the repository that the URL lists. QN_ENOINPUT: there are no safetensors; names the GGUF
+ * files, if there are any. Else errors as ask()'s, QN_EDATA: malformed. */
 int listing_fetch(struct listing *l, const struct fetch_options *o, const char *url, struct qn_error *e);
 int listing_parse(struct listing *l, const char *text, size_t n, const char *url, struct qn_error *e);
 void listing_deinit(struct listing *l);

@@ -40,8 +40,9 @@ static int open_locked(struct part *p, struct qn_error *e)
     struct stat mine, there;
 
     if (p->is_folder && mkdir(p->part, 0777) && errno != EEXIST) return failed("make", p->part, e);
-    p->fd = open(p->part, (p->is_folder ? O_RDONLY | O_DIRECTORY : O_RDWR | O_CREAT) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-                 0666);
+    p->fd =
+        open(p->part, (p->is_folder ? O_RDONLY | O_DIRECTORY : O_RDWR | O_CREAT) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+             0666);
     if (p->fd < 0) return failed("open", p->part, e);
     if (fstat(p->fd, &mine)) return failed("look at", p->part, e);
     if (!p->is_folder && !S_ISREG(mine.st_mode)) return error_set(e, QN_EIO, "'%s' is not a regular file", p->part);

@@ -13,9 +13,9 @@
 #include "fetch/fetch.h"
 
 struct probe {
-    char *source;       /* the URL that was asked first */
-    char *url;          /* where redirects ended */
-    uint64_t size;      /* bytes */
+    char *source;  /* the URL that was asked first */
+    char *url;     /* where redirects ended */
+    uint64_t size; /* bytes */
     bool has_ranges;
     char etag[256];     /* as the server wrote it; "": none */
     char if_range[256]; /* what a request for a part says to get that version only; "": nothing can */
@@ -27,8 +27,8 @@ struct probe {
 int probe_open(struct probe *p, const struct fetch_options *o, const char *url, bool is_hub, struct qn_error *e);
 void probe_close(struct probe *p);
 
-/* "bytes 0-9/100" of a Content-Range: first, last and total. "bytes <unit>/100" with "*" for the unit gives first > last.
- * -1: malformed, or the total is not said. */
+/* "bytes 0-9/100" of a Content-Range: first, last and total. "bytes <unit>/100" with "*" for the unit gives first >
+ * last. -1: malformed, or the total is not said. */
 int probe_content_range(const char *s, uint64_t *first, uint64_t *last, uint64_t *total);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * rsync.c: see rsync.h. Source: rsync(1).
  *
- * The file is written in its place (--inplace), which is our NAME.part: whatever ends rsync, what came is there, and the
- * next time rsync finds by its sums which blocks it need not send again. Links are followed at the source, so that
+ * The file is written in its place (--inplace), which is our NAME.part: whatever ends rsync, what came is there, and
+ * the next time rsync finds by its sums which blocks it need not send again. Links are followed at the source, so that
  * nothing but files and folders comes; ownership and modes do not come.
  *
  * No shell is between, names with spaces are names (--protect-args), and operands follow a "--". rsync ends with us.
@@ -68,7 +68,8 @@ static void end(struct call *c)
 
 /* ---- running it ---- */
 
-/* In the child. Returns only if there is no running it; then why[1] says errno to the parent, and nothing is left to do. */
+/* In the child. Returns only if there is no running it; then why[1] says errno to the parent, and nothing is left to
+ * do. */
 static void become_rsync(const struct call *c, int out, int err, int why, pid_t parent)
 {
     int null = open("/dev/null", O_RDONLY), no;
@@ -148,7 +149,8 @@ static int call(struct call *c, const struct fetch_options *o, struct qn_error *
         ;
     close_all(fd);
     if (no == ENOENT)
-        return error_set(e, QN_EUNSUP, "this needs the rsync program, which is not installed (Debian's package is rsync)");
+        return error_set(e, QN_EUNSUP,
+                         "this needs the rsync program, which is not installed (Debian's package is rsync)");
     if (no) return error_set(e, QN_EIO, "cannot run rsync: %s", strerror(no));
     if (!o->watch(o->arg, NULL, 0, 0)) return error_set(e, QN_ECANCEL, "stopped while rsync was running");
     c->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -30,9 +30,10 @@ bool source_is_safe_name(const char *name)
 int source_check_name(const char *name, const char *of, struct qn_error *e)
 {
     if (source_is_safe_name(name)) return 0;
-    return error_set(e, QN_EUSAGE, "%s: no file is made under the name '%s' (empty, hidden, longer than %d bytes, begins "
-                     "with a dash, or has a slash or control characters); -o FILE gives another", of, name,
-                     SOURCE_MAX_NAME);
+    return error_set(e, QN_EUSAGE,
+                     "%s: no file is made under the name '%s' (empty, hidden, longer than %d bytes, begins "
+                     "with a dash, or has a slash or control characters); -o FILE gives another",
+                     of, name, SOURCE_MAX_NAME);
 }
 
 /* ---- kinds ---- */
@@ -150,7 +151,8 @@ static int parse(struct source *s, const char *text, const char *hub, bool insec
     if (!strncasecmp(text, "rsync://", 8)) return parse_rsync(s, text, e);
     if (strstr(text, "://")) return error_set(e, QN_EUSAGE, "'%s': only https://, rsync:// and hf: are fetched", text);
     if (text[colon] == ':') return parse_rsync(s, text, e);
-    return error_set(e, QN_EUSAGE, "'%s' is no source: host:path, rsync://..., https://... or hf:owner/repo/file", text);
+    return error_set(e, QN_EUSAGE, "'%s' is no source: host:path, rsync://..., https://... or hf:owner/repo/file",
+                     text);
 }
 
 int source_parse(struct source *s, const char *text, const char *hub, bool insecure_http, struct qn_error *e)

@@ -11,7 +11,9 @@
 
 #include "base/error.h"
 
-struct span { uint64_t from, to; }; /* bytes [from, to) */
+struct span {
+    uint64_t from, to;
+}; /* bytes [from, to) */
 struct spans {
     struct span *v; /* [n] */
     size_t n, cap;

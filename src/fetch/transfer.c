@@ -63,7 +63,7 @@ struct transfer {
     uint64_t since_loss; /* bytes */
     uint64_t not_before; /* ns: no lane starts earlier */
 
-    uint64_t fresh, keep_bytes;   /* bytes since the sidecar was written; when it is written again at the latest */
+    uint64_t fresh, keep_bytes;  /* bytes since the sidecar was written; when it is written again at the latest */
     uint64_t kept_ns, synced_ns; /* when */
 };
 
@@ -119,11 +119,16 @@ static bool is_other_version(const struct lane *l, uint64_t total)
 static int check_part(struct lane *l)
 {
     uint64_t first, last, total;
+    curl_off_t length = -1;
 
+    l->t->curl->easy_getinfo(l->h, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     if (probe_content_range(ask_header(l->t->curl, l->h, "Content-Range"), &first, &last, &total))
         return lose(l, "its server does not say which part of the file it sends");
     if (is_other_version(l, total)) return end_as(l, TRANSFER_CHANGED);
-    if (first != l->from || last >= l->to) return lose(l, "its server sends another part of the file than was asked for");
+    if (first != l->from || last >= l->to)
+        return lose(l, "its server sends another part of the file than was asked for");
+    if (length >= 0 && (uint64_t)length != last - first + 1)
+        return lose(l, "its server contradicts itself about the length");
     return 0;
 }
 
@@ -298,7 +303,8 @@ static int finish_lane(struct transfer *t, struct lane *l, CURLcode rc, struct q
     int r = 0;
 
     if (rc == CURLE_OK && !l->is_checked) check_reply(l); /* a reply without a body */
-    if (l->end == 0 && (rc || l->at < l->to)) lose(l, rc ? ask_why(t->curl, rc) : "its server sends less than was asked for");
+    if (l->end == 0 && (rc || l->at < l->to))
+        lose(l, rc ? ask_why(t->curl, rc) : "its server sends less than was asked for");
     if (rc == CURLE_ABORTED_BY_CALLBACK) {
         r = error_set(e, QN_ECANCEL, "stopped while '%s' was being fetched", t->from->source);
     } else if (l->end > 0) {

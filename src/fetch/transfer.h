@@ -19,8 +19,8 @@ enum transfer_end {
     TRANSFER_WHOLE,   /* parts of it are not given any more */
 };
 
-/* Writes what side->written lacks of side->size bytes to part->fd, and keeps `side` true on the disk. A transfer_end, or
- * QN_EIO (nothing comes after several tries; or it cannot be written here), QN_ECANCEL, QN_ENOMEM. */
+/* Writes what side->written lacks of side->size bytes to part->fd, and keeps `side` true on the disk. A transfer_end,
+ * or QN_EIO (nothing comes after several tries; or it cannot be written here), QN_ECANCEL, QN_ENOMEM. */
 int transfer(const struct probe *from, const struct part *part, struct sidecar *side, const struct fetch_options *o,
              struct qn_error *e);
 

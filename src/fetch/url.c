@@ -58,8 +58,7 @@ static bool is_loopback(const char *host)
 
 static int check(const struct parts *p, const char *url, bool http_is_fine, struct qn_error *e)
 {
-    if (p->user)
-        return error_set(e, QN_EUSAGE, "'%s': a user's name and password do not belong in a URL", url);
+    if (p->user) return error_set(e, QN_EUSAGE, "'%s': a user's name and password do not belong in a URL", url);
     if (!strcmp(p->scheme, "https")) return 0;
     if (strcmp(p->scheme, "http"))
         return error_set(e, QN_EUSAGE, "'%s': %s:// is not fetched, only https://", url, p->scheme);

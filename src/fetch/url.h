@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * url.h: which URLs are asked, which redirects are followed, and who may hear a secret. libcurl takes URLs apart, so that
- * what is judged here is what is connected to.
+ * url.h: which URLs are asked, which redirects are followed, and who may hear a secret. libcurl takes URLs apart, so
+ * that what is judged here is what is connected to.
  *
- * https is always fine. http is fine on this machine, or if the user said so. A redirect never leads from https to http,
- * nor from this machine over http to another.
+ * https is always fine. http is fine on this machine, or if the user said so. A redirect never leads from https to
+ * http, nor from this machine over http to another.
  */
 #ifndef QUERN_FETCH_URL_H
 #define QUERN_FETCH_URL_H
@@ -13,7 +13,8 @@
 
 #include "base/error.h"
 
-/* QN_EUSAGE: not a URL that is asked; says why. No user and password in it: they would be seen in lists of processes. */
+/* QN_EUSAGE: not a URL that is asked; says why. No user and password in it: they would be seen in lists of processes.
+ */
 int url_check(const char *url, bool insecure_http, struct qn_error *e);
 /* Whether a redirect that came while fetching `source` may lead to `to`. */
 int url_may_follow(const char *source, const char *to, bool insecure_http, struct qn_error *e);

@@ -39,23 +39,22 @@ static int run(struct invocation *v)
 {
     struct options *o = v->options;
     struct qn_error e = {0};
-    struct place p;
+    struct place p = {0};
     char *text = NULL;
     size_t n;
     int status = cli_read_all(0, "stdin", CLI_MAX_INPUT, &text, &n), rc = 0, count = 0;
     json_t *request = status ? NULL : json_loadb(text, n, 0, NULL);
     if (!status) status = place_open(&p, &o->place);
-    if (status) return status;
-    fprintf(stderr, "place: %s\n", p.name);
-    if (o->count) {
+    if (!status) fprintf(stderr, "place: %s\n", p.name);
+    if (!status && o->count) {
         rc = chat_count(p.client, request, &count, &e);
         printf("%d\n", count);
     }
-    for (int i = 0; !o->count && i < 1 + o->twice && !rc; i++) rc = ask(&p, request, &e);
+    for (int i = 0; !status && !o->count && i < 1 + o->twice && !rc; i++) rc = ask(&p, request, &e);
     json_decref(request);
     place_close(&p);
     cli_free(text);
-    return rc ? cli_fail(&e) : 0;
+    return rc ? cli_fail(&e) : status;
 }
 
 static const struct opt own[] = {

@@ -271,7 +271,7 @@ def test_exit_codes():
         f = Fake(refusal=(code, {"message": "because", "type": "x", **error}))
         out, said = ask("x", status=status, QUERN_SOCKET=f.sock)
         check(said == "quern: because\n" and not out, said)
-    _, said = ask("x", status=66, QUERN_SOCKET=path("no.sock"))
+    _, said = ask("x", status=69, QUERN_SOCKET=path("no.sock"))
     ask("x", status=66, HOME=path("none"), XDG_RUNTIME_DIR=path("none"))
     f = Fake(n_ctx=10)
     _, said = ask("x", text=b"y " * 100, status=65, QUERN_SOCKET=f.sock)

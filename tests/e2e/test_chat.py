@@ -41,7 +41,7 @@ def chat(server, *args, env=None, **more):
             t.send(b"\x04")
             check(t.wait() == 0, "status", t.process.returncode, t.all[-500:])
         check(t.restored(), "the terminal's modes are not as they were")
-        check(t.all.count(b"\x1b[?2004h") == t.all.count(b"\x1b[?2004l"), "bracketed paste is left on")
+        check(t.all.rfind(b"\x1b[?2004h") <= t.all.rfind(b"\x1b[?2004l"), "bracketed paste is left on")
     finally:
         t.close()
 
@@ -337,6 +337,14 @@ def test_lines_through_pipes():
     check(done.returncode == 0 and done.stdout == b"Be brief.\n\n", done)
     done = pipe(server, "/system\n", "--system-file", path("system"), "--system", "both")
     check(done.returncode == 64 and b"exclude each other" in done.stderr, done)
+    with open(path("config.toml"), "w") as f:
+        f.write('[persona.pirate]\nsystem = "Arr."\n')
+    done = pipe(server, "/system\nhi\n", "-p", "pirate", env={"QUERN_CONFIG": path("config.toml")})
+    check(done.returncode == 0 and done.stdout.decode() == "Arr.\n" + HELLO + "\n", done)
+    done = pipe(server, "/system\n", "-p", "summarize")
+    check(done.returncode == 0 and done.stdout.startswith(b"You summarize"), done)
+    done = pipe(server, "/system\n", "-p", "nobody")
+    check(done.returncode == 64 and b"nobody" in done.stderr, done)
     done = pipe(server, "")
     check(done.returncode == 0 and not done.stdout and not done.stderr, done)
     done = pipe(server, "hi\n", "--load", "/nowhere/chat")

@@ -201,10 +201,26 @@ def test_values_are_described():
     check("At least -1." in shown(quern("manual", "run")), "a range with one end")
 
 
+def test_built_in_personas_are_described():
+    names = quern("complete", "personas").split()
+    check(len(names) > 3, names)
+    for page in "quern", "quern.toml":
+        for name in names:
+            check(r"\fB" + name.replace("-", r"\-") + r"\fR" in quern("manual", page), page, name)
+
+
 def test_unknown_pages_are_refused():
     for name in "nonsense", "complete", "quern-", "", "x" * 100, "quern-run.", "quern-api":
         r = subprocess.run(["quern", "manual", name], env=ENV, capture_output=True, text=True, timeout=LIMIT)
         check(r.returncode == 64 and r.stderr.count("\n") == 1 and not r.stdout, name, r.returncode, r.stderr)
+
+
+def test_unknown_commands_have_no_help():
+    for name in "nonsense", "":
+        r = subprocess.run(["quern", "help", name], env=ENV, capture_output=True, text=True, timeout=LIMIT)
+        check(r.returncode == 64 and r.stderr.count("\n") == 1 and not r.stdout, name, r.returncode, r.stderr)
+    r = subprocess.run(["quern", "completion", "tcsh"], env=ENV, capture_output=True, text=True, timeout=LIMIT)
+    check(r.returncode == 64 and r.stderr.count("\n") == 1 and not r.stdout, r)
 
 
 def test_at_a_terminal_the_manual_is_shown():
@@ -294,6 +310,32 @@ def zsh(line, **env):
     return found and found[1]
 
 
+def readline(line, **env):
+    """What an interactive bash makes of the line when the tab key is pressed."""
+    t = Terminal(["bash", "--norc", "--noprofile", "-i"], 200, INPUTRC="/dev/null", **env)
+    t.write("bind 'set enable-bracketed-paste off'; PS1=; source " + script("bash") + "; echo rea''dy\n")
+    t.read("ready")
+    t.write(line + "\t\x01echo '<\x05>'\n")  # to the line's beginning, and its end
+    found = t.read("(?m)^<(.*)>$")
+    t.write("exit\n")
+    t.read()
+    t.close()
+    return found and found[1]
+
+
+def test_files_are_completed_in_bash():
+    open(os.path.join(HERE, "weights two.gguf"), "w").close()
+    try:
+        for line, want in {"quern ser": "quern serve ", "quern serve --tls-cert weights.g": "quern serve --tls-cert weights.gguf ",
+                           "quern run weights\\ ": "quern run weights\\ two.gguf ", "quern run weights.d": "quern run weights.d/",
+                           "quern serve --cache-dir weights": "quern serve --cache-dir weights.d/",
+                           "quern run --kv=q": "quern run --kv=q8_0 ", "quern run --seed w": "quern run --seed w"}.items():
+            got = readline(line)
+            check(got == want, line, got)
+    finally:
+        os.remove(os.path.join(HERE, "weights two.gguf"))
+
+
 def test_commands_are_completed():
     for offers in bash, fish:
         check(offers("quern ser") == {"serve"}, offers)
@@ -337,6 +379,10 @@ def test_models_and_personas_are_completed():
     env = {"QUERN_MODELS": models, "QUERN_CONFIG": config}
     check(quern("complete", "models", **env) == "zebra\nzephyr-7b.Q4_K_M\n", quern("complete", "models", **env))
     check(set(quern("complete", "personas", **env).split("\n")) >= {"reviewer", "translate-de"}, quern("complete", "personas", **env))
+    for offers in bash, fish:
+        check(offers("quern -p rev", **env) == offers("quern ask --persona rev", **env) == {"reviewer"}, offers)
+        check("zebra" in offers("quern -m z", **env), offers, offers("quern -m z", **env))
+        check("--persona" in offers("quern --pers"), offers, offers("quern --pers"))
     check("two" not in quern("complete", "personas", **env), "a persona that is no word")
     check(bash("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, bash("quern run z", **env))
     check(fish("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, fish("quern run z", **env))

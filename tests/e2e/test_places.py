@@ -133,6 +133,8 @@ def test_the_order_of_places():
     check(f"unix:{a.sock}" in probe(*everything, "--socket", a.sock, **named)[1], "a flag before the environment")
     check(f"unix:{xdg}/quern/quern.sock" in probe(*everything, XDG_RUNTIME_DIR=xdg)[1], "the user's")
     check("unix:system.sock" in probe(*everything)[1], "the system's")
+    nothing = {"QUERN_SOCKET": "", "QUERN_MODEL": "", "XDG_RUNTIME_DIR": xdg}
+    check(f"unix:{xdg}/quern/quern.sock" in probe(*everything, **nothing)[1], "a variable that is set to nothing")
     os.unlink(link)
     stale(link)
     check("http://" in probe(*everything)[1], "the remote, where nobody listens on the sockets that are there")
@@ -148,8 +150,8 @@ def test_what_was_named_is_used_or_nothing():
     s = Server(CHAT)
     xdg, dead = runtime(s), stale(path("dead.sock"))
     for name in (dead, path("nothing.sock")):
-        check(name in probe("--socket", name, status=66, XDG_RUNTIME_DIR=xdg)[1], "named and dead")
-        probe(status=66, XDG_RUNTIME_DIR=xdg, QUERN_SOCKET=name)
+        check(name in probe("--socket", name, status=69, XDG_RUNTIME_DIR=xdg)[1], "named and dead")
+        probe(status=69, XDG_RUNTIME_DIR=xdg, QUERN_SOCKET=name)
     probe("--socket", "x" * 300, status=64)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -217,6 +219,7 @@ def test_keys():
     probe(*url, "--remote-key-command", f"cat {path('key')}")
     probe(*url, "--remote-key-command", f"cat >/dev/null; cat {path('key')}; yes")  # our input is not its; too much is cut
     probe(*url, status=66)
+    probe(*url, "--remote-key-file", key_file(), QUERN_REMOTE_KEY_COMMAND="")
     for args, status in [(("--remote-key-file", written("wrong", "other")), 66), (("--remote-key-file", path("none")), 66),
                          (("--remote-key-file", written("empty", "")), 65), (("--remote-key-file", written("blank", "\n" + KEY)), 65),
                          (("--remote-key-file", "/dev/zero"), 65), (("--remote-key-file", path(".")), 66),

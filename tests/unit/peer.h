@@ -21,6 +21,7 @@ struct peer {
     size_t n_answer[PEER_REQUESTS];    /* bytes; 0: strlen() */
     size_t step;                       /* bytes of one write; 0: all at once */
     bool early;                        /* answers at the head, and reads no body */
+    bool waits;                        /* behind its answer for the client to close, and reads nothing */
     bool stays;                        /* open after the last answer, until the client closes */
     struct client *cancel;             /* cancelled when a request has come that has no answer */
     int n_requests;
@@ -67,6 +68,8 @@ static void *peer_run(void *arg)
             if (send(p->fd, text + at, n - at < step ? n - at : step, MSG_NOSIGNAL) < 0) break;
         if (!text && p->cancel) client_cancel(p->cancel);
     }
+    struct pollfd gone = {.fd = p->fd};
+    if (p->waits) poll(&gone, 1, -1); /* until it has hung up */
     shutdown(p->fd, SHUT_WR);
     close(p->fd);
     return NULL;

@@ -71,7 +71,7 @@ static void a_long_body(void **state)
     (void)state;
     size_t n = (size_t)8 << 20;
     char *body = malloc(n);
-    memset(body, 'x', n);
+    for (size_t i = 0; i < n; i++) body[i] = (char)('a' + i * 7 % 23 + i / 4096 % 3);
     for (int early = 0; early < 2; early++) {
         struct peer p = {.answer = {"HTTP/1.1 413 Long\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno"}, .early = early};
         struct client *c;
@@ -84,10 +84,28 @@ static void a_long_body(void **state)
         assert_string_equal((char *)b.data, "no");
         assert_int_equal(ask(c, NULL, 0, &b, &r, &e), QN_EIO); /* it cannot be dialled again */
         client_close(c);
-        peer_join(&p);
+        pthread_join(p.thread, NULL);
+        if (!early) assert_memory_equal(strstr(p.request[0], "\r\n\r\n") + 4, body, n);
+        free(p.request[0]);
         buf_deinit(&b);
     }
     free(body);
+}
+
+static void a_path_is_one_word(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"/v1/sessions/a b", "/v1/x\r\nHost: y", "/v1/\x7f", "/v1/\xc3\xa9", "/v1/\t"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct peer p = {.stays = true};
+        struct client *c;
+        struct client_reply r;
+        peer_start(&p, &c);
+        assert_int_equal(client_send(c, "DELETE", paths[i], NULL, 0, NULL, NULL, &r, NULL), QN_EUSAGE);
+        client_close(c);
+        peer_join(&p);
+        assert_int_equal(p.n_requests, 0);
+    }
 }
 
 static void a_broken_connection_is_told(void **state)
@@ -206,6 +224,35 @@ static void dialled_again_when_the_server_has_closed(void **state)
         client_close(c);
         buf_deinit(&b);
     }
+}
+
+/* One that says it will close but waits for the client to; one that has not read all of a request. */
+static void dialled_again_when_the_connection_cannot_be_used(void **state)
+{
+    (void)state;
+    size_t n = (size_t)8 << 20;
+    char *body = malloc(n);
+    memset(body, 'x', n);
+    for (int early = 0; early < 2; early++) {
+        struct dialled d = {.p = {{.answer = {early ? "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1"
+                                                    : "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\n1"},
+                                   .early = early, .waits = true},
+                                  {.answer = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2"}}}};
+        struct client *c;
+        struct client_reply r;
+        struct buf b = {0};
+        struct qn_error e = {0};
+        assert_int_equal(client_open_dial(&c, dial, &d, &e), 0);
+        assert_int_equal(ask(c, early ? body : NULL, early ? n : 0, &b, &r, &e), 0);
+        assert_int_equal(ask(c, NULL, 0, &b, &r, &e), 0);
+        assert_string_equal((char *)b.data, "2");
+        assert_int_equal(d.n, 2);
+        client_close(c);
+        peer_join(&d.p[0]);
+        peer_join(&d.p[1]);
+        buf_deinit(&b);
+    }
+    free(body);
 }
 
 static void sockets_that_do_not_answer(void **state)
@@ -393,11 +440,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_connection_for_several_exchanges),
         cmocka_unit_test(a_long_body),
+        cmocka_unit_test(a_path_is_one_word),
         cmocka_unit_test(a_broken_connection_is_told),
         cmocka_unit_test(cancelled_while_it_waits),
         cmocka_unit_test(cancelled_before_it_begins),
         cmocka_unit_test(a_sink_that_has_enough),
         cmocka_unit_test(dialled_again_when_the_server_has_closed),
+        cmocka_unit_test(dialled_again_when_the_connection_cannot_be_used),
         cmocka_unit_test(sockets_that_do_not_answer),
         cmocka_unit_test(urls),
         cmocka_unit_test(a_url_is_asked),

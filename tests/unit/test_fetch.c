@@ -74,11 +74,44 @@ static void test_sources(void **state)
 static void test_no_sources(void **state)
 {
     static const char *const cases[] = {
-        "", "m.gguf", "./dir/m:x", "/dir/m:x", ":x", "-host:x", "me@-host:x", "me@:x", "[", "[::1", "[::1]", "me@[:", "rsync://[", "rsync:///x", "rsync://-x/m",
-        "ftp://host/x", "file:///etc/passwd", "https://", "https://u@host/x", "https://u:p@host/x", "http://host/x",
-        "http://localhost.evil.example/x", "http://127.0.0.1.evil.example/x", "http://128.0.0.1/x", "https://host/a%2fb",
-        "https://host/a%00b", "hf:", "hf:o", "hf:o/", "hf:/r/x", "hf:../r/x", "hf:o/../x", "hf:-o/r/x", "hf:o r/r/x",
-        "host:x#sha256=", "host:x#sha256=12", ("host:x#sha256=" HEX "0"), ("host:x#sha256=z" HEX),
+        "",
+        "m.gguf",
+        "./dir/m:x",
+        "/dir/m:x",
+        ":x",
+        "-host:x",
+        "me@-host:x",
+        "me@:x",
+        "[",
+        "[::1",
+        "[::1]",
+        "me@[:",
+        "rsync://[",
+        "rsync:///x",
+        "rsync://-x/m",
+        "ftp://host/x",
+        "file:///etc/passwd",
+        "https://",
+        "https://u@host/x",
+        "https://u:p@host/x",
+        "http://host/x",
+        "http://localhost.evil.example/x",
+        "http://127.0.0.1.evil.example/x",
+        "http://128.0.0.1/x",
+        "https://host/a%2fb",
+        "https://host/a%00b",
+        "hf:",
+        "hf:o",
+        "hf:o/",
+        "hf:/r/x",
+        "hf:../r/x",
+        "hf:o/../x",
+        "hf:-o/r/x",
+        "hf:o r/r/x",
+        "host:x#sha256=",
+        "host:x#sha256=12",
+        ("host:x#sha256=" HEX "0"),
+        ("host:x#sha256=z" HEX),
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -129,9 +162,19 @@ static void test_redirects_and_origins(void **state)
 
 static void test_content_range(void **state)
 {
-    static const char *const bad[] = {"", "bytes", "bytes 0-0", "bytes 0-0/", "bytes 0-0/*", "bytes 5-4/9", "bytes 0-9/9",
-                                      "bytes -1/9", "bytes 0-0/9x", "bytes 0-0/99999999999999999999", "bits 0-0/9",
-                                      "bytes */-5", "bytes 0-/9"};
+    static const char *const bad[] = {"",
+                                      "bytes",
+                                      "bytes 0-0",
+                                      "bytes 0-0/",
+                                      "bytes 0-0/*",
+                                      "bytes 5-4/9",
+                                      "bytes 0-9/9",
+                                      "bytes -1/9",
+                                      "bytes 0-0/9x",
+                                      "bytes 0-0/99999999999999999999",
+                                      "bits 0-0/9",
+                                      "bytes */-5",
+                                      "bytes 0-/9"};
     uint64_t first, last, total;
     (void)state;
     assert_int_equal(probe_content_range("bytes 3-8/9", &first, &last, &total), 0);
@@ -229,9 +272,9 @@ static void test_sidecar_is_read_as_written(void **state)
     spans_deinit(&s.synced);
 }
 
-#define SIDECAR(size, boot, written, synced) \
-    "{\"form\":\"quern-part-1\",\"url\":\"u\",\"version\":\"v\",\"size\":" size ",\"boot\":\"" boot "\",\"written\":" written \
-    ",\"synced\":" synced "}"
+#define SIDECAR(size, boot, written, synced)                                                                           \
+    "{\"form\":\"quern-part-1\",\"url\":\"u\",\"version\":\"v\",\"size\":" size ",\"boot\":\"" boot                    \
+    "\",\"written\":" written ",\"synced\":" synced "}"
 
 static void test_sidecar_of_another_boot(void **state)
 {
@@ -255,13 +298,25 @@ static void test_sidecar_of_another_boot(void **state)
 static void test_malformed_sidecars(void **state)
 {
     static const char *const cases[] = {
-        "", "[]", "{}", "nonsense",
-        SIDECAR("-1", "a", "[]", "[]"), SIDECAR("\"9\"", "a", "[]", "[]"), SIDECAR("9.5", "a", "[]", "[]"),
-        SIDECAR("99999999999999999999", "a", "[]", "[]"), SIDECAR("9", "a", "[[0,10]]", "[]"),
-        SIDECAR("9", "a", "[]", "[[0,10]]"), SIDECAR("9", "a", "[[3,3]]", "[]"), SIDECAR("9", "a", "[[4,3]]", "[]"),
-        SIDECAR("9", "a", "[[-1,3]]", "[]"), SIDECAR("9", "a", "[[0,3],[2,5]]", "[]"),
-        SIDECAR("9", "a", "[[0,3],[3,5]]", "[]"), SIDECAR("9", "a", "[[4,5],[0,1]]", "[]"),
-        SIDECAR("9", "a", "[[0,1,2]]", "[]"), SIDECAR("9", "a", "[0]", "[]"), SIDECAR("9", "a", "{}", "[]"),
+        "",
+        "[]",
+        "{}",
+        "nonsense",
+        SIDECAR("-1", "a", "[]", "[]"),
+        SIDECAR("\"9\"", "a", "[]", "[]"),
+        SIDECAR("9.5", "a", "[]", "[]"),
+        SIDECAR("99999999999999999999", "a", "[]", "[]"),
+        SIDECAR("9", "a", "[[0,10]]", "[]"),
+        SIDECAR("9", "a", "[]", "[[0,10]]"),
+        SIDECAR("9", "a", "[[3,3]]", "[]"),
+        SIDECAR("9", "a", "[[4,3]]", "[]"),
+        SIDECAR("9", "a", "[[-1,3]]", "[]"),
+        SIDECAR("9", "a", "[[0,3],[2,5]]", "[]"),
+        SIDECAR("9", "a", "[[0,3],[3,5]]", "[]"),
+        SIDECAR("9", "a", "[[4,5],[0,1]]", "[]"),
+        SIDECAR("9", "a", "[[0,1,2]]", "[]"),
+        SIDECAR("9", "a", "[0]", "[]"),
+        SIDECAR("9", "a", "{}", "[]"),
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -313,7 +368,8 @@ static void test_parts(void **state)
 static void test_listing(void **state)
 {
     static const char text[] =
-        "[{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":10},{\"type\":\"file\",\"path\":\"config.json\",\"size\":"
+        "[{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":10},{\"type\":\"file\",\"path\":\"config.json\","
+        "\"size\":"
         "2},{\"type\":\"file\",\"path\":\"../x.json\",\"size\":3},{\"type\":\"file\",\"path\":\"x.py\",\"size\":3},"
         "{\"type\":\"directory\",\"path\":\"d\"}]";
     struct listing l;

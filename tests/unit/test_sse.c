@@ -38,6 +38,8 @@ static const struct {
     {"data: a\r\n\r\ndata: b\r\n\r\n", "|a;|b;"},
     {"data: a\n\r\ndata: b\r\n\n", "|a;|b;"},
     {"data: a\r\n\rdata: b\n\r", "|a;|b;"},
+    {"data: a\r\ndata: b\r\n\r\n", "|a\nb;"},
+    {"data: a\rdata: b\r\r", "|a\nb;"},
     {"event: error\ndata: a\n\ndata: b\n\n", "error|a;|b;"},
     {"event: only a name\n\ndata: b\n\n", "|b;"},
     {": a comment\n:\n:x\n\n", "#a comment;#;#x;"},
