@@ -26,7 +26,7 @@ struct text {
 };
 struct cut {
     uint64_t hash[4096];
-    size_t n, longest, shortest, bytes;
+    size_t n, n_broken, longest, shortest, bytes; /* n_broken: that end within a line */
 };
 
 static int give(void *arg, char *out, size_t cap, size_t *n, struct qn_error *e)
@@ -51,6 +51,7 @@ static struct cut cut_text(const char *text, size_t n, size_t step)
     while (assert_int_equal(pieces_next(&p, &piece, &n, NULL), 0), n) {
         assert_memory_equal(piece, text + c.bytes, n); /* nothing is lost, nothing is moved */
         c.bytes += n;
+        c.n_broken += piece[n - 1] != '\n';
         c.hash[c.n++] = hash_bytes(piece, n, 0);
         if (n > c.longest) c.longest = n;
         if (n < c.shortest) c.shortest = n;
@@ -109,15 +110,18 @@ static void test_sizes_are_within_bounds(void **state)
     size_t n = write_lines(text, 4000, 2);
     struct cut c = cut_text(text, n, n);
     assert_true(c.longest <= MAX);
+    assert_int_equal(c.n_broken, 0);
     assert_true(n / c.n > MAX / 3 && n / c.n < MAX * 6 / 10);
     memset(text, 'x', n); /* no lines at all */
     c = cut_text(text, n, n);
     assert_int_equal(c.longest, MAX);
-    for (size_t i = 0; i + 1 < n; i += 2) memcpy(text + i, "y\n", 2); /* all lines the same */
+    n = n / 3 * 3;
+    for (size_t i = 0; i < n; i += 3) memcpy(text + i, "yy\n", 3); /* all lines the same: no line's end is a boundary */
     c = cut_text(text, n, n);
-    assert_true(c.longest <= MAX);
-    for (size_t i = 0; i + 3 <= n; i += 3) memcpy(text + i, "€", 3); /* no character is cut */
-    c = cut_text(text, n / 3 * 3, n);
+    assert_int_equal(c.longest, MAX / 3 * 3);
+    assert_int_equal(c.n_broken, 0);
+    for (size_t i = 0; i < n; i += 3) memcpy(text + i, "€", 3); /* no character is cut */
+    c = cut_text(text, n, n);
     assert_int_equal(c.longest, MAX / 3 * 3);
 }
 
