@@ -17,7 +17,8 @@
 static int open_file(const char *path, struct qn_error *e)
 {
     struct stat st;
-    int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600); /* a FIFO does not hold us */
+    int fd =
+        open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600); /* a FIFO does not hold us */
     if (fd < 0) return error_set(e, QN_EIO, "cannot open '%s': %s", path, strerror(errno));
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) return fd;
     close(fd);
