@@ -81,10 +81,9 @@ static void cut_file(struct history *h, const char *path, const uint8_t *kept, s
     struct out_file f = {0};
     struct qn_error e;
     if (out_file_open(&f, path, &e)) return; /* it stays as long as it is */
-    if (fchmod(f.fd, 0600) || out_file_write(&f, kept, n, &e) || out_file_commit(&f, &e)) {
-        out_file_abort(&f);
-        return;
-    }
+    bool done = !fchmod(f.fd, 0600) && !out_file_write(&f, kept, n, &e) && !out_file_commit(&f, &e);
+    out_file_abort(&f);
+    if (!done) return;
     int fd = open_file(path, &e);
     if (fd < 0) return;
     close(h->fd);

@@ -113,7 +113,7 @@ int talk_save(const struct talk *t, const char *path, struct qn_error *e)
     if (rc || (rc = out_file_open(&f, path, e))) return rc;
     for (size_t i = 0; i < t->n && !rc; i++) rc = write_message(&f, &t->v[i], &line, e);
     if (!rc) rc = out_file_commit(&f, e);
-    if (rc) out_file_abort(&f);
+    out_file_abort(&f);
     buf_deinit(&line);
     return rc;
 }
