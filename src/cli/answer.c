@@ -28,6 +28,7 @@ static void on_signal(int sig)
         client_cancel(c);
         return;
     }
+    if (cli_unfinished) unlink(cli_unfinished);
     signal(sig, SIG_DFL); /* nothing runs, or it was the second one */
     raise(sig);
 }

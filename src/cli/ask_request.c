@@ -7,7 +7,6 @@
 #include "cli/ask.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -69,8 +68,8 @@ static int set_format(const struct ask *a, json_t *request)
 {
     json_t *format = NULL;
     if (a->schema)
-        format = json_pack("{s:s, s:{s:s, s:b, s:O}}", "type", "json_schema", "json_schema", "name", "answer", "strict", 1,
-                           "schema", a->schema);
+        format = json_pack("{s:s, s:{s:s, s:b, s:O}}", "type", "json_schema", "json_schema", "name", "answer", "strict",
+                           1, "schema", a->schema);
     else if (a->o->json_object)
         format = json_pack("{s:s}", "type", "json_object");
     else
@@ -113,8 +112,7 @@ int ask_request(struct ask *a, const char *text, size_t n, json_t **out, struct 
     json_t *request = json_object();
     struct setting s = {a, request};
     int bad = begin(a, request, text, n);
-    if (a->persona && a->persona->temperature)
-        bad |= json_object_set_new(request, "temperature", json_real(strtof(a->persona->temperature, NULL)));
+    if (a->persona) bad |= json_object_set_new(request, "temperature", json_real((double)a->persona->temperature));
     bad |= options_walk(a->v->command, set_sampling, &s);
     if (a->o->max_tokens >= 0) bad |= json_object_set_new(request, "max_tokens", json_integer(a->o->max_tokens));
     return done(request, bad | set_stop(a, request) | set_format(a, request), out, e);
@@ -134,13 +132,15 @@ static int read_model(struct ask *a, const json_t *list, struct qn_error *e)
 {
     const json_t *found = NULL, *entry, *data = json_object_get(list, "data");
     size_t i;
-    json_array_foreach(data, i, entry) {
+    json_array_foreach(data, i, entry)
+    {
         const char *id = json_string_value(json_object_get(entry, "id"));
         if (a->place.model ? id && !strcmp(id, a->place.model) : json_array_size(data) == 1) found = entry;
     }
     json_int_t n = json_integer_value(json_object_get(found, "context_length"));
     if (n <= 0 || n > INT32_MAX)
-        return error_set(e, QN_EUNSUP, "%s does not say how large the context of %s is: without that, --overflow can only be fail",
+        return error_set(e, QN_EUNSUP,
+                         "%s does not say how large the context of %s is: without that, --overflow can only be fail",
                          a->place.name, a->place.model ? a->place.model : "its model");
     a->n_ctx = (int)n;
     const char *id = json_string_value(json_object_get(found, "id"));

@@ -2,8 +2,8 @@
  *
  * ask_texts.c: the texts of a question, read whole or cut to what the context has room for. See ask.h.
  *
- * A cut keeps the same number of bytes of each text at most, so that short ones stay whole beside a long one. What may be
- * kept is held in memory, and no more: a token has seldom more than 64 bytes.
+ * A cut keeps the same number of bytes of each text at most, so that short ones stay whole beside a long one. What may
+ * be kept is held in memory, and no more: a token has seldom more than 64 bytes.
  */
 #include "cli/ask.h"
 
@@ -13,10 +13,10 @@
 #include "cli/cli.h"
 #include "cli/overflow.h"
 
-#define BLOCK           ((size_t)1 << 16)
-#define MAX_TEXT        ((size_t)15 << 20) /* bytes of a text: a server's limit for a request is 16 MiB */
-#define TOKEN_BYTES     64
-#define MAX_KEPT        ((size_t)8 << 20)
+#define BLOCK       ((size_t)1 << 16)
+#define MAX_TEXT    ((size_t)15 << 20) /* bytes of a text: a server's limit for a request is 16 MiB */
+#define TOKEN_BYTES 64
+#define MAX_KEPT    ((size_t)8 << 20)
 
 const char *ask_label(const struct ask *a, const struct source *s)
 {
@@ -84,7 +84,8 @@ static int check_whole(const struct ask *a, const struct excerpt *x, struct qn_e
 {
     for (size_t i = 0; i < a->n_sources; i++)
         if (x[i].open_end)
-            return error_set(e, QN_EFULL, "%s has more than %zu bytes, which is too much for one request (see --overflow)",
+            return error_set(e, QN_EFULL,
+                             "%s has more than %zu bytes, which is too much for one request (see --overflow)",
                              a->source[i].name, MAX_TEXT);
     return 0;
 }
@@ -113,8 +114,7 @@ int ask_read_texts(struct ask *a, struct buf *out, struct qn_error *e)
     struct message_text *text = cli_alloc(a->n_sources, sizeof *text);
     struct cutting c = {a, x, text};
     size_t k = SIZE_MAX;
-    int rc = whole ? read_all(a, x, EXCERPT_HEAD, MAX_TEXT, e)
-                   : read_all(a, x, ends[a->o->overflow], kept_bytes(a), e);
+    int rc = whole ? read_all(a, x, EXCERPT_HEAD, MAX_TEXT, e) : read_all(a, x, ends[a->o->overflow], kept_bytes(a), e);
     if (!rc && whole) rc = check_whole(a, x, e);
     if (!rc && !whole) {
         struct overflow o = {

@@ -77,8 +77,8 @@ json_t *chat_request(const struct chat *c)
     for (size_t i = 0; i < c->talk.n; i++) bad |= json_array_append_new(messages, message_json(c, &c->talk.v[i]));
     if (c->place.model) bad |= json_object_set_new(o, "model", json_string(c->place.model));
     if (c->o->max_tokens) bad |= json_object_set_new(o, "max_tokens", json_integer(c->o->max_tokens));
-    if (c->persona && c->persona->temperature) /* an option goes before it */
-        bad |= json_object_set_new(o, "temperature", json_real((double)strtof(c->persona->temperature, NULL)));
+    if (c->persona) /* an option goes before it */
+        bad |= json_object_set_new(o, "temperature", json_real((double)c->persona->temperature));
     options_walk(c->invocation->command, add_option, &sampling);
     if (!bad && !sampling.bad) return o;
     json_decref(o);

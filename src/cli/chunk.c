@@ -2,8 +2,8 @@
  *
  * chunk.c: map and reduce. See chunk.h.
  *
- * Nobody counts the tokens of a piece beforehand: one that is too large is refused by the server, and halved. An answer has
- * a sixteenth of the context at most, so each round leaves a fraction of the text that it began with.
+ * Nobody counts the tokens of a piece beforehand: one that is too large is refused by the server, and halved. An answer
+ * has a sixteenth of the context at most, so each round leaves a fraction of the text that it began with.
  */
 #include "cli/chunk.h"
 
@@ -24,23 +24,21 @@
 #define MIN_ANSWER      32 /* tokens */
 #define MAX_ANSWER      512
 
-static const char map_words[] =
-    "This is one part of a longer text. Do the following for this part alone, in few words: the answers for all parts are "
-    "put together later.\n\n";
-static const char reduce_words[] =
-    "These are notes on consecutive parts of a longer text. Put them together in few words, so that they still serve for "
-    "the following.\n\n";
+static const char map_words[] = "This is one part of a longer text. Do the following for this part alone, in few "
+                                "words: the answers for all parts are put together later.\n\n";
+static const char reduce_words[] = "These are notes on consecutive parts of a longer text. Put them together in few "
+                                   "words, so that they still serve for the following.\n\n";
 static const char last_words[] =
-    "These are notes on consecutive parts of a longer text, in their order. From them, do the following for the whole "
-    "text.\n\n";
+    "These are notes on consecutive parts of a longer text, in their order. From them, do the following for the "
+    "whole text.\n\n";
 
 struct chunk {
     struct ask *a;
     struct piece_cache cache;
-    int n_answer;       /* tokens of an answer at most */
-    struct buf words;   /* the instruction of this round */
-    const char *label;  /* of the text that is read */
-    FILE *out;          /* this round's answers */
+    int n_answer;      /* tokens of an answer at most */
+    struct buf words;  /* the instruction of this round */
+    const char *label; /* of the text that is read */
+    FILE *out;         /* this round's answers */
     uint64_t n_pieces, n_found, n_empty;
     struct progress progress;
     struct qn_error e;
@@ -52,7 +50,9 @@ static int set_words(struct chunk *c, const char *words)
     const struct buf *i = &c->a->instruction;
     buf_clear(&c->words);
     int rc = buf_str(&c->words, words, &c->e);
-    return rc ? rc : i->len ? buf_add(&c->words, i->data, i->len, &c->e) : buf_str(&c->words, "Do what you were told.", &c->e);
+    return rc       ? rc
+           : i->len ? buf_add(&c->words, i->data, i->len, &c->e)
+                    : buf_str(&c->words, "Do what you were told.", &c->e);
 }
 
 /* ---- a piece ---- */
@@ -181,7 +181,8 @@ static int reduce(struct chunk *c)
     rewind(in);
     c->label = NULL;
     c->out = NULL;
-    if (!(rc = set_words(c, reduce_words)) && !(rc = open_out(c))) rc = answer_pieces(c, read_file, in, "answers", (uint64_t)before);
+    if (!(rc = set_words(c, reduce_words)) && !(rc = open_out(c)))
+        rc = answer_pieces(c, read_file, in, "answers", (uint64_t)before);
     if (!rc && ftello(c->out) >= before)
         rc = error_set(&c->e, QN_EDATA, "the answers for the pieces do not become shorter: %lld bytes, then %lld",
                        (long long)before, (long long)ftello(c->out));
@@ -199,7 +200,9 @@ static int try_last(struct chunk *c, struct buf *out, bool *fits)
     int n_tokens = 0;
     *fits = false;
     if (n > (off_t)c->a->n_room * MOST_PER_TOKEN) return 0;
-    if (n == 0) return error_set(&c->e, QN_EDATA, "the model has no answer for any of %llu pieces", (unsigned long long)c->n_pieces);
+    if (n == 0)
+        return error_set(&c->e, QN_EDATA, "the model has no answer for any of %llu pieces",
+                         (unsigned long long)c->n_pieces);
     int rc = buf_reserve(&text, (size_t)n, &c->e);
     rewind(c->out);
     if (!rc) text.len = fread(text.data, 1, (size_t)n, c->out);
@@ -279,7 +282,8 @@ static int check_words(struct chunk *c)
     int n_tokens, rc = set_words(c, map_words), room = c->a->n_ctx - c->n_answer;
     if (!rc) rc = ask_count(c->a, &t, 1, (char *)c->words.data, &n_tokens, &c->e);
     if (rc || n_tokens < room - room / 4) return rc;
-    return error_set(&c->e, QN_EFULL, "the instruction alone has %d tokens; that leaves too little of a context of %d for pieces",
+    return error_set(&c->e, QN_EFULL,
+                     "the instruction alone has %d tokens; that leaves too little of a context of %d for pieces",
                      n_tokens, c->a->n_ctx);
 }
 

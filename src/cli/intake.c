@@ -31,8 +31,14 @@ struct intake {
 
 /* ---- what is it ---- */
 
-static const struct { const char *magic; uint8_t n, at; const char *what; } formats[] = {
-    {"\x7f" "ELF", 4, 0, "an ELF file"},
+static const struct {
+    const char *magic;
+    uint8_t n, at;
+    const char *what;
+} formats[] = {
+    {"\x7f"
+     "ELF",
+     4, 0, "an ELF file"},
     {"\x1f\x8b", 2, 0, "gzip data"},
     {"\x89PNG\r\n\x1a\n", 8, 0, "a PNG image"},
     {"\xff\xd8\xff", 3, 0, "a JPEG image"},
@@ -41,7 +47,9 @@ static const struct { const char *magic; uint8_t n, at; const char *what; } form
     {"%PDF-", 5, 0, "a PDF document"},
     {"PK\x03\x04", 4, 0, "a zip archive (or an office document)"},
     {"GGUF", 4, 0, "a GGUF model"},
-    {"\xfd" "7zXZ\0", 6, 0, "xz data"},
+    {"\xfd"
+     "7zXZ\0",
+     6, 0, "xz data"},
     {"\x28\xb5\x2f\xfd", 4, 0, "Zstandard data"},
     {"7z\xbc\xaf\x27\x1c", 6, 0, "a 7z archive"},
     {"SQLite format 3\0", 16, 0, "an SQLite database"},
@@ -64,10 +72,7 @@ const char *intake_format(const uint8_t *p, size_t n)
 }
 
 /* Control characters that texts have: of layout, backspaces of overstruck manuals, escapes of coloured logs. */
-static bool is_rare(uint8_t c)
-{
-    return c < ' ' ? !(c >= '\b' && c <= '\r') && c != 0x1b : c == 0x7f;
-}
+static bool is_rare(uint8_t c) { return c < ' ' ? !(c >= '\b' && c <= '\r') && c != 0x1b : c == 0x7f; }
 
 static int refuse_binary(const struct intake *in, size_t n, struct qn_error *e)
 {
@@ -75,18 +80,24 @@ static int refuse_binary(const struct intake *in, size_t n, struct qn_error *e)
     size_t n_rare = 0;
     if (what) return error_set(e, QN_EDATA, "%s looks like %s (%zu bytes looked at)", in->name, what, n);
     if (memchr(in->raw, 0, n))
-        return error_set(e, QN_EDATA, "%s looks like binary data: it has NUL bytes (%zu bytes looked at; --encoding reads "
-                         "texts that have)", in->name, n);
+        return error_set(e, QN_EDATA,
+                         "%s looks like binary data: it has NUL bytes (%zu bytes looked at; --encoding reads "
+                         "texts that have)",
+                         in->name, n);
     for (size_t i = 0; i < n; i++) n_rare += is_rare(in->raw[i]);
     if (n_rare <= 4 || n_rare * 32 <= n) return 0;
-    return error_set(e, QN_EDATA, "%s looks like binary data: %zu of its first %zu bytes are control characters", in->name,
-                     n_rare, n);
+    return error_set(e, QN_EDATA, "%s looks like binary data: %zu of its first %zu bytes are control characters",
+                     in->name, n_rare, n);
 }
 
 static const char *encoding_by_mark(const uint8_t *p, size_t n, size_t *n_mark)
 {
-    static const struct { const char *mark; size_t n; const char *encoding; } marks[] = {
-        {"\xef\xbb\xbf", 3, ""}, {"\xff\xfe\0\0", 4, "UTF-32LE"}, {"\0\0\xfe\xff", 4, "UTF-32BE"},
+    static const struct {
+        const char *mark;
+        size_t n;
+        const char *encoding;
+    } marks[] = {
+        {"\xef\xbb\xbf", 3, ""},     {"\xff\xfe\0\0", 4, "UTF-32LE"}, {"\0\0\xfe\xff", 4, "UTF-32BE"},
         {"\xff\xfe", 2, "UTF-16LE"}, {"\xfe\xff", 2, "UTF-16BE"},
     };
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
@@ -111,7 +122,8 @@ static int fill(struct intake *in, size_t want, struct qn_error *e)
         ssize_t got = read(in->fd, in->raw + in->n, RAW - in->n);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
-            return error_set(e, errno == EISDIR ? QN_ENOINPUT : QN_EIO, "cannot read %s: %s", in->name, strerror(errno));
+            return error_set(e, errno == EISDIR ? QN_ENOINPUT : QN_EIO, "cannot read %s: %s", in->name,
+                             strerror(errno));
         in->ended = got == 0;
         in->n += (size_t)got;
     }
@@ -137,7 +149,8 @@ int intake_open(struct intake **out, int fd, const char *name, const char *encod
     if ((rc = fill(in, INTAKE_LOOK, e))) goto fail;
     if (!encoding) {
         encoding = encoding_by_mark(in->raw, in->n, &n_mark);
-        if ((!encoding || !*encoding) && (rc = refuse_binary(in, in->n < INTAKE_LOOK ? in->n : INTAKE_LOOK, e))) goto fail;
+        if ((!encoding || !*encoding) && (rc = refuse_binary(in, in->n < INTAKE_LOOK ? in->n : INTAKE_LOOK, e)))
+            goto fail;
         take(in, n_mark);
     }
     if (encoding && *encoding) {
@@ -173,8 +186,9 @@ uint64_t intake_n_odd(const struct intake *in, uint64_t *first)
 static uint32_t of_windows(uint8_t c)
 {
     static const uint16_t high[32] = {
-        0x20ac, 0x81, 0x201a, 0x192, 0x201e, 0x2026, 0x2020, 0x2021, 0x2c6, 0x2030, 0x160, 0x2039, 0x152, 0x8d, 0x17d, 0x8f,
-        0x90, 0x2018, 0x2019, 0x201c, 0x201d, 0x2022, 0x2013, 0x2014, 0x2dc, 0x2122, 0x161, 0x203a, 0x153, 0x9d, 0x17e, 0x178,
+        0x20ac, 0x81,   0x201a, 0x192,  0x201e, 0x2026, 0x2020, 0x2021, 0x2c6,  0x2030, 0x160,
+        0x2039, 0x152,  0x8d,   0x17d,  0x8f,   0x90,   0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
+        0x2013, 0x2014, 0x2dc,  0x2122, 0x161,  0x203a, 0x153,  0x9d,   0x17e,  0x178,
     };
     return c >= 0x80 && c < 0xa0 ? high[c - 0x80] : c;
 }
@@ -194,7 +208,8 @@ static size_t plain_run(const uint8_t *p, size_t n)
 
 static int nul_at(const struct intake *in, uint64_t offset, struct qn_error *e)
 {
-    return error_set(e, QN_EDATA, "%s: a NUL byte at offset %llu: this is no text", in->name, (unsigned long long)offset);
+    return error_set(e, QN_EDATA, "%s: a NUL byte at offset %llu: this is no text", in->name,
+                     (unsigned long long)offset);
 }
 
 static int read_utf8(struct intake *in, char *out, size_t cap, size_t *n, struct qn_error *e)

@@ -115,7 +115,9 @@ static int dispatch(int argc, char **argv)
     const struct command *c = command_find(argv[1]);
     if (c) return run(c, argc - 1, argv + 1);
     const char *near = meant(argc, argv);
-    if (near) return cli_usage("there is no command '%s'; did you mean '%s'? (as an instruction: quern -- %s)", argv[1], near, argv[1]);
+    if (near)
+        return cli_usage("there is no command '%s'; did you mean '%s'? (as an instruction: quern -- %s)", argv[1], near,
+                         argv[1]);
     return ask(NULL, argc - 1, argv + 1);
 }
 

@@ -19,6 +19,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/persona.h"
 #include "cli/roff.h"
 
 static const char config_page[] = "quern.toml";
@@ -247,6 +248,17 @@ static void command_page(FILE *f, const struct command *c)
     see_also(f, c);
 }
 
+static void built_in_personas(FILE *f)
+{
+    for (const struct persona *p = personas; p->name; p++) {
+        fputs(".TP\n", f);
+        roff_font(f, 'B', p->name, strlen(p->name));
+        fputc('\n', f);
+        sentence(f, p->brief);
+        fputc('\n', f);
+    }
+}
+
 static void program_page(FILE *f)
 {
     const struct command *implied = command_implied();
@@ -270,6 +282,10 @@ static void program_page(FILE *f)
             fputc('\n', f);
         }
     if (implied) options(f, implied);
+    section(f, "personas");
+    paragraphs(f,
+               "A persona is a system prompt and options, under a name. These are built in; quern.toml(5) has others:");
+    built_in_personas(f);
     parts(f, manual_program);
     parts(f, manual_status);
     if (implied) examples(f, implied);
@@ -358,6 +374,7 @@ static void config_manual(FILE *f)
     parts(f, manual_config);
     config_keys(f);
     parts(f, manual_personas);
+    built_in_personas(f);
     section(f, "see also");
     fputs("\\fBquern\\fR(1)\n", f);
 }

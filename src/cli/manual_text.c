@@ -86,8 +86,7 @@ const struct manual_part manual_config[] = {
 const struct manual_part manual_personas[] = {
     {"PERSONAS",
      "A section [persona.NAME] is a way to be asked: quern -p NAME, or a symbolic link NAME to quern. It holds any "
-     "options of the commands that take a persona; they are used when it is asked for. A few are there without being "
-     "configured: summarize, translate, diagnose, commit-message, reviewer; what a section of the same name says goes "
-     "before what they say.\n"},
+     "options of the commands that take a persona; they are used when it is asked for. What a section says goes "
+     "before what a persona of the same name has that is built in:\n"},
     {0},
 };

@@ -3,9 +3,9 @@
  * message.h: an instruction and the texts it is about, as the one message that a model reads.
  *
  * The texts come first, the instruction last. So the same text asked about twice is the same prefix, whose keys and
- * values are in the cache, and what is to be done stands where a model that has read much still knows it. A text alone, without
- * an instruction, is the message as it is. Else each text is fenced, by more backticks than it has in a row itself, and
- * has its name above, unless it is standard input and there is no other:
+ * values are in the cache, and what is to be done stands where a model that has read much still knows it. A text alone,
+ * without an instruction, is the message as it is. Else each text is fenced, by more backticks than it has in a row
+ * itself, and has its name above, unless it is standard input and there is no other:
  *
  *     error.log:
  *     ```

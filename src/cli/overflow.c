@@ -2,8 +2,8 @@
  *
  * overflow.c: a search between a cut that fits and one that does not. See overflow.h.
  *
- * The number of tokens grows nearly in proportion to the bytes, so the next try is where the line between the two ends meets the room;
- * each third is the middle, for texts that are dense in one place and not in another.
+ * The number of tokens grows nearly in proportion to the bytes, so the next try is where the line between the two ends
+ * meets the room; each third is the middle, for texts that are dense in one place and not in another.
  */
 #include "cli/overflow.h"
 

@@ -2,8 +2,8 @@
  *
  * overflow.h: the largest cut of texts that has room in a context, found with few counts of tokens.
  *
- * What is cut is known to the caller alone: here is a number k, bytes kept of each text, which of two numbers are the same
- * cut, and how many tokens a request with that cut has.
+ * What is cut is known to the caller alone: here is a number k, bytes kept of each text, which of two numbers are the
+ * same cut, and how many tokens a request with that cut has.
  */
 #ifndef QUERN_CLI_OVERFLOW_H
 #define QUERN_CLI_OVERFLOW_H

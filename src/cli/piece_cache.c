@@ -2,8 +2,8 @@
  *
  * piece_cache.c: see piece_cache.h.
  *
- * A file: eight bytes that name the format, XXH3 of the rest, the length of the request (64 bits, little-endian), the request,
- * the answer. What others have put there is foreign: it is checked, and else as if it were not there.
+ * A file: eight bytes that name the format, XXH3 of the rest, the length of the request (64 bits, little-endian), the
+ * request, the answer. What others have put there is foreign: it is checked, and else as if it were not there.
  */
 #include "cli/piece_cache.h"
 
@@ -176,10 +176,12 @@ static int write_file(const char *path, const struct buf *body, struct qn_error 
     struct out_file f = {0};
     uint64_t sum = hash_bytes(body->data, body->len, 0);
     int rc = out_file_open(&f, path, e);
+    cli_unfinished = f.temp;
     if (!rc) rc = out_file_write(&f, MAGIC, 8, e);
     if (!rc) rc = out_file_write(&f, &sum, 8, e);
     if (!rc) rc = out_file_write(&f, body->data, body->len, e);
     if (!rc) rc = out_file_commit(&f, e);
+    cli_unfinished = NULL;
     out_file_abort(&f);
     return rc;
 }

@@ -2,10 +2,10 @@
  *
  * pieces.h: a stream of text cut into pieces whose boundaries depend on what the text says, not on where it stands.
  *
- * A piece ends behind a line whose hash (XXH3) is below a bound that grows with the length of the line: so any byte is as
- * likely to end a piece as any other, in short lines and in long. It has at least `min` bytes and at most `max`. Where two
- * texts agree for long enough they have the same pieces: an edit changes those around it alone. The idea is that of
- * content-defined chunking (Muthitacharoen and others, "A low-bandwidth network file system", SOSP 2001).
+ * A piece ends behind a line whose hash (XXH3) is below a bound that grows with the length of the line: so any byte is
+ * as likely to end a piece as any other, in short lines and in long. It has at least `min` bytes and at most `max`.
+ * Where two texts agree for long enough they have the same pieces: an edit changes those around it alone. The idea is
+ * that of content-defined chunking (Muthitacharoen and others, "A low-bandwidth network file system", SOSP 2001).
  */
 #ifndef QUERN_CLI_PIECES_H
 #define QUERN_CLI_PIECES_H

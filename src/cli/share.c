@@ -79,7 +79,6 @@ static int put_config(struct buf *b, const struct share_options *o, const char *
                        "read only = yes\n"
                        "max connections = %d\n"
                        "lock file = %s/lock\n"
-                       "hosts deny = *\n"
                        "hosts allow =",
                        CONNECTIONS, dir);
 

@@ -48,8 +48,10 @@ void source_close(struct source *s)
 {
     uint64_t first, n = s->in ? intake_n_odd(s->in, &first) : 0;
     if (n)
-        fprintf(stderr, "quern: warning: %s: %llu byte%s not UTF-8, the first at offset %llu; read as Windows-1252 (see "
-                "--encoding)\n", s->name, (unsigned long long)n, n == 1 ? " is" : "s are", (unsigned long long)first);
+        fprintf(stderr,
+                "quern: warning: %s: %llu byte%s not UTF-8, the first at offset %llu; read as Windows-1252 (see "
+                "--encoding)\n",
+                s->name, (unsigned long long)n, n == 1 ? " is" : "s are", (unsigned long long)first);
     intake_close(s->in);
     s->in = NULL;
     if (s->path && s->fd >= 0) close(s->fd);

@@ -21,21 +21,17 @@
     F(free) \
     F(easy_init) \
     F(easy_cleanup) \
-    F(easy_reset) \
     F(easy_setopt) \
     F(easy_getinfo) \
     F(easy_perform) \
-    F(easy_pause) \
     F(easy_header) \
     F(easy_strerror) \
     F(multi_init) \
     F(multi_cleanup) \
-    F(multi_setopt) \
     F(multi_add_handle) \
     F(multi_remove_handle) \
     F(multi_perform) \
     F(multi_poll) \
-    F(multi_wakeup) \
     F(multi_info_read) \
     F(multi_strerror) \
     F(slist_append) \
@@ -44,8 +40,7 @@
     F(url_cleanup) \
     F(url_get) \
     F(url_set) \
-    F(url_strerror) \
-    F(version_info)
+    F(url_strerror)
 
 /* curl->easy_init() is curl_easy_init(), and so on. */
 struct curl {

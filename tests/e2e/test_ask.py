@@ -256,6 +256,9 @@ def test_nothing_to_ask():
     check("did you mean 'serve'" in said and "quern -- serv" in said, said)
     _, said = ask("--no-such", "x", status=64, QUERN_SOCKET=f.sock)
     check("--no-such" in said, said)
+    for args in ((), ("-p", "summarize"), ("--overflow=tail",), ("--overflow=chunk",)):
+        _, said = ask(*args, text=b"", status=64, QUERN_SOCKET=f.sock)
+        check("the text is empty, and there is no instruction" in said, said)
     check(not f.asked)
     ask("serv", text=b"x", QUERN_SOCKET=f.sock)
     check(f.text.endswith("serv"), "with something on standard input it is an instruction", f.text)
@@ -268,7 +271,7 @@ def test_exit_codes():
         f = Fake(refusal=(code, {"message": "because", "type": "x", **error}))
         out, said = ask("x", status=status, QUERN_SOCKET=f.sock)
         check(said == "quern: because\n" and not out, said)
-    _, said = ask("x", status=66, QUERN_SOCKET=path("no.sock"))
+    _, said = ask("x", status=69, QUERN_SOCKET=path("no.sock"))
     ask("x", status=66, HOME=path("none"), XDG_RUNTIME_DIR=path("none"))
     f = Fake(n_ctx=10)
     _, said = ask("x", text=b"y " * 100, status=65, QUERN_SOCKET=f.sock)

@@ -375,10 +375,10 @@ def test_files_that_are_no_models():
 
 
 def test_usage_errors():
-    r = quern()
-    check(r.returncode == 64 and b"usage: quern COMMAND" in r.stderr and not r.stdout, r.returncode, r.stderr)
-    refused(64, "unknown command 'sing'", "sing")
-    refused(64, "unknown command ''", "")
+    r = quern(stdin=subprocess.DEVNULL)
+    check(r.returncode == 64 and b"usage: quern [OPTIONS] [INSTRUCTION...]" in r.stderr and not r.stdout, r.returncode, r.stderr)
+    refused(64, "did you mean 'serve'", "serv", stdin=subprocess.DEVNULL)
+    refused(64, "nothing is asked", "")
     for command in COMMANDS:
         refused(64, "unknown option '--nonsense'", command, "--nonsense", RANDOM)
         refused(64, "unknown option '-Z'", command, RANDOM, "-Z")

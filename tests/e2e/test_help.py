@@ -201,6 +201,14 @@ def test_values_are_described():
     check("At least -1." in shown(quern("manual", "run")), "a range with one end")
 
 
+def test_built_in_personas_are_described():
+    names = quern("complete", "personas").split()
+    check(len(names) > 3, names)
+    for page in "quern", "quern.toml":
+        for name in names:
+            check(r"\fB" + name.replace("-", r"\-") + r"\fR" in quern("manual", page), page, name)
+
+
 def test_unknown_pages_are_refused():
     for name in "nonsense", "complete", "quern-", "", "x" * 100, "quern-run.", "quern-api":
         r = subprocess.run(["quern", "manual", name], env=ENV, capture_output=True, text=True, timeout=LIMIT)
@@ -371,6 +379,10 @@ def test_models_and_personas_are_completed():
     env = {"QUERN_MODELS": models, "QUERN_CONFIG": config}
     check(quern("complete", "models", **env) == "zebra\nzephyr-7b.Q4_K_M\n", quern("complete", "models", **env))
     check(set(quern("complete", "personas", **env).split("\n")) >= {"reviewer", "translate-de"}, quern("complete", "personas", **env))
+    for offers in bash, fish:
+        check(offers("quern -p rev", **env) == offers("quern ask --persona rev", **env) == {"reviewer"}, offers)
+        check("zebra" in offers("quern -m z", **env), offers, offers("quern -m z", **env))
+        check("--persona" in offers("quern --pers"), offers, offers("quern --pers"))
     check("two" not in quern("complete", "personas", **env), "a persona that is no word")
     check(bash("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, bash("quern run z", **env))
     check(fish("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, fish("quern run z", **env))

@@ -180,6 +180,26 @@ int main(void)
 }
 C
 gcc -Wall -Werror own.c -o own $(pkg-config --cflags --libs quern); ./own
+echo '= newcomer'
+mkdir -p home/run srv; mv model.gguf srv/m.gguf; chown -R nobody home
+python3 -c '
+import functools, http.server
+h = functools.partial(http.server.SimpleHTTPRequestHandler, directory="srv")
+s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), h)
+open("port.new", "w").write(str(s.server_port))
+__import__("os").rename("port.new", "port")
+s.serve_forever()' > /dev/null 2>&1 &
+server=$!
+while [ ! -e port ] && kill -0 $server; do sleep 0.05; done
+newcomer() { setpriv --reuid nobody --clear-groups env -i PATH="$PATH" HOME=/tmp/home XDG_RUNTIME_DIR=/tmp/home/run quern "$@" 2>&1; }
+newcomer pull "http://127.0.0.1:$(cat port)/m.gguf"
+kill $server
+newcomer models | awk '{ print $2 }'
+newcomer start > started || cat started
+newcomer ps | awk '/^m / { print $2 }'
+newcomer stop > stopped || cat stopped
+newcomer rm --yes m
+ls home/models
 echo '= again'
 echo 'QUERN_OPTIONS=--parallel 2' > /etc/quern/quern.env
 dpkg -i debs/*.deb > log 2>&1 || { cat log; exit 1; }
@@ -198,7 +218,7 @@ set -e
 mount -t tmpfs none "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
-mount --bind /proc "$1/root/proc"
+mount -t proc proc "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
 mount -t tmpfs none "$1/root/run"
 mount -t tmpfs none "$1/root/tmp"
@@ -212,17 +232,21 @@ find "$OVERLAY_ROOT/upper" -iname '*quern*' -printf '%P\n'
 """
 
 
+# Its own mounts, and processes that end with it.
+NAMESPACE = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+
+
 def installed():
     """What INSTALL found, by name."""
     if installed.found is None:
         os.makedirs(path("overlay"), exist_ok=True)
-        if os.geteuid() != 0 or call("unshare", "-m", "mount", "-t", "tmpfs", "none", path("overlay")).returncode != 0:
+        if os.geteuid() != 0 or call(*NAMESPACE, "mount", "-t", "tmpfs", "none", path("overlay")).returncode != 0:
             raise Skipped("no right to mount")
         if call("dpkg-query", "-W", "quern").returncode == 0:
             raise Skipped("quern is installed on this machine")
         with open(path("install"), "w") as f:
             f.write(INSTALL)
-        said = output_of("unshare", "-m", "sh", "-c", OVERLAY, "sh", path("overlay"), path("install"), MODEL, *debs(), cwd="/",
+        said = output_of(*NAMESPACE, "sh", "-c", OVERLAY, "sh", path("overlay"), path("install"), MODEL, *debs(), cwd="/",
                          env={**ENV, "OVERLAY_ROOT": path("overlay")})
         parts = re.split(r"^= (\w+)\n", said, flags=re.M)[1:]
         installed.found = dict(zip(parts[::2], parts[1::2]))
@@ -246,6 +270,12 @@ def test_man_finds_the_pages():
 
 def test_the_installed_program_answers():
     check(len(installed()["ask"].split()) >= 3, installed()["ask"])
+
+
+def test_a_newcomer_gets_a_model_serves_and_removes_it():
+    lines = installed()["newcomer"].splitlines()
+    check(lines[0] == "/tmp/home/models/m.gguf", lines)
+    check(lines[1:] == ["ARCHITECTURE", "m", "loaded"], "and nothing is left", lines)
 
 
 def test_a_program_is_compiled_with_the_development_package():

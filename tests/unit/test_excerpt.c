@@ -97,7 +97,9 @@ static void test_a_head_is_full_some_time(void **state)
 
 /* ---- the largest that fits ---- */
 
-struct counting { int n_calls, dense_until; };
+struct counting {
+    int n_calls, dense_until;
+};
 
 static size_t kept_lines(void *arg, size_t k) /* lines of 10 bytes */
 {
@@ -150,7 +152,10 @@ static void check_message(const struct message_text *t, size_t n, const char *in
     buf_deinit(&b);
 }
 
-#define TEXT(label, s) {label, {.head = s, .n_head = sizeof s - 1}}
+#define TEXT(label, s)                                                                                                 \
+    {                                                                                                                  \
+        label, { .head = s, .n_head = sizeof s - 1 }                                                                   \
+    }
 
 static void test_messages(void **state)
 {
@@ -170,7 +175,8 @@ static void test_messages(void **state)
 static void test_messages_say_what_is_left_out(void **state)
 {
     (void)state;
-    struct message_text t = {NULL, {.head = "head", .n_head = 4, .tail = "tail\n", .n_tail = 5, .left_out = 1073741700}};
+    struct message_text t = {NULL,
+                             {.head = "head", .n_head = 4, .tail = "tail\n", .n_tail = 5, .left_out = 1073741700}};
     check_message(&t, 1, "Do it.", "```\nhead\n[... 1073741700 bytes left out ...]\ntail\n```\n\nDo it.");
     t.cut.n_head = 0;
     check_message(&t, 1, "Do it.", "```\n[... 1073741700 bytes left out ...]\ntail\n```\n\nDo it.");

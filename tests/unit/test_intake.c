@@ -62,7 +62,9 @@ static void test_texts_come_out_as_they_are(void **state)
 static void test_other_bytes_are_windows_1252(void **state)
 {
     (void)state;
-    assert_int_equal(TAKE("Gr\xfc\xdf" "e \x80 \x81 ü\xe4"), 0);
+    assert_int_equal(TAKE("Gr\xfc\xdf"
+                          "e \x80 \x81 ü\xe4"),
+                     0);
     assert_string_equal(text, "Grüße € \xc2\x81 üä");
     assert_int_equal(n_odd, 5);
     assert_int_equal(first_odd, 2);
@@ -97,15 +99,22 @@ static void test_named_encodings_are_strict(void **state)
 
 static void test_binary_is_refused_by_name(void **state)
 {
-    static const struct { const char *bytes; size_t n; const char *what; } cases[] = {
-        {"\x7f" "ELF\2\1\1", 7, "it looks like an ELF file (7 bytes looked at)"},
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *what;
+    } cases[] = {
+        {"\x7f"
+         "ELF\2\1\1",
+         7, "it looks like an ELF file (7 bytes looked at)"},
         {"\x1f\x8b\x08", 3, "it looks like gzip data (3 bytes looked at)"},
         {"\x89PNG\r\n\x1a\n", 8, "it looks like a PNG image (8 bytes looked at)"},
         {"\xff\xd8\xff\xe0", 4, "it looks like a JPEG image (4 bytes looked at)"},
         {"%PDF-1.7\n", 9, "it looks like a PDF document (9 bytes looked at)"},
         {"PK\3\4", 4, "it looks like a zip archive (or an office document) (4 bytes looked at)"},
         {"GGUF\3\0\0\0", 8, "it looks like a GGUF model (8 bytes looked at)"},
-        {"a\0b", 3, "it looks like binary data: it has NUL bytes (3 bytes looked at; --encoding reads texts that have)"},
+        {"a\0b", 3,
+         "it looks like binary data: it has NUL bytes (3 bytes looked at; --encoding reads texts that have)"},
         {"\1\2\3\4\5 text", 10, "it looks like binary data: 5 of its first 10 bytes are control characters"},
     };
     (void)state;

@@ -20,8 +20,14 @@
 #define MAX ((size_t)4096)
 #define MIN (MAX / 4)
 
-struct text { const char *p; size_t n, step; };
-struct cut { uint64_t hash[4096]; size_t n, longest, shortest, bytes; };
+struct text {
+    const char *p;
+    size_t n, step;
+};
+struct cut {
+    uint64_t hash[4096];
+    size_t n, longest, shortest, bytes;
+};
 
 static int give(void *arg, char *out, size_t cap, size_t *n, struct qn_error *e)
 {
@@ -162,8 +168,10 @@ static void test_a_source_that_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_edit_changes_the_pieces_around_it), cmocka_unit_test(test_sizes_are_within_bounds),
-        cmocka_unit_test(test_blocks_do_not_matter),                 cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_an_edit_changes_the_pieces_around_it),
+        cmocka_unit_test(test_sizes_are_within_bounds),
+        cmocka_unit_test(test_blocks_do_not_matter),
+        cmocka_unit_test(test_halves),
         cmocka_unit_test(test_a_source_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
