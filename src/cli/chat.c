@@ -46,7 +46,8 @@ static int read_line(struct source *s, struct buf *text, struct qn_error *e)
         }
         if (s->ended) return EDIT_END;
         looked = n;
-        if (n > CLI_MAX_INPUT) return error_set(e, QN_EDATA, "standard input: a line of more than %zu bytes", CLI_MAX_INPUT);
+        if (n > CLI_MAX_INPUT)
+            return error_set(e, QN_EDATA, "standard input: a line of more than %zu bytes", CLI_MAX_INPUT);
         if (buf_reserve(&s->ahead, 1 << 16, e)) return QN_ENOMEM;
         ssize_t got = read(STDIN_FILENO, s->ahead.data + n, 1 << 16);
         if (got < 0 && errno == EINTR) continue;
@@ -114,8 +115,8 @@ static int converse(struct chat *c, struct source *s)
     return status;
 }
 
-/* What the model is told before all: of an option and a file the one that was said nearer (a persona of the configuration
- * says one, the command line the other). Nothing is added to `text` when none was. */
+/* What the model is told before all: of an option and a file the one that was said nearer (a persona of the
+ * configuration says one, the command line the other). Nothing is added to `text` when none was. */
 static int read_system(const struct chat *c, struct buf *text, struct qn_error *e)
 {
     const struct chat_options *o = c->o;
@@ -180,7 +181,8 @@ static const struct opt opts[] = {
     {"system", 0, OPT_STRING, AT(system), "TEXT", "what the model is told before all"},
     {"system-file", 0, OPT_STRING, AT(system_file), "FILE", "the same from a file", .words = WORDS_FILE},
     {"load", 0, OPT_STRING, AT(load), "FILE", "go on with a conversation that was saved", .words = WORDS_FILE},
-    {"max-tokens", 'n', OPT_INT, AT(max_tokens), "N", "of a reply (default: what the context has room for)", 1, INT32_MAX},
+    {"max-tokens", 'n', OPT_INT, AT(max_tokens), "N", "of a reply (default: what the context has room for)", 1,
+     INT32_MAX},
     {0},
 };
 
@@ -205,15 +207,18 @@ const struct command command_chat = {
     .name = "chat",
     .operands = "[OPTIONS]",
     .brief = "talk with a model at the terminal",
-    .about = "Talks with a model. Where standard input is no terminal, each line is a message, and standard output is the "
-             "replies.\n\n"
-             "A line that begins with a slash is a command: /help lists them, Tab completes them, // begins a message "
-             "with a slash. A line that ends in a backslash goes on in the next, Alt-Enter breaks it, and a paste of several "
-             "lines is one message. Ctrl-C stops the reply, and what was said until then is kept; Ctrl-D ends.\n\n"
-             "/save writes a plain file, a line of JSON for each message, with role and content, and where there are "
-             "such reasoning_content (thoughts) and cut (the reply was stopped). It may be edited, and /load or --load go on "
-             "with it.\n\n"
-             "What was typed is kept in $XDG_STATE_HOME/quern/history, else ~/.local/state/quern/history.",
+    .about =
+        "Talks with a model. Where standard input is no terminal, each line is a message, and standard output is the "
+        "replies.\n\n"
+        "A line that begins with a slash is a command: /help lists them, Tab completes them, // begins a message "
+        "with a slash. A line that ends in a backslash goes on in the next, Alt-Enter breaks it, and a paste of "
+        "several "
+        "lines is one message. Ctrl-C stops the reply, and what was said until then is kept; Ctrl-D ends.\n\n"
+        "/save writes a plain file, a line of JSON for each message, with role and content, and where there are "
+        "such reasoning_content (thoughts) and cut (the reply was stopped). It may be edited, and /load or --load go "
+        "on "
+        "with it.\n\n"
+        "What was typed is kept in $XDG_STATE_HOME/quern/history, else ~/.local/state/quern/history.",
     .examples = examples,
     .groups = groups,
     .size = sizeof(struct chat_options),

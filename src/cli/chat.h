@@ -26,20 +26,20 @@ struct chat {
     const struct invocation *invocation;
     const struct persona *persona; /* a built-in one; NULL: none */
     struct place place;
-    bool broken;              /* the connection cannot be used again */
-    bool person;              /* at a terminal: otherwise lines are messages, and the first failure ends it */
-    bool gone;                /* nobody reads what is said */
+    bool broken; /* the connection cannot be used again */
+    bool person; /* at a terminal: otherwise lines are messages, and the first failure ends it */
+    bool gone;   /* nobody reads what is said */
     struct talk talk;
     struct render render;
-    struct chat_result last;  /* of the last reply; n_generated is -1 before the first */
-    char *model;              /* what o->place.model points to once /model was used; owned */
+    struct chat_result last; /* of the last reply; n_generated is -1 before the first */
+    char *model;             /* what o->place.model points to once /model was used; owned */
 };
 
 /* From now on Ctrl-C ends a reply and not the program. */
 void chat_catch_interrupts(void);
 
-/* Asks for a reply to the conversation, whose last message is the user's; shows it and adds it. 0, or an exit status after a
- * line on stderr. A reply that was cut is kept as far as it came. When it cannot be shown, c->gone is set. */
+/* Asks for a reply to the conversation, whose last message is the user's; shows it and adds it. 0, or an exit status
+ * after a line on stderr. A reply that was cut is kept as far as it came. When it cannot be shown, c->gone is set. */
 int chat_turn(struct chat *c);
 /* The request for a reply; NULL: no memory. */
 json_t *chat_request(const struct chat *c);

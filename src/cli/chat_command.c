@@ -18,7 +18,7 @@ struct command_row {
     const char *tab; /* the name as Tab completes it */
     const char *arg;
     const char *help;
-    bool needs; /* the argument */
+    bool needs;                                  /* the argument */
     int (*run)(struct chat *c, const char *arg); /* arg: "" for none */
 };
 
@@ -72,7 +72,8 @@ static int list_models(struct chat *c)
         const char *id = json_string_value(json_object_get(m, "id"));
         const char *state = json_string_value(json_object_get(m, "state"));
         struct buf line = {0};
-        if (!buf_printf(&line, NULL, "%s %s%s%s", m == own ? "*" : " ", id ? id : "?", state ? "  " : "", state ? state : ""))
+        if (!buf_printf(&line, NULL, "%s %s%s%s", m == own ? "*" : " ", id ? id : "?", state ? "  " : "",
+                        state ? state : ""))
             show((char *)line.data, line.len);
         buf_deinit(&line);
     }
@@ -109,8 +110,10 @@ static int do_system(struct chat *c, const char *arg)
     struct qn_error e;
     const struct talk_message *first = c->talk.n && c->talk.v[0].role == TALK_SYSTEM ? &c->talk.v[0] : NULL;
     if (!*arg) {
-        if (first) show(first->content, first->n_content);
-        else puts("there is no system message");
+        if (first)
+            show(first->content, first->n_content);
+        else
+            puts("there is no system message");
         return CHAT_STAY;
     }
     size_t n = strcmp(arg, "-") ? strlen(arg) : 0;
@@ -131,8 +134,10 @@ static int do_save(struct chat *c, const char *arg)
     struct buf path = {0};
     int status = 0;
     file_name(&path, arg);
-    if (talk_save(&c->talk, path.data ? (char *)path.data : "", &e)) status = cli_fail(&e);
-    else if (c->person) printf("(%zu message%s saved)\n", c->talk.n, c->talk.n == 1 ? "" : "s");
+    if (talk_save(&c->talk, path.data ? (char *)path.data : "", &e))
+        status = cli_fail(&e);
+    else if (c->person)
+        printf("(%zu message%s saved)\n", c->talk.n, c->talk.n == 1 ? "" : "s");
     buf_deinit(&path);
     return after(c, status);
 }
@@ -143,8 +148,10 @@ static int do_load(struct chat *c, const char *arg)
     struct buf path = {0};
     int status = 0;
     file_name(&path, arg);
-    if (talk_load(&c->talk, path.data ? (char *)path.data : "", &e)) status = cli_fail(&e);
-    else if (c->person) printf("(%zu message%s loaded)\n", c->talk.n, c->talk.n == 1 ? "" : "s");
+    if (talk_load(&c->talk, path.data ? (char *)path.data : "", &e))
+        status = cli_fail(&e);
+    else if (c->person)
+        printf("(%zu message%s loaded)\n", c->talk.n, c->talk.n == 1 ? "" : "s");
     buf_deinit(&path);
     return after(c, status);
 }
@@ -218,7 +225,8 @@ static int do_help(struct chat *c, const char *arg);
 
 static const struct command_row rows[] = {
     {"/model", "/model ", "NAME", "ask another model; without NAME: which there are", false, do_model},
-    {"/system", "/system ", "TEXT", "what the model is told before all; - for nothing; without TEXT: what it is", false, do_system},
+    {"/system", "/system ", "TEXT", "what the model is told before all; - for nothing; without TEXT: what it is", false,
+     do_system},
     {"/save", "/save ", "FILE", "write the conversation, a line of JSON for each message", true, do_save},
     {"/load", "/load ", "FILE", "go on with a conversation that was saved", true, do_load},
     {"/retry", "/retry", NULL, "ask again for a reply to the last message", false, do_retry},
@@ -233,8 +241,10 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 static int do_help(struct chat *c, const char *arg)
 {
     (void)c, (void)arg;
-    for (size_t i = 0; i < N_ROWS; i++) printf("  %-8s %-5s %s\n", rows[i].name, rows[i].arg ? rows[i].arg : "", rows[i].help);
-    puts("Ctrl-C stops a reply. A line that ends in a backslash goes on, and so does one after Alt-Enter. // begins a message\n"
+    for (size_t i = 0; i < N_ROWS; i++)
+        printf("  %-8s %-5s %s\n", rows[i].name, rows[i].arg ? rows[i].arg : "", rows[i].help);
+    puts("Ctrl-C stops a reply. A line that ends in a backslash goes on, and so does one after Alt-Enter. // begins a "
+         "message\n"
          "with a slash.");
     return CHAT_STAY;
 }
@@ -247,8 +257,9 @@ static int unknown(const struct chat *c, const char *name, size_t n)
     struct nearest meant = {.word = word};
     snprintf(word, sizeof word, "%.*s", (int)n, name);
     for (size_t i = 0; i < N_ROWS; i++) nearest_offer(&meant, rows[i].name);
-    return after(c, cli_usage("unknown command '%s'%s%s%s (/help lists them, // begins a message with a slash)", word,
-                              meant.best ? ": did you mean " : "", meant.best ? meant.best : "", meant.best ? "?" : ""));
+    return after(c,
+                 cli_usage("unknown command '%s'%s%s%s (/help lists them, // begins a message with a slash)", word,
+                           meant.best ? ": did you mean " : "", meant.best ? meant.best : "", meant.best ? "?" : ""));
 }
 
 bool chat_is_command(const char *text)

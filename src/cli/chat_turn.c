@@ -45,7 +45,11 @@ static json_t *message_json(const struct chat *c, const struct talk_message *m)
     return NULL;
 }
 
-struct sampling_json { const struct invocation *v; json_t *o; int bad; };
+struct sampling_json {
+    const struct invocation *v;
+    json_t *o;
+    int bad;
+};
 
 /* An option of sampling that was given, under the name that the API has for it. */
 static int add_option(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
@@ -127,8 +131,9 @@ static int failed(struct chat *c, const struct qn_error *e)
     int status = cli_fail(e);
     if (c->last.status && c->last.retry_after_s > 0)
         fprintf(stderr, "quern: the server asks to try again in %d s\n", c->last.retry_after_s);
-    if (c->person) remark(c, unanswered(c) ? "/retry sends it again, a new message takes its place"
-                                           : "what was said is kept; /retry asks again");
+    if (c->person)
+        remark(c, unanswered(c) ? "/retry sends it again, a new message takes its place"
+                                : "what was said is kept; /retry asks again");
     return status;
 }
 

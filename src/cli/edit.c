@@ -5,8 +5,8 @@
  * libedit keeps the line, draws it, and knows keys. It reads through get_char() here, which waits for signals too: so a
  * signal is met between two characters and never inside libedit. The keys that make signals are bytes meanwhile, for a
  * paste may have them. What has to happen in the drawing (a new window size, a
- * return from the shell) is a key of its own, WAKE, that no keyboard sends while signals have their keys. A paste is a key
- * that reads on by itself until the closing bracket.
+ * return from the shell) is a key of its own, WAKE, that no keyboard sends while signals have their keys. A paste is a
+ * key that reads on by itself until the closing bracket.
  */
 #include "cli/edit.h"
 
@@ -47,13 +47,16 @@ struct edit {
     struct paste_list pastes;
     struct signals signals;
     struct termios before; /* the terminal's modes as they were; libedit has others for programs too */
-    int ended_by;       /* a signal that ends the reading; 0: none */
-    int n_interrupts;   /* Ctrl-C on an empty line, one after the other */
-    bool going_on;      /* the line is not a text's first */
-    bool brackets;      /* the terminal may be asked to bracket pastes */
+    int ended_by;          /* a signal that ends the reading; 0: none */
+    int n_interrupts;      /* Ctrl-C on an empty line, one after the other */
+    bool going_on;         /* the line is not a text's first */
+    bool brackets;         /* the terminal may be asked to bracket pastes */
     unsigned char input[1 << 14];
     size_t at, n; /* input[at .. n) is read and not used */
-    struct { cc_t key; int number; } signal_keys[3]; /* what a key means that is one of the terminal's; key 0: none */
+    struct {
+        cc_t key;
+        int number;
+    } signal_keys[3]; /* what a key means that is one of the terminal's; key 0: none */
 };
 
 /* ---- characters ---- */
@@ -120,7 +123,9 @@ static int on_signal(struct edit *ed, int number)
         ed->lib->set(ed->el, EL_PREP_TERM, 1);
         brackets(ed, true);
         return INPUT_WAKE;
-    case SIGINT: ed->at = ed->n = 0; /* what was typed ahead goes too */ __attribute__((fallthrough));
+    case SIGINT:
+        ed->at = ed->n = 0; /* what was typed ahead goes too */
+        __attribute__((fallthrough));
     default: ed->ended_by = number; return INPUT_END;
     }
 }
@@ -187,7 +192,8 @@ static int get_char(EditLine *el, wchar_t *out)
     return 1;
 }
 
-/* A window that libedit cannot draw in: in one of a few columns it writes where it has no memory, or goes round for ever. */
+/* A window that libedit cannot draw in: in one of a few columns it writes where it has no memory, or goes round for
+ * ever. */
 static bool is_tiny(void)
 {
     struct winsize w;
@@ -271,7 +277,8 @@ static size_t common(const struct edit *ed, const struct buf *line, size_t *n)
 {
     const char *first = ed->setup.complete(ed->setup.arg, (char *)line->data, line->len, 0), *next;
     size_t same = first ? strlen(first) : 0;
-    for (*n = first != NULL; first && (next = ed->setup.complete(ed->setup.arg, (char *)line->data, line->len, *n)); ++*n)
+    for (*n = first != NULL; first && (next = ed->setup.complete(ed->setup.arg, (char *)line->data, line->len, *n));
+         ++*n)
         for (size_t i = 0; i < same; i++)
             if (first[i] != next[i]) same = i;
     return same;
@@ -347,9 +354,12 @@ static int no_line(struct edit *ed, bool empty)
     }
     ed->ended_by = 0;
     say("^C\n");
-    if (!empty) ed->n_interrupts = 0;
-    else if (ed->n_interrupts++) return EDIT_END;
-    else say("(Ctrl-C again, or Ctrl-D, ends)\n");
+    if (!empty)
+        ed->n_interrupts = 0;
+    else if (ed->n_interrupts++)
+        return EDIT_END;
+    else
+        say("(Ctrl-C again, or Ctrl-D, ends)\n");
     return EDIT_TEXT;
 }
 
@@ -428,7 +438,7 @@ int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
     ed->signal_keys[1].key = ed->before.c_cc[VQUIT], ed->signal_keys[1].number = SIGQUIT;
     ed->signal_keys[2].key = ed->before.c_cc[VSUSP], ed->signal_keys[2].number = SIGTSTP;
     if (!is_tiny()) ed->lib->resize(ed->el); /* the window may have changed while nobody was asked */
-    ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before anything is shown: what is typed after it is for the editor */
+    ed->lib->set(ed->el, EL_PREP_TERM, 1);   /* before anything is shown: what is typed after it is for the editor */
     brackets(ed, !is_tiny());
     rc = read_lines(ed, &raw, e);
     brackets(ed, false);
@@ -447,17 +457,22 @@ int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
 /* Keys as people know them from other editors of lines, which libedit leaves out, and those of our own. */
 static void bind_keys(struct edit *ed)
 {
-    static const struct { const wchar_t *name; unsigned char (*run)(EditLine *, wint_t); } own[] = {
+    static const struct {
+        const wchar_t *name;
+        unsigned char (*run)(EditLine *, wint_t);
+    } own[] = {
         {L"quern-wake", key_wake}, {L"quern-newline", key_newline},   {L"quern-paste", key_paste},
         {L"quern-rub", key_rub},   {L"quern-complete", key_complete},
     };
-    static const struct { const wchar_t *key, *name; } keys[] = {
-        {L"^]", L"quern-wake"},           {L"\\e[200~", L"quern-paste"},      {L"^?", L"quern-rub"},
-        {L"^H", L"quern-rub"},            {L"^I", L"quern-complete"},         {L"\\e\\r", L"quern-newline"},
-        {L"^R", L"em-inc-search-prev"},   {L"^W", L"ed-delete-prev-word"},    {L"\\e[3~", L"ed-delete-next-char"},
-        {L"\\e[H", L"ed-move-to-beg"},    {L"\\eOH", L"ed-move-to-beg"},      {L"\\e[1~", L"ed-move-to-beg"},
-        {L"\\e[F", L"ed-move-to-end"},    {L"\\eOF", L"ed-move-to-end"},      {L"\\e[4~", L"ed-move-to-end"},
-        {L"\\e[1;5C", L"em-next-word"},   {L"\\e[1;5D", L"ed-prev-word"},
+    static const struct {
+        const wchar_t *key, *name;
+    } keys[] = {
+        {L"^]", L"quern-wake"},         {L"\\e[200~", L"quern-paste"},   {L"^?", L"quern-rub"},
+        {L"^H", L"quern-rub"},          {L"^I", L"quern-complete"},      {L"\\e\\r", L"quern-newline"},
+        {L"^R", L"em-inc-search-prev"}, {L"^W", L"ed-delete-prev-word"}, {L"\\e[3~", L"ed-delete-next-char"},
+        {L"\\e[H", L"ed-move-to-beg"},  {L"\\eOH", L"ed-move-to-beg"},   {L"\\e[1~", L"ed-move-to-beg"},
+        {L"\\e[F", L"ed-move-to-end"},  {L"\\eOF", L"ed-move-to-end"},   {L"\\e[4~", L"ed-move-to-end"},
+        {L"\\e[1;5C", L"em-next-word"}, {L"\\e[1;5D", L"ed-prev-word"},
     };
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         ed->lib->set(ed->el, EL_ADDFN, own[i].name, own[i].name, own[i].run);

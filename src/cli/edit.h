@@ -3,9 +3,9 @@
  * edit.h: a text from a person at a terminal, edited as it is typed.
  *
  * A text is one line, or several: a line that ends in a backslash goes on in the next, Alt-Enter breaks it, a paste may
- * have any (see paste.h). Ctrl-C throws away what was typed; on an empty line, twice, it ends the input, as Ctrl-D does.
- * The terminal is in a mode of its own only while edit_read() waits: whatever ends that, a signal too, the terminal is as
- * it was.
+ * have any (see paste.h). Ctrl-C throws away what was typed; on an empty line, twice, it ends the input, as Ctrl-D
+ * does. The terminal is in a mode of its own only while edit_read() waits: whatever ends that, a signal too, the
+ * terminal is as it was.
  *
  * Texts are UTF-8, whatever the locale: terminals are.
  */
@@ -28,11 +28,11 @@ struct edit_setup {
 
 enum { EDIT_TEXT = 0, EDIT_END = 1 }; /* what edit_read() has got */
 
-/* Standard input and output must be a terminal. QN_EUNSUP without libedit, QN_EIO without a terminal. The setup's strings are borrowed. When there is
- * an editor but no history file, notice says why; its code is else 0. */
+/* Standard input and output must be a terminal. QN_EUNSUP without libedit, QN_EIO without a terminal. The setup's
+ * strings are borrowed. When there is an editor but no history file, notice says why; its code is else 0. */
 int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error *notice, struct qn_error *e);
-/* Appends one text, without its last line break. EDIT_TEXT, EDIT_END, or an error. A signal that ends programs ends this
- * one, once the terminal is restored. */
+/* Appends one text, without its last line break. EDIT_TEXT, EDIT_END, or an error. A signal that ends programs ends
+ * this one, once the terminal is restored. */
 int edit_read(struct edit *ed, struct buf *text, struct qn_error *e);
 void edit_close(struct edit *ed);
 

@@ -13,7 +13,10 @@
 const struct editlib *editlib_load(struct qn_error *e)
 {
     static struct editlib lib;
-    static const struct { const char *name; size_t at; } symbols[] = {
+    static const struct {
+        const char *name;
+        size_t at;
+    } symbols[] = {
         {"el_init", offsetof(struct editlib, init)},
         {"el_end", offsetof(struct editlib, end)},
         {"el_source", offsetof(struct editlib, source)},

@@ -2,8 +2,8 @@
  *
  * editlib.h: libedit, loaded when a line is to be edited.
  *
- * Linking it costs every start of the program 0.4 ms, and most starts edit no line. Its functions come by dlopen(), with
- * the types that <histedit.h> gives them.
+ * Linking it costs every start of the program 0.4 ms, and most starts edit no line. Its functions come by dlopen(),
+ * with the types that <histedit.h> gives them.
  */
 #ifndef QUERN_CLI_EDITLIB_H
 #define QUERN_CLI_EDITLIB_H

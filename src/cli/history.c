@@ -17,7 +17,8 @@
 static int open_file(const char *path, struct qn_error *e)
 {
     struct stat st;
-    int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600); /* a FIFO does not hold us */
+    int fd =
+        open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600); /* a FIFO does not hold us */
     if (fd < 0) return error_set(e, QN_EIO, "cannot open '%s': %s", path, strerror(errno));
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) return fd;
     close(fd);
@@ -80,10 +81,9 @@ static void cut_file(struct history *h, const char *path, const uint8_t *kept, s
     struct out_file f = {0};
     struct qn_error e;
     if (out_file_open(&f, path, &e)) return; /* it stays as long as it is */
-    if (fchmod(f.fd, 0600) || out_file_write(&f, kept, n, &e) || out_file_commit(&f, &e)) {
-        out_file_abort(&f);
-        return;
-    }
+    bool done = !fchmod(f.fd, 0600) && !out_file_write(&f, kept, n, &e) && !out_file_commit(&f, &e);
+    out_file_abort(&f);
+    if (!done) return;
     int fd = open_file(path, &e);
     if (fd < 0) return;
     close(h->fd);

@@ -20,12 +20,12 @@
 #define HISTORY_FILE_BYTES  (1 << 20) /* a file with more is cut; of one with more still only its end is read */
 
 struct history {
-    int fd; /* -1: not kept */
+    int fd;          /* -1: not kept */
     struct buf text; /* the entries of earlier runs, NUL after each, the oldest first */
 };
 
-/* Opens or makes the file and the folders above it, and reads what it has. QN_EIO names the path and the reason; h is then
- * a history that is not kept. */
+/* Opens or makes the file and the folders above it, and reads what it has. QN_EIO names the path and the reason; h is
+ * then a history that is not kept. */
 int history_open(struct history *h, const char *path, struct qn_error *e);
 /* Appends an entry. What does not succeed is not tried again. */
 void history_add(struct history *h, const char *text, size_t n);

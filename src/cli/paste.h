@@ -17,10 +17,10 @@
 
 #include "base/buf.h"
 
-#define PASTE_ON    "\033[?2004h" /* what asks a terminal for the brackets, and no longer */
-#define PASTE_OFF   "\033[?2004l"
-#define PASTE_BEGIN "\033[200~"
-#define PASTE_END   "\033[201~"
+#define PASTE_ON     "\033[?2004h" /* what asks a terminal for the brackets, and no longer */
+#define PASTE_OFF    "\033[?2004l"
+#define PASTE_BEGIN  "\033[200~"
+#define PASTE_END    "\033[201~"
 #define PASTE_INLINE 200 /* bytes of a text without line breaks that goes into the line */
 
 struct paste {
@@ -29,7 +29,10 @@ struct paste {
     size_t n;
 };
 
-struct paste_list { struct paste *v; size_t n; }; /* zeroed: empty */
+struct paste_list {
+    struct paste *v;
+    size_t n;
+}; /* zeroed: empty */
 
 /* The next byte behind PASTE_BEGIN. 1 when the text is complete: raw then has what stood between the brackets. */
 int paste_byte(struct buf *raw, unsigned char byte, struct qn_error *e);

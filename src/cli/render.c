@@ -14,7 +14,7 @@
 
 #define DIM     "\033[2m"
 #define NORMAL  "\033[0m"
-#define BESIDE  "| " /* stands before each line of thoughts where nothing can be dimmed */
+#define BESIDE  "| "       /* stands before each line of thoughts where nothing can be dimmed */
 #define REWRITE "\r\033[K" /* the line */
 #define WAITING "thinking..."
 
@@ -154,9 +154,12 @@ static int turn_to(struct render *r, enum render_part part, struct qn_error *e)
     if (r->n_held) rc = put(r, r->held, r->n_held, UNICODE_BAD, e);
     r->n_held = 0;
     r->n_blank = 0;
-    if (!rc && from == RENDER_THOUGHT && r->fold) rc = put_duration(r, e);
-    else if (!rc && from == RENDER_THOUGHT && r->colour) rc = buf_str(&r->out, NORMAL, e);
-    if (!rc && from != RENDER_NOTHING) rc = buf_str(&r->out, from == RENDER_THOUGHT && part == RENDER_ANSWER ? "\n\n" : "\n", e);
+    if (!rc && from == RENDER_THOUGHT && r->fold)
+        rc = put_duration(r, e);
+    else if (!rc && from == RENDER_THOUGHT && r->colour)
+        rc = buf_str(&r->out, NORMAL, e);
+    if (!rc && from != RENDER_NOTHING)
+        rc = buf_str(&r->out, from == RENDER_THOUGHT && part == RENDER_ANSWER ? "\n\n" : "\n", e);
     r->part = part;
     r->line_begins = true;
     if (rc || part != RENDER_THOUGHT) return rc;
@@ -201,8 +204,9 @@ int render_note(struct render *r, const char *p, size_t n, struct qn_error *e)
 
 int render_end(struct render *r, struct qn_error *e)
 {
-    int rc = r->terminal ? turn_to(r, RENDER_NOTHING, e)
-             : r->part == RENDER_ANSWER && !r->line_begins ? buf_str(&r->out, "\n", e) : 0;
+    int rc = r->terminal                                   ? turn_to(r, RENDER_NOTHING, e)
+             : r->part == RENDER_ANSWER && !r->line_begins ? buf_str(&r->out, "\n", e)
+                                                           : 0;
     r->part = RENDER_NOTHING;
     r->line_begins = true;
     return rc ? rc : flush(r, e);

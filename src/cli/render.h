@@ -25,14 +25,14 @@ enum render_part { RENDER_NOTHING, RENDER_THOUGHT, RENDER_ANSWER };
 struct render {
     int fd;
     bool terminal, colour, fold; /* fold may be changed between replies */
-    enum render_part part; /* of what was written last in this reply */
-    bool line_begins;      /* nothing stands in the line yet */
-    bool noted;            /* a note stands in the line */
-    uint8_t held[4];       /* the beginning of a character whose rest has not come */
+    enum render_part part;       /* of what was written last in this reply */
+    bool line_begins;            /* nothing stands in the line yet */
+    bool noted;                  /* a note stands in the line */
+    uint8_t held[4];             /* the beginning of a character whose rest has not come */
     unsigned n_held;
-    size_t n_blank;        /* line breaks that are written once something follows them */
-    uint64_t thinking_ns;  /* when it began */
-    struct buf out;        /* one write for each piece */
+    size_t n_blank;       /* line breaks that are written once something follows them */
+    uint64_t thinking_ns; /* when it began */
+    struct buf out;       /* one write for each piece */
 };
 
 /* For a descriptor; whether there is colour: term.h. */

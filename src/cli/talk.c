@@ -24,8 +24,8 @@ static void free_message(struct talk_message *m)
     mem_free(m->thoughts);
 }
 
-int talk_add(struct talk *t, enum talk_role role, const char *content, size_t n, const char *thoughts, size_t n_thoughts,
-             bool cut, struct qn_error *e)
+int talk_add(struct talk *t, enum talk_role role, const char *content, size_t n, const char *thoughts,
+             size_t n_thoughts, bool cut, struct qn_error *e)
 {
     struct talk_message m = {.role = role, .n_content = n, .n_thoughts = n_thoughts, .cut = cut};
     struct talk_message *v = mem_realloc(t->v, (t->n + 1) * sizeof *v);
@@ -113,7 +113,7 @@ int talk_save(const struct talk *t, const char *path, struct qn_error *e)
     if (rc || (rc = out_file_open(&f, path, e))) return rc;
     for (size_t i = 0; i < t->n && !rc; i++) rc = write_message(&f, &t->v[i], &line, e);
     if (!rc) rc = out_file_commit(&f, e);
-    if (rc) out_file_abort(&f);
+    out_file_abort(&f);
     buf_deinit(&line);
     return rc;
 }
@@ -138,11 +138,14 @@ static int add_object(struct talk *t, const json_t *o, const char *name, size_t 
         member(o, "reasoning_content", JSON_STRING, &thoughts, &why))
         return error_set(e, QN_EDATA, "%s: line %zu: %s is not a string", name, line, why);
     cut = json_object_get(o, "cut");
-    if (cut && !json_is_boolean(cut)) return error_set(e, QN_EDATA, "%s: line %zu: cut is not true or false", name, line);
-    if (!role || !content) return error_set(e, QN_EDATA, "%s: line %zu has no %s", name, line, role ? "content" : "role");
-    json_object_foreach((json_t *)o, key, value)
-        if (value != role && value != content && value != thoughts && value != cut)
-            return error_set(e, QN_EDATA, "%s: line %zu: unknown member '%s'", name, line, key);
+    if (cut && !json_is_boolean(cut))
+        return error_set(e, QN_EDATA, "%s: line %zu: cut is not true or false", name, line);
+    if (!role || !content)
+        return error_set(e, QN_EDATA, "%s: line %zu has no %s", name, line, role ? "content" : "role");
+    json_object_foreach((json_t *)o, key, value) if (value != role && value != content && value != thoughts &&
+                                                     value != cut) return error_set(e, QN_EDATA,
+                                                                                    "%s: line %zu: unknown member '%s'",
+                                                                                    name, line, key);
     while (which < 3 && strcmp(json_string_value(role), role_names[which])) which++;
     if (which == 3)
         return error_set(e, QN_EDATA, "%s: line %zu: role '%s' is not system, user or assistant", name, line,
@@ -150,7 +153,8 @@ static int add_object(struct talk *t, const json_t *o, const char *name, size_t 
     if (which == TALK_SYSTEM && t->n)
         return error_set(e, QN_EDATA, "%s: line %zu: the system message has to be the first", name, line);
     if (which != TALK_ASSISTANT && (thoughts || cut))
-        return error_set(e, QN_EDATA, "%s: line %zu: only replies have '%s'", name, line, thoughts ? "reasoning_content" : "cut");
+        return error_set(e, QN_EDATA, "%s: line %zu: only replies have '%s'", name, line,
+                         thoughts ? "reasoning_content" : "cut");
     return talk_add(t, (enum talk_role)which, json_string_value(content), json_string_length(content),
                     json_string_value(thoughts), json_string_length(thoughts), cut && json_is_true(cut), e);
 }

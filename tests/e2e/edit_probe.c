@@ -25,8 +25,8 @@ int main(int argc, char **argv)
     struct edit *ed;
     struct qn_error e = {0}, notice = {0};
     struct buf text = {0};
-    struct edit_setup setup = {.prompt = "ask> ", .more = "more> ", .complete = complete,
-                               .history = argc > 1 ? argv[1] : NULL};
+    struct edit_setup setup = {
+        .prompt = "ask> ", .more = "more> ", .complete = complete, .history = argc > 1 ? argv[1] : NULL};
     int rc = edit_open(&ed, &setup, &notice, &e);
     if (rc) {
         printf("failed: %s\n", e.msg);

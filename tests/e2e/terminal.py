@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """terminal.py: a program at a terminal, which the test plays.
 
-The test sees the bytes that the program writes and sends those that keys would. It waits for output, never for time; what
-does not come within LIMIT seconds is a failure that shows what has come instead.
+The test sees the bytes that the program writes and sends those that keys would. It waits for output, never for time;
+what does not come within LIMIT seconds is a failure that shows what has come instead.
 """
 import fcntl
 import os
@@ -22,7 +22,7 @@ class Terminal:
     def __init__(self, argv, env=None, limit=60, size=(24, 80), stdin=None, stdout=None):
         self.limit = limit
         self.master, self.slave = pty.openpty()
-        self.resize(*size, tell=False)
+        self.resize(*size)
         self.before = termios.tcgetattr(self.slave)
         self.before[3] &= ~(termios.ECHOE | termios.ECHOCTL)  # as nobody sets them who does not look what they were
         termios.tcsetattr(self.slave, termios.TCSANOW, self.before)
@@ -38,9 +38,9 @@ class Terminal:
     def stderr(self):
         return self.all.decode(errors="replace")
 
-    def resize(self, rows, columns, tell=True):
+    def resize(self, rows, columns):
+        """The kernel tells the foreground processes."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        del tell  # the kernel tells the foreground group
 
     def read(self, deadline):
         """More output; False at the end of it, or when there is none in time."""

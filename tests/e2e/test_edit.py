@@ -4,8 +4,8 @@
 
     test_edit.py EDIT_PROBE SLOWNESS [PREFIX_OF_CASES]
 
-edit_probe.c tells the bytes of each text that it got; here are the keys. libedit's drawing is not looked at, but for what
-has to be drawn anew.
+edit_probe.c tells the bytes of each text that it got; here are the keys. libedit's drawing is not looked at, but for
+what has to be drawn anew.
 """
 import contextlib
 import os
@@ -117,7 +117,8 @@ def test_a_paste_is_one_text():
         t.send(PASTE % b"gone\rsoon\r")
         t.expect(b"[paste 1: 10 bytes, 2 lines]")
         gets(t, RUB + b"x\n", "x")
-        gets(t, PASTE % b"one\r\ntwo\n\x03\x13\x11\x1a\x1c\x04\x7f\x00\x1b[D\t" + b"\r", "one\ntwo\n\x03\x13\x11\x1a\x1c\x04\x7f\0\x1b[D\t")
+        odd = "\x03\x13\x11\x1a\x1c\x04\x7f\0\x1b[D\t"  # keys, were they typed
+        gets(t, PASTE % (b"one\r\ntwo\n" + odd.encode()) + b"\r", "one\ntwo\n" + odd)
 
 
 def test_a_paste_of_100_kB():

@@ -126,8 +126,8 @@ static void where_none_can_be(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(entries_come_back, start),        cmocka_unit_test_setup(it_does_not_grow_for_ever, start),
-        cmocka_unit_test_setup(no_more_than_so_many, start),     cmocka_unit_test_setup(what_was_cut_is_left_out, start),
+        cmocka_unit_test_setup(entries_come_back, start),    cmocka_unit_test_setup(it_does_not_grow_for_ever, start),
+        cmocka_unit_test_setup(no_more_than_so_many, start), cmocka_unit_test_setup(what_was_cut_is_left_out, start),
         cmocka_unit_test_setup(where_none_can_be, start),
     };
     if (!mkdtemp(folder)) return 1;

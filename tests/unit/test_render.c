@@ -39,15 +39,25 @@ static const char *written(void)
 
 static void nothing_a_terminal_acts_on(void **state)
 {
-    static const struct { const char *in, *out; } cases[] = {
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
         {"gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80\ttab\nline", "gr\xC3\xBC\xC3\x9F \xF0\x9F\x98\x80\ttab\nline"},
         {"\x1B]0;title\x07 \x1B[2J", "\\x1B]0;title\\x07 \\x1B[2J"},
-        {"a\rb\bc\x7F" "d", "a\\x0Db\\x08c\\x7Fd"},
-        {"\xC2\x9B" "31m", "\\xC2\\x9B31m"},       /* CSI, as one C1 character */
-        {"\x9B" "31m", "\\x9B31m"},                 /* and as a byte */
-        {"\xE2\x80\xAE" "abc", "\\xE2\\x80\\xAEabc"}, /* right to left override */
-        {"\xED\xA0\x80", "\\xED\\xA0\\x80"},         /* a surrogate */
-        {"\xC0\xAF", "\\xC0\\xAF"},                 /* overlong */
+        {"a\rb\bc\x7F"
+         "d",
+         "a\\x0Db\\x08c\\x7Fd"},
+        {"\xC2\x9B"
+         "31m",
+         "\\xC2\\x9B31m"}, /* CSI, as one C1 character */
+        {"\x9B"
+         "31m",
+         "\\x9B31m"}, /* and as a byte */
+        {"\xE2\x80\xAE"
+         "abc",
+         "\\xE2\\x80\\xAEabc"},              /* right to left override */
+        {"\xED\xA0\x80", "\\xED\\xA0\\x80"}, /* a surrogate */
+        {"\xC0\xAF", "\\xC0\\xAF"},          /* overlong */
         {"cut \xF0\x9F\x98", "cut \\xF0\\x9F\\x98"},
     };
     (void)state;
@@ -144,8 +154,8 @@ static void notes_leave_no_trace(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_a_terminal_acts_on),   cmocka_unit_test(elsewhere_bytes_are_as_they_are),
-        cmocka_unit_test(thoughts_stand_apart),         cmocka_unit_test(folded_thoughts_are_a_line),
+        cmocka_unit_test(nothing_a_terminal_acts_on), cmocka_unit_test(elsewhere_bytes_are_as_they_are),
+        cmocka_unit_test(thoughts_stand_apart),       cmocka_unit_test(folded_thoughts_are_a_line),
         cmocka_unit_test(notes_leave_no_trace),
     };
     if (pipe2(ends, O_NONBLOCK)) return 1;

@@ -34,7 +34,8 @@ static void add(struct talk *t, enum talk_role role, const char *text)
 
 static void what_is_saved_is_loaded(void **state)
 {
-    static const char odd[] = "line\none\ttab \"quoted\" \\ \x01 \x7f \0 NUL \xF0\x9F\x98\x80 \xE2\x80\xA8 gr\xC3\xBC\xC3\x9F";
+    static const char odd[] =
+        "line\none\ttab \"quoted\" \\ \x01 \x7f \0 NUL \xF0\x9F\x98\x80 \xE2\x80\xA8 gr\xC3\xBC\xC3\x9F";
     struct talk t = {0}, u = {0};
     struct qn_error e;
     (void)state;
@@ -63,7 +64,9 @@ static void what_is_saved_is_loaded(void **state)
 
 static void foreign_files_are_refused_by_line(void **state)
 {
-    static const struct { const char *text, *says; } cases[] = {
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
         {"hello\n", "line 1 is not JSON"},
         {"{\"role\":\"user\",\"content\":\"a\"}\n\n", "line 2 is not JSON"},
         {"[1]\n", "line 1 is not an object"},
@@ -75,7 +78,8 @@ static void foreign_files_are_refused_by_line(void **state)
         {"{\"role\":\"user\",\"content\":\"a\",\"content\":\"b\"}\n", "line 1 is not JSON"},
         {"{\"role\":\"user\",\"content\":\"a\",\"cut\":true}\n", "only replies have 'cut'"},
         {"{\"role\":\"assistant\",\"content\":\"a\",\"cut\":1}\n", "cut is not true or false"},
-        {"{\"role\":\"user\",\"content\":\"a\"}\n{\"role\":\"system\",\"content\":\"a\"}\n", "line 2: the system message"},
+        {"{\"role\":\"user\",\"content\":\"a\"}\n{\"role\":\"system\",\"content\":\"a\"}\n",
+         "line 2: the system message"},
         {"{\"role\":\"user\",\"content\":\"\xFF\"}\n", "line 1 is not JSON"},
     };
     struct talk t = {0};
