@@ -25,7 +25,7 @@ case ${1:-} in
 *) sed -n 's/^#  \{4,\}/usage: /p' "$0" >&2; exit 64 ;;
 esac
 
-deps=("${deps_build[@]}" xz-utils python3 systemd man-db zsh fish)
+deps=("${deps_build[@]}" xz-utils python3 git rsync systemd man-db zsh fish)
 [ "$quick" ] || deps+=(clang libclang-rt-14-dev "${deps_package[@]}")
 install_deps "${deps[@]}"
 (install_deps "${deps_peers[@]}") # in a shell of its own: without them the tests that need them say so

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/os.h"
+#include "cli/sampling.h"
 
 #define MAX_SCHEMA     ((size_t)1 << 20)
 #define MAX_LIST_BYTES ((size_t)1 << 20)
@@ -32,32 +33,7 @@ int ask_read_schema(struct ask *a, struct qn_error *e)
 
 /* ---- the request ---- */
 
-struct setting {
-    struct ask *a;
-    json_t *request;
-};
-
-static json_t *value_of(const struct opt *o, const void *at)
-{
-    switch (o->kind) {
-    case OPT_INT: return json_integer(*(const int *)at);
-    case OPT_U64: return json_integer((json_int_t) * (const uint64_t *)at);
-    default: return json_real((double)*(const float *)at);
-    }
-}
-
 /* --top-k is "top_k" in the API. */
-static int set_sampling(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
-{
-    struct setting *s = arg;
-    char name[64];
-    (void)c;
-    if (g->opts != opts_sampling || s->a->v->origin[i] == ORIGIN_DEFAULT) return 0;
-    snprintf(name, sizeof name, "%s", o->name);
-    for (char *p = name; *p; p++)
-        if (*p == '-') *p = '_';
-    return json_object_set_new(s->request, name, value_of(o, (char *)s->a->v->options + g->at + o->at));
-}
 
 static int add_message(json_t *messages, const char *role, const char *text, size_t n)
 {
@@ -110,10 +86,8 @@ static int done(json_t *request, int bad, json_t **out, struct qn_error *e)
 int ask_request(struct ask *a, const char *text, size_t n, json_t **out, struct qn_error *e)
 {
     json_t *request = json_object();
-    struct setting s = {a, request};
     int bad = begin(a, request, text, n);
-    if (a->persona) bad |= json_object_set_new(request, "temperature", json_real((double)a->persona->temperature));
-    bad |= options_walk(a->v->command, set_sampling, &s);
+    bad |= sampling_add(request, a->v, a->persona);
     if (a->o->max_tokens >= 0) bad |= json_object_set_new(request, "max_tokens", json_integer(a->o->max_tokens));
     return done(request, bad | set_stop(a, request) | set_format(a, request), out, e);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/chat.h"
+#include "cli/sampling.h"
 
 static struct client *volatile asked; /* whose exchange Ctrl-C ends */
 static volatile sig_atomic_t interrupted;
@@ -45,42 +46,15 @@ static json_t *message_json(const struct chat *c, const struct talk_message *m)
     return NULL;
 }
 
-struct sampling_json {
-    const struct invocation *v;
-    json_t *o;
-    int bad;
-};
-
-/* An option of sampling that was given, under the name that the API has for it. */
-static int add_option(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
-{
-    struct sampling_json *s = arg;
-    char name[64];
-    (void)c;
-    if (g->opts != opts_sampling || s->v->origin[i] == ORIGIN_DEFAULT) return 0;
-    const void *at = (const char *)s->v->options + g->at + o->at;
-    snprintf(name, sizeof name, "%s", o->name);
-    for (char *p = name; *p; p++)
-        if (*p == '-') *p = '_';
-    json_t *value = o->kind == OPT_FLOAT ? json_real((double)*(const float *)at)
-                    : o->kind == OPT_U64 ? json_integer((json_int_t) * (const uint64_t *)at)
-                                         : json_integer(*(const int *)at);
-    s->bad |= json_object_set_new(s->o, name, value);
-    return 0;
-}
-
 json_t *chat_request(const struct chat *c)
 {
     json_t *o = json_object(), *messages = json_array();
-    struct sampling_json sampling = {.v = c->invocation, .o = o};
     int bad = json_object_set_new(o, "messages", messages);
     for (size_t i = 0; i < c->talk.n; i++) bad |= json_array_append_new(messages, message_json(c, &c->talk.v[i]));
     if (c->place.model) bad |= json_object_set_new(o, "model", json_string(c->place.model));
     if (c->o->max_tokens) bad |= json_object_set_new(o, "max_tokens", json_integer(c->o->max_tokens));
-    if (c->persona) /* an option goes before it */
-        bad |= json_object_set_new(o, "temperature", json_real((double)c->persona->temperature));
-    options_walk(c->invocation->command, add_option, &sampling);
-    if (!bad && !sampling.bad) return o;
+    bad |= sampling_add(o, c->invocation, c->persona);
+    if (!bad) return o;
     json_decref(o);
     return NULL;
 }

@@ -16,8 +16,8 @@ const struct manual_part manual_program[] = {
      "@NO_COLOR\nWhen it is set and not empty, nothing is coloured. Colour, bold letters and progress are for "
      "terminals only.\n\n"
      "@TERM\nA terminal called dumb is treated as a file is.\n\n"
-     "@LC_ALL, LC_CTYPE, LANG\nIn a locale that is not UTF-8 the program adds no letters outside of ASCII. What models "
-     "and files say is passed on as it is.\n\n"
+     "@LC_ALL, LC_CTYPE, LANG\nWhat the program says of itself is ASCII in every locale. What models and files say is "
+     "passed on as it is.\n\n"
      "@XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME\nWhere the files below are.\n"},
     {"FILES", "@~/.config/quern/config.toml, /etc/quern/config.toml\nThe configuration, when there is one: "
               "quern.toml(5).\n\n"

@@ -27,14 +27,3 @@ int term_width(int fd)
     if (!isatty(fd) || ioctl(fd, TIOCGWINSZ, &w) || !w.ws_col) return 80;
     return w.ws_col < 40 ? 40 : w.ws_col;
 }
-
-/* setlocale() would read files for the same answer; the start of the program is short. */
-bool term_utf8(void)
-{
-    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *v = getenv(names[i]);
-        if (v && *v) return strcasestr(v, "UTF-8") || strcasestr(v, "UTF8");
-    }
-    return false;
-}

@@ -3,8 +3,8 @@
  * term.h: what the other end of a file descriptor can show.
  *
  * Colour and anything that moves is for terminals only: a pipe, a file or a dumb terminal gets plain lines. NO_COLOR
- * (no-color.org) wins, and nothing forces colour into a pipe. Letters outside of ASCII that the program adds of itself are
- * for UTF-8 locales; what it passes on is passed on as it is, whatever the locale.
+ * (no-color.org) wins, and nothing forces colour into a pipe. The program
+ * adds no letters outside of ASCII of itself, whatever the locale.
  */
 #ifndef QUERN_CLI_TERM_H
 #define QUERN_CLI_TERM_H
@@ -14,6 +14,5 @@
 bool term_is(int fd); /* a terminal that can move its cursor */
 bool term_colour(int fd);
 int term_width(int fd); /* in columns, at least 40; 80 when it is no terminal or does not say */
-bool term_utf8(void);   /* by LC_ALL, LC_CTYPE, LANG: the first that is set and not empty */
 
 #endif

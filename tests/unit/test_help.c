@@ -138,25 +138,6 @@ static void a_terminal_is_asked_and_the_environment_too(void **state)
     close(pipes[1]);
 }
 
-static void the_locale_is_that_of_posix(void **state)
-{
-    (void)state;
-    static const struct { const char *all, *ctype, *lang; bool utf8; } cases[] = {
-        {NULL, NULL, NULL, false},          {NULL, NULL, "en_GB.UTF-8", true}, {"", "", "C.utf8", true},
-        {"C", NULL, "en_GB.UTF-8", false},  {NULL, "C", "en_GB.UTF-8", false}, {"C.UTF-8", "C", "C", true},
-        {NULL, "de_DE.utf8", "C", true},    {NULL, NULL, "de_DE.ISO-8859-1", false},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"}, *const values[] = {cases[i].all, cases[i].ctype, cases[i].lang};
-        for (int k = 0; k < 3; k++)
-            if (values[k])
-                setenv(names[k], values[k], 1);
-            else
-                unsetenv(names[k]);
-        if (term_utf8() != cases[i].utf8) fail_msg("case %zu", i);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,7 +146,6 @@ int main(void)
         cmocka_unit_test(what_roff_acts_on_is_escaped),
         cmocka_unit_test(options_and_placeholders_are_marked),
         cmocka_unit_test(a_terminal_is_asked_and_the_environment_too),
-        cmocka_unit_test(the_locale_is_that_of_posix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
