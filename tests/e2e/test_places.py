@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-PROBE = os.path.abspath(sys.argv.pop(5))
+PROBE, QUERN = os.path.abspath(sys.argv.pop(5)), os.path.abspath(sys.argv[1])
 
 from cases import check
 from test_serve import CHAT_ASK, LIMIT, Server, main, path
@@ -95,6 +95,22 @@ def test_all_places_answer_the_same_bytes():
             out, said = probe(*args, ask=ask, **env)
             check(out == expected, args, "answers", out, "not", expected)
             check(said.startswith("place: " + name), said)
+    for s in (daemon, far, tls):
+        s.stop()
+
+
+def test_the_filter_answers_the_same_bytes_at_all_places():
+    daemon, far, tls = Server(CHAT), behind_key(), behind_key("--tls-cert", PEM, "--tls-key", PEM)
+    text = ("a line of a log, with äöü and a tab\t\n" * 20).encode()
+    env = {**ENV, "HOME": path("."), "SSL_CERT_FILE": PEM, "QUERN_CONFIG": ""}
+    for options in (["--seed", "1"], ["--seed", "2", "--top-k", "5"], ["--temperature", "0"], ["--seed", "3", "-p", "diagnose"]):
+        answers = []
+        for place in (["--socket", daemon.sock], ["--in-process", "-m", CHAT], remote(far), remote(tls, "https")):
+            p = subprocess.run([QUERN, *place, *options, "-n", "40", "What", "happened?"], input=text, capture_output=True,
+                               timeout=LIMIT, env=env)
+            check(p.returncode == 0, place, options, p.stderr.decode())
+            answers.append(p.stdout)
+        check(len(answers[0]) > 20 and len(set(answers)) == 1, options, *answers)
     for s in (daemon, far, tls):
         s.stop()
 
