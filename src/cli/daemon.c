@@ -76,9 +76,10 @@ int daemon_open(struct daemon *d, const char *named, bool quietly)
     if (!why) return 0;
     if (!nobody_listens(why)) return open_named(d, user, quietly); /* says why */
     if (!connect_to(d, HOME_SYSTEM_SOCKET)) return 0;
+    bool two = has_user && strcmp(user, HOME_SYSTEM_SOCKET); /* root's is the system's */
     if (!quietly)
-        fprintf(stderr, "quern: no daemon runs: nobody listens on %s%s" HOME_SYSTEM_SOCKET "\n", has_user ? user : "",
-                has_user ? " or " : "");
+        fprintf(stderr, "quern: no daemon runs: nobody listens on %s%s" HOME_SYSTEM_SOCKET "\n", two ? user : "",
+                two ? " or " : "");
     return EX_UNAVAILABLE;
 }
 
