@@ -22,7 +22,8 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
                  struct qn_error *e);
 /* Multiplies the experts that are read, and their bytes. */
 void account_scale_experts(struct account *a, double factor);
-/* Fills in ns, and how many experts were read: the median of `reps` passes on an engine whose context holds depth + n_rows. */
+/* Fills in ns, and how many experts were read: the median of `reps` passes on an engine whose context holds depth +
+ * n_rows. */
 int account_measure(struct account *a, struct qn_engine *g, int n_rows, int depth, int reps, struct qn_error *e);
 void account_deinit(struct account *a);
 

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 
 const struct command *const commands[] = {
-    /* clang-format off: one a line */
+    /* clang-format off */
     &command_ask,
     &command_chat,
     &command_run,
@@ -42,8 +42,8 @@ const struct opt opts_sampling[] = {
     {"top-p", 0, OPT_FLOAT, AT(top_p), "X", "keep the likeliest with probability X in sum; 1: off (default 0.95)"},
     {"min-p", 0, OPT_FLOAT, AT(min_p), "X", "drop tokens below X times the best; 0: off (default 0.05)", .rare = true},
     {"typical-p", 0, OPT_FLOAT, AT(typical_p), "X", "locally typical sampling; 1: off (default)", .rare = true},
-    {"top-n-sigma", 0, OPT_FLOAT, AT(top_n_sigma), "X",
-     "keep logits within X deviations of the best; 0: off (default)", .rare = true},
+    {"top-n-sigma", 0, OPT_FLOAT, AT(top_n_sigma), "X", "keep logits within X deviations of the best; 0: off (default)",
+     .rare = true},
     {"repetition-penalty", 0, OPT_FLOAT, AT(repetition_penalty), "X", "1: off (default)", .rare = true},
     {"presence-penalty", 0, OPT_FLOAT, AT(presence_penalty), "X", "0: off (default)", .rare = true},
     {"frequency-penalty", 0, OPT_FLOAT, AT(frequency_penalty), "X", "0: off (default)", .rare = true},
@@ -59,7 +59,8 @@ const struct opt opts_sampling[] = {
     {"xtc-probability", 0, OPT_FLOAT, AT(xtc_probability), "X", "how often to drop the top choices; 0: off (default)",
      .rare = true},
     {"xtc-threshold", 0, OPT_FLOAT, AT(xtc_threshold), "X", "what counts as a top choice (default 0.1)", .rare = true},
-    {"mirostat-tau", 0, OPT_FLOAT, AT(mirostat_tau), "X", "mirostat v2 target surprise; 0: off (default)", .rare = true},
+    {"mirostat-tau", 0, OPT_FLOAT, AT(mirostat_tau), "X", "mirostat v2 target surprise; 0: off (default)",
+     .rare = true},
     {"mirostat-eta", 0, OPT_FLOAT, AT(mirostat_eta), "X", "mirostat v2 learning rate (default 0.1)", .rare = true},
     {0},
 };
@@ -70,7 +71,8 @@ const struct opt opts_engine[] = {
     {"kv", 0, OPT_CHOICE, AT(kv), "TYPE", "keys and values as f16 (default), f32 or q8_0",
      .choices = "f16|f32|q8_0" /* as enum qn_kv */, .rare = true},
     {"threads", 0, OPT_INT, AT(n_threads), "N", "threads (default: the CPUs this process may use)", 1, 1024},
-    {"cpu", 0, OPT_STRING, AT(cpu), "LEVEL", "instruction set at most: ref, avx2, avxvnni, avx512 or amx", .rare = true},
+    {"cpu", 0, OPT_STRING, AT(cpu), "LEVEL", "instruction set at most: ref, avx2, avxvnni, avx512 or amx",
+     .rare = true},
     {"memory", 0, OPT_SIZE, AT(memory_bytes), "BYTES", "memory budget, such as 6G (default: what is available)"},
     {0},
 };

@@ -21,7 +21,6 @@
 #include "base/os.h"
 #include "cli/cli.h"
 
-
 /* ---- errors ---- */
 
 static int fail_with(const struct qn_error *e)

@@ -10,7 +10,8 @@
 /* What may be lost, and what may not but is not worth a copy. */
 enum home_kind { HOME_CACHE, HOME_STATE };
 
-/* The path of a file of ours, for mem_free() in *out: $XDG_CACHE_HOME/quern/NAME or ~/.cache/quern/NAME, $XDG_STATE_HOME or
+/* The path of a file of ours, for mem_free() in *out: $XDG_CACHE_HOME/quern/NAME or ~/.cache/quern/NAME,
+ * $XDG_STATE_HOME or
  * ~/.local/state. QN_ENOINPUT: the environment tells neither. Nothing is made. */
 int home_path(char **out, enum home_kind kind, const char *name, struct qn_error *e);
 /* Makes the folders above a file, for this user only. QN_EIO names the one that cannot be made. */

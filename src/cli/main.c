@@ -53,15 +53,17 @@ static int run(const struct command *c, int argc, char **argv)
     return status;
 }
 
-/* A standard descriptor that is closed would become that of the next file or socket that is opened, and what is printed would
- * go there. In its place comes one that can only be used the wrong way round, so that its use fails as that of a closed one. */
+/* A standard descriptor that is closed would become that of the next file or socket that is opened, and what is printed
+ * would go there. In its place comes one that can only be used the wrong way round, so that its use fails as that of a
+ * closed one. */
 static void keep_standard_descriptors(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) _exit(EX_OSERR);
 }
 
-/* The filter: argv are its options and its instruction. Under another name than quern it is the persona of that name. */
+/* The filter: argv are its options and its instruction. Under another name than quern it is the persona of that name.
+ */
 static int ask(const char *persona, int argc, char **argv)
 {
     static char command[] = "ask", option[] = "--persona";
@@ -125,8 +127,8 @@ int main(int argc, char **argv)
 {
     keep_standard_descriptors();
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* a message is one write: nobody reads half of one */
-    signal(SIGPIPE, SIG_IGN); /* a reader that goes away is seen as EPIPE, */
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow as EFBIG */
+    signal(SIGPIPE, SIG_IGN);              /* a reader that goes away is seen as EPIPE, */
+    signal(SIGXFSZ, SIG_IGN);              /* a file that may not grow as EFBIG */
     signal(SIGBUS, on_lost_page);
     log_set_sink(log_to_stderr, NULL);
     return flushed(dispatch(argc, argv));

@@ -34,7 +34,10 @@ enum opt_kind {
 /* What a shell may complete a value or an operand with. */
 enum opt_words { WORDS_NONE, WORDS_FILE, WORDS_FOLDER, WORDS_MODEL, WORDS_PERSONA, WORDS_COMMAND };
 
-struct cli_strings { const char **v; size_t n; }; /* v: of the invocation */
+struct cli_strings {
+    const char **v;
+    size_t n;
+}; /* v: of the invocation */
 
 struct opt {
     const char *name; /* long name without dashes, unique within the command; NULL ends the table */
@@ -83,8 +86,8 @@ struct command {
     bool implied; /* what runs when the first word is no command: its name may be left out. One at most */
     const struct example *examples;
     const struct opt_group *groups;
-    size_t size;                 /* of the struct with the options' values, zeroed before init; at least 1 */
-    void (*init)(void *options); /* sets defaults; NULL: all zero */
+    size_t size;                      /* of the struct with the options' values, zeroed before init; at least 1 */
+    void (*init)(void *options);      /* sets defaults; NULL: all zero */
     int (*run)(struct invocation *v); /* returns the exit status */
 };
 
@@ -96,17 +99,18 @@ struct config_file;
 /* A command that is to be run. */
 struct invocation {
     const struct command *command;
-    void *options; /* of the command's size */
+    void *options;  /* of the command's size */
     char **operand; /* [n] */
     int n;
-    uint8_t *origin; /* [options_count()] enum opt_origin, in the order of the table */
-    int *line;       /* [options_count()] where in the configuration file, of those with ORIGIN_CONFIG */
+    uint8_t *origin;            /* [options_count()] enum opt_origin, in the order of the table */
+    int *line;                  /* [options_count()] where in the configuration file, of those with ORIGIN_CONFIG */
     struct config_file *config; /* what values point into, too */
-    char **owned;    /* [n_owned] texts that values point into */
+    char **owned;               /* [n_owned] texts that values point into */
     int n_owned;
 };
 
-/* Options of all groups of a command, in order: calls `each` until it returns non-zero, and returns that. i counts from 0. */
+/* Options of all groups of a command, in order: calls `each` until it returns non-zero, and returns that. i counts from
+ * 0. */
 typedef int options_each(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i);
 int options_walk(const struct command *c, options_each *each, void *arg);
 int options_count(const struct command *c);
@@ -134,7 +138,7 @@ extern const struct opt opts_context[];  /* struct qn_engine_params: ctx, batch,
 
 /* ---- the commands ---- */
 
-extern const struct command *const commands[]; /* NULL ends it */
+extern const struct command *const commands[];        /* NULL ends it */
 const struct command *command_find(const char *name); /* NULL: there is none */
 const struct command *command_implied(void);          /* the same */
 

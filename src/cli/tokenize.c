@@ -74,7 +74,8 @@ static int run(struct invocation *inv)
         if (o->to_text)
             rc = decode(v, text, n, DETOK_RAW | (o->plain ? 0u : DETOK_SPECIAL), &out, &e);
         else
-            rc = encode(v, text, n, (o->plain ? 0u : VOCAB_PARSE_SPECIAL) | (o->add ? VOCAB_ADD_SPECIAL : 0u), &out, &e);
+            rc =
+                encode(v, text, n, (o->plain ? 0u : VOCAB_PARSE_SPECIAL) | (o->add ? VOCAB_ADD_SPECIAL : 0u), &out, &e);
         if (rc == 0 && cli_write(out.data, out.len)) status = cli_write_status();
     }
     if (rc) status = cli_fail(&e);

@@ -16,30 +16,30 @@
 
 #include "base/error.h"
 
-#define CURL_FUNCTIONS(F) \
-    F(global_init) \
-    F(free) \
-    F(easy_init) \
-    F(easy_cleanup) \
-    F(easy_setopt) \
-    F(easy_getinfo) \
-    F(easy_perform) \
-    F(easy_header) \
-    F(easy_strerror) \
-    F(multi_init) \
-    F(multi_cleanup) \
-    F(multi_add_handle) \
-    F(multi_remove_handle) \
-    F(multi_perform) \
-    F(multi_poll) \
-    F(multi_info_read) \
-    F(multi_strerror) \
-    F(slist_append) \
-    F(slist_free_all) \
-    F(url) \
-    F(url_cleanup) \
-    F(url_get) \
-    F(url_set) \
+#define CURL_FUNCTIONS(F)                                                                                              \
+    F(global_init)                                                                                                     \
+    F(free)                                                                                                            \
+    F(easy_init)                                                                                                       \
+    F(easy_cleanup)                                                                                                    \
+    F(easy_setopt)                                                                                                     \
+    F(easy_getinfo)                                                                                                    \
+    F(easy_perform)                                                                                                    \
+    F(easy_header)                                                                                                     \
+    F(easy_strerror)                                                                                                   \
+    F(multi_init)                                                                                                      \
+    F(multi_cleanup)                                                                                                   \
+    F(multi_add_handle)                                                                                                \
+    F(multi_remove_handle)                                                                                             \
+    F(multi_perform)                                                                                                   \
+    F(multi_poll)                                                                                                      \
+    F(multi_info_read)                                                                                                 \
+    F(multi_strerror)                                                                                                  \
+    F(slist_append)                                                                                                    \
+    F(slist_free_all)                                                                                                  \
+    F(url)                                                                                                             \
+    F(url_cleanup)                                                                                                     \
+    F(url_get)                                                                                                         \
+    F(url_set)                                                                                                         \
     F(url_strerror)
 
 /* curl->easy_init() is curl_easy_init(), and so on. */

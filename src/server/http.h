@@ -78,8 +78,8 @@ void http_config_init(struct http_config *c); /* no listeners, no routes, and th
 int http_open(struct http **h, const struct http_config *c, struct qn_error *e);
 /* Starts the threads, once. ctx is for the handlers. */
 int http_start(struct http *h, void *ctx, struct qn_error *e);
-/* Serves a connected Unix socket, after http_start(). fd is taken over, also when this fails. A server without listeners is
- * for these alone. */
+/* Serves a connected Unix socket, after http_start(). fd is taken over, also when this fails. A server without
+ * listeners is for these alone. */
 int http_adopt(struct http *h, int fd, struct qn_error *e);
 /* Reads the files of keys and of the certificate again: all of what they say holds for requests and connections from
  * now on, or, on an error, what held before. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * server.h: the parts of a server, put together: a share of the memory for requests, the models, the API, the connections.
+ * server.h: the parts of a server, put together: a share of the memory for requests, the models, the API, the
+ * connections.
  *
  * Opened in three steps, because a daemon has something to do between them (it fences itself in), and closed in the
  * order that lets nothing be used after its end: what is computed, connections, API, models.
@@ -23,8 +24,8 @@ struct server {
 /* The limits and routes of an http_config; the caller adds listeners and who may come. */
 void server_config(struct server *s, struct http_config *c);
 
-/* 1. Divides the memory: a part of m->engine.memory_bytes (0: what the machine has) is for requests, and is taken from it.
- * While every file can be read. Only one server of a process counts its documents (json_out.h). */
+/* 1. Divides the memory: a part of m->engine.memory_bytes (0: what the machine has) is for requests, and is taken from
+ * it. While every file can be read. Only one server of a process counts its documents (json_out.h). */
 int server_share_memory(struct server *s, struct models_config *m, struct qn_error *e);
 /* 2. Loads models; http is open by now. m is borrowed until server_close(). */
 int server_load(struct server *s, const struct models_config *m, struct qn_error *e);
