@@ -30,15 +30,16 @@ struct serve_options {
 
 /* The groups of options; a command that serves has a struct serve_options at the beginning of its own. */
 extern const struct opt serve_places[], serve_models[], serve_process[], serve_default[];
-/* clang-format off: rows */
-#define SERVE_GROUPS                                                                                                   \
-    {"Where", serve_places, 0, "serve"}, {"Models", serve_models, 0, "serve"}, {"Process", serve_process, 0, "serve"}, \
-        {"Engine (memory: of all models)", opts_engine, offsetof(struct serve_options, models.engine), "serve"},       \
-        {"Context", opts_context, offsetof(struct serve_options, models.engine), "serve"},                             \
-        {"Sharing", opts_share, offsetof(struct serve_options, share), "serve"}, {"Default", serve_default, 0, ""},    \
-    {                                                                                                                  \
-        "Folders", opts_folders, offsetof(struct serve_options, folders), "", true                                     \
-    }
+/* clang-format off */
+#define SERVE_GROUPS \
+    {"Where", serve_places, 0, "serve"}, \
+    {"Models", serve_models, 0, "serve"}, \
+    {"Process", serve_process, 0, "serve"}, \
+    {"Engine (memory: of all models)", opts_engine, offsetof(struct serve_options, models.engine), "serve"}, \
+    {"Context", opts_context, offsetof(struct serve_options, models.engine), "serve"}, \
+    {"Sharing", opts_share, offsetof(struct serve_options, share), "serve"}, \
+    {"Default", serve_default, 0, ""}, \
+    {"Folders", opts_folders, offsetof(struct serve_options, folders), "", true}
 /* clang-format on */
 
 void serve_options_init(void *options);
