@@ -8,12 +8,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/render.h"
+#include "cli/term.h"
 
 /* ---- signals ---- */
 
@@ -81,7 +82,9 @@ struct output {
     struct answer_manner m;
     bool notes, noted; /* a terminal is there; a note stands on it */
     bool colour, thinking;
-    char last; /* byte written; 0: none yet */
+    bool shown;       /* a person reads standard output as it comes */
+    struct buf clean; /* what of a piece a terminal may see */
+    char last;        /* byte written; 0: none yet */
     int error; /* errno of the write that failed */
 };
 
@@ -98,19 +101,30 @@ static void end_thoughts(struct output *o)
     o->thinking = false;
 }
 
+/* Text of a server, which a terminal must not act on. */
+static void say_clean(struct output *o, const char *text, size_t n)
+{
+    buf_clear(&o->clean);
+    if (!render_clean(&o->clean, text, n, NULL)) fwrite(o->clean.data, 1, o->clean.len, stderr);
+}
+
 static void put_thought(struct output *o, const char *text, size_t n)
 {
     clear_note(o);
     if (!o->thinking && o->colour) fputs("\033[2m", stderr);
     o->thinking = true;
-    fwrite(text, 1, n, stderr);
+    if (o->notes)
+        say_clean(o, text, n);
+    else
+        fwrite(text, 1, n, stderr);
     fflush(stderr);
 }
 
 static void put_note(struct output *o, const char *text, size_t n)
 {
     if (!o->notes || o->thinking) return;
-    fprintf(stderr, "\r\033[K%.*s", (int)n, text);
+    fputs("\r\033[K", stderr);
+    say_clean(o, text, n);
     fflush(stderr);
     o->noted = true;
 }
@@ -126,6 +140,16 @@ static int put(struct output *o, const char *text, size_t n)
     }
     o->last = text[n - 1];
     return 0;
+}
+
+/* A piece of the answer: to a file or a pipe as it is, to a terminal as that may see it. */
+static int put_content(struct output *o, const char *text, size_t n)
+{
+    if (!o->shown) return put(o, text, n);
+    buf_clear(&o->clean);
+    if (!render_clean(&o->clean, text, n, NULL)) return put(o, (char *)o->clean.data, o->clean.len);
+    o->error = ENOMEM;
+    return -1;
 }
 
 static int add_text(const char *text, size_t n, void *out) { return buf_add(out, text, n, NULL); }
@@ -170,7 +194,7 @@ static int take_piece(void *arg, enum chat_piece kind, const char *text, size_t 
         clear_note(o);
         end_thoughts(o);
         if (o->m.json) return put_event(o, json_pack("{s:s, s:s%}", "type", "content", "text", text, n));
-        return put(o, text, n);
+        return put_content(o, text, n);
     }
     return 0;
 }
@@ -241,9 +265,10 @@ static int finish(struct output *o, const struct place *p, const struct chat_res
 
 int answer_stream(struct place *p, json_t *request, const struct answer_manner *m)
 {
-    const char *no_colour = getenv("NO_COLOR");
-    bool terminal = isatty(STDERR_FILENO);
-    struct output o = {.m = *m, .notes = terminal, .colour = terminal && !(no_colour && *no_colour)};
+    struct output o = {.m = *m,
+                       .notes = term_is(STDERR_FILENO),
+                       .colour = term_colour(STDERR_FILENO),
+                       .shown = isatty(STDOUT_FILENO)};
     struct chat_result r = {0};
     struct qn_error e = {0};
     int rc = m->json ? put_start(&o, p) : 0;
@@ -251,6 +276,7 @@ int answer_stream(struct place *p, json_t *request, const struct answer_manner *
     clear_note(&o);
     end_thoughts(&o);
     if (!rc) rc = finish(&o, p, &r);
+    buf_deinit(&o.clean);
     if (o.error) {
         errno = o.error;
         return cli_write_status();

@@ -171,7 +171,7 @@ static void skip_sent(struct exchange *x, size_t n)
     x->n_left -= n;
     for (int i = 0; i < 2; i++) {
         size_t k = n < x->part[i].iov_len ? n : x->part[i].iov_len;
-        x->part[i].iov_base = (char *)x->part[i].iov_base + k;
+        if (k) x->part[i].iov_base = (char *)x->part[i].iov_base + k; /* there may be no body */
         x->part[i].iov_len -= k;
         n -= k;
     }

@@ -122,6 +122,22 @@ def written(name, data):
 # ---- what is sent ----
 
 
+def test_a_terminal_does_not_act_on_an_answer():
+    raw, _ = ask("--in-process", "-m", PARROT, "paint")
+    check(b"\x1b[31mred\x1b[2J" in raw, "a pipe gets what was said", raw)
+    master, slave = os.openpty()
+    ask("--in-process", "-m", PARROT, "paint", stdout=slave)
+    os.close(slave)
+    seen = b""
+    try:
+        while piece := os.read(master, 4096):
+            seen += piece
+    except OSError:  # the other end is closed
+        pass
+    os.close(master)
+    check(b"\x1b" not in seen and b"Look: \\x1B[31mred\\x1B[2J" in seen, seen)
+
+
 def test_words_are_the_instruction():
     f = Fake("yes")
     check(ask("Is", "this", "it?", QUERN_SOCKET=f.sock)[0] == b"yes\n")
