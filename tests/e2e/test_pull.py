@@ -941,7 +941,8 @@ def test_share():
     for sig in signal.SIGTERM, signal.SIGKILL:
         s = Sharing(there)
         try:
-            check(b"sharing" in read(path("share.log")) and b"gaps" not in read(path("share.log")), read(path("share.log")))
+            said = read(path("share.log"))
+            check(b"sharing" in said and (SLOWNESS > 1 or b"gaps" not in said), said)  # a sanitizer's build has no sandbox
             good(to + "/m.gguf", s.url("m.gguf"), "-o", to)
             good(to + "/folder", s.url("folder"), "-o", to)
             check(read(to + "/m.gguf") == read(STORY), "other bytes")
