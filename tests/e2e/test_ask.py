@@ -23,7 +23,7 @@ import threading
 PARROT = os.path.abspath(sys.argv.pop(5))
 
 from cases import check
-from test_serve import CHAT as CHAT_MODEL, LIMIT, QUERN, Server, main, path
+from test_serve import CHAT as CHAT_MODEL, LIMIT, QUERN, SLOWNESS, Server, main, path
 
 QUERN, CHAT = os.path.abspath(QUERN), os.path.abspath(CHAT_MODEL)
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("QUERN_", "XDG_")) and k != "NO_COLOR"}
@@ -511,7 +511,7 @@ def test_a_large_log_in_little_memory():
     check((p.returncode, said) == (0, b"") and out.startswith(b"ok"), p.returncode, out, said)
     check(len(f.asked) < 2000, len(f.asked))
     print(f"    200 MB: {usage.ru_maxrss} KiB resident, {usage.ru_utime + usage.ru_stime:.1f} s of CPU, {len(f.asked)} requests")
-    check("asan" in os.environ.get("ASAN_OPTIONS", "") or usage.ru_maxrss < 64 << 10, usage.ru_maxrss)
+    check(SLOWNESS > 1 or usage.ru_maxrss < 64 << 10, usage.ru_maxrss)  # a sanitizer keeps what was freed
 
 
 # ---- real places ----
