@@ -82,10 +82,10 @@ struct output {
     struct answer_manner m;
     bool notes, noted; /* a terminal is there; a note stands on it */
     bool colour, thinking;
-    bool shown;       /* a person reads standard output as it comes */
-    struct buf clean; /* what of a piece a terminal may see */
-    char last;        /* byte written; 0: none yet */
-    int error; /* errno of the write that failed */
+    bool shown, thoughts_shown; /* standard output, standard error is a terminal of any kind */
+    struct buf clean;           /* what of a piece a terminal may see */
+    char last;                  /* byte written; 0: none yet */
+    int error;                  /* errno of the write that failed */
 };
 
 static void clear_note(struct output *o)
@@ -113,7 +113,7 @@ static void put_thought(struct output *o, const char *text, size_t n)
     clear_note(o);
     if (!o->thinking && o->colour) fputs("\033[2m", stderr);
     o->thinking = true;
-    if (o->notes)
+    if (o->thoughts_shown)
         say_clean(o, text, n);
     else
         fwrite(text, 1, n, stderr);
@@ -268,7 +268,8 @@ int answer_stream(struct place *p, json_t *request, const struct answer_manner *
     struct output o = {.m = *m,
                        .notes = term_is(STDERR_FILENO),
                        .colour = term_colour(STDERR_FILENO),
-                       .shown = isatty(STDOUT_FILENO)};
+                       .shown = isatty(STDOUT_FILENO),
+                       .thoughts_shown = isatty(STDERR_FILENO)};
     struct chat_result r = {0};
     struct qn_error e = {0};
     int rc = m->json ? put_start(&o, p) : 0;

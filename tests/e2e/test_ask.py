@@ -27,7 +27,7 @@ from test_serve import CHAT as CHAT_MODEL, LIMIT, QUERN, SLOWNESS, Server, main,
 
 QUERN, CHAT = os.path.abspath(QUERN), os.path.abspath(CHAT_MODEL)
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("QUERN_", "XDG_")) and k != "NO_COLOR"}
-ENV |= {"HOME": path("home"), "QUERN_CONFIG": "", "QUERN_THREADS": "1"}
+ENV |= {"HOME": path("home"), "QUERN_CONFIG": "", "QUERN_THREADS": "1", "TERM": "xterm"}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -336,7 +336,7 @@ def test_signals_end_the_request():
 
 def test_a_terminal_sees_thoughts_dimmed():
     f = Fake({"reasoning_content": "hm"}, "a")
-    for env, wanted in [({}, "\x1b[2mhm\x1b[0m"), ({"NO_COLOR": "1"}, "hm")]:
+    for env, wanted in [({}, "\x1b[2mhm\x1b[0m"), ({"NO_COLOR": "1"}, "hm"), ({"TERM": "dumb"}, "hm")]:
         above, below = pty.openpty()
         p = subprocess.run([QUERN, "-v", "x"], env={**ENV, "QUERN_SOCKET": f.sock, **env}, stdin=subprocess.DEVNULL,
                            stdout=subprocess.PIPE, stderr=below, timeout=LIMIT)
