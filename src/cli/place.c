@@ -87,10 +87,14 @@ static int connect_remote(struct place *p)
 /* A remote has to be told which model; where there is only one, that. */
 static int find_only(struct place *p)
 {
-    struct chat_result result;
+    struct chat_result result = {0};
     struct qn_error e = {0};
     json_t *list = NULL;
-    if (chat_fetch(p->client, "GET", "/v1/models", NULL, MODELS_MAX, &list, &result, &e)) return cli_fail(&e);
+    if (chat_fetch(p->client, "GET", "/v1/models", NULL, MODELS_MAX, &list, &result, &e)) {
+        int status = cli_fail(&e);
+        if (result.status == 401 || result.status == 403) return EX_NOPERM;
+        return e.code == QN_EIO ? EX_UNAVAILABLE : status;
+    }
     const json_t *data = json_object_get(list, "data");
     const char *id = json_string_value(json_object_get(json_array_get(data, 0), "id"));
     size_t n = json_array_size(data);

@@ -234,9 +234,9 @@ def test_keys():
     check("warning" not in probe(*url, "--remote-key-file", key_file())[1], "nobody else can")
     probe(*url, "--remote-key-command", f"cat {path('key')}")
     probe(*url, "--remote-key-command", f"cat >/dev/null; cat {path('key')}; yes")  # our input is not its; too much is cut
-    probe(*url, status=66)
+    probe(*url, status=77)
     probe(*url, "--remote-key-file", key_file(), QUERN_REMOTE_KEY_COMMAND="")
-    for args, status in [(("--remote-key-file", written("wrong", "other")), 66), (("--remote-key-file", path("none")), 66),
+    for args, status in [(("--remote-key-file", written("wrong", "other")), 77), (("--remote-key-file", path("none")), 66),
                          (("--remote-key-file", written("empty", "")), 65), (("--remote-key-file", written("blank", "\n" + KEY)), 65),
                          (("--remote-key-file", "/dev/zero"), 65), (("--remote-key-file", path(".")), 66),
                          (("--remote-key-file", written("words", "two " + KEY)), 65),
@@ -249,8 +249,8 @@ def test_keys():
 
 def test_a_key_goes_to_nobody_else():
     tls = behind_key("--tls-cert", PEM, "--tls-key", PEM)
-    check("certificate" in probe(*remote(tls, "https"), status=74)[1], "a certificate that nobody has signed")
-    probe("--remote", f"https://127.0.0.2:{tls.port}", "--remote-key-file", key_file(), status=74, SSL_CERT_FILE=PEM)
+    check("certificate" in probe(*remote(tls, "https"), status=69)[1], "a certificate that nobody has signed")
+    probe("--remote", f"https://127.0.0.2:{tls.port}", "--remote-key-file", key_file(), status=69, SSL_CERT_FILE=PEM)
     check("https://" in probe("--remote", "http://quern.example", "--remote-key-file", key_file(), status=64)[1], "no plain text")
     tls.stop()
     with socket.create_server(("127.0.0.1", 0)) as there, socket.create_server(("127.0.0.1", 0)) as elsewhere:
