@@ -324,10 +324,10 @@ static wchar_t *prompt(EditLine *el)
 static void fill_entries(struct edit *ed)
 {
     HistEventW event;
-    const char *s = (const char *)ed->history.text.data, *end = s + ed->history.text.len;
+    const char *s = (const char *)ed->history.text.data, *end = s ? s + ed->history.text.len : NULL;
     ed->lib->history(ed->entries, &event, H_SETSIZE, HISTORY_ENTRIES);
     ed->lib->history(ed->entries, &event, H_SETUNIQUE, 1);
-    for (; s && s < end; s += strlen(s) + 1) {
+    for (; s < end; s += strlen(s) + 1) {
         wchar_t *wide = to_wide(s, strlen(s));
         if (wide) ed->lib->history(ed->entries, &event, H_ENTER, wide);
         mem_free(wide);

@@ -11,6 +11,8 @@ import traceback
 
 os.environ["QUERN_CONFIG"] = ""  # no file: neither this user's nor this machine's
 
+# What tells sanitizers to end a program at their first finding: for tests that give it an environment of its own.
+SANITIZERS = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}
 complaints = []
 started = []
 

@@ -15,6 +15,8 @@ import termios
 import threading
 import time
 
+from cases import SANITIZERS
+
 
 class Terminal:
     """Runs argv on a terminal of its own. env: beside a clean environment with TERM and a UTF-8 locale."""
@@ -26,7 +28,7 @@ class Terminal:
         self.before = termios.tcgetattr(self.slave)
         self.before[3] &= ~(termios.ECHOE | termios.ECHOCTL)  # as nobody sets them who does not look what they were
         termios.tcsetattr(self.slave, termios.TCSANOW, self.before)
-        clean = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
+        clean = SANITIZERS | {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
         self.process = subprocess.Popen(
             argv, env=clean | (env or {}), start_new_session=True, stderr=self.slave,
             stdin=self.slave if stdin is None else stdin, stdout=self.slave if stdout is None else stdout,

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from cases import check, run
+from cases import SANITIZERS, check, run
 from terminal import Terminal
 from test_serve import LIMIT, QUERN, Server, path
 
@@ -57,7 +57,7 @@ def say(t, text):
 def pipe(server, text, *args, env=None):
     text = text if isinstance(text, bytes) else text.encode()
     return subprocess.run([QUERN, "chat", *args], input=text, capture_output=True,
-                          env={"PATH": os.environ["PATH"]} | environment(server, **(env or {})), timeout=LIMIT)
+                          env=SANITIZERS | {"PATH": os.environ["PATH"]} | environment(server, **(env or {})), timeout=LIMIT)
 
 
 def messages(name):
@@ -373,7 +373,7 @@ def test_a_reader_that_leaves():
     server = Server(PARROT, *SIZES)
     reader, writer = os.pipe()
     p = subprocess.Popen([QUERN, "chat"], stdin=subprocess.PIPE, stdout=writer, stderr=subprocess.PIPE,
-                         env={"PATH": os.environ["PATH"]} | environment(server))
+                         env=SANITIZERS | {"PATH": os.environ["PATH"]} | environment(server))
     os.close(writer)
     p.stdin.write(b"sing\n" * 3)
     p.stdin.flush()

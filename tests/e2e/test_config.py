@@ -10,7 +10,7 @@ import sys
 import tempfile
 import tomllib
 
-from cases import Skipped, check, run
+from cases import SANITIZERS, Skipped, check, run
 
 QUERN, SLOWNESS = sys.argv[1], float(sys.argv[2])
 TMP = tempfile.TemporaryDirectory(prefix="quern-config-")
@@ -30,7 +30,7 @@ def file(name, text):
 def quern(*args, **environment):
     """Runs it with these variables and no others; keyword XDG is for XDG_CONFIG_HOME."""
     named = {"XDG_CONFIG_HOME" if k == "XDG" else k: v for k, v in environment.items()}
-    return subprocess.run([QUERN, *args], env=named, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    return subprocess.run([QUERN, *args], env=SANITIZERS | named, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, timeout=60 * SLOWNESS)
 
 
@@ -156,7 +156,7 @@ def test_a_path_may_begin_in_the_home():
 
 def test_what_cannot_be_written_is_said():
     p = subprocess.run([QUERN.encode(), b"config", b"serve", b"--name", b"a\xff"], stdout=subprocess.PIPE,
-                       env={"QUERN_CONFIG": ""}, timeout=60 * SLOWNESS)
+                       env=SANITIZERS | {"QUERN_CONFIG": ""}, timeout=60 * SLOWNESS)
     check(p.returncode == 0 and b"not UTF-8, which a configuration is, but set by --name\n" in p.stdout, p)
     check("name" not in tomllib.loads(p.stdout.decode()).get("serve", {}), p)
 
