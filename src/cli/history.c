@@ -100,8 +100,8 @@ int history_open(struct history *h, const char *path, struct qn_error *e)
     rc = h->fd = open_file(path, e);
     if (rc < 0 || (rc = read_end(h->fd, &raw, &whole, e))) goto fail;
     size_t at = last_lines(&raw);
-    if ((rc = decode(raw.data + at, raw.len - at, &h->text, e))) goto fail;
-    if (!whole) cut_file(h, path, raw.data + at, raw.len - at);
+    if (raw.len && (rc = decode(raw.data + at, raw.len - at, &h->text, e))) goto fail;
+    if (raw.len && !whole) cut_file(h, path, raw.data + at, raw.len - at);
     buf_deinit(&raw);
     return 0;
 fail:
