@@ -9,10 +9,11 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "cli/catalog.h"
 #include "server/server.h"
 
 struct local {
-    char *path; /* of the model; its name too */
+    char *path, *name; /* of the model: the name is that which a daemon would give it */
     struct models_source source;
     struct models_config models;
     struct server server;
@@ -25,11 +26,12 @@ int local_open(struct local **out, const char *path, const struct qn_engine_para
     int rc;
     if (!l) return error_nomem(e, "a server", sizeof *l);
     l->path = mem_dup(path, strlen(path));
-    if (!l->path) {
-        mem_free(l);
+    l->name = catalog_name(path);
+    if (!l->path || !l->name) {
+        local_close(l);
         return error_nomem(e, "a path", strlen(path) + 1);
     }
-    l->source = (struct models_source){.name = l->path, .path = l->path};
+    l->source = (struct models_source){.name = l->name, .path = l->path};
     l->models = (struct models_config){.source = &l->source, .n = 1, .engine = *p};
     qn_scheduler_params_init(&l->models.scheduler);
     rc = server_share_memory(&l->server, &l->models, e);
@@ -63,5 +65,6 @@ void local_close(struct local *l)
     if (!l) return;
     server_close(&l->server);
     mem_free(l->path);
+    mem_free(l->name);
     mem_free(l);
 }
