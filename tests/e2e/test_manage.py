@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from cases import check, run
+from cases import SANITIZERS, check, run
 
 QUERN, STORY, SMALL = (os.path.abspath(p) for p in sys.argv[1:4])
 SLOWNESS = float(sys.argv[4])
@@ -36,7 +36,7 @@ class Home:
 
     def __init__(self):
         self.path = tempfile.mkdtemp(dir=TMP.name)
-        self.env = {"PATH": NO_TOOLS, "HOME": self.path, "XDG_RUNTIME_DIR": self.file("run")}
+        self.env = SANITIZERS | {"PATH": NO_TOOLS, "HOME": self.path, "XDG_RUNTIME_DIR": self.file("run")}
         os.mkdir(self.file("run"))
         os.mkdir(self.file("models"))
         self.pids = set()
@@ -202,8 +202,8 @@ def test_a_home_that_cannot_be_written_is_no_error():
         h.model("small.gguf", SMALL)
         h.write(".cache", "a file")  # where a folder would have to be made; root may write into all others
         check(h.models()["small"]["tokens_per_second"] > 0, "measured each time")
-        check("small" in h.quern("models", "--models", h.file("models"), env={"PATH": NO_TOOLS}).out, "and without a HOME")
-        h.expect(0, "quern pull", "models", env={"PATH": NO_TOOLS})
+        check("small" in h.quern("models", "--models", h.file("models"), env=SANITIZERS | {"PATH": NO_TOOLS}).out, "and without a HOME")
+        h.expect(0, "quern pull", "models", env=SANITIZERS | {"PATH": NO_TOOLS})
 
 
 # ---- rm ----

@@ -50,7 +50,7 @@ def path(*names):
 
 
 def environment(**more):
-    env = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}
+    env = dict(cases.SANITIZERS)
     env.update(PATH="/usr/bin:/bin", HOME=path("home"), QUERN_CONFIG="", LC_ALL="C")
     env.update(more)
     return {k: v for k, v in env.items() if v is not None}

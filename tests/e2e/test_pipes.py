@@ -54,15 +54,12 @@ class Machine:
             os.mkdir(os.path.join(self.root, name), 0o700)
         os.symlink(os.path.abspath(QUERN), os.path.join(self.root, "bin", "quern"))
         os.symlink(os.path.abspath(QUERN), os.path.join(self.root, "bin", "reviewer"))
-        self.env = {
+        self.env = cases.SANITIZERS | {
             "PATH": os.path.join(self.root, "bin") + ":/usr/local/bin:/usr/bin:/bin", "HOME": os.path.join(self.root, "home"),
             "XDG_RUNTIME_DIR": os.path.join(self.root, "run"), "LC_ALL": "C.UTF-8", "TMPDIR": os.path.join(self.root, "work"),
             "QUERN_MODELS": MODELS, "QUERN_ASK_TEMPERATURE": "0", "QUERN_ASK_MAX_TOKENS": "24",
             "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
         }
-        for name, value in os.environ.items():
-            if name.endswith("SAN_OPTIONS"):
-                self.env[name] = value
 
     def type(self, command):
         """What comes back: lines of standard output, and the exit status when it is not 0."""
