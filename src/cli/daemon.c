@@ -7,6 +7,7 @@
 #include "cli/daemon.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +119,12 @@ int daemon_ask(struct daemon *d, const char *target, json_t **out, struct qn_err
 }
 
 double daemon_number(const json_t *object, const char *key) { return json_number_value(json_object_get(object, key)); }
+
+pid_t daemon_pid(const json_t *status)
+{
+    json_int_t pid = json_integer_value(json_object_get(status, "pid"));
+    return pid > 0 && pid <= INT_MAX ? (pid_t)pid : 0;
+}
 
 const char *daemon_text(const json_t *object, const char *key)
 {

@@ -32,6 +32,8 @@ int daemon_ask(struct daemon *d, const char *target, json_t **out, struct qn_err
 
 /* Numbers and texts of an answer: 0 and "" where it does not have them. */
 double daemon_number(const json_t *object, const char *key);
+/* The process that a daemon's status says it is; 0 when that can be none. */
+pid_t daemon_pid(const json_t *status);
 const char *daemon_text(const json_t *object, const char *key);
 
 #endif

@@ -48,11 +48,17 @@ static void add_number(struct columns *t, const json_t *j, const char *key)
     columns_add(t, "%.0f", daemon_number(j, key));
 }
 
+/* A number of bytes that a server tells, as text. */
+static void size_of(const json_t *j, const char *key, char dst[32])
+{
+    double v = daemon_number(j, key);
+    columns_size(v > 0 && v < 0x1p63 ? (uint64_t)v : 0, dst);
+}
+
 static void add_size(struct columns *t, const json_t *j, const char *key)
 {
     char text[32];
-    double v = daemon_number(j, key);
-    columns_size(v > 0 ? (uint64_t)v : 0, text);
+    size_of(j, key, text);
     columns_add(t, "%s", text);
 }
 
@@ -69,9 +75,8 @@ static void add_rate(struct columns *t, const json_t *j, const char *key)
 static void print_process(const struct daemon *d, const json_t *status)
 {
     char up[40], size[32], line[1024], clean[1024];
-    double resident = daemon_number(status, "resident_bytes");
     duration(daemon_number(status, "uptime_seconds"), up);
-    columns_size(resident > 0 ? (uint64_t)resident : 0, size);
+    size_of(status, "resident_bytes", size);
     snprintf(line, sizeof line, "%s: pid %.0f, up %s, %s resident, quern %s", d->socket, daemon_number(status, "pid"),
              up, size, daemon_text(status, "version"));
     error_clean(clean, sizeof clean, line);

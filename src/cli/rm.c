@@ -104,7 +104,7 @@ static int check_unused(const struct removal *r, int n, const char *socket)
     size_t i;
     int rc = 0;
     if (!daemon_open(&d, socket, true) && !daemon_ask(&d, "/v1/status", &status, NULL)) {
-        pid_t pid = (pid_t)daemon_number(status, "pid");
+        pid_t pid = daemon_pid(status);
         json_array_foreach(json_object_get(status, "models"), i, m)
         {
             for (int k = 0; k < n && !rc; k++) {

@@ -104,7 +104,7 @@ static int run(struct invocation *v)
     json_set_alloc_funcs(mem_alloc, mem_free);
     int rc = daemon_open(&d, o->socket, false);
     if (!rc && daemon_ask(&d, "/v1/status", &answer, &e)) rc = cli_fail(&e);
-    if (!rc) rc = find_process(&d, (pid_t)daemon_number(answer, "pid"), &pid);
+    if (!rc) rc = find_process(&d, daemon_pid(answer), &pid);
     json_decref(answer);
     client_close(d.client); /* or the daemon would wait for what this connection still has to say */
     d.client = NULL;
