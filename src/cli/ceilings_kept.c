@@ -131,7 +131,6 @@ int ceilings_kept(struct ceilings *c, bool refresh, struct qn_error *e)
     char *path = NULL;
     int rc = 0;
     this_machine(&m);
-    json_set_alloc_funcs(mem_alloc, mem_free);
     if (home_path(&path, HOME_CACHE, FILE_NAME, NULL)) path = NULL;
     if (refresh || !path || !read_kept(c, path, &m)) {
         rc = measure(c, &m, e);

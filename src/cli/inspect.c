@@ -338,7 +338,6 @@ static json_t *json_report(const struct weights *w, const struct summary *s)
 static int print_json(const struct weights *w, const struct summary *s, struct qn_error *e)
 {
     /* jansson asks the same allocator as everything else. */
-    json_set_alloc_funcs(mem_alloc, mem_free);
     json_t *j = json_report(w, s);
     if (!j) return error_nomem(e, "the JSON form of a model file", weights_n_meta(w) + weights_n_tensors(w));
     json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)); /* a failed write is seen by main */

@@ -3,6 +3,7 @@
  * main.c: finds the command and runs it; what names no command is an instruction for the filter.
  */
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/nearest.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -131,5 +133,6 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN);              /* a file that may not grow as EFBIG */
     signal(SIGBUS, on_lost_page);
     log_set_sink(log_to_stderr, NULL);
+    json_set_alloc_funcs(mem_alloc, mem_free); /* before any document exists */
     return flushed(dispatch(argc, argv));
 }

@@ -203,7 +203,6 @@ static int run(struct invocation *v)
     struct models_command *o = v->options;
     struct catalog c = {0};
     struct qn_error e = {0};
-    json_set_alloc_funcs(mem_alloc, mem_free);
     int rc = catalog_open(&c, &o->folders, &e);
     if (!rc && c.n) rc = ceilings_kept(&o->c, o->refresh, &e);
     if (rc) {

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <sysexits.h>
 
-#include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/columns.h"
 #include "cli/commands.h"
@@ -153,7 +152,6 @@ static int run(struct invocation *v)
     struct daemon d;
     struct qn_error e = {0};
     json_t *status = NULL, *sessions = NULL;
-    json_set_alloc_funcs(mem_alloc, mem_free);
     int rc = daemon_open(&d, o->socket, false);
     if (!rc && (daemon_ask(&d, "/v1/status", &status, &e) ||
                 daemon_ask(&d, o->json ? "/v1/sessions?limit=1000" : "/v1/sessions?limit=" SHOWN, &sessions, &e)))

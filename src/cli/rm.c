@@ -195,7 +195,6 @@ static int run(struct invocation *v)
     const struct rm *o = v->options;
     struct removal *r = cli_alloc((size_t)v->n, sizeof *r);
     int rc = 0;
-    json_set_alloc_funcs(mem_alloc, mem_free);
     for (int i = 0; i < v->n && !rc; i++) rc = find(&r[i], o, v->operand[i]);
     if (!rc && !o->force) rc = check_unused(r, v->n, o->socket);
     if (!rc && !o->yes) {

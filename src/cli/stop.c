@@ -17,7 +17,6 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/os.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -101,7 +100,6 @@ static int run(struct invocation *v)
     struct qn_error e = {0};
     json_t *answer = NULL;
     pid_t pid = 0;
-    json_set_alloc_funcs(mem_alloc, mem_free);
     int rc = daemon_open(&d, o->socket, false);
     if (!rc && daemon_ask(&d, "/v1/status", &answer, &e)) rc = cli_fail(&e);
     if (!rc) rc = find_process(&d, daemon_pid(answer), &pid);
