@@ -60,6 +60,13 @@ struct qn_error {
 
 typedef int32_t qn_token;
 
+/* Work that takes as long as its input is long asks this every few milliseconds, in the thread that does it; true: the
+ * work ends with QN_ECANCEL and has changed nothing. NULL in the place of a struct qn_cancel: it is never cancelled. */
+struct qn_cancel {
+    bool (*is_cancelled)(void *arg);
+    void *arg;
+};
+
 /* ---- sampling ---- */
 
 struct qn_logit_bias { qn_token token; float bias; }; /* bias -INFINITY bans the token */
@@ -167,7 +174,8 @@ typedef struct qn_prompt qn_prompt;
  *     chat_template_kwargs   object: more variables for the template (enable_thinking, reasoning_effort, ...)
  * QN_EUSAGE: the request is malformed or the template refuses it (its own words); QN_EDATA, QN_EUNSUP: the template
  * fails. */
-QN_API int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_t n, struct qn_error *e);
+QN_API int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_t n,
+                          const struct qn_cancel *cancel, struct qn_error *e);
 QN_API void qn_prompt_free(qn_prompt *p); /* after its replies; NULL is fine */
 /* Both belong to the prompt. The text has no NUL at its end, and no BOS but the one that the template writes. */
 QN_API const char *qn_prompt_text(const qn_prompt *p, size_t *n);

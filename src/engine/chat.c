@@ -58,13 +58,14 @@ void qn_chat_free(qn_chat *c)
     mem_free(c);
 }
 
-int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_t n, struct qn_error *e)
+int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_t n, const struct qn_cancel *cancel,
+                   struct qn_error *e)
 {
     struct tm now;
     time_t t = time(NULL);
     struct qn_prompt *p = mem_calloc(1, sizeof *p);
     if (!p) return error_nomem(e, "a prompt", sizeof *p);
-    int rc = chat_prompt_make(&p->prompt, c->chat, request, n, localtime_r(&t, &now), e);
+    int rc = chat_prompt_make(&p->prompt, c->chat, request, n, localtime_r(&t, &now), cancel, e);
     if (rc) {
         mem_free(p);
         return rc;

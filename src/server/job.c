@@ -157,7 +157,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
     json_decref(all);
     size_t taken = 0;
     bool room = made && !api_take_work(j->api, text.len, &taken, f);
-    int rc = room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &e) : 0;
+    int rc = room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, NULL, &e) : 0;
     api_give_work(j->api, taken);
     buf_deinit(&text);
     if (!room) return made ? -1 : api_no_memory(f);

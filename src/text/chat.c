@@ -182,7 +182,7 @@ static int take_rendered(struct chat_prompt *p, const struct chat *c, const stru
 }
 
 int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *request, size_t n, const struct tm *now,
-                     struct qn_error *e)
+                     const struct qn_cancel *cancel, struct qn_error *e)
 {
     struct chat_prompt p = {0};
     struct jinja_output rendered = {0};
@@ -192,7 +192,7 @@ int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *
     if (rc) return rc;
     const struct variant *t = choose(c, parsed);
     rc = chat_context(&context, parsed, &t->taste, e);
-    struct jinja_input in = {.context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now};
+    struct jinja_input in = {.context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .cancel = cancel};
     if (rc == 0) rc = jinja_render(t->template, &in, &rendered, e);
     if (rc == 0) rc = take_rendered(&p, c, t, &rendered, e);
     jinja_output_deinit(&rendered);

@@ -38,7 +38,7 @@ struct chat_prompt {
 /* request: n bytes of JSON (quern.h describes it). now: local time, for templates that ask; NULL: asking is an error.
  * *out is left zeroed on failure. */
 int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *request, size_t n, const struct tm *now,
-                     struct qn_error *e);
+                     const struct qn_cancel *cancel, struct qn_error *e);
 void chat_prompt_deinit(struct chat_prompt *p);
 
 #endif

@@ -41,6 +41,7 @@ struct jinja_input {
     void *vouch_arg;
     const struct tm *now; /* local time, for strftime_now; NULL: calling it is an error */
     struct jinja_limits limits;
+    const struct qn_cancel *cancel; /* NULL: never */
 };
 
 struct jinja_output {

@@ -158,7 +158,7 @@ static const char *check_prompts(const struct chat *c, const struct vocab *v, si
         const char *text = k == 0 ? "hello" : (const char *)hostile.data;
         char *request = conversation(text, k == 0 ? 5 : hostile.len, pairs[i].tools, pairs[i].system);
         struct tm now = {.tm_year = 124, .tm_mday = 1};
-        if (chat_prompt_make(&p[k], c, request, strlen(request), &now, e)) what = "fails";
+        if (chat_prompt_make(&p[k], c, request, strlen(request), &now, NULL, e)) what = "fails";
         free(request);
     }
     if (!what) what = as_encoded(v, &p[0]);

@@ -93,7 +93,7 @@ static void check(const struct fixture *x, const char *request, const char *want
 {
     struct chat_prompt p;
     struct qn_error e = {0};
-    int rc = chat_prompt_make(&p, x->c, request, strlen(request), NULL, &e);
+    int rc = chat_prompt_make(&p, x->c, request, strlen(request), NULL, NULL, &e);
     if (rc) print_error("%s\n", e.msg);
     assert_int_equal(rc, 0);
     char *got = read_tokens(x, &p);
@@ -207,7 +207,7 @@ static void test_thinking(void **state)
     (void)state;
     struct fixture x = open_chat(chatml, NULL);
     for (size_t i = 0; i < 2; i++) {
-        assert_int_equal(chat_prompt_make(&p, x.c, rows[i].request, strlen(rows[i].request), NULL, NULL), 0);
+        assert_int_equal(chat_prompt_make(&p, x.c, rows[i].request, strlen(rows[i].request), NULL, NULL, NULL), 0);
         assert_int_equal(p.thinking, rows[i].thinking);
         assert_int_equal(p.form.calls, CHAT_CALLS_TAG);
         assert_null(p.tools);
@@ -275,7 +275,7 @@ static void test_refused(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct chat_prompt p;
         struct qn_error e = {0};
-        assert_int_equal(chat_prompt_make(&p, x.c, rows[i][0], strlen(rows[i][0]), NULL, &e), QN_EUSAGE);
+        assert_int_equal(chat_prompt_make(&p, x.c, rows[i][0], strlen(rows[i][0]), NULL, NULL, &e), QN_EUSAGE);
         if (!strstr(e.msg, rows[i][1])) print_error("%s\n", e.msg);
         assert_non_null(strstr(e.msg, rows[i][1]));
     }
@@ -284,7 +284,7 @@ static void test_refused(void **state)
     struct chat_prompt p;
     struct qn_error e = {0};
     static const char request[] = USER("\"a\"");
-    assert_int_equal(chat_prompt_make(&p, x.c, request, strlen(request), NULL, &e), QN_EUSAGE);
+    assert_int_equal(chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e), QN_EUSAGE);
     assert_string_equal(e.msg, "no such role");
     close_chat(&x);
 }

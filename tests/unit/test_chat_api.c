@@ -33,7 +33,7 @@ static void test_prompt(void **state)
     qn_token *mark = NULL;
     (void)state;
     assert_int_equal(qn_chat_new(&c, model, NULL, 0, NULL), 0);
-    assert_int_equal(qn_chat_prompt(&p, c, request, strlen(request), NULL), 0);
+    assert_int_equal(qn_chat_prompt(&p, c, request, strlen(request), NULL, NULL), 0);
     const char *got = qn_prompt_text(p, &n);
     assert_int_equal(n, strlen(text));
     assert_memory_equal(got, text, n);
@@ -47,7 +47,7 @@ static void test_prompt(void **state)
     qn_prompt_free(p);
     struct qn_error e;
     p = NULL;
-    assert_int_equal(qn_chat_prompt(&p, c, "{", 1, &e), QN_EUSAGE);
+    assert_int_equal(qn_chat_prompt(&p, c, "{", 1, NULL, &e), QN_EUSAGE);
     assert_null(p);
     qn_chat_free(c);
 }
@@ -80,7 +80,7 @@ static void test_boundaries(void **state)
         bool is_long = which & 1, more = which & 2, answers = which & 4;
         snprintf(text, sizeof text, shape, is_long ? words : "Be brief.", more ? words : "Hi.",
                  answers ? "true" : "false");
-        assert_int_equal(qn_chat_prompt(&p, c, text, strlen(text), NULL), 0);
+        assert_int_equal(qn_chat_prompt(&p, c, text, strlen(text), NULL, NULL), 0);
         const qn_token *tokens = qn_prompt_tokens(p, &n);
         const int *cuts = qn_prompt_boundaries(p, &n_cuts);
         assert_int_equal(find_starts(tokens, n, at), answers ? 3 : 2);
@@ -123,7 +123,7 @@ static char *reply(const char *text, const char *const *stop, size_t n_stop)
     bool stopped = false;
     struct buf out = {0};
     assert_int_equal(qn_chat_new(&c, model, with_calls, strlen(with_calls), NULL), 0);
-    assert_int_equal(qn_chat_prompt(&p, c, request, strlen(request), NULL), 0);
+    assert_int_equal(qn_chat_prompt(&p, c, request, strlen(request), NULL, NULL), 0);
     assert_int_equal(qn_reply_new(&r, c, p, stop, n_stop, NULL), 0);
     assert_int_equal(qn_tokenize(model, text, strlen(text), QN_PARSE_SPECIAL, &ids, &n, NULL), 0);
     for (size_t i = 0; i < n && !stopped; i++) {
@@ -179,7 +179,7 @@ static void test_no_memory(void **state)
         struct qn_error e = {0};
         mem_fault_set(n);
         int rc = qn_chat_new(&c, model, with_calls, strlen(with_calls), &e);
-        if (rc == 0) rc = qn_chat_prompt(&p, c, request, strlen(request), &e);
+        if (rc == 0) rc = qn_chat_prompt(&p, c, request, strlen(request), NULL, &e);
         if (rc == 0) rc = qn_reply_new(&r, c, p, stop, 1, &e);
         for (qn_token t = 60; rc == 0 && t < 70; t++) rc = qn_reply_push(r, t, NULL, &e);
         if (rc == 0) rc = qn_reply_end(r, &e);
