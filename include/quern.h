@@ -333,7 +333,8 @@ enum qn_event_type {
     QN_EVENT_PROMPT,    /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,     /* one for each generated token, stop tokens excepted: token, logprob, top, text */
     QN_EVENT_EMBEDDING, /* embedding */
-    QN_EVENT_FINISH,    /* `answer`, if it was begun, ends: finish, stop_index, token, text (held back; often empty) */
+    QN_EVENT_FINISH,    /* `answer` ends: finish, stop_index, token, text (held back; often empty). Each of n_answers has
+                           one, begun or not, unless the request ended while it waited */
     QN_EVENT_DONE,      /* exactly one for each request, the last: finish, error, usage, timings */
 };
 

@@ -198,13 +198,16 @@ static int add_entry(struct catalog *c, char *path, struct qn_error *e)
     return 0;
 }
 
+/* What a transfer is at, or was no good. */
+static bool is_unfinished(const char *file) { return ends_with(file, ".part") || ends_with(file, ".bad"); }
+
 /* One thing in a folder: a model, or passed over. */
 static int look_at(struct catalog *c, const char *folder, const char *file, struct qn_error *e)
 {
     unsigned long no, n;
     int rc = 0;
     part_of_name(file, &no, &n);
-    if (file[0] == '.' || no > 1) return 0;
+    if (file[0] == '.' || no > 1 || is_unfinished(file)) return 0;
     char *path = join(folder, file, e);
     if (!path) return QN_ENOMEM;
     bool is_model = catalog_is_model(path);

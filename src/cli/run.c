@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * run.c: `quern run`: continues a text. Written with quern.h alone.
+ * run.c: `quern run`: continues a text. Of the engine it knows quern.h alone.
  *
  * The prompt is standard input (when it is a file or a pipe), the PROMPT argument, or both, in
- * this order. Standard output is the answer, as it comes, and nothing else.
+ * this order. Standard output is the answer, as it comes, and nothing else; a terminal sees control characters as
+ * \xNN.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/render.h"
 
 struct run {
     int n_predict;
@@ -62,6 +64,24 @@ static int read_prompt(const char *arg, char **prompt, size_t *n)
     return 0;
 }
 
+/* A piece of the answer, of whole characters: to a file or a pipe as it is, to a terminal as that may see it. false:
+ * that is all, and *status the exit status. */
+static bool put(bool shown, const char *bytes, size_t n, int *status)
+{
+    struct buf clean = {0};
+    struct qn_error e;
+    bool done = true;
+    if (n && shown && render_clean(&clean, bytes, n, &e)) {
+        *status = cli_fail(&e);
+        done = false;
+    } else if (shown ? cli_write(clean.data, clean.len) : cli_write(bytes, n)) {
+        *status = cli_write_status();
+        done = false;
+    }
+    buf_deinit(&clean);
+    return done;
+}
+
 /* The answer, token by token, until the model ends it, a stop string comes, or there is no room. */
 static int stream(const struct run *r, const qn_model *m, qn_engine *g, qn_session *s, qn_text *text,
                   struct qn_error *e)
@@ -69,7 +89,8 @@ static int stream(const struct run *r, const qn_model *m, qn_engine *g, qn_sessi
     const qn_token *all;
     const char *bytes;
     size_t n;
-    bool stopped = false;
+    bool stopped = false, shown = isatty(STDOUT_FILENO);
+    int status = EX_OK;
     for (int i = 0; (r->n_predict < 0 || i < r->n_predict) && !stopped; i++) {
         qn_token t;
         if (qn_session_tokens(s, &all) == (size_t)qn_engine_n_ctx(g)) {
@@ -79,12 +100,12 @@ static int stream(const struct run *r, const qn_model *m, qn_engine *g, qn_sessi
         if (qn_session_step(s, &t, e)) return cli_fail(e);
         if (qn_model_is_eog(m, t)) break;
         if (qn_text_push(text, t, &bytes, &n, &stopped, e)) return cli_fail(e);
-        if (cli_write(bytes, n)) return cli_write_status();
+        if (!put(shown, bytes, n, &status)) return status;
     }
     if (qn_text_end(text, &bytes, &n, e)) return cli_fail(e);
-    if (cli_write(bytes, n)) return cli_write_status();
-    if (isatty(STDOUT_FILENO) && cli_write("\n", 1)) return cli_write_status();
-    return EX_OK;
+    if (!put(shown, bytes, n, &status)) return status;
+    if (shown) put(true, "\n", 1, &status);
+    return status;
 }
 
 /* The prompt's tokens; one that cannot fit is refused before any work is put into it. */

@@ -95,8 +95,9 @@ static int put_config(struct buf *b, const struct share_options *o, const char *
         r = buf_printf(b, e,
                        "\n[models]\n"
                        "path = %s\n"
-                       "include = [!.]*/ [!.]*.gguf [!.]*.safetensors [!.]*.json [!.]*.jinja [!.]*.model [!.]*.txt\n"
-                       "exclude = *.part/ *.part.json *\n",
+                       /* the first rule that fits decides */
+                       "filter = - .* - *.part/ - *.part.json - *.bad/ + */ + *.gguf + *.safetensors + *.json"
+                       " + *.jinja + *.model + *.txt - *\n",
                        folder);
     return r;
 }

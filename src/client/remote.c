@@ -123,6 +123,7 @@ static int set_up(struct remote *r, bool plain, const char *authorities, struct 
     bad |= c->easy_setopt(r->easy, CURLOPT_PROTOCOLS_STR, plain ? "http" : "https");
     bad |= c->easy_setopt(r->easy, CURLOPT_ERRORBUFFER, r->why);
     bad |= c->easy_setopt(r->easy, CURLOPT_HTTPHEADER, r->headers);
+    bad |= c->easy_setopt(r->easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE); /* the key is not for a proxy */
     bad |= c->easy_setopt(r->easy, CURLOPT_FOLLOWLOCATION, 0L);
     bad |= c->easy_setopt(r->easy, CURLOPT_SSL_VERIFYPEER, 1L);
     bad |= c->easy_setopt(r->easy, CURLOPT_SSL_VERIFYHOST, 2L);

@@ -226,6 +226,15 @@ void request_release(struct request *r)
     r->n_started = r->n_promised = 0;
 }
 
+bool request_has_rows(const struct request *r)
+{
+    if (r->restore) return false;
+    if (request_is_reading(r)) return true;
+    for (int k = 0; k < r->n_started; k++)
+        if (r->answers[k].finish == QN_FINISH_NONE) return true;
+    return false;
+}
+
 /* ---- events ---- */
 
 enum qn_finish request_doom(const struct request *r, uint64_t now_ns, uint64_t stop_ns)

@@ -39,7 +39,7 @@ struct request {
 
     /* while it runs; the first answer is also the one that the prompt is read with */
     struct answer *answers;     /* [p.n_answers] */
-    int n_started, n_open;      /* answers that have memory; that have not finished */
+    int n_started, n_open;      /* answers that have memory; that have not finished, begun or not */
     int n_promised;             /* pages for the other answers, once they fork */
     double *pooled;             /* [n_embd] sums for an embedding */
     float *hidden;              /* [n_embd] one row; in the end the embedding */
@@ -81,6 +81,9 @@ static inline bool request_is_reading(const struct request *r)
 {
     return r->answers[0].memory.n_slots < (int)r->p.n_prompt;
 }
+/* Whether the next step has rows of it: of its prompt, or of an answer that goes on. None while it is being restored.
+ */
+bool request_has_rows(const struct request *r);
 /* Draws the next token of an answer from its logits, tells it, and finishes the answer where it ends.
  * work: [n_vocab] */
 void request_next_token(struct request *r, int answer, const struct qn_engine *g, const float *logits, float *work,

@@ -113,7 +113,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
 {
     struct request *r = s->running[i];
     reuse_abandon(s->reuse, r);
-    for (int k = 0; k < r->n_started; k++)
+    for (int k = 0; k < r->p.n_answers; k++)
         if (r->answers[k].finish == QN_FINISH_NONE) request_finish_answer(r, k, why);
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
     if (r->n_generated && r->n_started) s->mean_answer = mix(s->mean_answer, (double)r->n_generated / r->n_started);
@@ -127,11 +127,17 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     tell_done(s, r, why);
 }
 
-/* Why a running request has ended by itself: what the first answer says, unless one of them failed. */
-static enum qn_finish outcome(const struct request *r)
+/* Why a running request has ended by itself: what the first answer says, unless one of them failed. One that no step
+ * would have rows of would be there for ever: it has failed too. */
+static enum qn_finish outcome(struct request *r)
 {
     if (r->error.code) return QN_FINISH_ERROR;
-    return r->n_open == 0 ? r->answers[0].finish : QN_FINISH_NONE;
+    if (r->n_open == 0) return r->answers[0].finish;
+    if (r->restore || request_has_rows(r)) return QN_FINISH_NONE;
+    error_set(&r->error, QN_EUSAGE,
+              "request: %d of %d answers are open, with nothing left to compute (an internal error)", r->n_open,
+              r->p.n_answers);
+    return QN_FINISH_ERROR;
 }
 
 static void end_some(struct qn_scheduler *s, bool is_stopping)
@@ -305,7 +311,7 @@ static bool wait_until(struct qn_scheduler *s, uint64_t ns)
 static bool has_rows(const struct qn_scheduler *s)
 {
     for (int i = 0; i < s->n_running; i++)
-        if (!s->running[i]->restore) return true;
+        if (request_has_rows(s->running[i])) return true;
     return false;
 }
 
@@ -546,10 +552,10 @@ void qn_scheduler_free(qn_scheduler *s)
 
 static int check_room(const struct qn_scheduler *s, const struct request *r, struct qn_error *e)
 {
-    int slots = kv_pool_shape(s->engine->kv)->page_slots, pages = request_pages(r, slots);
     if (r->p.n_answers > s->n_places)
         return error_set(e, QN_EUSAGE, "request: %d answers, at most %d are computed at once", r->p.n_answers,
                          s->n_places);
+    int slots = kv_pool_shape(s->engine->kv)->page_slots, pages = request_pages(r, slots);
     if (pages > kv_pool_n_pages(s->engine->kv))
         return error_set(e, QN_EFULL, "request: %d answers of %d tokens need %d pages of the KV cache, it has %d",
                          r->p.n_answers, request_slots(r), pages, kv_pool_n_pages(s->engine->kv));

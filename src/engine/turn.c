@@ -87,7 +87,15 @@ static void gather(struct qn_scheduler *s)
     if (n_decode && most > 0) most = pace_prefill_rows(&s->pace, n_decode, STRETCH, most);
     gather_prompts(s, most);
     s->n_prefill_rows = s->n_rows - n_decode;
-    assert(s->n_rows > 0 && s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS);
+    assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS); /* a row each of as many answers as there are places */
+}
+
+/* A step without rows would be followed by another one for ever: whose rows were expected ends with an error. */
+static void fail_all(struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++)
+        if (request_has_rows(s->running[i]))
+            error_set(&s->running[i]->error, QN_EUSAGE, "request: a step has no rows of it (an internal error)");
 }
 
 /* ---- running ---- */
@@ -180,7 +188,7 @@ static void begin_answers(struct qn_scheduler *s, const struct part *p)
     reuse_keep_prompt(s->reuse, r);
     if (r->p.pooling) tell_embedding(r, g->model->hp.n_embd);
     bool failed = r->max_tokens > 0 && request_fork(r, g, &r->error) != 0;
-    for (int k = 0; k < r->n_started; k++) {
+    for (int k = 0; k < r->p.n_answers; k++) { /* those too that were not begun: nothing, or no room, for them */
         if (failed)
             request_finish_answer(r, k, QN_FINISH_ERROR);
         else if (r->max_tokens == 0)
@@ -233,6 +241,10 @@ void turn_run(struct qn_scheduler *s)
 {
     uint64_t t0 = clock_ns();
     gather(s);
+    if (!s->n_rows) {
+        fail_all(s);
+        return;
+    }
     if (!run(s)) return;
     for (int i = 0; i < s->n_parts; i++) take_in(s, &s->parts[i]);
     count(s, t0, s->n_rows - s->n_prefill_rows);

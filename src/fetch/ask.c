@@ -41,15 +41,18 @@ static int on_wait(void *arg, curl_off_t total, curl_off_t done, curl_off_t up_t
 CURL *ask_handle(const struct curl *curl, const struct fetch_options *o, const char *source, const char *url,
                  struct curl_slist **headers, struct qn_error *e)
 {
-    CURL *h = curl->easy_init();
+    struct url_verdict v;
     CURLcode rc = CURLE_OK;
+    CURL *h;
 
     *headers = NULL;
+    if (url_judge(&v, source, url, o->insecure_http, e)) return NULL;
+    h = curl->easy_init();
     if (!h) {
         error_nomem(e, "a transfer", 0);
         return NULL;
     }
-    if (o->token && url_same_origin(source, url) && add_token(curl, headers, o->token, e)) goto fail;
+    if (o->token && v.hears_secret && add_token(curl, headers, o->token, e)) goto fail;
     rc = curl->easy_setopt(h, CURLOPT_URL, url);
     /* A connection of its own for each transfer: HTTP/2 would put all of them on one. */
     if (!rc) rc = curl->easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -58,6 +61,8 @@ CURL *ask_handle(const struct curl *curl, const struct fetch_options *o, const c
     if (!rc) rc = curl->easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
     if (!rc) rc = curl->easy_setopt(h, CURLOPT_USERAGENT, "quern");
     if (!rc) rc = curl->easy_setopt(h, CURLOPT_HTTPHEADER, *headers);
+    if (!rc) rc = curl->easy_setopt(h, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE); /* none of them for a proxy */
+    if (!rc && v.is_here) rc = curl->easy_setopt(h, CURLOPT_PROXY, "");
     if (!rc) rc = curl->easy_setopt(h, CURLOPT_CONNECTTIMEOUT, (long)o->timeout_s);
     if (!rc) rc = curl->easy_setopt(h, CURLOPT_LOW_SPEED_LIMIT, (long)SLOWEST);
     if (!rc) rc = curl->easy_setopt(h, CURLOPT_LOW_SPEED_TIME, (long)o->timeout_s);

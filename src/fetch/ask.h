@@ -15,7 +15,8 @@
 #define ASK_MAX_REDIRECTS 10
 
 /* A handle for `url` with everything set that options say; *headers is freed with slist_free_all() after the handle.
- * source: the URL that the user named, whose origin may hear the secret. NULL: *e says why. */
+ * source: the URL that the user named, whose origin may hear the secret (url_judge). NULL: *e says why, and must be
+ * there. */
 CURL *ask_handle(const struct curl *curl, const struct fetch_options *o, const char *source, const char *url,
                  struct curl_slist **headers, struct qn_error *e);
 /* The value of a header of the last reply, or of its first redirect; NULL when there is none. The handle's. */

@@ -62,20 +62,31 @@ static int take_size(struct probe *p, const struct curl *curl, const struct ask_
     return 0;
 }
 
+/* Of a header that tells versions apart. */
+static bool is_kept(const char *value)
+{
+    char clean[sizeof((struct probe *)0)->etag];
+
+    if (!value || strlen(value) >= sizeof clean) return false;
+    error_clean(clean, sizeof clean, value);
+    return strcmp(clean, value) == 0;
+}
+
+const char *probe_etag(const char *value) { return is_kept(value) ? value : ""; }
+
 static void take_version(struct probe *p, const struct curl *curl, CURL *h)
 {
-    const char *etag = ask_header(curl, h, "ETag");
     char raw[280] = "";
 
-    if (etag) snprintf(p->etag, sizeof p->etag, "%s", etag);
-    if (etag && *etag == '"' && strlen(etag) < sizeof p->etag) snprintf(p->if_range, sizeof p->if_range, "%s", etag);
+    snprintf(p->etag, sizeof p->etag, "%s", probe_etag(ask_header(curl, h, "ETag")));
+    if (*p->etag == '"') snprintf(p->if_range, sizeof p->if_range, "%s", p->etag); /* a weak one is not for parts */
     if (*p->sha256) {
         snprintf(raw, sizeof raw, "sha256 %s", p->sha256);
     } else if (*p->etag) {
         snprintf(raw, sizeof raw, "etag %s", p->etag);
     } else {
         const char *date = ask_header(curl, h, "Last-Modified");
-        if (date && strlen(date) < sizeof p->if_range) {
+        if (is_kept(date)) {
             snprintf(p->if_range, sizeof p->if_range, "%s", date);
             snprintf(raw, sizeof raw, "date %s", date);
         }

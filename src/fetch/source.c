@@ -86,12 +86,13 @@ static bool is_label(const char *s, size_t n)
     return n > 0 && s[0] != '.' && s[0] != '-';
 }
 
-static int parse_hub(struct source *s, const char *text, const char *hub, struct qn_error *e)
+static int parse_hub(struct source *s, const char *text, const char *hub, bool insecure_http, struct qn_error *e)
 {
     const char *owner = text + 3, *slash = strchr(owner, '/'), *repo = slash ? slash + 1 : "", *file;
     struct buf list = {0};
-    int r;
+    int r = url_check(hub, insecure_http, e);
 
+    if (r) return r;
     file = repo + strcspn(repo, "/");
     if (!slash || !is_label(owner, (size_t)(slash - owner)) || !is_label(repo, (size_t)(file - repo)))
         return error_set(e, QN_EUSAGE, "'%s' is not hf:OWNER/REPO/FILE or hf:OWNER/REPO", text);
@@ -147,7 +148,7 @@ static int parse(struct source *s, const char *text, const char *hub, bool insec
 
     if (!strncasecmp(text, "https://", 8) || !strncasecmp(text, "http://", 7))
         return parse_url(s, text, insecure_http, e);
-    if (!strncmp(text, "hf:", 3)) return parse_hub(s, text, hub, e);
+    if (!strncmp(text, "hf:", 3)) return parse_hub(s, text, hub, insecure_http, e);
     if (!strncasecmp(text, "rsync://", 8)) return parse_rsync(s, text, e);
     if (strstr(text, "://")) return error_set(e, QN_EUSAGE, "'%s': only https://, rsync:// and hf: are fetched", text);
     if (text[colon] == ':') return parse_rsync(s, text, e);

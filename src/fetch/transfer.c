@@ -113,7 +113,8 @@ static bool is_other_version(const struct lane *l, uint64_t total)
 {
     const char *etag = ask_header(l->t->curl, l->h, "ETag");
 
-    return total != l->t->side->size || (etag && *l->t->from->etag && strcmp(etag, l->t->from->etag) != 0);
+    if (total != l->t->side->size) return true;
+    return etag && *l->t->from->etag && strcmp(probe_etag(etag), l->t->from->etag) != 0;
 }
 
 static int check_part(struct lane *l)

@@ -110,6 +110,21 @@ bool url_same_origin(const char *a, const char *b)
     return same;
 }
 
+int url_judge(struct url_verdict *v, const char *source, const char *url, bool insecure_http, struct qn_error *e)
+{
+    struct parts p;
+    int r = url_check(source, insecure_http, e);
+
+    *v = (struct url_verdict){0};
+    if (r == 0) r = url_may_follow(source, url, insecure_http, e);
+    if (r == 0) r = parts_of(&p, url, e);
+    if (r) return r;
+    v->hears_secret = url_same_origin(source, url);
+    v->is_here = !strcmp(p.scheme, "http") && is_loopback(p.host);
+    parts_deinit(&p);
+    return 0;
+}
+
 static int hex_digit(char c)
 {
     return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;

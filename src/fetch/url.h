@@ -18,6 +18,14 @@
 int url_check(const char *url, bool insecure_http, struct qn_error *e);
 /* Whether a redirect that came while fetching `source` may lead to `to`. */
 int url_may_follow(const char *source, const char *to, bool insecure_http, struct qn_error *e);
+
+struct url_verdict {
+    bool hears_secret; /* it may be told the secret of `source` */
+    bool is_here;      /* what goes to this machine in clear goes past every proxy */
+};
+/* What every request is judged by before it is made: whether `url` may be asked while `source` is fetched, and what it
+ * may hear. Errors as the two above. */
+int url_judge(struct url_verdict *v, const char *source, const char *url, bool insecure_http, struct qn_error *e);
 /* The same scheme, host and port. "localhost" and "127.0.0.1" are two hosts. */
 bool url_same_origin(const char *a, const char *b);
 /* The last part of the path, decoded; freed with mem_free(). Empty when the path ends with a slash. QN_EUSAGE: it has a

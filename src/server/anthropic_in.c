@@ -19,8 +19,8 @@
 /* ---- blocks ---- */
 
 struct block {
-    const char *type, *text, *id, *name, *thinking, *signature;
-    const json_t *input, *content, *cache_control;
+    const char *type, *id, *name, *signature;
+    const json_t *text, *thinking, *input, *content, *cache_control;
     bool is_error;
 };
 
@@ -42,10 +42,10 @@ static const struct {
     struct field rows[7];
 } blocks[] = {
     {"text",
-     {NEEDED(text, FIELD_STRING),
+     {NEEDED(text, FIELD_TEXT),
       MEMBER(cache_control, FIELD_OBJECT),
       {.name = "citations", .type = FIELD_ONE_OF, .allowed = "[]"}}},
-    {"thinking", {NEEDED(thinking, FIELD_STRING), MEMBER(signature, FIELD_STRING)}},
+    {"thinking", {NEEDED(thinking, FIELD_TEXT), MEMBER(signature, FIELD_STRING)}},
     {"tool_use",
      {NEEDED(id, FIELD_STRING), NEEDED(name, FIELD_STRING), NEEDED(input, FIELD_OBJECT),
       MEMBER(cache_control, FIELD_OBJECT)}},
@@ -89,7 +89,8 @@ static json_t *text_of(const json_t *v, const char *name, struct fault *f)
     for (size_t i = 0; i < json_array_size(v) && !bad; i++) {
         int kind = read_block(json_array_get(v, i), name, &b, f);
         if (kind > TEXT) field_unsupported(f, name, "anything but text blocks is");
-        bad = kind != TEXT || (buf_str(&text, b.text, NULL) && api_no_memory(f));
+        bad = kind != TEXT ||
+              (buf_add(&text, json_string_value(b.text), json_string_length(b.text), NULL) && api_no_memory(f));
     }
     json_t *j = bad ? NULL : json_stringn(text.data ? (char *)text.data : "", text.len);
     if (!bad && !j) api_no_memory(f);
@@ -108,8 +109,9 @@ static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v,
     json_t *t;
     if (kind < 0) return -1;
     if (kind == TEXT) {
-        const char *before = json_string_value(json_object_get(turn, "content"));
-        t = json_sprintf("%s%s", before ? before : "", b.text);
+        const json_t *before = json_object_get(turn, "content");
+        t = json_pack("s%+%", before ? json_string_value(before) : "", json_string_length(before),
+                      json_string_value(b.text), json_string_length(b.text));
         return json_object_set_new(turn, "content", t) ? api_no_memory(f) : 0;
     }
     if (assistant != (kind != TOOL_RESULT))
@@ -117,7 +119,7 @@ static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v,
                          "messages: a message of the %s has no blocks of type '%s'", assistant ? "assistant" : "user",
                          b.type);
     if (kind == THINKING)
-        return json_object_set_new(turn, "reasoning_content", json_string(b.thinking)) ? api_no_memory(f) : 0;
+        return json_object_set(turn, "reasoning_content", (json_t *)(uintptr_t)b.thinking) ? api_no_memory(f) : 0;
     if (kind == TOOL_RESULT) {
         json_t *text = b.content ? text_of(b.content, "messages.content.content", f) : json_string("");
         if (!text) return -1;
@@ -258,8 +260,9 @@ static int parse_thinking(void *out, const struct field *field, const char *name
     const char *type = json_string_value(json_object_get(v, "type"));
     (void)field;
     if (!json_is_object(v) || !type) return field_wrong_type(f, name, "an object with a type", v);
-    bool on = !strcmp(type, "enabled");
-    if (!on && strcmp(type, "disabled")) return field_unsupported(f, "thinking.type", "this value is");
+    bool on = field_is(json_object_get(v, "type"), "enabled");
+    if (!on && !field_is(json_object_get(v, "type"), "disabled"))
+        return field_unsupported(f, "thinking.type", "this value is");
     if (json_object_size(v) > 1) return field_unsupported(f, "thinking", "anything but the type is");
     a->template_kwargs = ask_keep(a, json_pack("{s:b}", "enable_thinking", on), f);
     return a->template_kwargs ? 0 : -1;

@@ -84,6 +84,7 @@ static int add_stop(struct ask *a, const char *name, const json_t *v, struct fau
         return fault_set(f, 400, "out_of_range", name, "%s: an empty text stands everywhere", name);
     if (json_string_length(v) > ASK_MAX_STOP_BYTES)
         return fault_set(f, 400, "out_of_range", name, "%s: a text may have %d bytes", name, ASK_MAX_STOP_BYTES);
+    if (field_no_nul(name, v, f)) return -1;
     if (a->n_stop == ASK_MAX_STOP)
         return fault_set(f, 400, "out_of_range", name, "%s: at most %d texts", name, ASK_MAX_STOP);
     a->stop[a->n_stop++] = json_string_value(v);
@@ -175,13 +176,12 @@ static int parse_prompt(void *out, const struct field *field, const char *name, 
 int ask_parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct ask *a = out;
-    const char *s = json_string_value(v);
     (void)field;
-    if (s && (!strcmp(s, "auto") || !strcmp(s, "none"))) {
-        a->no_tools = !strcmp(s, "none");
+    if (field_is(v, "auto") || field_is(v, "none")) {
+        a->no_tools = field_is(v, "none");
         return 0;
     }
-    if (s || json_is_object(v)) return field_unsupported(f, name, "what forces a call is");
+    if (json_is_string(v) || json_is_object(v)) return field_unsupported(f, name, "what forces a call is");
     return field_wrong_type(f, name, "\"auto\" or \"none\"", v);
 }
 

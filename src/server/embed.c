@@ -50,7 +50,7 @@ static int parse_format(void *out, const struct field *field, const char *name, 
     const char *s = json_string_value(v);
     (void)field;
     if (!s) return field_wrong_type(f, name, "\"float\" or \"base64\"", v);
-    if (strcmp(s, "float") && strcmp(s, "base64"))
+    if (!field_is(v, "float") && !field_is(v, "base64"))
         return fault_set(f, 400, "unsupported_value", name, "%s has to be float or base64, not '%s'", name, s);
     ((struct embed *)out)->base64 = !strcmp(s, "base64");
     return 0;
@@ -61,7 +61,7 @@ static int parse_pooling(void *out, const struct field *field, const char *name,
     const char *s = json_string_value(v);
     (void)field;
     if (!s) return field_wrong_type(f, name, "\"mean\" or \"last\"", v);
-    if (strcmp(s, "mean") && strcmp(s, "last"))
+    if (!field_is(v, "mean") && !field_is(v, "last"))
         return fault_set(f, 400, "unsupported_value", name, "%s has to be mean or last, not '%s'", name, s);
     ((struct embed *)out)->pooling = !strcmp(s, "mean") ? QN_POOL_MEAN : QN_POOL_LAST;
     return 0;

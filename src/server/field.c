@@ -53,6 +53,19 @@ int field_unsupported(struct fault *f, const char *name, const char *what)
     return fault_set(f, 400, "unsupported_value", name, "%s: %s not supported", name, what);
 }
 
+bool field_is(const json_t *v, const char *text)
+{
+    size_t n = strlen(text);
+    return json_is_string(v) && json_string_length(v) == n && !memcmp(json_string_value(v), text, n);
+}
+
+int field_no_nul(const char *name, const json_t *v, struct fault *f)
+{
+    if (!memchr(json_string_value(v), 0, json_string_length(v))) return 0;
+    return fault_set(f, 400, "invalid_value", name, "%s has the character U+0000 in it, which only texts may have",
+                     name);
+}
+
 /* A whole number in [lo, hi]. */
 static int read_int(const char *name, const json_t *v, int64_t lo, int64_t hi, int64_t *out, struct fault *f)
 {
@@ -122,6 +135,11 @@ static int read_value(const struct field *d, const char *name, const json_t *v, 
     case FIELD_STRING:
         if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
         *(const char **)at = json_string_value(v);
+        if (field_no_nul(name, v, f)) return -1;
+        return check_size(d, name, json_string_length(v), "bytes", f);
+    case FIELD_TEXT:
+        if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+        *(const json_t **)at = v;
         return check_size(d, name, json_string_length(v), "bytes", f);
     case FIELD_ARRAY:
         if (!json_is_array(v)) return field_wrong_type(f, name, "an array", v);
@@ -206,9 +224,9 @@ json_t *field_parse_body(const void *text, size_t n, struct fault *f)
 {
     json_error_t e;
     if (check_count(text, n, f) || check_memory(n, f)) return NULL;
-    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     if (!j && json_error_code(&e) == json_error_numeric_overflow)
-        j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &e);
+        j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
     if (!j && !e.text[0]) {
         no_memory(f);
         return NULL;

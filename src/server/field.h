@@ -28,7 +28,8 @@ enum field_type {
     FIELD_INT,    /* int in [lo, hi] */
     FIELD_INT64,  /* int64_t, all of them */
     FIELD_FLOAT,  /* float in [lo, hi] */
-    FIELD_STRING, /* const char *, of lo to hi bytes */
+    FIELD_STRING, /* const char *, of lo to hi bytes, none of them 0 */
+    FIELD_TEXT,   /* json_t *, a string of lo to hi bytes, which may be 0: what people and models say */
     FIELD_ARRAY,  /* json_t *, of lo to hi elements */
     FIELD_OBJECT, /* json_t * */
     FIELD_ANY,    /* json_t *, of any type */
@@ -58,6 +59,11 @@ int field_read(const struct field *const *tables, const char *prefix, const json
 /* The refusals that parsers need too. */
 int field_wrong_type(struct fault *f, const char *name, const char *wanted, const json_t *got);
 int field_unsupported(struct fault *f, const char *name, const char *what);
+
+/* Whether it is this string: of its length too, for one that a request has may go on after a U+0000. */
+bool field_is(const json_t *v, const char *text);
+/* Refuses a string with U+0000 in it, which is no name and nothing that can be looked for. */
+int field_no_nul(const char *name, const json_t *v, struct fault *f);
 
 #define FIELD_MAX_VALUES   (1 << 20)
 #define FIELD_MAX_BRACKETS (1 << 17) /* objects and arrays */

@@ -37,22 +37,19 @@ static int prepare(struct job *j, struct fault *f)
     return 0;
 }
 
-/* What echo gives: the prompt as text. NULL: there was no memory. */
-static char *prompt_text(struct job *j)
+/* What echo gives: the prompt as text. */
+static int prompt_text(struct job *j, struct buf *out)
 {
-    struct buf b = {0};
     qn_text *t = NULL;
     const char *bytes;
     size_t n;
-    if (j->ask.text) return mem_dup(j->ask.text, j->ask.n_text);
+    if (j->ask.text) return buf_add(out, j->ask.text, j->ask.n_text, NULL);
     int bad = qn_text_new(&t, j->served->model, false, NULL, 0, NULL);
     for (size_t i = 0; i < j->n_tokens && !bad; i++)
-        bad = qn_text_push(t, j->tokens[i], &bytes, &n, NULL, NULL) || buf_add(&b, bytes, n, NULL);
-    bad = bad || qn_text_end(t, &bytes, &n, NULL) || buf_add(&b, bytes, n, NULL);
+        bad = qn_text_push(t, j->tokens[i], &bytes, &n, NULL, NULL) || buf_add(out, bytes, n, NULL);
+    bad = bad || qn_text_end(t, &bytes, &n, NULL) || buf_add(out, bytes, n, NULL);
     qn_text_free(t);
-    if (!bad) return (char *)b.data;
-    buf_deinit(&b);
-    return NULL;
+    return bad ? -1 : 0;
 }
 
 /* ---- writing ---- */
@@ -146,15 +143,15 @@ static void write_chunk(struct job *j, int i, const char *text, size_t n, bool e
 /* Echoes the prompt, as the beginning of each answer. */
 static void start(struct job *j)
 {
-    char *text = j->ask.echo ? prompt_text(j) : NULL;
+    struct buf text = {0};
     if (!j->ask.echo) return;
-    if (!text) j->out.failed = true;
-    for (int i = 0; i < j->ask.n && text; i++)
+    if (prompt_text(j, &text)) j->out.failed = true;
+    for (int i = 0; i < j->ask.n && !j->out.failed; i++)
         if (j->ask.stream)
-            write_chunk(j, i, text, strlen(text), false, false);
-        else if (buf_str(&j->answer[i].content, text, NULL))
+            write_chunk(j, i, (char *)text.data, text.len, false, false);
+        else if (buf_add(&j->answer[i].content, text.data, text.len, NULL))
             j->out.failed = true;
-    mem_free(text);
+    buf_deinit(&text);
 }
 
 static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)

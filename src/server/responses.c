@@ -106,7 +106,10 @@ static void write_asked(struct job *j)
 {
     const struct ask *a = &j->ask;
     struct buf tools = {0};
-    json_out_str(&j->out, "instructions", a->system ? json_string_value(a->system) : NULL);
+    if (a->system)
+        json_out_text(&j->out, "instructions", json_string_value(a->system), json_string_length(a->system));
+    else
+        json_out_str(&j->out, "instructions", NULL);
     if (a->max_tokens < 0)
         json_out_str(&j->out, "max_output_tokens", NULL);
     else

@@ -17,8 +17,8 @@
 /* ---- items ---- */
 
 struct item {
-    const char *type, *role, *text, *call_id, *name, *arguments, *output, *id, *status;
-    const json_t *content, *summary, *annotations;
+    const char *type, *role, *call_id, *name, *id, *status;
+    const json_t *text, *arguments, *output, *content, *summary, *annotations;
 };
 
 #define STRING(field)                                                                                                  \
@@ -29,6 +29,10 @@ struct item {
     {                                                                                                                  \
         .name = #field, .type = FIELD_STRING, .at = offsetof(struct item, field), .hi = 1 << 28, .required = true      \
     }
+#define TEXT(field)                                                                                                    \
+    {                                                                                                                  \
+        .name = #field, .type = FIELD_TEXT, .at = offsetof(struct item, field), .hi = 1 << 28, .required = true        \
+    }
 #define CHANGELESS(field)                                                                                              \
     {                                                                                                                  \
         .name = #field, .type = FIELD_STRING, .at = offsetof(struct item, field), .hi = 1024                           \
@@ -37,13 +41,13 @@ struct item {
 static const struct field every_item[] = {CHANGELESS(id), CHANGELESS(status), CHANGELESS(type), {0}};
 static const struct field message_rows[] = {
     NEEDED(role), {.name = "content", .type = FIELD_ANY, .at = offsetof(struct item, content), .required = true}, {0}};
-static const struct field call_rows[] = {NEEDED(call_id), NEEDED(name), NEEDED(arguments), {0}};
-static const struct field output_rows[] = {NEEDED(call_id), NEEDED(output), {0}};
+static const struct field call_rows[] = {NEEDED(call_id), NEEDED(name), TEXT(arguments), {0}};
+static const struct field output_rows[] = {NEEDED(call_id), TEXT(output), {0}};
 static const struct field reasoning_rows[] = {
     {.name = "content", .type = FIELD_ARRAY, .at = offsetof(struct item, content), .hi = INT_MAX},
     {.name = "summary", .type = FIELD_ARRAY, .at = offsetof(struct item, summary), .hi = INT_MAX},
     {0}};
-static const struct field text_rows[] = {NEEDED(text),
+static const struct field text_rows[] = {TEXT(text),
                                          CHANGELESS(type),
                                          {.name = "annotations", .type = FIELD_ONE_OF, .allowed = "[[]]"},
                                          {.name = "logprobs", .type = FIELD_ONE_OF, .allowed = "[[]]"},
@@ -67,8 +71,9 @@ static json_t *text_of(const json_t *content, struct fault *f)
             bad = fault_set(f, 400, "unsupported_value", "input.content",
                             "input.content: parts of type '%s' are not supported", type ? type : "");
         else
-            bad = field_read((const struct field *const[]){text_rows, NULL}, "input.content.", v, &part, f) ||
-                  (buf_str(&text, part.text, NULL) && api_no_memory(f));
+            bad =
+                field_read((const struct field *const[]){text_rows, NULL}, "input.content.", v, &part, f) ||
+                (buf_add(&text, json_string_value(part.text), json_string_length(part.text), NULL) && api_no_memory(f));
     }
     json_t *j = bad ? NULL : json_stringn(text.data ? (char *)text.data : "", text.len);
     if (!bad && !j) api_no_memory(f);
@@ -107,7 +112,7 @@ static int add_call(json_t *out, const struct item *c, struct fault *f)
 {
     json_t *turn = assistant_turn(out, ""), *calls = json_object_get(turn, "tool_calls");
     if (!calls && json_object_set_new(turn, "tool_calls", calls = json_array())) return api_no_memory(f);
-    json_t *call = json_pack("{s:s,s:s,s:{s:s,s:s}}", "id", c->call_id, "type", "function", "function", "name", c->name,
+    json_t *call = json_pack("{s:s,s:s,s:{s:s,s:O}}", "id", c->call_id, "type", "function", "function", "name", c->name,
                              "arguments", c->arguments);
     return json_array_append_new(calls, call) ? api_no_memory(f) : 0;
 }
@@ -136,7 +141,7 @@ static int add_item(json_t *out, const json_t *v, struct fault *f)
     case MESSAGE: return add_message(out, &m, f);
     case CALL: return add_call(out, &m, f);
     case OUTPUT:
-        text = json_pack("{s:s,s:s,s:s}", "role", "tool", "tool_call_id", m.call_id, "content", m.output);
+        text = json_pack("{s:s,s:s,s:O}", "role", "tool", "tool_call_id", m.call_id, "content", m.output);
         return json_array_append_new(out, text) ? api_no_memory(f) : 0;
     default:
         if (!m.content || json_array_size(m.content) == 0) return 0; /* thoughts that were not given out */
@@ -193,8 +198,7 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
     json_t *all = ask_keep(a, json_array(), f);
     for (size_t i = 0; all && i < json_array_size(v); i++) {
         const json_t *one = json_array_get(v, i);
-        const char *type = json_string_value(json_object_get(one, "type"));
-        if (!type || strcmp(type, "function"))
+        if (!field_is(json_object_get(one, "type"), "function"))
             return fault_set(f, 400, "unsupported_value", name, "%s: only functions are supported", name);
         const json_t *strict = json_object_get(one, "strict");
         if (json_is_true(strict)) return field_unsupported(f, "tools.strict", "true is");

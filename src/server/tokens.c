@@ -6,8 +6,8 @@
 #include "server/endpoints.h"
 
 struct tokens_ask {
-    const char *model, *content;
-    const json_t *tokens;
+    const char *model;
+    const json_t *content, *tokens;
     bool add_special, parse_special, with_pieces;
 };
 
@@ -15,7 +15,7 @@ struct tokens_ask {
 
 const struct field tokenize_fields[] = {
     {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
-    {.name = "content", .type = FIELD_STRING, .at = AT(content), .hi = 1 << 28, .required = true},
+    {.name = "content", .type = FIELD_TEXT, .at = AT(content), .hi = 1 << 28, .required = true},
     {.name = "add_special", .type = FIELD_BOOL, .at = AT(add_special)},
     {.name = "parse_special", .type = FIELD_BOOL, .at = AT(parse_special)},
     {.name = "with_pieces", .type = FIELD_BOOL, .at = AT(with_pieces)},
@@ -52,9 +52,9 @@ void endpoint_tokenize(struct api_call *c)
     size_t n = 0;
     int rc = read(c, tokenize_fields, &ask, &f);
     unsigned flags = (ask.add_special ? QN_ADD_BOS : 0) | (ask.parse_special ? QN_PARSE_SPECIAL : 0);
-    size_t n_text = json_string_length(json_object_get(c->body, "content")), taken = 0;
+    size_t n_text = json_string_length(ask.content), taken = 0;
     bool bad = rc || api_take_work(c->api, n_text, &taken, &f) ||
-               (qn_tokenize(m, ask.content, n_text, flags, &t, &n, &e) && api_fault(&f, &e));
+               (qn_tokenize(m, json_string_value(ask.content), n_text, flags, &t, &n, &e) && api_fault(&f, &e));
     api_give_work(c->api, taken);
     if (bad) {
         api_refuse_busy(c->req, &f, 1, api_refuse_openai);

@@ -30,6 +30,15 @@ static int check_member(const json_t *o, const char *where, const char *key, boo
     return ok ? 0 : error_set(e, QN_EUSAGE, "chat: %s%s is not %s", where, key, what);
 }
 
+/* A string that names something, so one without U+0000. */
+static int check_name(const json_t *o, const char *where, const char *key, struct qn_error *e)
+{
+    const json_t *v = json_object_get(o, key);
+    int rc = check_member(o, where, key, true, JSON_STRING, "a string", e);
+    if (rc || !memchr(json_string_value(v), 0, json_string_length(v))) return rc;
+    return error_set(e, QN_EUSAGE, "chat: %s%s has the character U+0000 in it, which only texts may have", where, key);
+}
+
 static int check_content(const json_t *content, const char *where, struct qn_error *e)
 {
     size_t i;
@@ -41,7 +50,7 @@ static int check_content(const json_t *content, const char *where, struct qn_err
     {
         const char *type = json_string_value(json_object_get(part, "type"));
         if (!type) return error_set(e, QN_EUSAGE, "chat: %scontent[%zu] has no type", where, i);
-        if (strcmp(type, "text") != 0)
+        if (strcmp(type, "text") != 0 || json_string_length(json_object_get(part, "type")) != 4)
             return error_set(e, QN_EUSAGE, "chat: %scontent[%zu] is of type '%s' (only 'text' can be read)", where, i,
                              type);
         if (!json_is_string(json_object_get(part, "text")))
@@ -60,7 +69,7 @@ static int check_calls(const json_t *calls, const char *where, struct qn_error *
         json_t *f = json_object_get(call, "function");
         snprintf(at, sizeof at, "%stool_calls[%zu].function.", where, i);
         if (!json_is_object(f)) return error_set(e, QN_EUSAGE, "chat: %stool_calls[%zu].function is missing", where, i);
-        int rc = check_member(f, at, "name", true, JSON_STRING, "a string", e);
+        int rc = check_name(f, at, "name", e);
         if (rc) return rc;
     }
     return 0;
@@ -76,7 +85,7 @@ static int check_messages(const json_t *messages, struct qn_error *e)
     {
         snprintf(where, sizeof where, "messages[%zu].", i);
         if (!json_is_object(m)) return error_set(e, QN_EUSAGE, "chat: messages[%zu] is not an object", i);
-        int rc = check_member(m, where, "role", true, JSON_STRING, "a string", e);
+        int rc = check_name(m, where, "role", e);
         if (!rc) rc = check_content(json_object_get(m, "content"), where, e);
         if (!rc) rc = check_member(m, where, "tool_calls", false, JSON_ARRAY, "a list", e);
         if (!rc) rc = check_calls(json_object_get(m, "tool_calls"), where, e);
@@ -94,11 +103,11 @@ static int check_tools(const json_t *tools, struct qn_error *e)
     {
         const char *type = json_string_value(json_object_get(tool, "type"));
         snprintf(where, sizeof where, "tools[%zu].function.", i);
-        if (!type || strcmp(type, "function") != 0)
+        if (!type || strcmp(type, "function") != 0 || json_string_length(json_object_get(tool, "type")) != 8)
             return error_set(e, QN_EUSAGE, "chat: tools[%zu].type is not 'function'", i);
         if (!json_is_object(json_object_get(tool, "function")))
             return error_set(e, QN_EUSAGE, "chat: tools[%zu].function is missing", i);
-        int rc = check_member(json_object_get(tool, "function"), where, "name", true, JSON_STRING, "a string", e);
+        int rc = check_name(json_object_get(tool, "function"), where, "name", e);
         if (rc) return rc;
     }
     return 0;

@@ -137,6 +137,25 @@ def test_stop_strings_and_biases():
     check(b"." not in greedy("--logit-bias", dot + "=-inf"), "a banned token was drawn")
 
 
+def test_a_terminal_does_not_act_on_what_is_written():
+    for token, raw, shown in (3 + 0x1b, b"\x1b", b"\\x1B"), (3 + 0x9b, "\ufffd".encode(), "\ufffd".encode()), (3, b"\0", b"\\x00"):
+        args = [QUERN, "run", STORY, "--greedy", "-n", "6", "--logit-bias", f"{token}=1000", "x"]
+        plain = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * SLOWNESS).stdout
+        check(plain == raw * 6, "a pipe gets what was written", plain)
+        master, slave = os.openpty()
+        p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.DEVNULL)
+        os.close(slave)
+        seen = b""
+        try:
+            while piece := os.read(master, 4096):
+                seen += piece
+        except OSError:  # the other end is closed
+            pass
+        os.close(master)
+        p.wait()
+        check(seen == shown * 6 + b"\r\n", "a terminal gets", seen)
+
+
 def test_a_full_context_ends_it():
     r = quern("run", STORY, "--greedy", "--ctx", 12, "Once upon a time")
     check(r.returncode == 0 and TALE.startswith(r.stdout) and r.stdout, r.returncode, r.stdout)

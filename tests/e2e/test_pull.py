@@ -493,6 +493,110 @@ def test_redirects():
         refused(64, "password", s.url("user"), "-o", to)
 
 
+class Proxy:
+    """An HTTP proxy that hears what it is asked, and lets through what CONNECT names."""
+
+    def __init__(self):
+        self.heard, self.socket = [], socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                c = self.socket.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(c,), daemon=True).start()
+
+    def serve(self, c):
+        head = b""
+        while b"\r\n\r\n" not in head and (piece := c.recv(4096)):
+            head += piece
+        self.heard.append(head)
+        if not head.startswith(b"CONNECT "):
+            c.sendall(b"HTTP/1.1 404 no\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            c.close()
+            return
+        there = socket.create_connection(("127.0.0.1", int(head.split()[1].split(b":")[1])))
+        c.sendall(b"HTTP/1.1 200 yes\r\n\r\n")
+        for a, b in (c, there), (there, c):
+            threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+    def copy(self, a, b):
+        try:
+            while piece := a.recv(65536):
+                b.sendall(piece)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        self.socket.close()
+
+
+def test_who_hears_a_token():
+    """Its own host, and that not in clear unless it is this machine or --insecure-http says so. Never a proxy of https."""
+    data, to, token = noise(MB), fresh(), write(path("token"), b"secret-3")
+    hf = {"HF_TOKEN": "secret-3"}
+    with Proxy() as proxy:
+        env = {**hf, "http_proxy": proxy.url, "https_proxy": proxy.url}
+        far = "http://hub.example"
+        for source, options in ("hf:o/r/m.bin", ("--hf-endpoint", far)), ("hf:o/r", ("--hf-endpoint", far)), \
+                ("hf:o/r/m.bin", ("--hf-endpoint", far, "--token-file", token)), (far + "/m.bin", ("--token-file", token)), \
+                ("hf:o/r/m.bin", ("--hf-endpoint", "ftp://hub.example")), \
+                ("hf:o/r/m.bin", ("--hf-endpoint", "https://u:secret-3@hub.example")):
+            refused(64, "hub.example", source, "-o", to, *options, env=env)
+            refused(64, "hub.example", source, "-o", to, *options, env={**env, "HF_TOKEN": None})
+        refused(64, "hub.example", "hf:o/r/m.bin", "-o", to, env={**env, "QUERN_HF_ENDPOINT": far})
+        check(not proxy.heard, "the way out heard", proxy.heard)
+        # To this machine, in clear: past every proxy.
+        with Server(x=Content(data)) as s:
+            good(to + "/x", s.url("x"), "-o", to, "--token-file", token, env={**env, "all_proxy": proxy.url})
+            check(s.requests and all(h.get("Authorization") == "Bearer secret-3" for _, h in s.requests), s.requests)
+            check(not proxy.heard, "a proxy heard", proxy.heard)
+        # Encrypted, through a proxy: it hears where to.
+        with Server(tls=True, x=Content(data)) as s:
+            good(to + "/y", s.url("x"), "-o", to + "/y", "--ca", CERTIFICATE, "--token-file", token, env=env)
+            check(all(h.get("Authorization") == "Bearer secret-3" for _, h in s.requests), s.requests)
+            check(proxy.heard and not any(b"secret" in h or b"uthorization" in h for h in proxy.heard), proxy.heard)
+        # In clear because the user says so.
+        proxy.heard.clear()
+        refused(66, "not there", "hf:o/r/m.bin", "-o", to + "/z", "--hf-endpoint", far, "--insecure-http", env=env)
+        check(len(proxy.heard) == 1 and b"secret-3" in proxy.heard[0], proxy.heard)
+    holds(to, "x", "y")
+
+
+def test_odd_etags():
+    """One that cannot be kept whole is none; two that differ are never taken for one."""
+    old, new, to = noise(9 * MB), noise(9 * MB), fresh()
+    long = '"' + "x" * 300
+    odd = [(long + 'a"', long + 'b"'), ('"' + "y" * 253 + '"', '"' + "y" * 252 + 'z"'), ('W/"1"', 'W/"2"'), ('"a\tb"', '"a\tc"'),
+           ('"\xe4"', '"\xe5"'), ("bare", "words"), ('"a"b"', '"a"c"'), ('"a', '"b'), ("W/" + long + '"', 'W/"c"')]
+    for a, b in odd:
+        with Server(x=Content(old, etag=a, careless=True)) as s:
+            good(to + "/x", s.url("x"), "-o", to, "--connections", 2)
+            check(read(to + "/x") == old, "other bytes")
+            os.remove(to + "/x")
+        kept = len(a) < 256 and a.isprintable() and a.isascii()
+        with Server(x=Content(old, etag=a, rate=8 * MB, careless=True)) as s:
+            interrupt(s, 2 * MB, s.url("x"), "-o", to)
+            s.content["/x"] = Content(new, etag=b, careless=True)
+            p = pull(s.url("x"), "-o", to)
+            check(p.returncode == 0 and read(to + "/x") == new, a[:20], p.returncode, p.stderr_bytes, "a mixture, or the old one")
+            os.remove(to + "/x")
+        dates = {"date": "Sun, 01 Jan 2023 00:00:00 GMT"}
+        with Server(x=Content(old, etag=a, rate=8 * MB, careless=True, **dates)) as s:
+            interrupt(s, 2 * MB, s.url("x"), "-o", to)
+            s.n_sent, s.content["/x"].rate = 0, None
+            good(to + "/x", s.url("x"), "-o", to)
+            check(read(to + "/x") == old and s.n_sent < 8 * MB, a[:20], kept, s.n_sent, "bytes came again")
+            os.remove(to + "/x")
+
+
 def test_https():
     data, to = noise(MB), fresh()
     with Server(tls=True, x=Content(data)) as s, Server(x=Content(data)) as plain:
@@ -935,18 +1039,22 @@ def test_share():
     there, to = fresh("there"), fresh()
     for name in "m.gguf", ".hidden.gguf", "m2.gguf.part", "secret.pem":
         write(there + "/" + name, read(STORY))
-    os.mkdir(there + "/folder")
-    write(there + "/folder/config.txt", b"x")
+    for name in "folder", "new.part", "bad.bad", "folder/deep.part":
+        os.mkdir(there + "/" + name)
+    for name in "folder/config.txt", "new.part/config.json", "new.part/w.safetensors", "bad.bad/config.json", "m2.gguf.part.json", \
+            "folder/w.safetensors.part.json", "folder/deep.part/config.json", "m3.gguf.bad":
+        write(there + "/" + name, b"x")
     os.chmod(TMP.name, 0o755)  # root's rsync reads as nobody
     for sig in signal.SIGTERM, signal.SIGKILL:
-        s = Sharing(there)
+        s = Sharing(there, there + "/m.gguf")
         try:
             said = read(path("share.log"))
             check(b"sharing" in said and (SLOWNESS > 1 or b"gaps" not in said), said)  # a sanitizer's build has no sandbox
             good(to + "/m.gguf", s.url("m.gguf"), "-o", to)
             good(to + "/folder", s.url("folder"), "-o", to)
             check(read(to + "/m.gguf") == read(STORY), "other bytes")
-            for name in ".hidden.gguf", "m2.gguf.part", "secret.pem", "../token":
+            for name in ".hidden.gguf", "m2.gguf.part", "secret.pem", "../token", "m2.gguf.part.json", "new.part", \
+                    "new.part/config.json", "folder/w.safetensors.part.json", "m3.gguf.bad", "bad.bad":
                 refused(66, "", s.url(name), "-o", to + "/x")
             listed = subprocess.run(["rsync", "-r", "--list-only", s.url("")], capture_output=True, timeout=LIMIT).stdout
             check(sorted(re.findall(rb"\S+$", listed, re.M)) == [b".", b"folder", b"folder/config.txt", b"m.gguf"], listed)

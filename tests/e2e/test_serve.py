@@ -656,6 +656,92 @@ def test_bad_command_lines():
         check(r.returncode == status or status == 69 and r.returncode, args, r)
         check(text in r.stderr.decode(), args, r.stderr)
 
+def test_every_answer_of_no_tokens_ends():
+    s = Server(CHAT)
+    chat = {"messages": [{"role": "user", "content": "hello"}]}
+    for n in 1, 2, 3:
+        for more in {}, {"stream": True}, {"logprobs": 2}, {"echo": True}, {"echo": True, "logprobs": 1}, \
+                {"echo": True, "logprobs": 0, "stream": True}, {"prompt": "once " * 40}:
+            a = s.post("/v1/completions", {"prompt": "Once", "max_tokens": 0, "n": n, **more})
+            said = [c for e in (a.events() if "stream" in more else [a.json]) if e != "[DONE]" for c in e.get("choices", ())]
+            ends = sorted((c["index"], c["finish_reason"]) for c in said if c["finish_reason"])
+            check(a.status == 200 and ends == [(i, "length") for i in range(n)], n, more, a.status, a.body[-600:])
+        for more in {}, {"stream": True}, {"logprobs": True, "top_logprobs": 2}, {"max_tokens": None, "max_completion_tokens": 0}:
+            a = s.post("/v1/chat/completions", {**chat, "max_tokens": 0, "n": n, **more})
+            said = [c for e in (a.events() if "stream" in more else [a.json]) if e != "[DONE]" for c in e.get("choices", ())]
+            ends = sorted((c["index"], c["finish_reason"]) for c in said if c["finish_reason"])
+            check(a.status == 200 and ends == [(i, "length") for i in range(n)], n, more, a.status, a.body[-600:])
+    for target, body in ("/v1/messages", {**chat, "max_tokens": 0}), ("/v1/responses", {"input": "x", "max_output_tokens": 0}):
+        for stream in False, True:
+            a = s.post(target, {**body, "stream": stream})
+            check(a.status == 400 and "max_" in a.error()["message"], a.status, a.body)
+    check(s.post("/v1/embeddings", {"input": ["a", "b"]}).status == 200, "no embeddings")
+    s.stop()
+
+
+def test_text_may_have_any_character():
+    """What a model has said can be sent back, U+0000 too; names and stop texts cannot have it."""
+    s = Server(CHAT)
+    odd = "a\0b\x01\x7f\u2028\ufffe\U0010ffff"
+    t = s.post("/tokenize", {"content": odd, "add_special": False}).json
+    check(t["count"] > 3 and s.post("/detokenize", {"tokens": t["tokens"]}).json["content"] == odd, t)
+    nul = s.post("/tokenize", {"content": "\0", "add_special": False}).json["tokens"]
+    check(len(nul) == 1, nul)
+    bias = {"logit_bias": {str(nul[0]): 100}, "temperature": 0, "max_tokens": 3}
+    first = {"role": "user", "content": odd}
+    reply = s.post("/v1/chat/completions", {"messages": [first], **bias}).json["choices"][0]["message"]
+    check("\0" in reply["content"], reply)
+    more = [first, reply, first]
+    a = s.post("/v1/chat/render", {"messages": more}).json
+    check(a["prompt"].count(odd) == 2 and reply["content"] in a["prompt"] and a["tokens"].count(nul[0]) >= 5, a)
+    parts = [{"role": m["role"], "content": [{"type": "text", "text": m["content"]}]} for m in more]
+    check(s.post("/v1/chat/render", {"messages": parts}).json == a, "parts are read otherwise")
+    items = [{"role": "user", "content": [{"type": "input_text", "text": odd}]},
+             {"role": "assistant", "content": [{"type": "output_text", "text": reply["content"]}]},
+             {"type": "function_call", "call_id": "c", "name": "f", "arguments": json.dumps({"x": "\0"})},
+             {"type": "function_call_output", "call_id": "c", "output": odd}, {"role": "user", "content": odd}]
+    blocks = [{"role": "user", "content": [{"type": "text", "text": odd}, {"type": "text", "text": odd}]},
+              {"role": "assistant", "content": [{"type": "thinking", "thinking": odd, "signature": ""},
+                                                {"type": "text", "text": reply["content"]},
+                                                {"type": "tool_use", "id": "c", "name": "f", "input": {"x": "\0"}}]},
+              {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": odd}, {"type": "text", "text": odd}]}]
+    for stream in False, True:
+        for target, body in ("/v1/chat/completions", {"messages": more, **bias}), ("/v1/completions", {"prompt": odd, "echo": True, **bias}), \
+                ("/v1/responses", {"input": items, "instructions": odd, "max_output_tokens": 2}), \
+                ("/v1/messages", {"messages": blocks, "system": odd, "max_tokens": 2}):
+            b = s.post(target, {**body, "stream": stream})
+            check(b.status == 200 and b'"error":{' not in b.body, target, b.status, b.body[:500])
+            if not stream and "instructions" in body:
+                check(b.json["instructions"] == odd, b.json["instructions"])
+            if not stream and "echo" in body:
+                check(b.json["choices"][0]["text"].startswith(odd), b.json)
+    count = lambda m: s.post("/v1/messages/count_tokens", {"messages": m}).json["input_tokens"]
+    plain = json.loads(json.dumps(blocks).replace("\\u0000", "-"))
+    check(count(blocks) >= count(plain) - 8 > 0, count(blocks), count(plain), "text was cut at U+0000")
+    check(s.post("/v1/embeddings", {"input": [odd, "a"]}).status == 200, "no embedding of it")
+    call = {"id": "c", "type": "function", "function": {"name": "f\0g", "arguments": "{}"}}
+    tool = {"type": "function", "function": {"name": "f\0g", "parameters": {}}}
+    for target, body, name in ("/v1/completions", {"prompt": "x", "stop": "a\0"}, "stop"), \
+            ("/v1/completions", {"prompt": "x", "stop": ["a", "a\0"]}, "stop"), \
+            ("/v1/completions", {"prompt": "x", "cache_salt": "\0"}, "cache_salt"), \
+            ("/v1/completions", {"prompt": "x", "user": "a\0"}, "user"), \
+            ("/v1/completions", {"prompt": "x", "model": "m\0"}, "model"), \
+            ("/v1/chat/completions", {"messages": [{"role": "user\0", "content": ""}]}, "role"), \
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text\0", "text": ""}]}]}, "type"), \
+            ("/v1/chat/completions", {"messages": [first, {"role": "assistant", "tool_calls": [call]}]}, "name"), \
+            ("/v1/chat/completions", {"messages": [first], "tools": [tool]}, "name"), \
+            ("/v1/chat/completions", {"messages": [first], "tool_choice": "none\0"}, "tool_choice"), \
+            ("/v1/messages", {"messages": [{"role": "user\0", "content": "x"}], "max_tokens": 1}, "role"), \
+            ("/v1/messages", {"messages": [first], "max_tokens": 1, "stop_sequences": ["\0"]}, "stop_sequences"), \
+            ("/v1/messages", {"messages": [first], "max_tokens": 1, "thinking": {"type": "enabled\0"}}, "thinking"), \
+            ("/v1/responses", {"input": [{"type": "function_call", "call_id": "c", "name": "f\0", "arguments": "{}"}]}, "name"), \
+            ("/v1/embeddings", {"input": "x", "encoding_format": "float\0"}, "encoding_format"), \
+            ("/v1/embeddings", {"input": "x", "pooling": "mean\0"}, "pooling"):
+        b = s.post(target, {"max_tokens": 1, **body} if "prompt" in body else body)
+        check(b.status == 400 and name in b.error()["message"], target, body, b.status, b.body)
+    check(s.post("/v1/completions", b'{"prompt":"x","a\\u0000":1}').status == 400, "a name with U+0000")
+    s.stop()
+
 
 def main(names):
     run(names, sys.argv[5] if sys.argv[5:] else "test_", openapi.note_absence())

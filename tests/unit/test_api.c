@@ -22,11 +22,35 @@
 /* ---- every row with every kind of value ---- */
 
 static const char *const values[] = {
-    "-1",          "0",      "1",         "0.5",       "2147483648", "9223372036854775808",
-    "1e308",       "\"\"",   "\"x\"",     "\"auto\"",  "null",       "true",
-    "false",       "[]",     "[1]",       "[-1]",      "[100]",      "[\"x\"]",
-    "[\"\"]",      "[[]]",   "{}",        "{\"x\":1}", "{\"1\":1}",  "{\"100\":1}",
-    "[{\"x\":1}]", "[null]", "[[1],[2]]",
+    "-1",
+    "0",
+    "1",
+    "0.5",
+    "2147483648",
+    "9223372036854775808",
+    "1e308",
+    "\"\"",
+    "\"x\"",
+    "\"auto\"",
+    "null",
+    "true",
+    "false",
+    "[]",
+    "[1]",
+    "[-1]",
+    "[100]",
+    "[\"x\"]",
+    "[\"\"]",
+    "[[]]",
+    "{}",
+    "{\"x\":1}",
+    "{\"1\":1}",
+    "{\"100\":1}",
+    "[{\"x\":1}]",
+    "[null]",
+    "[[1],[2]]",
+    "\"auto\\u0000\"",
+    "[\"x\\u0000\"]",
 };
 #define N_VALUES (sizeof values / sizeof values[0])
 
@@ -41,15 +65,17 @@ static const struct {
     {"logit_bias", "{} {\"1\":1}", NULL},
     {"stop_token_ids", "[] [1]", NULL},
     {"stream_options", "{}", NULL},
-    {"prompt", "\"\" \"x\" \"auto\" [1] [\"x\"] [\"\"]", NULL},
+    {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\" [1] [\"x\"] [\"x\\u0000\"] [\"\"]", NULL},
     {"tool_choice", "\"auto\"", NULL},
     {"parallel_tool_calls", "true false", NULL},
-    {"input", "\"\" \"x\" \"auto\" [1] [-1] [100] [\"x\"] [\"\"] [[]] [{\"x\":1}] [null] [[1],[2]]",
+    {"input",
+     "\"\" \"x\" \"auto\" \"auto\\u0000\" [1] [-1] [100] [\"x\"] [\"x\\u0000\"] [\"\"] [[]] [{\"x\":1}] [null] "
+     "[[1],[2]]",
      NULL}, /* looked at later */
     {"tools", "[]", NULL},
     {"thinking", "", NULL},
     {"metadata", "{}", NULL},
-    {"instructions", "\"\" \"x\" \"auto\"", NULL},
+    {"instructions", "\"\" \"x\" \"auto\" \"auto\\u0000\"", NULL},
     {"reasoning", "{}", NULL},
     {"text", "{}", NULL},
     {"encoding_format", "", NULL},
@@ -66,7 +92,7 @@ static bool listed(const char *list, const char *value)
 
 static bool is_accepted(const struct field *rows, const struct field *d, const char *value)
 {
-    json_t *v = json_loads(value, JSON_DECODE_ANY, NULL);
+    json_t *v = json_loads(value, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     double x = v ? json_number_value(v) : 0x1p63, n = v ? (double)json_string_length(v) : 0;
     bool number = !v || json_is_number(v), ok = false;
     switch (d->type) {
@@ -74,7 +100,10 @@ static bool is_accepted(const struct field *rows, const struct field *d, const c
     case FIELD_INT: ok = number && x >= d->lo && x <= d->hi && x != 0.5; break;
     case FIELD_INT64: ok = number && x < 0x1p63 && x != 0.5; break;
     case FIELD_FLOAT: ok = number && x >= d->lo && x <= d->hi; break;
-    case FIELD_STRING: ok = json_is_string(v) && n >= d->lo && n <= d->hi; break;
+    case FIELD_STRING:
+        ok = json_is_string(v) && n >= d->lo && n <= d->hi && strlen(json_string_value(v)) == json_string_length(v);
+        break;
+    case FIELD_TEXT: ok = json_is_string(v) && n >= d->lo && n <= d->hi; break;
     case FIELD_ARRAY: ok = json_is_array(v) && (double)json_array_size(v) >= d->lo; break;
     case FIELD_OBJECT: ok = json_is_object(v); break;
     case FIELD_ANY: ok = true; break;
@@ -162,7 +191,7 @@ static void check_schema(const struct field *d, const json_t *s)
 {
     bool ok = true;
     if (d->type == FIELD_BOOL) ok = has_type(s, "boolean");
-    if (d->type == FIELD_STRING) ok = has_type(s, "string");
+    if (d->type == FIELD_STRING || d->type == FIELD_TEXT) ok = has_type(s, "string");
     if (d->type == FIELD_ARRAY) ok = has_type(s, "array");
     if (d->type == FIELD_OBJECT) ok = has_type(s, "object");
     if (d->type == FIELD_INT || d->type == FIELD_FLOAT)

@@ -132,6 +132,10 @@ static void other_things_are_passed_over(void **state)
     put("models/readme.txt", 10);
     mkdir("models/folder", 0700); /* no config.json */
     mkdir("models/folder.gguf", 0700);
+    mkdir("models/new.part", 0700); /* a transfer is at it */
+    put("models/new.part/config.json", 1);
+    mkdir("models/old.bad", 0700);
+    put("models/old.bad/config.json", 1);
     mkdir("models/.cache", 0700);
     put("models/.cache/config.json", 1);
     mkdir("models/odd", 0700);

@@ -55,6 +55,7 @@ struct record {
     struct qn_logprob top[MAX_ANSWERS][N_CTX];
     char text[MAX_ANSWERS][N_CTX * 16];
     enum qn_finish finish[MAX_ANSWERS], outcome;
+    int n_finish[MAX_ANSWERS];
     int stop_index;
     int n_prompt; /* events */
     float prompt_logprob[N_CTX];
@@ -95,6 +96,7 @@ static void note(struct record *r, const struct qn_event *ev)
         break;
     case QN_EVENT_FINISH:
         r->finish[a] = ev->finish;
+        r->n_finish[a]++;
         if (ev->finish == QN_FINISH_STOP_STRING) r->stop_index = ev->stop_index;
         strncat(r->text[a], ev->text, ev->n_text);
         break;
@@ -617,6 +619,42 @@ static void test_stops(void **state)
     qn_engine_free(g);
 }
 
+/* Every one of several answers is told how it ended, with nothing to say too, and when it was not begun. */
+static void test_every_answer_ends(void **state)
+{
+    (void)state;
+    qn_engine *g = engine(4, 32);
+    qn_scheduler *s = scheduler(g, 4, 4, 0);
+    qn_token prompt[N_CTX];
+    for (int round = 0; round < 2 * MAX_ANSWERS * 3; round++) {
+        struct qn_request_params p = request(6 + round, prompt);
+        struct record *r = record();
+        bool cancels = round % 3 == 2;
+        enum qn_finish why = cancels ? QN_FINISH_CANCELLED : QN_FINISH_LENGTH;
+        p.arg = r;
+        p.n_answers = 1 + round / 3 % MAX_ANSWERS;
+        p.max_tokens = cancels ? 20 : 0;
+        p.n_prompt = N_CTX / 2;
+        for (size_t i = 0; i < p.n_prompt; i++) prompt[i] = prompt_token(round, (int)i);
+        p.n_boundaries = 0;
+        p.prompt_logprobs = round % 3 == 1;
+        r->scheduler = s;
+        OK(qn_submit(s, &p, cancels ? &r->cancels : NULL, NULL, &e));
+        wait_for(r);
+        assert_int_equal(r->outcome, why);
+        for (int k = 0; k < p.n_answers; k++) {
+            assert_int_equal(r->n_finish[k], 1);
+            assert_int_equal(r->finish[k], why);
+            assert_int_equal(r->n[k], 0);
+        }
+        assert_int_equal(r->n_prompt, p.prompt_logprobs ? p.n_prompt : 0);
+        free(r);
+    }
+    assert_idle(s);
+    qn_scheduler_free(s);
+    qn_engine_free(g);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -907,14 +945,14 @@ static void test_idleness_is_no_hang(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_as_a_session),   cmocka_unit_test(exact_among_others),
-        cmocka_unit_test(exact_three_answers),  cmocka_unit_test(exact_cancelled_neighbour),
-        cmocka_unit_test(exact_from_the_cache), cmocka_unit_test(exact_where_prompts_part),
-        cmocka_unit_test(exact_from_disk),      cmocka_unit_test(exact_prompt_logprobs),
-        cmocka_unit_test(exact_embedding),      cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_stop_with_grace),
-        cmocka_unit_test(test_fair_shares),     cmocka_unit_test(test_idleness_is_no_hang),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(exact_as_a_session),       cmocka_unit_test(exact_among_others),
+        cmocka_unit_test(exact_three_answers),      cmocka_unit_test(exact_cancelled_neighbour),
+        cmocka_unit_test(exact_from_the_cache),     cmocka_unit_test(exact_where_prompts_part),
+        cmocka_unit_test(exact_from_disk),          cmocka_unit_test(exact_prompt_logprobs),
+        cmocka_unit_test(exact_embedding),          cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_every_answer_ends),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_stop_with_grace),     cmocka_unit_test(test_fair_shares),
+        cmocka_unit_test(test_idleness_is_no_hang), cmocka_unit_test(test_random),
     };
     if (argc < 2 || argc > 3 || qn_model_open(&model, argv[1], &e)) {
         fprintf(stderr, "test_scheduler: %s\n", e.code ? e.msg : "one model, please");
