@@ -76,13 +76,13 @@ static int rank_of(const double *x, int n, int i)
 /* The chosen experts of one row by the rules, from the scores that are left; how many. */
 static int expected(const struct hparams *h, const float *score, const float *bias, int32_t *chosen, double *weight)
 {
-    int n = h->n_expert, size = n / h->n_expert_groups, k = 0;
+    int n = h->n_expert, size = n / h->n_expert_groups, k = 0, n_best = h->expert_gate == GATE_SIGMOID ? 2 : 1;
     double c[HP_MAX_EXPERTS], group[HP_MAX_EXPERTS], sum = 0;
     for (int i = 0; i < n; i++) c[i] = (double)(score[i] + (bias ? bias[i] : 0));
     for (int g = 0; g < h->n_expert_groups; g++) {
         group[g] = 0;
         for (int i = 0; i < size; i++)
-            if (rank_of(c + g * size, size, i) < 2) group[g] = (double)((float)group[g] + (float)c[g * size + i]);
+            if (rank_of(c + g * size, size, i) < n_best) group[g] = (double)((float)group[g] + (float)c[g * size + i]);
     }
     for (int i = 0; i < n; i++)
         if (rank_of(group, h->n_expert_groups, i / size) >= h->n_expert_groups_used) c[i] = -INFINITY;
