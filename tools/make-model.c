@@ -161,6 +161,9 @@ static void put_scale_keys(struct header *h, const struct plan *p)
     if (s->scaling) kv_string(h, p, ".rope.scaling.type", s->scaling);
     f32_if(h, p, ".rope.scaling.factor", s->scaling_factor);
     f32_if(h, p, ".rope.scaling.yarn_log_multiplier", s->scaling_log);
+    f32_if(h, p, ".rope.scaling.yarn_attn_factor", s->scaling_attn);
+    f32_if(h, p, ".rope.scaling.yarn_beta_fast", s->scaling_attn != 0 ? 32 : 0);
+    f32_if(h, p, ".rope.scaling.yarn_beta_slow", s->scaling_attn != 0 ? 1 : 0);
     u32_if(h, p, ".rope.scaling.original_context_length", s->n_ctx_orig);
     u32_if(h, p, ".attention.sliding_window", s->n_swa);
     f32_if(h, p, ".attn_logit_softcapping", s->attn_softcap);

@@ -29,6 +29,7 @@ struct shape {
 
     const char *scaling; /* rope.scaling.type, and its numbers */
     float scaling_factor, scaling_log; /* the second: yarn_log_multiplier */
+    float scaling_attn;                /* yarn_attn_factor; with it go beta_fast and beta_slow */
     int n_ctx_orig;
 
     int n_swa;
