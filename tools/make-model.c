@@ -174,6 +174,14 @@ static void put_scale_keys(struct header *h, const struct plan *p)
     f32_if(h, p, ".logit_scale", s->logit_scale);
 }
 
+static void put_range_key(struct header *h, const struct plan *p)
+{
+    const uint8_t truncate = 0;
+    if (!p->shape->exact_range) return;
+    put_key(h, p, "quern.rope_yarn_truncate", KV_BOOL);
+    put(h, &truncate, 1);
+}
+
 static void put_expert_keys(struct header *h, const struct plan *p)
 {
     const struct shape *s = p->shape;
@@ -255,6 +263,7 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, ".rope.dimension_count", s->n_rot ? s->n_rot : s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);
     put_scale_keys(h, p);
+    put_range_key(h, p);
     put_expert_keys(h, p);
     put_state_keys(h, p);
 }

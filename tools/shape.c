@@ -168,6 +168,8 @@ static const struct shape shapes[] = {
     {"llama-tiny",          BASE(llama,     "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, false)},
     {"qwen2-tiny",          BASE(qwen2,     "qwen2",      2,  256,  4,  2,  64,   512,    512,   2048, 1e6f, 1e-6f, true)},
     {"qwen3-tiny",          BASE(qwen3,     "qwen2",      2,  256,  4,  2, 128,   512,    512,   2048, 1e6f, 1e-6f, true)},
+    {"qwen3-yarn-tiny",     BASE(qwen3,     "qwen2",      2,  256,  4,  2, 128,   512,    512,   2048, 1e6f, 1e-6f, true),
+     .scaling = "yarn", .scaling_factor = 8, .scaling_attn = 1.1f, .exact_range = true, .n_ctx_orig = 256},
     /* of each other family: sizes that no other size equals, where they may differ */
     {"mixtral-tiny",        BASE(llama,     "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 1e6f, 1e-5f, false),
      MIX(6, 2, 512)},

@@ -312,7 +312,7 @@ static void attend(struct pass *p, int layer, const double *q, const double *k, 
 /* ---- the model ---- */
 
 /* How far along pair i is from being interpolated (0) to being left alone (1), by how often it turns in the
- * original context: YaRN's NTK-by-parts. gpt-oss was trained without rounding. */
+ * original context: YaRN's NTK-by-parts. */
 static double yarn_ramp(const struct pass *p, double base, bool rounds, int i)
 {
     double ctx = count(p, "rope.scaling.original_context_length", 0), edge[2];
@@ -341,6 +341,14 @@ static double *long_divisors(struct pass *p)
     bool is_far = p->n_ctx > count(p, "rope.scaling.original_context_length", count(p, "context_length", 0));
     mem_free(is_far ? near : far);
     return is_far ? far : near;
+}
+
+/* gpt-oss was trained without rounding the range; of others a file may say it. */
+bool naive_has_exact_range(const struct weights *w)
+{
+    bool truncate = !says(w, "general.architecture", "gpt-oss");
+    meta_bool(w, "quern.rope_yarn_truncate", &truncate, NULL);
+    return !truncate;
 }
 
 /* What YaRN multiplies cosines and sines with. What a file of OLMo 2 and 3 calls attn_factor is all of it, too. */
@@ -414,7 +422,7 @@ static void read_shape(struct pass *p, const struct naive_skew *skew)
     p->n_rot = count(p, "rope.dimension_count", p->head_dim);
     read_numbers(p);
     double base = number(p, "rope.freq_base", 10000);
-    make_rope(p, base * skew->rope_base, skew->rounds_range || strcmp(p->arch, "gpt-oss"));
+    make_rope(p, base * skew->rope_base, skew->rounds_range || !naive_has_exact_range(p->w));
     if (!strcmp(p->arch, "gemma3")) make_local_rope(p, number(p, "rope.freq_base_swa", 10000) * skew->rope_base);
     if (!strcmp(p->arch, "olmo2")) make_local_rope(p, number(p, "rope.freq_base_swa", base) * skew->rope_base);
 }

@@ -14,6 +14,9 @@ struct naive_skew {
     bool rounds_range;
 };
 
+/* The pairs between which YaRN ramps are not rounded to whole ones. */
+bool naive_has_exact_range(const struct weights *w);
+
 /* Logits of every position of a prompt that begins at position 0, in a context of n_ctx (which table of LongRoPE is used
  * depends on it). returns owned (mem_free): [n][*n_vocab].
  * Exits with a message for a file that it does not understand in full. */

@@ -97,13 +97,6 @@ static double largest_difference(const struct test *t, int n, struct naive_skew 
     return worst;
 }
 
-/* The model was trained with YaRN's range as it is: rounding it must show. */
-static bool has_exact_range(const struct weights *w)
-{
-    struct str s;
-    return meta_str(w, "general.architecture", &s, NULL) == 1 && s.n == 7 && !memcmp(s.p, "gpt-oss", 7);
-}
-
 static bool check(const char *path)
 {
     struct qn_error e;
@@ -116,7 +109,7 @@ static bool check(const char *path)
     bool ok = right <= bound && eps > bound && base > bound;
     const char *slash = strrchr(path, '/');
     printf("%-22s max %.1e; eps x 10: %.1e, rope base + 1%%: %.1e", slash ? slash + 1 : path, right, eps, base);
-    if (has_exact_range(t.weights)) {
+    if (naive_has_exact_range(t.weights)) { /* then rounding it must show */
         double rounded = largest_difference(&t, N_SKEWED, (struct naive_skew){1, 1, true});
         ok = ok && rounded > bound;
         printf(", range rounded: %.1e", rounded);
