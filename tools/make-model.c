@@ -161,6 +161,9 @@ static void put_scale_keys(struct header *h, const struct plan *p)
     if (s->scaling) kv_string(h, p, ".rope.scaling.type", s->scaling);
     f32_if(h, p, ".rope.scaling.factor", s->scaling_factor);
     f32_if(h, p, ".rope.scaling.yarn_log_multiplier", s->scaling_log);
+    f32_if(h, p, ".rope.scaling.yarn_attn_factor", s->scaling_attn);
+    f32_if(h, p, ".rope.scaling.yarn_beta_fast", s->scaling_attn != 0 ? 32 : 0);
+    f32_if(h, p, ".rope.scaling.yarn_beta_slow", s->scaling_attn != 0 ? 1 : 0);
     u32_if(h, p, ".rope.scaling.original_context_length", s->n_ctx_orig);
     u32_if(h, p, ".attention.sliding_window", s->n_swa);
     f32_if(h, p, ".attn_logit_softcapping", s->attn_softcap);
@@ -169,6 +172,14 @@ static void put_scale_keys(struct header *h, const struct plan *p)
     f32_if(h, p, ".residual_scale", s->residual_scale);
     f32_if(h, p, ".attention.scale", s->attn_scale);
     f32_if(h, p, ".logit_scale", s->logit_scale);
+}
+
+static void put_range_key(struct header *h, const struct plan *p)
+{
+    const uint8_t truncate = 0;
+    if (!p->shape->exact_range) return;
+    put_key(h, p, "quern.rope_yarn_truncate", KV_BOOL);
+    put(h, &truncate, 1);
 }
 
 static void put_expert_keys(struct header *h, const struct plan *p)
@@ -252,6 +263,7 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, ".rope.dimension_count", s->n_rot ? s->n_rot : s->head_dim);
     kv_f32(h, p, ".rope.freq_base", s->rope_theta);
     put_scale_keys(h, p);
+    put_range_key(h, p);
     put_expert_keys(h, p);
     put_state_keys(h, p);
 }

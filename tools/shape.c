@@ -168,6 +168,8 @@ static const struct shape shapes[] = {
     {"llama-tiny",          BASE(llama,     "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, false)},
     {"qwen2-tiny",          BASE(qwen2,     "qwen2",      2,  256,  4,  2,  64,   512,    512,   2048, 1e6f, 1e-6f, true)},
     {"qwen3-tiny",          BASE(qwen3,     "qwen2",      2,  256,  4,  2, 128,   512,    512,   2048, 1e6f, 1e-6f, true)},
+    {"qwen3-yarn-tiny",     BASE(qwen3,     "qwen2",      2,  256,  4,  2, 128,   512,    512,   2048, 1e6f, 1e-6f, true),
+     .scaling = "yarn", .scaling_factor = 8, .scaling_attn = 1.1f, .exact_range = true, .n_ctx_orig = 256},
     /* of each other family: sizes that no other size equals, where they may differ */
     {"mixtral-tiny",        BASE(llama,     "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 1e6f, 1e-5f, false),
      MIX(6, 2, 512)},
@@ -200,6 +202,9 @@ static const struct shape shapes[] = {
     {"olmo2-tiny",          BASE(olmo2,     "dbrx",       2,  256,  4,  4,  64,   512,    512,   2048, 5e5f, 1e-6f, false)},
     {"olmo3-tiny",          BASE(olmo2,     "dbrx",       5,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-6f, false),
      .n_swa = 24, .scaling_factor = 8},
+    /* 1.1 is not what follows from the factor, 1.208, so that it shows which of the two is used */
+    {"olmo3-yarn-tiny",     BASE(olmo2,     "dbrx",       5,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-6f, false),
+     .n_swa = 24, .scaling = "yarn", .scaling_factor = 8, .scaling_attn = 1.1f, .n_ctx_orig = 64},
     {"bitnet-tiny",         BASE(bitnet158, "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-5f, true)},
     {"bitnet-scales-tiny",  BASE(bitnet,    "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 5e5f, 1e-5f, true)},
     /* latent attention, in both layouts of its files; without and with experts */
@@ -217,6 +222,9 @@ static const struct shape shapes[] = {
     {"deepseek2-lite-tiny", BASE(deepseek2, "deepseek-v3", 2, 256,  4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
      .n_rot = 32, .lora_kv = 128, .dim_nope = 64, .dim_v_head = 64, MIX(8, 2, 256), .d_shared = 512, .n_dense_lead = 1,
      .gate = 1, V2_YARN(64)},
+    {"deepseek2-groups-tiny", BASE(deepseek2, "deepseek-v3", 2, 256, 4,  4,  96,   512,    512,   2048, 1e4f, 1e-6f, false),
+     .n_rot = 32, .lora_q = 96, .lora_kv = 128, .dim_nope = 64, .dim_v_head = 64, MIX(12, 3, 256), .d_shared = 512,
+     .n_dense_lead = 1, .gate = 1, .n_groups = 4, .n_groups_used = 2, .expert_scale = 16, V2_YARN(64)},
     /* small, but with the head counts, head sizes and inner sizes of models that are not; 13696, 1000, 1504, 864, 896
      * and 560 are no whole numbers of 256s, so that K types fall back to others there */
     {"odd-1",               BASE(llama,     "llama-bpe",  1,  256,  8,  1, 256,  6912,    512,   2048, 1e4f, 1e-5f, true)},

@@ -29,6 +29,8 @@ struct shape {
 
     const char *scaling; /* rope.scaling.type, and its numbers */
     float scaling_factor, scaling_log; /* the second: yarn_log_multiplier */
+    float scaling_attn;                /* yarn_attn_factor; with it go beta_fast and beta_slow */
+    bool exact_range;                  /* YaRN's is not rounded */
     int n_ctx_orig;
 
     int n_swa;

@@ -79,12 +79,29 @@ static int put_linear(struct rope_writer *w)
 
 static double mscale(double factor, double m) { return factor <= 1 ? 1 : 1 + 0.1 * m * math_log(factor); }
 
-/* The metadata's attn_factor comes on top of YaRN's own 1 + ln(factor) / 10; here the whole is given, or nothing. */
+/* What some implementations obey and others do not look at. */
+static int refuse_disputed(struct rope_writer *w)
+{
+    static const char *const names[] = {"attn_factor", "extrapolation_factor"};
+    bool apply;
+    int rc = hf_bool(&w->params, "apply_yarn_scaling", true, &apply);
+    if (rc) return rc;
+    if (!apply) return error_set(w->e, QN_EUNSUP, "config.json: yarn with 'apply_yarn_scaling' false is not supported");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        double v;
+        if ((rc = hf_real(&w->params, names[i], -1e6, 1e6, 1, &v))) return rc;
+        if (v != 1) return error_set(w->e, QN_EUNSUP, "config.json: yarn with '%s' %g is not supported", names[i], v);
+    }
+    return 0;
+}
+
+/* The whole that cos and sin are multiplied with is said only where it is not 1 + ln(factor) / 10. */
 static int put_yarn(struct rope_writer *w)
 {
     double factor, whole, m, all, fast, slow;
     bool truncate;
     int rc, n;
+    if ((rc = refuse_disputed(w))) return rc;
     if ((rc = factor_of(w, &factor)) || (rc = hf_real(&w->params, "attention_factor", 0, 1e6, 0, &whole)) ||
         (rc = hf_real(&w->params, "mscale", 0, 1e6, 0, &m)) ||
         (rc = hf_real(&w->params, "mscale_all_dim", 0, 1e6, 0, &all)) ||
@@ -92,12 +109,12 @@ static int put_yarn(struct rope_writer *w)
         (rc = hf_real(&w->params, "beta_slow", 0, 1e6, 1, &slow)) ||
         (rc = hf_bool(&w->params, "truncate", true, &truncate)))
         return rc;
-    if (!truncate) return error_set(w->e, QN_EUNSUP, "config.json: yarn with 'truncate' false is not supported");
     if (whole == 0 && m > 0 && all > 0) whole = mscale(factor, m) / mscale(factor, all);
     if ((rc = put_type(w, "yarn")) || (rc = put_real(w, "scaling.factor", factor)) || (rc = put_original(w, &n)) ||
         (rc = put_real(w, "scaling.yarn_beta_fast", fast)) || (rc = put_real(w, "scaling.yarn_beta_slow", slow)))
         return rc;
-    return whole == 0 ? 0 : put_real(w, "scaling.attn_factor", whole / mscale(factor, 1));
+    if (!truncate && (rc = meta_build_bool(w->b, "quern.rope_yarn_truncate", false, w->e))) return rc;
+    return whole == 0 ? 0 : put_real(w, "scaling.yarn_attn_factor", whole);
 }
 
 /* Slow pairs (long waves) are divided by the factor, fast ones not at all, those between by something between. */

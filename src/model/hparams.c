@@ -125,6 +125,26 @@ static int read_rope_type(struct hp_reader *r, struct hparams *h)
                      (int)(s.n > 40 ? 40 : s.n), s.p);
 }
 
+/* The converters' yarn_attn_factor is what config.json calls attention_factor: all that multiplies cos and sin. Only
+ * files made from folders say that the range is not rounded; of others the family knows it. */
+static int read_yarn(struct hp_reader *r, struct hparams *h)
+{
+    int rc;
+    bool truncate = true;
+    if ((rc = hp_float(r, "rope.scaling.yarn_ext_factor", -1e-9, 1, 1, &h->yarn_ext_factor))) return rc;
+    if ((rc = hp_float(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, &h->yarn_beta_fast))) return rc;
+    if ((rc = hp_float(r, "rope.scaling.yarn_beta_slow", 0, 1e6, 1, &h->yarn_beta_slow))) return rc;
+    if ((rc = meta_bool(r->w, HP_YARN_TRUNCATE, &truncate, r->e)) < 0) return rc;
+    h->yarn_exact_range = !truncate;
+    if ((rc = hp_float(r, "rope.scaling.yarn_attn_factor", -1e-30, 1e6, 0, &h->yarn_attn_factor))) return rc;
+    if (h->rope_scaling != ROPE_YARN && h->yarn_attn_factor != 0 && h->yarn_attn_factor != 1)
+        return error_set(r->e, QN_EUNSUP, "model: '%s' is %g without yarn scaling", r->key, h->yarn_attn_factor);
+    if (h->yarn_attn_factor != 0 && h->rope_attn_factor != 1)
+        return error_set(r->e, QN_EDATA, "model: '%s' is %g, which is all of it, and attn_factor is %g", r->key,
+                         h->yarn_attn_factor, h->rope_attn_factor);
+    return 0;
+}
+
 static int read_rope(struct hp_reader *r, struct hparams *h)
 {
     int rc;
@@ -142,9 +162,7 @@ static int read_rope(struct hp_reader *r, struct hparams *h)
     /* A factor whose type is not said is a linear one; a factor of type `none` is none. */
     if (h->rope_factor != 1 && !weights_meta(r->w, hp_key(r, "rope.scaling.type"))) h->rope_scaling = ROPE_LINEAR;
     if ((rc = hp_float(r, "rope.scaling.attn_factor", 0, 1e6, 1, &h->rope_attn_factor))) return rc;
-    if ((rc = hp_float(r, "rope.scaling.yarn_ext_factor", -1e-9, 1, 1, &h->yarn_ext_factor))) return rc;
-    if ((rc = hp_float(r, "rope.scaling.yarn_beta_fast", 0, 1e6, 32, &h->yarn_beta_fast))) return rc;
-    if ((rc = hp_float(r, "rope.scaling.yarn_beta_slow", 0, 1e6, 1, &h->yarn_beta_slow))) return rc;
+    if ((rc = read_yarn(r, h))) return rc;
     return hp_int(r, "rope.scaling.original_context_length", 1, HP_MAX_CTX, h->n_ctx_train, &h->rope_ctx_orig);
 }
 
@@ -192,7 +210,6 @@ static int refuse_unknown(struct hp_reader *r, const struct hparams *h)
                 {"attention.max_alibi_bias", 0},
                 {"attention.sliding_window_pattern", 0},
                 {"rope.scaling.yarn_log_multiplier", 0},
-                {"rope.scaling.yarn_attn_factor", 1},
                 {"rope.freq_base_swa", h->rope_base},
                 {"use_parallel_residual", 0}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {

@@ -21,6 +21,8 @@ struct arch;
 #define HP_MAX_EXPERTS      4096
 #define HP_MAX_EXPERTS_USED 64
 
+#define HP_YARN_TRUNCATE "quern.rope_yarn_truncate" /* false: YaRN's range is not rounded */
+
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LONG };
 enum rope_use { ROPE_MAIN, ROPE_LOCAL, ROPE_OFF }; /* the model's rotation, that of its windowed layers, none */
 enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_SOFTMAX_OF_CHOSEN };
@@ -56,10 +58,12 @@ struct hparams {
     double rope_base, rope_factor;
     double rope_attn_factor; /* multiplies cos and sin */
     double yarn_ext_factor, yarn_beta_fast, yarn_beta_slow;
-    int rope_ctx_orig;      /* context before scaling */
-    double yarn_log_mul;    /* as the file says; deepseek2 */
-    double rope_base_local; /* of ROPE_LOCAL, which is never scaled */
-    bool has_local_rope;    /* some layer is ROPE_LOCAL */
+    double yarn_attn_factor; /* multiplies cos and sin in the place of 1 + 0.1 ln factor; 0: that */
+    bool yarn_exact_range;   /* the pairs between which it ramps are not rounded to whole ones */
+    int rope_ctx_orig;       /* context before scaling */
+    double yarn_log_mul;     /* as the file says; deepseek2 */
+    double rope_base_local;  /* of ROPE_LOCAL, which is never scaled */
+    bool has_local_rope;     /* some layer is ROPE_LOCAL */
 
     int n_expert, n_expert_used; /* 0: none */
     int n_ff_exp, n_ff_shexp;    /* width of an expert; of the one that all tokens share, 0: there is none */

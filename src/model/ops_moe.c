@@ -8,8 +8,8 @@
  * shared by outputs, of all experts. Nothing depends on who does what: no sum is split, and a row's experts are added
  * in ascending order.
  *
- * Sources: Shazeer et al. 2017; Fedus et al., "Switch transformers", 2021; for groups of experts, the sigmoid and the
- * bias that only chooses, "DeepSeek-V3 technical report", 2024.
+ * Sources: Shazeer et al. 2017; Fedus et al., "Switch transformers", 2021; for groups of experts, "DeepSeek-V2", 2024;
+ * for the sigmoid, its groups and the bias that only chooses, "DeepSeek-V3 technical report", 2024.
  */
 #include "model/ops.h"
 
@@ -57,17 +57,19 @@ static void gate_scores(const struct worker *w, const struct hparams *h, float *
     }
 }
 
-/* -infinity for all experts but those of the groups whose two best sum highest. */
+/* -infinity for all experts but those of the best groups. With sigmoids, which do not compete with each other, a group
+ * is worth the sum of its two best experts (DeepSeek-V3), else as much as its best one (V2). */
 static void mask_groups(const struct worker *w, const struct hparams *h, float *p)
 {
     int size = h->n_expert / h->n_expert_groups;
+    bool is_pair = h->expert_gate == GATE_SIGMOID && size > 1;
     float best[HP_MAX_EXPERTS];
     int32_t kept[HP_MAX_EXPERTS], two[2];
     bool is_kept[HP_MAX_EXPERTS] = {false};
     for (int g = 0; g < h->n_expert_groups; g++) {
         const float *q = p + g * size;
-        w->s->kt.topk(q, size, size < 2 ? size : 2, two, w->scratch);
-        best[g] = size < 2 ? q[two[0]] : q[two[0]] + q[two[1]];
+        w->s->kt.topk(q, size, is_pair ? 2 : 1, two, w->scratch);
+        best[g] = is_pair ? q[two[0]] + q[two[1]] : q[two[0]];
     }
     w->s->kt.topk(best, h->n_expert_groups, h->n_expert_groups_used, kept, w->scratch);
     for (int i = 0; i < h->n_expert_groups_used; i++) is_kept[kept[i]] = true;

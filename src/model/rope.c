@@ -4,6 +4,7 @@
  *
  * Every form is `angle = position * freq[i]`; they differ in freq and in one multiplier of
  * cos and sin. The factor-table forms (llama 3, LongRoPE) divide by a table in the file.
+ * What the families do about YaRN's numbers: docs/FAMILIES.md.
  */
 #include "model/rope.h"
 
@@ -27,6 +28,27 @@ static double yarn_slow(double low, double high, int i)
     return fmin(1, fmax(0, y));
 }
 
+/* The pairs between which the ramp rises. Most models were trained with whole ones. */
+static void yarn_range(const struct hparams *h, double *low, double *high)
+{
+    *low = yarn_pair(h, h->yarn_beta_fast);
+    *high = yarn_pair(h, h->yarn_beta_slow);
+    if (!h->yarn_exact_range) {
+        *low = floor(*low);
+        *high = ceil(*high);
+    }
+    *low = fmax(0, *low);
+    *high = fmin(h->n_rot - 1, *high);
+}
+
+/* What multiplies cos and sin: what the file says, or what follows from the factor. A file with a multiplier of the
+ * logarithm has the correction in the attention's scale instead. */
+static double yarn_attn(const struct hparams *h)
+{
+    if (h->yarn_attn_factor != 0) return h->yarn_attn_factor;
+    return h->yarn_log_mul != 0 || h->rope_factor <= 1 ? 1 : 1 + 0.1 * math_log(h->rope_factor);
+}
+
 void rope_init(struct rope *r, const struct hparams *h, const float *factors)
 {
     assert(h->n_rot % 2 == 0 && h->n_rot <= HP_MAX_HEAD_DIM);
@@ -35,10 +57,8 @@ void rope_init(struct rope *r, const struct hparams *h, const float *factors)
     r->n_pairs = h->n_rot / 2;
     r->scale = h->rope_attn_factor;
     if (h->rope_scaling == ROPE_YARN) {
-        low = fmax(0, floor(yarn_pair(h, h->yarn_beta_fast)));
-        high = fmin(h->n_rot - 1, ceil(yarn_pair(h, h->yarn_beta_slow)));
-        /* With a multiplier of its own the file has the correction in the attention's scale instead. */
-        if (h->yarn_log_mul == 0) r->scale *= 1 + 0.1 * math_log(h->rope_factor);
+        yarn_range(h, &low, &high);
+        r->scale *= yarn_attn(h);
     }
     for (int i = 0; i < r->n_pairs; i++) {
         double f = math_pow(h->rope_base, -2.0 * i / h->n_rot) / (factors ? factors[i] : 1);

@@ -313,12 +313,13 @@ static void attend(struct pass *p, int layer, const double *q, const double *k, 
 
 /* How far along pair i is from being interpolated (0) to being left alone (1), by how often it turns in the
  * original context: YaRN's NTK-by-parts. */
-static double yarn_ramp(const struct pass *p, double base, int i)
+static double yarn_ramp(const struct pass *p, double base, bool rounds, int i)
 {
     double ctx = count(p, "rope.scaling.original_context_length", 0), edge[2];
     double turns[2] = {number(p, "rope.scaling.yarn_beta_fast", 32), number(p, "rope.scaling.yarn_beta_slow", 1)};
     for (int j = 0; j < 2; j++) edge[j] = p->n_rot * log(ctx / (turns[j] * 2 * M_PI)) / (2 * log(base));
-    double low = fmax(0, floor(edge[0])), high = fmin(p->n_rot - 1, ceil(edge[1]));
+    if (rounds) edge[0] = floor(edge[0]), edge[1] = ceil(edge[1]);
+    double low = fmax(0, edge[0]), high = fmin(p->n_rot - 1, edge[1]);
     return 1 - fmin(fmax((i - low) / fmax(0.001, high - low), 0), 1);
 }
 
@@ -342,7 +343,24 @@ static double *long_divisors(struct pass *p)
     return is_far ? far : near;
 }
 
-static void make_rope(struct pass *p, double base)
+/* gpt-oss was trained without rounding the range; of others a file may say it. */
+bool naive_has_exact_range(const struct weights *w)
+{
+    bool truncate = !says(w, "general.architecture", "gpt-oss");
+    meta_bool(w, "quern.rope_yarn_truncate", &truncate, NULL);
+    return !truncate;
+}
+
+/* What YaRN multiplies cosines and sines with. What a file of OLMo 2 and 3 calls attn_factor is all of it, too. */
+static double yarn_multiplier(const struct pass *p)
+{
+    double more = number(p, "rope.scaling.attn_factor", 1), all = number(p, "rope.scaling.yarn_attn_factor", 0);
+    if (all != 0) return all;
+    if (!strcmp(p->arch, "olmo2") && more != 1) return more;
+    return (1 + 0.1 * log(fmax(1, number(p, "rope.scaling.factor", NAN)))) * more;
+}
+
+static void make_rope(struct pass *p, double base, bool rounds)
 {
     char key[64];
     int half = p->n_rot / 2;
@@ -352,11 +370,11 @@ static void make_rope(struct pass *p, double base)
     bool yarn = says(p->w, key, "yarn"), linear = says(p->w, key, "linear");
     if (!yarn && !linear && !says(p->w, key, "none") && weights_meta(p->w, key)) die(p, "unknown", key);
     if (yarn || linear) scale = 1 / number(p, "rope.scaling.factor", NAN);
-    if (yarn) multiplier = (1 - 0.1 * log(scale)) * number(p, "rope.scaling.attn_factor", 1);
+    if (yarn) multiplier = yarn_multiplier(p);
     else if (!weights_meta(p->w, key)) scale = 1 / number(p, "rope.scaling.factor", 1);
     p->turn = doubles((size_t)p->n * (size_t)half * 2);
     for (int i = 0; i < half; i++) {
-        double ramp = yarn ? yarn_ramp(p, base, i) : 0;
+        double ramp = yarn ? yarn_ramp(p, base, rounds, i) : 0;
         double step = pow(base, -2.0 * i / p->n_rot) / (divisor ? divisor[i] : 1) * (scale * (1 - ramp) + ramp);
         fill_turn(p, p->turn, i, step, multiplier);
     }
@@ -404,7 +422,7 @@ static void read_shape(struct pass *p, const struct naive_skew *skew)
     p->n_rot = count(p, "rope.dimension_count", p->head_dim);
     read_numbers(p);
     double base = number(p, "rope.freq_base", 10000);
-    make_rope(p, base * skew->rope_base);
+    make_rope(p, base * skew->rope_base, skew->rounds_range || !naive_has_exact_range(p->w));
     if (!strcmp(p->arch, "gemma3")) make_local_rope(p, number(p, "rope.freq_base_swa", 10000) * skew->rope_base);
     if (!strcmp(p->arch, "olmo2")) make_local_rope(p, number(p, "rope.freq_base_swa", base) * skew->rope_base);
 }

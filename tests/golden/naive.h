@@ -7,8 +7,15 @@
 
 #include "format/weights.h"
 
-/* What to get wrong on purpose: factors on hyper-parameters, 1 for the truth. */
-struct naive_skew { double eps, rope_base; };
+/* What to get wrong on purpose: factors on hyper-parameters, 1 for the truth; and YaRN's range rounded to whole pairs
+ * where the model was trained without. */
+struct naive_skew {
+    double eps, rope_base;
+    bool rounds_range;
+};
+
+/* The pairs between which YaRN ramps are not rounded to whole ones. */
+bool naive_has_exact_range(const struct weights *w);
 
 /* Logits of every position of a prompt that begins at position 0, in a context of n_ctx (which table of LongRoPE is used
  * depends on it). returns owned (mem_free): [n][*n_vocab].

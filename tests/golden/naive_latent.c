@@ -13,8 +13,9 @@
  *                 x += FFN(m), or sum_e weight_e FFN_e(m) + FFN_shared(m)           m = RMS(x; ffn_norm)
  *     logits = Wout RMS(x; output_norm)
  *
- * Sources: DeepSeek-V2 (arXiv:2405.04434), DeepSeek-V3 (arXiv:2412.19437, section 2.1: sigmoids, the bias for choosing,
- * groups by the sum of their two best), YaRN (arXiv:2309.00071), and the key and tensor names of GGUF.
+ * Sources: DeepSeek-V2 (arXiv:2405.04434, section 2.2: groups, devices there, by their best expert), DeepSeek-V3
+ * (arXiv:2412.19437, section 2.1: sigmoids, the bias for choosing, groups by the sum of their two best), YaRN
+ * (arXiv:2309.00071), and the key and tensor names of GGUF.
  */
 #include <assert.h>
 #include <math.h>
@@ -277,25 +278,27 @@ static int take_largest(double *x, int n)
     return best;
 }
 
-/* Experts outside of the best groups cannot be chosen. */
-static void keep_groups(const struct pass *p, double *select)
+/* The sum of the n largest of x[len]. */
+static double largest(const double *x, int len, int n)
+{
+    double *copy = doubles((size_t)len), sum = 0;
+    memcpy(copy, x, (size_t)len * sizeof *x);
+    for (int i = 0; i < n && i < len; i++) sum += x[take_largest(copy, len)];
+    mem_free(copy);
+    return sum;
+}
+
+/* Experts outside of the best groups cannot be chosen. A group is worth as much as its best expert (V2), or with
+ * sigmoids as its two best together (V3). */
+static void keep_groups(const struct pass *p, double *select, bool sigmoid)
 {
     int each = p->n_expert / p->n_group;
-    double *score = doubles((size_t)p->n_group), *copy = doubles((size_t)each), *kept = doubles((size_t)p->n_group);
-    for (int g = 0; g < p->n_group; g++) {
-        memcpy(copy, select + g * each, (size_t)each * sizeof *copy);
-        for (int i = 0; i < 2 && i < each; i++) {
-            double before = 0;
-            for (int j = 0; j < each; j++) before = j == 0 || copy[j] > before ? copy[j] : before;
-            score[g] += before;
-            take_largest(copy, each);
-        }
-    }
+    double *score = doubles((size_t)p->n_group), *kept = doubles((size_t)p->n_group);
+    for (int g = 0; g < p->n_group; g++) score[g] = largest(select + g * each, each, sigmoid ? 2 : 1);
     for (int i = 0; i < p->n_used_groups; i++) kept[take_largest(score, p->n_group)] = 1;
     for (int e = 0; e < p->n_expert; e++)
         if (kept[e / each] == 0) select[e] = -INFINITY;
     mem_free(score);
-    mem_free(copy);
     mem_free(kept);
 }
 
@@ -308,7 +311,7 @@ static void route(const struct pass *p, double *z, const double *bias, double *s
     for (int e = 0; e < n; e++) sum += gating == 1 ? exp(z[e]) : 0;
     for (int e = 0; e < n; e++) z[e] = gating == 1 ? exp(z[e]) / sum : 1 / (1 + exp(-z[e]));
     for (int e = 0; e < n; e++) select[e] = z[e] + (bias ? bias[e] : 0);
-    if (p->n_group > 1) keep_groups(p, select);
+    if (p->n_group > 1) keep_groups(p, select, gating == 2);
     sum = 0;
     for (int i = 0; i < p->n_used_experts; i++) {
         int e = take_largest(select, n);

@@ -25,6 +25,9 @@
  * rounds exactly as we do, so the float bound holds. So are mixtures of experts, and only so: rounded activations send
  * some row to another expert, after which it has little to do with the one of float activations (the reference itself
  * differs from its own by up to 13).
+ *
+ * The reference rounds YaRN's range to whole pairs for gpt-oss, which was trained without that. So do we here, and only
+ * here: what we compute otherwise is held against the plain pass (test_naive).
  */
 #include <math.h>
 #include <stdio.h>
@@ -155,7 +158,7 @@ static int collect_row(void *arg, const float *row, struct qn_error *e)
 }
 
 /* The prompt in one batch with f32 KV, as the reference ran it, then greedy steps. */
-static void run_ours(const struct reference *r, struct ours *o)
+static void run_ours(const struct reference *r, bool rounds_range, struct ours *o)
 {
     struct qn_error e;
     struct qn_engine_params p;
@@ -167,6 +170,7 @@ static void run_ours(const struct reference *r, struct ours *o)
     p.n_ctx = r->n_ctx; /* LongRoPE chooses its table by it */
     p.kv = QN_KV_F32;
     if (qn_model_open(&m, r->model, &e)) die(r->model, &e);
+    if (rounds_range) ((struct model *)m->model)->hp.yarn_exact_range = false;
     if (qn_model_n_vocab(m) != n_vocab) die(r->model, &(struct qn_error){0, "another vocabulary size"});
     if (qn_engine_new(&g, m, &p, &e) || memory_init(&mem, g->kv, g->n_ctx, &e)) die(r->model, &e);
     o->logits = calloc((size_t)(r->n_tokens + 1) * (size_t)n_vocab, sizeof(float));
@@ -229,7 +233,7 @@ int main(void)
         struct reference r = {0};
         struct ours o;
         reference_load(&r, golden, cases[i].dir, cases[i].name);
-        run_ours(&r, &o);
+        run_ours(&r, !strncmp(cases[i].name, "gpt-oss", 7), &o);
         failed += !check(&r, &o, cases[i].kind, cases[i].name);
         free(o.logits);
         reference_free(&r);

@@ -76,13 +76,13 @@ static int rank_of(const double *x, int n, int i)
 /* The chosen experts of one row by the rules, from the scores that are left; how many. */
 static int expected(const struct hparams *h, const float *score, const float *bias, int32_t *chosen, double *weight)
 {
-    int n = h->n_expert, size = n / h->n_expert_groups, k = 0;
+    int n = h->n_expert, size = n / h->n_expert_groups, k = 0, n_best = h->expert_gate == GATE_SIGMOID ? 2 : 1;
     double c[HP_MAX_EXPERTS], group[HP_MAX_EXPERTS], sum = 0;
     for (int i = 0; i < n; i++) c[i] = (double)(score[i] + (bias ? bias[i] : 0));
     for (int g = 0; g < h->n_expert_groups; g++) {
         group[g] = 0;
         for (int i = 0; i < size; i++)
-            if (rank_of(c + g * size, size, i) < 2) group[g] = (double)((float)group[g] + (float)c[g * size + i]);
+            if (rank_of(c + g * size, size, i) < n_best) group[g] = (double)((float)group[g] + (float)c[g * size + i]);
     }
     for (int i = 0; i < n; i++)
         if (rank_of(group, h->n_expert_groups, i / size) >= h->n_expert_groups_used) c[i] = -INFINITY;
@@ -228,6 +228,34 @@ static void nan_is_sent_somewhere(void **state)
     mem_free(logits);
 }
 
+/* One expert has all of the softmax, the others' shares are 0 and so are all groups but one: of equal ones the lower is
+ * chosen, and what has no share takes no part. */
+static void equal_ones_are_chosen_in_order(void **state)
+{
+    (void)state;
+    const struct hparams was = m->hp;
+    static const int32_t want[] = {0, 1, 2, 4};
+    static float bias[HP_MAX_EXPERTS];
+    float *logits = mem_alloc((size_t)qn_model_n_vocab(model) * sizeof *logits);
+    assert_true(was.n_expert == 12 && was.n_expert_used == 4);
+    bias[4] = 1000;
+    m->hp.expert_gate = GATE_SOFTMAX;
+    m->hp.n_expert_groups = 4;
+    m->hp.n_expert_groups_used = 2;
+    for (int i = 0; i < m->hp.n_layer; i++) m->layers[i].router.b = bias;
+    qn_engine *g = engine_of(2);
+    const struct moe *x = route(g, logits);
+    check_rows(x, &m->hp, NULL);
+    for (int i = 0; i < N_ROWS * 4; i++) {
+        assert_int_equal(x->chosen[i], want[i % 4]);
+        assert_true(x->weight[i] == (i % 4 == 3 ? 1.0F : 0.0F));
+    }
+    qn_engine_free(g);
+    for (int i = 0; i < m->hp.n_layer; i++) m->layers[i].router.b = NULL;
+    m->hp = was;
+    mem_free(logits);
+}
+
 /* ---- files ---- */
 
 /* The file at `path` with bytes replaced, from number `skip` behind the end of `name` on: how it is refused. */
@@ -332,9 +360,13 @@ int main(int argc, char **argv)
     whole_path = argv[1];
     apart_path = argv[2];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_go_where_the_rules_say), cmocka_unit_test(any_number_of_them),
-        cmocka_unit_test(nan_is_sent_somewhere),       cmocka_unit_test(asked_for_ahead),
-        cmocka_unit_test(tensors_are_whole),           cmocka_unit_test(counts_are_bounded),
+        cmocka_unit_test(rows_go_where_the_rules_say),
+        cmocka_unit_test(any_number_of_them),
+        cmocka_unit_test(equal_ones_are_chosen_in_order),
+        cmocka_unit_test(nan_is_sent_somewhere),
+        cmocka_unit_test(asked_for_ahead),
+        cmocka_unit_test(tensors_are_whole),
+        cmocka_unit_test(counts_are_bounded),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

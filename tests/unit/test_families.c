@@ -17,6 +17,7 @@
 #include "kernel/kernel.h"
 #include "model/load.h"
 #include "model/model.h"
+#include "model/rope.h"
 #include "tiny_vocab.h"
 
 #define N_VOCAB 1000
@@ -29,12 +30,14 @@ static const char *fused_path, *i2_s_path;
 static const char sound[] = "block_count=8 embedding_length=64 context_length=512 feed_forward_length=128 "
                             "attention.head_count=4 attention.head_count_kv=2 attention.layer_norm_rms_epsilon=1e-5 ";
 
-/* One "NAME=VALUE": a whole number, a number with a point or an exponent, yes or no, or [0110] of truth values. */
+/* One "NAME=VALUE": a whole number, a number with a point or an exponent, yes or no, [0110] of truth values, or a word.
+ * A name that begins with `quern.` is whole. */
 static void put_key(struct vfile *f, const char *arch, const char *item, size_t n)
 {
     char name[100], value[64];
     size_t at = (size_t)((const char *)memchr(item, '=', n) - item);
-    snprintf(name, sizeof name, "%s.%.*s", arch, (int)at, item);
+    bool is_whole = !strncmp(item, "quern.", 6);
+    snprintf(name, sizeof name, "%s%s%.*s", is_whole ? "" : arch, is_whole ? "" : ".", (int)at, item);
     snprintf(value, sizeof value, "%.*s", (int)(n - at - 1), item + at + 1);
     if (value[0] == '[') {
         uint8_t elems[16];
@@ -48,7 +51,7 @@ static void put_key(struct vfile *f, const char *arch, const char *item, size_t 
         uint8_t b = value[0] == 'y';
         vf_key(f, name, MT_BOOL);
         vf_raw(f, &b, 1);
-    } else if (strpbrk(value, ".en")) {
+    } else if (strpbrk(value, ".e") || !strcmp(value, "nan") || !strcmp(value, "inf")) {
         float x = strtof(value, NULL);
         vf_key(f, name, MT_F32);
         vf_raw(f, &x, 4);
@@ -188,6 +191,67 @@ static void layers_rotate_each_their_way(void **state)
     refused("gemma3", "rope.freq_base_swa=nan", QN_EDATA, "rope.freq_base_swa");
     refused("llama", "rope.freq_base_swa=5e3", QN_EUNSUP, "is 5000: not supported for architecture 'llama'");
     accepted("llama", "rope.freq_base_swa=1e4"); /* the same as the other */
+}
+
+/* OLMo 3's keys, as converters write them; the table's formula is in test_rope.c. */
+#define OLMO3                                                                                                          \
+    "attention.sliding_window=4096 attention.sliding_window_pattern=[11101110] rope.freq_base=5e5 "                    \
+    "rope.scaling.type=yarn rope.scaling.factor=8.0 rope.scaling.original_context_length=8192 "
+#define OLMO3_BETAS "rope.scaling.yarn_beta_fast=32.0 rope.scaling.yarn_beta_slow=1.0 "
+
+/* What multiplies cos and sin of the layers that see everything; those with a window are never scaled. */
+static double multiplier(const struct hparams *h)
+{
+    struct rope r, local;
+    rope_init(&r, h, NULL);
+    rope_init_local(&local, h);
+    assert_true(local.scale == 1 && fabs(local.freq[3] / pow(h->rope_base, -6.0 / 16) - 1) < 1e-14);
+    double share = (3 - 2) / (5.0 - 2); /* of pair 3, from 16 ln(8192 / (beta 2 pi)) / 2 ln 5e5: 2.26 and 4.37 */
+    assert_true(fabs(r.freq[3] / (pow(h->rope_base, -6.0 / 16) * (share / 8 + 1 - share)) - 1) < 1e-14);
+    return r.scale;
+}
+
+static void yarn_has_one_attention_factor(void **state)
+{
+    (void)state;
+    const double computed = 1 + 0.1 * log(8), said = (double)1.2079442F;
+    struct hparams h = accepted("olmo2", OLMO3 OLMO3_BETAS "rope.scaling.yarn_attn_factor=1.2079442");
+    rotations_are(&h, "lllmlllm");
+    assert_true(multiplier(&h) == said && fabs(said - computed) < 1e-7);
+    h = accepted("olmo2", OLMO3 OLMO3_BETAS); /* none: it follows from the factor */
+    assert_true(fabs(multiplier(&h) - computed) < 1e-15);
+    h = accepted("olmo2", OLMO3 "rope.scaling.attn_factor=1.2079442"); /* files of 2025 */
+    assert_true(multiplier(&h) == said);
+    h = accepted("qwen3", "rope.scaling.type=yarn rope.scaling.factor=8.0 rope.scaling.yarn_attn_factor=0.5");
+    assert_true(h.yarn_attn_factor == 0.5 && h.rope_attn_factor == 1);
+    h = accepted("qwen3",
+                 "rope.scaling.type=yarn rope.scaling.factor=8.0 rope.scaling.attn_factor=0.5"); /* a multiplier */
+    assert_true(h.yarn_attn_factor == 0 && h.rope_attn_factor == 0.5);
+    accepted("llama", "rope.scaling.yarn_attn_factor=1.0"); /* of no consequence */
+    refused("llama", "rope.scaling.yarn_attn_factor=1.25", QN_EUNSUP,
+            "'llama.rope.scaling.yarn_attn_factor' is 1.25 without yarn scaling");
+    refused("olmo2", OLMO3 "rope.scaling.yarn_attn_factor=1.25 rope.scaling.attn_factor=1.5", QN_EDATA,
+            "'olmo2.rope.scaling.yarn_attn_factor' is 1.25, which is all of it, and attn_factor is 1.5");
+    refused("olmo2", OLMO3 "rope.scaling.yarn_attn_factor=nan", QN_EDATA, "yarn_attn_factor' is nan");
+    refused("olmo2", OLMO3 "rope.scaling.yarn_attn_factor=-1.0", QN_EDATA, "yarn_attn_factor' is -1");
+}
+
+static void yarn_range_is_rounded_but_for_gpt_oss(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"llama", "qwen2",   "qwen3", "glm4",  "granite",
+                                         "olmo2", "smollm3", "phi3",  "gemma3"};
+    static const char oss[] = "rope.scaling.type=yarn rope.scaling.factor=32.0 expert_count=8 expert_used_count=2 "
+                              "attention.sliding_window=128 ";
+    char keys[300];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_false(accepted(others[i], "rope.scaling.type=yarn rope.scaling.factor=4.0").yarn_exact_range);
+        assert_true(accepted(others[i], "quern.rope_yarn_truncate=no").yarn_exact_range);
+    }
+    assert_true(accepted("gpt-oss", oss).yarn_exact_range);
+    snprintf(keys, sizeof keys, "%squern.rope_yarn_truncate=yes", oss);
+    assert_false(accepted("gpt-oss", keys).yarn_exact_range);
+    refused("llama", "quern.rope_yarn_truncate=1", QN_EDATA, "quern.rope_yarn_truncate");
 }
 
 static void pairs_are_adjacent_where_rows_are_permuted(void **state)
@@ -384,6 +448,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_have_their_windows),
         cmocka_unit_test(a_file_may_name_the_windows),
+        cmocka_unit_test(yarn_has_one_attention_factor),
+        cmocka_unit_test(yarn_range_is_rounded_but_for_gpt_oss),
         cmocka_unit_test(layers_rotate_each_their_way),
         cmocka_unit_test(pairs_are_adjacent_where_rows_are_permuted),
         cmocka_unit_test(gemmas_scale_by_their_size),

@@ -150,7 +150,14 @@ static void test_config_refusals(void **state)
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"dynamic\"}}", QN_EUNSUP,
         "rotation of type 'dynamic' is not supported");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"linear\"}}", QN_EDATA, "the rotation's scaling has no 'factor'");
-    bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":false}}", QN_EUNSUP, "'truncate'");
+    bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":0}}", QN_EDATA,
+        "'truncate' is not true or false");
+    bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"attn_factor\":1.2}}", QN_EUNSUP,
+        "yarn with 'attn_factor' 1.2 is not supported");
+    bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"extrapolation_factor\":0.5}}", QN_EUNSUP,
+        "yarn with 'extrapolation_factor' 0.5 is not supported");
+    bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"apply_yarn_scaling\":false}}", QN_EUNSUP,
+        "yarn with 'apply_yarn_scaling' false is not supported");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}", QN_EDATA,
         "'long_factor' has 1 factors for 64 pairs");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4}}", QN_EDATA,
@@ -192,8 +199,26 @@ static void test_rope(void **state)
     assert_true(number(&l, "llama.rope.scaling.factor") == 4 && number(&l, "llama.rope.freq_base") == 5e5);
     assert_true(number(&l, "llama.rope.dimension_count") == 8);
     assert_true(number(&l, "llama.rope.scaling.original_context_length") == 32);
-    double ours = 1 + 0.1 * 1.3862943611198906; /* ln 4 */
-    assert_true((float)(number(&l, "llama.rope.scaling.attn_factor") * ours) == 1);
+    assert_true(number(&l, "llama.rope.scaling.yarn_attn_factor") == 1);
+    assert_null(find(&l, "llama.rope.scaling.attn_factor"));
+    assert_null(find(&l, "quern.rope_yarn_truncate"));
+    meta_list_deinit(&l);
+
+    /* gpt-oss's range; DeepSeek's way to say what cos and sin are multiplied with. */
+    good("{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":32,\"truncate\":false,\"attn_factor\":1,"
+         "\"beta_fast\":32.0,\"beta_slow\":1.0,\"original_max_position_embeddings\":4096}}",
+         &c, &l);
+    const struct meta *truncate = find(&l, "quern.rope_yarn_truncate");
+    assert_true(truncate && truncate->type == MT_BOOL && truncate->data[0] == 0);
+    assert_null(find(&l, "llama.rope.scaling.yarn_attn_factor"));
+    meta_list_deinit(&l);
+    good("{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":40,\"truncate\":true,\"mscale\":1.0,"
+         "\"mscale_all_dim\":0.707}}",
+         &c, &l);
+    double ln40 = 3.6888794541139363;
+    assert_true((float)number(&l, "llama.rope.scaling.yarn_attn_factor") ==
+                (float)((1 + 0.1 * ln40) / (1 + 0.0707 * ln40)));
+    assert_null(find(&l, "quern.rope_yarn_truncate"));
     meta_list_deinit(&l);
 
     /* Gemma 3, its parts left out, below text_config, and with two rotations. */

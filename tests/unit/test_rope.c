@@ -118,6 +118,63 @@ static void yarn_ramps_between_the_two(void **state)
     }
 }
 
+/* gpt-oss-20b: the correction range of its config.json (`truncate` false) as published for it, 8.092779115512402 to
+ * 17.39802450158856, and the pairs' shares written out from the model's definition, not from YaRN's. */
+static void yarn_may_ramp_between_parts_of_pairs(void **state)
+{
+    (void)state;
+    double freq[32];
+    struct hparams h = base();
+    h.rope_scaling = ROPE_YARN;
+    h.rope_base = 150000;
+    h.rope_factor = 32;
+    h.rope_ctx_orig = 4096;
+    h.n_rot = 64;
+    h.yarn_exact_range = true;
+    for (int i = 0; i < 32; i++) {
+        const double low = 8.092779115512402, high = 17.39802450158856, period = pow(150000, 2.0 * i / 64);
+        double share = (i - low) / (high - low);
+        share = share < 0 ? 0 : share > 1 ? 1 : share;
+        freq[i] = share / (32 * period) + (1 - share) / period;
+    }
+    check("yarn, exact", &h, NULL, freq, 1 + 0.1 * log(32));
+    struct rope r; /* with whole pairs, 8 to 18, all between differ; pair 8 is left alone either way */
+    h.yarn_exact_range = false;
+    rope_init(&r, &h, NULL);
+    near(r.freq[8], freq[8], 1e-14 * freq[8], "rounded", 8, -1);
+    for (int i = 9; i < 18; i++) assert_true(fabs(r.freq[i] / freq[i] - 1) > 1e-3);
+    double rounded = plain(&h, 17) * (1 / 10.0 + 9 / 320.0);
+    near(r.freq[17], rounded, 1e-14 * rounded, "rounded", 17, -1);
+}
+
+/* OLMo 3: what the file says takes the place of what follows from the factor, also when it says something else. */
+static void yarn_attention_factor_is_all_of_it(void **state)
+{
+    (void)state;
+    static const double said[] = {1.2079441541679836, 1, 0.75};
+    for (int c = 0; c < 3; c++) {
+        double freq[64];
+        struct hparams h = base();
+        h.rope_scaling = ROPE_YARN;
+        h.rope_base = 500000;
+        h.rope_factor = 8;
+        h.rope_ctx_orig = 8192;
+        h.yarn_attn_factor = said[c];
+        /* 64 ln(8192 / (beta 2 pi)) / ln 500000 is 18.08 for 32 turns and 34.98 for one */
+        for (int i = 0; i < 64; i++) {
+            double share = i < 18 ? 0 : i > 35 ? 1 : (i - 18) / 17.0;
+            freq[i] = plain(&h, i) * (share / 8 + 1 - share);
+        }
+        check("olmo 3", &h, NULL, freq, said[c]);
+    }
+    struct hparams h = base();
+    struct rope r;
+    h.rope_scaling = ROPE_YARN;
+    h.rope_factor = 0.5; /* what does not stretch is not sharpened */
+    rope_init(&r, &h, NULL);
+    assert_true(r.scale == 1);
+}
+
 /* Llama 3.1's divisors as its reference code makes them. */
 static void llama3_factors_divide_the_frequencies(void **state)
 {
@@ -212,6 +269,8 @@ int main(void)
         cmocka_unit_test(plain_angles),
         cmocka_unit_test(linear_scaling_divides_the_position),
         cmocka_unit_test(yarn_ramps_between_the_two),
+        cmocka_unit_test(yarn_may_ramp_between_parts_of_pairs),
+        cmocka_unit_test(yarn_attention_factor_is_all_of_it),
         cmocka_unit_test(llama3_factors_divide_the_frequencies),
         cmocka_unit_test(longrope_factors_and_attention_factor),
         cmocka_unit_test(local_angles_are_never_scaled),

@@ -7,8 +7,11 @@
  *
  * Every matrix has a bias, those of the experts included. Each head of attention has a logit that takes part in the
  * softmax and has no value (a sink); layers 0, 2, 4, ... see a window only. The experts with the largest logits are
- * weighted by softmax of these; their network limits what it multiplies: docs/KERNELS.md. OpenAI, "gpt-oss-120b &
- * gpt-oss-20b model card", 2025.
+ * weighted by softmax of these; their network limits what it multiplies: docs/KERNELS.md.
+ *
+ * YaRN ramps from pair 8.0928 to 17.3980, as the models were trained (`truncate` is false in their config.json), not
+ * between whole pairs; files have no key for it. OpenAI, "gpt-oss-120b & gpt-oss-20b model card", 2025, and its torch
+ * implementation.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -19,6 +22,7 @@ static int gpt_oss_hparams(struct hparams *h, struct hp_reader *r)
 {
     int rc;
     h->rope_adjacent = false;
+    if (!weights_meta(r->w, HP_YARN_TRUNCATE)) h->yarn_exact_range = true;
     if (!h->n_expert) return error_set(r->e, QN_EDATA, "model: key '%s' is missing or 0", hp_key(r, "expert_count"));
     if (!hp_has(r, "attention.sliding_window")) return error_set(r->e, QN_EDATA, "model: key '%s' is missing", r->key);
     if ((rc = hp_windows(r, h, PERIOD))) return rc;

@@ -6,7 +6,8 @@
  *   x = h + RMS(Wdown (SiLU(Wgate h) * (Wup h)); ffn_post_norm)
  *
  * Norms come only after the blocks; those of q and k are over all heads together. In OLMo 3, which names a window,
- * three layers of four have it, and their rotation is not scaled. OLMo team, "2 OLMo 2 furious", 2024; "Olmo 3", 2025.
+ * three layers of four have it, and their rotation is not scaled. The first files of OLMo 3 have as attn_factor what
+ * later ones have as yarn_attn_factor. OLMo team, "2 OLMo 2 furious", 2024; "Olmo 3", 2025.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -19,6 +20,10 @@ static int olmo2_hparams(struct hparams *h, struct hp_reader *r)
     h->rope_adjacent = false;
     if ((rc = hp_float(r, "rope.freq_base_swa", 0, 1e30, h->rope_base, &h->rope_base_local))) return rc;
     if ((rc = hp_windows(r, h, PERIOD))) return rc;
+    if (h->rope_scaling == ROPE_YARN && h->rope_attn_factor != 1) {
+        h->yarn_attn_factor = h->rope_attn_factor;
+        h->rope_attn_factor = 1;
+    }
     for (int i = 0; i < h->n_layer; i++)
         if (h->layer[i].n_swa) h->layer[i].rope = ROPE_LOCAL;
     return 0;
