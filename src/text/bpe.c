@@ -164,7 +164,8 @@ static int init_pretok(struct bpe *b, const struct weights *w, const char *fallb
         rc = meta_str(w, "tokenizer.ggml.pre", &pre, e);
         if (rc < 0) return rc;
         bool is_open = (pre.n == 7 && !memcmp(pre.p, "default", 7)) || !pretok_is_known(pre.p, pre.n);
-        if (fallback && is_open) pre = (struct str){fallback, strlen(fallback)};
+        if (fallback && is_open)
+            pre = (struct str){fallback, strlen(fallback)};
         else if (rc == 0)
             log_at(LOG_WARN, "gguf: no tokenizer.ggml.pre: words may be cut in the wrong places");
     }

@@ -114,8 +114,8 @@ static int refuse_name(const char *name, size_t name_bytes, struct qn_error *e)
     char word[NEAREST_MAX + 1], near[160];
     snprintf(word, sizeof word, "%.*s", (int)(name_bytes < NEAREST_MAX ? name_bytes : NEAREST_MAX), name);
     say_near(word, near, sizeof near);
-    return error_set(e, QN_EUNSUP, "tokenizer: pre-tokeniser '%s' is not known%s; --pre NAME says which one to use", word,
-                     near);
+    return error_set(e, QN_EUNSUP, "tokenizer: pre-tokeniser '%s' is not known%s; --pre NAME says which one to use",
+                     word, near);
 }
 
 int pretok_new(struct pretok **out, const char *name, size_t name_bytes, struct qn_error *e)

@@ -108,23 +108,20 @@ static const struct pretok_family deepseek_v3 = {
     {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
      "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACES},
 };
-static const struct pretok_family bloom = {
-    {" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"},
-};
-static const struct pretok_family viking = {
-    {" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+", "\\p{N}"},
-};
+#define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+static const struct pretok_family bloom = {{BLOOM}};
+static const struct pretok_family viking = {{BLOOM, "\\p{N}"}};
 /* White space by powers of two. A line break is looked for once in a run: the rest of one that was cut has none. */
 #define HALVES(n) "[" WS "]{" n "}(?![^" WS "])|"
 static const struct pretok_family jais2 = {
-    {CONTRACTION_I "|" WORD "|\\p{N}{1,3}|" OTHERS "[\\r\\n]*|(?<![\\p{Z}\\t\\x{B}\\x{C}\\x{85}])[" WS "]*[\\r\\n]+|" HALVES(
-        "512") HALVES("256") HALVES("128") HALVES("64") HALVES("32") HALVES("16") HALVES("8") HALVES("4") HALVES("1,2") "[" WS
-                                                                                                                      "]"},
+    {CONTRACTION_I "|" WORD "|\\p{N}{1,3}|" OTHERS "[\\r\\n]*|(?<![\\p{Z}\\t\\x{B}\\x{C}\\x{85}])[" WS
+                   "]*[\\r\\n]+|" HALVES("512") HALVES("256") HALVES("128") HALVES("64") HALVES("32") HALVES("16")
+                       HALVES("8") HALVES("4") HALVES("1,2") "[" WS "]"},
 };
 static const struct pretok_family spark2_5 = {
     {"\\p{N}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
-     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+|[\\r\\n]|" SPACES_BEFORE_WORD
-     "|[" WS "]+"},
+     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+     " ?[\\p{P}\\p{S}]+|[\\r\\n]|" SPACES_BEFORE_WORD "|[" WS "]+"},
 };
 static const struct pretok_family youtu = {
     {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|"
@@ -148,27 +145,27 @@ static const struct pretok_family laguna = {
     {"(?:\\r?\\n)++(?:[^\\r\\n]|\\r(?!\\n))*+", CONTRACTION_I "|" WORD "|\\p{N}|" OTHERS "[\\r\\n]*|" SPACES},
 };
 
-/* Decimal digits in threes, counted from their right: first the runs that are to be cut (only these), then the one or two
- * that are left over at the beginning of such a run, and threes as long as one follows the other. Each run is looked through
- * a few times as a whole, and not from each of its digits. */
-#define DIGITS_BUT(after) "(?<!\\p{Nd})\\p{Nd}++" after
-#define THREES                                                                                                         \
-    "\\A(?:\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)|\\p{Nd}{3}(?=(?:\\p{Nd}{3})*+\\z))|(?!\\A)\\G\\p{Nd}{3}"
+/* Decimal digits in threes, counted from their right: first the runs that are to be cut (only these), then the one or
+ * two that are left over at the beginning of such a run, and threes as long as one follows the other. Each run is
+ * looked through a few times as a whole, and not from each of its digits. */
+#define DIGITS(after) "(?<!\\p{Nd})\\p{Nd}++" after
+#define THREES            "\\A(?:\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)|\\p{Nd}{3}(?=(?:\\p{Nd}{3})*+\\z))|(?!\\A)\\G\\p{Nd}{3}"
 #define WORD_CHARS                                                                                                     \
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"                                                             \
+    "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
 static const struct pretok_family afmoe = {
-    {DIGITS_BUT(""), THREES,
-     "[\\x{4E00}-\\x{9FFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}\\x{FF65}-\\x{FF9F}"
-     "\\x{2F00}-\\x{2FDF}]+|[\\x{E00}-\\x{E7F}]+|[\\x{E80}-\\x{EFF}]+|[\\x{1780}-\\x{17FF}]+|"
+    {DIGITS(""), THREES,
+     "[\\x{4E00}-\\x{9FFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}"
+     "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}]+|[\\x{E00}-\\x{E7F}]+|[\\x{E80}-\\x{EFF}]+|[\\x{1780}-\\x{17FF}]+|"
      "[\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}]+|[\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+",
      "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACES},
 };
 static const struct pretok_family tiny_aya = {
-    {DIGITS_BUT("(?![" WORD_CHARS "])"), THREES,
+    {DIGITS("(?![" WORD_CHARS "])"), THREES,
      CASED_WORD(UPPER, LOWER, CONTRACTION_I "?") "|\\p{N}{1,3}|" OTHERS "[\\r\\n/]*|" SPACES},
 };
-/* Numbers, and in them the places before which the digits up to their end are whole threes: other numbers (a fraction, a
- * Roman one) stay with what is before them. Text between numbers is one piece, with its spaces. */
+/* Numbers, and in them the places before which the digits up to their end are whole threes: other numbers (a fraction,
+ * a Roman one) stay with what is before them. Text between numbers is one piece, with its spaces. */
 #define LOOSE "(?:[^\\p{Nd}]++|(?<!\\p{Nd})\\p{Nd}{1,2}(?!\\p{Nd}))"
 #define HEAD  "(?<!\\p{Nd})\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++(?!\\p{Nd}))"
 static const struct pretok_family superbpe = {

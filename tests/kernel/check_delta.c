@@ -222,7 +222,8 @@ static void check_norm(int n, enum xpat pat, int how)
     buffers_free(&in);
 }
 
-/* Beside the formula in double: x / sqrt(sum of x^2 + eps), eps within the root, which shows where vectors are short. */
+/* Beside the formula in double: x / sqrt(sum of x^2 + eps), eps within the root, which shows where vectors are short.
+ */
 static void check_norm_value(int n, float length)
 {
     struct buffers s;
@@ -238,7 +239,8 @@ static void check_norm_value(int n, float length)
     table[CPU_REF].l2_norm(at(&s, 0), (float)eps, (float)scale, n, at(&s, 1), NULL);
     for (int i = 0; i < n; i++) {
         double want = at(&s, 0)[i] * scale / sqrt(sum + eps);
-        if (fabs(at(&s, 1)[i] - want) > 1e-6 * fabs(want)) fail("element %d is %g, not %g", i, (double)at(&s, 1)[i], want);
+        if (fabs(at(&s, 1)[i] - want) > 1e-6 * fabs(want))
+            fail("element %d is %g, not %g", i, (double)at(&s, 1)[i], want);
     }
     buffers_free(&s);
 }
@@ -248,7 +250,8 @@ void check_delta(int rounds)
     static const int sizes[] = {1, 2, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 64, 100, 128, 256};
     for (int i = 0; wanted("delta") && i < 400 * rounds; i++) check_rule();
     for (int i = 0; wanted("conv_silu") && i < 400 * rounds; i++) check_conv();
-    for (int i = 0; wanted("l2_norm") && i < 7; i++) check_norm_value(rnd_of(sizes, LEN(sizes)), powf(10, (float)(i - 5)));
+    for (int i = 0; wanted("l2_norm") && i < 7; i++)
+        check_norm_value(rnd_of(sizes, LEN(sizes)), powf(10, (float)(i - 5)));
     for (int i = 0; i < 200 * rounds; i++) {
         int n = rnd_of(sizes, LEN(sizes));
         enum xpat pat = (enum xpat)rnd_below(X_N);

@@ -2,9 +2,9 @@
  *
  * pretok_cuts.h: pieces, with U+00A6 between them, that an engine other than ours makes of texts which are hard to cut.
  *
- * Python's module `regex` 2026.5.9 ran the patterns as their tokenizer.json files have them, each on the pieces of the one
- * before; matches, those without a character too, and the gaps between them are pieces (laguna: a line break begins one). \s
- * is White_Space, \d is Nd, \w is Alphabetic, M, Nd and Pc.
+ * Python's module `regex` 2026.5.9 ran the patterns as their tokenizer.json files have them, each on the pieces of the
+ * one before; matches, those without a character too, and the gaps between them are pieces (laguna: a line break begins
+ * one). \s is White_Space, \d is Nd, \w is Alphabetic, M, Nd and Pc.
  */
 #ifndef QUERN_TESTS_UNIT_PRETOK_CUTS_H
 #define QUERN_TESTS_UNIT_PRETOK_CUTS_H

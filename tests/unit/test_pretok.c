@@ -135,9 +135,12 @@ static void every_name_that_files_carry_is_known(void **state)
     (void)state;
     static const char names[] =
         "default minicpm5 llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano deepseek-llm "
-        "deepseek-coder deepseek-v3 spark2_5 youtu falcon mpt starcoder gpt-2 phi-2 jina-es jina-de gigachat jina-v2-es "
-        "jina-v2-de a.x-4.0 mellum modern-bert jais-2 gemma4 granite-embed-multi-311m sarvam-moe jina-v1-en jina-v2-code "
-        "roberta-bpe refact command-r qwen2 deepseek-r1-qwen kormo f2llmv2 qwen35 stablelm2 olmo dbrx smaug-bpe poro-chat "
+        "deepseek-coder deepseek-v3 spark2_5 youtu falcon mpt starcoder gpt-2 phi-2 jina-es jina-de gigachat "
+        "jina-v2-es "
+        "jina-v2-de a.x-4.0 mellum modern-bert jais-2 gemma4 granite-embed-multi-311m sarvam-moe jina-v1-en "
+        "jina-v2-code "
+        "roberta-bpe refact command-r qwen2 deepseek-r1-qwen kormo f2llmv2 qwen35 stablelm2 olmo dbrx smaug-bpe "
+        "poro-chat "
         "glm4 chatglm-bpe viking jais tekken smollm codeshell bloom gpt3-finnish exaone exaone4 exaone-moe chameleon "
         "minerva-7b megrez gpt-4o llama4 kanana2 talkie granite-embed-multi-97m tiny_aya cohere2moe superbpe trillion "
         "granite-docling bailingmoe bailingmoe2 llada-moe seed-coder hunyuan hunyuan-dense hy_v4 joyai-llm kimi-k2 "
@@ -183,15 +186,14 @@ static void a_megabyte_of_anything_is_quick(void **state)
 {
     (void)state;
     /* One name of each family. */
-    static const char *const name[] = {"default",     "gpt-2",  "smollm",   "falcon",       "llama-bpe",
-                                       "qwen2",       "qwen35", "minicpm5", "seed-coder",   "bailingmoe",
-                                       "tekken",      "gpt-4o", "kimi-k2",  "deepseek-llm", "deepseek-coder",
-                                       "deepseek-v3", "bloom",  "gemma4",   "viking",       "jais-2",
-                                       "spark2_5",    "youtu",  "ufakzeka", "exaone-moe",   "chameleon",
-                                       "laguna",      "afmoe",  "tiny_aya", "superbpe"};
-    static const char *const unit[] = {"a", "A",        "aA",  " ",  " \n", "\n", "\r",   "\t ", "0",
-                                       "😀", "\xCC\x81", "A中", "中", "'",   "!",  "\xFF", "x  ", "\xE3\x80\x80", "1a", "12\u00B2", "a ", "\r\n",
-                                       "क", "<|im_sta"};
+    static const char *const name[] = {
+        "default",    "gpt-2",      "smollm", "falcon",   "llama-bpe", "qwen2",        "qwen35",         "minicpm5",
+        "seed-coder", "bailingmoe", "tekken", "gpt-4o",   "kimi-k2",   "deepseek-llm", "deepseek-coder", "deepseek-v3",
+        "bloom",      "gemma4",     "viking", "jais-2",   "spark2_5",  "youtu",        "ufakzeka",       "exaone-moe",
+        "chameleon",  "laguna",     "afmoe",  "tiny_aya", "superbpe"};
+    static const char *const unit[] = {"a",  "A",        "aA",  " ",    " \n", "\n",      "\r",   "\t ", "0",
+                                       "😀",  "\xCC\x81", "A中", "中",   "'",   "!",       "\xFF", "x  ", "\xE3\x80\x80",
+                                       "1a", "12\u00B2", "a ",  "\r\n", "क",   "<|im_sta"};
     size_t n = 1 << 20;
     char *text = malloc(n);
     struct pretok_ends ends = {0};
@@ -218,11 +220,10 @@ static void a_megabyte_of_anything_is_quick(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(families_cut_where_they_should),    cmocka_unit_test(bytes_that_are_not_utf8_are_symbols),
-        cmocka_unit_test(names_are_known_or_said_not_to_be), cmocka_unit_test(pieces_cover_any_text),
-        cmocka_unit_test(pieces_are_those_of_another_engine), cmocka_unit_test(digits_are_counted_from_their_right),
-        cmocka_unit_test(every_name_that_files_carry_is_known),
-        cmocka_unit_test(a_megabyte_of_anything_is_quick),
+        cmocka_unit_test(families_cut_where_they_should),       cmocka_unit_test(bytes_that_are_not_utf8_are_symbols),
+        cmocka_unit_test(names_are_known_or_said_not_to_be),    cmocka_unit_test(pieces_cover_any_text),
+        cmocka_unit_test(pieces_are_those_of_another_engine),   cmocka_unit_test(digits_are_counted_from_their_right),
+        cmocka_unit_test(every_name_that_files_carry_is_known), cmocka_unit_test(a_megabyte_of_anything_is_quick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
