@@ -117,6 +117,15 @@ typedef struct qn_model qn_model;
 
 /* Opens a GGUF file (the first part of a split one). The file is mapped and must not change while open. */
 QN_API int qn_model_open(qn_model **out, const char *path, struct qn_error *e);
+
+struct qn_model_params {
+    size_t size;
+    const char *pre; /* the pre-tokeniser of files that name none, `default`, or one that is not known; NULL: the latter
+                        are refused */
+};
+QN_API void qn_model_params_init(struct qn_model_params *p);
+/* The same with parameters; NULL: the defaults. */
+QN_API int qn_model_open_with(qn_model **out, const char *path, const struct qn_model_params *p, struct qn_error *e);
 QN_API void qn_model_close(qn_model *m); /* after its engines; NULL is fine */
 
 QN_API int32_t qn_model_n_vocab(const qn_model *m);

@@ -161,6 +161,7 @@ static const struct opt_group groups[] = {
     {"Sampling", opts_sampling, AT(sampling), .rare = true},
     {"Engine", opts_engine, AT(place.engine), .rare = true},
     {"Context", opts_context, AT(place.engine), .rare = true},
+    {"Model file", opts_model, AT(place.file), .rare = true},
     {0},
 };
 

@@ -50,6 +50,7 @@ struct bench {
     int n_predict, reps, seconds;
     bool json, ceilings;
     struct qn_engine_params p;
+    struct qn_model_params file;
 
     struct test *tests; /* by depth, then in the order of the kinds */
     int n_tests;
@@ -241,7 +242,7 @@ static int bench_all(struct bench *b, struct qn_error *e)
     int rc, filled = -1;
     for (int i = 0; i < b->n_tests; i++)
         if (b->p.n_ctx <= b->tests[i].depth + b->tests[i].rows) b->p.n_ctx = b->tests[i].depth + b->tests[i].rows + 1;
-    if ((rc = qn_model_open(&b->model, b->path, e))) return rc;
+    if ((rc = qn_model_open_with(&b->model, b->path, &b->file, e))) return rc;
     if ((rc = qn_engine_new(&b->engine, b->model, &b->p, e))) return rc;
     if ((rc = take_buffers(b, e))) return rc;
     for (int i = 0; i < b->n_tests; i++) {
@@ -344,7 +345,7 @@ static int show_ceilings(const struct bench *b, struct qn_error *e)
     json_t *levels = json_object();
     struct ceilings c;
     int rc, n = b->p.n_threads ? b->p.n_threads : os_n_cpus();
-    if (b->path && (rc = qn_model_open(&model, b->path, e))) goto done;
+    if (b->path && (rc = qn_model_open_with(&model, b->path, &b->file, e))) goto done;
     if ((rc = pool_new(&pool, n, n > 1, e))) goto done;
     for (int l = 0; l < CPU_N; l++) {
         if (!cpu_has((enum cpu_level)l)) continue;
@@ -380,6 +381,7 @@ static void init(void *options)
     b->reps = 3;
     b->seconds = 30;
     qn_engine_params_init(&b->p);
+    qn_model_params_init(&b->file);
 }
 
 static int run(struct invocation *v)
@@ -421,7 +423,8 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(p)}, {0}};
+static const struct opt_group groups[] = {
+    {"Options", opts}, {"Engine", opts_engine, AT(p)}, {"Model file", opts_model, AT(file), .rare = true}, {0}};
 
 static const struct example examples[] = {
     {"quern bench m.gguf", "Prefill of 512 tokens, decode of 32"},

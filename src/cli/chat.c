@@ -192,6 +192,7 @@ static const struct opt_group groups[] = {
     {"Sampling", opts_sampling, AT(sampling), NULL, true},
     {"Engine, when this process answers", opts_engine, AT(place.engine), NULL, true},
     {"Context, when this process answers", opts_context, AT(place.engine), NULL, true},
+    {"Model file, when this process answers", opts_model, AT(place.file), NULL, true},
     {0},
 };
 

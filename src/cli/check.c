@@ -17,12 +17,12 @@
 #include "cli/commands.h"
 #include "model/load.h"
 
-int check_model(struct weights **w, const char *path, bool deep, struct qn_error *e)
+int check_model(struct weights **w, const char *path, bool deep, const char *pre, struct qn_error *e)
 {
     struct qn_error why = {0};
     int rc = weights_open(w, path, e);
     if (rc) return rc; /* names the file */
-    rc = model_check(*w, &why);
+    rc = model_check(*w, pre, &why);
     if (!rc && deep) rc = weights_check_finite(*w, &why);
     if (!rc) return 0;
     weights_close(*w);
@@ -30,12 +30,17 @@ int check_model(struct weights **w, const char *path, bool deep, struct qn_error
     return error_set(e, rc, "%s: %s", path, why.msg);
 }
 
-static int check_file(const char *path, bool deep)
+struct check {
+    bool deep;
+    struct qn_model_params model;
+};
+
+static int check_file(const char *path, const struct check *o)
 {
     struct qn_error e = {0};
     struct weights *w = NULL;
     char name[4 * PATH_MAX];
-    if (check_model(&w, path, deep, &e)) return cli_fail(&e);
+    if (check_model(&w, path, o->deep, o->model.pre, &e)) return cli_fail(&e);
     error_clean(name, sizeof name, path);
     printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", name, weights_n_tensors(w),
            weights_n_meta(w), weights_file_bytes(w));
@@ -43,17 +48,13 @@ static int check_file(const char *path, bool deep)
     return 0;
 }
 
-struct check {
-    bool deep;
-};
-
 static int run(struct invocation *v)
 {
     const struct check *o = v->options;
     int status = 0;
     /* All files are looked at; the status is that of the first bad one. */
     for (int i = 0; i < v->n; i++) {
-        int bad = check_file(v->operand[i], o->deep);
+        int bad = check_file(v->operand[i], o);
         if (!status) status = bad;
     }
     return status;
@@ -64,7 +65,8 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", opts}, {0}};
+static const struct opt_group groups[] = {
+    {"Options", opts}, {"Model file", opts_model, offsetof(struct check, model), .rare = true}, {0}};
 
 static const struct example examples[] = {
     {"quern check ~/models/*.gguf", "Are they all sound?"},

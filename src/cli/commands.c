@@ -66,6 +66,13 @@ const struct opt opts_sampling[] = {
 };
 #undef AT
 
+const struct opt opts_model[] = {
+    {"pre", 0, OPT_STRING, offsetof(struct qn_model_params, pre), "NAME",
+     "the pre-tokeniser of a file that names none, `default`, or one that is not known: llama-bpe, qwen2, ...",
+     .rare = true},
+    {0},
+};
+
 #define AT(field) offsetof(struct qn_engine_params, field)
 const struct opt opts_engine[] = {
     {"kv", 0, OPT_CHOICE, AT(kv), "TYPE", "keys and values as f16 (default), f32 or q8_0",

@@ -31,6 +31,7 @@ struct explain {
     int n_rows, depth, reps;
     bool analyze, json;
     struct qn_engine_params p;
+    struct qn_model_params file;
 
     qn_model *model;
     qn_engine *engine;
@@ -184,7 +185,7 @@ static int account(struct explain *x, struct qn_error *e)
     int rc;
     if (x->p.n_ctx == 0) x->p.n_ctx = x->depth + x->n_rows;
     if (x->p.n_batch == 0) x->p.n_batch = x->n_rows;
-    if ((rc = qn_model_open(&x->model, x->path, e))) return rc;
+    if ((rc = qn_model_open_with(&x->model, x->path, &x->file, e))) return rc;
     if ((rc = qn_engine_new(&x->engine, x->model, &x->p, e))) return rc;
     const struct model *m = x->engine->model;
     if ((rc = account_cost(&x->a, m, kv_pool_shape(x->engine->kv)->type, x->n_rows, x->depth, 1, e))) return rc;
@@ -200,6 +201,7 @@ static void init(void *options)
     x->n_rows = 1;
     x->reps = 5;
     qn_engine_params_init(&x->p);
+    qn_model_params_init(&x->file);
 }
 
 static int run(struct invocation *v)
@@ -232,7 +234,8 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(p)}, {0}};
+static const struct opt_group groups[] = {
+    {"Options", opts}, {"Engine", opts_engine, AT(p)}, {"Model file", opts_model, AT(file), .rare = true}, {0}};
 
 static const struct example examples[] = {
     {"quern explain m.gguf", "Where the time of one token goes"},

@@ -19,7 +19,8 @@ struct local {
     struct server server;
 };
 
-int local_open(struct local **out, const char *path, const struct qn_engine_params *p, struct qn_error *e)
+int local_open(struct local **out, const char *path, const struct qn_model_params *file,
+               const struct qn_engine_params *p, struct qn_error *e)
 {
     struct local *l = mem_calloc(1, sizeof *l);
     struct http_config c;
@@ -32,7 +33,7 @@ int local_open(struct local **out, const char *path, const struct qn_engine_para
         return error_nomem(e, "a path", strlen(path) + 1);
     }
     l->source = (struct models_source){.name = l->name, .path = l->path};
-    l->models = (struct models_config){.source = &l->source, .n = 1, .engine = *p};
+    l->models = (struct models_config){.source = &l->source, .n = 1, .model = *file, .engine = *p};
     qn_scheduler_params_init(&l->models.scheduler);
     rc = server_share_memory(&l->server, &l->models, e);
     if (!rc) {

@@ -13,7 +13,8 @@
 struct local;
 
 /* Loads the model. */
-int local_open(struct local **out, const char *path, const struct qn_engine_params *p, struct qn_error *e);
+int local_open(struct local **out, const char *path, const struct qn_model_params *file,
+               const struct qn_engine_params *p, struct qn_error *e);
 /* A new connection: *fd is the client's end, the caller's. */
 int local_connect(struct local *l, int *fd, struct qn_error *e);
 void local_close(struct local *l); /* ends what runs. NULL is fine */

@@ -102,8 +102,8 @@ static int take_scratch(struct qn_engine *g, int every, size_t row_bytes, float 
     return 0;
 }
 
-static int write_logits(const char *path, struct qn_engine_params *p, const qn_token *ids, size_t n, int every,
-                        const char *out)
+static int write_logits(const char *path, const struct qn_model_params *file, struct qn_engine_params *p,
+                        const qn_token *ids, size_t n, int every, const char *out)
 {
     struct qn_error e = {0};
     qn_model *m = NULL;
@@ -114,7 +114,7 @@ static int write_logits(const char *path, struct qn_engine_params *p, const qn_t
     size_t scratch_bytes = 0;
     int rc;
     if (p->n_ctx == 0) p->n_ctx = (int)n;
-    if ((rc = qn_model_open(&m, path, &e))) goto done;
+    if ((rc = qn_model_open_with(&m, path, file, &e))) goto done;
     if ((rc = qn_engine_new(&g, m, p, &e))) goto done;
     if ((rc = memory_init(&mem, g->kv, g->n_ctx, &e))) goto done;
     sink.bytes = (size_t)qn_model_n_vocab(m) * sizeof(float);
@@ -137,6 +137,7 @@ done:
 
 struct logits {
     struct qn_engine_params engine;
+    struct qn_model_params model;
     const char *ids, *ids_file, *out;
     int every;
 };
@@ -146,6 +147,7 @@ static void init(void *options)
     struct logits *o = options;
     o->every = 1;
     qn_engine_params_init(&o->engine);
+    qn_model_params_init(&o->model);
 }
 
 static int run(struct invocation *v)
@@ -159,7 +161,7 @@ static int run(struct invocation *v)
     for (const int *sig = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *sig; sig++)
         if (signal(*sig, on_signal) == SIG_IGN) signal(*sig, SIG_IGN); /* as nohup wants it */
     if ((rc = read_ids(o->ids, o->ids_file, &ids, &n))) return rc;
-    rc = write_logits(v->operand[0], &o->engine, ids, n, o->every, o->out);
+    rc = write_logits(v->operand[0], &o->model, &o->engine, ids, n, o->every, o->out);
     cli_free(ids);
     return rc;
 }
@@ -176,7 +178,8 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", opts}, {"Engine", opts_engine, AT(engine)}, {0}};
+static const struct opt_group groups[] = {
+    {"Options", opts}, {"Engine", opts_engine, AT(engine)}, {"Model file", opts_model, AT(model), .rare = true}, {0}};
 
 static const struct example examples[] = {
     {"quern logits m.gguf --ids \"1 306 4658\" -o a.f32", "The logits after each of three tokens"},

@@ -133,6 +133,7 @@ void options_free(struct invocation *v);
 /* ---- shared groups ---- */
 
 extern const struct opt opts_sampling[]; /* struct qn_sampling */
+extern const struct opt opts_model[];    /* struct qn_model_params */
 extern const struct opt opts_engine[];   /* struct qn_engine_params: kv, threads, cpu, memory */
 extern const struct opt opts_context[];  /* struct qn_engine_params: ctx, batch, mlock */
 

@@ -41,7 +41,11 @@ const struct opt opts_place[] = {
 };
 #undef AT
 
-void place_options_init(struct place_options *o) { qn_engine_params_init(&o->engine); }
+void place_options_init(struct place_options *o)
+{
+    qn_engine_params_init(&o->engine);
+    qn_model_params_init(&o->file);
+}
 
 /* ---- the places ---- */
 
@@ -128,7 +132,7 @@ static int open_here(struct place *p)
     if (!rc) {
         error_clean(name, sizeof name, path);
         snprintf(p->name, sizeof p->name, "this process (%s)", name);
-        rc = local_open(&p->local, path, &p->o->engine, &e);
+        rc = local_open(&p->local, path, &p->o->file, &p->o->engine, &e);
     }
     if (!rc) rc = client_open_dial(&p->client, dial_here, p->local, &e);
     cli_free(path);

@@ -24,6 +24,7 @@ struct place_options {
     const char *remote_key_file, *remote_key_command;
     bool in_process;                /* no socket, no remote */
     struct qn_engine_params engine; /* in this process */
+    struct qn_model_params file;    /* the same */
 };
 extern const struct opt opts_place[]; /* the fields before engine; section "" of the configuration */
 void place_options_init(struct place_options *o);

@@ -182,7 +182,7 @@ static int pull_parts(struct pull *p, uint64_t n)
     }
     cli_free(p->path);
     p->path = first;
-    if (!rc && check_model(&w, first, false, &e)) rc = cli_fail(&e);
+    if (!rc && check_model(&w, first, false, NULL, &e)) rc = cli_fail(&e);
     weights_close(w);
     return rc;
 }

@@ -22,6 +22,7 @@ struct run {
     bool greedy, raw, special;
     struct qn_sampling sampling;
     struct qn_engine_params engine;
+    struct qn_model_params model;
     struct cli_strings stop, bias;
     struct qn_logit_bias *biases;
 };
@@ -133,7 +134,7 @@ static int answer(const struct run *r, const char *path, const char *prompt, siz
     qn_token *ids = NULL;
     size_t n = 0;
     int rc = EX_OK;
-    if (qn_model_open(&m, path, &e) || qn_engine_new(&g, m, &r->engine, &e) ||
+    if (qn_model_open_with(&m, path, &r->model, &e) || qn_engine_new(&g, m, &r->engine, &e) ||
         qn_session_new(&s, g, &r->sampling, &e) || tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e) ||
         qn_text_new(&text, m, prompt_len > 0, (const char *const *)r->stop.v, r->stop.n, &e) ||
         qn_session_sync(s, ids, n, NULL, &e))
@@ -155,6 +156,7 @@ static void init(void *options)
     qn_sampling_init(&r->sampling);
     r->sampling.seed = qn_random_seed();
     qn_engine_params_init(&r->engine);
+    qn_model_params_init(&r->model);
 }
 
 static int run(struct invocation *v)
@@ -191,6 +193,7 @@ static const struct opt_group groups[] = {
     {"Sampling", opts_sampling, AT(sampling)},
     {"Engine", opts_engine, AT(engine)},
     {"Context", opts_context, AT(engine)},
+    {"Model file", opts_model, AT(model), .rare = true},
     {0},
 };
 

@@ -37,6 +37,7 @@ extern const struct opt serve_places[], serve_models[], serve_process[], serve_d
     {"Process", serve_process, 0, "serve"}, \
     {"Engine (memory: of all models)", opts_engine, offsetof(struct serve_options, models.engine), "serve"}, \
     {"Context", opts_context, offsetof(struct serve_options, models.engine), "serve"}, \
+    {"Model files", opts_model, offsetof(struct serve_options, models.model), "serve", true}, \
     {"Sharing", opts_share, offsetof(struct serve_options, share), "serve"}, \
     {"Default", serve_default, 0, ""}, \
     {"Folders", opts_folders, offsetof(struct serve_options, folders), "", true}

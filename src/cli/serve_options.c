@@ -112,6 +112,7 @@ void serve_options_init(void *options)
     struct serve_options *o = options;
     o->grace_s = 30;
     o->cache_bytes = (uint64_t)4 << 30;
+    qn_model_params_init(&o->models.model);
     qn_engine_params_init(&o->models.engine);
     qn_scheduler_params_init(&o->models.scheduler);
     o->models.engine.n_sessions = 2;

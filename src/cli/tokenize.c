@@ -54,6 +54,7 @@ static int decode(const struct vocab *v, const char *text, size_t n, unsigned fl
 
 struct tokenize {
     bool to_text, plain, add;
+    struct qn_model_params model;
 };
 
 static int run(struct invocation *inv)
@@ -69,7 +70,7 @@ static int run(struct invocation *inv)
     if (o->to_text && o->add) return cli_usage("tokenize: --decode and --add-special exclude each other");
 
     int rc = weights_open(&w, inv->operand[0], &e);
-    if (rc == 0) rc = vocab_load(&v, w, &e);
+    if (rc == 0) rc = vocab_load_with(&v, w, o->model.pre, &e);
     if (rc == 0 && (status = cli_read_all(STDIN_FILENO, "standard input", CLI_MAX_INPUT, &text, &n)) == 0) {
         if (o->to_text)
             rc = decode(v, text, n, DETOK_RAW | (o->plain ? 0u : DETOK_SPECIAL), &out, &e);
@@ -95,7 +96,7 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", opts}, {0}};
+static const struct opt_group groups[] = {{"Options", opts}, {"Model file", opts_model, AT(model), .rare = true}, {0}};
 
 static const struct example examples[] = {
     {"quern tokenize m.gguf < letter.txt | wc -w", "How many tokens a text has"},

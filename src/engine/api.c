@@ -7,11 +7,20 @@
 #include "version.h"
 #include "kernel/cpu.h"
 
+void qn_model_params_init(struct qn_model_params *p) { *p = (struct qn_model_params){.size = sizeof *p}; }
+
 int qn_model_open(qn_model **out, const char *path, struct qn_error *e)
 {
+    return qn_model_open_with(out, path, NULL, e);
+}
+
+int qn_model_open_with(qn_model **out, const char *path, const struct qn_model_params *p, struct qn_error *e)
+{
+    if (p && p->size != sizeof *p)
+        return error_set(e, QN_EUSAGE, "model: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
     struct qn_model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(e, "a model", sizeof *m);
-    int rc = model_load(&m->model, path, e);
+    int rc = model_load_with(&m->model, path, p ? p->pre : NULL, e);
     if (rc) {
         mem_free(m);
         return rc;

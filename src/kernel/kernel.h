@@ -191,7 +191,7 @@ typedef void delta_fn(const struct delta *d, void *scratch);
 /* What one step of n value heads forgets and learns: decay = exp(rate * softplus(a + bias)), beta = sigmoid(b). */
 typedef void delta_gates_fn(const float *a, const float *b, const float *rate, const float *bias, int n, float *decay,
                             float *beta, void *scratch);
-/* y = x * (scale / max(|x|, eps)), |x| the Euclidean norm; y may be x. */
+/* y = x * (scale / sqrt(sum of x^2 + eps)); y may be x. */
 typedef void l2_norm_fn(const float *x, float eps, float scale, int n, float *y, void *scratch);
 
 /* ---- the small ones ---- */

@@ -41,11 +41,11 @@ static int check_ropes(const struct model *m, struct qn_error *e)
 }
 
 /* Everything after opening; m->weights is set. */
-static int build(struct model *m, struct qn_error *e)
+static int build(struct model *m, const char *pre, struct qn_error *e)
 {
     int rc;
     if ((rc = find_arch(m->weights, &m->arch, e))) return rc;
-    if ((rc = vocab_load(&m->vocab, m->weights, e))) return rc;
+    if ((rc = vocab_load_with(&m->vocab, m->weights, pre, e))) return rc;
     if ((rc = hparams_read(&m->hp, m->weights, m->arch, vocab_n_tokens(m->vocab), e))) return rc;
     if ((rc = bind_model(m, e))) return rc;
     return check_ropes(m, e);
@@ -58,7 +58,9 @@ static void release(struct model *m)
     arena_deinit(&m->vectors);
 }
 
-int model_load(struct model **out, const char *path, struct qn_error *e)
+int model_load(struct model **out, const char *path, struct qn_error *e) { return model_load_with(out, path, NULL, e); }
+
+int model_load_with(struct model **out, const char *path, const char *pre, struct qn_error *e)
 {
     struct model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(e, "a model", sizeof *m);
@@ -67,7 +69,7 @@ int model_load(struct model **out, const char *path, struct qn_error *e)
     int rc = weights_open(&m->weights, path, e); /* names the file */
     if (rc) goto fail;
     warm_start(&warm, m->weights);
-    rc = build(m, &why);
+    rc = build(m, pre, &why);
     warm_stop(&warm);
     if (rc) {
         error_set(e, rc, "%s: %s", path, why.msg);
@@ -88,10 +90,10 @@ void model_free(struct model *m)
     mem_free(m);
 }
 
-int model_check(const struct weights *w, struct qn_error *e)
+int model_check(const struct weights *w, const char *pre, struct qn_error *e)
 {
     struct model m = {.weights = (struct weights *)w};
-    int rc = build(&m, e);
+    int rc = build(&m, pre, e);
     release(&m);
     return rc;
 }

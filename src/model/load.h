@@ -9,9 +9,11 @@
 
 /* Opens, checks and binds the model in a file. Tensor data is not touched but for the small vectors. */
 int model_load(struct model **out, const char *path, struct qn_error *e);
+/* The same with a pre-tokeniser, as in vocab_load_with(). */
+int model_load_with(struct model **out, const char *path, const char *pre, struct qn_error *e);
 void model_free(struct model *m);
 
 /* The same checks on weights that are already open and stay the caller's. */
-int model_check(const struct weights *w, struct qn_error *e);
+int model_check(const struct weights *w, const char *pre, struct qn_error *e);
 
 #endif

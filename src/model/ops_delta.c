@@ -15,6 +15,7 @@
 
 #define BA_UNIT 8  /* matrix rows a share of the two small projections is a multiple of */
 #define STRIP   16 /* dims of a head that are shared out where heads are too few */
+#define L2_EPS  1e-6F /* of keys and queries: what the models were trained with, whatever their other norms have */
 
 /* n steps of one sequence in one layer: from row `row` of each on. */
 struct steps {
@@ -111,8 +112,7 @@ static void conv_head(const struct worker *w, int il, int i, const struct steps 
                      .state = t->conv + ch,
                      .ld_state = (size_t)hp_conv_dim(h)};
     s->kt.conv_silu(&c, w->scratch);
-    for (int j = 0; i < 2 * n_k && j < t->n; j++, x += t->qkv.ld)
-        s->kt.l2_norm(x, h->norm_eps, scale, wide, x, w->scratch);
+    for (int j = 0; i < 2 * n_k && j < t->n; j++, x += t->qkv.ld) s->kt.l2_norm(x, L2_EPS, scale, wide, x, w->scratch);
 }
 
 static void keep(const struct rows *from, int row, struct rows to, int i, int at, int n)

@@ -258,7 +258,7 @@ static void bring(struct models *s, struct entry *m)
     m->state = MODEL_LOADING;
     pthread_mutex_unlock(&s->lock);
     uint64_t begin = clock_ns();
-    int rc = parts_open(&p, m->path, &why, &e);
+    int rc = parts_open(&p, m->path, &s->c.model, &why, &e);
     if (!rc) rc = start(s, m, granted, &p, &e);
     if (rc)
         log_at(LOG_WARN, "cannot load '%s': %s", m->held.name, e.msg);
@@ -358,7 +358,7 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     struct parts p;
     struct qn_error why;
     size_t before = mem_in_use();
-    int rc = parts_open(&p, m->path, &why, e);
+    int rc = parts_open(&p, m->path, &s->c.model, &why, e);
     if (rc) return rc;
     size_t after = mem_in_use();
     m->table_bytes = after > before ? (after - before) / 65536 * 65536 + 65536 : 0; /* whole pages of an allocator */

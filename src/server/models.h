@@ -28,6 +28,7 @@ struct models_source {
 struct models_config {
     const struct models_source *source; /* [n], may be none; names differ */
     int n;
+    struct qn_model_params model;         /* of each */
     struct qn_engine_params engine;       /* of each; memory_bytes is for all together, 0: what the machine has */
     struct qn_scheduler_params scheduler; /* of each, but that cache_dir gets a folder for each model, and each an equal
                                              share of cache_bytes */

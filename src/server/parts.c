@@ -56,11 +56,12 @@ void parts_free(struct parts *p)
     mem_trim();
 }
 
-int parts_open(struct parts *p, const char *path, struct qn_error *why, struct qn_error *e)
+int parts_open(struct parts *p, const char *path, const struct qn_model_params *file, struct qn_error *why,
+               struct qn_error *e)
 {
     *p = (struct parts){0};
     *why = (struct qn_error){0};
-    int rc = qn_model_open(&p->model, path, e);
+    int rc = qn_model_open_with(&p->model, path, file, e);
     if (rc || !qn_chat_new(&p->chat, p->model, NULL, 0, why)) return rc;
     p->chat = NULL;
     if (why->code != QN_ENOMEM) return 0; /* it can still continue texts */

@@ -16,7 +16,8 @@ struct parts {
 
 /* Opens what needs no budget: model and template. *why: what is wrong with the template, "" for nothing. What there is
  * is freed when it fails, here and below. */
-int parts_open(struct parts *p, const char *path, struct qn_error *why, struct qn_error *e);
+int parts_open(struct parts *p, const char *path, const struct qn_model_params *file, struct qn_error *why,
+               struct qn_error *e);
 /* The rest. scheduler's cache_dir is the folder for all models; this one's, by its name, lies in it. */
 int parts_start(struct parts *p, const char *name, const struct qn_engine_params *engine,
                 const struct qn_scheduler_params *scheduler, struct qn_error *e);

@@ -153,21 +153,24 @@ static int read_merges(struct bpe *b, const struct meta *list, struct qn_error *
     return 0;
 }
 
-static int init_pretok(struct bpe *b, const struct weights *w, struct qn_error *e)
+/* fallback: what is used where the file does not name one that is known; or NULL. */
+static int init_pretok(struct bpe *b, const struct weights *w, const char *fallback, struct qn_error *e)
 {
     struct str pre = {"default", 7};
-    bool known;
+    int rc = 0;
     if (b->by_char && !weights_meta(w, "tokenizer.quern.source")) {
         pre = (struct str){"gemma4", 6};
     } else {
-        int rc = meta_str(w, "tokenizer.ggml.pre", &pre, e);
+        rc = meta_str(w, "tokenizer.ggml.pre", &pre, e);
         if (rc < 0) return rc;
-        if (rc == 0) log_at(LOG_WARN, "gguf: no tokenizer.ggml.pre: words may be cut in the wrong places");
+        bool is_open = (pre.n == 7 && !memcmp(pre.p, "default", 7)) || !pretok_is_known(pre.p, pre.n);
+        if (fallback && is_open)
+            pre = (struct str){fallback, strlen(fallback)};
+        else if (rc == 0)
+            log_at(LOG_WARN, "gguf: no tokenizer.ggml.pre: words may be cut in the wrong places");
     }
-    int rc = pretok_new(&b->pretok, pre.p, pre.n, &known, e);
-    if (rc == 0 && !known)
-        log_at(LOG_WARN, "gguf: tokenizer.ggml.pre '%.*s' is not known: words may be cut in the wrong places",
-               (int)(pre.n < 60 ? pre.n : 60), pre.p);
+    rc = pretok_new(&b->pretok, pre.p, pre.n, e);
+    if (rc == 0 && (pretok_flags(b->pretok) & PRETOK_BY_CHAR)) b->by_char = true;
     return rc;
 }
 
@@ -202,7 +205,8 @@ static int read_flags(struct bpe *b, const struct weights *w, struct qn_error *e
     return rc ? rc : read_prefix(b, w, e);
 }
 
-int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, bool by_char, struct qn_error *e)
+int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, bool by_char, const char *fallback,
+             struct qn_error *e)
 {
     *b = (struct bpe){.lex = lex, .by_char = by_char, .seed = rng_seed_from_os()};
     const struct meta *list = weights_meta(w, "tokenizer.ggml.merges");
@@ -210,7 +214,7 @@ int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, 
     if (list->type != MT_ARRAY || list->elem != MT_STRING)
         return error_set(e, QN_EDATA, "gguf: tokenizer.ggml.merges is not an array of strings");
     int rc = read_merges(b, list, e);
-    if (rc == 0) rc = init_pretok(b, w, e);
+    if (rc == 0) rc = init_pretok(b, w, fallback, e);
     if (rc == 0) rc = read_flags(b, w, e);
     for (int i = 0; rc == 0 && i < 256; i++) {
         uint8_t u[4];

@@ -32,8 +32,10 @@ struct bpe {
 };
 
 /* Reads tokenizer.ggml.{merges,pre} and tokenizer.quern.{nfc,ignore_merges,space_prefix}. To be deinitialised also
- * after a failure. */
-int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, bool by_char, struct qn_error *e);
+ * after a failure. fallback: the pre-tokeniser of files that name none, `default`, or one that is not known; or NULL.
+ */
+int bpe_init(struct bpe *b, const struct lexicon *lex, const struct weights *w, bool by_char, const char *fallback,
+             struct qn_error *e);
 void bpe_deinit(struct bpe *b);
 /* Can text become this token by merging? Looks at all merges. */
 bool bpe_spells(const struct bpe *b, qn_token id);

@@ -15,10 +15,12 @@
 
 #include <assert.h>
 #include <pcre2.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "text/pretok_table.h"
 #include "text/unicode.h"
 
@@ -83,11 +85,43 @@ static const struct pretok_entry *find_entry(const char *name, size_t n)
     return NULL;
 }
 
-int pretok_new(struct pretok **out, const char *name, size_t name_bytes, bool *known, struct qn_error *e)
+bool pretok_is_known(const char *name, size_t name_bytes) { return find_entry(name, name_bytes) != NULL; }
+
+/* The names that a mistyped or newer one is near to, at most three, the nearest first: " (near it: a, b)". */
+static void say_near(const char *word, char *out, size_t bytes)
+{
+    const char *best[3] = {0};
+    size_t distance[3], n = strlen(word), at = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < pretok_table_n; i++) {
+        const char *name = pretok_table[i].name;
+        size_t longer = strlen(name) > n ? strlen(name) : n, d = nearest_distance(word, name);
+        if (d > longer / 2) continue;
+        for (int k = 0; k < 3; k++) {
+            if (best[k] && distance[k] <= d) continue;
+            for (int j = 2; j > k; j--) best[j] = best[j - 1], distance[j] = distance[j - 1];
+            best[k] = name, distance[k] = d;
+            break;
+        }
+    }
+    for (int k = 0; k < 3 && best[k]; k++)
+        at += (size_t)snprintf(out + at, bytes - at, "%s%s", k ? ", " : " (near it: ", best[k]);
+    if (best[0]) snprintf(out + at, bytes - at, ")");
+}
+
+static int refuse_name(const char *name, size_t name_bytes, struct qn_error *e)
+{
+    char word[NEAREST_MAX + 1], near[160];
+    snprintf(word, sizeof word, "%.*s", (int)(name_bytes < NEAREST_MAX ? name_bytes : NEAREST_MAX), name);
+    say_near(word, near, sizeof near);
+    return error_set(e, QN_EUNSUP, "tokenizer: pre-tokeniser '%s' is not known%s; --pre NAME says which one to use",
+                     word, near);
+}
+
+int pretok_new(struct pretok **out, const char *name, size_t name_bytes, struct qn_error *e)
 {
     const struct pretok_entry *entry = find_entry(name, name_bytes);
-    *known = entry != NULL;
-    if (!entry) entry = &pretok_table[0];
+    if (!entry) return refuse_name(name, name_bytes, e);
 
     struct pretok *p = mem_calloc(1, sizeof *p);
     if (!p || !(p->gctx = pcre2_general_context_create(pcre_alloc, pcre_free, NULL))) {

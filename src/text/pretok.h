@@ -26,11 +26,15 @@ enum pretok_flag {
     PRETOK_ADD_BOS = 2,       /* BOS is added when the file does not say */
     PRETOK_NFC = 4,           /* the original tokenizer normalises its input to NFC */
     PRETOK_NO_BOS = 8,        /* has no BOS token when the file does not name one */
+    PRETOK_BY_CHAR = 16,      /* merges join characters, and spaces are U+2581 */
+    PRETOK_FORCE_BOS = 32,    /* BOS is added whatever the file says */
 };
 
-/* Compiles the patterns for a `tokenizer.ggml.pre` value. *known is false when the name is not in the table;
- * "default" is used then. Immutable afterwards and shareable. */
-int pretok_new(struct pretok **out, const char *name, size_t name_bytes, bool *known, struct qn_error *e);
+/* Whether a `tokenizer.ggml.pre` value is in the table. */
+bool pretok_is_known(const char *name, size_t name_bytes);
+/* Compiles its patterns. Immutable afterwards and shareable. QN_EUNSUP, with the names that are near: it is not in the
+ * table. */
+int pretok_new(struct pretok **out, const char *name, size_t name_bytes, struct qn_error *e);
 void pretok_free(struct pretok *p);
 unsigned pretok_flags(const struct pretok *p);
 

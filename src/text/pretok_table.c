@@ -11,8 +11,8 @@
  * backtrack more than a run of characters are used: a long run costs its length, not its square. deepseek-llm's
  * `\s+$` is anchored at the beginning of its run for that reason.
  *
- * Not here: names whose tokenizers are written in code (afmoe, superbpe, tiny_aya, youtu); they fall back to
- * "default" with a warning.
+ * The names are those of llama.cpp's list (src/llama-vocab.cpp, 2026) but `whitespace`, of an encoder of another
+ * architecture. A name that is not here is refused.
  */
 #include "text/pretok_table.h"
 
@@ -108,8 +108,68 @@ static const struct pretok_family deepseek_v3 = {
     {"\\p{N}{1,3}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
      "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACES},
 };
-static const struct pretok_family bloom = {
-    {" ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"},
+#define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+static const struct pretok_family bloom = {{BLOOM}};
+static const struct pretok_family viking = {{BLOOM, "\\p{N}"}};
+/* White space by powers of two. A line break is looked for once in a run: the rest of one that was cut has none. */
+#define HALVES(n) "[" WS "]{" n "}(?![^" WS "])|"
+static const struct pretok_family jais2 = {
+    {CONTRACTION_I "|" WORD "|\\p{N}{1,3}|" OTHERS "[\\r\\n]*|(?<![\\p{Z}\\t\\x{B}\\x{C}\\x{85}])[" WS
+                   "]*[\\r\\n]+|" HALVES("512") HALVES("256") HALVES("128") HALVES("64") HALVES("32") HALVES("16")
+                       HALVES("8") HALVES("4") HALVES("1,2") "[" WS "]"},
+};
+static const struct pretok_family spark2_5 = {
+    {"\\p{N}", "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
+     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+     " ?[\\p{P}\\p{S}]+|[\\r\\n]|" SPACES_BEFORE_WORD "|[" WS "]+"},
+};
+static const struct pretok_family youtu = {
+    {"[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|"
+     "[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}"
+     "\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+",
+     CASED_WORD(UPPER, LOWER, CONTRACTION_I "?") "|\\p{N}|" OTHERS "[\\r\\n/]*|" SPACES},
+};
+/* Words with single spaces between them are one piece. */
+static const struct pretok_family exaone_moe = {
+    {CONTRACTION_I "|[^\\r\\n" LN "]?\\p{L}\\p{M}*+(?: ?\\p{L}\\p{M}*+)*+|\\p{N}|" OTHERS "[\\r\\n/]?|[" WS
+                   "]*[\\r\\n]|" SPACES_BEFORE_WORD "|[" WS "]+"},
+};
+static const struct pretok_family chameleon = {
+    {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", "\\p{N}", "[\\p{P}!-/:-@\\[-`{-~]", GPT2},
+};
+static const struct pretok_family ufakzeka = {
+    {WORD "|\\p{N}|" OTHERS "[\\r\\n]*|" SPACES},
+};
+/* A piece begins with the line breaks before it. */
+static const struct pretok_family laguna = {
+    {"(?:\\r?\\n)++(?:[^\\r\\n]|\\r(?!\\n))*+", CONTRACTION_I "|" WORD "|\\p{N}|" OTHERS "[\\r\\n]*|" SPACES},
+};
+
+/* Decimal digits in threes, counted from their right: first the runs that are to be cut (only these), then the one or
+ * two that are left over at the beginning of such a run, and threes as long as one follows the other. Each run is
+ * looked through a few times as a whole, and not from each of its digits. */
+#define DIGITS(after) "(?<!\\p{Nd})\\p{Nd}++" after
+#define THREES            "\\A(?:\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)|\\p{Nd}{3}(?=(?:\\p{Nd}{3})*+\\z))|(?!\\A)\\G\\p{Nd}{3}"
+#define WORD_CHARS                                                                                                     \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"                                                             \
+    "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+static const struct pretok_family afmoe = {
+    {DIGITS(""), THREES,
+     "[\\x{4E00}-\\x{9FFF}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}"
+     "\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}]+|[\\x{E00}-\\x{E7F}]+|[\\x{E80}-\\x{EFF}]+|[\\x{1780}-\\x{17FF}]+|"
+     "[\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}]+|[\\x{AC00}-\\x{D7AF}\\x{1100}-\\x{11FF}]+",
+     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" SPACES},
+};
+static const struct pretok_family tiny_aya = {
+    {DIGITS("(?![" WORD_CHARS "])"), THREES,
+     CASED_WORD(UPPER, LOWER, CONTRACTION_I "?") "|\\p{N}{1,3}|" OTHERS "[\\r\\n/]*|" SPACES},
+};
+/* Numbers, and in them the places before which the digits up to their end are whole threes: other numbers (a fraction,
+ * a Roman one) stay with what is before them. Text between numbers is one piece, with its spaces. */
+#define LOOSE "(?:[^\\p{Nd}]++|(?<!\\p{Nd})\\p{Nd}{1,2}(?!\\p{Nd}))"
+#define HEAD  "(?<!\\p{Nd})\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++(?!\\p{Nd}))"
+static const struct pretok_family superbpe = {
+    {"\\p{N}+", "\\A(?:" LOOSE "++(?:" HEAD ")?|" HEAD ")|\\p{Nd}{3}(?:(?=\\p{Nd})|" LOOSE "*+(?:" HEAD ")?)"},
 };
 static const struct pretok_family whole = {{NULL}}; /* the text is one piece */
 static const struct pretok_family metaspace = {{"\\x{2581}[^\\x{2581}]*|[^\\x{2581}]+"}};
@@ -145,6 +205,7 @@ const struct pretok_entry pretok_table[] = {
     {"codeshell", &smollm, 0},
     {"exaone", &smollm, 0},
     {"minerva-7b", &smollm, 0},
+    {"mellum2", &smollm, 0},
     {"falcon", &falcon, 0},
     {"llama3", &llama3, LLAMA3_FLAGS},
     {"llama-v3", &llama3, LLAMA3_FLAGS},
@@ -155,6 +216,7 @@ const struct pretok_entry pretok_table[] = {
     {"midm-2.0", &llama3, LLAMA3_FLAGS},
     {"lfm2", &llama3, LLAMA3_FLAGS},
     {"jina-v5-nano", &llama3, LLAMA3_FLAGS},
+    {"jais-2", &jais2, 0},
     {"dbrx", &llama3, 0},
     {"smaug-bpe", &llama3, 0},
     {"glm4", &llama3, PRETOK_NO_BOS},
@@ -168,6 +230,8 @@ const struct pretok_entry pretok_table[] = {
     {"f2llmv2", &qwen2, 0},
     {"solar-open", &qwen2, 0},
     {"grok-2", &qwen2, 0},
+    {"ufakzeka", &ufakzeka, 0},
+    {"laguna", &laguna, 0},
     {"qwen35", &qwen35, PRETOK_NFC},
     {"minicpm5", &minicpm5, PRETOK_IGNORE_MERGES},
     {"seed-coder", &seed_coder, 0},
@@ -180,15 +244,29 @@ const struct pretok_entry pretok_table[] = {
     {"kanana2", &gpt4o, 0},
     {"talkie", &gpt4o, 0},
     {"minimax-m2", &gpt4o, 0},
+    {"granite-embed-multi-97m", &gpt4o, PRETOK_IGNORE_MERGES},
+    {"youtu", &youtu, PRETOK_IGNORE_MERGES},
+    {"tiny_aya", &tiny_aya, 0},
+    {"cohere2moe", &tiny_aya, 0},
     {"kimi-k2", &kimi_k2, 0},
     {"deepseek-llm", &deepseek_llm, 0},
     {"deepseek-coder", &deepseek_coder, 0},
     {"deepseek-v3", &deepseek_v3, 0},
     {"hunyuan-dense", &deepseek_v3, 0},
     {"joyai-llm", &deepseek_v3, 0},
+    {"hy_v4", &deepseek_v3, 0},
+    {"spark2_5", &spark2_5, 0},
+    {"afmoe", &afmoe, 0},
     {"bloom", &bloom, 0},
     {"poro-chat", &bloom, 0},
-    {"gemma4", &gemma4, 0},
+    {"gpt3-finnish", &bloom, 0},
+    {"viking", &viking, 0},
+    {"exaone-moe", &exaone_moe, 0},
+    {"chameleon", &chameleon, PRETOK_ADD_BOS},
+    {"superbpe", &superbpe, 0},
+    {"gemma4", &gemma4, PRETOK_BY_CHAR | PRETOK_FORCE_BOS},
+    {"granite-embed-multi-311m", &gemma4, PRETOK_BY_CHAR | PRETOK_FORCE_BOS},
+    {"sarvam-moe", &gemma4, PRETOK_BY_CHAR},
     {"whole", &whole, 0},
     {"metaspace", &metaspace, 0},
 };

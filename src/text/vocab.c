@@ -54,7 +54,7 @@ static int read_flags(struct vocab *v, const struct weights *w, struct qn_error 
         return rc;
     if (!v->spm) v->add_space = v->bpe.prefix != BPE_PREFIX_NONE;
     v->add_space_inside = v->add_space && v->bpe.prefix != BPE_PREFIX_FIRST;
-    if (v->bpe.by_char && !weights_meta(w, "tokenizer.quern.source")) v->add_bos = true; /* early files say false */
+    if (!v->spm && (pretok_flags(v->bpe.pretok) & PRETOK_FORCE_BOS)) v->add_bos = true; /* early files say false */
     return 0;
 }
 
@@ -92,6 +92,11 @@ static int read_strip(struct vocab *v, const struct weights *w, const char *key,
 
 int vocab_load(struct vocab **out, const struct weights *w, struct qn_error *e)
 {
+    return vocab_load_with(out, w, NULL, e);
+}
+
+int vocab_load_with(struct vocab **out, const struct weights *w, const char *pre, struct qn_error *e)
+{
     struct str model;
     int rc = meta_str(w, "tokenizer.ggml.model", &model, e);
     if (rc < 0) return rc;
@@ -107,7 +112,7 @@ int vocab_load(struct vocab **out, const struct weights *w, struct qn_error *e)
     struct vocab *v = mem_calloc(1, sizeof *v);
     if (!v) return error_nomem(e, "vocabulary", sizeof *v);
     v->spm = spm;
-    if ((rc = lexicon_init(&v->lex, w, e)) || (!spm && (rc = bpe_init(&v->bpe, &v->lex, w, by_char, e))) ||
+    if ((rc = lexicon_init(&v->lex, w, e)) || (!spm && (rc = bpe_init(&v->bpe, &v->lex, w, by_char, pre, e))) ||
         (rc = roles_init(&v->roles, &v->lex, spm ? NULL : &v->bpe, w, e)) ||
         (rc = special_init(&v->special, &v->lex, e)) || (rc = read_flags(v, w, e)) || (rc = read_quirks(v, w, e)) ||
         (rc = read_strip(v, w, "tokenizer.quern.strip_left", STRIP_LEFT, e)) ||

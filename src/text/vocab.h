@@ -19,9 +19,11 @@
 struct vocab;
 
 /* Reads the tokenizer.* metadata. QN_EDATA: missing or malformed; QN_EUNSUP: a tokenizer model
- * other than llama, gpt2, gemma4 and char-bpe. Odd but harmless things (an id out of range, an unknown
- * pre-tokeniser, duplicate or empty tokens) are logged and survived. */
+ * other than llama, gpt2, gemma4 and char-bpe, or a pre-tokeniser that is not known. Odd but harmless things (an id
+ * out of range, duplicate or empty tokens) are logged and survived. */
 int vocab_load(struct vocab **out, const struct weights *w, struct qn_error *e);
+/* The same with a pre-tokeniser for files that name none, `default`, or one that is not known; pre may be NULL. */
+int vocab_load_with(struct vocab **out, const struct weights *w, const char *pre, struct qn_error *e);
 void vocab_free(struct vocab *v); /* NULL is fine */
 
 /* ---- what is in it ---- */

@@ -212,6 +212,29 @@ def test_tokenize_round_trips():
     check(good("tokenize", "--add-special", STORY, stdin=b"hello").split()[0] == b"1", "no BOS with --add-special")
 
 
+def test_an_unknown_pre_tokeniser_is_refused_unless_one_is_named():
+    name = json.loads(good("inspect", "--json", RANDOM))["metadata"]["tokenizer.ggml.pre"].encode()
+    other = file("unknown-pre.gguf", read(RANDOM).replace(name, b"?" + name[1:]))
+    word = "pre-tokeniser '?" + name[1:].decode() + "' is not known (near it: " + name.decode()
+    refused(65, word, "tokenize", other, stdin=b"a")
+    refused(65, word, "check", other)
+    refused(65, word, "run", other, "a")
+    refused(65, word, "explain", other)
+    refused(65, word, "bench", other)
+    refused(65, word, "logits", other, "--ids", "1", "-o", path("ids.f32"))
+    refused(65, "'nosuch' is not known", "tokenize", "--pre", "nosuch", other, stdin=b"a")
+    pre = ["--pre", name.decode()]
+    text = b"It's 1234 words, \xc3\xa9t\xc3\xa9\n\n x"
+    check(good("tokenize", *pre, other, stdin=text) == good("tokenize", RANDOM, stdin=text), "--pre: other ids")
+    check(b": ok (" in good("check", *pre, other), "check --pre")
+    ask = ["--greedy", "-n", "8", "Once 1234"]
+    check(good("run", *pre, other, *ask) == good("run", RANDOM, *ask), "run --pre")
+    good("explain", *pre, other)
+    good("logits", *pre, other, "--ids", "1", "-o", path("ids.f32"))
+    check(good("tokenize", "--pre", "smollm", RANDOM, stdin=text) == good("tokenize", RANDOM, stdin=text),
+          "a file that names a known one has it")
+
+
 def test_decode_refuses_what_is_no_id():
     for text, word in (b"1 2 x", "'x' at byte 4"), (b"-1", "'-1'"), (b"999999999", "'999999999'"), (b"1,2", "'1,2'"), \
             (b"5 99999999999999999999", "'99999999999999999999'"), (b"1\0002", "at byte"):

@@ -222,11 +222,36 @@ static void check_norm(int n, enum xpat pat, int how)
     buffers_free(&in);
 }
 
+/* Beside the formula in double: x / sqrt(sum of x^2 + eps), eps within the root, which shows where vectors are short.
+ */
+static void check_norm_value(int n, float length)
+{
+    struct buffers s;
+    const size_t m = (size_t)n, sizes[N_BUFFERS] = {m, m, 1, 1, 1, 1};
+    const double eps = 1e-6f, scale = 0.25;
+    double sum = 0;
+    describe("l2_norm n %d, length %g beside the formula", n, (double)length);
+    buffers_new(&s, sizes, X_NORMAL);
+    for (int i = 0; i < n; i++) sum += (double)at(&s, 0)[i] * at(&s, 0)[i];
+    for (int i = 0; i < n; i++) at(&s, 0)[i] = (float)(at(&s, 0)[i] * length / sqrt(sum));
+    sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)at(&s, 0)[i] * at(&s, 0)[i];
+    table[CPU_REF].l2_norm(at(&s, 0), (float)eps, (float)scale, n, at(&s, 1), NULL);
+    for (int i = 0; i < n; i++) {
+        double want = at(&s, 0)[i] * scale / sqrt(sum + eps);
+        if (fabs(at(&s, 1)[i] - want) > 1e-6 * fabs(want))
+            fail("element %d is %g, not %g", i, (double)at(&s, 1)[i], want);
+    }
+    buffers_free(&s);
+}
+
 void check_delta(int rounds)
 {
     static const int sizes[] = {1, 2, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 64, 100, 128, 256};
     for (int i = 0; wanted("delta") && i < 400 * rounds; i++) check_rule();
     for (int i = 0; wanted("conv_silu") && i < 400 * rounds; i++) check_conv();
+    for (int i = 0; wanted("l2_norm") && i < 7; i++)
+        check_norm_value(rnd_of(sizes, LEN(sizes)), powf(10, (float)(i - 5)));
     for (int i = 0; i < 200 * rounds; i++) {
         int n = rnd_of(sizes, LEN(sizes));
         enum xpat pat = (enum xpat)rnd_below(X_N);

@@ -81,6 +81,7 @@ static struct models_source abc[] = {{.name = "a"}, {.name = "b"}, {.name = "c"}
 static struct models_config config(int n, uint64_t budget)
 {
     struct models_config c = {.source = abc, .n = n};
+    qn_model_params_init(&c.model);
     for (int i = 0; i < 3; i++) {
         abc[i].path = file;
         abc[i].pinned = false;

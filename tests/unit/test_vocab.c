@@ -360,6 +360,74 @@ static void malformed_vocabularies_are_refused(void **state)
     free(big);
 }
 
+/* A vocabulary whose tokens tell the patterns apart: "12" is one where they leave digits together. */
+static struct weights *digits(const char *pre)
+{
+    static const char *const t[] = {"<unk>", "1", "2", "12"}, *const merges[] = {"1 2"};
+    struct vfile f = {0};
+    vf_str(&f, "tokenizer.ggml.model", "gpt2");
+    vf_strs(&f, "tokenizer.ggml.tokens", t, 4);
+    vf_strs(&f, "tokenizer.ggml.merges", merges, 1);
+    if (pre) vf_str(&f, "tokenizer.ggml.pre", pre);
+    return vf_open(&f);
+}
+
+static void check_digits(const char *pre, const char *fallback, bool is_together)
+{
+    struct vocab *v;
+    struct weights *w = digits(pre);
+    assert_int_equal(vocab_load_with(&v, w, fallback, NULL), 0);
+    check(v, 0, "12", is_together ? 1 : 2, is_together ? (qn_token[]){3} : (qn_token[]){1, 2});
+    close_both(v, w);
+}
+
+static void a_pre_tokeniser_that_is_not_known_is_refused(void **state)
+{
+    (void)state;
+    struct vocab *v = NULL;
+    struct qn_error e;
+    struct weights *w = digits("qwen2-next");
+    assert_int_equal(vocab_load(&v, w, &e), QN_EUNSUP);
+    assert_non_null(strstr(e.msg, "'qwen2-next' is not known"));
+    assert_int_equal(vocab_load_with(&v, w, "nosuch", &e), QN_EUNSUP);
+    assert_non_null(strstr(e.msg, "'nosuch' is not known"));
+    assert_null(v);
+    weights_close(w);
+    check_digits("qwen2-next", "llama-bpe", true);
+    check_digits("qwen2-next", "qwen2", false);
+    check_digits("qwen2", "llama-bpe", false); /* the file says so */
+    check_digits("llama-bpe", NULL, true);
+    check_digits(NULL, NULL, true); /* `default` */
+    check_digits(NULL, "qwen2", false);
+    check_digits("default", "qwen2", false);
+}
+
+/* Names whose merges join characters: spaces are U+2581, and no byte is mapped. */
+static void names_may_mean_characters(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"sarvam-moe", "granite-embed-multi-311m"};
+    static const char *const t[] = {"<unk>", "<s>", "\u2581", "é", "\u2581é"}, *const merges[] = {"\u2581 é"};
+    for (size_t i = 0; i < 2; i++) {
+        struct vfile f = {0};
+        struct vocab *v;
+        struct buf out = {0};
+        vf_str(&f, "tokenizer.ggml.model", "gpt2");
+        vf_strs(&f, "tokenizer.ggml.tokens", t, 5);
+        vf_strs(&f, "tokenizer.ggml.merges", merges, 1);
+        vf_str(&f, "tokenizer.ggml.pre", names[i]);
+        vf_u32(&f, "tokenizer.ggml.bos_token_id", 1);
+        struct weights *w = vf_open(&f);
+        assert_int_equal(vocab_load(&v, w, NULL), 0);
+        check(v, 0, " éé", 2, (qn_token[]){4, 3});
+        assert_int_equal(vocab_token_bytes(v, 4, false, &out, NULL), 0);
+        assert_string_equal((char *)out.data, " é");
+        assert_int_equal(vocab_add_bos(v), i == 1); /* as gemma4, whatever the file says */
+        buf_deinit(&out);
+        close_both(v, w);
+    }
+}
+
 static void odd_tokens_are_survived(void **state)
 {
     (void)state;
@@ -435,6 +503,8 @@ int main(void)
         cmocka_unit_test(beginnings_of_special_tokens_are_quick),
         cmocka_unit_test(threads_share_a_vocabulary),
         cmocka_unit_test(malformed_vocabularies_are_refused),
+        cmocka_unit_test(a_pre_tokeniser_that_is_not_known_is_refused),
+        cmocka_unit_test(names_may_mean_characters),
         cmocka_unit_test(odd_tokens_are_survived),
         cmocka_unit_test(every_failed_allocation_is_an_error),
     };

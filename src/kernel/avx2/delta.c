@@ -158,8 +158,7 @@ static void l2_norm_avx2(const float *x, float eps, float scale, int n, float *y
         __m256 v = vec_load_n(x + i, n - i < 8 ? n - i : 8);
         lane[i / 8 % 2] = _mm256_fmadd_ps(v, v, lane[i / 8 % 2]);
     }
-    float norm = __builtin_sqrtf(vec_tree16(lane[0], lane[1]));
-    const __m256 r = _mm256_set1_ps(scale / (norm < eps ? eps : norm));
+    const __m256 r = _mm256_set1_ps(scale / __builtin_sqrtf(vec_tree16(lane[0], lane[1]) + eps));
     for (int i = 0; i < n; i += 8) {
         int m = n - i < 8 ? n - i : 8;
         vec_store_n(y + i, _mm256_mul_ps(vec_load_n(x + i, m), r), m);

@@ -178,8 +178,7 @@ static void l2_norm(const float *x, float eps, float scale, int n, float *y, voi
         __m512 v = _mm512_maskz_loadu_ps((__mmask16)m, x + i);
         ss = _mm512_mask3_fmadd_ps(v, v, ss, (__mmask16)m);
     }
-    float norm = __builtin_sqrtf(halving_sum(ss));
-    const __m512 r = _mm512_set1_ps(scale / (norm < eps ? eps : norm));
+    const __m512 r = _mm512_set1_ps(scale / __builtin_sqrtf(halving_sum(ss) + eps));
     EACH_16(i, m, n)
     {
         _mm512_mask_storeu_ps(y + i, (__mmask16)m, _mm512_mul_ps(_mm512_maskz_loadu_ps((__mmask16)m, x + i), r));

@@ -65,7 +65,6 @@ void delta_gates_ref(const float *a, const float *b, const float *rate, const fl
 void l2_norm_ref(const float *x, float eps, float scale, int n, float *y, void *scratch)
 {
     (void)scratch;
-    float norm = __builtin_sqrtf(dot(x, x, n));
-    float r = scale / (norm < eps ? eps : norm); /* this way round NaN stays */
+    float r = scale / __builtin_sqrtf(dot(x, x, n) + eps);
     for (int i = 0; i < n; i++) y[i] = x[i] * r;
 }
