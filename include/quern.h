@@ -390,6 +390,8 @@ struct qn_event {
 typedef void qn_callback(void *arg, const struct qn_event *event);
 
 enum qn_pooling { QN_POOL_NONE, QN_POOL_MEAN, QN_POOL_LAST };
+/* What the model's file says of its embeddings; NONE: nothing. */
+QN_API enum qn_pooling qn_model_pooling(const qn_model *m);
 
 struct qn_request_params {
     size_t size;

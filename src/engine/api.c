@@ -37,6 +37,17 @@ void qn_model_close(qn_model *m)
 }
 
 int32_t qn_model_n_vocab(const qn_model *m) { return m->model->hp.n_vocab; }
+
+enum qn_pooling qn_model_pooling(const qn_model *m)
+{
+    switch (m->model->hp.pooling) {
+    case POOL_MEAN: return QN_POOL_MEAN;
+    case POOL_LAST: return QN_POOL_LAST;
+    case POOL_UNSAID: break;
+    }
+    return QN_POOL_NONE;
+}
+
 int32_t qn_model_n_ctx_train(const qn_model *m) { return m->model->hp.n_ctx_train; }
 bool qn_model_is_eog(const qn_model *m, qn_token t) { return vocab_is_eog(m->model->vocab, t); }
 

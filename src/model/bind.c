@@ -418,6 +418,28 @@ static int refuse_unbound(struct binder *b)
     return error_set(b->e, QN_EDATA, "model: %zu of %zu tensors have a role", b->n_bound, weights_n_tensors(w));
 }
 
+/* A layer that nextn_predict_layers counts and that has tensors has those of such a layer too: else the number is a
+ * copy of the original's, and the layer is one of the model. */
+static int check_nextn(struct binder *b)
+{
+    const struct weights *w = b->m->weights;
+    int first = b->m->hp.n_layer, n = b->m->hp.n_nextn;
+    bool has_any[HP_MAX_LAYERS] = {0}, has_nextn[HP_MAX_LAYERS] = {0};
+    for (size_t i = 0; n && i < weights_n_tensors(w); i++) {
+        const char *name = weights_tensor_at(w, i)->name;
+        int il, at = 0;
+        if (sscanf(name, "blk.%d.%n", &il, &at) != 1 || !at || il < first || il >= first + n) continue;
+        has_any[il - first] = true;
+        has_nextn[il - first] |= strncmp(name + at, "nextn.", 6) == 0;
+    }
+    for (int i = 0; i < n; i++)
+        if (has_any[i] && !has_nextn[i])
+            return error_set(b->e, QN_EDATA,
+                             "model: '%s.nextn_predict_layers' is %d, but layer %d has no tensor 'blk.%d.nextn.*'",
+                             b->m->arch->name, n, first + i, first + i);
+    return 0;
+}
+
 int bind_model(struct model *m, struct qn_error *e)
 {
     struct binder b = {.m = m, .e = e};
@@ -426,6 +448,7 @@ int bind_model(struct model *m, struct qn_error *e)
     if (!m->layers) return error_nomem(e, "the layer table", (size_t)m->hp.n_layer * sizeof *m->layers);
     if ((rc = bind_all(&b))) return rc;
     if ((rc = refuse_unbound(&b))) return rc;
+    if ((rc = check_nextn(&b))) return rc;
     if ((rc = arena_init(&m->vectors, b.vector_bytes, e))) return rc;
     b.copy = true;
     return bind_all(&b);

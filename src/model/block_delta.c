@@ -88,6 +88,7 @@ int delta_hparams(struct hparams *h, struct hp_reader *r)
         return error_set(r->e, QN_EDATA, "model: %d key heads of %d dims are more than %d", h->delta_n_head_k,
                          h->delta_dim_k, HP_MAX_DIM);
     if ((rc = read_pattern(h, r))) return rc;
+    hp_key(r, "rope.dimension_sections"); /* each of them rotates by the one position that a text's token has */
     lay_out(h);
     return 0;
 }

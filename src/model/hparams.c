@@ -8,14 +8,20 @@
  */
 #include "model/hparams.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "model/model.h"
 
+/* Names are those of the sources, so that there are few: the assertion is about them, not about a file. */
 const char *hp_key(struct hp_reader *r, const char *name)
 {
+    int i = 0;
+    while (i < r->n_asked && strcmp(r->asked[i], name) != 0) i++;
+    assert(i < HP_MAX_ASKED);
+    if (i == r->n_asked) r->asked[r->n_asked++] = name;
     snprintf(r->key, sizeof r->key, "%s.%s", r->arch->name, name);
     return r->key;
 }
@@ -174,57 +180,6 @@ static bool reads(const struct hp_reader *r, const char *name)
     return false;
 }
 
-/* A number or a truth value as a number. */
-static int read_any(const struct meta *m, double *out, struct qn_error *e)
-{
-    int64_t v;
-    if (m->type == MT_BOOL) {
-        *out = m->data[0] != 0;
-        return 0;
-    }
-    if (m->elem == MT_F32 || m->elem == MT_F64) return meta_elem_f64(m, 0, out, e);
-    int rc = meta_elem_i64(m, 0, &v, e);
-    if (!rc) *out = (double)v;
-    return rc;
-}
-
-/* Keys that change the forward pass, and their neutral values: read below for the families that know them. A file
- * that sets another one is not run as if it had not. */
-static int refuse_unknown(struct hp_reader *r, const struct hparams *h)
-{
-    const struct {
-        const char *name;
-        double neutral;
-    } keys[] = {{"logit_scale", 1},
-                {"residual_scale", 1},
-                {"embedding_scale", 1},
-                {"attn_logit_softcapping", 0},
-                {"final_logit_softcapping", 0},
-                {"expert_count", 0},
-                {"expert_used_count", 0},
-                {"nextn_predict_layers", 0},
-                {"attention.scale", 0},
-                {"attention.causal", 1},
-                {"attention.clamp_kqv", 0},
-                {"attention.temperature_scale", 0},
-                {"attention.max_alibi_bias", 0},
-                {"attention.sliding_window_pattern", 0},
-                {"rope.scaling.yarn_log_multiplier", 0},
-                {"rope.freq_base_swa", h->rope_base},
-                {"use_parallel_residual", 0}};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const struct meta *m = weights_meta(r->w, hp_key(r, keys[i].name));
-        double v;
-        if (!m || reads(r, keys[i].name)) continue;
-        int rc = read_any(m, &v, r->e);
-        if (rc < 0) return rc;
-        if (v != keys[i].neutral && !(v == 0 && keys[i].neutral == 1 && m->type != MT_BOOL)) /* a scale of 0: unset */
-            return error_set(r->e, QN_EUNSUP, "model: '%s' is %g: not supported for architecture '%s'", r->key, v,
-                             r->arch->name);
-    }
-    return 0;
-}
-
 /* A scale, of which 0 means that it is unset. Others are not so small that one divided by them is none. */
 static int read_scale(struct hp_reader *r, const char *name, float def, float *out)
 {
@@ -307,12 +262,23 @@ static int read_layers(struct hp_reader *r, struct hparams *h)
     int rc, n_blocks = 0;
     if ((rc = hp_int(r, "block_count", 1, HP_MAX_LAYERS, -1, &n_blocks))) return rc;
     h->n_layer = n_blocks;
-    if (reads(r, "nextn_predict_layers") && (rc = hp_int(r, "nextn_predict_layers", 0, n_blocks - 1, 0, &h->n_nextn)))
-        return rc;
+    if ((rc = hp_int(r, "nextn_predict_layers", 0, n_blocks - 1, 0, &h->n_nextn))) return rc;
     h->n_layer -= h->n_nextn;
     bool has_experts = reads(r, "expert_count") && hp_has(r, "expert_count");
     return read_equal(r, "feed_forward_length", n_blocks, has_experts ? 0 : 1, HP_MAX_DIM, has_experts ? 0 : -1,
                       &h->n_ff);
+}
+
+/* How embeddings are made of a text's rows. The first row of a causal model has seen one token, and a judge of
+ * relevance (4) has a head that no family here has. */
+static int read_pooling(struct hp_reader *r, struct hparams *h)
+{
+    static const char *const names[] = {"none", "mean", "cls", "last", "rank"};
+    int v = 0, rc = hp_int(r, "pooling_type", 0, 4, 0, &v);
+    if (rc) return rc;
+    h->pooling = v == 1 ? POOL_MEAN : v == 3 ? POOL_LAST : POOL_UNSAID;
+    if (v != 2 && v != 4) return 0;
+    return error_set(r->e, QN_EUNSUP, "model: '%s' is %d (%s): not none, mean or last", r->key, v, names[v]);
 }
 
 /* After the family has said which layers are which: numbers those with attention. */
@@ -347,10 +313,11 @@ int hparams_read(struct hparams *out, const struct weights *w, const struct arch
     if ((rc = read_rope(&r, &h))) return rc;
     if ((rc = read_scales(&r, &h))) return rc;
     if ((rc = read_experts(&r, &h))) return rc;
+    if ((rc = read_pooling(&r, &h))) return rc;
     for (int i = 0; i < h.n_layer; i++)
         h.layer[i] = (struct hp_layer){.n_swa = h.n_swa, .has_experts = h.n_expert > 0, .rope = ROPE_MAIN};
     if ((rc = a->hparams(&h, &r))) return rc;
-    if ((rc = refuse_unknown(&r, &h))) return rc;
+    if ((rc = hp_refuse_unknown(&r, &h))) return rc;
     number_layers(&h);
     *out = h;
     return 0;

@@ -20,11 +20,13 @@ struct arch;
 #define HP_MAX_CTX          (1 << 28)
 #define HP_MAX_EXPERTS      4096
 #define HP_MAX_EXPERTS_USED 64
+#define HP_MAX_ASKED        128 /* keys that one family knows */
 
 #define HP_YARN_TRUNCATE "quern.rope_yarn_truncate" /* false: YaRN's range is not rounded */
 
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LONG };
 enum rope_use { ROPE_MAIN, ROPE_LOCAL, ROPE_OFF }; /* the model's rotation, that of its windowed layers, none */
+enum pooling { POOL_UNSAID, POOL_MEAN, POOL_LAST }; /* of embeddings */
 enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_SOFTMAX_OF_CHOSEN };
 
 /* What may differ between layers. */
@@ -86,6 +88,8 @@ struct hparams {
     int latent_dim_nope, latent_dim_v; /* of a head: of q and k without the n_rot rotated ones; of v */
     bool latent_is_absorbed;           /* heads attend to the latents themselves; else to keys and values made of them */
 
+    enum pooling pooling; /* as the file says */
+
     int n_layer_kv; /* layers with attention */
     struct hp_layer layer[HP_MAX_LAYERS];
 };
@@ -109,8 +113,9 @@ static inline size_t hp_rule_offset(const struct hparams *h)
     return ((size_t)(h->conv_kernel - 1) * (size_t)hp_conv_dim(h) * sizeof(float) + 63) & ~(size_t)63;
 }
 
-/* Reads the model's numbers: what every family shares, then a's own page. A key that changes the network and that the
- * family does not read is refused, unless it has its neutral value. n_vocab is the number of the tokenizer's tokens. */
+/* Reads the model's numbers: what every family shares, then a's own page. A key that nothing has asked for is refused
+ * where it may change the network, unless it has its neutral value (keys.c). n_vocab is the number of the tokenizer's
+ * tokens. */
 int hparams_read(struct hparams *h, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e);
 
 /* ---- for the families' pages ---- */
@@ -120,9 +125,11 @@ struct hp_reader {
     const struct arch *arch;
     struct qn_error *e;
     char key[128]; /* the last one that was asked for, whole */
+    const char *asked[HP_MAX_ASKED];
+    int n_asked;
 };
 
-/* "ARCH.NAME", in r->key. */
+/* "ARCH.NAME", in r->key. Asking for a key is knowing it: a family asks for what it honours. */
 const char *hp_key(struct hp_reader *r, const char *name);
 bool hp_has(struct hp_reader *r, const char *name);
 /* A required (def < 0) or optional integer in [lo, hi]. */
@@ -137,5 +144,7 @@ int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int6
 int hp_windows(struct hp_reader *r, struct hparams *h, int period);
 /* How experts are chosen and weighted: as the file says, else as the family does. */
 int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm);
+/* Once everything has been asked for: what is left of the file's keys. */
+int hp_refuse_unknown(struct hp_reader *r, const struct hparams *h);
 
 #endif

@@ -266,7 +266,8 @@ void endpoint_embeddings(struct api_call *c)
     m->body = c->body;
     c->served = NULL;
     c->body = NULL;
-    m->pooling = QN_POOL_LAST;
+    m->pooling = (int)qn_model_pooling(m->served->model);
+    if (m->pooling == QN_POOL_NONE) m->pooling = QN_POOL_LAST;
     json_out_open(&m->out, NULL, '{');
     json_out_str(&m->out, "object", "list");
     json_out_open(&m->out, "data", '[');

@@ -313,6 +313,54 @@ static void keys_that_no_family_here_obeys(void **state)
     refused(number("expert_count", HP_MAX_EXPERTS + 1), QN_EDATA, "'llama.expert_count'");
 }
 
+/* Keys that nothing reads: refused where they say how the network computes, passed over elsewhere. */
+static void keys_that_nothing_reads(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa", "rope.scaling.alpha",
+        "attention.indexer.top_k", "rope.dimension_sections", "attention.shared_kv_layers", "expert_group_count",
+        "ssm.conv_kernel", "expert_shared_count", "moe_latent_size", "swiglu_clamp_exp", "embedding_length_out",
+        "interleave_moe_layer_step", "rope.something_new", "attention.something_new", "expert_something_new"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char want[100];
+        snprintf(want, sizeof want, "'llama.%s' is 5: not supported for architecture 'llama'", names[i]);
+        refused(number(names[i], 5), QN_EUNSUP, want);
+    }
+    refused(text("rope.something_new", "twice"), QN_EUNSUP, "'llama.rope.something_new' is 'twice'");
+    refused((struct key){"rope.dimension_sections", ARRAY, 0, NULL, {0, 0, 3, 0}}, QN_EUNSUP, "is 3 (of 4)");
+    refused((struct key){"rope.something_new", ARRAY, 0, NULL, {7, -1}}, QN_EUNSUP, "is 7 (of 1)");
+
+    /* values that change nothing */
+    accepted(number("attention.key_length_swa", 16));
+    accepted(number("attention.value_length_swa", 16));
+    accepted(number("rope.dimension_count_swa", 16));
+    accepted(real("rope.scaling.alpha", 1));
+    accepted(real("rope.freq_base_swa", 10000));
+    refused(real("rope.freq_base_swa", 20000), QN_EUNSUP, "'llama.rope.freq_base_swa' is 20000");
+    accepted(real("attention.layer_norm_epsilon", 1e-5));
+    accepted((struct key){"rope.dimension_sections", ARRAY, 0, NULL, {0, 0, 0, 0}});
+    accepted(number("expert_group_count", 1));
+    refused(number("attention.causal", 0), QN_EUNSUP, "'llama.attention.causal' is 0");
+
+    /* what says nothing of the network */
+    accepted(text("tensor_data_layout", "Meta AI original pth"));
+    accepted(number("vision.block_count", 27));
+    accepted(text("a_note", "of somebody"));
+}
+
+static void pooling_is_the_files(void **state)
+{
+    (void)state;
+    assert_int_equal(accepted_all(NULL, 0).pooling, POOL_UNSAID);
+    assert_int_equal(accepted(number("pooling_type", 0)).pooling, POOL_UNSAID);
+    assert_int_equal(accepted(number("pooling_type", 1)).pooling, POOL_MEAN);
+    assert_int_equal(accepted(number("pooling_type", 3)).pooling, POOL_LAST);
+    refused(number("pooling_type", 2), QN_EUNSUP, "'llama.pooling_type' is 2 (cls)");
+    refused(number("pooling_type", 4), QN_EUNSUP, "'llama.pooling_type' is 4 (rank)");
+    refused(number("pooling_type", 5), QN_EDATA, "'llama.pooling_type' is 5");
+}
+
 /* ---- hybrids ---- */
 
 enum { N_HYBRID = 5 };
@@ -407,6 +455,8 @@ int main(void)
         cmocka_unit_test(rotated_dims),
         cmocka_unit_test(kinds_of_scaling),
         cmocka_unit_test(keys_that_no_family_here_obeys),
+        cmocka_unit_test(keys_that_nothing_reads),
+        cmocka_unit_test(pooling_is_the_files),
         cmocka_unit_test(hybrids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

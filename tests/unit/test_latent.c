@@ -288,12 +288,22 @@ static void experts_have_bounds(void **state)
     refused_experts(number("expert_gating_func", 4), "'deepseek2.expert_gating_func' is 4");
 }
 
+static void layers_that_predict_further_are_not_run(void **state)
+{
+    (void)state;
+    struct key k = number("nextn_predict_layers", 1);
+    struct hparams h = accepted(false, &k, 1);
+    assert_int_equal(h.n_layer, 3);
+    assert_int_equal(h.n_nextn, 1);
+    refused(false, number("nextn_predict_layers", 4), QN_EDATA, "'deepseek2.nextn_predict_layers' is 4");
+}
+
 static void what_is_not_computed_is_refused(void **state)
 {
     (void)state;
     refused(false, real("attention.temperature_scale", 0.1), QN_EUNSUP,
             "'deepseek2.attention.temperature_scale' is 0.1: not supported");
-    refused(false, number("nextn_predict_layers", 1), QN_EUNSUP, "'deepseek2.nextn_predict_layers' is 1");
+    refused(false, number("attention.indexer.top_k", 2048), QN_EUNSUP, "'deepseek2.attention.indexer.top_k' is 2048");
     refused(false, real("attention.scale", 0.1), QN_EUNSUP, "'deepseek2.attention.scale' is 0.1");
 }
 
@@ -307,6 +317,7 @@ int main(void)
         cmocka_unit_test(yarn_scales_the_scores),
         cmocka_unit_test(experts_follow_dense_layers),
         cmocka_unit_test(experts_have_bounds),
+        cmocka_unit_test(layers_that_predict_further_are_not_run),
         cmocka_unit_test(what_is_not_computed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

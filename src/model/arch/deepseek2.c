@@ -12,9 +12,10 @@
  * YaRN: with yarn_log_multiplier, which holds 0.1 L, cos and sin are not scaled; scores are, by (1 + 0.1 L ln factor)^2.
  *
  * DeepSeek-AI 2024 (arXiv:2405.04434, 2412.19437). Does not do temperatures that grow with the position (Mistral Large
- * 3), nor the layers that predict further tokens.
+ * 3). Layers that predict further tokens are not run.
  */
 #include <math.h>
+#include <stdio.h>
 
 #include "base/math.h"
 #include "model/arch/arch.h"
@@ -84,7 +85,10 @@ static int read_groups(struct hparams *h, struct hp_reader *r)
 {
     int rc, n = 1, used = 1;
     if ((rc = hp_int(r, "expert_group_count", 0, h->n_expert, 1, &n))) return rc;
-    if (n < 2) return 0;
+    if (n < 2) {
+        hp_key(r, "expert_group_used_count"); /* it says nothing then */
+        return 0;
+    }
     if (h->n_expert % n)
         return error_set(r->e, QN_EDATA, "model: '%s' is %d: %d experts are no whole number for each", r->key, n,
                          h->n_expert);
@@ -97,6 +101,18 @@ static int read_groups(struct hparams *h, struct hp_reader *r)
     return 0;
 }
 
+/* What a file without expert_gating_func means: those with a bias for choosing have sigmoids (GLM-4.7-Flash), which its
+ * probabilities would not need; DeepSeek-V2 has neither. */
+static enum expert_gate gate_unsaid(const struct hparams *h, const struct hp_reader *r)
+{
+    char name[64];
+    for (int il = h->n_dense_lead; il < h->n_layer; il++) {
+        snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", il);
+        if (weights_tensor(r->w, name)) return GATE_SIGMOID;
+    }
+    return GATE_SOFTMAX;
+}
+
 /* Which layers have experts, and how those are chosen. */
 static int read_layers(struct hparams *h, struct hp_reader *r)
 {
@@ -105,7 +121,7 @@ static int read_layers(struct hparams *h, struct hp_reader *r)
     if (h->n_expert) {
         if ((rc = hp_int(r, "leading_dense_block_count", 0, h->n_layer, 0, &h->n_dense_lead))) return rc;
         if ((rc = hp_int(r, "expert_shared_count", 1, HP_MAX_DIM / h->n_ff_exp, -1, &n_shared))) return rc;
-        if ((rc = hp_routing(r, h, GATE_SOFTMAX, false))) return rc;
+        if ((rc = hp_routing(r, h, gate_unsaid(h, r), false))) return rc;
         if ((rc = read_groups(h, r))) return rc;
         h->n_ff_shexp = n_shared * h->n_ff_exp;
     }

@@ -17,6 +17,15 @@
 
 enum { LAYERS_27B = 62, PERIOD = 6 };
 
+/* Ollama's files had names of their own for the two bases. */
+static int read_bases(struct hparams *h, struct hp_reader *r)
+{
+    int rc;
+    if ((rc = hp_float(r, "rope.global.freq_base", 0, 1e30, h->rope_base, &h->rope_base))) return rc;
+    if ((rc = hp_float(r, "rope.local.freq_base", 0, 1e30, 10000, &h->rope_base_local))) return rc;
+    return hp_float(r, "rope.freq_base_swa", 0, 1e30, h->rope_base_local, &h->rope_base_local);
+}
+
 static int gemma3_hparams(struct hparams *h, struct hp_reader *r)
 {
     int rc;
@@ -24,7 +33,7 @@ static int gemma3_hparams(struct hparams *h, struct hp_reader *r)
     h->embd_scale = sqrtf((float)h->n_embd);
     if (h->n_layer == LAYERS_27B && !hp_has(r, "attention.scale"))
         h->attn_scale = 1 / sqrtf((float)(h->n_embd / h->n_head));
-    if ((rc = hp_float(r, "rope.freq_base_swa", 0, 1e30, 10000, &h->rope_base_local))) return rc;
+    if ((rc = read_bases(h, r))) return rc;
     if ((rc = hp_windows(r, h, PERIOD))) return rc;
     for (int i = 0; i < h->n_layer; i++)
         if (h->layer[i].n_swa) h->layer[i].rope = ROPE_LOCAL;

@@ -3,17 +3,24 @@
  * glm4.c: GLM-4-0414 and GLM-Z1, 9B and 32B (dense).
  *
  * The llama layer with a second norm, of what attention and the network give, before it is added; gate (first) and up
- * are one matrix, q, k and v may be; half of each head is rotated, in adjacent pairs. GLM team, "ChatGLM: a family of
- * large language models from GLM-130B to GLM-4", 2024.
+ * are one matrix, q, k and v may be; half of each head is rotated, in adjacent pairs. Files of models that also see
+ * (GLM-4.1V, GLM-OCR) have sections of the rotation, which are all the same for text, and rows whose pairs are half the
+ * rotated dims apart. GLM team, "ChatGLM: a family of large language models from GLM-130B to GLM-4", 2024.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
 
 static int glm4_hparams(struct hparams *h, struct hp_reader *r)
 {
-    (void)r;
+    int64_t v = 0;
+    int rc = 0;
+    const struct meta *m = weights_meta(r->w, hp_key(r, "rope.dimension_sections"));
     h->rope_adjacent = true;
-    return 0;
+    for (uint64_t i = 0; m && i < m->n && !rc; i++) {
+        rc = meta_elem_i64(m, i, &v, r->e);
+        if (v != 0) h->rope_adjacent = false;
+    }
+    return rc;
 }
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_FUSED_RULES, BLOCK_FFN_FUSED_RULES, BLOCK_POST_NORM_RULES, {0}};

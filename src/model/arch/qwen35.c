@@ -38,5 +38,4 @@ static void qwen35_layer(const struct worker *w, int il)
 const struct arch arch_qwen35 = {.name = "qwen35",
                                  .hparams = qwen35_hparams,
                                  .rules = rules,
-                                 .layer = qwen35_layer,
-                                 .keys = (const char *const[]){"nextn_predict_layers", NULL}};
+                                 .layer = qwen35_layer};

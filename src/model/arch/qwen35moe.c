@@ -41,4 +41,4 @@ const struct arch arch_qwen35moe = {
     .hparams = qwen35moe_hparams,
     .rules = rules,
     .layer = qwen35moe_layer,
-    .keys = (const char *const[]){"nextn_predict_layers", "expert_count", "expert_used_count", NULL}};
+    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL}};
