@@ -114,6 +114,18 @@ static int bind_matrix(struct binder *b, const char *name, int64_t in, int64_t o
     return check_matrix(b, t, in, out, 1);
 }
 
+/* NVFP4 files have NAME.input_scale: by what a processor with products of two FP4 numbers would divide activations
+ * before it rounds them. Ours have a scale for each 32, which is finer, so that it is looked at and not used. */
+static int pass_input_scale(struct binder *b, int il, const char *stem, int64_t n)
+{
+    char name[128];
+    snprintf(name, sizeof name, "blk.%d.%s.input_scale", il, stem);
+    const struct tensor *t = weights_tensor(b->m->weights, name);
+    if (!t) return 0;
+    b->n_bound++;
+    return check_shape(b, t, n, 1, 1);
+}
+
 /* What the name of an expert's own tensor shares with that of all: without "_exps". */
 static int each_stem(const char *name)
 {
@@ -191,6 +203,8 @@ static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t 
         if (b->copy) x->each = arena_get(&b->m->vectors, bytes);
         if ((rc = bind_each_expert(b, name, x))) return rc;
     }
+    snprintf(one, sizeof one, "%s.scale", name);
+    if ((rc = bind_vector(b, one, n, 1, true, &x->s))) return rc;
     snprintf(one, sizeof one, "%s.bias", name);
     return bind_vector(b, one, out, n, true, &x->b);
 }
@@ -239,6 +253,19 @@ static int bind_tail(struct binder *b, const struct tensor *t, const float **out
     return 0;
 }
 
+static int bind_bias(struct binder *b, int il, const struct bind_rule *r, struct linear *l)
+{
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
+    return bind_vector(b, name, dim_of(&b->m->hp, r->out), 1, true, &l->b);
+}
+
+/* Rows of a matrix of all three, which may have the biases of each. */
+static bool is_part_of_qkv(const struct layer *l, const struct linear *part)
+{
+    return l->wqkv.w && (part == &l->wq || part == &l->wk || part == &l->wv);
+}
+
 static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
 {
     const struct hparams *h = &b->m->hp;
@@ -248,7 +275,8 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
     int rc;
     if (r->kind == BIND_EXPERTS) {
         snprintf(name, sizeof name, "blk.%d.%s", il, r->name);
-        return bind_experts(b, name, in, out, r->optional, slot);
+        if ((rc = bind_experts(b, name, in, out, r->optional, slot))) return rc;
+        return ((struct experts *)slot)->row_bytes ? pass_input_scale(b, il, r->name, h->n_expert) : 0;
     }
     if (r->kind == BIND_HEADS) {
         snprintf(name, sizeof name, "blk.%d.%s.weight", il, r->name);
@@ -258,14 +286,13 @@ static int bind_rule(struct binder *b, int il, const struct bind_rule *r)
     if (r->kind != BIND_MATRIX) return bind_vector(b, name, in, out, r->optional, slot);
     struct linear *l = slot;
     if ((rc = bind_matrix(b, name, in, out, r->optional, &l->w))) return rc;
-    if (!l->w) return 0;
+    if (!l->w) return is_part_of_qkv(&b->m->layers[il], l) ? bind_bias(b, il, r, l) : 0;
+    if ((rc = pass_input_scale(b, il, r->name, 1))) return rc;
     snprintf(name, sizeof name, "blk.%d.%s.scale", il, r->name);
     if (l->w->type == DT_I2_S && weights_tensor(b->m->weights, name))
         return error_set(b->e, QN_EDATA, "model: '%s' beside a matrix that has a scale of its own", name);
     rc = l->w->type == DT_I2_S ? bind_tail(b, l->w, &l->s) : bind_vector(b, name, 1, 1, true, &l->s);
-    if (rc) return rc;
-    snprintf(name, sizeof name, "blk.%d.%s.bias", il, r->name);
-    return bind_vector(b, name, out, 1, true, &l->b);
+    return rc ? rc : bind_bias(b, il, r, l);
 }
 
 /* The experts' gate and up are in two tensors or in one. */
@@ -293,7 +320,7 @@ static void bind_view(struct binder *b, const struct linear *of, int64_t *at, in
     t->data += (size_t)*at * t->row_bytes;
     t->side = side_from(t->side, t->ne[0], *at);
     t->bytes = (size_t)n * t->row_bytes;
-    *out = (struct linear){t, of->b ? of->b + *at : NULL, of->s};
+    *out = (struct linear){t, of->b ? of->b + *at : out->b, of->s};
     *at += n;
 }
 
@@ -304,16 +331,27 @@ static bool may_fuse_qkv(const struct arch *a)
     return false;
 }
 
+static int check_one_bias(struct binder *b, int il, const char *part)
+{
+    char all[96], one[96];
+    snprintf(all, sizeof all, "blk.%d.attn_qkv.bias", il);
+    snprintf(one, sizeof one, "blk.%d.%s.bias", il, part);
+    if (!weights_tensor(b->m->weights, all) || !weights_tensor(b->m->weights, one)) return 0;
+    return error_set(b->e, QN_EDATA, "model: tensors '%s' and '%s' are both there", all, one);
+}
+
 /* Of the family's ways to store q, k and v, one must be there, and whole. */
 static int check_qkv(struct binder *b, int il, const struct layer *l)
 {
     const struct linear *const one[] = {&l->wq, &l->wk, &l->wv};
     static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    int rc;
     for (int i = 0; i < 3; i++) {
         if (l->wqkv.w && one[i]->w)
             return error_set(b->e, QN_EDATA,
                              "model: tensors 'blk.%d.attn_qkv.weight' and 'blk.%d.%s.weight' are both there", il, il,
                              names[i]);
+        if (l->wqkv.w && (rc = check_one_bias(b, il, names[i]))) return rc;
         if (!l->wqkv.w && !one[i]->w)
             return error_set(b->e, QN_EDATA,
                              "model: tensor 'blk.%d.%s.weight' is missing, and so is 'blk.%d.attn_qkv.weight'", il,
@@ -385,7 +423,9 @@ static bool is_asked_for(const struct model *m, int il, const char *part)
         const char *rest = part + n;
         if (r->kind == BIND_BARE ? !*rest : !strcmp(rest, ".weight")) return true;
         if ((r->kind == BIND_MATRIX || r->kind == BIND_EXPERTS) && !strcmp(rest, ".bias")) return true;
-        if (r->kind == BIND_MATRIX && !strcmp(rest, ".scale")) return true;
+        if ((r->kind == BIND_MATRIX || r->kind == BIND_EXPERTS) &&
+            (!strcmp(rest, ".scale") || !strcmp(rest, ".input_scale")))
+            return true;
     }
     return false;
 }

@@ -55,12 +55,13 @@ enum bind_when {
 };
 
 enum bind_kind {
-    BIND_MATRIX, /* struct linear: NAME.weight {in, out} and, when the file has them, NAME.bias {out} and NAME.scale {1}
-                  */
-    BIND_VECTOR, /* const float *: NAME.weight {in} or {in, out}, as floats */
-    BIND_BARE,   /* the same, but NAME is the whole name */
+    BIND_MATRIX,  /* struct linear: NAME.weight {in, out} and, when the file has them, NAME.bias {out} and NAME.scale
+                     {1};  NAME.input_scale {1} is accepted and not used */
+    BIND_VECTOR,  /* const float *: NAME.weight {in} or {in, out}, as floats */
+    BIND_BARE,    /* the same, but NAME is the whole name */
     BIND_EXPERTS, /* struct experts: NAME.weight {in, out, n_expert}, or NAME.I.weight {in, out} for each expert I;
-                     and, when the file has it, NAME.bias {out, n_expert} */
+                     and, when the file has them, NAME.bias {out, n_expert} and NAME.scale {n_expert}; NAME.input_scale
+                     {n_expert} as above */
     BIND_HEADS    /* struct experts, a matrix a head: NAME.weight {in, out, n_head} */
 };
 

@@ -20,14 +20,9 @@
     }
 
 #define BLOCK_ATTN_RULES RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_ATTN_MATRICES
+/* q, k and v each, or in one: converters can be told to fuse them, whatever the family */
 #define BLOCK_ATTN_MATRICES                                                                                            \
-    RULE(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_ATTN), RULE(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),        \
-        RULE(MATRIX, "attn_v", wv, DIM_EMBD, DIM_V, IN_ATTN),                                                          \
-        RULE(MATRIX, "attn_output", wo, DIM_ATT, DIM_EMBD, IN_ATTN)
-/* q, k and v each, or in one */
-#define BLOCK_ATTN_FUSED_RULES                                                                                         \
-    RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                  \
-        RULE_OPTIONAL(MATRIX, "attn_qkv", wqkv, DIM_EMBD, DIM_QKV, IN_ATTN),                                           \
+    RULE_OPTIONAL(MATRIX, "attn_qkv", wqkv, DIM_EMBD, DIM_QKV, IN_ATTN),                                               \
         RULE_OPTIONAL(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_ATTN),                                                 \
         RULE_OPTIONAL(MATRIX, "attn_k", wk, DIM_EMBD, DIM_K, IN_ATTN),                                                 \
         RULE_OPTIONAL(MATRIX, "attn_v", wv, DIM_EMBD, DIM_V, IN_ATTN),                                                 \

@@ -84,7 +84,8 @@ int hp_float(struct hp_reader *r, const char *name, double lo, double hi, double
     int rc = meta_f32(r->w, hp_key(r, name), &v, r->e);
     if (rc < 0) return rc;
     if (!(v > lo && v <= hi))
-        return error_set(r->e, QN_EDATA, "model: '%s' is %g, not in (%g, %g]", r->key, (double)v, lo, hi);
+        return error_set(r->e, QN_EDATA, "model: '%s' is %g, not in %c%g, %g]", r->key, (double)v, lo < 0 ? '[' : '(',
+                         lo < 0 ? 0 : lo, hi); /* where 0 is allowed lo is a little less */
     *out = rc == 0 ? def : (double)v;
     return 0;
 }
@@ -159,8 +160,10 @@ static int read_rope(struct hp_reader *r, struct hparams *h)
     if (h->n_rot % 2) return error_set(r->e, QN_EDATA, "model: '%s' is %d, an odd number", r->key, h->n_rot);
     if ((rc = hp_float(r, "rope.freq_base", 0, 1e30, 10000, &h->rope_base))) return rc;
     if ((rc = read_rope_type(r, h))) return rc;
-    if ((rc = hp_float(r, "rope.scaling.factor", 0, 1e6, 1, &h->rope_factor))) return rc;
-    if ((rc = hp_float(r, "rope.scale_linear", 0, 1e6, 1, &old_linear))) return rc;
+    if ((rc = hp_float(r, "rope.scaling.factor", -1e-30, 1e6, 1, &h->rope_factor))) return rc;
+    if ((rc = hp_float(r, "rope.scale_linear", -1e-30, 1e6, 1, &old_linear))) return rc;
+    if (h->rope_factor <= 0) h->rope_factor = 1; /* 0: unset */
+    if (old_linear <= 0) old_linear = 1;
     if (old_linear != 1 && h->rope_scaling == ROPE_NONE) { /* the key of old files */
         h->rope_scaling = ROPE_LINEAR;
         h->rope_factor = old_linear;
@@ -295,16 +298,13 @@ int hparams_read(struct hparams *out, const struct weights *w, const struct arch
 {
     struct hp_reader r = {.w = w, .arch = a, .e = e};
     struct hparams h = {.arch = a->name, .n_vocab = n_vocab};
-    int rc, declared_vocab = 0;
+    int rc, declared_vocab = 0; /* old converters did not count added tokens: the list of tokens decides */
     double eps = 0;
     if ((rc = read_layers(&r, &h))) return rc;
     if ((rc = hp_int(&r, "embedding_length", 1, HP_MAX_DIM, -1, &h.n_embd))) return rc;
     if ((rc = hp_int(&r, "context_length", 1, HP_MAX_CTX, -1, &h.n_ctx_train))) return rc;
     if ((rc = read_heads(&r, &h))) return rc;
     if ((rc = hp_int(&r, "vocab_size", 1, HP_MAX_CTX, n_vocab, &declared_vocab))) return rc;
-    if (declared_vocab != n_vocab)
-        return error_set(e, QN_EDATA, "model: '%s' is %d but the tokenizer has %d tokens", r.key, declared_vocab,
-                         n_vocab);
     if (!hp_has(&r, "attention.layer_norm_rms_epsilon"))
         return error_set(e, QN_EDATA, "model: key '%s' is missing", r.key);
     if ((rc = hp_float(&r, "attention.layer_norm_rms_epsilon", 0, 1, 1e-5, &eps))) return rc;

@@ -28,6 +28,7 @@ struct experts {
     const struct tensor *w;     /* all of them; NULL: in tensors of their own */
     const struct tensor **each; /* [n_expert] or NULL */
     const float *b;             /* [n_expert][out], NULL when there is none */
+    const float *s;             /* [n_expert], a number that multiplies each one's product; NULL: 1 */
 };
 
 /* One layer: what its family uses is set, the rest NULL. */

@@ -223,6 +223,7 @@ static struct op_matrix expert_at(const struct experts *x, int e)
                               .row_bytes = x->row_bytes,
                               .k = x->in,
                               .b = x->b ? x->b + (size_t)e * (size_t)x->out : NULL,
+                              .s = x->s ? x->s + e : NULL,
                               .side = side_from(t->side, x->in, row)};
 }
 

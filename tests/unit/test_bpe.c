@@ -45,7 +45,7 @@ static void open_model(struct model *m, const char *pre, const char *const *extr
     vf_str(&f, "tokenizer.ggml.pre", pre);
     m->w = vf_open(&f);
     assert_int_equal(lexicon_init(&m->lex, m->w, NULL), 0);
-    assert_int_equal(bpe_init(&m->bpe, &m->lex, m->w, false, NULL), 0);
+    assert_int_equal(bpe_init(&m->bpe, &m->lex, m->w, false, NULL, NULL), 0);
 }
 
 static void close_model(struct model *m)
@@ -130,7 +130,7 @@ static void a_byte_without_a_token_is_an_error(void **state)
     vf_strs(&f, "tokenizer.ggml.merges", merges, 1);
     m.w = vf_open(&f);
     assert_int_equal(lexicon_init(&m.lex, m.w, NULL), 0);
-    assert_int_equal(bpe_init(&m.bpe, &m.lex, m.w, false, NULL), 0);
+    assert_int_equal(bpe_init(&m.bpe, &m.lex, m.w, false, NULL, NULL), 0);
     assert_int_equal(bpe_encode(&m.bpe, -1, true, "abz", 3, &scratch, &ids, &e), QN_EDATA);
     assert_non_null(strstr(e.msg, "0x7A"));
     ids.n = 0;

@@ -42,13 +42,15 @@ static char *ask(struct local *l, const char *head, const char *body)
 static struct local *opened(void)
 {
     struct qn_engine_params p;
+    struct qn_model_params file;
     struct qn_error e = {0};
     struct local *l = NULL;
     char *path = strdup(model);
     qn_engine_params_init(&p);
+    qn_model_params_init(&file);
     p.n_ctx = 256;
     p.n_threads = 1;
-    if (local_open(&l, path, &p, &e)) fail_msg("%s", e.msg);
+    if (local_open(&l, path, &file, &p, &e)) fail_msg("%s", e.msg);
     memset(path, 'x', strlen(path)); /* it was only borrowed */
     free(path);
     return l;
@@ -93,11 +95,13 @@ static void closing_ends_what_runs(void **state)
 static void a_file_that_is_none_is_refused(void **state)
 {
     struct qn_engine_params p;
+    struct qn_model_params file;
     struct qn_error e = {0};
     struct local *l = NULL;
     (void)state;
     qn_engine_params_init(&p);
-    assert_int_equal(local_open(&l, "/nonexistent/model.gguf", &p, &e), QN_ENOINPUT);
+    qn_model_params_init(&file);
+    assert_int_equal(local_open(&l, "/nonexistent/model.gguf", &file, &p, &e), QN_ENOINPUT);
     assert_non_null(strstr(e.msg, "/nonexistent/model.gguf"));
     assert_null(l);
 }

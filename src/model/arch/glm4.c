@@ -23,7 +23,7 @@ static int glm4_hparams(struct hparams *h, struct hp_reader *r)
     return rc;
 }
 
-static const struct bind_rule rules[] = {BLOCK_ATTN_FUSED_RULES, BLOCK_FFN_FUSED_RULES, BLOCK_POST_NORM_RULES, {0}};
+static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_FUSED_RULES, BLOCK_POST_NORM_RULES, {0}};
 
 static void glm4_layer(const struct worker *w, int il)
 {

@@ -25,7 +25,7 @@ static int phi3_hparams(struct hparams *h, struct hp_reader *r)
     return 0;
 }
 
-static const struct bind_rule rules[] = {BLOCK_ATTN_FUSED_RULES, BLOCK_FFN_FUSED_RULES, {0}};
+static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_FUSED_RULES, {0}};
 
 static void phi3_layer(const struct worker *w, int il)
 {
