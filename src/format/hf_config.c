@@ -161,6 +161,44 @@ static int check_switch(struct writer *w, const char *name, bool wanted)
                      v ? "true" : "false", w->c->family->model_type);
 }
 
+/* Names of other models' configurations that change what is computed, and the value that changes nothing; null, 0 and
+ * false are none. Those that the traits name read theirs. */
+static const struct {
+    const char *name;
+    double neutral;
+    unsigned read_by;
+} others[] = {
+    {"attention_multiplier", 0, 0}, /* Granite */
+    {"embedding_multiplier", 1, 0},
+    {"residual_multiplier", 1, 0},
+    {"logits_scaling", 1, 0},
+    {"logit_scale", 1, 0}, /* Cohere */
+    {"clip_qkv", 0, 0},    /* OLMo */
+    {"attn_logit_softcapping", 0, HF_GEMMA2 | HF_GEMMA3},
+    {"final_logit_softcapping", 0, HF_GEMMA2 | HF_GEMMA3},
+    {"num_experts", 0, HF_EXPERTS},
+    {"num_local_experts", 0, HF_EXPERTS},
+    {"n_routed_experts", 0, HF_EXPERTS},
+    {"attention_chunk_size", 0, 0}, /* Llama 4 */
+    {"attn_temperature_tuning", 0, 0},
+    {"no_rope_layer_interval", 0, 0}, /* SmolLM3 */
+    {"alibi", 0, 0},
+    {"use_bidirectional_attention", 0, HF_GEMMA2 | HF_GEMMA3},
+};
+
+static int check_others(struct writer *w)
+{
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const json_t *j = json_object_get(w->c->main, others[i].name);
+        double v = json_is_boolean(j) ? json_is_true(j) : json_number_value(j);
+        if (others[i].read_by & w->c->family->traits || !j || json_is_null(j)) continue;
+        if ((json_is_number(j) || json_is_boolean(j)) && (v == 0 || v == others[i].neutral)) continue;
+        return error_set(w->e, QN_EUNSUP, "config.json: '%s' is %g, which is not supported for '%s'", others[i].name, v,
+                         w->c->family->model_type);
+    }
+    return check_switch(w, "is_causal", true);
+}
+
 /* ---- windows ---- */
 
 static const json_t *list_of(struct writer *w, const char *name)
@@ -297,7 +335,7 @@ int hf_config_meta(struct hf_config *c, struct meta_build *b, bool has_mtp, stru
     int rc;
     if ((rc = meta_build_str(b, "general.architecture", c->arch, strlen(c->arch), e)) ||
         (rc = put_int(&w, "block_count", c->n_layer + (has_mtp ? c->n_mtp : 0))) || (rc = put_shape(&w)) ||
-        (rc = check_activation(&w)) || (rc = put_window(&w)) || (rc = hf_rope_meta(c, b, e)))
+        (rc = check_activation(&w)) || (rc = check_others(&w)) || (rc = put_window(&w)) || (rc = hf_rope_meta(c, b, e)))
         return rc;
     if ((traits & (HF_GEMMA2 | HF_GEMMA3)) && (rc = put_gemma(&w))) return rc;
     if ((traits & HF_EXPERTS) && (rc = put_experts(&w))) return rc;

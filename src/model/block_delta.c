@@ -88,7 +88,9 @@ int delta_hparams(struct hparams *h, struct hp_reader *r)
         return error_set(r->e, QN_EDATA, "model: %d key heads of %d dims are more than %d", h->delta_n_head_k,
                          h->delta_dim_k, HP_MAX_DIM);
     if ((rc = read_pattern(h, r))) return rc;
-    hp_key(r, "rope.dimension_sections"); /* each of them rotates by the one position that a text's token has */
+    static const char *const sections[] = {"rope.dimension_sections", "rope.mrope_section", "rope.mrope_interleaved"};
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++)
+        hp_key(r, sections[i]); /* each section rotates by the one position that a text's token has */
     lay_out(h);
     return 0;
 }

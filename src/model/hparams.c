@@ -175,7 +175,7 @@ static int read_rope(struct hp_reader *r, struct hparams *h)
     return hp_int(r, "rope.scaling.original_context_length", 1, HP_MAX_CTX, h->n_ctx_train, &h->rope_ctx_orig);
 }
 
-/* Whether the family knows a key of those below. */
+/* Whether the family honours a key that is read here for some only. */
 static bool reads(const struct hp_reader *r, const char *name)
 {
     for (const char *const *k = r->arch->keys; k && *k; k++)
@@ -218,6 +218,15 @@ static int read_experts(struct hp_reader *r, struct hparams *h)
     if (h->n_expert_used > h->n_expert)
         return error_set(r->e, QN_EDATA, "model: '%s' is %d of %d experts", r->key, h->n_expert_used, h->n_expert);
     return hp_int(r, "expert_feed_forward_length", 1, HP_MAX_DIM, h->n_ff ? h->n_ff : -1, &h->n_ff_exp);
+}
+
+int hp_shared_width(struct hp_reader *r, struct hparams *h)
+{
+    if (hp_has(r, "expert_feed_forward_length")) return 0;
+    h->n_ff_exp = h->n_ff / h->n_expert_used;
+    if (h->n_ff_exp > 0) return 0;
+    return error_set(r->e, QN_EDATA, "model: '%s' is %d, which leaves none of %d experts a width",
+                     hp_key(r, "feed_forward_length"), h->n_ff, h->n_expert_used);
 }
 
 int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm)

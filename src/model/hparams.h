@@ -144,6 +144,8 @@ int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int6
 int hp_windows(struct hp_reader *r, struct hparams *h, int period);
 /* How experts are chosen and weighted: as the file says, else as the family does. */
 int hp_routing(struct hp_reader *r, struct hparams *h, enum expert_gate gate, bool norm);
+/* In files from before there was a key for it, an expert's width is its share of the network's. */
+int hp_shared_width(struct hp_reader *r, struct hparams *h);
 /* Once everything has been asked for: what is left of the file's keys. */
 int hp_refuse_unknown(struct hp_reader *r, const struct hparams *h);
 

@@ -94,7 +94,7 @@ struct arch {
     /* One layer, run by every member of the team. */
     void (*layer)(const struct worker *w, int il);
     const char *const
-        *keys; /* those of refuse_unknown()'s list (hparams.c) that it honours, NULL at the end; or NULL */
+        *keys; /* those that hparams.c reads for the families which honour them only, NULL at the end; or NULL */
 };
 
 const struct arch *arch_find(const char *name, size_t n); /* NULL when not supported */

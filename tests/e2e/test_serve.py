@@ -280,6 +280,36 @@ def test_embeddings():
     s.stop()
 
 
+def with_pooling(name, pooling):
+    """The story model with one key more, and another that fills up, so that the data stay aligned."""
+    with open(STORY, "rb") as f:
+        data = f.read()
+    n = struct.unpack_from("<Q", data, 16)[0]
+    arch = re.search(rb"general\.architecture\x08\x00\x00\x00(.{8})(.*)", data, re.S)
+    arch = arch[2][:struct.unpack("<Q", arch[1])[0]]
+    key = arch + b".pooling_type"
+    added = struct.pack("<Q", len(key)) + key + struct.pack("<iI", 4, pooling)
+    note = struct.pack("<Q4si", 4, b"note", 8)
+    fill = -(len(added) + len(note) + 8) % 32
+    with open(path(name), "wb") as f:
+        f.write(data[:16] + struct.pack("<Q", n + 2) + added + note + struct.pack("<Q", fill) + b"x" * fill + data[24:])
+    return path(name)
+
+
+def test_embeddings_are_pooled_as_the_file_says():
+    vectors = {}
+    for name, pooling in ("unsaid", 0), ("mean", 1), ("last", 3):
+        s = Server(with_pooling(name + ".gguf", pooling))
+        vectors[name] = s.post("/v1/embeddings", {"input": "a small dog"}).json["data"][0]["embedding"]
+        for said in "mean", "last":
+            v = s.post("/v1/embeddings", {"input": "a small dog", "pooling": said}).json["data"][0]["embedding"]
+            vectors.setdefault("said " + said, v)
+            check(v == vectors["said " + said], "what a request says counts more", name, said)
+        s.stop()
+    check(vectors["mean"] == vectors["said mean"] != vectors["last"], "mean")
+    check(vectors["unsaid"] == vectors["last"] == vectors["said last"], "last")
+
+
 # ---- streams ----
 
 

@@ -174,6 +174,9 @@ static void layers_rotate_each_their_way(void **state)
     assert_true(h.rope_base == 1e6 && h.rope_base_local == 10000);
     h = accepted("gemma3", "attention.sliding_window=16 rope.freq_base_swa=5e3");
     assert_true(h.rope_base_local == 5000);
+    h = accepted("gemma3", "attention.sliding_window=16 rope.global.freq_base=1e6 rope.local.freq_base=5e3"); /* Ollama's */
+    assert_true(h.rope_base == 1e6 && h.rope_base_local == 5000);
+    refused("gemma2", "rope.global.freq_base=1e6", QN_EUNSUP, "'gemma2.rope.global.freq_base' is 1e+06");
     h = accepted("olmo2", "attention.sliding_window=16 rope.freq_base=5e5");
     rotations_are(&h, "lllmlllm");
     assert_true(h.rope_base_local == 5e5);
@@ -263,6 +266,36 @@ static void pairs_are_adjacent_where_rows_are_permuted(void **state)
     for (size_t i = 0; i < sizeof adjacent / sizeof *adjacent; i++)
         assert_true(accepted(adjacent[i], "").rope_adjacent);
     for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) assert_false(accepted(halves[i], "").rope_adjacent);
+    /* files of models that also see have other rows */
+    assert_false(accepted("glm4", "rope.dimension_sections=4").rope_adjacent);
+    assert_true(accepted("glm4", "rope.dimension_sections=0").rope_adjacent);
+    refused("glm4", "rope.dimension_sections=many", QN_EDATA, "glm4.rope.dimension_sections");
+    refused("llama", "rope.dimension_sections=4", QN_EUNSUP, "'llama.rope.dimension_sections' is 4: not supported");
+}
+
+/* ---- what is left out ---- */
+
+/* Layers at the end that predict further tokens are counted and not run. */
+static void layers_for_further_tokens(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"llama", "qwen2", "qwen3", "glm4", "granite", "smollm3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct hparams h = accepted(names[i], "nextn_predict_layers=1");
+        assert_true(h.n_layer == 7 && h.n_nextn == 1 && h.n_layer_kv == 7);
+    }
+    refused("glm4", "nextn_predict_layers=8", QN_EDATA, "'glm4.nextn_predict_layers' is 8");
+}
+
+/* Files from before expert_feed_forward_length. */
+static void experts_of_an_unsaid_width(void **state)
+{
+    (void)state;
+    struct hparams h = accepted("qwen2moe", "expert_count=8 expert_used_count=4");
+    assert_true(h.n_ff_exp == 32 && h.n_ff_shexp == 128);
+    assert_int_equal(accepted("qwen3moe", "expert_count=8 expert_used_count=2").n_ff_exp, 64);
+    assert_int_equal(accepted("llama", "expert_count=8 expert_used_count=2").n_ff_exp, 128);
+    refused("qwen2moe", "expert_count=256 expert_used_count=64 feed_forward_length=32", QN_EDATA, "feed_forward_length");
 }
 
 /* ---- scales and caps ---- */
@@ -452,6 +485,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(yarn_range_is_rounded_but_for_gpt_oss),
         cmocka_unit_test(layers_rotate_each_their_way),
         cmocka_unit_test(pairs_are_adjacent_where_rows_are_permuted),
+        cmocka_unit_test(layers_for_further_tokens),
+        cmocka_unit_test(experts_of_an_unsaid_width),
         cmocka_unit_test(gemmas_scale_by_their_size),
         cmocka_unit_test(caps_are_read),
         cmocka_unit_test(granite_has_four_scales),

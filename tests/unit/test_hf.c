@@ -123,6 +123,17 @@ static void test_config(void **state)
     meta_list_deinit(&l);
 }
 
+/* What other models' configurations have does no harm where it changes nothing. */
+static void test_config_neutral(void **state)
+{
+    (void)state;
+    struct hf_config c;
+    struct meta_list l;
+    good("{" QWEN3 ",\"is_causal\":true,\"embedding_multiplier\":1.0,\"clip_qkv\":null,\"num_experts\":0,\"alibi\":false}",
+         &c, &l);
+    meta_list_deinit(&l);
+}
+
 static void test_config_refusals(void **state)
 {
     (void)state;
@@ -146,6 +157,12 @@ static void test_config_refusals(void **state)
     bad("{" QWEN3 ",\"tie_word_embeddings\":1}", QN_EDATA, "'tie_word_embeddings' is not true or false");
     bad("{" QWEN3 ",\"hidden_act\":\"gelu\"}", QN_EUNSUP, "activation 'gelu' is not supported for 'qwen3', silu is");
     bad("{" QWEN3 ",\"use_sliding_window\":true}", QN_EUNSUP, "'use_sliding_window' is true");
+    bad("{" QWEN3 ",\"is_causal\":false}", QN_EUNSUP, "'is_causal' is false, which is not supported for 'qwen3'");
+    bad("{" QWEN3 ",\"embedding_multiplier\":12.0}", QN_EUNSUP, "'embedding_multiplier' is 12, which is not supported");
+    bad("{" QWEN3 ",\"final_logit_softcapping\":30}", QN_EUNSUP, "'final_logit_softcapping' is 30");
+    bad("{" QWEN3 ",\"num_experts\":8}", QN_EUNSUP, "'num_experts' is 8");
+    bad("{" QWEN3 ",\"clip_qkv\":[8]}", QN_EUNSUP, "'clip_qkv' is 0, which is not supported");
+    bad("{" QWEN3 ",\"alibi\":true}", QN_EUNSUP, "'alibi' is 1");
     bad("{" QWEN3 ",\"rope_scaling\":7}", QN_EDATA, "the rotation's parameters are not an object");
     bad("{" QWEN3 ",\"rope_scaling\":{\"type\":\"dynamic\"}}", QN_EUNSUP,
         "rotation of type 'dynamic' is not supported");
@@ -539,6 +556,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_config_neutral),
         cmocka_unit_test(test_config_refusals),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_names),

@@ -429,6 +429,11 @@ static void hybrids(void **state)
     h = accepted_hybrid(number("nextn_predict_layers", 1));
     assert_true(h.n_layer == 1 && h.n_nextn == 1 && h.layer[0].is_recurrent);
 
+    /* as Ollama's converter writes it */
+    h = accepted_hybrid((struct key){"rope.mrope_section", ARRAY, 0, NULL, {11, 11, 10, -1}});
+    assert_int_equal(h.n_rot, 16);
+    refused_hybrid(number("ssm.v_head_reordered", 1), "'qwen35.ssm.v_head_reordered'");
+
     for (int i = 0; i < N_HYBRID; i++)
         refused_hybrid((struct key){hybrid[i].name, ABSENT, 0, NULL, {0}}, hybrid[i].name);
     refused_hybrid(number("ssm.conv_kernel", 1), "'qwen35.ssm.conv_kernel'");

@@ -79,9 +79,11 @@ static bool has(const struct key *k, size_t n, const char *name)
 }
 
 /* The absorbed file, perhaps made an expanded one, with some keys replaced or added. */
+static const char *tensor; /* the only one of the files, or NULL */
+
 static int read_with(bool old, const struct key *other, size_t n_other, struct hparams *h, struct qn_error *e)
 {
-    struct vfile f = {0};
+    struct vfile f = {.tensor = tensor};
     for (size_t i = 0; i < N_OF(absorbed); i++)
         if (!has(other, n_other, absorbed[i].name) && !(old && has(expanded, N_OF(expanded), absorbed[i].name)))
             put_key(&f, &absorbed[i]);
@@ -288,6 +290,21 @@ static void experts_have_bounds(void **state)
     refused_experts(number("expert_gating_func", 4), "'deepseek2.expert_gating_func' is 4");
 }
 
+/* Files of GLM-4.7-Flash do not say how experts are gated; those of DeepSeek-V2 do not either, and have no bias. */
+static void a_bias_for_choosing_means_sigmoids(void **state)
+{
+    (void)state;
+    const struct key unsaid = {"expert_gating_func", ABSENT, 0, NULL};
+    assert_int_equal(accepted_experts(unsaid).expert_gate, GATE_SOFTMAX);
+    tensor = "blk.3.exp_probs_b.bias";
+    assert_int_equal(accepted_experts(unsaid).expert_gate, GATE_SIGMOID);
+    assert_int_equal(accepted_experts(number("expert_gating_func", 0)).expert_gate, GATE_SIGMOID);
+    assert_int_equal(accepted_experts(number("expert_gating_func", 1)).expert_gate, GATE_SOFTMAX);
+    tensor = "blk.1.exp_probs_b.bias"; /* of a dense layer: no expert is chosen there */
+    assert_int_equal(accepted_experts(unsaid).expert_gate, GATE_SOFTMAX);
+    tensor = NULL;
+}
+
 static void layers_that_predict_further_are_not_run(void **state)
 {
     (void)state;
@@ -317,6 +334,7 @@ int main(void)
         cmocka_unit_test(yarn_scales_the_scores),
         cmocka_unit_test(experts_follow_dense_layers),
         cmocka_unit_test(experts_have_bounds),
+        cmocka_unit_test(a_bias_for_choosing_means_sigmoids),
         cmocka_unit_test(layers_that_predict_further_are_not_run),
         cmocka_unit_test(what_is_not_computed_is_refused),
     };

@@ -38,6 +38,7 @@ static inline double cpu_seconds(void)
 struct vfile {
     struct buf b; /* the keys */
     uint64_t n_keys;
+    const char *tensor; /* the name of one of one float; NULL: none */
     char path[64];
 };
 
@@ -101,8 +102,16 @@ static inline struct weights *vf_open(struct vfile *f)
     struct weights *w = NULL;
     struct qn_error e;
     uint32_t head[2] = {0x46554747, 3};
-    uint64_t counts[2] = {0, f->n_keys};
+    uint64_t counts[2] = {f->tensor != NULL, f->n_keys};
     static const uint8_t zeros[32];
+    if (f->tensor) {
+        const uint64_t one = 1, offset = 0;
+        vf_str_raw(f, f->tensor, strlen(f->tensor));
+        vf_u32_raw(f, 1);
+        vf_raw(f, &one, 8);
+        vf_u32_raw(f, 0); /* f32 */
+        vf_raw(f, &offset, 8);
+    }
     strcpy(f->path, "/tmp/quern-vocab-XXXXXX");
     int fd = mkstemp(f->path);
     assert(fd >= 0);
@@ -111,6 +120,7 @@ static inline struct weights *vf_open(struct vfile *f)
     fwrite(counts, 1, sizeof counts, out);
     fwrite(f->b.data, 1, f->b.len, out);
     fwrite(zeros, 1, 32 - (24 + f->b.len) % 32, out);
+    if (f->tensor) fwrite(zeros, 1, 32, out);
     assert(fclose(out) == 0);
     int rc = weights_open(&w, f->path, &e);
     unlink(f->path);

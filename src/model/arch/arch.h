@@ -12,4 +12,7 @@ extern const struct arch arch_qwen3next, arch_qwen35, arch_qwen35moe;
 extern const struct arch arch_gemma, arch_gemma2, arch_gemma3, arch_phi3, arch_glm4, arch_granite, arch_olmo2,
     arch_smollm3, arch_bitnet, arch_bitnet_158, arch_bitnet_25, arch_deepseek2;
 
+/* Of qwen35 and qwen35moe: which key head a value head reads (delta_is_grouped). */
+int qwen35_head_order(struct hparams *h, struct hp_reader *r);
+
 #endif

@@ -151,8 +151,7 @@ static void deepseek2_layer(const struct worker *w, int il)
         block_ffn(w, il, ACTIV_SILU);
 }
 
-static const char *const keys[] = {"attention.value_length", "rope.scaling.yarn_log_multiplier", "expert_count",
-                                   "expert_used_count", NULL};
+static const char *const keys[] = {"attention.value_length", "expert_count", NULL};
 
 const struct arch arch_deepseek2 = {
     .name = "deepseek2", .hparams = deepseek2_hparams, .rules = rules, .layer = deepseek2_layer, .keys = keys};

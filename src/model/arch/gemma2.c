@@ -30,8 +30,7 @@ static int gemma2_hparams(struct hparams *h, struct hp_reader *r)
 }
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, BLOCK_POST_NORM_RULES, {0}};
-static const char *const keys[] = {"attn_logit_softcapping", "final_logit_softcapping",
-                                   "attention.sliding_window_pattern", "attention.scale", NULL};
+static const char *const keys[] = {"attn_logit_softcapping", "final_logit_softcapping", "attention.scale", NULL};
 
 static void gemma2_layer(const struct worker *w, int il)
 {

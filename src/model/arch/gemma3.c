@@ -42,8 +42,7 @@ static int gemma3_hparams(struct hparams *h, struct hp_reader *r)
 
 static const struct bind_rule rules[] = {
     BLOCK_ATTN_RULES, BLOCK_HEAD_NORM_RULES, BLOCK_FFN_RULES, BLOCK_POST_NORM_RULES, {0}};
-static const char *const keys[] = {"final_logit_softcapping", "attention.sliding_window_pattern", "rope.freq_base_swa",
-                                   "attention.scale", NULL};
+static const char *const keys[] = {"final_logit_softcapping", "attention.scale", NULL};
 
 static void gemma3_layer(const struct worker *w, int il)
 {

@@ -14,7 +14,7 @@ static int qwen2moe_hparams(struct hparams *h, struct hp_reader *r)
     int rc;
     h->rope_adjacent = false;
     if (!h->n_expert) return error_set(r->e, QN_EDATA, "model: key '%s' is missing or 0", hp_key(r, "expert_count"));
-    if (!hp_has(r, "expert_feed_forward_length")) h->n_ff_exp = h->n_ff / h->n_expert_used; /* files of early 2024 */
+    if ((rc = hp_shared_width(r, h))) return rc;
     if ((rc = hp_int(r, "expert_shared_feed_forward_length", 1, HP_MAX_DIM, h->n_ff ? h->n_ff : -1, &h->n_ff_shexp)))
         return rc;
     return hp_routing(r, h, GATE_SOFTMAX, false);

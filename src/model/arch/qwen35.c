@@ -4,17 +4,27 @@
  *
  * Attention's queries come with a gate for its output; q and k have head norms, and the first quarter of a head is
  * rotated (text has one position, so the sections of the rotation are all the same). GGUF files have the value heads in
- * an order in which head h reads key head h % n_head_k; a folder of safetensors keeps them grouped, h / r, and says so.
+ * an order in which head h reads key head h % n_head_k; a folder of safetensors keeps them grouped, h / r, and says so,
+ * as may a file of Ollama's converter.
  * Layers behind the last one predict further tokens and are not run.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
 
+int qwen35_head_order(struct hparams *h, struct hp_reader *r)
+{
+    bool is_reordered = true; /* as Ollama's files say it */
+    int rc = hp_flag(r, "ssm.v_head_reordered", true, &is_reordered);
+    if (rc) return rc;
+    h->delta_is_grouped = !is_reordered;
+    rc = meta_bool(r->w, "quern.value_heads_grouped", &h->delta_is_grouped, r->e);
+    return rc < 0 ? rc : 0;
+}
+
 static int qwen35_hparams(struct hparams *h, struct hp_reader *r)
 {
     int rc = delta_hparams(h, r);
-    if (!rc && (rc = meta_bool(r->w, "quern.value_heads_grouped", &h->delta_is_grouped, r->e)) > 0) rc = 0;
-    return rc;
+    return rc ? rc : qwen35_head_order(h, r);
 }
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES,
@@ -35,7 +45,4 @@ static void qwen35_layer(const struct worker *w, int il)
     block_ffn(w, il, ACTIV_SILU);
 }
 
-const struct arch arch_qwen35 = {.name = "qwen35",
-                                 .hparams = qwen35_hparams,
-                                 .rules = rules,
-                                 .layer = qwen35_layer};
+const struct arch arch_qwen35 = {.name = "qwen35", .hparams = qwen35_hparams, .rules = rules, .layer = qwen35_layer};

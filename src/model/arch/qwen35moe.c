@@ -9,7 +9,7 @@ static int qwen35moe_hparams(struct hparams *h, struct hp_reader *r)
 {
     int rc;
     if ((rc = delta_hparams(h, r))) return rc;
-    if ((rc = meta_bool(r->w, "quern.value_heads_grouped", &h->delta_is_grouped, r->e)) < 0) return rc;
+    if ((rc = qwen35_head_order(h, r))) return rc;
     if (!h->n_expert) return error_set(r->e, QN_EDATA, "model: key '%s' is missing or 0", hp_key(r, "expert_count"));
     if ((rc = hp_int(r, "expert_shared_feed_forward_length", 1, HP_MAX_DIM, -1, &h->n_ff_shexp))) return rc;
     return hp_routing(r, h, GATE_SOFTMAX, true);
@@ -36,9 +36,8 @@ static void qwen35moe_layer(const struct worker *w, int il)
     block_moe(w, il, ACTIV_SILU);
 }
 
-const struct arch arch_qwen35moe = {
-    .name = "qwen35moe",
-    .hparams = qwen35moe_hparams,
-    .rules = rules,
-    .layer = qwen35moe_layer,
-    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL}};
+const struct arch arch_qwen35moe = {.name = "qwen35moe",
+                                    .hparams = qwen35moe_hparams,
+                                    .rules = rules,
+                                    .layer = qwen35moe_layer,
+                                    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL}};
