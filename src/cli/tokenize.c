@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/render.h"
 #include "text/detok.h"
 #include "text/vocab.h"
 
@@ -63,7 +64,7 @@ static int run(struct invocation *inv)
     struct qn_error e = {0};
     struct weights *w = NULL;
     struct vocab *v = NULL;
-    struct buf out = {0};
+    struct buf out = {0}, clean = {0};
     char *text = NULL;
     size_t n = 0;
     int status = 0;
@@ -77,11 +78,15 @@ static int run(struct invocation *inv)
         else
             rc =
                 encode(v, text, n, (o->plain ? 0u : VOCAB_PARSE_SPECIAL) | (o->add ? VOCAB_ADD_SPECIAL : 0u), &out, &e);
-        if (rc == 0 && cli_write(out.data, out.len)) status = cli_write_status();
+        bool shown = o->to_text && isatty(STDOUT_FILENO); /* what a terminal may see of it */
+        if (rc == 0 && shown) rc = render_clean(&clean, out.data ? (char *)out.data : "", out.len, &e);
+        if (rc == 0 && cli_write(shown ? clean.data : out.data, shown ? clean.len : out.len))
+            status = cli_write_status();
     }
     if (rc) status = cli_fail(&e);
     cli_free(text);
     buf_deinit(&out);
+    buf_deinit(&clean);
     vocab_free(v);
     weights_close(w);
     return status;

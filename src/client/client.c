@@ -10,7 +10,6 @@
  */
 #include "client/client.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -286,7 +285,7 @@ int client_send(struct client *c, const char *method, const char *path, const ch
                 client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e)
 {
     int rc;
-    assert(!c->failed);
+    if (c->failed) return error_set(e, QN_EUSAGE, "an exchange has failed: this connection can only be closed");
     for (const char *p = path; *p; p++) /* a name of somebody's may be in it */
         if (*p <= ' ' || *p > '~')
             return error_set(e, QN_EUSAGE, "'%s' cannot be asked for: it has blanks in it", path);

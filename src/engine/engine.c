@@ -203,7 +203,8 @@ int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const stru
     struct budget b = {0};
     enum cpu_level level;
     int rc;
-    assert(out->size == sizeof *out);
+    if (out->size != sizeof *out)
+        return error_set(e, QN_EUSAGE, "engine: result struct of %zu bytes, %zu expected", out->size, sizeof *out);
     qn_engine_params_init(&p);
     qn_scheduler_params_init(&s);
     if (engine) p = *engine;

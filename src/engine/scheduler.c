@@ -286,8 +286,9 @@ static void admit(struct qn_scheduler *s)
         struct request **at = next_in_line(s), *r = *at;
         bool are_held = reuse_holds_pages(s->reuse); /* none is let go of before the next look at the disk */
         int rc = s->n_places_taken + r->p.n_answers > s->n_places ? QN_EFULL : start(s, r, &r->error);
+        if (rc == QN_EFULL && !s->n_running && !s->is_unsaved && !are_held) /* see the beginning of this file */
+            rc = error_set(&r->error, QN_ENOMEM, "request: nothing runs, and yet there is no room (an internal error)");
         if (rc == QN_EFULL) {
-            assert(s->n_running > 0 || s->is_unsaved || are_held); /* see the beginning of this file */
             s->is_full = true;
             s->awaits_pages = are_held;
         } else if (rc) {

@@ -137,23 +137,34 @@ def test_stop_strings_and_biases():
     check(b"." not in greedy("--logit-bias", dot + "=-inf"), "a banned token was drawn")
 
 
+def on_terminal(args, stdin):
+    """What the program writes to a terminal."""
+    master, slave = os.openpty()
+    p = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=slave, stderr=subprocess.DEVNULL)
+    os.close(slave)
+    p.stdin.write(stdin)
+    p.stdin.close()
+    seen = b""
+    try:
+        while piece := os.read(master, 4096):
+            seen += piece
+    except OSError:  # the other end is closed
+        pass
+    os.close(master)
+    p.wait()
+    return seen
+
+
 def test_a_terminal_does_not_act_on_what_is_written():
     for token, raw, shown in (3 + 0x1b, b"\x1b", b"\\x1B"), (3 + 0x9b, "\ufffd".encode(), "\ufffd".encode()), (3, b"\0", b"\\x00"):
         args = [QUERN, "run", STORY, "--greedy", "-n", "6", "--logit-bias", f"{token}=1000", "x"]
-        plain = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, timeout=60 * SLOWNESS).stdout
-        check(plain == raw * 6, "a pipe gets what was written", plain)
-        master, slave = os.openpty()
-        p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.DEVNULL)
-        os.close(slave)
-        seen = b""
-        try:
-            while piece := os.read(master, 4096):
-                seen += piece
-        except OSError:  # the other end is closed
-            pass
-        os.close(master)
-        p.wait()
+        check(good(*args[1:]) == raw * 6, "a pipe gets what was written", good(*args[1:]))
+        seen = on_terminal(args, b"")
         check(seen == shown * 6 + b"\r\n", "a terminal gets", seen)
+    ids = b" ".join(b"%d" % (3 + c) for c in b"a\x1b[2J\n\0\x9b")
+    check(good("tokenize", "-d", STORY, stdin=ids) == b"a\x1b[2J\n\0\x9b", "a pipe gets the bytes")
+    seen = on_terminal([QUERN, "tokenize", "-d", STORY], ids)
+    check(seen == b"a\\x1B[2J\r\n\\x00\\x9B", "a terminal gets", seen)
 
 
 def test_a_full_context_ends_it():

@@ -150,7 +150,7 @@ def spoilt(r, target, body):
     data = json.dumps(body).encode()
     how = r.random()
     if how < 0.1:
-        name = r.choice(sorted(body))
+        name = r.choice(sorted(body) or ["x"])
         data = data[:-1] + b', "' + name.encode() + b'": ' + deep(r) + b"}"
     elif how < 0.15:
         data = data[:r.randrange(len(data) + 1)]

@@ -175,6 +175,7 @@ static void a_sink_that_has_enough(void **state)
     struct qn_error e = {0};
     peer_start(&p, &c);
     assert_int_equal(client_send(c, "GET", "/", NULL, 0, enough, NULL, &r, &e), QN_ECANCEL);
+    assert_int_equal(client_send(c, "GET", "/", NULL, 0, enough, NULL, &r, &e), QN_EUSAGE); /* it can only be closed */
     client_close(c);
     peer_join(&p);
     assert_true(p.left);

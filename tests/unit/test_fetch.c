@@ -151,6 +151,23 @@ static void test_redirects_and_origins(void **state)
     assert_int_equal(url_may_follow("https://a/x", "https://u:p@a/x", false, NULL), QN_EUSAGE);
     assert_int_equal(url_may_follow("https://a/x", "file:///x", false, NULL), QN_EUSAGE);
 
+    struct url_verdict v;
+    assert_int_equal(url_judge(&v, "https://a/x", "https://A:443/y", false, NULL), 0);
+    assert_true(v.hears_secret && !v.is_here);
+    assert_int_equal(url_judge(&v, "https://a/x", "https://b/y", false, NULL), 0);
+    assert_false(v.hears_secret || v.is_here);
+    assert_int_equal(url_judge(&v, "http://localhost:1/x", "http://localhost:1/y", false, NULL), 0);
+    assert_true(v.hears_secret && v.is_here);
+    assert_int_equal(url_judge(&v, "http://127.0.0.1/x", "http://127.0.0.2/y", false, NULL), 0);
+    assert_true(!v.hears_secret && v.is_here);
+    assert_int_equal(url_judge(&v, "http://a/x", "http://a/x", true, NULL), 0);
+    assert_true(v.hears_secret && !v.is_here);
+    assert_int_equal(url_judge(&v, "http://a/x", "http://a/x", false, NULL), QN_EUSAGE);
+    assert_false(v.hears_secret);
+    assert_int_equal(url_judge(&v, "https://a/x", "http://a/x", true, NULL), QN_EUSAGE);
+    assert_false(v.hears_secret);
+    assert_int_equal(url_judge(&v, "https://u:p@a/x", "https://u:p@a/x", true, NULL), QN_EUSAGE);
+    assert_false(v.hears_secret);
     assert_true(url_same_origin("https://a/x", "https://A:443/y?z"));
     assert_false(url_same_origin("https://a/x", "https://a:444/x"));
     assert_false(url_same_origin("https://a/x", "http://a/x"));
