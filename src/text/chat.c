@@ -192,7 +192,8 @@ int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *
     if (rc) return rc;
     const struct variant *t = choose(c, parsed);
     rc = chat_context(&context, parsed, &t->taste, e);
-    struct jinja_input in = {.context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .cancel = cancel};
+    struct jinja_input in = {
+        .context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .n_bytes = n, .cancel = cancel};
     if (rc == 0) rc = jinja_render(t->template, &in, &rendered, e);
     if (rc == 0) rc = take_rendered(&p, c, t, &rendered, e);
     jinja_output_deinit(&rendered);

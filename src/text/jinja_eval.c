@@ -29,12 +29,18 @@ static struct jscope *inner(struct jenv *j, struct jscope *parent)
     return s;
 }
 
-static bool same_name(struct jval a, struct jval b) { return a.s->n == b.s->n && memcmp(a.s->p, b.s->p, a.s->n) == 0; }
+static bool same_name(struct jenv *j, struct jval a, struct jval b)
+{
+    jenv_looks(j, 1);
+    if (a.s->n != b.s->n) return false;
+    jenv_bytes(j, a.s->n);
+    return memcmp(a.s->p, b.s->p, a.s->n) == 0;
+}
 
 static void assign(struct jenv *j, struct jscope *s, struct jval name, struct jval val)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (same_name(s->v[i].name, name)) {
+        if (same_name(j, s->v[i].name, name)) {
             s->v[i].val = val;
             return;
         }
@@ -46,7 +52,7 @@ static struct jval lookup(struct jenv *j, const struct jscope *s, struct jval na
 {
     for (; s; s = s->parent)
         for (size_t i = 0; i < s->n; i++)
-            if (same_name(s->v[i].name, name)) return s->v[i].val;
+            if (same_name(j, s->v[i].name, name)) return s->v[i].val;
     const struct jval *v = jdict_find(j, j->vars, name);
     if (v) return *v;
     const struct jfunc *f = jglobal_find(name);
@@ -76,7 +82,7 @@ static void assign_target(struct jenv *j, struct jscope *s, const struct jnode *
 static void add_kwarg(struct jenv *j, struct jargs *a, size_t *cap, struct jval name, struct jval val)
 {
     for (size_t i = 0; i < a->n_kw; i++)
-        if (same_name(a->kw[i].name, name))
+        if (same_name(j, a->kw[i].name, name))
             jenv_fail(j, QN_EDATA, "argument '%.*s' is given twice", (int)name.s->n, name.s->p);
     a->kw = jenv_grow(j, a->kw, a->n_kw, cap, sizeof *a->kw);
     a->kw[a->n_kw++] = (struct jkwarg){.name = name, .val = val};
@@ -112,17 +118,17 @@ static struct jargs eval_args(struct jenv *j, struct jscope *s, const struct jno
     return a;
 }
 
-static struct jval *kwarg(const struct jargs *a, struct jval name)
+static struct jval *kwarg(struct jenv *j, const struct jargs *a, struct jval name)
 {
     for (size_t i = 0; i < a->n_kw; i++)
-        if (same_name(a->kw[i].name, name)) return &a->kw[i].val;
+        if (same_name(j, a->kw[i].name, name)) return &a->kw[i].val;
     return NULL;
 }
 
-static bool is_parameter(const struct jnode *m, struct jval name)
+static bool is_parameter(struct jenv *j, const struct jnode *m, struct jval name)
 {
     for (size_t i = 0; i < m->n_list; i++)
-        if (same_name(m->list[i]->val, name)) return true;
+        if (same_name(j, m->list[i]->val, name)) return true;
     return false;
 }
 
@@ -139,8 +145,8 @@ static void assign_rest(struct jenv *j, struct jscope *s, const struct jnode *m,
     if (m->uses_caller) assign(j, s, caller, jval_missing(j, JMISS_NAME, NULL, caller));
     for (size_t i = 0; i < a->n_kw; i++) {
         struct jval name = a->kw[i].name;
-        if (is_parameter(m, name)) continue;
-        if (m->uses_caller && same_name(name, caller))
+        if (is_parameter(j, m, name)) continue;
+        if (m->uses_caller && same_name(j, name, caller))
             assign(j, s, caller, a->kw[i].val);
         else if (m->uses_kwargs)
             jdict_set(j, rest.d, name, a->kw[i].val);
@@ -157,7 +163,7 @@ static struct jval call_macro(struct jenv *j, const struct jmacro *macro, const 
     struct jscope *s = inner(j, macro->scope);
     struct jtext out = {.j = j};
     for (size_t i = 0; i < m->n_list; i++) {
-        struct jval name = m->list[i]->val, *named = kwarg(a, name), v;
+        struct jval name = m->list[i]->val, *named = kwarg(j, a, name), v;
         if (named && i < a->n_pos)
             jenv_fail(j, QN_EDATA, "macro '%.*s' got two values for argument '%.*s'", (int)m->val.s->n, m->val.s->p,
                       (int)name.s->n, name.s->p);
