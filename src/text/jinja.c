@@ -28,13 +28,14 @@
 
 #define MAX_DEPTH 1000
 
-/* For an input of n bytes, of each A + n * B. Measured with tests/golden/template_needs. */
-#define STEPS_BASE        ((uint64_t)1000000)
+/* The defaults for an input of n bytes: so much, and so much for each of them. docs/TEMPLATES.md has what real templates
+ * need, which tests/golden/template_needs measures. */
+#define STEPS_BASE        ((uint64_t)10000000)
 #define STEPS_PER_BYTE    16
 #define VALUE_BYTES_BASE  ((size_t)16 << 20)
-#define VALUE_BYTES_TIMES 8
-#define CPU_NS_BASE       ((uint64_t)100000000)
-#define CPU_NS_PER_BYTE   1000
+#define VALUE_BYTES_TIMES 16
+#define CPU_NS_BASE       ((uint64_t)1000000000)
+#define CPU_NS_PER_BYTE   2000
 
 struct jinja {
     struct jenv env; /* owns the tree */
@@ -203,12 +204,14 @@ static uint64_t budget(uint64_t base, uint64_t n, uint64_t factor)
     return sum;
 }
 
+uint64_t jinja_steps(size_t in_bytes) { return budget(STEPS_BASE, in_bytes, STEPS_PER_BYTE); }
+
 size_t jinja_value_bytes(size_t in_bytes) { return budget(VALUE_BYTES_BASE, in_bytes, VALUE_BYTES_TIMES); }
 
 static void set_limits(struct jenv *j, const struct jinja_input *in)
 {
     const struct jinja_limits *l = &in->limits;
-    j->max_steps = l->n_steps ? l->n_steps : budget(STEPS_BASE, in->n_bytes, STEPS_PER_BYTE);
+    j->max_steps = l->n_steps ? l->n_steps : jinja_steps(in->n_bytes);
     j->max_cpu_ns = l->cpu_ns ? l->cpu_ns : budget(CPU_NS_BASE, in->n_bytes, CPU_NS_PER_BYTE);
     j->max_depth = l->depth > 0 && l->depth < MAX_DEPTH ? l->depth : MAX_DEPTH;
     j->max_bytes = l->value_bytes ? l->value_bytes : jinja_value_bytes(in->n_bytes);

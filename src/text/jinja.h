@@ -34,7 +34,8 @@ struct jinja_limits {
     uint64_t cpu_ns;    /* of the thread; the steps are there to end a rendering before, the same on every machine */
 };
 
-/* The default for an input of so many bytes. */
+/* The defaults for an input of so many bytes. */
+uint64_t jinja_steps(size_t in_bytes);
 size_t jinja_value_bytes(size_t in_bytes);
 
 /* What one rendering used, told whether it succeeds or not. */

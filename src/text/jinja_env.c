@@ -17,10 +17,13 @@
 #include "base/mem.h"
 #include "text/jinja.h"
 
-#define CHUNK_MIN  ((size_t)4096)
-#define CHUNK_MAX  ((size_t)256 << 10)
-#define BLOCK_MIN  ((size_t)32 << 10) /* from here on a piece stands by itself */
-#define ALIGN      ((size_t)16)
+#define CHUNK_MIN ((size_t)4096)
+#define CHUNK_MAX ((size_t)256 << 10)
+#define BLOCK_MIN ((size_t)32 << 10) /* from here on a piece stands by itself */
+#define ALIGN     ((size_t)16)
+#if defined(__SANITIZE_ADDRESS__) || defined(JENV_SPOIL_RELEASED)
+#define JENV_SPOIL /* so that a pointer to what was given back does not go unnoticed */
+#endif
 #define LOOK_EVERY 10000 /* steps: about half a millisecond */
 
 struct jchunk {
@@ -31,6 +34,8 @@ struct jchunk {
 
 struct jblock {
     struct jblock *newer, *older;
+    size_t bytes;    /* without this header */
+    uint64_t number; /* the newer, the larger */
     _Alignas(16) uint8_t data[];
 };
 
@@ -59,9 +64,9 @@ void jenv_check_room(struct jenv *j, size_t bytes)
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGN - 1) & ~(ALIGN - 1); }
 
-static void link_block(struct jenv *j, struct jblock *b)
+static void link_block(struct jenv *j, struct jblock *b, size_t bytes)
 {
-    *b = (struct jblock){.older = j->blocks};
+    *b = (struct jblock){.older = j->blocks, .bytes = bytes, .number = ++j->n_blocks};
     if (b->older) b->older->newer = b;
     j->blocks = b;
 }
@@ -73,7 +78,7 @@ static void *get_block(struct jenv *j, size_t bytes)
     struct jblock *b = mem_alloc(all);
     if (!b) jenv_fail(j, QN_ENOMEM, "no memory for %zu bytes of values", all);
     j->used_bytes += all;
-    link_block(j, b);
+    link_block(j, b, bytes);
     return b->data;
 }
 
@@ -111,7 +116,7 @@ void *jenv_get_n(struct jenv *j, size_t n, size_t size)
 }
 
 /* A block is moved by the allocator, which for large ones moves no bytes; for the limit there are two for a moment. */
-static void *resize_block(struct jenv *j, struct jblock *b, size_t old, size_t bytes)
+static void *resize_block(struct jenv *j, struct jblock *b, size_t bytes)
 {
     jenv_check_room(j, sizeof *b + bytes);
     struct jblock *newer = b->newer, *older = b->older;
@@ -119,7 +124,8 @@ static void *resize_block(struct jenv *j, struct jblock *b, size_t old, size_t b
     if (!moved) jenv_fail(j, QN_ENOMEM, "no memory for %zu bytes of values", bytes);
     *(newer ? &newer->older : &j->blocks) = moved;
     if (older) older->newer = moved;
-    j->used_bytes += bytes - old;
+    j->used_bytes += bytes - moved->bytes;
+    moved->bytes = bytes;
     return moved->data;
 }
 
@@ -128,11 +134,49 @@ void *jenv_resize(struct jenv *j, void *p, size_t old, size_t bytes)
     if (bytes > SIZE_MAX / 2) bytes = SIZE_MAX / 2;
     old = round_up(old);
     if (old >= BLOCK_MIN)
-        return resize_block(j, (struct jblock *)(void *)((uint8_t *)p - offsetof(struct jblock, data)), old,
+        return resize_block(j, (struct jblock *)(void *)((uint8_t *)p - offsetof(struct jblock, data)),
                             round_up(bytes));
     void *q = jenv_get(j, bytes);
     if (old) memcpy(q, p, old < bytes ? old : bytes);
     return q;
+}
+
+struct jmark jenv_mark(struct jenv *j)
+{
+    struct jmark m = {j->chunks, j->n_blocks, j->next, j->left, ++j->n_marks, j->oldest};
+    j->oldest = UINT64_MAX;
+    return m;
+}
+
+static void free_chunk(struct jenv *j)
+{
+    struct jchunk *c = j->chunks;
+    j->chunks = c->older;
+    j->used_bytes -= sizeof *c + c->bytes;
+    mem_free(c);
+}
+
+static void free_block(struct jenv *j)
+{
+    struct jblock *b = j->blocks;
+    j->blocks = b->older;
+    if (b->older) b->older->newer = NULL;
+    j->used_bytes -= sizeof *b + b->bytes;
+    mem_free(b);
+}
+
+void jenv_release(struct jenv *j, const struct jmark *m)
+{
+    bool free = j->oldest >= m->number;
+    if (m->oldest < j->oldest) j->oldest = m->oldest; /* what it means for marks around this one */
+    if (!free) return;
+    while (j->blocks && j->blocks->number > m->n_blocks) free_block(j);
+    while (j->chunks != m->chunk) free_chunk(j);
+    j->next = m->next;
+    j->left = m->left;
+#ifdef JENV_SPOIL
+    if (j->left) memset(j->next, 0xA5, j->left);
+#endif
 }
 
 void *jenv_grow(struct jenv *j, void *p, size_t n, size_t *cap, size_t size)

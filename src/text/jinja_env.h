@@ -30,12 +30,15 @@ struct jenv {
     struct jchunk *chunks; /* newest first */
     uint8_t *next;         /* free bytes of the newest chunk */
     size_t left;
+    uint64_t n_blocks;                        /* ever made */
     struct jblock *blocks;                    /* large pieces, each by itself */
     size_t used_bytes, peak_bytes, max_bytes; /* taken from the system */
     uint64_t n_steps, max_steps, look_at;     /* look_at: how many steps there may be before the clock is asked */
     unsigned odd_bytes, odd_looks;            /* parts of a step */
     uint64_t cpu_begin_ns, max_cpu_ns;        /* of this thread */
-    uint64_t seed;                            /* of hashes */
+    uint64_t n_marks;                         /* ever made */
+    uint64_t oldest; /* when what began to point at something new since the last mark was made: see jmark */
+    uint64_t seed;   /* of hashes */
     int depth, max_depth;
     int line;           /* of what is being parsed or evaluated; 0: nothing yet */
     struct qn_error *e; /* may be NULL */
@@ -60,6 +63,25 @@ void *jenv_resize(struct jenv *j, void *p, size_t old, size_t bytes);
 void jenv_check_room(struct jenv *j, size_t bytes);
 /* The array p of n elements with room for more than n, doubled when full; *cap is the room. It may move. */
 void *jenv_grow(struct jenv *j, void *p, size_t n, size_t *cap, size_t size);
+
+/* What was taken since a mark may be given back when nothing that is older points there. Only namespaces, texts that
+ * grow and loops are ever changed; each knows how many marks there were when it was made, and tells when it begins to
+ * point at something. */
+struct jmark {
+    struct jchunk *chunk;
+    uint64_t n_blocks;
+    uint8_t *next;
+    size_t left;
+    uint64_t number, oldest; /* oldest: j->oldest before */
+};
+struct jmark jenv_mark(struct jenv *j);
+/* Something that was made after `born` marks now points at something new. */
+static inline void jenv_escapes(struct jenv *j, uint64_t born)
+{
+    if (born < j->oldest) j->oldest = born;
+}
+/* Gives it back, unless something older points there. */
+void jenv_release(struct jenv *j, const struct jmark *m);
 
 /* Leaves with "template line N: ...". */
 _Noreturn void jenv_fail(struct jenv *j, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -60,6 +60,14 @@ static struct jval lookup(struct jenv *j, const struct jscope *s, struct jval na
     return jval_missing(j, JMISS_NAME, NULL, name);
 }
 
+/* A namespace is older than the turn of the loop it is set in; a number takes its old place. */
+static void set_in_space(struct jenv *j, struct jdict *d, struct jval name, struct jval val)
+{
+    size_t n = d->n;
+    jdict_set(j, d, name, val);
+    if (d->n != n || !(jval_is_number(val) || val.kind == JNONE)) jenv_escapes(j, d->born);
+}
+
 static void assign_target(struct jenv *j, struct jscope *s, const struct jnode *t, struct jval v)
 {
     if (t->kind == JN_NAME) {
@@ -67,7 +75,7 @@ static void assign_target(struct jenv *j, struct jscope *s, const struct jnode *
     } else if (t->kind == JN_SPACE_SET) {
         struct jval space = lookup(j, s, t->a->val);
         if (space.kind != JSPACE) jenv_fail(j, QN_EDATA, "cannot assign to an attribute of what is no namespace");
-        jdict_set(j, space.d, t->val, v);
+        set_in_space(j, space.d, t->val, v);
     } else {
         assert(t->kind == JN_TUPLE);
         if (v.kind == JUNDEF) jval_fail_missing(j, v);
@@ -161,7 +169,7 @@ static struct jval call_macro(struct jenv *j, const struct jmacro *macro, const 
 {
     const struct jnode *m = macro->node;
     struct jscope *s = inner(j, macro->scope);
-    struct jtext out = {.j = j};
+    struct jtext out = {.j = j, .born = j->n_marks};
     for (size_t i = 0; i < m->n_list; i++) {
         struct jval name = m->list[i]->val, *named = kwarg(j, a, name), v;
         if (named && i < a->n_pos)
@@ -187,7 +195,7 @@ static void run_loop(struct jenv *j, struct jscope *s, const struct jnode *n, st
 
 static struct jval call_loop(struct jenv *j, const struct jloop *loop, const struct jargs *a)
 {
-    struct jtext out = {.j = j};
+    struct jtext out = {.j = j, .born = j->n_marks};
     if (!loop->node->flag) jenv_fail(j, QN_EDATA, "the loop is not marked 'recursive'");
     if (a->n_pos != 1 || a->n_kw) jenv_fail(j, QN_EDATA, "loop() takes one argument, not %zu", a->n_pos + a->n_kw);
     run_loop(j, loop->scope, loop->node, a->pos[0], loop->depth0 + 1, &out);
@@ -350,15 +358,21 @@ static void run_loop(struct jenv *j, struct jscope *s, const struct jnode *n, st
                      struct jtext *out)
 {
     struct jloop *loop = jenv_get(j, sizeof *loop);
-    *loop = (struct jloop){.depth0 = depth0, .node = n, .scope = s, .last_changed.kind = JABSENT};
+    *loop = (struct jloop){.depth0 = depth0, .node = n, .scope = s, .born = j->n_marks, .last_changed.kind = JABSENT};
     loop->items = jval_items(j, items);
     if (n->c) loop->items = matching(j, s, n, loop->items);
     struct jval name = jval_cstr(j, "loop");
-    for (; loop->i < loop->items.n; loop->i++) {
+    enum flow flow = GO_ON;
+    for (; loop->i < loop->items.n && flow != BREAK; loop->i++) {
+        struct jmark before = jenv_mark(j);
+        const char *p = out->p;
+        const uint8_t *mark = out->mark;
         struct jscope *turn = inner(j, s);
         assign(j, turn, name, (struct jval){.kind = JLOOP, .loop = loop});
         assign_target(j, turn, n->a, loop->items.v[loop->i]);
-        if (exec(j, turn, n->body, out) == BREAK) break;
+        flow = exec(j, turn, n->body, out);
+        if (out->p != p || out->mark != mark) jenv_escapes(j, out->born);
+        jenv_release(j, &before);
     }
     if (loop->items.n == 0 && n->other) exec(j, inner(j, s), n->other, out);
 }
@@ -366,7 +380,7 @@ static void run_loop(struct jenv *j, struct jscope *s, const struct jnode *n, st
 /* The text of a block that is captured; *flow when a loop around it is left or goes on. */
 static struct jval capture(struct jenv *j, struct jscope *s, const struct jnode *n, enum flow *flow)
 {
-    struct jtext t = {.j = j};
+    struct jtext t = {.j = j, .born = j->n_marks};
     *flow = exec(j, inner(j, s), n->body, &t);
     return jtext_done(&t, 0);
 }

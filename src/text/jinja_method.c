@@ -546,6 +546,7 @@ METHOD(loop_changed)
     struct jval now = jval_list(j, JTUPLE, raw->pos, raw->n_pos), *last = &self.loop->last_changed;
     if (last->kind == JTUPLE && jval_equal(j, *last, now)) return jval_bool(false);
     *last = now;
+    jenv_escapes(j, self.loop->born);
     return jval_bool(true);
 }
 

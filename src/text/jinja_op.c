@@ -126,14 +126,26 @@ static struct jval repeat(struct jenv *j, struct jval v, int64_t times)
     return jval_list(j, v.kind, p, total);
 }
 
+/* A list with b's items after a's. It goes on in a's place where it can, so that a template that builds a list by
+ * `ns.list = ns.list + [more]` takes linear time and memory; a sees only its own items and does not notice. */
 static struct jval add_lists(struct jenv *j, struct jval a, struct jval b)
 {
     size_t n = a.l->n + b.l->n;
-    struct jval *p = jenv_get_n(j, n, sizeof *p);
-    jenv_looks(j, n);
-    if (a.l->n) memcpy(p, a.l->v, a.l->n * sizeof *p);
+    struct jroom *room = a.l->room;
+    struct jval *p = a.l->v;
+    jenv_looks(j, b.l->n);
+    if (!room || room->n != a.l->n || n > room->cap) {
+        room = jenv_get(j, sizeof *room);
+        *room = (struct jroom){.cap = a.l->room ? n * 2 : n};
+        jenv_looks(j, a.l->n);
+        p = jenv_get_n(j, room->cap, sizeof *p);
+        if (a.l->n) memcpy(p, a.l->v, a.l->n * sizeof *p);
+    }
     if (b.l->n) memcpy(p + a.l->n, b.l->v, b.l->n * sizeof *p);
-    return jval_flag(jval_list(j, a.kind, p, n), (a.flags | b.flags) & JUSER);
+    room->n = n;
+    struct jval v = jval_flag(jval_list(j, a.kind, p, n), (a.flags | b.flags) & JUSER);
+    v.l->room = room;
+    return v;
 }
 
 struct jval jop_binary(struct jenv *j, enum jop op, struct jval a, struct jval b)

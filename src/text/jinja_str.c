@@ -136,10 +136,12 @@ struct jval jstr_join(struct jenv *j, struct jval a, struct jval b)
     struct jtext *t = a.s->tail;
     if (!t || t->p != a.s->p || t->n != a.s->n) {
         t = jenv_get(j, sizeof *t);
-        *t = (struct jtext){.j = j};
+        *t = (struct jtext){.j = j, .born = j->n_marks};
         make_room(t, a.s->n + b.s->n);
         jtext_str(t, a);
     }
+    const char *p = t->p;
+    const uint8_t *mark = t->mark;
     jtext_str(t, b);
     t->shared = true;
     struct jval v = jval_str(j, t->n ? t->p : "", t->n, (a.flags | b.flags) & JMARKUP);
@@ -152,6 +154,7 @@ struct jval jstr_join(struct jenv *j, struct jval a, struct jval b)
         v.s->mark = t->mark;
     }
     v.s->tail = t;
+    if (p != t->p || mark != t->mark) jenv_escapes(j, t->born);
     return v;
 }
 

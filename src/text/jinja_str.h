@@ -16,6 +16,7 @@ struct jtext {
     size_t n, cap; /* bytes */
     size_t max;    /* bytes; 0: no bound but that on memory */
     unsigned user; /* the one origin */
+    uint64_t born; /* for jenv_escapes */
     bool shared;   /* values point into it */
 };
 

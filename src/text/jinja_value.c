@@ -51,7 +51,7 @@ struct jval jval_pair(struct jenv *j, struct jval a, struct jval b)
 struct jval jval_dict(struct jenv *j, int kind)
 {
     struct jdict *d = jenv_get(j, sizeof *d);
-    *d = (struct jdict){0};
+    *d = (struct jdict){.born = j->n_marks};
     return (struct jval){.kind = (uint8_t)kind, .d = d};
 }
 

@@ -65,7 +65,12 @@ struct jstr {
 struct jlist {
     struct jval *v;
     size_t n;
-    size_t at; /* JITER: the next item */
+    size_t at;          /* JITER: the next item */
+    struct jroom *room; /* NULL, or what v is the beginning of: when n are in use, more may follow in place */
+};
+
+struct jroom {
+    size_t n, cap; /* items */
 };
 
 struct jpair {
@@ -78,6 +83,7 @@ struct jdict {
     size_t n, cap;
     uint32_t *slot; /* [n_slots] open addressing, index + 1; NULL while small */
     size_t n_slots;
+    uint64_t born; /* for jenv_escapes */
 };
 
 /* Why a value is undefined, for the message when it is used. */
