@@ -21,7 +21,10 @@
 #define CHUNK_MAX ((size_t)256 << 10)
 #define BLOCK_MIN ((size_t)32 << 10) /* from here on a piece stands by itself */
 #define ALIGN     ((size_t)16)
-#if defined(__SANITIZE_ADDRESS__) || defined(JENV_SPOIL_RELEASED)
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer) || defined(JENV_SPOIL_RELEASED)
 #define JENV_SPOIL /* so that a pointer to what was given back does not go unnoticed */
 #endif
 #define LOOK_EVERY 10000 /* steps: about half a millisecond */
