@@ -185,6 +185,9 @@ typedef struct qn_prompt qn_prompt;
  * fails. */
 QN_API int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_t n,
                           const struct qn_cancel *cancel, struct qn_error *e);
+/* The most memory, in bytes, that the template takes for a request of n bytes while that is called: its values and what
+ * it writes. What would need more is refused with QN_EDATA. */
+QN_API size_t qn_chat_prompt_bytes(size_t n);
 QN_API void qn_prompt_free(qn_prompt *p); /* after its replies; NULL is fine */
 /* Both belong to the prompt. The text has no NUL at its end, and no BOS but the one that the template writes. */
 QN_API const char *qn_prompt_text(const qn_prompt *p, size_t *n);

@@ -74,6 +74,8 @@ int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_
     return 0;
 }
 
+size_t qn_chat_prompt_bytes(size_t n) { return chat_prompt_bytes(n); }
+
 void qn_prompt_free(qn_prompt *p)
 {
     if (!p) return;

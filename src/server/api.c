@@ -17,7 +17,7 @@
 #include "server/endpoints.h"
 
 #define MODELS_RETRY_S 5  /* a guess: how long others need their models is theirs to know */
-#define WORK_FACTOR    32 /* bytes that a byte of text takes at most on its way to tokens: values, symbols, candidates */
+#define WORK_FACTOR    32 /* bytes that a byte of text takes at most on its way to tokens: symbols, candidates */
 
 /* ---- workers ---- */
 
@@ -213,18 +213,32 @@ int api_fault(struct fault *f, const struct qn_error *e)
     }
 }
 
-int api_take_work(const struct api *a, size_t n, size_t *taken, struct fault *f)
+/* at_most: what a template may use, which is more than it ever should; a ledger smaller than that gives its half. */
+static int take_work(const struct api *a, size_t n, size_t at_most, size_t *taken, struct fault *f)
 {
     struct ledger *l = a->c.requests;
     size_t bytes = n > SIZE_MAX / WORK_FACTOR ? SIZE_MAX : n * WORK_FACTOR;
     *taken = 0;
     if (!l) return 0;
+    if (at_most > l->budget / 2) at_most = l->budget / 2;
+    if (bytes < at_most) bytes = at_most;
     if (bytes > l->budget / 2)
         return fault_set(f, 413, "request_too_large", NULL, "a text of %zu bytes takes more memory than there is", n);
     if (ledger_take(l, bytes, "a text", NULL))
         return fault_set(f, 503, "no_memory", NULL, "no memory for a text of %zu bytes now", n);
     *taken = bytes;
     return 0;
+}
+
+int api_take_work(const struct api *a, size_t n, size_t *taken, struct fault *f)
+{
+    return take_work(a, n, 0, taken, f);
+}
+
+/* First the template's values, then tokens. */
+int api_take_chat_work(const struct api *a, size_t n, size_t *taken, struct fault *f)
+{
+    return take_work(a, n, qn_chat_prompt_bytes(n), taken, f);
 }
 
 void api_give_work(const struct api *a, size_t taken)

@@ -94,6 +94,8 @@ int api_no_memory(struct fault *f);
 /* Takes what it may need to make tokens of n bytes of text, templates included: *taken, to be given back to
  * a->c.requests when that is done. */
 int api_take_work(const struct api *a, size_t n, size_t *taken, struct fault *f);
+/* The same for a request of n bytes that goes through a chat template. */
+int api_take_chat_work(const struct api *a, size_t n, size_t *taken, struct fault *f);
 void api_give_work(const struct api *a, size_t taken);
 int api_dump(struct buf *b, const json_t *j); /* adds it as text; not 0 when there is no memory */
 /* Refuses; to come again after retry_s seconds where that may help. */

@@ -156,7 +156,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
     bool made = all && !bad && !api_dump(&text, all);
     json_decref(all);
     size_t taken = 0;
-    bool room = made && !api_take_work(j->api, text.len, &taken, f);
+    bool room = made && !api_take_chat_work(j->api, text.len, &taken, f);
     int rc = room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, NULL, &e) : 0;
     api_give_work(j->api, taken);
     buf_deinit(&text);

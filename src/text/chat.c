@@ -181,6 +181,15 @@ static int take_rendered(struct chat_prompt *p, const struct chat *c, const stru
     return 0;
 }
 
+size_t chat_prompt_bytes(size_t n) { return jinja_value_bytes(n); }
+
+/* rc, or that the prompt is no longer wanted. */
+static int still_wanted(int rc, const struct qn_cancel *cancel, struct qn_error *e)
+{
+    if (rc || !cancel || !cancel->is_cancelled(cancel->arg)) return rc;
+    return error_set(e, QN_ECANCEL, "chat: the prompt was cancelled");
+}
+
 int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *request, size_t n, const struct tm *now,
                      const struct qn_cancel *cancel, struct qn_error *e)
 {
@@ -188,12 +197,17 @@ int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *
     struct jinja_output rendered = {0};
     json_t *parsed = NULL, *context = NULL;
     *out = p;
-    int rc = chat_request_parse(&parsed, request, n, e);
+    int rc = still_wanted(0, cancel, e);
+    if (rc == 0) rc = chat_request_parse(&parsed, request, n, e);
     if (rc) return rc;
     const struct variant *t = choose(c, parsed);
-    rc = chat_context(&context, parsed, &t->taste, e);
-    struct jinja_input in = {.context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .cancel = cancel};
+    rc = still_wanted(0, cancel, e);
+    if (rc == 0) rc = chat_context(&context, parsed, &t->taste, e);
+    rc = still_wanted(rc, cancel, e);
+    struct jinja_input in = {
+        .context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .n_bytes = n, .cancel = cancel};
     if (rc == 0) rc = jinja_render(t->template, &in, &rendered, e);
+    rc = still_wanted(rc, cancel, e);
     if (rc == 0) rc = take_rendered(&p, c, t, &rendered, e);
     jinja_output_deinit(&rendered);
     json_t *tools = json_object_get(context, "tools");

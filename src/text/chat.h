@@ -39,6 +39,9 @@ struct chat_prompt {
  * *out is left zeroed on failure. */
 int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *request, size_t n, const struct tm *now,
                      const struct qn_cancel *cancel, struct qn_error *e);
+/* The most memory that rendering a request of n bytes takes for the template's values and what it writes: beyond that
+ * the request is refused. */
+size_t chat_prompt_bytes(size_t n);
 void chat_prompt_deinit(struct chat_prompt *p);
 
 #endif

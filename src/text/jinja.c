@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "text/jinja_eval.h"
 #include "text/jinja_str.h"
 #include "text/unicode.h"
@@ -25,10 +26,16 @@
 #define MAX_TREE_BYTES   ((size_t)256 << 20)
 #define MAX_TREE_DEPTH   300 /* of the parser's calls: about 150 nested parentheses */
 
-#define DEFAULT_STEPS       ((uint64_t)50000000)
-#define MAX_DEPTH           1000
-#define DEFAULT_OUT_BYTES   ((size_t)64 << 20)
-#define DEFAULT_VALUE_BYTES ((size_t)512 << 20)
+#define MAX_DEPTH 1000
+
+/* The defaults for an input of n bytes: so much, and so much for each of them. docs/TEMPLATES.md has what real templates
+ * need, which tests/golden/template_needs measures. */
+#define STEPS_BASE        ((uint64_t)10000000)
+#define STEPS_PER_BYTE    16
+#define VALUE_BYTES_BASE  ((size_t)16 << 20)
+#define VALUE_BYTES_TIMES 16
+#define CPU_NS_BASE       ((uint64_t)1000000000)
+#define CPU_NS_PER_BYTE   2000
 
 struct jinja {
     struct jenv env; /* owns the tree */
@@ -81,12 +88,24 @@ static struct jval convert_string(struct jenv *j, json_t *json, const char *key,
     return jval_str(j, p, n, flags);
 }
 
+/* Most objects have the same few keys. */
+static struct jval convert_key(struct jenv *j, const char *p, size_t n, unsigned flags)
+{
+    size_t i = (n * 7 + (n ? (uint8_t)p[0] + (uint8_t)p[n - 1] * 3u : 0)) % JENV_KEYS;
+    struct jval *known = &j->key[i];
+    if (n > 64) return jval_str(j, p, n, flags);
+    if (known->kind != JSTR || known->flags != flags || known->s->n != n || memcmp(known->s->p, p, n) != 0)
+        *known = jval_str(j, p, n, flags);
+    return *known;
+}
+
 static struct jval convert_object(struct jenv *j, json_t *json, unsigned flags)
 {
     struct jval d = jval_flag(jval_dict(j, JDICT), flags);
+    jdict_reserve(j, d.d, json_object_size(json));
     for (void *it = json_object_iter(json); it; it = json_object_iter_next(json, it)) {
         const char *key = json_object_iter_key(it);
-        struct jval name = jval_str(j, key, json_object_iter_key_len(it), flags);
+        struct jval name = convert_key(j, key, json_object_iter_key_len(it), flags);
         jdict_set(j, d.d, name, convert(j, json_object_iter_value(it), key, flags));
     }
     return d;
@@ -129,46 +148,90 @@ static void add_variables(struct jenv *j, json_t *object, unsigned flags)
 
 /* ---- out ---- */
 
-static int copy_out(struct jinja_output *out, const struct jtext *t, struct qn_error *e)
+/* The end of the run of bytes of one origin that begins at `at`. */
+static size_t run_end(const struct jtext *t, size_t at)
+{
+    const uint8_t *change = t->mark ? memchr(t->mark + at, !t->mark[at], t->n - at) : NULL;
+    return change ? (size_t)(change - t->mark) : t->n;
+}
+
+static bool is_user(const struct jtext *t, size_t at) { return t->mark ? t->mark[at] : t->user; }
+
+/* How many ranges are the user's; counted against the limits, as they come on top of the values. */
+static size_t count_spans(struct jenv *j, const struct jtext *t)
 {
     size_t n = 0;
-    for (size_t i = 0; i < t->n; i++) n += t->mark[i] && (i == 0 || !t->mark[i - 1]);
+    jenv_bytes(j, t->n);
+    for (size_t at = 0; at < t->n; at = run_end(t, at)) {
+        jenv_looks(j, 1);
+        n += is_user(t, at);
+    }
+    jenv_check_room(j, t->n + n * sizeof(struct text_span));
+    return n;
+}
+
+static int copy_out(struct jinja_output *out, const struct jtext *t, size_t n_spans, struct qn_error *e)
+{
     int rc = buf_add(&out->text, t->n ? t->p : "", t->n, e);
     if (rc) return rc;
-    out->user = mem_alloc(n * sizeof *out->user);
-    if (!out->user) return error_nomem(e, "origins of a template's output", n * sizeof *out->user);
-    for (size_t i = 0; i < t->n; i++) {
-        if (!t->mark[i]) continue;
-        if (i == 0 || !t->mark[i - 1]) out->user[out->n_user++] = (struct text_span){.at = i};
-        out->user[out->n_user - 1].n++;
+    out->user = mem_alloc(n_spans * sizeof *out->user);
+    if (!out->user) return error_nomem(e, "origins of a template's output", n_spans * sizeof *out->user);
+    for (size_t at = 0, end; at < t->n; at = end) {
+        end = run_end(t, at);
+        if (is_user(t, at)) out->user[out->n_user++] = (struct text_span){.at = at, .n = end - at};
     }
     return 0;
 }
 
-static int run(struct jenv *j, const struct jnode *root, struct jtext *text)
+static int run(struct jenv *j, const struct jnode *root, struct jtext *text, size_t *n_spans)
 {
     if (setjmp(j->out)) return j->code;
     j->vars = jval_dict(j, JDICT).d;
+    j->key = jenv_get_n(j, JENV_KEYS, sizeof *j->key);
+    memset(j->key, 0, JENV_KEYS * sizeof *j->key);
     add_variables(j, j->in->context, JUSER);
     add_variables(j, j->in->trusted, 0);
     jeval_run(j, root, text);
+    *n_spans = count_spans(j, text);
     return 0;
+}
+
+/* base + n * factor, or as much as there can be */
+static uint64_t budget(uint64_t base, uint64_t n, uint64_t factor)
+{
+    uint64_t sum;
+    if (__builtin_mul_overflow(n, factor, &sum) || __builtin_add_overflow(sum, base, &sum)) return UINT64_MAX / 2;
+    return sum;
+}
+
+uint64_t jinja_steps(size_t in_bytes) { return budget(STEPS_BASE, in_bytes, STEPS_PER_BYTE); }
+
+size_t jinja_value_bytes(size_t in_bytes) { return budget(VALUE_BYTES_BASE, in_bytes, VALUE_BYTES_TIMES); }
+
+static void set_limits(struct jenv *j, const struct jinja_input *in)
+{
+    const struct jinja_limits *l = &in->limits;
+    j->max_steps = l->n_steps ? l->n_steps : jinja_steps(in->n_bytes);
+    j->max_cpu_ns = l->cpu_ns ? l->cpu_ns : budget(CPU_NS_BASE, in->n_bytes, CPU_NS_PER_BYTE);
+    j->max_depth = l->depth > 0 && l->depth < MAX_DEPTH ? l->depth : MAX_DEPTH;
+    j->max_bytes = l->value_bytes ? l->value_bytes : jinja_value_bytes(in->n_bytes);
 }
 
 int jinja_render(const struct jinja *t, const struct jinja_input *in, struct jinja_output *out, struct qn_error *e)
 {
-    const struct jinja_limits *l = &in->limits;
+    size_t n_spans = 0;
     struct jenv *j = mem_calloc(1, sizeof *j);
     if (!j) return error_nomem(e, "a template's rendering", sizeof *j);
     j->e = e;
     j->in = in;
-    j->max_steps = l->n_steps ? l->n_steps : DEFAULT_STEPS;
-    j->max_depth = l->depth > 0 && l->depth < MAX_DEPTH ? l->depth : MAX_DEPTH;
-    j->max_bytes = l->value_bytes ? l->value_bytes : DEFAULT_VALUE_BYTES;
-    struct jtext text = {.j = j, .max = l->out_bytes ? l->out_bytes : DEFAULT_OUT_BYTES};
-    int rc = run(j, t->root, &text);
-    if (rc == 0) rc = copy_out(out, &text, e);
+    j->seed = rng_seed_from_os(); /* somebody else chose the keys */
+    set_limits(j, in);
+    jenv_start(j);
+    struct jtext text = {.j = j, .max = in->limits.out_bytes};
+    int rc = run(j, t->root, &text, &n_spans);
+    if (rc == 0) rc = copy_out(out, &text, n_spans, e);
     if (rc) jinja_output_deinit(out);
+    if (in->used) *in->used = (struct jinja_used){j->n_steps, jenv_cpu_ns(j), j->peak_bytes};
     jenv_deinit(j);
     mem_free(j);
     return rc;

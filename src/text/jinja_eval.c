@@ -29,12 +29,18 @@ static struct jscope *inner(struct jenv *j, struct jscope *parent)
     return s;
 }
 
-static bool same_name(struct jval a, struct jval b) { return a.s->n == b.s->n && memcmp(a.s->p, b.s->p, a.s->n) == 0; }
+static bool same_name(struct jenv *j, struct jval a, struct jval b)
+{
+    jenv_looks(j, 1);
+    if (a.s->n != b.s->n) return false;
+    jenv_bytes(j, a.s->n);
+    return memcmp(a.s->p, b.s->p, a.s->n) == 0;
+}
 
 static void assign(struct jenv *j, struct jscope *s, struct jval name, struct jval val)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (same_name(s->v[i].name, name)) {
+        if (same_name(j, s->v[i].name, name)) {
             s->v[i].val = val;
             return;
         }
@@ -46,12 +52,20 @@ static struct jval lookup(struct jenv *j, const struct jscope *s, struct jval na
 {
     for (; s; s = s->parent)
         for (size_t i = 0; i < s->n; i++)
-            if (same_name(s->v[i].name, name)) return s->v[i].val;
+            if (same_name(j, s->v[i].name, name)) return s->v[i].val;
     const struct jval *v = jdict_find(j, j->vars, name);
     if (v) return *v;
     const struct jfunc *f = jglobal_find(name);
     if (f) return (struct jval){.kind = JFUNC, .fn = f};
     return jval_missing(j, JMISS_NAME, NULL, name);
+}
+
+/* A namespace is older than the turn of the loop it is set in; a number takes its old place. */
+static void set_in_space(struct jenv *j, struct jdict *d, struct jval name, struct jval val)
+{
+    size_t n = d->n;
+    jdict_set(j, d, name, val);
+    if (d->n != n || !(jval_is_number(val) || val.kind == JNONE)) jenv_escapes(j, d->born);
 }
 
 static void assign_target(struct jenv *j, struct jscope *s, const struct jnode *t, struct jval v)
@@ -61,7 +75,7 @@ static void assign_target(struct jenv *j, struct jscope *s, const struct jnode *
     } else if (t->kind == JN_SPACE_SET) {
         struct jval space = lookup(j, s, t->a->val);
         if (space.kind != JSPACE) jenv_fail(j, QN_EDATA, "cannot assign to an attribute of what is no namespace");
-        jdict_set(j, space.d, t->val, v);
+        set_in_space(j, space.d, t->val, v);
     } else {
         assert(t->kind == JN_TUPLE);
         if (v.kind == JUNDEF) jval_fail_missing(j, v);
@@ -76,7 +90,7 @@ static void assign_target(struct jenv *j, struct jscope *s, const struct jnode *
 static void add_kwarg(struct jenv *j, struct jargs *a, size_t *cap, struct jval name, struct jval val)
 {
     for (size_t i = 0; i < a->n_kw; i++)
-        if (same_name(a->kw[i].name, name))
+        if (same_name(j, a->kw[i].name, name))
             jenv_fail(j, QN_EDATA, "argument '%.*s' is given twice", (int)name.s->n, name.s->p);
     a->kw = jenv_grow(j, a->kw, a->n_kw, cap, sizeof *a->kw);
     a->kw[a->n_kw++] = (struct jkwarg){.name = name, .val = val};
@@ -112,17 +126,17 @@ static struct jargs eval_args(struct jenv *j, struct jscope *s, const struct jno
     return a;
 }
 
-static struct jval *kwarg(const struct jargs *a, struct jval name)
+static struct jval *kwarg(struct jenv *j, const struct jargs *a, struct jval name)
 {
     for (size_t i = 0; i < a->n_kw; i++)
-        if (same_name(a->kw[i].name, name)) return &a->kw[i].val;
+        if (same_name(j, a->kw[i].name, name)) return &a->kw[i].val;
     return NULL;
 }
 
-static bool is_parameter(const struct jnode *m, struct jval name)
+static bool is_parameter(struct jenv *j, const struct jnode *m, struct jval name)
 {
     for (size_t i = 0; i < m->n_list; i++)
-        if (same_name(m->list[i]->val, name)) return true;
+        if (same_name(j, m->list[i]->val, name)) return true;
     return false;
 }
 
@@ -139,8 +153,8 @@ static void assign_rest(struct jenv *j, struct jscope *s, const struct jnode *m,
     if (m->uses_caller) assign(j, s, caller, jval_missing(j, JMISS_NAME, NULL, caller));
     for (size_t i = 0; i < a->n_kw; i++) {
         struct jval name = a->kw[i].name;
-        if (is_parameter(m, name)) continue;
-        if (m->uses_caller && same_name(name, caller))
+        if (is_parameter(j, m, name)) continue;
+        if (m->uses_caller && same_name(j, name, caller))
             assign(j, s, caller, a->kw[i].val);
         else if (m->uses_kwargs)
             jdict_set(j, rest.d, name, a->kw[i].val);
@@ -155,9 +169,9 @@ static struct jval call_macro(struct jenv *j, const struct jmacro *macro, const 
 {
     const struct jnode *m = macro->node;
     struct jscope *s = inner(j, macro->scope);
-    struct jtext out = {.j = j};
+    struct jtext out = {.j = j, .born = j->n_marks};
     for (size_t i = 0; i < m->n_list; i++) {
-        struct jval name = m->list[i]->val, *named = kwarg(a, name), v;
+        struct jval name = m->list[i]->val, *named = kwarg(j, a, name), v;
         if (named && i < a->n_pos)
             jenv_fail(j, QN_EDATA, "macro '%.*s' got two values for argument '%.*s'", (int)m->val.s->n, m->val.s->p,
                       (int)name.s->n, name.s->p);
@@ -181,7 +195,7 @@ static void run_loop(struct jenv *j, struct jscope *s, const struct jnode *n, st
 
 static struct jval call_loop(struct jenv *j, const struct jloop *loop, const struct jargs *a)
 {
-    struct jtext out = {.j = j};
+    struct jtext out = {.j = j, .born = j->n_marks};
     if (!loop->node->flag) jenv_fail(j, QN_EDATA, "the loop is not marked 'recursive'");
     if (a->n_pos != 1 || a->n_kw) jenv_fail(j, QN_EDATA, "loop() takes one argument, not %zu", a->n_pos + a->n_kw);
     run_loop(j, loop->scope, loop->node, a->pos[0], loop->depth0 + 1, &out);
@@ -344,15 +358,21 @@ static void run_loop(struct jenv *j, struct jscope *s, const struct jnode *n, st
                      struct jtext *out)
 {
     struct jloop *loop = jenv_get(j, sizeof *loop);
-    *loop = (struct jloop){.depth0 = depth0, .node = n, .scope = s, .last_changed.kind = JABSENT};
+    *loop = (struct jloop){.depth0 = depth0, .node = n, .scope = s, .born = j->n_marks, .last_changed.kind = JABSENT};
     loop->items = jval_items(j, items);
     if (n->c) loop->items = matching(j, s, n, loop->items);
     struct jval name = jval_cstr(j, "loop");
-    for (; loop->i < loop->items.n; loop->i++) {
+    enum flow flow = GO_ON;
+    for (; loop->i < loop->items.n && flow != BREAK; loop->i++) {
+        struct jmark before = jenv_mark(j);
+        const char *p = out->p;
+        const uint8_t *mark = out->mark;
         struct jscope *turn = inner(j, s);
         assign(j, turn, name, (struct jval){.kind = JLOOP, .loop = loop});
         assign_target(j, turn, n->a, loop->items.v[loop->i]);
-        if (exec(j, turn, n->body, out) == BREAK) break;
+        flow = exec(j, turn, n->body, out);
+        if (out->p != p || out->mark != mark) jenv_escapes(j, out->born);
+        jenv_release(j, &before);
     }
     if (loop->items.n == 0 && n->other) exec(j, inner(j, s), n->other, out);
 }
@@ -360,7 +380,7 @@ static void run_loop(struct jenv *j, struct jscope *s, const struct jnode *n, st
 /* The text of a block that is captured; *flow when a loop around it is left or goes on. */
 static struct jval capture(struct jenv *j, struct jscope *s, const struct jnode *n, enum flow *flow)
 {
-    struct jtext t = {.j = j};
+    struct jtext t = {.j = j, .born = j->n_marks};
     *flow = exec(j, inner(j, s), n->body, &t);
     return jtext_done(&t, 0);
 }

@@ -23,6 +23,7 @@ struct jloop {
     int depth0;
     const struct jnode *node;
     struct jscope *scope;     /* around the loop */
+    uint64_t born;            /* for jenv_escapes */
     struct jval last_changed; /* of changed(); JABSENT: never called */
 };
 

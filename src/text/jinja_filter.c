@@ -85,8 +85,8 @@ FILTER(f_wordcount)
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
         unsigned len = jchar_at(s, at, &cp);
-        bool word = cp == '_' || jval_true(jfunc_call(j, jmethod_find(JSTR, jval_cstr(j, "isalnum")), "method",
-                                                      jstr_part(j, s, at, at + len), &(struct jargs){0}));
+        bool word = cp == '_' || jchar_is_alnum(cp);
+        jenv_looks(j, 1);
         n += word && !inside;
         inside = word;
         at += len;
@@ -244,7 +244,7 @@ FILTER(f_attr)
 FILTER(f_length)
 {
     size_t n;
-    if (!jval_len(v, &n)) jenv_fail(j, QN_EDATA, "object of type '%s' has no len()", jval_type(v));
+    if (!jval_len(j, v, &n)) jenv_fail(j, QN_EDATA, "object of type '%s' has no len()", jval_type(v));
     return jval_int((int64_t)n);
 }
 

@@ -71,7 +71,7 @@ static void put(struct jtext *t, struct jval v, struct spec *s)
     case 's': put_text(t, jval_to_str(t->j, v), s); break;
     case 'r': put_text(t, repr_of(t->j, v), s); break;
     case 'c':
-        if (v.kind == JSTR && jstr_chars(v) == 1) {
+        if (v.kind == JSTR && jstr_chars(t->j, v) == 1) {
             put_text(t, v, s);
         } else {
             int64_t cp = jarg_int(t->j, v, 0, "%c");
@@ -173,7 +173,9 @@ struct jval jop_format(struct jenv *j, struct jval s, const struct jval *arg, si
     struct jtext t = {.j = j};
     struct args a = {.v = arg, .n = n};
     bool named = false;
+    jenv_looks(j, s.s->n / 4);
     for (size_t at = 0; at < s.s->n;) {
+        jenv_looks(j, 1);
         const char *p = memchr(s.s->p + at, '%', s.s->n - at);
         size_t to = p ? (size_t)(p - s.s->p) : s.s->n;
         jtext_part(&t, s, at, to);
@@ -203,8 +205,12 @@ static struct jval field(struct jenv *j, struct jval s, size_t from, size_t to, 
     if (memchr(p, '.', n) || memchr(p, '[', n) || memchr(p, '!', n))
         jenv_fail(j, QN_EUNSUP, "format(): field '%.*s' is not supported", n > 60 ? 60 : (int)n, p);
     if (n && (p[0] < '0' || p[0] > '9')) {
-        for (size_t i = 0; i < args->n_kw; i++)
-            if (args->kw[i].name.s->n == n && memcmp(args->kw[i].name.s->p, p, n) == 0) return args->kw[i].val;
+        for (size_t i = 0; i < args->n_kw; i++) {
+            jenv_looks(j, 1);
+            if (args->kw[i].name.s->n != n) continue;
+            jenv_bytes(j, n);
+            if (memcmp(args->kw[i].name.s->p, p, n) == 0) return args->kw[i].val;
+        }
         jenv_fail(j, QN_EDATA, "format(): no argument '%.*s'", n > 60 ? 60 : (int)n, p);
     }
     for (size_t i = 0; i < n; i++) {
@@ -228,7 +234,9 @@ static void put_field(struct jtext *t, struct jval s, size_t from, size_t to, co
     }
     struct jstr spec = {.p = s.s->p, .n = to};
     struct args none = {0};
-    if (s.s->p[at] != '.') jenv_fail(t->j, QN_EUNSUP, "format(): '%.*s' is not supported", (int)(to - at), spec.p + at);
+    if (s.s->p[at] != '.')
+        jenv_fail(t->j, QN_EUNSUP, "format(): '%.*s' is not supported", to - at > 60 ? 60 : (int)(to - at),
+                  spec.p + at);
     struct spec f = parse_spec(t->j, &spec, &at, &none);
     if (at != to || !strchr("eEfFgG", f.conversion)) jenv_fail(t->j, QN_EUNSUP, "format(): only '.Nf' is supported");
     put(t, v, &f);
@@ -240,6 +248,7 @@ struct jval jstr_format(struct jenv *j, struct jval s, const struct jargs *args)
     size_t next = 0, from = 0, at = 0;
     while (at < s.s->n) {
         char c = s.s->p[at];
+        jenv_looks(j, 1);
         if (c != '{' && c != '}') {
             at++;
             continue;
@@ -252,8 +261,9 @@ struct jval jstr_format(struct jenv *j, struct jval s, const struct jargs *args)
         }
         const char *end = c == '{' ? memchr(s.s->p + at, '}', s.s->n - at) : NULL;
         if (!end) jenv_fail(j, QN_EDATA, "format(): single '%c' in the string", c);
-        put_field(&t, s, at + 1, (size_t)(end - s.s->p), args, &next);
         jenv_step(j, 1);
+        jenv_looks(j, (size_t)(end - s.s->p) - at);
+        put_field(&t, s, at + 1, (size_t)(end - s.s->p), args, &next);
         from = at = (size_t)(end - s.s->p) + 1;
     }
     jtext_part(&t, s, from, s.s->n);

@@ -82,21 +82,28 @@ struct jval jarg_str(struct jenv *j, struct jval v, const char *what)
 
 /* ---- globals ---- */
 
+/* How many numbers there are from a on before b. The distance of two numbers, and a step without its sign, fit 64 bits
+ * when they have no sign. */
+static uint64_t range_items(int64_t a, int64_t b, int64_t step)
+{
+    if (step > 0 ? a >= b : a <= b) return 0;
+    uint64_t distance = step > 0 ? (uint64_t)b - (uint64_t)a : (uint64_t)a - (uint64_t)b;
+    uint64_t by = step > 0 ? (uint64_t)step : -(uint64_t)step;
+    return (distance - 1) / by + 1;
+}
+
 GLOBAL(g_range)
 {
     int64_t a = jarg_int(j, arg[0], 0, "range"), b = jarg_int(j, arg[1], 0, "range");
     int64_t step = jarg_int(j, arg[2], 1, "range");
     if (arg[1].kind == JABSENT) b = a, a = 0;
     if (step == 0) jenv_fail(j, QN_EDATA, "range step cannot be zero");
-    double span = ((double)b - (double)a) / (double)step;
-    if (span > MAX_RANGE) jenv_fail(j, QN_EDATA, "range of more items than the limit of %d", MAX_RANGE);
-    struct jlist l = {.v = jenv_get_n(j, span < 0 ? 1 : (size_t)span + 2, sizeof *l.v)};
-    for (int64_t i = a; step > 0 ? i < b : i > b;) {
-        l.v[l.n++] = jval_int(i);
-        if (__builtin_add_overflow(i, step, &i)) break;
-    }
-    jenv_step(j, l.n);
-    return jval_list(j, JLIST, l.v, l.n);
+    uint64_t n = range_items(a, b, step);
+    if (n > MAX_RANGE) jenv_fail(j, QN_EDATA, "range of more items than the limit of %d", MAX_RANGE);
+    jenv_step(j, n);
+    struct jval *v = jenv_get_n(j, n, sizeof *v);
+    for (uint64_t i = 0; i < n; i++) v[i] = jval_int((int64_t)((uint64_t)a + i * (uint64_t)step));
+    return jval_list(j, JLIST, v, n);
 }
 
 /* Fills a dictionary from a mapping or pairs, and named arguments. */
@@ -105,6 +112,7 @@ static struct jval fill(struct jenv *j, enum jkind kind, const struct jargs *a, 
     struct jval d = jval_dict(j, kind);
     if (a->n_pos > 1) jenv_fail(j, QN_EDATA, "%s takes one positional argument, not %zu", what, a->n_pos);
     if (a->n_pos && a->pos[0].kind == JDICT) {
+        jdict_reserve(j, d.d, a->pos[0].d->n);
         for (size_t i = 0; i < a->pos[0].d->n; i++)
             jdict_set(j, d.d, a->pos[0].d->pair[i].key, a->pos[0].d->pair[i].val);
     } else if (a->n_pos) {

@@ -400,6 +400,6 @@ struct jtokens jinja_lex(struct jenv *j, const char *src, size_t n)
     }
     add(x, JT_END);
     for (size_t i = 0; i < x->out.n; i++) /* counted now: later the tree is shared between threads */
-        if (x->out.v[i].val.kind == JSTR) jstr_chars(x->out.v[i].val);
+        if (x->out.v[i].val.kind == JSTR) jstr_chars(j, x->out.v[i].val);
     return x->out;
 }

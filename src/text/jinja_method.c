@@ -59,6 +59,7 @@ static struct jval change_case(struct jenv *j, struct jval s, enum case_rule rul
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
         unsigned n = jchar_at(s, at, &cp);
+        jenv_looks(j, 2);
         enum letter to = letter_for(rule, cp, at == 0, word_begins);
         if (cp == SHARP_S && to != L_LOWER)
             jtext_c(&t, to == L_UPPER ? "SS" : "Ss", jstr_user(s, at, at + n));
@@ -96,22 +97,23 @@ struct jval jstr_strip(struct jenv *j, struct jval s, struct jval chars, bool le
     size_t from = 0, to = s.s->n;
     uint32_t cp;
     if (chars.kind != JSTR && chars.kind != JNONE && chars.kind != JABSENT) jarg_str(j, chars, "what to strip");
-    size_t work = chars.kind == JSTR ? 1 + chars.s->n / 64 : 0;
+    size_t set = chars.kind == JSTR ? 64 + chars.s->n : 0; /* bytes to search for each character */
     while (left && from < to) {
         unsigned n = jchar_at(s, from, &cp);
+        jenv_looks(j, 1);
+        jenv_bytes(j, set);
         if (!in_set(chars, s, from, n, cp)) break;
-        jenv_step(j, work);
         from += n;
     }
     while (right && to > from) {
         size_t at = to - 1;
         while (at > from && ((uint8_t)s.s->p[at] & 0xC0) == 0x80) at--;
         unsigned n = jchar_at(s, at, &cp);
+        jenv_looks(j, 1);
+        jenv_bytes(j, set);
         if (!in_set(chars, s, at, n, cp)) break;
-        jenv_step(j, work);
         to = at;
     }
-    jenv_step(j, (s.s->n - (to - from)) / 64);
     return jstr_part(j, s, from, to);
 }
 
@@ -119,19 +121,24 @@ METHOD(s_strip) { return jstr_strip(j, self, arg[0], true, true); }
 METHOD(s_lstrip) { return jstr_strip(j, self, arg[0], true, false); }
 METHOD(s_rstrip) { return jstr_strip(j, self, arg[0], false, true); }
 
+static bool at_edge(struct jenv *j, struct jval s, struct jval x, bool end)
+{
+    jenv_looks(j, 1);
+    if (x.s->n > s.s->n) return false;
+    jenv_bytes(j, x.s->n);
+    return memcmp(s.s->p + (end ? s.s->n - x.s->n : 0), x.s->p, x.s->n) == 0;
+}
+
 METHOD(s_removeprefix)
 {
     struct jval p = jarg_str(j, arg[0], "a prefix");
-    bool has = p.s->n <= self.s->n && memcmp(self.s->p, p.s->p, p.s->n) == 0;
-    return has ? jstr_part(j, self, p.s->n, self.s->n) : self;
+    return at_edge(j, self, p, false) ? jstr_part(j, self, p.s->n, self.s->n) : self;
 }
 
 METHOD(s_removesuffix)
 {
     struct jval p = jarg_str(j, arg[0], "a suffix");
-    size_t keep = p.s->n <= self.s->n ? self.s->n - p.s->n : 0;
-    bool has = p.s->n <= self.s->n && memcmp(self.s->p + keep, p.s->p, p.s->n) == 0;
-    return has ? jstr_part(j, self, 0, keep) : self;
+    return at_edge(j, self, p, true) ? jstr_part(j, self, 0, self.s->n - p.s->n) : self;
 }
 
 /* ---- splitting and joining ---- */
@@ -155,21 +162,25 @@ static struct jval split_space(struct jenv *j, struct jval s, int64_t max)
     for (;;) {
         uint32_t cp;
         unsigned n;
-        while (at < s.s->n && (n = jchar_at(s, at, &cp), jchar_is_space(cp))) at += n;
-        if (at == s.s->n) break;
         size_t from = at;
+        while (at < s.s->n && (n = jchar_at(s, at, &cp), jchar_is_space(cp))) at += n;
+        jenv_looks(j, at - from);
+        if (at == s.s->n) break;
+        from = at;
         if (max >= 0 && (int64_t)out.n == max) { /* the rest, with the blanks at its end */
             add_part(j, &out, jstr_part(j, s, from, s.s->n));
             break;
         }
         while (at < s.s->n && (n = jchar_at(s, at, &cp), !jchar_is_space(cp))) at += n;
+        jenv_looks(j, at - from);
         add_part(j, &out, jstr_part(j, s, from, at));
     }
     return jval_list(j, JLIST, out.v, out.n);
 }
 
-static void reverse(struct jval *v, size_t n)
+static void reverse(struct jenv *j, struct jval *v, size_t n)
 {
+    jenv_looks(j, n);
     for (size_t i = 0; i < n / 2; i++) {
         struct jval x = v[i];
         v[i] = v[n - 1 - i];
@@ -187,7 +198,7 @@ static struct jval rsplit_space(struct jenv *j, struct jval s, int64_t max)
     size_t first = words.n - (size_t)max, end = s.s->n;
     if (first < words.n) end = (size_t)(words.v[first].s->p - s.s->p);
     add_part(j, &out, jstr_strip(j, jstr_part(j, s, 0, end), jval_none(), false, true));
-    reverse(out.v, out.n);
+    reverse(j, out.v, out.n);
     return jval_list(j, JLIST, out.v, out.n);
 }
 
@@ -220,7 +231,7 @@ METHOD(s_rsplit)
         end = at;
     }
     add_part(j, &out, jstr_part(j, self, 0, end));
-    reverse(out.v, out.n);
+    reverse(j, out.v, out.n);
     return jval_list(j, JLIST, out.v, out.n);
 }
 
@@ -237,6 +248,7 @@ struct jval jstr_lines(struct jenv *j, struct jval s, bool keep_ends)
         uint32_t cp;
         size_t end = at;
         at += jchar_at(s, at, &cp);
+        jenv_looks(j, 1);
         if (!ends_line(cp)) continue;
         if (cp == '\r' && at < s.s->n && s.s->p[at] == '\n') at++;
         add_part(j, &out, jstr_part(j, s, from, keep_ends ? at : end));
@@ -320,7 +332,7 @@ METHOD(s_replace)
  * be found in it. */
 static bool window(struct jenv *j, struct jval *self, const struct jval *arg, size_t *at)
 {
-    int64_t n = (int64_t)jstr_chars(*self);
+    int64_t n = (int64_t)jstr_chars(j, *self);
     int64_t a = arg[0].kind == JNONE ? 0 : jarg_int(j, arg[0], 0, "start");
     int64_t b = arg[1].kind == JNONE ? n : jarg_int(j, arg[1], n, "end");
     if (a < 0) a = a < -n ? 0 : a + n;
@@ -338,7 +350,7 @@ static int64_t position(struct jenv *j, struct jval self, const struct jval *arg
     struct jval needle = jarg_str(j, arg[0], "what to look for");
     if (!window(j, &self, arg + 1, &start)) return -1;
     size_t at = last ? jstr_rfind(j, self, needle, self.s->n) : jstr_find(j, self, needle, 0);
-    return at == SIZE_MAX ? -1 : (int64_t)(start + jstr_chars(jstr_part(j, self, 0, at)));
+    return at == SIZE_MAX ? -1 : (int64_t)(start + jstr_chars(j, jstr_part(j, self, 0, at)));
 }
 
 METHOD(s_find) { return jval_int(position(j, self, arg, false)); }
@@ -358,19 +370,13 @@ METHOD(s_count)
     size_t start;
     struct jval needle = jarg_str(j, arg[0], "what to count");
     if (!window(j, &self, arg + 1, &start)) return jval_int(0);
-    if (needle.s->n == 0) return jval_int((int64_t)jstr_chars(self) + 1);
+    if (needle.s->n == 0) return jval_int((int64_t)jstr_chars(j, self) + 1);
     int64_t n = 0;
     for (size_t at = 0; (at = jstr_find(j, self, needle, at)) != SIZE_MAX; at += needle.s->n) {
         jenv_step(j, 1);
         n++;
     }
     return jval_int(n);
-}
-
-static bool at_edge(struct jval s, struct jval x, bool end)
-{
-    if (x.s->n > s.s->n) return false;
-    return memcmp(s.s->p + (end ? s.s->n - x.s->n : 0), x.s->p, x.s->n) == 0;
 }
 
 static struct jval any_at_edge(struct jenv *j, struct jval self, const struct jval *arg, bool end)
@@ -380,7 +386,7 @@ static struct jval any_at_edge(struct jenv *j, struct jval self, const struct jv
     if (arg[0].kind == JTUPLE) l = *arg[0].l;
     if (!window(j, &self, arg + 1, &start)) return jval_bool(false);
     for (size_t i = 0; i < l.n; i++)
-        if (at_edge(self, jarg_str(j, l.v[i], end ? "a suffix" : "a prefix"), end)) return jval_bool(true);
+        if (at_edge(j, self, jarg_str(j, l.v[i], end ? "a suffix" : "a prefix"), end)) return jval_bool(true);
     return jval_bool(false);
 }
 
@@ -389,24 +395,30 @@ METHOD(s_endswith) { return any_at_edge(j, self, arg, true); }
 
 /* ---- padding ---- */
 
+static void pad_with(struct jtext *t, struct jval with, size_t n)
+{
+    if (with.kind != JSTR) {
+        jtext_fill(t, ' ', n, 0);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        jenv_looks(t->j, 4);
+        jtext_str(t, with);
+    }
+}
+
 struct jval jstr_pad(struct jenv *j, struct jval s, int64_t width, struct jval with, int side)
 {
     struct jtext t = {.j = j};
-    size_t n = jstr_chars(s);
+    size_t n = jstr_chars(j, s);
     if (width < 0 || (size_t)width <= n) return s;
-    if (with.kind != JABSENT && jstr_chars(jarg_str(j, with, "a fill character")) != 1)
+    if (with.kind != JABSENT && jstr_chars(j, jarg_str(j, with, "a fill character")) != 1)
         jenv_fail(j, QN_EDATA, "the fill character must be exactly one character long");
     size_t pad = (size_t)width - n, left = side > 0 ? pad : 0;
     if (side == 0) left = pad / 2 + (pad & (size_t)width & 1);
-    for (size_t i = 0; i <= pad; i++) {
-        if (i == left) jtext_str(&t, s);
-        if (i == pad) break;
-        if (i % 64 == 0) jenv_step(j, 1);
-        if (with.kind == JSTR)
-            jtext_str(&t, with);
-        else
-            jtext_bytes(&t, " ", 1, 0);
-    }
+    pad_with(&t, with, left);
+    jtext_str(&t, s);
+    pad_with(&t, with, pad - left);
     return jtext_done(&t, s.flags & JMARKUP);
 }
 
@@ -417,7 +429,7 @@ METHOD(s_rjust) { return jstr_pad(j, self, jarg_int(j, arg[0], 0, "width"), arg[
 METHOD(s_zfill)
 {
     struct jtext t = {.j = j};
-    size_t n = jstr_chars(self), sign = self.s->n && (self.s->p[0] == '-' || self.s->p[0] == '+');
+    size_t n = jstr_chars(j, self), sign = self.s->n && (self.s->p[0] == '-' || self.s->p[0] == '+');
     int64_t width = jarg_int(j, arg[0], 0, "width");
     if (width < 0 || (size_t)width <= n) return self;
     jtext_part(&t, self, 0, sign);
@@ -437,27 +449,28 @@ static bool is_of(uint32_t cp, enum char_class what)
     switch (what) {
     case C_ALPHA: return alpha;
     case C_DIGIT: return digit;
-    case C_ALNUM: return alpha || digit || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+    case C_ALNUM: return jchar_is_alnum(cp);
     case C_SPACE: return jchar_is_space(cp);
     default: return cp < 0x80;
     }
 }
 
-static struct jval all_are(struct jval s, enum char_class what)
+static struct jval all_are(struct jenv *j, struct jval s, enum char_class what)
 {
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
         at += jchar_at(s, at, &cp);
+        jenv_looks(j, 1);
         if (!is_of(cp, what)) return jval_bool(false);
     }
     return jval_bool(s.s->n > 0 || what == C_ASCII);
 }
 
-METHOD(s_isalpha) { return all_are(self, C_ALPHA); }
-METHOD(s_isdigit) { return all_are(self, C_DIGIT); }
-METHOD(s_isalnum) { return all_are(self, C_ALNUM); }
-METHOD(s_isspace) { return all_are(self, C_SPACE); }
-METHOD(s_isascii) { return all_are(self, C_ASCII); }
+METHOD(s_isalpha) { return all_are(j, self, C_ALPHA); }
+METHOD(s_isdigit) { return all_are(j, self, C_DIGIT); }
+METHOD(s_isalnum) { return all_are(j, self, C_ALNUM); }
+METHOD(s_isspace) { return all_are(j, self, C_SPACE); }
+METHOD(s_isascii) { return all_are(j, self, C_ASCII); }
 
 static struct jval by_test(struct jenv *j, struct jval self, const char *test)
 {
@@ -511,8 +524,8 @@ METHOD(d_values)
 
 struct jval jdict_items(struct jenv *j, struct jval d, int kind)
 {
-    struct jval *v = jenv_get_n(j, d.d->n, sizeof *v);
     jenv_step(j, d.d->n);
+    struct jval *v = jenv_get_n(j, d.d->n, sizeof *v);
     for (size_t i = 0; i < d.d->n; i++)
         v[i] = jval_flag(jval_pair(j, d.d->pair[i].key, d.d->pair[i].val), d.flags & JUSER);
     return jval_flag(jval_list(j, kind, v, d.d->n), d.flags);
@@ -533,6 +546,7 @@ METHOD(loop_changed)
     struct jval now = jval_list(j, JTUPLE, raw->pos, raw->n_pos), *last = &self.loop->last_changed;
     if (last->kind == JTUPLE && jval_equal(j, *last, now)) return jval_bool(false);
     *last = now;
+    jenv_escapes(j, self.loop->born);
     return jval_bool(true);
 }
 

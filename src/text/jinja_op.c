@@ -121,19 +121,31 @@ static struct jval repeat(struct jenv *j, struct jval v, int64_t times)
     size_t total;
     if (__builtin_mul_overflow(n, v.l->n, &total)) total = SIZE_MAX;
     struct jval *p = jenv_get_n(j, total, sizeof *p);
-    jenv_step(j, total);
+    jenv_looks(j, total);
     for (size_t i = 0; i < n; i++) memcpy(p + i * v.l->n, v.l->v, v.l->n * sizeof *p);
     return jval_list(j, v.kind, p, total);
 }
 
+/* A list with b's items after a's. It goes on in a's place where it can, so that a template that builds a list by
+ * `ns.list = ns.list + [more]` takes linear time and memory; a sees only its own items and does not notice. */
 static struct jval add_lists(struct jenv *j, struct jval a, struct jval b)
 {
     size_t n = a.l->n + b.l->n;
-    struct jval *p = jenv_get_n(j, n, sizeof *p);
-    jenv_step(j, n);
-    if (a.l->n) memcpy(p, a.l->v, a.l->n * sizeof *p);
+    struct jroom *room = a.l->room;
+    struct jval *p = a.l->v;
+    jenv_looks(j, b.l->n);
+    if (!room || room->n != a.l->n || n > room->cap) {
+        room = jenv_get(j, sizeof *room);
+        *room = (struct jroom){.cap = a.l->room ? n * 2 : n};
+        jenv_looks(j, a.l->n);
+        p = jenv_get_n(j, room->cap, sizeof *p);
+        if (a.l->n) memcpy(p, a.l->v, a.l->n * sizeof *p);
+    }
     if (b.l->n) memcpy(p + a.l->n, b.l->v, b.l->n * sizeof *p);
-    return jval_flag(jval_list(j, a.kind, p, n), (a.flags | b.flags) & JUSER);
+    room->n = n;
+    struct jval v = jval_flag(jval_list(j, a.kind, p, n), (a.flags | b.flags) & JUSER);
+    v.l->room = room;
+    return v;
 }
 
 struct jval jop_binary(struct jenv *j, enum jop op, struct jval a, struct jval b)
@@ -292,13 +304,13 @@ struct jval jop_item(struct jenv *j, struct jval v, struct jval key)
 {
     struct jval out;
     if (v.kind == JUNDEF) jval_fail_missing(j, v);
-    if (v.kind == JDICT && jval_hashable(key)) {
+    if (v.kind == JDICT && jval_hashable(j, key)) {
         const struct jval *item = jdict_find(j, v.d, key);
         if (item) return *item;
     }
     if (jval_is_int(key) && (v.kind == JSTR || v.kind == JLIST || v.kind == JTUPLE)) {
         size_t n = 0;
-        jval_len(v, &n);
+        jval_len(j, v, &n);
         int64_t i = jval_as_int(key) < 0 ? jval_as_int(key) + (int64_t)n : jval_as_int(key);
         if (i >= 0 && i < (int64_t)n) {
             if (v.kind != JSTR) return v.l->v[i];
@@ -321,13 +333,43 @@ static int64_t slice_bound(struct jenv *j, struct jval v, int64_t n, int64_t abs
     return i >= n ? (backwards ? n - 1 : n) : i;
 }
 
+/* The byte k characters after (before, when it is negative) the one at byte `at`, within the text. */
+static size_t skip_chars(struct jenv *j, struct jval s, size_t at, int64_t k)
+{
+    size_t from = at;
+    for (; k > 0 && at < s.s->n; k--) {
+        at++;
+        while (at < s.s->n && ((uint8_t)s.s->p[at] & 0xC0) == 0x80) at++;
+    }
+    for (; k < 0 && at > 0; k++) {
+        at--;
+        while (at > 0 && ((uint8_t)s.s->p[at] & 0xC0) == 0x80) at--;
+    }
+    jenv_looks(j, at > from ? at - from : from - at);
+    return at;
+}
+
+/* n characters of s: the one at a and then every by-th. */
+static struct jval every_char(struct jenv *j, struct jval s, int64_t a, int64_t by, size_t n)
+{
+    struct jtext t = {.j = j};
+    size_t at = n ? jstr_offset(j, s, (size_t)a) : 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t end;
+        if (i) at = skip_chars(j, s, at, by);
+        for (end = at + 1; end < s.s->n && ((uint8_t)s.s->p[end] & 0xC0) == 0x80;) end++;
+        jtext_part(&t, s, at, end);
+    }
+    return jtext_done(&t, s.flags & JMARKUP);
+}
+
 struct jval jop_slice(struct jenv *j, struct jval v, struct jval from, struct jval to, struct jval step)
 {
     size_t len = 0;
     if (v.kind == JUNDEF) jval_fail_missing(j, v);
     if (v.kind != JSTR && v.kind != JLIST && v.kind != JTUPLE)
         jenv_fail(j, QN_EDATA, "'%s' object cannot be sliced", jval_type(v));
-    jval_len(v, &len);
+    jval_len(j, v, &len);
     int64_t by = 1, n = (int64_t)len;
     if (step.kind != JNONE) by = jarg_int(j, step, 1, "slice step");
     if (by == 0) jenv_fail(j, QN_EDATA, "slice step cannot be zero");
@@ -339,12 +381,11 @@ struct jval jop_slice(struct jenv *j, struct jval v, struct jval from, struct jv
         if (a >= b) return jval_str(j, "", 0, v.flags & JMARKUP);
         return jstr_part(j, v, jstr_offset(j, v, (size_t)a), jstr_offset(j, v, (size_t)b));
     }
-    struct jlist all = jval_items(j, v);
-    struct jval *p = jenv_get_n(j, all.n, sizeof *p);
-    size_t k = 0;
-    for (int64_t i = a; by > 0 ? i < b : i > b; i += by) p[k++] = all.v[i];
-    if (v.kind != JSTR) return jval_flag(jval_list(j, v.kind, p, k), v.flags);
-    struct jtext t = {.j = j};
-    for (size_t i = 0; i < k; i++) jtext_str(&t, p[i]);
-    return jtext_done(&t, v.flags & JMARKUP);
+    if (by > 0 ? a >= b : a <= b) b = a;
+    size_t k = (size_t)(by > 0 ? (b - a + by - 1) / by : (a - b - by - 1) / -by), i = 0;
+    if (v.kind == JSTR) return every_char(j, v, a, by, k);
+    jenv_looks(j, k);
+    struct jval *p = jenv_get_n(j, k, sizeof *p);
+    for (; i < k; i++, a += by) p[i] = v.l->v[a];
+    return jval_flag(jval_list(j, v.kind, p, k), v.flags);
 }

@@ -351,7 +351,7 @@ static struct jnode *primary(struct parser *p)
         struct jnode *n = constant(p, p->t->val);
         for (; p->t->kind == JT_STR; next(p)) n->val = jstr_join(p->j, n->val, p->t->val);
         n->val.s->tail = NULL; /* from now on it is shared between threads */
-        jstr_chars(n->val);
+        jstr_chars(p->j, n->val);
         return n;
     }
     case JT_OP:

@@ -10,21 +10,36 @@
  */
 #include "text/jinja_str.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
+/* The fewest digits that read back as f, as "d.ddde-XX"; how many there are behind the point. Any decimal of 15 digits
+ * survives the way through a double, so that the zeros at the end of 15 digits are all that can be too much; only the
+ * smallest numbers have fewer to give. */
+static int shortest(char digits[32], double f)
+{
+    int prec = fabs(f) < DBL_MIN ? 0 : 14;
+    do /* 17 digits tell any two apart */
+        snprintf(digits, 32, "%.*e", prec, f);
+    while (strtod(digits, NULL) != f && ++prec < 17);
+    char *e = strchr(digits, 'e'), *end = e;
+    if (prec != 14) return prec;
+    while (end[-1] == '0') end--, prec--;
+    if (end[-1] == '.') end--;
+    memmove(end, e, strlen(e) + 1);
+    return prec;
+}
+
 size_t jfloat_repr(char out[40], double f)
 {
     if (isnan(f)) return (size_t)snprintf(out, 40, "nan");
     if (isinf(f)) return (size_t)snprintf(out, 40, f < 0 ? "-inf" : "inf");
     char digits[32];
-    int prec = 0;
-    do /* 17 digits tell any two apart */
-        snprintf(digits, sizeof digits, "%.*e", prec, f);
-    while (strtod(digits, NULL) != f && ++prec < 17);
+    int prec = shortest(digits, f);
     int exponent = atoi(strchr(digits, 'e') + 1);
     if (exponent < -4 || exponent >= 16) return (size_t)snprintf(out, 40, "%s", digits); /* "1.5e+16" is Python's too */
     int decimals = prec - exponent;
@@ -49,20 +64,18 @@ static bool printable(uint32_t cp)
     }
 }
 
-static void repr_char(struct jtext *t, struct jval s, size_t at, unsigned n, uint32_t cp, char quote)
+/* Whether the character cannot stand for itself, and what does. */
+static bool repr_escape(char esc[16], uint32_t cp, char quote)
 {
-    char esc[16] = "";
-    unsigned user = jstr_user(s, at, at + n);
     if (cp == (uint32_t)quote || cp == '\\')
-        snprintf(esc, sizeof esc, "\\%c", (char)cp);
+        snprintf(esc, 16, "\\%c", (char)cp);
     else if (cp == '\n' || cp == '\r' || cp == '\t')
-        snprintf(esc, sizeof esc, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+        snprintf(esc, 16, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
     else if (!printable(cp))
-        snprintf(esc, sizeof esc, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
-    if (esc[0])
-        jtext_c(t, esc, user);
+        snprintf(esc, 16, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
     else
-        jtext_part(t, s, at, at + n);
+        return false;
+    return true;
 }
 
 static void repr_str(struct jtext *t, struct jval s)
@@ -72,12 +85,20 @@ static void repr_str(struct jtext *t, struct jval s)
     unsigned user = jstr_user(s, 0, s.s->n);
     if (s.flags & JMARKUP) jtext_c(t, "Markup(", user);
     jtext_bytes(t, &quote, 1, user);
+    size_t from = 0; /* what is before it has been written */
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
+        char esc[16];
         unsigned n = jchar_at(s, at, &cp);
-        repr_char(t, s, at, n, cp, quote);
+        jenv_looks(t->j, 1);
+        if (repr_escape(esc, cp, quote)) {
+            jtext_part(t, s, from, at);
+            jtext_c(t, esc, jstr_user(s, at, at + n));
+            from = at + n;
+        }
         at += n;
     }
+    jtext_part(t, s, from, s.s->n);
     jtext_bytes(t, &quote, 1, user);
     if (s.flags & JMARKUP) jtext_c(t, ")", user);
 }
@@ -110,10 +131,12 @@ static void repr_dict(struct jtext *t, struct jval v)
 static void number(struct jtext *t, struct jval v)
 {
     char s[40];
-    if (v.kind == JFLOAT)
+    if (v.kind == JFLOAT) {
+        jenv_step(t->j, 30);
         jfloat_repr(s, v.f);
-    else
+    } else {
         snprintf(s, sizeof s, "%lld", (long long)v.i);
+    }
     jtext_c(t, s, v.flags);
 }
 
@@ -159,33 +182,39 @@ struct jval jval_to_str(struct jenv *j, struct jval v)
 
 /* ---- JSON ---- */
 
-static void json_char(struct jtext *t, struct jval s, size_t at, unsigned n, uint32_t cp, bool ascii)
+static bool json_escape(char esc[16], uint32_t cp, bool ascii)
 {
     static const char *const named[] = {['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n", ['\f'] = "\\f",
                                         ['\r'] = "\\r", ['"'] = "\\\"", ['\\'] = "\\\\"};
-    char esc[16] = "";
     if (cp < sizeof named / sizeof named[0] && named[cp])
-        snprintf(esc, sizeof esc, "%s", named[cp]);
+        snprintf(esc, 16, "%s", named[cp]);
     else if (cp < 0x20 || (ascii && cp >= 0x7F && cp < 0x10000))
-        snprintf(esc, sizeof esc, "\\u%04x", cp);
+        snprintf(esc, 16, "\\u%04x", cp);
     else if (ascii && cp >= 0x10000)
-        snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
-    if (esc[0])
-        jtext_c(t, esc, jstr_user(s, at, at + n));
+        snprintf(esc, 16, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
     else
-        jtext_part(t, s, at, at + n);
+        return false;
+    return true;
 }
 
 static void json_str(struct jtext *t, struct jval s, bool ascii)
 {
     unsigned user = jstr_user(s, 0, s.s->n);
     jtext_c(t, "\"", user);
+    size_t from = 0; /* what is before it has been written */
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
+        char esc[16];
         unsigned n = jchar_at(s, at, &cp);
-        json_char(t, s, at, n, cp, ascii);
+        jenv_looks(t->j, 1);
+        if (json_escape(esc, cp, ascii)) {
+            jtext_part(t, s, from, at);
+            jtext_c(t, esc, jstr_user(s, at, at + n));
+            from = at + n;
+        }
         at += n;
     }
+    jtext_part(t, s, from, s.s->n);
     jtext_c(t, "\"", user);
 }
 
@@ -213,6 +242,7 @@ static void new_line(struct jtext *t, const struct jjson *how, int level, unsign
 {
     if (how->indent.kind != JSTR) return;
     jtext_c(t, "\n", user);
+    jenv_looks(t->j, (size_t)level);
     for (int i = 0; i < level; i++) jtext_str(t, how->indent);
 }
 
@@ -239,6 +269,7 @@ static void sort_pairs(struct jenv *j, struct jpair *p, struct jpair *other, siz
     sort_pairs(j, p + half, other, n - half);
     for (size_t i = 0; i < n; i++)
         other[i] = b == n || (a < half && jval_compare(j, p[b].key, p[a].key, "<") >= 0) ? p[a++] : p[b++];
+    jenv_looks(j, n);
     memcpy(p, other, n * sizeof *p);
 }
 

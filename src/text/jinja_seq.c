@@ -41,6 +41,7 @@ static struct jval attribute(struct jenv *j, struct jval v, struct jval path, co
     path = jarg_str(j, path, "an attribute");
     struct jval dot = jval_cstr(j, ".");
     for (size_t from = 0; from <= path.s->n;) {
+        jenv_step(j, 1);
         size_t to = jstr_find(j, path, dot, from);
         if (to == SIZE_MAX) to = path.s->n;
         struct jval key = jstr_part(j, path, from, to);
@@ -76,6 +77,7 @@ static void sort(struct jenv *j, struct keyed *p, struct keyed *other, size_t n,
         }
         other[i] = second ? p[b++] : p[a++];
     }
+    jenv_looks(j, n);
     memcpy(p, other, n * sizeof *p);
 }
 
@@ -220,18 +222,35 @@ static struct jval empty(struct jenv *j, const char *which)
     return jval_missing(j, JMISS_EMPTY, NULL, jval_cstr(j, which));
 }
 
+/* The first or the last item of what has all of them at hand. */
+static struct jval at_end(struct jenv *j, struct jval v, bool last)
+{
+    size_t n = 0;
+    if (v.kind == JSTR) {
+        n = v.s->n;
+        if (n == 0) return empty(j, last ? "last" : "first");
+        size_t from = last ? n - 1 : 0, to = last ? n : 1;
+        while (from > 0 && ((uint8_t)v.s->p[from] & 0xC0) == 0x80) from--;
+        while (to < n && ((uint8_t)v.s->p[to] & 0xC0) == 0x80) to++;
+        return jstr_part(j, v, from, to);
+    }
+    if (v.kind == JLIST || v.kind == JTUPLE || v.kind == JVIEW)
+        return v.l->n ? v.l->v[last ? v.l->n - 1 : 0] : empty(j, last ? "last" : "first");
+    if (v.kind == JDICT && v.d->n) return v.d->pair[last ? v.d->n - 1 : 0].key;
+    jval_items(j, v); /* nothing, or a failure */
+    return empty(j, last ? "last" : "first");
+}
+
 FILTER(f_first)
 {
     if (v.kind == JITER) return v.l->at < v.l->n ? v.l->v[v.l->at++] : empty(j, "first");
-    struct jlist l = jval_items(j, v);
-    return l.n ? l.v[0] : empty(j, "first");
+    return at_end(j, v, false);
 }
 
 FILTER(f_last)
 {
     if (v.kind == JITER) jenv_fail(j, QN_EDATA, "'%s' object is not reversible", jval_type(v));
-    struct jlist l = jval_items(j, v);
-    return l.n ? l.v[l.n - 1] : empty(j, "last");
+    return at_end(j, v, true);
 }
 
 /* ---- rearranging ---- */
@@ -244,13 +263,11 @@ FILTER(f_list)
 
 FILTER(f_reverse)
 {
+    if (v.kind == JSTR) return jop_slice(j, v, jval_none(), jval_none(), jval_int(-1));
     struct jlist l = jval_items(j, v);
     struct jval *out = jenv_get_n(j, l.n, sizeof *out);
     for (size_t i = 0; i < l.n; i++) out[i] = l.v[l.n - 1 - i];
-    if (v.kind != JSTR) return jval_list(j, JITER, out, l.n);
-    struct jtext t = {.j = j};
-    for (size_t i = 0; i < l.n; i++) jtext_str(&t, out[i]);
-    return jtext_done(&t, v.flags & JMARKUP);
+    return jval_list(j, JITER, out, l.n);
 }
 
 FILTER(f_join)
@@ -283,6 +300,7 @@ FILTER(f_batch)
     struct jval *out = jenv_get_n(j, n, sizeof *out);
     for (size_t i = 0; i < n; i++) {
         size_t from = i * per, k = l.n - from < per ? l.n - from : per;
+        jenv_step(j, 1);
         out[i] = jval_list(j, JLIST, l.v + from, k);
         if (arg[1].kind == JABSENT || arg[1].kind == JNONE || k == (size_t)size) continue;
         struct jval fill = jval_list(j, JLIST, (struct jval *)&arg[1], 1);
@@ -297,8 +315,8 @@ FILTER(f_slice)
     if (count < 1) jenv_fail(j, QN_EDATA, "the number of slices must be positive, not %lld", (long long)count);
     struct jlist l = jval_items(j, v);
     size_t n = (size_t)count, per = l.n / n, longer = l.n % n, at = 0;
-    struct jval *out = jenv_get_n(j, n, sizeof *out);
     jenv_step(j, n);
+    struct jval *out = jenv_get_n(j, n, sizeof *out);
     for (size_t i = 0; i < n; i++) {
         size_t k = per + (i < longer);
         out[i] = jval_list(j, JLIST, l.v + at, k);

@@ -12,9 +12,12 @@
 struct jtext {
     struct jenv *j;
     char *p;
-    uint8_t *mark; /* [n] 1: the user's */
+    uint8_t *mark; /* [n] 1: the user's; NULL while all of it has one origin */
     size_t n, cap; /* bytes */
     size_t max;    /* bytes; 0: no bound but that on memory */
+    unsigned user; /* the one origin */
+    uint64_t born; /* for jenv_escapes */
+    bool shared;   /* values point into it */
 };
 
 /* A zeroed jtext with `j` set is empty. */
@@ -28,7 +31,7 @@ struct jval jtext_done(struct jtext *t, unsigned flags); /* the text so far; mor
 
 struct jval jstr_part(struct jenv *j, struct jval s, size_t from, size_t to); /* bytes; shares the text */
 struct jval jstr_join(struct jenv *j, struct jval a, struct jval b);          /* a + b */
-size_t jstr_chars(struct jval s);
+size_t jstr_chars(struct jenv *j, struct jval s);
 size_t jstr_offset(struct jenv *j, struct jval s, size_t i); /* of character i, in bytes; at most the length */
 /* Whether the byte range has the user's text in it. */
 unsigned jstr_user(struct jval s, size_t from, size_t to);
@@ -55,6 +58,8 @@ void jtext_json(struct jtext *t, struct jval v, const struct jjson *how, int lev
 
 /* Python's notion of white space. */
 bool jchar_is_space(uint32_t cp);
+/* str.isalnum() of one character. */
+bool jchar_is_alnum(uint32_t cp);
 /* The character at byte `at` of valid UTF-8; returns its length. */
 unsigned jchar_at(struct jval s, size_t at, uint32_t *cp);
 

@@ -54,12 +54,13 @@ TEST(t_even) { return leaves(j, v, jval_int(2), 0); }
 TEST(t_divisibleby) { return leaves(j, v, arg[0], 0); }
 
 /* As str.islower() and str.isupper(): some letter has case, and none has the other. */
-static bool has_case(struct jval s, bool upper)
+static bool has_case(struct jenv *j, struct jval s, bool upper)
 {
     bool some = false;
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
         at += jchar_at(s, at, &cp);
+        jenv_looks(j, 1);
         utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
         if (c == UTF8PROC_CATEGORY_LT || c == (upper ? UTF8PROC_CATEGORY_LL : UTF8PROC_CATEGORY_LU)) return false;
         some |= c == (upper ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL);
@@ -67,8 +68,8 @@ static bool has_case(struct jval s, bool upper)
     return some;
 }
 
-TEST(t_lower) { return jval_bool(has_case(jval_to_str(j, v), false)); }
-TEST(t_upper) { return jval_bool(has_case(jval_to_str(j, v), true)); }
+TEST(t_lower) { return jval_bool(has_case(j, jval_to_str(j, v), false)); }
+TEST(t_upper) { return jval_bool(has_case(j, jval_to_str(j, v), true)); }
 
 TEST(t_eq) { return jval_bool(jop_compare(j, JO_EQ, v, arg[0])); }
 TEST(t_ne) { return jval_bool(jop_compare(j, JO_NE, v, arg[0])); }

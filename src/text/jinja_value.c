@@ -51,51 +51,84 @@ struct jval jval_pair(struct jenv *j, struct jval a, struct jval b)
 struct jval jval_dict(struct jenv *j, int kind)
 {
     struct jdict *d = jenv_get(j, sizeof *d);
-    *d = (struct jdict){0};
+    *d = (struct jdict){.born = j->n_marks};
     return (struct jval){.kind = (uint8_t)kind, .d = d};
 }
 
 /* ---- dictionaries ---- */
 
-bool jval_hashable(struct jval v)
+void jdict_reserve(struct jenv *j, struct jdict *d, size_t n)
 {
-    if (v.kind == JTUPLE) {
-        for (size_t i = 0; i < v.l->n; i++)
-            if (!jval_hashable(v.l->v[i])) return false;
-        return true;
-    }
-    return v.kind == JNONE || v.kind == JSTR || jval_is_number(v);
+    if (n <= d->cap) return;
+    d->pair = jenv_resize(j, d->pair, d->cap * sizeof *d->pair, n * sizeof *d->pair);
+    d->cap = n;
+}
+
+bool jval_hashable(struct jenv *j, struct jval v)
+{
+    bool all = true;
+    jenv_step(j, 1);
+    if (v.kind != JTUPLE) return v.kind == JNONE || v.kind == JSTR || jval_is_number(v);
+    jenv_enter(j);
+    for (size_t i = 0; i < v.l->n && all; i++) all = jval_hashable(j, v.l->v[i]);
+    jenv_leave(j);
+    return all;
+}
+
+/* Tests make all values collide, to see what that costs. */
+#ifndef JINJA_HASH_BITS
+#define JINJA_HASH_BITS 64
+#endif
+
+static uint64_t seeded_hash(const struct jenv *j, const void *p, size_t n, uint64_t kind)
+{
+    return hash_bytes(p, n, j->seed ^ kind) >> (64 - JINJA_HASH_BITS);
 }
 
 static uint64_t hash_of(struct jenv *j, struct jval v)
 {
+    jenv_step(j, 1);
     if (v.kind == JSTR) {
-        jenv_step(j, v.s->n / 64);
-        return hash_bytes(v.s->p, v.s->n, 0);
+        jenv_bytes(j, v.s->n);
+        return seeded_hash(j, v.s->p, v.s->n, 0);
     }
     if (jval_is_number(v)) { /* numbers that are equal have the same double */
         double f = jval_as_float(v);
         if (f == 0) f = 0; /* -0.0 too */
-        return hash_bytes(&f, sizeof f, 1);
+        return seeded_hash(j, &f, sizeof f, 1);
     }
     uint64_t h = v.kind;
-    if (v.kind == JTUPLE)
-        for (size_t i = 0; i < v.l->n; i++) {
-            uint64_t pair[2] = {h, hash_of(j, v.l->v[i])};
-            h = hash_bytes(pair, sizeof pair, 2);
-        }
+    if (v.kind != JTUPLE) return h;
+    jenv_enter(j);
+    for (size_t i = 0; i < v.l->n; i++) {
+        uint64_t pair[2] = {h, hash_of(j, v.l->v[i])};
+        h = seeded_hash(j, pair, sizeof pair, 2);
+    }
+    jenv_leave(j);
     return h;
+}
+
+/* So many probes happen by chance, once in 10^10 at the load there is. They are free, so that the steps of a rendering
+ * do not depend on the seed. */
+#define FREE_PROBES 128
+
+static void count_probe(struct jenv *j, size_t n)
+{
+    if (n > FREE_PROBES) jenv_looks(j, 4); /* somewhere in memory */
 }
 
 static struct jpair *find(struct jenv *j, const struct jdict *d, struct jval key, uint64_t hash)
 {
     if (!d->slot) {
+        jenv_looks(j, d->n);
         for (size_t i = 0; i < d->n; i++)
             if (d->pair[i].hash == hash && jval_equal(j, d->pair[i].key, key)) return &d->pair[i];
         return NULL;
     }
+    size_t n = 0;
     for (size_t at = hash & (d->n_slots - 1); d->slot[at]; at = (at + 1) & (d->n_slots - 1)) {
         struct jpair *p = &d->pair[d->slot[at] - 1];
+        count_probe(j, ++n);
         if (p->hash == hash && jval_equal(j, p->key, key)) return p;
     }
     return NULL;
@@ -103,27 +136,35 @@ static struct jpair *find(struct jenv *j, const struct jdict *d, struct jval key
 
 static uint64_t key_hash(struct jenv *j, struct jval key)
 {
-    if (!jval_hashable(key)) jenv_fail(j, QN_EDATA, "unhashable type: '%s'", jval_type(key));
+    if (!jval_hashable(j, key)) jenv_fail(j, QN_EDATA, "unhashable type: '%s'", jval_type(key));
     return hash_of(j, key);
 }
 
 struct jval *jdict_find(struct jenv *j, const struct jdict *d, struct jval key)
 {
-    jenv_step(j, 1);
     struct jpair *p = find(j, d, key, key_hash(j, key));
     return p ? &p->val : NULL;
 }
 
-static void add_to_index(struct jdict *d, size_t i)
+static void add_to_index(struct jenv *j, struct jdict *d, size_t i)
 {
-    size_t at = d->pair[i].hash & (d->n_slots - 1);
-    while (d->slot[at]) at = (at + 1) & (d->n_slots - 1);
+    size_t at = d->pair[i].hash & (d->n_slots - 1), n = 0;
+    for (; d->slot[at]; at = (at + 1) & (d->n_slots - 1)) count_probe(j, ++n);
     d->slot[at] = (uint32_t)i + 1;
+}
+
+static void grow_index(struct jenv *j, struct jdict *d)
+{
+    size_t old = d->n_slots;
+    d->n_slots = old ? old * 2 : SMALL_DICT * 4;
+    d->slot = jenv_resize(j, d->slot, old * sizeof *d->slot, d->n_slots * sizeof *d->slot);
+    memset(d->slot, 0, d->n_slots * sizeof *d->slot);
+    jenv_looks(j, d->n);
+    for (size_t i = 0; i < d->n; i++) add_to_index(j, d, i);
 }
 
 void jdict_set(struct jenv *j, struct jdict *d, struct jval key, struct jval val)
 {
-    jenv_step(j, 1);
     uint64_t hash = key_hash(j, key);
     struct jpair *p = find(j, d, key, hash);
     if (p) {
@@ -134,14 +175,10 @@ void jdict_set(struct jenv *j, struct jdict *d, struct jval key, struct jval val
     d->pair = jenv_grow(j, d->pair, d->n, &d->cap, sizeof *d->pair);
     d->pair[d->n++] = (struct jpair){.key = key, .val = val, .hash = hash};
     if (d->n <= SMALL_DICT) return;
-    if (d->n * 2 <= d->n_slots) {
-        add_to_index(d, d->n - 1);
-        return;
-    }
-    d->n_slots = d->n_slots ? d->n_slots * 2 : SMALL_DICT * 4;
-    d->slot = jenv_get_n(j, d->n_slots, sizeof *d->slot);
-    memset(d->slot, 0, d->n_slots * sizeof *d->slot);
-    for (size_t i = 0; i < d->n; i++) add_to_index(d, i);
+    if (d->n * 2 <= d->n_slots)
+        add_to_index(j, d, d->n - 1);
+    else
+        grow_index(j, d);
 }
 
 /* ---- asking ---- */
@@ -202,7 +239,10 @@ bool jval_equal(struct jenv *j, struct jval a, struct jval b)
     switch (a.kind) {
     case JUNDEF:
     case JNONE: return true;
-    case JSTR: jenv_step(j, a.s->n / 64); return a.s->n == b.s->n && memcmp(a.s->p, b.s->p, a.s->n) == 0;
+    case JSTR:
+        if (a.s->n != b.s->n) return false;
+        jenv_bytes(j, a.s->n);
+        return memcmp(a.s->p, b.s->p, a.s->n) == 0;
     case JLIST:
     case JTUPLE:
         jenv_enter(j);
@@ -235,7 +275,7 @@ int jval_compare(struct jenv *j, struct jval a, struct jval b, const char *op)
     }
     if (a.kind == JSTR && b.kind == JSTR) { /* the order of UTF-8 is that of code points */
         size_t n = a.s->n < b.s->n ? a.s->n : b.s->n;
-        jenv_step(j, n / 64);
+        jenv_bytes(j, n);
         int c = memcmp(a.s->p, b.s->p, n);
         return c ? c : sign(a.s->n, b.s->n);
     }
@@ -253,11 +293,11 @@ int jval_compare(struct jenv *j, struct jval a, struct jval b, const char *op)
     return c;
 }
 
-bool jval_len(struct jval v, size_t *n)
+bool jval_len(struct jenv *j, struct jval v, size_t *n)
 {
     switch (v.kind) {
     case JUNDEF: *n = 0; return true;
-    case JSTR: *n = jstr_chars(v); return true;
+    case JSTR: *n = jstr_chars(j, v); return true;
     case JLIST:
     case JTUPLE:
     case JVIEW: *n = v.l->n; return true;
@@ -274,7 +314,7 @@ bool jval_iterable(struct jval v)
 
 static struct jlist characters(struct jenv *j, struct jval s)
 {
-    struct jlist l = {.n = jstr_chars(s)};
+    struct jlist l = {.n = jstr_chars(j, s)};
     l.v = jenv_get_n(j, l.n, sizeof *l.v);
     size_t at = 0;
     for (size_t i = 0; i < l.n; i++) {

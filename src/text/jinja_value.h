@@ -65,7 +65,12 @@ struct jstr {
 struct jlist {
     struct jval *v;
     size_t n;
-    size_t at; /* JITER: the next item */
+    size_t at;          /* JITER: the next item */
+    struct jroom *room; /* NULL, or what v is the beginning of: when n are in use, more may follow in place */
+};
+
+struct jroom {
+    size_t n, cap; /* items */
 };
 
 struct jpair {
@@ -78,6 +83,7 @@ struct jdict {
     size_t n, cap;
     uint32_t *slot; /* [n_slots] open addressing, index + 1; NULL while small */
     size_t n_slots;
+    uint64_t born; /* for jenv_escapes */
 };
 
 /* Why a value is undefined, for the message when it is used. */
@@ -125,6 +131,8 @@ struct jval jval_cstr(struct jenv *j, const char *p);                          /
 struct jval jval_list(struct jenv *j, int kind, struct jval *v, size_t n);     /* v is borrowed */
 struct jval jval_pair(struct jenv *j, struct jval a, struct jval b);           /* a tuple */
 struct jval jval_dict(struct jenv *j, int kind);
+/* Room for so many pairs at once. */
+void jdict_reserve(struct jenv *j, struct jdict *d, size_t n);
 static inline struct jval jval_flag(struct jval v, unsigned flags)
 {
     v.flags |= (uint8_t)flags;
@@ -136,7 +144,7 @@ static inline struct jval jval_flag(struct jval v, unsigned flags)
 /* NULL: not there. Fails when the key cannot be one. */
 struct jval *jdict_find(struct jenv *j, const struct jdict *d, struct jval key);
 void jdict_set(struct jenv *j, struct jdict *d, struct jval key, struct jval val);
-bool jval_hashable(struct jval v);
+bool jval_hashable(struct jenv *j, struct jval v);
 
 /* ---- asking ---- */
 
@@ -150,7 +158,7 @@ static inline bool jval_is_number(struct jval v) { return v.kind == JINT || v.ki
 static inline int64_t jval_as_int(struct jval v) { return v.kind == JBOOL ? v.b : v.i; }
 static inline double jval_as_float(struct jval v) { return v.kind == JFLOAT ? v.f : (double)jval_as_int(v); }
 /* len(); false when it has none. */
-bool jval_len(struct jval v, size_t *n);
+bool jval_len(struct jenv *j, struct jval v, size_t *n);
 bool jval_iterable(struct jval v);
 /* All items, in order (a dictionary's keys, a string's characters); uses a JITER up. Fails when it has none. */
 struct jlist jval_items(struct jenv *j, struct jval v);
