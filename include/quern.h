@@ -119,6 +119,9 @@ typedef struct qn_model qn_model;
 QN_API int qn_model_open(qn_model **out, const char *path, struct qn_error *e);
 QN_API void qn_model_close(qn_model *m); /* after its engines; NULL is fine */
 
+/* A number that tells the model from others, and from itself when one of its files has changed: answers that were kept
+ * under it may be used. Of another copy of the files it is another one. */
+QN_API uint64_t qn_model_mark(const qn_model *m);
 QN_API int32_t qn_model_n_vocab(const qn_model *m);
 QN_API int32_t qn_model_n_ctx_train(const qn_model *m); /* tokens of context it was trained with */
 QN_API bool qn_model_is_eog(const qn_model *m, qn_token t); /* the model ends its answer with this token */
@@ -303,6 +306,7 @@ struct qn_scheduler_params {
     int snapshot_every; /* models with a recurrent state: prompt tokens between copies of it. 0: 4096 */
     const char *cache_dir; /* where prefixes outlive the process; NULL: nowhere. Copied */
     uint64_t cache_bytes;  /* on disk at most; 0: nothing is written */
+    const char *hash_dir;  /* where SHA-256 of model files may be remembered already, beside cache_dir; NULL: nowhere */
 };
 QN_API void qn_scheduler_params_init(struct qn_scheduler_params *p);
 /* Its memory (for each place n_vocab logits and a sampler) is taken from the engine's budget. */
@@ -312,6 +316,12 @@ QN_API int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_sc
 QN_API void qn_scheduler_stop(qn_scheduler *s, double grace_s);
 /* Stops, if that was not done, without grace. Nobody else may use s any more. NULL is fine. */
 QN_API void qn_scheduler_free(qn_scheduler *s);
+
+/* Any thread. Looks whether the model's files are still what they were when they were opened: by size, time of change,
+ * inode and device. 0: they are. 1: another file has the name of one; what is open is intact. QN_EDATA: one was changed in
+ * place; all requests end with this error, none is taken any more, and nothing more is kept in the cache. qn_submit()
+ * looks, too. */
+QN_API int qn_scheduler_look(qn_scheduler *s, struct qn_error *e);
 
 struct qn_logprob { qn_token token; float logprob; }; /* natural logarithm, of the softmax of the unmodified logits */
 

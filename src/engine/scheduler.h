@@ -35,6 +35,8 @@ struct qn_scheduler {
     pthread_cond_t wake; /* something for the scheduler's thread */
     pthread_cond_t end;  /* is_ended, or an errand is done */
     bool is_stopping, is_ended;
+    bool is_disk_ready;      /* reuse_open_disk() is to be called */
+    struct qn_error changed; /* code other than 0: the model's file has changed; all requests end with this */
     struct request *inbox, **inbox_end; /* submitted, in order; not in `waiting` yet */
     int n_waiting;                      /* in both */
     struct errand *errands;             /* asked of the scheduler's thread */
