@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -162,17 +161,6 @@ static void make_line(char line[512], const struct file_mark *m, const char hex[
     snprintf(line + n, 512 - (size_t)n, "%016" PRIx64 "\n", hash_bytes(line, (size_t)n, 0));
 }
 
-static bool from_hex(uint8_t out[SHA256_BYTES], const char *hex)
-{
-    for (int i = 0; i < SHA256_BYTES; i++) {
-        const char digits[3] = {hex[2 * i], hex[2 * i + 1], 0};
-        char *end;
-        out[i] = (uint8_t)strtoul(digits, &end, 16);
-        if (end != digits + 2) return false;
-    }
-    return true;
-}
-
 bool file_hash_recall(uint8_t out[SHA256_BYTES], const char *dir, const struct file_mark *m)
 {
     char path[MAX_PATH], line[512], hex[2 * SHA256_BYTES + 1], wanted[512];
@@ -184,7 +172,7 @@ bool file_hash_recall(uint8_t out[SHA256_BYTES], const char *dir, const struct f
         found = b.len > (size_t)n + sizeof hex;
         if (found) snprintf(hex, sizeof hex, "%s", (const char *)b.data + n);
         if (found) make_line(wanted, m, hex);
-        found = found && !strcmp((const char *)b.data, wanted) && from_hex(out, hex);
+        found = found && !strcmp((const char *)b.data, wanted) && sha256_from_hex(out, hex);
     }
     buf_deinit(&b);
     return found;

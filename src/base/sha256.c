@@ -178,3 +178,14 @@ void sha256_hex(const uint8_t digest[SHA256_BYTES], char out[2 * SHA256_BYTES + 
     }
     out[2 * SHA256_BYTES] = 0;
 }
+
+bool sha256_from_hex(uint8_t out[SHA256_BYTES], const char *hex)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < 2 * SHA256_BYTES; i++) {
+        const char *at = hex[i] ? strchr(digits, hex[i]) : NULL;
+        if (!at) return false;
+        out[i / 2] = (uint8_t)(out[i / 2] << 4 | (at - digits));
+    }
+    return true;
+}

@@ -204,6 +204,7 @@ static int fence_files(struct serve *v, struct qn_error *e)
         .models = paths,
         .n_models = (size_t)v->o->models.n,
         .cache_dir = v->o->models.scheduler.cache_dir,
+        .hash_dir = v->o->models.scheduler.hash_dir,
         .keys = v->o->keys,
         .cert = v->o->cert,
         .key = v->o->key,
