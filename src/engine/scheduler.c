@@ -602,15 +602,39 @@ static double retry_after(const struct qn_scheduler *s)
     return waited < 0.9 * gap ? gap - waited : 0.1 * gap;
 }
 
+static void set_changed(struct qn_scheduler *s, const struct qn_error *why)
+{
+    pthread_mutex_lock(&s->mutex);
+    if (!s->changed.code) s->changed = *why;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+bool scheduler_lost_weights(struct qn_scheduler *s)
+{
+    const struct weights *w = s->engine->model->weights;
+    struct qn_error why;
+    unsigned n = map_n_lost();
+    if (n == s->n_lost) return false;
+    s->n_lost = n;
+    if (!weights_are_lost(w)) return false; /* another model's */
+    error_set(&why, QN_EDATA, "the file became shorter, or its disk failed, while it was in use: '%s'", weights_path(w));
+    set_changed(s, &why);
+    return true;
+}
+
 int qn_scheduler_look(qn_scheduler *s, struct qn_error *e)
 {
     struct qn_error why;
     enum model_files_now now = model_files_look(weights_files(s->engine->model->weights), &why);
-    if (now != MODEL_FILES_CHANGED) return now == MODEL_FILES_REPLACED;
     pthread_mutex_lock(&s->mutex);
-    if (!s->changed.code) s->changed = why;
-    pthread_cond_signal(&s->wake);
+    if (s->changed.code) { /* whatever it is now */
+        why = s->changed;
+        now = MODEL_FILES_CHANGED;
+    }
     pthread_mutex_unlock(&s->mutex);
+    if (now != MODEL_FILES_CHANGED) return now == MODEL_FILES_REPLACED;
+    set_changed(s, &why);
     if (e) *e = why;
     return QN_EDATA;
 }

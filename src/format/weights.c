@@ -322,6 +322,13 @@ static const struct mapping *map_of(const struct weights *w, size_t part)
     return w->is_folder ? &w->folder.shard[part] : &w->part[part].map;
 }
 
+bool weights_are_lost(const struct weights *w)
+{
+    for (size_t i = 0; i < weights_n_parts(w); i++)
+        if (map_is_lost(map_of(w, i))) return true;
+    return false;
+}
+
 /* The part of the mapped files that p points into; their number when it is in memory of our own. */
 static size_t part_of(const struct weights *w, const uint8_t *p)
 {

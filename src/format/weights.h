@@ -59,6 +59,8 @@ const char *weights_path(const struct weights *w);
 /* All files that were opened (format/model_files.h). */
 const struct model_files *weights_files(const struct weights *w);
 uint32_t weights_version(const struct weights *w); /* of the GGUF format: 2 or 3; 0: a folder */
+/* Some of it could not be read, and zeros were in its place (base/os.h): what was computed is wrong. */
+bool weights_are_lost(const struct weights *w);
 size_t weights_n_parts(const struct weights *w);   /* files that hold tensors */
 /* The name of part `no` (counted from 0) of n, made from that of any part, for mem_free() in *out: NULL when the path does
  * not end in the pattern for a split of n parts. */
