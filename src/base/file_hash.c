@@ -165,8 +165,7 @@ bool file_hash_recall(uint8_t out[SHA256_BYTES], const char *dir, const struct f
 {
     char path[MAX_PATH], line[512], hex[2 * SHA256_BYTES + 1], wanted[512];
     struct buf b = {0};
-    bool found = !path_of(path, dir, m) && !os_read_file(&b, path, sizeof line - 1, NULL) &&
-                 !buf_add(&b, "", 1, NULL);
+    bool found = !path_of(path, dir, m) && !os_read_file(&b, path, sizeof line - 1, NULL) && !buf_add(&b, "", 1, NULL);
     if (found) {
         int n = snprintf(line, sizeof line, LINE_FORM, m->dev, m->ino, m->bytes, m->mtime_ns, m->ctime_ns);
         found = b.len > (size_t)n + sizeof hex;

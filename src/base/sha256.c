@@ -45,22 +45,19 @@ static void schedule(uint32_t w[64], const uint8_t *p)
     }
 }
 
-static void blocks_plain(uint32_t h[8], const uint8_t *p, size_t n)
+static void blocks_plain(uint32_t v[8], const uint8_t *p, size_t n)
 {
-    uint32_t w[64], v[8];
+    uint32_t w[64];
     for (; n; n--, p += 64) {
+        uint32_t a = v[0], b = v[1], c = v[2], d = v[3], e = v[4], f = v[5], g = v[6], h = v[7];
         schedule(w, p);
-        memcpy(v, h, sizeof v);
         for (int t = 0; t < 64; t++) {
-            uint32_t a = v[0], e = v[4];
-            uint32_t one = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + rounds[t] +
-                           w[t];
-            uint32_t two = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-            memmove(v + 1, v, 7 * sizeof *v);
-            v[4] += one;
-            v[0] = one + two;
+            uint32_t one = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + rounds[t] + w[t];
+            uint32_t two = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+            h = g, g = f, f = e, e = d + one;
+            d = c, c = b, b = a, a = one + two;
         }
-        for (int i = 0; i < 8; i++) h[i] += v[i];
+        v[0] += a, v[1] += b, v[2] += c, v[3] += d, v[4] += e, v[5] += f, v[6] += g, v[7] += h;
     }
 }
 

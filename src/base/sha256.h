@@ -24,6 +24,6 @@ void sha256_end(struct sha256 *s, uint8_t out[SHA256_BYTES]);
 void sha256_hmac(const uint8_t key[SHA256_BYTES], const void *p, size_t n, uint8_t out[SHA256_BYTES]);
 void sha256_hex(const uint8_t digest[SHA256_BYTES], char out[2 * SHA256_BYTES + 1]); /* lower case */
 bool sha256_from_hex(uint8_t out[SHA256_BYTES], const char *hex); /* 64 digits, whatever follows; false: they are not */
-bool sha256_has_instructions(void); /* this CPU's own are used */
+bool sha256_has_instructions(void);                               /* this CPU's own are used */
 
 #endif

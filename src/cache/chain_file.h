@@ -11,8 +11,8 @@
 
 #include "cache/prefix.h"
 
-#define CHAIN_HEAD_BYTES 128
-#define CHAIN_MAX_TOKENS (1 << 24)
+#define CHAIN_HEAD_BYTES  128
+#define CHAIN_MAX_TOKENS  (1 << 24)
 #define CHAIN_MODEL_BYTES 24
 
 struct chain_head {

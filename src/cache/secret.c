@@ -59,7 +59,8 @@ int secret_of_directory(uint8_t secret[SECRET_BYTES], const char *dir, int dir_f
     const char *why = fd >= 0 ? read_secret(secret, fd) : errno == ENOENT ? "" : strerror(errno);
     if (fd >= 0) close(fd);
     if (!why) return 0;
-    if (*why) log_at(LOG_WARN, "cache: '%s/" SECRET_NAME "' replaced, so that what is there is not found: %s", dir, why);
+    if (*why)
+        log_at(LOG_WARN, "cache: '%s/" SECRET_NAME "' replaced, so that what is there is not found: %s", dir, why);
     int rc = secret_new(secret, e);
     return rc ? rc : write_secret(secret, dir, dir_fd, e);
 }

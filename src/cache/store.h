@@ -23,8 +23,8 @@ struct store_stats {
     uint64_t n_dropped, n_expired; /* files, since it was opened: damaged; deleted to stay within the budget */
 };
 
-/* Makes the directory (0700) when there is none, and its secret. QN_EIO: it cannot be made or read, or another process has
- * it. Nothing else is called before store_enter(), but for store_secret() and store_close(). */
+/* Makes the directory (0700) when there is none, and its secret. QN_EIO: it cannot be made or read, or another process
+ * has it. Nothing else is called before store_enter(), but for store_secret() and store_close(). */
 int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struct prefix *tree, struct qn_error *e);
 /* 32 bytes that nobody else knows, the same as long as the directory is there: for keys. */
 const uint8_t *store_secret(const struct store *s);

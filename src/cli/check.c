@@ -86,7 +86,8 @@ static int run(struct invocation *v)
 }
 
 static const struct opt opts[] = {
-    {"deep", 0, OPT_FLAG, offsetof(struct check, deep), NULL, "read all data too: NaN and infinity are refused, the SHA-256 is told"},
+    {"deep", 0, OPT_FLAG, offsetof(struct check, deep), NULL,
+     "read all data too: NaN and infinity are refused, the SHA-256 is told"},
     {0},
 };
 

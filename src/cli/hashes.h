@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hashes.h: SHA-256 of files, remembered for this user in $XDG_CACHE_HOME/quern/hashes, for a daemon whose cache on disk
- * needs them (base/file_hash.h). What cannot be remembered is not.
+ * hashes.h: SHA-256 of files, remembered for this user in $XDG_CACHE_HOME/quern/hashes, for a daemon whose cache on
+ * disk needs them (base/file_hash.h). What cannot be remembered is not.
  */
 #ifndef QUERN_CLI_HASHES_H
 #define QUERN_CLI_HASHES_H

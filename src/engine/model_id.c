@@ -84,8 +84,8 @@ static uint64_t recall(struct model_id *m)
     uint64_t bytes = 0;
     for (size_t i = 0; i < m->files->n; i++) {
         const struct file_mark *mark = &m->files->file[i].mark;
-        m->is_known[i] = file_hash_recall(m->hash[i], m->dir, mark) ||
-                         (m->also && file_hash_recall(m->hash[i], m->also, mark));
+        m->is_known[i] =
+            file_hash_recall(m->hash[i], m->dir, mark) || (m->also && file_hash_recall(m->hash[i], m->also, mark));
         if (!m->is_known[i]) bytes += mark->bytes;
     }
     return bytes;

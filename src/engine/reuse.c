@@ -3,8 +3,8 @@
  * reuse.c: the scheduler's use of prefixes that were computed before. See reuse.h.
  *
  * Within a process all sequences have one model and the engine's settings, so the tree's keys tell only whose they are.
- * They are made with a secret: nobody can make one that is another's. What is on disk has beside the key the hash of the
- * model's files and of the settings that decide bits.
+ * They are made with a secret: nobody can make one that is another's. What is on disk has beside the key the hash of
+ * the model's files and of the settings that decide bits.
  */
 #include "engine/reuse.h"
 

@@ -327,7 +327,8 @@ static bool has_rows(const struct qn_scheduler *s)
 /* Is there nothing to do but what the disk is doing? With the mutex held. */
 static bool is_idle(const struct qn_scheduler *s)
 {
-    return !s->inbox && !s->errands && !s->is_disk_ready && !(s->changed.code && (s->n_running || s->waiting)) && (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
+    return !s->inbox && !s->errands && !s->is_disk_ready && !(s->changed.code && (s->n_running || s->waiting)) &&
+           (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
 }
 
 /* Sleeps until there is something to do; *is_stopping. false: it is over. */
@@ -618,7 +619,8 @@ bool scheduler_lost_weights(struct qn_scheduler *s)
     if (n == s->n_lost) return false;
     s->n_lost = n;
     if (!weights_are_lost(w)) return false; /* another model's */
-    error_set(&why, QN_EDATA, "the file became shorter, or its disk failed, while it was in use: '%s'", weights_path(w));
+    error_set(&why, QN_EDATA, "the file became shorter, or its disk failed, while it was in use: '%s'",
+              weights_path(w));
     set_changed(s, &why);
     return true;
 }

@@ -83,7 +83,8 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, s
 size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places);
 /* Bytes that are left for that list: some 400 for each page in memory, and as much for those on disk. */
 static inline size_t scheduler_tree_bytes(int n_pages) { return ((size_t)8 << 20) + (size_t)n_pages * 1024; }
-/* Whether some of the weights could not be read: what was computed with them is not to be told. All requests end then. */
+/* Whether some of the weights could not be read: what was computed with them is not to be told. All requests end then.
+ */
 bool scheduler_lost_weights(struct qn_scheduler *s);
 /* Does what other threads have asked of this one (cached.c). */
 void scheduler_run_errands(struct qn_scheduler *s);

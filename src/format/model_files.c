@@ -27,9 +27,10 @@ int model_files_add(struct model_files *f, const char *path, struct qn_error *e)
 
 int model_files_add_small(struct model_files *f, const char *dir, struct qn_error *e)
 {
-    static const char *const names[] = {"config.json",           "model.safetensors.index.json", "tokenizer.json",
-                                        "tokenizer_config.json", "special_tokens_map.json",      "generation_config.json",
-                                        "chat_template.jinja"};
+    static const char *const names[] = {
+        "config.json",           "model.safetensors.index.json", "tokenizer.json",
+        "tokenizer_config.json", "special_tokens_map.json",      "generation_config.json",
+        "chat_template.jinja"};
     char path[4096];
     struct stat st;
     int rc = 0;

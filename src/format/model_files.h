@@ -27,7 +27,8 @@ void model_files_deinit(struct model_files *f);
 
 enum model_files_now {
     MODEL_FILES_SAME,
-    MODEL_FILES_REPLACED, /* a name leads to another file: the one that was opened is intact, but has no name any more */
+    MODEL_FILES_REPLACED, /* a name leads to another file: the one that was opened is intact, but has no name any more
+                           */
     MODEL_FILES_CHANGED,  /* one that was opened is another now: what is read from it is not the model; *e says which */
 };
 /* A call of the system for each file. A file that has gone is as it was. */

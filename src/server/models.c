@@ -10,8 +10,8 @@
  * its own, so the grants' sum is what has to stay within the budget. A model that is larger than what can ever be free
  * for it is granted all of that, and reads its weights from the file again for every token.
  *
- * A model whose file has changed is closed: one that was changed in place at once, its requests ended with an error; one
- * whose name leads to another file by now, when its requests have ended. Whoever comes next has it loaded anew.
+ * A model whose file has changed is closed: one that was changed in place at once, its requests ended with an error;
+ * one whose name leads to another file by now, when its requests have ended. Whoever comes next has it loaded anew.
  *
  * Who finds that a model does not fit beside those that are in use waits a second for the end of their requests, and is
  * then refused, to come again: to wait longer here, before the request has been read, would be a second queue without
@@ -309,7 +309,8 @@ static bool is_held_up(struct models *s, struct entry *m, struct fault *f)
     return true;
 }
 
-/* If the file is another than the one that is known, its needs are, too. Where it cannot be opened the load will say so. */
+/* If the file is another than the one that is known, its needs are, too. Where it cannot be opened the load will say
+ * so. */
 static void renew_facts(struct models *s, struct entry *m)
 {
     struct parts p;
@@ -547,8 +548,8 @@ static struct entry *find(struct models *s, const char *name, struct fault *f)
     return NULL;
 }
 
-/* Looks at the file of a loaded model. false: it was changed in place, which this request is told; all others that use it
- * are ended. */
+/* Looks at the file of a loaded model. false: it was changed in place, which this request is told; all others that use
+ * it are ended. */
 static bool is_current(struct entry *m, struct fault *f)
 {
     struct qn_error e;

@@ -94,7 +94,8 @@ static void sha256_forms_agree(void **state)
         digest_of(x, n, false, two);
         assert_string_equal(one, two);
         sha256_init(&s);
-        for (size_t at = 0, piece = 1 + n % 97; at < n; at += piece) sha256_add(&s, x + at, n - at < piece ? n - at : piece);
+        for (size_t at = 0, piece = 1 + n % 97; at < n; at += piece)
+            sha256_add(&s, x + at, n - at < piece ? n - at : piece);
         sha256_end(&s, digest);
         sha256_hex(digest, two);
         assert_string_equal(one, two);
@@ -168,12 +169,9 @@ static void a_hash_is_remembered_by_the_files_mark(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_values),
-        cmocka_unit_test(input_and_seed_matter),
-        cmocka_unit_test(sha256_known_values),
-        cmocka_unit_test(sha256_forms_agree),
-        cmocka_unit_test(hmac_known_value),
-        cmocka_unit_test(a_hash_is_remembered_by_the_files_mark),
+        cmocka_unit_test(known_values),        cmocka_unit_test(input_and_seed_matter),
+        cmocka_unit_test(sha256_known_values), cmocka_unit_test(sha256_forms_agree),
+        cmocka_unit_test(hmac_known_value),    cmocka_unit_test(a_hash_is_remembered_by_the_files_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

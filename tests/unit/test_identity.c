@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_identity.c: whose a cached prefix is, and which model's: what is looked for is met by nobody else, what is on disk by
- * no other model, and a model whose file changes while it is in use is not read on.
+ * test_identity.c: whose a cached prefix is, and which model's: what is looked for is met by nobody else, what is on
+ * disk by no other model, and a model whose file changes while it is in use is not read on.
  *
  *     test_identity MODEL
  *
@@ -29,7 +29,7 @@
 #include "base/os.h"
 
 #define N_PROMPT 150
-#define LIMIT    60 /* seconds for anything */
+#define LIMIT    60                 /* seconds for anything */
 #define LARGE    ((off_t)300 << 20) /* more than is hashed at once */
 
 static const char *original;

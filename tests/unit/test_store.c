@@ -655,7 +655,7 @@ static void make_it_old(const char *path)
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
     assert_int_equal(fread(head, 1, sizeof head, f), sizeof head);
-    head[8] = 2;                 /* the version, with nothing to say of the model */
+    head[8] = 2; /* the version, with nothing to say of the model */
     memset(head + 92, 0, 28);
     uint64_t sum = hash_bytes(head, 120, 1);
     memcpy(head + 120, &sum, sizeof sum);
