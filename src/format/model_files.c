@@ -7,8 +7,10 @@
  */
 #include "format/model_files.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
@@ -48,6 +50,13 @@ void model_files_deinit(struct model_files *f)
     *f = (struct model_files){0};
 }
 
+static bool can_be_opened(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
 enum model_files_now model_files_look(const struct model_files *f, struct qn_error *e)
 {
     enum model_files_now now = MODEL_FILES_SAME;
@@ -55,8 +64,10 @@ enum model_files_now model_files_look(const struct model_files *f, struct qn_err
         const struct file_mark *was = &f->file[i].mark;
         struct file_mark is;
         if (!file_mark_get(&is, f->file[i].path) || file_mark_is_same(was, &is)) continue;
-        now = MODEL_FILES_REPLACED;
-        if (is.dev != was->dev || is.ino != was->ino) continue;
+        if (is.dev != was->dev || is.ino != was->ino) {
+            if (can_be_opened(f->file[i].path)) now = MODEL_FILES_REPLACED;
+            continue;
+        }
         error_set(e, QN_EDATA, "the file changed while it was in use: '%s'", f->file[i].path);
         return MODEL_FILES_CHANGED;
     }

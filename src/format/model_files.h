@@ -31,7 +31,8 @@ enum model_files_now {
                            */
     MODEL_FILES_CHANGED,  /* one that was opened is another now: what is read from it is not the model; *e says which */
 };
-/* A call of the system for each file. A file that has gone is as it was. */
+/* A call of the system for each file. One that has gone is as it was, and so is one whose name leads to another that
+ * may not be opened: in the sandbox a new file is another than the one that was allowed. */
 enum model_files_now model_files_look(const struct model_files *f, struct qn_error *e);
 /* Of all marks: another one when the model's files are others, or changed. */
 uint64_t model_files_mark(const struct model_files *f, uint64_t seed);

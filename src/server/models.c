@@ -53,6 +53,7 @@ struct entry {
     struct models_wait *waits, **last_wait; /* in the order they came */
     uint64_t refuse_ns;                     /* when they are refused, if there is no room */
     bool is_blocked;                        /* there was none, and nothing has changed since */
+    bool is_told;                           /* that a new file cannot be opened */
     bool is_stale;                          /* loaded, but its file is another now: nobody is let in any more */
     struct qn_scheduler_stats past;         /* counters of the schedulers that are gone */
 };
@@ -130,6 +131,7 @@ static void enter(struct entry *m, const struct parts *p)
     m->fingerprint = fingerprint(p->model, m->set->c.engine.kv);
     m->held.n_ctx = qn_engine_n_ctx(p->engine);
     m->n_loads++;
+    m->is_told = false;
     m->used_ns = clock_ns();
     m->state = MODEL_LOADED;
 }
@@ -548,6 +550,16 @@ static struct entry *find(struct models *s, const char *name, struct fault *f)
     return NULL;
 }
 
+/* Once a load: there is a new file that cannot be opened, as in the sandbox it is not the one that may be. */
+static void tell_of_new_file(struct entry *m)
+{
+    struct file_mark now;
+    if (m->is_told || !file_mark_get(&now, m->path) || (now.dev == m->mark.dev && now.ino == m->mark.ino)) return;
+    log_at(LOG_WARN, "'%s': its file was replaced, and the new one cannot be opened: the old one is served on",
+           m->held.name);
+    m->is_told = true;
+}
+
 /* Looks at the file of a loaded model. false: it was changed in place, which this request is told; all others that use
  * it are ended. */
 static bool is_current(struct entry *m, struct fault *f)
@@ -556,6 +568,7 @@ static bool is_current(struct entry *m, struct fault *f)
     if (m->is_stale) return true;
     int now = qn_scheduler_look(m->held.scheduler, &e);
     m->is_stale = now != 0;
+    if (!now) tell_of_new_file(m);
     if (now) log_at(LOG_WARN, "'%s' is closed: %s", m->held.name, now < 0 ? e.msg : "its file was replaced");
     if (now >= 0) return true;
     fault_set(f, 503, "model_changed", "model", "'%s' was closed, for %s; it is loaded anew for the next request",
