@@ -241,6 +241,7 @@ def environment(**more):
     env = {k: v for k, v in os.environ.items() if k.lower() not in ("http_proxy", "https_proxy", "all_proxy", "no_color")}
     env.pop("HF_TOKEN", None)
     env.pop("QUERN_MODELS", None)
+    env.pop("XDG_CACHE_HOME", None)
     env.update({"HOME": path("home"), "QUERN_CONFIG": "", **more})
     return {k: v for k, v in env.items() if v is not None}
 
