@@ -115,7 +115,8 @@ QN_API uint64_t qn_random_seed(void);
 
 typedef struct qn_model qn_model;
 
-/* Opens a GGUF file (the first part of a split one). The file is mapped and must not change while open. */
+/* Opens a GGUF file (the first part of a split one). The file is mapped and must not change while open:
+ * see qn_scheduler_look(). */
 QN_API int qn_model_open(qn_model **out, const char *path, struct qn_error *e);
 QN_API void qn_model_close(qn_model *m); /* after its engines; NULL is fine */
 
@@ -413,7 +414,7 @@ struct qn_request_params {
     int priority;           /* larger first */
     uint64_t identity;      /* whose it is: within a priority, identities get equal shares of what is computed; and
                                whose what it leaves in the cache is (qn_cache_list) */
-    uint64_t salt[2];       /* cached prefixes are found by requests with the same salt only */
+    uint64_t salt[2];       /* cached prefixes are found by requests with the same identity and salt only */
     int deadline_ms;        /* from submission to the end; 0: none */
     enum qn_pooling pooling; /* other than NONE: an embedding of the prompt (length 1) and no answer */
     qn_callback *callback;

@@ -5,7 +5,7 @@
  * To be raised by 1 whenever the same file, settings and tokens give other bits of keys, values, states or logits, of any
  * model: what was computed before and kept on disk is then not found any more.
  *
- *     1  until 0.9
+ *     1  the first
  *     2  YaRN's correction range without rounding, its attention factor; groups of experts; delta-net's L2 norm
  */
 #ifndef QUERN_MODEL_ARITHMETIC_H
