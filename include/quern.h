@@ -115,7 +115,8 @@ QN_API uint64_t qn_random_seed(void);
 
 typedef struct qn_model qn_model;
 
-/* Opens a GGUF file (the first part of a split one). The file is mapped and must not change while open. */
+/* Opens a GGUF file (the first part of a split one). The file is mapped and must not change while open:
+ * see qn_scheduler_look(). */
 QN_API int qn_model_open(qn_model **out, const char *path, struct qn_error *e);
 
 struct qn_model_params {
@@ -128,6 +129,9 @@ QN_API void qn_model_params_init(struct qn_model_params *p);
 QN_API int qn_model_open_with(qn_model **out, const char *path, const struct qn_model_params *p, struct qn_error *e);
 QN_API void qn_model_close(qn_model *m); /* after its engines; NULL is fine */
 
+/* A number that tells the model from others, and from itself when one of its files has changed: answers that were kept
+ * under it may be used. Of another copy of the files it is another one. */
+QN_API uint64_t qn_model_mark(const qn_model *m);
 QN_API int32_t qn_model_n_vocab(const qn_model *m);
 QN_API int32_t qn_model_n_ctx_train(const qn_model *m); /* tokens of context it was trained with */
 QN_API bool qn_model_is_eog(const qn_model *m, qn_token t); /* the model ends its answer with this token */
@@ -315,6 +319,7 @@ struct qn_scheduler_params {
     int snapshot_every; /* models with a recurrent state: prompt tokens between copies of it. 0: 4096 */
     const char *cache_dir; /* where prefixes outlive the process; NULL: nowhere. Copied */
     uint64_t cache_bytes;  /* on disk at most; 0: nothing is written */
+    const char *hash_dir;  /* where SHA-256 of model files may be remembered already, beside cache_dir; NULL: nowhere */
 };
 QN_API void qn_scheduler_params_init(struct qn_scheduler_params *p);
 /* Its memory (for each place n_vocab logits and a sampler) is taken from the engine's budget. */
@@ -324,6 +329,12 @@ QN_API int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_sc
 QN_API void qn_scheduler_stop(qn_scheduler *s, double grace_s);
 /* Stops, if that was not done, without grace. Nobody else may use s any more. NULL is fine. */
 QN_API void qn_scheduler_free(qn_scheduler *s);
+
+/* Any thread. Looks whether the model's files are still what they were when they were opened: by size, time of change,
+ * inode and device. 0: they are. 1: another file has the name of one; what is open is intact. QN_EDATA: one was changed in
+ * place; all requests end with this error, none is taken any more, and nothing more is kept in the cache. qn_submit()
+ * looks, too. */
+QN_API int qn_scheduler_look(qn_scheduler *s, struct qn_error *e);
 
 struct qn_logprob { qn_token token; float logprob; }; /* natural logarithm, of the softmax of the unmodified logits */
 
@@ -418,7 +429,7 @@ struct qn_request_params {
     int priority;           /* larger first */
     uint64_t identity;      /* whose it is: within a priority, identities get equal shares of what is computed; and
                                whose what it leaves in the cache is (qn_cache_list) */
-    uint64_t salt[2];       /* cached prefixes are found by requests with the same salt only */
+    uint64_t salt[2];       /* cached prefixes are found by requests with the same identity and salt only */
     int deadline_ms;        /* from submission to the end; 0: none */
     enum qn_pooling pooling; /* other than NONE: an embedding of the prompt (length 1) and no answer */
     qn_callback *callback;

@@ -11,8 +11,11 @@
  * Source: Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.high, memory.max) and cgroup-v1/memory.rst and
  * scheduler/sched-bwc.rst (memory.limit_in_bytes, cpu.cfs_quota_us) of the Linux kernel.
  *
- * Does not look for mounts in unusual places (only /sys/fs/cgroup), and does not guard mapped files against being
- * cut short by others: as with any mapping, reading such a page raises SIGBUS.
+ * A file that others cut short while it is mapped: reading such a page raises SIGBUS, which ends the process, unless a
+ * handler has zeros put there and whoever computes looks afterwards whether that was done. What is mapped is in a list
+ * that the handler can read without a lock.
+ *
+ * Does not look for mounts in unusual places (only /sys/fs/cgroup).
  */
 #include "base/os.h"
 
@@ -21,6 +24,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,6 +55,59 @@ static int open_regular(const char *path, struct stat *st, struct qn_error *e)
     return QN_ENOINPUT;
 }
 
+#define MAX_WATCHED 4096 /* mappings that the handler knows; others are as without it */
+
+static struct watched {
+    _Atomic uintptr_t data; /* 0: free; 1: being filled */
+    _Atomic size_t size;
+    atomic_bool is_lost;
+} watched[MAX_WATCHED];
+static atomic_uint n_lost;
+static atomic_int n_watched; /* slots that were ever used */
+
+static void watch(const void *p, size_t size)
+{
+    for (int i = 0; i < MAX_WATCHED; i++) {
+        uintptr_t expected = 0;
+        if (!atomic_compare_exchange_strong(&watched[i].data, &expected, 1)) continue;
+        atomic_store(&watched[i].size, size);
+        atomic_store(&watched[i].is_lost, false);
+        atomic_store(&watched[i].data, (uintptr_t)p);
+        for (int n = n_watched; n <= i && !atomic_compare_exchange_weak(&n_watched, &n, i + 1);) {
+        }
+        return;
+    }
+}
+
+static struct watched *watched_at(uintptr_t p)
+{
+    for (int i = 0; i < n_watched; i++) {
+        uintptr_t data = atomic_load(&watched[i].data);
+        if (data > 1 && p >= data && p - data < atomic_load(&watched[i].size)) return &watched[i];
+    }
+    return NULL;
+}
+
+bool map_replace_lost(const void *address)
+{
+    struct watched *w = watched_at((uintptr_t)address);
+    if (!w) return false;
+    uintptr_t first = (uintptr_t)address & ~(uintptr_t)(sysconf(_SC_PAGESIZE) - 1);
+    size_t bytes = w->data + w->size - first;
+    atomic_store(&w->is_lost, true);
+    n_lost++;
+    return mmap((void *)first, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
+           MAP_FAILED;
+}
+
+bool map_is_lost(const struct mapping *m)
+{
+    const struct watched *w = m->data ? watched_at((uintptr_t)m->data) : NULL;
+    return w && w->is_lost;
+}
+
+unsigned map_n_lost(void) { return n_lost; }
+
 int map_open(struct mapping *m, const char *path, struct qn_error *e)
 {
     struct stat st;
@@ -68,12 +125,15 @@ int map_open(struct mapping *m, const char *path, struct qn_error *e)
     /* Where the page cache takes large folios, pages that are read from now on come 2 MB at a time: one fault and one
      * translation instead of 512. Pages that are there already stay as they are. */
     if (p) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
+    if (p) watch(p, (size_t)st.st_size);
     *m = (struct mapping){.data = p, .size = (size_t)st.st_size};
     return 0;
 }
 
 void map_close(struct mapping *m)
 {
+    struct watched *w = m->data ? watched_at((uintptr_t)m->data) : NULL;
+    if (w) atomic_store(&w->data, 0);
     if (m->data) munmap((void *)(uintptr_t)m->data, m->size);
     *m = (struct mapping){0};
 }

@@ -23,6 +23,12 @@ struct mapping {
 /* Maps a regular file read-only. QN_ENOINPUT (cannot open; not a regular file) names the path. */
 int map_open(struct mapping *m, const char *path, struct qn_error *e);
 void map_close(struct mapping *m); /* a zeroed mapping is closed */
+/* For a handler of SIGBUS: if the address is in a mapping, all of it from that page on becomes zeros, so that whoever
+ * reads there goes on, and map_is_lost() of it holds. false: it is in none. */
+bool map_replace_lost(const void *address);
+/* Whether something of the mapping was replaced. map_n_lost(): how often that was done in this process. */
+bool map_is_lost(const struct mapping *m);
+unsigned map_n_lost(void);
 /* Keeps the pages of a part of the file in memory from their first use on. 0 or an errno: ENOMEM and EPERM when
  * RLIMIT_MEMLOCK forbids it. Lasts until the mapping is closed. */
 int map_lock(const struct mapping *m, size_t offset, size_t bytes);

@@ -16,7 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the numbers in the file are little-endian");
 
-#define VERSION    2 /* of the format and of the layout of a page (kv.h, kernel.h) */
+#define VERSION    3 /* of the format and of the layout of a page (kv.h, kernel.h) */
 #define DATA_ALIGN 4096
 
 static const char magic[8] = {'q', 'u', 'e', 'r', 'n', 'k', 'v', '\n'};
@@ -39,6 +39,7 @@ enum {
     AT_OWNER = 72,
     AT_STATE_BYTES = 80,
     AT_HEAD_DIM_V = 88,
+    AT_MODEL = 96,
     AT_SUM = 120 /* of the bytes before it */
 };
 
@@ -116,6 +117,7 @@ void chain_head_write(const struct chain_head *h, uint8_t out[CHAIN_HEAD_BYTES])
     put_u64(out, AT_OWNER, h->key.owner);
     put_u64(out, AT_STATE_BYTES, h->shape.state_bytes);
     put_u32(out, AT_HEAD_DIM_V, (uint32_t)h->shape.head_dim_v);
+    memcpy(out + AT_MODEL, h->model, sizeof h->model);
     put_u64(out, AT_SUM, hash_bytes(out, AT_SUM, SEED_HEAD));
 }
 
@@ -153,6 +155,7 @@ int chain_head_read(struct chain_head *h, const uint8_t in[CHAIN_HEAD_BYTES], ui
     };
     memcpy(h->key.word, in + AT_KEY, sizeof h->key.word);
     h->key.owner = get_u64(in, AT_OWNER);
+    memcpy(h->model, in + AT_MODEL, sizeof h->model);
     if (!size_fits(h, file_bytes))
         return error_set(e, QN_EDATA, "%llu bytes, not what %u pages of %llu and %u states take",
                          (unsigned long long)file_bytes, chain_n_pages(h), (unsigned long long)h->page_bytes,

@@ -11,11 +11,13 @@
 
 #include "cache/prefix.h"
 
-#define CHAIN_HEAD_BYTES 128
-#define CHAIN_MAX_TOKENS (1 << 24)
+#define CHAIN_HEAD_BYTES  128
+#define CHAIN_MAX_TOKENS  (1 << 24)
+#define CHAIN_MODEL_BYTES 24
 
 struct chain_head {
     struct prefix_key key;
+    uint8_t model[CHAIN_MODEL_BYTES]; /* what tells it from all that gives the same tokens other pages */
     struct kv_shape shape;
     uint64_t page_bytes;
     uint32_t n_tokens;   /* of the sequence, from its start */

@@ -101,12 +101,13 @@ static uint64_t hash_tokens(uint64_t parent, const qn_token *tokens, int n)
 
 static uint64_t hash_key(const struct prefix *p, const struct prefix_key *key)
 {
-    return cut(hash_bytes(key->word, sizeof key->word, p->seed));
+    const uint64_t all[] = {key->word[0], key->word[1], key->owner};
+    return cut(hash_bytes(all, sizeof all, p->seed));
 }
 
 static int same_key(const struct prefix_key *a, const struct prefix_key *b)
 {
-    return a->word[0] == b->word[0] && a->word[1] == b->word[1];
+    return a->word[0] == b->word[0] && a->word[1] == b->word[1] && a->owner == b->owner;
 }
 
 static struct prefix_node **bucket_of(const struct prefix *p, uint64_t hash)

@@ -24,7 +24,7 @@ struct prefix;
 
 struct prefix_key {
     uint64_t word[2];
-    uint64_t owner; /* for lists: the first one's who stored something under the words, which alone are compared */
+    uint64_t owner; /* whose it is: what lists go by; compared too, so that nobody meets another's by a word */
 };
 
 /* A copy of a page (or state) outside of the pool: the index-th of a file of the backing. No file: no copy. */

@@ -33,9 +33,11 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file_hash.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "cache/chain_io.h"
+#include "cache/secret.h"
 
 #define FILE_BYTES ((uint64_t)256 << 20) /* of pages in one file, about: what one call of store_save writes */
 #define LOCK_NAME  "lock"
@@ -83,6 +85,8 @@ struct store {
     bool is_closing;                        /* files that the tree forgets stay on disk */
     uint64_t last_ns;                       /* the last modification time given */
     struct store_stats stats;
+    uint8_t secret[SECRET_BYTES];
+    uint8_t model[CHAIN_MODEL_BYTES];
 };
 
 static int dir_failed(const struct store *s, const char *what, struct qn_error *e)
@@ -267,7 +271,8 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
     int rc = chain_read_at(fd, bytes, sizeof bytes, 0, e);
     if (!rc) rc = chain_head_read(&h, bytes, (uint64_t)st->st_size, e);
     if (rc) return rc;
-    if (!same_shape(&h, s->pool)) return error_set(e, QN_EUNSUP, "of another model or KV type");
+    if (!same_shape(&h, s->pool) || memcmp(h.model, s->model, sizeof h.model))
+        return error_set(e, QN_EUNSUP, "of another model or KV type");
     if (!chain_n_pages(&h) && !is_later) return LATER;
     uint64_t n = chain_index_bytes(&h);
     void *index = mem_alloc(n);
@@ -321,9 +326,13 @@ static int enter_file(struct store *s, const char *name, bool is_later, struct q
 
 static int n_hex(const char *s) { return (int)strspn(s, "0123456789abcdef"); }
 
-/* 1: a stored file; 2: one that was being written (out_file.h); 3: the lock, ".", ".."; 0: not ours. */
+/* 1: a stored file; 2: one that was being written (out_file.h); 3: the lock, the secret, a file's hash, ".", ".."; 0:
+ * not ours. */
 static int name_kind(const char *name)
 {
+    if (file_hash_is_name(name)) return strchr(name, '.') ? 2 : 3;
+    if (!strncmp(name, SECRET_NAME ".", sizeof SECRET_NAME) && n_hex(name + sizeof SECRET_NAME) == 8) return 2;
+    if (!strcmp(name, SECRET_NAME)) return 3;
     if (!strcmp(name, LOCK_NAME) || !strcmp(name, ".") || !strcmp(name, "..")) return 3;
     if (n_hex(name) != 16 || strncmp(name + 16, ".kv", 3)) return 0;
     if (!name[19]) return 1;
@@ -386,14 +395,23 @@ int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struc
         goto fail;
     }
     if ((rc = take_lock(s, e))) goto fail;
-    prefix_set_backing(tree, &(struct prefix_backing){s, forget});
-    if ((rc = worker_new(&s->writer, "cache-writer", e)) || (rc = worker_new(&s->reader, "cache-reader", e))) goto fail;
-    if ((rc = read_dir(s, e))) goto fail;
-    make_room(s, 0, UINT64_MAX);
+    if ((rc = secret_of_directory(s->secret, dir, s->dir_fd, e))) goto fail;
     *out = s;
     return 0;
 fail:
     store_close(s);
+    return rc;
+}
+
+const uint8_t *store_secret(const struct store *s) { return s->secret; }
+
+int store_enter(struct store *s, const uint8_t model[CHAIN_MODEL_BYTES], struct qn_error *e)
+{
+    int rc;
+    memcpy(s->model, model, sizeof s->model);
+    prefix_set_backing(s->tree, &(struct prefix_backing){s, forget});
+    if ((rc = worker_new(&s->writer, "cache-writer", e)) || (rc = worker_new(&s->reader, "cache-reader", e))) return rc;
+    if (!(rc = read_dir(s, e))) make_room(s, 0, UINT64_MAX);
     return rc;
 }
 
@@ -504,6 +522,7 @@ static void fill_head(const struct store *s, const struct chain *c, struct chain
         .first_page = (uint32_t)c->first,
         .has_state = c->state != NULL,
     };
+    memcpy(h->model, s->model, sizeof h->model);
 }
 
 /* A name that nothing has. */

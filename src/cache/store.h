@@ -13,7 +13,7 @@
 #ifndef QUERN_CACHE_STORE_H
 #define QUERN_CACHE_STORE_H
 
-#include "cache/prefix.h"
+#include "cache/chain_file.h"
 
 struct store;
 
@@ -23,9 +23,14 @@ struct store_stats {
     uint64_t n_dropped, n_expired; /* files, since it was opened: damaged; deleted to stay within the budget */
 };
 
-/* Makes the directory (0700) when there is none and becomes the tree's backing. QN_EIO: it cannot be made or read, or
- * another process has it. Files of other models and versions are kept and count, until the budget needs their room. */
+/* Makes the directory (0700) when there is none, and its secret. QN_EIO: it cannot be made or read, or another process
+ * has it. Nothing else is called before store_enter(), but for store_secret() and store_close(). */
 int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struct prefix *tree, struct qn_error *e);
+/* 32 bytes that nobody else knows, the same as long as the directory is there: for keys. */
+const uint8_t *store_secret(const struct store *s);
+/* Enters what the directory has of this model into the tree and becomes its backing. Files of other models and versions
+ * are kept and count, until the budget needs their room. On failure: store_close(). */
+int store_enter(struct store *s, const uint8_t model[CHAIN_MODEL_BYTES], struct qn_error *e);
 /* Before the tree. Finishes the file that is being written, gives up what is being read. NULL is fine */
 void store_close(struct store *s);
 

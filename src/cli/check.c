@@ -15,6 +15,8 @@
 #include "cli/check.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/hashes.h"
+#include "format/model_files.h"
 #include "model/load.h"
 
 int check_model(struct weights **w, const char *path, bool deep, const char *pre, struct qn_error *e)
@@ -35,15 +37,39 @@ struct check {
     struct qn_model_params model;
 };
 
+/* The SHA-256 of a model in one file, in `one`; of several files a line for each. */
+static int print_hashes(const struct weights *w, char one[80], struct qn_error *e)
+{
+    const struct model_files *f = weights_files(w);
+    char hex[2 * SHA256_BYTES + 1], name[4 * PATH_MAX];
+    int rc = 0;
+    for (size_t i = 0; i < f->n && !rc; i++) {
+        uint8_t hash[SHA256_BYTES];
+        if ((rc = hashes_make(hash, f->file[i].path, e))) break;
+        sha256_hex(hash, hex);
+        if (f->n == 1) {
+            snprintf(one, 80, ", sha256 %s", hex);
+            break;
+        }
+        error_clean(name, sizeof name, f->file[i].path);
+        printf("%s: sha256 %s\n", name, hex);
+    }
+    return rc;
+}
+
 static int check_file(const char *path, const struct check *o)
 {
     struct qn_error e = {0};
     struct weights *w = NULL;
-    char name[4 * PATH_MAX];
+    char name[4 * PATH_MAX], hash[80] = "";
     if (check_model(&w, path, o->deep, o->model.pre, &e)) return cli_fail(&e);
+    if (o->deep && print_hashes(w, hash, &e)) {
+        weights_close(w);
+        return cli_fail(&e);
+    }
     error_clean(name, sizeof name, path);
-    printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes)\n", name, weights_n_tensors(w),
-           weights_n_meta(w), weights_file_bytes(w));
+    printf("%s: ok (%zu tensors, %zu metadata keys, %" PRIu64 " bytes%s)\n", name, weights_n_tensors(w),
+           weights_n_meta(w), weights_file_bytes(w), hash);
     weights_close(w);
     return 0;
 }
@@ -61,7 +87,8 @@ static int run(struct invocation *v)
 }
 
 static const struct opt opts[] = {
-    {"deep", 0, OPT_FLAG, offsetof(struct check, deep), NULL, "read all tensor data too: NaN and infinity are refused"},
+    {"deep", 0, OPT_FLAG, offsetof(struct check, deep), NULL,
+     "read all data too: NaN and infinity are refused, the SHA-256 is told"},
     {0},
 };
 
@@ -81,7 +108,8 @@ const struct command command_check = {
     .about = "Runs every check that loading a model runs, without loading it: file format, hyper-parameters, "
              "tokenizer, shapes of tensors.\n\n"
              "One line a file: on standard output when it is sound, on standard error when it is not. With --deep "
-             "all tensor data is read too. The exit status is that of the first file that is not sound.",
+             "all tensor data is read too, and the SHA-256 of each file is printed and remembered: a daemon need not "
+             "compute it again. The exit status is that of the first file that is not sound.",
     .min = 1,
     .max = -1,
     .words = WORDS_MODEL,

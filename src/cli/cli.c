@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 const char *volatile cli_unfinished;
+volatile bool cli_outlives_files;
 
 int cli_fail(const struct qn_error *e)
 {

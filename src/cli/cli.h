@@ -23,6 +23,8 @@ int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A file to remove if the program is ended from outside (a signal, a lost page of the model); NULL: none.
  * The name is borrowed. */
 extern const char *volatile cli_unfinished;
+/* A lost page of a model does not end the program: who computes sees it. Set before threads run. */
+extern volatile bool cli_outlives_files;
 
 /* ---- input and output ---- */
 

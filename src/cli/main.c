@@ -2,6 +2,7 @@
  *
  * main.c: finds the command and runs it; what names no command is an instruction for the filter.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/os.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -32,12 +34,18 @@ static int flushed(int status)
     return status;
 }
 
-/* Reading a page of a mapped file that somebody has cut short. The file cannot be read on, so this ends it. */
-static void on_lost_page(int sig)
+/* Reading a page of a mapped file that somebody has cut short. The file cannot be read on, so this ends it, but for a
+ * daemon, which sees it after the step and closes the model. */
+static void on_lost_page(int sig, siginfo_t *info, void *context)
 {
     static const char line[] = "quern: the model file became shorter, or its disk failed, while it was in use\n";
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    (void)sig;
+    int was = errno;
+    (void)sig, (void)context;
+    if (cli_outlives_files && info->si_code > 0 && map_replace_lost(info->si_addr)) {
+        errno = was;
+        return;
+    }
     while (atomic_flag_test_and_set(&said)) /* another thread has met it too, and is about to end all */
         ;
     if (cli_unfinished) unlink(cli_unfinished);
@@ -131,7 +139,7 @@ int main(int argc, char **argv)
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ); /* a message is one write: nobody reads half of one */
     signal(SIGPIPE, SIG_IGN);              /* a reader that goes away is seen as EPIPE, */
     signal(SIGXFSZ, SIG_IGN);              /* a file that may not grow as EFBIG */
-    signal(SIGBUS, on_lost_page);
+    sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO}, NULL);
     log_set_sink(log_to_stderr, NULL);
     json_set_alloc_funcs(mem_alloc, mem_free); /* before any document exists */
     return flushed(dispatch(argc, argv));

@@ -21,6 +21,7 @@
 #include "cli/check.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "cli/hashes.h"
 #include "cli/progress.h"
 #include "cli/pull_target.h"
 #include "fetch/download.h"
@@ -104,6 +105,7 @@ static int compare(struct pull *p, const char *path, const char *sha256, uint64_
     end_progress(p);
     close(fd);
     *same = r == 0 && !strcmp(hex, sha256);
+    if (*same) hashes_remember(path, hex);
     return r ? cli_fail(&e) : 0;
 }
 
@@ -117,6 +119,7 @@ static int fetch_file(struct pull *p, const char *path, struct probe *from, cons
     rc = download(&part, from, p->source.repo, sha256, &p->fetch, &e);
     end_progress(p);
     rc = rc ? cli_fail(&e) : pull_finish(&part, replace);
+    if (!rc) hashes_remember(path, *sha256 ? sha256 : from->sha256); /* which it was compared with */
     part_close(&part);
     return rc;
 }
@@ -285,6 +288,7 @@ static int fetch_rsync(struct pull *p, const struct rsync_listing *there)
     if (!rc) rc = rsync_fetch(p->source.place, there->is_folder, part.part, show_fd, &p->fetch, &e);
     rc = rc ? cli_fail(&e) : verify(p, &part);
     if (!rc) rc = pull_finish(&part, p->o->force && !there->is_folder);
+    if (!rc) hashes_remember(p->path, p->source.sha256);
     part_close(&part);
     return rc;
 }

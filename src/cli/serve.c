@@ -204,6 +204,7 @@ static int fence_files(struct serve *v, struct qn_error *e)
         .models = paths,
         .n_models = (size_t)v->o->models.n,
         .cache_dir = v->o->models.scheduler.cache_dir,
+        .hash_dir = v->o->models.scheduler.hash_dir,
         .keys = v->o->keys,
         .cert = v->o->cert,
         .key = v->o->key,
@@ -269,6 +270,7 @@ static int serve(struct serve *v)
 int serve_run(struct serve_options *o, int n, char **operands, int ready)
 {
     struct serve v = {.o = o, .notify_fd = -1, .ready = ready};
+    cli_outlives_files = true;
     int rc = serve_options_finish(o, n, operands);
     if (!rc) {
         if (o->log) log_set_sink(log_requests, NULL);

@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "base/os.h"
+#include "cli/hashes.h"
 
 #define MAX_NAME 128 /* bytes: it is a label, and the name of a folder */
 
@@ -124,6 +125,7 @@ int serve_options_finish(struct serve_options *o, int n, char **operands)
     struct qn_scheduler_params *s = &o->models.scheduler;
     if (!o->cert != !o->key) return cli_usage("serve: --tls-cert and --tls-key go together");
     s->cache_bytes = s->cache_dir ? o->cache_bytes : 0;
+    if (s->cache_dir) s->hash_dir = hashes_dir();
     return set_models(o, n, operands, o->name);
 }
 
@@ -178,6 +180,7 @@ void serve_options_free(struct serve_options *o)
         cli_free(o->names[i]);
         mem_free(o->paths[i]);
     }
+    mem_free((void *)(uintptr_t)o->models.scheduler.hash_dir);
     cli_free(o->names);
     cli_free(o->paths);
     mem_free(o->default_path);

@@ -93,6 +93,8 @@ static int collect(struct buf *paths, const struct serve_paths *p, struct qn_err
                                          "/sys/fs/cgroup", "/etc/localtime",    "/usr/share/zoneinfo"};
     int r = p->cache_dir ? add(paths, p->cache_dir, strlen(p->cache_dir), SANDBOX_CHANGE, e) : 0;
 
+    if (r == 0 && p->hash_dir) r = add(paths, p->hash_dir, strlen(p->hash_dir), SANDBOX_READ, e);
+
     for (size_t i = 0; r == 0 && i < p->n_models; i++) r = add_model(paths, p->models[i], e);
     for (size_t i = 0; r == 0 && i < sizeof system / sizeof *system; i++)
         r = add(paths, system[i], strlen(system[i]), SANDBOX_READ, e);

@@ -4,6 +4,8 @@
  */
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "format/model_files.h"
+#include "model/arithmetic.h"
 #include "version.h"
 #include "kernel/cpu.h"
 
@@ -27,6 +29,11 @@ int qn_model_open_with(qn_model **out, const char *path, const struct qn_model_p
     }
     *out = m;
     return 0;
+}
+
+uint64_t qn_model_mark(const qn_model *m)
+{
+    return model_files_mark(weights_files(m->model->weights), MODEL_ARITHMETIC);
 }
 
 void qn_model_close(qn_model *m)

@@ -2,127 +2,116 @@
  *
  * reuse.c: the scheduler's use of prefixes that were computed before. See reuse.h.
  *
- * The tree's keys are made of what decides the bits of keys and values, and of the request's salt. Within a process the
- * engine's settings are the same for all; on disk they are told apart by a fingerprint: the numbers of the model and
- * of the engine, and of each tensor its name, its shape and a sample of its bytes. (To hash every byte would mean to
- * read the whole file at each start. Two models that differ in no sample of any tensor would be taken for one.)
+ * Within a process all sequences have one model and the engine's settings, so the tree's keys tell only whose they are.
+ * They are made with a secret: nobody can make one that is another's. What is on disk has beside the key the hash of
+ * the model's files and of the settings that decide bits.
  */
 #include "engine/reuse.h"
 
 #include <limits.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "cache/secret.h"
 #include "cache/store.h"
-
-#define ARITHMETIC   1    /* to be raised whenever docs/KERNELS.md gives keys or values other bits */
-#define SAMPLE_BYTES 4096 /* from the beginning and from the middle of a tensor */
+#include "engine/model_id.h"
+#include "format/model_files.h"
+#include "model/arithmetic.h"
 
 struct reuse {
     struct prefix *tree;
-    struct store *store; /* NULL: nothing is kept on disk */
-    size_t state_bytes;  /* 0: the model has no recurrent state */
+    const struct qn_engine *engine;
+    struct store *store;  /* NULL: nothing is kept on disk, or not yet: */
+    struct store *closed; /* waits for `id` */
+    struct model_id *id;
+    uint8_t secret[SECRET_BYTES];
+    bool is_lost;       /* the model's file has changed: nothing is kept any more */
+    size_t state_bytes; /* 0: the model has no recurrent state */
     int snapshot_every;
-    uint64_t fingerprint[2];
     uint64_t n_lookups, n_hits, n_hit_tokens;
 };
 
 /* ---- keys ---- */
 
-static uint64_t hash_tensor(const struct tensor *t, uint64_t h)
+/* All that decides the bits of keys, values and states but the tokens. Threads, batches and instruction sets do not. */
+static void model_key(const struct qn_engine *g, const uint8_t files[SHA256_BYTES], uint8_t out[CHAIN_MODEL_BYTES])
 {
-    size_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES, middle = t->bytes / 2;
-    int64_t shape[] = {t->type, t->n_dims, t->ne[0], t->ne[1], t->ne[2], t->ne[3]};
-    h = hash_bytes(t->name, strlen(t->name), h);
-    h = hash_bytes(shape, sizeof shape, h);
-    h = hash_bytes(t->data, n, h);
-    h = hash_bytes(t->data + t->bytes, dtype_get(t->type)->tail, h);
-    size_t side = side_row_bytes(&t->side, t->ne[0]); /* of the first row */
-    if (side) h = hash_bytes(t->side.bias, side, hash_bytes(t->side.scale, side, h));
-    return hash_bytes(t->data + middle, n < t->bytes - middle ? n : t->bytes - middle, h);
-}
-
-/* What differs between layers. */
-static uint64_t hash_layers(const struct hparams *p, uint64_t h)
-{
-    for (int i = 0; i < p->n_layer; i++) {
-        const struct hp_layer *l = &p->layer[i];
-        int32_t numbers[] = {l->is_recurrent, l->has_experts, (int32_t)l->rope, l->n_swa};
-        h = hash_bytes(numbers, sizeof numbers, h);
-    }
-    return h;
-}
-
-static uint64_t fingerprint(const struct qn_engine *g, uint64_t seed)
-{
-    const struct model *m = g->model;
-    const struct hparams *p = &m->hp;
+    static const char what[] = "quern: keys and values";
+    const struct hparams *p = &g->model->hp;
     const struct kv_shape *kv = kv_pool_shape(g->kv);
-    double numbers[] = {ARITHMETIC,
-                        kv->type,
-                        kv->page_slots,
-                        p->n_layer,
-                        p->n_embd,
-                        p->n_vocab,
-                        p->n_ff,
-                        p->n_head,
-                        p->n_head_kv,
-                        p->head_dim,
-                        p->head_dim_v,
-                        (double)p->norm_eps,
-                        (double)p->attn_scale,
-                        p->n_rot,
-                        p->rope_adjacent,
-                        p->rope_scaling,
-                        p->rope_base,
-                        p->rope_factor,
-                        p->rope_attn_factor,
-                        p->yarn_ext_factor,
-                        p->yarn_beta_fast,
-                        p->yarn_beta_slow,
-                        p->rope_ctx_orig,
-                        p->yarn_log_mul,
-                        (double)p->state_bytes,
-                        (double)p->attn_softcap,
-                        (double)p->embd_scale,
-                        (double)p->residual_scale,
-                        p->rope_base_local,
-                        p->n_expert_used,
-                        p->expert_gate,
-                        p->expert_norm,
-                        (double)p->expert_scale,
-                        p->n_expert_groups,
-                        p->n_expert_groups_used,
-                        p->delta_is_grouped,
-                        p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
-    uint64_t h = hash_bytes(p->arch, strlen(p->arch), seed);
-    h = hash_layers(p, hash_bytes(numbers, sizeof numbers, h));
-    for (size_t i = 0; i < weights_n_tensors(m->weights); i++) h = hash_tensor(weights_tensor_at(m->weights, i), h);
-    return h;
+    uint8_t hash[SHA256_BYTES];
+    struct sha256 s;
+    const uint32_t numbers[] = {MODEL_ARITHMETIC, (uint32_t)kv->type, (uint32_t)kv->page_slots,
+                                p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
+    sha256_init(&s);
+    sha256_add(&s, what, sizeof what);
+    sha256_add(&s, numbers, sizeof numbers);
+    sha256_add(&s, files, SHA256_BYTES);
+    sha256_end(&s, hash);
+    memcpy(out, hash, CHAIN_MODEL_BYTES);
 }
 
 static struct prefix_key key_of(const struct reuse *u, const struct request *r)
 {
-    uint64_t all[] = {u->fingerprint[0], u->fingerprint[1], r->p.salt[0], r->p.salt[1]};
-    return (struct prefix_key){{hash_bytes(all, sizeof all, 1), hash_bytes(all, sizeof all, 2)}, r->p.identity};
+    const uint64_t all[] = {r->p.identity, r->p.salt[0], r->p.salt[1]};
+    struct prefix_key key = {.owner = r->p.identity};
+    uint8_t hash[SHA256_BYTES];
+    sha256_hmac(u->secret, all, sizeof all, hash);
+    memcpy(key.word, hash, sizeof key.word);
+    return key;
 }
 
 /* ---- life ---- */
 
-int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e)
+static void close_disk(struct reuse *u)
+{
+    store_close(u->store);
+    store_close(u->closed);
+    u->store = u->closed = NULL;
+}
+
+void reuse_open_disk(struct reuse *u)
+{
+    struct qn_error e;
+    uint8_t files[SHA256_BYTES], model[CHAIN_MODEL_BYTES];
+    if (!u->closed || !model_id_is_done(u->id)) return;
+    int rc = model_id_get(u->id, files, &e);
+    if (!rc) model_key(u->engine, files, model);
+    if (!rc) rc = store_enter(u->closed, model, &e);
+    if (!rc) {
+        u->store = u->closed;
+        u->closed = NULL;
+        return;
+    }
+    log_at(LOG_WARN, "cache: nothing is kept on disk: %s", e.msg);
+    close_disk(u);
+}
+
+/* With a directory it is the directory's secret, so that keys are the same after a restart. */
+static int open_directory(struct reuse *u, const struct qn_scheduler_params *p, void (*wake)(void *arg), void *arg,
+                          struct qn_error *e)
+{
+    if (!p->cache_dir || !p->cache_bytes) return secret_new(u->secret, e);
+    int rc = store_open(&u->closed, p->cache_dir, p->cache_bytes, u->tree, e);
+    if (rc) return rc;
+    memcpy(u->secret, store_secret(u->closed), sizeof u->secret);
+    rc = model_id_new(&u->id, u->engine->model->weights, p->cache_dir, p->hash_dir, wake, arg, e);
+    if (!rc) reuse_open_disk(u);
+    return rc;
+}
+
+int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, void (*wake)(void *arg),
+              void *arg, struct qn_error *e)
 {
     struct reuse *u = mem_calloc(1, sizeof *u);
     if (!u) return error_nomem(e, "the prefix cache", sizeof *u);
+    u->engine = g;
     u->state_bytes = kv_pool_shape(g->kv)->state_bytes;
     u->snapshot_every = p->snapshot_every;
     int n_states = u->state_bytes ? kv_pool_n_states(g->kv) - p->n_running : 0; /* but for those of what runs */
     int rc = prefix_new(&u->tree, g->kv, n_states, &g->ledger, e);
-    if (!rc && p->cache_dir && p->cache_bytes) {
-        for (int i = 0; i < 2; i++) u->fingerprint[i] = fingerprint(g, (uint64_t)i);
-        rc = store_open(&u->store, p->cache_dir, p->cache_bytes, u->tree, e);
-    }
+    if (!rc) rc = open_directory(u, p, wake, arg, e);
     if (rc) {
         reuse_free(u);
         return rc;
@@ -134,10 +123,14 @@ int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler
 void reuse_free(struct reuse *u)
 {
     if (!u) return;
-    store_close(u->store);
+    model_id_free(u->id);
+    close_disk(u);
     prefix_free(u->tree);
+    explicit_bzero(u->secret, sizeof u->secret);
     mem_free(u);
 }
+
+void reuse_give_up(struct reuse *u) { u->is_lost = true; }
 
 /* ---- use ---- */
 
@@ -145,7 +138,7 @@ void reuse_free(struct reuse *u)
 static bool keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
 {
     struct prefix_key key = key_of(u, r);
-    return n > 0 && !prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
+    return n > 0 && !u->is_lost && !prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
 }
 
 /* All that a holds, and its state. */
@@ -295,6 +288,10 @@ bool reuse_save(struct reuse *u, bool *is_new)
     int rc = 0;
     *is_new = false;
     if (!u->store) return false;
+    if (u->is_lost || model_files_look(weights_files(u->engine->model->weights), NULL) == MODEL_FILES_CHANGED) {
+        u->is_lost = true; /* what was computed since may be wrong */
+        return false;
+    }
     if (store_is_saving(u->store)) {
         rc = store_settle(u->store, false, &e);
         if (rc == 0) return true;

@@ -13,8 +13,13 @@
 
 struct reuse;
 
-/* p: settled. */
-int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e);
+/* p: settled. wake is called from another thread when reuse_open_disk() is to be called. */
+int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler_params *p, void (*wake)(void *arg),
+              void *arg, struct qn_error *e);
+/* Enters what is on disk, if it is known by now which model this is; until then nothing is read or written. */
+void reuse_open_disk(struct reuse *u);
+/* The model's file has changed: nothing that is computed from now on is kept, and nothing is written any more. */
+void reuse_give_up(struct reuse *u);
 void reuse_free(struct reuse *u); /* NULL is fine */
 /* Looks for the first `most` tokens of r's prompt, which are not all: attaches what is in the pool to its first
  * answer's empty memory, and notes in r how much is known, whether some of it is on disk, and why it is not more. */

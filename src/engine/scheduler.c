@@ -24,6 +24,7 @@
 #include <time.h>
 
 #include "base/os.h"
+#include "format/model_files.h"
 
 #define DEFAULT_RUNNING 8
 #define DEFAULT_QUEUED  64
@@ -140,11 +141,25 @@ static enum qn_finish outcome(struct request *r)
     return QN_FINISH_ERROR;
 }
 
+/* Whether the model's file is another now; then all requests have that for an error. */
+static bool is_changed(struct qn_scheduler *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    struct qn_error changed = s->changed;
+    pthread_mutex_unlock(&s->mutex);
+    if (!changed.code) return false;
+    reuse_give_up(s->reuse);
+    for (struct request *r = s->waiting; r; r = r->next) r->error = changed;
+    for (int i = 0; i < s->n_running; i++) s->running[i]->error = changed;
+    return true;
+}
+
 static void end_some(struct qn_scheduler *s, bool is_stopping)
 {
+    bool are_lost = is_changed(s);
     uint64_t now = clock_ns(), stop = s->stop_ns;
     for (struct request **at = &s->waiting, *r; (r = *at);) {
-        enum qn_finish why = request_doom(r, now, is_stopping ? now : stop);
+        enum qn_finish why = are_lost ? QN_FINISH_ERROR : request_doom(r, now, is_stopping ? now : stop);
         if (why != QN_FINISH_NONE) {
             unlink_waiting(s, at);
             tell_done(s, r, why);
@@ -319,7 +334,8 @@ static bool has_rows(const struct qn_scheduler *s)
 /* Is there nothing to do but what the disk is doing? With the mutex held. */
 static bool is_idle(const struct qn_scheduler *s)
 {
-    return !s->inbox && !s->errands && (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
+    return !s->inbox && !s->errands && !s->is_disk_ready && !(s->changed.code && (s->n_running || s->waiting)) &&
+           (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
 }
 
 /* Sleeps until there is something to do; *is_stopping. false: it is over. */
@@ -384,10 +400,34 @@ static void tend_restored(struct qn_scheduler *s)
     }
 }
 
+/* From another thread: what is on disk can be entered. */
+static void disk_is_ready(void *arg)
+{
+    struct qn_scheduler *s = arg;
+    pthread_mutex_lock(&s->mutex);
+    s->is_disk_ready = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void open_disk(struct qn_scheduler *s)
+{
+    pthread_mutex_lock(&s->mutex);
+    bool is_ready = s->is_disk_ready;
+    s->is_disk_ready = false;
+    pthread_mutex_unlock(&s->mutex);
+    if (!is_ready) return;
+    reuse_open_disk(s->reuse);
+    s->is_unsaved = reuse_has_disk(s->reuse);
+    s->is_full = false;
+}
+
 /* Takes in what the disk has done and gives it the next thing to do. */
 static void tend_disk(struct qn_scheduler *s)
 {
-    bool is_new = false, was_unsaved = s->is_unsaved;
+    bool is_new = false;
+    open_disk(s);
+    bool was_unsaved = s->is_unsaved;
     tend_restored(s);
     if (was_unsaved) s->is_unsaved = reuse_save(s->reuse, &is_new);
     if (is_new || was_unsaved != s->is_unsaved) s->is_full = false;
@@ -503,7 +543,7 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     pthread_cond_init(&s->end, NULL);
     if ((rc = alloc(s, e))) goto fail;
     if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
-    if ((rc = reuse_new(&s->reuse, g, &p, e))) goto fail;
+    if ((rc = reuse_new(&s->reuse, g, &p, disk_is_ready, s, e))) goto fail;
     reuse_stats(s->reuse, &s->stats); /* who asks before the thread has looked */
     if ((rc = os_thread_start(&s->thread, thread_main, s, "the scheduler", e))) goto fail;
     s->has_thread = true;
@@ -570,15 +610,56 @@ static double retry_after(const struct qn_scheduler *s)
     return waited < 0.9 * gap ? gap - waited : 0.1 * gap;
 }
 
+static void set_changed(struct qn_scheduler *s, const struct qn_error *why)
+{
+    pthread_mutex_lock(&s->mutex);
+    if (!s->changed.code) s->changed = *why;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+bool scheduler_lost_weights(struct qn_scheduler *s)
+{
+    const struct weights *w = s->engine->model->weights;
+    struct qn_error why;
+    unsigned n = map_n_lost();
+    if (n == s->n_lost) return false;
+    s->n_lost = n;
+    if (!weights_are_lost(w)) return false; /* another model's */
+    error_set(&why, QN_EDATA, "the file became shorter, or its disk failed, while it was in use: '%s'",
+              weights_path(w));
+    set_changed(s, &why);
+    return true;
+}
+
+int qn_scheduler_look(qn_scheduler *s, struct qn_error *e)
+{
+    struct qn_error why;
+    enum model_files_now now = model_files_look(weights_files(s->engine->model->weights), &why);
+    pthread_mutex_lock(&s->mutex);
+    if (s->changed.code) { /* whatever it is now */
+        why = s->changed;
+        now = MODEL_FILES_CHANGED;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    if (now != MODEL_FILES_CHANGED) return now == MODEL_FILES_REPLACED;
+    set_changed(s, &why);
+    if (e) *e = why;
+    return QN_EDATA;
+}
+
 int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, double *retry_s, struct qn_error *e)
 {
     struct request *r = NULL;
     int rc = request_new(&r, p, s->engine, e);
     if (!rc) rc = check_room(s, r, e);
+    if (!rc && qn_scheduler_look(s, e) < 0) rc = QN_EDATA;
     if (rc) goto fail;
     pthread_mutex_lock(&s->mutex);
     if (s->is_stopping)
         rc = error_set(e, QN_ECANCEL, "request: the scheduler is being stopped");
+    else if (s->changed.code)
+        rc = error_set(e, QN_EDATA, "%s", s->changed.msg);
     else if (s->n_waiting >= s->n_queued_max) {
         rc = error_set(e, QN_EBUSY, "request: %d requests wait already", s->n_waiting);
         s->stats.n_refused++;

@@ -35,6 +35,9 @@ struct qn_scheduler {
     pthread_cond_t wake; /* something for the scheduler's thread */
     pthread_cond_t end;  /* is_ended, or an errand is done */
     bool is_stopping, is_ended;
+    unsigned n_lost;         /* map_n_lost(), when it was asked last */
+    bool is_disk_ready;      /* reuse_open_disk() is to be called */
+    struct qn_error changed; /* code other than 0: the model's file has changed; all requests end with this */
     struct request *inbox, **inbox_end; /* submitted, in order; not in `waiting` yet */
     int n_waiting;                      /* in both */
     struct errand *errands;             /* asked of the scheduler's thread */
@@ -80,6 +83,9 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, s
 size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places);
 /* Bytes that are left for that list: some 400 for each page in memory, and as much for those on disk. */
 static inline size_t scheduler_tree_bytes(int n_pages) { return ((size_t)8 << 20) + (size_t)n_pages * 1024; }
+/* Whether some of the weights could not be read: what was computed with them is not to be told. All requests end then.
+ */
+bool scheduler_lost_weights(struct qn_scheduler *s);
 /* Does what other threads have asked of this one (cached.c). */
 void scheduler_run_errands(struct qn_scheduler *s);
 

@@ -123,7 +123,7 @@ static bool run(struct qn_scheduler *s)
     bool done = step_run(&g->step, &b, s->memories, s->logits);
     g->step.is_cancelled = NULL;
     s->was_abandoned = !done;
-    return done;
+    return done && !scheduler_lost_weights(s);
 }
 
 /* ---- results ---- */

@@ -37,6 +37,7 @@ struct hf_reader {
     bool is_centred;                 /* norms: 1 is to be added to their weights */
     const struct st_tensor **source; /* [f.n_tensors], NULL: from config.json */
     enum hf_change *change;          /* [f.n_tensors] */
+    struct model_files *files; /* borrowed */
     struct qn_error *e;
 };
 
@@ -282,7 +283,7 @@ static int read_folder(struct hf_reader *r, const char *dir, const json_t *confi
 {
     char mtp[32];
     int rc;
-    if ((rc = hf_config_read(&r->c, config, r->e)) || (rc = hf_shards_open(&r->s, dir, r->e)) ||
+    if ((rc = hf_config_read(&r->c, config, r->e)) || (rc = hf_shards_open(&r->s, r->files, dir, r->e)) ||
         (rc = hf_packed_read(&r->packed, &r->c, r->s.tensor, r->s.n_tensors, r->e)) || (rc = begin_tensors(r)))
         return rc;
     r->is_centred = (r->c.family->traits & HF_CENTRED) && !was_shifted(r);
@@ -299,9 +300,9 @@ static int read_folder(struct hf_reader *r, const char *dir, const json_t *confi
     return make_tensors(r);
 }
 
-int hf_folder_open(struct hf_folder *out, const char *dir, struct qn_error *e)
+int hf_folder_open(struct hf_folder *out, struct model_files *files, const char *dir, struct qn_error *e)
 {
-    struct hf_reader r = {.e = e};
+    struct hf_reader r = {.e = e, .files = files};
     json_t *config = NULL;
     int rc = hf_json_read(&config, dir, "config.json", HF_CONFIG_BYTES, true, e);
     if (!rc) rc = read_folder(&r, dir, config);

@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "format/gguf.h"
 #include "format/meta_build.h"
+#include "format/model_files.h"
 
 struct hf_folder {
     struct mapping *shard; /* [n_shards], mapped: the data of all large tensors */
@@ -21,9 +22,9 @@ struct hf_folder {
     uint8_t *made;     /* owned: the small tensors that no file has in this form */
 };
 
-/* Reads and checks the whole folder; tensor data stays in the mappings and is not touched but for small vectors, which
+/* Reads and checks the whole folder, and adds its shards to `files`; tensor data stays in the mappings and is not touched but for small vectors, which
  * are copied where GGUF has them in another form. On failure *f is left alone. */
-int hf_folder_open(struct hf_folder *f, const char *dir, struct qn_error *e);
+int hf_folder_open(struct hf_folder *f, struct model_files *files, const char *dir, struct qn_error *e);
 void hf_folder_close(struct hf_folder *f); /* a zeroed one is fine */
 
 #endif

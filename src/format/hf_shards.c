@@ -22,7 +22,8 @@ static int open_shard(struct hf_shards *s, const char *dir, const char *name, st
     struct qn_error why;
     char *path = hf_path(dir, name, e);
     if (!path) return QN_ENOMEM;
-    int rc = map_open(&s->map[s->n], path, &why);
+    int rc = s->files ? model_files_add(s->files, path, &why) : 0;
+    if (!rc) rc = map_open(&s->map[s->n], path, &why);
     if (!rc && (rc = safetensors_parse(&s->head[s->n], s->map[s->n].data, s->map[s->n].size, &why)))
         map_close(&s->map[s->n]);
     if (rc) error_set(e, rc, "%s: %s", name, why.msg);
@@ -148,9 +149,9 @@ static int open_single(struct hf_shards *s, const char *dir, struct qn_error *e)
     return join(s, NULL, &file, e);
 }
 
-int hf_shards_open(struct hf_shards *out, const char *dir, struct qn_error *e)
+int hf_shards_open(struct hf_shards *out, struct model_files *files, const char *dir, struct qn_error *e)
 {
-    struct hf_shards s = {0};
+    struct hf_shards s = {.files = files};
     json_t *index = NULL;
     char *path = hf_path(dir, single_name, e);
     if (!path) return QN_ENOMEM;

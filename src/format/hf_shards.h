@@ -6,12 +6,14 @@
 #define QUERN_FORMAT_HF_SHARDS_H
 
 #include "base/os.h"
+#include "format/model_files.h"
 #include "format/safetensors.h"
 
 #define HF_MAX_SHARDS  1000
 #define HF_MAX_TENSORS ((size_t)1 << 18)
 
 struct hf_shards {
+    struct model_files *files; /* borrowed, while they are opened */
     struct mapping *map;      /* [n] */
     struct safetensors *head; /* [n], of each */
     size_t n;
@@ -19,10 +21,10 @@ struct hf_shards {
     size_t n_tensors;
 };
 
-/* Maps and reads model.safetensors or, where there is none, the shards that model.safetensors.index.json names: each
+/* Adds the files to `files` (may be NULL), and maps and reads model.safetensors or, where there is none, the shards that model.safetensors.index.json names: each
  * tensor of the index is in the shard that it says and in no other. Tensors that the index does not name are left out.
  * On failure *s is left alone. */
-int hf_shards_open(struct hf_shards *s, const char *dir, struct qn_error *e);
+int hf_shards_open(struct hf_shards *s, struct model_files *files, const char *dir, struct qn_error *e);
 void hf_shards_close(struct hf_shards *s); /* a zeroed one is fine */
 
 #endif

@@ -23,6 +23,7 @@
 #include "format/gguf.h"
 #include "format/hf.h"
 #include "format/meta.h"
+#include "format/model_files.h"
 
 #define MAX_PARTS    1000
 #define SUFFIX_BYTES 20 /* "-00001-of-00005.gguf" */
@@ -35,6 +36,7 @@ struct part {
 
 struct weights {
     char *path;
+    struct model_files files;
     struct part *part; /* [n_parts]; none of a folder */
     size_t n_parts;
     bool is_folder;
@@ -112,9 +114,10 @@ static int count_parts(const struct weights *w, uint64_t *n_parts, struct qn_err
 }
 
 /* On failure the part may be mapped or not; weights_close() tells by its pointers. */
-static int open_part(struct part *p, const char *path, struct qn_error *e)
+static int open_part(struct weights *w, struct part *p, const char *path, struct qn_error *e)
 {
-    int rc = map_open(&p->map, path, e);
+    int rc = model_files_add(&w->files, path, e); /* before it is opened: what changes from here on is seen */
+    if (!rc) rc = map_open(&p->map, path, e);
     if (rc) return rc; /* has the path */
     rc = gguf_parse(&p->gguf, p->map.data, p->map.size, e);
     return rc ? at_path(e, path, rc) : 0;
@@ -130,7 +133,7 @@ static int open_sibling(struct weights *w, uint64_t no, uint64_t n, struct qn_er
     if (rc) return rc;
     assert(path); /* count_parts() has seen that the pattern fits */
     w->n_parts = no + 1;
-    if ((rc = open_part(p, path, e))) goto done;
+    if ((rc = open_part(w, p, path, e))) goto done;
     if ((rc = split_key(&p->gguf, "split.no", UINT16_MAX, &its_no, e)) ||
         (rc = split_key(&p->gguf, "split.count", UINT16_MAX, &its_n, e)))
         rc = at_path(e, path, rc);
@@ -210,7 +213,7 @@ static int open_files(struct weights *w, struct qn_error *e)
 {
     uint64_t n_parts;
     w->n_parts = 1; /* also when it fails half-way: what was mapped is to be closed */
-    int rc = open_part(&w->part[0], w->path, e);
+    int rc = open_part(w, &w->part[0], w->path, e);
     if (rc) return rc;
     if ((rc = count_parts(w, &n_parts, e))) return at_path(e, w->path, rc);
     if (n_parts > 1) {
@@ -229,8 +232,9 @@ static int open_files(struct weights *w, struct qn_error *e)
 static int open_folder(struct weights *w, struct qn_error *e)
 {
     struct hf_folder *f = &w->folder;
-    int rc = hf_folder_open(f, w->path, e);
+    int rc = model_files_add_small(&w->files, w->path, e);
     w->is_folder = true;
+    if (!rc) rc = hf_folder_open(f, &w->files, w->path, e);
     if (!rc) rc = begin_tensors(w, f->n_tensors, e);
     if (!rc) rc = add_tensors(w, f->tensors, f->n_tensors, e);
     if (rc) return at_path(e, w->path, rc);
@@ -268,6 +272,7 @@ void weights_close(struct weights *w)
         map_close(&w->part[i].map);
     }
     hf_folder_close(&w->folder);
+    model_files_deinit(&w->files);
     names_deinit(&w->names);
     mem_free(w->tensors);
     mem_free(w->part);
@@ -276,6 +281,8 @@ void weights_close(struct weights *w)
 }
 
 const char *weights_path(const struct weights *w) { return w->path; }
+
+const struct model_files *weights_files(const struct weights *w) { return &w->files; }
 
 uint32_t weights_version(const struct weights *w) { return w->is_folder ? 0 : w->part[0].gguf.version; }
 
@@ -313,6 +320,13 @@ const struct tensor *weights_tensor(const struct weights *w, const char *name)
 static const struct mapping *map_of(const struct weights *w, size_t part)
 {
     return w->is_folder ? &w->folder.shard[part] : &w->part[part].map;
+}
+
+bool weights_are_lost(const struct weights *w)
+{
+    for (size_t i = 0; i < weights_n_parts(w); i++)
+        if (map_is_lost(map_of(w, i))) return true;
+    return false;
 }
 
 /* The part of the mapped files that p points into; their number when it is in memory of our own. */

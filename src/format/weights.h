@@ -48,6 +48,7 @@ struct meta {
 };
 
 struct weights;
+struct model_files;
 
 /* Opens a GGUF file (all parts of a split one, starting from part 1) or a folder with config.json, tokenizer.json and
  * safetensors files, and checks it; metadata and tensors of a folder have the names and shapes of a GGUF file.
@@ -55,7 +56,11 @@ struct weights;
 int weights_open(struct weights **out, const char *path, struct qn_error *e);
 void weights_close(struct weights *w);
 const char *weights_path(const struct weights *w);
+/* All files that were opened (format/model_files.h). */
+const struct model_files *weights_files(const struct weights *w);
 uint32_t weights_version(const struct weights *w); /* of the GGUF format: 2 or 3; 0: a folder */
+/* Some of it could not be read, and zeros were in its place (base/os.h): what was computed is wrong. */
+bool weights_are_lost(const struct weights *w);
 size_t weights_n_parts(const struct weights *w);   /* files that hold tensors */
 /* The name of part `no` (counted from 0) of n, made from that of any part, for mem_free() in *out: NULL when the path does
  * not end in the pattern for a split of n parts. */

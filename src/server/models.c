@@ -10,6 +10,9 @@
  * its own, so the grants' sum is what has to stay within the budget. A model that is larger than what can ever be free
  * for it is granted all of that, and reads its weights from the file again for every token.
  *
+ * A model whose file has changed is closed: one that was changed in place at once, its requests ended with an error;
+ * one whose name leads to another file by now, when its requests have ended. Whoever comes next has it loaded anew.
+ *
  * Who finds that a model does not fit beside those that are in use waits a second for the end of their requests, and is
  * then refused, to come again: to wait longer here, before the request has been read, would be a second queue without
  * bounds, order or fairness.
@@ -19,9 +22,9 @@
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
+#include "base/file_hash.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -38,6 +41,7 @@ struct entry {
     bool has_chat;
     int n_ctx_train, n_vocab;
     uint64_t fingerprint;
+    struct file_mark mark;      /* of its path, when all this was found out */
     struct qn_engine_plan plan; /* its sums have table_bytes in them */
     uint64_t table_bytes;       /* that opening it takes beside the engine: the vocabulary, the template */
 
@@ -49,6 +53,8 @@ struct entry {
     struct models_wait *waits, **last_wait; /* in the order they came */
     uint64_t refuse_ns;                     /* when they are refused, if there is no room */
     bool is_blocked;                        /* there was none, and nothing has changed since */
+    bool is_told;                           /* that a new file cannot be opened */
+    bool is_stale;                          /* loaded, but its file is another now: nobody is let in any more */
     struct qn_scheduler_stats past;         /* counters of the schedulers that are gone */
 };
 
@@ -111,12 +117,21 @@ static void set_parts(struct entry *m, const struct parts *p)
     m->engine = p->engine;
 }
 
+/* Another file, or a changed one, or other keys and values have another: their answers differ. */
+static uint64_t fingerprint(const qn_model *model, int kv)
+{
+    const uint64_t numbers[] = {qn_model_mark(model), (uint64_t)kv};
+    return hash_bytes(numbers, sizeof numbers, 0);
+}
+
 /* Parts that run become a loaded model. */
 static void enter(struct entry *m, const struct parts *p)
 {
     set_parts(m, p);
+    m->fingerprint = fingerprint(p->model, m->set->c.engine.kv);
     m->held.n_ctx = qn_engine_n_ctx(p->engine);
     m->n_loads++;
+    m->is_told = false;
     m->used_ns = clock_ns();
     m->state = MODEL_LOADED;
 }
@@ -156,6 +171,7 @@ static void unload(struct models *s, struct entry *m)
     parts_free(&p);
     pthread_mutex_lock(&s->lock);
     m->granted = 0;
+    m->is_stale = false;
     m->state = MODEL_NOT_LOADED;
     unblock(s);
 }
@@ -200,7 +216,10 @@ static uint64_t grant_for(const struct models *s, const struct entry *m)
     return s->c.n > 1 && m->plan.bytes < room ? m->plan.bytes : room;
 }
 
-static bool may_go(const struct entry *m) { return m->state == MODEL_LOADED && !m->pinned && m->n_users == 0; }
+static bool may_go(const struct entry *m)
+{
+    return m->state == MODEL_LOADED && (!m->pinned || m->is_stale) && m->n_users == 0;
+}
 
 /* The one that was used longest ago; NULL: none may go. *bytes: what all of them would free. */
 static struct entry *least_used(struct models *s, uint64_t *bytes)
@@ -238,7 +257,76 @@ static void fault_no_room(const struct models *s, const struct entry *m, struct 
 
 static void fault_stopping(struct fault *f) { fault_set(f, 503, "stopping", NULL, "the server is being stopped"); }
 
+/* ---- facts ---- */
+
+/* What is known of a model before it is loaded. Without the lock. */
+struct facts {
+    struct qn_engine_plan plan;
+    int n_ctx_train, n_vocab;
+    bool has_chat;
+    uint64_t fingerprint;
+    struct file_mark mark;
+};
+
+static int find_facts(const struct models *s, const struct entry *m, const struct parts *p, struct facts *f,
+                      struct qn_error *e)
+{
+    *f = (struct facts){.plan.size = sizeof f->plan,
+                        .n_ctx_train = qn_model_n_ctx_train(p->model),
+                        .n_vocab = qn_model_n_vocab(p->model),
+                        .has_chat = p->chat != NULL,
+                        .fingerprint = fingerprint(p->model, s->c.engine.kv)};
+    file_mark_get(&f->mark, m->path);
+    int rc = qn_engine_plan(&f->plan, p->model, &s->c.engine, &s->c.scheduler, e);
+    f->plan.bytes += m->table_bytes;
+    f->plan.least_bytes += m->table_bytes;
+    return rc;
+}
+
+static void set_facts(struct entry *m, const struct facts *f)
+{
+    m->plan = f->plan;
+    m->held.n_ctx = f->plan.n_ctx;
+    m->n_ctx_train = f->n_ctx_train;
+    m->n_vocab = f->n_vocab;
+    m->has_chat = f->has_chat;
+    m->fingerprint = f->fingerprint;
+    m->mark = f->mark;
+}
+
 /* ---- the thread ---- */
+
+/* Whether it stands in the way of its own file's new content until its requests end. Else it is not loaded. Gives the
+ * lock up meanwhile. */
+static bool is_held_up(struct models *s, struct entry *m, struct fault *f)
+{
+    if (m->state != MODEL_LOADED) return false;
+    if (m->n_users == 0) {
+        unload(s, m);
+        return false;
+    }
+    fault_set(f, 503, "models_busy", "model",
+              "the file of '%s' was replaced, and is loaded anew when the requests that use the old one have ended",
+              m->held.name);
+    return true;
+}
+
+/* If the file is another than the one that is known, its needs are, too. Where it cannot be opened the load will say
+ * so. */
+static void renew_facts(struct models *s, struct entry *m)
+{
+    struct parts p;
+    struct facts f;
+    struct file_mark now;
+    struct qn_error e;
+    if (!file_mark_get(&now, m->path) || file_mark_is_same(&now, &m->mark)) return;
+    pthread_mutex_unlock(&s->lock);
+    int rc = parts_open(&p, m->path, &e, &e);
+    if (!rc) rc = find_facts(s, m, &p, &f, &e);
+    parts_free(&p);
+    pthread_mutex_lock(&s->lock);
+    if (!rc) set_facts(m, &f);
+}
 
 /* Loads the model that is waited for, or tells why not, or leaves it blocked for a while. */
 static void bring(struct models *s, struct entry *m)
@@ -246,10 +334,12 @@ static void bring(struct models *s, struct entry *m)
     struct fault f = {0};
     struct qn_error e = {0}, why;
     struct parts p;
-    if (!make_room(s, m)) {
+    bool is_held = is_held_up(s, m, &f);
+    if (!is_held) renew_facts(s, m);
+    if (is_held || !make_room(s, m)) {
         m->is_blocked = clock_ns() < m->refuse_ns;
         if (m->is_blocked) return;
-        fault_no_room(s, m, &f);
+        if (!is_held) fault_no_room(s, m, &f);
         tell(s, m, &f);
         return;
     }
@@ -289,13 +379,14 @@ static struct entry *next_wanted(struct models *s, int after, uint64_t now, uint
     return NULL;
 }
 
-/* A model whose time is over; *until likewise. */
+/* A model whose time is over, or whose file is another now; *until likewise. */
 static struct entry *next_idle(struct models *s, uint64_t now, uint64_t *until)
 {
     uint64_t idle = (uint64_t)s->c.idle_s * 1000000000u;
-    for (int i = 0; i < s->c.n && idle; i++) {
+    for (int i = 0; i < s->c.n; i++) {
         struct entry *m = &s->entry[i];
-        if (!may_go(m)) continue;
+        if (may_go(m) && m->is_stale) return m;
+        if (!may_go(m) || !idle) continue;
         if (m->used_ns + idle <= now) return m;
         if (m->used_ns + idle < *until) *until = m->used_ns + idle;
     }
@@ -338,24 +429,11 @@ static int check_size(const struct models *s, const struct entry *m, struct qn_e
                      room < s->budget ? " beside the pinned models" : "");
 }
 
-/* Another file, or a changed one, or other keys and values have another: their answers differ. */
-static uint64_t fingerprint(const char *path, int kv)
-{
-    struct stat st;
-    uint64_t numbers[5] = {(uint64_t)kv};
-    if (!stat(path, &st)) {
-        numbers[1] = (uint64_t)st.st_size;
-        numbers[2] = (uint64_t)st.st_mtim.tv_sec;
-        numbers[3] = (uint64_t)st.st_mtim.tv_nsec;
-        numbers[4] = (uint64_t)st.st_ino;
-    }
-    return hash_bytes(numbers, sizeof numbers, 0);
-}
-
 /* Whatever a load would complain of is found now, but for what a running engine takes. keep: it is loaded. */
 static int open_first(struct models *s, struct entry *m, bool keep, struct qn_error *e)
 {
     struct parts p;
+    struct facts f;
     struct qn_error why;
     size_t before = mem_in_use();
     int rc = parts_open(&p, m->path, &s->c.model, &why, e);
@@ -363,16 +441,9 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     size_t after = mem_in_use();
     m->table_bytes = after > before ? (after - before) / 65536 * 65536 + 65536 : 0; /* whole pages of an allocator */
     if (!p.chat) log_at(LOG_WARN, "no conversations with '%s': %s", m->held.name, why.msg);
-    m->plan.size = sizeof m->plan;
-    rc = qn_engine_plan(&m->plan, p.model, &s->c.engine, &s->c.scheduler, e);
-    m->plan.bytes += m->table_bytes;
-    m->plan.least_bytes += m->table_bytes;
+    rc = find_facts(s, m, &p, &f, e);
+    set_facts(m, &f);
     if (!rc && s->c.n > 1) rc = check_size(s, m, e); /* of a single one the engine has more to say */
-    m->held.n_ctx = m->plan.n_ctx;
-    m->n_ctx_train = qn_model_n_ctx_train(p.model);
-    m->n_vocab = qn_model_n_vocab(p.model);
-    m->has_chat = p.chat != NULL;
-    m->fingerprint = fingerprint(m->path, s->c.engine.kv);
     if (rc || !keep) {
         parts_free(&p);
         return rc;
@@ -479,6 +550,33 @@ static struct entry *find(struct models *s, const char *name, struct fault *f)
     return NULL;
 }
 
+/* Once a load: there is a new file that cannot be opened, as in the sandbox it is not the one that may be. */
+static void tell_of_new_file(struct entry *m)
+{
+    struct file_mark now;
+    if (m->is_told || !file_mark_get(&now, m->path) || (now.dev == m->mark.dev && now.ino == m->mark.ino)) return;
+    log_at(LOG_WARN, "'%s': its file was replaced, and the new one cannot be opened: the old one is served on",
+           m->held.name);
+    m->is_told = true;
+}
+
+/* Looks at the file of a loaded model. false: it was changed in place, which this request is told; all others that use
+ * it are ended. */
+static bool is_current(struct entry *m, struct fault *f)
+{
+    struct qn_error e;
+    if (m->is_stale) return true;
+    int now = qn_scheduler_look(m->held.scheduler, &e);
+    m->is_stale = now != 0;
+    if (!now) tell_of_new_file(m);
+    if (now) log_at(LOG_WARN, "'%s' is closed: %s", m->held.name, now < 0 ? e.msg : "its file was replaced");
+    if (now >= 0) return true;
+    fault_set(f, 503, "model_changed", "model", "'%s' was closed, for %s; it is loaded anew for the next request",
+              m->held.name, e.msg);
+    pthread_cond_signal(&m->set->wake);
+    return false;
+}
+
 enum models_answer models_acquire(struct models *s, const char *name, struct models_wait *w, struct served **out,
                                   struct fault *f)
 {
@@ -488,7 +586,8 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
     pthread_mutex_lock(&s->lock);
     if (s->is_stopping) {
         fault_stopping(f);
-    } else if (m->state == MODEL_LOADED) {
+    } else if (m->state == MODEL_LOADED && !is_current(m, f)) {
+    } else if (m->state == MODEL_LOADED && !m->is_stale) {
         m->n_users++;
         *out = &m->held;
         answer = MODELS_HELD;

@@ -144,7 +144,7 @@ int sandbox_files(const struct sandbox_path *paths, size_t n, struct buf *missin
 
 static const char *const allowed[] = {
     /* files, as far as Landlock lets */
-    "open", "openat", "close", "read", "readv", "pread64", "write", "writev", "pwrite64", "lseek", "_llseek", "fstat",
+    "open", "openat", "close", "read", "readv", "pread64", "preadv2", "write", "writev", "pwrite64", "lseek", "_llseek", "fstat",
     "fstat64", "stat", "stat64", "lstat", "lstat64", "newfstatat", "fstatat64", "statx", "fstatfs", "fstatfs64",
     "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getcwd", "getdents64", "rename", "renameat",
     "renameat2", "unlink", "unlinkat", "fsync", "fdatasync", "fchmod", "ftruncate", "ftruncate64", "fadvise64",
@@ -162,7 +162,7 @@ static const char *const allowed[] = {
     "rt_sigtimedwait_time64",
     /* threads: see also add_guarded() */
     "set_robust_list", "get_robust_list", "rseq", "sched_getaffinity", "sched_setaffinity", "sched_getparam",
-    "sched_getscheduler", "sched_get_priority_max", "sched_get_priority_min", "membarrier", "exit", "exit_group",
+    "sched_getscheduler", "sched_setscheduler", "ioprio_set", "sched_get_priority_max", "sched_get_priority_min", "membarrier", "exit", "exit_group",
     "gettid", "getpid", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigreturn", "sigaltstack", "arch_prctl",
     /* asking */
     "clock_gettime", "clock_gettime64", "clock_getres", "clock_getres_time64", "gettimeofday", "time", "times",

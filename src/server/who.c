@@ -2,27 +2,30 @@
  *
  * who.c: from who sent a request to numbers: whose share of the machine it takes, whose cached prefixes it may find.
  *
- * The numbers are the same after a restart, so that prefixes on disk are found again. Names are the operator's (users
- * of the machine, names in the file of keys); nobody outside chooses one in order to collide.
+ * The numbers are the same after a restart, so that prefixes on disk are found again. They are cut from SHA-256, as a
+ * client chooses cache_salt: it cannot find one that meets another's, and the keys of the cache are made of the numbers
+ * with a secret that it does not know (engine/reuse.c).
  */
 #include "server/api_impl.h"
 
 #include <string.h>
 
-#include "base/hash.h"
+#include "base/sha256.h"
 
 struct who who_of(const struct http_identity *i, const char *cache_salt)
 {
     static const char kinds[] = {[HTTP_NOBODY] = 'n', [HTTP_LOCAL] = 'l', [HTTP_UID] = 'u', [HTTP_KEY] = 'k'};
-    char name[sizeof i->name + 1];
-    size_t n = strlen(i->name);
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 name, all;
     struct who w;
-    name[0] = kinds[i->kind]; /* a key may be called "local" too */
-    memcpy(name + 1, i->name, n);
-    w.identity = hash_bytes(name, n + 1, 0);
-    for (uint64_t k = 0; k < 2; k++) {
-        w.salt[k] = hash_bytes(name, n + 1, k + 1);
-        if (cache_salt) w.salt[k] = hash_bytes(cache_salt, strlen(cache_salt), w.salt[k]);
-    }
+    sha256_init(&name);
+    sha256_add(&name, &kinds[i->kind], 1); /* a key may be called "local" too */
+    sha256_add(&name, i->name, strlen(i->name) + 1);
+    all = name;
+    if (cache_salt) sha256_add(&all, cache_salt, strlen(cache_salt) + 1); /* "" is one */
+    sha256_end(&name, digest);
+    memcpy(&w.identity, digest, sizeof w.identity);
+    sha256_end(&all, digest);
+    memcpy(w.salt, digest + sizeof w.identity, sizeof w.salt);
     return w;
 }

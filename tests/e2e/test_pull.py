@@ -241,6 +241,7 @@ def environment(**more):
     env = {k: v for k, v in os.environ.items() if k.lower() not in ("http_proxy", "https_proxy", "all_proxy", "no_color")}
     env.pop("HF_TOKEN", None)
     env.pop("QUERN_MODELS", None)
+    env.pop("XDG_CACHE_HOME", None)
     env.update({"HOME": path("home"), "QUERN_CONFIG": "", **more})
     return {k: v for k, v in env.items() if v is not None}
 
@@ -377,6 +378,10 @@ def test_hash_on_the_url():
     data, to = noise(3 * MB), fresh()
     with Server(x=Content(data)) as s:
         good(to + "/x", s.url("x") + "#sha256=" + sha(data).upper(), "-o", to)
+        st, memory = os.stat(to + "/x"), path("home/.cache/quern/hashes")
+        with open(f"{memory}/hash-{st.st_dev:x}-{st.st_ino:x}") as f:  # as `quern check --deep` would leave it
+            line = f.read().split()
+        check(line[4:8] == [str(st.st_size), str(st.st_mtime_ns), str(st.st_ctime_ns), sha(data)], line)
         line = refused(65, "what came is '" + to + "/y.bad'", s.url("x") + "#sha256=" + sha(b""), "-o", to + "/y")
         check(sha(data) in line and sha(b"") in line, line)
         refused(64, "64 hexadecimal digits", s.url("x") + "#sha256=12", "-o", to)

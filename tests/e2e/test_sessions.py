@@ -6,14 +6,17 @@
 
 Arguments and output as test_serve.py's.
 """
+import ctypes
 import hashlib
 import json
 import os
 import re
+import shutil
+import subprocess
 import time
 
 from cases import check
-from test_serve import CHAT, LIMIT, Server as Daemon, main, path, refused
+from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, Server as Daemon, main, path, refused
 
 PAGE = 64  # tokens
 
@@ -146,7 +149,8 @@ def test_dropped_is_dropped():
                                "total_disk_bytes": 0}, s.sessions())
         s.stop()
         if disk:
-            check(os.listdir(path("drop/m")) == ["lock"], os.listdir(path("drop/m")))
+            left = sorted(name.split("-")[0] for name in os.listdir(path("drop/m")))
+            check(left == ["hash", "lock", "secret"], left)
 
 
 def test_others_neither_see_nor_drop():
@@ -185,10 +189,60 @@ def test_a_kill_leaves_what_was_saved():
     s = Server("--cache-dir", d)
     check("dropped" not in s.stderr(), s.stderr())
     left = os.listdir(os.path.join(d, "m"))  # the model's own
-    check(all(re.fullmatch(r"lock|[0-9a-f]{16}\.kv", name) for name in left), left)
+    check(all(re.fullmatch(r"lock|secret|hash-[0-9a-f]+-[0-9a-f]+|[0-9a-f]{16}\.kv", name) for name in left), left)
     t = s.turn([user(long_text(0))])
     check(t["cached_tokens"] == t["prompt_tokens"] - 1 and t["text"] == first, t, first)
     s.stop()
+
+
+def test_the_disk_waits_for_a_large_models_hash():
+    """In the sandbox: it is computed beside the answers and remembered; `quern check --deep` remembers it, too."""
+    model, env = path("large.gguf"), {**os.environ, "XDG_CACHE_HOME": path("xdg")}
+    shutil.copy(CHAT, model)
+    os.truncate(model, 200 << 20)
+    for who in "daemon", "check":
+        d = path("large-" + who)
+        if who == "check":
+            out = subprocess.run([QUERN, "check", "--deep", model], env=env, stdout=subprocess.PIPE, check=True).stdout
+            with open(model, "rb") as f:
+                check(hashlib.sha256(f.read()).hexdigest() in out.decode(), out)
+            check(len(os.listdir(path("xdg/quern/hashes"))) == 1, os.listdir(path("xdg/quern")))
+        for turn in range(2):
+            s = Daemon(model, "--ctx", "1024", "--cache-dir", d, env=env)
+            body = {"messages": [user(long_text(0))], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+            t = s.post("/v1/chat/completions", body).json["quern"]
+            check((t["cached_tokens"] > 0) == (turn > 0), who, turn, t)
+            end = time.monotonic() + LIMIT
+            while not any(n.endswith(".kv") for n in os.listdir(d + "/m")) and time.monotonic() < end:
+                time.sleep(0.01)
+            check("cache:" not in s.stderr(), s.stderr())
+            s.stop()
+        left = {n.split("-")[0] for n in os.listdir(d + "/m") if not n.endswith(".kv")}
+        check(left == ({"hash", "lock", "secret"} if who == "daemon" else {"lock", "secret"}), who, left)
+    os.unlink(model)
+
+
+def test_hashing_disturbs_nobody():
+    """Its thread takes what is left of the CPU and the disk, inside the sandbox too, and the daemon's end does not wait."""
+    model = path("huge.gguf")
+    shutil.copy(CHAT, model)
+    os.truncate(model, 1 << 36)
+    s = Daemon(model, "--ctx", "1024", "--cache-dir", path("huge"))
+    tasks = f"/proc/{s.process.pid}/task/"
+    names = {open(tasks + t + "/comm").read().strip(): int(t) for t in os.listdir(tasks)}
+    tid, end = names["model-hash"], time.monotonic() + LIMIT
+    ioprio_get = {"x86_64": 252, "aarch64": 31}.get(os.uname().machine)
+    while os.sched_getscheduler(tid) != os.SCHED_IDLE and time.monotonic() < end:
+        time.sleep(0.01)
+    check(os.sched_getscheduler(tid) == os.SCHED_IDLE, os.sched_getscheduler(tid))
+    while ioprio_get and (n := ctypes.CDLL(None).syscall(ioprio_get, 1, tid)) >> 13 != 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    check(not ioprio_get or n >> 13 == 3, "the idle class of I/O")
+    check(s.post("/v1/completions", {"prompt": "Once", "max_tokens": 8}).status == 200, "an answer meanwhile")
+    t = time.monotonic()
+    s.stop()
+    check(time.monotonic() - t < 5 * SLOWNESS, time.monotonic() - t, "seconds to its end")
+    os.unlink(model)
 
 
 def test_under_pressure_conversations_move_to_disk():

@@ -433,7 +433,7 @@ static void bad_shards(const char *index, int code, const char *message)
     struct hf_shards s = {0};
     struct qn_error e = {0};
     if (index) put("model.safetensors.index.json", index);
-    int rc = hf_shards_open(&s, dir, &e);
+    int rc = hf_shards_open(&s, NULL, dir, &e);
     if (rc != code || !strstr(e.msg, message)) fail_msg("%d %s\nis not: %d %s", rc, e.msg, code, message);
     assert_null(s.map);
 }
@@ -463,11 +463,11 @@ static void test_shards(void **state)
                "tensor 'a' is in 1.safetensors and in 2.safetensors");
     put("model.safetensors.index.json", "{\"weight_map\":{\"a\":\"1.safetensors\",\"c\":\"2.safetensors\"}}");
     put_shard("2.safetensors", "c e");
-    assert_int_equal(hf_shards_open(&s, dir, NULL), 0);
+    assert_int_equal(hf_shards_open(&s, NULL, dir, NULL), 0);
     assert_true(s.n == 2 && s.n_tensors == 2 && !strcmp(s.tensor[1]->name, "c")); /* b and e are in no index */
     hf_shards_close(&s);
     put_shard("model.safetensors", "z"); /* comes first */
-    assert_int_equal(hf_shards_open(&s, dir, NULL), 0);
+    assert_int_equal(hf_shards_open(&s, NULL, dir, NULL), 0);
     assert_true(s.n == 1 && s.n_tensors == 1 && !strcmp(s.tensor[0]->name, "z"));
     hf_shards_close(&s);
 }

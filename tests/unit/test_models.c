@@ -364,6 +364,77 @@ static void test_a_load_that_fails_changes_nothing(void **state)
     close_set(s);
 }
 
+/* ---- files that change ---- */
+
+static char changing[] = "/tmp/quern-model-XXXXXX", beside[64];
+
+static struct models *open_changing(int n)
+{
+    struct models_config c = config(n, 4 * need());
+    char command[300];
+    snprintf(command, sizeof command, "cp %s %s && cp %s %s", file, changing, file, beside);
+    assert_int_equal(system(command), 0);
+    abc[0].path = changing;
+    abc[0].pinned = true;
+    return open_set(&c);
+}
+
+/* In place: who asks then is told so, and nobody reads on; the next one has it loaded anew. */
+static void test_a_file_changed_in_place_closes_its_model(void **state)
+{
+    (void)state;
+    struct want a, b;
+    struct models *s = open_changing(2);
+    uint64_t was = look(s, 0).fingerprint;
+    struct served *m = hold(s, "a");
+    FILE *f = fopen(changing, "r+");
+    assert_true(f && !fseek(f, 1000000, SEEK_SET) && fputc('x', f) == 'x' && !fclose(f));
+    assert_int_equal(ask(s, &a, "a"), MODELS_REFUSED);
+    assert_true(a.fault.status == 503 && !strcmp(a.fault.code, "model_changed"));
+    assert_non_null(strstr(a.fault.message, "changed while it was in use"));
+    assert_int_equal(ask(s, &b, "a"), MODELS_WAIT); /* the old one is in use until its requests have been told */
+    models_release(m);
+    assert_string_equal(wait_for(&b), "");
+    assert_int_equal(look(s, 0).n_loads, 2);
+    assert_true(look(s, 0).fingerprint != was);
+    models_release(b.model);
+    use(s, "a");
+    use(s, "b");
+    assert_int_equal(look(s, 0).n_loads, 2);
+    close_set(s);
+}
+
+/* By a new file under the name: the old one is used to the end, for the next one the new one is loaded. */
+static void test_a_replaced_file_is_loaded_when_the_old_one_is_free(void **state)
+{
+    (void)state;
+    struct want a, b;
+    struct models *s = open_changing(1);
+    struct served *m = hold(s, "a");
+    assert_int_equal(rename(beside, changing), 0);
+    assert_int_equal(ask(s, &a, "a"), MODELS_WAIT);
+    assert_string_equal(wait_for(&a), "models_busy"); /* after a second */
+    assert_non_null(strstr(a.fault.message, "was replaced"));
+    assert_int_equal(ask(s, &b, "a"), MODELS_WAIT);
+    models_release(m);
+    assert_string_equal(wait_for(&b), "");
+    assert_int_equal(look(s, 0).n_loads, 2);
+    models_release(b.model);
+    close_set(s);
+}
+
+/* It has gone: what is open stays of use. */
+static void test_a_file_that_has_gone_is_still_open(void **state)
+{
+    (void)state;
+    struct models *s = open_changing(1);
+    assert_int_equal(unlink(changing), 0);
+    use(s, "a");
+    assert_int_equal(look(s, 0).n_loads, 1);
+    close_set(s);
+    assert_int_equal(rename(beside, changing), 0);
+}
+
 /* Every allocation of a load in turn: it fails, says so, and the next one succeeds. */
 static void test_a_load_without_memory(void **state)
 {
@@ -394,13 +465,8 @@ static void test_a_load_without_memory(void **state)
     }
     assert_true(n_failed > 10);
     close_set(s);
-    for (int i = 0; i < 2; i++) {
-        snprintf(name, sizeof name, "%s/%s/lock", dir, abc[i].name);
-        unlink(name);
-        *strrchr(name, '/') = 0;
-        assert_int_equal(rmdir(name), 0);
-    }
-    assert_int_equal(rmdir(dir), 0);
+    snprintf(name, sizeof name, "rm -r %s", dir);
+    assert_int_equal(system(name), 0);
 }
 
 static void test_an_opening_without_memory(void **state)
@@ -437,6 +503,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_who_finds_no_room_waits_a_second_and_is_refused),
         cmocka_unit_test(test_the_end_tells_those_that_wait),
         cmocka_unit_test(test_a_load_that_fails_changes_nothing),
+        cmocka_unit_test(test_a_file_changed_in_place_closes_its_model),
+        cmocka_unit_test(test_a_replaced_file_is_loaded_when_the_old_one_is_free),
+        cmocka_unit_test(test_a_file_that_has_gone_is_still_open),
         cmocka_unit_test(test_a_load_without_memory),
         cmocka_unit_test(test_an_opening_without_memory),
     };
@@ -446,7 +515,11 @@ int main(int argc, char **argv)
     }
     file = realpath(argv[1], NULL);
     if (!file) return 1;
+    int fd = mkstemp(changing);
+    if (fd < 0 || close(fd)) return 1;
+    snprintf(beside, sizeof beside, "%s.new", changing);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(changing);
     free((char *)(uintptr_t)file);
     return failed;
 }

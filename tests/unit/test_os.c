@@ -128,8 +128,7 @@ static int n_entries(const char *dir)
 {
     int n = 0;
     DIR *d = opendir(dir);
-    while (d && readdir(d))
-        n++;
+    while (d && readdir(d)) n++;
     if (d) closedir(d);
     return n - 2; /* . and .. */
 }
@@ -268,6 +267,43 @@ static void v1_is_a_directory_for_each_controller(void **state)
     expect_limits("v1", 3, 5000);
 }
 
+static void on_bus_error(int sig, siginfo_t *info, void *context)
+{
+    (void)sig, (void)context;
+    if (!map_replace_lost(info->si_addr)) _exit(99);
+}
+
+/* A file that is cut short while it is mapped: zeros from the first page that is not there, what was before stays. */
+static void a_lost_page_becomes_zeros(void **state)
+{
+    (void)state;
+    struct sigaction was, a = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    struct mapping m, other;
+    char bytes[20000];
+    unsigned n = map_n_lost();
+    memset(bytes, 'x', sizeof bytes);
+    bytes[sizeof bytes - 1] = 0;
+    put("cut", bytes);
+    put("other", bytes);
+    assert_int_equal(map_open(&m, at("cut"), NULL), 0);
+    assert_int_equal(map_open(&other, at("other"), NULL), 0);
+    assert_int_equal(sigaction(SIGBUS, &a, &was), 0);
+    assert_int_equal(truncate(at("cut"), 5000), 0);
+    const volatile uint8_t *p = m.data;
+    assert_true(p[4999] == 'x' && !map_is_lost(&m));
+    assert_true(p[19998] == 0); /* not the first one that has gone */
+    assert_true(map_is_lost(&m) && !map_is_lost(&other) && map_n_lost() == n + 1);
+    assert_true(p[8192] == 0 && p[16000] == 0 && p[4999] == 'x');
+    assert_true(other.data[19998] == 'x');
+    assert_false(map_replace_lost(bytes)); /* nobody's */
+    assert_int_equal(sigaction(SIGBUS, &was, NULL), 0);
+    map_close(&m);
+    map_close(&other);
+    assert_int_equal(map_open(&m, at("other"), NULL), 0);
+    assert_false(map_is_lost(&m));
+    map_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +312,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_no_file),
         cmocka_unit_test(writes_whole_files),
         cmocka_unit_test(failed_write_leaves_nothing),
+        cmocka_unit_test(a_lost_page_becomes_zeros),
         cmocka_unit_test(machine),
         cmocka_unit_test(no_groups),
         cmocka_unit_test(v2_takes_the_smallest_on_the_way_up),

@@ -46,6 +46,26 @@ static void what_was_stored_is_found(void **state)
     world_close(&w);
 }
 
+/* Words are hashes, and somebody may have found the same ones. */
+static void the_same_words_of_another_owner_share_nothing(void **state)
+{
+    (void)state;
+    const struct prefix_key forged = {{key_a.word[0], key_a.word[1]}, key_a.owner + 1};
+    struct world w;
+    struct prefix_match match;
+    world_open(&w, 20, 0);
+    count_up(t, 100, 0);
+    assert_int_equal(request(&w, &key_a, t, 100), 0);
+    assert_int_equal(find(&w, &forged, t, 100, &match), 0);
+    assert_int_equal(match.miss, PREFIX_NOTHING);
+    assert_int_equal(request(&w, &forged, t, 50), 0);
+    assert_int_equal(find(&w, &forged, t, 100, &match), 50); /* its own */
+    assert_int_equal(find(&w, &key_a, t, 100, &match), 100);
+    assert_int_equal(n_leaves(&w), 2);
+    check_tree(&w, 0);
+    world_close(&w);
+}
+
 static void a_miss_tells_why(void **state)
 {
     (void)state;
@@ -598,6 +618,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_stored_is_found),
+        cmocka_unit_test(the_same_words_of_another_owner_share_nothing),
         cmocka_unit_test(a_miss_tells_why),
         cmocka_unit_test(peeking_changes_nothing),
         cmocka_unit_test(a_conversation_is_one_chain),

@@ -31,6 +31,7 @@
 
 static char dir[] = "/tmp/test_store.XXXXXX";
 static qn_token t[MAX_SEQ], u[MAX_SEQ];
+static const uint8_t this_model[CHAIN_MODEL_BYTES] = {1, 2, 3}, other_model[CHAIN_MODEL_BYTES] = {1, 2, 4};
 static char last_log[1024];
 static int n_logged;
 
@@ -42,7 +43,18 @@ static void keep_log(void *arg, enum log_level level, const char *line)
     n_logged++;
 }
 
-/* Calls what for every file of the directory but the lock; returns how many there are. */
+/* Opens it and enters what it has. */
+static int open_store(struct store **s, uint64_t budget, struct prefix *tree, const uint8_t *for_model,
+                      struct qn_error *e)
+{
+    int rc = store_open(s, dir, budget, tree, e);
+    if (rc || !(rc = store_enter(*s, for_model, e))) return rc;
+    store_close(*s);
+    *s = NULL;
+    return rc;
+}
+
+/* Calls what for every file of the directory but the lock and the secret; returns how many there are. */
 static int each_file(void (*what)(const char *path))
 {
     char path[600];
@@ -50,7 +62,7 @@ static int each_file(void (*what)(const char *path))
     DIR *d = opendir(dir);
     if (!d) return 0;
     for (const struct dirent *x; (x = readdir(d));) {
-        if (x->d_name[0] == '.' || !strcmp(x->d_name, "lock")) continue;
+        if (x->d_name[0] == '.' || !strcmp(x->d_name, "lock") || !strcmp(x->d_name, "secret")) continue;
         snprintf(path, sizeof path, "%s/%s", dir, x->d_name);
         if (what) what(path);
         n++;
@@ -105,7 +117,7 @@ static void home_open_with(struct home *h, int n_pages, int n_snapshots, uint64_
 {
     struct qn_error e = {0};
     world_open(&h->w, n_pages, n_snapshots);
-    if (store_open(&h->store, dir, budget, h->w.tree, &e)) fail_msg("%s", e.msg);
+    if (open_store(&h->store, budget, h->w.tree, this_model, &e)) fail_msg("%s", e.msg);
     h->w.restore = restore;
     h->w.arg = h;
     check_tree(&h->w, 0);
@@ -597,16 +609,145 @@ static void other_models_files_are_kept(void **state)
     ledger_init(&w.ledger, (size_t)1 << 40);
     assert_int_equal(kv_pool_new(&w.pool, &other, 160, 0, &w.ledger, &e), 0);
     assert_int_equal(prefix_new(&w.tree, w.pool, 0, &w.ledger, &e), 0);
-    assert_int_equal(store_open(&s, dir, ROOMY, w.tree, &e), 0);
+    assert_int_equal(open_store(&s, ROOMY, w.tree, this_model, &e), 0);
     store_stats(s, &stats);
     assert_int_equal(stats.n_files, 1);
     assert_int_equal(stats.bytes, bytes);
     assert_int_equal(stats_of(&w).n_nodes, 0);
     store_close(s);
-    assert_int_equal(store_open(&s, dir, 100, w.tree, &e), 0); /* until the room is needed */
+    assert_int_equal(open_store(&s, 100, w.tree, this_model, &e), 0); /* until the room is needed */
     assert_int_equal(each_file(NULL), 0);
     store_close(s);
     world_close(&w);
+}
+
+/* The same words on disk, of another owner; and the same file of another model. */
+static void what_is_on_disk_is_its_owners_and_its_models(void **state)
+{
+    (void)state;
+    const struct prefix_key forged = {{key_a.word[0], key_a.word[1]}, key_a.owner + 1};
+    struct home h;
+    struct prefix_match match;
+    struct qn_error e = {0};
+    home_open(&h, 10, ROOMY);
+    count_up(t, 48, 0);
+    request(&h.w, &key_a, t, 48);
+    save_all(&h);
+    home_close(&h);
+    home_open(&h, 10, ROOMY);
+    assert_int_equal(find(&h.w, &forged, t, 48, &match), 0);
+    assert_int_equal(match.miss, PREFIX_NOTHING);
+    assert_int_equal(find(&h.w, &key_a, t, 48, &match), 48);
+    home_close(&h);
+    world_open(&h.w, 10, 0);
+    assert_int_equal(open_store(&h.store, ROOMY, h.w.tree, other_model, &e), 0);
+    assert_int_equal(stats_of(&h.w).n_nodes, 0);
+    assert_int_equal(disk_of(&h).n_files, 1); /* kept, and counted */
+    home_close(&h);
+    home_open(&h, 10, ROOMY);
+    assert_int_equal(find(&h.w, &key_a, t, 48, &match), 48);
+    home_close(&h);
+}
+
+static void make_it_old(const char *path)
+{
+    uint8_t head[128];
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fread(head, 1, sizeof head, f), sizeof head);
+    head[8] = 2; /* the version, with nothing to say of the model */
+    memset(head + 92, 0, 28);
+    uint64_t sum = hash_bytes(head, 120, 1);
+    memcpy(head + 120, &sum, sizeof sum);
+    rewind(f);
+    assert_int_equal(fwrite(head, 1, sizeof head, f), sizeof head);
+    fclose(f);
+}
+
+/* As the version before wrote it: not used, not dropped, no word about it; and it makes room for what is new. */
+static void an_old_version_is_left_alone(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    struct qn_error e = {0};
+    home_open(&h, 10, ROOMY);
+    count_up(t, 48, 0);
+    request(&h.w, &key_a, t, 48);
+    save_all(&h);
+    home_close(&h);
+    assert_int_equal(each_file(make_it_old), 1);
+    n_logged = 0;
+    home_open(&h, 10, ROOMY);
+    assert_int_equal(n_logged, 0);
+    assert_int_equal(disk_of(&h).n_files, 1);
+    assert_int_equal(find(&h.w, &key_a, t, 48, &match), 0);
+    assert_int_equal(match.miss, PREFIX_NOTHING);
+    home_close(&h);
+    assert_int_equal(each_file(NULL), 1);
+    world_open(&h.w, 10, 0);
+    assert_int_equal(open_store(&h.store, 100, h.w.tree, this_model, &e), 0);
+    assert_int_equal(each_file(NULL), 0);
+    home_close(&h);
+}
+
+/* ---- the secret ---- */
+
+static void read_secret(uint8_t secret[32])
+{
+    struct home h;
+    home_open(&h, 10, ROOMY);
+    memcpy(secret, store_secret(h.store), 32);
+    home_close(&h);
+}
+
+static void the_secret_is_the_directorys(void **state)
+{
+    (void)state;
+    uint8_t first[32], again[32], zeros[32] = {0};
+    char path[600];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/secret", dir);
+    n_logged = 0;
+    read_secret(first);
+    read_secret(again);
+    assert_memory_equal(first, again, 32);
+    assert_memory_not_equal(first, zeros, 32);
+    assert_int_equal(n_logged, 0);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(st.st_size, 32);
+    assert_int_equal(unlink(path), 0);
+    read_secret(again);
+    assert_memory_not_equal(first, again, 32); /* another directory, another secret */
+}
+
+static void a_bad_secret_is_replaced(void **state)
+{
+    (void)state;
+    for (int what = 0; what < 5; what++) {
+        uint8_t first[32], again[32];
+        char path[600];
+        struct stat st;
+        empty_dir(NULL);
+        snprintf(path, sizeof path, "%s/secret", dir);
+        read_secret(first);
+        if (what == 0) assert_int_equal(truncate(path, 31), 0);
+        if (what == 1) assert_int_equal(truncate(path, 33), 0);
+        if (what == 2) assert_int_equal(chmod(path, 0640), 0);
+        if (what == 3) assert_int_equal(unlink(path) || symlink("/dev/zero", path), 0);
+        if (what == 4) assert_int_equal(unlink(path) || mkfifo(path, 0600), 0);
+        n_logged = 0;
+        read_secret(again);
+        assert_int_equal(n_logged, 1);
+        assert_non_null(strstr(last_log, "secret' replaced"));
+        assert_memory_not_equal(first, again, 32);
+        assert_int_equal(lstat(path, &st), 0);
+        assert_int_equal(st.st_mode, S_IFREG | 0600);
+        read_secret(first);
+        assert_int_equal(n_logged, 1);
+        assert_memory_equal(first, again, 32);
+    }
 }
 
 /* ---- damage ---- */
@@ -788,7 +929,7 @@ static void every_allocation_may_fail(void **state)
         mem_fault_set((uint64_t)n);
         h.w.restore = restore;
         h.w.arg = &h;
-        rc = store_open(&h.store, dir, ROOMY, h.w.tree, &e);
+        rc = open_store(&h.store, ROOMY, h.w.tree, this_model, &e);
         int hit = mem_fault_hit();
         mem_fault_set(0);
         assert_int_equal(each_file(NULL), 1);
@@ -815,7 +956,7 @@ static void live(unsigned seed)
     w->arg = &h;
     ledger_init(&w->ledger, (size_t)1 << 40);
     if (kv_pool_new(&w->pool, &world_shape, w->n_pages * PAGE, 0, &w->ledger, &e) ||
-        prefix_new(&w->tree, w->pool, 0, &w->ledger, &e) || store_open(&h.store, dir, 60000, w->tree, &e))
+        prefix_new(&w->tree, w->pool, 0, &w->ledger, &e) || open_store(&h.store, 60000, w->tree, this_model, &e))
         _exit(1);
     for (uint64_t i = 0;; i++) {
         uint64_t r = rng_u64(seed, 5, i);
@@ -1037,6 +1178,10 @@ int main(void)
         cmocka_unit_test_setup(one_process_at_a_time, empty_dir),
         cmocka_unit_test_setup(foreign_names_are_left_alone, empty_dir),
         cmocka_unit_test_setup(other_models_files_are_kept, empty_dir),
+        cmocka_unit_test_setup(what_is_on_disk_is_its_owners_and_its_models, empty_dir),
+        cmocka_unit_test_setup(an_old_version_is_left_alone, empty_dir),
+        cmocka_unit_test_setup(the_secret_is_the_directorys, empty_dir),
+        cmocka_unit_test_setup(a_bad_secret_is_replaced, empty_dir),
         cmocka_unit_test_setup(every_byte_matters_or_does_not, empty_dir),
         cmocka_unit_test_setup(hostile_numbers_are_refused, empty_dir),
         cmocka_unit_test_setup(pages_damaged_later_cost_only_themselves, empty_dir),

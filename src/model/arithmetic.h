@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * arithmetic.h: the version of what docs/KERNELS.md and docs/FAMILIES.md say is computed.
+ *
+ * To be raised by 1 whenever the same file, settings and tokens give other bits of keys, values, states or logits, of any
+ * model: what was computed before and kept on disk is then not found any more.
+ *
+ *     1  the first
+ *     2  YaRN's correction range without rounding, its attention factor; groups of experts; delta-net's L2 norm
+ */
+#ifndef QUERN_MODEL_ARITHMETIC_H
+#define QUERN_MODEL_ARITHMETIC_H
+
+#define MODEL_ARITHMETIC 2
+
+#endif
