@@ -108,7 +108,7 @@ static void try_row(const struct field *rows, const struct field *d, const char 
     memset(room, 0, sizeof room);
     if (is_ask) ask_init((struct ask *)room, N_VOCAB);
     snprintf(text, sizeof text, "{\"%s\":%s}", d->name, value);
-    json_t *body = field_parse_body(text, strlen(text), &f);
+    json_t *body = field_parse_body(text, strlen(text), NULL, &f);
     assert_non_null(body);
     int rc = field_read((const struct field *const[]){rows, NULL}, "", body, room, &f);
     /* Another one, or null where a value is required; not a part of this one. */
@@ -234,7 +234,7 @@ static const char *read_chat(const char *members, struct ask *a)
     f = (struct fault){0};
     ask_init(a, N_VOCAB);
     snprintf(text, sizeof text, "{\"messages\":[{}]%s}", members);
-    json_t *body = field_parse_body(text, strlen(text), &f);
+    json_t *body = field_parse_body(text, strlen(text), NULL, &f);
     return !body || ask_read(a, chat, body, &f) ? f.code : "";
 }
 
@@ -291,13 +291,13 @@ static void test_bodies_that_are_no_objects_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         f = (struct fault){0};
-        assert_null(field_parse_body(bodies[i], strlen(bodies[i]), &f));
+        assert_null(field_parse_body(bodies[i], strlen(bodies[i]), NULL, &f));
         assert_int_equal(f.status, 400);
         assert_string_equal(f.code, "invalid_json");
     }
     memset(deep, '[', 100000);
     memset(deep + 100000, ']', 100000);
-    assert_null(field_parse_body(deep, sizeof deep, &f));
+    assert_null(field_parse_body(deep, sizeof deep, NULL, &f));
     assert_non_null(strstr(f.message, "depth"));
 }
 
@@ -312,7 +312,7 @@ static int parse_many(const char *unit, int n, struct fault *f)
     }
     buf_str(&b, "]}", NULL);
     *f = (struct fault){0};
-    json_t *j = field_parse_body(b.data, b.len, f);
+    json_t *j = field_parse_body(b.data, b.len, NULL, f);
     json_decref(j);
     buf_deinit(&b);
     return j ? 0 : -1;
@@ -335,7 +335,7 @@ static void test_no_memory_for_a_body_is_not_the_clients_fault(void **state)
     struct fault f = {0};
     (void)state;
     mem_fault_set(1);
-    assert_null(field_parse_body("{}", 2, &f));
+    assert_null(field_parse_body("{}", 2, NULL, &f));
     mem_fault_set(0);
     assert_int_equal(f.status, 503);
     assert_string_equal(f.code, "no_memory");
