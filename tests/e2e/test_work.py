@@ -142,7 +142,7 @@ def each(target, shapes, *args):
 
 def of_text(wrap):
     """Shapes of one text; JSON writes some bytes as two."""
-    return {k: lambda n, v=v: wrap(v(n - 256 if k != "lines" else n // 2 - 256)) for k, v in TEXTS.items()}
+    return {k: lambda n, k=k, v=v: wrap(v(n - 256 if k != "lines" else n // 2 - 256)) for k, v in TEXTS.items()}
 
 
 def test_texts_to_tokens():

@@ -471,15 +471,28 @@ static void test_failures_are_said(void **state)
 
 static void test_a_client_that_cannot_be_reached_ends_the_request(void **state)
 {
-    struct http_request slow = {.full = true}, gone = {.gone = true};
+    struct http_request slow = {.full = true}, gone = {.gone = true}, late = {0};
     char ask[512];
     (void)state;
     snprintf(ask, sizeof ask, "%s,\"stream\":true", messages);
     exchange(&slow, &openai_chat, ask, "Let me see.", QN_FINISH_LENGTH);
     assert_true(n_cancels > 0 && slow.aborted && slow.text.len == 0);
-    exchange(&gone, &openai_chat, ask, "Let me see.", QN_FINISH_LENGTH);
-    assert_true(n_cancels > 0 && gone.ended);
+    /* One that has left while it is read is not even submitted. */
+    snprintf(gone.body, sizeof gone.body, "{%s}", ask);
+    asked.callback = NULL;
+    begin(&gone, &openai_chat);
+    assert_true(gone.ended && gone.status == 503 && !asked.callback && !api.tickets && !one_n_holds);
     free(gone.text.data);
+    /* Between its submission and its first event. */
+    snprintf(late.body, sizeof late.body, "{%s}", ask);
+    n_cancels = 0;
+    begin(&late, &openai_chat);
+    late.gone = true;
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
+    assert_int_equal(n_cancels, 1);
+    tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
+    assert_true(late.ended && !api.tickets && !one_n_holds);
+    free(late.text.data);
 }
 
 static void test_silence_is_filled_and_a_hang_up_cancels(void **state)
