@@ -77,6 +77,7 @@ void ticket_started(struct ticket *t, uint64_t number);
 void ticket_hang_up(struct ticket *t); /* the client has left */
 /* Cancels what this identity calls so: the answer's id or the HTTP request's. */
 bool ticket_cancel(struct api *a, const char *id, uint64_t identity);
+int tickets_count(struct api *a); /* all that are under way */
 /* Nobody waits for it any more: the client has left, it was cancelled, its deadline is over, or the server stops. */
 bool ticket_is_over(const struct ticket *t);
 /* Why it is over; always -1, as the next. */

@@ -71,6 +71,15 @@ void ticket_free(struct ticket *t)
     mem_free(t);
 }
 
+int tickets_count(struct api *a)
+{
+    int n = 0;
+    pthread_mutex_lock(&a->lock);
+    for (struct ticket *t = a->tickets; t; t = t->next) n++;
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
+
 /* ---- its end before its time ---- */
 
 void ticket_hang_up(struct ticket *t)
