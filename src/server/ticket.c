@@ -137,8 +137,8 @@ int ticket_take(struct ticket *t, size_t bytes, const char *what, struct fault *
     struct ledger *l = t->api->c.requests;
     if (!l) return 0;
     if (bytes > l->budget / 8 * 7 || t->n_body > l->budget / 8 * 7 - bytes)
-        return fault_set(f, 413, "request_too_large", NULL, "%s takes %zu bytes of memory; all requests together have %zu",
-                         what, bytes, l->budget);
+        return fault_set(f, 413, "request_too_large", NULL,
+                         "%s takes %zu bytes of memory; all requests together have %zu", what, bytes, l->budget);
     if (ledger_take(l, bytes, what, NULL))
         return fault_set(f, 503, "no_memory", NULL, "no memory for %s now, which takes %zu bytes", what, bytes);
     t->taken += bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hang_probe.c: is loaded into the daemon before jansson: a document with "hang here" in it is never read to its end, and
- * whoever reads it hears nothing. For tests of what then still works.
+ * hang_probe.c: is loaded into the daemon before jansson: a document with "hang here" in it is never read to its end,
+ * and whoever reads it hears nothing. For tests of what then still works.
  */
 #include <dlfcn.h>
 #include <jansson.h>
@@ -16,8 +16,7 @@ struct wrapped {
 static void look(const void *p, size_t n)
 {
     static const char mark[] = "hang here";
-    while (n != (size_t)-1 && memmem(p, n, mark, sizeof mark - 1))
-        __asm__ volatile(""); /* computes, for ever */
+    while (n != (size_t)-1 && memmem(p, n, mark, sizeof mark - 1)) __asm__ volatile(""); /* computes, for ever */
 }
 
 static size_t read_on(void *p, size_t cap, void *arg)
@@ -28,7 +27,8 @@ static size_t read_on(void *p, size_t cap, void *arg)
     return n;
 }
 
-json_t *json_load_callback(json_load_callback_t read, void *arg, size_t flags, json_error_t *e)
+__attribute__((visibility("default"))) json_t *json_load_callback(json_load_callback_t read, void *arg, size_t flags,
+                                                                  json_error_t *e)
 {
     json_t *(*real)(json_load_callback_t, void *, size_t, json_error_t *);
     struct wrapped w = {read, arg};

@@ -233,9 +233,9 @@ LARGE_CHAT = {"messages": [{"role": "user", "content": LARGE["content"]}], "max_
 
 def until(holds, seconds=60 * SLOWNESS):
     end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
+    while not (held := holds()) and time.monotonic() < end:
         time.sleep(0.005)
-    return holds()
+    return held
 
 
 def next_id(s):
@@ -247,7 +247,7 @@ def next_id(s):
 def is_idle(s):
     before = cpu(s)
     time.sleep(0.3)
-    return cpu(s) - before <= 0.02 * SLOWNESS
+    return cpu(s) - before <= 0.03
 
 
 def interrupted(s, target, body, end):
@@ -328,7 +328,7 @@ def test_a_keys_limit_is_for_all_it_asks():
         for target, body in asks.items():
             r = s.post(target, body, **key)
             check(r.status == 200, target, r.status, r.body[:200])
-    for busy in (("/v1/completions", {"prompt": "x", "n": 8, "max_tokens": 3000, "ignore_eos": True, "stream": True}),
+    for busy in (("/v1/completions", {"prompt": "x", "n": 8, "max_tokens": 3000, "ignore_eos": True}),
                  ("/v1/embeddings", {"input": [f"{i} " + "x " * 400 for i in range(2000)]})):
         c = s.connect(tcp=True)
         c.request("POST", busy[0], json.dumps(busy[1]), {"Content-Type": "application/json", **key["headers"]})
