@@ -35,9 +35,9 @@
 #include "server/server.h"
 #include "server/systemd.h"
 
-#define SLICE_MS 100  /* between two looks at whether a signal came, while draining */
-#define FLUSH_MS 900  /* for the last bytes, once nothing is computed any more */
-#define READ_MS  500  /* for what is being read to notice that it is over: it asks every few milliseconds */
+#define SLICE_MS 100 /* between two looks at whether a signal came, while draining */
+#define FLUSH_MS 900 /* for the last bytes, once nothing is computed any more */
+#define READ_MS  500 /* for what is being read to notice that it is over: it asks every few milliseconds */
 
 struct serve {
     struct serve_options *o;

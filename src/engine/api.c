@@ -31,8 +31,8 @@ int32_t qn_model_n_vocab(const qn_model *m) { return m->model->hp.n_vocab; }
 int32_t qn_model_n_ctx_train(const qn_model *m) { return m->model->hp.n_ctx_train; }
 bool qn_model_is_eog(const qn_model *m, qn_token t) { return vocab_is_eog(m->model->vocab, t); }
 
-int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags,
-                const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
+int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, const struct qn_cancel *cancel,
+                qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     unsigned f = (flags & QN_ADD_BOS ? VOCAB_ADD_BOS : 0) | (flags & QN_ADD_EOS ? VOCAB_ADD_EOS : 0) |
                  (flags & QN_PARSE_SPECIAL ? VOCAB_PARSE_SPECIAL : 0);

@@ -142,8 +142,8 @@ static int add_block(struct turn *t, const json_t *v, struct fault *f)
     if (kind == TEXT) return add_text(&t->text, &t->has_text, b.text, f);
     if (t->assistant != (kind != TOOL_RESULT))
         return fault_set(f, 400, "invalid_value", "messages",
-                         "messages: a message of the %s has no blocks of type '%s'", t->assistant ? "assistant" : "user",
-                         b.type);
+                         "messages: a message of the %s has no blocks of type '%s'",
+                         t->assistant ? "assistant" : "user", b.type);
     if (kind == THINKING) return add_text(&t->thoughts, &t->has_thoughts, b.thinking, f);
     return kind == TOOL_RESULT ? add_result(t, &b, f) : add_use(t, &b, f);
 }
@@ -154,7 +154,8 @@ static int add_turn(struct turn *t, const char *role, struct fault *f)
     if (!t->has_text && !t->has_thoughts && !t->calls) return 0;
     json_t *m = json_pack("{s:s}", "role", role), *text;
     int bad = 0;
-    if (t->has_thoughts) bad = !(text = ask_joined(&t->thoughts, f)) || json_object_set_new(m, "reasoning_content", text);
+    if (t->has_thoughts)
+        bad = !(text = ask_joined(&t->thoughts, f)) || json_object_set_new(m, "reasoning_content", text);
     /* Many templates join the content of a message to something, and null is no text. */
     bad = bad || !(text = ask_joined(&t->text, f)) || json_object_set_new(m, "content", text);
     if (t->calls) bad = bad || json_object_set(m, "tool_calls", t->calls);

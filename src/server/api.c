@@ -62,8 +62,8 @@ static void hand_over_call(const struct api_call *call, const char *prefix)
 
 static void hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse, const char *prefix)
 {
-    hand_over_call(
-        &(struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse}, prefix);
+    hand_over_call(&(struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse},
+                   prefix);
 }
 
 /* Work that takes long, but has no body and is not for one model. */

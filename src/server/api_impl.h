@@ -52,22 +52,23 @@ struct api;
  * atomic members, and those of api.lock under it. */
 struct ticket {
     struct api *api;
-    struct ticket *next;          /* api.lock */
-    bool is_listed;               /* api.lock */
-    uint64_t identity;            /* whose it is */
-    char id[48];                  /* the answer's: prefix and the HTTP request's */
+    struct ticket *next; /* api.lock */
+    bool is_listed;      /* api.lock */
+    uint64_t identity;   /* whose it is */
+    char id[48];         /* the answer's: prefix and the HTTP request's */
     size_t n_prefix;
-    uint64_t arrived_ns;          /* clock_ns(), in its handler */
-    uint64_t deadline_ns;         /* when it is not wanted any more; 0: always */
-    qn_scheduler *scheduler;      /* that it is submitted to; set before number is */
-    _Atomic uint64_t number;      /* the scheduler's; 0: it has none yet. Written under api.lock */
-    atomic_bool gone, cancelled;  /* the client has left; it was cancelled by its name */
-    size_t n_body;                /* bytes of the HTTP body, while it is there */
-    size_t taken;                 /* bytes of api.c.requests, given back with the ticket */
-    struct qn_cancel cancel;      /* asks ticket_is_over() */
+    uint64_t arrived_ns;         /* clock_ns(), in its handler */
+    uint64_t deadline_ns;        /* when it is not wanted any more; 0: always */
+    qn_scheduler *scheduler;     /* that it is submitted to; set before number is */
+    _Atomic uint64_t number;     /* the scheduler's; 0: it has none yet. Written under api.lock */
+    atomic_bool gone, cancelled; /* the client has left; it was cancelled by its name */
+    size_t n_body;               /* bytes of the HTTP body, while it is there */
+    size_t taken;                /* bytes of api.c.requests, given back with the ticket */
+    struct qn_cancel cancel;     /* asks ticket_is_over() */
 };
 
-/* In a handler. NULL and *f: the key has as many requests as it may, or there is no memory. prefix: of the answer's id. */
+/* In a handler. NULL and *f: the key has as many requests as it may, or there is no memory. prefix: of the answer's id.
+ */
 struct ticket *ticket_new(struct api *a, struct http_request *r, const char *prefix, struct fault *f);
 /* After the answer; NULL is fine. */
 void ticket_free(struct ticket *t);
@@ -126,9 +127,9 @@ struct api {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct api_call *first, **last; /* what waits for a worker */
-    bool busy[8];         /* [n_workers] a worker has a call, */
-    uint64_t busy_for[8]; /* of this identity */
-    pthread_cond_t idle;  /* a worker's call is over */
+    bool busy[8];                   /* [n_workers] a worker has a call, */
+    uint64_t busy_for[8];           /* of this identity */
+    pthread_cond_t idle;            /* a worker's call is over */
     bool stopping;
     struct ticket *tickets; /* of all requests that are under way */
     atomic_bool ending;     /* no request is wanted any more */

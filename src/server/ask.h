@@ -19,9 +19,9 @@
 /* Strings and JSON values are borrowed from body and made. */
 struct ask {
     json_t *body;
-    json_t *made; /* an array of values that were made from the body's; NULL: none */
-    char *kept[ASK_MAX_STOP + 1]; /* texts that were copied from the body */
-    int n_vocab;                  /* token ids are below it */
+    json_t *made;                   /* an array of values that were made from the body's; NULL: none */
+    char *kept[ASK_MAX_STOP + 1];   /* texts that were copied from the body */
+    int n_vocab;                    /* token ids are below it */
     const struct qn_cancel *cancel; /* asked while long lists are read; NULL: nobody */
 
     const char *model; /* NULL: not said */

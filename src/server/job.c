@@ -114,7 +114,8 @@ int job_prepare_chat(struct job *j, struct fault *f)
     json_decref(all);
     size_t taken = 0;
     bool room = made && !api_take_work(j->ticket, text.len, &taken, f);
-    int rc = room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &j->ticket->cancel, &e) : 0;
+    int rc =
+        room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &j->ticket->cancel, &e) : 0;
     ticket_give(j->ticket, taken);
     buf_deinit(&text);
     if (!room) return made ? -1 : api_no_memory(f);

@@ -328,8 +328,8 @@ def test_a_keys_limit_is_for_all_it_asks():
         for target, body in asks.items():
             r = s.post(target, body, **key)
             check(r.status == 200, target, r.status, r.body[:200])
-    for busy in (("/v1/completions", {"prompt": "x", "n": 8, "max_tokens": 3000, "ignore_eos": True}),
-                 ("/v1/embeddings", {"input": [f"{i} " + "x " * 400 for i in range(2000)]})):
+    for busy in (("/v1/completions", {"prompt": "x", "n": 8, "max_tokens": 1500, "ignore_eos": True}),
+                 ("/v1/embeddings", {"input": [f"{i} " + "x " * 60 for i in range(2000)]})):
         c = s.connect(tcp=True)
         c.request("POST", busy[0], json.dumps(busy[1]), {"Content-Type": "application/json", **key["headers"]})
         s.wait_for("requests_running", 1)
