@@ -249,7 +249,6 @@ static int submit(struct embed *m, double *retry_s, struct fault *f)
     p.pooling = (enum qn_pooling)m->pooling;
     p.callback = on_event;
     p.arg = m;
-    m->ticket->scheduler = m->served->scheduler;
     return qn_submit(m->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
 }
 
@@ -280,6 +279,7 @@ void endpoint_embeddings(struct api_call *c)
     m->req = c->req;
     m->served = c->served;
     m->ticket = c->ticket;
+    m->ticket->scheduler = m->served->scheduler;
     m->body = c->body;
     m->pooling = QN_POOL_LAST;
     c->served = NULL;
