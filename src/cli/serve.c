@@ -36,7 +36,7 @@
 #include "server/systemd.h"
 
 #define SLICE_MS 100 /* between two looks at whether a signal came, while draining */
-#define FLUSH_MS 900 /* for the last bytes, once nothing is computed any more */
+#define FLUSH_MS 800 /* for the last bytes, once nothing is computed any more */
 #define READ_MS  500 /* for what is being read to notice that it is over: it asks every few milliseconds */
 
 struct serve {
@@ -179,8 +179,8 @@ static void drain(struct serve *v, const sigset_t *set)
         int sig = wait_signal(set, 0);
         if (sig && sig != SIGHUP) break;
     }
-    server_stop(&v->server, READ_MS);
-    http_drain(v->server.http, FLUSH_MS);
+    bool read = server_stop(&v->server, READ_MS);
+    http_drain(v->server.http, read ? FLUSH_MS : FLUSH_MS / 4); /* an answer that will not come is not waited for */
     if (server_stop(&v->server, 0)) return;
     warn("a request is still being read: ", "the process ends without an answer to it");
     _exit(0);
