@@ -5,7 +5,7 @@
  *     qn_model_open(&model, "model.gguf", &err);          weights, mapped; immutable, shareable
  *     qn_engine_new(&engine, model, NULL, &err);          threads, memory budget, KV cache
  *     qn_session_new(&session, engine, NULL, &err);       one timeline of tokens
- *     qn_tokenize(model, text, len, QN_ADD_BOS, &ids, &n, &err);
+ *     qn_tokenize(model, text, len, QN_ADD_BOS, NULL, &ids, &n, &err);
  *     qn_session_sync(session, ids, n, NULL, &err);       evaluates what is new
  *     while (!qn_session_step(session, &token, &err)) ... one more token each
  *
@@ -144,8 +144,8 @@ enum qn_tokenize_flag {
     QN_PARSE_SPECIAL = 2, /* the texts of control tokens mean these tokens; never for text of a user */
 };
 /* Any bytes are text. *ids returns owned: qn_free(). */
-QN_API int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
-                       struct qn_error *e);
+QN_API int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, const struct qn_cancel *cancel,
+                       qn_token **ids, size_t *n_ids, struct qn_error *e);
 QN_API void qn_free(void *p);
 /* Bytes that n tokens can stand for at most: a longer text cannot fit a context of n. */
 QN_API size_t qn_model_max_text(const qn_model *m, int n_tokens);

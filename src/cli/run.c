@@ -121,7 +121,7 @@ static int tokenize(const struct run *r, const qn_model *m, const qn_engine *g, 
         snprintf(e->msg, sizeof e->msg, "run: a prompt of %zu bytes cannot fit a context of %d tokens", n, n_ctx);
         return e->code = QN_EFULL;
     }
-    return qn_tokenize(m, prompt, n, QN_ADD_BOS | (r->special ? QN_PARSE_SPECIAL : 0), ids, n_ids, e);
+    return qn_tokenize(m, prompt, n, QN_ADD_BOS | (r->special ? QN_PARSE_SPECIAL : 0), NULL, ids, n_ids, e);
 }
 
 static int answer(const struct run *r, const char *path, const char *prompt, size_t prompt_len)

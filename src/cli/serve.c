@@ -35,8 +35,9 @@
 #include "server/server.h"
 #include "server/systemd.h"
 
-#define SLICE_MS 100  /* between two looks at whether a signal came, while draining */
-#define FLUSH_MS 1000 /* for the last bytes, once nothing is computed any more */
+#define SLICE_MS 100 /* between two looks at whether a signal came, while draining */
+#define FLUSH_MS 800 /* for the last bytes, once nothing is computed any more */
+#define READ_MS  500 /* for what is being read to notice that it is over: it asks every few milliseconds */
 
 struct serve {
     struct serve_options *o;
@@ -168,7 +169,8 @@ static void wait_for_end(struct serve *v, const sigset_t *set, int sig_reload)
     }
 }
 
-/* Connections first, so that whoever has an answer running gets it; then what is computed; then the last bytes. */
+/* Connections first, so that whoever has an answer running gets it; then what is computed; then the last bytes. All is
+ * saved by then, so if something is still read that should have ended long ago, the process ends without it. */
 static void drain(struct serve *v, const sigset_t *set)
 {
     uint64_t until = clock_ns() + (uint64_t)v->o->grace_s * 1000000000;
@@ -177,8 +179,11 @@ static void drain(struct serve *v, const sigset_t *set)
         int sig = wait_signal(set, 0);
         if (sig && sig != SIGHUP) break;
     }
-    models_stop(v->server.models);
-    http_drain(v->server.http, FLUSH_MS);
+    bool read = server_stop(&v->server, READ_MS);
+    http_drain(v->server.http, read ? FLUSH_MS : FLUSH_MS / 4); /* an answer that will not come is not waited for */
+    if (server_stop(&v->server, 0)) return;
+    warn("a request is still being read: ", "the process ends without an answer to it");
+    _exit(0);
 }
 
 static int open_http(struct serve *v, struct qn_error *e)

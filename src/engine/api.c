@@ -58,12 +58,12 @@ enum qn_pooling qn_model_pooling(const qn_model *m)
 int32_t qn_model_n_ctx_train(const qn_model *m) { return m->model->hp.n_ctx_train; }
 bool qn_model_is_eog(const qn_model *m, qn_token t) { return vocab_is_eog(m->model->vocab, t); }
 
-int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
-                struct qn_error *e)
+int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, const struct qn_cancel *cancel,
+                qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     unsigned f = (flags & QN_ADD_BOS ? VOCAB_ADD_BOS : 0) | (flags & QN_ADD_EOS ? VOCAB_ADD_EOS : 0) |
                  (flags & QN_PARSE_SPECIAL ? VOCAB_PARSE_SPECIAL : 0);
-    return vocab_encode(m->model->vocab, text, n, f, ids, n_ids, e);
+    return vocab_encode_wanted(m->model->vocab, text, n, f, cancel, ids, n_ids, e);
 }
 
 size_t qn_model_max_text(const qn_model *m, int n_tokens)

@@ -76,7 +76,7 @@ static int read_block(const json_t *v, const char *name, struct block *b, struct
 enum { TEXT, THINKING, TOOL_USE, TOOL_RESULT };
 
 /* A string, or the texts of text blocks one after the other: an owned JSON string. */
-static json_t *text_of(const json_t *v, const char *name, struct fault *f)
+static json_t *text_of(const struct ask *a, const json_t *v, const char *name, struct fault *f)
 {
     struct block b;
     struct buf text = {0};
@@ -90,58 +90,97 @@ static json_t *text_of(const json_t *v, const char *name, struct fault *f)
         int kind = read_block(json_array_get(v, i), name, &b, f);
         if (kind > TEXT) field_unsupported(f, name, "anything but text blocks is");
         bad = kind != TEXT ||
-              (buf_add(&text, json_string_value(b.text), json_string_length(b.text), NULL) && api_no_memory(f));
+              (buf_add(&text, json_string_value(b.text), json_string_length(b.text), NULL) && api_no_memory(f)) ||
+              ask_is_over(a, i, f);
     }
-    json_t *j = bad ? NULL : json_stringn(text.data ? (char *)text.data : "", text.len);
-    if (!bad && !j) api_no_memory(f);
+    if (!bad) return ask_joined(&text, f);
     buf_deinit(&text);
-    return j;
+    return NULL;
 }
 
 /* ---- messages ---- */
 
-/* One block into the messages being made; *turn is the message of this role's own text and calls. */
-static int add_block(json_t *out, json_t *turn, bool assistant, const json_t *v, struct fault *f)
+/* A message that is being made of blocks. */
+struct turn {
+    const struct ask *ask;
+    json_t *out; /* all messages: results of tools are messages of their own, before this one */
+    bool assistant, has_text, has_thoughts;
+    struct buf text, thoughts;
+    json_t *calls; /* NULL: none */
+};
+
+static int add_result(struct turn *t, const struct block *b, struct fault *f)
 {
-    static const char name[] = "messages.content";
-    struct block b;
-    int kind = read_block(v, name, &b, f), bad = 0;
-    json_t *t;
-    if (kind < 0) return -1;
-    if (kind == TEXT) {
-        const json_t *before = json_object_get(turn, "content");
-        t = json_pack("s%+%", before ? json_string_value(before) : "", json_string_length(before),
-                      json_string_value(b.text), json_string_length(b.text));
-        return json_object_set_new(turn, "content", t) ? api_no_memory(f) : 0;
-    }
-    if (assistant != (kind != TOOL_RESULT))
-        return fault_set(f, 400, "invalid_value", "messages",
-                         "messages: a message of the %s has no blocks of type '%s'", assistant ? "assistant" : "user",
-                         b.type);
-    if (kind == THINKING)
-        return json_object_set(turn, "reasoning_content", (json_t *)(uintptr_t)b.thinking) ? api_no_memory(f) : 0;
-    if (kind == TOOL_RESULT) {
-        json_t *text = b.content ? text_of(b.content, "messages.content.content", f) : json_string("");
-        if (!text) return -1;
-        t = json_pack("{s:s,s:s,s:o}", "role", "tool", "tool_call_id", b.id, "content", text);
-        return json_array_append_new(out, t) ? api_no_memory(f) : 0;
-    }
+    json_t *text = b->content ? text_of(t->ask, b->content, "messages.content.content", f) : json_string("");
+    if (!text) return b->content ? -1 : api_no_memory(f);
+    json_t *m = json_pack("{s:s,s:s,s:o}", "role", "tool", "tool_call_id", b->id, "content", text);
+    return json_array_append_new(t->out, m) ? api_no_memory(f) : 0;
+}
+
+static int add_use(struct turn *t, const struct block *b, struct fault *f)
+{
     struct buf arguments = {0};
-    if (api_dump(&arguments, b.input)) {
-        buf_deinit(&arguments);
-        return api_no_memory(f);
-    }
-    json_t *calls = json_object_get(turn, "tool_calls");
-    if (!calls) bad = json_object_set_new(turn, "tool_calls", calls = json_array());
-    t = json_pack("{s:s,s:s,s:{s:s,s:s%}}", "id", b.id, "type", "function", "function", "name", b.name, "arguments",
-                  (char *)arguments.data, arguments.len);
-    bad |= json_array_append_new(calls, t);
+    int bad = api_dump(&arguments, b->input);
+    if (!t->calls) t->calls = json_array();
+    json_t *call = bad ? NULL
+                       : json_pack("{s:s,s:s,s:{s:s,s:s%}}", "id", b->id, "type", "function", "function", "name",
+                                   b->name, "arguments", (char *)arguments.data, arguments.len);
+    bad = json_array_append_new(t->calls, call);
     buf_deinit(&arguments);
     return bad ? api_no_memory(f) : 0;
 }
 
-/* One message of the request, which may become several: results of tools are messages of their own. */
-static int add_message(json_t *out, const json_t *v, struct fault *f)
+static int add_text(struct buf *to, bool *has, const json_t *text, struct fault *f)
+{
+    *has = true;
+    return buf_add(to, json_string_value(text), json_string_length(text), NULL) ? api_no_memory(f) : 0;
+}
+
+static int add_block(struct turn *t, const json_t *v, struct fault *f)
+{
+    struct block b;
+    int kind = read_block(v, "messages.content", &b, f);
+    if (kind < 0) return -1;
+    if (kind == TEXT) return add_text(&t->text, &t->has_text, b.text, f);
+    if (t->assistant != (kind != TOOL_RESULT))
+        return fault_set(f, 400, "invalid_value", "messages",
+                         "messages: a message of the %s has no blocks of type '%s'",
+                         t->assistant ? "assistant" : "user", b.type);
+    if (kind == THINKING) return add_text(&t->thoughts, &t->has_thoughts, b.thinking, f);
+    return kind == TOOL_RESULT ? add_result(t, &b, f) : add_use(t, &b, f);
+}
+
+/* What the blocks made, if they made anything: after the results that stood among them. */
+static int add_turn(struct turn *t, const char *role, struct fault *f)
+{
+    if (!t->has_text && !t->has_thoughts && !t->calls) return 0;
+    json_t *m = json_pack("{s:s}", "role", role), *text;
+    int bad = 0;
+    if (t->has_thoughts)
+        bad = !(text = ask_joined(&t->thoughts, f)) || json_object_set_new(m, "reasoning_content", text);
+    /* Many templates join the content of a message to something, and null is no text. */
+    bad = bad || !(text = ask_joined(&t->text, f)) || json_object_set_new(m, "content", text);
+    if (t->calls) bad = bad || json_object_set(m, "tool_calls", t->calls);
+    if (!bad) return json_array_append_new(t->out, m) ? api_no_memory(f) : 0;
+    json_decref(m);
+    return api_no_memory(f);
+}
+
+static int add_blocks(const struct ask *a, json_t *out, const char *role, const json_t *content, struct fault *f)
+{
+    struct turn t = {.ask = a, .out = out, .assistant = !strcmp(role, "assistant")};
+    int bad = 0;
+    for (size_t i = 0; i < json_array_size(content) && !bad; i++)
+        bad = add_block(&t, json_array_get(content, i), f) || ask_is_over(a, i, f);
+    bad = bad || add_turn(&t, role, f);
+    buf_deinit(&t.text);
+    buf_deinit(&t.thoughts);
+    json_decref(t.calls);
+    return bad ? -1 : 0;
+}
+
+/* One message of the request, which may become several. */
+static int add_message(const struct ask *a, json_t *out, const json_t *v, struct fault *f)
 {
     struct {
         const char *role;
@@ -154,24 +193,13 @@ static int add_message(json_t *out, const json_t *v, struct fault *f)
     };
     if (!json_is_object(v)) return field_wrong_type(f, "messages", "an array of objects", v);
     if (field_read((const struct field *const[]){rows, NULL}, "messages.", v, &m, f)) return -1;
-    bool assistant = !strcmp(m.role, "assistant");
-    if (!assistant && strcmp(m.role, "user"))
+    if (strcmp(m.role, "assistant") && strcmp(m.role, "user"))
         return fault_set(f, 400, "unsupported_value", "messages.role", "messages.role has to be user or assistant");
-    json_t *turn = json_pack("{s:s}", "role", m.role);
-    int bad = 0;
-    if (json_is_string(m.content))
-        bad = json_object_set(turn, "content", (json_t *)(uintptr_t)m.content) ? api_no_memory(f) : 0;
-    else if (!json_is_array(m.content))
-        bad = field_wrong_type(f, "messages.content", "a text or an array of blocks", m.content);
-    for (size_t i = 0; i < json_array_size(m.content) && !bad; i++)
-        bad = add_block(out, turn, assistant, json_array_get(m.content, i), f);
-    /* Many templates join the content of a message to something, and null is no text. */
-    if (!bad && json_object_size(turn) > 1 && !json_object_get(turn, "content"))
-        bad = json_object_set_new(turn, "content", json_string("")) ? api_no_memory(f) : 0;
-    if (!bad && json_object_size(turn) > 1)
-        bad = json_array_append(out, turn) ? api_no_memory(f) : 0; /* after the results that stood among its blocks */
-    json_decref(turn);
-    return bad;
+    if (json_is_array(m.content)) return add_blocks(a, out, m.role, m.content, f);
+    if (!json_is_string(m.content))
+        return field_wrong_type(f, "messages.content", "a text or an array of blocks", m.content);
+    json_t *made = json_pack("{s:s,s:O}", "role", m.role, "content", m.content);
+    return json_array_append_new(out, made) ? api_no_memory(f) : 0;
 }
 
 int anthropic_messages(struct ask *a, struct fault *f)
@@ -181,7 +209,7 @@ int anthropic_messages(struct ask *a, struct fault *f)
     const char *role = json_string_value(json_object_get(last, "role"));
     if (!out) return -1;
     if (a->system) {
-        json_t *text = text_of(a->system, "system", f);
+        json_t *text = text_of(a, a->system, "system", f);
         if (!text) return -1;
         if (json_array_append_new(out, json_pack("{s:s,s:o}", "role", "system", "content", text)))
             return api_no_memory(f);
@@ -189,7 +217,7 @@ int anthropic_messages(struct ask *a, struct fault *f)
     if (role && !strcmp(role, "assistant"))
         return field_unsupported(f, "messages", "a last message of the assistant, to be continued, is");
     for (size_t i = 0; i < json_array_size(a->messages); i++)
-        if (add_message(out, json_array_get(a->messages, i), f)) return -1;
+        if (add_message(a, out, json_array_get(a->messages, i), f) || ask_is_over(a, i, f)) return -1;
     a->messages = out;
     return 0;
 }
@@ -227,6 +255,7 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         json_t *made = json_pack("{s:s,s:{s:s,s:s,s:O}}", "type", "function", "function", "name", t.name, "description",
                                  t.description ? t.description : "", "parameters", t.schema);
         if (json_array_append_new(all, made)) return api_no_memory(f);
+        if (ask_is_over(a, i, f)) return -1;
     }
     a->tools = all;
     return all ? 0 : -1;

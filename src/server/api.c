@@ -9,6 +9,7 @@
 #include "server/api_impl.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -42,48 +43,68 @@ static void model_is_ready(struct models_wait *w, struct served *m, const struct
     queue(c);
 }
 
-/* From a handler to a worker. The request is the worker's from here on. */
-static void hand_over_call(const struct api_call *call)
+/* From a handler to a worker. The request is the worker's from here on; it counts while it waits for one. */
+static void hand_over_call(const struct api_call *call, const char *prefix)
 {
+    struct fault f;
     struct api_call *c = mem_alloc(sizeof *c);
-    if (!c) {
-        struct fault f;
-        api_no_memory(&f);
-        api_refuse_busy(call->req, &f, 1, call->refuse);
+    struct ticket *t = c ? ticket_new(call->api, call->req, prefix, &f) : NULL;
+    if (t) {
+        *c = *call;
+        c->ticket = t;
+        queue(c);
         return;
     }
-    *c = *call;
-    queue(c);
+    if (!c) api_no_memory(&f);
+    mem_free(c);
+    api_refuse_busy(call->req, &f, 1, call->refuse);
 }
 
-static void hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse)
+static void hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse, const char *prefix)
 {
-    hand_over_call(
-        &(struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse});
+    hand_over_call(&(struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse},
+                   prefix);
 }
 
 /* Work that takes long, but has no body and is not for one model. */
 static void hand_over_bare(struct api *a, struct http_request *r, api_work *work)
 {
-    hand_over_call(&(struct api_call){.api = a, .req = r, .work = work, .refuse = api_refuse_openai, .no_model = true});
+    hand_over_call(&(struct api_call){.api = a, .req = r, .work = work, .refuse = api_refuse_openai, .no_model = true},
+                   "");
 }
 
 static void call_free(struct api_call *c)
 {
     json_decref(c->body);
     models_release(c->served);
+    ticket_free(c->ticket);
     mem_free(c);
+}
+
+/* The body to its object, whose memory is taken before there is any. */
+static int read_body(struct api_call *c)
+{
+    struct ticket *t = c->ticket;
+    struct field_size size;
+    size_t n;
+    const void *text = http_body(c->req, &n);
+    if (field_measure(text, n, &size, &c->fault) ||
+        ticket_take(t, size.kept + size.more, "what the body becomes", &c->fault))
+        return -1;
+    c->body_taken = size.kept;
+    c->body = field_parse_body(text, n, &t->cancel, &c->fault);
+    ticket_give(t, size.more);
+    http_drop_body(c->req);
+    t->n_body = 0;
+    if (!c->body && !c->fault.code) ticket_fault(t, &c->fault);
+    return c->body ? 0 : -1;
 }
 
 /* Reads the body and asks for the model that it names: the first field that is looked at, because what the others may
  * say depends on it. */
 static enum models_answer find_model(struct api_call *c)
 {
-    size_t n;
-    const void *text = http_body(c->req, &n);
-    c->body = field_parse_body(text, n, &c->fault);
-    http_drop_body(c->req);
-    if (!c->body) return MODELS_REFUSED;
+    if (read_body(c)) return MODELS_REFUSED;
     const json_t *name = json_object_get(c->body, "model");
     if (name && !json_is_null(name) && !json_is_string(name)) {
         field_wrong_type(&c->fault, "model", "a string", name);
@@ -96,29 +117,65 @@ static enum models_answer find_model(struct api_call *c)
 /* What a worker does for a call, which is somebody else's or gone when it returns. */
 static void run(struct api_call *c)
 {
+    if (!c->fault.status && ticket_is_over(c->ticket)) ticket_fault(c->ticket, &c->fault);
     if (!c->no_model && !c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
-    if (c->served || c->no_model)
+    if (!c->fault.status && (c->served || c->no_model)) {
         c->work(c);
-    else
+    } else {
+        ticket_unlist(c->ticket);
         api_refuse_busy(c->req, &c->fault, MODELS_RETRY_S, c->refuse);
+    }
     call_free(c);
 }
 
-/* One worker: calls in the order they came, until there are none and the API is taken down. */
+/* How many workers have a call of this identity; with the lock. */
+static int n_busy_for(const struct api *a, uint64_t identity)
+{
+    int n = 0;
+    for (int i = 0; i < a->n_workers; i++) n += a->busy[i] && a->busy_for[i] == identity;
+    return n;
+}
+
+/* Takes the next call out of the queue; with the lock. They go in the order they came, but those of an identity that is
+ * being worked for after those of others: who sends one large body after the other keeps others waiting for the end of
+ * one at most. */
+static struct api_call *next_call(struct api *a)
+{
+    struct api_call **at = &a->first, *c;
+    while (*at && n_busy_for(a, (*at)->ticket->identity)) at = &(*at)->next;
+    if (!*at) at = &a->first;
+    if (!(c = *at)) return NULL;
+    *at = c->next;
+    if (a->last == &c->next) a->last = at;
+    return c;
+}
+
+/* The number of a worker that begins. */
+static int own_number(struct api *a)
+{
+    int i = 0;
+    while (!pthread_equal(a->worker[i], pthread_self())) i++;
+    return i;
+}
+
+/* One worker, until there are no calls and the API is taken down. */
 static void *work(void *arg)
 {
     struct api *a = arg;
     pthread_setname_np(pthread_self(), "worker");
     pthread_mutex_lock(&a->lock);
+    int i = own_number(a);
     for (;;) {
         while (!a->first && !a->stopping) pthread_cond_wait(&a->wake, &a->lock);
-        struct api_call *c = a->first;
+        struct api_call *c = next_call(a);
         if (!c) break;
-        a->first = c->next;
-        if (!a->first) a->last = &a->first;
+        a->busy[i] = true;
+        a->busy_for[i] = c->ticket->identity;
         pthread_mutex_unlock(&a->lock);
         run(c);
         pthread_mutex_lock(&a->lock);
+        a->busy[i] = false;
+        pthread_cond_broadcast(&a->idle);
     }
     pthread_mutex_unlock(&a->lock);
     return NULL;
@@ -129,14 +186,17 @@ static void *work(void *arg)
 /* A route of a dialect: its handler, and what the worker does. */
 #define BEGIN(name, dialect)                                                                                           \
     static void begin_##name(struct api_call *c) { job_begin(c, &dialect); }                                           \
-    static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, begin_##name, dialect.refuse); }
+    static void post_##name(struct http_request *r, void *ctx)                                                         \
+    {                                                                                                                  \
+        hand_over(ctx, r, begin_##name, dialect.refuse, dialect.id_prefix);                                            \
+    }
 BEGIN(completion, openai_text)
 BEGIN(chat, openai_chat)
 BEGIN(message, anthropic)
 BEGIN(response, responses)
 
 #define POST(name, refuse)                                                                                             \
-    static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_##name, refuse); }
+    static void post_##name(struct http_request *r, void *ctx) { hand_over(ctx, r, endpoint_##name, refuse, ""); }
 POST(render, api_refuse_openai)
 POST(tokenize, api_refuse_openai)
 POST(detokenize, api_refuse_openai)
@@ -151,7 +211,7 @@ static void delete_sessions(struct http_request *r, void *ctx) { hand_over_bare(
 static void post_cancel(struct http_request *r, void *ctx)
 {
     struct json_out o = {0};
-    if (!job_cancel(ctx, http_param(r), who_of(http_identity(r), NULL).identity)) {
+    if (!ticket_cancel(ctx, http_param(r), who_of(http_identity(r), NULL).identity)) {
         http_error(r, 404, "id", "request_not_found", "you have no request '%s' that is under way", http_param(r));
         return;
     }
@@ -191,7 +251,7 @@ const struct http_route *api_routes(int *n)
 
 const char *const *api_limits(void)
 {
-    static const char *const limits[] = {"requests", NULL}; /* see job_list() */
+    static const char *const limits[] = {"requests", NULL}; /* see ticket_new() */
     return limits;
 }
 
@@ -214,36 +274,29 @@ int api_fault(struct fault *f, const struct qn_error *e)
 }
 
 /* at_most: what a template may use, which is more than it ever should; a ledger smaller than that gives its half. */
-static int take_work(const struct api *a, size_t n, size_t at_most, size_t *taken, struct fault *f)
+static int take_work(struct ticket *t, size_t n, size_t at_most, size_t *taken, struct fault *f)
 {
-    struct ledger *l = a->c.requests;
+    const struct ledger *l = t->api->c.requests;
     size_t bytes = n > SIZE_MAX / WORK_FACTOR ? SIZE_MAX : n * WORK_FACTOR;
     *taken = 0;
-    if (!l) return 0;
-    if (at_most > l->budget / 2) at_most = l->budget / 2;
+    if (l && at_most > l->budget / 2) at_most = l->budget / 2;
     if (bytes < at_most) bytes = at_most;
-    if (bytes > l->budget / 2)
+    if (l && bytes > l->budget / 2)
         return fault_set(f, 413, "request_too_large", NULL, "a text of %zu bytes takes more memory than there is", n);
-    if (ledger_take(l, bytes, "a text", NULL))
-        return fault_set(f, 503, "no_memory", NULL, "no memory for a text of %zu bytes now", n);
-    *taken = bytes;
+    if (ticket_take(t, bytes, "a text", f)) return -1;
+    *taken = l ? bytes : 0;
     return 0;
 }
 
-int api_take_work(const struct api *a, size_t n, size_t *taken, struct fault *f)
+int api_take_work(struct ticket *t, size_t n, size_t *taken, struct fault *f)
 {
-    return take_work(a, n, 0, taken, f);
+    return take_work(t, n, 0, taken, f);
 }
 
 /* First the template's values, then tokens. */
-int api_take_chat_work(const struct api *a, size_t n, size_t *taken, struct fault *f)
+int api_take_chat_work(struct ticket *t, size_t n, size_t *taken, struct fault *f)
 {
-    return take_work(a, n, qn_chat_prompt_bytes(n), taken, f);
-}
-
-void api_give_work(const struct api *a, size_t taken)
-{
-    if (taken) ledger_give(a->c.requests, taken);
+    return take_work(t, n, qn_chat_prompt_bytes(n), taken, f);
 }
 
 struct dump {
@@ -320,6 +373,18 @@ void api_refuse_anthropic(struct http_request *r, const struct fault *f)
 
 void api_send(struct http_request *r, struct json_out *o) { send(r, 200, o); }
 
+void api_end(struct api_call *c, struct json_out *o)
+{
+    ticket_unlist(c->ticket);
+    api_send(c->req, o);
+}
+
+void api_end_refused(struct api_call *c, const struct fault *f)
+{
+    ticket_unlist(c->ticket);
+    api_refuse_busy(c->req, f, 1, c->refuse);
+}
+
 void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse)
 {
     char text[24];
@@ -331,6 +396,25 @@ void api_refuse_busy(struct http_request *r, const struct fault *f, double retry
 }
 
 /* ---- life ---- */
+
+/* A worker finds its number under the lock, which is held until all have one. */
+static int start_workers(struct api *a, int n, struct qn_error *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&a->lock);
+    for (; a->n_workers < n && !rc; a->n_workers += !rc)
+        rc = os_thread_start(&a->worker[a->n_workers], work, a, "requests", e);
+    pthread_mutex_unlock(&a->lock);
+    return rc;
+}
+
+/* Nothing waits for a worker, and none has anything; with the lock. */
+static bool is_idle(const struct api *a)
+{
+    bool busy = a->first != NULL;
+    for (int i = 0; i < a->n_workers; i++) busy = busy || a->busy[i];
+    return !busy;
+}
 
 int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
 {
@@ -351,13 +435,30 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     a->last = &a->first;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
-    for (; a->n_workers < n; a->n_workers++)
-        if (os_thread_start(&a->worker[a->n_workers], work, a, "requests", e)) {
-            api_free(a);
-            return QN_ENOMEM;
-        }
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->idle, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = start_workers(a, n, e);
+    if (rc) {
+        api_free(a);
+        return QN_ENOMEM;
+    }
     *out = a;
     return 0;
+}
+
+bool api_stop(struct api *a, int ms)
+{
+    uint64_t until = clock_ns() + (uint64_t)ms * 1000000;
+    const struct timespec at = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
+    bool idle = false;
+    a->ending = true;
+    pthread_mutex_lock(&a->lock);
+    for (int rc = 0; !(idle = is_idle(a)) && rc != ETIMEDOUT;) rc = pthread_cond_timedwait(&a->idle, &a->lock, &at);
+    pthread_mutex_unlock(&a->lock);
+    return idle;
 }
 
 void api_free(struct api *a)
@@ -368,8 +469,9 @@ void api_free(struct api *a)
     pthread_cond_broadcast(&a->wake);
     pthread_mutex_unlock(&a->lock);
     for (int i = 0; i < a->n_workers; i++) pthread_join(a->worker[i], NULL);
-    assert(!a->first && !a->jobs);
+    assert(!a->first && !a->tickets);
     pthread_cond_destroy(&a->wake);
+    pthread_cond_destroy(&a->idle);
     for (int i = 0; i < models_count(a->c.models); i++) pthread_mutex_destroy(&a->hists[i].lock);
     mem_free(a->hists);
     pthread_mutex_destroy(&a->lock);

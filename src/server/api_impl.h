@@ -3,6 +3,7 @@
  * api_impl.h: what the files of the API share.
  *
  *     api.c          the routes, the workers that handlers hand requests to
+ *     ticket.c       a request from its handler to its answer, whatever it wants: how it is found, counted and ended
  *     job.c          one request for an answer, from submission to its end; the dialects fill in how it looks
  *     dialect files  openai_text.c openai_chat.c anthropic.c responses.c: how a request is read and an answer written
  *     embed.c tokens.c status.c metrics.c sessions.c    the endpoints that make no answer
@@ -11,8 +12,8 @@
  * Threads. A handler (libmicrohttpd's thread) only queues the request. A worker reads its body and asks for its model,
  * and a worker (this one, or any later, when the model had to be loaded) reads the rest and submits it. From then on
  * the request and its job belong to the scheduler's thread, which runs the callback: it opens the stream, writes and
- * ends it. Beside it, hang-ups and heartbeats (the door, libmicrohttpd) read the atomic members of a job, and
- * job_cancel() finds jobs in the list. api.lock is a leaf but for the scheduler's own lock.
+ * ends it. Beside it, hang-ups and heartbeats (the door, libmicrohttpd) use the atomic members of a ticket and a job,
+ * and ticket_cancel() finds tickets in the list. api.lock is a leaf but for the scheduler's own lock.
  */
 #ifndef QUERN_SERVER_API_IMPL_H
 #define QUERN_SERVER_API_IMPL_H
@@ -42,6 +43,52 @@ void hists_add(struct hists *h, enum hist which, double value);
 int hists_write_head(enum hist which, struct buf *b);
 int hists_write(struct hists *h, enum hist which, const char *model, struct buf *b);
 
+/* ---- requests that are under way (ticket.c) ---- */
+
+struct api;
+
+/* A request from its handler to its answer: it counts for its key's limit, is found by its name, has what was taken for
+ * it of the requests' memory, and says when it is not wanted any more. One thread at a time has it; others use the
+ * atomic members, and those of api.lock under it. */
+struct ticket {
+    struct api *api;
+    struct ticket *next; /* api.lock */
+    bool is_listed;      /* api.lock */
+    uint64_t identity;   /* whose it is */
+    char id[48];         /* the answer's: prefix and the HTTP request's */
+    size_t n_prefix;
+    uint64_t arrived_ns;         /* clock_ns(), in its handler */
+    uint64_t deadline_ns;        /* when it is not wanted any more; 0: always */
+    qn_scheduler *scheduler;     /* that it is submitted to; set before number is */
+    _Atomic uint64_t number;     /* the scheduler's; 0: it has none yet. Written under api.lock */
+    atomic_bool gone, cancelled; /* the client has left; it was cancelled by its name */
+    size_t n_body;               /* bytes of the HTTP body, while it is there */
+    size_t taken;                /* bytes of api.c.requests, given back with the ticket */
+    struct qn_cancel cancel;     /* asks ticket_is_over() */
+};
+
+/* In a handler. NULL and *f: the key has as many requests as it may, or there is no memory. prefix: of the answer's id.
+ */
+struct ticket *ticket_new(struct api *a, struct http_request *r, const char *prefix, struct fault *f);
+/* After the answer; NULL is fine. */
+void ticket_free(struct ticket *t);
+void ticket_unlist(struct ticket *t); /* from then on it cannot be cancelled by name, and does not count */
+/* The scheduler has it, under this number. Cancelled there too if it was before. */
+void ticket_started(struct ticket *t, uint64_t number);
+void ticket_hang_up(struct ticket *t); /* the client has left */
+/* Cancels what this identity calls so: the answer's id or the HTTP request's. */
+bool ticket_cancel(struct api *a, const char *id, uint64_t identity);
+int tickets_count(struct api *a); /* all that are under way */
+/* Nobody waits for it any more: the client has left, it was cancelled, its deadline is over, or the server stops. */
+bool ticket_is_over(const struct ticket *t);
+/* Why it is over; always -1, as the next. */
+int ticket_fault(const struct ticket *t, struct fault *f);
+/* A failure of quern.h, which may be that it was over. */
+int ticket_failed(const struct ticket *t, struct fault *f, const struct qn_error *e);
+/* Takes and gives back of the requests' memory. what: for the refusal. */
+int ticket_take(struct ticket *t, size_t bytes, const char *what, struct fault *f);
+void ticket_give(struct ticket *t, size_t bytes);
+
 /* ---- the API ---- */
 
 struct job;
@@ -57,10 +104,12 @@ struct api_call {
     struct api_call *next;
     struct api *api;
     struct http_request *req;
+    struct ticket *ticket;
     api_work *work;
     api_refuse *refuse;
     bool no_model;         /* the work wants neither body nor model */
     json_t *body;          /* NULL: not read yet */
+    size_t body_taken;     /* of the ticket's memory, for it */
     struct served *served; /* NULL: not held yet */
     struct fault fault;    /* why there will be none */
     uint64_t asked_ns;
@@ -78,8 +127,12 @@ struct api {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct api_call *first, **last; /* what waits for a worker */
+    bool busy[8];                   /* [n_workers] a worker has a call, */
+    uint64_t busy_for[8];           /* of this identity */
+    pthread_cond_t idle;            /* a worker's call is over */
     bool stopping;
-    struct job *jobs; /* all that are under way */
+    struct ticket *tickets; /* of all requests that are under way */
+    atomic_bool ending;     /* no request is wanted any more */
 };
 
 /* ---- errors, as one API or the other says them ---- */
@@ -91,17 +144,19 @@ void api_error_anthropic(struct json_out *o, const struct fault *f);
 /* What a failure of quern.h means to a client; always -1. */
 int api_fault(struct fault *f, const struct qn_error *e);
 int api_no_memory(struct fault *f);
-/* Takes what it may need to make tokens of n bytes of text, templates included: *taken, to be given back to
- * a->c.requests when that is done. */
-int api_take_work(const struct api *a, size_t n, size_t *taken, struct fault *f);
+/* Takes what it may need to make tokens of n bytes of text: *taken, for ticket_give() when that is done. */
+int api_take_work(struct ticket *t, size_t n, size_t *taken, struct fault *f);
 /* The same for a request of n bytes that goes through a chat template. */
-int api_take_chat_work(const struct api *a, size_t n, size_t *taken, struct fault *f);
-void api_give_work(const struct api *a, size_t taken);
+int api_take_chat_work(struct ticket *t, size_t n, size_t *taken, struct fault *f);
 int api_dump(struct buf *b, const json_t *j); /* adds it as text; not 0 when there is no memory */
 /* Refuses; to come again after retry_s seconds where that may help. */
 void api_refuse_busy(struct http_request *r, const struct fault *f, double retry_s, api_refuse *refuse);
 /* Sends what was written as an answer of status 200; frees it. */
 void api_send(struct http_request *r, struct json_out *o);
+/* The same at the end of a call's work, which counts no more when the client can know: its next request may count on
+ * the place. */
+void api_end(struct api_call *c, struct json_out *o);
+void api_end_refused(struct api_call *c, const struct fault *f);
 
 /* ---- whose it is (who.c) ---- */
 
@@ -163,6 +218,7 @@ struct job {
     struct api *api;
     struct served *served; /* held */
     struct http_request *req;
+    struct ticket *ticket;
     const struct dialect *d;
     struct ask ask;
     struct who who;
@@ -170,7 +226,7 @@ struct job {
     const qn_token *tokens; /* [n_tokens] of the prompt: the qn_prompt's or the ask's */
     size_t n_tokens;
     struct job_answer *answer; /* [ask.n] */
-    char id[48];               /* the answer's: prefix and the HTTP request's */
+    const char *id;            /* the ticket's */
     int64_t created;
     double load_ms; /* waited for the model */
     struct json_out out;
@@ -184,12 +240,7 @@ struct job {
     uint64_t last_token_ns;
 
     /* for other threads */
-    struct job *next; /* api.lock */
-    uint64_t number;  /* the scheduler's; 0 before the first event. api.lock */
-    bool cancelled;   /* api.lock */
-    atomic_bool gone;
     atomic_int phase, n_done, n_total;   /* for heartbeats: an enum qn_event_type, its numbers */
-    _Atomic uint64_t target;             /* number, without the lock */
     int told_phase, told_done, n_untold; /* the last heartbeat, and those since that had nothing to say. The door's */
 };
 
@@ -199,10 +250,7 @@ void job_begin(struct api_call *c, const struct dialect *d);
  * refused. */
 struct job *job_read(struct api_call *c, const struct dialect *d);
 void job_free(struct job *j);
-void job_unlist(struct job *j); /* from then on it cannot be cancelled by name, and does not count */
 qn_callback job_on_event;
-/* Cancels what this identity calls so: the answer's id or the HTTP request's. */
-bool job_cancel(struct api *a, const char *id, uint64_t identity);
 
 /* For dialects. */
 void job_event(struct job *j, const char *name); /* begins a server-sent event in j->out, name may be NULL */

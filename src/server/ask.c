@@ -14,6 +14,7 @@
 #include "base/mem.h"
 
 #define AT(member) offsetof(struct ask, member)
+#define ASK_EVERY  1024      /* elements between two questions: about a millisecond */
 #define MANY       (1 << 24) /* bytes or elements: the body's limit comes first */
 
 void ask_init(struct ask *a, int n_vocab)
@@ -27,6 +28,7 @@ void ask_deinit(struct ask *a)
     mem_free((void *)(uintptr_t)a->sampling.logit_bias);
     mem_free(a->stop_tokens);
     mem_free(a->tokens);
+    for (int i = 0; i <= ASK_MAX_STOP; i++) mem_free(a->kept[i]);
     json_decref(a->made);
     json_decref(a->body);
 }
@@ -39,12 +41,52 @@ int ask_read(struct ask *a, const struct field *const *tables, json_t *body, str
 
 static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }
 
+static int keep_text(struct ask *a, int i, const char **text, size_t n, size_t *n_bytes, struct fault *f)
+{
+    a->kept[i] = mem_dup(*text, n);
+    *n_bytes += n;
+    *text = a->kept[i];
+    return a->kept[i] ? 0 : no_memory(f);
+}
+
+int ask_let_go(struct ask *a, size_t *n_bytes, struct fault *f)
+{
+    *n_bytes = 0;
+    for (int i = 0; i < a->n_stop; i++)
+        if (keep_text(a, i, &a->stop[i], strlen(a->stop[i]), n_bytes, f)) return -1;
+    if (!a->echo)
+        a->text = NULL;
+    else if (a->text && keep_text(a, ASK_MAX_STOP, &a->text, a->n_text, n_bytes, f))
+        return -1;
+    a->model = a->user = a->cache_salt = a->reasoning_effort = NULL;
+    a->messages = a->tools = a->documents = a->template_kwargs = a->system = NULL;
+    json_decref(a->made);
+    json_decref(a->body);
+    a->made = a->body = NULL;
+    return 0;
+}
+
 json_t *ask_keep(struct ask *a, json_t *made, struct fault *f)
 {
     if (!a->made) a->made = json_array();
     if (made && a->made && json_array_append_new(a->made, made) == 0) return made;
     no_memory(f);
     return NULL;
+}
+
+json_t *ask_joined(struct buf *text, struct fault *f)
+{
+    json_t *j = json_stringn(text->data ? (char *)text->data : "", text->len);
+    buf_deinit(text);
+    if (!j) no_memory(f);
+    return j;
+}
+
+bool ask_is_over(const struct ask *a, size_t i, struct fault *f)
+{
+    if (i % ASK_EVERY != ASK_EVERY - 1 || !a->cancel || !a->cancel->is_cancelled(a->cancel->arg)) return false;
+    fault_set(f, 503, NULL, NULL, "the request was ended");
+    return true;
 }
 
 /* ---- parsers ---- */

@@ -8,6 +8,7 @@
 
 #include <quern.h>
 
+#include "base/buf.h"
 #include "server/field.h"
 
 #define ASK_MAX_STOP       16
@@ -18,8 +19,10 @@
 /* Strings and JSON values are borrowed from body and made. */
 struct ask {
     json_t *body;
-    json_t *made; /* an array of values that were made from the body's; NULL: none */
-    int n_vocab;  /* token ids are below it */
+    json_t *made;                   /* an array of values that were made from the body's; NULL: none */
+    char *kept[ASK_MAX_STOP + 1];   /* texts that were copied from the body */
+    int n_vocab;                    /* token ids are below it */
+    const struct qn_cancel *cancel; /* asked while long lists are read; NULL: nobody */
 
     const char *model; /* NULL: not said */
     const char *user;  /* whom a client asks for: has no effect */
@@ -55,8 +58,15 @@ void ask_init(struct ask *a, int n_vocab);
 void ask_deinit(struct ask *a);
 /* Reads the object of a request, which the ask takes over. */
 int ask_read(struct ask *a, const struct field *const *tables, json_t *body, struct fault *f);
+/* Frees the body, and copies what the answer still needs of it: stop texts, and the text when it is echoed. *n_bytes:
+ * what these take. Members that pointed to all else are NULL afterwards. */
+int ask_let_go(struct ask *a, size_t *n_bytes, struct fault *f);
 /* Remembers a value that was made (taken over; NULL: there was no memory). NULL and *f when there is no memory. */
 json_t *ask_keep(struct ask *a, json_t *made, struct fault *f);
+/* Texts were joined in a buffer: an owned JSON string of it, which is emptied. NULL and *f when there is no memory. */
+json_t *ask_joined(struct buf *text, struct fault *f);
+/* For the i-th of a list: nobody wants the rest any more (now and then it is asked). Fills *f then. */
+bool ask_is_over(const struct ask *a, size_t i, struct fault *f);
 /* An array of token ids to an owned list. */
 int ask_tokens(const char *name, const json_t *array, int n_vocab, qn_token **out, size_t *n, struct fault *f);
 field_parser ask_parse_stop, ask_parse_tool_choice, ask_parse_parallel;

@@ -3,7 +3,7 @@
  * embed.c: POST /v1/embeddings: vectors of texts.
  *
  * The inputs of a request are submitted one after the other, each when the one before is done: a request takes one
- * place of the queue, however many texts it brings. Threads are as in job.c.
+ * place of the queue, however many texts it brings. Threads, and how it is cancelled, are as in job.c.
  *
  * Source: the OpenAI API reference, "Embeddings".
  */
@@ -12,9 +12,9 @@
 #include <string.h>
 
 struct embed {
-    const struct api *api;
     struct served *served; /* held */
     struct http_request *req;
+    struct ticket *ticket;
     struct who who;
     const char *model, *user, *cache_salt;
     const json_t *input;
@@ -27,9 +27,7 @@ struct embed {
     size_t n, at; /* at: the one that is computed */
     struct json_out out;
     int64_t n_prompt;
-    bool watched;
-    atomic_bool gone;
-    _Atomic uint64_t number;
+    bool started; /* input `at` has had its first event */
 };
 
 /* ---- fields ---- */
@@ -93,10 +91,11 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
                              "input %zu has %zu bytes, which cannot fit the context of %d tokens", m->n,
                              json_string_length(v), m->served->n_ctx);
         size_t taken;
-        if (api_take_work(m->api, json_string_length(v), &taken, f)) return -1;
-        int rc = qn_tokenize(model, json_string_value(v), json_string_length(v), QN_ADD_BOS | QN_ADD_EOS, t, n, &e);
-        api_give_work(m->api, taken);
-        if (rc) return api_fault(f, &e);
+        if (api_take_work(m->ticket, json_string_length(v), &taken, f)) return -1;
+        int rc = qn_tokenize(model, json_string_value(v), json_string_length(v), QN_ADD_BOS | QN_ADD_EOS,
+                             &m->ticket->cancel, t, n, &e);
+        ticket_give(m->ticket, taken);
+        if (rc) return ticket_failed(m->ticket, f, &e);
     } else if (json_is_array(v)) {
         if (ask_tokens("input", v, qn_model_n_vocab(model), t, n, f)) return -1;
     } else {
@@ -104,7 +103,7 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
     }
     m->n++;
     if (*n == 0) return fault_set(f, 400, "empty_prompt", "input", "input %zu has no tokens", m->n - 1);
-    if (*n <= (size_t)m->served->n_ctx) return 0;
+    if (*n <= (size_t)m->served->n_ctx) return ticket_take(m->ticket, *n * sizeof **t, "tokens", f);
     return fault_set(f, 400, "context_length_exceeded", "input", "the context holds %d tokens; input %zu has %zu",
                      m->served->n_ctx, m->n - 1, *n);
 }
@@ -117,9 +116,21 @@ static int read_inputs(struct embed *m, struct fault *f)
     m->tokens = mem_calloc(n, sizeof *m->tokens);
     m->n_tokens = mem_calloc(n, sizeof *m->n_tokens);
     if (!m->tokens || !m->n_tokens) return api_no_memory(f);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (ticket_is_over(m->ticket)) return ticket_fault(m->ticket, f);
         if (add_input(m, one ? m->input : json_array_get(m->input, i), f)) return -1;
+    }
     return 0;
+}
+
+/* Members that pointed into it are NULL afterwards. */
+static void drop_body(struct embed *m, size_t taken)
+{
+    m->input = NULL;
+    m->model = m->user = m->cache_salt = NULL;
+    json_decref(m->body);
+    m->body = NULL;
+    ticket_give(m->ticket, taken);
 }
 
 static void embed_free(struct embed *m)
@@ -130,6 +141,7 @@ static void embed_free(struct embed *m)
     json_out_deinit(&m->out);
     json_decref(m->body);
     models_release(m->served);
+    ticket_free(m->ticket);
     mem_free(m);
 }
 
@@ -188,13 +200,6 @@ static void answer(struct embed *m)
     api_send(m->req, o);
 }
 
-static void on_hangup(void *arg)
-{
-    struct embed *m = arg;
-    m->gone = true;
-    qn_cancel(m->served->scheduler, m->number);
-}
-
 static int submit(struct embed *m, double *retry_s, struct fault *f);
 
 /* Once input `at` is done: the next one, or the answer. */
@@ -203,14 +208,16 @@ static void on_done(struct embed *m, const struct qn_event *e)
     struct fault f = {0};
     double retry_s = 1;
     m->n_prompt += e->usage.n_prompt;
+    m->started = false;
     if (e->finish == QN_FINISH_ERROR)
         api_fault(&f, e->error);
     else if (m->out.failed)
         api_no_memory(&f);
-    else if (e->finish == QN_FINISH_STOPPED || e->finish == QN_FINISH_CANCELLED || m->gone)
-        fault_set(&f, 503, "stopping", NULL, "the request was ended");
+    else if (e->finish == QN_FINISH_STOPPED || e->finish == QN_FINISH_CANCELLED || ticket_is_over(m->ticket))
+        ticket_fault(m->ticket, &f);
     else if (++m->at < m->n && !submit(m, &retry_s, &f))
         return;
+    ticket_unlist(m->ticket);
     if (f.status)
         api_refuse_busy(m->req, &f, retry_s, api_refuse_openai);
     else
@@ -221,12 +228,8 @@ static void on_done(struct embed *m, const struct qn_event *e)
 static void on_event(void *arg, const struct qn_event *e)
 {
     struct embed *m = arg;
-    m->number = e->request;
-    if (!m->watched) {
-        m->watched = true;
-        if (http_watch(m->req, &(struct http_watch){.on_hangup = on_hangup, .arg = m}) == HTTP_GONE) m->gone = true;
-    }
-    if (m->gone) qn_cancel(m->served->scheduler, e->request);
+    if (!m->started) ticket_started(m->ticket, e->request);
+    m->started = true;
     if (e->type == QN_EVENT_EMBEDDING) write_embedding(m, e);
     if (e->type == QN_EVENT_DONE) on_done(m, e);
 }
@@ -249,32 +252,42 @@ static int submit(struct embed *m, double *retry_s, struct fault *f)
     return qn_submit(m->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
 }
 
+/* From the body to the first submission; the body is not needed any more when that is done. */
+static int begin(struct embed *m, size_t body_taken, double *retry_s, struct fault *f)
+{
+    static const struct field *const tables[] = {embed_fields, NULL};
+    json_out_open(&m->out, NULL, '{');
+    json_out_str(&m->out, "object", "list");
+    json_out_open(&m->out, "data", '[');
+    if (field_read(tables, "", m->body, m, f)) return -1;
+    m->who = who_of(http_identity(m->req), m->cache_salt);
+    if (read_inputs(m, f)) return -1;
+    drop_body(m, body_taken);
+    return submit(m, retry_s, f);
+}
+
 void endpoint_embeddings(struct api_call *c)
 {
     struct fault f = {0};
     double retry_s = 1;
-    struct http_request *r = c->req;
     struct embed *m = mem_calloc(1, sizeof *m);
     if (!m) {
         api_no_memory(&f);
-        api_refuse_busy(r, &f, retry_s, api_refuse_openai);
+        api_end_refused(c, &f);
         return;
     }
-    m->api = c->api;
-    m->req = r;
+    m->req = c->req;
     m->served = c->served;
+    m->ticket = c->ticket;
+    m->ticket->scheduler = m->served->scheduler;
     m->body = c->body;
-    c->served = NULL;
-    c->body = NULL;
     m->pooling = (int)qn_model_pooling(m->served->model);
     if (m->pooling == QN_POOL_NONE) m->pooling = QN_POOL_LAST;
-    json_out_open(&m->out, NULL, '{');
-    json_out_str(&m->out, "object", "list");
-    json_out_open(&m->out, "data", '[');
-    if (!field_read((const struct field *const[]){embed_fields, NULL}, "", m->body, m, &f) && !read_inputs(m, &f)) {
-        m->who = who_of(http_identity(r), m->cache_salt);
-        if (!submit(m, &retry_s, &f)) return; /* it is the scheduler's thread's now */
-    }
-    api_refuse_busy(r, &f, retry_s, api_refuse_openai);
+    c->served = NULL;
+    c->ticket = NULL;
+    c->body = NULL;
+    if (!begin(m, c->body_taken, &retry_s, &f)) return; /* it is the scheduler's thread's now */
+    ticket_unlist(m->ticket);
+    api_refuse_busy(m->req, &f, retry_s, api_refuse_openai);
     embed_free(m);
 }

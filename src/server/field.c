@@ -191,24 +191,56 @@ int field_read(const struct field *const *tables, const char *prefix, const json
 }
 
 /* What a value takes in memory has nothing to do with its text: {} takes a hundred times as much. So they are counted
- * before they are read, by the commas and brackets outside of strings. */
-static int check_count(const char *s, size_t n, struct fault *f)
+ * before they are read, by what stands outside of strings. */
+struct counts {
+    size_t commas, arrays, objects, members, strings, longest; /* bytes of the longest string */
+};
+
+static struct counts count(const char *s, size_t n)
 {
-    size_t n_commas = 0, n_brackets = 0;
+    struct counts c = {0};
+    size_t start = 0;
     bool in_string = false;
     for (size_t i = 0; i < n; i++) {
-        if (s[i] == '"')
+        if (s[i] == '"') {
             in_string = !in_string;
-        else if (in_string)
+            if (in_string) start = i + 1;
+            c.strings += in_string;
+            if (!in_string && i - start > c.longest) c.longest = i - start;
+        } else if (in_string) {
             i += s[i] == '\\';
-        else if (s[i] == ',')
-            n_commas++;
-        else if (s[i] == '[' || s[i] == '{')
-            n_brackets++;
+        } else {
+            c.commas += s[i] == ',';
+            c.arrays += s[i] == '[';
+            c.objects += s[i] == '{';
+            c.members += s[i] == ':';
+        }
     }
-    if (n_commas < FIELD_MAX_VALUES && n_brackets <= FIELD_MAX_BRACKETS) return 0;
-    return fault_set(f, 400, "out_of_range", NULL, "the body may hold %d values, %d of them objects and arrays",
-                     FIELD_MAX_VALUES, FIELD_MAX_BRACKETS);
+    if (in_string && n - start > c.longest) c.longest = n - start;
+    return c;
+}
+
+/* Bytes, with what the allocator adds, of jansson's (2.14): a value in its list, which grows by doubling; an array and
+ * an object with their first tables; a member with its key and its part of the table; a string beside its text. The
+ * longest string is collected in a buffer that grows by doubling, too. */
+#define VALUE_BYTES  64
+#define ARRAY_BYTES  128
+#define OBJECT_BYTES 240
+#define MEMBER_BYTES 144
+#define STRING_BYTES 64
+
+int field_measure(const void *text, size_t n, struct field_size *size, struct fault *f)
+{
+    struct counts c = count(text, n);
+    size_t brackets = c.arrays + c.objects, values = c.commas + brackets;
+    size_t texts = c.strings > c.members ? c.strings - c.members : 0; /* the others are names */
+    if (c.commas >= FIELD_MAX_VALUES || brackets > FIELD_MAX_BRACKETS)
+        return fault_set(f, 400, "out_of_range", NULL, "the body may hold %d values, %d of them objects and arrays",
+                         FIELD_MAX_VALUES, FIELD_MAX_BRACKETS);
+    size->kept = n + values * VALUE_BYTES + c.arrays * ARRAY_BYTES + c.objects * OBJECT_BYTES +
+                 c.members * MEMBER_BYTES + texts * STRING_BYTES;
+    size->more = 2 * c.longest + 4096;
+    return 0;
 }
 
 /* jansson (2.14) does not notice when its copy of a string or number cannot grow, and reads past its end or aborts: the
@@ -220,13 +252,51 @@ static int check_memory(size_t n, struct fault *f)
     return p ? 0 : no_memory(f);
 }
 
-json_t *field_parse_body(const void *text, size_t n, struct fault *f)
+#define PIECE_BYTES 32768 /* a quarter of a millisecond and more */
+
+struct reading {
+    const char *p;
+    size_t left;
+    const struct qn_cancel *cancel;
+    bool cancelled;
+};
+
+static size_t read_on(void *buffer, size_t cap, void *arg)
+{
+    struct reading *r = arg;
+    size_t n = r->left < cap ? r->left : cap;
+    if (r->left / PIECE_BYTES != (r->left - n) / PIECE_BYTES && r->cancel)
+        r->cancelled = r->cancelled || r->cancel->is_cancelled(r->cancel->arg);
+    if (r->cancelled) return (size_t)-1;
+    memcpy(buffer, r->p, n);
+    r->p += n;
+    r->left -= n;
+    return n;
+}
+
+static json_t *load(const void *text, size_t n, size_t flags, const struct qn_cancel *cancel, bool *cancelled,
+                    json_error_t *e)
+{
+    struct reading r = {text, n, cancel, false};
+    json_t *j = json_load_callback(read_on, &r, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, e);
+    *cancelled = r.cancelled;
+    return j;
+}
+
+json_t *field_parse_body(const void *text, size_t n, const struct qn_cancel *cancel, struct fault *f)
 {
     json_error_t e;
-    if (check_count(text, n, f) || check_memory(n, f)) return NULL;
-    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
-    if (!j && json_error_code(&e) == json_error_numeric_overflow)
-        j = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
+    struct field_size size;
+    bool cancelled;
+    if (field_measure(text, n, &size, f) || check_memory(n, f)) return NULL;
+    json_t *j = load(text, n, 0, cancel, &cancelled, &e);
+    if (!j && !cancelled && json_error_code(&e) == json_error_numeric_overflow)
+        j = load(text, n, JSON_DECODE_INT_AS_REAL, cancel, &cancelled, &e);
+    if (cancelled) {
+        json_decref(j);
+        fault_set(f, 503, NULL, NULL, "the request was ended");
+        return NULL;
+    }
     if (!j && !e.text[0]) {
         no_memory(f);
         return NULL;

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <quern.h>
+
 /* Why a request is not served, as the error object says it. */
 struct fault {
     int status;       /* HTTP */
@@ -68,8 +70,16 @@ int field_no_nul(const char *name, const json_t *v, struct fault *f);
 #define FIELD_MAX_VALUES   (1 << 20)
 #define FIELD_MAX_BRACKETS (1 << 17) /* objects and arrays */
 
+/* What the object of a text takes in memory, at most: as it stays, and beside that while it is read. */
+struct field_size {
+    size_t kept, more;
+};
+/* Counts, before it is read, what a text may become. -1 and *f: more values than the above. */
+int field_measure(const void *text, size_t n, struct field_size *size, struct fault *f);
+
 /* The text of a request to its object. Repeated names, wrong UTF-8, nesting beyond 2048 levels, more values than the
- * above and anything but an object are refused. NULL and *f; else the caller's to json_decref(). */
-json_t *field_parse_body(const void *text, size_t n, struct fault *f);
+ * above and anything but an object are refused. cancel may be NULL; when it says so, the code in *f is NULL. NULL and
+ * *f; else the caller's to json_decref(). */
+json_t *field_parse_body(const void *text, size_t n, const struct qn_cancel *cancel, struct fault *f);
 
 #endif

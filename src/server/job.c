@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * job.c: one request for an answer, from its body to its submission, for all dialects; and the list of those that are
- * under way. What then happens is job_event.c's.
+ * job.c: one request for an answer, from its body to its submission, for all dialects. What then happens is
+ * job_event.c's.
  */
 #include "server/api_impl.h"
 
@@ -9,51 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/keys.h"
-
-/* ---- the list of jobs ---- */
-
-/* Takes a place in the list, or refuses: a key may have so many requests at a time. */
-static int job_list(struct job *j, struct fault *f)
-{
-    struct api *a = j->api;
-    int64_t most = keys_limit(http_identity(j->req)->limits, "requests", INT64_MAX), n = 0;
-    pthread_mutex_lock(&a->lock);
-    for (struct job *o = a->jobs; o; o = o->next) n += o->who.identity == j->who.identity;
-    if (n < most) {
-        j->next = a->jobs;
-        a->jobs = j;
-    }
-    pthread_mutex_unlock(&a->lock);
-    if (n < most) return 0;
-    return fault_set(f, 429, "too_many_requests", NULL, "this key may have %lld requests at a time", (long long)most);
-}
-
-void job_unlist(struct job *j)
-{
-    pthread_mutex_lock(&j->api->lock);
-    for (struct job **p = &j->api->jobs; *p; p = &(*p)->next)
-        if (*p == j) {
-            *p = j->next;
-            break;
-        }
-    pthread_mutex_unlock(&j->api->lock);
-}
-
-bool job_cancel(struct api *a, const char *id, uint64_t identity)
-{
-    bool found = false;
-    pthread_mutex_lock(&a->lock);
-    for (struct job *j = a->jobs; j && !found; j = j->next) {
-        if (j->who.identity != identity) continue;
-        if (strcmp(id, j->id) && strcmp(id, j->id + strlen(j->d->id_prefix))) continue;
-        found = true;
-        j->cancelled = true;
-        if (j->number) qn_cancel(j->served->scheduler, j->number);
-    }
-    pthread_mutex_unlock(&a->lock);
-    return found;
-}
+#include "base/os.h"
 
 void job_free(struct job *j)
 {
@@ -76,6 +32,7 @@ void job_free(struct job *j)
     ask_deinit(&j->ask);
     json_out_deinit(&j->out);
     models_release(j->served); /* last: what was freed above may refer to it */
+    ticket_free(j->ticket);
     mem_free(j);
 }
 
@@ -156,12 +113,13 @@ int job_prepare_chat(struct job *j, struct fault *f)
     bool made = all && !bad && !api_dump(&text, all);
     json_decref(all);
     size_t taken = 0;
-    bool room = made && !api_take_chat_work(j->api, text.len, &taken, f);
-    int rc = room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, NULL, &e) : 0;
-    api_give_work(j->api, taken);
+    bool room = made && !api_take_chat_work(j->ticket, text.len, &taken, f);
+    int rc =
+        room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &j->ticket->cancel, &e) : 0;
+    ticket_give(j->ticket, taken);
     buf_deinit(&text);
     if (!room) return made ? -1 : api_no_memory(f);
-    if (rc) return api_fault(f, &e);
+    if (rc) return ticket_failed(j->ticket, f, &e);
     j->tokens = qn_prompt_tokens(j->prompt, &j->n_tokens);
     return 0;
 }
@@ -180,34 +138,54 @@ static int check_room(const struct job *j, struct fault *f)
                      j->n_tokens, more);
 }
 
+/* What was asked, as the dialect reads it, to tokens; of the body nothing is kept but what the answer needs. */
+static int read_ask(struct job *j, json_t *body, size_t body_taken, struct fault *f)
+{
+    struct ticket *t = j->ticket;
+    size_t kept, n_text = 0;
+    ask_init(&j->ask, qn_model_n_vocab(j->served->model));
+    j->ask.cancel = &t->cancel;
+    if (ask_read(&j->ask, j->d->tables, body, f)) return -1;
+    if (j->ask.deadline_ms > 0) t->deadline_ns = t->arrived_ns + (uint64_t)j->ask.deadline_ms * 1000000;
+    if (ticket_is_over(t)) return ticket_fault(t, f);
+    j->who = who_of(http_identity(j->req), j->ask.cache_salt);
+    /* Once more what the document takes: for messages made of it, and for their text. */
+    if (ticket_take(t, body_taken, "a conversation", f)) return -1;
+    if (j->d->prepare(j, f) || ask_let_go(&j->ask, &kept, f)) return -1;
+    ticket_give(t, 2 * body_taken);
+    if (j->prompt) qn_prompt_text(j->prompt, &n_text);
+    return ticket_take(t, kept + n_text + j->n_tokens * sizeof *j->tokens, "a prompt", f);
+}
+
 struct job *job_read(struct api_call *c, const struct dialect *d)
 {
     struct fault f = {0};
-    struct http_request *r = c->req;
     struct job *j = mem_calloc(1, sizeof *j);
     if (!j) {
         api_no_memory(&f);
-        api_refuse_busy(r, &f, 1, d->refuse);
+        api_end_refused(c, &f);
         return NULL;
     }
     j->api = c->api;
-    j->req = r;
+    j->req = c->req;
     j->d = d;
     j->load_ms = c->load_ms;
     j->served = c->served;
     c->served = NULL;
+    j->ticket = c->ticket;
+    j->id = j->ticket->id;
     json_t *body = c->body;
     c->body = NULL;
     j->created = (int64_t)time(NULL);
     j->told_phase = -1;
-    snprintf(j->id, sizeof j->id, "%s%s", d->id_prefix, http_request_id(r));
-    ask_init(&j->ask, qn_model_n_vocab(j->served->model));
-    if (ask_read(&j->ask, d->tables, body, &f) || d->prepare(j, &f)) {
-        api_refuse_busy(r, &f, 1, d->refuse);
+    if (read_ask(j, body, c->body_taken, &f)) {
+        if (!f.code) ticket_fault(j->ticket, &f);
+        api_end_refused(c, &f);
+        j->ticket = NULL; /* it stays the call's */
         job_free(j);
         return NULL;
     }
-    j->who = who_of(http_identity(r), j->ask.cache_salt);
+    c->ticket = NULL;
     return j;
 }
 
@@ -227,6 +205,13 @@ static int make_answers(struct job *j, struct fault *f)
 }
 
 /* ---- submission ---- */
+
+/* Of a request's time; at least 1: a deadline that is over already is the scheduler's to tell. */
+static int left_ms(uint64_t deadline_ns)
+{
+    uint64_t now = clock_ns();
+    return deadline_ns > now + 1000000 ? (int)((deadline_ns - now) / 1000000) : 1;
+}
 
 static int submit(struct job *j, double *retry_s, struct fault *f)
 {
@@ -253,12 +238,13 @@ static int submit(struct job *j, double *retry_s, struct fault *f)
     p.n_top_logprobs = a->logprobs ? a->n_top : -1;
     p.prompt_logprobs = a->echo && a->logprobs;
     p.priority = a->priority;
-    p.deadline_ms = a->deadline_ms > j->load_ms ? a->deadline_ms - (int)j->load_ms : a->deadline_ms > 0;
+    if (j->ticket->deadline_ns) p.deadline_ms = left_ms(j->ticket->deadline_ns);
     p.identity = j->who.identity;
     p.salt[0] = j->who.salt[0];
     p.salt[1] = j->who.salt[1];
     p.callback = job_on_event;
     p.arg = j;
+    j->ticket->scheduler = j->served->scheduler;
     return qn_submit(j->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
 }
 
@@ -269,12 +255,9 @@ void job_begin(struct api_call *c, const struct dialect *d)
     struct http_request *r = c->req;
     struct job *j = job_read(c, d);
     if (!j) return;
-    bool listed = false;
-    if (!check_room(j, &f) && !make_answers(j, &f) && !job_list(j, &f)) {
-        listed = true;
-        if (!submit(j, &retry_s, &f)) return; /* it is the scheduler's thread's now */
-    }
-    if (listed) job_unlist(j);
+    /* Once submitted it is the scheduler's thread's. */
+    if (!check_room(j, &f) && !make_answers(j, &f) && !submit(j, &retry_s, &f)) return;
+    ticket_unlist(j->ticket);
     api_refuse_busy(r, &f, retry_s, d->refuse);
     job_free(j);
 }

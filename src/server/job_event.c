@@ -26,13 +26,13 @@
 static void lose(struct job *j)
 {
     j->lost = true;
-    qn_cancel(j->served->scheduler, j->number);
+    qn_cancel(j->served->scheduler, j->ticket->number);
 }
 
 /* Sends what was written. */
 static void flush(struct job *j)
 {
-    if (j->out.b.len > 0 && !j->lost && !j->gone && !j->out.failed &&
+    if (j->out.b.len > 0 && !j->lost && !j->ticket->gone && !j->out.failed &&
         http_stream_write(j->req, j->out.b.data, j->out.b.len) == HTTP_FULL)
         lose(j);
     if (j->out.failed && !j->lost) lose(j);
@@ -116,7 +116,7 @@ static void on_token(struct job *j, const struct qn_event *e)
     if (e->answer == 0 && j->last_token_ns)
         hists_add(&j->api->hists[j->served->index], HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
     if (e->answer == 0) j->last_token_ns = now;
-    if (a->ended || j->lost || j->gone) return;
+    if (a->ended || j->lost || j->ticket->gone) return;
     a->n_tokens++;
     if (j->ask.logprobs) j->d->logprob(j, a, e);
     if (!a->reply) {
@@ -130,7 +130,7 @@ static void on_token(struct job *j, const struct qn_event *e)
     bool enough = on_reply(j, e->answer);
     if (!stopped && !enough) return;
     end_answer(j, e->answer, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, qn_reply_stop_index(a->reply));
-    if (j->n_ended == j->ask.n) qn_cancel(j->served->scheduler, j->number);
+    if (j->n_ended == j->ask.n) qn_cancel(j->served->scheduler, j->ticket->number);
 }
 
 static bool is_failure(enum qn_finish f)
@@ -165,8 +165,7 @@ static void on_finish(struct job *j, const struct qn_event *e)
 static void on_hangup(void *arg)
 {
     struct job *j = arg;
-    j->gone = true;
-    qn_cancel(j->served->scheduler, j->target);
+    ticket_hang_up(j->ticket);
 }
 
 /* Says what is new; what is not, rarely: thousands may wait. */
@@ -190,17 +189,10 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
 /* The first event, which comes at once: from here on the client can be told something, and can be seen to leave. */
 static void on_start(struct job *j, uint64_t number)
 {
-    struct api *a = j->api;
-    bool cancelled;
     j->started = true;
-    j->target = number;
-    pthread_mutex_lock(&a->lock);
-    j->number = number;
-    cancelled = j->cancelled;
-    pthread_mutex_unlock(&a->lock);
     if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
-        j->gone = true;
-    if (j->gone || cancelled) qn_cancel(j->served->scheduler, number);
+        j->ticket->gone = true;
+    ticket_started(j->ticket, number);
     if (j->ask.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front shall not collect it */
@@ -237,7 +229,7 @@ static void on_done(struct job *j, const struct qn_event *e)
     j->usage = e->usage;
     j->timings = e->timings;
     count(j);
-    job_unlist(j); /* before the client can know: its next request may count on the place */
+    ticket_unlist(j->ticket); /* before the client can know: its next request may count on the place */
     for (int i = 0; i < j->ask.n && !failed; i++)
         if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
     if (failed) fault_of(&f, e);

@@ -27,10 +27,10 @@ static int prepare(struct job *j, struct fault *f)
                              a->n_text);
         unsigned flags = QN_ADD_BOS | (a->parse_special ? QN_PARSE_SPECIAL : 0);
         size_t taken;
-        if (api_take_work(j->api, a->n_text, &taken, f)) return -1;
-        int rc = qn_tokenize(m, a->text, a->n_text, flags, &a->tokens, &a->n_tokens, &e);
-        api_give_work(j->api, taken);
-        if (rc) return api_fault(f, &e);
+        if (api_take_work(j->ticket, a->n_text, &taken, f)) return -1;
+        int rc = qn_tokenize(m, a->text, a->n_text, flags, &j->ticket->cancel, &a->tokens, &a->n_tokens, &e);
+        ticket_give(j->ticket, taken);
+        if (rc) return ticket_failed(j->ticket, f, &e);
     }
     j->tokens = a->tokens;
     j->n_tokens = a->n_tokens;

@@ -54,7 +54,7 @@ static const struct field text_rows[] = {TEXT(text),
                                          {0}};
 
 /* The texts of a message's content, one after the other: an owned JSON string. */
-static json_t *text_of(const json_t *content, struct fault *f)
+static json_t *text_of(const struct ask *a, const json_t *content, struct fault *f)
 {
     struct buf text = {0};
     bool bad = false;
@@ -73,12 +73,12 @@ static json_t *text_of(const json_t *content, struct fault *f)
         else
             bad =
                 field_read((const struct field *const[]){text_rows, NULL}, "input.content.", v, &part, f) ||
-                (buf_add(&text, json_string_value(part.text), json_string_length(part.text), NULL) && api_no_memory(f));
+                (buf_add(&text, json_string_value(part.text), json_string_length(part.text), NULL) && api_no_memory(f)) ||
+                ask_is_over(a, i, f);
     }
-    json_t *j = bad ? NULL : json_stringn(text.data ? (char *)text.data : "", text.len);
-    if (!bad && !j) api_no_memory(f);
+    if (!bad) return ask_joined(&text, f);
     buf_deinit(&text);
-    return j;
+    return NULL;
 }
 
 /* The message of the assistant that an item belongs to: what it thought, said and called is one message. */
@@ -91,9 +91,9 @@ static json_t *assistant_turn(json_t *out, const char *unless)
     return json_array_get(out, json_array_size(out) - 1) == last ? last : NULL;
 }
 
-static int add_message(json_t *out, const struct item *m, struct fault *f)
+static int add_message(const struct ask *a, json_t *out, const struct item *m, struct fault *f)
 {
-    json_t *text = text_of(m->content, f), *turn;
+    json_t *text = text_of(a, m->content, f), *turn;
     const char *role = !strcmp(m->role, "developer") ? "system" : m->role;
     if (!text) return -1;
     if (!strcmp(role, "assistant")) {
@@ -117,7 +117,7 @@ static int add_call(json_t *out, const struct item *c, struct fault *f)
     return json_array_append_new(calls, call) ? api_no_memory(f) : 0;
 }
 
-static int add_item(json_t *out, const json_t *v, struct fault *f)
+static int add_item(const struct ask *a, json_t *out, const json_t *v, struct fault *f)
 {
     static const struct {
         const char *type;
@@ -138,14 +138,14 @@ static int add_item(json_t *out, const json_t *v, struct fault *f)
                          type);
     if (field_read((const struct field *const[]){kinds[kind].rows, every_item, NULL}, "input.", v, &m, f)) return -1;
     switch (kind) {
-    case MESSAGE: return add_message(out, &m, f);
+    case MESSAGE: return add_message(a, out, &m, f);
     case CALL: return add_call(out, &m, f);
     case OUTPUT:
         text = json_pack("{s:s,s:s,s:O}", "role", "tool", "tool_call_id", m.call_id, "content", m.output);
         return json_array_append_new(out, text) ? api_no_memory(f) : 0;
     default:
         if (!m.content || json_array_size(m.content) == 0) return 0; /* thoughts that were not given out */
-        if (!(text = text_of(m.content, f))) return -1;
+        if (!(text = text_of(a, m.content, f))) return -1;
         return json_object_set_new(assistant_turn(out, "content"), "reasoning_content", text) ? api_no_memory(f) : 0;
     }
 }
@@ -175,7 +175,7 @@ int responses_messages(struct ask *a, struct fault *f)
     }
     if (json_array_size(input) == 0) return field_wrong_type(f, "input", "a text or an array of items", input);
     for (size_t i = 0; i < json_array_size(input); i++)
-        if (add_item(out, json_array_get(input, i), f)) return -1;
+        if (add_item(a, out, json_array_get(input, i), f) || ask_is_over(a, i, f)) return -1;
     return fill_contents(out, f);
 }
 
@@ -208,6 +208,7 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         if (function) json_object_del(function, "type"), json_object_del(function, "strict");
         if (json_array_append_new(all, json_pack("{s:s,s:o}", "type", "function", "function", function)))
             return api_no_memory(f);
+        if (ask_is_over(a, i, f)) return -1;
     }
     a->tools = all;
     return all ? 0 : -1;

@@ -53,8 +53,16 @@ int server_load(struct server *s, const struct models_config *m, struct qn_error
 
 int server_start(struct server *s, struct qn_error *e) { return http_start(s->http, s->api, e); }
 
+bool server_stop(struct server *s, int ms)
+{
+    api_stop(s->api, 0);
+    models_stop(s->models);
+    return api_stop(s->api, ms);
+}
+
 void server_close(struct server *s)
 {
+    if (s->api) api_stop(s->api, 0);
     if (s->models) models_stop(s->models);
     http_close(s->http);
     api_free(s->api);

@@ -71,7 +71,7 @@ static void write_one(struct json_out *o, const struct session *s)
     json_out_close(o, '}');
 }
 
-static void send_list(struct http_request *r, const struct session *s, size_t n, size_t limit)
+static void send_list(struct api_call *c, const struct session *s, size_t n, size_t limit)
 {
     struct json_out o = {0};
     uint64_t memory = 0, disk = 0;
@@ -89,7 +89,7 @@ static void send_list(struct http_request *r, const struct session *s, size_t n,
     json_out_int(&o, "total_memory_bytes", (int64_t)memory);
     json_out_int(&o, "total_disk_bytes", (int64_t)disk);
     json_out_close(&o, '}');
-    api_send(r, &o);
+    api_end(c, &o);
 }
 
 /* ?limit=N, 1 to MOST. */
@@ -136,15 +136,15 @@ void endpoint_sessions(struct api_call *c)
     struct fault f;
     size_t n = 0, limit;
     if (read_limit(c->req, &limit, &f)) {
-        c->refuse(c->req, &f);
+        api_end_refused(c, &f);
         return;
     }
     if (collect_all(&all, &n, c->api->c.models, who_of(http_identity(c->req), NULL).identity, &e)) {
         api_fault(&f, &e);
-        api_refuse_busy(c->req, &f, 1, c->refuse);
+        api_end_refused(c, &f);
     } else {
         if (n) qsort(all, n, sizeof *all, by_use);
-        send_list(c->req, all, n, limit);
+        send_list(c, all, n, limit);
     }
     mem_free(all);
 }
@@ -160,10 +160,11 @@ void endpoint_drop_sessions(struct api_call *c)
     size_t n = 0;
     if ((!name || id) && drop_all(c->api->c.models, identity, id, &n, &e)) {
         api_fault(&f, &e);
-        api_refuse_busy(c->req, &f, 1, c->refuse);
+        api_end_refused(c, &f);
         return;
     }
     if (name && n == 0) {
+        ticket_unlist(c->ticket);
         http_error(c->req, 404, "id", "session_not_found", "you have no session '%s'", name);
         return;
     }
@@ -172,5 +173,5 @@ void endpoint_drop_sessions(struct api_call *c)
     json_out_str(&o, "object", "session.deleted");
     json_out_int(&o, "deleted", (int64_t)n);
     json_out_close(&o, '}');
-    api_send(c->req, &o);
+    api_end(c, &o);
 }

@@ -222,6 +222,7 @@ void endpoint_status(struct http_request *r, void *ctx)
     json_out_int(&o, "pid", getpid());
     json_out_num(&o, "uptime_seconds", 1e-9 * (double)(clock_ns() - a->start_ns));
     json_out_int(&o, "resident_bytes", (int64_t)os_resident_bytes());
+    json_out_int(&o, "requests", tickets_count(a));
     json_out_open(&o, "models", '[');
     for (int i = 0; i < models_count(a->c.models); i++) {
         models_look(a->c.models, i, &m);

@@ -5,6 +5,8 @@
  */
 #include "server/endpoints.h"
 
+#define ASK_EVERY 4096 /* tokens, between two questions whether the answer is wanted */
+
 struct tokens_ask {
     const char *model;
     const json_t *content, *tokens;
@@ -41,6 +43,19 @@ static int read(const struct api_call *c, const struct field *rows, struct token
     return field_read((const struct field *const[]){rows, NULL}, "", c->body, ask, f);
 }
 
+/* What is written is sent, if it is still wanted: otherwise it may not be whole. */
+static void end(struct api_call *c, struct json_out *o)
+{
+    struct fault f;
+    if (!ticket_is_over(c->ticket)) {
+        api_end(c, o);
+        return;
+    }
+    json_out_deinit(o);
+    ticket_fault(c->ticket, &f);
+    api_end_refused(c, &f);
+}
+
 void endpoint_tokenize(struct api_call *c)
 {
     const qn_model *m = c->served->model;
@@ -53,18 +68,20 @@ void endpoint_tokenize(struct api_call *c)
     int rc = read(c, tokenize_fields, &ask, &f);
     unsigned flags = (ask.add_special ? QN_ADD_BOS : 0) | (ask.parse_special ? QN_PARSE_SPECIAL : 0);
     size_t n_text = json_string_length(ask.content), taken = 0;
-    bool bad = rc || api_take_work(c->api, n_text, &taken, &f) ||
-               (qn_tokenize(m, json_string_value(ask.content), n_text, flags, &t, &n, &e) && api_fault(&f, &e));
-    api_give_work(c->api, taken);
-    if (bad) {
-        api_refuse_busy(c->req, &f, 1, api_refuse_openai);
+    bool bad = rc || api_take_work(c->ticket, n_text, &taken, &f) ||
+               (qn_tokenize(m, json_string_value(ask.content), n_text, flags, &c->ticket->cancel, &t, &n, &e) &&
+                ticket_failed(c->ticket, &f, &e));
+    ticket_give(c->ticket, taken);
+    if (bad || ticket_take(c->ticket, n * sizeof *t, "tokens", &f)) {
+        qn_free(t);
+        api_end_refused(c, &f);
         return;
     }
     json_out_open(&o, NULL, '{');
     write_tokens(&o, t, n);
     if (ask.with_pieces) {
         json_out_open(&o, "pieces", '[');
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n && !(i % ASK_EVERY == 0 && ticket_is_over(c->ticket)); i++) {
             char *bytes = NULL;
             size_t n_bytes = 0;
             if (qn_token_bytes(m, t[i], true, &bytes, &n_bytes, NULL)) o.failed = true;
@@ -75,7 +92,7 @@ void endpoint_tokenize(struct api_call *c)
     }
     json_out_close(&o, '}');
     qn_free(t);
-    api_send(c->req, &o);
+    end(c, &o);
 }
 
 void endpoint_detokenize(struct api_call *c)
@@ -90,12 +107,13 @@ void endpoint_detokenize(struct api_call *c)
     const char *bytes;
     size_t n = 0, n_bytes;
     if (read(c, detokenize_fields, &ask, &f) || ask_tokens("tokens", ask.tokens, qn_model_n_vocab(m), &t, &n, &f)) {
-        api_refuse_busy(c->req, &f, 1, api_refuse_openai);
+        api_end_refused(c, &f);
         return;
     }
     bool bad = qn_text_new(&made, m, false, NULL, 0, NULL) != 0;
     for (size_t i = 0; i < n && !bad; i++)
-        bad = qn_text_push(made, t[i], &bytes, &n_bytes, NULL, NULL) ||
+        bad = (i % ASK_EVERY == 0 && ticket_is_over(c->ticket)) ||
+              qn_text_push(made, t[i], &bytes, &n_bytes, NULL, NULL) ||
               buf_add_from(&text, c->api->c.requests, bytes, n_bytes, NULL);
     o.failed = bad || qn_text_end(made, &bytes, &n_bytes, NULL) ||
                buf_add_from(&text, c->api->c.requests, bytes, n_bytes, NULL);
@@ -105,7 +123,7 @@ void endpoint_detokenize(struct api_call *c)
     json_out_close(&o, '}');
     buf_deinit_from(&text, c->api->c.requests);
     mem_free(t);
-    api_send(c->req, &o);
+    end(c, &o);
 }
 
 /* ---- conversations ---- */
@@ -122,8 +140,9 @@ void endpoint_render(struct api_call *c)
     json_out_text(&o, "prompt", text, n);
     write_tokens(&o, j->tokens, j->n_tokens);
     json_out_close(&o, '}');
-    job_free(j);
+    ticket_unlist(j->ticket);
     api_send(r, &o);
+    job_free(j);
 }
 
 void endpoint_count_tokens(struct api_call *c)
@@ -135,6 +154,7 @@ void endpoint_count_tokens(struct api_call *c)
     json_out_open(&o, NULL, '{');
     json_out_int(&o, "input_tokens", (int64_t)j->n_tokens);
     json_out_close(&o, '}');
-    job_free(j);
+    ticket_unlist(j->ticket);
     api_send(r, &o);
+    job_free(j);
 }

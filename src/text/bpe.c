@@ -321,6 +321,7 @@ static int encode_pieces(const struct bpe *b, qn_token unk, const uint8_t *p, si
     uint32_t start = 0;
     for (size_t k = 0; rc == 0 && k < ends->n; start = ends->end[k++]) {
         uint32_t bytes = ends->end[k] - start, first = (uint32_t)out->n;
+        if ((rc = wanted_after(&m->wanted, bytes, e))) break;
         struct seen *s = seen ? &seen[hash_bytes(p + start, bytes, b->seed) & (N_SEEN - 1)] : NULL;
         if (s && s->bytes == bytes && memcmp(p + s->start, p + start, bytes) == 0) {
             for (uint32_t i = 0; rc == 0 && i < s->n; i++)
@@ -345,7 +346,7 @@ int bpe_encode(const struct bpe *b, qn_token unk, bool first, const char *text, 
                struct ids *out, struct qn_error *e)
 {
     struct buf changed = {0};
-    struct pretok_ends ends = {0};
+    struct pretok_ends ends = {.wanted = scratch->wanted};
     const uint8_t *p = (const uint8_t *)text;
     int rc = 0;
     bool same = true;

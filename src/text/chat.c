@@ -165,12 +165,12 @@ static const struct variant *choose(const struct chat *c, const json_t *request)
 
 /* Tokenises what was rendered and takes the text over. */
 static int take_rendered(struct chat_prompt *p, const struct chat *c, const struct variant *t,
-                         struct jinja_output *rendered, struct qn_error *e)
+                         struct jinja_output *rendered, const struct qn_cancel *cancel, struct qn_error *e)
 {
     const struct text_origin o = {rendered->user, rendered->n_user, t->markup, t->n_markup};
     const char *text = rendered->text.data ? (const char *)rendered->text.data : "";
     size_t n = rendered->text.len, own = 0; /* text[own..] is the template's, since the last of the user's */
-    int rc = vocab_encode_chat(c->v, text, n, &o, &p->tokens, &p->n_tokens, e);
+    int rc = vocab_encode_chat(c->v, text, n, &o, cancel, &p->tokens, &p->n_tokens, e);
     if (rc) return rc;
     p->n_cuts = chat_cuts(c->v, text, n, &o, p->tokens, p->n_tokens, p->cuts);
     if (o.n_user > 0) own = o.user[o.n_user - 1].at + o.user[o.n_user - 1].n;
@@ -208,7 +208,7 @@ int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *
         .context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .n_bytes = n, .cancel = cancel};
     if (rc == 0) rc = jinja_render(t->template, &in, &rendered, e);
     rc = still_wanted(rc, cancel, e);
-    if (rc == 0) rc = take_rendered(&p, c, t, &rendered, e);
+    if (rc == 0) rc = take_rendered(&p, c, t, &rendered, cancel, e);
     jinja_output_deinit(&rendered);
     json_t *tools = json_object_get(context, "tools");
     if (rc == 0 && json_is_array(tools)) p.tools = json_incref(tools);

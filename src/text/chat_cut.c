@@ -3,7 +3,7 @@
  * chat_cut.c: see chat_cut.h.
  *
  * Tokens do not know where in the text they come from. Control tokens do: each is written out in the template's part of
- * the text, in the same order. One that is not (a BOS that was put in front) is passed over.
+ * the text, in the same order, but for a BOS that was put in front and the unknown token, which stands for anything.
  */
 #include "text/chat_cut.h"
 
@@ -11,37 +11,47 @@
 
 #define LEAST_GAP 64 /* tokens: a boundary costs a forward pass, as some tens of tokens do */
 
-/* The place in the text where s stands next, from `at` on, outside of what the user wrote; n: nowhere. */
-static size_t find_own(const char *text, size_t n, const struct text_origin *o, struct str s, size_t at)
+/* Where we are: each of these only grows, so that all of the text is looked at once. */
+struct cursor {
+    size_t at;     /* bytes */
+    size_t n_user; /* ranges of the user's that end at or before it */
+};
+
+static void pass_users(struct cursor *c, const struct text_origin *o)
 {
-    size_t span = 0;
-    for (const char *p; at < n && (p = memmem(text + at, n - at, s.p, s.n));) {
-        at = (size_t)(p - text);
-        while (span < o->n_user && o->user[span].at + o->user[span].n <= at) span++;
-        if (span == o->n_user || o->user[span].at >= at + s.n) return at;
-        at = o->user[span].at + o->user[span].n;
-    }
-    return n;
+    while (c->n_user < o->n_user && o->user[c->n_user].at + o->user[c->n_user].n <= c->at) c->n_user++;
 }
 
-/* How many of the user's ranges end before this place. */
-static size_t n_before(const struct text_origin *o, size_t at, size_t from)
+/* Goes to where s stands next, outside of what the user wrote; false: nowhere. */
+static bool find_own(struct cursor *c, const char *text, size_t n, const struct text_origin *o, struct str s)
 {
-    while (from < o->n_user && o->user[from].at + o->user[from].n <= at) from++;
-    return from;
+    for (const char *p; c->at < n && (p = memmem(text + c->at, n - c->at, s.p, s.n));) {
+        c->at = (size_t)(p - text);
+        pass_users(c, o);
+        if (c->n_user == o->n_user || o->user[c->n_user].at >= c->at + s.n) return true;
+        c->at = o->user[c->n_user].at + o->user[c->n_user].n;
+    }
+    return false;
+}
+
+/* Whether the first token is one that was put in front. */
+static bool is_added(const char *text, size_t n, const struct text_origin *o, struct str s)
+{
+    return s.n == 0 || s.n > n || memcmp(text, s.p, s.n) != 0 || (o->n_user > 0 && o->user[0].at < s.n);
 }
 
 size_t chat_cuts(const struct vocab *v, const char *text, size_t n, const struct text_origin *o, const qn_token *tokens,
                  size_t n_tokens, int cut[CHAT_CUTS])
 {
-    size_t at = 0, n_user = 0, first = 0, last = 0;
+    struct cursor c = {0};
+    size_t n_user = 0, first = 0, last = 0;
     for (size_t i = 0; i < n_tokens; i++) {
-        if (!vocab_is_control(v, tokens[i])) continue;
+        if (!vocab_is_control(v, tokens[i]) || tokens[i] == vocab_role(v, VOCAB_UNK)) continue;
         struct str s = vocab_token_text(v, tokens[i]);
-        size_t here = s.n ? find_own(text, n, o, s, at) : n;
-        if (here == n) continue;
-        at = here + s.n;
-        size_t before = n_before(o, here, n_user);
+        if (i == 0 && is_added(text, n, o, s)) continue;
+        if (!find_own(&c, text, n, o, s)) break;
+        size_t before = c.n_user;
+        c.at += s.n;
         if (before == n_user || i == 0 || vocab_is_eog(v, tokens[i])) continue;
         n_user = before;
         if (!first) first = i;

@@ -44,7 +44,7 @@ int merge_add(struct merge *m, uint32_t start, uint32_t bytes, qn_token id, stru
     int32_t i = (int32_t)m->n_sym++;
     m->sym[i] = (struct sym){start, bytes, -1, i - 1, id};
     if (i > 0) m->sym[i - 1].next = i;
-    return 0;
+    return wanted_after(&m->wanted, 1, e);
 }
 
 static int heap_push(struct merge *m, struct merge_pair x, struct qn_error *e)
@@ -93,9 +93,12 @@ int merge_run(struct merge *m, merge_rule *rule, const void *arg, struct qn_erro
 {
     int rc = 0;
     m->n_heap = 0;
-    for (size_t i = 0; rc == 0 && i < m->n_sym; i++)
+    for (size_t i = 0; rc == 0 && i < m->n_sym; i++) {
         rc = consider(m, (int32_t)i, rule, arg, e);
+        if (rc == 0) rc = wanted_after(&m->wanted, 1, e);
+    }
     while (rc == 0 && m->n_heap > 0) {
+        if ((rc = wanted_after(&m->wanted, 1, e))) break;
         struct merge_pair x = heap_pop(m);
         int32_t li = (int32_t)(uint32_t)x.key;
         struct sym *l = &m->sym[li];

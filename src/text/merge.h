@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "text/wanted.h"
 
 /* A run of the text that is one symbol at the moment. */
 struct sym {
@@ -23,6 +24,7 @@ struct merge {
     struct sym *sym; /* in the order of the text */
     struct merge_pair *heap;
     size_t n_sym, cap_sym, n_heap, cap_heap;
+    struct wanted wanted; /* asked for every symbol and every merge */
 };
 
 /* May l and r be joined? Then *id is the result (never -1) and *rank its urgency: the lowest goes first, the

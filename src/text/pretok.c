@@ -224,7 +224,8 @@ static int cut_piece(struct matcher *m, const struct pretok *p, int which, const
         }
         const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(m->md);
         assert(ov[1] > ov[0] && ov[0] >= done);
-        int err = ov[0] > done ? ends_push(out, lo + ov[0], e) : 0;
+        int err = wanted_after(&out->wanted, ov[1] - done, e);
+        if (err == 0 && ov[0] > done) err = ends_push(out, lo + ov[0], e);
         if (err == 0) err = ends_push(out, lo + ov[1], e);
         if (err) return err;
         at = done = ov[1];
@@ -236,7 +237,7 @@ static int cut_piece(struct matcher *m, const struct pretok *p, int which, const
 static int split_valid(const struct pretok *p, const uint8_t *s, size_t n, struct pretok_ends *ends, struct qn_error *e)
 {
     struct matcher m;
-    struct pretok_ends next = {0};
+    struct pretok_ends next = {.wanted = ends->wanted};
     ends->n = 0;
     int rc = matcher_init(&m, p, n, e);
     if (rc == 0 && n > 0) rc = ends_push(ends, n, e);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "text/wanted.h"
 
 struct pretok;
 
@@ -17,6 +18,7 @@ struct pretok;
 struct pretok_ends {
     uint32_t *end;
     size_t n, cap;
+    struct wanted wanted; /* asked while text is split */
 };
 void pretok_ends_deinit(struct pretok_ends *ends);
 

@@ -187,11 +187,11 @@ static int encode_raw(const struct vocab *v, bool first, const char *text, size_
 size_t vocab_max_token_bytes(const struct vocab *v) { return v->lex.max_bytes; }
 
 static int encode(const struct vocab *v, const char *text, size_t n, bool bos, bool eos, const struct text_origin *o,
-                  qn_token **ids, size_t *n_ids, struct qn_error *e)
+                  const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     if (n >= 1u << 28) return error_set(e, QN_EUSAGE, "tokenizer: text of %zu bytes (limit %u)", n, (1u << 28) - 1);
     struct ids out = {0};
-    struct merge scratch = {0};
+    struct merge scratch = {.wanted.cancel = cancel};
     int rc = 0;
     if (bos) rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
     for (size_t from = 0, at; rc == 0 && from < n;) {
@@ -203,6 +203,7 @@ static int encode(const struct vocab *v, const char *text, size_t n, bool bos, b
         from = at;
         if (id < 0) continue;
         if (rc == 0) rc = ids_push(&out, id, e);
+        if (rc == 0) rc = wanted_after(&scratch.wanted, lexicon_text(&v->lex, id).n, e);
         from += lexicon_text(&v->lex, id).n;
         if (strip & STRIP_RIGHT) from += unicode_spaces_before((const uint8_t *)text + from, n - from);
         if (v->eats_space && !is_in(v->keeps_space, 3, id))
@@ -225,18 +226,24 @@ static bool wants_bos(const struct vocab *v) { return v->add_bos && v->roles.id[
 int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
                  struct qn_error *e)
 {
+    return vocab_encode_wanted(v, text, n, flags, NULL, ids, n_ids, e);
+}
+
+int vocab_encode_wanted(const struct vocab *v, const char *text, size_t n, unsigned flags,
+                        const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
+{
     const struct text_span all = {0, n};
     const struct text_origin o = {&all, n > 0 && !(flags & VOCAB_PARSE_SPECIAL), NULL, 0};
     bool eos = (flags & VOCAB_ADD_EOS) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0;
-    return encode(v, text, n, (flags & VOCAB_ADD_BOS) && wants_bos(v), eos, &o, ids, n_ids, e);
+    return encode(v, text, n, (flags & VOCAB_ADD_BOS) && wants_bos(v), eos, &o, cancel, ids, n_ids, e);
 }
 
-int vocab_encode_chat(const struct vocab *v, const char *text, size_t n, const struct text_origin *o, qn_token **ids,
-                      size_t *n_ids, struct qn_error *e)
+int vocab_encode_chat(const struct vocab *v, const char *text, size_t n, const struct text_origin *o,
+                      const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     size_t at;
     bool written = special_next(&v->special, text, n, 0, o, &at) == v->roles.id[VOCAB_BOS] && at == 0;
-    return encode(v, text, n, wants_bos(v) && !written, false, o, ids, n_ids, e);
+    return encode(v, text, n, wants_bos(v) && !written, false, o, cancel, ids, n_ids, e);
 }
 
 /* ---- ids -> bytes ---- */

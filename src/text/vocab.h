@@ -81,11 +81,14 @@ enum vocab_flag {
  * a logarithm. QN_EDATA: the vocabulary has no token for some byte, or the text exceeds a matching limit. */
 int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, qn_token **ids, size_t *n_ids,
                  struct qn_error *e);
+/* The same as long as it is wanted, and else QN_ECANCEL: cancel is asked every some ten thousand bytes. NULL: always. */
+int vocab_encode_wanted(const struct vocab *v, const char *text, size_t n, unsigned flags,
+                        const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e);
 
 /* The same for text of mixed origin: control tokens and o->markup are recognised in the trusted bytes alone. BOS is
  * put in front where the model wants it and the text does not begin with it. */
-int vocab_encode_chat(const struct vocab *v, const char *text, size_t n, const struct text_origin *o, qn_token **ids,
-                      size_t *n_ids, struct qn_error *e);
+int vocab_encode_chat(const struct vocab *v, const char *text, size_t n, const struct text_origin *o,
+                      const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e);
 
 /* ---- ids -> bytes (see detok.h for text as it streams) ---- */
 

@@ -150,7 +150,7 @@ static void free_text(void *p) { qn_text_free(p); }
 
 static int tokenize(void **out, struct qn_error *e)
 {
-    return qn_tokenize(w.model, PROMPT, strlen(PROMPT), QN_ADD_BOS | QN_PARSE_SPECIAL, (qn_token **)out, &w.n_ids, e);
+    return qn_tokenize(w.model, PROMPT, strlen(PROMPT), QN_ADD_BOS | QN_PARSE_SPECIAL, NULL, (qn_token **)out, &w.n_ids, e);
 }
 
 static int new_scheduler(void **out, struct qn_error *e)
@@ -290,7 +290,7 @@ static void text_is_the_same_after_faults(void **state)
     const char *bytes;
     setup();
     void *p = NULL;
-    assert_int_equal(qn_tokenize(w.model, source, strlen(source), 0, &w.ids, &w.n_ids, &e), 0);
+    assert_int_equal(qn_tokenize(w.model, source, strlen(source), 0, NULL, &w.ids, &w.n_ids, &e), 0);
     for (size_t i = 0; i < w.n_ids; i++) {
         assert_int_equal(qn_text_push(w.text, w.ids[i], &bytes, &n, NULL, &e), 0);
         memcpy(want + n_want, bytes, n);

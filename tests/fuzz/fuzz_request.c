@@ -200,7 +200,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned which = data[0] % 9;
     submitted = false;
     struct fault f;
-    struct api_call c = one_call(&api, &r, r.body, r.n, &f);
+    struct api_call c = one_call(&api, &r, which < 4 ? dialects[which]->id_prefix : "", r.body, r.n, &f);
     if (!c.body)
         api_refuse_openai(&r, &f);
     else if (which < 4)
@@ -209,7 +209,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         works[which - 4](&c);
     one_call_done(&c);
     if (submitted) answer();
-    assert(r.ended && !api.jobs && !one_n_holds);
+    assert(r.ended && !api.tickets && !one_n_holds);
     assert(r.status == 200 || (r.status >= 400 && r.status < 500));
     check_stream(&r.text);
     buf_deinit(&r.text);

@@ -38,9 +38,11 @@ void models_look(struct models *s, int i, struct models_info *out)
 }
 
 /* A request as a worker gives it to its work; body is NULL, and the model not held, when it cannot be read. */
-static struct api_call one_call(struct api *a, struct http_request *r, const void *body, size_t n, struct fault *f)
+static struct api_call one_call(struct api *a, struct http_request *r, const char *prefix, const void *body, size_t n,
+                                struct fault *f)
 {
-    struct api_call c = {.api = a, .req = r, .body = field_parse_body(body, n, f)};
+    struct api_call c = {.api = a, .req = r, .refuse = api_refuse_openai, .ticket = ticket_new(a, r, prefix, f)};
+    if (c.ticket) c.body = field_parse_body(body, n, &c.ticket->cancel, f);
     if (c.body) c.served = &one_model;
     one_n_holds += c.body != NULL;
     return c;
@@ -51,6 +53,7 @@ static void one_call_done(struct api_call *c)
 {
     models_release(c->served);
     json_decref(c->body);
+    ticket_free(c->ticket);
 }
 
 #endif

@@ -146,7 +146,8 @@ static void tell(struct qn_event e)
 static void begin(struct http_request *r, const struct dialect *d)
 {
     struct fault f;
-    struct api_call c = one_call(&api, r, r->body, strlen(r->body), &f);
+    struct api_call c = one_call(&api, r, d->id_prefix, r->body, strlen(r->body), &f);
+    c.refuse = d->refuse;
     if (c.body)
         job_begin(&c, d);
     else
@@ -165,7 +166,7 @@ static bool try_exchange(struct http_request *r, const struct dialect *d, const 
     static const struct qn_error error = {QN_ENUMERIC, "all logits are NaN"};
     qn_token *t = NULL;
     size_t n = 0;
-    assert_int_equal(qn_tokenize(model, reply, strlen(reply), QN_PARSE_SPECIAL, &t, &n, NULL), 0);
+    assert_int_equal(qn_tokenize(model, reply, strlen(reply), QN_PARSE_SPECIAL, NULL, &t, &n, NULL), 0);
     snprintf(r->body, sizeof r->body, "{%s}", members);
     n_cancels = 0;
     mem_fault_set(fault_at);
@@ -185,7 +186,7 @@ static bool try_exchange(struct http_request *r, const struct dialect *d, const 
                            .error = how == QN_FINISH_ERROR ? &error : NULL,
                            .usage = {7, 3, (int)n}});
     qn_free(t);
-    assert_true(r->ended && !api.jobs && !one_n_holds);
+    assert_true(r->ended && !api.tickets && !one_n_holds);
     return true;
 }
 
@@ -470,15 +471,28 @@ static void test_failures_are_said(void **state)
 
 static void test_a_client_that_cannot_be_reached_ends_the_request(void **state)
 {
-    struct http_request slow = {.full = true}, gone = {.gone = true};
+    struct http_request slow = {.full = true}, gone = {.gone = true}, late = {0};
     char ask[512];
     (void)state;
     snprintf(ask, sizeof ask, "%s,\"stream\":true", messages);
     exchange(&slow, &openai_chat, ask, "Let me see.", QN_FINISH_LENGTH);
     assert_true(n_cancels > 0 && slow.aborted && slow.text.len == 0);
-    exchange(&gone, &openai_chat, ask, "Let me see.", QN_FINISH_LENGTH);
-    assert_true(n_cancels > 0 && gone.ended);
+    /* One that has left while it is read is not even submitted. */
+    snprintf(gone.body, sizeof gone.body, "{%s}", ask);
+    asked.callback = NULL;
+    begin(&gone, &openai_chat);
+    assert_true(gone.ended && gone.status == 503 && !asked.callback && !api.tickets && !one_n_holds);
     free(gone.text.data);
+    /* Between its submission and its first event. */
+    snprintf(late.body, sizeof late.body, "{%s}", ask);
+    n_cancels = 0;
+    begin(&late, &openai_chat);
+    late.gone = true;
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
+    assert_int_equal(n_cancels, 1);
+    tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
+    assert_true(late.ended && !api.tickets && !one_n_holds);
+    free(late.text.data);
 }
 
 static void test_silence_is_filled_and_a_hang_up_cancels(void **state)
@@ -501,7 +515,7 @@ static void test_silence_is_filled_and_a_hang_up_cancels(void **state)
     r.watch.on_hangup(r.watch.arg);
     assert_int_equal(n_cancels, 1);
     tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
-    assert_true(r.ended && !api.jobs && !one_n_holds);
+    assert_true(r.ended && !api.tickets && !one_n_holds);
     free(r.text.data);
 }
 
@@ -513,16 +527,16 @@ static void test_a_job_is_cancelled_by_its_owner_only(void **state)
     snprintf(r.body, sizeof r.body, "{%s}", messages);
     n_cancels = 0;
     begin(&r, &openai_chat);
-    assert_false(job_cancel(&api, "req-1", mine + 1));
-    assert_false(job_cancel(&api, "req-2", mine));
-    assert_true(job_cancel(&api, "chatcmpl-req-1", mine));
+    assert_false(ticket_cancel(&api, "req-1", mine + 1));
+    assert_false(ticket_cancel(&api, "req-2", mine));
+    assert_true(ticket_cancel(&api, "chatcmpl-req-1", mine));
     assert_int_equal(n_cancels, 0); /* it has no number yet */
     tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
     assert_int_equal(n_cancels, 1);
-    assert_true(job_cancel(&api, "req-1", mine));
+    assert_true(ticket_cancel(&api, "req-1", mine));
     assert_int_equal(n_cancels, 2);
     tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
-    assert_false(job_cancel(&api, "req-1", mine));
+    assert_false(ticket_cancel(&api, "req-1", mine));
     assert_non_null(strstr(r.text.data, "\"finish_reason\":\"cancelled\""));
     free(r.text.data);
 }
@@ -531,7 +545,7 @@ static void tell_tokens(int answer, const char *text)
 {
     qn_token *t = NULL;
     size_t n = 0;
-    assert_int_equal(qn_tokenize(model, text, strlen(text), 0, &t, &n, NULL), 0);
+    assert_int_equal(qn_tokenize(model, text, strlen(text), 0, NULL, &t, &n, NULL), 0);
     for (size_t i = 0; i < n; i++) tell((struct qn_event){.type = QN_EVENT_TOKEN, .answer = answer, .token = t[i]});
     qn_free(t);
 }
@@ -547,7 +561,7 @@ static void test_cancelling_changes_nothing_of_an_answer_that_has_ended(void **s
     tell_tokens(0, "Let me see.");
     tell_tokens(1, "Let");
     assert_int_equal(n_cancels, 0); /* the other one goes on */
-    assert_true(job_cancel(&api, "req-1", who_of(http_identity(&r), NULL).identity));
+    assert_true(ticket_cancel(&api, "req-1", who_of(http_identity(&r), NULL).identity));
     for (int i = 0; i < 2; i++)
         tell((struct qn_event){.type = QN_EVENT_FINISH, .answer = i, .token = -1, .finish = QN_FINISH_CANCELLED});
     tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_CANCELLED});
@@ -581,7 +595,7 @@ static void test_without_memory_nothing_is_half_said(void **state)
             try_exchange(&r, dialects[k % 4], ask, reply, QN_FINISH_STOP_TOKEN);
             hit = (uint64_t)mem_fault_hit();
             mem_fault_set(0);
-            assert_true(r.ended && !api.jobs && !one_n_holds);
+            assert_true(r.ended && !api.tickets && !one_n_holds);
             if (r.streams)
                 assert_true(r.aborted || strstr(r.text.data, "\"quern\""));
             else

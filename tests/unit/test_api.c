@@ -137,7 +137,7 @@ static void try_row(const struct field *rows, const struct field *d, const char 
     memset(room, 0, sizeof room);
     if (is_ask) ask_init((struct ask *)room, N_VOCAB);
     snprintf(text, sizeof text, "{\"%s\":%s}", d->name, value);
-    json_t *body = field_parse_body(text, strlen(text), &f);
+    json_t *body = field_parse_body(text, strlen(text), NULL, &f);
     assert_non_null(body);
     int rc = field_read((const struct field *const[]){rows, NULL}, "", body, room, &f);
     /* Another one, or null where a value is required; not a part of this one. */
@@ -263,7 +263,7 @@ static const char *read_chat(const char *members, struct ask *a)
     f = (struct fault){0};
     ask_init(a, N_VOCAB);
     snprintf(text, sizeof text, "{\"messages\":[{}]%s}", members);
-    json_t *body = field_parse_body(text, strlen(text), &f);
+    json_t *body = field_parse_body(text, strlen(text), NULL, &f);
     return !body || ask_read(a, chat, body, &f) ? f.code : "";
 }
 
@@ -320,13 +320,13 @@ static void test_bodies_that_are_no_objects_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         f = (struct fault){0};
-        assert_null(field_parse_body(bodies[i], strlen(bodies[i]), &f));
+        assert_null(field_parse_body(bodies[i], strlen(bodies[i]), NULL, &f));
         assert_int_equal(f.status, 400);
         assert_string_equal(f.code, "invalid_json");
     }
     memset(deep, '[', 100000);
     memset(deep + 100000, ']', 100000);
-    assert_null(field_parse_body(deep, sizeof deep, &f));
+    assert_null(field_parse_body(deep, sizeof deep, NULL, &f));
     assert_non_null(strstr(f.message, "depth"));
 }
 
@@ -341,7 +341,7 @@ static int parse_many(const char *unit, int n, struct fault *f)
     }
     buf_str(&b, "]}", NULL);
     *f = (struct fault){0};
-    json_t *j = field_parse_body(b.data, b.len, f);
+    json_t *j = field_parse_body(b.data, b.len, NULL, f);
     json_decref(j);
     buf_deinit(&b);
     return j ? 0 : -1;
@@ -359,12 +359,78 @@ static void test_the_values_of_a_body_are_counted(void **state)
     assert_string_equal(f.code, "out_of_range");
 }
 
+/* FIRST, n units with commas between, LAST. unit: with %d, its number. */
+static void fill(struct buf *b, const char *first, const char *unit, int n, const char *last)
+{
+    buf_clear(b);
+    buf_str(b, first, NULL);
+    for (int i = 0; i < n; i++) {
+        if (i) buf_str(b, ",", NULL);
+        buf_printf(b, NULL, unit, i);
+    }
+    buf_str(b, last, NULL);
+}
+
+/* What the documents take in fact, of many and of long values: within what is counted, and not much less. */
+static void test_the_memory_of_a_body_is_known_before_it_is_read(void **state)
+{
+    static const struct {
+        const char *first, *unit, *last;
+        int n;
+    } cases[] = {
+        {"{\"a\":[", "%d", "]}", 1000000},           {"{\"a\":[", "\"\"", "]}", 1000000},
+        {"{\"a\":[", "\"some text %d\"", "]}", 500000}, {"{\"a\":[", "[]", "]}", 131000},
+        {"{\"a\":[", "{}", "]}", 131000},            {"{\"a\":[", "[0,0,0,0,0,0,0,0,0]", "]}", 100000},
+        {"{\"a\":[", "{\"a\":0}", "]}", 131000},     {"{\"a\":[", "{\"a\":0,\"b\":0,\"c\":\"\"}", "]}", 131000},
+        {"{", "\"%d\":0", "}", 1000000},             {"{", "\"%d\":\"\"", "}", 530000},
+        {"{\"a\":\"", "0123456789 0123456789 0123456789 0123456789", "\"}", 200000},
+    };
+    struct buf b = {0};
+    struct field_size size;
+    struct fault f;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fill(&b, cases[i].first, cases[i].unit, cases[i].n, cases[i].last);
+        assert_int_equal(field_measure(b.data, b.len, &size, &f), 0);
+        size_t before = mem_in_use();
+        json_t *j = field_parse_body(b.data, b.len, NULL, &f);
+        size_t took = mem_in_use() - before;
+        assert_non_null(j);
+        json_decref(j);
+        printf("%s%s: %.1f MB of %.1f\n", cases[i].first, cases[i].unit, 1e-6 * (double)took, 1e-6 * (double)size.kept);
+        if (mem_in_use() == 0) continue; /* a sanitizer's allocator does not say */
+        assert_in_range(took, size.kept / 4, size.kept);
+    }
+    buf_deinit(&b);
+}
+
+/* A question that is answered with yes from the n-th time on. */
+static bool after_some(void *n) { return (*(int *)n)-- <= 1; }
+
+static void test_a_body_is_read_as_long_as_it_is_wanted(void **state)
+{
+    struct buf b = {0};
+    struct fault f = {0};
+    int n = 3;
+    const struct qn_cancel cancel = {after_some, &n};
+    (void)state;
+    fill(&b, "{\"a\":[", "%d", 100000, "]}");
+    assert_null(field_parse_body(b.data, b.len, &cancel, &f));
+    assert_true(f.status == 503 && !f.code);
+    n = 1000;
+    json_t *j = field_parse_body(b.data, b.len, &cancel, &f);
+    assert_non_null(j);
+    assert_in_range(n, 970, 990); /* about once for 32 KB */
+    json_decref(j);
+    buf_deinit(&b);
+}
+
 static void test_no_memory_for_a_body_is_not_the_clients_fault(void **state)
 {
     struct fault f = {0};
     (void)state;
     mem_fault_set(1);
-    assert_null(field_parse_body("{}", 2, &f));
+    assert_null(field_parse_body("{}", 2, NULL, &f));
     mem_fault_set(0);
     assert_int_equal(f.status, 503);
     assert_string_equal(f.code, "no_memory");
@@ -441,6 +507,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_what_is_not_honoured_is_refused),
         cmocka_unit_test(test_bodies_that_are_no_objects_are_refused),
         cmocka_unit_test(test_the_values_of_a_body_are_counted),
+        cmocka_unit_test(test_the_memory_of_a_body_is_known_before_it_is_read),
+        cmocka_unit_test(test_a_body_is_read_as_long_as_it_is_wanted),
         cmocka_unit_test(test_no_memory_for_a_body_is_not_the_clients_fault),
         cmocka_unit_test(test_json_is_written_as_it_is_read),
         cmocka_unit_test(test_long_answers_take_their_memory_from_a_ledger),

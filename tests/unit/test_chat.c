@@ -171,7 +171,7 @@ static void test_one_text(void **state)
     struct fixture x = open_chat(chatml, NULL);
     qn_token *ids = NULL;
     size_t n = 0;
-    assert_int_equal(vocab_encode_chat(x.v, text, strlen(text), &o, &ids, &n, NULL), 0);
+    assert_int_equal(vocab_encode_chat(x.v, text, strlen(text), &o, NULL, &ids, &n, NULL), 0);
     struct chat_prompt p = {.tokens = ids, .n_tokens = n};
     char *got = read_tokens(&x, &p);
     assert_string_equal(got, "#1<s></s>#2<s></s>");

@@ -38,7 +38,7 @@ static void test_prompt(void **state)
     assert_int_equal(n, strlen(text));
     assert_memory_equal(got, text, n);
     const qn_token *tokens = qn_prompt_tokens(p, &n);
-    assert_int_equal(qn_tokenize(model, "<|im_end|>", 10, QN_PARSE_SPECIAL, &mark, &n_marks, NULL), 0);
+    assert_int_equal(qn_tokenize(model, "<|im_end|>", 10, QN_PARSE_SPECIAL, NULL, &mark, &n_marks, NULL), 0);
     assert_int_equal(n_marks, 1);
     size_t n_end = 0;
     for (size_t i = 0; i < n; i++) n_end += tokens[i] == mark[0];
@@ -57,7 +57,7 @@ static size_t find_starts(const qn_token *tokens, size_t n, size_t *at)
 {
     size_t n_marks, n_at = 0;
     qn_token *mark = NULL;
-    assert_int_equal(qn_tokenize(model, "<|im_start|>", 12, QN_PARSE_SPECIAL, &mark, &n_marks, NULL), 0);
+    assert_int_equal(qn_tokenize(model, "<|im_start|>", 12, QN_PARSE_SPECIAL, NULL, &mark, &n_marks, NULL), 0);
     for (size_t i = 0; i < n; i++)
         if (tokens[i] == mark[0]) at[n_at++] = i;
     qn_free(mark);
@@ -125,7 +125,7 @@ static char *reply(const char *text, const char *const *stop, size_t n_stop)
     assert_int_equal(qn_chat_new(&c, model, with_calls, strlen(with_calls), NULL), 0);
     assert_int_equal(qn_chat_prompt(&p, c, request, strlen(request), NULL, NULL), 0);
     assert_int_equal(qn_reply_new(&r, c, p, stop, n_stop, NULL), 0);
-    assert_int_equal(qn_tokenize(model, text, strlen(text), QN_PARSE_SPECIAL, &ids, &n, NULL), 0);
+    assert_int_equal(qn_tokenize(model, text, strlen(text), QN_PARSE_SPECIAL, NULL, &ids, &n, NULL), 0);
     for (size_t i = 0; i < n && !stopped; i++) {
         assert_int_equal(qn_reply_push(r, ids[i], &stopped, NULL), 0);
         collect(r, &out);
