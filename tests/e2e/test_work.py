@@ -191,7 +191,7 @@ def test_texts_that_are_continued():
         "biases": lambda n: b'{"prompt":"x","logit_bias":{"1":' + b"0" * 0 + b"1" + b"." + b"0" * (n - 256) + b"}}",
         "stop texts": lambda n: {"prompt": "x", "stop": ["a" * 65536] * 16, "user": "x", "max_tokens": 0, "suffix": words(n - 1100000) if n > 1100000 else ""},
         "end tokens": lambda n: b'{"prompt":"x","max_tokens":0,"stop_token_ids":' + numbers(n - 256) + b"}",
-        "unknown names": lambda n: {f"k{i}": 1 for i in range(n // 12)},
+        "unknown names": lambda n: {f"k{i}": 1 for i in range(n // 14)},
         "a deep value": lambda n: b'{"prompt":' + b"[" * 2000 + b" " * (n - 5000) + b"]" * 2000 + b"}",
         "escapes": lambda n: b'{"prompt":"' + b"\\u00e9" * ((n - 256) // 6) + b'"}',
     }, "--ctx", "4096")
