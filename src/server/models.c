@@ -321,7 +321,7 @@ static void renew_facts(struct models *s, struct entry *m)
     struct qn_error e;
     if (!file_mark_get(&now, m->path) || file_mark_is_same(&now, &m->mark)) return;
     pthread_mutex_unlock(&s->lock);
-    int rc = parts_open(&p, m->path, &e, &e);
+    int rc = parts_open(&p, m->path, &s->c.model, &e, &e);
     if (!rc) rc = find_facts(s, m, &p, &f, &e);
     parts_free(&p);
     pthread_mutex_lock(&s->lock);
