@@ -9,6 +9,7 @@ build). Each function test_* is a case; its name says what holds. A case prints 
 with a line for each thing that was wrong; the last line is `N passed, N failed`.
 """
 import hashlib
+import io
 import json
 import os
 import resource
@@ -91,6 +92,12 @@ class Server:
             time.sleep(0.01)
         check(holds(s), "statistics stay at", s)
         return s
+
+    def wait_until(self, holds, what):
+        end = time.monotonic() + LIMIT
+        while not (done := holds()) and time.monotonic() < end:
+            time.sleep(0.01)
+        check(done, what)
 
     def stop(self):
         """Ends it in order; what it printed. A sanitizer's complaint is a failure."""
@@ -860,6 +867,106 @@ def test_one_connection_too_many_is_told_so():
         time.sleep(.01)
     check(r and r.status == 200, "a place is free again")
     s.stop()
+
+
+def connect_from(s, listener, address):
+    return socket.create_connection(("127.0.0.1", s.ports[listener]), LIMIT, (address, 0))
+
+
+def ask_from(s, address, target, listener=0):
+    with connect_from(s, listener, address) as c:
+        try:
+            c.sendall(get(target=target))
+        except ConnectionError:
+            pass
+        try:
+            return Reply(c.makefile("rb"))
+        except ConnectionError:
+            return Reply(io.BytesIO())
+
+
+def open_all(s, listener, address, n):
+    """As many connections as one address may have; nothing is asked on them."""
+    held = [connect_from(s, listener, address) for _ in range(n)]
+    for c in held:  # the last of them has been seen when a request on it is answered
+        c.sendall(get())
+        check(Reply(c.makefile("rb")).status == 200, address, "has a place")
+    return held
+
+
+def test_one_peer_cannot_take_all_places():
+    s = Server(path("peers.sock"), "127.0.0.1:0", "connections=64", "peer=16", "kept=8", "proxy=127.0.0.9")
+    s.sock = path("peers.sock")
+    at = {"listener": 1}
+    hog = open_all(s, 1, "127.0.0.1", 16)
+    for _ in range(50):  # many more, of which nothing comes
+        hog.append(connect_from(s, 1, "127.0.0.1"))
+    check(ask_from(s, "127.0.0.2", b"/item", **at).status == 200, "another address")
+    check(s.ask("GET", "/item").status == 200, "a Unix socket")
+    check(ask_from(s, "127.0.0.3", b"/public", **at).status == 200, "a public route")
+    for c in hog[16:]:
+        c.close()
+    s.wait_until(lambda: ask_from(s, "127.0.0.1", b"/public", **at).status == 200, "a public route for the hog too")
+    r = ask_from(s, "127.0.0.1", b"/item", **at)
+    check(r.status == 503 and r.headers.get("retry-after") == "1" and r.error()["message"], "anything else", r.status, r.body)
+    check(ask_from(s, "127.0.0.2", b"/item", **at).status == 200, "another address, still")
+
+    many = open_all(s, 1, "127.0.0.4", 16) + open_all(s, 1, "127.0.0.9", 24)  # 56 of 64: the others are kept
+    s.wait_until(lambda: ask_from(s, "127.0.0.5", b"/public", **at).status == 200, "a public route, when all are taken")
+    r = ask_from(s, "127.0.0.5", b"/item", **at)
+    check(r.status == 503 and r.headers.get("retry-after") == "1", "no place for another one", r.status, r.body)
+    check(s.ask("GET", "/item").status == 200, "a Unix socket has a place, when all are taken")
+    for c in hog + many:
+        c.close()
+    s.wait_until(lambda: ask_from(s, "127.0.0.1", b"/item", **at).status == 200, "places are free again")
+    s.stop()
+    told = [line for line in s.stderr().splitlines() if line.startswith("<4>a connection is refused: too many connections")]
+    check(0 < len(told) < 10, "the log says so now and then", told)
+
+
+def test_a_user_of_the_unix_socket_cannot_take_all_places():
+    s = Server(path("users.sock"), "127.0.0.1:0", "connections=64", "peer=16", "kept=8")
+    s.sock = path("users.sock")
+    held = [s.connect() for _ in range(16)]
+    for c in held:
+        c.sendall(get())
+        check(Reply(c.makefile("rb")).status == 200, "has a place")
+    r = s.ask("GET", "/item")
+    check(r.status == 503 and r.headers.get("retry-after") == "1", "one more", r.status, r.body)
+    check(s.ask("GET", "/public").status == 200, "but for a public route")
+    check(s.ask("GET", "/item", listener=1).status == 200, "others")
+    for c in held:
+        c.close()
+    s.stop()
+
+
+def test_a_place_that_is_kept_is_soon_given_back():
+    s = Server("127.0.0.1:0", "connections=40", "peer=8", "kept=8", "header_ms=60000", "idle_ms=60000")
+    held = open_all(s, 0, "127.0.0.1", 8)
+    with connect_from(s, 0, "127.0.0.1") as c:
+        out, t = timed(c)
+        check(b" 408 " in out and t < 2 + SLACK, "one that asks nothing", out, t)
+    with connect_from(s, 0, "127.0.0.1") as c:
+        c.sendall(get(target=b"/public") * 2)
+        check(ends(c).count(b"HTTP/1.1 200") == 1, "one that asks twice")
+    for c in held:
+        c.close()
+    s.stop()
+
+
+def test_with_few_open_files_there_are_fewer_places():
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
+    s = Server("127.0.0.1:0", preexec_fn=limit)
+    check("236 connections at most, not 1024" in s.stderr(), s.stderr())
+    held = open_all(s, 0, "127.0.0.1", 59)
+    check(ask_from(s, "127.0.0.1", b"/item").status == 503, "a quarter of them is one address's")
+    check(ask_from(s, "127.0.0.2", b"/item").status == 200, "others have theirs")
+    for c in held:
+        c.close()
+    s.stop()
+    for wrong in ("proxy=localhost", "proxy=127.0.0.1:80", "peer=1025", "kept=1024"):
+        r = subprocess.run([SERVER, wrong, "connections=1024", "127.0.0.1:0"], capture_output=True, timeout=LIMIT)
+        check(r.returncode == 69 and r.stderr.count(b"\n") == 1, wrong, r)
 
 
 def test_thousands_of_idle_streams_cost_little():
