@@ -6,11 +6,12 @@
  * such a thing (route), does the body suit. Somebody without a key learns nothing about what there is.
  *
  * What two programs could read differently is refused, although it could be read: two lengths, a length and chunks,
- * transfer codings but chunked, and headers that mean one thing and come twice, for of those one takes the first and the
- * other one the last. Requests are smuggled, and rights borrowed, through the difference.
+ * transfer codings but chunked, and headers that mean one thing and come twice, for of those one takes the first and
+ * the other one the last. Requests are smuggled, and rights borrowed, through the difference.
  *
  * Source: RFC 9112 sections 3.2 (targets, Host), 6.1 and 6.3 (length), 9.3 (persistence), RFC 9110 sections 10.1.1
- * (Expect), 15.5.20 (421) and 11.6.1 (WWW-Authenticate), the Fetch standard (preflight), W3C Trace Context (traceparent).
+ * (Expect), 15.5.20 (421) and 11.6.1 (WWW-Authenticate), the Fetch standard (preflight), W3C Trace Context
+ * (traceparent).
  *
  * Runs in the server's thread, without the lock.
  */
@@ -42,9 +43,9 @@ enum known {
     N_KNOWN
 };
 static const char *const known_names[N_KNOWN] = {
-    "Host",         "Content-Length",   "Transfer-Encoding", "Origin",
-    "Authorization", "x-api-key",       "Content-Type",      "Content-Encoding",
-    "Expect",       "Access-Control-Request-Method", "traceparent",
+    "Host",        "Content-Length", "Transfer-Encoding", "Origin", "Authorization",
+    "x-api-key",   "Content-Type",   "Content-Encoding",  "Expect", "Access-Control-Request-Method",
+    "traceparent",
 };
 
 struct known_headers {

@@ -41,8 +41,13 @@ int conn_add(struct http *h, int fd, const struct listener *l, uid_t uid)
         return -1;
     }
     assert(!h->conn[fd]);
-    *c = (struct conn){
-        .http = h, .fd = fd, .gen = h->next_gen++ & 0x7FFFFFFF, .listener = l, .uid = uid, .due = DUE_NOTHING, .late = DUE_NOTHING};
+    *c = (struct conn){.http = h,
+                       .fd = fd,
+                       .gen = h->next_gen++ & 0x7FFFFFFF,
+                       .listener = l,
+                       .uid = uid,
+                       .due = DUE_NOTHING,
+                       .late = DUE_NOTHING};
     h->conn[fd] = c;
     h->n_conns++;
     conn_wait(c, DUE_HEADER);

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <strings.h>
 
-#define TOKEN            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
-#define EXTENSION_BYTES  256         /* of one chunk */
-#define EXTRA_BYTES      (16u << 10) /* of all extensions and trailers of a body */
-#define MAX_SIZE_DIGITS  15          /* of a chunk: below 2^60 */
+#define TOKEN             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
+#define EXTENSION_BYTES   256         /* of one chunk */
+#define EXTRA_BYTES       (16u << 10) /* of all extensions and trailers of a body */
+#define MAX_SIZE_DIGITS   15          /* of a chunk: below 2^60 */
 #define MAX_LENGTH_DIGITS 18
 
 static int is_control(uint8_t c) { return (c < 0x20 && c != '\t') || c == 0x7F; }
@@ -146,7 +146,20 @@ int64_t head_length(const char *value)
 
 /* ---- chunks ---- */
 
-enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_NAME, TRAILER_VALUE, TRAILER_LF, LAST_LF, DONE };
+enum {
+    SIZE,
+    EXTENSION,
+    SIZE_LF,
+    DATA,
+    DATA_CR,
+    DATA_LF,
+    TRAILER,
+    TRAILER_NAME,
+    TRAILER_VALUE,
+    TRAILER_LF,
+    LAST_LF,
+    DONE
+};
 
 int chunks_done(const struct chunks *c) { return c->state == DONE; }
 

@@ -2,8 +2,8 @@
  *
  * http.c: opens, starts, drains and closes the server.
  *
- * One thread does all that has to do with sockets (door.c). Connections need descriptors, so the limit on them is raised
- * when opening, or opening fails: a server that finds out under load is worse.
+ * One thread does all that has to do with sockets (door.c). Connections need descriptors, so the limit on them is
+ * raised when opening, or opening fails: a server that finds out under load is worse.
  *
  * Opening and starting are apart so that a program can bind its sockets, give up the rights that this takes, and only
  * then load what it will serve: who connects meanwhile waits in the kernel's queue.
@@ -25,9 +25,9 @@
 #include "base/os.h"
 #include "server/impl.h"
 
-#define LINGER_NS    1000000000u /* while draining */
-#define LINGER_MS    1000        /* for a client to take the last answer */
-#define SHORT_MS     2000        /* for the head of a short connection */
+#define LINGER_NS 1000000000u /* while draining */
+#define LINGER_MS 1000        /* for a client to take the last answer */
+#define SHORT_MS  2000        /* for the head of a short connection */
 
 void http_config_init(struct http_config *c)
 {

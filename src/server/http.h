@@ -62,9 +62,9 @@ struct http_config {
     int n_origins;
     struct ledger *ledger; /* bodies and what waits to be sent are taken from it; NULL: no common budget */
 
-    int max_connections;     /* one more is answered 503 and closed; 0: 1024, or as many as files may be open */
-    int peer_connections;    /* of one address (of IPv6 its first 64 bits), or of one user; 0: a quarter of all */
-    int kept_connections;    /* for Unix sockets and public routes alone, half each; -1: a 32nd part of all */
+    int max_connections;        /* one more is answered 503 and closed; 0: 1024, or as many as files may be open */
+    int peer_connections;       /* of one address (of IPv6 its first 64 bits), or of one user; 0: a quarter of all */
+    int kept_connections;       /* for Unix sockets and public routes alone, half each; -1: a 32nd part of all */
     const char *const *proxies; /* [n_proxies] addresses that are many clients': peer_connections is not for them */
     int n_proxies;
     size_t max_header_bytes; /* request line and headers; 414, 431 or 413 beyond */

@@ -27,13 +27,23 @@
 #include "server/tls.h"
 
 /* What a connection is waited for, each with its own time span; a list is in order of time because spans are equal. */
-enum due_kind { DUE_HEADER, DUE_IDLE, DUE_BODY, DUE_HEARTBEAT, DUE_SEND, DUE_LINGER, DUE_SHORT, N_DUE, DUE_NOTHING = N_DUE };
+enum due_kind {
+    DUE_HEADER,
+    DUE_IDLE,
+    DUE_BODY,
+    DUE_HEARTBEAT,
+    DUE_SEND,
+    DUE_LINGER,
+    DUE_SHORT,
+    N_DUE,
+    DUE_NOTHING = N_DUE
+};
 
 enum conn_state { AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_LINGER };
 
 /* Whose a connection is: those of one peer share a number of places. */
 struct peer {
-    uint8_t kind; /* enum in place.c */
+    uint8_t kind;   /* enum in place.c */
     uint8_t id[15]; /* IPv4 address, the first 64 bits of an IPv6 address, user id; the rest is 0 */
 };
 
@@ -105,7 +115,7 @@ struct http_request {
 
     struct http_watch watch;
     int status;
-    char type[64]; /* Content-Type; "": none */
+    char type[64];     /* Content-Type; "": none */
     struct buf answer; /* the whole one */
     struct buf queue;  /* of a stream: bytes from queue_at on are to be sent */
     size_t queue_at;
@@ -220,7 +230,12 @@ const char *reply_reason(int status);
 /* The head of the answer, as it goes out. */
 int reply_head(struct buf *out, const struct http_request *r, int close);
 /* The next bytes of a stream, as they go out. Under the lock. REPLY_WAIT: none now, it will be poked. */
-enum reply_state { REPLY_MORE, REPLY_WAIT, REPLY_DONE, REPLY_BROKEN } reply_next(struct buf *out, struct http_request *r);
+enum reply_state {
+    REPLY_MORE,
+    REPLY_WAIT,
+    REPLY_DONE,
+    REPLY_BROKEN
+} reply_next(struct buf *out, struct http_request *r);
 void stream_silence(struct http_request *r); /* is measured from now on, if it matters; under the lock */
 /* Has the heartbeat callback say something if there is silence. Under the lock. */
 void stream_heartbeat(struct http_request *r);

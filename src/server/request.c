@@ -4,8 +4,8 @@
  *
  *     head: checks -> body, collected or thrown away -> handler -> answered -> completed
  *
- * The checks are made as soon as the head is there (check.c). A refused request's body is still read, up to a limit, and
- * thrown away, so that the connection can go on; unless nobody can tell where it ends.
+ * The checks are made as soon as the head is there (check.c). A refused request's body is still read, up to a limit,
+ * and thrown away, so that the connection can go on; unless nobody can tell where it ends.
  *
  * What is not HTTP at all becomes a request too, with nothing in it, so that it is answered and logged as all others.
  */
@@ -269,7 +269,4 @@ int http_query(const struct http_request *r, const char *name, char *value, size
     return ok ? 0 : -1;
 }
 
-const char *http_header(const struct http_request *r, const char *name)
-{
-    return head_value(&r->head, name);
-}
+const char *http_header(const struct http_request *r, const char *name) { return head_value(&r->head, name); }

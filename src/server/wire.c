@@ -20,10 +20,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define STEPS_A_TURN  16
-#define SMALL_BYTES   (8u << 10) /* of an answer, that go out together with its head */
-#define LINGER_BYTES  DISCARD_BYTES
-#define KEEP_OUT      4096 /* a buffer up to this size stays for what is sent next */
+#define STEPS_A_TURN 16
+#define SMALL_BYTES  (8u << 10) /* of an answer, that go out together with its head */
+#define LINGER_BYTES DISCARD_BYTES
+#define KEEP_OUT     4096 /* a buffer up to this size stays for what is sent next */
 
 enum turn { GO, WAIT, CLOSE };
 
@@ -80,6 +80,13 @@ static enum turn at_handshake(struct conn *c)
     return why == GNUTLS_E_AGAIN ? WAIT : why < 0 && gnutls_error_is_fatal(why) ? CLOSE : GO;
 }
 
+/* What has come and was not read; NULL for nothing. */
+static const uint8_t *unread(const struct conn *c, size_t *n)
+{
+    *n = c->in.len - c->in_at;
+    return *n ? c->in.data + c->in_at : NULL;
+}
+
 /* What was read is forgotten. */
 static void drop_read(struct conn *c)
 {
@@ -98,7 +105,8 @@ static void drop_read(struct conn *c)
 
 static enum turn begin(struct conn *c, size_t n, int status, const char *why)
 {
-    int r = request_begin(c, c->in.data + c->in_at, n, status, why);
+    size_t n_unread;
+    int r = request_begin(c, unread(c, &n_unread), n, status, why);
 
     c->in_at += n;
     c->scanned = 0;
@@ -135,8 +143,8 @@ static void begin_waiting(struct conn *c)
 
 static enum turn at_head(struct conn *c)
 {
-    const uint8_t *p = c->in.data + c->in_at;
-    size_t n = c->in.len - c->in_at;
+    size_t n;
+    const uint8_t *p = unread(c, &n);
     long len;
 
     if (n == 0) return more_head(c, 0);
@@ -187,8 +195,8 @@ static enum turn flush(struct conn *c);
 /* What waits is read before what has not come; of the socket no more than belongs to the body, if that is known. */
 static enum turn at_body(struct conn *c)
 {
-    size_t n = c->in.len - c->in_at, cap = c->http->c.max_header_bytes;
-    const uint8_t *p = n ? c->in.data + c->in_at : c->http->scratch;
+    size_t n, cap = c->http->c.max_header_bytes;
+    const uint8_t *p = unread(c, &n);
     enum turn t = flush(c);
     long used;
 
@@ -199,6 +207,7 @@ static enum turn at_body(struct conn *c)
         ssize_t k = receive(c, c->http->scratch, cap);
         if (k <= 0) return k < 0 ? CLOSE : WAIT;
         n = (size_t)k;
+        p = c->http->scratch;
     }
     used = take(c, p, n);
     if (used < 0) {
@@ -242,7 +251,7 @@ static size_t unsent(const struct conn *c, const uint8_t **p)
         *p = c->out.data + c->out_at;
         return c->out.len - c->out_at;
     }
-    if (!r || !r->head_sent || r->streaming) return 0;
+    if (!r || !r->head_sent || r->streaming || r->answer.len == c->body_at) return 0;
     *p = r->answer.data + c->body_at;
     return r->answer.len - c->body_at;
 }

@@ -5,8 +5,8 @@
  *
  * The input is a byte that chooses which, then the text. A head or body is the same whether it comes at once or byte by
  * byte, and one that is taken can be read in one way: written again from its parts it is what came, but for white
- * space around values. What passes as ours has to be: a path that a route matches begins with it, a host is one of three
- * names and an address, an origin begins with a scheme and its host or is the one that is allowed.
+ * space around values. What passes as ours has to be: a path that a route matches begins with it, a host is one of
+ * three names and an address, an origin begins with a scheme and its host or is the one that is allowed.
  */
 #include <assert.h>
 #include <string.h>
