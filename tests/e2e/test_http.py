@@ -660,7 +660,9 @@ def timed(c):
 
 
 def test_half_a_header_and_half_a_body_are_not_waited_for():
-    s = Server("header_ms=300", "body_ms=400", "idle_ms=500", "heartbeat_ms=100000")
+    s = Server("tls+127.0.0.1:0", path("late.sock"), f"cert={PEM}", f"key={PEM}", "header_ms=300", "body_ms=400", "idle_ms=500",
+               "heartbeat_ms=100000")
+    s.sock = path("late.sock")
     for data, least in ((b"GET /item HT", .3), (b"GET /item HTTP/1.1\r\nHost: local", .3),
                         (f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: 9\r\n\r\nhalf".encode(), .4)):
         with s.connect() as c:
@@ -668,6 +670,10 @@ def test_half_a_header_and_half_a_body_are_not_waited_for():
             out, t = timed(c)
             check(b" 408 " in out and b'{"error":{' in out, data, out)
             check(least * .8 <= t < least + SLACK, data, "took", t)
+    with s.connect(0, True) as c:
+        c.sendall(b"GET /item HT")
+        out, t = timed(c)
+        check(b" 408 " in out and b'{"error":{' in out, "over TLS", out)
     with s.connect() as c:  # a byte now and then does not help
         t0 = time.monotonic()
         try:
