@@ -156,6 +156,7 @@ static int answer(struct http_request *r, int status, const char *type, int lost
     if (!gone) {
         r->answered = 1;
         r->status = status;
+        r->n_sent = r->answer.len;
         snprintf(r->type, sizeof r->type, "%s", type ? type : "");
         conn_poke(r->conn);
     }
@@ -184,7 +185,6 @@ void http_reply(struct http_request *r, int status, const char *type, const void
         r->answer_taken = n_bytes;
     }
     int lost = buf_add(&r->answer, body, n_bytes, NULL);
-    r->n_sent = n_bytes;
     answer(r, status, type, lost);
     give_back(r);
 }
