@@ -199,6 +199,10 @@ static int open_http(struct serve *v, struct qn_error *e)
     c.n_hosts = (int)v->o->hosts.n;
     c.origins = v->o->origins.v;
     c.n_origins = (int)v->o->origins.n;
+    c.proxies = v->o->proxies.v;
+    c.n_proxies = (int)v->o->proxies.n;
+    c.max_connections = v->o->connections;
+    c.peer_connections = v->o->peer_connections;
     return http_open(&v->server.http, &c, e);
 }
 

@@ -14,10 +14,10 @@
 
 struct serve_options {
     struct models_config models;
-    struct cli_strings listen, hosts, origins, pins, folders;
+    struct cli_strings listen, hosts, origins, proxies, pins, folders;
     const char *model; /* where none is named */
     const char *keys, *cert, *key, *group, *name;
-    int grace_s;
+    int grace_s, connections, peer_connections;
     uint64_t cache_bytes;
     bool log, no_sandbox;
     struct share_options share;

@@ -140,6 +140,12 @@ const struct opt serve_places[] = {
     {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a name that clients may call this server; may be repeated",
      .rare = true},
     {"origin", 0, OPT_STRINGS, AT(origins), "URL", "a web origin whose pages may call; may be repeated", .rare = true},
+    {"connections", 0, OPT_INT, AT(connections), "N",
+     "open at once (default 0: 1024, or what the limit on open files allows)", 0, 65536, .rare = true},
+    {"peer-connections", 0, OPT_INT, AT(peer_connections), "N",
+     "of them, one address or user at most (default 0: a quarter)", 0, 65536, .rare = true},
+    {"proxy", 0, OPT_STRINGS, AT(proxies), "ADDRESS",
+     "a proxy's, to which --peer-connections does not apply; may be repeated", .rare = true},
     {0},
 };
 

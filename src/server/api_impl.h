@@ -9,11 +9,11 @@
  *     embed.c tokens.c status.c metrics.c sessions.c    the endpoints that make no answer
  *     stats.c        histograms, of each model
  *
- * Threads. A handler (libmicrohttpd's thread) only queues the request. A worker reads its body and asks for its model,
+ * Threads. A handler (the server's thread) only queues the request. A worker reads its body and asks for its model,
  * and a worker (this one, or any later, when the model had to be loaded) reads the rest and submits it. From then on
  * the request and its job belong to the scheduler's thread, which runs the callback: it opens the stream, writes and
- * ends it. Beside it, hang-ups and heartbeats (the door, libmicrohttpd) use the atomic members of a ticket and a job,
- * and ticket_cancel() finds tickets in the list. api.lock is a leaf but for the scheduler's own lock.
+ * ends it. Beside it, hang-ups and heartbeats (the server's thread) use the atomic members of a ticket and a job, and
+ * ticket_cancel() finds tickets in the list. api.lock is a leaf but for the scheduler's own lock.
  */
 #ifndef QUERN_SERVER_API_IMPL_H
 #define QUERN_SERVER_API_IMPL_H

@@ -5,13 +5,15 @@
  * In this order: is it well-formed and meant for us (Host), may this web page ask (Origin), who is it (keys), is there
  * such a thing (route), does the body suit. Somebody without a key learns nothing about what there is.
  *
- * Two lengths, a length and chunks, names of headers with a space in them, and transfer codings but chunked are refused
- * although they could be read: proxies disagree about what they mean, and requests are smuggled through the difference.
+ * What two programs could read differently is refused, although it could be read: two lengths, a length and chunks,
+ * transfer codings but chunked, and headers that mean one thing and come twice, for of those one takes the first and
+ * the other one the last. Requests are smuggled, and rights borrowed, through the difference.
  *
- * Source: RFC 9112 sections 5.1 (names) and 6.3 (length), RFC 9110 sections 5.6.2 (tokens), 15.5.20 (421) and 11.6.1
- * (WWW-Authenticate), the Fetch standard (preflight), W3C Trace Context (traceparent).
+ * Source: RFC 9112 sections 3.2 (targets, Host), 6.1 and 6.3 (length), 9.3 (persistence), RFC 9110 sections 10.1.1
+ * (Expect), 15.5.20 (421) and 11.6.1 (WWW-Authenticate), the Fetch standard (preflight), W3C Trace Context
+ * (traceparent).
  *
- * Runs in libmicrohttpd's thread, without the lock.
+ * Runs in the server's thread, without the lock.
  */
 #include "server/impl.h"
 
@@ -25,53 +27,48 @@
 #include "server/origin.h"
 #include "server/route.h"
 
-struct known_headers {
-    const char *host, *origin, *authorization, *api_key, *content_type, *content_length, *transfer, *expect,
-        *traceparent, *preflight;
-    int n_host, n_length, n_transfer, n_bad_names;
+/* Those that are asked for. Each may come once; of several traceparents none is believed. */
+enum known {
+    HOST,
+    CONTENT_LENGTH,
+    TRANSFER_ENCODING,
+    ORIGIN,
+    AUTHORIZATION,
+    API_KEY,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    EXPECT,
+    PREFLIGHT,
+    TRACEPARENT,
+    N_KNOWN
+};
+static const char *const known_names[N_KNOWN] = {
+    "Host",        "Content-Length", "Transfer-Encoding", "Origin", "Authorization",
+    "x-api-key",   "Content-Type",   "Content-Encoding",  "Expect", "Access-Control-Request-Method",
+    "traceparent",
 };
 
-static int is_token(const char *s)
-{
-    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~");
+struct known_headers {
+    const char *value[N_KNOWN];
+    int n[N_KNOWN];
+    int closes; /* Connection: close */
+};
 
-    return n > 0 && s[n] == '\0';
+static void collect(struct known_headers *k, const struct head *h)
+{
+    for (int i = 0; i < h->n; i++) {
+        if (strcasecmp(h->header[i].name, "Connection") == 0 && head_has(h->header[i].value, "close")) k->closes = 1;
+        for (int j = 0; j < N_KNOWN; j++)
+            if (strcasecmp(h->header[i].name, known_names[j]) == 0) k->value[j] = h->header[i].value, k->n[j]++;
+    }
 }
 
-static enum MHD_Result collect(void *cls, enum MHD_ValueKind kind, const char *name, const char *value)
+/* Of those that may come once: one that came twice; NULL. */
+static const char *repeated(const struct known_headers *k)
 {
-    struct known_headers *k = cls;
-
-    (void)kind;
-    if (!value) value = "";
-    k->n_bad_names += !is_token(name);
-    if (strcasecmp(name, "Host") == 0)
-        k->host = value, k->n_host++;
-    else if (strcasecmp(name, "Content-Length") == 0)
-        k->content_length = value, k->n_length++;
-    else if (strcasecmp(name, "Transfer-Encoding") == 0)
-        k->transfer = value, k->n_transfer++;
-    else if (strcasecmp(name, "Origin") == 0)
-        k->origin = value;
-    else if (strcasecmp(name, "Authorization") == 0)
-        k->authorization = value;
-    else if (strcasecmp(name, "x-api-key") == 0)
-        k->api_key = value;
-    else if (strcasecmp(name, "Content-Type") == 0)
-        k->content_type = value;
-    else if (strcasecmp(name, "Expect") == 0)
-        k->expect = value;
-    else if (strcasecmp(name, "traceparent") == 0)
-        k->traceparent = value;
-    else if (strcasecmp(name, "Access-Control-Request-Method") == 0)
-        k->preflight = value;
-    return MHD_YES;
-}
-
-/* As declared; libmicrohttpd has refused what is not a number. */
-static uint64_t body_bytes(const struct known_headers *k)
-{
-    return k->content_length ? strtoull(k->content_length, NULL, 10) : 0;
+    for (int j = 0; j < TRACEPARENT; j++)
+        if (k->n[j] > 1) return known_names[j];
+    return NULL;
 }
 
 /* W3C Trace Context, version 00: 2-32-16-2 lower-case hexadecimal digits */
@@ -100,11 +97,18 @@ static int host_ok(const struct http_request *r, const char *host)
     return origin_host_ok(host, local[0] ? local : NULL, c->hosts, c->n_hosts);
 }
 
+static const char *bearer(const struct known_headers *k)
+{
+    const char *a = k->value[AUTHORIZATION];
+
+    return a && strncasecmp(a, "Bearer ", 7) == 0 ? a + 7 : NULL;
+}
+
 /* Fills r->who; 0 if nobody may ask without saying who it is. */
 static int identify(struct http_request *r, const struct known_headers *k)
 {
     struct http *h = r->http;
-    const char *secret = k->api_key;
+    const char *secret = bearer(k) ? bearer(k) : k->value[API_KEY];
     const struct key *key;
 
     if (r->conn->listener->is_unix) {
@@ -116,7 +120,6 @@ static int identify(struct http_request *r, const struct known_headers *k)
         r->who = (struct http_identity){.kind = HTTP_LOCAL, .name = "local"};
         return 1;
     }
-    if (k->authorization && strncasecmp(k->authorization, "Bearer ", 7) == 0) secret = k->authorization + 7;
     pthread_rwlock_rdlock(&h->keys_lock);
     key = secret ? keys_find(&h->keys, secret) : NULL;
     if (key) {
@@ -159,6 +162,13 @@ static void refuse_method(struct http_request *r)
     http_error(r, 405, NULL, NULL, "%s is not served at %s", r->method, r->path);
 }
 
+static const char *public_path(const struct http_config *c)
+{
+    for (int i = 0; i < c->n_routes; i++)
+        if (c->routes[i].flags & HTTP_PUBLIC) return c->routes[i].pattern;
+    return "nothing";
+}
+
 /* Route, type and length. Returns 1 when it has answered. */
 static int check_route(struct http_request *r, const struct known_headers *k, int known)
 {
@@ -173,11 +183,18 @@ static int check_route(struct http_request *r, const struct known_headers *k, in
         http_error(r, 404, NULL, NULL, "nothing is served at %s", r->path);
     } else if (!m.route) {
         refuse_method(r);
-    } else if (m.route->flags & HTTP_JSON_BODY && !is_json(k->content_type)) {
+    } else if (r->conn->is_short && !(m.route->flags & HTTP_PUBLIC)) {
+        http_set_header(r, "Retry-After", "1");
+        http_error(r, 503, NULL, NULL, "too many connections; this one is for %s alone", public_path(c));
+    } else if (m.route->flags & HTTP_JSON_BODY && !is_json(k->value[CONTENT_TYPE])) {
         http_error(r, 415, NULL, NULL, "Content-Type is '%s', not application/json",
-                   k->content_type ? k->content_type : "");
-    } else if (body_bytes(k) > c->max_body_bytes) {
-        http_error(r, 413, NULL, NULL, "a body of %s bytes; %zu are allowed", k->content_length, c->max_body_bytes);
+                   k->value[CONTENT_TYPE] ? k->value[CONTENT_TYPE] : "");
+    } else if (k->value[CONTENT_ENCODING] && strcasecmp(k->value[CONTENT_ENCODING], "identity") != 0) {
+        http_error(r, 415, NULL, NULL, "Content-Encoding is '%s'; bodies are read as they are",
+                   k->value[CONTENT_ENCODING]);
+    } else if (r->n_body > (int64_t)c->max_body_bytes) {
+        http_error(r, 413, NULL, NULL, "a body of %s bytes; %zu are allowed", k->value[CONTENT_LENGTH],
+                   c->max_body_bytes);
     } else if (m.param_len > 0 && !(r->param = mem_dup(r->path + m.param, m.param_len))) {
         http_error(r, 503, NULL, NULL, "out of memory");
     } else {
@@ -186,34 +203,70 @@ static int check_route(struct http_request *r, const struct known_headers *k, in
     return 1;
 }
 
-/* Whether nobody can take it for something else: then its end is known, and the connection can go on. */
-static int is_plain(const struct http_request *r, const struct known_headers *k)
+/* How long the body is: fills r->n_body. 0, or why nobody can tell. */
+static const char *frame(struct http_request *r, const struct known_headers *k)
 {
-    if (!is_token(r->method) || k->n_bad_names || k->n_length + k->n_transfer > 1) return 0;
-    if (k->n_length && (!*k->content_length || strspn(k->content_length, "0123456789") != strlen(k->content_length)))
-        return 0;
-    return !k->n_transfer || strcasecmp(k->transfer, "chunked") == 0;
+    const char *length = k->value[CONTENT_LENGTH], *coding = k->value[TRANSFER_ENCODING];
+
+    if (k->n[CONTENT_LENGTH] + k->n[TRANSFER_ENCODING] > 1) return "the body's length is given more than once";
+    if (coding && r->head_minor == 0) return "HTTP/1.0 has no Transfer-Encoding";
+    if (coding && strcasecmp(coding, "chunked") != 0) return "Transfer-Encoding is not chunked";
+    r->n_body = coding ? -1 : length ? head_length(length) : 0;
+    return length && r->n_body < 0 ? "Content-Length is not a number of bytes" : NULL;
+}
+
+/* http://host/path, as proxies are asked, is what Host and the path say, or refused. */
+static int take_authority(struct http_request *r, const struct known_headers *k)
+{
+    const char *host = k->value[HOST];
+    size_t scheme = strncasecmp(r->path, "http://", 7) == 0 ? 7 : strncasecmp(r->path, "https://", 8) == 0 ? 8 : 0;
+    size_t n = scheme ? strcspn(r->path + scheme, "/") : 0;
+
+    if (!scheme) return 0;
+    if (n == 0 || !host || strlen(host) != n || strncasecmp(host, r->path + scheme, n) != 0) return -1;
+    if (r->path[scheme + n])
+        memmove(r->path, r->path + scheme + n, strlen(r->path + scheme + n) + 1);
+    else
+        memcpy(r->path, "/", 2);
+    return 0;
+}
+
+static const char *malformed(struct http_request *r, const struct known_headers *k)
+{
+    const char *why = frame(r, k);
+
+    if (why) return why;
+    if (k->n[HOST] == 0 && r->head_minor > 0) return "there is no Host";
+    if (k->value[HOST] && strpbrk(k->value[HOST], " \t,/\\@?#")) return "Host is malformed";
+    if (take_authority(r, k)) return "the request's target is not a path, or names another Host";
+    return r->path[0] != '/' || route_unescape(r->path) < 0 ? "the request's target is not a path" : NULL;
+}
+
+/* Two secrets that differ are two identities. */
+static int is_two(const struct http_request *r, const struct known_headers *k)
+{
+    const char *one = bearer(k), *other = k->value[API_KEY];
+
+    return r->http->c.keys_path && !r->conn->listener->is_unix && one && other && strcmp(one, other) != 0;
 }
 
 /* Returns 1 when it has answered. */
 static int check_all(struct http_request *r, const struct known_headers *k)
 {
     const struct http_config *c = &r->http->c;
+    const char *host = k->value[HOST], *origin = k->value[ORIGIN];
 
-    if (r->path[0] != '/' || route_unescape(r->path) < 0)
-        http_error(r, 400, NULL, NULL, "the request's target is not a path");
-    else if (k->n_host > 1 || k->n_length + k->n_transfer > 1)
-        http_error(r, 400, NULL, NULL, "Host, or the body's length, is given more than once");
-    else if (!is_plain(r, k))
-        http_error(r, 400, NULL, NULL,
-                   "the method, the name of a header, Content-Length or Transfer-Encoding is malformed");
-    else if (!host_ok(r, k->host))
-        http_error(r, 421, NULL, NULL, "this server is not called '%s'", k->host ? k->host : "");
-    else if (k->origin && !origin_ok(k->origin, k->host, r->conn->listener->tls, c->origins, c->n_origins))
-        http_error(r, 403, NULL, NULL, "pages of '%s' may not use this server", k->origin);
+    if (!host_ok(r, host))
+        http_error(r, 421, NULL, NULL, "this server is not called '%s'", host ? host : "");
+    else if (origin && !origin_ok(origin, host, r->conn->listener->tls, c->origins, c->n_origins))
+        http_error(r, 403, NULL, NULL, "pages of '%s' may not use this server", origin);
+    else if (k->value[EXPECT] && strcasecmp(k->value[EXPECT], "100-continue") != 0)
+        http_error(r, 417, NULL, NULL, "Expect is '%s', not 100-continue", k->value[EXPECT]);
+    else if (is_two(r, k))
+        http_error(r, 400, NULL, NULL, "Authorization and x-api-key have different keys");
     else {
-        if (k->origin) r->origin = mem_dup(k->origin, strlen(k->origin));
-        if (k->origin && k->preflight && strcmp(r->method, "OPTIONS") == 0) {
+        if (origin) r->origin = mem_dup(origin, strlen(origin));
+        if (origin && k->value[PREFLIGHT] && strcmp(r->method, "OPTIONS") == 0) {
             answer_preflight(r);
             return 1;
         }
@@ -225,13 +278,22 @@ static int check_all(struct http_request *r, const struct known_headers *k)
 enum check_result check_headers(struct http_request *r)
 {
     struct known_headers k = {0};
-    int refused;
+    const char *why, *trace, *twice;
 
-    MHD_get_connection_values(r->mhd, MHD_HEADER_KIND, collect, &k);
-    if (k.traceparent && is_traceparent(k.traceparent)) memcpy(r->trace, k.traceparent, sizeof r->trace);
-    refused = check_all(r, &k);
-    if (!refused) return CHECK_OK;
-    /* Without the body being read: when the client waits for a word before it sends it, when it sends too much, or when
-     * nobody can tell where it ends. */
-    return k.expect || !is_plain(r, &k) || body_bytes(&k) > DISCARD_BYTES ? CHECK_CLOSE : CHECK_DISCARD;
+    collect(&k, &r->head);
+    trace = k.n[TRACEPARENT] == 1 ? k.value[TRACEPARENT] : NULL;
+    if (trace && is_traceparent(trace)) memcpy(r->trace, trace, sizeof r->trace);
+    r->expects = k.value[EXPECT] && r->head_minor > 0;
+    r->close = k.closes || r->head_minor == 0 || r->conn->is_short;
+    twice = repeated(&k);
+    why = malformed(r, &k);
+    if (twice)
+        http_error(r, 400, NULL, NULL, "%s is given more than once", twice);
+    else if (why)
+        http_error(r, 400, NULL, NULL, "%s", why);
+    else if (!check_all(r, &k))
+        return CHECK_OK;
+    /* Without the body being read: when nobody can tell where it ends, when it is too much, or when the client waits
+     * for a word before it sends it. */
+    return twice || why || r->expects || r->n_body > (int64_t)DISCARD_BYTES ? CHECK_CLOSE : CHECK_DISCARD;
 }

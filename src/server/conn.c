@@ -2,11 +2,8 @@
  *
  * conn.c: the table of connections and the lists of what they are waited for.
  *
- * libmicrohttpd owns the sockets. While a connection is suspended it does not look at its socket, so it sees neither
- * that the client has left nor that time passes; and its own time limit starts anew with each byte. So each connection
- * is also in a table of ours, from accept() until libmicrohttpd says that it is about to close it. In between, and
- * under the lock, its descriptor is what it was and may be shut down, which libmicrohttpd then sees as the end of the
- * input.
+ * A connection is in the table from accept() until the server's thread closes it; nobody else does. Under the lock its
+ * descriptor is what it was and may be shut down by any thread, which the server's thread then sees as its end.
  *
  * Each connection is waited for in at most one list. All members of a list have the same time span and are added at the
  * end, so that the head is always the next that is due.
@@ -16,6 +13,7 @@
 #include <assert.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/os.h"
 
@@ -42,22 +40,42 @@ int conn_add(struct http *h, int fd, const struct listener *l, uid_t uid)
         mem_free(c);
         return -1;
     }
-    /* libmicrohttpd closes a connection that it could not start without telling. */
-    if (h->conn[fd]) conn_remove(h->conn[fd]);
-    *c = (struct conn){
-        .http = h, .fd = fd, .gen = h->next_gen++ & 0x7FFFFFFF, .listener = l, .uid = uid, .due = DUE_NOTHING};
+    assert(!h->conn[fd]);
+    *c = (struct conn){.http = h,
+                       .fd = fd,
+                       .gen = h->next_gen++ & 0x7FFFFFFF,
+                       .listener = l,
+                       .uid = uid,
+                       .due = DUE_NOTHING,
+                       .late = DUE_NOTHING};
     h->conn[fd] = c;
     h->n_conns++;
     conn_wait(c, DUE_HEADER);
     return 0;
 }
 
+static void forget_turn(struct conn *c)
+{
+    struct conn **pp = &c->http->ready;
+
+    if (!c->queued) return;
+    while (*pp != c) pp = &(*pp)->next_ready;
+    *pp = c->next_ready;
+    if (!*pp) c->http->ready_tail = pp;
+}
+
 void conn_remove(struct conn *c)
 {
     assert(c->http->conn[c->fd] == c && !c->req);
     conn_wait(c, DUE_NOTHING);
+    forget_turn(c);
     c->http->conn[c->fd] = NULL;
     c->http->n_conns--;
+    c->http->n_short -= c->is_short;
+    if (c->tls) gnutls_deinit(c->tls);
+    close(c->fd);
+    buf_deinit(&c->in);
+    buf_deinit(&c->out);
     mem_free(c);
 }
 
@@ -83,11 +101,22 @@ void conn_wait(struct conn *c, enum due_kind kind)
     h->door_is_idle = 0;
 }
 
-void conn_resume(struct http_request *r)
+int conn_queue(struct conn *c)
 {
-    if (!r->suspended) return;
-    r->suspended = 0;
-    MHD_resume_connection(r->mhd);
+    struct http *h = c->http;
+    int was_empty = h->ready == NULL;
+
+    if (c->queued) return 0;
+    c->queued = 1;
+    c->next_ready = NULL;
+    *h->ready_tail = c;
+    h->ready_tail = &c->next_ready;
+    return was_empty;
+}
+
+void conn_poke(struct conn *c)
+{
+    if (conn_queue(c)) door_wake(c->http);
 }
 
 void conn_hang_up(struct conn *c)
@@ -97,8 +126,8 @@ void conn_hang_up(struct conn *c)
     if (!c->hung_up) shutdown(c->fd, SHUT_RDWR);
     c->hung_up = 1;
     conn_wait(c, DUE_NOTHING);
+    conn_poke(c);
     if (!r || r->gone) return;
     r->gone = 1;
     if (r->held && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
-    conn_resume(r);
 }

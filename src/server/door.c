@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * door.c: the thread at the door. It accepts connections and hands them to libmicrohttpd, sees at once when a client
- * leaves (EPOLLRDHUP, whether or not anybody reads from the socket), and closes what takes too long.
+ * door.c: the server's thread. It accepts connections, gives a turn to those whose sockets are ready or whose answers
+ * are (wire.c), sees at once when a client leaves (EPOLLRDHUP, whether or not anybody reads from the socket), and ends
+ * what takes too long.
  *
  * A client that has closed its sending side counts as gone: for TCP that is all that can be seen of a close().
  *
- * A connection beyond max_connections gets a finished 503 and is closed; when no descriptor is left, nothing is
- * accepted for a moment. Late header or body: 408, where the connection is not encrypted.
+ * A connection without a place (place.c) gets a finished 503 and is closed; when no descriptor is left, nothing is
+ * accepted for a moment.
  *
- * Does no reading, and no writing but for these last words.
+ * Sockets are watched edge by edge, so that nothing has to be changed while they are open: a turn goes on until the
+ * socket says that there is no more.
  */
 #include "server/impl.h"
 
@@ -27,17 +29,18 @@
 
 #define N_EVENTS        64
 #define ACCEPTS_AT_ONCE 64
+#define TURNS_AT_ONCE   256
 #define NO_FD_PAUSE_MS  100
 
-/* An answer outside of libmicrohttpd, which sends nothing at that moment. What does not fit the socket is lost. */
-static void last_words(int fd, const char *status, const char *more, int code, const char *text)
+/* An answer to what was not read. What does not fit the socket is lost. */
+static void refuse(int fd, const char *why)
 {
     char body[256], all[640];
-    size_t n = error_json(body, sizeof body, code, NULL, NULL, text);
-    int len = snprintf(
-        all, sizeof all,
-        "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n%sConnection: close\r\n\r\n%s", status,
-        n, more, body);
+    size_t n = error_json(body, sizeof body, 503, NULL, NULL, why);
+    int len = snprintf(all, sizeof all,
+                       "HTTP/1.1 503 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n"
+                       "Retry-After: 1\r\nConnection: close\r\n\r\n%s",
+                       reply_reason(503), n, body);
 
     send(fd, all, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
@@ -45,36 +48,48 @@ static void last_words(int fd, const char *status, const char *more, int code, c
 
 /* ---- accepting ---- */
 
-/* Takes fd. libmicrohttpd closes it, also when it does not want it. -1: it is closed. */
-static int admit(struct http *h, const struct listener *l, int fd, const struct sockaddr *peer, socklen_t n_peer)
+/* Under the lock. */
+static int add(struct http *h, const struct listener *l, int fd, uid_t uid, const struct peer *peer, enum place place)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET};
+    struct conn *c;
+
+    if (conn_add(h, fd, l, uid)) return -1;
+    c = h->conn[fd];
+    c->peer = *peer;
+    c->is_short = place == PLACE_SHORT;
+    h->n_short += c->is_short;
+    if (c->is_short) conn_wait(c, DUE_SHORT);
+    ev.data.u64 = (uint64_t)c->gen << 32 | (uint32_t)fd;
+    if (wire_begin(c) == 0 && epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0) return 0;
+    conn_remove(c);
+    return 1;
+}
+
+/* Takes fd. -1: it is closed. */
+static int admit(struct http *h, const struct listener *l, int fd, const struct sockaddr *from)
 {
     struct ucred cred = {.uid = (uid_t)-1};
     socklen_t n_cred = sizeof cred;
-    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET};
-    int full, r = -1;
+    const char *why = "out of memory";
+    struct peer peer;
+    enum place place;
+    int r = -1;
 
     if (l->is_unix && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n_cred) < 0) {
         close(fd);
         return -1;
     }
+    peer = peer_of(from, cred.uid);
     pthread_mutex_lock(&h->lock);
-    full = h->n_conns >= h->c.max_connections;
-    if (!full) r = conn_add(h, fd, l, cred.uid);
-    if (r == 0) {
-        ev.data.u64 = (uint64_t)h->conn[fd]->gen << 32 | (uint32_t)fd;
-        r = epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
-        if (r < 0) conn_remove(h->conn[fd]);
-    }
+    place = place_for(h, &peer, l->is_unix, &why);
+    if (place != PLACE_NONE) r = add(h, l, fd, cred.uid, &peer, place);
     pthread_mutex_unlock(&h->lock);
-    if (r < 0) {
-        if (!l->tls) last_words(fd, "503 Service Unavailable", "Retry-After: 1\r\n", 503, "too many connections");
-        close(fd);
-        return -1;
-    }
-    if (MHD_add_connection(l->tls ? h->tls : h->plain, fd, peer, n_peer) == MHD_YES) return 0;
-    pthread_mutex_lock(&h->lock);
-    if (h->conn[fd]) conn_remove(h->conn[fd]);
-    pthread_mutex_unlock(&h->lock);
+    if (place == PLACE_NONE) place_refused(h, why);
+    if (r == 0) return 0;
+    if (r > 0) return -1; /* closed already */
+    if (!l->tls) refuse(fd, why);
+    close(fd);
     return -1;
 }
 
@@ -83,10 +98,10 @@ int http_adopt(struct http *h, int fd, struct qn_error *e)
     static const struct listener nobody = {.fd = -1, .is_unix = 1};
     const struct sockaddr_storage peer = {.ss_family = AF_UNIX};
 
-    assert(h->has_door && h->plain);
+    assert(h->has_door);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    if (admit(h, &nobody, fd, (const struct sockaddr *)&peer, sizeof(struct sockaddr)))
-        return error_set(e, QN_EIO, "http: a connection cannot be served: %m");
+    if (admit(h, &nobody, fd, (const struct sockaddr *)&peer))
+        return error_set(e, QN_EIO, "http: a connection cannot be served");
     return 0;
 }
 
@@ -99,7 +114,7 @@ static int accept_some(struct http *h, const struct listener *l)
         int fd = accept4(l->fd, (struct sockaddr *)&peer, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             if (l->is_unix) peer.ss_family = AF_UNIX;
-            admit(h, l, fd, (struct sockaddr *)&peer, n > sizeof peer ? sizeof peer : n);
+            admit(h, l, fd, (struct sockaddr *)&peer);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             log_at(LOG_WARN, "accept: %m; waiting %d ms", NO_FD_PAUSE_MS);
             return NO_FD_PAUSE_MS;
@@ -114,15 +129,14 @@ static int accept_some(struct http *h, const struct listener *l)
 
 static void too_late(struct conn *c)
 {
-    const char *what = c->due == DUE_HEADER ? "the request's header took too long" : "the request's body took too long";
-
     if (c->due == DUE_HEARTBEAT) {
         stream_heartbeat(c->req);
         if (!c->hung_up) conn_wait(c, DUE_HEARTBEAT); /* what it says may not have found room */
         return;
     }
-    if (c->due != DUE_IDLE && !c->listener->tls) last_words(c->fd, "408 Request Timeout", "", 408, what);
-    conn_hang_up(c);
+    c->late = c->due;
+    conn_wait(c, DUE_NOTHING);
+    conn_poke(c);
 }
 
 /* Handles what is due; returns the ms until the next. Under the lock. */
@@ -160,25 +174,76 @@ static void watch_listeners(struct http *h, int on, int for_good)
     }
 }
 
-static void gone(struct http *h, uint64_t data)
+/* ---- turns ---- */
+
+static void at_event(struct http *h, const struct epoll_event *ev)
 {
-    size_t fd = data & 0xFFFFFFFF;
+    size_t fd = ev->data.u64 & 0xFFFFFFFF;
+    struct conn *c;
 
     pthread_mutex_lock(&h->lock);
-    if (fd < h->n_slots && h->conn[fd] && h->conn[fd]->gen == data >> 32) conn_hang_up(h->conn[fd]);
+    c = fd < h->n_slots ? h->conn[fd] : NULL;
+    if (c && c->gen != ev->data.u64 >> 32) c = NULL;
+    if (c && ev->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) conn_hang_up(c);
     pthread_mutex_unlock(&h->lock);
+    if (c) wire_turn(c);
+}
+
+static struct conn *next_ready(struct http *h)
+{
+    struct conn *c;
+
+    pthread_mutex_lock(&h->lock);
+    c = h->ready;
+    if (c) {
+        h->ready = c->next_ready;
+        if (!h->ready) h->ready_tail = &h->ready;
+        c->queued = 0;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return c;
+}
+
+/* Returns whether some are left. */
+static int run_ready(struct http *h)
+{
+    struct conn *c;
+
+    for (int i = 0; i < TURNS_AT_ONCE; i++) {
+        if (!(c = next_ready(h))) return 0;
+        wire_turn(c);
+    }
+    return 1;
+}
+
+/* Returns how many ms to wait before accepting again. */
+static int at_events(struct http *h, const struct epoll_event *ev, int n)
+{
+    eventfd_t ignored;
+    int pause_ms = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (ev[i].data.u64 == DOOR_WAKE) {
+            eventfd_read(h->wake_fd, &ignored);
+        } else if (ev[i].data.u64 & DOOR_OTHER) {
+            int ms = accept_some(h, &h->listener[ev[i].data.u64 & 0xFFFFFFFF]);
+            if (ms) pause_ms = ms;
+        } else {
+            at_event(h, &ev[i]);
+        }
+    }
+    return pause_ms;
 }
 
 void *door_main(void *http)
 {
     struct http *h = http;
     struct epoll_event ev[N_EVENTS];
-    int open = 0, closed = 0, pause_ms = 0;
+    int open = 0, closed = 0, pause_ms = 0, busy = 0;
 
     pthread_setname_np(pthread_self(), "door");
     for (;;) {
-        int timeout, n, want, for_good;
-        eventfd_t ignored;
+        int timeout, want, for_good;
 
         pthread_mutex_lock(&h->lock);
         if (h->door_stops) break;
@@ -196,18 +261,8 @@ void *door_main(void *http)
         open = want;
         closed = for_good;
         if (pause_ms && (timeout < 0 || timeout > pause_ms)) timeout = pause_ms;
-        pause_ms = 0;
-
-        n = epoll_wait(h->epoll_fd, ev, N_EVENTS, timeout);
-        for (int i = 0; i < n; i++) {
-            if (ev[i].data.u64 == DOOR_WAKE)
-                eventfd_read(h->wake_fd, &ignored);
-            else if (ev[i].data.u64 & DOOR_OTHER) {
-                int ms = accept_some(h, &h->listener[ev[i].data.u64 & 0xFFFFFFFF]);
-                if (ms) pause_ms = ms;
-            } else
-                gone(h, ev[i].data.u64);
-        }
+        pause_ms = at_events(h, ev, epoll_wait(h->epoll_fd, ev, N_EVENTS, busy ? 0 : timeout));
+        busy = run_ready(h);
     }
     pthread_mutex_unlock(&h->lock);
     return NULL;

@@ -2,12 +2,8 @@
  *
  * http.c: opens, starts, drains and closes the server.
  *
- * libmicrohttpd parses, encrypts and moves the bytes: one instance without encryption and one with, each a thread with
- * its epoll set, as many as the listeners need. Neither has a listening socket: door.c accepts, so that several
- * listeners, the limit on connections and the draining are in one place.
- *
- * Connections need descriptors, so the limit on them is raised when opening, or opening fails: a server that finds out
- * under load is worse.
+ * One thread does all that has to do with sockets (door.c). Connections need descriptors, so the limit on them is
+ * raised when opening, or opening fails: a server that finds out under load is worse.
  *
  * Opening and starting are apart so that a program can bind its sockets, give up the rights that this takes, and only
  * then load what it will serve: who connects meanwhile waits in the kernel's queue.
@@ -26,19 +22,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <gnutls/abstract.h>
-
 #include "base/os.h"
 #include "server/impl.h"
 
-#define OTHER_FDS    64 /* what a process has open besides connections */
-#define MHD_SPARE    64 /* libmicrohttpd still counts connections for a moment that we have seen the end of */
-#define LINGER_NS    1000000000u
+#define LINGER_NS 1000000000u /* while draining */
+#define LINGER_MS 1000        /* for a client to take the last answer */
+#define SHORT_MS  2000        /* for the head of a short connection */
 
 void http_config_init(struct http_config *c)
 {
     *c = (struct http_config){
-        .max_connections = 1024,
+        .kept_connections = -1,
         .max_header_bytes = 16 << 10,
         .max_body_bytes = 16 << 20,
         .max_queue_bytes = 64 << 10,
@@ -50,21 +44,6 @@ void http_config_init(struct http_config *c)
 }
 
 /* ---- opening ---- */
-
-static int raise_file_limit(int max_connections, struct qn_error *e)
-{
-    struct rlimit r;
-    rlim_t need = (rlim_t)max_connections + OTHER_FDS;
-
-    if (getrlimit(RLIMIT_NOFILE, &r) < 0) return error_set(e, QN_EIO, "RLIMIT_NOFILE: %m");
-    if (r.rlim_cur >= need) return 0;
-    if (r.rlim_max < need)
-        return error_set(e, QN_EUSAGE, "%d connections take %llu open files; the limit (RLIMIT_NOFILE) is %llu",
-                         max_connections, (unsigned long long)need, (unsigned long long)r.rlim_max);
-    r.rlim_cur = need;
-    return setrlimit(RLIMIT_NOFILE, &r) < 0 ? error_set(e, QN_EIO, "RLIMIT_NOFILE %llu: %m", (unsigned long long)need)
-                                            : 0;
-}
 
 static int open_listeners(struct http *h, struct qn_error *e)
 {
@@ -88,42 +67,14 @@ static int open_listeners(struct http *h, struct qn_error *e)
     return r;
 }
 
-/* libmicrohttpd wants to know where certificates come from; request_connection() has given the session one. */
-static int no_other_certificate(gnutls_session_t session, const struct gnutls_cert_retr_st *info,
-                                gnutls_pcert_st **certs, unsigned *n_certs, gnutls_ocsp_data_st **ocsp,
-                                unsigned *n_ocsp, gnutls_privkey_t *key, unsigned *flags)
-{
-    (void)session, (void)info, (void)certs, (void)n_certs, (void)ocsp, (void)n_ocsp, (void)key, (void)flags;
-    return -1;
-}
-
-/* Its error log stays off: it believes that every connection is TCP (their kind is not asked for), and would say with
- * each write that a Unix socket has no TCP_NODELAY. */
-static struct MHD_Daemon *start(struct http *h, int tls)
-{
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                     (tls ? MHD_USE_TLS : 0);
-    gnutls_certificate_retrieve_function3 *no_other = no_other_certificate;
-    struct MHD_OptionItem more[] = {
-        {tls ? MHD_OPTION_HTTPS_CERT_CALLBACK2 : MHD_OPTION_END, 0, (void *)(uintptr_t)no_other},
-        {MHD_OPTION_END, 0, NULL},
-    };
-
-    return MHD_start_daemon(flags, 0, NULL, NULL, request_handle, h, MHD_OPTION_URI_LOG_CALLBACK, request_target, h,
-                            MHD_OPTION_NOTIFY_COMPLETED, request_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
-                            request_connection, h, MHD_OPTION_CONNECTION_LIMIT,
-                            (unsigned)h->c.max_connections + MHD_SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
-                            (unsigned)(h->c.idle_ms / 1000 + 1), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                            h->c.max_header_bytes + ANSWER_BYTES, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
-}
-
-static int start_threads(struct http *h, struct qn_error *e)
+static int start_thread(struct http *h, struct qn_error *e)
 {
     struct epoll_event wake = {.events = EPOLLIN, .data.u64 = DOOR_WAKE};
     sigset_t all, before;
-    int r = 0, plain = h->c.n_listen == 0;
+    int r = 0;
 
-    for (int i = 0; i < h->c.n_listen; i++) plain |= !h->listener[i].tls;
+    h->scratch = mem_alloc(SCRATCH_BYTES);
+    if (!h->scratch) return error_nomem(e, "a buffer for what comes", SCRATCH_BYTES);
     h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (h->epoll_fd < 0 || h->wake_fd < 0 || epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->wake_fd, &wake) < 0)
@@ -131,13 +82,9 @@ static int start_threads(struct http *h, struct qn_error *e)
 
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    if ((plain && !(h->plain = start(h, 0))) || (h->cert && !(h->tls = start(h, 1))))
-        r = error_set(e, QN_EIO, "the HTTP server cannot start: %m");
-    if (r == 0) {
-        errno = pthread_create(&h->door, NULL, door_main, h);
-        h->has_door = errno == 0;
-        if (!h->has_door) r = error_set(e, QN_EIO, "a thread cannot start: %m");
-    }
+    errno = pthread_create(&h->door, NULL, door_main, h);
+    h->has_door = errno == 0;
+    if (!h->has_door) r = error_set(e, QN_EIO, "a thread cannot start: %m");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return r;
 }
@@ -148,13 +95,17 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
     const int span_ms[N_DUE] = {[DUE_HEADER] = c->header_ms,
                                 [DUE_IDLE] = c->idle_ms,
                                 [DUE_BODY] = c->body_ms,
-                                [DUE_HEARTBEAT] = c->heartbeat_ms};
+                                [DUE_HEARTBEAT] = c->heartbeat_ms,
+                                [DUE_SEND] = c->idle_ms,
+                                [DUE_LINGER] = LINGER_MS,
+                                [DUE_SHORT] = c->header_ms < SHORT_MS ? c->header_ms : SHORT_MS};
     pthread_condattr_t attr;
     int r;
 
-    assert(c->max_connections > 0 && c->max_header_bytes >= 1024);
+    assert(c->max_connections >= 0 && c->max_header_bytes >= 1024);
     if (!h) return error_nomem(e, "the HTTP server", sizeof *h);
     *h = (struct http){.c = *c, .epoll_fd = -1, .wake_fd = -1};
+    h->ready_tail = &h->ready;
     pthread_mutex_init(&h->lock, NULL);
     pthread_rwlock_init(&h->keys_lock, NULL);
     pthread_condattr_init(&attr);
@@ -173,7 +124,7 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
         goto fail;
     }
     for (int i = 0; i < c->n_listen; i++) h->listener[i].fd = -1;
-    r = raise_file_limit(c->max_connections, e);
+    r = place_init(h, e);
     if (r == 0 && c->keys_path) r = keys_load(&h->keys, c->keys_path, c->limits, e);
     if (r == 0) r = open_listeners(h, e);
     for (int i = 0, tls = 0; r == 0 && i < c->n_listen && !tls; i++)
@@ -190,7 +141,7 @@ int http_start(struct http *h, void *ctx, struct qn_error *e)
 {
     assert(!h->has_door);
     h->ctx = ctx;
-    return start_threads(h, e);
+    return start_thread(h, e);
 }
 
 /* ---- what may change meanwhile ---- */
@@ -251,7 +202,7 @@ static void start_draining(struct http *h)
     h->draining = 1;
     for (size_t i = 0; i < h->n_slots; i++) {
         struct conn *c = h->conn[i];
-        if (c && !c->req && (c->due != DUE_HEADER || now >= h->linger_ns)) conn_hang_up(c);
+        if (c && !c->begun && (c->due != DUE_HEADER || now >= h->linger_ns)) conn_hang_up(c);
     }
     if (h->wake_fd >= 0) door_wake(h);
 }
@@ -301,22 +252,29 @@ static void end_requests(struct http *h)
     pthread_mutex_unlock(&h->lock);
 }
 
+/* The server's thread has ended. */
+static void end_connection(struct conn *c)
+{
+    if (c->req) request_completed(c, 0);
+    conn_remove(c);
+}
+
 void http_close(struct http *h)
 {
     if (!h) return;
     end_requests(h);
     if (h->has_door) pthread_join(h->door, NULL);
-    if (h->plain) MHD_stop_daemon(h->plain);
-    if (h->tls) MHD_stop_daemon(h->tls);
+    for (size_t i = 0; i < h->n_slots; i++)
+        if (h->conn[i]) end_connection(h->conn[i]);
     pthread_mutex_lock(&h->lock); /* who gave the last requests back may not have left our functions yet */
     while (h->n_alive > 0) pthread_cond_wait(&h->changed, &h->lock);
     pthread_mutex_unlock(&h->lock);
-    for (size_t i = 0; i < h->n_slots; i++) /* those that libmicrohttpd could not start */
-        if (h->conn[i]) conn_remove(h->conn[i]);
     for (int i = 0; h->listener && i < h->c.n_listen; i++) listener_close(&h->listener[i]);
     if (h->epoll_fd >= 0) close(h->epoll_fd);
     if (h->wake_fd >= 0) close(h->wake_fd);
     mem_free(h->listener);
+    mem_free(h->proxy);
+    mem_free(h->scratch);
     mem_free(h->conn);
     keys_deinit(&h->keys);
     tls_cert_free(h->cert);

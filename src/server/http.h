@@ -62,7 +62,11 @@ struct http_config {
     int n_origins;
     struct ledger *ledger; /* bodies and what waits to be sent are taken from it; NULL: no common budget */
 
-    int max_connections;     /* one more is answered 503 and closed */
+    int max_connections;        /* one more is answered 503 and closed; 0: 1024, or as many as files may be open */
+    int peer_connections;       /* of one address (of IPv6 its first 64 bits), or of one user; 0: a quarter of all */
+    int kept_connections;       /* for Unix sockets and public routes alone, half each; -1: a 32nd part of all */
+    const char *const *proxies; /* [n_proxies] addresses that are many clients': peer_connections is not for them */
+    int n_proxies;
     size_t max_header_bytes; /* request line and headers; 414, 431 or 413 beyond */
     size_t max_body_bytes;   /* 413 beyond */
     size_t max_queue_bytes;  /* what a stream holds for a slow reader */
@@ -118,8 +122,13 @@ const uint8_t *http_body(const struct http_request *r, size_t *n_bytes); /* a NU
 void http_drop_body(struct http_request *r); /* it was read and is not needed any more: its memory is given back */
 const struct http_identity *http_identity(const struct http_request *r);
 const char *http_request_id(const struct http_request *r);
-/* What all open connections of its server take, most of it libmicrohttpd's; not from the ledger. */
+/* What all open connections of its server take at most; not from the ledger. */
 size_t http_connection_bytes(const struct http_request *r);
+/* Connections that were closed at once: no place was left at all, or none for their peer. */
+struct http_refused {
+    uint64_t full, peer;
+};
+struct http_refused http_refused(const struct http_request *r);
 /* Only in the handler. Any case; NULL if absent. */
 const char *http_header(const struct http_request *r, const char *name);
 

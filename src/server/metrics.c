@@ -130,9 +130,17 @@ static int write_process(const struct api *a, const struct http_request *r, stru
     return bad;
 }
 
+static int write_refused(const struct http_request *r, struct buf *b)
+{
+    const struct http_refused n = http_refused(r);
+    int bad = write_head(b, "counter", "connections_refused_total", "Connections that found no place.");
+    bad |= buf_printf(b, NULL, "quern_connections_refused_total{why=\"full\"} %" PRIu64 "\n", n.full);
+    return bad | buf_printf(b, NULL, "quern_connections_refused_total{why=\"peer\"} %" PRIu64 "\n", n.peer);
+}
+
 static int write_all(const struct http_request *r, struct api *a, struct buf *b, const struct row *rows, int n)
 {
-    int bad = write_process(a, r, b);
+    int bad = write_process(a, r, b) | write_refused(r, b);
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         const struct metric *c = &metrics[i];
         bad |= write_head(b, c->type, c->name, c->help);

@@ -2,12 +2,12 @@
  *
  * reply.c: answers, whole or in pieces, from any thread.
  *
- * The answer is left in the request, and the connection, if it was suspended, is resumed; libmicrohttpd's thread then
- * picks it up. A stream is a queue between two sides that never wait for each other: the writer adds, or is told that
- * there is no room; the reader, called when the socket takes bytes, removes, and suspends the connection when there is
- * nothing. Checking, suspending and deciding to resume happen under one lock, so no wake-up is lost.
+ * The answer is left in the request, and the connection gets a turn: the server's thread then picks it up. A stream is
+ * a queue between two sides that never wait for each other: the writer adds, or is told that there is no room; the
+ * reader removes when the socket takes bytes. What a reader finds and what a writer adds is under one lock, and each
+ * addition gives the connection a turn, so no wake-up is lost.
  *
- * Source: libmicrohttpd's manual (suspended connections, content reader callbacks); the HTML standard, section 9.2
+ * Source: RFC 9110 sections 6.6.1 (Date), 15 (status); RFC 9112 section 7.1 (chunks); the HTML standard, section 9.2
  * (server-sent events); the error object of the OpenAI API.
  */
 #include "server/impl.h"
@@ -17,10 +17,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-#define BLOCK_BYTES     1024 /* of a stream's response for HTTP/1.0; chunks are made in the connection's own memory */
-#define SMALL_BYTES     8192 /* a whole answer of so many is not counted: errors go out when nothing is left */
-#define HEARTBEAT_BYTES 256  /* what a heartbeat may say */
+#define CHUNK_BYTES     (16u << 10) /* of a stream, sent at once */
+#define SMALL_BYTES     8192        /* a whole answer of so many is not counted: errors go out when nothing is left */
+#define HEARTBEAT_BYTES 256         /* what a heartbeat may say */
 
 /* ---- errors ---- */
 
@@ -81,38 +82,85 @@ void http_set_header(struct http_request *r, const char *name, const char *value
     r->header[r->n_headers++].value = v;
 }
 
-static void add_headers(const struct http_request *r, struct MHD_Response *response, const char *type)
+const char *reply_reason(int status)
 {
-    if (type) MHD_add_response_header(response, "Content-Type", type);
-    MHD_add_response_header(response, "x-request-id", r->id);
-    if (r->origin) {
-        MHD_add_response_header(response, "Access-Control-Allow-Origin", r->origin);
-        MHD_add_response_header(response, "Access-Control-Expose-Headers", "x-request-id, retry-after");
-        MHD_add_response_header(response, "Vary", "Origin");
-    }
-    for (int i = 0; i < r->n_headers; i++) MHD_add_response_header(response, r->header[i].name, r->header[i].value);
+    static const struct {
+        int status;
+        const char *text;
+    } known[] = {{200, "OK"},
+                 {204, "No Content"},
+                 {400, "Bad Request"},
+                 {401, "Unauthorized"},
+                 {403, "Forbidden"},
+                 {404, "Not Found"},
+                 {405, "Method Not Allowed"},
+                 {408, "Request Timeout"},
+                 {413, "Content Too Large"},
+                 {414, "URI Too Long"},
+                 {415, "Unsupported Media Type"},
+                 {417, "Expectation Failed"},
+                 {421, "Misdirected Request"},
+                 {429, "Too Many Requests"},
+                 {431, "Request Header Fields Too Large"},
+                 {500, "Internal Server Error"},
+                 {503, "Service Unavailable"},
+                 {504, "Gateway Timeout"},
+                 {505, "HTTP Version Not Supported"}};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].status == status) return known[i].text;
+    return "";
 }
 
-/* Leaves the response (NULL: there was no memory for it) in the request. Takes it. Returns HTTP_GONE if in vain. */
-static int answer(struct http_request *r, struct MHD_Response *response, int status, size_t n_bytes)
+/* No matter which language the process speaks. */
+static int add_date(struct buf *out)
+{
+    static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    time_t now = time(NULL);
+    struct tm t;
+
+    gmtime_r(&now, &t);
+    return buf_printf(out, NULL, "Date: %.3s, %02d %.3s %d %02d:%02d:%02d GMT\r\n", days + 3 * t.tm_wday, t.tm_mday,
+                      months + 3 * t.tm_mon, t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
+}
+
+int reply_head(struct buf *out, const struct http_request *r, int close)
+{
+    int bad = buf_printf(out, NULL, "HTTP/1.1 %d %s\r\n", r->status, reply_reason(r->status)) || add_date(out);
+
+    if (close) bad |= buf_str(out, "Connection: close\r\n", NULL);
+    if (r->type[0]) bad |= buf_printf(out, NULL, "Content-Type: %s\r\n", r->type);
+    if (r->streaming && r->head_minor > 0) bad |= buf_str(out, "Transfer-Encoding: chunked\r\n", NULL);
+    if (!r->streaming && r->status != 204) bad |= buf_printf(out, NULL, "Content-Length: %zu\r\n", r->answer.len);
+    bad |= buf_printf(out, NULL, "x-request-id: %s\r\n", r->id);
+    if (r->origin)
+        bad |= buf_printf(out, NULL,
+                          "Access-Control-Allow-Origin: %s\r\n"
+                          "Access-Control-Expose-Headers: x-request-id, retry-after\r\nVary: Origin\r\n",
+                          r->origin);
+    for (int i = 0; i < r->n_headers; i++)
+        bad |= buf_printf(out, NULL, "%s: %s\r\n", r->header[i].name, r->header[i].value);
+    return bad | buf_str(out, "\r\n", NULL) ? -1 : 0;
+}
+
+/* The request has an answer now (or, without memory for it, is hung up on). Returns HTTP_GONE if in vain. */
+static int answer(struct http_request *r, int status, const char *type, int lost)
 {
     struct http *h = r->http;
     int gone;
 
     pthread_mutex_lock(&h->lock);
     assert(r->held && !r->answered);
-    if (!response && r->conn) conn_hang_up(r->conn);
+    if (lost && r->conn) conn_hang_up(r->conn);
     gone = r->gone;
     if (!gone) {
         r->answered = 1;
         r->status = status;
-        r->n_sent = n_bytes;
-        r->response = response;
-        if (h->draining) MHD_add_response_header(response, "Connection", "close");
-        conn_resume(r);
+        r->n_sent = r->answer.len;
+        snprintf(r->type, sizeof r->type, "%s", type ? type : "");
+        conn_poke(r->conn);
     }
     pthread_mutex_unlock(&h->lock);
-    if (gone && response) MHD_destroy_response(response);
     return gone ? HTTP_GONE : HTTP_OK;
 }
 
@@ -136,20 +184,18 @@ void http_reply(struct http_request *r, int status, const char *type, const void
         }
         r->answer_taken = n_bytes;
     }
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(n_bytes, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
-
-    if (response) add_headers(r, response, type);
-    answer(r, response, status, n_bytes);
+    int lost = buf_add(&r->answer, body, n_bytes, NULL);
+    answer(r, status, type, lost);
     give_back(r);
 }
 
 /* ---- hanging up, heartbeats ---- */
 
-/* Silence is measured from now on. Under the lock. */
-static void listen_for_silence(struct http_request *r)
+/* Not while the socket is full: it is not silence that is waited for then. */
+void stream_silence(struct http_request *r)
 {
-    if (r->streaming && r->watch.heartbeat && r->conn && !r->gone && !r->ended) conn_wait(r->conn, DUE_HEARTBEAT);
+    if (r->streaming && r->watch.heartbeat && r->conn && !r->conn->blocked && !r->gone && !r->ended)
+        conn_wait(r->conn, DUE_HEARTBEAT);
 }
 
 int http_watch(struct http_request *r, const struct http_watch *w)
@@ -160,7 +206,7 @@ int http_watch(struct http_request *r, const struct http_watch *w)
     gone = r->gone;
     if (!gone) {
         r->watch = *w;
-        listen_for_silence(r);
+        stream_silence(r);
     }
     pthread_mutex_unlock(&r->http->lock);
     return gone ? HTTP_GONE : HTTP_OK;
@@ -168,61 +214,49 @@ int http_watch(struct http_request *r, const struct http_watch *w)
 
 /* ---- streams ---- */
 
-/* libmicrohttpd wants up to max bytes. */
-static ssize_t stream_read(void *cls, uint64_t pos, char *out, size_t max)
+/* n bytes are sent: a queue that has grown is given back, and the writer is told of the room. Under the lock. */
+static void remove_sent(struct http_request *r, size_t n)
 {
-    struct http_request *r = cls;
-    size_t n;
-    ssize_t result;
-
-    (void)pos;
-    pthread_mutex_lock(&r->http->lock);
-    n = r->queue.len - r->queue_at;
-    if (r->gone) {
-        result = MHD_CONTENT_READER_END_WITH_ERROR;
-    } else if (n > 0) {
-        if (n > max) n = max;
-        memcpy(out, r->queue.data + r->queue_at, n);
-        r->queue_at += n;
-        r->n_sent += n;
-        result = (ssize_t)n;
-        if (r->queue_at == r->queue.len) {
-            r->queue_at = 0;
-            if (r->queue.cap > QUEUE_BYTES) { /* a larger one is freed */
-                buf_deinit_from(&r->queue, r->http->c.ledger);
-                buf_reserve_from(&r->queue, r->http->c.ledger, QUEUE_BYTES - 1, NULL);
-            }
-            buf_clear(&r->queue);
+    r->queue_at += n;
+    r->n_sent += n;
+    if (r->queue_at == r->queue.len) {
+        r->queue_at = 0;
+        if (r->queue.cap > QUEUE_BYTES) { /* a larger one is freed */
+            buf_deinit_from(&r->queue, r->http->c.ledger);
+            buf_reserve_from(&r->queue, r->http->c.ledger, QUEUE_BYTES - 1, NULL);
         }
-        if (r->want_room && r->queue.len - r->queue_at <= r->http->c.max_queue_bytes / 2) {
-            r->want_room = 0;
-            if (r->held && r->watch.on_room) r->watch.on_room(r->watch.arg);
-        }
-    } else if (r->ended) {
-        result = r->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
-    } else {
-        r->suspended = 1;
-        MHD_suspend_connection(r->mhd);
-        result = 0;
+        buf_clear(&r->queue);
     }
-    pthread_mutex_unlock(&r->http->lock);
-    return result;
+    if (r->want_room && r->queue.len - r->queue_at <= r->http->c.max_queue_bytes / 2) {
+        r->want_room = 0;
+        if (r->held && r->watch.on_room) r->watch.on_room(r->watch.arg);
+    }
 }
 
-static void stream_freed(void *cls) { request_unref(cls); }
+enum reply_state reply_next(struct buf *out, struct http_request *r)
+{
+    size_t n = r->queue.len - r->queue_at;
+    int in_chunks = r->head_minor > 0, bad = 0;
+
+    if (r->gone || r->broken) return REPLY_BROKEN;
+    if (n == 0 && !r->ended) return REPLY_WAIT;
+    if (n == 0) return in_chunks && buf_str(out, "0\r\n\r\n", NULL) ? REPLY_BROKEN : REPLY_DONE;
+    if (n > CHUNK_BYTES) n = CHUNK_BYTES;
+    if (in_chunks) bad |= buf_printf(out, NULL, "%zx\r\n", n);
+    bad |= buf_add(out, r->queue.data + r->queue_at, n, NULL);
+    if (in_chunks) bad |= buf_str(out, "\r\n", NULL);
+    if (bad) return REPLY_BROKEN;
+    remove_sent(r, n);
+    return REPLY_MORE;
+}
 
 int http_stream_open(struct http_request *r, int status, const char *type)
 {
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, stream_read, r, stream_freed);
-
     pthread_mutex_lock(&r->http->lock);
-    r->n_refs += response != NULL;
     r->streaming = 1;
-    listen_for_silence(r);
+    stream_silence(r);
     pthread_mutex_unlock(&r->http->lock);
-    if (response) add_headers(r, response, type);
-    return answer(r, response, status, 0);
+    return answer(r, status, type, 0);
 }
 
 /* Under the lock. Adds to the queue. HTTP_OK: the reader is to be resumed. */
@@ -249,20 +283,17 @@ static int push(struct http_request *r, const void *p, size_t n_bytes)
 
 int http_stream_write(struct http_request *r, const void *p, size_t n_bytes)
 {
-    struct MHD_Connection *sleeper = NULL;
-    int result;
+    int result, wake = 0;
 
     pthread_mutex_lock(&r->http->lock);
     assert(r->held && r->streaming && !r->ended);
     result = push(r, p, n_bytes);
     if (result == HTTP_OK) {
-        listen_for_silence(r);
-        if (r->suspended) sleeper = r->mhd;
-        r->suspended = 0;
+        stream_silence(r);
+        wake = !r->conn->blocked && conn_queue(r->conn);
     }
     pthread_mutex_unlock(&r->http->lock);
-    /* Not under the lock, which the reader takes first of all. Until it is resumed nobody frees or suspends it. */
-    if (sleeper) MHD_resume_connection(sleeper);
+    if (wake) door_wake(r->http); /* not under the lock, which the server's thread takes first of all */
     return result;
 }
 
@@ -274,7 +305,7 @@ void stream_heartbeat(struct http_request *r)
     if (r->ended || r->gone || r->queue.len > r->queue_at) return;
     n = r->watch.heartbeat(r->watch.arg, text, sizeof text);
     assert(n <= sizeof text);
-    if (n > 0 && push(r, text, n) == HTTP_OK) conn_resume(r);
+    if (n > 0 && push(r, text, n) == HTTP_OK) conn_poke(r->conn);
 }
 
 static void end(struct http_request *r, int broken)
@@ -283,8 +314,10 @@ static void end(struct http_request *r, int broken)
     assert(r->held && r->streaming && !r->ended);
     r->ended = 1;
     r->broken = broken;
-    if (r->conn) conn_wait(r->conn, DUE_NOTHING);
-    conn_resume(r);
+    if (r->conn) {
+        if (r->conn->due == DUE_HEARTBEAT) conn_wait(r->conn, DUE_NOTHING);
+        conn_poke(r->conn);
+    }
     pthread_mutex_unlock(&r->http->lock);
     give_back(r);
 }

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * request.c: libmicrohttpd's callbacks: from the first line of a request to its handler, and to its end.
+ * request.c: from a request's head to its handler, and to its end. The server's thread calls these (wire.c).
  *
- *     target -> headers: checks -> body, collected or thrown away -> handler -> suspended until answered -> completed
+ *     head: checks -> body, collected or thrown away -> handler -> answered -> completed
  *
- * The checks are made as soon as the headers are there, in this order: is it well-formed and for us (Host), may this
- * web page ask (Origin), who is it (keys), is there such a thing (route), does the body suit. A refused request's body
- * is still read, up to a limit, and thrown away: closing a socket with unread bytes in it makes the client lose the
- * answer.
+ * The checks are made as soon as the head is there (check.c). A refused request's body is still read, up to a limit,
+ * and thrown away, so that the connection can go on; unless nobody can tell where it ends.
  *
- * Two lengths, or a length and chunks, are refused although they could be read: proxies disagree about what they mean,
- * and requests are smuggled through the difference (RFC 9112 section 6.3).
- *
- * What the parser itself refuses (malformed lines, headers beyond the memory of a connection) is answered by
- * libmicrohttpd, not in JSON.
+ * What is not HTTP at all becomes a request too, with nothing in it, so that it is answered and logged as all others.
  */
 #include "server/impl.h"
 
@@ -26,8 +20,6 @@
 #include "base/os.h"
 #include "server/route.h"
 
-enum stage { AT_HEADERS, AT_BODY, AT_HANDLER };
-
 /* ---- life ---- */
 
 void request_unref(struct http_request *r)
@@ -39,7 +31,6 @@ void request_unref(struct http_request *r)
     left = --r->n_refs;
     pthread_mutex_unlock(&h->lock);
     if (left > 0) return;
-    if (r->response) MHD_destroy_response(r->response);
     for (int i = 0; i < r->n_headers; i++) {
         mem_free(r->header[i].name);
         mem_free(r->header[i].value);
@@ -47,6 +38,8 @@ void request_unref(struct http_request *r)
     if (h->c.ledger) ledger_give(h->c.ledger, r->answer_taken);
     buf_deinit_from(&r->body, h->c.ledger);
     buf_deinit_from(&r->queue, h->c.ledger);
+    buf_deinit(&r->answer);
+    mem_free(r->text);
     mem_free(r->path);
     mem_free(r->query);
     mem_free(r->param);
@@ -75,236 +68,157 @@ static void hold(struct http_request *r)
     pthread_mutex_unlock(&r->http->lock);
 }
 
-static struct http_request *new_request(struct http *h, const char *target)
-{
-    struct http_request *r = mem_calloc(1, sizeof *r);
-    const char *question = strchr(target, '?');
-    size_t n = question ? (size_t)(question - target) : strlen(target);
-
-    if (!r) return NULL;
-    *r = (struct http_request){.http = h, .n_refs = 1, .t0_ns = clock_ns()};
-    pthread_mutex_lock(&h->lock);
-    h->n_alive++;
-    pthread_mutex_unlock(&h->lock);
-    r->path = mem_dup(target, n);
-    if (question) r->query = mem_dup(question + 1, strlen(question + 1));
-    if (!r->path || (question && !r->query)) {
-        request_unref(r);
-        return NULL;
-    }
-    return r;
-}
-
-void *request_target(void *cls, const char *target, struct MHD_Connection *mhd)
-{
-    struct http *h = cls;
-    struct conn *c = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    struct http_request *old, *r = new_request(h, target);
-
-    if (!c) {
-        if (r) request_unref(r);
-        return NULL;
-    }
-    pthread_mutex_lock(&h->lock);
-    old = c->req;
-    c->req = r;
-    if (r) {
-        r->conn = c;
-        snprintf(r->id, sizeof r->id, "req-%016" PRIx64, h->id_base + h->n_requests++);
-    }
-    if (c->due == DUE_IDLE) conn_wait(c, DUE_HEADER);
-    pthread_mutex_unlock(&h->lock);
-    if (old) request_unref(old);
-    return NULL;
-}
-
 /* The path comes last: it is the client's, and may look like anything. */
-static void log_access(const struct http_request *r, enum MHD_RequestTerminationCode why)
+static void log_access(const struct http_request *r, int whole)
 {
     double ms = (double)(clock_ns() - r->t0_ns) / 1e6;
-    const char *how = why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "complete" : "incomplete";
 
-    log_at(LOG_INFO, "%s %d %s %" PRIu64 " bytes %.1f ms %s %s trace %s %s", r->method, r->status, how, r->n_sent, ms,
-           r->who.name[0] ? r->who.name : "-", r->id, r->trace[0] ? r->trace : "-", r->path);
+    log_at(LOG_INFO, "%s %d %s %" PRIu64 " bytes %.1f ms %s %s trace %s %s", r->method[0] ? r->method : "-", r->status,
+           whole ? "complete" : "incomplete", r->n_sent, ms, r->who.name[0] ? r->who.name : "-", r->id,
+           r->trace[0] ? r->trace : "-", r->path ? r->path : "-");
 }
 
-void request_completed(void *cls, struct MHD_Connection *mhd, void **req_cls, enum MHD_RequestTerminationCode why)
+void request_completed(struct conn *c, int whole)
 {
-    struct http *h = cls;
-    struct http_request *r = *req_cls;
-    struct MHD_Response *unused;
-    struct conn *c;
+    struct http *h = c->http;
+    struct http_request *r = c->req;
     int orphan; /* the body never came, so no handler will answer */
 
-    (void)mhd;
-    if (!r) return;
-    *req_cls = NULL;
     pthread_mutex_lock(&h->lock);
-    c = r->conn;
     c->req = NULL;
+    c->begun = 0;
     r->conn = NULL;
-    r->mhd = NULL;
-    r->suspended = 0;
-    if (h->draining) shutdown(c->fd, SHUT_RDWR);
     conn_wait(c, c->hung_up || h->draining ? DUE_NOTHING : DUE_IDLE);
     if (r->held && !r->gone && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
     r->gone = 1;
-    orphan = r->held && r->stage != AT_HANDLER;
+    orphan = r->held && !r->in_handler;
     if (orphan) request_given_back(r);
-    unused = r->response;
-    r->response = NULL;
     if (r->running) h->n_running--;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
-    if (unused) MHD_destroy_response(unused);
-    log_access(r, why);
+    log_access(r, whole);
     if (orphan) request_unref(r);
     request_unref(r);
 }
 
-void request_connection(void *cls, struct MHD_Connection *mhd, void **socket_cls,
-                        enum MHD_ConnectionNotificationCode what)
-{
-    struct http *h = cls;
-    struct http_request *r = NULL;
-
-    pthread_mutex_lock(&h->lock);
-    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        *socket_cls = h->conn[fd];
-        if (h->conn[fd] && h->conn[fd]->listener->tls)
-            tls_cert_use(MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session, h->cert);
-    } else if (*socket_cls) {
-        struct conn *c = *socket_cls;
-        r = c->req; /* one whose headers never came */
-        c->req = NULL;
-        conn_remove(c);
-        if (h->draining) pthread_cond_broadcast(&h->changed);
-    }
-    pthread_mutex_unlock(&h->lock);
-    if (r) request_unref(r);
-}
-
 /* ---- the way to the handler ---- */
 
-static enum MHD_Result queue(struct http_request *r, struct MHD_Connection *mhd)
+static struct http_request *new_request(struct conn *c)
 {
-    struct MHD_Response *response;
-    enum MHD_Result ok;
-    int status;
+    struct http *h = c->http;
+    struct http_request *r = mem_calloc(1, sizeof *r);
 
-    pthread_mutex_lock(&r->http->lock);
-    response = r->response;
-    status = r->status;
-    r->response = NULL;
-    pthread_mutex_unlock(&r->http->lock);
-    if (!response) return MHD_NO;
-    ok = MHD_queue_response(mhd, (unsigned)status, response);
-    MHD_destroy_response(response);
-    return ok;
-}
-
-/* Queues the answer, if there is one, or waits for it. */
-static enum MHD_Result settle(struct http_request *r, struct MHD_Connection *mhd)
-{
-    int gone, answered;
-
-    pthread_mutex_lock(&r->http->lock);
-    gone = r->gone;
-    answered = r->answered;
-    if (!gone && !answered) {
-        r->suspended = 1;
-        MHD_suspend_connection(mhd);
-    }
-    pthread_mutex_unlock(&r->http->lock);
-    return gone ? MHD_NO : answered ? queue(r, mhd) : MHD_YES;
-}
-
-static enum MHD_Result at_headers(struct http_request *r, struct MHD_Connection *mhd, const char *method)
-{
-    struct http *h = r->http;
-
-    snprintf(r->method, sizeof r->method, "%s", method);
+    if (!r) return NULL;
+    *r = (struct http_request){.http = h, .conn = c, .n_refs = 1, .t0_ns = clock_ns()};
     pthread_mutex_lock(&h->lock);
-    conn_wait(r->conn, DUE_BODY);
+    h->n_alive++;
+    snprintf(r->id, sizeof r->id, "req-%016" PRIx64, h->id_base + h->n_requests++);
+    c->req = r;
+    c->begun = 1;
+    conn_wait(c, DUE_BODY);
     pthread_mutex_unlock(&h->lock);
-    r->stage = AT_BODY;
+    r->head_minor = 1;
     hold(r);
-    return check_headers(r) == CHECK_CLOSE ? queue(r, mhd) : MHD_YES;
+    return r;
 }
 
-static enum MHD_Result at_body(struct http_request *r, const char *data, size_t *n_data)
+static int split_target(struct http_request *r)
+{
+    const char *target = r->head.target, *question = strchr(target, '?');
+    size_t n = question ? (size_t)(question - target) : strlen(target);
+
+    r->path = mem_dup(target, n);
+    if (question) r->query = mem_dup(question + 1, strlen(question + 1));
+    return r->path && (!question || r->query) ? 0 : -1;
+}
+
+int request_begin(struct conn *c, const uint8_t *head, size_t n, int status, const char *why)
+{
+    struct http_request *r = new_request(c);
+
+    if (!r) return -1;
+    if (status == 0) {
+        r->text = mem_dup(head, n);
+        if (!r->text) return -1;
+        status = head_parse(&r->head, r->text, n, &why);
+    }
+    if (status) {
+        request_spoil(r, status, why);
+        return 0;
+    }
+    r->head_minor = r->head.minor;
+    snprintf(r->method, sizeof r->method, "%s", r->head.method);
+    if (split_target(r)) return -1;
+    if (check_headers(r) == CHECK_CLOSE) r->close = 1;
+    return 0;
+}
+
+void request_spoil(struct http_request *r, int status, const char *why)
+{
+    r->close = 1;
+    if (r->held) http_error(r, status, NULL, NULL, "%s", why);
+    pthread_mutex_lock(&r->http->lock);
+    if (r->conn) conn_wait(r->conn, DUE_NOTHING);
+    pthread_mutex_unlock(&r->http->lock);
+}
+
+int request_body(struct http_request *r, const uint8_t *p, size_t n)
 {
     struct http *h = r->http;
-    size_t n = *n_data;
 
-    *n_data = 0;
     if (!r->held) { /* it was refused: also where the client had left, so that nothing was answered */
         r->n_discarded += n;
-        return r->n_discarded > DISCARD_BYTES ? MHD_NO : MHD_YES;
+        if (r->n_discarded <= DISCARD_BYTES) return 0;
+        request_spoil(r, 413, "");
+        return -1;
     }
     if (n > h->c.max_body_bytes - r->body.len) {
         http_error(r, 413, NULL, NULL, "a body of more than %zu bytes", h->c.max_body_bytes);
-        return MHD_YES;
-    }
-    if (buf_add_from(&r->body, h->c.ledger, data, n, NULL)) {
+    } else if (buf_add_from(&r->body, h->c.ledger, p, n, NULL)) {
         http_drop_body(r);
         http_set_header(r, "Retry-After", "1");
         http_error(r, 503, NULL, "no_memory", "no memory for the request's body now");
     }
-    return MHD_YES;
+    return 0;
 }
 
-static enum MHD_Result at_handler(struct http_request *r, struct MHD_Connection *mhd)
+/* Nothing of the head is asked for after the handler. */
+static void drop_head(struct http_request *r)
+{
+    mem_free(r->text);
+    r->text = NULL;
+    r->head.n = 0;
+}
+
+static void call_handler(struct http_request *r)
 {
     struct http *h = r->http;
-    struct route_match m = {0};
+    struct route_match m = route_find(h->c.routes, h->c.n_routes, r->method, r->path);
 
-    if (r->stage != AT_HANDLER) {
-        pthread_mutex_lock(&h->lock);
-        if (r->gone) {
-            pthread_mutex_unlock(&h->lock);
-            return MHD_NO;
-        }
-        r->stage = AT_HANDLER;
-        conn_wait(r->conn, DUE_NOTHING);
-        if (!r->answered) {
-            r->running = 1;
-            h->n_running++;
-            m = route_find(h->c.routes, h->c.n_routes, r->method, r->path);
-        }
-        pthread_mutex_unlock(&h->lock);
-        if (m.route && m.route->flags & HTTP_JSON_BODY && /* others are answered whole */
-            buf_reserve_from(&r->queue, h->c.ledger, QUEUE_BYTES - 1, NULL)) {
-            http_set_header(r, "Retry-After", "1");
-            http_error(r, 503, NULL, "no_memory", "no memory for an answer now");
-        } else if (m.route) {
-            m.route->handler(r, h->ctx);
-        }
+    if (!m.route) return;
+    if (m.route->flags & HTTP_JSON_BODY && /* others are answered whole */
+        buf_reserve_from(&r->queue, h->c.ledger, QUEUE_BYTES - 1, NULL)) {
+        http_set_header(r, "Retry-After", "1");
+        http_error(r, 503, NULL, "no_memory", "no memory for an answer now");
+    } else {
+        m.route->handler(r, h->ctx);
     }
-    return settle(r, mhd);
 }
 
-enum MHD_Result request_handle(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
-                               const char *version, const char *data, size_t *n_data, void **req_cls)
+void request_run(struct http_request *r)
 {
-    struct http *h = cls;
-    struct http_request *r = *req_cls;
-    struct conn *c;
+    struct http *h = r->http;
+    int runs;
 
-    (void)url;
-    (void)version;
-    if (r) return *n_data > 0 ? at_body(r, data, n_data) : at_handler(r, mhd);
-
-    c = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    if (!c) return MHD_NO;
     pthread_mutex_lock(&h->lock);
-    r = c->hung_up ? NULL : c->req;
-    if (r) r->mhd = mhd;
+    conn_wait(r->conn, DUE_NOTHING);
+    runs = r->held && !r->gone;
+    r->in_handler = runs;
+    r->running = runs;
+    h->n_running += runs;
     pthread_mutex_unlock(&h->lock);
-    if (!r) return MHD_NO;
-    *req_cls = r;
-    return at_headers(r, mhd, method);
+    if (runs) call_handler(r);
+    drop_head(r);
 }
 
 /* ---- what a handler may ask ---- */
@@ -326,6 +240,16 @@ size_t http_connection_bytes(const struct http_request *r)
     return each;
 }
 
+struct http_refused http_refused(const struct http_request *r)
+{
+    struct http_refused n;
+
+    pthread_mutex_lock(&r->http->lock);
+    n = r->http->refused;
+    pthread_mutex_unlock(&r->http->lock);
+    return n;
+}
+
 const uint8_t *http_body(const struct http_request *r, size_t *n_bytes)
 {
     *n_bytes = r->body.len;
@@ -345,7 +269,4 @@ int http_query(const struct http_request *r, const char *name, char *value, size
     return ok ? 0 : -1;
 }
 
-const char *http_header(const struct http_request *r, const char *name)
-{
-    return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
-}
+const char *http_header(const struct http_request *r, const char *name) { return head_value(&r->head, name); }

@@ -2,9 +2,8 @@
  *
  * tls.c: certificates that change while connections live.
  *
- * libmicrohttpd reads a certificate once, when it starts. What a session shows is looked up at its handshake, however,
- * so each new session is given ours before: that is what makes a certificate replaceable. Sessions borrow it and GnuTLS
- * does not count them, so older ones are kept until the server closes; some kilobytes for each renewal.
+ * Each new session is given the certificate of its time, and keeps it. Sessions borrow it and GnuTLS does not count
+ * them, so older ones are kept until the server closes; some kilobytes for each renewal.
  *
  * Source: GnuTLS manual, gnutls_credentials_set: replaces what was set for the same kind; the credentials have to live
  * as long as the session.

@@ -5,7 +5,7 @@
  *     http-server [NAME=VALUE...] ADDRESS...      an ADDRESS may begin with tls+ or be fd:N
  *
  * Prints `ready PORT...` when it listens. On SIGTERM it drains for drain_ms, prints `left N`, closes and prints
- * `closed`. Names: keys, cert, key, host, origin, group, connections, header, body, queue, budget (bytes), header_ms,
+ * `closed`. Names: keys, cert, key, host, origin, group, connections, peer, kept, proxy, header, body, queue, budget (bytes), header_ms,
  * body_ms, idle_ms, heartbeat_ms, drain_ms.
  *
  * Everything that takes time is a job in one list with one thread, as a scheduler would do it: callbacks mark a job
@@ -253,7 +253,7 @@ static void print_log(void *arg, enum log_level level, const char *line)
 #define MAX_LISTEN 8
 
 static struct http_listen listens[MAX_LISTEN];
-static const char *names[2];
+static const char *names[2], *proxy;
 static struct ledger budget;
 static int drain_ms = 1000;
 
@@ -281,6 +281,9 @@ static void option(struct http_config *c, const char *name, size_t n, const char
         {"heartbeat_ms", NULL, NULL, &c->heartbeat_ms},
         {"drain_ms", NULL, NULL, &drain_ms},
         {"connections", NULL, NULL, &c->max_connections},
+        {"peer", NULL, NULL, &c->peer_connections},
+        {"kept", NULL, NULL, &c->kept_connections},
+        {"proxy", &proxy, NULL, NULL},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (strlen(options[i].name) != n || memcmp(options[i].name, name, n) != 0) continue;
@@ -325,6 +328,8 @@ int main(int argc, char **argv)
     c.n_hosts = names[0] != NULL;
     c.origins = &names[1];
     c.n_origins = names[1] != NULL;
+    c.proxies = &proxy;
+    c.n_proxies = proxy != NULL;
     if (budget.budget) c.ledger = &budget;
 
     log_set_sink(print_log, NULL);

@@ -9,10 +9,12 @@ build). Each function test_* is a case; its name says what holds. A case prints 
 with a line for each thing that was wrong; the last line is `N passed, N failed`.
 """
 import hashlib
+import io
 import json
 import os
 import resource
 import signal
+import shutil
 import socket
 import ssl
 import stat
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from cases import check, run, started
+from cases import Skipped, check, run, started
 
 SERVER, PEM = sys.argv[1:3]
 SLOWNESS = float(sys.argv[3])
@@ -90,6 +92,12 @@ class Server:
             time.sleep(0.01)
         check(holds(s), "statistics stay at", s)
         return s
+
+    def wait_until(self, holds, what):
+        end = time.monotonic() + LIMIT
+        while not (done := holds()) and time.monotonic() < end:
+            time.sleep(0.01)
+        check(done, what)
 
     def stop(self):
         """Ends it in order; what it printed. A sanitizer's complaint is a failure."""
@@ -219,7 +227,7 @@ def test_files_are_counted_before_opening():
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 500))
     r = subprocess.run([SERVER, "connections=1000", "127.0.0.1:0"], capture_output=True, timeout=LIMIT, preexec_fn=limit)
     check(r.returncode == 69 and b"1000 connections take 1064 open files" in r.stderr, r)
-    s = Server("connections=400", preexec_fn=limit)  # raises the soft limit
+    s = Server("connections=400", "peer=400", preexec_fn=limit)  # raises the soft limit
     held = [s.connect() for _ in range(200)]
     check(s.ask("GET", "/item").status == 200, "more than the soft limit it began with")
     for c in held:
@@ -252,9 +260,10 @@ def test_host_and_origin():
     port = s.ports[0]
     for host in ("localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:80", "quern.example", f"127.0.0.1:{port}"):
         check(s.ask("GET", "/item", host=f"Host: {host}\r\n", listener=0).status == 200, host)
-    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "localhost:80@evil.example",
-                 "[::1", "localhost:x"):
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::1", "localhost:x"):
         refused(421, "GET", "/item", host=f"Host: {host}\r\n", listener=0, server=s)
+    for host in ("localhost:80@evil.example", "localhost, evil.example", "localhost evil.example", "localhost/", "a?b#c"):
+        refused(400, "GET", "/item", host=f"Host: {host}\r\n", listener=0, server=s)
     for origin in ("https://evil.example", "null", "https://app.example.evil.example", "http://app.example"):
         r = refused(403, "POST", "/raw", b"x", f"Origin: {origin}\r\n", listener=0, server=s)
         check("access-control-allow-origin" not in r.headers, r.headers)
@@ -333,6 +342,261 @@ def test_chunks_and_expectations():
     s.stop()
 
 
+LENGTH = b"Content-Length: 5\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+CHUNKS = b"5\r\nhello\r\n0\r\n\r\n"
+
+
+def post(headers, body=b"hello", version=b"1.1", host=HOST.encode()):
+    return b"POST /raw HTTP/" + version + b"\r\n" + host + headers + b"\r\n" + body
+
+
+def get(headers=b"", target=b"/item", host=HOST.encode()):
+    return b"GET " + target + b" HTTP/1.1\r\n" + host + headers + b"\r\n"
+
+
+def chunked(body):
+    return post(CHUNKED, body)
+
+
+# What two programs could read differently, and how it is answered. After each, in the same bytes, comes a whole request,
+# which must not be taken for one.
+AMBIGUOUS = {
+    # where the body ends
+    "a folded length": (400, post(b"Content-Length:\r\n 5\r\n")),
+    "a length after a tab's fold": (400, post(b"Content-Length:\r\n\t5\r\n")),
+    "a length and another one folded to it": (400, post(b"Content-Length: 5\r\n Content-Length: 0\r\n")),
+    "a folded coding": (400, post(b"Transfer-Encoding:\r\n chunked\r\n", CHUNKS)),
+    "a folded header of no meaning": (400, post(b"X: a\r\n b\r\n" + LENGTH)),
+    "a fold in the first header": (400, b"POST /raw HTTP/1.1\r\n " + HOST.encode() + LENGTH + b"\r\nhello"),
+    "space before the length's colon": (400, post(b"Content-Length : 5\r\n")),
+    "tab before the length's colon": (400, post(b"Content-Length\t: 5\r\n")),
+    "space before the coding's colon": (400, post(LENGTH + b"Transfer-Encoding : chunked\r\n", CHUNKS)),
+    "two equal lengths": (400, post(LENGTH * 2)),
+    "two lengths": (400, post(LENGTH + b"Content-Length: 0\r\n")),
+    "two lengths, one in lower case": (400, post(LENGTH + b"content-length: 0\r\n")),
+    "a list of lengths": (400, post(b"Content-Length: 5, 5\r\n")),
+    "a length with a plus": (400, post(b"Content-Length: +5\r\n")),
+    "a length with a minus": (400, post(b"Content-Length: -5\r\n")),
+    "a hexadecimal length": (400, post(b"Content-Length: 0x5\r\n")),
+    "a length with a space in it": (400, post(b"Content-Length: 5 5\r\n")),
+    "a length with an underscore": (400, post(b"Content-Length: 0_5\r\n")),
+    "an empty length": (400, post(b"Content-Length:\r\n")),
+    "a length of 2^64 + 5": (400, post(b"Content-Length: 18446744073709551621\r\n")),
+    "a length and chunks": (400, post(LENGTH + CHUNKED, CHUNKS)),
+    "chunks and a length": (400, post(CHUNKED + LENGTH, CHUNKS)),
+    "chunked twice": (400, post(CHUNKED * 2, CHUNKS)),
+    "chunked, chunked": (400, post(b"Transfer-Encoding: chunked, chunked\r\n", CHUNKS)),
+    "xchunked": (400, post(b"Transfer-Encoding: xchunked\r\n", CHUNKS)),
+    "quoted chunked": (400, post(b'Transfer-Encoding: "chunked"\r\n', CHUNKS)),
+    "identity": (400, post(b"Transfer-Encoding: identity\r\n" + LENGTH)),
+    "chunked, identity": (400, post(b"Transfer-Encoding: chunked, identity\r\n", CHUNKS)),
+    "gzip, chunked": (400, post(b"Transfer-Encoding: gzip, chunked\r\n", CHUNKS)),
+    "chunked after a vertical tab": (400, post(b"Transfer-Encoding:\x0bchunked\r\n", CHUNKS)),
+    "chunked and a NUL": (400, post(b"Transfer-Encoding: chunked\0\r\n", CHUNKS)),
+    "an empty coding": (400, post(b"Transfer-Encoding:\r\n" + LENGTH)),
+    "a coding in HTTP/1.0": (400, post(CHUNKED, CHUNKS, b"1.0")),
+    # lines
+    "bare LF everywhere": (400, get().replace(b"\r\n", b"\n")),
+    "bare LF after the first line": (400, get().replace(b"\r\n", b"\n", 1)),
+    "bare LF after a header": (400, post(b"X: a\n" + LENGTH)),
+    "bare LF as the empty line": (400, get()[:-2] + b"\n"),
+    "bare CR in a value": (400, post(b"X: a\rContent-Length: 0\r\n" + LENGTH)),
+    "CR CR LF": (400, post(b"X: a\r\r\n" + LENGTH)),
+    "two empty lines first": (400, b"\r\n\r\n" + get()),
+    "an empty LF line first": (400, b"\n" + get()),
+    # names and values
+    "NUL in a value": (400, get(b"X: a\0b\r\n")),
+    "NUL in a name": (400, get(b"X\0: a\r\n")),
+    "NUL in the target": (400, get(target=b"/item\0")),
+    "BEL in a value": (400, get(b"X: \a\r\n")),
+    "DEL in a value": (400, get(b"X: \x7f\r\n")),
+    "a name with a space in it": (400, get(b"X y: a\r\n")),
+    "a name of length and more": (400, post(b"Content-Length 44: 5\r\n")),
+    "a name in another script": (400, get("Größe: 5\r\n".encode())),
+    "no name": (400, get(b": a\r\n")),
+    "no colon": (400, get(b"nonsense\r\n")),
+    # the first line
+    "two spaces before the target": (400, get().replace(b" ", b"  ", 1)),
+    "a tab before the target": (400, get().replace(b" ", b"\t", 1)),
+    "a space after the version": (400, get().replace(b"\r\n", b" \r\n", 1)),
+    "a space in the target": (400, get(target=b"/item /item")),
+    "a version in lower case": (400, get().replace(b"HTTP", b"http", 1)),
+    "a version of two digits": (400, get().replace(b"1.1", b"1.10", 1)),
+    "HTTP/0.9": (400, b"GET /item\r\n\r\n"),
+    "HTTP/2.0": (505, get().replace(b"1.1", b"2.0", 1)),
+    "a method with a brace": (400, b"{}" + get()),
+    "a byte beyond ASCII in the target": (400, get(target="/größe".encode())),
+    "a fragment": (400, get(target=b"/item#a")),
+    # for whom
+    "no host": (400, get(host=b"")),
+    "two hosts": (400, get(b"Host: evil.example\r\n")),
+    "two equal hosts": (400, get(HOST.encode())),
+    "a folded host": (400, get(host=b"Host:\r\n localhost\r\n")),
+    "an absolute target with another host": (400, get(target=b"http://evil.example/item")),
+    "a target with a name and another host": (400, get(target=b"http://localhost@evil.example/item")),
+    "an authority": (400, b"CONNECT localhost:1 HTTP/1.1\r\n" + HOST.encode() + b"\r\n"),
+    # headers that mean one thing, twice
+    "two origins": (400, get(b"Origin: http://localhost\r\nOrigin: https://evil.example\r\n")),
+    "two keys": (400, get(b"x-api-key: a\r\nX-API-Key: b\r\n")),
+    "two authorizations": (400, get(b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n")),
+    "two types": (400, post(LENGTH + b"Content-Type: text/plain\r\n" + JSON.encode())),
+    "two expectations": (400, post(LENGTH + b"Expect: 100-continue\r\n" * 2)),
+    # chunks
+    "a chunk's size ends with LF": (400, chunked(b"5\nhello\r\n0\r\n\r\n")),
+    "a chunk ends with LF": (400, chunked(b"5\r\nhello\n0\r\n\r\n")),
+    "the last chunk ends with LF": (400, chunked(b"5\r\nhello\r\n0\n\r\n")),
+    "the body ends with LF": (400, chunked(b"5\r\nhello\r\n0\r\n\n")),
+    "an extension with LF in it": (400, chunked(b"5;\nx\r\nhello\r\n0\r\n\r\n")),
+    "an extension ends with LF": (400, chunked(b"5;x\nhello\r\n0\r\n\r\n")),
+    "a chunk's size with 0x": (400, chunked(b"0x5\r\nhello\r\n0\r\n\r\n")),
+    "a chunk's size with a plus": (400, chunked(b"+5\r\nhello\r\n0\r\n\r\n")),
+    "a chunk's size of -1": (400, chunked(b"-1\r\nhello\r\n0\r\n\r\n")),
+    "a chunk's size and a space": (400, chunked(b"5 \r\nhello\r\n0\r\n\r\n")),
+    "a space and a chunk's size": (400, chunked(b" 5\r\nhello\r\n0\r\n\r\n")),
+    "no chunk's size": (400, chunked(b"\r\nhello\r\n0\r\n\r\n")),
+    "a chunk's size of 2^64 + 5": (400, chunked(b"10000000000000005\r\nhello\r\n0\r\n\r\n")),
+    "a chunk's size of 2^64 - 1": (400, chunked(b"ffffffffffffffff\r\nhello\r\n0\r\n\r\n")),
+    "a chunk longer than its size": (400, chunked(b"4\r\nhello\r\n0\r\n\r\n")),
+    "a chunk shorter than its size": (400, chunked(b"7\r\nhello\r\n0\r\n\r\n")),
+    "a long extension": (400, chunked(b"5;" + b"x" * 300 + b"\r\nhello\r\n0\r\n\r\n")),
+    "long extensions together": (400, chunked((b"1;" + b"x" * 200 + b"\r\nh\r\n") * 100 + b"0\r\n\r\n")),
+    "a folded trailer": (400, chunked(CHUNKS[:-2] + b"X: a\r\n b\r\n\r\n")),
+    "a trailer without a colon": (400, chunked(CHUNKS[:-2] + b"X\r\n\r\n")),
+    "NUL in a trailer": (400, chunked(CHUNKS[:-2] + b"X: \0\r\n\r\n")),
+    "long trailers": (400, chunked(CHUNKS[:-2] + b"X: a\r\n" * 4000 + b"\r\n")),
+    # too much
+    "101 headers": (431, get(b"".join(b"X%d: a\r\n" % i for i in range(100)))),
+    "a long header": (431, get(b"X: " + b"a" * 20000 + b"\r\n")),
+    "a long target": (414, get(target=b"/" + b"a" * 20000)),
+    "what is no HTTP": (400, b"\x16\x03\x01\x02\x00\x01\x00\xfc\x03\x03"),
+    "nothing but NUL": (400, bytes(1000)),
+}
+SMUGGLED = get(target=b"/smuggled")
+
+
+def check_refusal(what, status, out):
+    head, _, body = out.partition(b"\r\n\r\n")
+    check(head.startswith(b"HTTP/1.1 %d " % status) and out.count(b"HTTP/1.1 ") == 1, what, "is answered", out[:300])
+    check(b"Content-Type: application/json" in head and b"Connection: close" in head, what, "is answered with", head)
+    try:
+        e = json.loads(body)["error"]
+        check(set(e) == {"message", "type", "param", "code"} and e["message"], what, "has the error", body)
+    except (ValueError, KeyError):
+        check(False, what, "has the error", body[:300])
+
+
+def send_ambiguous(c, data):
+    try:
+        c.sendall(data + SMUGGLED)
+    except ConnectionError:
+        pass
+    return ends(c)
+
+
+def test_what_can_be_read_in_two_ways_is_refused_and_nothing_is_read_after_it():
+    s = Server(path("two-ways.sock"), "tls+127.0.0.1:0", f"cert={PEM}", f"key={PEM}")
+    s.sock = path("two-ways.sock")
+    for what, (status, data) in AMBIGUOUS.items():
+        with s.connect() as c:
+            check_refusal(what, status, send_ambiguous(c, data))
+        if status != 505:
+            with s.connect() as c:  # a byte at a time
+                try:
+                    for i in range(min(len(data), 600)):
+                        c.sendall(data[i : i + 1])
+                    out = send_ambiguous(c, data[600:])
+                except ConnectionError:
+                    out = ends(c)
+                check_refusal(what + " in single bytes", status, out)
+    for what in ("a folded length", "bare LF everywhere", "NUL in a value"):
+        with s.connect(1, True) as c:
+            check_refusal(what + " over TLS", 400, send_ambiguous(c, AMBIGUOUS[what][1]))
+    s.stop()
+    check("/smuggled" not in s.stderr(), "what comes after is not read", s.stderr()[-500:])
+
+
+def test_what_looks_odd_but_can_be_read_in_one_way_is_taken():
+    s = Server()
+    good = {
+        "an empty line first": b"\r\n" + get(),
+        "white space around a value": get(b"X: \t a \t\r\nY:\r\n"),
+        "a value beyond ASCII": get("X: größe\r\n".encode()),
+        "tabs in a value": get(b"X: a\tb\r\n"),
+        "100 headers": get(b"".join(b"X%d: a\r\n" % i for i in range(99))),
+        "a header of no meaning twice": get(b"Accept: a\r\nAccept: b\r\nX-Forwarded-For: 1\r\n" * 2),
+        "an absolute target": get(target=b"http://localhost/item"),
+        "zeros before a length": post(b"Content-Length: 0005\r\n"),
+        "chunked in capitals": post(b"Transfer-Encoding: CHUNKED\r\n", CHUNKS),
+        "zeros before a chunk's size": chunked(b"00005\r\nhello\r\n000\r\n\r\n"),
+        "an extension": chunked(b'5;a="b c";d\r\nhello\r\n0;e\r\n\r\n'),
+        "trailers": chunked(CHUNKS[:-2] + b"X: a\r\nY:\r\n\r\n"),
+        "a later version": get().replace(b"1.1", b"1.2", 1),
+        "an empty host": get(host=b"Host:\r\n"),
+    }
+    for what, data in good.items():
+        for step in (len(data), 1):
+            with s.connect() as c:
+                f = c.makefile("rb")
+                for i in range(0, len(data), step):
+                    c.sendall(data[i : i + step])
+                r = Reply(f)
+                check(r.status == 200 and (data.find(b"POST") or r.body == b"hello"), what, r.status, r.body)
+                c.sendall(get())
+                check(Reply(f).status == 200, what, "the next request")
+    s.stop()
+
+
+def test_a_proxy_and_the_server_count_the_same_requests():
+    haproxy = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+    if not haproxy:
+        raise Skipped("haproxy is not installed")
+    s = Server()
+    front = path("front.sock")
+    config = file("haproxy.cfg", f"""global
+    log stdout format raw local0
+defaults
+    mode http
+    log global
+    timeout connect 5s
+    timeout client 5s
+    timeout server 5s
+    # lets more through than it would of itself
+    option accept-invalid-http-request
+frontend f
+    bind unix@{front}
+    log-format "%s %HM %HU"
+    default_backend b
+backend b
+    http-reuse always
+    server s unix@{s.sock}
+""")
+    with open(path("haproxy.log"), "w+") as log:
+        proxy = subprocess.Popen([haproxy, "-db", "-f", config], stdout=log, stderr=subprocess.DEVNULL)
+        try:
+            while not os.path.exists(front):
+                time.sleep(.01)
+            for status, data in AMBIGUOUS.values():
+                with socket.socket(socket.AF_UNIX) as c:
+                    c.settimeout(LIMIT)
+                    c.connect(front)
+                    try:
+                        c.sendall(data + get(b"Connection: close\r\n", b"/smuggled"))
+                    except ConnectionError:
+                        pass
+                    ends(c)
+        finally:
+            proxy.send_signal(signal.SIGUSR1)  # it ends when all is done and told
+            proxy.wait()
+        s.stop()
+        log.seek(0)
+        passed = sorted(line.split()[1:] for line in log if line.startswith("s "))
+    seen = sorted([line.split()[0][3:], line.split()[-1]] for line in s.stderr().splitlines() if " trace " in line)
+    check(len(passed) > 50, "passed on", len(passed))
+    unknown = [x for x in seen if x not in passed or seen.count(x) > passed.count(x)]
+    check(not [x for x in unknown if x[0] != "-"], "what the proxy has not passed on:", unknown)
+
+
 def test_a_hundred_pipelined_requests_are_answered_in_order():
     s = Server()
     with s.connect() as c:
@@ -396,7 +660,9 @@ def timed(c):
 
 
 def test_half_a_header_and_half_a_body_are_not_waited_for():
-    s = Server("header_ms=300", "body_ms=400", "idle_ms=500", "heartbeat_ms=100000")
+    s = Server("tls+127.0.0.1:0", path("late.sock"), f"cert={PEM}", f"key={PEM}", "header_ms=300", "body_ms=400", "idle_ms=500",
+               "heartbeat_ms=100000")
+    s.sock = path("late.sock")
     for data, least in ((b"GET /item HT", .3), (b"GET /item HTTP/1.1\r\nHost: local", .3),
                         (f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: 9\r\n\r\nhalf".encode(), .4)):
         with s.connect() as c:
@@ -404,6 +670,10 @@ def test_half_a_header_and_half_a_body_are_not_waited_for():
             out, t = timed(c)
             check(b" 408 " in out and b'{"error":{' in out, data, out)
             check(least * .8 <= t < least + SLACK, data, "took", t)
+    with s.connect(0, True) as c:
+        c.sendall(b"GET /item HT")
+        out, t = timed(c)
+        check(b" 408 " in out and b'{"error":{' in out, "over TLS", out)
     with s.connect() as c:  # a byte now and then does not help
         t0 = time.monotonic()
         try:
@@ -586,7 +856,7 @@ def test_requests_out_of_order_in_a_storm():
 
 
 def test_one_connection_too_many_is_told_so():
-    s = Server("connections=5")
+    s = Server("connections=5", "peer=5")
     held = [s.connect() for _ in range(5)]
     time.sleep(.1)
     with s.connect() as c:
@@ -605,11 +875,111 @@ def test_one_connection_too_many_is_told_so():
     s.stop()
 
 
+def connect_from(s, listener, address):
+    return socket.create_connection(("127.0.0.1", s.ports[listener]), LIMIT, (address, 0))
+
+
+def ask_from(s, address, target, listener=0):
+    with connect_from(s, listener, address) as c:
+        try:
+            c.sendall(get(target=target))
+        except ConnectionError:
+            pass
+        try:
+            return Reply(c.makefile("rb"))
+        except ConnectionError:
+            return Reply(io.BytesIO())
+
+
+def open_all(s, listener, address, n):
+    """As many connections as one address may have; nothing is asked on them."""
+    held = [connect_from(s, listener, address) for _ in range(n)]
+    for c in held:  # the last of them has been seen when a request on it is answered
+        c.sendall(get())
+        check(Reply(c.makefile("rb")).status == 200, address, "has a place")
+    return held
+
+
+def test_one_peer_cannot_take_all_places():
+    s = Server(path("peers.sock"), "127.0.0.1:0", "connections=64", "peer=16", "kept=8", "proxy=127.0.0.9")
+    s.sock = path("peers.sock")
+    at = {"listener": 1}
+    hog = open_all(s, 1, "127.0.0.1", 16)
+    for _ in range(50):  # many more, of which nothing comes
+        hog.append(connect_from(s, 1, "127.0.0.1"))
+    check(ask_from(s, "127.0.0.2", b"/item", **at).status == 200, "another address")
+    check(s.ask("GET", "/item").status == 200, "a Unix socket")
+    check(ask_from(s, "127.0.0.3", b"/public", **at).status == 200, "a public route")
+    for c in hog[16:]:
+        c.close()
+    s.wait_until(lambda: ask_from(s, "127.0.0.1", b"/public", **at).status == 200, "a public route for the hog too")
+    r = ask_from(s, "127.0.0.1", b"/item", **at)
+    check(r.status == 503 and r.headers.get("retry-after") == "1" and r.error()["message"], "anything else", r.status, r.body)
+    check(ask_from(s, "127.0.0.2", b"/item", **at).status == 200, "another address, still")
+
+    many = open_all(s, 1, "127.0.0.4", 16) + open_all(s, 1, "127.0.0.9", 24)  # 56 of 64: the others are kept
+    s.wait_until(lambda: ask_from(s, "127.0.0.5", b"/public", **at).status == 200, "a public route, when all are taken")
+    r = ask_from(s, "127.0.0.5", b"/item", **at)
+    check(r.status == 503 and r.headers.get("retry-after") == "1", "no place for another one", r.status, r.body)
+    check(s.ask("GET", "/item").status == 200, "a Unix socket has a place, when all are taken")
+    for c in hog + many:
+        c.close()
+    s.wait_until(lambda: ask_from(s, "127.0.0.1", b"/item", **at).status == 200, "places are free again")
+    s.stop()
+    told = [line for line in s.stderr().splitlines() if line.startswith("<4>a connection is refused: too many connections")]
+    check(0 < len(told) < 10, "the log says so now and then", told)
+
+
+def test_a_user_of_the_unix_socket_cannot_take_all_places():
+    s = Server(path("users.sock"), "127.0.0.1:0", "connections=64", "peer=16", "kept=8")
+    s.sock = path("users.sock")
+    held = [s.connect() for _ in range(16)]
+    for c in held:
+        c.sendall(get())
+        check(Reply(c.makefile("rb")).status == 200, "has a place")
+    r = s.ask("GET", "/item")
+    check(r.status == 503 and r.headers.get("retry-after") == "1", "one more", r.status, r.body)
+    check(s.ask("GET", "/public").status == 200, "but for a public route")
+    check(s.ask("GET", "/item", listener=1).status == 200, "others")
+    for c in held:
+        c.close()
+    s.stop()
+
+
+def test_a_place_that_is_kept_is_soon_given_back():
+    s = Server("127.0.0.1:0", "connections=40", "peer=8", "kept=8", "header_ms=60000", "idle_ms=60000")
+    held = open_all(s, 0, "127.0.0.1", 8)
+    with connect_from(s, 0, "127.0.0.1") as c:
+        out, t = timed(c)
+        check(b" 408 " in out and t < 2 + SLACK, "one that asks nothing", out, t)
+    with connect_from(s, 0, "127.0.0.1") as c:
+        c.sendall(get(target=b"/public") * 2)
+        check(ends(c).count(b"HTTP/1.1 200") == 1, "one that asks twice")
+    for c in held:
+        c.close()
+    s.stop()
+
+
+def test_with_few_open_files_there_are_fewer_places():
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 300))
+    s = Server("127.0.0.1:0", preexec_fn=limit)
+    check("236 connections at most, not 1024" in s.stderr(), s.stderr())
+    held = open_all(s, 0, "127.0.0.1", 59)
+    check(ask_from(s, "127.0.0.1", b"/item").status == 503, "a quarter of them is one address's")
+    check(ask_from(s, "127.0.0.2", b"/item").status == 200, "others have theirs")
+    for c in held:
+        c.close()
+    s.stop()
+    for wrong in ("proxy=localhost", "proxy=127.0.0.1:80", "peer=1025", "kept=1024"):
+        r = subprocess.run([SERVER, wrong, "connections=1024", "127.0.0.1:0"], capture_output=True, timeout=LIMIT)
+        check(r.returncode == 69 and r.stderr.count(b"\n") == 1, wrong, r)
+
+
 def test_thousands_of_idle_streams_cost_little():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    n = 10000 if hard >= 10700 and SLOWNESS == 1 else 200
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 600), hard))
-    s = Server(f"connections={n + 500}")  # the polls' own connections may be closed late
+    n = 10000 if hard >= 11200 and SLOWNESS == 1 else 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 1100), hard))
+    s = Server(f"connections={n + 1000}", f"peer={n + 500}")  # the polls' own connections may be closed late
     streams = []
     for i in range(n):
         c = s.connect()

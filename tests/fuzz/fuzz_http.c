@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_http.c: libFuzzer entry for the parts of a request's head that we read ourselves: the target, Host and Origin.
+ * fuzz_http.c: libFuzzer entry for what is read of a request before anybody is asked: the head, a body in chunks, the
+ * target, Host and Origin.
  *
- * The input is a byte that chooses which, then the text. What passes as ours has to be: a path that a route matches
- * begins with it, a host is one of three names and an address, an origin begins with a scheme and its host or is the
- * one that is allowed.
+ * The input is a byte that chooses which, then the text. A head or body is the same whether it comes at once or byte by
+ * byte, and one that is taken can be read in one way: written again from its parts it is what came, but for white
+ * space around values. What passes as ours has to be: a path that a route matches begins with it, a host is one of
+ * three names and an address, an origin begins with a scheme and its host or is the one that is allowed.
  */
 #include <assert.h>
 #include <string.h>
 #include <strings.h>
 
+#include "server/head.h"
 #include "server/origin.h"
 #include "server/route.h"
 
@@ -76,15 +79,92 @@ static void read_origin(const char *s)
     assert(ok == (!strcasecmp(s, "https://app.example") || !strcasecmp(s, "http://localhost:1")));
 }
 
+static void check_head(const struct head *h, const char *text, size_t n)
+{
+    const char *p = text;
+    size_t len = strlen(h->method);
+    assert(head_is_token(h->method) && !memcmp(p, h->method, len) && p[len] == ' ');
+    p += len + 1;
+    len = strlen(h->target);
+    assert(len > 0 && !memcmp(p, h->target, len) && !memcmp(p + len, " HTTP/1.", 8) && !memcmp(p + len + 9, "\r\n", 2));
+    p += len + 11;
+    for (int i = 0; i < h->n; i++) {
+        const char *value = h->header[i].value;
+        len = strlen(h->header[i].name);
+        assert(head_is_token(h->header[i].name) && !memcmp(p, h->header[i].name, len) && p[len] == ':');
+        p += len + 1;
+        p += strspn(p, " \t");
+        len = strlen(value);
+        assert(!memcmp(p, value, len) && !strpbrk(value, "\r\n") && (!len || !strchr(" \t", value[len - 1])));
+        p += len;
+        p += strspn(p, " \t");
+        assert(!memcmp(p, "\r\n", 2));
+        p += 2;
+    }
+    assert(p == text + n - 2);
+}
+
+static void read_head(const uint8_t *p, size_t size)
+{
+    size_t at = 0, slow_at = 0;
+    const char *why = NULL;
+    long n = head_scan(p, size, &at), slow = 0;
+    for (size_t i = 1; i <= size && slow == 0; i++) slow = head_scan(p, i, &slow_at);
+    assert(n == slow);
+    if (n <= 0) return;
+    char *text = mem_dup(p, (size_t)n), *before = mem_dup(p, (size_t)n);
+    struct head *h = mem_calloc(1, sizeof *h);
+    assert(text && before && h);
+    int status = head_parse(h, text, (size_t)n, &why);
+    if (status == 0) {
+        check_head(h, before, (size_t)n);
+        assert(!h->n || head_value(h, h->header[h->n - 1].name));
+        for (int i = 0; i < h->n; i++) head_has(h->header[i].value, "close"), head_length(h->header[i].value);
+    }
+    assert(why && (status == 0 || (status >= 400 && status < 600)));
+    mem_free(h);
+    mem_free(before);
+    mem_free(text);
+}
+
+/* The body, read in steps of so many bytes; -1: malformed. Returns how many bytes were read. */
+static long read_chunks(struct buf *out, const uint8_t *p, size_t size, size_t step)
+{
+    struct chunks c = {0};
+    size_t used = 0;
+    while (used < size && !chunks_done(&c)) {
+        const uint8_t *piece = NULL;
+        size_t n = 0, most = size - used < step ? size - used : step;
+        long k = chunks_read(&c, p + used, most, &piece, &n);
+        if (k < 0) return -1;
+        assert(k > 0 && (size_t)k <= most && n <= (size_t)k && (!n || piece + n == p + used + k));
+        if (n) assert(!buf_add(out, piece, n, NULL));
+        used += (size_t)k;
+    }
+    return (long)used;
+}
+
+static void read_body(const uint8_t *p, size_t size)
+{
+    struct buf at_once = {0}, slowly = {0};
+    long n = read_chunks(&at_once, p, size, SIZE_MAX), m = read_chunks(&slowly, p, size, 1);
+    assert(n == m && at_once.len == slowly.len && (n < 0 || at_once.len <= (size_t)n));
+    assert(!at_once.len || !memcmp(at_once.data, slowly.data, slowly.len));
+    buf_deinit(&at_once);
+    buf_deinit(&slowly);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0) return 0;
     char *s = mem_dup(data + 1, size - 1); /* up to its first NUL byte, as the parser gives it */
     assert(s);
-    switch (data[0] % 3) {
+    switch (data[0] % 5) {
     case 0: read_target(s); break;
     case 1: read_host(s); break;
-    default: read_origin(s);
+    case 2: read_origin(s); break;
+    case 3: read_head(data + 1, size - 1); break;
+    default: read_body(data + 1, size - 1);
     }
     mem_free(s);
     return 0;

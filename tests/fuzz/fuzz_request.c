@@ -40,6 +40,7 @@ const uint8_t *http_body(const struct http_request *r, size_t *n)
 }
 void http_drop_body(struct http_request *r) { (void)r; }
 size_t http_connection_bytes(const struct http_request *r) { return r == NULL; }
+struct http_refused http_refused(const struct http_request *r) { return (struct http_refused){.full = r == NULL}; }
 int http_query(const struct http_request *r, const char *name, char *value, size_t cap)
 {
     (void)r;

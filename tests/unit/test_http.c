@@ -126,6 +126,96 @@ static void queries_are_read(void **state)
     }
 }
 
+/* ---- heads and chunks ---- */
+
+static void lengths_are_digits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t n;
+    } t[] = {{"0", 0},
+             {"44", 44},
+             {"00044", 44},
+             {"999999999999999999", 999999999999999999},
+             {"", -1},
+             {"+44", -1},
+             {"-44", -1},
+             {"0x2c", -1},
+             {"44 ", -1},
+             {"44, 44", -1},
+             {"4_4", -1},
+             {"44\v", -1},
+             {"1e3", -1},
+             {"18446744073709551660", -1},
+             {"9223372036854775808", -1}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) assert_int_equal(head_length(t[i].text), t[i].n);
+}
+
+static void lists_have_elements(void **state)
+{
+    (void)state;
+    assert_true(head_has("close", "close"));
+    assert_true(head_has("keep-alive,\t CLOSE ,x", "close"));
+    assert_false(head_has("closed, xclose, clo se", "close"));
+    assert_false(head_has("", "close"));
+    assert_false(head_has(",, ,", "close"));
+}
+
+static void a_head_ends_with_an_empty_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        long n;
+    } t[] = {{"GET / HTTP/1.1\r\n\r\n", 18},
+             {"A\r\n\r\nmore", 5},
+             {"A\r\n\r", 0},
+             {"A\r\n", 0},
+             {"", 0},
+             {"A\n", -1},
+             {"\n", -1},
+             {"A\rB", -1},
+             {"A\b", -1},
+             {"\x7f", -1}};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        size_t at = 0;
+        assert_int_equal(head_scan((const uint8_t *)t[i].text, strlen(t[i].text), &at), t[i].n);
+    }
+    size_t at = 0;
+    assert_int_equal(head_scan((const uint8_t *)"A: \0\r\n\r\n", 8, &at), -1);
+}
+
+/* ---- whose connection it is ---- */
+
+static void peers_are_told_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *one, *other;
+        int same;
+    } t[] = {{"192.0.2.1", "192.0.2.1", 1},
+             {"192.0.2.1", "192.0.2.2", 0},
+             {"192.0.2.1", "::ffff:192.0.2.1", 1},
+             {"192.0.2.1", "::ffff:192.0.2.2", 0},
+             {"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", 1},
+             {"2001:db8:0:1::1", "2001:db8:0:2::1", 0},
+             {"::1", "0.0.0.0", 0}};
+    struct qn_error e;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct peer a, b;
+        assert_int_equal(peer_read(&a, t[i].one, &e), 0);
+        assert_int_equal(peer_read(&b, t[i].other, &e), 0);
+        assert_int_equal(memcmp(&a, &b, sizeof a) == 0, t[i].same);
+    }
+    const struct sockaddr unix_socket = {.sa_family = AF_UNIX};
+    struct peer a = peer_of(&unix_socket, 1000), b = peer_of(&unix_socket, 1001), c = peer_of(&unix_socket, 1000);
+    assert_memory_not_equal(&a, &b, sizeof a);
+    assert_memory_equal(&a, &c, sizeof a);
+    assert_int_equal(peer_read(&a, "localhost", &e), QN_EUSAGE);
+    assert_int_equal(peer_read(&a, "10.0.0.0/8", &e), QN_EUSAGE);
+}
+
 /* ---- hosts and origins ---- */
 
 static void hosts_are_ours(void **state)
@@ -378,12 +468,22 @@ static void opening_without_memory_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(escapes_are_undone),      cmocka_unit_test(routes_are_found),
-        cmocka_unit_test(methods_are_listed),      cmocka_unit_test(queries_are_read),
-        cmocka_unit_test(hosts_are_ours),          cmocka_unit_test(origins_are_ours_or_configured),
-        cmocka_unit_test(keys_are_found),          cmocka_unit_test(bad_key_files_are_refused),
-        cmocka_unit_test(errors_are_json),         cmocka_unit_test(activation_is_for_this_process),
-        cmocka_unit_test(readiness_is_a_datagram), cmocka_unit_test(opening_without_memory_leaves_nothing),
+        cmocka_unit_test(escapes_are_undone),
+        cmocka_unit_test(routes_are_found),
+        cmocka_unit_test(methods_are_listed),
+        cmocka_unit_test(queries_are_read),
+        cmocka_unit_test(lengths_are_digits),
+        cmocka_unit_test(lists_have_elements),
+        cmocka_unit_test(a_head_ends_with_an_empty_line),
+        cmocka_unit_test(peers_are_told_apart),
+        cmocka_unit_test(hosts_are_ours),
+        cmocka_unit_test(origins_are_ours_or_configured),
+        cmocka_unit_test(keys_are_found),
+        cmocka_unit_test(bad_key_files_are_refused),
+        cmocka_unit_test(errors_are_json),
+        cmocka_unit_test(activation_is_for_this_process),
+        cmocka_unit_test(readiness_is_a_datagram),
+        cmocka_unit_test(opening_without_memory_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
