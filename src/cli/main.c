@@ -135,7 +135,7 @@ int main(int argc, char **argv)
     signal(SIGBUS, on_lost_page);
     log_set_sink(log_to_stderr, NULL);
     json_set_alloc_funcs(mem_alloc, mem_free); /* before any document exists */
-    json_object_seed(
-        (size_t)rng_seed_from_os()); /* keys are other people's; its own seed may come too late for /dev/urandom */
+    /* Keys are other people's, and the library's own seed may come too late for /dev/urandom. */
+    json_object_seed((size_t)rng_seed_from_os());
     return flushed(dispatch(argc, argv));
 }
