@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/os.h"
+#include "base/rng.h"
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -142,5 +143,7 @@ int main(int argc, char **argv)
     sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO}, NULL);
     log_set_sink(log_to_stderr, NULL);
     json_set_alloc_funcs(mem_alloc, mem_free); /* before any document exists */
+    /* Keys are other people's, and the library's own seed may come too late for /dev/urandom. */
+    json_object_seed((size_t)rng_seed_from_os());
     return flushed(dispatch(argc, argv));
 }
