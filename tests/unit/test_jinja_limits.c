@@ -65,6 +65,22 @@ static void check_text(const char *template, const struct jinja_input *in, const
     jinja_output_deinit(&out);
 }
 
+/* Texts side by side are joined when a template is compiled. What a rendering adds to them is the rendering's. */
+static void test_the_tree_stays(void **state)
+{
+    (void)state;
+    char *text = malloc((4u << 20) + 1);
+    memset(text, 'x', 4u << 20);
+    text[4u << 20] = '\0';
+    json_t *c = json_pack("{s:s}", "x", text);
+    const struct jinja_input in = {.context = c, .limits.value_bytes = 1u << 20};
+    check_error("{{ ('a' 'b' ~ x)|length }}", &in, QN_EDATA, "values need more memory than the limit");
+    check_error("{{ ('a' 'b' + x)|length }}", &in, QN_EDATA, "values need more memory than the limit");
+    check_text("{{ ('a' 'b' + 'c')|length }} {{ 'a' 'b' + 'd' }}", &in, "3 abd");
+    json_decref(c);
+    free(text);
+}
+
 /* ---- numbers ---- */
 
 static void test_range(void **state)
@@ -545,7 +561,7 @@ int main(void)
         cmocka_unit_test(test_range),   cmocka_unit_test(test_sizes),      cmocka_unit_test(test_deep),
         cmocka_unit_test(test_doubled), cmocka_unit_test(test_long_texts), cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_keys),    cmocka_unit_test(test_memory),     cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_time),    cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_the_tree_stays), cmocka_unit_test(test_time),    cmocka_unit_test(test_cancel),
     };
 #ifdef JINJA_HASH_BITS
     cmocka_set_test_filter("test_keys");
