@@ -12,7 +12,7 @@ struct serve_paths {
     const char *const *models; /* [n_models] files, with the other parts of each */
     size_t n_models;
     const char *cache_dir, *hash_dir, *keys, *cert, *key; /* each may be NULL */
-    const struct http_listen *sockets;         /* [n_sockets] */
+    const struct http_listen *sockets;                    /* [n_sockets] */
     int n_sockets;
 };
 

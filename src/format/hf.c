@@ -37,7 +37,7 @@ struct hf_reader {
     bool is_centred;                 /* norms: 1 is to be added to their weights */
     const struct st_tensor **source; /* [f.n_tensors], NULL: from config.json */
     enum hf_change *change;          /* [f.n_tensors] */
-    struct model_files *files; /* borrowed */
+    struct model_files *files;       /* borrowed */
     struct qn_error *e;
 };
 

@@ -14,16 +14,16 @@
 
 struct hf_shards {
     struct model_files *files; /* borrowed, while they are opened */
-    struct mapping *map;      /* [n] */
-    struct safetensors *head; /* [n], of each */
+    struct mapping *map;       /* [n] */
+    struct safetensors *head;  /* [n], of each */
     size_t n;
     const struct st_tensor **tensor; /* [n_tensors], of all shards, by shard and place */
     size_t n_tensors;
 };
 
-/* Adds the files to `files` (may be NULL), and maps and reads model.safetensors or, where there is none, the shards that model.safetensors.index.json names: each
- * tensor of the index is in the shard that it says and in no other. Tensors that the index does not name are left out.
- * On failure *s is left alone. */
+/* Adds the files to `files` (may be NULL), and maps and reads model.safetensors or, where there is none, the shards
+ * that model.safetensors.index.json names: each tensor of the index is in the shard that it says and in no other.
+ * Tensors that the index does not name are left out. On failure *s is left alone. */
 int hf_shards_open(struct hf_shards *s, struct model_files *files, const char *dir, struct qn_error *e);
 void hf_shards_close(struct hf_shards *s); /* a zeroed one is fine */
 

@@ -13,8 +13,8 @@
 
 #include "model/ops.h"
 
-#define BA_UNIT 8  /* matrix rows a share of the two small projections is a multiple of */
-#define STRIP   16 /* dims of a head that are shared out where heads are too few */
+#define BA_UNIT 8     /* matrix rows a share of the two small projections is a multiple of */
+#define STRIP   16    /* dims of a head that are shared out where heads are too few */
 #define L2_EPS  1e-6F /* of keys and queries: what the models were trained with, whatever their other norms have */
 
 /* n steps of one sequence in one layer: from row `row` of each on. */

@@ -288,10 +288,7 @@ static int take_work(struct ticket *t, size_t n, size_t at_most, size_t *taken, 
     return 0;
 }
 
-int api_take_work(struct ticket *t, size_t n, size_t *taken, struct fault *f)
-{
-    return take_work(t, n, 0, taken, f);
-}
+int api_take_work(struct ticket *t, size_t n, size_t *taken, struct fault *f) { return take_work(t, n, 0, taken, f); }
 
 /* First the template's values, then tokens. */
 int api_take_chat_work(struct ticket *t, size_t n, size_t *taken, struct fault *f)

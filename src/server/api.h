@@ -24,7 +24,8 @@ struct api_config {
 struct api;
 int api_new(struct api **out, const struct api_config *c, struct qn_error *e);
 /* No request is wanted any more: those that are read, or wait to be, are refused. Waits so long for the workers; false:
- * one has not ended, and neither http_close() nor api_free() would return. What is submitted is models_stop()'s to end. */
+ * one has not ended, and neither http_close() nor api_free() would return. What is submitted is models_stop()'s to end.
+ */
 bool api_stop(struct api *a, int ms);
 /* After http_close() and models_stop(): no request is under way. NULL is fine. */
 void api_free(struct api *a);

@@ -71,10 +71,10 @@ static json_t *text_of(const struct ask *a, const json_t *content, struct fault 
             bad = fault_set(f, 400, "unsupported_value", "input.content",
                             "input.content: parts of type '%s' are not supported", type ? type : "");
         else
-            bad =
-                field_read((const struct field *const[]){text_rows, NULL}, "input.content.", v, &part, f) ||
-                (buf_add(&text, json_string_value(part.text), json_string_length(part.text), NULL) && api_no_memory(f)) ||
-                ask_is_over(a, i, f);
+            bad = field_read((const struct field *const[]){text_rows, NULL}, "input.content.", v, &part, f) ||
+                  (buf_add(&text, json_string_value(part.text), json_string_length(part.text), NULL) &&
+                   api_no_memory(f)) ||
+                  ask_is_over(a, i, f);
     }
     if (!bad) return ask_joined(&text, f);
     buf_deinit(&text);

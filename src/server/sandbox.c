@@ -144,12 +144,12 @@ int sandbox_files(const struct sandbox_path *paths, size_t n, struct buf *missin
 
 static const char *const allowed[] = {
     /* files, as far as Landlock lets */
-    "open", "openat", "close", "read", "readv", "pread64", "preadv2", "write", "writev", "pwrite64", "lseek", "_llseek", "fstat",
-    "fstat64", "stat", "stat64", "lstat", "lstat64", "newfstatat", "fstatat64", "statx", "fstatfs", "fstatfs64",
-    "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getcwd", "getdents64", "rename", "renameat",
-    "renameat2", "unlink", "unlinkat", "fsync", "fdatasync", "fchmod", "ftruncate", "ftruncate64", "fadvise64",
-    "fadvise64_64", "arm_fadvise64_64", "readahead", "flock", "utimensat", "utimensat_time64", "fcntl", "fcntl64",
-    "dup",
+    "open", "openat", "close", "read", "readv", "pread64", "preadv2", "write", "writev", "pwrite64", "lseek", "_llseek",
+    "fstat", "fstat64", "stat", "stat64", "lstat", "lstat64", "newfstatat", "fstatat64", "statx", "fstatfs",
+    "fstatfs64", "access", "faccessat", "faccessat2", "readlink", "readlinkat", "getcwd", "getdents64", "rename",
+    "renameat", "renameat2", "unlink", "unlinkat", "fsync", "fdatasync", "fchmod", "ftruncate", "ftruncate64",
+    "fadvise64", "fadvise64_64", "arm_fadvise64_64", "readahead", "flock", "utimensat", "utimensat_time64", "fcntl",
+    "fcntl64", "dup",
     /* memory */
     "brk", "mmap", "mmap2", "munmap", "mremap", "mprotect", "madvise", "mlock", "mlock2", "munlock", "mincore",
     /* the sockets that there are, and connections that come to them */
@@ -162,8 +162,9 @@ static const char *const allowed[] = {
     "rt_sigtimedwait_time64",
     /* threads: see also add_guarded() */
     "set_robust_list", "get_robust_list", "rseq", "sched_getaffinity", "sched_setaffinity", "sched_getparam",
-    "sched_getscheduler", "sched_setscheduler", "ioprio_set", "sched_get_priority_max", "sched_get_priority_min", "membarrier", "exit", "exit_group",
-    "gettid", "getpid", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigreturn", "sigaltstack", "arch_prctl",
+    "sched_getscheduler", "sched_setscheduler", "ioprio_set", "sched_get_priority_max", "sched_get_priority_min",
+    "membarrier", "exit", "exit_group", "gettid", "getpid", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn",
+    "sigreturn", "sigaltstack", "arch_prctl",
     /* asking */
     "clock_gettime", "clock_gettime64", "clock_getres", "clock_getres_time64", "gettimeofday", "time", "times",
     "getrandom", "getrlimit", "ugetrlimit", "getrusage", "sysinfo", "uname", "getcpu", "getppid", "getuid", "geteuid",

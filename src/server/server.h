@@ -31,8 +31,9 @@ int server_share_memory(struct server *s, struct models_config *m, struct qn_err
 int server_load(struct server *s, const struct models_config *m, struct qn_error *e);
 /* 3. Answers. */
 int server_start(struct server *s, struct qn_error *e);
-/* The first half of the end, once nothing new comes in: ends what is read and what runs, and saves caches. Waits so long
- * for those that read; false: one of them has not ended, and server_close() would not return. May be called again. */
+/* The first half of the end, once nothing new comes in: ends what is read and what runs, and saves caches. Waits so
+ * long for those that read; false: one of them has not ended, and server_close() would not return. May be called again.
+ */
 bool server_stop(struct server *s, int ms);
 /* After any of these, or none. Ends what runs. */
 void server_close(struct server *s);

@@ -28,8 +28,8 @@
 
 #define MAX_DEPTH 1000
 
-/* The defaults for an input of n bytes: so much, and so much for each of them. docs/TEMPLATES.md has what real templates
- * need, which tests/golden/template_needs measures. */
+/* The defaults for an input of n bytes: so much, and so much for each of them. docs/TEMPLATES.md has what real
+ * templates need, which tests/golden/template_needs measures. */
 #define STEPS_BASE        ((uint64_t)10000000)
 #define STEPS_PER_BYTE    16
 #define VALUE_BYTES_BASE  ((size_t)16 << 20)

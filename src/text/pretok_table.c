@@ -149,7 +149,7 @@ static const struct pretok_family laguna = {
  * two that are left over at the beginning of such a run, and threes as long as one follows the other. Each run is
  * looked through a few times as a whole, and not from each of its digits. */
 #define DIGITS(after) "(?<!\\p{Nd})\\p{Nd}++" after
-#define THREES            "\\A(?:\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)|\\p{Nd}{3}(?=(?:\\p{Nd}{3})*+\\z))|(?!\\A)\\G\\p{Nd}{3}"
+#define THREES        "\\A(?:\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)|\\p{Nd}{3}(?=(?:\\p{Nd}{3})*+\\z))|(?!\\A)\\G\\p{Nd}{3}"
 #define WORD_CHARS                                                                                                     \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}"                                                             \
     "\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"

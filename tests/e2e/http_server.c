@@ -5,8 +5,8 @@
  *     http-server [NAME=VALUE...] ADDRESS...      an ADDRESS may begin with tls+ or be fd:N
  *
  * Prints `ready PORT...` when it listens. On SIGTERM it drains for drain_ms, prints `left N`, closes and prints
- * `closed`. Names: keys, cert, key, host, origin, group, connections, peer, kept, proxy, header, body, queue, budget (bytes), header_ms,
- * body_ms, idle_ms, heartbeat_ms, drain_ms.
+ * `closed`. Names: keys, cert, key, host, origin, group, connections, peer, kept, proxy, header, body, queue, budget
+ * (bytes), header_ms, body_ms, idle_ms, heartbeat_ms, drain_ms.
  *
  * Everything that takes time is a job in one list with one thread, as a scheduler would do it: callbacks mark a job
  * under the list's lock, and nothing of http.h is called while that is held.

@@ -174,7 +174,8 @@ static void layers_rotate_each_their_way(void **state)
     assert_true(h.rope_base == 1e6 && h.rope_base_local == 10000);
     h = accepted("gemma3", "attention.sliding_window=16 rope.freq_base_swa=5e3");
     assert_true(h.rope_base_local == 5000);
-    h = accepted("gemma3", "attention.sliding_window=16 rope.global.freq_base=1e6 rope.local.freq_base=5e3"); /* Ollama's */
+    h = accepted("gemma3",
+                 "attention.sliding_window=16 rope.global.freq_base=1e6 rope.local.freq_base=5e3"); /* Ollama's */
     assert_true(h.rope_base == 1e6 && h.rope_base_local == 5000);
     refused("gemma2", "rope.global.freq_base=1e6", QN_EUNSUP, "'gemma2.rope.global.freq_base' is 1e+06");
     h = accepted("olmo2", "attention.sliding_window=16 rope.freq_base=5e5");
@@ -295,7 +296,8 @@ static void experts_of_an_unsaid_width(void **state)
     assert_true(h.n_ff_exp == 32 && h.n_ff_shexp == 128);
     assert_int_equal(accepted("qwen3moe", "expert_count=8 expert_used_count=2").n_ff_exp, 64);
     assert_int_equal(accepted("llama", "expert_count=8 expert_used_count=2").n_ff_exp, 128);
-    refused("qwen2moe", "expert_count=256 expert_used_count=64 feed_forward_length=32", QN_EDATA, "feed_forward_length");
+    refused("qwen2moe", "expert_count=256 expert_used_count=64 feed_forward_length=32", QN_EDATA,
+            "feed_forward_length");
 }
 
 /* ---- scales and caps ---- */

@@ -129,7 +129,8 @@ static void test_config_neutral(void **state)
     (void)state;
     struct hf_config c;
     struct meta_list l;
-    good("{" QWEN3 ",\"is_causal\":true,\"embedding_multiplier\":1.0,\"clip_qkv\":null,\"num_experts\":0,\"alibi\":false}",
+    good("{" QWEN3
+         ",\"is_causal\":true,\"embedding_multiplier\":1.0,\"clip_qkv\":null,\"num_experts\":0,\"alibi\":false}",
          &c, &l);
     meta_list_deinit(&l);
 }

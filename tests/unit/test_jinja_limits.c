@@ -558,10 +558,10 @@ static void test_cancel(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_range),   cmocka_unit_test(test_sizes),      cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_doubled), cmocka_unit_test(test_long_texts), cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_keys),    cmocka_unit_test(test_memory),     cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_the_tree_stays), cmocka_unit_test(test_time),    cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_range),          cmocka_unit_test(test_sizes),      cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_doubled),        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_memory),     cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_the_tree_stays), cmocka_unit_test(test_time),       cmocka_unit_test(test_cancel),
     };
 #ifdef JINJA_HASH_BITS
     cmocka_set_test_filter("test_keys");

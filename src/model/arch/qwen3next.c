@@ -66,9 +66,8 @@ static void qwen3next_layer(const struct worker *w, int il)
     block_moe(w, il, ACTIV_SILU);
 }
 
-const struct arch arch_qwen3next = {
-    .name = "qwen3next",
-    .hparams = qwen3next_hparams,
-    .rules = rules,
-    .layer = qwen3next_layer,
-    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL}};
+const struct arch arch_qwen3next = {.name = "qwen3next",
+                                    .hparams = qwen3next_hparams,
+                                    .rules = rules,
+                                    .layer = qwen3next_layer,
+                                    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL}};
