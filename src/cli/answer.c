@@ -163,7 +163,8 @@ int answer_write_json(struct buf *out, const json_t *value)
 static int put_event(struct output *o, json_t *event)
 {
     struct buf line = {0};
-    int rc = answer_write_json(&line, event) || buf_str(&line, "\n", NULL);
+    int rc = !event || json_dump_callback(event, add_text, &line, cli_json_flags(JSON_COMPACT)) ||
+             buf_str(&line, "\n", NULL);
     if (rc)
         o->error = ENOMEM;
     else

@@ -320,7 +320,7 @@ static json_t *json_test(const struct test *t)
 
 static void print_and_free(json_t *j)
 {
-    json_dumpf(j, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_dumpf(j, stdout, cli_json_flags(JSON_COMPACT | JSON_REAL_PRECISION(9)));
     putchar('\n');
     json_decref(j);
 }

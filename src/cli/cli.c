@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +106,8 @@ int cli_write(const void *p, size_t n)
     }
     return 0;
 }
+
+size_t cli_json_flags(size_t flags) { return isatty(STDOUT_FILENO) ? flags | JSON_ENSURE_ASCII : flags; }
 
 int cli_write_status(void)
 {

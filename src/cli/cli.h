@@ -37,6 +37,8 @@ int cli_read_all(int fd, const char *name, size_t limit, char **data, size_t *n)
 #define CLI_MAX_INPUT ((size_t)1 << 28)
 /* Writes everything to stdout; -1 when the reader is gone or the device is full (errno). */
 int cli_write(const void *p, size_t n);
+/* For json_dump*() to standard output: what others wrote reaches a terminal as ASCII, so that it acts on nothing. */
+size_t cli_json_flags(size_t flags);
 /* The exit status after cli_write failed: a reader that went away is no error. */
 int cli_write_status(void);
 

@@ -175,7 +175,7 @@ static void print_json(const struct explain *x)
         json_object_set_new(json_object_get(j, "total"), "ms", json_real(sum));
         json_object_set_new(json_object_get(j, "total"), "pass_ms", json_real((double)x->a.ns * 1e-6));
     }
-    json_dumpf(j, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_dumpf(j, stdout, cli_json_flags(JSON_COMPACT | JSON_REAL_PRECISION(9)));
     putchar('\n');
     json_decref(j);
 }

@@ -340,7 +340,7 @@ static int print_json(const struct weights *w, const struct summary *s, struct q
     /* jansson asks the same allocator as everything else. */
     json_t *j = json_report(w, s);
     if (!j) return error_nomem(e, "the JSON form of a model file", weights_n_meta(w) + weights_n_tensors(w));
-    json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)); /* a failed write is seen by main */
+    json_dumpf(j, stdout, cli_json_flags(JSON_INDENT(1) | JSON_REAL_PRECISION(9))); /* a failed write is seen by main */
     putchar('\n');
     json_decref(j);
     return 0;

@@ -178,7 +178,7 @@ static void print_json(const struct models_command *o, size_t n)
     json_t *j = json_pack("{s:o, s:{s:I, s:f, s:f, s:f}}", "models", list, "machine", "memory_bytes",
                           (json_int_t)o->memory_bytes, "read_gbs", o->c.read_gbs, "int8_gmacs", o->c.int8_gmacs,
                           "f32_gmacs", o->c.f32_gmacs);
-    json_dumpf(j, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    json_dumpf(j, stdout, cli_json_flags(JSON_INDENT(1) | JSON_REAL_PRECISION(6)));
     putchar('\n');
     json_decref(j);
 }

@@ -141,7 +141,7 @@ static void print_sessions(const json_t *sessions)
 static void print_json(const struct daemon *d, json_t *status, json_t *sessions)
 {
     json_t *j = json_pack("{s:s, s:O, s:O}", "socket", d->socket, "status", status, "sessions", sessions);
-    json_dumpf(j, stdout, JSON_INDENT(1));
+    json_dumpf(j, stdout, cli_json_flags(JSON_INDENT(1)));
     putchar('\n');
     json_decref(j);
 }

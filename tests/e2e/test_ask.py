@@ -122,11 +122,10 @@ def written(name, data):
 # ---- what is sent ----
 
 
-def test_a_terminal_does_not_act_on_an_answer():
-    raw, _ = ask("--in-process", "-m", PARROT, "paint")
-    check(b"\x1b[31mred\x1b[2J" in raw, "a pipe gets what was said", raw)
+def on_terminal(*args):
+    """The same, at a terminal: what it is shown."""
     master, slave = os.openpty()
-    ask("--in-process", "-m", PARROT, "paint", stdout=slave)
+    ask(*args, stdout=slave)
     os.close(slave)
     seen = b""
     try:
@@ -135,7 +134,23 @@ def test_a_terminal_does_not_act_on_an_answer():
     except OSError:  # the other end is closed
         pass
     os.close(master)
+    return seen
+
+
+def test_a_terminal_does_not_act_on_an_answer():
+    raw, _ = ask("--in-process", "-m", PARROT, "paint")
+    check(b"\x1b[31mred\x1b[2J" in raw, "a pipe gets what was said", raw)
+    seen = on_terminal("--in-process", "-m", PARROT, "paint")
     check(b"\x1b" not in seen and b"Look: \\x1B[31mred\\x1B[2J" in seen, seen)
+
+
+def test_nor_on_an_answer_in_json():
+    raw, _ = ask("--in-process", "--json", "-m", PARROT, "paint")
+    seen = on_terminal("--in-process", "--json", "-m", PARROT, "paint")
+    check(raw.decode() != raw.decode("ascii", "ignore"), "the answer has more than ASCII", raw)
+    check(seen == seen.decode("ascii", "ignore").encode(), "a terminal gets ASCII", seen)
+    said = ["".join(json.loads(l).get("text", "") for l in out.splitlines()) for out in (raw, seen)]
+    check(said[0] == said[1], "which says the same", said)
 
 
 def test_words_are_the_instruction():
