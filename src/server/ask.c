@@ -29,6 +29,8 @@ void ask_deinit(struct ask *a)
     mem_free(a->stop_tokens);
     mem_free(a->tokens);
     for (int i = 0; i <= ASK_MAX_STOP; i++) mem_free(a->kept[i]);
+    json_decref(a->instructions);
+    buf_deinit(&a->tools_again);
     json_decref(a->made);
     json_decref(a->body);
 }
@@ -58,6 +60,7 @@ int ask_let_go(struct ask *a, size_t *n_bytes, struct fault *f)
         a->text = NULL;
     else if (a->text && keep_text(a, ASK_MAX_STOP, &a->text, a->n_text, n_bytes, f))
         return -1;
+    *n_bytes += json_string_length(a->instructions) + a->tools_again.len;
     a->model = a->user = a->cache_salt = a->reasoning_effort = NULL;
     a->messages = a->tools = a->documents = a->template_kwargs = a->system = NULL;
     json_decref(a->made);

@@ -52,13 +52,17 @@ struct ask {
     const json_t *messages, *tools, *documents, *template_kwargs, *system;
     const char *reasoning_effort;
     bool no_tools, one_call, add_generation_prompt;
+
+    /* of an API that says them again in its answer: owned */
+    json_t *instructions;   /* NULL: none */
+    struct buf tools_again; /* as JSON */
 };
 
 void ask_init(struct ask *a, int n_vocab);
 void ask_deinit(struct ask *a);
 /* Reads the object of a request, which the ask takes over. */
 int ask_read(struct ask *a, const struct field *const *tables, json_t *body, struct fault *f);
-/* Frees the body, and copies what the answer still needs of it: stop texts, and the text when it is echoed. *n_bytes:
+/* Frees the body, and copies what the answer still needs of it: stop texts, and what is said again in it. *n_bytes:
  * what these take. Members that pointed to all else are NULL afterwards. */
 int ask_let_go(struct ask *a, size_t *n_bytes, struct fault *f);
 /* Remembers a value that was made (taken over; NULL: there was no memory). NULL and *f when there is no memory. */

@@ -105,9 +105,9 @@ static const char *status_of(const struct job *j)
 static void write_asked(struct job *j)
 {
     const struct ask *a = &j->ask;
-    struct buf tools = {0};
-    if (a->system)
-        json_out_text(&j->out, "instructions", json_string_value(a->system), json_string_length(a->system));
+    const struct buf *tools = &a->tools_again;
+    if (a->instructions)
+        json_out_text(&j->out, "instructions", json_string_value(a->instructions), json_string_length(a->instructions));
     else
         json_out_str(&j->out, "instructions", NULL);
     if (a->max_tokens < 0)
@@ -119,10 +119,7 @@ static void write_asked(struct job *j)
     json_out_bool(&j->out, "store", false);
     json_out_num(&j->out, "temperature", (double)a->sampling.temperature);
     json_out_str(&j->out, "tool_choice", a->no_tools ? "none" : "auto");
-    const json_t *asked = json_object_get(a->body, "tools");
-    if (asked && !json_is_null(asked) && api_dump(&tools, asked)) j->out.failed = true;
-    json_out_raw(&j->out, "tools", tools.len ? (char *)tools.data : "[]", tools.len ? tools.len : 2);
-    buf_deinit(&tools);
+    json_out_raw(&j->out, "tools", tools->len ? (char *)tools->data : "[]", tools->len ? tools->len : 2);
     json_out_num(&j->out, "top_p", (double)a->sampling.top_p);
     json_out_str(&j->out, "truncation", "disabled");
     json_out_open(&j->out, "metadata", '{');

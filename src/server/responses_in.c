@@ -186,6 +186,7 @@ static int parse_instructions(void *out, const struct field *field, const char *
     (void)field;
     if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
     ((struct ask *)out)->system = v;
+    ((struct ask *)out)->instructions = json_incref((json_t *)(uintptr_t)v);
     return 0;
 }
 
@@ -211,7 +212,8 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         if (ask_is_over(a, i, f)) return -1;
     }
     a->tools = all;
-    return all ? 0 : -1;
+    if (!all) return -1;
+    return api_dump(&a->tools_again, v) ? api_no_memory(f) : 0;
 }
 
 static int parse_reasoning(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)

@@ -253,6 +253,7 @@ const cases = {
     async tools_of_responses({parrot: {openai}}) {
         const input = [{role: "user", content: "weather?"}];
         const r = await openai.responses.create({model, input, tools: flatTools});
+        assert.deepEqual(r.tools, flatTools);
         assert.deepEqual(r.output.map(o => [o.type, o.name, JSON.parse(o.arguments)]), [["function_call", "get_weather", PARIS]]);
         const events = [];
         const stream = openai.responses.stream({model, input, tools: flatTools});

@@ -331,7 +331,7 @@ def test_what_is_not_json_is_refused():
             b'{"prompt":"a",}', b'{"prompt":"a"//x\n}', b'{"prompt"}', b'{"prompt":}', b'{,}', b'{"":1}', b'{"prompt":"a";}']
     bad += [b"[" * 100000, b"[" * 100000 + b"]" * 100000, b'{"a":' * 100000, b'{"prompt":' + b"[" * 3000 + b"]" * 3000 + b"}"]
     bad += [text(t) for t in (b"\xff", b"\x80", b"\xc3", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf0\x80\x80\x80",
-                              b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"a\0b", b"a\nb", b"\x1f", b"\\u0000", b"\\ud800",
+                              b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"a\0b", b"a\nb", b"\x1f", b"\\ud800",
                               b"\\udc00", b"\\ud800\\u0041", b"\\ud800\\ud800", b"\\x41", b"\\u12", b"\\u12g4", b"\\", b"\\'")]
     bad += [number(t) for t in (b"NaN", b"-Infinity", b"+1", b"01", b"-", b".5", b"1.", b"1e", b"1e+", b"0x10", b"1_000", b"1e99999",
                                 b"-1e99999", b"9" * 100000, b"0." + b"0" * 100000 + b"x", b"\xef\xbc\x91")]

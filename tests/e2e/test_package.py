@@ -329,7 +329,7 @@ def test_the_static_tarball_needs_only_what_it_says():
     newest = max(tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_(\d[\d.]*)", symbols))
     check(newest <= (2, 36), newest)
     check(output_of(program, "--version").startswith("quern "), "runs")
-    check(len(os.listdir(os.path.join(static(), "licences"))) == 6, os.listdir(os.path.join(static(), "licences")))
+    check(len(os.listdir(os.path.join(static(), "licences"))) == 5, os.listdir(os.path.join(static(), "licences")))
 
 
 # ---- the bill of materials ----
