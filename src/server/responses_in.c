@@ -91,6 +91,36 @@ static json_t *assistant_turn(json_t *out, const char *unless)
     return json_array_get(out, json_array_size(out) - 1) == last ? last : NULL;
 }
 
+/* The messages that are being made of items. */
+struct messages {
+    const struct ask *ask;
+    json_t *out;
+    json_t *thinker; /* the turn that `thoughts` are of; NULL: none */
+    struct buf thoughts;
+};
+
+/* A turn may think several times, before and between its calls. */
+static int end_thoughts(struct messages *m, struct fault *f)
+{
+    json_t *turn = m->thinker;
+    if (!turn) return 0;
+    m->thinker = NULL;
+    json_t *text = ask_joined(&m->thoughts, f);
+    return !text || json_object_set_new(turn, "reasoning_content", text) ? api_no_memory(f) : 0;
+}
+
+static int add_thoughts(struct messages *m, const json_t *content, struct fault *f)
+{
+    if (!content || json_array_size(content) == 0) return 0; /* thoughts that were not given out */
+    json_t *turn = assistant_turn(m->out, "content"), *text = text_of(m->ask, content, f);
+    int bad = !text || !turn;
+    if (!bad && turn != m->thinker) bad = end_thoughts(m, f);
+    m->thinker = turn;
+    bad = bad || buf_add(&m->thoughts, json_string_value(text), json_string_length(text), NULL);
+    json_decref(text);
+    return bad ? (f->status ? -1 : api_no_memory(f)) : 0;
+}
+
 static int add_message(const struct ask *a, json_t *out, const struct item *m, struct fault *f)
 {
     json_t *text = text_of(a, m->content, f), *turn;
@@ -117,8 +147,9 @@ static int add_call(json_t *out, const struct item *c, struct fault *f)
     return json_array_append_new(calls, call) ? api_no_memory(f) : 0;
 }
 
-static int add_item(const struct ask *a, json_t *out, const json_t *v, struct fault *f)
+static int add_item(struct messages *to, const json_t *v, struct fault *f)
 {
+    json_t *out = to->out;
     static const struct {
         const char *type;
         const struct field *rows;
@@ -138,15 +169,12 @@ static int add_item(const struct ask *a, json_t *out, const json_t *v, struct fa
                          type);
     if (field_read((const struct field *const[]){kinds[kind].rows, every_item, NULL}, "input.", v, &m, f)) return -1;
     switch (kind) {
-    case MESSAGE: return add_message(a, out, &m, f);
+    case MESSAGE: return add_message(to->ask, out, &m, f);
     case CALL: return add_call(out, &m, f);
     case OUTPUT:
         text = json_pack("{s:s,s:s,s:O}", "role", "tool", "tool_call_id", m.call_id, "content", m.output);
         return json_array_append_new(out, text) ? api_no_memory(f) : 0;
-    default:
-        if (!m.content || json_array_size(m.content) == 0) return 0; /* thoughts that were not given out */
-        if (!(text = text_of(a, m.content, f))) return -1;
-        return json_object_set_new(assistant_turn(out, "content"), "reasoning_content", text) ? api_no_memory(f) : 0;
+    default: return add_thoughts(to, m.content, f);
     }
 }
 
@@ -174,9 +202,13 @@ int responses_messages(struct ask *a, struct fault *f)
         return json_array_append_new(out, m) ? api_no_memory(f) : 0;
     }
     if (json_array_size(input) == 0) return field_wrong_type(f, "input", "a text or an array of items", input);
-    for (size_t i = 0; i < json_array_size(input); i++)
-        if (add_item(a, out, json_array_get(input, i), f) || ask_is_over(a, i, f)) return -1;
-    return fill_contents(out, f);
+    struct messages m = {.ask = a, .out = out};
+    int bad = 0;
+    for (size_t i = 0; i < json_array_size(input) && !bad; i++)
+        bad = add_item(&m, json_array_get(input, i), f) || ask_is_over(a, i, f);
+    bad = bad || end_thoughts(&m, f);
+    buf_deinit(&m.thoughts);
+    return bad ? -1 : fill_contents(out, f);
 }
 
 /* ---- fields ---- */

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -503,6 +504,48 @@ static void test_identities_differ_by_kind_name_and_salt(void **state)
     assert_memory_equal(&b, &d, sizeof b);
 }
 
+/* What a conversation of one of the APIs becomes: the messages that a template gets, as JSON. */
+static void check_messages(int (*make)(struct ask *, struct fault *), const char *given, const char *want)
+{
+    struct ask a;
+    struct fault f = {0};
+    ask_init(&a, N_VOCAB);
+    json_t *messages = json_loads(given, 0, NULL);
+    assert_non_null(messages);
+    a.messages = messages;
+    assert_int_equal(make(&a, &f), 0);
+    char *got = json_dumps(a.messages, JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(got, want);
+    free(got);
+    ask_deinit(&a);
+    json_decref(messages);
+}
+
+static void test_no_thought_of_a_turn_is_lost(void **state)
+{
+    (void)state;
+    check_messages(
+        anthropic_messages,
+        "[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"a\",\"signature\":\"\"},"
+        "{\"type\":\"thinking\",\"thinking\":\"b\",\"signature\":\"\"},{\"type\":\"text\",\"text\":\"c\"}]},"
+        "{\"role\":\"user\",\"content\":\"d\"}]",
+        "[{\"content\":\"c\",\"reasoning_content\":\"ab\",\"role\":\"assistant\"},"
+        "{\"content\":\"d\",\"role\":\"user\"}]");
+#define THOUGHT(text) "{\"type\":\"reasoning\",\"content\":[{\"type\":\"reasoning_text\",\"text\":\"" text "\"}]},"
+    check_messages(responses_messages,
+                   "[" THOUGHT("a") THOUGHT("b") "{\"role\":\"assistant\",\"content\":\"c\"},"
+                                                 "{\"role\":\"user\",\"content\":\"d\"}," THOUGHT(
+                                                     "e") "{\"type\":\"function_call\",\"call_id\":\"1\","
+                                                          "\"name\":\"f\",\"arguments\":\"{}\"}," THOUGHT(
+                                                              "g") "{\"type\":\"function_call_output\","
+                                                                   "\"call_id\":\"1\",\"output\":\"h\"}]",
+                   "[{\"content\":\"c\",\"reasoning_content\":\"ab\",\"role\":\"assistant\"},"
+                   "{\"content\":\"d\",\"role\":\"user\"},"
+                   "{\"content\":\"\",\"reasoning_content\":\"eg\",\"role\":\"assistant\",\"tool_calls\":["
+                   "{\"function\":{\"arguments\":\"{}\",\"name\":\"f\"},\"id\":\"1\",\"type\":\"function\"}]},"
+                   "{\"content\":\"h\",\"role\":\"tool\",\"tool_call_id\":\"1\"}]");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -517,6 +560,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_memory_for_a_body_is_not_the_clients_fault),
         cmocka_unit_test(test_json_is_written_as_it_is_read),
         cmocka_unit_test(test_long_answers_take_their_memory_from_a_ledger),
+        cmocka_unit_test(test_no_thought_of_a_turn_is_lost),
         cmocka_unit_test(test_identities_differ_by_kind_name_and_salt),
     };
     description = argc == 2 ? json_load_file(argv[1], 0, NULL) : NULL;
