@@ -20,13 +20,13 @@ import time
 
 HANG_PROBE = sys.argv.pop(5)
 
-import test_serve
+import test_serve as base
 from cases import Skipped, check
 from test_serve import CHAT, SLOWNESS, STORY, Answer, Server, main, path, refused
 
 # Meson has the C library fill what is freed, also the whole free rest of the heap when a buffer grows into it.
 os.environ.pop("MALLOC_PERTURB_", None)
-test_serve.LIMIT = 600 * SLOWNESS  # seconds on the clock, which say nothing here: the machine may be busy
+base.LIMIT = 600 * SLOWNESS  # seconds on the clock, which say nothing here: the machine may be busy
 
 MB = 1 << 20
 SIZES = [MB, 4 * MB, 16 * MB - 4096] if SLOWNESS == 1 else [MB // 8, MB // 2, 2 * MB]
