@@ -53,7 +53,8 @@ static json_t *number_of(uint8_t how)
     static const json_int_t ends[] = {
         0,          1,      -1,      INT64_MAX, INT64_MIN,           INT64_MAX / 2 + 1,  INT64_MIN / 2 - 1,
         4294967296, 100000, -100000, 100001,    4611686018427388417, 4611686018427389439};
-    return json_integer(ends[how % (sizeof ends / sizeof ends[0])] + (int8_t)how % 3);
+    json_int_t end = ends[how % (sizeof ends / sizeof ends[0])], more = (int8_t)how % 3, sum;
+    return json_integer(__builtin_add_overflow(end, more, &sum) ? end : sum);
 }
 
 /* x within so many lists, or objects, or lists of it twice. */
