@@ -152,6 +152,7 @@ FILTER(f_int)
         struct jval s = jstr_strip(j, v, jval_none(), true, true);
         ok = parse_int(j, s, jarg_int(j, arg[1], 10, "base"), &i);
         if (!ok) {
+            jenv_step(j, 4);
             double f = parse_float(s, &ok);
             ok = ok && float_to_int(j, f, &i);
         }
@@ -172,6 +173,7 @@ FILTER(f_float)
     bool ok = jval_is_number(v);
     double f = ok ? jval_as_float(v) : 0;
     if (v.kind == JUNDEF) jval_fail_missing(j, v);
+    jenv_step(j, 4);
     if (v.kind == JSTR) f = parse_float(jstr_strip(j, v, jval_none(), true, true), &ok);
     if (!ok) return given(arg[0]) ? arg[0] : jval_float(0);
     return jval_flag(jval_float(f), v.flags & JUSER);
@@ -196,6 +198,7 @@ static double round_decimal(struct jenv *j, double f, int64_t digits)
         struct jtext t = {.j = j};
         jtext_str(&t, s);
         jtext_bytes(&t, "", 1, 0);
+        jenv_step(j, 10);
         return strtod(t.p, NULL);
     }
     double p = pow(10, (double)-digits);

@@ -44,6 +44,7 @@ static void put_number(struct jtext *t, struct jval v, const struct spec *s)
     int width = s->width < 0 ? 0 : (int)s->width, precision = (int)s->precision;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    jenv_step(t->j, real ? 50 : 4);
     if (real)
         snprintf(out, sizeof out, format, width, precision, jval_as_float(v));
     else

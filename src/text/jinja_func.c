@@ -41,12 +41,11 @@ static int place(const char *names, const char *name, size_t name_bytes, int *n)
     return found;
 }
 
-struct jval jfunc_call(struct jenv *j, const struct jfunc *f, const char *what, struct jval self, const struct jargs *a)
+/* The arguments of f in the order of their names. */
+static void sort_args(struct jenv *j, const struct jfunc *f, const char *what, const struct jargs *a,
+                      struct jval arg[MAX_NAMES])
 {
-    struct jval arg[MAX_NAMES];
     int n;
-    jenv_step(j, 1);
-    if (!f->names) return f->call(j, self, NULL, a);
     for (int i = 0; i < MAX_NAMES; i++) arg[i].kind = JABSENT;
     place(f->names, NULL, 0, &n);
     if (a->n_pos > (size_t)n)
@@ -62,7 +61,18 @@ struct jval jfunc_call(struct jenv *j, const struct jfunc *f, const char *what, 
     }
     for (int i = 0; i < f->n_required; i++)
         if (arg[i].kind == JABSENT) jenv_fail(j, QN_EDATA, "%s '%s' needs %d arguments", what, f->name, f->n_required);
-    return f->call(j, self, arg, a);
+}
+
+/* A level of nesting: some functions call others by name (map, select), themselves too. */
+struct jval jfunc_call(struct jenv *j, const struct jfunc *f, const char *what, struct jval self, const struct jargs *a)
+{
+    struct jval arg[MAX_NAMES];
+    jenv_step(j, 1);
+    jenv_enter(j);
+    if (f->names) sort_args(j, f, what, a, arg);
+    struct jval v = f->call(j, self, f->names ? arg : NULL, a);
+    jenv_leave(j);
+    return v;
 }
 
 int64_t jarg_int(struct jenv *j, struct jval v, int64_t absent, const char *what)

@@ -92,6 +92,7 @@ static void repr_str(struct jtext *t, struct jval s)
         unsigned n = jchar_at(s, at, &cp);
         jenv_looks(t->j, 1);
         if (repr_escape(esc, cp, quote)) {
+            jenv_looks(t->j, 16);
             jtext_part(t, s, from, at);
             jtext_c(t, esc, jstr_user(s, at, at + n));
             from = at + n;
@@ -208,6 +209,7 @@ static void json_str(struct jtext *t, struct jval s, bool ascii)
         unsigned n = jchar_at(s, at, &cp);
         jenv_looks(t->j, 1);
         if (json_escape(esc, cp, ascii)) {
+            jenv_looks(t->j, 16);
             jtext_part(t, s, from, at);
             jtext_c(t, esc, jstr_user(s, at, at + n));
             from = at + n;

@@ -72,8 +72,8 @@ static void sort(struct jenv *j, struct keyed *p, struct keyed *other, size_t n,
     for (size_t i = 0; i < n; i++) {
         bool second = a == half;
         if (a < half && b < n) {
-            int c = jval_compare(j, down ? p[a].key : p[b].key, down ? p[b].key : p[a].key, "<");
-            second = c < 0;
+            struct jval x = down ? p[a].key : p[b].key, y = down ? p[b].key : p[a].key;
+            second = !jval_equal(j, x, y) && jval_compare(j, x, y, "<") < 0; /* what is equal needs no order */
         }
         other[i] = second ? p[b++] : p[a++];
     }

@@ -84,6 +84,18 @@ static void test_the_tree_stays(void **state)
     free(text);
 }
 
+/* A filter that applies another by name applies itself, on the characters of a character. */
+static void test_filters_of_filters(void **state)
+{
+    (void)state;
+    const struct jinja_input in = {.context = NULL};
+    check_error("{{ 'a'|map(*(['map'] * 60000 + ['upper']))|list|length }}", &in, QN_EDATA,
+                "nested deeper than the limit of 1000");
+    check_text("{{ 'ab'|map('map', 'upper')|map('list')|list }}", &in, "[['A'], ['B']]");
+    check_text("{{ [{'a': none, 'b': 1}, {'a': none, 'b': 2}]|sort(attribute='a')|map(attribute='b')|join }}", &in,
+               "12");
+}
+
 /* ---- numbers ---- */
 
 static void test_range(void **state)
@@ -561,10 +573,19 @@ static void test_cancel(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_range),          cmocka_unit_test(test_sizes),      cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_doubled),        cmocka_unit_test(test_long_texts), cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_keys),           cmocka_unit_test(test_memory),     cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_the_tree_stays), cmocka_unit_test(test_time),       cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_range),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_doubled),
+        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_the_tree_stays),
+        cmocka_unit_test(test_filters_of_filters),
+        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_cancel),
     };
 #ifdef JINJA_HASH_BITS
     cmocka_set_test_filter("test_keys");
