@@ -166,11 +166,10 @@ void door_wake(struct http *h)
 /* All listeners in or out of the epoll set. For good: closed, so that nobody waits for a connection in vain. */
 static void watch_listeners(struct http *h, int on, int for_good)
 {
-    for (int i = 0; for_good && i < h->c.n_listen; i++) listener_close(&h->listener[i]);
-    if (for_good) return;
     for (int i = 0; i < h->c.n_listen; i++) {
         struct epoll_event ev = {.events = EPOLLIN, .data.u64 = DOOR_OTHER | (unsigned)i};
         epoll_ctl(h->epoll_fd, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, h->listener[i].fd, &ev);
+        if (for_good) listener_close(&h->listener[i]); /* others may have it open, so that it would stay in the set */
     }
 }
 
@@ -235,21 +234,29 @@ static int at_events(struct http *h, const struct epoll_event *ev, int n)
     return pause_ms;
 }
 
+static int ms_until(uint64_t ns)
+{
+    uint64_t now = clock_ns();
+
+    return ns > now ? (int)((ns - now) / 1000000) + 1 : 0;
+}
+
 void *door_main(void *http)
 {
     struct http *h = http;
     struct epoll_event ev[N_EVENTS];
-    int open = 0, closed = 0, pause_ms = 0, busy = 0;
+    int open = 0, closed = 0, busy = 0;
+    uint64_t pause_until_ns = 0; /* nothing is accepted before */
 
     pthread_setname_np(pthread_self(), "door");
     for (;;) {
-        int timeout, want, for_good;
+        int timeout, want, for_good, left_ms = ms_until(pause_until_ns);
 
         pthread_mutex_lock(&h->lock);
         if (h->door_stops) break;
         timeout = run_due(h);
         for_good = h->draining;
-        want = !for_good && pause_ms == 0;
+        want = !for_good && left_ms == 0;
         pthread_mutex_unlock(&h->lock);
         if (want != open || for_good > closed) watch_listeners(h, want, for_good);
         if (for_good > closed) {
@@ -260,8 +267,9 @@ void *door_main(void *http)
         }
         open = want;
         closed = for_good;
-        if (pause_ms && (timeout < 0 || timeout > pause_ms)) timeout = pause_ms;
-        pause_ms = at_events(h, ev, epoll_wait(h->epoll_fd, ev, N_EVENTS, busy ? 0 : timeout));
+        if (left_ms && (timeout < 0 || timeout > left_ms)) timeout = left_ms;
+        int pause_ms = at_events(h, ev, epoll_wait(h->epoll_fd, ev, N_EVENTS, busy ? 0 : timeout));
+        if (pause_ms) pause_until_ns = clock_ns() + (uint64_t)pause_ms * 1000000;
         busy = run_ready(h);
     }
     pthread_mutex_unlock(&h->lock);

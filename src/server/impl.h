@@ -67,6 +67,7 @@ struct conn {
 
     /* The server's thread alone, no lock. */
     gnutls_session_t tls; /* NULL: plain */
+    int tls_waits;        /* in its last call the socket had no bytes, or took none */
     enum conn_state state;
     enum due_kind late;     /* what came too late; DUE_NOTHING */
     struct buf in;          /* what has come and was not read yet */

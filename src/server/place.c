@@ -21,6 +21,7 @@
 
 #define DEFAULT_CONNECTIONS 1024
 #define OTHER_FDS           64 /* what a process has open besides connections */
+#define FEW_CONNECTIONS     16 /* with fewer it does not start */
 #define SHARES              4
 #define KEPT_OF             32
 #define SHORT_SHARES        4 /* of the short places, one peer's part */
@@ -85,7 +86,7 @@ static int default_connections(void)
     struct rlimit r;
 
     if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_max >= DEFAULT_CONNECTIONS + OTHER_FDS) return DEFAULT_CONNECTIONS;
-    int n = r.rlim_max > 2 * OTHER_FDS ? (int)r.rlim_max - OTHER_FDS : OTHER_FDS;
+    int n = r.rlim_max > OTHER_FDS + FEW_CONNECTIONS ? (int)r.rlim_max - OTHER_FDS : FEW_CONNECTIONS;
     log_at(LOG_WARN, "%d connections at most, not %d: the limit on open files (RLIMIT_NOFILE) is %llu", n,
            DEFAULT_CONNECTIONS, (unsigned long long)r.rlim_max);
     return n;

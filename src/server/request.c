@@ -115,7 +115,7 @@ static struct http_request *new_request(struct conn *c)
     snprintf(r->id, sizeof r->id, "req-%016" PRIx64, h->id_base + h->n_requests++);
     c->req = r;
     c->begun = 1;
-    conn_wait(c, DUE_BODY);
+    if (!c->is_short) conn_wait(c, DUE_BODY); /* else all of it has to come within the time for that */
     pthread_mutex_unlock(&h->lock);
     r->head_minor = 1;
     hold(r);

@@ -29,20 +29,58 @@ enum turn { GO, WAIT, CLOSE };
 
 /* ---- bytes ---- */
 
-/* 0: none now; -1: never again. */
+enum { NONE_NOW = 0, NEVER_AGAIN = -1, COME_BACK = -2 };
+
+/* GnuTLS also says "again" after records that have nothing for us, though the socket has more. */
+static ssize_t pull(gnutls_transport_ptr_t conn, void *p, size_t n)
+{
+    struct conn *c = conn;
+    ssize_t k = recv(c->fd, p, n, 0);
+
+    if (k < 0) {
+        c->tls_waits = errno == EAGAIN;
+        gnutls_transport_set_errno(c->tls, errno);
+    }
+    return k;
+}
+
+static ssize_t push(gnutls_transport_ptr_t conn, const giovec_t *part, int n)
+{
+    struct conn *c = conn;
+    struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)part, .msg_iovlen = (size_t)n};
+    ssize_t k = sendmsg(c->fd, &m, MSG_NOSIGNAL);
+
+    if (k < 0) {
+        c->tls_waits = errno == EAGAIN;
+        gnutls_transport_set_errno(c->tls, errno);
+    }
+    return k;
+}
+
+/* One record at most: how many alerts and other records without bytes there are is up to the client. */
+static ssize_t receive_tls(struct conn *c, void *p, size_t n)
+{
+    c->tls_waits = 0;
+    ssize_t k = gnutls_record_recv(c->tls, p, n);
+
+    if (k > 0) return k;
+    if (k == GNUTLS_E_INTERRUPTED || k == GNUTLS_E_WARNING_ALERT_RECEIVED) return COME_BACK;
+    if (k == GNUTLS_E_AGAIN) return c->tls_waits ? NONE_NOW : COME_BACK;
+    return NEVER_AGAIN;
+}
+
+/* Bytes, or one of the above. */
 static ssize_t receive(struct conn *c, void *p, size_t n)
 {
     ssize_t k;
 
-    if (!c->tls) {
-        do k = recv(c->fd, p, n, 0);
-        while (k < 0 && errno == EINTR);
-        return k > 0 ? k : k < 0 && errno == EAGAIN ? 0 : -1;
-    }
-    do k = gnutls_record_recv(c->tls, p, n);
-    while (k == GNUTLS_E_INTERRUPTED || k == GNUTLS_E_WARNING_ALERT_RECEIVED);
-    return k > 0 ? k : k == GNUTLS_E_AGAIN ? 0 : -1;
+    if (c->tls) return receive_tls(c, p, n);
+    do k = recv(c->fd, p, n, 0);
+    while (k < 0 && errno == EINTR);
+    return k > 0 ? k : k < 0 && errno == EAGAIN ? NONE_NOW : NEVER_AGAIN;
 }
+
+static enum turn without_bytes(ssize_t k) { return k == COME_BACK ? GO : k == NONE_NOW ? WAIT : CLOSE; }
 
 static ssize_t transmit(struct conn *c, const void *p, size_t n)
 {
@@ -68,16 +106,20 @@ int wire_begin(struct conn *c)
         return -1;
     }
     tls_cert_use(c->tls, c->http->cert);
-    gnutls_transport_set_int(c->tls, c->fd);
-    return gnutls_set_default_priority(c->tls) ? -1 : 0;
+    gnutls_transport_set_ptr(c->tls, c);
+    gnutls_transport_set_pull_function(c->tls, pull);
+    gnutls_transport_set_vec_push_function(c->tls, push);
+    return gnutls_set_default_priority_append(c->tls, "-VERS-TLS1.0:-VERS-TLS1.1", NULL, 0) ? -1 : 0;
 }
 
 static enum turn at_handshake(struct conn *c)
 {
+    c->tls_waits = 0;
     int why = gnutls_handshake(c->tls);
 
     if (why == 0) c->state = AT_HEAD;
-    return why == GNUTLS_E_AGAIN ? WAIT : why < 0 && gnutls_error_is_fatal(why) ? CLOSE : GO;
+    if (why == GNUTLS_E_AGAIN) return c->tls_waits ? WAIT : GO;
+    return why < 0 && gnutls_error_is_fatal(why) ? CLOSE : GO;
 }
 
 /* What has come and was not read; NULL for nothing. */
@@ -127,7 +169,7 @@ static enum turn more_head(struct conn *c, size_t n)
     size_t room = c->http->c.max_header_bytes - n;
     ssize_t k = receive(c, c->http->scratch, room < SCRATCH_BYTES ? room : SCRATCH_BYTES);
 
-    if (k <= 0) return k < 0 ? CLOSE : WAIT;
+    if (k <= 0) return without_bytes(k);
     drop_read(c);
     return buf_add(&c->in, c->http->scratch, (size_t)k, NULL) ? CLOSE : GO;
 }
@@ -205,7 +247,7 @@ static enum turn at_body(struct conn *c)
         if (c->body_left > 0 || cap > SCRATCH_BYTES) cap = SCRATCH_BYTES;
         if (c->body_left > 0 && (int64_t)cap > c->body_left) cap = (size_t)c->body_left;
         ssize_t k = receive(c, c->http->scratch, cap);
-        if (k <= 0) return k < 0 ? CLOSE : WAIT;
+        if (k <= 0) return without_bytes(k);
         n = (size_t)k;
         p = c->http->scratch;
     }
@@ -231,11 +273,12 @@ static enum turn at_handler(struct conn *c)
 
 /* ---- the answer ---- */
 
+/* While a body is read its own deadline goes on: all that may be on its way is the word to send it. */
 static void set_blocked(struct conn *c, int blocked, int progress)
 {
     if (!blocked && !c->blocked) return;
     pthread_mutex_lock(&c->http->lock);
-    if (blocked && (progress || !c->blocked)) conn_wait(c, DUE_SEND);
+    if (blocked && (progress || !c->blocked) && c->state != AT_BODY) conn_wait(c, DUE_SEND);
     if (!blocked && c->due == DUE_SEND) conn_wait(c, DUE_NOTHING);
     c->blocked = blocked;
     if (!blocked && c->req) stream_silence(c->req);
@@ -348,6 +391,8 @@ static enum turn at_answer(struct conn *c)
     more = reply_next(&c->out, r);
     pthread_mutex_unlock(&h->lock);
     r->ended_sent = more == REPLY_DONE;
+    if (more == REPLY_BROKEN && r->head_minor == 0) /* without chunks only a reset tells the end from a break */
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     return more == REPLY_BROKEN ? CLOSE : more == REPLY_WAIT ? WAIT : GO;
 }
 

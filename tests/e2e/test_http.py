@@ -26,6 +26,7 @@ import time
 from cases import Skipped, check, run, started
 
 SERVER, PEM = sys.argv[1:3]
+TLS_PROBE = os.path.abspath(sys.argv.pop(4))
 SLOWNESS = float(sys.argv[3])
 LIMIT = 20 * SLOWNESS  # seconds for one exchange
 SEEN = 0.050 * SLOWNESS  # seconds until a hang-up is noticed
@@ -212,6 +213,64 @@ def test_several_listeners_at_once_and_tls():
         big = b"[" + b"1," * 400000 + b"1]"
         check(s.ask("POST", "/echo", big, JSON, **more).body == big, "a large body comes back", more)
     s.stop()
+
+
+def test_records_without_bytes_hold_up_nobody():
+    s = Server("tls+127.0.0.1:0", path("records.sock"), f"cert={PEM}", f"key={PEM}")
+    s.sock = path("records.sock")
+
+    def probe(*args):
+        return subprocess.Popen([TLS_PROBE, str(s.ports[0]), *args], stdout=subprocess.PIPE)
+
+    p = probe("keys")
+    check(p.communicate(timeout=LIMIT)[0] == b"HTTP/1.1 200 OK\n", "a request after a key update")
+    p = probe("alerts", "400000")
+    longest = 0
+    while p.poll() is None:
+        t = time.monotonic()
+        check(s.ask("GET", "/public").status == 200, "others are answered")
+        longest = max(longest, time.monotonic() - t)
+    check(p.communicate()[0] == b"HTTP/1.1 200 OK\n", "a request after many warnings")
+    check(longest < 0.4 * SLOWNESS, "others wait", longest)
+    s.stop()
+
+
+def test_old_tls_is_refused():
+    s = Server("tls+127.0.0.1:0", path("old.sock"), f"cert={PEM}", f"key={PEM}")
+    s.sock = path("old.sock")
+    for version, taken in (ssl.TLSVersion.TLSv1_1, False), (ssl.TLSVersion.TLSv1_2, True), (ssl.TLSVersion.TLSv1_3, True):
+        context = ssl.create_default_context(cafile=PEM)
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version = context.maximum_version = version
+        try:
+            context.wrap_socket(s.connect(0), server_hostname="localhost").close()
+            check(taken, "taken:", version)
+        except (ssl.SSLError, OSError) as e:
+            check(not taken, version, e)
+    s.stop()
+
+
+def test_a_queue_that_others_have_open_keeps_nothing_busy():
+    l = socket.create_server(("127.0.0.1", 0))
+    s = Server(f"fd:{l.fileno()}", "drain_ms=5000", pass_fds=[l.fileno()])
+    c = s.connect(0)
+    c.sendall(b"GET /slow?ms=100&n=15 HTTP/1.1\r\n" + HOST.encode() + b"\r\n")
+    c.recv(1)
+    s.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    waits = s.connect(0)  # in the queue, which the server has closed
+
+    def cpu():
+        with open(f"/proc/{s.process.pid}/stat") as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    before = cpu()
+    time.sleep(1)
+    check(cpu() - before < 0.2, "CPU time while it drains", cpu() - before)
+    c.close()
+    waits.close()
+    s.stop()
+    l.close()
 
 
 def test_a_given_socket_is_taken_over():
@@ -955,6 +1014,10 @@ def test_a_place_that_is_kept_is_soon_given_back():
     with connect_from(s, 0, "127.0.0.1") as c:
         c.sendall(get(target=b"/public") * 2)
         check(ends(c).count(b"HTTP/1.1 200") == 1, "one that asks twice")
+    with connect_from(s, 0, "127.0.0.1") as c:
+        c.sendall(get(target=b"/public").replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\n"))
+        out, t = timed(c)
+        check(b" 200 " not in out and t < 2 + SLACK, "one whose body does not come", out, t)
     for c in held:
         c.close()
     s.stop()
@@ -969,6 +1032,9 @@ def test_with_few_open_files_there_are_fewer_places():
     check(ask_from(s, "127.0.0.2", b"/item").status == 200, "others have theirs")
     for c in held:
         c.close()
+    s.stop()
+    s = Server("127.0.0.1:0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80)))
+    check("16 connections at most, not 1024" in s.stderr(), s.stderr())
     s.stop()
     for wrong in ("proxy=localhost", "proxy=127.0.0.1:80", "peer=1025", "kept=1024"):
         r = subprocess.run([SERVER, wrong, "connections=1024", "127.0.0.1:0"], capture_output=True, timeout=LIMIT)
