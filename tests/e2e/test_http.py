@@ -224,14 +224,15 @@ def test_records_without_bytes_hold_up_nobody():
 
     p = probe("keys")
     check(p.communicate(timeout=LIMIT)[0] == b"HTTP/1.1 200 OK\n", "a request after a key update")
-    p = probe("alerts", "400000")
-    longest = 0
+    p = probe("alerts", "800000")
+    longest, begin = 0, time.monotonic()
     while p.poll() is None:
         t = time.monotonic()
         check(s.ask("GET", "/public").status == 200, "others are answered")
         longest = max(longest, time.monotonic() - t)
     check(p.communicate()[0] == b"HTTP/1.1 200 OK\n", "a request after many warnings")
-    check(longest < 0.4 * SLOWNESS, "others wait", longest)
+    took = time.monotonic() - begin
+    check(longest < took / 3, "others wait", longest, "of", took)
     s.stop()
 
 
