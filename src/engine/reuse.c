@@ -288,15 +288,14 @@ bool reuse_save(struct reuse *u, bool *is_new)
     int rc = 0;
     *is_new = false;
     if (!u->store) return false;
-    if (u->is_lost || model_files_look(weights_files(u->engine->model->weights), NULL) == MODEL_FILES_CHANGED) {
-        u->is_lost = true; /* what was computed since may be wrong */
-        return false;
-    }
     if (store_is_saving(u->store)) {
         rc = store_settle(u->store, false, &e);
         if (rc == 0) return true;
         *is_new = true; /* or its pages can be evicted now, as it failed */
     }
+    /* Before each file, and not in each step. What was computed since a change may be wrong. */
+    if (model_files_look(weights_files(u->engine->model->weights), NULL) == MODEL_FILES_CHANGED) u->is_lost = true;
+    if (u->is_lost) return false;
     if (rc >= 0) rc = store_save(u->store, &e);
     if (rc < 0) log_at(LOG_WARN, "cache: %s", e.msg);
     return rc > 0;

@@ -19,11 +19,11 @@ struct hf_folder {
     struct tensor *tensors; /* [n_tensors], by shard and place; data in the files or in `made` */
     size_t n_tensors;
     char (*names)[GGUF_NAME_BYTES]; /* [n_tensors] */
-    uint8_t *made;     /* owned: the small tensors that no file has in this form */
+    uint8_t *made;                  /* owned: the small tensors that no file has in this form */
 };
 
-/* Reads and checks the whole folder, and adds its shards to `files`; tensor data stays in the mappings and is not touched but for small vectors, which
- * are copied where GGUF has them in another form. On failure *f is left alone. */
+/* Reads and checks the whole folder, and adds its shards to `files`; tensor data stays in the mappings and is not
+ * touched but for small vectors, which are copied where GGUF has them in another form. On failure *f is left alone. */
 int hf_folder_open(struct hf_folder *f, struct model_files *files, const char *dir, struct qn_error *e);
 void hf_folder_close(struct hf_folder *f); /* a zeroed one is fine */
 

@@ -65,7 +65,7 @@ static bool printable(uint32_t cp)
 }
 
 /* Whether the character cannot stand for itself, and what does. */
-static bool repr_escape(char esc[16], uint32_t cp, char quote)
+static bool repr_escape(char esc[16], uint32_t cp, int quote)
 {
     if (cp == (uint32_t)quote || cp == '\\')
         snprintf(esc, 16, "\\%c", (char)cp);
@@ -78,20 +78,16 @@ static bool repr_escape(char esc[16], uint32_t cp, char quote)
     return true;
 }
 
-static void repr_str(struct jtext *t, struct jval s)
+/* A text whose characters stand for themselves, but for those of which `escape` tells what stands in their place. */
+static void put_escaped(struct jtext *t, struct jval s, bool (*escape)(char esc[16], uint32_t cp, int how), int how)
 {
-    bool single = memchr(s.s->p, '\'', s.s->n), both = single && memchr(s.s->p, '"', s.s->n);
-    char quote = single && !both ? '"' : '\'';
-    unsigned user = jstr_user(s, 0, s.s->n);
-    if (s.flags & JMARKUP) jtext_c(t, "Markup(", user);
-    jtext_bytes(t, &quote, 1, user);
     size_t from = 0; /* what is before it has been written */
     for (size_t at = 0; at < s.s->n;) {
         uint32_t cp;
         char esc[16];
         unsigned n = jchar_at(s, at, &cp);
         jenv_looks(t->j, 1);
-        if (repr_escape(esc, cp, quote)) {
+        if (escape(esc, cp, how)) {
             jenv_looks(t->j, 16);
             jtext_part(t, s, from, at);
             jtext_c(t, esc, jstr_user(s, at, at + n));
@@ -100,6 +96,16 @@ static void repr_str(struct jtext *t, struct jval s)
         at += n;
     }
     jtext_part(t, s, from, s.s->n);
+}
+
+static void repr_str(struct jtext *t, struct jval s)
+{
+    bool single = memchr(s.s->p, '\'', s.s->n), both = single && memchr(s.s->p, '"', s.s->n);
+    char quote = single && !both ? '"' : '\'';
+    unsigned user = jstr_user(s, 0, s.s->n);
+    if (s.flags & JMARKUP) jtext_c(t, "Markup(", user);
+    jtext_bytes(t, &quote, 1, user);
+    put_escaped(t, s, repr_escape, quote);
     jtext_bytes(t, &quote, 1, user);
     if (s.flags & JMARKUP) jtext_c(t, ")", user);
 }
@@ -183,7 +189,7 @@ struct jval jval_to_str(struct jenv *j, struct jval v)
 
 /* ---- JSON ---- */
 
-static bool json_escape(char esc[16], uint32_t cp, bool ascii)
+static bool json_escape(char esc[16], uint32_t cp, int ascii)
 {
     static const char *const named[] = {['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n", ['\f'] = "\\f",
                                         ['\r'] = "\\r", ['"'] = "\\\"", ['\\'] = "\\\\"};
@@ -202,21 +208,7 @@ static void json_str(struct jtext *t, struct jval s, bool ascii)
 {
     unsigned user = jstr_user(s, 0, s.s->n);
     jtext_c(t, "\"", user);
-    size_t from = 0; /* what is before it has been written */
-    for (size_t at = 0; at < s.s->n;) {
-        uint32_t cp;
-        char esc[16];
-        unsigned n = jchar_at(s, at, &cp);
-        jenv_looks(t->j, 1);
-        if (json_escape(esc, cp, ascii)) {
-            jenv_looks(t->j, 16);
-            jtext_part(t, s, from, at);
-            jtext_c(t, esc, jstr_user(s, at, at + n));
-            from = at + n;
-        }
-        at += n;
-    }
-    jtext_part(t, s, from, s.s->n);
+    put_escaped(t, s, json_escape, ascii);
     jtext_c(t, "\"", user);
 }
 

@@ -18,6 +18,21 @@ import time
 from cases import SANITIZERS
 
 
+def written_to(run):
+    """Calls run(slave) with a terminal to write to; what that was shown."""
+    master, slave = pty.openpty()
+    run(slave)
+    os.close(slave)
+    seen = b""
+    try:
+        while piece := os.read(master, 4096):
+            seen += piece
+    except OSError:  # the other end is closed
+        pass
+    os.close(master)
+    return seen
+
+
 class Terminal:
     """Runs argv on a terminal of its own. env: beside a clean environment with TERM and a UTF-8 locale."""
 

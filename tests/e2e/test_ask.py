@@ -23,6 +23,7 @@ import threading
 PARROT = os.path.abspath(sys.argv.pop(5))
 
 from cases import check
+from terminal import written_to
 from test_serve import CHAT as CHAT_MODEL, LIMIT, QUERN, SLOWNESS, Server, main, path
 
 QUERN, CHAT = os.path.abspath(QUERN), os.path.abspath(CHAT_MODEL)
@@ -124,17 +125,7 @@ def written(name, data):
 
 def on_terminal(*args):
     """The same, at a terminal: what it is shown."""
-    master, slave = os.openpty()
-    ask(*args, stdout=slave)
-    os.close(slave)
-    seen = b""
-    try:
-        while piece := os.read(master, 4096):
-            seen += piece
-    except OSError:  # the other end is closed
-        pass
-    os.close(master)
-    return seen
+    return written_to(lambda slave: ask(*args, stdout=slave))
 
 
 def test_a_terminal_does_not_act_on_an_answer():

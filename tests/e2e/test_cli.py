@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 
+from terminal import written_to
 from cases import check, complaints, run
 
 QUERN, STORY, RANDOM, ROOT = sys.argv[1:5]
@@ -139,20 +140,7 @@ def test_stop_strings_and_biases():
 
 def on_terminal(args, stdin):
     """What the program writes to a terminal."""
-    master, slave = os.openpty()
-    p = subprocess.Popen(args, stdin=subprocess.PIPE, stdout=slave, stderr=subprocess.DEVNULL)
-    os.close(slave)
-    p.stdin.write(stdin)
-    p.stdin.close()
-    seen = b""
-    try:
-        while piece := os.read(master, 4096):
-            seen += piece
-    except OSError:  # the other end is closed
-        pass
-    os.close(master)
-    p.wait()
-    return seen
+    return written_to(lambda slave: subprocess.run(args, input=stdin, stdout=slave, stderr=subprocess.DEVNULL))
 
 
 def test_a_terminal_does_not_act_on_what_is_written():
