@@ -6,8 +6,8 @@
  * any model: what was computed before and kept on disk is then not found any more.
  *
  *     1  the first
- *     2  YaRN's correction range without rounding, its attention factor; groups of experts; delta-net's L2 norm; the gate of
- *        deepseek2 files that name none; the rotation of glm4 with sections and of gemma3 with bases by layer
+ *     2  YaRN's correction range without rounding, its attention factor; groups of experts; delta-net's L2 norm; the
+ * gate of deepseek2 files that name none; the rotation of glm4 with sections and of gemma3 with bases by layer
  */
 #ifndef QUERN_MODEL_ARITHMETIC_H
 #define QUERN_MODEL_ARITHMETIC_H
