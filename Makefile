@@ -2,7 +2,7 @@
 #
 # For the habit of typing make: everything is done by meson and ninja.
 #   make            build/quern and the library (BUILD=dir for another place)
-#   make test       the whole suite (./test.sh; ./test.sh --quick is shorter)
+#   make test       the tests of a release build (./test.sh; ./test.sh --full is everything)
 #   make bench      the speed of this build on MODEL=file.gguf; bench/compare holds it against a peer
 #   make install    into PREFIX (DESTDIR is honoured)
 #   make dist, make deb, make static

@@ -1,65 +1,72 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 #
-# test.sh: builds and tests everything.
+# test.sh: builds and tests Quern.
 #
-#     ./test.sh            all stages
-#     ./test.sh --quick    the first three: the rules of the tree, gcc release with all tests, the symbols
+#     ./test.sh            the rules of the tree, a release build with gcc, and its tests
+#     ./test.sh --full     the same with the slow tests, packages, clang, sanitizers, fuzzers, strange surroundings
+#     ./test.sh NAME...    builds and runs these tests (unit/kv) or suites (unit) in build/gcc
+#     ./test.sh --list     the names of the tests and suites
 #
-# Each stage has a build directory build/NAME and a log build/log/NAME.log, and reports one line. What failed is said
-# once more at the end, with what it said itself. The last line is `N passed, N failed`, counted over test cases
-# (tools/count-tests) and other checks; a test that is skipped is reported but counts as neither. Status 1 if anything
-# failed.
+# Each stage has a build directory build/NAME and a log build/log/NAME.log, and reports one line with the seconds it
+# took and its budget. A stage over its budget is reported, and is no failure. What failed is repeated at the end, with
+# its own messages. The last line is `N passed, N failed`, counted over test cases (tools/count-tests) and other checks;
+# a skipped test is reported but counts as neither. The status is 1 if anything failed.
 #
-# Reference data comes from $QUERN_SHARED (default ../shared). When it is not there the tests that need it are
-# skipped, unless CI is set: then that is a failure. The same holds for other people's programs, which some tests run
-# Quern beside: deps_peers in tools/install-deps, and what tests/npm/install gets, once, into build/npm. FUZZ_SECONDS
-# (default 12) is the time for each fuzzer.
+# Reference data comes from $QUERN_SHARED (default ../shared). When it is not there the tests that need it are skipped,
+# unless CI is set: then that is a failure. The same holds for other people's programs, which some tests run Quern
+# beside: deps_peers in tools/install-deps, and what tests/npm/install installs once into build/npm. FUZZ_SECONDS
+# (default 12) is the time for each fuzzer. CONTRIBUTING.md has more.
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 . tools/install-deps
 
+full='' wanted=()
 case ${1:-} in
-"") quick= ;;
---quick) quick=1 ;;
-*) sed -n 's/^#  \{4,\}/usage: /p' "$0" >&2; exit 64 ;;
+"") ;;
+--full) full=1 ;;
+--list) wanted=(--list) ;;
+-*) sed -n 's/^#  \{4,\}/usage: /p' "$0" >&2; exit 64 ;;
+*) wanted=("$@") ;;
 esac
+[ $# -le 1 ] || [ ${#wanted[@]} -gt 1 ] || { sed -n 's/^#  \{4,\}/usage: /p' "$0" >&2; exit 64; }
 
-deps=("${deps_build[@]}" xz-utils python3 git rsync systemd man-db zsh fish)
-[ "$quick" ] || deps+=(clang libclang-rt-14-dev "${deps_package[@]}")
-install_deps "${deps[@]}"
-(install_deps "${deps_peers[@]}") # in a shell of its own: without them the tests that need them say so
-QUERN_NPM=
-tests/npm/install build/npm && QUERN_NPM=$PWD/build/npm
-export QUERN_NPM
+# The builds and this script do not depend on whose shell it is. Tests have surroundings of their own: tests/run.
+umask 022
+unset CC CFLAGS CPPFLAGS LDFLAGS QUERN_GOLDEN
+export LC_ALL=C.UTF-8
 
 export QUERN_SHARED=${QUERN_SHARED:-../shared}
 [ -d "$QUERN_SHARED" ] && QUERN_SHARED=$(cd "$QUERN_SHARED" && pwd)
 export ASAN_OPTIONS=halt_on_error=1:abort_on_error=1:detect_leaks=1:allocator_may_return_null=1
 export UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1
-unset QUERN_GOLDEN
 
 mkdir -p build/log
 results=build/log/results # one line per case: pass, fail or skip, and a name
-why=$PWD/build/log/why    # what those that failed said
+why=$PWD/build/log/why    # the messages of those that failed
 : > "$results"
 : > "$why"
-n_stages=$([ "$quick" ] && echo 3 || echo 8)
+n_stages=$([ "$full" ] && echo 9 || echo 3)
 stage_no=0
+budgets=10 # for what is installed first
+# Some tests mostly wait: one more than there are processors keeps these busy.
+jobs=$(($(nproc) + 1))
 
 result() { echo "$*" >> "$results"; }
 count() { grep -c "^$1 " "$2" || true; }
+over() { if [ "$1" -gt "$2" ]; then echo "$1 s of $2: OVER BUDGET"; else echo "$1 s of $2"; fi; }
 
-# stage NAME TITLE: runs stage_NAME with its output in a log, and sums up what it added to the results.
+# stage NAME BUDGET TITLE: runs stage_NAME with its output in a log, and sums up what it added to the results.
 stage() {
     local log=build/log/$1.log t0=$SECONDS before new=build/log/$1.results
     before=$(wc -l < "$results")
     stage_no=$((stage_no + 1))
+    budgets=$((budgets + $2))
     "stage_$1" > "$log" 2>&1 < /dev/null
     tail -n +$((before + 1)) "$results" > "$new"
-    echo "[$stage_no/$n_stages] $2: $(count pass "$new") passed, $(count fail "$new") failed," \
-        "$(count skip "$new") skipped ($((SECONDS - t0)) s)"
+    echo "[$stage_no/$n_stages] $3: $(count pass "$new") passed, $(count fail "$new") failed," \
+        "$(count skip "$new") skipped ($(over $((SECONDS - t0)) "$2"))"
     if grep -q '^fail ' "$new"; then
         sed -n 's/^fail /    FAILED /p' "$new"
         echo "    the end of $log:"
@@ -69,15 +76,21 @@ stage() {
 
 # check NAME COMMAND...: a check that is one case.
 check() {
-    local name=$1
+    local name=$1 log=build/log/check
     shift
-    if "$@" > build/log/check 2>&1; then
-        result pass "$name"
+    "$@" > "$log" 2>&1
+    judge "$name" $? "$log"
+}
+
+# judge NAME STATUS LOG: adds a case that has been run.
+judge() {
+    if [ "$2" -eq 0 ]; then
+        result pass "$1"
     else
-        result fail "$name"
-        explain "$name" build/log/check
+        result fail "$1"
+        explain "$1" "$3"
     fi
-    cat build/log/check
+    cat "$3"
 }
 
 # explain NAME LOG: keeps the end of a log for the end of the run.
@@ -95,7 +108,9 @@ build() {
     fi
 }
 
-# compile DIR TARGET...: its failure counts as one case; what the compiler said is the end of what ninja writes.
+build_gcc() { build gcc gcc --buildtype=release --prefix=/usr --werror; }
+
+# compile DIR TARGET...: its failure counts as one case; the end of what ninja writes is the compiler's message.
 compile() {
     ninja -C "$@" > build/log/compile 2>&1
     local status=$?
@@ -106,45 +121,120 @@ compile() {
     return 1
 }
 
-# run_tests DIR MESON_TEST_OPTION...: runs tests of build/DIR and counts their cases.
-run_tests() {
-    local dir=build/$1 log=build/$1/meson-logs/testlog.json
-    shift
-    rm -f "$log"
-    ${wrapper:-} meson test -C "$dir" --print-errorlogs "$@"
+# count_tests DIR: adds the cases that meson has logged in build/DIR.
+count_tests() {
+    local log=build/$1/meson-logs/testlog.json
     if [ -s "$log" ]; then
-        tools/count-tests "$log" "$why" | sed "s|^\([a-z]*\) |&$(basename "$dir") |" >> "$results"
+        tools/count-tests "$log" "$why" | sed "s|^\([a-z]*\) |&$1 |" >> "$results"
     else
-        result fail "$dir: no test ran"
-        explain "$dir: no test ran" "build/log/$(basename "$dir").log"
+        result fail "build/$1: no test ran"
+        explain "build/$1: no test ran" "build/log/$1.log"
     fi
+}
+
+# run_tests DIR MESON_TEST_OPTION...: builds what these tests need in build/DIR, runs them and counts their cases.
+run_tests() {
+    local dir=$1
+    shift
+    rm -f "build/$dir/meson-logs/testlog.json"
+    ${wrapper:-} meson test -C "build/$dir" --print-errorlogs --num-processes "$jobs" "$@"
+    local status=$?
+    count_tests "$dir"
+    return $status
+}
+
+# Where tests/golden/unpack and tests/npm/install put things; tests that miss them say so.
+unpack_golden() {
+    if tests/golden/unpack build/golden; then
+        export QUERN_GOLDEN=$PWD/build/golden
+    elif [ -d "$QUERN_SHARED/golden" ] || [ -n "${CI:-}" ]; then
+        result fail "reference data in $QUERN_SHARED/golden"
+    fi
+}
+
+install_npm() {
+    QUERN_NPM=
+    tests/npm/install build/npm && QUERN_NPM=$PWD/build/npm
+    export QUERN_NPM
+}
+
+# ---- some tests ----
+
+# Prints the names of all tests, or with names of tests and suites the tests they stand for. A suite does not include
+# its slow tests, unless it is `slow`.
+names_of() {
+    meson introspect --tests build/gcc | python3 -c '
+import json, sys
+tests = [(t["name"], [s.split(":")[-1] for s in t["suite"]]) for t in json.load(sys.stdin)]
+names, suites = {n for n, _ in tests}, {s for _, own in tests for s in own}
+for n, own in tests if not sys.argv[1:] else []:
+    print(n.ljust(40), *own)
+for w in sys.argv[1:]:
+    if w in names:
+        print(w)
+    elif w in suites:
+        print(*[n for n, own in tests if w in own and (w == "slow" or "slow" not in own)], sep="\n")
+    else:
+        sys.exit(f"test.sh: no test or suite is called \"{w}\"; ./test.sh --list names them")
+' "$@"
+}
+
+run_some() {
+    install_deps "${deps_build[@]}" python3 xz-utils
+    build_gcc > build/log/configure 2>&1 || { cat build/log/configure; exit 1; }
+    if [ "$1" = --list ]; then
+        names_of
+        exit
+    fi
+    local tests
+    tests=$(names_of "$@") || exit 64
+    case $tests in *golden/* | *threads/*) unpack_golden > build/log/golden.log 2>&1 ;; esac
+    case $tests in *peer-jinja* | *e2e/clients*) install_npm ;; esac
+    # shellcheck disable=SC2086
+    run_tests gcc --timeout-multiplier 4 $tests
+    local status=$?
+    echo "$(count pass "$results") passed, $(count fail "$results") failed, $(count skip "$results") skipped"
+    exit $status
+}
+
+[ ${#wanted[@]} -eq 0 ] || run_some "${wanted[@]}"
+
+# ---- the stages ----
+
+# All C files are as clang-format writes them. Its versions differ: only the one that Debian 12 has is asked.
+check_format() {
+    find include src tests tools -name '*.[ch]' -print0 |
+        xargs -0 -n 32 -P "$(nproc)" clang-format --dry-run -Werror
 }
 
 # Every shell script can be read, and no merge was left half done.
 check_scripts() {
     local f bad=0
-    for f in demo.sh test.sh .ci/run tools/* bench/* tests/npm/* tests/golden/*; do
+    for f in demo.sh test.sh .ci/run tools/* bench/* tests/* tests/npm/* tests/golden/*; do
         if [ -f "$f" ] && head -n 1 "$f" | grep -q '^#!.*sh$'; then bash -n "$f" || bad=1; fi
     done
     bash -n tools/install-deps || bad=1
     ! grep -rnE '^(<<<<<<<|>>>>>>>) ' --exclude-dir=build --exclude-dir=.git --exclude-dir=corpus . && [ $bad = 0 ]
 }
 
-stage_layers() {
+stage_rules() {
+    local version
+    version=$(clang-format --version 2> /dev/null | grep -oE '[0-9]+' | head -n 1)
+    if [ "$version" = 14 ]; then
+        check format check_format
+    else
+        result "$([ "${CI:-}" ] && echo fail || echo skip)" "format (clang-format is ${version:-missing}, not 14)"
+    fi
     check check-layers tools/check-layers
     check scripts check_scripts
 }
 
 # The limits on a test's time are there for one that hangs; a busy machine takes several times what is usual.
 stage_gcc() {
-    if tests/golden/unpack build/golden; then
-        QUERN_GOLDEN=$PWD/build/golden
-        export QUERN_GOLDEN
-    elif [ -d "$QUERN_SHARED/golden" ] || [ -n "${CI:-}" ]; then
-        result fail "reference data in $QUERN_SHARED/golden"
-    fi
-    build gcc gcc --buildtype=release --prefix=/usr --werror && compile build/gcc &&
-        run_tests gcc --no-suite package --timeout-multiplier 4
+    unpack_golden
+    local without=(--no-suite package)
+    [ "$full" ] || without+=(--no-suite slow)
+    build_gcc && compile build/gcc && run_tests gcc "${without[@]}" --timeout-multiplier 4
 }
 
 stage_symbols() {
@@ -156,49 +246,69 @@ stage_symbols() {
 stage_package() { run_tests gcc --suite package --timeout-multiplier 4; }
 
 stage_clang() {
-    build clang clang --buildtype=release --werror && compile build/clang &&
+    build clang clang --buildtype=release --werror &&
         run_tests clang --suite unit --suite kernel --timeout-multiplier 4
 }
 
+# Compiles everything with clang, so that its warnings are seen here.
 stage_asan() {
-    build asan clang --buildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false &&
-        compile build/asan && run_tests asan --timeout-multiplier 10
+    build asan clang --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
+        -Dkernel_sanitize=false --werror && compile build/asan && run_tests asan --timeout-multiplier 10
 }
 
+# Kernels are instrumented here: two threads that write the same row are seen in a kernel only.
 stage_tsan() {
     # ThreadSanitizer's fixed address layout does not survive every kernel's randomisation.
     local wrapper=
     setarch -R true 2> /dev/null && wrapper="setarch -R"
-    build tsan clang --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false &&
+    build tsan clang --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=thread -Db_lundef=false &&
         run_tests tsan --suite threads --timeout-multiplier 10
+}
+
+# fuzz NAME: runs one fuzzer, with its status in build/fuzz/NAME.status.
+fuzz() {
+    mkdir -p "build/fuzz/found/$1" # new inputs go here, so that the committed corpus stays as it is
+    "build/fuzz/tests/fuzz/fuzz_$1" -max_total_time="${FUZZ_SECONDS:-12}" -timeout=30 -rss_limit_mb=2048 \
+        -verbosity=0 -print_final_stats=1 -artifact_prefix="build/fuzz/crash-$1-" \
+        "build/fuzz/found/$1" "tests/fuzz/corpus/$1" > "build/fuzz/$1.log" 2>&1
+    echo $? > "build/fuzz/$1.status"
 }
 
 stage_fuzz() {
     build fuzz clang --buildtype=debugoptimized -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false \
         -Dc_args=-fsanitize=fuzzer-no-link || return
     compile build/fuzz fuzzers || return
-    local program name
-    for program in build/fuzz/tests/fuzz/fuzz_*; do
-        if [ ! -f "$program" ] || [ ! -x "$program" ]; then
-            continue # a directory with its objects
-        fi
-        name=${program##*/fuzz_}
-        mkdir -p "build/fuzz/found/$name" # new inputs go here, so that the committed corpus stays as it is
-        check "fuzz $name" "$program" -max_total_time="${FUZZ_SECONDS:-12}" -timeout=30 -rss_limit_mb=2048 \
-            -verbosity=0 -print_final_stats=1 -artifact_prefix="build/fuzz/crash-$name-" \
-            "build/fuzz/found/$name" "tests/fuzz/corpus/$name"
-    done
+    local names name
+    names=$(find build/fuzz/tests/fuzz -maxdepth 1 -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)
+    names=${names//fuzz_/}
+    export -f fuzz
+    for name in $names; do echo "$name"; done | xargs -P "$(nproc)" -I '{}' bash -c 'fuzz {}'
+    for name in $names; do judge "fuzz $name" "$(cat "build/fuzz/$name.status")" "build/fuzz/$name.log"; done
 }
 
-stage layers "layers and licences"
-stage gcc "gcc release, all tests"
-stage symbols "symbols and size"
-if [ ! "$quick" ]; then
-    stage package "packages"
-    stage clang "clang release, unit and kernel tests"
-    stage asan "address and undefined-behaviour sanitizers, all tests"
-    stage tsan "thread sanitizer"
-    stage fuzz "fuzzers"
+stage_strange() {
+    tests/strange "$PWD/build/strange"
+    count_tests strange
+}
+
+deps=("${deps_build[@]}" xz-utils python3 git rsync systemd man-db zsh fish)
+[ -z "$full" ] || deps+=(clang libclang-rt-14-dev "${deps_package[@]}")
+install_deps "${deps[@]}"
+# Each in a shell of its own: without them the tests that need them say so.
+(install_deps "${deps_peers[@]}")
+(install_deps clang-format)
+install_npm
+
+stage rules 20 "formatting, layers, licences, scripts"
+stage gcc $([ "$full" ] && echo 600 || echo 445) "gcc release, tests"
+stage symbols 5 "symbols and size"
+if [ "$full" ]; then
+    stage package 180 "packages"
+    stage clang 200 "clang release, unit and kernel tests"
+    stage asan 840 "address and undefined-behaviour sanitizers, all tests"
+    stage tsan 300 "thread sanitizer"
+    stage fuzz 200 "fuzzers"
+    stage strange 300 "strange surroundings"
 fi
 
 n_skipped=$(count skip "$results")
@@ -212,5 +322,6 @@ if [ "$n_failed" -gt 0 ]; then
     tail -n 200 "$why" | sed 's/^/    | /'
     sed -n 's/^fail /    FAILED /p' "$results"
 fi
+echo "all stages and what they need: $(over $SECONDS "$budgets")"
 echo "$(count pass "$results") passed, $n_failed failed"
 [ "$n_failed" -eq 0 ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""daemon.py: a running `quern serve` for session, load and serve: requests, and streams whose pieces are timed.
+"""daemon.py: runs `quern serve` for session, load and serve, sends requests to it, and times the pieces of streams.
 
-The clients share the CPUs with the daemon, so they are cheap: one thread for all streams, and what came is only noted
-with its time. It is taken apart when the stream is over.
+The clients share the CPUs with the daemon, so they are made cheap. One thread reads all streams, and only notes the
+bytes and their time. They are parsed when the stream is over.
 """
 import bisect
 import hashlib

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""lib.py: what the benchmark scripts share.
+"""lib.py: the functions that the benchmark scripts share.
 
-Finding (and building) the programs, running them, the peer's installation, medians, tables, and the lines of a
-results file. The scripts measure nothing themselves: every number comes out of `quern --json`, `test_kernels --json`
-or the peer, and what is made of it is a ratio of numbers from the same minutes. Everything that goes wrong ends in
-one line on stderr and status 2.
+It finds (and builds) the programs and runs them, installs the peer, computes medians, and prints tables and the lines
+of a results file. The scripts measure nothing themselves. Every number comes from `quern --json`, `test_kernels --json`
+or the peer, and results are ratios of numbers from the same minutes. Every failure ends in one line on stderr and
+status 2.
 """
 import argparse
 import csv

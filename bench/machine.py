@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""machine.py: what start, memory and hog share: running quern, the page cache, control groups."""
+"""machine.py: the functions that start, memory and hog share: running quern, the page cache, control groups."""
 import json
 import os
 import subprocess

@@ -152,22 +152,13 @@ static void finish_block(enum dtype t, uint8_t *b, double rms, uint64_t r)
         break;
     case DT_TQ2_0: /* three of the four codes are values */
     case DT_I2_S:
-        for (int i = 0; i < 64; i++)
-            b[i] &= (uint8_t) ~(((b[i] >> 1) & b[i] & 0x55) << 1);
+        for (int i = 0; i < 64; i++) b[i] &= (uint8_t) ~(((b[i] >> 1) & b[i] & 0x55) << 1);
         if (t == DT_TQ2_0) put_f16(b + 64, either);
         break;
-    case DT_IQ1_M:
-        put_iq1m(b, either);
-        break;
-    case DT_MXFP4:
-        b[0] = (uint8_t)(128 + (int)lrint(log2(d)));
-        break;
-    case DT_NVFP4:
-        put_ue4m3(b, d);
-        break;
-    default:
-        put_f16(b + recipe[t].scale, either);
-        break;
+    case DT_IQ1_M: put_iq1m(b, either); break;
+    case DT_MXFP4: b[0] = (uint8_t)(128 + (int)lrint(log2(d))); break;
+    case DT_NVFP4: put_ue4m3(b, d); break;
+    default: put_f16(b + recipe[t].scale, either); break;
     }
 }
 
@@ -205,6 +196,5 @@ void fill_blocks(uint8_t *out, enum dtype t, size_t n, double rms, uint64_t *sta
     assert(recipe[t].unit > 0);
     size_t bytes = dtype_get(t)->bytes;
     random_bytes(out, n * bytes, state);
-    for (size_t i = 0; i < n; i++)
-        finish_block(t, out + i * bytes, rms, next_u64(state));
+    for (size_t i = 0; i < n; i++) finish_block(t, out + i * bytes, rms, next_u64(state));
 }

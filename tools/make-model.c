@@ -211,8 +211,7 @@ static void put_state_keys(struct header *h, const struct plan *p)
     if (!strncmp(family_name(s->family), "qwen35", 6)) { /* how pairs are shared out over time, height and width */
         int n_pairs = s->n_rot / 2;
         kv_array(h, p, ".rope.dimension_sections", KV_I32, 4);
-        for (int i = 0; i < 4; i++)
-            put_u32(h, i < 3 ? (uint32_t)((n_pairs + 2 - i) / 3) : 0);
+        for (int i = 0; i < 4; i++) put_u32(h, i < 3 ? (uint32_t)((n_pairs + 2 - i) / 3) : 0);
     }
     if (s->n_v) {
         kv_u32(h, p, ".full_attention_interval", 4);
@@ -283,8 +282,7 @@ static void put_tokenizer_keys(struct header *h, const struct plan *p)
         put_string(h, text);
     }
     kv_array(h, p, "tokenizer.ggml.token_type", KV_I32, n);
-    for (int i = 0; i < n; i++)
-        put_u32(h, i < n - N_SPECIALS ? 1 : 3); /* normal, control */
+    for (int i = 0; i < n; i++) put_u32(h, i < n - N_SPECIALS ? 1 : 3); /* normal, control */
     kv_array(h, p, "tokenizer.ggml.merges", KV_STRING, n_fillers);
     for (int f = 0; f < n_fillers; f++) {
         merge_text(f, text);
@@ -308,8 +306,7 @@ static void put_tensor_infos(struct header *h, const struct plan *p)
         const struct item *t = &p->items[i];
         put_string(h, t->name);
         put_u32(h, (uint32_t)t->n_dims);
-        for (int d = 0; d < t->n_dims; d++)
-            put_u64(h, (uint64_t)t->ne[d]);
+        for (int d = 0; d < t->n_dims; d++) put_u64(h, (uint64_t)t->ne[d]);
         put_u32(h, t->type);
         put_u64(h, offset);
         offset += padded(stored_bytes(t));
@@ -394,8 +391,7 @@ static int write_model(const struct plan *p, const char *path, struct qn_error *
 
     if (rc == 0) rc = out_file_open(&f, path, e);
     if (rc == 0) rc = out_file_write(&f, header.data, header.len, e);
-    for (size_t i = 0; i < p->n_items && rc == 0; i++)
-        rc = write_tensor(p, &p->items[i], &f, chunk, e);
+    for (size_t i = 0; i < p->n_items && rc == 0; i++) rc = write_tensor(p, &p->items[i], &f, chunk, e);
     if (rc == 0) rc = out_file_commit(&f, e);
     out_file_abort(&f);
     buf_deinit(&header);
@@ -408,11 +404,9 @@ static int write_model(const struct plan *p, const char *path, struct qn_error *
 static void usage(FILE *f)
 {
     fprintf(f, "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S]\nshapes:");
-    for (size_t i = 0; shape_name(i); i++)
-        fprintf(f, " %s", shape_name(i));
+    for (size_t i = 0; shape_name(i); i++) fprintf(f, " %s", shape_name(i));
     fprintf(f, "\ntypes (%s unless given):", scheme_name(0));
-    for (size_t i = 0; scheme_name(i); i++)
-        fprintf(f, " %s", scheme_name(i));
+    for (size_t i = 0; scheme_name(i); i++) fprintf(f, " %s", scheme_name(i));
     fprintf(f, "\n");
 }
 
@@ -458,8 +452,7 @@ int main(int argc, char **argv)
         return argc > 1 && !strcmp(argv[1], "--help") ? 0 : 2;
     }
     rc = find(&p, argv[1], &e);
-    for (int i = 3; i < argc && rc == 0; i += 2)
-        rc = option(&p, argv[i], argv[i + 1], &e);
+    for (int i = 3; i < argc && rc == 0; i += 2) rc = option(&p, argv[i], argv[i + 1], &e);
     if (rc == 0) rc = plan_tensors(&p, &e);
     if (rc == 0) rc = write_model(&p, argv[2], &e);
     if (rc) fprintf(stderr, "make-model: %s\n", e.msg);

@@ -248,8 +248,8 @@ static const struct scheme schemes[] = {
     {"iq1_s", 24, DT_IQ1_S, PURE},   {"iq1_m", 31, DT_IQ1_M, PURE},   {"iq2_xxs", 19, DT_IQ2_XXS, PURE},
     {"iq2_xs", 20, DT_IQ2_XS, PURE}, {"iq2_s", 28, DT_IQ2_S, PURE},   {"iq3_xxs", 23, DT_IQ3_XXS, PURE},
     {"iq3_s", 26, DT_IQ3_S, PURE},   {"iq4_nl", 25, DT_IQ4_NL, PURE}, {"iq4_xs", 30, DT_IQ4_XS, PURE},
-    {"i2_s", 40, DT_I2_S, PURE},    {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},   {"mxfp4", 38, DT_MXFP4, PURE},
-    {"nvfp4", 39, DT_NVFP4, PURE},   {"mxfp4_moe", 38, DT_Q8_0, FP4_EXPERTS},
+    {"i2_s", 40, DT_I2_S, PURE},     {"tq1_0", 36, DT_TQ1_0, PURE},   {"tq2_0", 37, DT_TQ2_0, PURE},
+    {"mxfp4", 38, DT_MXFP4, PURE},   {"nvfp4", 39, DT_NVFP4, PURE},   {"mxfp4_moe", 38, DT_Q8_0, FP4_EXPERTS},
 };
 
 const char *family_name(const struct family *f) { return f->name; }
@@ -334,21 +334,16 @@ static enum dtype fitting(enum dtype t, int64_t k)
     if (k % dtype_get(t)->block == 0) return t;
     if (k % 32 != 0) return DT_F16;
     switch (t) {
-    case DT_Q4_K:
-        return DT_Q5_0;
-    case DT_Q5_K:
-        return DT_Q5_1;
-    case DT_Q6_K:
-        return DT_Q8_0;
+    case DT_Q4_K: return DT_Q5_0;
+    case DT_Q5_K: return DT_Q5_1;
+    case DT_Q6_K: return DT_Q8_0;
     case DT_Q2_K:
     case DT_Q3_K:
     case DT_TQ1_0:
     case DT_TQ2_0:
     case DT_Q1_0:
-    case DT_Q2_0:
-        return DT_Q4_0;
-    default:
-        return DT_IQ4_NL;
+    case DT_Q2_0: return DT_Q4_0;
+    default: return DT_IQ4_NL;
     }
 }
 

@@ -2,8 +2,8 @@
  *
  * shape.h: the shapes of models and the tensors they consist of, for make-model.
  *
- * A family is a list of tensors whose sizes are named, a shape the numbers those names stand for. Sources: the published
- * configurations of the models; the names and sizes are those that docs/FAMILIES.md describes.
+ * A family is a list of tensors whose sizes are named, a shape the numbers those names stand for. Sources: the
+ * published configurations of the models; the names and sizes are those that docs/FAMILIES.md describes.
  */
 #ifndef QUERN_TOOLS_SHAPE_H
 #define QUERN_TOOLS_SHAPE_H
@@ -27,7 +27,7 @@ struct shape {
     float rope_factor; /* Llama 3 scaling, in a tensor of frequency divisors */
     int n_rot;         /* rotated dims of a head; 0: all */
 
-    const char *scaling; /* rope.scaling.type, and its numbers */
+    const char *scaling;               /* rope.scaling.type, and its numbers */
     float scaling_factor, scaling_log; /* the second: yarn_log_multiplier */
     float scaling_attn;                /* yarn_attn_factor; with it go beta_fast and beta_slow */
     bool exact_range;                  /* YaRN's is not rounded */
@@ -38,17 +38,23 @@ struct shape {
     float embd_scale, residual_scale, attn_scale, logit_scale;
 
     int n_expert, n_used, d_expert, d_shared;
-    bool apart; /* a tensor for each expert, as files of Mixtral once had */
+    bool apart;                                      /* a tensor for each expert, as files of Mixtral once had */
     int n_dense_lead, gate, n_groups, n_groups_used; /* gate: expert_gating_func */
     float expert_scale;
 
     int n_k, n_v, dim_k, dim_v, n_taps; /* gated DeltaNet in three layers of four: heads and their sizes */
 
-    int lora_q, lora_kv, dim_nope, dim_v_head; /* latent attention: head_dim is dim_nope + n_rot; lora_q 0: q in one step */
-    bool expanded;                             /* attn_kv_b, as in old files; else attn_k_b and attn_v_b */
+    int lora_q, lora_kv, dim_nope,
+        dim_v_head; /* latent attention: head_dim is dim_nope + n_rot; lora_q 0: q in one step */
+    bool expanded;  /* attn_kv_b, as in old files; else attn_k_b and attn_v_b */
 };
 
-enum mix { PURE, S, M, FP4_EXPERTS }; /* every matrix of one type; some of them better, few (S) or more (M); experts worse */
+enum mix {
+    PURE,
+    S,
+    M,
+    FP4_EXPERTS
+}; /* every matrix of one type; some of them better, few (S) or more (M); experts worse */
 
 struct scheme {
     const char *name;

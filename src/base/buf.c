@@ -2,10 +2,8 @@
  *
  * buf.c: a growing byte buffer that owns its memory.
  *
- * The capacity doubles, so adding a byte at a time costs O(1) each. One byte beyond the contents is always kept
- * for a NUL, so that a buffer of text is a C string at any time without being asked to become one.
- *
- * Does not shrink, and does not look at the bytes.
+ * The capacity doubles, so adding a byte at a time costs O(1) each. One byte after the contents is always a NUL, so
+ * that a buffer of text is a C string at any time. The capacity never shrinks.
  */
 #include "base/buf.h"
 
@@ -74,7 +72,7 @@ int buf_printf(struct buf *b, struct qn_error *e, const char *fmt, ...)
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    assert(n >= 0); /* only a broken format of ours has no length */
+    assert(n >= 0); /* negative only for a broken format, which is our own */
     int r = buf_reserve(b, (size_t)n, e);
     if (!r) {
         vsnprintf((char *)b->data + b->len, (size_t)n + 1, fmt, again);

@@ -2,14 +2,12 @@
  *
  * error.c: one line of text about something foreign that went wrong.
  *
- * A message carries names out of model files and requests, and it is shown on terminals and in logs. So the
- * finished line goes through one filter: what a terminal would act on (control characters, C1 included, and the
- * characters that reorder a line) and what is not UTF-8 (RFC 3629: no overlong forms, no surrogates) is shown as
- * `\xNN`. A backslash of the input stays as it is: the line is for people, not for parsing back.
+ * A message has names from model files and requests in it, and is shown on terminals and in logs. So the finished line
+ * goes through one filter. Characters that a terminal would act on (control characters, also C1, and those that reorder
+ * a line) and bytes that are not UTF-8 (RFC 3629: no overlong forms, no surrogates) become `\xNN`. A backslash of the
+ * input stays as it is, because the line is for people and is never parsed back.
  *
- * A line that is too long loses its middle: what went wrong stands at its end, behind the long name.
- *
- * Does not translate, print or count errors.
+ * A line that is too long loses its middle, because its end, after the long name, says what went wrong.
  */
 #include "base/error.h"
 
@@ -47,7 +45,7 @@ size_t error_clean(char *dst, size_t cap, const char *src)
             n += len;
             s += len;
         } else {
-            /* A control character of several bytes comes by here once for each: its tail is not UTF-8. */
+            /* A control character of several bytes comes here once for each byte, because its tail is not UTF-8. */
             if (n + 4 >= cap) break;
             dst[n++] = '\\';
             dst[n++] = 'x';
@@ -73,10 +71,8 @@ static void fit(char *dst, size_t cap, const char *line, size_t n)
         memcpy(dst, line, n + 1);
         return;
     }
-    while (is_inside(line[head]))
-        head--;
-    while (is_inside(line[tail]))
-        tail++;
+    while (is_inside(line[head])) head--;
+    while (is_inside(line[tail])) tail++;
     memcpy(dst, line, head);
     memcpy(dst + head, gap, sizeof gap - 1);
     memcpy(dst + head + sizeof gap - 1, line + tail, n - tail + 1);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * file_hash.c: see file_hash.h.
+ * file_hash.c: computes the SHA-256 of files, and remembers it by their marks.
  *
- * Gently: a block that is in the page cache is read from there and stays; one that is not is given back after it was
- * read. RWF_NOWAIT tells which it is, and takes what is there at once: mincore() would have to be asked before, and
- * answers only for files that are our own. Nothing is read ahead, as that would look like having been there.
+ * A gentle hash leaves the page cache as it was: a block that is in the cache stays there, and a block that is not is
+ * given back after it was read. RWF_NOWAIT tells the two apart, and reads a block that is there at once. mincore()
+ * would need a call before each read, and answers only for files that are our own. Nothing is read ahead, because such
+ * blocks would look as if they had been in the cache.
  *
- * What is remembered is a file "hash-DEV-INO" of one line: the format, the mark, the hash, and XXH3 of all this against
- * accidents. A mark can only lie about a file that changes within the same tick of the system's clock as it was looked
- * at, so one that changed just now is looked at a moment later.
+ * A hash is remembered in a file "hash-DEV-INO" of one line: the format, the mark, the hash, and XXH3 of all this
+ * against accidents. Two states of a file can have the same mark only if it changes within one tick of the system's
+ * clock. So the mark of a file that changed just now is taken a moment later.
  */
 #include "base/file_hash.h"
 
@@ -102,7 +103,7 @@ int file_hash(uint8_t out[SHA256_BYTES], int fd, const char *path, bool is_gentl
     return rc;
 }
 
-/* The file's mark, taken when a change from now on gives it another one. */
+/* Takes the file's mark, so late that any change from now on gives it another one. */
 static int settled_mark(struct file_mark *m, int fd, const char *path, struct qn_error *e)
 {
     struct stat st;

@@ -2,9 +2,9 @@
  *
  * hash.c: the one hash of the tree, XXH3 with 64 bits, from libxxhash.
  *
- * It is behind a function of ours so that one file knows the library and the value can be written to disk: XXH3's
- * output is fixed by its specification (xxHash 0.8). It is not cryptographic: where a stranger chooses the bytes and
- * a collision would matter, compare the bytes too.
+ * Only this file knows the library. The value may be written to disk, because the specification fixes XXH3's output
+ * (xxHash 0.8). It is not cryptographic: where a stranger chooses the bytes and a collision would matter, compare the
+ * bytes too.
  */
 #include "base/hash.h"
 

@@ -20,8 +20,7 @@ static double round_even(double x) { return (x + 0x1.8p52) - 0x1.8p52; }
 static double horner(const double *c, int n, double x)
 {
     double s = c[n - 1];
-    for (int i = n - 2; i >= 0; i--)
-        s = s * x + c[i];
+    for (int i = n - 2; i >= 0; i--) s = s * x + c[i];
     return s;
 }
 

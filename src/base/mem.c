@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * mem.c: every allocation of the tree, and the budget they are taken from.
+ * mem.c: the allocation functions, the ledger and the arena.
  *
- * All calls go through mem_enter(), which counts them and lets a test refuse exactly one: running an operation with
- * the first, the second, ... allocation failing until none is left walks every out-of-memory path there is. The
- * ledger is one atomic number, so taking from it needs no lock. The arena is a bump pointer: its size is computed
- * when a model is loaded, and a step that asks for more is a bug, not an error.
- *
- * Does not give anything back by itself, does not track who owns what, and the ledger does not allocate: whoever
- * takes from it allocates afterwards and gives back the same number.
+ * All calls go through mem_enter(), which counts them and lets a test refuse one of them. A test that runs an operation
+ * with the first allocation failing, then the second, and so on, walks every out-of-memory path. The ledger is one
+ * atomic number, so taking from it needs no lock. It does not allocate: its user allocates after taking, and gives the
+ * same number back. The arena is a bump pointer. Its size is computed before, so asking it for more is a bug, not an
+ * error.
  */
 #include "base/mem.h"
 
@@ -74,7 +72,8 @@ size_t mem_in_use(void)
 
 void mem_return_early(void)
 {
-    /* Set, the first two also stay what they are: glibc raises them to the size of what was freed, up to 64 MB. */
+    /* Setting the first two also keeps glibc from raising them, which it does to the size of freed blocks, up to 64 MB.
+     */
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     mallopt(M_TRIM_THRESHOLD, 1 << 20);
     mallopt(M_ARENA_MAX, 2);

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * nearest.c: mistakes between words, and the word with the fewest.
+ * nearest.c: counts the mistakes between words, and keeps the word with the fewest.
  *
- * Restricted Damerau-Levenshtein distance ("optimal string alignment"): L. Boytsov, Indexing methods for approximate
- * dictionary searching, 2011, section 2.2.1. One table row for each letter of the first word, of which the last three
- * are kept. A word is near when at most a third of the longer one is mistaken.
- *
- * Does not know keyboards, letter case or UTF-8.
+ * The count is the restricted Damerau-Levenshtein distance ("optimal string alignment"): L. Boytsov, Indexing methods
+ * for approximate dictionary searching, 2011, section 2.2.1. Its table has one row for each letter of the first word,
+ * of which the last three are kept. A word is near when at most a third of the letters of the longer one are mistakes.
  */
 #include "base/nearest.h"
 
 #include <stdint.h>
 #include <string.h>
 
-static size_t min(size_t a, size_t b) { return a < b ? a : b; }
+#include "base/inline/minmax.h"
 
 size_t nearest_distance(const char *a, const char *b)
 {
@@ -26,8 +24,9 @@ size_t nearest_distance(const char *a, const char *b)
         const size_t *last = row[(i + 2) % 3], *before = row[(i + 1) % 3];
         now[0] = i;
         for (size_t k = 1; k <= m; k++) {
-            now[k] = min(min(last[k], now[k - 1]) + 1, last[k - 1] + (a[i - 1] != b[k - 1]));
-            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1]) now[k] = min(now[k], before[k - 2] + 1);
+            now[k] = min_size(min_size(last[k], now[k - 1]) + 1, last[k - 1] + (a[i - 1] != b[k - 1]));
+            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
+                now[k] = min_size(now[k], before[k - 2] + 1);
         }
     }
     return row[n % 3][m];

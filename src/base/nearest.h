@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * nearest.h: which of the words there are somebody may have meant who wrote another: "(did you mean 'ctx'?)".
+ * nearest.h: finds the known word that is most similar to a misspelt one, for "(did you mean 'ctx'?)".
  */
 #ifndef QUERN_BASE_NEAREST_H
 #define QUERN_BASE_NEAREST_H
 
 #include <stddef.h>
 
-/* Begins with the word that was written, and zeros; each word there is is offered once. */
+/* Set word to the misspelt word and the rest to zero. Then offer each known word once, and read best. */
 struct nearest {
-    const char *word;
-    const char *best; /* of those offered, borrowed: the first with the fewest mistakes; NULL when none is near */
+    const char *word; /* borrowed */
+    const char *best; /* borrowed: of the words that were offered, the first one with the fewest mistakes; NULL: none */
     size_t distance;  /* of best, in mistakes */
 };
 
 void nearest_offer(struct nearest *s, const char *candidate);
 
-/* Mistakes between two words: letters (bytes) left out, added, replaced, or swapped with the next. SIZE_MAX when either
- * is longer than NEAREST_MAX bytes. */
+/* The number of mistakes between two words. A mistake is a letter (byte) left out, added, replaced, or swapped with the
+ * next one. SIZE_MAX when either word is longer than NEAREST_MAX bytes. */
 #define NEAREST_MAX 64
 size_t nearest_distance(const char *a, const char *b);
 

@@ -2,20 +2,20 @@
  *
  * os.c: mapped files, clocks, and how much of the machine this process really has.
  *
- * A container sees all CPUs and all memory of its host in the usual places and is killed for using them. What it
- * really has is written in its control group and in each one above it, and the smallest number counts: so the limits
- * are read going up from the group named in /proc/self/cgroup to the root of the mount. Inside a container the named
- * path often does not exist below the mount, whose root is then the container's own group; a directory that is not
- * there has no limit, and the walk reaches the root in the end.
+ * A container sees all CPUs and all memory of its host in the usual places, and is killed if it uses them. What it
+ * really has is written in its control group and in each group above, and the smallest number counts. So the limits are
+ * read upwards, from the group named in /proc/self/cgroup to the root of the mount. Inside a container the named path
+ * often does not exist below the mount, whose root is then the container's own group. A directory that does not exist
+ * has no limit, and the walk still reaches the root.
  *
  * Source: Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.high, memory.max) and cgroup-v1/memory.rst and
  * scheduler/sched-bwc.rst (memory.limit_in_bytes, cpu.cfs_quota_us) of the Linux kernel.
  *
- * A file that others cut short while it is mapped: reading such a page raises SIGBUS, which ends the process, unless a
- * handler has zeros put there and whoever computes looks afterwards whether that was done. What is mapped is in a list
- * that the handler can read without a lock.
+ * When others cut a mapped file short, reading a page that is gone raises SIGBUS, which ends the process. A handler can
+ * put zeros there instead, and the caller must look afterwards whether that was done. Mappings are in a list that the
+ * handler can read without a lock.
  *
- * Does not look for mounts in unusual places (only /sys/fs/cgroup).
+ * Control groups are looked for in /sys/fs/cgroup only.
  */
 #include "base/os.h"
 
@@ -41,7 +41,7 @@
 /* A descriptor and what fstat says, of a regular file. */
 static int open_regular(const char *path, struct stat *st, struct qn_error *e)
 {
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer before we can say that it is no file. */
+    /* O_NONBLOCK, because opening a FIFO would wait for a writer before we could refuse it. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd < 0) return error_set(e, QN_ENOINPUT, "cannot open '%s': %m", path);
@@ -122,8 +122,8 @@ int map_open(struct mapping *m, const char *path, struct qn_error *e)
     }
     close(fd);
     if (r) return r;
-    /* Where the page cache takes large folios, pages that are read from now on come 2 MB at a time: one fault and one
-     * translation instead of 512. Pages that are there already stay as they are. */
+    /* Where the page cache has large folios, pages that are read from now on come 2 MB at a time: one fault and one
+     * translation instead of 512. Pages that are in the cache already stay as they are. */
     if (p) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
     if (p) watch(p, (size_t)st.st_size);
     *m = (struct mapping){.data = p, .size = (size_t)st.st_size};
@@ -143,7 +143,7 @@ int map_lock(const struct mapping *m, size_t offset, size_t bytes)
     assert(offset <= m->size && bytes <= m->size - offset);
     size_t page = os_page_bytes(), first = offset / page * page;
 
-    /* On fault: locking reads nothing, so a model starts as fast as without. */
+    /* MLOCK_ONFAULT: locking reads nothing, so a model starts as fast as without it. */
     return mlock2(m->data + first, offset + bytes - first, MLOCK_ONFAULT) ? errno : 0;
 }
 

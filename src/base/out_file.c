@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * out_file.c: see out_file.h.
+ * out_file.c: writes a file under a temporary name, and renames it when it is complete.
  */
 #include "base/out_file.h"
 
@@ -21,7 +21,7 @@ static int failed(const struct out_file *f, const char *what, struct qn_error *e
     return error_set(e, QN_EIO, "cannot %s '%s': %s", what, f->path, strerror(errno));
 }
 
-/* A new file beside path under a name nobody has; -1 and errno. */
+/* Creates a new file in the folder of path, under a name that no other file has. -1 and errno on failure. */
 static int create_beside(const char *path, char *temp, size_t size)
 {
     for (uint64_t i = 0; i < 100; i++) {
@@ -37,7 +37,7 @@ int out_file_open(struct out_file *f, const char *path, struct qn_error *e)
     char real[PATH_MAX];
     struct stat st;
     int rc = QN_ENOMEM;
-    if (realpath(path, real)) path = real; /* what a link points at is replaced, not the link */
+    if (realpath(path, real)) path = real; /* replace what a link points to, not the link */
     size_t n = strlen(path);
     struct out_file o = {.path = mem_dup(path, n), .temp = mem_alloc(n + 10)};
     if (!o.path || !o.temp) {
@@ -74,14 +74,17 @@ int out_file_write(struct out_file *f, const void *p, size_t n, struct qn_error 
     return 0;
 }
 
-/* Makes the renaming of a file in path's directory durable. */
+/* Makes a rename in the directory of path durable. Returns 0, or -1 and errno. */
 static int sync_dir_of(const char *path)
 {
     char dir[PATH_MAX];
     const char *slash = strrchr(path, '/');
     size_t n = slash ? (size_t)(slash - path) : 0;
-    snprintf(dir, sizeof dir, "%.*s", (int)n, path);
-    int fd = open(n ? dir : slash ? "/" : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (n)
+        snprintf(dir, sizeof dir, "%.*s", (int)n, path);
+    else
+        snprintf(dir, sizeof dir, "%s", slash ? "/" : ".");
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL) ? 0 : -1; /* EINVAL: nothing to sync here */
     if (fd >= 0) close(fd);
     return r;

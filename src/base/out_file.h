@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * out_file.h: a file that appears whole or not at all: written under a temporary name beside
- * its place, synced and renamed when complete, the directory synced too.
+ * out_file.h: writes a file that appears whole or not at all. It is written under a temporary name in the same folder,
+ * then synced and renamed, and the folder is synced too.
  */
 #ifndef QUERN_BASE_OUT_FILE_H
 #define QUERN_BASE_OUT_FILE_H
@@ -11,15 +11,15 @@
 #include "base/error.h"
 
 struct out_file {
-    int fd; /* meaningful while path is set; -1 once committed */
-    char *path, *temp;
+    int fd;            /* while path is set; -1 once it was committed */
+    char *path, *temp; /* owned */
 };
 
-/* All of these: QN_EIO names the path and the reason. What is there already must be a regular file. */
+/* All of these: QN_EIO names the path and the reason; QN_ENOMEM. If the path exists, it must be a regular file. */
 int out_file_open(struct out_file *f, const char *path, struct qn_error *e);
 int out_file_write(struct out_file *f, const void *p, size_t n, struct qn_error *e);
 int out_file_commit(struct out_file *f, struct qn_error *e);
-/* Removes what was written, unless it was committed. A zeroed struct may be aborted. */
+/* Removes the file unless it was committed, and frees the memory: call it in either case. A zeroed struct is fine. */
 void out_file_abort(struct out_file *f);
 
 #endif

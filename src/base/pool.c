@@ -2,11 +2,10 @@
  *
  * pool.c: a team of threads that starts, lines up and ends together.
  *
- * A forward pass has a few barriers per layer, some microseconds apart, so they must cost about a microsecond when
- * every member has a CPU, and must not burn time slices when it has not. Everything here waits at a *gate*: a
- * generation number that one thread advances and the others watch, first by spinning for at most SPIN_NS, then
- * asleep on a futex. The number of sleepers stands beside it, so that opening a gate at which nobody sleeps is no
- * system call.
+ * A forward pass has a few barriers in each layer, some microseconds apart. They must cost about a microsecond when
+ * every member has a CPU, and must not waste time slices when it has not. All waiting here is at a *gate*: a generation
+ * number that one thread advances and the others watch, first spinning for at most SPIN_NS, then asleep on a futex. The
+ * gate counts its sleepers, so that opening it without sleepers needs no system call.
  *
  *     run:     caller opens `start`; the last member to finish opens `done`; the caller waits there.
  *     barrier: the last of nth to arrive opens `line`; the others wait there.
@@ -16,7 +15,7 @@
  * other, and the kernel compares the generation once more before it lets the sleeper sleep.
  *
  * Source: futex(2); U. Drepper, "Futexes are tricky" (2011).
- * Deliberately has no queue, no work stealing and no nesting: members divide the work by their number (pool_share).
+ * There is no queue, no work stealing and no nesting, on purpose: members divide the work by their number (pool_share).
  */
 #include "base/pool.h"
 
@@ -45,7 +44,7 @@ struct gate {
     _Atomic uint32_t n_asleep;
 };
 
-struct member {
+struct pool_thread {
     struct pool *pool;
     pthread_t thread;
     int ith;
@@ -53,12 +52,13 @@ struct member {
 };
 
 struct pool {
-    int n;                  /* members, the caller included */
-    int n_started;          /* threads that exist: members 1 .. n_started */
-    struct member *members; /* [n]; element 0, the caller, is not used */
-    uint32_t spin_ns;       /* SPIN_NS; 0 when members outnumber the CPUs: who spins then keeps another from working */
+    int n;                       /* members, the caller included */
+    int n_started;               /* threads that exist: members 1 .. n_started */
+    struct pool_thread *members; /* [n]; element 0, the caller, is not used */
+    uint32_t
+        spin_ns; /* SPIN_NS; 0 when there are more members than CPUs, because spinning would keep others from working */
 
-    /* The work. Written by the caller before it opens `start`, read by members after. */
+    /* The work. The caller writes it before it opens `start`, and members read it after that. */
     pool_fn *fn; /* NULL = leave */
     void *arg;
 
@@ -114,7 +114,7 @@ static void pin_self(int cpu)
 
 static void *member_main(void *arg)
 {
-    struct member *m = arg;
+    struct pool_thread *m = arg;
     struct pool *p = m->pool;
     uint32_t seen = 0; /* no run can have begun before all members were created */
     char name[16];
@@ -130,9 +130,9 @@ static void *member_main(void *arg)
     }
 }
 
-/* Fills members[1 .. n-1].cpu with the 2nd, 3rd, ... CPU of the affinity mask, leaving the first to the caller. Leaves
- * them all unpinned when there are too few, or when a quota leaves the process less than the mask promises: then other
- * processes live on the same CPUs, and the first ones would be everybody's. */
+/* Fills members[1 .. n-1].cpu with the 2nd, 3rd, ... CPU of the affinity mask; the first is for the caller. All stay
+ * unpinned when there are too few CPUs, or when a quota gives the process fewer than the mask has. In that case other
+ * processes use the same CPUs, and everybody would be pinned to the first ones. */
 static void choose_cpus(struct pool *p)
 {
     cpu_set_t set;
@@ -153,7 +153,7 @@ static int start_threads(struct pool *p)
 
     os_block_signals(&old);
     while (r == 0 && p->n_started < p->n - 1) {
-        struct member *m = &p->members[p->n_started + 1];
+        struct pool_thread *m = &p->members[p->n_started + 1];
         r = pthread_create(&m->thread, NULL, member_main, m);
         if (r == 0) p->n_started++;
     }
@@ -164,7 +164,7 @@ static int start_threads(struct pool *p)
 int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e)
 {
     assert(n_threads >= 1);
-    size_t members_bytes = (size_t)n_threads * sizeof(struct member);
+    size_t members_bytes = (size_t)n_threads * sizeof(struct pool_thread);
     struct pool *p = mem_aligned(CACHE_LINE, sizeof *p);
     int r;
 
@@ -177,8 +177,7 @@ int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e)
         r = error_nomem(e, "a thread pool", members_bytes);
         goto fail;
     }
-    for (int i = 0; i < n_threads; i++)
-        p->members[i] = (struct member){.pool = p, .ith = i, .cpu = -1};
+    for (int i = 0; i < n_threads; i++) p->members[i] = (struct pool_thread){.pool = p, .ith = i, .cpu = -1};
     if (pin) choose_cpus(p);
     r = start_threads(p);
     if (r) {
@@ -197,8 +196,7 @@ void pool_free(struct pool *p)
     if (!p) return;
     p->fn = NULL;
     gate_open(&p->start);
-    for (int i = 1; i <= p->n_started; i++)
-        pthread_join(p->members[i].thread, NULL);
+    for (int i = 1; i <= p->n_started; i++) pthread_join(p->members[i].thread, NULL);
     mem_free(p->members);
     mem_free(p);
 }

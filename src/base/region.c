@@ -2,9 +2,9 @@
  *
  * region.c: mmap for anonymous memory, in huge pages where they pay.
  *
- * Reading a long stream is faster from huge pages: a translation lasts for 2 MB. But the first byte written
- * to one costs clearing all of it, which under a hypervisor that has yet to find the memory takes milliseconds a page;
- * so what is written first, and little of it, can be kept in small ones.
+ * Reading a long stream is faster from huge pages, because one address translation lasts for 2 MB. But the first byte
+ * that is written to a huge page costs clearing all of it. Under a hypervisor that still has to find the memory, that
+ * takes milliseconds a page. So the beginning of a region, of which little is written at first, can be in small pages.
  */
 #include "base/region.h"
 

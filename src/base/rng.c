@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * rng.c: Philox4x32-10, a block cipher weak enough to be fast and strong enough to be random.
+ * rng.c: Philox4x32-10, a generator in the form of a block cipher.
  *
- * Ten rounds of two 32x32 -> 64 bit multiplications scramble a 128-bit counter under a 64-bit key; there is no state
- * to keep, so any number of the sequence can be had alone. Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as
- * easy as 1, 2, 3", SC 2011, section 3.3; the constants are theirs, and the known answers of their Random123
- * library are in the unit test.
- *
- * Does not do distributions other than the uniform one, and is not for secrets.
+ * Ten rounds of two 32x32 -> 64 bit multiplications scramble a 128-bit counter under a 64-bit key. There is no state,
+ * so any number of the sequence can be computed alone. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as
+ * easy as 1, 2, 3", SC 2011, section 3.3. The constants are theirs, and the known answers of their Random123 library
+ * are in the unit test.
  */
 #include "base/rng.h"
 
@@ -59,7 +57,7 @@ double rng_uniform(uint64_t seed, uint64_t stream, uint64_t position)
 uint64_t rng_seed_from_os(void)
 {
     uint64_t s;
-    /* Before the kernel's pool is ready, or under a filter that forbids the call, the clock has to do. */
+    /* The call fails before the kernel's pool is ready, or under a filter that forbids it. Then take the clock. */
     if (getrandom(&s, sizeof s, GRND_NONBLOCK) != (ssize_t)sizeof s) s = rng_u64(clock_ns(), (uint64_t)getpid(), 0);
     return s;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * sha256.c: see sha256.h.
+ * sha256.c: SHA-256 in two forms, and HMAC.
  *
- * The plain form is the definition; the other one uses the CPU's own instructions where it has them, which is seven
- * times as fast: a model has gigabytes. Source: FIPS 180-4, sections 4.1.2, 4.2.2, 5.1.1, 6.2; RFC 2104.
+ * The plain form is the definition. The other one uses the CPU's instructions for SHA-256, where there are any. It is
+ * seven times as fast, which matters because a model has gigabytes. Source: FIPS 180-4, sections 4.1.2, 4.2.2, 5.1.1,
+ * 6.2; RFC 2104.
  */
 #include "base/sha256.h"
 
@@ -70,7 +71,8 @@ bool sha256_has_instructions(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_SHA);
 }
 
-/* The instructions keep the eight words as two registers, A B E F and C D G H, and take four rounds' words at once. */
+/* The instructions keep the eight words in two registers, A B E F and C D G H, and take the words of four rounds at
+ * once. */
 __attribute__((target("sha,sse4.1,ssse3"))) static void blocks_own(uint32_t h[8], const uint8_t *p, size_t n)
 {
     const __m128i bytes = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * toml.c: a subset of TOML 1.0 (toml.io/en/v1.0.0) read into tables, keys and values. See toml.h.
+ * toml.c: reads a subset of TOML 1.0 (toml.io/en/v1.0.0) into tables, keys and values.
  *
- * One pass over the text, one function for each rule of the grammar, none of which looks back. Two things make it
- * short: the characters that TOML forbids everywhere (controls, what is not UTF-8) are looked for before, so that a NUL
- * byte is the end of the text and nothing else; and no string becomes longer by being read, so that all of them fit a
- * block as large as the document.
+ * It makes one pass over the text, with one function for each rule of the grammar, and never looks back. Two facts make
+ * it short. Characters that TOML forbids everywhere (controls, bytes that are not UTF-8) are looked for before, so a
+ * NUL byte can only be the end of the text. And no string becomes longer by being read, so all strings fit a block as
+ * large as the document.
  *
- * Names are compared one by one: TOML_MAX_NAMES bounds what that costs.
- *
- * Does not read files, know any key, or write TOML.
+ * Names are compared one by one. TOML_MAX_NAMES bounds what that costs.
  */
 #include "base/toml.h"
 
@@ -19,17 +17,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/inline/digits.h"
 #include "base/mem.h"
 #include "base/toml_number.h"
 #include "base/utf8.h"
 
 #define SHOWN 60 /* bytes of a word in a message */
 
-struct parser {
+struct toml_parser {
     struct toml *t;
     const char *name;     /* of the file */
     const char *at, *end; /* what is still to be read */
-    char *text;           /* where the next string goes */
+    char *text;           /* where the next string is written */
     int line;             /* of `at` */
     int table;            /* whose keys come now */
     const char *key;      /* whose value is being read, or NULL */
@@ -37,7 +36,7 @@ struct parser {
     struct qn_error *e;
 };
 
-static int parse_value(struct parser *p, struct toml_value *v);
+static int parse_value(struct toml_parser *p, struct toml_value *v);
 
 /* ---- errors ---- */
 
@@ -59,7 +58,7 @@ static struct shown shorten(const char *s, size_t n)
 static struct shown shorten_key(const char *key) { return shorten(key, strlen(key)); }
 
 /* What stands at `at`, as far as it seems to be one word. */
-static struct shown here(const struct parser *p)
+static struct shown here(const struct toml_parser *p)
 {
     size_t n = 0, left = (size_t)(p->end - p->at);
 
@@ -68,7 +67,7 @@ static struct shown here(const struct parser *p)
     return n ? shorten(p->at, n) : (struct shown){"the line's end"};
 }
 
-__attribute__((format(printf, 3, 4))) static int refuse(struct parser *p, int code, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int refuse(struct toml_parser *p, int code, const char *fmt, ...)
 {
     char what[400];
     va_list ap;
@@ -82,9 +81,9 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct parser *p, int co
 
 /* ---- characters ---- */
 
-static char peek(const struct parser *p) { return p->at < p->end ? *p->at : '\0'; }
+static char peek(const struct toml_parser *p) { return p->at < p->end ? *p->at : '\0'; }
 
-static bool starts(const struct parser *p, const char *s)
+static bool starts(const struct toml_parser *p, const char *s)
 {
     size_t n = strlen(s);
     return (size_t)(p->end - p->at) >= n && memcmp(p->at, s, n) == 0;
@@ -97,31 +96,31 @@ static bool is_bare(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-static void skip_spaces(struct parser *p)
+static void skip_spaces(struct toml_parser *p)
 {
     while (peek(p) == ' ' || peek(p) == '\t') p->at++;
 }
 
-static void skip_newline(struct parser *p)
+static void skip_newline(struct toml_parser *p)
 {
     p->at += *p->at == '\r' ? 2 : 1;
     p->line++;
 }
 
-static void skip_spaces_and_comment(struct parser *p)
+static void skip_spaces_and_comment(struct toml_parser *p)
 {
     skip_spaces(p);
     if (peek(p) != '#') return;
     while (p->at < p->end && !is_newline(*p->at)) p->at++;
 }
 
-static void skip_lines(struct parser *p)
+static void skip_lines(struct toml_parser *p)
 {
     for (skip_spaces_and_comment(p); is_newline(peek(p)); skip_spaces_and_comment(p)) skip_newline(p);
 }
 
-/* Before anything else is looked at. Counts the lines, which begin anew afterwards. */
-static int check_characters(struct parser *p)
+/* Looks for forbidden characters in the whole text. Counts lines for its message; reading counts them again. */
+static int check_characters(struct toml_parser *p)
 {
     const uint8_t *s = (const uint8_t *)p->at, *end = (const uint8_t *)p->end;
     uint32_t c;
@@ -143,26 +142,27 @@ static int check_characters(struct parser *p)
 /* ---- strings ---- */
 
 /* There is room: see the top. */
-static void put(struct parser *p, const void *s, size_t n)
+static void put(struct toml_parser *p, const void *s, size_t n)
 {
     memcpy(p->text, s, n);
     p->text += n;
 }
 
-/* The value of n hexadecimal digits at s; -1 when there are not so many. */
+/* The value of n hexadecimal digits at s; -1 when there are fewer. */
 static int64_t hex_value(const char *s, const char *end, int n)
 {
     int64_t v = 0;
 
     for (int i = 0; i < n; i++, s++) {
-        if (s == end || !strchr("0123456789abcdefABCDEF", *s)) return -1;
-        v = v << 4 | (*s <= '9' ? *s - '0' : (*s | 32) - 'a' + 10);
+        int digit = s == end ? -1 : hex_digit(*s);
+        if (digit < 0) return -1;
+        v = v << 4 | digit;
     }
     return v;
 }
 
 /* \uXXXX or \UXXXXXXXX, with `at` on the letter. */
-static int parse_code_point(struct parser *p)
+static int parse_code_point(struct toml_parser *p)
 {
     int n = *p->at == 'u' ? 4 : 8;
     int64_t c = hex_value(p->at + 1, p->end, n);
@@ -177,8 +177,8 @@ static int parse_code_point(struct parser *p)
     return 0;
 }
 
-/* A backslash at the end of a line, with `at` behind it: it, the end and all white space that follows are nothing. */
-static int parse_line_join(struct parser *p)
+/* Skips a backslash at the end of a line, with the line's end and all white space that follows. `at` is after it. */
+static int parse_line_join(struct toml_parser *p)
 {
     skip_spaces(p);
     if (!is_newline(peek(p))) return refuse(p, QN_EDATA, "a backslash before a space");
@@ -187,7 +187,7 @@ static int parse_line_join(struct parser *p)
 }
 
 /* With `at` on the backslash. */
-static int parse_escape(struct parser *p, bool multi)
+static int parse_escape(struct toml_parser *p, bool multi)
 {
     static const char from[] = "btnfr\"\\", to[] = "\b\t\n\f\r\"\\";
 
@@ -202,8 +202,8 @@ static int parse_escape(struct parser *p, bool multi)
     return 0;
 }
 
-/* One or three quotes of a kind are before `at`; reads up to those that close the string, and them. */
-static int parse_string_rest(struct parser *p, char quote, bool multi)
+/* Reads a string up to its closing quotes, and these. One or three opening quotes are before `at`. */
+static int parse_string_rest(struct toml_parser *p, char quote, bool multi)
 {
     const char three[] = {quote, quote, quote, '\0'};
     int first = p->line, rc;
@@ -232,7 +232,7 @@ static int parse_string_rest(struct parser *p, char quote, bool multi)
 }
 
 /* With `at` on a quote. */
-static int parse_string(struct parser *p, const char **out)
+static int parse_string(struct toml_parser *p, const char **out)
 {
     char quote = *p->at;
     bool multi = starts(p, quote == '"' ? "\"\"\"" : "'''");
@@ -246,8 +246,6 @@ static int parse_string(struct parser *p, const char **out)
 
 /* ---- values ---- */
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 static bool looks_like_date(const char *s)
 {
     int n = 0;
@@ -256,7 +254,7 @@ static bool looks_like_date(const char *s)
 }
 
 /* s: a word that begins as a number does. */
-static int parse_number(struct parser *p, const char *s, struct toml_value *v)
+static int parse_number(struct toml_parser *p, const char *s, struct toml_value *v)
 {
     if (looks_like_date(s)) return refuse(p, QN_EUNSUP, "dates and times are not supported; put '%s' in quotes", s);
     int rc = toml_number(s, v);
@@ -265,7 +263,7 @@ static int parse_number(struct parser *p, const char *s, struct toml_value *v)
 }
 
 /* true, false, inf, nan, numbers. */
-static int parse_word(struct parser *p, struct toml_value *v)
+static int parse_word(struct toml_parser *p, struct toml_value *v)
 {
     char word[TOML_MAX_NUMBER + 1];
     size_t n = 0, left = (size_t)(p->end - p->at);
@@ -299,7 +297,7 @@ static void free_value(struct toml_value *v)
     mem_free(v->array.v);
 }
 
-static int append(struct parser *p, struct toml_value *array, size_t *cap)
+static int append(struct toml_parser *p, struct toml_value *array, size_t *cap)
 {
     struct toml_value item, *more;
     int rc;
@@ -317,7 +315,7 @@ static int append(struct parser *p, struct toml_value *array, size_t *cap)
 }
 
 /* With `at` on the bracket. */
-static int parse_array(struct parser *p, struct toml_value *v)
+static int parse_array(struct toml_parser *p, struct toml_value *v)
 {
     struct toml_value array = {.type = TOML_ARRAY};
     size_t cap = 0;
@@ -348,7 +346,7 @@ static int parse_array(struct parser *p, struct toml_value *v)
 }
 
 /* Sets *v only when it succeeds. */
-static int parse_value(struct parser *p, struct toml_value *v)
+static int parse_value(struct toml_parser *p, struct toml_value *v)
 {
     const char *s;
     int rc;
@@ -367,7 +365,7 @@ static int parse_value(struct parser *p, struct toml_value *v)
 
 /* ---- names, tables, keys ---- */
 
-static int parse_name(struct parser *p, const char **out)
+static int parse_name(struct toml_parser *p, const char **out)
 {
     size_t n = 0, left = (size_t)(p->end - p->at);
 
@@ -383,7 +381,7 @@ static int parse_name(struct parser *p, const char **out)
 }
 
 /* Makes room for one more of either. */
-static int reserve(struct parser *p)
+static int reserve(struct toml_parser *p)
 {
     struct toml *t = p->t;
 
@@ -404,8 +402,8 @@ static int reserve(struct parser *p)
     return 0;
 }
 
-/* Goes from *table into the one of this name, which is made when it is not there. */
-static int enter(struct parser *p, int *table, const char *name)
+/* Goes from *table into the table of this name, and makes it if it does not exist. */
+static int enter(struct toml_parser *p, int *table, const char *name)
 {
     struct toml *t = p->t;
     const struct toml_entry *entry = toml_find(t, *table, name);
@@ -424,7 +422,7 @@ static int enter(struct parser *p, int *table, const char *name)
 }
 
 /* With `at` on the bracket. */
-static int parse_header(struct parser *p)
+static int parse_header(struct toml_parser *p)
 {
     const char *name;
     int table = 0, rc;
@@ -449,7 +447,7 @@ static int parse_header(struct parser *p)
     return 0;
 }
 
-static int parse_entry(struct parser *p)
+static int parse_entry(struct toml_parser *p)
 {
     struct toml *t = p->t;
     struct toml_entry entry = {.table = p->table, .line = p->line};
@@ -471,7 +469,7 @@ static int parse_entry(struct parser *p)
     return 0;
 }
 
-static int parse_document(struct parser *p)
+static int parse_document(struct toml_parser *p)
 {
     int rc;
 
@@ -487,7 +485,7 @@ static int parse_document(struct parser *p)
 int toml_parse(struct toml *out, const char *name, const char *text, size_t n, struct qn_error *e)
 {
     struct toml t = {0};
-    struct parser p = {.t = &t, .name = name, .at = text, .end = text + n, .line = 1, .e = e};
+    struct toml_parser p = {.t = &t, .name = name, .at = text, .end = text + n, .line = 1, .e = e};
     int rc;
 
     if (n > TOML_MAX_BYTES) return refuse(&p, QN_EUNSUP, "%zu bytes; at most %zu are supported", n, TOML_MAX_BYTES);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * toml.h: a configuration file of the user's, as tables, keys and values.
+ * toml.h: reads a user's configuration file into tables, keys and values.
  *
  * The language is a subset of TOML 1.0: [tables] with dotted names, bare and quoted keys, strings of all four kinds,
  * integers, floats, booleans, arrays. Dates, inline tables, arrays of tables and dotted keys left of '=' are refused by
- * name (QN_EUNSUP), and so is what is beyond the limits below. What is accepted means what TOML 1.0 says it means.
+ * name (QN_EUNSUP), and so is anything beyond the limits below. Everything else has the meaning that TOML 1.0 gives it.
  */
 #ifndef QUERN_BASE_TOML_H
 #define QUERN_BASE_TOML_H
@@ -17,7 +17,7 @@
 
 #define TOML_MAX_BYTES  ((size_t)1 << 20) /* of a document */
 #define TOML_MAX_NAMES  4096              /* tables and keys, together */
-#define TOML_MAX_ARRAYS 16                /* inside of each other */
+#define TOML_MAX_ARRAYS 16                /* nested arrays */
 #define TOML_MAX_NUMBER 100               /* characters of a number */
 
 enum toml_type { TOML_STRING, TOML_INT, TOML_FLOAT, TOML_BOOL, TOML_ARRAY };
@@ -27,7 +27,7 @@ struct toml_value {
     union {
         const char *string; /* UTF-8; no NUL inside */
         int64_t integer;
-        double real; /* may be infinite or NaN, when the document says so */
+        double real; /* may be infinite or NaN, if the document says so */
         bool truth;
         struct {
             struct toml_value *v; /* of any types; NULL when there are none */
@@ -40,8 +40,8 @@ struct toml_value {
 struct toml_table {
     const char *name; /* the last part of the header's name; "" of table 0 */
     int parent;       /* -1 of table 0 */
-    int line;         /* of its header, else where it is first named, from 1; 0 of table 0 */
-    bool has_header;  /* false: it is there because a table inside of it is */
+    int line;         /* of its header, or where it is first named; from 1; 0 of table 0 */
+    bool has_header;  /* false: it exists because a table inside of it does */
 };
 
 struct toml_entry {
@@ -51,29 +51,33 @@ struct toml_entry {
     int line; /* of the key, from 1 */
 };
 
+/* Owns all that it points to. */
 struct toml {
-    struct toml_table *table;
+    struct toml_table *table; /* [n_tables] */
     int n_tables;
-    struct toml_entry *entry; /* in the order of the document, which is not that of the tables */
+    struct toml_entry *entry; /* [n_entries], in the order of the document, which need not be that of the tables */
     int n_entries;
     char *text; /* all strings and names */
 };
 
-/* Reads a document of n bytes. name: the file's, for errors only, which are "NAME:LINE: ..." and say the key or what
- * stands in its place. QN_EDATA: TOML does not allow it; QN_EUNSUP: TOML does, this does not. */
+/* Reads a document of n bytes. name: the file's name, for errors: "NAME:LINE: ...", with the key or the text in its
+ * place. QN_EDATA: it is not TOML; QN_EUNSUP: it is TOML, but not of this subset; QN_ENOMEM. On failure *out does not
+ * change.
+ */
 int toml_parse(struct toml *out, const char *name, const char *text, size_t n, struct qn_error *e);
 void toml_deinit(struct toml *t); /* a zeroed one is empty, but has no table 0 */
 
-/* The table of this name inside of another; -1 when there is none, or the other is none (-1). */
+/* The table of this name inside of another table; -1 when there is none, or when table is -1. */
 int toml_child(const struct toml *t, int table, const char *name);
-/* The entry of a table (-1 has none); NULL when there is none. */
+/* The entry of a key in a table; NULL when there is none, or when table is -1. */
 const struct toml_entry *toml_find(const struct toml *t, int table, const char *key);
 
-/* "a string", "a whole number", "a number", "true or false", "an array": what is written for a value of the type. */
+/* What a value of the type is called in messages: "a string", "a whole number", "a number", "true or false", "an
+ * array". */
 const char *toml_type_name(enum toml_type type);
-/* Writes a table's whole name as its header has it, "persona.reviewer", cut to fit. Returns its length. */
+/* Writes the full name of a table, as its header has it ("persona.reviewer"), cut to fit. Returns its length. */
 size_t toml_table_name(const struct toml *t, int table, char *dst, size_t cap);
-/* Whether a key needs no quotes. */
+/* Whether a key can be written without quotes. */
 bool toml_is_bare(const char *key);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * toml_number.c: a word of digits as TOML 1.0 (toml.io/en/v1.0.0) reads it.
+ * toml_number.c: reads one number of TOML 1.0 (toml.io/en/v1.0.0). inf and nan are read in toml.c.
  *
- * The grammar is checked while the word is copied without its underscores; the C library reads what remains, with C's
- * decimal point, which is that of the whole program.
- *
- * Does not know inf, nan or dates.
+ * The grammar is checked while the word is copied without its underscores. The C library then converts the copy. Its
+ * decimal point is that of the C locale, which the whole program uses.
  */
 #include "base/toml_number.h"
 
@@ -16,27 +14,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_digit(char c, int base)
+#include "base/inline/digits.h"
+
+static bool is_digit_of(char c, int base)
 {
-    if (base == 16) return c && strchr("0123456789abcdefABCDEF", c);
+    if (base == 16) return hex_digit(c) >= 0;
     return c >= '0' && c < '0' + base;
 }
 
-/* A run of digits, between any two of which there may be an underscore: copied without these. Returns where it ends;
- * NULL when it is none. */
+/* Copies a run of digits without the underscores that may stand between any two of them. Returns where it ends; NULL
+ * when there is no such run. */
 static const char *copy_digits(char **out, const char *s, int base)
 {
     for (;;) {
-        if (!is_digit(*s, base)) return NULL;
+        if (!is_digit_of(*s, base)) return NULL;
         *(*out)++ = *s++;
         if (*s == '_')
             s++;
-        else if (!is_digit(*s, base))
+        else if (!is_digit_of(*s, base))
             return s;
     }
 }
 
-/* A decimal number, integer or float. Returns where it ends; NULL when it is none. */
+/* Copies a decimal number, integer or float. Returns where it ends; NULL when it is not one. */
 static const char *copy_decimal(char **out, const char *s, bool *is_float)
 {
     if (*s == '+' || *s == '-') *(*out)++ = *s++;
@@ -57,11 +57,21 @@ static const char *copy_decimal(char **out, const char *s, bool *is_float)
     return s;
 }
 
+/* The base that 0x, 0o and 0b stand for, by their letter; 10: it is another character. */
+static int base_of(char letter)
+{
+    switch (letter) {
+    case 'x': return 16;
+    case 'o': return 8;
+    case 'b': return 2;
+    default: return 10;
+    }
+}
+
 int toml_number(const char *word, struct toml_value *v)
 {
     char plain[TOML_MAX_NUMBER + 1], *out = plain;
-    char mark = word[0] == '0' ? word[1] : '\0';
-    int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
+    int base = word[0] == '0' ? base_of(word[1]) : 10;
     bool is_float = false;
 
     assert(strlen(word) <= TOML_MAX_NUMBER);

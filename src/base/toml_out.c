@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * toml_out.c: values written as TOML 1.0, each on one line. See toml_out.h.
+ * toml_out.c: writes values as TOML 1.0, each on one line.
  *
- * A float is written with the fewest digits that mean it. What a terminal would act on is written as an escape, so that
- * the text can be shown.
- *
- * Does not lay out documents.
+ * A float has the fewest digits that read back as the same number. Characters that a terminal would act on are written
+ * as escapes, so that the text can be shown.
  */
 #include "base/toml_out.h"
 

@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * utf8.c: one character of UTF-8 (RFC 3629), read strictly and written.
- *
- * Does not repair: what to make of bytes that are no character is the caller's decision.
+ * utf8.c: reads one character of strict UTF-8 (RFC 3629), and writes one. Nothing is repaired: the caller decides what
+ * to do with bytes that are not a character.
  */
 #include "base/utf8.h"
 
 #include <assert.h>
+
+/* The length of a character that begins with this byte; 0: no character begins with it. */
+static unsigned length_of(uint8_t first)
+{
+    if (first < 0x80) return 1;
+    if (first < 0xC2) return 0; /* a continuation, or an overlong form of two bytes */
+    if (first < 0xE0) return 2;
+    if (first < 0xF0) return 3;
+    return first < 0xF5 ? 4 : 0;
+}
 
 unsigned utf8_get(const uint8_t *p, size_t n, uint32_t *cp)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
 
     if (n == 0) return 0;
-    unsigned len = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
+    unsigned len = length_of(p[0]);
     if (len > n) return 0;
     uint32_t c = len == 1 ? p[0] : p[0] & (0x7Fu >> len);
     for (unsigned i = 1; i < len; i++) {
@@ -34,7 +43,9 @@ unsigned utf8_put(uint8_t out[4], uint32_t cp)
         out[0] = (uint8_t)cp;
         return 1;
     }
-    unsigned len = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+    unsigned len = 4;
+    if (cp < 0x10000) len = 3;
+    if (cp < 0x800) len = 2;
     for (unsigned i = len - 1; i > 0; i--, cp >>= 6) out[i] = (uint8_t)(0x80 | (cp & 0x3F));
     out[0] = (uint8_t)(lead[len] | cp);
     return len;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * utf8.h: one character of UTF-8, read strictly and written.
+ * utf8.h: reads one character of strict UTF-8, and writes one. text/token/unicode.h reads text that may be broken.
  */
 #ifndef QUERN_BASE_UTF8_H
 #define QUERN_BASE_UTF8_H
@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the character at p, of which n bytes are there, and its code point; 0 when they begin with none: overlong
- * forms, surrogates and what lies beyond U+10FFFF are none. */
+/* Returns the length of the character at p, where n bytes are left, and sets *cp to its code point. Returns 0 when
+ * there is no character: overlong forms, surrogates and values above U+10FFFF are not characters. */
 unsigned utf8_get(const uint8_t *p, size_t n, uint32_t *cp);
-/* Writes cp, at most 0x10FFFF, as UTF-8; returns its length, 1..4. */
+/* Writes cp, at most 0x10FFFF, as UTF-8. Returns its length, 1 to 4. */
 unsigned utf8_put(uint8_t out[4], uint32_t cp);
 
 #endif

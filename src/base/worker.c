@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * worker.c: see worker.h. Does not cancel: a job that may be given up looks at a flag of its own.
+ * worker.c: a thread and its queue of jobs. Jobs cannot be cancelled from here: one that may be given up looks at a
+ * flag of its own.
  */
 #include "base/worker.h"
 
@@ -12,7 +13,8 @@
 
 struct worker {
     pthread_t thread;
-    pthread_mutex_t mutex; /* a leaf: nothing is called with it held */
+    pthread_mutex_t mutex; /* of the queue, is_stopping and is_done of the jobs. A leaf: nothing that locks is called
+                              with it held */
     pthread_cond_t wake, done;
     struct worker_job *first, **last;
     bool is_stopping;
@@ -33,7 +35,7 @@ static void *thread_main(void *arg)
         pthread_mutex_unlock(&w->mutex);
         job->run(job);
         pthread_mutex_lock(&w->mutex);
-        job->is_done = true; /* from here on it is not ours */
+        job->is_done = true; /* from here on the job belongs to its poster */
         pthread_cond_broadcast(&w->done);
     }
     pthread_mutex_unlock(&w->mutex);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain_file.c: see chain_file.h.
+ * chain_file.c: encodes, decodes and checks the parts of a chain file.
  *
- * Numbers are little-endian, as the pages are; the head's fields are copied to their places, the index is read where
- * it lies. Every part has a checksum of its own (XXH3, 64 bits), each seeded so that one part is not taken for another.
- * They tell accidents: who can write the file can make them fit, and gets wrong numbers in his own conversation by it,
- * which is why sizes and counts are believed for no other reason than that they were compared.
+ * Numbers are little-endian, as the pages are. The head's fields are copied from and to their offsets; the index is
+ * read in place. Every part has a checksum of its own (XXH3, 64 bits), with a seed for each kind of part, so that no
+ * part is mistaken for another. Checksums detect accidents only. A person who can write the file can make them match,
+ * and gets wrong numbers in their own conversation. Therefore sizes and counts are always compared with the file.
  */
 #include "cache/chain_file.h"
 
@@ -80,7 +80,7 @@ uint64_t chain_index_bytes(const struct chain_head *h)
     return token_bytes(h) + ((uint64_t)chain_n_parts(h) + 1) * sizeof(uint64_t);
 }
 
-/* No part is behind the state, so all before i are pages. */
+/* The state is the last part, so all parts before i are pages. */
 uint64_t chain_part_offset(const struct chain_head *h, uint32_t i)
 {
     uint64_t data = (CHAIN_HEAD_BYTES + chain_index_bytes(h) + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
@@ -121,7 +121,7 @@ void chain_head_write(const struct chain_head *h, uint8_t out[CHAIN_HEAD_BYTES])
     put_u64(out, AT_SUM, hash_bytes(out, AT_SUM, SEED_HEAD));
 }
 
-/* 1 if the file is as long as its head says; no product is formed that could overflow. */
+/* 1 if the file is as long as its head says. No product can overflow. */
 static int size_fits(const struct chain_head *h, uint64_t file_bytes)
 {
     uint64_t data = chain_part_offset(h, 0), state = h->has_state ? h->shape.state_bytes : 0;

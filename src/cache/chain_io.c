@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain_io.c: see chain_io.h.
+ * chain_io.c: writes chain files and reads parts of them.
  *
- * The sums of a file's parts stand before them, so that each is looked at twice: once for its sum, once to write
- * it. Reading tells the system what comes next, so that the disk works while a page is verified.
+ * The sums of a file's parts come before the parts, so each part is read twice: once for its sum, once to write it.
+ * While reading, the system is told which part comes next, so that the disk works while a page is verified.
  */
 #include "cache/chain_io.h"
 
@@ -23,7 +23,7 @@ static struct timespec time_of(uint64_t ns)
     return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 }
 
-/* Where that fails, the file expires at another time. */
+/* If this fails, the file expires at another time. */
 static void set_time(int fd, uint64_t ns)
 {
     struct timespec t[2] = {time_of(ns), time_of(ns)};
@@ -123,7 +123,7 @@ int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error 
     return 0;
 }
 
-/* *fd: of the file that the part before came from, or -1. */
+/* *fd: the file of the previous part, or -1. */
 static int read_part(const struct chain_read *r, int i, int *fd, struct qn_error *e)
 {
     const struct chain_part *p = &r->parts[i];

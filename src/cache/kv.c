@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv.c: the page pool, the page tables of sequences and their states. See kv.h.
+ * kv.c: the page pool, the page tables of sequences, and their states.
  */
 #include "cache/kv.h"
 
@@ -41,7 +41,7 @@ void kv_page_clear(const struct kv_shape *s, uint8_t *page, int from)
     struct kernels k;
     size_t value_bytes = kv_value_bytes(s->type, s->head_dim_v), values = act_round64(head_key_bytes(s));
     assert(s->head_dim <= ATTN_MAX_DIM);
-    kernels_init_ref(&k); /* the layout of keys is the kernels' alone */
+    kernels_init_ref(&k); /* only the kernels know the layout of keys */
     for (int i = 0; i < s->n_layer * s->n_head_kv; i++, page += head_bytes(s)) {
         for (int slot = from; slot < s->page_slots; slot++) k.put_key(s->type, zeros, s->head_dim, page, slot, NULL);
         memset(page + values + (size_t)from * value_bytes, 0, (size_t)(s->page_slots - from) * value_bytes);
@@ -53,7 +53,7 @@ size_t kv_states_bytes(const struct kv_shape *s, int n_states)
     return act_round64(s->state_bytes) * (size_t)n_states;
 }
 
-/* The second reservation, if there is one. */
+/* Reserves the states, if the shape has them. */
 static int states_open(struct kv_pool *p, int n_states, struct qn_error *e)
 {
     if (!p->shape.state_bytes) return 0;
@@ -105,7 +105,8 @@ int kv_pool_new(struct kv_pool **out, const struct kv_shape *s, int n_slots, int
     }
     if ((rc = states_open(p, n_states, e))) goto fail;
     if ((rc = ledger_take(l, bytes, "the KV cache", e))) goto fail;
-    /* The first token writes a little of every layer's part of its page; huge pages would all be cleared for that. */
+    /* The first token writes a little of every layer's part of its page. With huge pages, all of them would be cleared.
+     */
     if ((rc = region_open(&p->region, bytes, p->page_bytes, "the KV cache", e))) {
         ledger_give(l, bytes);
         goto fail;
@@ -160,7 +161,7 @@ uint8_t *kv_page_get(struct kv_pool *p)
     if (p->n_free == 0) return NULL;
     int i = p->free_list[--p->n_free];
     p->refs[i] = 1;
-    /* The page given back last is given out first, so untouched ones come only when all others are in use. */
+    /* The page that was freed last is taken first, so untouched pages are taken only when all others are in use. */
     if (p->n_pages - p->n_free > p->n_touched) p->n_touched = p->n_pages - p->n_free;
     return p->region.data + (size_t)i * p->page_bytes;
 }
@@ -181,7 +182,7 @@ void kv_page_unref(struct kv_pool *p, uint8_t *page)
     if (--p->refs[i] == 0) p->free_list[p->n_free++] = i;
 }
 
-/* The state given back last is given out first, as with pages. */
+/* As with pages, the state that was freed last is taken first. */
 uint8_t *kv_state_get(struct kv_pool *p)
 {
     if (!p->n_free_states) return NULL;
@@ -196,7 +197,7 @@ void kv_state_put(struct kv_pool *p, uint8_t *state)
 
 /* ---- sequences ---- */
 
-int memory_init(struct memory *m, struct kv_pool *pool, int max_slots, struct qn_error *e)
+int kv_seq_init(struct kv_seq *m, struct kv_pool *pool, int max_slots, struct qn_error *e)
 {
     int max_pages = (max_slots + pool->shape.page_slots - 1) / pool->shape.page_slots;
     uint8_t **pages = mem_calloc((size_t)max_pages, sizeof *pages);
@@ -210,28 +211,28 @@ int memory_init(struct memory *m, struct kv_pool *pool, int max_slots, struct qn
         }
         memset(state, 0, pool->shape.state_bytes);
     }
-    *m = (struct memory){.pool = pool, .pages = pages, .max_pages = max_pages, .state = state};
+    *m = (struct kv_seq){.pool = pool, .pages = pages, .max_pages = max_pages, .state = state};
     return 0;
 }
 
-void memory_deinit(struct memory *m)
+void kv_seq_deinit(struct kv_seq *m)
 {
     if (!m->pool) return;
-    memory_truncate(m, 0);
+    kv_seq_truncate(m, 0);
     struct kv_pool *p = m->pool;
     if (m->state) kv_state_put(p, m->state);
     mem_free(m->pages);
-    *m = (struct memory){0};
+    *m = (struct kv_seq){0};
 }
 
-int memory_reserve(struct memory *m, int n_slots, struct qn_error *e)
+int kv_seq_reserve(struct kv_seq *m, int n_slots, struct qn_error *e)
 {
     struct kv_pool *p = m->pool;
     int slots = p->shape.page_slots;
     int need = (n_slots + slots - 1) / slots;
     if (need > m->max_pages)
         return error_set(e, QN_ENOMEM, "kv: %d tokens do not fit a sequence of %d", n_slots, m->max_pages * slots);
-    /* The page that n_slots continues in is written to: it must be ours alone. */
+    /* The page in which n_slots continues will be written to, so it must not be shared. */
     int last = m->n_slots / slots;
     int copy = last < m->n_pages && n_slots > m->n_slots && p->refs[page_number(p, m->pages[last])] > 1;
     int fresh = need > m->n_pages ? need - m->n_pages : 0;
@@ -248,13 +249,13 @@ int memory_reserve(struct memory *m, int n_slots, struct qn_error *e)
     return 0;
 }
 
-void memory_extend(struct memory *m, int n_slots)
+void kv_seq_extend(struct kv_seq *m, int n_slots)
 {
     assert(n_slots >= m->n_slots && n_slots <= m->n_pages * m->pool->shape.page_slots);
     m->n_slots = n_slots;
 }
 
-static void drop_slots(struct memory *m, int n_slots)
+static void drop_slots(struct kv_seq *m, int n_slots)
 {
     assert(n_slots >= 0 && n_slots <= m->n_slots);
     int slots = m->pool->shape.page_slots;
@@ -263,7 +264,7 @@ static void drop_slots(struct memory *m, int n_slots)
     m->n_slots = n_slots;
 }
 
-void memory_truncate(struct memory *m, int n_slots)
+void kv_seq_truncate(struct kv_seq *m, int n_slots)
 {
     if (m->state && n_slots < m->n_slots) {
         assert(n_slots == 0);
@@ -272,15 +273,15 @@ void memory_truncate(struct memory *m, int n_slots)
     drop_slots(m, n_slots);
 }
 
-void memory_set_state(struct memory *m, const void *state) { memcpy(m->state, state, m->pool->shape.state_bytes); }
+void kv_seq_set_state(struct kv_seq *m, const void *state) { memcpy(m->state, state, m->pool->shape.state_bytes); }
 
-void memory_restore(struct memory *m, int n_slots, const void *state)
+void kv_seq_restore(struct kv_seq *m, int n_slots, const void *state)
 {
     drop_slots(m, n_slots);
-    memory_set_state(m, state);
+    kv_seq_set_state(m, state);
 }
 
-void memory_attach(struct memory *m, uint8_t *page, int n_slots)
+void kv_seq_attach(struct kv_seq *m, uint8_t *page, int n_slots)
 {
     assert(m->n_pages < m->max_pages && n_slots > 0 && n_slots <= m->pool->shape.page_slots);
     assert(m->n_slots == m->n_pages * m->pool->shape.page_slots);
@@ -289,7 +290,7 @@ void memory_attach(struct memory *m, uint8_t *page, int n_slots)
     m->n_slots += n_slots;
 }
 
-void memory_fork(struct memory *dst, const struct memory *src)
+void kv_seq_fork(struct kv_seq *dst, const struct kv_seq *src)
 {
     assert(dst->pool == src->pool && dst->n_pages == 0 && dst->max_pages >= src->n_pages);
     struct kv_pool *p = src->pool;

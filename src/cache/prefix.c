@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * prefix.c: the tree of stored prefixes. See prefix.h.
+ * prefix.c: the tree of stored prefixes: lookup, insertion, eviction, listing.
  *
- * Full nodes are found through one hash table over all of the tree: a node's hash is that of its tokens seeded with its
- * parent's, so it stands for everything from the key on; a hit is believed only after parent and tokens were compared.
- * The last, partly equal page of a request is found by comparing it with every child there, which is once a request.
+ * Full nodes are found through one hash table for the whole tree. A node's hash is the hash of its tokens, seeded with
+ * its parent's hash, so it depends on everything from the key on. A hit counts only after parent and tokens were
+ * compared. The last, partly equal page of a request is compared with every child there, once for each request.
  *
- * Least recently used is a list. A use moves a node and then its parents to the front, so that a parent is always
- * newer than its children, and taking pages from the old end takes children first without looking.
+ * A list has the nodes by last use. A use moves a node and then its parents to the front, so that a parent is always
+ * newer than its children, and eviction from the old end takes children first.
  *
- * Whatever can fail, allocating nodes and room in the tables, is done before the tree is touched; the list of new
- * nodes is then linked in. Lookups and evictions allocate nothing.
+ * Everything that can fail, which is allocating nodes and room in the tables, is done before the tree is changed. Then
+ * the list of new nodes is linked in. Lookups and evictions allocate nothing.
  *
- * Does not decide when pages are evicted, written to disk or read from it, and knows nothing of files but a pointer and
- * an index.
+ * Other modules decide when pages are evicted, written to disk or read from it. A file is only a pointer and an index
+ * here.
  */
 #include "cache/prefix.h"
 
@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/inline/minmax.h"
 #include "base/os.h"
 #include "base/rng.h"
 #include "cache/snapshot.h"
@@ -30,7 +31,7 @@
 #endif
 #define N_GHOSTS 256
 
-/* A node that was freed: enough to tell "evicted" from "never seen". Only the reason for a miss depends on it. */
+/* A freed node: enough to distinguish "evicted" from "never seen". Only the reason for a miss depends on it. */
 struct ghost {
     uint64_t parent, hash; /* hashes: the parent's, its tokens' */
     int n;                 /* tokens; 0: no ghost */
@@ -40,7 +41,7 @@ struct prefix {
     struct kv_pool *pool;
     struct ledger *ledger;
     int slots;                    /* of a page */
-    uint64_t seed, id_seed;       /* what follows from the second is shown to strangers */
+    uint64_t seed, id_seed;       /* numbers that follow from the second are shown to clients */
     struct prefix_node **buckets; /* [n_buckets], a power of two */
     size_t n_buckets, n_hashed;
     struct prefix_node **path; /* [max_path], as long as the longest chain: a lookup's result */
@@ -60,8 +61,6 @@ static const char *const miss_names[PREFIX_N_MISS] = {"none",    "nothing", "dif
 
 const char *prefix_miss_name(enum prefix_miss m) { return miss_names[m]; }
 
-static int min_int(int a, int b) { return a < b ? a : b; }
-
 static size_t node_bytes(const struct prefix *p)
 {
     return sizeof(struct prefix_node) + (size_t)p->slots * sizeof(qn_token);
@@ -74,7 +73,7 @@ int prefix_new(struct prefix **out, struct kv_pool *pool, int n_states, struct l
     p->pool = pool;
     p->ledger = l;
     p->slots = kv_pool_shape(pool)->page_slots;
-    p->seed = rng_seed_from_os(); /* a stranger chooses the tokens; let him not choose their buckets */
+    p->seed = rng_seed_from_os(); /* clients choose the tokens, but must not be able to choose their buckets */
     p->id_seed = rng_seed_from_os();
     p->has_states = kv_pool_shape(pool)->state_bytes > 0;
     p->snapshots = (struct snapshots){.pool = pool, .ledger = l, .most = n_states};
@@ -197,7 +196,7 @@ static void list_push(struct prefix *p, struct prefix_node *node)
     p->newest = node;
 }
 
-/* Marks a node and all before it as used, itself first. */
+/* Marks a node and then its parents as used. */
 static void touch(struct prefix *p, struct prefix_node *node, uint64_t now)
 {
     for (; node->parent; node = node->parent) {
@@ -241,7 +240,7 @@ static void drop_page(struct prefix *p, struct prefix_node *node)
     p->stats.n_unsaved -= !node->place.file;
 }
 
-/* Returns where it was. */
+/* Returns the place it had. */
 static struct prefix_place drop_place(struct prefix *p, struct prefix_node *node)
 {
     struct prefix_place was = node->place;
@@ -253,7 +252,7 @@ static struct prefix_place drop_place(struct prefix *p, struct prefix_node *node
 
 static void link_child(struct prefix *p, struct prefix_node *parent, struct prefix_node *node)
 {
-    bool goes_on = parent->parent && !parent->child; /* a number tells who is asked nothing about others' chains */
+    bool goes_on = parent->parent && !parent->child; /* a number reveals nothing about other owners' chains */
     node->id = goes_on ? parent->id : hash_bytes(&p->n_ids, sizeof p->n_ids, p->id_seed);
     p->n_ids += !goes_on;
     node->parent = parent;
@@ -272,7 +271,7 @@ static void add_ghost(struct prefix *p, const struct prefix_node *node)
     p->ghosts[p->n_ghosts++ % N_GHOSTS] = (struct ghost){parent, hash_tokens(parent, node->tokens, node->n), node->n};
 }
 
-/* Takes a snapshot from the tree; dropped: nobody may ever find it again. */
+/* Takes a snapshot from the tree; dropped: it must never be found again. */
 static void drop_snapshot(struct prefix *p, struct prefix_snapshot *s, bool dropped)
 {
     struct prefix_place was = s->place;
@@ -282,14 +281,14 @@ static void drop_snapshot(struct prefix *p, struct prefix_snapshot *s, bool drop
     if (was.file) p->backing.forget(p->backing.arg, was, dropped);
 }
 
-/* A snapshot is of no use where the keys and values before it are lost. */
+/* A snapshot is of no use if the keys and values before it are lost. */
 static void drop_lone_snapshots(struct prefix *p, struct prefix_node *node, bool dropped)
 {
     while (!node->page && !node->place.file && node->snapshots) drop_snapshot(p, node->snapshots, dropped);
 }
 
-/* After a node lost its page or place: if it has neither and no children it is taken out of the tree, then the parents
- * for which that now holds too. Returns `next`, or the first node newer than it that is still there. */
+/* Called after a node lost its page or place. If it has neither and no children, it is taken out of the tree, and so
+ * are then its parents. Returns `next`, or the first newer node that is still there. */
 static struct prefix_node *prune(struct prefix *p, struct prefix_node *node, struct prefix_node *next)
 {
     drop_lone_snapshots(p, node, false);
@@ -310,7 +309,7 @@ static struct prefix_node *prune(struct prefix *p, struct prefix_node *node, str
     return next;
 }
 
-/* Chains are shortened from their ends. By last use that goes without saying, unless some pages are passed over. */
+/* Chains are shortened from their ends. The order of last use ensures that, unless pages are passed over. */
 static bool is_followed(const struct prefix_node *node)
 {
     for (const struct prefix_node *c = node->child; c; c = c->next)
@@ -369,7 +368,7 @@ static int n_same(const qn_token *a, const qn_token *b, int n)
     return i;
 }
 
-/* A child that begins with all of the k tokens, or with all of whose tokens they begin. */
+/* A child that begins with all of the k tokens, or all of whose tokens are a beginning of them. */
 static struct prefix_node *related_child(const struct prefix *p, const struct prefix_node *parent,
                                          const qn_token *tokens, int k)
 {
@@ -382,15 +381,15 @@ static struct prefix_node *related_child(const struct prefix *p, const struct pr
     return NULL;
 }
 
-/* What a new chain brings: pages, or a file with those from page `first` on. */
-struct source {
+/* The data of a new chain: pages, or a file with the pages from `first` on. */
+struct chain_source {
     uint8_t *const *pages;
     void *file;
     int first;
     struct prefix_node **nodes;
 };
 
-/* The path along nodes that are there; returns how many. */
+/* Follows the path along existing nodes; returns their number. */
 static int known_path(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n)
 {
     int i = 0;
@@ -399,7 +398,7 @@ static int known_path(struct prefix *p, struct prefix_node *node, const qn_token
         struct prefix_node *c = related_child(p, node, tokens + at, k);
         if (!c) break;
         p->path[i++] = c;
-        node = c->n == p->slots ? c : NULL; /* a partial one will be extended, and has no children */
+        node = c->n == p->slots ? c : NULL; /* a partial node will be extended, and has no children */
     }
     return i;
 }
@@ -424,7 +423,7 @@ static struct prefix_node *new_nodes(struct prefix *p, int n, struct qn_error *e
     return list;
 }
 
-/* Gives the node more tokens than it has; what it held is too short now. */
+/* Gives the node more tokens than it has. Its page and place are too short now and are released. */
 static void lengthen(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n)
 {
     if (node->page) drop_page(p, node);
@@ -436,9 +435,9 @@ static void lengthen(struct prefix *p, struct prefix_node *node, const qn_token 
     table_add(p, node);
 }
 
-/* The index-th node of a chain takes from the source what it does not have. */
-static void take(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n, const struct source *s,
-                 int index)
+/* Gives the index-th node of a chain the page or place of the source that it does not have. */
+static void take(struct prefix *p, struct prefix_node *node, const qn_token *tokens, int n,
+                 const struct chain_source *s, int index)
 {
     if (node->n < n) lengthen(p, node, tokens, n);
     if (node->n > n) return;
@@ -454,7 +453,7 @@ static void take(struct prefix *p, struct prefix_node *node, const qn_token *tok
 }
 
 static int add_chain(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
-                     const struct source *s, uint64_t now, struct qn_error *e)
+                     const struct chain_source *s, uint64_t now, struct qn_error *e)
 {
     int n_all = (n + p->slots - 1) / p->slots;
     struct prefix_node *root = find_root(p, key);
@@ -483,12 +482,12 @@ static int add_chain(struct prefix *p, const struct prefix_key *key, const qn_to
     return 0;
 }
 
-int prefix_insert(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const struct memory *m,
+int prefix_insert(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const struct kv_seq *m,
                   struct qn_error *e)
 {
     assert(m->pool == p->pool && n <= m->n_slots);
     if (n == 0) return 0;
-    return add_chain(p, key, tokens, n, &(struct source){.pages = m->pages}, clock_ns(), e);
+    return add_chain(p, key, tokens, n, &(struct chain_source){.pages = m->pages}, clock_ns(), e);
 }
 
 int prefix_graft(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, int first, void *file,
@@ -497,7 +496,7 @@ int prefix_graft(struct prefix *p, const struct prefix_key *key, const qn_token 
     int n_pages = (n + p->slots - 1) / p->slots - first;
     assert(first >= 0 && n_pages > 0 && file);
     memset(nodes, 0, (size_t)n_pages * sizeof *nodes);
-    return add_chain(p, key, tokens, n, &(struct source){.file = file, .first = first, .nodes = nodes}, 0, e);
+    return add_chain(p, key, tokens, n, &(struct chain_source){.file = file, .first = first, .nodes = nodes}, 0, e);
 }
 
 void prefix_place(struct prefix *p, struct prefix_node *node, struct prefix_place place)
@@ -516,7 +515,7 @@ void prefix_unplace(struct prefix *p, struct prefix_node *node)
 
 /* ---- finding ---- */
 
-/* The child that has the most of the k tokens at its start, and can be used. */
+/* The usable child that begins with the most of the k tokens. */
 static struct prefix_node *best_child(const struct prefix *p, const struct prefix_node *parent, const qn_token *tokens,
                                       int k, int *same)
 {
@@ -534,7 +533,7 @@ static struct prefix_node *best_child(const struct prefix *p, const struct prefi
     return best;
 }
 
-/* Was there a child of `parent` that has more than `same` of the k tokens? */
+/* Whether a freed child of `parent` had more than `same` of the k tokens. */
 static int was_evicted(const struct prefix *p, uint64_t parent_hash, const struct prefix_node *parent,
                        const qn_token *tokens, int k, int same)
 {
@@ -548,7 +547,7 @@ static int was_evicted(const struct prefix *p, uint64_t parent_hash, const struc
     return 0;
 }
 
-/* Fills p->path with the nodes that hold the longest beginning of the tokens; returns how many. */
+/* Fills p->path with the nodes that hold the longest beginning of the tokens; returns their number. */
 static int walk(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
                 struct prefix_match *match)
 {
@@ -583,8 +582,8 @@ static int walk(struct prefix *p, const struct prefix_key *key, const qn_token *
     return n_path;
 }
 
-/* The longest of no more than n_slots slots on the path, or beside it on a node that begins alike: that one is on the
- * path then. is_here: and not on disk alone. */
+/* The longest snapshot of at most n_slots slots, on the path or on another node that begins alike, which then replaces
+ * the path's last node. is_here: snapshots that are only on disk do not count. */
 static struct prefix_snapshot *longest_snapshot(const struct prefix *p, int n_path, const qn_token *tokens, int n_slots,
                                                 bool is_here)
 {
@@ -602,7 +601,7 @@ static struct prefix_snapshot *longest_snapshot(const struct prefix *p, int n_pa
     return best;
 }
 
-/* What of the path that walk() found is of use; returns its nodes. */
+/* Cuts the path that walk() found to its usable part; returns the number of its nodes. */
 static int cut_path(const struct prefix *p, int n_path, bool is_here, const qn_token *tokens,
                     struct prefix_match *match)
 {
@@ -623,7 +622,7 @@ static int cut_path(const struct prefix *p, int n_path, bool is_here, const qn_t
 }
 
 static void find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, bool is_here,
-                 struct memory *out, struct prefix_match *match)
+                 struct kv_seq *out, struct prefix_match *match)
 {
     int n_path = cut_path(p, walk(p, key, tokens, n, match), is_here, tokens, match);
     int n_here = n_path - match->n_placed;
@@ -631,21 +630,21 @@ static void find(struct prefix *p, const struct prefix_key *key, const qn_token 
     assert(out->pool == p->pool && out->n_pages == 0 && n_path <= out->max_pages);
     if (n_path) touch(p, p->path[n_path - 1], now);
     for (int i = 0; i < n_here; i++)
-        memory_attach(out, p->path[i]->page, min_int(p->slots, match->n_slots - i * p->slots));
+        kv_seq_attach(out, p->path[i]->page, min_int(p->slots, match->n_slots - i * p->slots));
     p->stats.n_asked += (uint64_t)n;
     p->stats.n_hit += (uint64_t)match->n_slots;
     if (!match->snapshot) return;
     snapshot_use(&p->snapshots, match->snapshot, now);
-    if (!prefix_is_on_disk(match)) memory_set_state(out, match->snapshot->data);
+    if (!prefix_is_on_disk(match)) kv_seq_set_state(out, match->snapshot->data);
 }
 
-void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
+void prefix_find(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct kv_seq *out,
                  struct prefix_match *match)
 {
     find(p, key, tokens, n, false, out, match);
 }
 
-void prefix_find_here(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct memory *out,
+void prefix_find_here(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, struct kv_seq *out,
                       struct prefix_match *match)
 {
     find(p, key, tokens, n, true, out, match);
@@ -669,7 +668,7 @@ void prefix_peek(struct prefix *p, const struct prefix_key *key, const qn_token 
 
 /* ---- snapshots ---- */
 
-/* The node that a snapshot of the n tokens hangs on; NULL: they are not stored. */
+/* The node for a snapshot after the n tokens; NULL: they are not stored. */
 static struct prefix_node *snapshot_node(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
                                          int *n_stored)
 {
@@ -680,7 +679,7 @@ static struct prefix_node *snapshot_node(struct prefix *p, const struct prefix_k
     return n > 0 && match.n_slots == n ? p->path[n_path - 1] : NULL;
 }
 
-/* The node's snapshot of n slots, a new one without data and place where there is none; NULL: no memory. */
+/* The node's snapshot of n slots; if there is none, a new one without data and place. NULL: no memory. */
 static struct prefix_snapshot *snapshot_of(struct prefix *p, struct prefix_node *node, int n, struct qn_error *e)
 {
     struct prefix_snapshot *s = snapshot_at(node, n);
@@ -698,7 +697,8 @@ int prefix_snapshot(struct prefix *p, const struct prefix_key *key, const qn_tok
     if (!s || !s->data) {
         uint8_t *copy = snapshots_get(&p->snapshots);
         if (!copy) return error_set(e, QN_ENOMEM, "cache: all %d snapshots are in use", p->snapshots.most);
-        s = snapshot_of(p, node, n, e); /* one that is on disk stays, one that has data may have gone for this */
+        s = snapshot_of(p, node, n,
+                        e); /* a snapshot on disk stays; one with data may have been evicted for this state */
         if (!s) {
             snapshots_put(&p->snapshots, copy);
             return QN_ENOMEM;
@@ -790,7 +790,8 @@ const struct prefix_node *prefix_root(const struct prefix_node *node)
 void prefix_chain(const struct prefix *p, const struct prefix_node *leaf, struct prefix_chain *out)
 {
     size_t bytes = kv_page_bytes(kv_pool_shape(p->pool));
-    bool alone = true, counts = true; /* no other chain goes through this node; or they are counted elsewhere */
+    bool alone = true,
+         counts = true; /* alone: no other chain goes through this node; counts: it is counted for this chain */
     *out =
         (struct prefix_chain){.id = leaf->id, .n_tokens = leaf->depth * p->slots + leaf->n, .used_ns = leaf->used_ns};
     for (; leaf->parent; leaf = leaf->parent) {
@@ -806,7 +807,7 @@ void prefix_chain(const struct prefix *p, const struct prefix_node *leaf, struct
             out->n_states_counted += counts && s->data;
             out->n_states_placed_counted += counts && s->place.file;
         }
-        if (leaf->next) counts = false; /* the last child's chain counts what is before */
+        if (leaf->next) counts = false; /* the nodes before are counted for the chain of the last child */
     }
     out->key = leaf->key;
     out->bytes = bytes * (size_t)out->n_pages;

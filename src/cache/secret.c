@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * secret.c: see secret.h.
+ * secret.c: makes, reads and replaces the secret of a directory.
  */
 #include "cache/secret.h"
 
@@ -22,7 +22,7 @@ int secret_new(uint8_t secret[SECRET_BYTES], struct qn_error *e)
     return error_set(e, QN_EIO, "the system gives no random numbers: %m");
 }
 
-/* What is wrong with an open secret; NULL: it was read. */
+/* Reads an open secret. Returns why it cannot be used, or NULL. */
 static const char *read_secret(uint8_t secret[SECRET_BYTES], int fd)
 {
     uint8_t all[SECRET_BYTES + 1];
@@ -37,7 +37,7 @@ static const char *read_secret(uint8_t secret[SECRET_BYTES], int fd)
     return NULL;
 }
 
-/* What is in the secret's place goes, whatever it is but a folder. */
+/* Replaces the file, or anything else but a folder, that has the secret's name. */
 static int write_secret(const uint8_t secret[SECRET_BYTES], const char *dir, int dir_fd, struct qn_error *e)
 {
     char path[PATH_MAX];
@@ -56,8 +56,13 @@ static int write_secret(const uint8_t secret[SECRET_BYTES], const char *dir, int
 int secret_of_directory(uint8_t secret[SECRET_BYTES], const char *dir, int dir_fd, struct qn_error *e)
 {
     int fd = openat(dir_fd, SECRET_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    const char *why = fd >= 0 ? read_secret(secret, fd) : errno == ENOENT ? "" : strerror(errno);
-    if (fd >= 0) close(fd);
+    const char *why = "";
+    if (fd >= 0) {
+        why = read_secret(secret, fd);
+        close(fd);
+    } else if (errno != ENOENT) {
+        why = strerror(errno);
+    }
     if (!why) return 0;
     if (*why)
         log_at(LOG_WARN, "cache: '%s/" SECRET_NAME "' replaced, so that what is there is not found: %s", dir, why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * secret.h: 32 bytes that keys are made with, so that nobody who does not know them can make a key.
+ * secret.h: 32 bytes that keys are made with. A key cannot be computed without them.
  */
 #ifndef QUERN_CACHE_SECRET_H
 #define QUERN_CACHE_SECRET_H
@@ -12,10 +12,10 @@
 #define SECRET_BYTES 32
 #define SECRET_NAME  "secret"
 
-/* One from the operating system, for a process. */
+/* A new secret from the operating system, for this process. */
 int secret_new(uint8_t secret[SECRET_BYTES], struct qn_error *e);
-/* That of a directory, which is made when there is none. One that is damaged, or that others may read, is replaced,
- * with a line in the log: what was stored before is not found any more. QN_EIO: it cannot be written. */
+/* The secret of a directory, which is made if there is none. A secret that is damaged, or that others may read, is
+ * replaced, with a line in the log; everything stored before is then no longer found. QN_EIO: it cannot be written. */
 int secret_of_directory(uint8_t secret[SECRET_BYTES], const char *dir, int dir_fd, struct qn_error *e);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * snapshot.c: see snapshot.h.
+ * snapshot.c: the list of snapshots by last use, and the states that they have.
  */
 #include "cache/snapshot.h"
 
@@ -20,7 +20,7 @@ static void list(struct snapshots *all, struct prefix_snapshot *s)
     all->newest = s;
 }
 
-/* Its struct, when nothing is left of it. */
+/* Frees the struct of a snapshot that has no node, no data and no place. */
 static void discard(struct snapshots *all, struct prefix_snapshot *s)
 {
     ledger_give(all->ledger, sizeof *s);
@@ -35,7 +35,7 @@ static void unhang(struct prefix_snapshot *s)
     s->node = NULL;
 }
 
-/* Takes the data of the one that goes first; false: there is none. */
+/* Frees the data of the snapshot that goes first. False: no snapshot can give up its data. */
 static bool give_up_one(struct snapshots *all)
 {
     struct prefix_snapshot *victim = NULL;

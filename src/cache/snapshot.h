@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * snapshot.h: copies of recurrent states that the tree of prefixes keeps: which states they have, and which goes first.
+ * snapshot.h: the copies of recurrent states that the tree of prefixes keeps, and the order in which they are evicted.
  *
- * A snapshot is what makes the beginning of a sequence of use to a model whose state cannot be cut: the state as it was
- * behind so many slots. Its bytes are a state of the pool's (kv.h), of which all snapshots together have a fixed
- * number; a snapshot may have lost them and lie on disk alone. Knows the nodes only as what snapshots hang on.
+ * A snapshot is the state of a sequence as it was after a number of slots. A model whose state cannot be cut needs it
+ * to continue from the beginning of a stored sequence. Its data is one of the pool's states (kv.h), of which all
+ * snapshots together have a fixed number. A snapshot may lose its data and be on disk only. Of the tree, this module
+ * knows only that snapshots hang on nodes.
  */
 #ifndef QUERN_CACHE_SNAPSHOT_H
 #define QUERN_CACHE_SNAPSHOT_H
@@ -14,13 +15,13 @@
 struct snapshots {
     struct kv_pool *pool;
     struct ledger *ledger;
-    int most, n_states;                      /* states they may have; have, with those that were lent */
+    int most, n_states;                      /* states that they may have; that they have, including lent ones */
     int n, n_placed;                         /* snapshots; those on disk */
     struct prefix_snapshot *newest, *oldest; /* those with data, by last use */
 };
 
-/* A state, its contents anything; the data of the least recently used snapshots makes room. Those that stand nowhere in
- * particular go first, those that are held never. NULL: there may be no more. */
+/* A state with undefined contents. If none is free, the least recently used snapshot gives up its data: first those
+ * that were taken on the way (is_passing), never those that are held. NULL: no state can be freed. */
 uint8_t *snapshots_get(struct snapshots *all);
 void snapshots_put(struct snapshots *all, uint8_t *state);
 
@@ -30,7 +31,8 @@ struct prefix_snapshot *snapshot_at(const struct prefix_node *node, int n_slots)
 void snapshot_give(struct snapshots *all, struct prefix_snapshot *s,
                    uint8_t *state); /* it has no data; takes it over */
 void snapshot_use(struct snapshots *all, struct prefix_snapshot *s, uint64_t now);
-/* Takes it from its node. One that is held keeps its data until it is let go of. It has no place any more. */
+/* Takes the snapshot from its node. It has no place on disk any more. If it is held, it keeps its data until it is
+ * released. */
 void snapshot_drop(struct snapshots *all, struct prefix_snapshot *s);
 void snapshot_hold(struct prefix_snapshot *s);
 void snapshot_release(struct snapshots *all, struct prefix_snapshot *s);

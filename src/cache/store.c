@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * store.c: see store.h.
+ * store.c: the files of the prefix cache: writing, reading, expiry.
  *
- * A conversation grows at its end, so a turn writes one file with the pages that it added, and no byte of those before
- * it again. A file repeats the tokens from the start of the sequence, 4 bytes where a token's keys and values are 100
- * KB: that makes it readable without any other, and the tree can be put together from the files in any order. When a
- * file that holds the pages before is gone, the rest waits as nodes without data until they are computed again.
+ * A conversation grows at its end. So each turn writes one file with the pages that it added, and does not write the
+ * pages before them again. A file repeats the tokens from the start of the sequence, which are 4 bytes each, while a
+ * token's keys and values are 100 KB. So each file can be read without any other, and the tree can be built from the
+ * files in any order. If the file with the pages before is gone, the nodes of those pages stay without data until they
+ * are computed again.
  *
- * A file appears by rename, complete and synced, and is never changed; so whatever a kill leaves behind is a temporary
- * name, which the next start removes. Its place in the order of expiry is its modification time, set when it is used.
+ * A file appears by rename, complete and synced, and is never changed. A kill leaves only temporary files, which the
+ * next start removes. Files expire in the order of their modification times, which are set when they are used.
  *
- * A snapshot is a file of its own without pages, so that it can go while the pages stay: of a chain only the first one
- * (the beginning that others may share) and the last two are kept on disk. It is entered after all pages, for without
- * these it is of no use and goes.
+ * A snapshot is a file of its own without pages, so that it can expire while the pages stay. Of a chain, only the first
+ * snapshot (after the beginning that others may share) and the last two are kept on disk. Snapshots are entered after
+ * all pages, because without its pages a snapshot is useless and is deleted.
  *
- * Does not compress, and does not write what only has been read.
+ * Files are not compressed, and pages that were only read are not written again.
  */
 #include "cache/store.h"
 
@@ -39,12 +40,12 @@
 #include "cache/chain_io.h"
 #include "cache/secret.h"
 
-#define FILE_BYTES ((uint64_t)256 << 20) /* of pages in one file, about: what one call of store_save writes */
+#define FILE_BYTES ((uint64_t)256 << 20) /* of pages in one file, about: as many as one call of store_save writes */
 #define LOCK_NAME  "lock"
 
-#define LAST_STATES 2 /* of a chain: behind the answer, and before it, where a template may change what follows */
+#define LAST_STATES 2 /* of a chain: after the answer, and before it, because a template may change the answer */
 
-/* What refers to it, a page or a state; both NULL: the tree has a better copy. */
+/* The node or snapshot that refers to the part; both NULL: the tree has a better copy. */
 struct stored_part {
     uint64_t sum;
     struct prefix_node *node;
@@ -59,15 +60,15 @@ struct store_file {
     struct chain_head head;
     int n_parts, n_live; /* n_live: parts that the tree refers to; of another model both are 0 */
     bool needed;         /* part of the chain being written */
-    bool is_dropped;     /* has pages that nobody may find again */
+    bool is_dropped;     /* has pages that must never be found again */
     struct stored_part parts[];
 };
 
 struct store_read {
     struct chain_read io;
-    struct store_read *next; /* given up */
+    struct store_read *next; /* the next one that was given up */
     int n_pages;
-    uint8_t *state; /* of the tree's, read after the pages; NULL: none */
+    uint8_t *state; /* one of the tree's states, read after the pages; NULL: none */
     struct chain_part parts[];
 };
 
@@ -78,10 +79,10 @@ struct store {
     int dir_fd, lock_fd;
     struct store_file *files;
     struct worker *writer, *reader;
-    struct chain_write *write;              /* under way; NULL: none */
-    struct store_file *write_file;          /* what it writes: in the list, its parts in the tree */
+    struct chain_write *write;     /* under way; NULL: none */
+    struct store_file *write_file; /* the file that it writes, in the list already, with its parts in the tree */
     struct prefix_snapshot *write_snapshot; /* held for it; NULL: it writes pages */
-    struct store_read *given_up;            /* reads that nobody wants, not done yet */
+    struct store_read *given_up;            /* reads that were given up and are not done yet */
     bool is_closing;                        /* files that the tree forgets stay on disk */
     uint64_t last_ns;                       /* the last modification time given */
     struct store_stats stats;
@@ -111,7 +112,7 @@ static void file_add(struct store *s, struct store_file *f)
     s->stats.bytes += f->bytes;
 }
 
-/* Out of the list; the tree does not refer to it any more. */
+/* Takes a file, to which the tree no longer refers, out of the list. */
 static void file_forget(struct store *s, struct store_file *f)
 {
     assert(f->n_live == 0);
@@ -122,8 +123,8 @@ static void file_forget(struct store *s, struct store_file *f)
     mem_free(f);
 }
 
-/* Takes its parts' places from the tree, the last first: a node may go with its page, and parents with it, and
- * snapshots with them, whose files may go then. */
+/* Takes the places of the file's parts from the tree, the last first. This may free nodes, their parents, and their
+ * snapshots, and then the files of these. */
 static void file_unplace(struct store *s, struct store_file *f)
 {
     for (int i = f->n_parts - 1; i >= 0; i--) {
@@ -146,20 +147,24 @@ static void file_delete(struct store *s, struct store_file *f)
     file_forget(s, f);
 }
 
-/* The file's last use by the clock of this process; the tree knows. */
+/* The file's last use by the clock of this process, which the tree has. */
 static uint64_t used_ns(const struct store_file *f)
 {
     uint64_t used = 0;
     for (int i = 0; i < f->n_parts; i++) {
         const struct stored_part *p = &f->parts[i];
-        uint64_t ns = p->node ? p->node->used_ns : p->snapshot ? p->snapshot->used_ns : 0;
+        uint64_t ns = 0;
+        if (p->node)
+            ns = p->node->used_ns;
+        else if (p->snapshot)
+            ns = p->snapshot->used_ns;
         if (ns > used) used = ns;
     }
     return used;
 }
 
-/* Deletes files until `bytes` more fit the budget, the least recently used first, only ones used before `before_ns` and
- * none that is needed. Returns the bytes that fit at the end. */
+/* Deletes files until `bytes` more fit the budget, the least recently used first; only files that were used before
+ * `before_ns` and are not needed. Returns the bytes that fit then. */
 static uint64_t make_room(struct store *s, uint64_t bytes, uint64_t before_ns)
 {
     while (s->stats.bytes > s->stats.budget_bytes || bytes > s->stats.budget_bytes - s->stats.bytes) {
@@ -181,7 +186,8 @@ static uint64_t make_room(struct store *s, uint64_t bytes, uint64_t before_ns)
 
 /* ---- the tree's side ---- */
 
-/* A longer page took this one's place, or its chain was dropped; a file of which nothing is used any more goes. */
+/* A longer page has replaced this one, or its chain was dropped. A file of which no part is used any more is deleted.
+ */
 static void forget(void *arg, struct prefix_place place, bool dropped)
 {
     struct store *s = arg;
@@ -192,7 +198,7 @@ static void forget(void *arg, struct prefix_place place, bool dropped)
     if (--f->n_live == 0 && f != s->write_file && !s->is_closing) file_delete(s, f);
 }
 
-/* The time of a file's last use: later than every time given before, so that the order is kept where the clock stands
+/* A time for a file's last use, later than all times before, so that the order is right even if the clock stands still
  * or is set back. */
 static uint64_t next_time(struct store *s, struct store_file *f)
 {
@@ -261,7 +267,7 @@ static int enter_parts(struct store *s, struct store_file *f, void *index, struc
 
 #define LATER 1
 
-/* Reads what tells about the file's parts; on success *out is new, in the tree, not yet in the list. LATER: it has a
+/* Reads a file's head and index. On success *out is new, in the tree and not yet in the list. LATER: the file has a
  * state and no pages. */
 static int read_file(struct store *s, int fd, const char *name, const struct stat *st, bool is_later,
                      struct store_file **out, struct qn_error *e)
@@ -293,8 +299,8 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
     return rc;
 }
 
-/* One file with a name of ours, perhaps LATER. Damaged ones go; ones that cannot be used now (another model, another
- * version, no memory for their tokens, not readable) stay on disk and count. */
+/* Enters one file with a name of ours, or returns LATER. Damaged files are deleted. Files that cannot be used now
+ * (another model, another version, no memory for their tokens, not readable) stay on disk and count. */
 static int enter_file(struct store *s, const char *name, bool is_later, struct qn_error *e)
 {
     struct stat st;
@@ -320,7 +326,7 @@ static int enter_file(struct store *s, const char *name, bool is_later, struct q
     if (rc && !(f = file_new(name, (uint64_t)st.st_size, 0, e))) return QN_ENOMEM;
     f->written_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
     file_add(s, f);
-    if (!rc && f->n_live == 0) file_delete(s, f); /* others hold all that it has, or its pages are lost */
+    if (!rc && f->n_live == 0) file_delete(s, f); /* other files have all its parts, or its pages are lost */
     return 0;
 }
 
@@ -384,7 +390,7 @@ int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struc
     s->pool = prefix_pool(tree);
     s->dir_fd = s->lock_fd = -1;
     s->stats.budget_bytes = budget_bytes;
-    /* Asked first, because a process that may use a folder is not always one that may make folders. */
+    /* Opens the folder before it tries to make it, because not every process that may use it may make folders. */
     if (access(dir, F_OK) && mkdir(dir, 0700) && errno != EEXIST) {
         dir_failed(s, "make", e);
         goto fail;
@@ -445,10 +451,10 @@ struct chain {
     struct prefix_node **nodes;
     int n;
     int first, end;                /* the pages for one file */
-    struct prefix_snapshot *state; /* or a state for one, behind the page `end`; NULL: pages */
+    struct prefix_snapshot *state; /* or a state for one, after the page `end`; NULL: pages */
 };
 
-/* In the pool and not on disk. The last page of what runs is still being written into. */
+/* Whether the node is in the pool and not on disk. A running sequence still writes into its last page. */
 static bool is_unsaved(const struct store *s, const struct prefix_node *node)
 {
     const struct kv_shape *shape = kv_pool_shape(s->pool);
@@ -473,7 +479,7 @@ static bool are_placed(const struct chain *c, int i)
     return i < 0;
 }
 
-/* The first run of pages that are in the pool and not on disk; 0 when there is none. */
+/* The first run of pages that are in the pool and not on disk; 0: there is none. */
 static int find_run(const struct store *s, struct chain *c)
 {
     uint64_t page_bytes = kv_page_bytes(kv_pool_shape(s->pool)), most = FILE_BYTES / page_bytes;
@@ -485,8 +491,8 @@ static int find_run(const struct store *s, struct chain *c)
     return c->end > c->first;
 }
 
-/* The chain's snapshots from its end on, to be kept on disk. The others' copies in the part of the chain that it shares
- * with nobody go. Returns one that is to be written; NULL: none. */
+/* Walks the chain's snapshots from its end. Deletes the files of those that are not to be kept on disk, in the part of
+ * the chain that no other shares. Returns a snapshot that is to be written; NULL: none. */
 static struct prefix_snapshot *find_state(struct store *s, const struct chain *c)
 {
     struct prefix_snapshot *first = NULL, *found = NULL;
@@ -525,7 +531,7 @@ static void fill_head(const struct store *s, const struct chain *c, struct chain
     memcpy(h->model, s->model, sizeof h->model);
 }
 
-/* A name that nothing has. */
+/* A name that no file has. */
 static void new_name(const struct store *s, char name[CHAIN_NAME_BYTES])
 {
     struct stat st;
@@ -539,7 +545,7 @@ static void set_needed(const struct chain *c, bool needed)
         if (c->nodes[i]->place.file) ((struct store_file *)c->nodes[i]->place.file)->needed = needed;
 }
 
-/* Sets the times of the chain's files, those of its end first: they expire first. */
+/* Sets the times of the chain's files, those at its end first, so that they expire first. */
 static void set_times(struct store *s, const struct chain *c)
 {
     const void *last = NULL;
@@ -549,7 +555,7 @@ static void set_times(struct store *s, const struct chain *c)
             uint64_t ns = next_time(s, f);
             struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
             if (f == s->write_file)
-                s->write->time_ns = ns; /* it is not there yet */
+                s->write->time_ns = ns; /* the file does not exist yet */
             else
                 utimensat(s->dir_fd, f->name, (struct timespec[2]){t, t}, AT_SYMLINK_NOFOLLOW);
         }
@@ -557,7 +563,7 @@ static void set_times(struct store *s, const struct chain *c)
     }
 }
 
-/* The file's parts as if they were there. */
+/* Lists the file's parts as if they were written. */
 static void place_parts(struct store *s, const struct chain *c)
 {
     struct store_file *f = s->write_file;
@@ -580,7 +586,7 @@ static void place_parts(struct store *s, const struct chain *c)
     }
 }
 
-/* Enters the file into the list and the tree as if it were there, and has it written. */
+/* Enters the file into the list and the tree as if it were written, and gives it to the writing thread. */
 static int begin_write(struct store *s, const struct chain *c, struct qn_error *e)
 {
     struct chain_head h;
@@ -669,7 +675,7 @@ int store_settle(struct store *s, bool wait, struct qn_error *e)
     s->write_snapshot = NULL;
     if (rc) {
         if (e) *e = w->error;
-        file_delete(s, f); /* only its name's last step may have failed: then the file is there */
+        file_delete(s, f); /* if only syncing the directory failed, the file exists */
     } else if (f->n_live == 0 || f->is_dropped) {
         file_delete(s, f);
     }
@@ -684,7 +690,7 @@ void store_sweep(struct store *s)
             f = f->next;
             continue;
         }
-        file_delete(s, f); /* and others with it, perhaps */
+        file_delete(s, f); /* this may delete other files, too */
         f = s->files;
     }
 }
@@ -702,7 +708,7 @@ static void fill_part(struct store_read *r, int i, struct prefix_place place, ui
     memcpy(r->parts[i].name, f->name, sizeof f->name);
 }
 
-/* The times of the files that are read, those of the end first; and where their pages are. */
+/* Sets the times of the files that are read, those at the end first, and lists the places of their pages. */
 static void fill_read(struct store *s, struct store_read *r, const struct prefix_place *places, uint8_t *const *to,
                       const struct prefix_snapshot *snapshot)
 {
@@ -731,7 +737,7 @@ static struct store_read *read_new(struct store *s, int n_pages, const struct pr
 }
 
 struct store_read *store_read(struct store *s, const struct prefix_key *key, const qn_token *tokens, int n,
-                              const struct memory *m, const struct prefix_snapshot *snapshot)
+                              const struct kv_seq *m, const struct prefix_snapshot *snapshot)
 {
     const struct kv_shape *shape = kv_pool_shape(s->pool);
     int first = (m->n_slots + shape->page_slots - 1) / shape->page_slots, room = m->n_pages - first;
@@ -750,7 +756,7 @@ struct store_read *store_read(struct store *s, const struct prefix_key *key, con
     return r;
 }
 
-/* The state goes to who asks for it, or back. */
+/* Passes the state to the caller, or puts it back. */
 static void read_free(struct store *s, struct store_read *r)
 {
     for (int i = 0; i < r->n_pages; i++) kv_page_unref(s->pool, r->parts[i].to);
@@ -758,7 +764,7 @@ static void read_free(struct store *s, struct store_read *r)
     mem_free(r);
 }
 
-/* The file has a page that cannot be used. It may be gone already, to make room. */
+/* The file has a page that cannot be used. It may have been deleted already, to make room. */
 static void damaged(struct store *s, const char *name, const struct qn_error *why)
 {
     struct store_file *f = s->files;
@@ -769,7 +775,7 @@ static void damaged(struct store *s, const char *name, const struct qn_error *wh
     if (why->code == QN_EDATA)
         file_delete(s, f);
     else
-        file_unplace(s, f); /* it may be readable another day */
+        file_unplace(s, f); /* it may be readable later */
 }
 
 bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, uint8_t **state,

@@ -1,43 +1,44 @@
 /* SPDX-License-Identifier: MIT
  *
- * chat_stream.c: chat_send(): an answer as it comes, event by event. See chat.h.
+ * chat_stream.c: chat_send(): reads a streamed answer event by event.
  *
- * Source: the OpenAI API's chat.completion.chunk. A server may leave out what it likes but not the finish reason:
- * without it nobody can tell a whole answer from one that was cut off. Thoughts are `reasoning_content`; other servers
- * call them `reasoning`.
+ * Source: the OpenAI API's chat.completion.chunk. A server may leave out any member except the finish reason: without
+ * it, a whole answer looks like one that was cut off. Thoughts are `reasoning_content`; other servers call them
+ * `reasoning`.
  */
 #include <string.h>
 
+#include "base/json/json_text.h"
 #include "client/chat_impl.h"
 #include "client/sse.h"
 
 #define BODY_MAX ((size_t)64 << 10) /* bytes of a refusal */
 #define NOTE_MAX 160
 
-struct stream {
+struct answer_stream {
     chat_sink *sink;
     void *arg;
     struct chat_result *result;
     struct sse events;
-    struct buf refusal;  /* the body of an answer that is no stream */
+    struct buf refusal;  /* the body of an answer that is not a stream */
     bool finished, done; /* a finish reason came; so did "[DONE]" */
-    int rc;              /* of what a sink found, with *e, which is not the exchange's */
+    int rc;              /* an error that was found in the stream, described in *e; the exchange itself did not fail */
     struct qn_error *e;
 };
 
-static int bad(struct stream *s, const char *what)
+static int bad(struct answer_stream *s, const char *what)
 {
     return error_set(s->e, QN_EDATA, "the server's stream is not as the API has it: %s", what);
 }
 
-static int tell(struct stream *s, enum chat_piece kind, const char *text, size_t n)
+static int tell(struct answer_stream *s, enum chat_piece kind, const char *text, size_t n)
 {
     if (!n || !s->sink(s->arg, kind, text, n)) return 0;
     return error_set(s->e, QN_ECANCEL, "the answer was not read to its end");
 }
 
-/* A member of delta that is a text; null and none are the same. */
-static int read_text(struct stream *s, const json_t *delta, const char *name, enum chat_piece kind)
+/* Reads a member of delta that is a text; null counts as absent. */
+static int read_text(struct answer_stream *s, const json_t *delta, const char *name, enum chat_piece kind)
 {
     const json_t *v = json_object_get(delta, name);
     if (!v || json_is_null(v)) return 0;
@@ -45,12 +46,12 @@ static int read_text(struct stream *s, const json_t *delta, const char *name, en
     return tell(s, kind, json_string_value(v), json_string_length(v));
 }
 
-static int read_choice(struct stream *s, const json_t *choice)
+static int read_choice(struct answer_stream *s, const json_t *choice)
 {
     const json_t *delta = json_object_get(choice, "delta"), *finish = json_object_get(choice, "finish_reason");
     int rc;
     if (!json_is_object(choice)) return bad(s, "a choice is no object");
-    if (chat_number(choice, "index") > 0) return 0; /* one answer was asked for */
+    if (chat_number(choice, "index") > 0) return 0; /* only one answer was asked for */
     if (delta && !json_is_null(delta) && !json_is_object(delta)) return bad(s, "delta is no object");
     if (finish && !json_is_null(finish) && !json_is_string(finish)) return bad(s, "finish_reason is no text");
     if ((rc = read_text(s, delta, "reasoning_content", CHAT_REASONING))) return rc;
@@ -84,7 +85,7 @@ static void read_counts(struct chat_result *r, const json_t *event)
     r->decode_ms = read_ms(quern, "decode_ms", r->decode_ms);
 }
 
-static int read_event(struct stream *s, const json_t *event)
+static int read_event(struct answer_stream *s, const json_t *event)
 {
     const json_t *choices = json_object_get(event, "choices"), *choice, *error = json_object_get(event, "error");
     size_t i;
@@ -99,7 +100,7 @@ static int read_event(struct stream *s, const json_t *event)
 
 static int on_event(void *arg, const char *type, const char *text, size_t n)
 {
-    struct stream *s = arg;
+    struct answer_stream *s = arg;
     char note[NOTE_MAX];
     if (s->done) return 0;
     if (!type) {
@@ -123,7 +124,7 @@ static bool is_stream(const struct client_reply *r)
 
 static int on_bytes(void *arg, const struct client_reply *r, const char *bytes, size_t n)
 {
-    struct stream *s = arg;
+    struct answer_stream *s = arg;
     if (is_stream(r)) {
         s->rc = sse_read(&s->events, bytes, n, on_event, s, s->e);
     } else if (s->refusal.len + n <= BODY_MAX) {
@@ -135,8 +136,8 @@ static int on_bytes(void *arg, const struct client_reply *r, const char *bytes, 
     return s->rc;
 }
 
-/* The exchange is over; whether that was an answer. */
-static int end(struct stream *s, const struct client_reply *reply)
+/* After the exchange: checks whether it was a complete answer. */
+static int end(struct answer_stream *s, const struct client_reply *reply)
 {
     if (reply->status < 200 || reply->status > 299) {
         json_t *j = chat_parse((char *)s->refusal.data, s->refusal.len);
@@ -151,13 +152,13 @@ static int end(struct stream *s, const struct client_reply *reply)
     return 0;
 }
 
-/* The request with what makes its answer a stream. */
+/* Writes the request, with the members that make its answer a stream. */
 static int write_request(struct buf *out, json_t *request, struct qn_error *e)
 {
     json_t *all = json_copy(request);
     int rc = !all || json_object_set_new(all, "stream", json_true()) ||
              json_object_set_new(all, "stream_options", json_pack("{s:b}", "include_usage", 1));
-    rc = rc ? error_nomem(e, "a request", 0) : chat_dump(out, all, e);
+    rc = rc ? error_nomem(e, "a request", 0) : json_text_add(out, all, JSON_COMPACT, "a request", e);
     json_decref(all);
     return rc;
 }
@@ -166,7 +167,7 @@ int chat_send(struct client *c, json_t *request, chat_sink *sink, void *arg, str
               struct qn_error *e)
 {
     struct qn_error why;
-    struct stream s = {.sink = sink, .arg = arg, .result = result, .e = &why};
+    struct answer_stream s = {.sink = sink, .arg = arg, .result = result, .e = &why};
     struct client_reply reply;
     struct buf body = {0};
     chat_result_init(result);

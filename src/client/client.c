@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * client.c: exchanges over a stream socket; those over a URL are remote.c's.
+ * client.c: exchanges over a stream socket; remote.c has those over a URL.
  *
- * The request is one write, head and body gathered. While it goes out answers are read too: a server that refuses a
- * long body says so before it has read all of it, and closes. Closing the socket is what ends a request at the other
+ * A request is one write that gathers head and body. While it is sent, answers are read too, because a server that
+ * refuses a long body says so before it has read all of it, and closes. Closing the socket ends a request at the other
  * side.
  *
- * Cancelling is a count in an eventfd, polled beside the socket, so that a signal handler needs only write().
+ * Cancelling adds to the count of an eventfd, which is polled together with the socket. So a signal handler needs only
+ * write().
  */
 #include "client/client.h"
 
@@ -29,10 +30,10 @@ struct client {
     int cancel_fd;
     struct remote *remote; /* NULL: over a socket */
     int fd;                /* -1: not connected */
-    bool failed;           /* an exchange has; there is no other */
+    bool failed;           /* an exchange has failed; there cannot be another one */
     client_dial *dial;     /* NULL: cannot be done */
     void *arg;
-    char *path; /* of the socket, where dial is our own */
+    char *path; /* the path of the socket, if dial is our own function */
 };
 
 /* ---- opening ---- */
@@ -138,7 +139,7 @@ void client_cancel(struct client *c)
 {
     int why = errno;
     uint64_t one = 1;
-    ssize_t n = write(c->cancel_fd, &one, sizeof one); /* a count that is full has been cancelled already */
+    ssize_t n = write(c->cancel_fd, &one, sizeof one); /* a full count means that it was cancelled already */
     (void)n;
     errno = why;
 }
@@ -146,7 +147,7 @@ void client_cancel(struct client *c)
 int client_cancelled(int cancel_fd, struct qn_error *e)
 {
     uint64_t n;
-    ssize_t got = read(cancel_fd, &n, sizeof n); /* whoever has written is done with the client */
+    ssize_t got = read(cancel_fd, &n, sizeof n); /* the writer does not use the client any more */
     (void)got;
     return error_set(e, QN_ECANCEL, "cancelled");
 }
@@ -155,9 +156,9 @@ int client_cancelled(int cancel_fd, struct qn_error *e)
 
 struct exchange {
     struct client *c;
-    struct iovec part[2]; /* of the request: what of it is still to be sent */
+    struct iovec part[2]; /* the parts of the request that are still to be sent */
     size_t n_left;        /* bytes of both */
-    bool cut;             /* the other side reads no more */
+    bool cut;             /* the other side does not read any more */
     struct response response;
     client_sink *sink;
     void *arg;
@@ -176,7 +177,8 @@ static void skip_sent(struct exchange *x, size_t n)
     }
 }
 
-/* Sends what can be sent now. Who does not read on may have answered all the same: that is looked for. */
+/* Sends as much as the socket takes now. A server that stops reading may have answered all the same, so that is no
+ * error yet. */
 static int send_some(struct exchange *x, struct qn_error *e)
 {
     struct msghdr m = {.msg_iov = x->part, .msg_iovlen = 2};
@@ -190,7 +192,7 @@ static int send_some(struct exchange *x, struct qn_error *e)
     return 0;
 }
 
-/* Reads what has come, and hands on what of it is the body's. */
+/* Reads bytes, and hands those of the body on. */
 static int receive_some(struct exchange *x, struct qn_error *e)
 {
     ssize_t n = recv(x->c->fd, x->bytes, sizeof x->bytes, MSG_DONTWAIT);
@@ -205,7 +207,7 @@ static int receive_some(struct exchange *x, struct qn_error *e)
         size_t n_body;
         int64_t used = response_read(&x->response, x->bytes + at, (size_t)(n - at), &body, &n_body, e);
         if (used < 0) return (int)used;
-        if (used == 0) { /* bytes behind the end: of nothing that was asked */
+        if (used == 0) { /* bytes after the end belong to no request */
             x->response.keep = false;
             return 0;
         }
@@ -233,7 +235,7 @@ static int run(struct exchange *x, struct qn_error *e)
     return rc;
 }
 
-/* A connection on which nothing was asked and something comes, its end or a timeout's answer, is used up. */
+/* A connection without a request is used up if anything comes on it: its end, or a server's answer to a timeout. */
 static bool is_idle(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -286,7 +288,7 @@ int client_send(struct client *c, const char *method, const char *path, const ch
 {
     int rc;
     if (c->failed) return error_set(e, QN_EUSAGE, "an exchange has failed: this connection can only be closed");
-    for (const char *p = path; *p; p++) /* a name of somebody's may be in it */
+    for (const char *p = path; *p; p++) /* the path may contain a name that somebody else chose */
         if (*p <= ' ' || *p > '~')
             return error_set(e, QN_EUSAGE, "'%s' cannot be asked for: it has blanks in it", path);
     rc = c->remote ? remote_send(c->remote, c->cancel_fd, method, path, body, n_body, sink, arg, reply, e)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * curl.c: see curl.h.
+ * curl.c: loads libcurl.
  *
- * A library that lacks one of the functions is too old, and counts as missing.
+ * A library that lacks one of the functions is too old and counts as missing.
  */
 #include "client/curl.h"
 
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#ifndef CURL_SONAME /* a test names one that does not exist */
+#ifndef CURL_SONAME /* a test names a library that does not exist */
 #define CURL_SONAME "libcurl.so.4"
 #endif
 

@@ -2,12 +2,12 @@
  *
  * curl.h: libcurl, loaded when it is first needed.
  *
- * Linking it would cost every start of the program 4.5 ms of dynamic linking, for commands that mostly talk to a Unix
- * socket; so it is opened with dlopen() and called through this table. The table's types are those of <curl/curl.h>,
- * so that a call is checked as a direct one; the header's own checking macros for setopt and getinfo do not apply, so
- * numbers are passed as long or curl_off_t where it says so.
+ * Linking it would cost every start of the program 4.5 ms of dynamic linking, although commands mostly talk to a Unix
+ * socket. So it is opened with dlopen() and called through this table. The table's types are those of <curl/curl.h>, so
+ * a call is checked like a direct one. The header's own checking macros for setopt and getinfo do not apply, so callers
+ * have to pass numbers as long or curl_off_t, as the option demands.
  *
- * Knows nothing of what is fetched or asked.
+ * It knows nothing of the requests.
  */
 #ifndef QUERN_CLIENT_CURL_H
 #define QUERN_CLIENT_CURL_H
@@ -42,15 +42,15 @@
     F(url_set)                                                                                                         \
     F(url_strerror)
 
-/* curl->easy_init() is curl_easy_init(), and so on. */
+/* curl->easy_init() is curl_easy_init(), and so on for all members. */
 struct curl {
 #define CURL_MEMBER(name) __typeof__(&curl_##name) name;
     CURL_FUNCTIONS(CURL_MEMBER)
 #undef CURL_MEMBER
 };
 
-/* The library, loaded and initialised by the first call of any thread and kept until the process ends. NULL: *e (of
- * code QN_EUNSUP) says what is missing and which package has it; every later call says so again. */
+/* The library. The first call, from any thread, loads and initialises it; it is kept until the process ends. NULL: *e
+ * (of code QN_EUNSUP) says what is missing and which package has it; every later call says so again. */
 const struct curl *curl_load(struct qn_error *e);
 
 #endif

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * remote.c: see remote.h.
+ * remote.c: exchanges over a URL, through libcurl.
  *
- * One easy handle, which keeps its connection between exchanges, driven through a multi handle, because that can wait
- * for another descriptor too: the one that cancels. Certificates are always checked, redirections never followed, and
- * what is not encrypted goes to this machine alone, past every proxy. So the key is seen by the host of the URL and no
- * other.
+ * There is one easy handle, which keeps its connection between exchanges. A multi handle drives it, because that can
+ * also wait for the descriptor that cancels. Certificates are always checked, and redirections are never followed.
+ * Unencrypted requests go to this machine only, and to no proxy. So only the host of the URL sees the key.
  *
- * There is no limit on the time of an answer: a model may think for long. A host that cannot be reached is given up.
+ * The time of an answer has no limit, because a model may think for long. A host that cannot be reached is given up.
  */
 #include "client/remote.h"
 
@@ -37,7 +36,7 @@ static bool is_loopback(const char *host)
     return !strcasecmp(host, "localhost") || !strcmp(host, "[::1]") || (!strncmp(host, "127.", 4) && !host[n]);
 }
 
-/* What may not be in it; what is no URL at all. */
+/* Refuses what a URL may not contain, and text that is not a URL. */
 static int check_url(const struct curl *curl, CURLU *u, const char *url, bool *plain, struct qn_error *e)
 {
     static const struct {
@@ -70,7 +69,7 @@ static int check_url(const struct curl *curl, CURLU *u, const char *url, bool *p
     return rc;
 }
 
-/* The URL in curl's own words, so that what was checked is what is used. */
+/* Reads the URL and writes it again with curl, so that the URL that was checked is the one that is used. */
 static int read_url(struct remote *r, const char *url, bool *plain, struct qn_error *e)
 {
     CURLU *u = r->curl->url();
@@ -100,7 +99,7 @@ static int add_header(struct remote *r, const char *line, struct qn_error *e)
     return 0;
 }
 
-/* A key is one word: what could end the header's line would begin another. */
+/* A key has to be one word, because a line break would begin another header. */
 static int add_key(struct remote *r, const char *key, struct qn_error *e)
 {
     struct buf line = {0};
@@ -115,7 +114,7 @@ static int add_key(struct remote *r, const char *key, struct qn_error *e)
     return rc;
 }
 
-/* What is the same for all exchanges. */
+/* Sets the options that are the same for all exchanges. */
 static int set_up(struct remote *r, bool plain, const char *authorities, struct qn_error *e)
 {
     const struct curl *c = r->curl;
@@ -123,7 +122,7 @@ static int set_up(struct remote *r, bool plain, const char *authorities, struct 
     bad |= c->easy_setopt(r->easy, CURLOPT_PROTOCOLS_STR, plain ? "http" : "https");
     bad |= c->easy_setopt(r->easy, CURLOPT_ERRORBUFFER, r->why);
     bad |= c->easy_setopt(r->easy, CURLOPT_HTTPHEADER, r->headers);
-    bad |= c->easy_setopt(r->easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE); /* the key is not for a proxy */
+    bad |= c->easy_setopt(r->easy, CURLOPT_HEADEROPT, (long)CURLHEADER_SEPARATE); /* a proxy must not get the key */
     bad |= c->easy_setopt(r->easy, CURLOPT_FOLLOWLOCATION, 0L);
     bad |= c->easy_setopt(r->easy, CURLOPT_SSL_VERIFYPEER, 1L);
     bad |= c->easy_setopt(r->easy, CURLOPT_SSL_VERIFYHOST, 2L);
@@ -148,7 +147,7 @@ int remote_open(struct remote **out, const char *url, const char *key, const cha
     r->multi = curl->multi_init();
     rc = r->easy && r->multi ? 0 : error_nomem(e, "a client", sizeof *r);
     if (!rc) rc = read_url(r, url, &plain, e);
-    if (!rc) rc = add_header(r, "Expect:", e); /* the body is not held back */
+    if (!rc) rc = add_header(r, "Expect:", e); /* the body is sent without waiting for 100 Continue */
     if (!rc) rc = add_header(r, "Content-Type: application/json", e);
     if (!rc && key) rc = add_key(r, key, e);
     if (!rc) rc = set_up(r, plain, authorities, e);
@@ -172,15 +171,15 @@ void remote_close(struct remote *r)
 
 /* ---- an exchange ---- */
 
-struct exchange {
+struct url_exchange {
     struct remote *r;
     client_sink *sink;
     void *arg;
     struct client_reply *reply;
-    bool headed, ended; /* the reply is filled; the sink had enough */
+    bool headed, ended; /* the reply is filled; the sink wanted no more */
 };
 
-static void fill_reply(struct exchange *x)
+static void fill_reply(struct url_exchange *x)
 {
     const struct curl *c = x->r->curl;
     long status = 0;
@@ -200,13 +199,13 @@ static void fill_reply(struct exchange *x)
 
 static size_t on_bytes(char *bytes, size_t size, size_t n, void *arg)
 {
-    struct exchange *x = arg;
+    struct url_exchange *x = arg;
     fill_reply(x);
     if (n && x->sink && x->sink(x->arg, x->reply, bytes, n)) x->ended = true;
     return x->ended ? CURL_WRITEFUNC_ERROR : size * n;
 }
 
-static int fail(const struct exchange *x, CURLcode code, struct qn_error *e)
+static int fail(const struct url_exchange *x, CURLcode code, struct qn_error *e)
 {
     const char *why = x->r->why[0] ? x->r->why : x->r->curl->easy_strerror(code);
     if (x->ended) return error_set(e, QN_ECANCEL, "the answer was not read to its end");
@@ -214,8 +213,8 @@ static int fail(const struct exchange *x, CURLcode code, struct qn_error *e)
     return error_set(e, code == CURLE_WEIRD_SERVER_REPLY ? QN_EDATA : QN_EIO, "%s: %s", x->r->base, why);
 }
 
-/* Until the exchange is over or cancelled. */
-static int run(struct exchange *x, int cancel_fd, struct qn_error *e)
+/* Runs until the exchange is over or cancelled. */
+static int run(struct url_exchange *x, int cancel_fd, struct qn_error *e)
 {
     const struct curl *c = x->r->curl;
     for (;;) {
@@ -230,8 +229,8 @@ static int run(struct exchange *x, int cancel_fd, struct qn_error *e)
     }
 }
 
-/* What differs between exchanges. */
-static int prepare(struct exchange *x, const char *url, const char *method, const char *body, size_t n_body,
+/* Sets the options that differ between exchanges. */
+static int prepare(struct url_exchange *x, const char *url, const char *method, const char *body, size_t n_body,
                    struct qn_error *e)
 {
     const struct curl *c = x->r->curl;
@@ -253,7 +252,7 @@ static int prepare(struct exchange *x, const char *url, const char *method, cons
 int remote_send(struct remote *r, int cancel_fd, const char *method, const char *path, const char *body, size_t n_body,
                 client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e)
 {
-    struct exchange x = {.r = r, .sink = sink, .arg = arg, .reply = reply};
+    struct url_exchange x = {.r = r, .sink = sink, .arg = arg, .reply = reply};
     struct buf url = {0};
     CURLMcode code;
     int rc = buf_printf(&url, e, "%s%s", r->base, path);

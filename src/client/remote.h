@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * remote.h: exchanges with a server that is named by a URL, through libcurl. What client.h says of them holds.
+ * remote.h: exchanges with a server that a URL names, through libcurl. The rules of client.h apply.
  */
 #ifndef QUERN_CLIENT_REMOTE_H
 #define QUERN_CLIENT_REMOTE_H
@@ -10,12 +10,12 @@
 struct remote;
 
 int remote_open(struct remote **out, const char *url, const char *key, const char *authorities, struct qn_error *e);
-/* cancel_fd: readable when the exchange shall end. */
+/* As client_send(). cancel_fd becomes readable when the exchange has to end. */
 int remote_send(struct remote *r, int cancel_fd, const char *method, const char *path, const char *body, size_t n_body,
                 client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e);
 void remote_close(struct remote *r);
 
-/* The end of an exchange whose cancel_fd is readable: QN_ECANCEL. (client.c) */
+/* Ends an exchange whose cancel_fd is readable: empties it and returns QN_ECANCEL. (client.c) */
 int client_cancelled(int cancel_fd, struct qn_error *e);
 
 #endif

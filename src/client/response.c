@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * response.c: a state for each place in a response; see response.h.
+ * response.c: reads a response with a state for each place in it.
  *
- * Lines are collected in a buffer of a fixed size, the body's bytes are never copied.
+ * Lines are collected in a buffer of a fixed size. Bytes of the body are never copied.
  */
 #include "client/response.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "base/inline/digits.h"
 
 void response_init(struct response *r, struct client_reply *reply)
 {
@@ -22,9 +24,7 @@ void response_init(struct response *r, struct client_reply *reply)
     r->n_head = r->n = 0;
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-/* Digits and nothing else; at most 18 of them, so that it fits. */
+/* A number of digits only, at most 18 of them, so that it fits. */
 static bool read_number(const char *s, int64_t *out)
 {
     size_t n = strspn(s, "0123456789");
@@ -33,7 +33,7 @@ static bool read_number(const char *s, int64_t *out)
     return true;
 }
 
-/* "HTTP/1.1 200 OK"; the words at the end may be missing. */
+/* "HTTP/1.1 200 OK"; the words after the status may be missing. */
 static int read_status(struct response *r, struct qn_error *e)
 {
     const char *s = r->line;
@@ -49,7 +49,7 @@ static int read_status(struct response *r, struct qn_error *e)
     return 0;
 }
 
-/* Whether a word stands in a list with commas. */
+/* Whether a list with commas contains a word. */
 static bool has_word(const char *list, const char *word)
 {
     for (size_t n = strlen(word); *list; list += strcspn(list, ",")) {
@@ -79,7 +79,7 @@ static void read_type(struct response *r, const char *value)
     r->reply->type[n] = '\0';
 }
 
-/* "name: value" without the blanks around the value. */
+/* "name: value"; blanks around the value are removed. */
 static int read_field(struct response *r, struct qn_error *e)
 {
     char *colon = strchr(r->line, ':'), *value = colon ? colon + 1 : NULL;
@@ -101,14 +101,14 @@ static int read_field(struct response *r, struct qn_error *e)
     return 0;
 }
 
-/* The empty line behind the fields: how the body is delimited. */
+/* The empty line after the fields: decides how the body ends. */
 static int end_head(struct response *r, struct qn_error *e)
 {
     int status = r->reply->status;
     if (r->chunked && (r->length >= 0 || r->minor < 1))
         return error_set(e, QN_EDATA, "the server's answer has chunks and %s",
                          r->minor < 1 ? "is of HTTP/1.0" : "a length too");
-    if (status < 200) { /* an interim response: the real one follows */
+    if (status < 200) { /* an interim response: the final one follows */
         size_t n_head = r->n_head;
         response_init(r, r->reply);
         r->n_head = n_head;
@@ -127,7 +127,7 @@ static int end_head(struct response *r, struct qn_error *e)
     return 0;
 }
 
-/* Hexadecimal digits; what follows behind a semicolon means nothing here. */
+/* Hexadecimal digits; text after a semicolon has no meaning here. */
 static int read_chunk_size(struct response *r, struct qn_error *e)
 {
     size_t n = strspn(r->line, "0123456789abcdefABCDEF"), blank = strspn(r->line + n, " \t");
@@ -139,7 +139,7 @@ static int read_chunk_size(struct response *r, struct qn_error *e)
     return 0;
 }
 
-/* A line is whole, its end taken off. */
+/* Handles a whole line, without its end. */
 static int read_line(struct response *r, struct qn_error *e)
 {
     r->line[r->n] = '\0';
@@ -153,13 +153,13 @@ static int read_line(struct response *r, struct qn_error *e)
         if (r->n) return error_set(e, QN_EDATA, "a chunk of the server's answer is longer than it says");
         r->state = RESPONSE_CHUNK_SIZE;
         return 0;
-    default: /* a trailer; the empty one is the end */
+    default: /* a trailer, or the empty line after the last one */
         if (!r->n) r->state = RESPONSE_DONE;
         return 0;
     }
 }
 
-/* Adds bytes to the line; reads it when its end has come. */
+/* Adds bytes to the line, and handles the line when its end has come. */
 static int64_t take_line(struct response *r, const char *p, size_t n, struct qn_error *e)
 {
     const char *end = memchr(p, '\n', n);

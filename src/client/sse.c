@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * sse.c: lines, fields, events; see sse.h.
+ * sse.c: reads lines, fields and events.
  *
- * An event that the end of the stream cuts off is none, as the standard says.
+ * An event that is cut off by the end of the stream is dropped, as the standard says.
  */
 #include "client/sse.h"
 
@@ -13,7 +13,7 @@ static int too_long(struct qn_error *e)
     return error_set(e, QN_EDATA, "an event of the server has more than %zu bytes", SSE_MAX);
 }
 
-/* The empty line: what was collected is an event if it has data. */
+/* An empty line: the collected fields are an event if there is data. */
 static int dispatch(struct sse *s, sse_sink *sink, void *arg)
 {
     int rc = s->has_data ? sink(arg, s->type, s->data.data ? (char *)s->data.data : "", s->data.len) : 0;
@@ -32,7 +32,7 @@ static int add_data(struct sse *s, const char *value, size_t n, struct qn_error 
     return rc ? rc : buf_add(&s->data, value, n, e);
 }
 
-/* A line without its end; terminated. */
+/* Reads a line, without its end and terminated. */
 static int read_line(struct sse *s, sse_sink *sink, void *arg, struct qn_error *e)
 {
     char *p = s->line.data ? (char *)s->line.data : "";

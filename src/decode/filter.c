@@ -2,19 +2,19 @@
  *
  * filter.c: the candidates for the next token and the filters that cut their number down.
  *
- * There is one list of candidates and every filter is one of two kinds. A bound on the logit (top-n-sigma, min-p,
- * mirostat) is one pass that closes the gaps and needs no order. A count (top-k, top-p) wants the list sorted, but
- * only its head: rank.h sorts on demand, and what a count keeps is sorted from then on, so that later filters pay for
- * tens of candidates and not for a vocabulary. Typical sampling ranks by another number and is a mark and a bound.
+ * There is one list of candidates, and every filter is one of two kinds. A bound on the logit (top-n-sigma, min-p,
+ * mirostat) is one pass that closes the gaps and needs no order. A count (top-k, top-p) needs the head of the list
+ * sorted: rank.h sorts on demand. The candidates that a count keeps stay sorted, so that later filters work on tens of
+ * candidates and not on a vocabulary. Typical sampling ranks by another number; it is a mark and a bound.
  *
- * Weights are the float exp of the contract (kernel.h), sums are double in a fixed order: the same bits on every
- * machine. No libm: its exp and log differ between versions.
+ * Weights are the float exp of the contract (kernel.h), and sums are in double in a fixed order, so they have the same
+ * bits on every machine. libm is not used, because its exp and log differ between versions.
  *
  * Sources: top-p: Holtzman et al. 2020, "The curious case of neural text degeneration". Typical: Meister et al. 2023,
  * "Locally typical sampling". Min-p: Nguyen et al. 2024, "Turning up the heat". Top-n-sigma: Tang et al. 2024.
  * Mirostat: Basu et al. 2020. XTC ("exclude top choices") has no paper; it is defined in filter.h.
  *
- * Does not know about history, seeds or the order in which filters run: that is sampler.c.
+ * History, seeds and the order in which filters run are sampler.c's.
  */
 #include "decode/filter.h"
 
@@ -23,7 +23,7 @@
 #include <math.h> /* INFINITY; nothing is called */
 
 #include "base/math.h"
-#include "kernel/ref/math.h"
+#include "base/exact_math.h"
 
 #define LN_2 0x1.62e42fefa39efp-1
 
@@ -57,9 +57,9 @@ void filter_begin(struct filter *f, int n_vocab)
     f->is_sorted = false;
 }
 
-/* ---- what the filters share ---- */
+/* ---- common parts of the filters ---- */
 
-/* Closes the gaps that candidates below `least` leave. A filter drops single ones by making them -inf. */
+/* Removes the candidates below `least` and closes the gaps. A filter drops single candidates by making them -inf. */
 static void keep_from(struct filter *f, double least)
 {
     int n = 0;
@@ -80,7 +80,7 @@ static void order_begin(struct filter *f)
     if (!f->is_sorted) rank_begin(&f->rank, f->x, f->n);
 }
 
-/* The candidate in place r of the order; x must not have changed since order_begin(). */
+/* The candidate at place r of the order; x must not have changed since order_begin(). */
 static int order_at(struct filter *f, int r) { return f->is_sorted ? r : rank_at(&f->rank, r); }
 
 /* Keeps the first n of the order, sorted. After order_begin(). */
@@ -113,10 +113,8 @@ static double sum(const float *e, int n)
     int i = 0;
 
     for (; i + 4 <= n; i += 4)
-        for (int j = 0; j < 4; j++)
-            s[j] += (double)e[i + j];
-    for (; i < n; i++)
-        s[0] += (double)e[i];
+        for (int j = 0; j < 4; j++) s[j] += (double)e[i + j];
+    for (; i < n; i++) s[0] += (double)e[i];
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
 
@@ -124,9 +122,9 @@ void filter_weigh(struct filter *f, float temperature)
 {
     assert(temperature > 0);
     find_max(f);
-    /* The difference first: x / temperature may overflow, and then both ends of a difference would be infinite. */
-    for (int i = 0; i < f->n; i++)
-        f->e[i] = (f->x[i] - f->max) / temperature;
+    /* Subtracts before it divides: x / temperature may overflow, and then both terms of the difference would be
+     * infinite. */
+    for (int i = 0; i < f->n; i++) f->e[i] = (f->x[i] - f->max) / temperature;
     f->k->softmax_exp(f->e, f->n, f->e, f->scratch);
     f->total = sum(f->e, f->n);
 }
@@ -143,8 +141,7 @@ void filter_top_n_sigma(struct filter *f, float n_sigma)
     double mean = 0, square = 0;
 
     find_max(f);
-    for (int i = 0; i < f->n; i++)
-        mean += (double)f->x[i];
+    for (int i = 0; i < f->n; i++) mean += (double)f->x[i];
     mean /= f->n;
     for (int i = 0; i < f->n; i++) {
         double d = (double)f->x[i] - mean;
@@ -176,13 +173,12 @@ void filter_typical(struct filter *f, float typical_p)
         d = d < 0 ? d : -d;
         f->e[i] = d < -(double)FLT_MAX ? -FLT_MAX : (float)d;
     }
-    /* rank_begin ranks any numbers; the weights that the distances overwrote are computed again, to the same bits,
+    /* rank_begin ranks any numbers. The weights that the distances overwrote are computed again, to the same bits,
      * for the few that are kept. A positive distance is the mark of those. */
     rank_begin(&f->rank, f->e, f->n);
     while (n_kept < f->n && (n_kept == 0 || reached < (double)typical_p * f->total))
         reached += (double)math_expf(f->x[rank_at(&f->rank, n_kept++)] - f->max);
-    for (int i = 0; i < n_kept; i++)
-        f->e[rank_at(&f->rank, i)] = 1;
+    for (int i = 0; i < n_kept; i++) f->e[rank_at(&f->rank, i)] = 1;
     for (int i = 0; i < f->n; i++)
         if (f->e[i] <= 0) f->x[i] = -INFINITY;
     drop_marked(f);
@@ -195,8 +191,7 @@ void filter_top_p(struct filter *f, float top_p)
 
     filter_weigh(f, 1);
     order_begin(f);
-    while (n < f->n && (n == 0 || reached < (double)top_p * f->total))
-        reached += (double)f->e[order_at(f, n++)];
+    while (n < f->n && (n == 0 || reached < (double)top_p * f->total)) reached += (double)f->e[order_at(f, n++)];
     keep_first(f, n);
 }
 
@@ -215,10 +210,8 @@ void filter_xtc(struct filter *f, float threshold)
 
     filter_weigh(f, 1);
     order_begin(f);
-    while (n < f->n && (double)f->e[order_at(f, n)] >= (double)threshold * f->total)
-        n++;
-    for (int i = 0; i < n - 1; i++)
-        f->x[order_at(f, i)] = -INFINITY;
+    while (n < f->n && (double)f->e[order_at(f, n)] >= (double)threshold * f->total) n++;
+    for (int i = 0; i < n - 1; i++) f->x[order_at(f, i)] = -INFINITY;
     if (n >= 2) drop_marked(f);
 }
 
@@ -239,7 +232,7 @@ int filter_draw(struct filter *f, double u)
     for (int r = 0; r < f->n; r++) {
         int i = order_at(f, r);
         if (!(f->e[i] > 0)) break;
-        chosen = i; /* the last one with a weight, should rounding leave a rest */
+        chosen = i; /* the last one with a weight, in case rounding leaves a rest */
         left -= (double)f->e[i];
         if (left < 0) break;
     }

@@ -45,10 +45,10 @@ void filter_typical(struct filter *f, float typical_p);
 void filter_top_p(struct filter *f, float top_p);
 /* p >= min_p * the largest p */
 void filter_min_p(struct filter *f, float min_p);
-/* Of the candidates with p >= threshold all but the least probable go. */
+/* Removes the candidates with p >= threshold, except for the least probable of them. */
 void filter_xtc(struct filter *f, float threshold);
-/* -log2 p <= bits; when there is none, those with the largest p. Leaves f->max and f->total as they were before the
- * cut, so that -log2 of a logit's p can be had later from filter_surprise(). */
+/* -log2 p <= bits; if there are none, those with the largest p. f->max and f->total stay as they were before the cut,
+ * so that filter_surprise() can compute -log2 of a logit's p later. */
 void filter_mirostat(struct filter *f, double bits);
 double filter_surprise(float logit, float max, double total);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * logprob.c: logits to logprobs. See logprob.h.
+ * logprob.c: computes logprobs from logits.
  *
  *     ln p[i] = x[i] - (max + ln sum_j exp(x[j] - max))
  *
- * The exponentials and their sum are the contract's (softmax_exp); what follows is done in double and rounded once. A
- * sum is at least the largest one's 1, unless there are NaN or infinities.
+ * The exponentials and their sum are the contract's (softmax_exp). The rest is computed in double and rounded once. The
+ * sum is at least 1, because the largest term is 1, unless there are NaN or infinities.
  */
 #include "decode/logprob.h"
 

@@ -10,8 +10,7 @@
 #include "kernel/kernel.h"
 
 /* ln of the softmax of logits[0..n) at `token`, and at the n_top largest (ties to the lower token), descending, in
- * top[]. NaN among the logits
- * makes all of them NaN. work: [n]. */
+ * top[]. If a logit is NaN, all are NaN. work: [n]. */
 float logprob_of(const struct kernels *k, const float *logits, int n, qn_token token, struct qn_logprob *top, int n_top,
                  float *work, void *scratch);
 

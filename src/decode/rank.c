@@ -2,14 +2,14 @@
  *
  * rank.c: the order of an array of floats, sorted only as far as it is read.
  *
- * A vocabulary has 150,000 logits and a filter looks at the first hundred, so sorting them all is waste, but nobody
- * knows beforehand where a cumulative probability is reached. One pass counts how many values lie at each distance
- * from the largest, in steps of 1/16: for logits, distance is the logarithm of the odds, whatever their offset. Then
- * a step takes as many buckets from the top as make up a batch, gathers their values in one pass and sorts them; the
- * next batch is eight times larger. Everything is O(n) for any input: the sort is a radix sort, and if all values
- * fall into one bucket that is one sort of everything.
+ * A vocabulary has 150,000 logits, and a filter looks at the first hundred. Sorting all of them would be waste, but the
+ * place where a cumulative probability is reached is not known beforehand. One pass counts the values at each distance
+ * from the largest, in buckets of 1/16. (For logits, the distance is the logarithm of the odds, whatever their offset.)
+ * Each step then takes enough buckets from the top for a batch, gathers their values in one pass and sorts them; the
+ * next batch is eight times larger. Everything is O(n) for any input: the sort is a radix sort, and if all values fall
+ * into one bucket, everything is sorted once.
  *
- * The order is total: the sort is stable and starts from index order, so equals (-0 and 0 too) keep it.
+ * The order is total: the sort is stable and starts from index order, so equal values (-0 and 0, too) keep that order.
  *
  * Does not allocate after rank_init and does not move the values.
  */
@@ -53,8 +53,7 @@ static void sort_insertion(struct rank_item *a, int n)
     for (int i = 1; i < n; i++) {
         struct rank_item it = a[i];
         int j = i;
-        for (; j > 0 && a[j - 1].key > it.key; j--)
-            a[j] = a[j - 1];
+        for (; j > 0 && a[j - 1].key > it.key; j--) a[j] = a[j - 1];
         a[j] = it;
     }
 }
@@ -70,17 +69,15 @@ static void sort_items(struct rank_item *a, struct rank_item *tmp, int n)
     }
     for (int shift = 0; shift < 32; shift += 8) {
         int32_t start[256] = {0};
-        for (int i = 0; i < n; i++)
-            start[from[i].key >> shift & 255]++;
-        if (start[from[0].key >> shift & 255] == n) continue; /* all alike in this byte */
+        for (int i = 0; i < n; i++) start[from[i].key >> shift & 255]++;
+        if (start[from[0].key >> shift & 255] == n) continue; /* all have the same byte */
         int32_t sum = 0;
         for (int d = 0; d < 256; d++) {
             int32_t c = start[d];
             start[d] = sum;
             sum += c;
         }
-        for (int i = 0; i < n; i++)
-            to[start[from[i].key >> shift & 255]++] = from[i];
+        for (int i = 0; i < n; i++) to[start[from[i].key >> shift & 255]++] = from[i];
         struct rank_item *swap = from;
         from = to;
         to = swap;
@@ -94,8 +91,7 @@ static void step(struct rank *r)
     int lo = r->bucket, hi = lo, n = 0, found = 0;
     struct rank_item *out = r->order + r->n_done;
 
-    while (hi < RANK_BUCKETS && n < r->batch)
-        n += r->count[hi++];
+    while (hi < RANK_BUCKETS && n < r->batch) n += r->count[hi++];
     for (int i = 0; i < r->n; i++) {
         int b = bucket_of(r, r->v[i]);
         if (b >= lo && b < hi) out[found++] = (struct rank_item){.key = key_of(r->v[i]), .index = i};
@@ -116,17 +112,14 @@ void rank_begin(struct rank *r, const float *v, int n)
     r->bucket = 0;
     r->batch = RANK_FIRST;
     r->max = v[0];
-    for (int i = 1; i < n; i++)
-        r->max = v[i] > r->max ? v[i] : r->max;
+    for (int i = 1; i < n; i++) r->max = v[i] > r->max ? v[i] : r->max;
     memset(r->count, 0, sizeof r->count);
-    for (int i = 0; i < n; i++)
-        r->count[bucket_of(r, v[i])]++;
+    for (int i = 0; i < n; i++) r->count[bucket_of(r, v[i])]++;
 }
 
 int rank_at(struct rank *r, int i)
 {
     assert(i >= 0 && i < r->n);
-    while (i >= r->n_done)
-        step(r);
+    while (i >= r->n_done) step(r);
     return r->order[i].index;
 }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * sampler.c: logits to a token: bias, penalties, the chain of filters, the draw.
+ * sampler.c: chooses a token from logits: bias, penalties, the chain of filters, the draw.
  *
- * The logits are copied and adjusted (bias, penalties, DRY), then the filters of filter.c run in the order of the
- * fields of struct qn_sampling, then one number decides. That number is a function of (seed, position), so a token
- * can be drawn again, out of order, or by a draft and by the model that checks it, with the same result. All memory
- * of a pick is one arena made beforehand; only the history grows, in sampler_reserve().
+ * The logits are copied and adjusted (bias, penalties, DRY). Then the filters of filter.c run in the order of the
+ * fields of struct qn_sampling. Then one random number decides. It is a function of (seed, position), so a token can be
+ * drawn again, out of order, or by a draft and by the model that checks it, with the same result. All memory of a pick
+ * is one arena that is made beforehand; only the history grows, in sampler_reserve().
  *
- * DRY ("don't repeat yourself") asks, for each token t, for the longest sequence that ends the history and was
- * followed by t before. Read backwards from its end, the history is a string whose Z-function (Gusfield, "Algorithms
- * on strings, trees and sequences", section 1.3) is exactly those lengths, for all earlier places, in linear time:
+ * DRY ("don't repeat yourself") needs, for each token t, the length of the longest sequence that ends the history and
+ * that t followed before. Read backwards from its end, the history is a string whose Z-function (Gusfield, "Algorithms
+ * on strings, trees and sequences", section 1.3) gives these lengths for all earlier places in linear time:
  *
  *     history, read backwards    b a | x | b a | y | b a ...
- *     Z                          -  0  0  2  0  0  2 ...      after "a b" came x once, and y once
+ *     Z                          -  0  0  2  0  0  2 ...      "a b" was followed by x once, and by y once
  *
  * Mirostat keeps a bound on the surprise of a token in bits and moves it, after each token that was drawn and then
  * accepted, towards a mean surprise of tau (Basu et al. 2020, version 2; surprise under the model's own distribution,
  * as in the paper).
  *
- * Does not know about grammars: a caller that forbids tokens gives them the logit -inf.
+ * Grammars are not known here: a caller that forbids tokens gives them the logit -inf.
  */
 #include "decode/sampler.h"
 
@@ -32,7 +32,8 @@
 #include "base/rng.h"
 #include "decode/filter.h"
 
-/* Numbers drawn at one position for different uses come from different streams. Part of what a seed means. */
+/* Random numbers for different uses at one position come from different streams. The values are part of the meaning of
+ * a seed. */
 enum { STREAM_DRAW = 1, STREAM_XTC = 2 };
 
 #define HISTORY_MIN 64 /* tokens */
@@ -46,11 +47,12 @@ struct sampler {
     uint8_t *breaker; /* [n_vocab] 1 for DRY breakers */
     double log_dry_base;
 
-    /* The last tokens; as many as a parameter looks back at, or up to twice that. */
+    /* The last tokens: as many as the parameters look back at, or up to twice that. */
     qn_token *history; /* [cap] */
     int32_t *z;        /* [cap] DRY's Z-function; NULL when DRY is off */
     size_t n_history, cap;
-    size_t penalty_window, dry_window, window; /* tokens looked back at; 0: off; window is the larger */
+    size_t penalty_window, dry_window,
+        window; /* tokens that are looked back at; 0: off; window is the larger of the two */
 
     double mirostat_mu; /* the bound, bits */
     double surprise;    /* of `picked`, bits */
@@ -59,6 +61,7 @@ struct sampler {
 
 void qn_sampling_init(struct qn_sampling *s)
 {
+    if (!s) return;
     *s = (struct qn_sampling){
         .size = sizeof *s,
         .penalty_last_n = 64,
@@ -78,9 +81,9 @@ void qn_sampling_init(struct qn_sampling *s)
 
 /* ---- life ---- */
 
-#define LIMIT 1e6 /* for numbers without a natural end: far beyond use, and no sum or product overflows */
+#define LIMIT 1e6 /* of numbers without a natural limit: far beyond use, and no sum or product overflows */
 
-static const struct field {
+static const struct sampling_field {
     const char *name;
     size_t offset;
     bool is_int;
@@ -111,7 +114,7 @@ static const struct field {
 static int check_fields(const struct qn_sampling *p, struct qn_error *e)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const struct field *f = &fields[i];
+        const struct sampling_field *f = &fields[i];
         const void *at = (const char *)p + f->offset;
         double v = f->is_int ? (double)*(const int32_t *)at : (double)*(const float *)at;
         int digits = f->is_int ? 10 : 6;
@@ -127,6 +130,9 @@ static int check(const struct qn_sampling *p, int n_vocab, struct qn_error *e)
     if (p->size != sizeof *p)
         return error_set(e, QN_EUSAGE, "sampling: size is %zu, must be %zu: use qn_sampling_init()", p->size,
                          sizeof *p);
+    if ((p->n_logit_bias && !p->logit_bias) || (p->n_dry_breakers && !p->dry_breakers))
+        return error_set(e, QN_EUSAGE, "sampling: %s is NULL, its length is not 0",
+                         p->dry_breakers || !p->n_dry_breakers ? "logit_bias" : "dry_breakers");
     for (size_t i = 0; i < p->n_logit_bias; i++) {
         struct qn_logit_bias b = p->logit_bias[i];
         if (b.token < 0 || b.token >= n_vocab)
@@ -168,8 +174,7 @@ int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, 
     s->breaker = arena_get(&s->arena, (size_t)n_vocab);
     memset(s->mark, 0, (size_t)n_vocab * sizeof *s->mark);
     memset(s->breaker, 0, (size_t)n_vocab);
-    for (size_t i = 0; i < p->n_dry_breakers; i++)
-        s->breaker[p->dry_breakers[i]] = 1;
+    for (size_t i = 0; i < p->n_dry_breakers; i++) s->breaker[p->dry_breakers[i]] = 1;
     if (p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0)
         s->penalty_window = window_of(p->penalty_last_n);
     if (p->dry_multiplier > 0) s->dry_window = window_of(p->dry_last_n);
@@ -220,7 +225,8 @@ fail:
 
 /* ---- history ---- */
 
-/* The most tokens the history ever holds: at twice the window it is cut to the window, which costs O(1) a token. */
+/* The most tokens that the history ever holds. At twice the window it is cut to the window, which costs O(1) for each
+ * token. */
 static size_t history_limit(const struct sampler *s) { return s->window > SIZE_MAX / 2 ? SIZE_MAX : 2 * s->window; }
 
 int sampler_reserve(struct sampler *s, size_t n_tokens, struct qn_error *e)
@@ -231,7 +237,8 @@ int sampler_reserve(struct sampler *s, size_t n_tokens, struct qn_error *e)
 
     if (need > limit) need = limit;
     if (need <= s->cap) return 0;
-    size_t cap = s->cap < HISTORY_MIN / 2 ? HISTORY_MIN : s->cap <= SIZE_MAX / 2 ? 2 * s->cap : SIZE_MAX;
+    size_t cap = s->cap <= SIZE_MAX / 2 ? 2 * s->cap : SIZE_MAX;
+    if (s->cap < HISTORY_MIN / 2) cap = HISTORY_MIN;
     if (cap < need) cap = need;
     if (cap > limit) cap = limit;
     if (cap > SIZE_MAX / item) return error_nomem(e, "the sampler's history", SIZE_MAX);
@@ -277,8 +284,7 @@ static void penalise(struct sampler *s, float *x)
     size_t n = s->n_history < s->penalty_window ? s->n_history : s->penalty_window;
     const qn_token *last = s->history + (s->n_history - n);
 
-    for (size_t i = 0; i < n; i++)
-        s->mark[last[i]]++;
+    for (size_t i = 0; i < n; i++) s->mark[last[i]]++;
     for (size_t i = 0; i < n; i++) {
         qn_token t = last[i];
         if (s->mark[t] == 0) continue; /* done */
@@ -291,7 +297,7 @@ static void penalise(struct sampler *s, float *x)
 static float dry_penalty(const struct sampler *s, int32_t match)
 {
     double power = (double)(match - s->p.dry_allowed_length) * s->log_dry_base;
-    /* e^88 is just below FLT_MAX, which is as good as infinite here but leaves an order among several. */
+    /* e^88 is just below FLT_MAX. It acts like infinity here, but several such penalties still have an order. */
     double v = (double)s->p.dry_multiplier * math_exp(power < 88 ? power : 88);
     return v < (double)FLT_MAX ? (float)v : FLT_MAX;
 }
@@ -300,20 +306,18 @@ static void dry(struct sampler *s, float *x)
 {
     size_t window = s->n_history < s->dry_window ? s->n_history : s->dry_window;
     ptrdiff_t n = window < INT32_MAX ? (ptrdiff_t)window : INT32_MAX; /* lengths are int32_t */
-    const qn_token *last = s->history + (s->n_history - 1);           /* the history backwards is last[-i], i < n */
-    ptrdiff_t clear = 0;                                              /* no match reaches over a breaker */
-    ptrdiff_t from = 0, to = 0; /* [from, to) of those found so far is the match that reaches furthest */
+    const qn_token *last = s->history + (s->n_history - 1); /* read backwards, the history is last[-i], i < n */
+    ptrdiff_t clear = 0;                                    /* no match reaches over a breaker */
+    ptrdiff_t from = 0, to = 0; /* [from, to): the match found so far that reaches furthest */
 
-    while (clear < n && !s->breaker[last[-clear]])
-        clear++;
+    while (clear < n && !s->breaker[last[-clear]]) clear++;
     if (clear < s->p.dry_allowed_length) return;
     for (ptrdiff_t i = 1; i < n; i++) {
         ptrdiff_t len = 0;
-        if (i < to) /* inside that match: what its beginning says, as far as it reaches */
+        if (i < to) /* inside that match: the value at its beginning holds, as far as the match reaches */
             len = s->z[i - from] < to - i ? s->z[i - from] : to - i;
         if (i + len >= to) {
-            while (i + len < n && last[-len] == last[-(i + len)])
-                len++;
+            while (i + len < n && last[-len] == last[-(i + len)]) len++;
             from = i;
             to = i + len;
         }
@@ -331,14 +335,13 @@ static void dry(struct sampler *s, float *x)
 
 /* ---- the chain ---- */
 
-/* The adjusted logits, in the filter's x. Returns the largest one's token or QN_ENUMERIC. */
+/* Writes the adjusted logits to the filter's x. Returns the token of the largest, or QN_ENUMERIC. */
 static int adjust(struct sampler *s, const float *logits, uint64_t position, struct qn_error *e)
 {
     float *x = s->filter.x;
 
     memcpy(x, logits, (size_t)s->n_vocab * sizeof *x);
-    for (size_t i = 0; i < s->p.n_logit_bias; i++)
-        x[s->p.logit_bias[i].token] += s->p.logit_bias[i].bias;
+    for (size_t i = 0; i < s->p.n_logit_bias; i++) x[s->p.logit_bias[i].token] += s->p.logit_bias[i].bias;
     if (s->n_history > 0 && s->penalty_window > 0) penalise(s, x);
     if (s->n_history > 0 && s->dry_window > 0) dry(s, x);
     int best = s->filter.k->argmax(x, s->n_vocab, s->filter.scratch);
@@ -368,7 +371,7 @@ static void run_filters(struct sampler *s, uint64_t position)
         filter_xtc(f, p->xtc_threshold);
 }
 
-/* +inf admits no distribution: it is what a caller gives a token that must be taken. */
+/* +inf has no distribution: a caller gives it to a token that must be taken. */
 static bool is_greedy(const struct sampler *s, int best)
 {
     return s->p.temperature == 0 || s->filter.x[best] == INFINITY;
@@ -410,7 +413,6 @@ int sampler_probs(struct sampler *s, const float *logits, uint64_t position, flo
     }
     run_filters(s, position);
     filter_weigh(f, s->p.temperature);
-    for (int i = 0; i < f->n; i++)
-        probs[f->id[i]] = (float)((double)f->e[i] / f->total);
+    for (int i = 0; i < f->n; i++) probs[f->id[i]] = (float)((double)f->e[i] / f->total);
     return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * sampler.h: logits to a token, as struct qn_sampling says.
+ * sampler.h: chooses a token from logits by the parameters of struct qn_sampling.
  *
- * The choice depends on the parameters, the logits, the position and the tokens accepted before, and on nothing else:
- * picking twice gives the same token twice. State changes only when a token is accepted.
+ * The choice depends only on the parameters, the logits, the position and the tokens accepted before, so picking twice
+ * gives the same token twice. State changes only when a token is accepted.
  */
 #ifndef QUERN_DECODE_SAMPLER_H
 #define QUERN_DECODE_SAMPLER_H
@@ -16,22 +16,22 @@
 
 struct sampler;
 
-/* The parameters are copied, but what they point at is borrowed, as are the kernels, while the sampler lives.
+/* The parameters are copied. Arrays that they point to are borrowed, as are the kernels, until the sampler is freed.
  * QN_EUSAGE names the field and its value. Takes 33 bytes for each token of the vocabulary and a kernel scratch. */
 int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, const struct kernels *k,
                 struct qn_error *e);
 void sampler_free(struct sampler *s);
 /* Bytes that a sampler takes at most, with a history of n_tokens. */
 size_t sampler_bytes(int n_vocab, size_t n_tokens);
-/* A copy with the same history, state and reserved room, which go separate ways from here. */
+/* An independent copy with the same history, state and reserved room. */
 int sampler_clone(struct sampler **out, const struct sampler *s, struct qn_error *e);
 
-/* Room for n_tokens more in the history; sampler_accept asserts that there is. What no parameter looks back at is
- * not kept, so this is often nothing at all. */
+/* Makes room for n_tokens more in the history, which sampler_accept asserts. Tokens that no parameter looks back at are
+ * not kept, so often no memory is needed. */
 int sampler_reserve(struct sampler *s, size_t n_tokens, struct qn_error *e);
 /* A token of the prompt or of the reply, in order; 0 <= token < n_vocab. */
 void sampler_accept(struct sampler *s, qn_token token);
-/* As new: the history is empty; what was reserved stays. */
+/* Empties the history; the reserved room stays. */
 void sampler_reset(struct sampler *s);
 
 /* The token for `position` from logits [n_vocab], which are not modified: -inf bans a token, NaN counts as -inf, and

@@ -3,17 +3,17 @@
  * stop.c: stop strings in a stream of bytes.
  *
  * Each stop string runs its own Knuth-Morris-Pratt automaton (Knuth, Morris, Pratt, "Fast pattern matching in
- * strings", SIAM J. Comput. 6, 1977) over the text, so the work is linear in the text for each string, whatever the
- * two look like. An automaton's state is the number of bytes at the end of the text that are a beginning of its
- * string. The largest state of all is therefore exactly what must be held back, and since those bytes are a beginning
- * of a string that is stored anyway, no text is buffered:
+ * strings", SIAM J. Comput. 6, 1977) over the text, so the work for each string is linear in the text. An automaton's
+ * state is the number of bytes at the end of the text that are a beginning of its string. The largest of these states
+ * is the number of bytes that must be held back. These bytes are a beginning of a string that is stored anyway, so no
+ * text is buffered:
  *
  *     text     ... emitted ...|......held......|
  *     pattern                 |......state.....|... still to come ...|
  *
- * A string that completes was the whole of its state one byte earlier, so nothing of it can have been emitted.
+ * When a string completes, all its bytes but the last were its state one byte earlier, so none of them was emitted.
  *
- * Does not know about characters: whoever emits text to people sees to it that they come whole.
+ * Characters are not known here: the caller makes sure that they are emitted whole.
  */
 #include "decode/stop.h"
 
@@ -32,8 +32,7 @@ struct stop_pattern {
 /* The state after byte b, given that the state before it was k < n. */
 static uint32_t advance(const struct stop_pattern *p, uint32_t k, uint8_t b)
 {
-    while (k > 0 && p->bytes[k] != b)
-        k = p->fail[k - 1];
+    while (k > 0 && p->bytes[k] != b) k = p->fail[k - 1];
     return k + (p->bytes[k] == b);
 }
 
@@ -42,14 +41,13 @@ static void pattern_init(struct stop_pattern *p, uint8_t *bytes, uint32_t *fail,
     memcpy(bytes, s->bytes, s->n);
     *p = (struct stop_pattern){.bytes = bytes, .fail = fail, .n = (uint32_t)s->n};
     fail[0] = 0;
-    for (uint32_t i = 1; i < p->n; i++)
-        fail[i] = advance(p, fail[i - 1], bytes[i]);
+    for (uint32_t i = 1; i < p->n; i++) fail[i] = advance(p, fail[i - 1], bytes[i]);
 }
 
-int stop_init(struct stop *s, const struct stop_string *strings, size_t n_strings, const qn_token *tokens,
+int stop_init(struct stop_scan *s, const struct stop_string *strings, size_t n_strings, const qn_token *tokens,
               size_t n_tokens, struct qn_error *e)
 {
-    struct stop t = {.n_patterns = n_strings, .n_tokens = n_tokens, .hit = -1};
+    struct stop_scan t = {.n_patterns = n_strings, .n_tokens = n_tokens, .hit = -1};
     size_t n_bytes = 0;
 
     for (size_t i = 0; i < n_strings; i++) {
@@ -60,7 +58,7 @@ int stop_init(struct stop *s, const struct stop_string *strings, size_t n_string
         n_bytes += strings[i].n;
     }
     if (n_strings || n_tokens) {
-        /* patterns, fail tables, tokens, bytes: by falling alignment */
+        /* patterns, fail tables, tokens, bytes: by descending alignment */
         size_t total = n_strings * sizeof *t.patterns + n_bytes * (sizeof(uint32_t) + 1) + n_tokens * sizeof *tokens;
         t.patterns = mem_alloc(total);
         if (!t.patterns) return error_nomem(e, "the stop strings", total);
@@ -78,23 +76,23 @@ int stop_init(struct stop *s, const struct stop_string *strings, size_t n_string
     return 0;
 }
 
-void stop_deinit(struct stop *s)
+void stop_deinit(struct stop_scan *s)
 {
     mem_free(s->patterns);
-    *s = (struct stop){0};
+    *s = (struct stop_scan){0};
 }
 
-bool stop_is_token(const struct stop *s, qn_token t)
+bool stop_is_token(const struct stop_scan *s, qn_token t)
 {
     for (size_t i = 0; i < s->n_tokens; i++)
         if (s->tokens[i] == t) return true;
     return false;
 }
 
-static size_t n_held(const struct stop *s) { return s->n_patterns ? s->patterns[s->holder].n_matched : 0; }
+static size_t n_held(const struct stop_scan *s) { return s->n_patterns ? s->patterns[s->holder].n_matched : 0; }
 
-/* Runs every automaton over the next byte. The length of the longest string that it completes, or 0. */
-static size_t next_byte(struct stop *s, uint8_t b)
+/* Runs every automaton over the next byte. Returns the length of the longest string that it completes, or 0. */
+static size_t next_byte(struct stop_scan *s, uint8_t b)
 {
     size_t longest = 0;
 
@@ -109,7 +107,7 @@ static size_t next_byte(struct stop *s, uint8_t b)
     return longest;
 }
 
-int stop_push(struct stop *s, const void *bytes, size_t n, struct buf *out, struct qn_error *e)
+int stop_push(struct stop_scan *s, const void *bytes, size_t n, struct buf *out, struct qn_error *e)
 {
     size_t held = n_held(s), n_read = 0, n_stop = 0;
 
@@ -117,8 +115,7 @@ int stop_push(struct stop *s, const void *bytes, size_t n, struct buf *out, stru
     int rc = buf_reserve(out, held + n, e);
     if (rc) return rc;
     const uint8_t *before = s->n_patterns ? s->patterns[s->holder].bytes : NULL; /* the text held so far */
-    while (n_read < n && n_stop == 0)
-        n_stop = next_byte(s, ((const uint8_t *)bytes)[n_read++]);
+    while (n_read < n && n_stop == 0) n_stop = next_byte(s, ((const uint8_t *)bytes)[n_read++]);
     for (size_t i = 0; i < s->n_patterns; i++)
         if (s->patterns[i].n_matched > s->patterns[s->holder].n_matched) s->holder = i;
 
@@ -131,7 +128,7 @@ int stop_push(struct stop *s, const void *bytes, size_t n, struct buf *out, stru
     return 0;
 }
 
-int stop_flush(struct stop *s, struct buf *out, struct qn_error *e)
+int stop_flush(struct stop_scan *s, struct buf *out, struct qn_error *e)
 {
     size_t held = n_held(s);
 
@@ -140,7 +137,6 @@ int stop_flush(struct stop *s, struct buf *out, struct qn_error *e)
         int rc = buf_add(out, s->patterns[s->holder].bytes, held, e);
         if (rc) return rc;
     }
-    for (size_t i = 0; i < s->n_patterns; i++)
-        s->patterns[i].n_matched = 0;
+    for (size_t i = 0; i < s->n_patterns; i++) s->patterns[i].n_matched = 0;
     return 0;
 }

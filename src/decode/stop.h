@@ -2,8 +2,8 @@
  *
  * stop.h: ends a reply at a stop string or a stop token.
  *
- * Text is pushed through as bytes, in pieces cut anywhere. What comes out at once is what can no longer be part of a
- * stop string; the longest end that may still become one is held back.
+ * Text is pushed through as bytes, in pieces cut anywhere. Bytes that can no longer be part of a stop string come out
+ * at once. The longest end of the text that may still become a stop string is held back.
  */
 #ifndef QUERN_DECODE_STOP_H
 #define QUERN_DECODE_STOP_H
@@ -21,8 +21,9 @@ struct stop_string {
     size_t n;
 };
 
-struct stop {
-    struct stop_pattern *patterns; /* one block holds all that is pointed at; NULL when there are none */
+struct stop_scan {
+    struct stop_pattern
+        *patterns; /* in one block with everything that the other pointers point to; NULL: there are none */
     size_t n_patterns;
     qn_token *tokens;
     size_t n_tokens;
@@ -31,16 +32,16 @@ struct stop {
 };
 
 /* Copies both lists; either may be empty. QN_EUSAGE names the string that is empty or too long. */
-int stop_init(struct stop *s, const struct stop_string *strings, size_t n_strings, const qn_token *tokens,
+int stop_init(struct stop_scan *s, const struct stop_string *strings, size_t n_strings, const qn_token *tokens,
               size_t n_tokens, struct qn_error *e);
-void stop_deinit(struct stop *s); /* a zeroed struct stop is deinitialised */
+void stop_deinit(struct stop_scan *s); /* a zeroed struct stop_scan is deinitialised */
 
-bool stop_is_token(const struct stop *s, qn_token t);
-/* Appends to out what can be emitted now. When a stop string is complete, s->hit says which, out gets the text before
- * it, and the rest of the bytes is dropped, as is all that is pushed later. The string that ends first wins, among
- * those that end together the longest, then the first in the list. Fails (QN_ENOMEM) before anything has changed. */
-int stop_push(struct stop *s, const void *bytes, size_t n, struct buf *out, struct qn_error *e);
-/* The text ends here: appends what was held back. Nothing after a hit. As stop_push, may fail. */
-int stop_flush(struct stop *s, struct buf *out, struct qn_error *e);
+bool stop_is_token(const struct stop_scan *s, qn_token t);
+/* Appends to out the bytes that can be emitted now. When a stop string is complete, s->hit is its index, out gets the
+ * text before it, and the rest of the bytes and all later ones are dropped. The string that ends first wins; of those
+ * that end together, the longest; then the first in the list. Fails (QN_ENOMEM) before anything has changed. */
+int stop_push(struct stop_scan *s, const void *bytes, size_t n, struct buf *out, struct qn_error *e);
+/* The text ends here: appends the bytes that were held back, and none after a hit. May fail like stop_push. */
+int stop_flush(struct stop_scan *s, struct buf *out, struct qn_error *e);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * answer.c: logits to the next event of an answer: sampling, text, and the reasons to stop. See request.h.
+ * answer.c: turns logits into the next event of an answer: samples a token, makes its text, and decides whether the
+ * answer ends. See request.h.
  *
- * The order of the reasons: a stop token (which is not text), a stop string, the length. Allocates nothing: the
- * sampler's history, the tokens and the text's buffers were made for the longest answer.
+ * The reasons to end are checked in this order: a stop token (which is not text), a stop string, the length. Nothing is
+ * allocated here, because the sampler's history, the tokens and the text's buffers were made for the longest answer.
  */
 #include <assert.h>
 
@@ -20,7 +21,8 @@ void request_finish_answer(struct request *r, int answer, enum qn_finish why)
     if (why == QN_FINISH_STOP_TOKEN) ev.token = a->tokens[a->n_tokens - 1];
     if (why == QN_FINISH_STOP_STRING) ev.stop_index = a->text->stop.hit;
     if (why == QN_FINISH_ERROR) ev.error = &r->error;
-    if (a->text && qn_text_end(a->text, &ev.text, &ev.n_text, NULL)) ev.n_text = 0; /* room was made: does not happen */
+    if (a->text && !r->p.no_text && qn_text_end(a->text, &ev.text, &ev.n_text, NULL))
+        ev.n_text = 0; /* cannot happen: the buffers have room */
     request_tell(r, &ev);
 }
 
@@ -51,9 +53,10 @@ void request_next_token(struct request *r, int answer, const struct qn_engine *g
     if (r->p.n_top_logprobs >= 0) {
         ev.n_top = r->p.n_top_logprobs;
         ev.top = top;
-        ev.logprob = logprob_of(&g->step.kt, logits, g->model->hp.n_vocab, ev.token, top, ev.n_top, work, scratch);
+        ev.logprob =
+            logprob_of(&g->forward.pass.kt, logits, g->model->hp.n_vocab, ev.token, top, ev.n_top, work, scratch);
     }
-    if (qn_text_push(a->text, ev.token, &ev.text, &ev.n_text, &at_stop, &r->error)) {
+    if (!r->p.no_text && qn_text_push(a->text, ev.token, &ev.text, &ev.n_text, &at_stop, &r->error)) {
         request_finish_answer(r, answer, QN_FINISH_ERROR);
         return;
     }

@@ -1,15 +1,52 @@
 /* SPDX-License-Identifier: MIT
  *
- * api.c: the parts of quern.h that only pass on: model, tokens, build.
+ * api.c: the functions of quern.h that only call other layers: model, tokens, build.
  */
+#include <string.h>
+
 #include "base/rng.h"
 #include "engine/engine.h"
-#include "format/model_files.h"
+#include "format/file/model_files.h"
 #include "model/arithmetic.h"
 #include "version.h"
 #include "kernel/cpu.h"
 
-void qn_model_params_init(struct qn_model_params *p) { *p = (struct qn_model_params){.size = sizeof *p}; }
+void qn_model_params_init(struct qn_model_params *p)
+{
+    if (p) *p = (struct qn_model_params){.size = sizeof *p};
+}
+
+static void free_model(struct qn_model *m)
+{
+    model_free(m->model);
+    mem_free(m->name);
+    mem_free(m);
+}
+
+const struct qn_model *model_hold(const struct qn_model *m)
+{
+    hold_get(&((struct qn_model *)m)->hold); /* the count is the only part of a model that changes */
+    return m;
+}
+
+void model_let_go(const struct qn_model *m)
+{
+    if (m && hold_put(&((struct qn_model *)m)->hold)) free_model((struct qn_model *)m);
+}
+
+/* Sets the model's name: the one that the file gives it, or else the name of the file. */
+static int make_name(struct qn_model *m, struct qn_error *e)
+{
+    const struct weights *w = m->model->weights;
+    struct str name = {0};
+    if (meta_str(w, "general.name", &name, NULL) != 1 || !name.n) {
+        const char *path = weights_path(w), *slash = strrchr(path, '/');
+        name.p = slash && slash[1] ? slash + 1 : path;
+        name.n = strlen(name.p);
+    }
+    m->name = mem_dup(name.p, name.n);
+    return m->name ? 0 : error_nomem(e, "a model's name", name.n);
+}
 
 int qn_model_open(qn_model **out, const char *path, struct qn_error *e)
 {
@@ -18,13 +55,16 @@ int qn_model_open(qn_model **out, const char *path, struct qn_error *e)
 
 int qn_model_open_with(qn_model **out, const char *path, const struct qn_model_params *p, struct qn_error *e)
 {
-    if (p && p->size != sizeof *p)
-        return error_set(e, QN_EUSAGE, "model: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
+    int rc;
+    if (!out || !path) return usage_null(e, __func__);
+    if (p && (rc = usage_size(e, "model", p->size, sizeof *p))) return rc;
     struct qn_model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(e, "a model", sizeof *m);
-    int rc = model_load_with(&m->model, path, p ? p->pre : NULL, e);
+    hold_init(&m->hold);
+    rc = model_load_with(&m->model, path, p ? p->pre : NULL, e);
+    if (!rc) rc = make_name(m, e);
     if (rc) {
-        mem_free(m);
+        free_model(m);
         return rc;
     }
     *out = m;
@@ -33,21 +73,19 @@ int qn_model_open_with(qn_model **out, const char *path, const struct qn_model_p
 
 uint64_t qn_model_mark(const qn_model *m)
 {
-    return model_files_mark(weights_files(m->model->weights), MODEL_ARITHMETIC);
+    return !m ? 0 : model_files_mark(weights_files(m->model->weights), MODEL_ARITHMETIC);
 }
 
 void qn_model_close(qn_model *m)
 {
-    if (!m) return;
-    model_free(m->model);
-    mem_free(m);
+    if (m && hold_give_up(&m->hold, __func__)) free_model(m);
 }
 
-int32_t qn_model_n_vocab(const qn_model *m) { return m->model->hp.n_vocab; }
+int32_t qn_model_n_vocab(const qn_model *m) { return m ? m->model->hp.n_vocab : 0; }
 
 enum qn_pooling qn_model_pooling(const qn_model *m)
 {
-    switch (m->model->hp.pooling) {
+    switch (m ? m->model->hp.pooling : POOL_UNSAID) {
     case POOL_MEAN: return QN_POOL_MEAN;
     case POOL_LAST: return QN_POOL_LAST;
     case POOL_UNSAID: break;
@@ -55,12 +93,18 @@ enum qn_pooling qn_model_pooling(const qn_model *m)
     return QN_POOL_NONE;
 }
 
-int32_t qn_model_n_ctx_train(const qn_model *m) { return m->model->hp.n_ctx_train; }
-bool qn_model_is_eog(const qn_model *m, qn_token t) { return vocab_is_eog(m->model->vocab, t); }
+int32_t qn_model_n_ctx_train(const qn_model *m) { return m ? m->model->hp.n_ctx_train : 0; }
+bool qn_model_is_eog(const qn_model *m, qn_token t) { return m && vocab_is_eog(m->model->vocab, t); }
 
 int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, const struct qn_cancel *cancel,
                 qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
+    int rc;
+    if (!m || !ids || !n_ids) return usage_null(e, __func__);
+    if (n && !text) return usage_array(e, __func__, "text", text, n);
+    if ((rc = usage_cancel(e, __func__, cancel))) return rc;
+    if (flags & ~(unsigned)(QN_ADD_BOS | QN_ADD_EOS | QN_PARSE_SPECIAL))
+        return error_set(e, QN_EUSAGE, "qn_tokenize: unknown flags 0x%x", flags);
     unsigned f = (flags & QN_ADD_BOS ? VOCAB_ADD_BOS : 0) | (flags & QN_ADD_EOS ? VOCAB_ADD_EOS : 0) |
                  (flags & QN_PARSE_SPECIAL ? VOCAB_PARSE_SPECIAL : 0);
     return vocab_encode_wanted(m->model->vocab, text, n, f, cancel, ids, n_ids, e);
@@ -68,7 +112,7 @@ int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, c
 
 size_t qn_model_max_text(const qn_model *m, int n_tokens)
 {
-    return (size_t)n_tokens * vocab_max_token_bytes(m->model->vocab);
+    return !m || n_tokens <= 0 ? 0 : (size_t)n_tokens * vocab_max_token_bytes(m->model->vocab);
 }
 
 void qn_free(void *p) { mem_free(p); }
@@ -78,10 +122,11 @@ uint64_t qn_random_seed(void) { return rng_seed_from_os(); }
 int qn_token_bytes(const qn_model *m, qn_token token, bool special, char **bytes, size_t *n, struct qn_error *e)
 {
     struct buf b = {0};
+    if (!m || !bytes || !n) return usage_null(e, __func__);
     if (!vocab_is_valid(m->model->vocab, token))
         return error_set(e, QN_EUSAGE, "text: token %d is not in the vocabulary", token);
     int rc = vocab_token_bytes(m->model->vocab, token, special, &b, e);
-    if (!rc) rc = buf_reserve(&b, 0, e); /* so that there is something to free */
+    if (!rc) rc = buf_reserve(&b, 0, e); /* an empty text, too, gives the caller memory to free */
     if (rc) {
         buf_deinit(&b);
         return rc;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * cached.c: what the prefix cache holds, listed and dropped for whose it is.
+ * cached.c: lists and drops the conversations that an identity has in the prefix cache.
  *
- * The tree belongs to the scheduler's thread. So what other threads ask about it is an errand, run between two steps,
- * for which they wait.
+ * The tree belongs to the scheduler's thread. Another thread that asks about it queues an errand and waits. The
+ * scheduler's thread runs errands between two steps.
  */
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct errand {
     void (*run)(struct qn_scheduler *s, struct errand *x);
     bool is_done;
     uint64_t identity, id;
-    struct qn_cached *list; /* [n]; of what was dropped: none */
+    struct qn_cached *list; /* [n]; NULL when the errand drops */
     size_t n;
     int rc;
     struct qn_error error;
@@ -37,7 +37,7 @@ void scheduler_run_errands(struct qn_scheduler *s)
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* Returns when it has been run. */
+/* Queues the errand and returns when it has been run. QN_ECANCEL: the scheduler has been stopped. */
 static int send(struct qn_scheduler *s, struct errand *x, struct qn_error *e)
 {
     pthread_mutex_lock(&s->mutex);
@@ -51,7 +51,7 @@ static int send(struct qn_scheduler *s, struct errand *x, struct qn_error *e)
     return x->rc;
 }
 
-/* ---- what they are ---- */
+/* ---- the two errands ---- */
 
 static void list(struct qn_scheduler *s, struct errand *x)
 {
@@ -61,14 +61,17 @@ static void list(struct qn_scheduler *s, struct errand *x)
 static void drop(struct qn_scheduler *s, struct errand *x)
 {
     x->n = reuse_drop(s->reuse, x->identity, x->id);
-    s->is_unsaved = reuse_has_disk(s->reuse); /* a file may have gone with pages that others use */
+    /* Deleted files may have held pages that others use: these have to be written again. */
+    s->is_unsaved = reuse_has_disk(s->reuse);
     s->is_full = false;
 }
 
 int qn_cache_list(qn_scheduler *s, uint64_t identity, struct qn_cached **out, size_t *n, struct qn_error *e)
 {
     struct errand x = {.run = list, .identity = identity};
-    int rc = send(s, &x, e);
+    if (!s || !out || !n) return usage_null(e, __func__);
+    int rc = scheduler_check_thread(s, __func__, e);
+    if (!rc) rc = send(s, &x, e);
     if (rc) return rc;
     *out = x.list;
     *n = x.n;
@@ -78,7 +81,9 @@ int qn_cache_list(qn_scheduler *s, uint64_t identity, struct qn_cached **out, si
 int qn_cache_drop(qn_scheduler *s, uint64_t identity, uint64_t id, size_t *n, struct qn_error *e)
 {
     struct errand x = {.run = drop, .identity = identity, .id = id};
-    int rc = send(s, &x, e);
+    if (!s || !n) return usage_null(e, __func__);
+    int rc = scheduler_check_thread(s, __func__, e);
+    if (!rc) rc = send(s, &x, e);
     if (!rc) *n = x.n;
     return rc;
 }

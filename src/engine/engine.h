@@ -2,47 +2,60 @@
  *
  * engine.h: a model made ready to run: threads, kernels, budget, KV cache and buffers.
  *
- * The engine is asked for memory once, when it is made: everything it will ever use is
- * counted against the budget first, and refused as a whole when it does not fit. Weights are
- * the exception: their pages are the file's, which the system drops and reads again as it needs.
+ * All memory that an engine will ever use is counted against the budget before the engine is made. If it does not fit,
+ * the engine is refused. Weights are the exception: they are pages of the file, which the system drops and reads again
+ * as necessary.
  */
 #ifndef QUERN_ENGINE_ENGINE_H
 #define QUERN_ENGINE_ENGINE_H
 
+#include "engine/hold.h"
+#include "engine/usage.h"
+#include "model/forward.h"
 #include "model/load.h"
-#include "model/step.h"
 
-struct qn_model { struct model *model; };
-
-/* Bytes a session takes from the ledger beside its part of the KV cache. */
-size_t session_bytes(const struct model *m, int n_ctx);
-
-struct qn_engine {
-    const struct model *model; /* borrowed */
-    struct pool *pool;
-    struct ledger ledger;
-    size_t weight_bytes; /* what the ledger holds for the weights: all, or what is left for them */
-    size_t locked_bytes; /* of them, those that the system cannot drop */
-    struct kv_pool *kv;
-    struct step step;
-    int n_ctx, n_batch, n_sessions;
-    /* one batch's arrays, [n_batch] */
-    int32_t *pos, *slot, *seq;
-    uint8_t *want;
+struct qn_model {
+    struct model *model;
+    struct hold hold;
+    char *name; /* for qn_model_name() */
 };
 
-/* Leaves `bytes` of the ledger free, if weights that the system can drop have them: these are kept as far as there is
- * room, others have to be. */
+/* Takes a reference to the model, for objects that use it: the caller may close the model before them by mistake. */
+const struct qn_model *model_hold(const struct qn_model *m);
+void model_let_go(const struct qn_model *m); /* drops the reference; NULL is fine */
+
+struct qn_engine {
+    const struct qn_model *handle; /* held */
+    const struct model *model;     /* belongs to the handle */
+    struct hold hold;
+    atomic_bool is_lent; /* a scheduler owns the engine: no session may be used */
+    struct pool *pool;
+    struct ledger ledger;
+    size_t weight_bytes; /* bytes of the ledger that weights have: all of them, or as many as are left */
+    size_t locked_bytes; /* of these, the bytes that the system cannot drop */
+    struct kv_pool *kv;
+    struct forward forward;
+    int n_ctx, n_batch, n_sessions;
+    struct batch batch;             /* the batch of the present pass, with room for n_batch rows */
+    const struct qn_prefill *watch; /* the functions that follow the present call; NULL: none */
+    size_t watch_total;             /* tokens of the timeline that the call evaluates */
+};
+
+void engine_let_go(struct qn_engine *g); /* drops a reference from hold_get(&g->hold); NULL is fine */
+
+/* Makes `bytes` of the ledger free by taking room from weights that the system can drop. Locked weights keep their
+ * room, and the weights keep at least STREAM_BYTES, so fewer bytes may be free in the end. */
 void engine_make_room(struct qn_engine *g, size_t bytes);
 
-/* Evaluates n tokens of one sequence behind its present end, in batches of at most n_batch rows;
- * logits [n_vocab] of the last one. On failure the sequence is as it was. No allocation. */
-int engine_append(struct qn_engine *g, struct memory *m, const qn_token *tokens, size_t n, float *logits,
+/* Appends n tokens to the sequence m and evaluates them, in batches of at most n_batch rows. logits: [n_vocab], set to
+ * those of the last token. On failure the sequence is as it was, but if g->watch cancels the call (QN_ECANCEL), the
+ * batches that were evaluated before stay. Allocates nothing. */
+int engine_append(struct qn_engine *g, struct kv_seq *m, const qn_token *tokens, size_t n, float *logits,
                   struct qn_error *e);
-/* The same, giving the logits of every `every`-th position (0, every, 2 * every, ...) of the sequence
- * to `sink` as they come, [n_vocab] each. scratch: [n_batch][n_vocab]. */
+/* The same, but passes the logits of every `every`-th position (0, every, 2 * every, ...) of the sequence to `sink` as
+ * they come, [n_vocab] each. scratch: [n_batch][n_vocab]. */
 typedef int engine_sink(void *arg, const float *logits, struct qn_error *e);
-int engine_append_all(struct qn_engine *g, struct memory *m, const qn_token *tokens, size_t n, int every, float *scratch,
-                      engine_sink *sink, void *arg, struct qn_error *e);
+int engine_append_all(struct qn_engine *g, struct kv_seq *m, const qn_token *tokens, size_t n, int every,
+                      float *scratch, engine_sink *sink, void *arg, struct qn_error *e);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * model_id.c: see model_id.h.
+ * model_id.c: finds out which model this is by the SHA-256 of its files.
  *
- * The thread asks the system for the idle class of I/O and of CPU time. Where it may not have them it computes all the
- * same.
+ * The thread asks the system for the idle class of I/O and of CPU time. If the system refuses, it computes anyway.
  */
 #include "engine/model_id.h"
 
@@ -17,11 +16,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
-#include "format/model_files.h"
+#include "format/file/model_files.h"
 
-#define AT_ONCE_BYTES ((uint64_t)64 << 20) /* files that are hashed at once: at most a quarter of a second */
+#define AT_ONCE_BYTES ((uint64_t)64 << 20) /* up to this sum, files are hashed at once: 0.25 s at most */
 
-/* linux/ioprio.h, which is not everywhere */
+/* from linux/ioprio.h, which not every system has */
 #define IOPRIO_WHO_PROCESS 1
 #define IOPRIO_IDLE        (3 << 13)
 
@@ -35,7 +34,7 @@ struct model_id {
     atomic_bool is_stopping, is_done;
     void (*wake)(void *arg);
     void *arg;
-    int rc; /* once it is done */
+    int rc; /* valid when is_done */
     struct qn_error error;
 };
 
@@ -46,7 +45,8 @@ static bool goes_on(void *arg, uint64_t done, uint64_t total)
     return !atomic_load_explicit(&m->is_stopping, memory_order_relaxed);
 }
 
-/* Of the file that was opened; the memory's failures are no failures. */
+/* Hashes file i, which must still be the one that was opened, and remembers the hash. If remembering fails, that is
+ * only a warning. */
 static int hash_file(struct model_id *m, size_t i, bool is_gentle, struct qn_error *e)
 {
     const struct model_file *f = &m->files->file[i];
@@ -70,7 +70,7 @@ static void *thread_main(void *arg)
 {
     struct model_id *m = arg;
     pthread_setname_np(pthread_self(), "model-hash");
-    sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}); /* of this thread */
+    sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0}); /* 0: this thread */
     syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
     hash_all(m, true);
     atomic_store(&m->is_done, true);
@@ -78,7 +78,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* What is remembered. Returns the bytes of the other files. */
+/* Recalls the hashes that are remembered. Returns the total bytes of the other files. */
 static uint64_t recall(struct model_id *m)
 {
     uint64_t bytes = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * model_id.h: which model this is, whatever its files are called: by the SHA-256 of each of them.
+ * model_id.h: identifies a model by the SHA-256 of each of its files, whatever these are called.
  *
- * It is remembered of every file (base/file_hash.h). Of files whose hash is not remembered it is computed by a thread
- * that takes only what nobody else wants, of the disk, the CPU and the page cache; small ones are hashed at once.
+ * The hash of every file is remembered (base/file_hash.h). If some are not remembered yet, a thread computes them. It
+ * leaves the disk, the CPU and the page cache to anything else that needs them. Small files are hashed at once.
  */
 #ifndef QUERN_ENGINE_MODEL_ID_H
 #define QUERN_ENGINE_MODEL_ID_H
@@ -13,15 +13,17 @@
 
 struct model_id;
 
-/* dir: where hashes are remembered; also: another such folder, which is only read (NULL: none). Both are copied. wake
- * is called from the thread when it has ended by itself. w is borrowed. */
+/* dir: the folder where hashes are remembered; also: another such folder, which is only read (NULL: none). Both are
+ * copied. The thread calls wake at its end, unless model_id_free() ended it. w is borrowed until model_id_free(). */
 int model_id_new(struct model_id **out, const struct weights *w, const char *dir, const char *also,
                  void (*wake)(void *arg), void *arg, struct qn_error *e);
-/* Ends the thread within a block of a MB; what it had computed of the file it is at is lost. NULL is fine. */
+/* Ends the thread, at the latest after the present block of 1 MB. The hash of a file that is not complete is lost. NULL
+ * is fine. */
 void model_id_free(struct model_id *m);
-/* Whether the thread has ended, or there was no need for one. */
+/* Returns true if the thread has ended, or none was necessary. */
 bool model_id_is_done(struct model_id *m);
-/* After that: the hash of all files' hashes. QN_EIO and others: why there is none. */
+/* Call it when model_id_is_done(). out: the hash of all files' hashes. QN_EIO, or another error: the files could not be
+ * hashed. */
 int model_id_get(struct model_id *m, uint8_t out[SHA256_BYTES], struct qn_error *e);
 
 #endif

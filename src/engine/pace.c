@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * pace.c: step times, measured and foretold. See pace.h.
+ * pace.c: measures step times and estimates those to come. See pace.h.
  *
- * What is learnt at one size bounds what is believed of the others: more rows never take less time, nor fewer rows
- * more time each. So a point that a busy machine once made too slow is put right by faster steps of other sizes, and
- * does not keep its size from ever being tried again.
+ * A measured time limits the estimates for other sizes: a larger step takes no less time in total, and no more time per
+ * row. So if a busy machine once made a point too slow, faster steps of other sizes correct it. Otherwise that size
+ * might never be tried again.
  */
 #include "engine/pace.h"
 
 #include <assert.h>
 #include <stddef.h>
 
-#define WEIGHT 0.25   /* of the newest step */
-#define SLOWER 0.0625 /* of one that took longer than believed: the machine may have had something else to do */
+#define WEIGHT 0.25   /* weight of the newest step in the mean */
+#define SLOWER 0.0625 /* its weight if it took longer than the mean: the machine may have been busy */
 
 static int size_of(int rows)
 {
@@ -54,7 +54,7 @@ int pace_prefill_rows(const struct pace *p, int n_decode, double stretch, int mo
 {
     double limit = pace_of(p, n_decode) * stretch;
     int lo = 1, hi = limit > 0 ? most : 1;
-    while (lo < hi) { /* the time grows with the rows: lo is allowed, what is beyond hi is not */
+    while (lo < hi) { /* the time grows with the rows: lo rows are allowed, more than hi are not */
         int mid = lo + (hi - lo + 1) / 2;
         if (pace_of(p, n_decode + mid) <= limit)
             lo = mid;

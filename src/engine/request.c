@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * request.c: a request's parameters, and what it takes to run it. See request.h.
+ * request.c: a request's parameters, and the memory that it needs to run. See request.h.
  *
  * The copy is one block: the struct, then the arrays by falling alignment, then the bytes of the strings. Sampling
- * parameters are checked by making a sampler and throwing it away: there is one place that knows what is allowed.
+ * parameters are checked by making a sampler and freeing it, so that the rules are in one place only.
  */
 #include "engine/request.h"
 
@@ -14,6 +14,7 @@
 
 void qn_request_params_init(struct qn_request_params *p)
 {
+    if (!p) return;
     *p = (struct qn_request_params){.size = sizeof *p, .max_tokens = -1, .n_answers = 1, .n_top_logprobs = -1};
     qn_sampling_init(&p->sampling);
 }
@@ -28,16 +29,24 @@ static int check_tokens(const qn_token *t, size_t n, int n_vocab, const char *wh
     return 0;
 }
 
+static int check_pointers(const struct qn_request_params *p, struct qn_error *e)
+{
+    int rc = usage_array(e, "request", "prompt", p->prompt, p->n_prompt);
+    if (!rc) rc = usage_array(e, "request", "boundaries", p->boundaries, p->n_boundaries);
+    if (!rc) rc = usage_array(e, "request", "stop_tokens", p->stop_tokens, p->n_stop_tokens);
+    if (!rc) rc = usage_strings(e, "request", "stop", p->stop, p->n_stop);
+    return rc;
+}
+
 static int check_ranges(const struct qn_request_params *p, struct qn_error *e)
 {
-    if (p->size != sizeof *p)
-        return error_set(e, QN_EUSAGE, "request: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
     if (!p->callback) return error_set(e, QN_EUSAGE, "request: no callback");
     if (p->n_prompt == 0) return error_set(e, QN_EUSAGE, "request: no tokens: the model needs at least one");
     if (p->max_tokens < -1) return error_set(e, QN_EUSAGE, "request: max_tokens is %d, not -1 or more", p->max_tokens);
     if (p->n_answers < 1) return error_set(e, QN_EUSAGE, "request: %d answers, at least 1", p->n_answers);
     if (p->n_top_logprobs < -1 || p->n_top_logprobs > QN_MAX_TOP_LOGPROBS)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, not -1..%d", p->n_top_logprobs, QN_MAX_TOP_LOGPROBS);
+    if (p->no_text && p->n_stop) return error_set(e, QN_EUSAGE, "request: no_text with stop strings");
     if (p->deadline_ms < 0) return error_set(e, QN_EUSAGE, "request: deadline of %d ms", p->deadline_ms);
     if ((unsigned)p->pooling > QN_POOL_LAST) return error_set(e, QN_EUSAGE, "request: unknown pooling %d", p->pooling);
     if (p->prompt_logprobs && (p->n_top_logprobs < 0 || p->pooling))
@@ -60,13 +69,13 @@ static int check_boundaries(const struct qn_request_params *p, struct qn_error *
 
 static int check(const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
 {
-    int n_vocab = g->model->hp.n_vocab, rc = check_ranges(p, e);
+    int n_vocab = g->model->hp.n_vocab, rc = usage_size(e, "request", p->size, sizeof *p);
     struct sampler *sampler = NULL;
     struct qn_text *text = NULL;
-    if (rc) return rc;
+    if (rc || (rc = check_ranges(p, e)) || (rc = check_pointers(p, e))) return rc;
     if (p->n_top_logprobs > n_vocab)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, the vocabulary has %d", p->n_top_logprobs, n_vocab);
-    /* A prompt as long as the context can be read, but nothing can be said. */
+    /* A prompt as long as the context can be read, but leaves no room for an answer. */
     bool answers = p->max_tokens != 0 && !p->pooling;
     size_t room = (size_t)g->n_ctx - (answers && p->max_tokens < 0);
     size_t asked = answers && p->max_tokens > 0 ? (size_t)p->max_tokens : 0;
@@ -80,7 +89,7 @@ static int check(const struct qn_request_params *p, const struct qn_engine *g, s
     if ((rc = check_tokens(p->prompt, p->n_prompt, n_vocab, "token", e))) return rc;
     if ((rc = check_boundaries(p, e))) return rc;
     if ((rc = check_tokens(p->stop_tokens, p->n_stop_tokens, n_vocab, "stop token", e))) return rc;
-    if ((rc = sampler_new(&sampler, &p->sampling, n_vocab, &g->step.kt, e))) return rc;
+    if ((rc = sampler_new(&sampler, &p->sampling, n_vocab, &g->forward.pass.kt, e))) return rc;
     sampler_free(sampler);
     if ((rc = text_new(&text, g->model->vocab, false, p->stop, p->n_stop, NULL, 0, e))) return rc;
     qn_text_free(text);
@@ -89,7 +98,7 @@ static int check(const struct qn_request_params *p, const struct qn_engine *g, s
 
 /* ---- copying ---- */
 
-/* Moves a piece of the block to where `*at` is. */
+/* Copies data into the block at *at and advances *at. Returns the place of the copy. */
 static void *put(uint8_t **at, const void *data, size_t bytes)
 {
     void *to = *at;
@@ -161,14 +170,14 @@ static int answer_init(struct answer *a, const struct request *r, int i, struct 
     size_t n = (size_t)request_slots(r);
     struct qn_sampling sampling = p->sampling;
     sampling.seed += (uint64_t)i;
-    int rc = memory_init(&a->memory, g->kv, (int)n, e);
+    int rc = kv_seq_init(&a->memory, g->kv, (int)n, e);
     if (rc) return rc;
     a->tokens = mem_alloc(n * sizeof *a->tokens);
     if (!a->tokens) return error_nomem(e, "an answer's tokens", n * sizeof *a->tokens);
     memcpy(a->tokens, p->prompt, p->n_prompt * sizeof *a->tokens);
     a->n_tokens = (int)p->n_prompt;
     if (!r->max_tokens) return 0;
-    if ((rc = sampler_new(&a->sampler, &sampling, g->model->hp.n_vocab, &g->step.kt, e))) return rc;
+    if ((rc = sampler_new(&a->sampler, &sampling, g->model->hp.n_vocab, &g->forward.pass.kt, e))) return rc;
     if ((rc = sampler_reserve(a->sampler, n, e))) return rc;
     for (size_t t = 0; t < p->n_prompt; t++) sampler_accept(a->sampler, p->prompt[t]);
     return text_new(&a->text, g->model->vocab, p->continues, p->stop, p->n_stop, p->stop_tokens, p->n_stop_tokens, e);
@@ -176,7 +185,7 @@ static int answer_init(struct answer *a, const struct request *r, int i, struct 
 
 static void answer_deinit(struct answer *a)
 {
-    memory_deinit(&a->memory);
+    kv_seq_deinit(&a->memory);
     sampler_free(a->sampler);
     qn_text_free(a->text);
     mem_free(a->tokens);
@@ -202,13 +211,13 @@ int request_start(struct request *r, struct qn_engine *g, struct qn_error *e)
 int request_fork(struct request *r, struct qn_engine *g, struct qn_error *e)
 {
     int rc = 0;
-    /* The first answer comes last: when it goes on, nobody shares its last page any more. */
+    /* Answers are forked before the first one goes on, so that its last page is not shared when it does. */
     for (int i = 1; i < r->p.n_answers && !rc; i++) {
         struct answer *a = &r->answers[i];
         r->n_started++;
         if ((rc = answer_init(a, r, i, g, e))) break;
-        memory_fork(&a->memory, &r->answers[0].memory);
-        rc = memory_reserve(&a->memory, request_slots(r), e);
+        kv_seq_fork(&a->memory, &r->answers[0].memory);
+        rc = kv_seq_reserve(&a->memory, request_slots(r), e);
     }
     r->n_promised = 0;
     return rc;

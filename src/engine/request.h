@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * request.h: one request of qn_submit(): what was asked, copied, and how far it has come.
+ * request.h: one request of qn_submit(): a copy of its parameters, and its progress.
  *
- * Made by the thread that submits; from then on the scheduler's thread alone touches it, but for is_cancelled.
+ * The submitting thread makes it. From then on only the scheduler's thread uses it, except for is_cancelled.
  */
 #ifndef QUERN_ENGINE_REQUEST_H
 #define QUERN_ENGINE_REQUEST_H
@@ -14,10 +14,10 @@
 #include "engine/share.h"
 #include "engine/text.h"
 
-/* One of the n answers. Invariant, once its first token is there: memory holds the keys and values of all tokens but
- * the last. */
+/* One of the n answers. Invariant, after its first token was drawn: memory holds the keys and values of all tokens
+ * except the last. */
 struct answer {
-    struct memory memory;
+    struct kv_seq memory;
     struct sampler *sampler;
     struct qn_text *text;
     qn_token *tokens; /* [n_prompt + max_tokens], the prompt first */
@@ -26,69 +26,72 @@ struct answer {
 };
 
 struct request {
-    struct qn_request_params p; /* what it points at lies behind this struct */
+    struct qn_request_params p; /* its pointers point to memory that follows this struct */
     uint64_t id;
-    struct request *next; /* in the list of those that wait */
+    struct request *next; /* in the inbox or the list of waiting requests */
     atomic_bool is_cancelled;
-    int max_tokens;                                   /* as asked, or what the context has room for */
-    int place;                                        /* in the queue, as last told; -1: not yet */
+    int max_tokens; /* of each answer: as requested, or as many as the context has room for */
+    int place;      /* in the queue, as in the last QN_EVENT_QUEUED; -1: none yet */
     uint64_t submitted_ns, admitted_ns, answering_ns; /* 0: not yet */
     uint64_t deadline_ns;                             /* UINT64_MAX: none */
     struct share *share;
     int n_expected; /* rows counted in share->expected */
 
-    /* while it runs; the first answer is also the one that the prompt is read with */
+    /* while it runs; the prompt is read into the memory of the first answer */
     struct answer *answers;     /* [p.n_answers] */
-    int n_started, n_open;      /* answers that have memory; that have not finished, begun or not */
-    int n_promised;             /* pages for the other answers, once they fork */
+    int n_started, n_open;      /* answers that have memory; answers that have not finished, even if they never began */
+    int n_promised;             /* pages reserved for the other answers until they fork */
     double *pooled;             /* [n_embd] sums for an embedding */
-    float *hidden;              /* [n_embd] one row; in the end the embedding */
-    struct store_read *restore; /* what is being read from disk into the first answer's memory; NULL: nothing */
+    float *hidden;              /* [n_embd] one row; at the end the embedding */
+    struct store_read *restore; /* the read from disk into the first answer's memory; NULL: none */
     int n_cached, n_generated;
-    int branch;       /* the prompt is stored up to here, but its state is not; 0: nowhere */
-    bool avoids_disk; /* what is there could not be had */
-    int n_known;      /* tokens of the prompt that were found; those on disk may turn out not to be readable */
-    bool is_on_disk;  /* some of these */
+    int branch;       /* the prompt is stored up to this token, but without its state there; 0: no such place */
+    bool avoids_disk; /* reading from disk has failed, so the request does without it */
+    int n_known;      /* tokens of the prompt that were found; those on disk may prove unreadable */
+    bool is_on_disk;  /* some of the n_known tokens have to be read from disk */
     const char *miss;
     int miss_position;
     struct qn_error error;
 };
 
-/* Checks and copies. QN_EFULL: longer than the context n_ctx. */
+/* Checks and copies the parameters. QN_EUSAGE: they make no sense. QN_EFULL: the request is longer than the context. */
 int request_new(struct request **out, const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e);
 void request_free(struct request *r); /* NULL is fine */
 
-/* KV slots that one answer needs at most, and pages for all answers when nothing is cached. */
+/* Return the KV slots that one answer needs at most, and the pages for all answers if nothing is cached. */
 int request_slots(const struct request *r);
 int request_pages(const struct request *r, int page_slots);
-/* Of these, pages that answers beyond the first need for themselves. */
+/* Returns how many of these pages the answers after the first need for themselves. */
 int request_fork_pages(const struct request *r, int page_slots);
 
-/* Why it has to end from outside, if so; stop_ns: when the scheduler ends what runs. */
+/* Returns the reason why the request has to end now (it was cancelled, its deadline has passed, the scheduler stops),
+ * or QN_FINISH_NONE. stop_ns: the time when the scheduler ends running requests. */
 enum qn_finish request_doom(const struct request *r, uint64_t now_ns, uint64_t stop_ns);
 
-/* Calls the callback; sets the fields that all events have. */
+/* Sets the fields that all events have, and calls the callback. */
 void request_tell(const struct request *r, struct qn_event *ev);
 
-/* Gets what it takes to run, but for pages: the first answer's memory is empty. On failure it is as it was. */
+/* Allocates what the request needs to run, except for pages: the first answer's memory is empty. On failure the request
+ * is as it was. */
 int request_start(struct request *r, struct qn_engine *g, struct qn_error *e);
-/* The prompt is in the first answer's memory: the other answers fork from there, with pages for all their slots. */
+/* Call it when the prompt is in the first answer's memory. Forks the other answers from it and reserves pages for all
+ * their slots. On failure, request_release() gives back what was made. */
 int request_fork(struct request *r, struct qn_engine *g, struct qn_error *e);
-/* Gives back what request_start() and request_fork() got. */
+/* Frees what request_start() and request_fork() allocated. */
 void request_release(struct request *r);
 
 static inline bool request_is_reading(const struct request *r)
 {
     return r->answers[0].memory.n_slots < (int)r->p.n_prompt;
 }
-/* Whether the next step has rows of it: of its prompt, or of an answer that goes on. None while it is being restored.
- */
+/* Returns true if the next step can have rows of the request: of its prompt, or of an answer that is not finished. It
+ * has none while it is being restored from disk. */
 bool request_has_rows(const struct request *r);
-/* Draws the next token of an answer from its logits, tells it, and finishes the answer where it ends.
- * work: [n_vocab] */
+/* Draws the next token of an answer from its logits, sends its event, and finishes the answer if it ends there.
+ * work: [n_vocab]; scratch: KERNEL_SCRATCH_BYTES */
 void request_next_token(struct request *r, int answer, const struct qn_engine *g, const float *logits, float *work,
                         void *scratch);
-/* Ends an answer: its held text and the reason are told. Its memory stays until request_release(). */
+/* Ends an answer: sends its last event, with its held text and the reason. Its memory stays until request_release(). */
 void request_finish_answer(struct request *r, int answer, enum qn_finish why);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * reuse.c: the scheduler's use of prefixes that were computed before. See reuse.h.
+ * reuse.c: finds and keeps prefixes for the scheduler. See reuse.h.
  *
- * Within a process all sequences have one model and the engine's settings, so the tree's keys tell only whose they are.
- * They are made with a secret: nobody can make one that is another's. What is on disk has beside the key the hash of
- * the model's files and of the settings that decide bits.
+ * All sequences of a process have one model and the engine's settings, so the tree's keys contain only the identity and
+ * the salt. They are made with a secret, so that no client can make the key of another one. A file on disk has, next to
+ * the key, a hash of the model's files and of the settings that decide bits.
  */
 #include "engine/reuse.h"
 
@@ -16,14 +16,14 @@
 #include "cache/secret.h"
 #include "cache/store.h"
 #include "engine/model_id.h"
-#include "format/model_files.h"
+#include "format/file/model_files.h"
 #include "model/arithmetic.h"
 
 struct reuse {
     struct prefix *tree;
     const struct qn_engine *engine;
-    struct store *store;  /* NULL: nothing is kept on disk, or not yet: */
-    struct store *closed; /* waits for `id` */
+    struct store *store;  /* NULL: nothing is kept on disk, or the store is not open yet: */
+    struct store *closed; /* a store that is opened when `id` is done */
     struct model_id *id;
     uint8_t secret[SECRET_BYTES];
     bool is_lost;       /* the model's file has changed: nothing is kept any more */
@@ -34,7 +34,8 @@ struct reuse {
 
 /* ---- keys ---- */
 
-/* All that decides the bits of keys, values and states but the tokens. Threads, batches and instruction sets do not. */
+/* Hashes everything that decides the bits of keys, values and states, except the tokens. Threads, batches and
+ * instruction sets do not change them. */
 static void model_key(const struct qn_engine *g, const uint8_t files[SHA256_BYTES], uint8_t out[CHAIN_MODEL_BYTES])
 {
     static const char what[] = "quern: keys and values";
@@ -88,7 +89,7 @@ void reuse_open_disk(struct reuse *u)
     close_disk(u);
 }
 
-/* With a directory it is the directory's secret, so that keys are the same after a restart. */
+/* Sets the secret. With a directory it is the directory's secret, so that keys are the same after a restart. */
 static int open_directory(struct reuse *u, const struct qn_scheduler_params *p, void (*wake)(void *arg), void *arg,
                           struct qn_error *e)
 {
@@ -109,7 +110,7 @@ int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler
     u->engine = g;
     u->state_bytes = kv_pool_shape(g->kv)->state_bytes;
     u->snapshot_every = p->snapshot_every;
-    int n_states = u->state_bytes ? kv_pool_n_states(g->kv) - p->n_running : 0; /* but for those of what runs */
+    int n_states = u->state_bytes ? kv_pool_n_states(g->kv) - p->n_running : 0; /* except those of running answers */
     int rc = prefix_new(&u->tree, g->kv, n_states, &g->ledger, e);
     if (!rc) rc = open_directory(u, p, wake, arg, e);
     if (rc) {
@@ -134,14 +135,15 @@ void reuse_give_up(struct reuse *u) { u->is_lost = true; }
 
 /* ---- use ---- */
 
-/* What cannot be kept for want of memory is not kept. */
+/* Keeps the first n tokens of an answer and their pages. Returns false if there is no memory, or nothing may be kept.
+ */
 static bool keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
 {
     struct prefix_key key = key_of(u, r);
     return n > 0 && !u->is_lost && !prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
 }
 
-/* All that a holds, and its state. */
+/* Keeps everything that a holds, and its state. is_passing: no message or answer ends here. */
 static void keep_state(struct reuse *u, const struct request *r, const struct answer *a, bool is_passing)
 {
     struct prefix_key key = key_of(u, r);
@@ -149,7 +151,7 @@ static void keep_state(struct reuse *u, const struct request *r, const struct an
     if (keep(u, r, a, n)) prefix_snapshot(u->tree, &key, a->tokens, n, a->memory.state, is_passing, NULL);
 }
 
-/* Whole pages only: the answer goes on writing into the last one, which need not be shared. */
+/* Keeps whole pages only: the answer goes on writing into the last page, so sharing that one is no use. */
 static void keep_pages(struct reuse *u, const struct request *r, int n)
 {
     int slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
@@ -159,11 +161,11 @@ static void keep_pages(struct reuse *u, const struct request *r, int n)
 void reuse_find(struct reuse *u, struct request *r, int most)
 {
     struct prefix_match match = {.miss = PREFIX_NOTHING};
-    struct memory *m = &r->answers[0].memory;
+    struct kv_seq *m = &r->answers[0].memory;
     r->n_cached = r->n_known = r->miss_position = r->branch = 0;
     r->is_on_disk = false;
     r->miss = "unused";
-    /* Logprobs and means want every row; all others want that of the last token at least. */
+    /* Logprobs and mean pooling need every row; all other requests need at least the last row. */
     if (r->p.prompt_logprobs || r->p.pooling == QN_POOL_MEAN || most < 1) return;
     struct prefix_key key = key_of(u, r);
     if (r->avoids_disk)
@@ -177,23 +179,23 @@ void reuse_find(struct reuse *u, struct request *r, int most)
     r->miss = match.miss == PREFIX_ALL ? NULL : prefix_miss_name(match.miss);
 }
 
-/* Not all that is known could be had. */
+/* Notes that the prompt is only known as far as it is cached now, and why. */
 static void miss_at(struct request *r, enum prefix_miss why)
 {
     r->miss_position = r->n_known = r->n_cached;
     r->miss = prefix_miss_name(why);
 }
 
-/* The state comes from memory at once, or from disk with the pages. */
+/* Begins to read pages. The state comes from memory at once, or else from disk with the pages. */
 static struct store_read *begin_read(struct reuse *u, struct request *r)
 {
-    struct memory *m = &r->answers[0].memory;
+    struct kv_seq *m = &r->answers[0].memory;
     struct prefix_key key = key_of(u, r);
     struct prefix_match match;
     prefix_peek(u->tree, &key, r->p.prompt, r->n_known, &match);
     struct prefix_snapshot *s = match.snapshot;
-    if (u->state_bytes && match.n_slots < r->n_known) return NULL; /* it went when room was made */
-    if (s && s->data) memory_set_state(m, s->data);                /* behind the slots that are to come */
+    if (u->state_bytes && match.n_slots < r->n_known) return NULL; /* it was evicted when room was made */
+    if (s && s->data) kv_seq_set_state(m, s->data);                /* the state after the slots that are being read */
     return store_read(u->store, &key, r->p.prompt, r->n_known, m, s && !s->data ? s : NULL);
 }
 
@@ -208,7 +210,7 @@ bool reuse_restore(struct reuse *u, struct request *r)
 
 bool reuse_restored(struct reuse *u, struct request *r)
 {
-    struct memory *m = &r->answers[0].memory;
+    struct kv_seq *m = &r->answers[0].memory;
     struct prefix_key key = key_of(u, r);
     enum prefix_miss why = PREFIX_ALL;
     uint8_t *state;
@@ -216,15 +218,15 @@ bool reuse_restored(struct reuse *u, struct request *r)
     if (!store_read_end(u->store, r->restore, false, &n_pages, &state, &why)) return false;
     r->restore = NULL;
     int n = m->n_slots + n_pages * slots;
-    memory_extend(m, n < r->n_known ? n : r->n_known);
+    kv_seq_extend(m, n < r->n_known ? n : r->n_known);
     r->n_cached = m->n_slots;
     keep_pages(u, r, r->n_cached);
     if (r->n_cached == r->n_known && why == PREFIX_ALL) {
-        if (state) memory_set_state(m, state);
+        if (state) kv_seq_set_state(m, state);
         if (state) prefix_snapshot_take(u->tree, &key, r->p.prompt, r->n_known, state);
         return true;
     }
-    miss_at(r, why == PREFIX_ALL ? PREFIX_EVICTED : why); /* the tree has lost it since, or it was damaged */
+    miss_at(r, why == PREFIX_ALL ? PREFIX_EVICTED : why); /* it has been evicted meanwhile, or was damaged */
     r->avoids_disk = u->state_bytes > 0;
     return true;
 }
@@ -234,7 +236,7 @@ void reuse_abandon(struct reuse *u, struct request *r)
     if (!r->restore) return;
     store_read_cancel(u->store, r->restore);
     r->restore = NULL;
-    memory_truncate(&r->answers[0].memory, 0); /* a state is not behind the slots that it has so far */
+    kv_seq_truncate(&r->answers[0].memory, 0); /* its state may belong to slots that were not read */
 }
 
 void reuse_count(struct reuse *u, const struct request *r)
@@ -254,7 +256,7 @@ void reuse_keep_answer(struct reuse *u, const struct request *r, const struct an
         keep(u, r, a, a->memory.n_slots);
 }
 
-/* The first boundary of the request itself behind `from`. */
+/* Returns the first boundary after `from` that the request itself has, or INT_MAX. */
 static int next_boundary(const struct request *r, int from)
 {
     int next = r->branch > from ? r->branch : INT_MAX;
@@ -291,9 +293,9 @@ bool reuse_save(struct reuse *u, bool *is_new)
     if (store_is_saving(u->store)) {
         rc = store_settle(u->store, false, &e);
         if (rc == 0) return true;
-        *is_new = true; /* or its pages can be evicted now, as it failed */
+        *is_new = true; /* even if it failed: its pages can be evicted now */
     }
-    /* Before each file, and not in each step. What was computed since a change may be wrong. */
+    /* This check is made before each file, not in each step. Anything computed after a change may be wrong. */
     if (model_files_look(weights_files(u->engine->model->weights), NULL) == MODEL_FILES_CHANGED) u->is_lost = true;
     if (u->is_lost) return false;
     if (rc >= 0) rc = store_save(u->store, &e);
@@ -318,9 +320,9 @@ void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out)
     out->cache_disk_bytes = d.bytes;
 }
 
-/* ---- whose chains ---- */
+/* ---- chains of an identity ---- */
 
-/* The next chain of the identity, most recently used first. */
+/* Returns the next chain of the identity; the first one is the most recently used. */
 static struct prefix_node *next_of(const struct reuse *u, uint64_t identity, const struct prefix_node *leaf)
 {
     struct prefix_node *at = prefix_next_leaf(u->tree, leaf);

@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: MIT
  *
- * scheduler.c: the life of a scheduler, its queue, and who is admitted. See scheduler.h.
+ * scheduler.c: the life of a scheduler, its queue, and admission. See scheduler.h.
  *
- * Admission cannot deadlock. A request is admitted when all the pages it may ever need are there, for its prompt and
- * the longest answers it may give, and keeps them to its end: what runs always comes to its end, and gives back its
- * pages. With nothing running, every page that is not free is a cached prefix that can be given up, once the disk lets
- * go of those it is at, and what exceeds the whole pool was refused when it was submitted; so the next in line can then
- * always start. The price is that a request without max_tokens takes the place of a whole context. (Taking pages as
- * they are needed would let more run at once, but then some have to be thrown out and computed again when they run
- * out.)
+ * Admission cannot deadlock. A request is admitted when the pool has all pages that it may ever need, for its prompt
+ * and its longest possible answers. It keeps them to its end. So a running request can always finish, and then gives
+ * back its pages. When nothing runs, every page that is not free belongs to a cached prefix, which can be evicted as
+ * soon as the disk does not use it. A request that exceeds the whole pool was refused when it was submitted. So the
+ * next request can always start then. The price is that a request without max_tokens takes the room of a whole context.
+ * (If pages were taken as they are needed, more requests could run at once. But when pages ran out, some requests would
+ * have to be evicted and computed again.)
  *
- * What runs never waits for the disk: what is on it is read into the pages of a request that runs already, but has no
- * rows until that is done, and what is new is written as requests end. Both are looked after between steps.
+ * The thread never waits for the disk while it can compute. A prefix on disk is read into the pages of a request that
+ * was admitted already, but has no rows until the read has ended. New pages are written when requests end. The thread
+ * looks after both between steps.
  *
- * The next in line is one of the highest priority, of the identity with the least share, the one that came first. If
- * it does not fit, everybody waits for it: nobody can be overtaken for ever by smaller ones.
+ * The next request is one of the highest priority; among these, one of the identity with the least share; among these,
+ * the one that came first. If it does not fit, all others wait for it, so smaller requests cannot overtake it for ever.
  */
 #include "engine/scheduler.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/os.h"
-#include "format/model_files.h"
+#include "format/file/model_files.h"
 
 #define DEFAULT_RUNNING 8
 #define DEFAULT_QUEUED  64
-#define SNAPSHOT_EVERY  4096        /* tokens: seconds of a large model's reading, for a copy that takes milliseconds */
-#define POLL_NS         5000000u    /* between looks at what the disk has done, when there is nothing else to do */
-#define DISK_NS         2000000000u /* a request waits so long for pages to be written that have to go for it */
+#define SNAPSHOT_EVERY  4096        /* tokens: a large model reads them in seconds, a copy takes milliseconds */
+#define END_WEIGHT      0.25        /* weight of the last request in the moving means */
+#define POLL_NS         5000000u    /* between two looks at the disk, when there is nothing else to do */
+#define DISK_NS         2000000000u /* how long a request waits for pages to be saved, before they are evicted */
 #define MAX_RUNNING     4096
-#define MAX_QUEUED      4096 /* places in the queue are counted one by one */
+#define MAX_QUEUED      4096 /* a limit, because places in the queue are counted one by one */
 
 /* ---- shares ---- */
 
@@ -54,8 +56,6 @@ static void expect(const struct qn_scheduler *s, struct request *r)
 
 /* ---- the end of a request ---- */
 
-static double mix(double old, double new) { return old > 0 ? old + 0.25 * (new - old) : new; }
-
 static double ms(uint64_t from_ns, uint64_t to_ns) { return to_ns > from_ns ? 1e-6 * (double)(to_ns - from_ns) : 0; }
 
 static void count_end(struct qn_scheduler *s, const struct request *r, enum qn_finish why, uint64_t now)
@@ -67,11 +67,11 @@ static void count_end(struct qn_scheduler *s, const struct request *r, enum qn_f
     st->n_cached_tokens += (uint64_t)r->n_cached;
     st->n_generated_tokens += (uint64_t)r->n_generated;
     uint64_t since = s->last_end_ns > s->busy_since_ns ? s->last_end_ns : s->busy_since_ns;
-    s->end_gap_s = mix(s->end_gap_s, 1e-3 * ms(since, now));
+    s->end_gap_s = pace_mean(s->end_gap_s, 1e-3 * ms(since, now), END_WEIGHT);
     s->last_end_ns = now;
 }
 
-/* The last event. r is in no list any more and holds nothing but itself. */
+/* Sends the last event and frees r, which is in no list any more and owns no other memory. */
 static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish why)
 {
     uint64_t now = clock_ns(), admitted = r->admitted_ns ? r->admitted_ns : now;
@@ -91,7 +91,7 @@ static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish 
     request_free(r);
 }
 
-/* Takes it out of a list of those that wait. */
+/* Takes a request out of the queue. */
 static void unlink_waiting(struct qn_scheduler *s, struct request **at)
 {
     pthread_mutex_lock(&s->mutex);
@@ -99,10 +99,10 @@ static void unlink_waiting(struct qn_scheduler *s, struct request **at)
     s->n_waiting--;
     pthread_mutex_unlock(&s->mutex);
     s->is_full = false;
-    s->patience_ns = 0; /* the next one's begins when it does not fit */
+    s->patience_ns = 0; /* the next request's time begins when it does not fit */
 }
 
-/* Takes the i-th out of those that run. With the mutex held. */
+/* Takes the i-th running request out of the list. With the mutex held. */
 static void unlink_running(struct qn_scheduler *s, int i)
 {
     s->n_places_taken -= s->running[i]->p.n_answers;
@@ -117,10 +117,11 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     for (int k = 0; k < r->p.n_answers; k++)
         if (r->answers[k].finish == QN_FINISH_NONE) request_finish_answer(r, k, why);
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
-    if (r->n_generated && r->n_started) s->mean_answer = mix(s->mean_answer, (double)r->n_generated / r->n_started);
+    if (r->n_generated && r->n_started)
+        s->mean_answer = pace_mean(s->mean_answer, (double)r->n_generated / r->n_started, END_WEIGHT);
     request_release(r);
     s->is_unsaved = reuse_has_disk(s->reuse);
-    s->patience_ns = 0; /* what it leaves is worth waiting for again */
+    s->patience_ns = 0; /* it leaves new pages, so the next request waits for the disk again */
     pthread_mutex_lock(&s->mutex);
     unlink_running(s, i);
     pthread_mutex_unlock(&s->mutex);
@@ -128,8 +129,8 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     tell_done(s, r, why);
 }
 
-/* Why a running request has ended by itself: what the first answer says, unless one of them failed. One that no step
- * would have rows of would be there for ever: it has failed too. */
+/* Returns the reason why a running request has ended by itself, or QN_FINISH_NONE. It is the first answer's reason,
+ * unless an answer failed. A request that no step would have rows of would never end, so it has failed, too. */
 static enum qn_finish outcome(struct request *r)
 {
     if (r->error.code) return QN_FINISH_ERROR;
@@ -141,7 +142,7 @@ static enum qn_finish outcome(struct request *r)
     return QN_FINISH_ERROR;
 }
 
-/* Whether the model's file is another now; then all requests have that for an error. */
+/* Returns true if the model's file has changed, and makes that the error of all requests. */
 static bool is_changed(struct qn_scheduler *s)
 {
     pthread_mutex_lock(&s->mutex);
@@ -178,7 +179,7 @@ static void end_some(struct qn_scheduler *s, bool is_stopping)
 
 /* ---- the queue ---- */
 
-/* Moves what was submitted into the queue, behind those of the same priority. With the mutex held. */
+/* Moves submitted requests into the queue, after those of the same priority. With the mutex held. */
 static void take_inbox(struct qn_scheduler *s)
 {
     struct request *r;
@@ -205,7 +206,7 @@ static void tell_places(struct qn_scheduler *s)
     }
 }
 
-/* The next in line, as the link that points at it. */
+/* Returns the link that points to the next request to admit. */
 static struct request **next_in_line(struct qn_scheduler *s)
 {
     struct request **best = &s->waiting;
@@ -216,7 +217,7 @@ static struct request **next_in_line(struct qn_scheduler *s)
 
 /* ---- admission ---- */
 
-/* Pages that were promised to forks of running requests. */
+/* Returns the number of pages that are promised to forks of running requests. */
 static int n_promised(const struct qn_scheduler *s)
 {
     int n = 0;
@@ -224,7 +225,7 @@ static int n_promised(const struct qn_scheduler *s)
     return n;
 }
 
-/* Should the next request wait until pages are on disk, instead of having them thrown away? */
+/* Returns true if the next request should wait until pages are on disk, instead of evicting them unsaved. */
 static bool is_worth_waiting(struct qn_scheduler *s)
 {
     if (!s->is_unsaved) return false;
@@ -232,11 +233,11 @@ static bool is_worth_waiting(struct qn_scheduler *s)
     return s->patience_ns != UINT64_MAX;
 }
 
-/* Frees pages of the cache until all that r may need is there. What r shares of a page that it will write to has to be
- * copied; where there is no room for the copy, that page is computed again. */
+/* Evicts pages from the cache until r has all pages that it may need. If r shares a page that it will write to, it
+ * needs another page for a copy. If there is no room for the copy, the tokens of that page are computed again. */
 static bool make_room(struct qn_scheduler *s, struct request *r)
 {
-    struct memory *m = &r->answers[0].memory;
+    struct kv_seq *m = &r->answers[0].memory;
     int slots = kv_pool_shape(s->engine->kv)->page_slots;
     for (;;) {
         int part = m->n_slots % slots;
@@ -247,17 +248,17 @@ static bool make_room(struct qn_scheduler *s, struct request *r)
         if (missing <= 0) return true;
         if (!part) return false;
         int less = m->n_slots - part;
-        if (m->state) { /* up to an earlier copy of it */
-            memory_truncate(m, 0);
+        if (m->state) { /* goes back to an earlier copy of the state */
+            kv_seq_truncate(m, 0);
             reuse_find(s->reuse, r, less);
         } else {
-            memory_truncate(m, less);
+            kv_seq_truncate(m, less);
             r->n_cached = less;
         }
     }
 }
 
-/* Starts a request with all its pages. QN_EFULL: there is no room at present. */
+/* Starts a request and reserves all its pages. QN_EFULL: there is no room at present. */
 static int start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
 {
     for (;;) {
@@ -268,17 +269,17 @@ static int start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
             request_release(r);
             return QN_EFULL;
         }
-        if ((rc = memory_reserve(&r->answers[0].memory, request_slots(r), e))) {
+        if ((rc = kv_seq_reserve(&r->answers[0].memory, request_slots(r), e))) {
             request_release(r);
             return rc;
         }
         r->n_promised = request_fork_pages(r, kv_pool_shape(s->engine->kv)->page_slots);
         if (reuse_restore(s->reuse, r)) return 0;
-        request_release(r); /* once more, without the disk */
+        request_release(r); /* starts again, without the disk */
     }
 }
 
-/* Takes it from the queue to those that run. */
+/* Moves a request from the queue to the running ones. */
 static void enter(struct qn_scheduler *s, struct request **at)
 {
     struct request *r = *at;
@@ -299,7 +300,7 @@ static void admit(struct qn_scheduler *s)
 {
     while (s->waiting && !s->is_full) {
         struct request **at = next_in_line(s), *r = *at;
-        bool are_held = reuse_holds_pages(s->reuse); /* none is let go of before the next look at the disk */
+        bool are_held = reuse_holds_pages(s->reuse); /* these pages stay held until the next look at the disk */
         int rc = s->n_places_taken + r->p.n_answers > s->n_places ? QN_EFULL : start(s, r, &r->error);
         if (rc == QN_EFULL && !s->n_running && !s->is_unsaved && !are_held) /* see the beginning of this file */
             rc = error_set(&r->error, QN_ENOMEM, "request: nothing runs, and yet there is no room (an internal error)");
@@ -316,14 +317,14 @@ static void admit(struct qn_scheduler *s)
 
 /* ---- the thread ---- */
 
-/* false: the time came before a signal did. */
+/* Returns false if the time came before a signal. */
 static bool wait_until(struct qn_scheduler *s, uint64_t ns)
 {
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     return pthread_cond_timedwait(&s->wake, &s->mutex, &t) != ETIMEDOUT;
 }
 
-/* Has the step any rows? */
+/* Returns true if the next step has any rows. */
 static bool has_rows(const struct qn_scheduler *s)
 {
     for (int i = 0; i < s->n_running; i++)
@@ -331,14 +332,14 @@ static bool has_rows(const struct qn_scheduler *s)
     return false;
 }
 
-/* Is there nothing to do but what the disk is doing? With the mutex held. */
+/* Returns true if there is nothing to do, except to wait for the disk. With the mutex held. */
 static bool is_idle(const struct qn_scheduler *s)
 {
     return !s->inbox && !s->errands && !s->is_disk_ready && !(s->changed.code && (s->n_running || s->waiting)) &&
            (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
 }
 
-/* Sleeps until there is something to do; *is_stopping. false: it is over. */
+/* Sleeps until there is something to do, and sets *is_stopping. Returns false when the thread has to end. */
 static bool await(struct qn_scheduler *s, bool *is_stopping)
 {
     pthread_mutex_lock(&s->mutex);
@@ -365,7 +366,7 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
     return !over;
 }
 
-/* Back to the head of the queue, to be started again. */
+/* Moves the i-th running request back to the head of its priority in the queue, to be started again. */
 static void wait_again(struct qn_scheduler *s, int i)
 {
     struct request *r = s->running[i], **at = &s->waiting;
@@ -400,7 +401,7 @@ static void tend_restored(struct qn_scheduler *s)
     }
 }
 
-/* From another thread: what is on disk can be entered. */
+/* Called by another thread: the files on disk can be entered into the tree. */
 static void disk_is_ready(void *arg)
 {
     struct qn_scheduler *s = arg;
@@ -422,7 +423,7 @@ static void open_disk(struct qn_scheduler *s)
     s->is_full = false;
 }
 
-/* Takes in what the disk has done and gives it the next thing to do. */
+/* Takes over what the threads of the disk have read and written, and gives them the next job. */
 static void tend_disk(struct qn_scheduler *s)
 {
     bool is_new = false;
@@ -456,12 +457,13 @@ static void *thread_main(void *arg)
 
 /* ---- life ---- */
 
-void qn_scheduler_params_init(struct qn_scheduler_params *p) { *p = (struct qn_scheduler_params){.size = sizeof *p}; }
+void qn_scheduler_params_init(struct qn_scheduler_params *p)
+{
+    if (p) *p = (struct qn_scheduler_params){.size = sizeof *p};
+}
 
 int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, struct qn_error *e)
 {
-    if (p->size != sizeof *p)
-        return error_set(e, QN_EUSAGE, "scheduler: parameter struct of %zu bytes, %zu expected", p->size, sizeof *p);
     if (p->n_running < 0 || p->n_running > MAX_RUNNING)
         return error_set(e, QN_EUSAGE, "scheduler: %d running answers, not 0..%d", p->n_running, MAX_RUNNING);
     if (p->n_queued < 0 || p->n_queued > MAX_QUEUED)
@@ -493,7 +495,7 @@ size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places)
            (n + PROMPT_LOGPROB_ROWS + 1) * (size_t)m->hp.n_vocab * sizeof(float);
 }
 
-/* Samplers and tokens are allocated as requests come, but taken from the ledger for all places now. */
+/* Samplers and tokens are allocated when requests start, but are taken from the ledger for all places now. */
 static int alloc(struct qn_scheduler *s, struct qn_error *e)
 {
     const struct model *m = s->engine->model;
@@ -505,12 +507,11 @@ static int alloc(struct qn_scheduler *s, struct qn_error *e)
     s->bytes = bytes;
     s->running = mem_calloc(n, sizeof(struct request *));
     s->parts = mem_calloc(n, sizeof *s->parts);
-    s->memories = mem_calloc(n, sizeof(struct memory *));
-    s->token = mem_calloc((size_t)s->engine->n_batch, sizeof *s->token);
+    s->memories = mem_calloc(n, sizeof(struct kv_seq *));
     s->logits = mem_calloc(rows * n_vocab, sizeof *s->logits);
     s->work = mem_calloc(n_vocab, sizeof *s->work);
     s->scratch = mem_aligned(64, KERNEL_SCRATCH_BYTES);
-    if (!s->running || !s->parts || !s->memories || !s->token || !s->logits || !s->work || !s->scratch)
+    if (!s->running || !s->parts || !s->memories || !s->logits || !s->work || !s->scratch)
         return error_nomem(e, "a scheduler", bytes);
     return 0;
 }
@@ -519,21 +520,28 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
 {
     struct qn_scheduler_params p;
     pthread_condattr_t monotonic;
+    int rc;
+    if (!out || !g) return usage_null(e, __func__);
+    if (params && (rc = usage_size(e, "scheduler", params->size, sizeof p))) return rc;
     if (params)
         p = *params;
     else
         qn_scheduler_params_init(&p);
-    int rc = scheduler_settle(&p, g->n_batch, kv_pool_n_states(g->kv), e);
-    if (rc) return rc;
+    if ((rc = scheduler_settle(&p, g->n_batch, kv_pool_n_states(g->kv), e))) return rc;
+    if (atomic_exchange(&g->is_lent, true)) return error_set(e, QN_EUSAGE, "scheduler: the engine has one already");
     struct qn_scheduler *s = mem_calloc(1, sizeof *s);
-    if (!s) return error_nomem(e, "a scheduler", sizeof *s);
+    if (!s) {
+        atomic_store(&g->is_lent, false);
+        return error_nomem(e, "a scheduler", sizeof *s);
+    }
     s->engine = g;
+    hold_get(&g->hold);
     s->n_places = p.n_running;
     s->n_queued_max = p.n_queued;
     s->n_prefill = p.n_prefill;
     s->inbox_end = &s->inbox;
     s->stop_ns = UINT64_MAX;
-    s->mean_answer = 256; /* before anything is known */
+    s->mean_answer = 256; /* a guess, until an answer has ended */
     s->last_step_ns = clock_ns();
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_init(&monotonic);
@@ -544,7 +552,7 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     if ((rc = alloc(s, e))) goto fail;
     if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
     if ((rc = reuse_new(&s->reuse, g, &p, disk_is_ready, s, e))) goto fail;
-    reuse_stats(s->reuse, &s->stats); /* who asks before the thread has looked */
+    reuse_stats(s->reuse, &s->stats); /* for callers that ask before the thread has run */
     if ((rc = os_thread_start(&s->thread, thread_main, s, "the scheduler", e))) goto fail;
     s->has_thread = true;
     *out = s;
@@ -556,19 +564,25 @@ fail:
 
 void qn_scheduler_stop(qn_scheduler *s, double grace_s)
 {
+    if (!s) return;
     uint64_t grace = grace_s > 0 ? grace_s < 1e9 ? (uint64_t)(grace_s * 1e9) : (uint64_t)1e18 : 0;
     uint64_t stop = clock_ns() + grace;
     pthread_mutex_lock(&s->mutex);
     s->is_stopping = true;
     if (stop < s->stop_ns) s->stop_ns = stop;
     pthread_cond_signal(&s->wake);
-    while (!s->is_ended) pthread_cond_wait(&s->end, &s->mutex);
+    while (!s->is_ended && !scheduler_check_thread(s, __func__, NULL)) pthread_cond_wait(&s->end, &s->mutex);
     pthread_mutex_unlock(&s->mutex);
 }
 
 void qn_scheduler_free(qn_scheduler *s)
 {
+    struct qn_error why;
     if (!s) return;
+    if (scheduler_check_thread(s, __func__, &why)) {
+        log_at(LOG_ERROR, "%s: nothing is freed", why.msg);
+        return;
+    }
     if (s->has_thread) {
         qn_scheduler_stop(s, 0);
         pthread_join(s->thread, NULL);
@@ -582,10 +596,11 @@ void qn_scheduler_free(qn_scheduler *s)
     mem_free(s->running);
     mem_free(s->parts);
     mem_free(s->memories);
-    mem_free(s->token);
     mem_free(s->logits);
     mem_free(s->work);
     mem_free(s->scratch);
+    atomic_store(&s->engine->is_lent, false);
+    engine_let_go(s->engine);
     mem_free(s);
 }
 
@@ -603,7 +618,8 @@ static int check_room(const struct qn_scheduler *s, const struct request *r, str
     return 0;
 }
 
-/* Seconds until one more may come: as long as the last ends were apart. With the mutex held. */
+/* Returns the estimated seconds until there is room for another request: the mean time between the ends of two
+ * requests, less the time since the last one, but at least a tenth of that mean. With the mutex held. */
 static double retry_after(const struct qn_scheduler *s)
 {
     double gap = s->end_gap_s > 0 ? s->end_gap_s : 1, waited = 1e-3 * ms(s->last_end_ns, clock_ns());
@@ -625,7 +641,7 @@ bool scheduler_lost_weights(struct qn_scheduler *s)
     unsigned n = map_n_lost();
     if (n == s->n_lost) return false;
     s->n_lost = n;
-    if (!weights_are_lost(w)) return false; /* another model's */
+    if (!weights_are_lost(w)) return false; /* they belong to another model */
     error_set(&why, QN_EDATA, "the file became shorter, or its disk failed, while it was in use: '%s'",
               weights_path(w));
     set_changed(s, &why);
@@ -635,9 +651,10 @@ bool scheduler_lost_weights(struct qn_scheduler *s)
 int qn_scheduler_look(qn_scheduler *s, struct qn_error *e)
 {
     struct qn_error why;
+    if (!s) return usage_null(e, __func__);
     enum model_files_now now = model_files_look(weights_files(s->engine->model->weights), &why);
     pthread_mutex_lock(&s->mutex);
-    if (s->changed.code) { /* whatever it is now */
+    if (s->changed.code) { /* a change that was seen stays, whatever the files are now */
         why = s->changed;
         now = MODEL_FILES_CHANGED;
     }
@@ -651,6 +668,7 @@ int qn_scheduler_look(qn_scheduler *s, struct qn_error *e)
 int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, double *retry_s, struct qn_error *e)
 {
     struct request *r = NULL;
+    if (!s || !p) return usage_null(e, __func__);
     int rc = request_new(&r, p, s->engine, e);
     if (!rc) rc = check_room(s, r, e);
     if (!rc && qn_scheduler_look(s, e) < 0) rc = QN_EDATA;
@@ -692,6 +710,7 @@ static bool cancel_in(struct request *list, uint64_t id)
 
 bool qn_cancel(qn_scheduler *s, uint64_t id)
 {
+    if (!s) return false;
     pthread_mutex_lock(&s->mutex);
     bool found = cancel_in(s->inbox, id) || cancel_in(s->waiting, id);
     for (int i = 0; i < s->n_running && !found; i++)
@@ -703,10 +722,10 @@ bool qn_cancel(qn_scheduler *s, uint64_t id)
     return found;
 }
 
-void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
+int qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
 {
+    if (!s || !out || out->size != sizeof *out) return QN_EUSAGE;
     struct qn_engine *g = s->engine;
-    assert(out->size == sizeof *out);
     pthread_mutex_lock(&s->mutex);
     *out = s->stats;
     out->size = sizeof *out;
@@ -714,7 +733,7 @@ void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->n_running = s->n_running;
     out->n_answers = s->n_places_taken;
     out->n_places = s->n_places;
-    /* Who has just begun has not been without a step since the last one's end. */
+    /* A request that was admitted after the last step has waited since its admission, not since that step. */
     uint64_t since = s->n_running && s->busy_since_ns > s->last_step_ns ? s->busy_since_ns : s->last_step_ns;
     out->idle_s = 1e-3 * ms(since, clock_ns());
     pthread_mutex_unlock(&s->mutex);
@@ -724,10 +743,11 @@ void qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->kv_bytes = kv_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)kv_pool_n_pages(g->kv);
     out->n_states = kv_pool_n_states(g->kv);
     out->state_bytes = kv_states_bytes(kv_pool_shape(g->kv), out->n_states);
-    out->buffer_bytes = g->step.region.size + g->step.undo.size;
+    out->buffer_bytes = forward_buffer_bytes(&g->forward);
     out->scheduler_bytes = s->bytes;
     out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->state_bytes - out->buffer_bytes -
-                       out->scheduler_bytes; /* nobody else takes anything while a scheduler has the engine */
+                       out->scheduler_bytes; /* nothing else takes bytes while a scheduler owns the engine */
     out->n_pages = kv_pool_n_pages(g->kv);
     out->page_tokens = kv_pool_shape(g->kv)->page_slots;
+    return 0;
 }

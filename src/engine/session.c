@@ -1,50 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * session.c: one timeline of tokens and what has been computed for it.
+ * session.c: one timeline of tokens, and the keys, values, state and logits that were computed for it.
  *
- * Invariant: memory holds the keys and values of tokens[0 .. memory.n_slots); at most the last
- * token is not evaluated yet (one that was just drawn), and `ready` says that `logits` belong
- * to the whole timeline. A token is evaluated when something after it is wanted, so the last
- * token of an answer costs nothing.
+ * Invariant: memory holds the keys and values of tokens[0 .. memory.n_slots). At most the last token, if it was just
+ * drawn, is not evaluated yet. `ready` means that `logits` belong to the whole timeline. A token is evaluated only when
+ * its successor or its logits are needed, so the last token of an answer costs nothing.
  *
- * Keys and values are forgotten from any slot on; a recurrent state is not. So a session of a model with one keeps
- * copies of it: where sync() ended, with the logits, so that the same prompt again costs nothing, and on the way there.
- * A timeline that is cut goes back to the last copy that is short enough, or to its beginning. The oldest copy makes
- * room; a session has as many as are its part of the engine's states, which may be none.
+ * Keys and values can be cut after any slot, but a recurrent state cannot. So a session of a model with such a state
+ * keeps copies of it: where sync() ended, with the logits, so that the same prompt costs nothing the next time, and at
+ * some places before. If the timeline is cut, it goes back to the longest copy that is short enough, or to its
+ * beginning. A new copy replaces the oldest one. The number of copies is the session's part of the engine's states,
+ * which may be none.
  */
 #include <string.h>
 
-#include "decode/sampler.h"
-#include "engine/engine.h"
+#include "engine/budget.h"
+#include "engine/session.h"
 
-#define MAX_SNAPSHOTS 6
-#ifndef SNAPSHOT_EVERY      /* a test takes them more often */
-#define SNAPSHOT_EVERY 2048 /* tokens of a long sync() */
+#ifndef SNAPSHOT_EVERY      /* a test makes it smaller */
+#define SNAPSHOT_EVERY 2048 /* tokens between copies in a long sync() */
 #endif
-
-struct snapshot {
-    int n_slots; /* 0: none */
-    uint8_t *state;
-    bool has_logits; /* below */
-};
-
-struct qn_session {
-    struct qn_engine *engine; /* borrowed */
-    struct memory memory;
-    struct sampler *sampler;
-    qn_token *tokens; /* [n_ctx] */
-    size_t n_tokens;
-    float *logits; /* [n_vocab] */
-    bool ready;
-    size_t bytes;                             /* taken from the ledger */
-    struct snapshot snapshots[MAX_SNAPSHOTS]; /* the first n_snapshots, the newest first */
-    int n_snapshots, max_snapshots;
-    float *kept_logits; /* [n_vocab] of the one that has_logits */
-};
 
 /* ---- copies of the state ---- */
 
-/* Forgets those behind the first n slots. */
+/* Drops the copies of states after more than n slots. */
 static void drop_snapshots(struct qn_session *s, int n)
 {
     int kept = 0;
@@ -59,10 +38,10 @@ static void drop_snapshots(struct qn_session *s, int n)
 
 static void take_snapshot(struct qn_session *s, bool has_logits)
 {
-    struct snapshot new = {s->memory.n_slots, NULL, has_logits};
+    struct session_copy new = {s->memory.n_slots, NULL, has_logits};
     if (!s->max_snapshots) return;
     for (int i = 0; i < s->n_snapshots; i++)
-        if (s->snapshots[i].n_slots == new.n_slots) new.state = s->snapshots[i].state; /* it is what it would become */
+        if (s->snapshots[i].n_slots == new.n_slots) new.state = s->snapshots[i].state; /* this copy is the same */
     if (!new.state) {
         if (s->n_snapshots == s->max_snapshots) kv_state_put(s->engine->kv, s->snapshots[--s->n_snapshots].state);
         if (!(new.state = kv_state_get(s->engine->kv))) return;
@@ -75,11 +54,11 @@ static void take_snapshot(struct qn_session *s, bool has_logits)
     memcpy(s->kept_logits, s->logits, (size_t)s->engine->model->hp.n_vocab * sizeof *s->logits);
 }
 
-/* s has none yet, and room for as many. */
+/* s has no copies yet, and room for as many as `from` has. */
 static void copy_snapshots(struct qn_session *s, const struct qn_session *from)
 {
     for (int i = 0; i < from->n_snapshots; i++) {
-        struct snapshot *new = &s->snapshots[s->n_snapshots];
+        struct session_copy *new = &s->snapshots[s->n_snapshots];
         *new = from->snapshots[i];
         if (!(new->state = kv_state_get(s->engine->kv))) return;
         memcpy(new->state, from->snapshots[i].state, kv_pool_shape(s->engine->kv)->state_bytes);
@@ -89,27 +68,26 @@ static void copy_snapshots(struct qn_session *s, const struct qn_session *from)
     }
 }
 
-/* Forgets all but the first n evaluated tokens, and, where the state has no copy there, more. Returns how many are
- * left.
- */
+/* Drops all evaluated tokens except the first n. If there is no copy of the state after n tokens, it goes back further.
+ * Returns how many evaluated tokens are left. */
 static size_t cut(struct qn_session *s, size_t n)
 {
-    const struct snapshot *best = NULL;
+    const struct session_copy *best = NULL;
     if (!s->memory.state || n == (size_t)s->memory.n_slots) {
-        memory_truncate(&s->memory, (int)n);
+        kv_seq_truncate(&s->memory, (int)n);
         return n;
     }
     drop_snapshots(s, (int)n);
     for (int i = 0; i < s->n_snapshots; i++)
         if (!best || s->snapshots[i].n_slots > best->n_slots) best = &s->snapshots[i];
     if (best)
-        memory_restore(&s->memory, best->n_slots, best->state);
+        kv_seq_restore(&s->memory, best->n_slots, best->state);
     else
-        memory_truncate(&s->memory, 0);
+        kv_seq_truncate(&s->memory, 0);
     return (size_t)s->memory.n_slots;
 }
 
-/* Goes back to the first n evaluated tokens, if there is a copy with their logits. */
+/* Goes back to the first n evaluated tokens, if there is a copy of the state with their logits. Otherwise false. */
 static bool go_back(struct qn_session *s, size_t n)
 {
     for (int i = 0; i < s->n_snapshots; i++) {
@@ -123,23 +101,26 @@ static bool go_back(struct qn_session *s, size_t n)
 
 /* ---- life ---- */
 
-size_t session_bytes(const struct model *m, int n_ctx)
+/* Only the scheduler's thread may compute on the engine of a scheduler. */
+int session_check_engine(const struct qn_engine *g, struct qn_error *e)
 {
-    size_t n_vocab = (size_t)m->hp.n_vocab, n = (size_t)n_ctx;
-    size_t logits = (m->hp.state_bytes ? 2 : 1) * n_vocab * sizeof(float);
-    return sizeof(struct qn_session) + n * sizeof(qn_token) + logits + sampler_bytes(m->hp.n_vocab, n);
+    if (!atomic_load(&g->is_lent)) return 0;
+    return error_set(e, QN_EUSAGE, "session: its engine belongs to a scheduler");
 }
 
 static int alloc_session(struct qn_session **out, struct qn_engine *g, struct qn_error *e)
 {
     size_t n_vocab = (size_t)g->model->hp.n_vocab;
+    int rc = session_check_engine(g, e);
+    if (rc) return rc;
     struct qn_session *s = mem_calloc(1, sizeof *s);
     if (!s) return error_nomem(e, "a session", sizeof *s);
     s->engine = g;
-    int rc = ledger_take(&g->ledger, session_bytes(g->model, g->n_ctx), "a session", e);
+    hold_get(&g->hold);
+    rc = ledger_take(&g->ledger, session_bytes(g->model, g->n_ctx), "a session", e);
     if (rc) goto fail;
     s->bytes = session_bytes(g->model, g->n_ctx);
-    if ((rc = memory_init(&s->memory, g->kv, g->n_ctx, e))) goto fail;
+    if ((rc = kv_seq_init(&s->memory, g->kv, g->n_ctx, e))) goto fail;
     s->tokens = mem_calloc((size_t)g->n_ctx, sizeof *s->tokens);
     s->logits = mem_calloc(n_vocab, sizeof *s->logits);
     if (s->memory.state) s->kept_logits = mem_calloc(n_vocab, sizeof *s->logits);
@@ -148,7 +129,7 @@ static int alloc_session(struct qn_session **out, struct qn_engine *g, struct qn
         goto fail;
     }
     int spare = s->memory.state ? (kv_pool_n_states(g->kv) - g->n_sessions) / g->n_sessions : 0;
-    s->max_snapshots = spare < MAX_SNAPSHOTS ? spare : MAX_SNAPSHOTS;
+    s->max_snapshots = spare < SESSION_SNAPSHOTS ? spare : SESSION_SNAPSHOTS;
     *out = s;
     return 0;
 fail:
@@ -156,14 +137,14 @@ fail:
     return rc;
 }
 
-int qn_session_new(qn_session **out, qn_engine *g, const struct qn_sampling *sampling, struct qn_error *e)
+int session_new(struct qn_session **out, struct qn_engine *g, const struct qn_sampling *sampling, struct qn_error *e)
 {
     struct qn_sampling def;
     struct qn_session *s = NULL;
     qn_sampling_init(&def);
     int rc = alloc_session(&s, g, e);
     if (rc) return rc;
-    rc = sampler_new(&s->sampler, sampling ? sampling : &def, g->model->hp.n_vocab, &g->step.kt, e);
+    rc = sampler_new(&s->sampler, sampling ? sampling : &def, g->model->hp.n_vocab, &g->forward.pass.kt, e);
     if (!rc) rc = sampler_reserve(s->sampler, (size_t)g->n_ctx, e);
     if (rc) {
         qn_session_free(s);
@@ -173,27 +154,33 @@ int qn_session_new(qn_session **out, qn_engine *g, const struct qn_sampling *sam
     return 0;
 }
 
+int qn_session_new(qn_session **out, qn_engine *g, const struct qn_sampling *sampling, struct qn_error *e)
+{
+    return out && g ? session_new(out, g, sampling, e) : usage_null(e, __func__);
+}
+
 void qn_session_free(qn_session *s)
 {
     if (!s) return;
     drop_snapshots(s, 0);
-    memory_deinit(&s->memory);
+    kv_seq_deinit(&s->memory);
     sampler_free(s->sampler);
     ledger_give(&s->engine->ledger, s->bytes);
     mem_free(s->tokens);
     mem_free(s->logits);
     mem_free(s->kept_logits);
+    engine_let_go(s->engine);
     mem_free(s);
 }
 
 size_t qn_session_tokens(const qn_session *s, const qn_token **tokens)
 {
-    *tokens = s->tokens;
-    return s->n_tokens;
+    if (tokens) *tokens = s ? s->tokens : NULL;
+    return s ? s->n_tokens : 0;
 }
 
-/* Evaluates the tokens that memory does not hold yet. */
-static int catch_up(struct qn_session *s, struct qn_error *e)
+/* Evaluates the tokens that are not in memory yet. */
+int session_catch_up(struct qn_session *s, struct qn_error *e)
 {
     size_t done = (size_t)s->memory.n_slots;
     if (s->ready) return 0;
@@ -202,7 +189,7 @@ static int catch_up(struct qn_session *s, struct qn_error *e)
     return rc;
 }
 
-/* The same for many tokens, which leaves copies of the state. */
+/* The same for many tokens: keeps copies of the state on the way. */
 static int catch_up_far(struct qn_session *s, struct qn_error *e)
 {
     int rc = 0;
@@ -212,36 +199,44 @@ static int catch_up_far(struct qn_session *s, struct qn_error *e)
         rc = engine_append(s->engine, &s->memory, s->tokens + done, n, s->logits, e);
         if (!rc) take_snapshot(s, false);
     }
-    if (!rc) rc = catch_up(s, e);
+    if (!rc) rc = session_catch_up(s, e);
     if (!rc && s->memory.state) take_snapshot(s, true);
     return rc;
 }
 
-/* The sampler looks back at the timeline and nothing else. */
+/* Makes the timeline the sampler's history. */
 static void retell(struct qn_session *s)
 {
     sampler_reset(s->sampler);
     for (size_t i = 0; i < s->n_tokens; i++) sampler_accept(s->sampler, s->tokens[i]);
 }
 
-int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e)
+void session_restored(struct qn_session *s)
 {
+    s->ready = true;
+    retell(s);
+    if (s->memory.state) take_snapshot(s, true);
+}
+
+static int sync(struct qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e)
+{
+    int rc;
     size_t same = 0, evaluated = (size_t)s->memory.n_slots;
     if (n == 0) return error_set(e, QN_EUSAGE, "session: no tokens: the model needs at least one to begin with");
     if (n > (size_t)s->engine->n_ctx)
         return error_set(e, QN_EFULL, "session: %zu tokens do not fit a context of %d", n, s->engine->n_ctx);
-    if (n == s->n_tokens && !memcmp(tokens, s->tokens, n * sizeof *tokens)) { /* the timeline as it is */
-        int rc = catch_up(s, e);
+    if (n == s->n_tokens && !memcmp(tokens, s->tokens, n * sizeof *tokens)) { /* the timeline does not change */
+        rc = session_catch_up(s, e);
         if (!rc && n_kept) *n_kept = evaluated;
         return rc;
     }
     while (same < n && same < evaluated && s->tokens[same] == tokens[same]) same++;
     s->ready = same == n && go_back(s, n);
-    if (!s->ready) same = cut(s, same < n ? same : n - 1); /* the last row is computed again for its logits */
+    if (!s->ready) same = cut(s, same < n ? same : n - 1); /* the last token is evaluated again for its logits */
     memmove(s->tokens, tokens, n * sizeof *tokens);
     s->n_tokens = n;
-    int rc = catch_up_far(s, e);
-    if (rc) { /* what is left ends where `logits` do not: its last token is to be evaluated again */
+    rc = catch_up_far(s, e);
+    if (rc) { /* `logits` do not belong to the tokens that are left, so the last of them is evaluated again */
         size_t left = (size_t)s->memory.n_slots;
         s->n_tokens = left ? cut(s, left - 1) + 1 : 0;
         retell(s);
@@ -252,13 +247,59 @@ int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_k
     return 0;
 }
 
+void qn_prefill_init(struct qn_prefill *p)
+{
+    if (p) *p = (struct qn_prefill){.size = sizeof *p};
+}
+
+int qn_session_sync_with(qn_session *s, const qn_token *tokens, size_t n, const struct qn_prefill *p, size_t *n_kept,
+                         struct qn_error *e)
+{
+    int rc;
+    if (!s) return usage_null(e, __func__);
+    if (p && (rc = usage_size(e, "prefill", p->size, sizeof *p))) return rc;
+    if ((rc = usage_array(e, __func__, "tokens", tokens, n)) || (rc = session_check_engine(s->engine, e))) return rc;
+    s->engine->watch = p;
+    s->engine->watch_total = n;
+    rc = sync(s, tokens, n, n_kept, e);
+    s->engine->watch = NULL;
+    return rc;
+}
+
+int qn_session_sync(qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e)
+{
+    return qn_session_sync_with(s, tokens, n, NULL, n_kept, e);
+}
+
+int qn_session_set_sampling(qn_session *s, const struct qn_sampling *sampling, struct qn_error *e)
+{
+    struct sampler *new = NULL;
+    struct qn_sampling def;
+    if (!s) return usage_null(e, __func__);
+    qn_sampling_init(&def);
+    int rc =
+        sampler_new(&new, sampling ? sampling : &def, s->engine->model->hp.n_vocab, &s->engine->forward.pass.kt, e);
+    if (!rc) rc = sampler_reserve(new, (size_t)s->engine->n_ctx, e);
+    if (rc) {
+        sampler_free(new);
+        return rc;
+    }
+    sampler_free(s->sampler);
+    s->sampler = new;
+    retell(s);
+    return 0;
+}
+
 int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e)
 {
     qn_token t;
+    int rc;
+    if (!s || !token) return usage_null(e, __func__);
+    if ((rc = session_check_engine(s->engine, e))) return rc;
     if (s->n_tokens == 0) return error_set(e, QN_EUSAGE, "session: nothing to continue: sync some tokens first");
     if (s->n_tokens == (size_t)s->engine->n_ctx)
         return error_set(e, QN_EFULL, "session: the context of %d tokens is full", s->engine->n_ctx);
-    int rc = catch_up(s, e);
+    rc = session_catch_up(s, e);
     if (!rc) rc = sampler_pick(s->sampler, s->logits, s->n_tokens, &t, e);
     if (rc) return rc;
     s->tokens[s->n_tokens++] = t;
@@ -270,8 +311,11 @@ int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e)
 
 int qn_session_logits(qn_session *s, const float **logits, struct qn_error *e)
 {
+    int rc;
+    if (!s || !logits) return usage_null(e, __func__);
+    if ((rc = session_check_engine(s->engine, e))) return rc;
     if (s->n_tokens == 0) return error_set(e, QN_EUSAGE, "session: no tokens, so no logits");
-    int rc = catch_up(s, e);
+    rc = session_catch_up(s, e);
     if (!rc) *logits = s->logits;
     return rc;
 }
@@ -279,6 +323,7 @@ int qn_session_logits(qn_session *s, const float **logits, struct qn_error *e)
 int qn_session_fork(qn_session **out, const qn_session *from, struct qn_error *e)
 {
     struct qn_session *s = NULL;
+    if (!out || !from) return usage_null(e, __func__);
     int rc = alloc_session(&s, from->engine, e);
     if (rc) return rc;
     rc = sampler_clone(&s->sampler, from->sampler, e);
@@ -286,7 +331,7 @@ int qn_session_fork(qn_session **out, const qn_session *from, struct qn_error *e
         qn_session_free(s);
         return rc;
     }
-    memory_fork(&s->memory, &from->memory);
+    kv_seq_fork(&s->memory, &from->memory);
     copy_snapshots(s, from);
     memcpy(s->tokens, from->tokens, from->n_tokens * sizeof *s->tokens);
     memcpy(s->logits, from->logits, (size_t)s->engine->model->hp.n_vocab * sizeof *s->logits);

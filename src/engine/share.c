@@ -2,9 +2,9 @@
  *
  * share.c: fair shares between identities. See share.h.
  *
- * A table of fixed size, searched from its beginning: it is asked once a request. Identities that are idle keep their
- * counters as long as there is room, or a client that sends one request after the other would be forgiven what it
- * used each time.
+ * A table of fixed size, searched from its beginning, because there is one search for each request. Idle identities
+ * keep their counters as long as there is room. Otherwise a client that sends one request after the other would start
+ * from zero each time.
  */
 #include "engine/share.h"
 
@@ -25,7 +25,8 @@ void shares_deinit(struct shares *s)
     *s = (struct shares){0};
 }
 
-/* The identity's entry, or one for it: a new one, or that of the identity that has been idle longest. */
+/* Returns the identity's entry. If it has none, it gets a new one, or that of the identity that has been idle longest.
+ */
 static struct share *find(struct shares *s, uint64_t identity)
 {
     struct share *oldest = NULL;
@@ -35,7 +36,7 @@ static struct share *find(struct shares *s, uint64_t identity)
         if (h->n_requests == 0 && (!oldest || h->last_use < oldest->last_use)) oldest = h;
     }
     struct share *h = s->n < s->cap ? &s->all[s->n++] : oldest;
-    assert(h); /* there are more entries than requests */
+    assert(h); /* the table has more entries than there can be requests */
     *h = (struct share){.identity = identity};
     return h;
 }

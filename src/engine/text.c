@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * text.c: tokens to the text of an answer. See text.h.
+ * text.c: turns tokens into the text of an answer. See text.h.
  *
- * Two filters in a row, each of which may hold bytes back: the first makes whole characters of tokens, the second
- * looks for stop strings. A failed push leaves both as they were, so that it can be tried again.
+ * There are two filters in a row, each of which may hold bytes back. The first turns tokens into whole characters. The
+ * second looks for stop strings. A push that fails changes neither, so that it can be tried again.
  */
 #include "engine/text.h"
 
@@ -13,7 +13,8 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 
-/* The most that one token's push brings: each of its bytes, and of those held before it, may become U+FFFD. */
+/* Returns the most bytes that one push gives out: each byte of the token, and each byte held before, may become
+ * U+FFFD. */
 static size_t piece_bytes(const struct vocab *v) { return (vocab_max_token_bytes(v) + 4) * 3; }
 
 int text_new(struct qn_text **out, const struct vocab *v, bool continues, const char *const *stop, size_t n_stop,
@@ -47,12 +48,17 @@ fail:
 int qn_text_new(qn_text **out, const qn_model *m, bool continues, const char *const *stop, size_t n_stop,
                 struct qn_error *e)
 {
-    return text_new(out, m->model->vocab, continues, stop, n_stop, NULL, 0, e);
+    if (!out || !m) return usage_null(e, __func__);
+    int rc = usage_strings(e, __func__, "stop", stop, n_stop);
+    if (!rc) rc = text_new(out, m->model->vocab, continues, stop, n_stop, NULL, 0, e);
+    if (!rc) (*out)->model = model_hold(m);
+    return rc;
 }
 
 void qn_text_free(qn_text *t)
 {
     if (!t) return;
+    model_let_go(t->model);
     stop_deinit(&t->stop);
     buf_deinit(&t->whole);
     buf_deinit(&t->out);
@@ -67,6 +73,7 @@ static void give(const qn_text *t, const char **bytes, size_t *n)
 
 int qn_text_push(qn_text *t, qn_token token, const char **bytes, size_t *n, bool *stopped, struct qn_error *e)
 {
+    if (!t || !bytes || !n) return usage_null(e, __func__);
     if (!vocab_is_valid(t->detok.v, token))
         return error_set(e, QN_EUSAGE, "text: token %d is not in the vocabulary", token);
     const struct detok before = t->detok;
@@ -85,13 +92,14 @@ int qn_text_push(qn_text *t, qn_token token, const char **bytes, size_t *n, bool
 
 int qn_text_end(qn_text *t, const char **bytes, size_t *n, struct qn_error *e)
 {
+    if (!t || !bytes || !n) return usage_null(e, __func__);
     const struct detok before = t->detok;
     buf_clear(&t->whole);
     buf_clear(&t->out);
     int rc = detok_flush(&t->detok, &t->whole, e);
     if (!rc) rc = stop_push(&t->stop, t->whole.data, t->whole.len, &t->out, e);
     if (rc) {
-        t->detok = before; /* the end may come again */
+        t->detok = before; /* the caller may try again */
         return rc;
     }
     rc = stop_flush(&t->stop, &t->out, e);

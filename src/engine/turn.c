@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * turn.c: one step of the scheduler: gather rows, run them, take in the results. See scheduler.h.
+ * turn.c: one step of the scheduler: gathers rows, runs them, and processes the results. See scheduler.h.
  *
- * While answers are being written, prompts get as many rows as make the step take STRETCH times as long as it would
- * without them (pace.h): streams slow down, but no single gap is long. With no answer to hold up, prompts get all there
- * is room for. Prompts are read in the order of admission, the next one filling what the first
- * leaves over.
+ * While answers are running, a step includes so many prompt rows that it takes up to STRETCH times as long as it would
+ * without them (pace.h). So streams slow down, but no single gap is long. If no answer is running, prompts get all rows
+ * that there is room for. Prompts are read in the order of admission. The next prompt fills the rows that the first one
+ * leaves.
  *
- * A step whose rows belong for the most part to requests that have been cancelled meanwhile is abandoned within
- * milliseconds; the rows of the others are computed again in the next step, to the same bits. With rows of others in it
- * that does not happen twice in a row, or one client could hold up all others by cancelling. Recurrent states have to
- * be copied before a step that may be abandoned (step.h). There is room to copy as many as the engine has sessions; a
- * step of more sequences is not abandoned. It is one with many answers in it, so its prompt rows are few.
+ * If most rows of a step belong to requests that were cancelled meanwhile, the step is abandoned within milliseconds.
+ * The rows of other requests are computed again in the next step, to the same bits. A step with rows of others is not
+ * abandoned if the step before was, or one client could hold up all others by cancelling. Recurrent states have to be
+ * copied before a step that may be abandoned (states.h). There is room for as many copies as the engine has sessions,
+ * and a step of more sequences is not abandoned. Such a step has many answers, so it has few prompt rows.
  */
 #include "engine/scheduler.h"
 
@@ -21,19 +21,18 @@
 #include "base/os.h"
 #include "decode/logprob.h"
 
-#define STRETCH 1.75 /* of a step by prompt rows. The aim is that no gap is three times as long: this is the margin */
-#define ASK_NS  1000000 /* between two looks at who still wants the step */
+/* How much longer prompt rows may make a step. The aim is that no gap is three times as long; the rest is a margin. */
+#define STRETCH 1.75
+#define ASK_NS  1000000 /* between two checks whether the step is still wanted */
+
+#define RATE_WEIGHT 0.125 /* weight of the last step in the moving means of rates */
 
 /* ---- gathering ---- */
 
 static void add_row(struct qn_scheduler *s, qn_token t, int pos, bool want)
 {
-    struct qn_engine *g = s->engine;
-    int i = s->n_rows++;
-    s->token[i] = t;
-    g->pos[i] = g->slot[i] = pos;
-    g->seq[i] = s->n_parts - 1;
-    g->want[i] = want;
+    batch_add(&s->engine->batch, t, pos, s->n_parts - 1, want);
+    s->n_rows++;
     s->n_logits += want;
     s->parts[s->n_parts - 1].n_logits += want;
 }
@@ -41,7 +40,7 @@ static void add_row(struct qn_scheduler *s, qn_token t, int pos, bool want)
 static void add_part(struct qn_scheduler *s, struct request *r, int answer, int n)
 {
     s->memories[s->n_parts] = &r->answers[answer].memory;
-    s->parts[s->n_parts++] = (struct part){r, answer, s->n_rows, n, s->n_logits, 0};
+    s->parts[s->n_parts++] = (struct turn_part){r, answer, s->n_rows, n, s->n_logits, 0};
 }
 
 static void gather_answers(struct qn_scheduler *s)
@@ -80,6 +79,7 @@ static void gather_prompts(struct qn_scheduler *s, int most)
 
 static void gather(struct qn_scheduler *s)
 {
+    batch_clear(&s->engine->batch);
     s->n_parts = s->n_rows = s->n_logits = 0;
     gather_answers(s);
     int n_decode = s->n_rows, most = s->engine->n_batch - n_decode;
@@ -87,10 +87,10 @@ static void gather(struct qn_scheduler *s)
     if (n_decode && most > 0) most = pace_prefill_rows(&s->pace, n_decode, STRETCH, most);
     gather_prompts(s, most);
     s->n_prefill_rows = s->n_rows - n_decode;
-    assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS); /* a row each of as many answers as there are places */
+    assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS); /* each place has at most one answer */
 }
 
-/* A step without rows would be followed by another one for ever: whose rows were expected ends with an error. */
+/* A step without rows would be repeated for ever, so each request that should have had rows gets an error. */
 static void fail_all(struct qn_scheduler *s)
 {
     for (int i = 0; i < s->n_running; i++)
@@ -100,7 +100,7 @@ static void fail_all(struct qn_scheduler *s)
 
 /* ---- running ---- */
 
-/* Asked between pieces of work, which can be many and small. */
+/* Called between pieces of work, which can be many and small, so it seldom looks. */
 static bool is_wasted(void *arg)
 {
     struct qn_scheduler *s = arg;
@@ -116,12 +116,11 @@ static bool is_wasted(void *arg)
 static bool run(struct qn_scheduler *s)
 {
     struct qn_engine *g = s->engine;
-    const struct batch b = {s->n_rows, s->token, g->pos, g->slot, g->seq, g->want, NULL};
-    bool has_copies = s->n_parts <= g->step.max_seqs || !kv_pool_shape(g->kv)->state_bytes;
-    g->step.is_cancelled = has_copies ? is_wasted : NULL;
-    g->step.cancel_arg = s;
-    bool done = step_run(&g->step, &b, s->memories, s->logits);
-    g->step.is_cancelled = NULL;
+    bool has_copies = s->n_parts <= g->forward.max_seqs || !kv_pool_shape(g->kv)->state_bytes;
+    g->forward.pass.is_cancelled = has_copies ? is_wasted : NULL;
+    g->forward.pass.cancel_arg = s;
+    bool done = forward_run(&g->forward, &g->batch, s->memories, s->logits);
+    g->forward.pass.is_cancelled = NULL;
     s->was_abandoned = !done;
     return done && !scheduler_lost_weights(s);
 }
@@ -140,8 +139,8 @@ static void tell_prefill(const struct request *r)
     request_tell(r, &ev);
 }
 
-/* The logprobs of the tokens that follow the part's rows; the first token follows nothing. */
-static void tell_prompt(struct qn_scheduler *s, const struct part *p, int from)
+/* Sends the logprobs of the tokens after the part's rows. The prompt's first token follows no row. */
+static void tell_prompt(struct qn_scheduler *s, const struct turn_part *p, int from)
 {
     const struct request *r = p->request;
     struct qn_logprob top[QN_MAX_TOP_LOGPROBS];
@@ -152,19 +151,19 @@ static void tell_prompt(struct qn_scheduler *s, const struct part *p, int from)
     for (int i = 0; i < p->n && from + i + 1 < (int)r->p.n_prompt; i++) {
         struct qn_event ev = {
             .type = QN_EVENT_PROMPT, .token = r->p.prompt[from + i + 1], .top = top, .n_top = r->p.n_top_logprobs};
-        ev.logprob = logprob_of(&s->engine->step.kt, logits_row(s, p->logits_row + i), s->engine->model->hp.n_vocab,
-                                ev.token, top, ev.n_top, s->work, s->scratch);
+        ev.logprob = logprob_of(&s->engine->forward.pass.kt, logits_row(s, p->logits_row + i),
+                                s->engine->model->hp.n_vocab, ev.token, top, ev.n_top, s->work, s->scratch);
         request_tell(r, &ev);
     }
 }
 
-/* Sums are in double and in the order of the positions, so that the pieces a prompt came in do not show. */
-static void pool_rows(struct qn_scheduler *s, const struct part *p)
+/* Adds rows in double and in the order of positions, so that the sum does not depend on how the prompt was cut. */
+static void pool_rows(struct qn_scheduler *s, const struct turn_part *p)
 {
     struct request *r = p->request;
     int n_embd = s->engine->model->hp.n_embd, last = r->answers[0].memory.n_slots == (int)r->p.n_prompt ? p->n - 1 : -1;
     for (int i = r->p.pooling == QN_POOL_MEAN ? 0 : last; i >= 0 && i < p->n; i++) {
-        step_hidden(&s->engine->step, p->row + i, r->hidden);
+        forward_hidden(&s->engine->forward, p->row + i, r->hidden);
         for (int k = 0; k < n_embd; k++) r->pooled[k] += (double)r->hidden[k];
     }
 }
@@ -179,8 +178,8 @@ static void tell_embedding(struct request *r, int n_embd)
     request_tell(r, &ev);
 }
 
-/* The prompt has been read: answers begin. */
-static void begin_answers(struct qn_scheduler *s, const struct part *p)
+/* The prompt has been read: begins the answers. */
+static void begin_answers(struct qn_scheduler *s, const struct turn_part *p)
 {
     struct request *r = p->request;
     struct qn_engine *g = s->engine;
@@ -188,7 +187,8 @@ static void begin_answers(struct qn_scheduler *s, const struct part *p)
     reuse_keep_prompt(s->reuse, r);
     if (r->p.pooling) tell_embedding(r, g->model->hp.n_embd);
     bool failed = r->max_tokens > 0 && request_fork(r, g, &r->error) != 0;
-    for (int k = 0; k < r->p.n_answers; k++) { /* those too that were not begun: nothing, or no room, for them */
+    /* Also answers that did not begin: none was asked for, or the fork failed. */
+    for (int k = 0; k < r->p.n_answers; k++) {
         if (failed)
             request_finish_answer(r, k, QN_FINISH_ERROR);
         else if (r->max_tokens == 0)
@@ -198,13 +198,13 @@ static void begin_answers(struct qn_scheduler *s, const struct part *p)
     }
 }
 
-static void take_in(struct qn_scheduler *s, const struct part *p)
+static void take_in(struct qn_scheduler *s, const struct turn_part *p)
 {
     struct request *r = p->request;
-    struct memory *m = &r->answers[p->answer].memory;
+    struct kv_seq *m = &r->answers[p->answer].memory;
     bool was_reading = request_is_reading(r);
     int from = m->n_slots;
-    memory_extend(m, from + p->n);
+    kv_seq_extend(m, from + p->n);
     scheduler_charge(r, p->n);
     if (!was_reading) {
         request_next_token(r, p->answer, s->engine, logits_row(s, p->logits_row), s->work, s->scratch);
@@ -217,8 +217,6 @@ static void take_in(struct qn_scheduler *s, const struct part *p)
     if (!request_is_reading(r)) begin_answers(s, p);
 }
 
-static double mix(double old, double new) { return old > 0 ? old + 0.125 * (new - old) : new; }
-
 static void count(struct qn_scheduler *s, uint64_t t0, int n_decode)
 {
     struct qn_scheduler_stats *st = &s->stats;
@@ -230,8 +228,9 @@ static void count(struct qn_scheduler *s, uint64_t t0, int n_decode)
     st->n_prefill_rows += (uint64_t)s->n_prefill_rows;
     st->step_s = seconds;
     st->busy_s += seconds;
-    if (n_decode) st->decode_tokens_per_s = mix(st->decode_tokens_per_s, n_decode / seconds);
-    if (s->n_prefill_rows) st->prefill_tokens_per_s = mix(st->prefill_tokens_per_s, s->n_prefill_rows / seconds);
+    if (n_decode) st->decode_tokens_per_s = pace_mean(st->decode_tokens_per_s, n_decode / seconds, RATE_WEIGHT);
+    if (s->n_prefill_rows)
+        st->prefill_tokens_per_s = pace_mean(st->prefill_tokens_per_s, s->n_prefill_rows / seconds, RATE_WEIGHT);
     s->last_step_ns = now;
     pthread_mutex_unlock(&s->mutex);
     pace_learn(&s->pace, s->n_rows, seconds);

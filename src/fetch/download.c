@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * download.c: see download.h.
+ * download.c: downloads one file: goes on where an earlier download stopped, and begins again when the file has changed
+ * or moved.
  */
 #include "fetch/download.h"
 
@@ -11,13 +12,14 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "fetch/sha256.h"
+#include "fetch/file_sha256.h"
 #include "fetch/transfer.h"
 
-#define MAX_TURNS 4 /* times that the file may change or move while it is fetched */
+#define MAX_TURNS 4 /* how often the file may change or move while it is fetched */
 
-/* The URL as it is remembered: without its query, which may be a secret and another one each time. */
-static int new_sidecar(struct sidecar *side, const struct probe *from, struct qn_error *e)
+/* Makes the sidecar of a new download. The URL is remembered without its query, which may be a secret and different
+ * each time. */
+static int new_sidecar(struct sidecar *side, const struct remote_file *from, struct qn_error *e)
 {
     char url[4096];
 
@@ -32,8 +34,10 @@ static int new_sidecar(struct sidecar *side, const struct probe *from, struct qn
     return error_nomem(e, "a URL", sizeof url);
 }
 
-/* Whether what has come is of what is there now. Without a version only a hash of the whole can tell in the end. */
-static bool is_same(const struct sidecar *old, const struct sidecar *now, const struct part *part, const char *sha256)
+/* Whether the bytes here belong to the version that is there now. Without a version, only a hash of the whole file can
+ * tell in the end. */
+static bool is_same(const struct sidecar *old, const struct sidecar *now, const struct partial_file *part,
+                    const char *sha256)
 {
     struct stat st;
 
@@ -41,8 +45,8 @@ static bool is_same(const struct sidecar *old, const struct sidecar *now, const 
            (*now->version || *sha256) && fstat(part->fd, &st) == 0 && (uint64_t)st.st_size == old->size;
 }
 
-/* Takes over what an earlier call has brought, if that is of use. */
-static int take_old(struct sidecar *now, const struct part *part, const char *sha256, struct qn_error *e)
+/* Takes over the bytes of an earlier call, if they are of use. */
+static int take_old(struct sidecar *now, const struct partial_file *part, const char *sha256, struct qn_error *e)
 {
     struct sidecar old;
     struct qn_error why;
@@ -63,10 +67,10 @@ static int take_old(struct sidecar *now, const struct part *part, const char *sh
     return 0;
 }
 
-static int make_room(const struct part *part, const struct sidecar *side, struct qn_error *e)
+static int make_room(const struct partial_file *part, const struct sidecar *side, struct qn_error *e)
 {
     uint64_t here = spans_bytes(&side->written);
-    int r = part_check_space(part, side->size - here, e);
+    int r = partial_check_space(part, side->size - here, e);
 
     if (r) return r;
     if (ftruncate(part->fd, (off_t)side->size) == 0) return 0;
@@ -74,9 +78,9 @@ static int make_room(const struct part *part, const struct sidecar *side, struct
                      strerror(errno));
 }
 
-/* One version from one address. As transfer(). */
-static int fetch_version(struct part *part, const struct probe *from, const char *sha256, const struct fetch_options *o,
-                         struct qn_error *e)
+/* Fetches one version from one address. Returns what transfer() returns. */
+static int fetch_version(struct partial_file *part, const struct remote_file *from, const char *sha256,
+                         const struct fetch_options *o, struct qn_error *e)
 {
     struct sidecar side;
     int r = new_sidecar(&side, from, e);
@@ -89,33 +93,33 @@ static int fetch_version(struct part *part, const struct probe *from, const char
     return r;
 }
 
-static int verify(struct part *part, const char *sha256, const struct fetch_options *o, struct qn_error *e)
+static int verify(struct partial_file *part, const char *sha256, const struct fetch_options *o, struct qn_error *e)
 {
     char hex[65];
-    int r = *sha256 ? sha256_file(hex, part->fd, part->part, o, e) : 0;
+    int r = *sha256 ? file_sha256(hex, part->fd, part->part, o, e) : 0;
 
     if (r || !*sha256 || !strcmp(hex, sha256)) return r;
-    r = part_reject(part, e);
+    r = partial_reject(part, e);
     return r ? r
              : error_set(e, QN_EDATA, "'%s' has the SHA-256 %s, not %s; what came is '%s'", part->path, hex, sha256,
                          part->bad);
 }
 
-int download(struct part *part, struct probe *from, bool is_hub, const char *sha256, const struct fetch_options *o,
-             struct qn_error *e)
+int download(struct partial_file *part, struct remote_file *from, bool is_hub, const char *sha256,
+             const struct fetch_options *o, struct qn_error *e)
 {
     int r;
 
     for (int turn = 0; turn < MAX_TURNS; turn++) {
-        struct probe again;
+        struct remote_file again;
         if (*sha256 && *from->sha256 && strcmp(sha256, from->sha256))
             return error_set(e, QN_EDATA, "'%s' has the SHA-256 %s by its hub, not %s", from->source, from->sha256,
                              sha256);
         r = fetch_version(part, from, sha256, o, e);
         if (r < 0) return r;
         if (r == TRANSFER_DONE) return verify(part, *sha256 ? sha256 : from->sha256, o, e);
-        if ((r = probe_open(&again, o, from->source, is_hub, e))) return r;
-        probe_close(from);
+        if ((r = remote_file_open(&again, o, from->source, is_hub, e))) return r;
+        remote_file_close(from);
         *from = again;
     }
     return error_set(e, QN_EIO, "'%s' changed or moved %d times while it was being fetched", from->source, MAX_TURNS);

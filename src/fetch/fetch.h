@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fetch.h: what every way of getting a file is told: how fast, how patient, who is asked with which secret, and who
- * watches.
+ * fetch.h: options for every way of getting a file: speed, patience, secrets, and a function that watches.
  */
 #ifndef QUERN_FETCH_FETCH_H
 #define QUERN_FETCH_FETCH_H
@@ -10,14 +9,14 @@
 #include <stdint.h>
 
 struct fetch_options {
-    const char *token;    /* a bearer token for the origin of the source and no other; NULL: none */
-    const char *ca;       /* a file of certificates to trust instead of the system's; NULL: the system's */
-    bool insecure_http;   /* http:// to hosts other than this one */
-    int timeout_s;        /* for a connection to be made, and without a byte on one that is */
+    const char *token;    /* a bearer token, sent to the origin of the source and to no other; NULL: none */
+    const char *ca;       /* a file of certificates (PEM) to trust instead of the system's; NULL: the system's */
+    bool insecure_http;   /* allows http:// to other hosts than this one */
+    int timeout_s;        /* seconds to make a connection, and without a byte on an open one */
     int n_connections;    /* at most */
-    uint64_t bytes_per_s; /* at most, of all connections; 0: no limit */
-    /* Called several times a second; false: stop, and keep what has come (QN_ECANCEL). what: "fetching" or "checking";
-     * NULL: nothing is told, only asked. */
+    uint64_t bytes_per_s; /* the limit for all connections together; 0: none */
+    /* Called several times a second. false: stop, and keep the bytes that have come (QN_ECANCEL). what: "fetching" or
+     * "checking"; NULL: there is nothing to tell. done, total: bytes. */
     bool (*watch)(void *arg, const char *what, uint64_t done, uint64_t total);
     void *arg;
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * listing.c: see listing.h. Source: the hub's own description of /api/models/{owner}/{repo}/tree/{revision}.
+ * listing.c: reads a hub's list of files. Source: the hub's own description of
+ * /api/models/{owner}/{repo}/tree/{revision}.
  *
- * Programs, pictures and other formats of the same weights are left where they are.
+ * Programs, pictures and other formats of the same weights are not listed.
  */
 #include "fetch/listing.h"
 
@@ -11,8 +12,8 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "fetch/ask.h"
-#include "fetch/source.h"
+#include "fetch/get.h"
+#include "fetch/location.h"
 
 #define MAX_BYTES ((size_t)16 << 20)
 
@@ -28,13 +29,13 @@ static bool is_wanted(const char *name)
     static const char *const endings[] = {".safetensors", ".json", ".jinja", ".model", ".txt"};
 
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (ends_in(name, endings[i])) return source_is_safe_name(name);
+        if (ends_in(name, endings[i])) return location_is_safe_name(name);
     return false;
 }
 
-static int add(struct listing *l, const char *name, json_int_t size, struct qn_error *e)
+static int add(struct hub_listing *l, const char *name, json_int_t size, struct qn_error *e)
 {
-    struct listing_file *more = mem_realloc(l->file, (l->n_files + 1) * sizeof *more);
+    struct hub_file *more = mem_realloc(l->file, (l->n_files + 1) * sizeof *more);
     char *copy = mem_dup(name, strlen(name));
 
     if (more) l->file = more;
@@ -42,7 +43,7 @@ static int add(struct listing *l, const char *name, json_int_t size, struct qn_e
         mem_free(copy);
         return error_nomem(e, "a list of files", (l->n_files + 1) * sizeof *more);
     }
-    l->file[l->n_files++] = (struct listing_file){copy, (uint64_t)size};
+    l->file[l->n_files++] = (struct hub_file){copy, (uint64_t)size};
     l->bytes += (uint64_t)size;
     return 0;
 }
@@ -52,7 +53,7 @@ struct found {
     struct buf gguf; /* their names */
 };
 
-static int take(struct listing *l, struct found *f, const json_t *entry, const char *url, struct qn_error *e)
+static int take(struct hub_listing *l, struct found *f, const json_t *entry, const char *url, struct qn_error *e)
 {
     const char *type = json_string_value(json_object_get(entry, "type"));
     const char *name = json_string_value(json_object_get(entry, "path"));
@@ -68,9 +69,9 @@ static int take(struct listing *l, struct found *f, const json_t *entry, const c
     return add(l, name, json_integer_value(size), e);
 }
 
-int listing_parse(struct listing *l, const char *text, size_t n, const char *url, struct qn_error *e)
+int listing_parse(struct hub_listing *l, const char *text, size_t n, const char *url, struct qn_error *e)
 {
-    struct listing out = {0};
+    struct hub_listing out = {0};
     struct found f = {0};
     json_error_t why;
     json_t *root = json_loadb(text, n, 0, &why);
@@ -91,25 +92,25 @@ int listing_parse(struct listing *l, const char *text, size_t n, const char *url
     return r;
 }
 
-int listing_fetch(struct listing *l, const struct fetch_options *o, const char *url, struct qn_error *e)
+int listing_fetch(struct hub_listing *l, const struct fetch_options *o, const char *url, struct qn_error *e)
 {
-    struct ask_reply reply;
+    struct get_reply reply;
     const char *link;
-    int r = ask(&reply, o, url, NULL, MAX_BYTES, e);
+    int r = get_url(&reply, o, url, NULL, MAX_BYTES, e);
 
     if (r) return r;
-    link = ask_header(curl_load(NULL), reply.h, "Link");
+    link = get_header(curl_load(NULL), reply.h, "Link");
     if (reply.is_cut || (link && strstr(link, "next")))
         r = error_set(e, QN_EUNSUP, "'%s': more files than fit one list", url);
     else
         r = listing_parse(l, (const char *)reply.body.data, reply.body.len, url, e);
-    ask_reply_deinit(&reply);
+    get_reply_deinit(&reply);
     return r;
 }
 
-void listing_deinit(struct listing *l)
+void listing_deinit(struct hub_listing *l)
 {
     for (size_t i = 0; i < l->n_files; i++) mem_free(l->file[i].name);
     mem_free(l->file);
-    *l = (struct listing){0};
+    *l = (struct hub_listing){0};
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * rsync.c: see rsync.h. Source: rsync(1).
+ * rsync.c: runs rsync. Source: rsync(1).
  *
- * The file is written in its place (--inplace), which is our NAME.part: whatever ends rsync, what came is there, and
- * the next time rsync finds by its sums which blocks it need not send again. Links are followed at the source, so that
- * nothing but files and folders comes; ownership and modes do not come.
+ * The file is written in place (--inplace), in our NAME.part. So however rsync ends, the bytes that have come are
+ * there, and the next run finds by its sums which blocks it need not send again. Links are followed at the source, so
+ * only files and folders come; ownership and modes are not copied.
  *
- * No shell is between, names with spaces are names (--protect-args), and operands follow a "--". rsync ends with us.
+ * There is no shell in between; names with spaces are single names (--protect-args); and operands follow a "--". rsync
+ * ends when we end.
  */
 #include "fetch/rsync.h"
 
@@ -35,7 +36,7 @@ struct call {
     int n;
     char timeout[32], limit[32];
     struct buf out, err;
-    int show_fd; /* standard output goes there; -1: to `out` */
+    int show_fd; /* where its standard output goes; -1: to `out` */
     int status;  /* rsync's exit status */
 };
 
@@ -54,7 +55,7 @@ static void begin(struct call *c, const struct fetch_options *o)
     add(c, "--copy-links");
     snprintf(c->timeout, sizeof c->timeout, "--timeout=%d", o->timeout_s);
     add(c, c->timeout);
-    if (o->bytes_per_s) { /* in units of 1024 bytes; a small limit is not none */
+    if (o->bytes_per_s) { /* in units of 1024 bytes; a small limit must not become 0, which means none */
         snprintf(c->limit, sizeof c->limit, "--bwlimit=%llu", (unsigned long long)(o->bytes_per_s + 1023) / 1024);
         add(c, c->limit);
     }
@@ -68,8 +69,8 @@ static void end(struct call *c)
 
 /* ---- running it ---- */
 
-/* In the child. Returns only if there is no running it; then why[1] says errno to the parent, and nothing is left to
- * do. */
+/* Runs in the child and becomes rsync. It returns only if that fails; then the parent has got errno through `why`, and
+ * nothing is left to do. */
 static void become_rsync(const struct call *c, int out, int err, int why, pid_t parent)
 {
     int null = open("/dev/null", O_RDONLY), no;
@@ -84,10 +85,10 @@ static void become_rsync(const struct call *c, int out, int err, int why, pid_t 
     no = errno;
     while (write(why, &no, sizeof no) < 0 && errno == EINTR)
         ;
-    raise(SIGKILL); /* no handler, no flushing of what the parent has to write */
+    raise(SIGKILL); /* no exit handlers, no flushing of the parent's output */
 }
 
-/* Reads what is there; false at the end. What is more than `limit` is dropped. */
+/* Reads the bytes that are there; false at the end. Bytes beyond `limit` are dropped. */
 static bool drain(int fd, struct buf *b, size_t limit)
 {
     char block[4096];
@@ -98,7 +99,7 @@ static bool drain(int fd, struct buf *b, size_t limit)
     return n > 0;
 }
 
-/* Until rsync has closed both pipes; stops it when the user wants no more. */
+/* Runs until rsync has closed both pipes. Stops rsync when the user wants no more. */
 static void attend(struct call *c, pid_t pid, int out, int err, const struct fetch_options *o)
 {
     struct pollfd p[2] = {{.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
@@ -117,7 +118,7 @@ static void close_all(int fd[6])
         if (fd[i] >= 0) close(fd[i]);
 }
 
-/* Why the program could not be run; 0 once it runs. */
+/* The errno with which the program could not be run; 0 if it runs. */
 static int exec_errno(int fd)
 {
     int no = 0;
@@ -129,7 +130,8 @@ static int exec_errno(int fd)
 
 static int call(struct call *c, const struct fetch_options *o, struct qn_error *e)
 {
-    int fd[6] = {-1, -1, -1, -1, -1, -1}, status = 0, no = 0; /* out, err and why: each to read and to write */
+    /* Pipes for out, err and why: the reading and the writing end of each. */
+    int fd[6] = {-1, -1, -1, -1, -1, -1}, status = 0, no = 0;
     pid_t parent = getpid(), pid = -1;
 
     if (pipe2(fd, O_CLOEXEC) == 0 && pipe2(fd + 2, O_CLOEXEC) == 0 && pipe2(fd + 4, O_CLOEXEC) == 0) pid = fork();
@@ -157,7 +159,7 @@ static int call(struct call *c, const struct fetch_options *o, struct qn_error *
     return 0;
 }
 
-/* rsync's own words: its first line, which says what happened; the others say where in rsync. */
+/* Sets the error in rsync's own words: its first line says what happened, the others where in rsync. */
 static int failed(const struct call *c, const char *place, struct qn_error *e)
 {
     const char *words = c->err.data ? (const char *)c->err.data : "";
@@ -169,7 +171,8 @@ static int failed(const struct call *c, const char *place, struct qn_error *e)
 
 /* ---- what it is run for ---- */
 
-/* "-rw-r--r--     1234 2026/01/02 03:04:05 name": adds the size of a file; false when this is no such line. */
+/* Adds the size of a file from a line "-rw-r--r--     1234 2026/01/02 03:04:05 name"; false if the line is of another
+ * form. */
 static bool count_line(struct rsync_listing *l, const char *line, bool is_first)
 {
     const char *size = strchr(line, ' ');
@@ -207,7 +210,8 @@ int rsync_list(struct rsync_listing *l, const char *place, const struct fetch_op
 
 static bool is_loss(int status)
 {
-    return status == 10 || status == 12 || status == 30 || status == 35; /* socket, protocol data, time-outs */
+    return status == 10 || status == 12 || status == 30 ||
+           status == 35; /* errors of the socket, of the protocol's data, and time-outs */
 }
 
 static bool pause_before(int n_try, const struct fetch_options *o)
@@ -235,7 +239,7 @@ int rsync_fetch(const char *place, bool is_folder, const char *to, int show_fd, 
         c.show_fd = show_fd;
         add(&c, "--inplace");
         add(&c, "--no-whole-file");
-        add(&c, "--ignore-times"); /* what is there is compared, whatever its date */
+        add(&c, "--ignore-times"); /* the file here is compared, whatever its date */
         if (is_folder) add(&c, "--recursive");
         if (show_fd >= 0) add(&c, "--info=progress2");
         add(&c, "--");

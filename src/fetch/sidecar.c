@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * sidecar.c: see sidecar.h.
+ * sidecar.c: reads and writes the small JSON file next to an unfinished download.
  */
 #include "fetch/sidecar.h"
 
@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "base/json/json_text.h"
 #include "base/os.h"
 
 #define FORM       "quern-part-1"
@@ -100,7 +101,7 @@ int sidecar_parse(struct sidecar *s, const char *text, size_t n, const char *boo
     return r;
 }
 
-/* Which start of the machine this is; "" when it does not say, which is the same as none. */
+/* An id of this start of the machine; "" if the machine does not say. That counts as another start. */
 static void boot_of(char out[BOOT_BYTES])
 {
     int fd = open(BOOT_FILE, O_RDONLY | O_CLOEXEC);
@@ -139,8 +140,6 @@ static json_t *json_of(const struct spans *s)
     return list;
 }
 
-static int add_text(const char *text, size_t n, void *out) { return buf_add(out, text, n, NULL); }
-
 static int text_of(struct buf *out, const struct sidecar *s, struct qn_error *e)
 {
     char boot[BOOT_BYTES];
@@ -150,9 +149,9 @@ static int text_of(struct buf *out, const struct sidecar *s, struct qn_error *e)
     boot_of(boot);
     root = json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o}", "form", FORM, "url", s->url, "version", s->version, "size",
                      (json_int_t)s->size, "boot", boot, "written", written, "synced", synced);
-    r = root ? json_dump_callback(root, add_text, out, JSON_COMPACT) : -1;
+    r = json_text_add(out, root, JSON_COMPACT, "the list of what has come", e);
     json_decref(root);
-    return r ? error_nomem(e, "the list of what has come", 0) : 0;
+    return r;
 }
 
 static int write_new(const char *path, const struct buf *text, bool durable)
@@ -165,7 +164,9 @@ static int write_new(const char *path, const struct buf *text, bool durable)
     while (n > 0 && r == 0) {
         ssize_t done = write(fd, p, n);
         if (done < 0 && errno != EINTR) r = -1;
-        if (done > 0) p += done, n -= (size_t)done;
+        if (done <= 0) continue;
+        p += done;
+        n -= (size_t)done;
     }
     if (r == 0 && durable) r = fdatasync(fd);
     return close(fd) || r ? -1 : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * spans.c: see spans.h. The lists have as many spans as connections that fetch side by side, so they are searched from
+ * spans.c: a sorted list of spans. Such a list has about as many spans as there are connections, so it is searched from
  * the front.
  */
 #include "fetch/spans.h"
@@ -21,7 +21,7 @@ void spans_clear(struct spans *s) { s->n = 0; }
 static int reserve(struct spans *s, size_t n, struct qn_error *e)
 {
     size_t cap = s->cap ? s->cap : 8;
-    struct span *v;
+    struct byte_span *v;
 
     if (n <= s->cap) return 0;
     while (cap < n) cap *= 2;
@@ -43,9 +43,9 @@ int spans_add(struct spans *s, uint64_t from, uint64_t to, struct qn_error *e)
         if (s->v[last].to > to) to = s->v[last].to;
     }
     if (first == last && reserve(s, s->n + 1, e)) return QN_ENOMEM;
-    memmove(s->v + first + 1, s->v + last, (s->n - last) * sizeof *s->v); /* [first, last) becomes one */
+    memmove(s->v + first + 1, s->v + last, (s->n - last) * sizeof *s->v); /* the spans [first, last) become one */
     s->n = s->n - (last - first) + 1;
-    s->v[first] = (struct span){from, to};
+    s->v[first] = (struct byte_span){from, to};
     return 0;
 }
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * transfer.c: see transfer.h.
+ * transfer.c: several connections that fetch one file.
  *
- * A lane is a connection at work. Which bytes it gets is decided when it starts: the first that are neither written nor
- * another lane's, up to the end of their piece. What a lane that ends too early has not brought is anybody's again.
+ * A lane is one connection at work. Its bytes are chosen when it starts: the first ones that are neither written nor
+ * another lane's, up to the end of their piece. If a lane ends too early, the bytes that it has not brought are free
+ * again.
  *
- * Whatever a server sends, a byte is written only if the reply's headers say that it is the one asked for, of the
- * version asked for, and never one more than was asked for.
+ * A byte is written only if the reply's headers say that it is the one asked for, of the version asked for, and never
+ * one more than was asked for, whatever the server sends.
  *
- * After a loss all lanes wait: half a second, then twice as long each time, as long as little comes in between. So a
+ * After a loss all lanes wait: half a second, then twice as long each time, as long as few bytes come in between. So a
  * server that was restarted is found again, and one that is gone is given up after half a minute.
  *
- * A server that gives no parts has one lane, which begins at the first byte each time.
+ * A server that gives no parts gets one lane, which begins at the first byte each time.
  */
 #include "fetch/transfer.h"
 
@@ -22,7 +23,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
-#include "fetch/ask.h"
+#include "fetch/get.h"
 
 #define MAX_LANES   16
 #define PIECE_MIN   ((uint64_t)4 << 20)
@@ -30,7 +31,7 @@
 #define MAX_LOSSES  6
 #define PAUSE_NS    ((uint64_t)500000000)
 #define PAUSE_MAX_S 60
-#define ENOUGH      ((uint64_t)64 << 10) /* bytes after which a loss counts as the first one again */
+#define ENOUGH      ((uint64_t)64 << 10) /* after so many bytes a loss counts as the first one again */
 #define KEEP_NS     ((uint64_t)200000000)
 #define SYNC_NS     ((uint64_t)10000000000)
 #define POLL_MS     100
@@ -41,9 +42,9 @@ struct lane {
     struct transfer *t;
     CURL *h; /* NULL: idle */
     struct curl_slist *headers;
-    uint64_t from, at, to; /* bytes: where it began, where it is, where it ends */
+    uint64_t from, at, to; /* positions in bytes: where it began, where it is, where it ends */
     bool is_checked;       /* the reply's headers */
-    int end;               /* what a callback found out: an enum transfer_end, or QN_E* for `error`; 0: nothing yet */
+    int end;               /* the result of a callback: an enum transfer_end, or QN_E* with `error`; 0: none yet */
     bool is_fatal;         /* no other try would help */
     struct qn_error error;
 };
@@ -51,8 +52,8 @@ struct lane {
 struct transfer {
     const struct curl *curl;
     CURLM *multi;
-    const struct probe *from;
-    const struct part *part;
+    const struct remote_file *from;
+    const struct partial_file *part;
     struct sidecar *side;
     const struct fetch_options *o;
     struct lane lane[MAX_LANES];
@@ -61,13 +62,13 @@ struct transfer {
 
     int n_losses;
     uint64_t since_loss; /* bytes */
-    uint64_t not_before; /* ns: no lane starts earlier */
+    uint64_t not_before; /* clock_ns() before which no lane starts */
 
-    uint64_t fresh, keep_bytes;  /* bytes since the sidecar was written; when it is written again at the latest */
+    uint64_t fresh, keep_bytes;  /* bytes since the sidecar was written; bytes after which it is written again */
     uint64_t kept_ns, synced_ns; /* when */
 };
 
-/* ---- what is kept on the disk ---- */
+/* ---- the sidecar ---- */
 
 static int keep(struct transfer *t, bool now, struct qn_error *e)
 {
@@ -95,7 +96,7 @@ static int lose(struct lane *l, const char *why)
     return -1;
 }
 
-/* l->error is set, to something about this machine. */
+/* Ends the lane with l->error, which concerns this machine. */
 static int give_up(struct lane *l)
 {
     l->end = l->error.code;
@@ -111,10 +112,10 @@ static int end_as(struct lane *l, enum transfer_end end)
 
 static bool is_other_version(const struct lane *l, uint64_t total)
 {
-    const char *etag = ask_header(l->t->curl, l->h, "ETag");
+    const char *etag = get_header(l->t->curl, l->h, "ETag");
 
     if (total != l->t->side->size) return true;
-    return etag && *l->t->from->etag && strcmp(probe_etag(etag), l->t->from->etag) != 0;
+    return etag && *l->t->from->etag && strcmp(remote_file_etag(etag), l->t->from->etag) != 0;
 }
 
 static int check_part(struct lane *l)
@@ -123,7 +124,7 @@ static int check_part(struct lane *l)
     curl_off_t length = -1;
 
     l->t->curl->easy_getinfo(l->h, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
-    if (probe_content_range(ask_header(l->t->curl, l->h, "Content-Range"), &first, &last, &total))
+    if (remote_file_content_range(get_header(l->t->curl, l->h, "Content-Range"), &first, &last, &total))
         return lose(l, "its server does not say which part of the file it sends");
     if (is_other_version(l, total)) return end_as(l, TRANSFER_CHANGED);
     if (first != l->from || last >= l->to)
@@ -142,10 +143,10 @@ static int check_whole(struct lane *l)
     return l->t->from->has_ranges ? end_as(l, TRANSFER_WHOLE) : 0;
 }
 
-/* The headers have come: is this what was asked for? -1: no, and l->end says what it is. */
+/* The headers have come: checks that they answer the request. -1: they do not, and l->end says what it is. */
 static int check_reply(struct lane *l)
 {
-    const char *coding = ask_header(l->t->curl, l->h, "Content-Encoding");
+    const char *coding = get_header(l->t->curl, l->h, "Content-Encoding");
     char why[64];
     long status = 0;
 
@@ -195,7 +196,7 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
 
 /* ---- lanes ---- */
 
-/* The first bytes that nobody has and nobody is at; false when there are none. */
+/* The first bytes that are not here and that no lane fetches; false: there are none. */
 static bool next_gap(const struct transfer *t, uint64_t *from, uint64_t *to)
 {
     uint64_t at = 0, end = 0;
@@ -246,7 +247,7 @@ static int start_lane(struct transfer *t, struct lane *l, uint64_t from, uint64_
     char range[64];
 
     *l = (struct lane){.t = t, .from = from, .at = from, .to = to};
-    l->h = ask_handle(t->curl, t->o, t->from->source, t->from->url, &l->headers, e);
+    l->h = get_handle(t->curl, t->o, t->from->source, t->from->url, &l->headers, e);
     if (!l->h) return e->code;
     t->curl->easy_setopt(l->h, CURLOPT_WRITEFUNCTION, on_body);
     t->curl->easy_setopt(l->h, CURLOPT_WRITEDATA, l);
@@ -268,7 +269,7 @@ static int start_lanes(struct transfer *t, struct qn_error *e)
     if (clock_ns() < t->not_before) return 0;
     for (int i = 0; i < t->n_lanes && r == 0; i++) {
         if (t->lane[i].h || !next_gap(t, &from, &to)) continue;
-        if (!t->from->has_ranges && from > 0) { /* what came of it so far is of no use */
+        if (!t->from->has_ranges && from > 0) { /* the bytes that came so far are of no use */
             spans_clear(&t->side->written);
             spans_clear(&t->side->synced);
             from = 0;
@@ -283,7 +284,7 @@ static int count_loss(struct transfer *t, struct lane *l, struct qn_error *e)
     uint64_t now = clock_ns(), pause;
     curl_off_t wish = 0;
 
-    if (now < t->not_before) return 0; /* the others fell with the first */
+    if (now < t->not_before) return 0; /* the other lanes were lost together with the first */
     if (t->since_loss >= ENOUGH && t->from->has_ranges) t->n_losses = 0;
     t->since_loss = 0;
     if (++t->n_losses > MAX_LOSSES) {
@@ -298,14 +299,14 @@ static int count_loss(struct transfer *t, struct lane *l, struct qn_error *e)
     return 0;
 }
 
-/* A lane has ended, well or not. 0, or what transfer() returns. */
+/* Handles the end of a lane, good or bad. 0, or the result of transfer(). */
 static int finish_lane(struct transfer *t, struct lane *l, CURLcode rc, struct qn_error *e)
 {
     int r = 0;
 
     if (rc == CURLE_OK && !l->is_checked) check_reply(l); /* a reply without a body */
     if (l->end == 0 && (rc || l->at < l->to))
-        lose(l, rc ? ask_why(t->curl, rc) : "its server sends less than was asked for");
+        lose(l, rc ? get_why(t->curl, rc) : "its server sends less than was asked for");
     if (rc == CURLE_ABORTED_BY_CALLBACK) {
         r = error_set(e, QN_ECANCEL, "stopped while '%s' was being fetched", t->from->source);
     } else if (l->end > 0) {
@@ -327,7 +328,7 @@ static int finish_lanes(struct transfer *t, struct qn_error *e)
 
     while (r == 0 && (m = t->curl->multi_info_read(t->multi, &n))) {
         struct lane *l = NULL;
-        CURLcode rc = m->data.result; /* m is gone with its handle */
+        CURLcode rc = m->data.result; /* m is freed with its handle */
         t->curl->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &l);
         r = finish_lane(t, l, rc, e);
     }
@@ -361,8 +362,8 @@ static int run(struct transfer *t, struct qn_error *e)
     }
 }
 
-int transfer(const struct probe *from, const struct part *part, struct sidecar *side, const struct fetch_options *o,
-             struct qn_error *e)
+int transfer(const struct remote_file *from, const struct partial_file *part, struct sidecar *side,
+             const struct fetch_options *o, struct qn_error *e)
 {
     struct transfer t = {.curl = curl_load(e), .from = from, .part = part, .side = side, .o = o};
     int r, n_lanes = o->n_connections < MAX_LANES ? o->n_connections : MAX_LANES;
@@ -374,10 +375,11 @@ int transfer(const struct probe *from, const struct part *part, struct sidecar *
     }
     t.multi = t.curl->multi_init();
     if (!t.multi) return error_nomem(e, "a transfer", 0);
-    /* With a limit to the speed one connection is enough, and holds it exactly. */
+    /* One connection is enough for a limited speed, and keeps the limit exactly. */
     t.n_lanes = from->has_ranges && !o->bytes_per_s ? n_lanes : 1;
     t.piece = side->size / 64;
-    t.piece = t.piece < PIECE_MIN ? PIECE_MIN : t.piece > PIECE_MAX ? PIECE_MAX : t.piece;
+    if (t.piece < PIECE_MIN) t.piece = PIECE_MIN;
+    if (t.piece > PIECE_MAX) t.piece = PIECE_MAX;
     t.keep_bytes = side->size / 1024;
     t.kept_ns = t.synced_ns = clock_ns();
     r = run(&t, e);

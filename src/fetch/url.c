@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * url.c: see url.h. Source: RFC 3986 and RFC 6454 (origins).
+ * url.c: judges URLs. Source: RFC 3986 and RFC 6454 (origins).
  */
 #include "fetch/url.h"
 
@@ -8,17 +8,18 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/inline/digits.h"
 #include "base/mem.h"
 #include "client/curl.h"
 
-/* The parts of a URL that say who is asked; strings of libcurl's. */
-struct parts {
+/* The parts of a URL that name the server; strings of libcurl. */
+struct url_parts {
     const struct curl *curl;
     CURLU *u;
     char *scheme, *host, *port, *user;
 };
 
-static void parts_deinit(struct parts *p)
+static void parts_deinit(struct url_parts *p)
 {
     if (!p->curl) return;
     p->curl->free(p->scheme);
@@ -26,14 +27,14 @@ static void parts_deinit(struct parts *p)
     p->curl->free(p->port);
     p->curl->free(p->user);
     p->curl->url_cleanup(p->u);
-    *p = (struct parts){0};
+    *p = (struct url_parts){0};
 }
 
-static int parts_of(struct parts *p, const char *url, struct qn_error *e)
+static int parts_of(struct url_parts *p, const char *url, struct qn_error *e)
 {
     CURLUcode rc = CURLUE_OK;
 
-    *p = (struct parts){.curl = curl_load(e)};
+    *p = (struct url_parts){.curl = curl_load(e)};
     if (!p->curl) return QN_EUNSUP;
     p->u = p->curl->url();
     if (!p->u) return error_nomem(e, "a URL", strlen(url));
@@ -56,7 +57,7 @@ static bool is_loopback(const char *host)
     return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
 }
 
-static int check(const struct parts *p, const char *url, bool http_is_fine, struct qn_error *e)
+static int check(const struct url_parts *p, const char *url, bool http_is_fine, struct qn_error *e)
 {
     if (p->user) return error_set(e, QN_EUSAGE, "'%s': a user's name and password do not belong in a URL", url);
     if (!strcmp(p->scheme, "https")) return 0;
@@ -69,7 +70,7 @@ static int check(const struct parts *p, const char *url, bool http_is_fine, stru
 
 int url_check(const char *url, bool insecure_http, struct qn_error *e)
 {
-    struct parts p;
+    struct url_parts p;
     int r = parts_of(&p, url, e);
 
     if (r) return r;
@@ -80,7 +81,7 @@ int url_check(const char *url, bool insecure_http, struct qn_error *e)
 
 int url_may_follow(const char *source, const char *to, bool insecure_http, struct qn_error *e)
 {
-    struct parts from, p;
+    struct url_parts from, p;
     int r = parts_of(&from, source, e);
 
     if (r) return r;
@@ -98,7 +99,7 @@ int url_may_follow(const char *source, const char *to, bool insecure_http, struc
 
 bool url_same_origin(const char *a, const char *b)
 {
-    struct parts p, q;
+    struct url_parts p, q;
     bool same = false;
 
     if (parts_of(&p, a, NULL)) return false;
@@ -112,7 +113,7 @@ bool url_same_origin(const char *a, const char *b)
 
 int url_judge(struct url_verdict *v, const char *source, const char *url, bool insecure_http, struct qn_error *e)
 {
-    struct parts p;
+    struct url_parts p;
     int r = url_check(source, insecure_http, e);
 
     *v = (struct url_verdict){0};
@@ -125,18 +126,15 @@ int url_judge(struct url_verdict *v, const char *source, const char *url, bool i
     return 0;
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-}
-
-/* In place; -1 when a NUL byte or a slash would come out. A % without two digits behind it stays. */
+/* Decodes %XX in place. -1: a NUL byte or a slash would come out. A % without two digits after it stays. */
 static int decode(char *s)
 {
     char *out = s;
 
     for (; *s; s++) {
-        int hi = *s == '%' ? hex_digit(s[1]) : -1, lo = hi >= 0 ? hex_digit(s[2]) : -1;
+        int hi = -1, lo = -1;
+        if (*s == '%') hi = hex_digit(s[1]);
+        if (hi >= 0) lo = hex_digit(s[2]);
         if (lo >= 0) s += 2;
         *out = lo >= 0 ? (char)(hi << 4 | lo) : *s;
         if (lo >= 0 && (!*out || *out == '/')) return -1;
@@ -148,7 +146,7 @@ static int decode(char *s)
 
 int url_last_part(char **out, const char *url, struct qn_error *e)
 {
-    struct parts p;
+    struct url_parts p;
     char *path = NULL, *copy = NULL;
     int r = parts_of(&p, url, e);
 

@@ -2,14 +2,14 @@
  *
  * warm.c: a thread that enters the mapped weights into the page table.
  *
- * A file in the page cache still costs a fault for every 16 of its pages when they are first touched, 25
- * thousand of them for 5 GB, and the first forward pass waits for each. Reading the vocabulary keeps one CPU busy for
- * some 20 ms; meanwhile another can enter a good part of the weights, in the order of the file, which is about that of
- * use. What it has not reached when it is stopped faults as before.
+ * A file in the page cache still costs a page fault for every 16 of its pages when they are first touched. That is 25
+ * thousand faults for 5 GB, and the first forward pass waits for each. Reading the vocabulary keeps one CPU busy for
+ * about 20 ms. Meanwhile another CPU can enter a good part of the weights, in the order of the file, which is about the
+ * order of use. Pages that it has not reached when it is stopped fault as before.
  *
- * Goes in small steps: each holds the lock of the address space, which mmap in the other thread waits for, and
- * warm_stop waits for the last. Does not ask whether the weights are in memory: where they are not, it reads ahead for
- * a few milliseconds what will be wanted next anyway.
+ * The thread works in small steps, because each step holds the lock of the address space, for which mmap() in the other
+ * thread waits; and warm_stop() waits for the last step. It does not ask whether the weights are in memory. Where they
+ * are not, it reads ahead for a few milliseconds what will be needed next anyway.
  *
  * Source: madvise(2), MADV_POPULATE_READ.
  */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * warm.h: enters weights into the page table while the program does something else.
+ * warm.h: enters weights into the page table from another thread, while the program does something else.
+ *
+ * warm_start() and warm_stop() are called by one thread.
  */
 #ifndef QUERN_FORMAT_WARM_H
 #define QUERN_FORMAT_WARM_H
@@ -12,15 +14,16 @@
 #include "format/weights.h"
 
 struct warm {
-    const struct weights *weights;
+    const struct weights *weights; /* borrowed */
     pthread_t thread;
     bool started;
     atomic_bool stop;
 };
 
-/* Begins, if there is a CPU to spare; w must outlive it. Not beginning is no error. */
+/* Starts the thread, if there is more than one CPU. w must stay open until warm_stop(). It is no error if no thread can
+ * be started. */
 void warm_start(struct warm *wm, const struct weights *w);
-/* Ends it wherever it is, within a millisecond or one read from disk. */
+/* Ends the thread, however far it is. Waits a millisecond at most, or for one read from disk. */
 void warm_stop(struct warm *wm);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights.c: a model on disk, one GGUF file, all parts of a split one, or a Hugging Face folder, as one list of tensors.
+ * weights.c: joins the files of a model to one list of metadata and one list of tensors.
  *
- * A split model is a row of complete GGUF files PREFIX-00001-of-0000N.gguf. The first carries
- * the metadata; each says in `split.no` and `split.count` which one it is. The names of the
- * others are made from the name under which the first was opened, never from anything inside
- * a file, and every part is checked to be the one that its name says.
+ * A model is one GGUF file, all parts of a split one, or a Hugging Face folder. A split model is a series of complete
+ * GGUF files PREFIX-00001-of-0000N.gguf. The first one has the metadata. Each part says in `split.no` and `split.count`
+ * which one it is. The names of the others are made from the name under which the first was opened, never from anything
+ * inside a file, and every part is checked to be the one that its name says.
  *
- * Errors of opening begin with the path of the file at fault, since with parts the caller
- * cannot know which one it was. Source: docs/FORMATS.md. Merging and writing are not here.
+ * An error of opening begins with the path of the file at fault, because the caller cannot know which part it was.
+ * Source: docs/FORMATS.md.
  */
 #include "format/weights.h"
 
@@ -19,17 +19,15 @@
 
 #include "base/mem.h"
 #include "base/os.h"
-#include "format/finite.h"
-#include "format/gguf.h"
-#include "format/hf.h"
-#include "format/meta.h"
-#include "format/model_files.h"
+#include "format/file/finite.h"
+#include "format/gguf/gguf.h"
+#include "format/hf/hf.h"
+#include "format/file/model_files.h"
+#include "format/file/names.h"
+#include "format/file/split.h"
 
-#define MAX_PARTS    1000
-#define SUFFIX_BYTES 20 /* "-00001-of-00005.gguf" */
-
-/* Address of tensor data stays valid while parts are added: it lies in the mapping, not in this struct. */
-struct part {
+/* One GGUF file. Tensors point into the mapping, so the struct may move. */
+struct weights_part {
     struct mapping map;
     struct gguf gguf;
 };
@@ -37,20 +35,20 @@ struct part {
 struct weights {
     char *path;
     struct model_files files;
-    struct part *part; /* [n_parts]; none of a folder */
+    struct weights_part *part; /* [n_parts]; of a folder, n_parts is 0 */
     size_t n_parts;
     bool is_folder;
     struct hf_folder folder;
     const struct meta *meta; /* [n_meta], of the first part or the folder */
     size_t n_meta;
     const struct names *keys; /* key -> index into meta */
-    struct tensor *tensors; /* [n_tensors], of all parts in order */
+    struct tensor *tensors;   /* [n_tensors], of all parts in order */
     size_t n_tensors;
     struct names names; /* tensor name -> index into tensors */
     uint64_t tensor_bytes, file_bytes;
 };
 
-/* Puts the path before a message that lacks it. */
+/* Puts the path before the message of an error. Returns code. */
 static int at_path(struct qn_error *e, const char *path, int code)
 {
     if (!e) return code;
@@ -60,22 +58,7 @@ static int at_path(struct qn_error *e, const char *path, int code)
 
 /* ---- split models ---- */
 
-int weights_part_path(char **out, const char *path, uint64_t no, uint64_t n, struct qn_error *e)
-{
-    char of[SUFFIX_BYTES];
-    size_t len = strlen(path);
-    snprintf(of, sizeof of, "-of-%05u.gguf", (unsigned)n);
-    *out = NULL;
-    if (len <= SUFFIX_BYTES || strcmp(path + len - strlen(of), of)) return 0;
-    const char *number = path + len - SUFFIX_BYTES;
-    if (number[0] != '-' || strspn(number + 1, "0123456789") != 5) return 0;
-    *out = mem_dup(path, len);
-    if (!*out) return error_nomem(e, "a file name", len);
-    snprintf(*out + len - SUFFIX_BYTES, SUFFIX_BYTES + 1, "-%05u-of-%05u.gguf", (unsigned)no + 1, (unsigned)n);
-    return 0;
-}
-
-/* Like meta_get_u64 by key, 0 where the key is absent. */
+/* Reads an integer; 0 where the key is absent. */
 static int split_key(const struct gguf *g, const char *key, uint64_t hi, uint64_t *out, struct qn_error *e)
 {
     const struct meta *m = gguf_meta(g, key);
@@ -83,7 +66,7 @@ static int split_key(const struct gguf *g, const char *key, uint64_t hi, uint64_
     return m ? meta_get_u64(m, 0, hi, out, e) : 0;
 }
 
-/* How many parts there are, 1 for a file that is not split; this one must be the first. */
+/* Finds out how many parts there are, 1 for a file that is not split. The file must be the first of them. */
 static int count_parts(const struct weights *w, uint64_t *n_parts, struct qn_error *e)
 {
     const struct gguf *g = &w->part[0].gguf;
@@ -93,12 +76,13 @@ static int count_parts(const struct weights *w, uint64_t *n_parts, struct qn_err
     if ((rc = split_key(g, "split.no", UINT16_MAX, &no, e))) return rc;
     *n_parts = 1;
     if (n <= 1 && no == 0) return 0; /* tools that merge parts leave a count of 0 */
-    if (n > MAX_PARTS)
-        return error_set(e, QN_EDATA, "gguf: key 'split.count' is %" PRIu64 ", the most accepted is %d", n, MAX_PARTS);
+    if (n > SPLIT_MAX_PARTS)
+        return error_set(e, QN_EDATA, "gguf: key 'split.count' is %" PRIu64 ", the most accepted is %d", n,
+                         SPLIT_MAX_PARTS);
     if (no >= n) return error_set(e, QN_EDATA, "gguf: key 'split.no' is %" PRIu64 " of %" PRIu64 " parts", no, n);
 
     char *first;
-    if ((rc = weights_part_path(&first, w->path, 0, n, e))) return rc;
+    if ((rc = split_path(&first, w->path, 0, n, e))) return rc;
     if (no > 0) {
         rc = error_set(e, QN_EDATA, "gguf: this is part %" PRIu64 " of %" PRIu64 " of a model, open part 1%s%s", no + 1,
                        n, first ? ": " : "", first ? first : "");
@@ -113,25 +97,26 @@ static int count_parts(const struct weights *w, uint64_t *n_parts, struct qn_err
     return rc;
 }
 
-/* On failure the part may be mapped or not; weights_close() tells by its pointers. */
-static int open_part(struct weights *w, struct part *p, const char *path, struct qn_error *e)
+/* Opens one part. After a failure it may be mapped or not; weights_close() handles both. */
+static int open_part(struct weights *w, struct weights_part *p, const char *path, struct qn_error *e)
 {
-    int rc = model_files_add(&w->files, path, e); /* before it is opened: what changes from here on is seen */
+    int rc = model_files_add(&w->files, path, e); /* before it is opened, so that any later change is noticed */
     if (!rc) rc = map_open(&p->map, path, e);
-    if (rc) return rc; /* has the path */
+    if (rc) return rc; /* the message has the path */
     rc = gguf_parse(&p->gguf, p->map.data, p->map.size, e);
     return rc ? at_path(e, path, rc) : 0;
 }
 
-/* Opens part `no` >= 1 beside the first. w->n_parts counts it from here on, for weights_close. */
+/* Opens part `no` >= 1 in the folder of the first one. w->n_parts counts it even after a failure, for weights_close().
+ */
 static int open_sibling(struct weights *w, uint64_t no, uint64_t n, struct qn_error *e)
 {
     uint64_t its_no, its_n;
-    struct part *p = &w->part[no];
+    struct weights_part *p = &w->part[no];
     char *path;
-    int rc = weights_part_path(&path, w->path, no, n, e);
+    int rc = split_path(&path, w->path, no, n, e);
     if (rc) return rc;
-    assert(path); /* count_parts() has seen that the pattern fits */
+    assert(path); /* count_parts() checked that the pattern fits */
     w->n_parts = no + 1;
     if ((rc = open_part(w, p, path, e))) goto done;
     if ((rc = split_key(&p->gguf, "split.no", UINT16_MAX, &its_no, e)) ||
@@ -164,7 +149,7 @@ static int add_tensors(struct weights *w, const struct tensor *t, size_t n, stru
         struct str name = {t[i].name, strlen(t[i].name)};
         if (!names_add(&w->names, name, (uint32_t)w->n_tensors))
             return error_set(e, QN_EDATA, "gguf: tensor '%s' appears twice", t[i].name);
-        w->tensor_bytes += t[i].bytes + weights_side_bytes(&t[i]);
+        w->tensor_bytes += t[i].bytes + tensor_side_bytes(&t[i]);
         w->tensors[w->n_tensors++] = t[i];
     }
     return 0;
@@ -173,8 +158,7 @@ static int add_tensors(struct weights *w, const struct tensor *t, size_t n, stru
 static int join_parts(struct weights *w, struct qn_error *e)
 {
     size_t total = 0;
-    for (size_t i = 0; i < w->n_parts; i++)
-        total += w->part[i].gguf.n_tensors;
+    for (size_t i = 0; i < w->n_parts; i++) total += w->part[i].gguf.n_tensors;
     if (total > GGUF_MAX_TENSORS)
         return error_set(e, QN_EDATA, "gguf: the %zu parts hold %zu tensors, the most accepted is %d", w->n_parts,
                          total, GGUF_MAX_TENSORS);
@@ -217,7 +201,7 @@ static int open_files(struct weights *w, struct qn_error *e)
     if (rc) return rc;
     if ((rc = count_parts(w, &n_parts, e))) return at_path(e, w->path, rc);
     if (n_parts > 1) {
-        struct part *more = mem_realloc(w->part, n_parts * sizeof *more);
+        struct weights_part *more = mem_realloc(w->part, n_parts * sizeof *more);
         if (!more) return error_nomem(e, "the parts of a model", n_parts * sizeof *more);
         memset(more + 1, 0, (n_parts - 1) * sizeof *more);
         w->part = more;
@@ -238,8 +222,7 @@ static int open_folder(struct weights *w, struct qn_error *e)
     if (!rc) rc = begin_tensors(w, f->n_tensors, e);
     if (!rc) rc = add_tensors(w, f->tensors, f->n_tensors, e);
     if (rc) return at_path(e, w->path, rc);
-    for (size_t i = 0; i < f->n_shards; i++)
-        w->file_bytes += f->shard[i].size;
+    for (size_t i = 0; i < f->n_shards; i++) w->file_bytes += f->shard[i].size;
     w->meta = f->meta.meta;
     w->n_meta = f->meta.n;
     w->keys = &f->meta.keys;
@@ -302,6 +285,34 @@ const struct meta *weights_meta(const struct weights *w, const char *key)
     return names_find(w->keys, (struct str){key, strlen(key)}, &i) ? &w->meta[i] : NULL;
 }
 
+int meta_u64(const struct weights *w, const char *key, uint64_t lo, uint64_t hi, uint64_t *out, struct qn_error *e)
+{
+    const struct meta *m = weights_meta(w, key);
+    int rc = m ? meta_get_u64(m, lo, hi, out, e) : 0;
+    return rc ? rc : m != NULL;
+}
+
+int meta_f32(const struct weights *w, const char *key, float *out, struct qn_error *e)
+{
+    const struct meta *m = weights_meta(w, key);
+    int rc = m ? meta_get_f32(m, out, e) : 0;
+    return rc ? rc : m != NULL;
+}
+
+int meta_bool(const struct weights *w, const char *key, bool *out, struct qn_error *e)
+{
+    const struct meta *m = weights_meta(w, key);
+    int rc = m ? meta_get_bool(m, out, e) : 0;
+    return rc ? rc : m != NULL;
+}
+
+int meta_str(const struct weights *w, const char *key, struct str *out, struct qn_error *e)
+{
+    const struct meta *m = weights_meta(w, key);
+    int rc = m ? meta_get_str(m, out, e) : 0;
+    return rc ? rc : m != NULL;
+}
+
 size_t weights_n_tensors(const struct weights *w) { return w->n_tensors; }
 
 const struct tensor *weights_tensor_at(const struct weights *w, size_t i)
@@ -329,7 +340,7 @@ bool weights_are_lost(const struct weights *w)
     return false;
 }
 
-/* The part of the mapped files that p points into; their number when it is in memory of our own. */
+/* Which of the mapped files p points into; weights_n_parts() when it points to memory of our own. */
 static size_t part_of(const struct weights *w, const uint8_t *p)
 {
     for (size_t i = 0; i < weights_n_parts(w); i++) {
@@ -355,11 +366,6 @@ int weights_check_finite(const struct weights *w, struct qn_error *e)
     return 0;
 }
 
-size_t weights_side_bytes(const struct tensor *t)
-{
-    return 2 * side_row_bytes(&t->side, t->ne[0]) * (size_t)(t->ne[1] * t->ne[2] * t->ne[3]);
-}
-
 static int lock_bytes(const struct weights *w, const uint8_t *p, size_t n)
 {
     size_t part = part_of(w, p);
@@ -373,7 +379,7 @@ int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *e
     *locked = 0;
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct tensor *t = &w->tensors[i];
-        size_t side = weights_side_bytes(t);
+        size_t side = tensor_side_bytes(t);
         if (t == except || part_of(w, t->data) == weights_n_parts(w) || t->bytes + side > bytes - *locked) continue;
         int error = lock_bytes(w, t->data, t->bytes);
         if (!error) error = lock_bytes(w, t->side.scale, side / 2);

@@ -10,23 +10,26 @@
 
 enum cpu_level { CPU_REF, CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_AMX, CPU_N };
 
-/* AVX2 needs AVX2, FMA, F16C, BMI2; AVXVNNI needs AVX-VNNI on top, and AVX512 F, BW, VL, DQ, VNNI: a
- * machine may have the higher of these two without the lower. AMX needs the tiles and their int8 and bf16 products on
- * top of AVX512. All need the operating system to save the registers (XGETBV), not just the processor to have
- * them; for the tiles the process must also ask, which this does: once for all threads, and again is no harm. */
+/* Whether this machine can run a level. AVX2 needs AVX2, FMA, F16C and BMI2. AVXVNNI needs AVX-VNNI on top; AVX512
+ * needs F, BW, VL, DQ and VNNI: a machine may have AVX512 without AVXVNNI. AMX needs the tiles and their int8 and bf16
+ * products on top of AVX512. The processor must have the registers, and the operating system must save them (XGETBV).
+ * For the tiles the process must also ask the system. This function asks, once for all threads; a second call does no
+ * harm. */
 bool cpu_has(enum cpu_level l);
 /* The highest level that this machine has. */
 enum cpu_level cpu_best(void);
 /* "ref", "avx2", "avxvnni", "avx512", "amx"; -1 for any other name. */
 int cpu_level_parse(const char *name);
 const char *cpu_level_name(enum cpu_level l);
-/* The names of the levels that this machine has, with commas between them; buf of CPU_LIST_BYTES is returned. */
+/* Writes the names of the levels that this machine has, with commas between them, to buf[CPU_LIST_BYTES]; returns buf.
+ */
 #define CPU_LIST_BYTES 64
 const char *cpu_level_list(char *buf);
 
-/* The table of a level that the machine has, filled by a cascade from the reference up. */
+/* Fills k with the functions of a level, which this machine must have (asserted): first the reference's, then those of
+ * each level up to it. */
 void kernels_init(struct kernels *k, enum cpu_level level);
-/* The ceilings of a level. */
+/* The probes of a level; they run only on a machine that has it. */
 const struct probe *cpu_probe(enum cpu_level level);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe.h: what the machine can do: loops that do nothing else.
+ * probe.h: loops that measure how fast the machine reads, multiplies bytes and multiplies floats.
  *
- * They are the ceilings that kernels are held against. Each instruction set has its own,
- * written with the instructions its kernels use.
+ * They do nothing else, so they are the ceilings for kernels. Each instruction set has its own, written with the
+ * instructions that its kernels use.
  */
 #ifndef QUERN_KERNEL_PROBE_H
 #define QUERN_KERNEL_PROBE_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * arithmetic.h: the version of what docs/KERNELS.md and docs/FAMILIES.md say is computed.
+ * arithmetic.h: the version of the arithmetic that docs/KERNELS.md and docs/FAMILIES.md define.
  *
- * To be raised by 1 whenever the same file, settings and tokens give other bits of keys, values, states or logits, of
- * any model: what was computed before and kept on disk is then not found any more.
+ * Raise it by 1 whenever the same file, settings and tokens give other bits of keys, values, states or logits, for any
+ * model. Keys and values that were computed before and kept on disk are then no longer found.
  *
  *     1  the first
  *     2  YaRN's correction range without rounding, its attention factor; groups of experts; delta-net's L2 norm; the

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bind.c: tensor names to roles. See bind.h.
+ * bind.c: finds the tensor for each role of a model and checks its shape and type.
  *
- * Two passes over the same rules: the first adds up the bytes of the vectors to copy, the
- * second copies them, so that one arena of the right size holds them all.
+ * There are two passes over the same rules. The first adds up the bytes of the vectors to copy; the second copies them
+ * into one arena of that size.
  */
 #include "model/bind.h"
 
@@ -17,7 +17,7 @@
 struct binder {
     struct model *m;
     struct qn_error *e;
-    size_t n_bound;      /* tensors that found their role */
+    size_t n_bound;      /* tensors that have a role */
     size_t vector_bytes; /* of the vectors seen */
     bool copy;           /* second pass */
 };
@@ -71,7 +71,7 @@ static int check_shape(struct binder *b, const struct tensor *t, int64_t in, int
                      (long long)out, third);
 }
 
-/* A matrix, or n of them in one tensor: its shape and its type. */
+/* Checks the shape and type of a matrix, or of n matrices in one tensor. */
 static int check_matrix(struct binder *b, const struct tensor *t, int64_t in, int64_t out, int64_t n)
 {
     int rc = check_shape(b, t, in, out, n);
@@ -82,7 +82,7 @@ static int check_matrix(struct binder *b, const struct tensor *t, int64_t in, in
     return rc;
 }
 
-/* n vectors of `in` floats: checked and, in the second pass, copied. Absent and optional: NULL. */
+/* Checks n vectors of `in` floats and copies them in the second pass. NULL: the tensor is optional and absent. */
 static int bind_vector(struct binder *b, const char *name, int64_t in, int64_t n, bool optional, const float **out)
 {
     const struct tensor *t = weights_tensor(b->m->weights, name);
@@ -114,8 +114,8 @@ static int bind_matrix(struct binder *b, const char *name, int64_t in, int64_t o
     return check_matrix(b, t, in, out, 1);
 }
 
-/* NVFP4 files have NAME.input_scale: by what a processor with products of two FP4 numbers would divide activations
- * before it rounds them. Ours have a scale for each 32, which is finer, so that it is looked at and not used. */
+/* NVFP4 files have NAME.input_scale, by which processors that multiply FP4 numbers divide activations before they round
+ * them. Our activations have a scale for each 32 values, which is finer, so this one is checked but not used. */
 static int pass_input_scale(struct binder *b, int il, const char *stem, int64_t n)
 {
     char name[128];
@@ -126,7 +126,7 @@ static int pass_input_scale(struct binder *b, int il, const char *stem, int64_t 
     return check_shape(b, t, n, 1, 1);
 }
 
-/* What the name of an expert's own tensor shares with that of all: without "_exps". */
+/* The length of NAME without "_exps": an expert's own tensor has the same name without it. */
 static int each_stem(const char *name)
 {
     static const char suffix[] = "_exps";
@@ -139,7 +139,7 @@ static void each_name(const char *name, int i, char *out, size_t bytes)
     snprintf(out, bytes, "%.*s.%d.weight", each_stem(name), name, i);
 }
 
-/* Whether part is such a name, of one of n experts. */
+/* Whether part is the name of such a tensor, of one of n experts. */
 static bool is_each_name(const char *name, const char *part, int n)
 {
     int stem = each_stem(name), expert, end = 0;
@@ -147,7 +147,7 @@ static bool is_each_name(const char *name, const char *part, int n)
            !part[stem + end] && expert >= 0 && expert < n;
 }
 
-/* A scale for the whole tensor has a place in struct linear only. */
+/* Refuses a scale for the whole tensor, for which only struct linear has room. */
 static int refuse_tail(struct binder *b, const struct tensor *t)
 {
     if (!t || !dtype_get(t->type)->tail) return 0;
@@ -176,7 +176,7 @@ static int bind_each_expert(struct binder *b, const char *name, struct experts *
     return 0;
 }
 
-/* n_expert matrices, in one tensor or in one each. */
+/* n_expert matrices, in one tensor or in one tensor for each expert. */
 static int bind_experts(struct binder *b, const char *name, int64_t in, int64_t out, bool optional, struct experts *x)
 {
     const struct weights *w = b->m->weights;
@@ -234,8 +234,8 @@ static bool is_in(const struct hparams *h, int il, enum bind_when when)
     return false;
 }
 
-/* I2_S: the one scale of a matrix stands behind its rows. The type's id had another meaning once, so that only BitNet's
- * files are believed. */
+/* I2_S stores the one scale of a matrix after its rows. The type's id once had another meaning, so the type is accepted
+ * in BitNet's files only. */
 static int bind_tail(struct binder *b, const struct tensor *t, const float **out)
 {
     const size_t bytes = act_round64(sizeof(float));
@@ -260,7 +260,7 @@ static int bind_bias(struct binder *b, int il, const struct bind_rule *r, struct
     return bind_vector(b, name, dim_of(&b->m->hp, r->out), 1, true, &l->b);
 }
 
-/* Rows of a matrix of all three, which may have the biases of each. */
+/* Rows of the matrix of q, k and v, which may have biases. */
 static bool is_part_of_qkv(const struct layer *l, const struct linear *part)
 {
     return l->wqkv.w && (part == &l->wq || part == &l->wk || part == &l->wv);
@@ -308,7 +308,7 @@ static int check_experts(struct binder *b, int il)
                      gate ? "ffn_up_exps" : "ffn_gate_exps");
 }
 
-/* Outputs [*at, *at + n) of a matrix as one of its own; *at goes on. */
+/* A view of outputs [*at, *at + n) of a matrix; *at += n. */
 static void bind_view(struct binder *b, const struct linear *of, int64_t *at, int64_t n, struct linear *out)
 {
     size_t bytes = act_round64(sizeof(struct tensor));
@@ -340,7 +340,7 @@ static int check_one_bias(struct binder *b, int il, const char *part)
     return error_set(b->e, QN_EDATA, "model: tensors '%s' and '%s' are both there", all, one);
 }
 
-/* Of the family's ways to store q, k and v, one must be there, and whole. */
+/* The file must have q, k and v completely in one of the family's layouts. */
 static int check_qkv(struct binder *b, int il, const struct layer *l)
 {
     const struct linear *const one[] = {&l->wq, &l->wk, &l->wv};
@@ -360,7 +360,7 @@ static int check_qkv(struct binder *b, int il, const struct layer *l)
     return 0;
 }
 
-/* Matrices that the file has in one become views of it. */
+/* Makes views of matrices that the file has joined in one. */
 static int bind_views(struct binder *b, int il)
 {
     const struct hparams *h = &b->m->hp;
@@ -412,7 +412,7 @@ static int bind_all(struct binder *b)
     return 0;
 }
 
-/* Whether a rule asks for "PART" (behind "blk.N.") in layer il. */
+/* Whether a rule asks for "PART" (after "blk.N.") in layer il. */
 static bool is_asked_for(const struct model *m, int il, const char *part)
 {
     for (const struct bind_rule *r = m->arch->rules; r->name; r++) {
@@ -430,8 +430,8 @@ static bool is_asked_for(const struct model *m, int il, const char *part)
     return false;
 }
 
-/* A tensor that no rule asked for changes the function the file describes: say which. Those of layers that are not
- * run (nextn) do not. */
+/* Refuses a tensor that no rule asked for, by name, because it would change the function that the file describes.
+ * Tensors of layers that are not run (nextn) are ignored. */
 static int refuse_unbound(struct binder *b)
 {
     const struct weights *w = b->m->weights;
@@ -458,8 +458,8 @@ static int refuse_unbound(struct binder *b)
     return error_set(b->e, QN_EDATA, "model: %zu of %zu tensors have a role", b->n_bound, weights_n_tensors(w));
 }
 
-/* A layer that nextn_predict_layers counts and that has tensors has those of such a layer too: else the number is a
- * copy of the original's, and the layer is one of the model. */
+/* If a layer that nextn_predict_layers counts has tensors, they must include those of a prediction layer. Otherwise the
+ * number was copied from the original model, and the layer is an ordinary one. */
 static int check_nextn(struct binder *b)
 {
     const struct weights *w = b->m->weights;

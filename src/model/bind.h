@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bind.h: from tensor names to roles, with the shape and type that each must have.
+ * bind.h: finds the tensor for each role of a model, and checks its shape and type.
  */
 #ifndef QUERN_MODEL_BIND_H
 #define QUERN_MODEL_BIND_H
@@ -17,14 +17,14 @@ enum bind_dim {
     DIM_Q,   /* of all heads, with their gates where they have them */
     DIM_LORA_Q,
     DIM_LORA_KV,
-    DIM_LATENT,     /* a latent and its rotated key */
-    DIM_KV_B,       /* k without its rotated part, and v, of all heads */
-    DIM_NOPE,       /* k without its rotated part */
-    DIM_LATENT_V,   /* v */
+    DIM_LATENT,   /* a latent and its rotated key */
+    DIM_KV_B,     /* k without its rotated part, and v, of all heads */
+    DIM_NOPE,     /* k without its rotated part */
+    DIM_LATENT_V, /* v */
     DIM_K,
     DIM_V,
     DIM_QKV,
-    DIM_ATT, /* what attention gives, of all heads */
+    DIM_ATT, /* attention's result, of all heads */
     DIM_HEAD,
     DIM_N_HEAD,
     DIM_PAIRS,
@@ -75,8 +75,8 @@ struct bind_rule {
 };
 
 /* Binds every tensor of m->weights that the family names; m->hp and m->arch are set.
- * A missing tensor, a wrong shape, a type no kernel multiplies and a tensor nobody asked for
- * (it would have changed the result) are errors that name the tensor. */
+ * Errors that name the tensor: it is missing, its shape is wrong, no kernel multiplies its type, or no rule asks for it
+ * (ignoring it would change the result). */
 int bind_model(struct model *m, struct qn_error *e);
 
 #endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * block.h: the blocks that family pages are made of. Each reads and updates the residual
- * stream; every member of the team calls it.
+ * block.h: the blocks that family pages are made of, and the tensors that each block uses.
+ *
+ * A block reads and updates the residual stream. Every member of the team calls it.
  */
 #ifndef QUERN_MODEL_BLOCK_H
 #define QUERN_MODEL_BLOCK_H
 
+#include "kernel/kernel.h"
 #include "model/bind.h"
-#include "model/step.h"
 
-/* Each block says which tensors it uses (struct bind_rule); a family lists its blocks' rules. */
+/* The rules of each block (struct bind_rule) name its tensors. A family lists the rules of its blocks. */
 #define RULE(kind, name, field, in, out, when)                                                                         \
     {                                                                                                                  \
         name, BIND_##kind, false, offsetof(struct layer, field), in, out, when                                         \
@@ -20,7 +21,7 @@
     }
 
 #define BLOCK_ATTN_RULES RULE(VECTOR, "attn_norm", attn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_ATTN_MATRICES
-/* q, k and v each, or in one: converters can be told to fuse them, whatever the family */
+/* q, k and v in matrices of their own or in one: converters can fuse them in files of every family. */
 #define BLOCK_ATTN_MATRICES                                                                                            \
     RULE_OPTIONAL(MATRIX, "attn_qkv", wqkv, DIM_EMBD, DIM_QKV, IN_ATTN),                                               \
         RULE_OPTIONAL(MATRIX, "attn_q", wq, DIM_EMBD, DIM_Q, IN_ATTN),                                                 \
@@ -51,7 +52,7 @@
     RULE(MATRIX, "ffn_gate", gate, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
         RULE(MATRIX, "ffn_up", up, DIM_EMBD, DIM_FF, IN_DENSE),                                                        \
         RULE(MATRIX, "ffn_down", down, DIM_FF, DIM_EMBD, IN_DENSE)
-/* gate and up in one */
+/* Gate and up in one matrix. */
 #define BLOCK_FFN_FUSED_RULES                                                                                          \
     RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL),                                                    \
         RULE(MATRIX, "ffn_up", gate_up, DIM_EMBD, DIM_2FF, IN_DENSE),                                                  \
@@ -72,10 +73,13 @@
 #define BLOCK_DELTA_QKV_RULES(kind)                                                                                    \
     kind(MATRIX, "attn_qkv", delta_qkv, DIM_EMBD, DIM_CONV, IN_RECURRENT),                                             \
         kind(MATRIX, "attn_gate", delta_z, DIM_EMBD, DIM_DELTA_V, IN_RECURRENT)
-/* The network's, where its norm has this name. */
+/* The feed-forward network in families whose norm before it has this name. */
 #define BLOCK_FFN_POST_RULES                                                                                           \
     RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_FFN_MATRICES
 #define BLOCK_MOE_RULES RULE(VECTOR, "ffn_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_EXPERT_RULES
+/* The mixture in families whose norm before it has this name. */
+#define BLOCK_MOE_POST_RULES                                                                                           \
+    RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL), BLOCK_EXPERT_RULES
 #define BLOCK_EXPERT_RULES                                                                                             \
     RULE(MATRIX, "ffn_gate_inp", router, DIM_EMBD, DIM_EXPERTS, IN_EXPERTS),                                           \
         RULE_OPTIONAL(BARE, "exp_probs_b.bias", router_bias, DIM_EXPERTS, DIM_NONE, IN_EXPERTS),                       \
@@ -83,7 +87,7 @@
         RULE_OPTIONAL(EXPERTS, "ffn_up_exps", up_exps, DIM_EMBD, DIM_FF_EXP, IN_EXPERTS),                              \
         RULE_OPTIONAL(EXPERTS, "ffn_gate_up_exps", gate_up_exps, DIM_EMBD, DIM_2FF_EXP, IN_EXPERTS),                   \
         RULE(EXPERTS, "ffn_down_exps", down_exps, DIM_FF_EXP, DIM_EMBD, IN_EXPERTS)
-/* The expert of all tokens, and, where the family weighs it, its router. */
+/* The expert of all tokens, and its router in families that weigh it. */
 #define BLOCK_SHARED_EXPERT_RULES                                                                                      \
     RULE(MATRIX, "ffn_gate_shexp", shared_gate, DIM_EMBD, DIM_FF_SHEXP, IN_EXPERTS),                                   \
         RULE(MATRIX, "ffn_up_shexp", shared_up, DIM_EMBD, DIM_FF_SHEXP, IN_EXPERTS),                                   \
@@ -92,32 +96,34 @@
 
 /* x += c A(RMS(x; attn_norm)), A(n) = Wo Attn(RoPE(norm(Wq n)), RoPE(norm(Wk n)), Wv n), c = residual_scale;
  * the norms of q's and k's heads and the rotation where the layer has them */
-void block_attn(const struct worker *w, int il);
-/* x += Wo LatentAttention(n), n = RMS(x; attn_norm): see block_latent.c */
-void block_latent(const struct worker *w, int il);
+void block_attn(const struct member *me, int il);
+/* x += Wo LatentAttention(n), n = RMS(x; attn_norm); block_latent.c has the formulas */
+void block_latent(const struct member *me, int il);
 /* x += Wout (silu(Wz n) * RMS(DeltaNet(Wqkv n, Wb n, Wa n))), n = RMS(x; attn_norm) */
-void block_delta(const struct worker *w, int il);
-/* Reads the numbers of gated DeltaNet, says which layers are recurrent, and where their states are. The families'
- * pages call it. */
+void block_delta(const struct member *me, int il);
+/* block_delta() in recurrent layers, block_attn() in the others. */
+void block_hybrid(const struct member *me, int il);
+/* Reads the numbers of gated DeltaNet, and sets which layers are recurrent and where their states are. Called by the
+ * families' pages. */
 int delta_hparams(struct hparams *h, struct hp_reader *r);
 /* x += c F(RMS(x; ffn_norm)), F(m) = Wdown (f(Wgate m) * (Wup m)) */
-void block_ffn(const struct worker *w, int il, enum act_kind f);
+void block_ffn(const struct member *me, int il, enum act_kind f);
 /* x += the sum of weight * expert(m) over the chosen experts, + weight * the shared one's(m); each expert is
  * block_ffn's network, m = RMS(x; ffn_norm) */
-void block_moe(const struct worker *w, int il, enum act_kind f);
+void block_moe(const struct member *me, int il, enum act_kind f);
 
-/* The same with a norm of what is added: x += RMS(A(RMS(x; attn_norm)); attn_post_norm). */
-void block_attn_post(const struct worker *w, int il);
-void block_ffn_post(const struct worker *w, int il, enum act_kind f);
+/* The same with a second norm, after the block: x += RMS(A(RMS(x; attn_norm)); attn_post_norm). */
+void block_attn_post(const struct member *me, int il);
+void block_ffn_post(const struct member *me, int il, enum act_kind f);
 
-/* Only with that: x += RMS(A(x); attn_post_norm); q and k are normalised as rows, all heads together. */
-void block_attn_bare(const struct worker *w, int il);
-void block_ffn_bare(const struct worker *w, int il, enum act_kind f);
+/* The same with the second norm only: x += RMS(A(x); attn_post_norm). q and k are normalised as rows, all heads
+ * together. */
+void block_attn_bare(const struct member *me, int il);
+void block_ffn_bare(const struct member *me, int il, enum act_kind f);
 
-/* As block_attn() and block_ffn() with a norm before the last matrix: Wo RMS(Attn(...); attn_sub_norm), Wdown RMS(f(..)
- * *
- * (..); ffn_sub_norm). */
-void block_attn_sub(const struct worker *w, int il);
-void block_ffn_sub(const struct worker *w, int il, enum act_kind f);
+/* As block_attn() and block_ffn() with a norm before the last matrix: Wo RMS(Attn(...); attn_sub_norm) and
+ * Wdown RMS(f(...) * (...); ffn_sub_norm). */
+void block_attn_sub(const struct member *me, int il);
+void block_ffn_sub(const struct member *me, int il, enum act_kind f);
 
 #endif

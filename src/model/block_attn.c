@@ -1,70 +1,72 @@
 /* SPDX-License-Identifier: MIT
  *
- * block_attn.c: softmax attention with grouped KV heads, in the four ways that families put norms around it. Vaswani et
+ * block_attn.c: softmax attention with grouped KV heads, with norms in the four places that families use. Vaswani et
  * al. 2017; Ainslie et al. 2023.
  */
 #include "model/block.h"
+#include "model/pass/ops_attn.h"
+#include "model/pass/ops_common.h"
 
-/* q, k and v of src's rows: stored and ready for op_attend(). */
-static void project(const struct worker *w, int il, const struct acts *src)
+/* Computes q, k and v of src's rows and stores k and v, for op_attend(). */
+static void project(const struct member *me, int il, const struct acts *src)
 {
-    struct step *s = w->s;
-    const struct layer *l = &s->model->layers[il];
-    op_matmul(w, il, "attn_q", &l->wq, src, s->q);
-    op_matmul(w, il, "attn_k", &l->wk, src, s->k);
-    op_matmul(w, il, "attn_v", &l->wv, src, s->v);
-    op_sync(w);
-    if (l->q_row_norm) op_norm_qk(w, il);
-    op_rope_store(w, il);
+    struct pass *pass = me->pass;
+    const struct layer *l = &pass->model->layers[il];
+    op_matmul(me, il, OP_ATTENTION_MATRIX, "attn_q", &l->wq, src, pass->q);
+    op_matmul(me, il, OP_ATTENTION_MATRIX, "attn_k", &l->wk, src, pass->k);
+    op_matmul(me, il, OP_ATTENTION_MATRIX, "attn_v", &l->wv, src, pass->v);
+    op_sync(me);
+    if (l->q_row_norm) op_norm_qk(me, il);
+    op_rope_store(me, il);
 }
 
-static void norm_project(const struct worker *w, int il)
+static void norm_project(const struct member *me, int il)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    op_norm(w, il, "attn_norm", l->attn_norm, (const struct linear *const[]){&l->wq, &l->wk, &l->wv, NULL});
-    project(w, il, &w->s->h);
+    const struct layer *l = &me->pass->model->layers[il];
+    op_norm(me, il, "attn_norm", l->attn_norm, (const struct linear *const[]){&l->wq, &l->wk, &l->wv, NULL});
+    project(me, il, &me->pass->h);
 }
 
-void block_attn(const struct worker *w, int il)
+void block_attn(const struct member *me, int il)
 {
-    const struct linear *wo = &w->s->model->layers[il].wo;
-    norm_project(w, il);
-    op_attend(w, il);
-    op_quant_att(w, il, (const struct linear *const[]){wo, NULL});
-    op_matmul_add(w, il, "attn_output", wo, &w->s->att);
+    const struct linear *wo = &me->pass->model->layers[il].wo;
+    norm_project(me, il);
+    op_attend(me, il);
+    op_quant_att(me, il, (const struct linear *const[]){wo, NULL});
+    op_matmul_add(me, il, OP_ATTENTION_MATRIX, "attn_output", wo, &me->pass->att);
 }
 
-/* What attention gives, normalised and added. */
-static void output_post(const struct worker *w, int il)
+/* Adds the normalised output to x. */
+static void output_post(const struct member *me, int il)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    op_quant_att(w, il, (const struct linear *const[]){&l->wo, NULL});
-    op_matmul(w, il, "attn_output", &l->wo, &w->s->att, w->s->h.f32);
-    op_sync(w);
-    op_norm_add(w, il, "attn_post_norm", l->attn_post_norm);
+    const struct layer *l = &me->pass->model->layers[il];
+    op_quant_att(me, il, (const struct linear *const[]){&l->wo, NULL});
+    op_matmul(me, il, OP_ATTENTION_MATRIX, "attn_output", &l->wo, &me->pass->att, me->pass->h.f32);
+    op_sync(me);
+    op_norm_add(me, il, "attn_post_norm", l->attn_post_norm);
 }
 
-void block_attn_post(const struct worker *w, int il)
+void block_attn_post(const struct member *me, int il)
 {
-    norm_project(w, il);
-    op_attend(w, il);
-    output_post(w, il);
+    norm_project(me, il);
+    op_attend(me, il);
+    output_post(me, il);
 }
 
-void block_attn_bare(const struct worker *w, int il)
+void block_attn_bare(const struct member *me, int il)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    op_quant_x(w, il, (const struct linear *const[]){&l->wq, &l->wk, &l->wv, NULL});
-    project(w, il, &w->s->bare);
-    op_attend(w, il);
-    output_post(w, il);
+    const struct layer *l = &me->pass->model->layers[il];
+    op_quant_x(me, il, (const struct linear *const[]){&l->wq, &l->wk, &l->wv, NULL});
+    project(me, il, &me->pass->bare);
+    op_attend(me, il);
+    output_post(me, il);
 }
 
-void block_attn_sub(const struct worker *w, int il)
+void block_attn_sub(const struct member *me, int il)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    norm_project(w, il);
-    op_attend(w, il);
-    op_norm_att(w, il, l->attn_sub_norm, (const struct linear *const[]){&l->wo, NULL});
-    op_matmul_add(w, il, "attn_output", &l->wo, &w->s->att);
+    const struct layer *l = &me->pass->model->layers[il];
+    norm_project(me, il);
+    op_attend(me, il);
+    op_norm_att(me, il, l->attn_sub_norm, (const struct linear *const[]){&l->wo, NULL});
+    op_matmul_add(me, il, OP_ATTENTION_MATRIX, "attn_output", &l->wo, &me->pass->att);
 }

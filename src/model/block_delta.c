@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * block_delta.c: gated DeltaNet in the place of attention, and its numbers.
+ * block_delta.c: gated DeltaNet, which replaces attention in some layers, and its numbers.
  *
  * "Gated Delta Networks: Improving Mamba2 with Delta Rule" (Yang, Kautz, Hatamizadeh, 2024), as in Qwen3-Next: a short
  * causal convolution over queries, keys and values, one decay and one learning rate for each value head and token, and
  * a norm of each head's output that is gated by a fourth projection.
  */
-#include <string.h>
-
-#include "kernel/kernel.h"
 #include "model/block.h"
+#include "model/pass/ops_common.h"
+#include "model/pass/ops_delta.h"
 
-void block_delta(const struct worker *w, int il)
+void block_delta(const struct member *me, int il)
 {
-    struct step *s = w->s;
-    const struct layer *l = &s->model->layers[il];
+    struct pass *pass = me->pass;
+    const struct layer *l = &pass->model->layers[il];
     const struct linear *users[6];
     int n = 0;
     if (l->delta_in.w) users[n++] = &l->delta_in;
@@ -23,22 +22,30 @@ void block_delta(const struct worker *w, int il)
     users[n++] = l->delta_ba.w ? &l->delta_ba : &l->delta_b;
     if (l->delta_a.w) users[n++] = &l->delta_a;
     users[n] = NULL;
-    op_norm(w, il, "attn_norm", l->attn_norm, users);
+    op_norm(me, il, "attn_norm", l->attn_norm, users);
     if (l->delta_in.w) {
-        op_matmul(w, il, "ssm_in", &l->delta_in, &s->h, s->delta_in);
+        op_matmul(me, il, OP_DELTA, "ssm_in", &l->delta_in, &pass->h, pass->delta.in);
     } else {
-        op_matmul(w, il, "attn_qkv", &l->delta_qkv, &s->h, s->delta_qkv);
-        op_matmul(w, il, "attn_gate", &l->delta_z, &s->h, s->delta_z);
+        op_matmul(me, il, OP_DELTA, "attn_qkv", &l->delta_qkv, &pass->h, pass->delta.qkv);
+        op_matmul(me, il, OP_DELTA, "attn_gate", &l->delta_z, &pass->h, pass->delta.z);
     }
-    op_delta_ba(w, il);
-    op_sync(w);
-    op_delta_conv(w, il);
-    op_delta_rule(w, il);
-    op_delta_out(w, il);
-    op_matmul_add(w, il, "ssm_out", &l->delta_out, &s->att);
+    op_delta_ba(me, il);
+    op_sync(me);
+    op_delta_conv(me, il);
+    op_delta_rule(me, il);
+    op_delta_out(me, il);
+    op_matmul_add(me, il, OP_DELTA, "ssm_out", &l->delta_out, &pass->att);
 }
 
-/* Which layers are recurrent: as listed, or all but every so many. */
+void block_hybrid(const struct member *me, int il)
+{
+    if (me->pass->model->hp.layer[il].is_recurrent)
+        block_delta(me, il);
+    else
+        block_attn(me, il);
+}
+
+/* Sets which layers are recurrent: those that the file lists, or all but every full_attention_interval-th. */
 static int read_pattern(struct hparams *h, struct hp_reader *r)
 {
     int rc, interval = 0, is_recurrent[HP_MAX_LAYERS];
@@ -90,7 +97,7 @@ int delta_hparams(struct hparams *h, struct hp_reader *r)
     if ((rc = read_pattern(h, r))) return rc;
     static const char *const sections[] = {"rope.dimension_sections", "rope.mrope_section", "rope.mrope_interleaved"};
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++)
-        hp_key(r, sections[i]); /* each section rotates by the one position that a text's token has */
+        hp_key(r, sections[i]); /* a token of a text has one position, so all sections rotate alike */
     lay_out(h);
     return 0;
 }

@@ -1,50 +1,62 @@
 /* SPDX-License-Identifier: MIT
  *
- * block_ffn.c: the gated feed-forward network, in the four ways that families put norms around it. Shazeer, "GLU
+ * block_ffn.c: the gated feed-forward network, with norms in the four places that families use. Shazeer, "GLU
  * variants improve Transformer", 2020.
  */
 #include "model/block.h"
+#include "model/pass/ops_common.h"
 
-static void norm_gate(const struct worker *w, int il, enum act_kind f)
+/* gate = f(Wgate src) * (Wup src), and normalised if there is a norm. */
+static void gate_up(const struct member *me, int il, enum act_kind f, const struct acts *src, const float *norm)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    op_norm(w, il, "ffn_norm", l->ffn_norm, (const struct linear *const[]){&l->gate, &l->up, NULL});
-    op_gate_up(w, il, f, &l->gate, &l->up, &l->down);
+    const struct layer *l = &me->pass->model->layers[il];
+    op_gate_up(me, il, &(const struct op_gated){OP_FFN, f, &l->gate, &l->up, &l->down, norm}, src);
 }
 
-void block_ffn(const struct worker *w, int il, enum act_kind f)
+static void norm_gate(const struct member *me, int il, enum act_kind f, const float *sub_norm)
 {
-    norm_gate(w, il, f);
-    op_matmul_add(w, il, "ffn_down", &w->s->model->layers[il].down, &w->s->gate);
+    const struct layer *l = &me->pass->model->layers[il];
+    op_norm(me, il, "ffn_norm", l->ffn_norm, (const struct linear *const[]){&l->gate, &l->up, NULL});
+    gate_up(me, il, f, &me->pass->h, sub_norm);
 }
 
-/* What the network gives, normalised and added. */
-static void down_post(const struct worker *w, int il)
+/* Adds the output to x. */
+static void down_add(const struct member *me, int il)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    op_matmul(w, il, "ffn_down", &l->down, &w->s->gate, w->s->h.f32);
-    op_sync(w);
-    op_norm_add(w, il, "ffn_post_norm", l->ffn_post_norm);
+    op_matmul_add(me, il, OP_FFN, "ffn_down", &me->pass->model->layers[il].down, &me->pass->gate);
 }
 
-void block_ffn_post(const struct worker *w, int il, enum act_kind f)
+/* Adds the normalised output to x. */
+static void down_post(const struct member *me, int il)
 {
-    norm_gate(w, il, f);
-    down_post(w, il);
+    const struct layer *l = &me->pass->model->layers[il];
+    op_matmul(me, il, OP_FFN, "ffn_down", &l->down, &me->pass->gate, me->pass->h.f32);
+    op_sync(me);
+    op_norm_add(me, il, "ffn_post_norm", l->ffn_post_norm);
 }
 
-void block_ffn_bare(const struct worker *w, int il, enum act_kind f)
+void block_ffn(const struct member *me, int il, enum act_kind f)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    op_quant_x(w, il, (const struct linear *const[]){&l->gate, &l->up, NULL});
-    op_gate_up_of(w, il, f, &w->s->bare, &l->gate, &l->up, NULL, &l->down);
-    down_post(w, il);
+    norm_gate(me, il, f, NULL);
+    down_add(me, il);
 }
 
-void block_ffn_sub(const struct worker *w, int il, enum act_kind f)
+void block_ffn_post(const struct member *me, int il, enum act_kind f)
 {
-    const struct layer *l = &w->s->model->layers[il];
-    op_norm(w, il, "ffn_norm", l->ffn_norm, (const struct linear *const[]){&l->gate, &l->up, NULL});
-    op_gate_up_of(w, il, f, &w->s->h, &l->gate, &l->up, l->ffn_sub_norm, &l->down);
-    op_matmul_add(w, il, "ffn_down", &l->down, &w->s->gate);
+    norm_gate(me, il, f, NULL);
+    down_post(me, il);
+}
+
+void block_ffn_bare(const struct member *me, int il, enum act_kind f)
+{
+    const struct layer *l = &me->pass->model->layers[il];
+    op_quant_x(me, il, (const struct linear *const[]){&l->gate, &l->up, NULL});
+    gate_up(me, il, f, &me->pass->bare, NULL);
+    down_post(me, il);
+}
+
+void block_ffn_sub(const struct member *me, int il, enum act_kind f)
+{
+    norm_gate(me, il, f, me->pass->model->layers[il].ffn_sub_norm);
+    down_add(me, il);
 }

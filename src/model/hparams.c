@@ -2,9 +2,9 @@
  *
  * hparams.c: reading and bounding a model's hyper-parameters.
  *
- * A key may be stored as any integer type, and a per-layer value as a scalar or as an array
- * with one element a layer. What no family here lets differ between layers (heads, widths) is
- * refused by name when it does, rather than half-understood.
+ * A key may be stored as any integer type, and a per-layer value as a scalar or as an array with one element for each
+ * layer. In no supported family do the numbers of heads or the widths differ between layers. A file in which they
+ * differ is refused by name.
  */
 #include "model/hparams.h"
 
@@ -15,7 +15,7 @@
 
 #include "model/model.h"
 
-/* Names are those of the sources, so that there are few: the assertion is about them, not about a file. */
+/* Only the sources choose which names are asked for, so no file can make this assertion fail. */
 const char *hp_key(struct hp_reader *r, const char *name)
 {
     int i = 0;
@@ -64,7 +64,7 @@ int hp_each(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int6
     return 0;
 }
 
-/* The same where all elements must be equal. */
+/* The same for values that must be equal in all layers. */
 static int read_equal(struct hp_reader *r, const char *name, int n_layer, int64_t lo, int64_t hi, int64_t def, int *out)
 {
     int each[HP_MAX_LAYERS];
@@ -132,8 +132,8 @@ static int read_rope_type(struct hp_reader *r, struct hparams *h)
                      (int)(s.n > 40 ? 40 : s.n), s.p);
 }
 
-/* The converters' yarn_attn_factor is what config.json calls attention_factor: all that multiplies cos and sin. Only
- * files made from folders say that the range is not rounded; of others the family knows it. */
+/* The converters' yarn_attn_factor is config.json's attention_factor, the whole multiplier of cos and sin. Only files
+ * that are made from folders say whether the range is rounded; for other files the family decides. */
 static int read_yarn(struct hp_reader *r, struct hparams *h)
 {
     int rc;
@@ -168,14 +168,14 @@ static int read_rope(struct hp_reader *r, struct hparams *h)
         h->rope_scaling = ROPE_LINEAR;
         h->rope_factor = old_linear;
     }
-    /* A factor whose type is not said is a linear one; a factor of type `none` is none. */
+    /* A factor without a type is a linear one. The factor of type `none` is not used. */
     if (h->rope_factor != 1 && !weights_meta(r->w, hp_key(r, "rope.scaling.type"))) h->rope_scaling = ROPE_LINEAR;
     if ((rc = hp_float(r, "rope.scaling.attn_factor", 0, 1e6, 1, &h->rope_attn_factor))) return rc;
     if ((rc = read_yarn(r, h))) return rc;
     return hp_int(r, "rope.scaling.original_context_length", 1, HP_MAX_CTX, h->n_ctx_train, &h->rope_ctx_orig);
 }
 
-/* Whether the family honours a key that is read here for some only. */
+/* Whether the family honours a key that is read here for some families only. */
 static bool reads(const struct hp_reader *r, const char *name)
 {
     for (const char *const *k = r->arch->keys; k && *k; k++)
@@ -183,7 +183,7 @@ static bool reads(const struct hp_reader *r, const char *name)
     return false;
 }
 
-/* A scale, of which 0 means that it is unset. Others are not so small that one divided by them is none. */
+/* Reads a scale. 0 means that it is unset; other values must be large enough for 1 / scale to be finite. */
 static int read_scale(struct hp_reader *r, const char *name, float def, float *out)
 {
     double v = def;
@@ -206,7 +206,7 @@ static int read_scales(struct hp_reader *r, struct hparams *h)
     return read_scale(r, "attention.scale", 1.0f / sqrtf((float)h->head_dim), &h->attn_scale);
 }
 
-/* Counts and widths of the experts, for families that know them; how they are chosen is the family's to say. */
+/* Counts and widths of the experts, for families that have them. The family sets how experts are chosen. */
 static int read_experts(struct hp_reader *r, struct hparams *h)
 {
     int rc;
@@ -268,7 +268,7 @@ static int read_heads(struct hp_reader *r, struct hparams *h)
     return 0;
 }
 
-/* Which layers there are; the dense network's width may be missing where all layers have experts. */
+/* The layers, and the width of the dense network, which may be missing if all layers have experts. */
 static int read_layers(struct hp_reader *r, struct hparams *h)
 {
     int rc, n_blocks = 0;
@@ -281,19 +281,21 @@ static int read_layers(struct hp_reader *r, struct hparams *h)
                       &h->n_ff);
 }
 
-/* How embeddings are made of a text's rows. The first row of a causal model has seen one token, and a judge of
- * relevance (4) has a head that no family here has. */
+/* How a text's rows are combined to an embedding. Pooling by the first row is refused because in a causal model that
+ * row has seen one token only, and ranking (4) because it needs a head that no supported family has. */
 static int read_pooling(struct hp_reader *r, struct hparams *h)
 {
     static const char *const names[] = {"none", "mean", "cls", "last", "rank"};
     int v = 0, rc = hp_int(r, "pooling_type", 0, 4, 0, &v);
     if (rc) return rc;
-    h->pooling = v == 1 ? POOL_MEAN : v == 3 ? POOL_LAST : POOL_UNSAID;
+    h->pooling = POOL_UNSAID;
+    if (v == 1) h->pooling = POOL_MEAN;
+    if (v == 3) h->pooling = POOL_LAST;
     if (v != 2 && v != 4) return 0;
     return error_set(r->e, QN_EUNSUP, "model: '%s' is %d (%s): not none, mean or last", r->key, v, names[v]);
 }
 
-/* After the family has said which layers are which: numbers those with attention. */
+/* Numbers the layers with attention, after the family has set which those are. */
 static void number_layers(struct hparams *h)
 {
     h->n_layer_kv = 0;
@@ -307,7 +309,7 @@ int hparams_read(struct hparams *out, const struct weights *w, const struct arch
 {
     struct hp_reader r = {.w = w, .arch = a, .e = e};
     struct hparams h = {.arch = a->name, .n_vocab = n_vocab};
-    int rc, declared_vocab = 0; /* old converters did not count added tokens: the list of tokens decides */
+    int rc, declared_vocab = 0; /* old converters did not count added tokens, so the tokenizer's list is used */
     double eps = 0;
     if ((rc = read_layers(&r, &h))) return rc;
     if ((rc = hp_int(&r, "embedding_length", 1, HP_MAX_DIM, -1, &h.n_embd))) return rc;

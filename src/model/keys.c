@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * keys.c: the keys of a family that nothing has asked for.
+ * keys.c: the check of the file's keys that no code has read.
  *
- * What was read is known (hp_key()). Of the rest, a key under a name that says how the network computes is refused,
- * unless the table below knows a value that changes nothing; any other is told to the log and passed over. A file is
- * not run as if it had not said what it says.
+ * Keys that were read are known (hp_key()). Of the others, a key whose name says that it changes the computation is
+ * refused, unless it has a value that changes nothing by the table below. Any other key is logged and ignored. So no
+ * statement of a file about its network is ignored in silence.
  *
  * Source of the names: the GGUF specification and the keys that converters write (tests/golden/real-keys).
  */
@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "model/model.h"
 
-/* Names that begin like these say how the network computes. */
+/* Keys whose names begin like these change the computation. */
 static const char *const network[] = {
     "attention.",   "rope.",
     "ssm.",         "expert",
@@ -40,18 +40,18 @@ static const char *const network[] = {
 };
 
 enum neutral {
-    ANY,       /* whatever it holds */
+    ANY,       /* every value */
     THE_VALUE, /* 0, false or `value` */
-    THE_TRUTH, /* `value` only: false says something */
+    THE_TRUTH, /* `value` only, because false has a meaning */
     BASE,      /* the rotation's base */
     HEAD_DIM,
     HEAD_DIM_V,
     N_ROT,
 };
 
-/* Keys that a file may have beside those that were read, and why that changes nothing. */
+/* Keys that a file may have in addition to those that were read, and the values that change nothing. */
 static const struct row {
-    const char *name; /* ends in '.': of all that begin so */
+    const char *name; /* if it ends in '.', all keys that begin like it */
     enum neutral neutral;
     double value;
     const char *why;
@@ -165,7 +165,7 @@ static int refuse_number(struct hp_reader *r, const struct meta *m, double v)
                      m->key.p, v, which, r->arch->name);
 }
 
-/* A key that may change the network: every element has the value that changes nothing. row: NULL, there is none. */
+/* Whether every element of a key has the value that changes nothing. row: the key's line in the table, or NULL. */
 static int check_value(struct hp_reader *r, const struct hparams *h, const struct meta *m, const struct row *row)
 {
     double v = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * load.c: from a file to a model. See load.h.
+ * load.c: opens the weights of a model, reads its numbers, and binds its tensors.
  */
 #include "model/load.h"
 
@@ -23,7 +23,7 @@ static int find_arch(const struct weights *w, const struct arch **out, struct qn
                      s.p, arch_names(names, sizeof names));
 }
 
-/* Every rotation that a step may use. */
+/* Checks every rotation that a pass may use. */
 static int check_ropes(const struct model *m, struct qn_error *e)
 {
     const float *const factors[] = {m->rope_freqs, m->rope_long, m->rope_short};
@@ -40,7 +40,7 @@ static int check_ropes(const struct model *m, struct qn_error *e)
     return rope_check(&r, e);
 }
 
-/* Everything after opening; m->weights is set. */
+/* Everything after opening. m->weights is set. */
 static int build(struct model *m, const char *pre, struct qn_error *e)
 {
     int rc;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * load.h: from a file to a model.
+ * load.h: loads a model from its files.
  */
 #ifndef QUERN_MODEL_LOAD_H
 #define QUERN_MODEL_LOAD_H
 
 #include "model/model.h"
 
-/* Opens, checks and binds the model in a file. Tensor data is not touched but for the small vectors. */
+/* Opens, checks and binds the model in a file. Of the tensors' data, only small vectors are read. */
 int model_load(struct model **out, const char *path, struct qn_error *e);
 /* The same with a pre-tokeniser, as in vocab_load_with(). */
 int model_load_with(struct model **out, const char *path, const char *pre, struct qn_error *e);

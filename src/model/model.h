@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * model.h: what a loaded model is: shape, vocabulary and tensors bound to their roles.
+ * model.h: a loaded model: its numbers, its vocabulary, and its tensors by their roles.
  *
- * Immutable after loading and shareable between engines. Matrices stay in the mapped file;
- * the small vectors (norms, biases, frequency factors) are copied once, so that kernels find
- * them aligned and as f32 whatever the file holds.
+ * It is immutable after loading and can be shared between engines. Matrices stay in the mapped file. Small vectors
+ * (norms, biases, frequency factors) are copied once, so that kernels find them aligned and as f32, whatever type the
+ * file has.
  */
 #ifndef QUERN_MODEL_MODEL_H
 #define QUERN_MODEL_MODEL_H
 
 #include "base/mem.h"
 #include "model/hparams.h"
-#include "text/vocab.h"
+#include "text/token/vocab.h"
 
 /* y = s W x + b; w->ne = {in, out}; b is NULL when there is none, s (one number) when it is 1. */
 struct linear {
@@ -28,10 +28,10 @@ struct experts {
     const struct tensor *w;     /* all of them; NULL: in tensors of their own */
     const struct tensor **each; /* [n_expert] or NULL */
     const float *b;             /* [n_expert][out], NULL when there is none */
-    const float *s;             /* [n_expert], a number that multiplies each one's product; NULL: 1 */
+    const float *s;             /* [n_expert], factors of the experts' products; NULL: 1 */
 };
 
-/* One layer: what its family uses is set, the rest NULL. */
+/* One layer: the tensors that its family uses are set, the others are NULL. */
 struct layer {
     const float *attn_norm; /* [n_embd] */
     struct linear wqkv;     /* rows q, k, v of one matrix; wq, wk and wv are then views of it */
@@ -40,7 +40,7 @@ struct layer {
     const float *q_row_norm, *k_row_norm; /* [n_head * head_dim], [n_head_kv * head_dim]: of all heads together */
     const float *sinks;                   /* [n_head] */
     const float *attn_sub_norm;           /* [n_head * head_dim_v] */
-    const float *attn_post_norm;          /* [n_embd], of what attention gives */
+    const float *attn_post_norm;          /* [n_embd], after attention */
 
     /* gated DeltaNet */
     struct linear delta_in; /* rows [q, k, v, z] of each key head; or the two below */
@@ -56,7 +56,7 @@ struct layer {
     struct linear gate_up; /* rows gate, up of one matrix; gate and up are then views of it */
     struct linear gate, up, down;
     const float *ffn_sub_norm;  /* [n_ff] */
-    const float *ffn_post_norm; /* [n_embd], of what the network gives */
+    const float *ffn_post_norm; /* [n_embd], after the network */
 
     struct linear router;     /* {n_embd, n_expert} */
     const float *router_bias; /* [n_expert], for choosing only */
@@ -83,18 +83,19 @@ struct model {
     struct arena vectors;                     /* the copied small vectors, and views */
 };
 
-struct worker; /* model/step.h */
+struct member; /* of the team that runs a pass: model/pass/op.h */
 
 /* One model family: one file in arch/. */
 struct arch {
     const char *name; /* general.architecture */
-    /* Reads and checks what hparams_read() could not know: the layers' pattern, the family's own numbers. */
+    /* Reads and checks the numbers that differ between families: the layers' pattern, the family's own keys. */
     int (*hparams)(struct hparams *h, struct hp_reader *r);
-    const struct bind_rule *rules; /* of a layer; see bind.h */
+    const struct bind_rule *rules; /* of a layer, by struct bind_rule */
     /* One layer, run by every member of the team. */
-    void (*layer)(const struct worker *w, int il);
-    const char *const
-        *keys; /* those that hparams.c reads for the families which honour them only, NULL at the end; or NULL */
+    void (*layer)(const struct member *me, int il);
+    /* The keys that the family honours of those that hparams.c reads for some families only, NULL at the end; or NULL.
+     */
+    const char *const *keys;
 };
 
 const struct arch *arch_find(const char *name, size_t n); /* NULL when not supported */

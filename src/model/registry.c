@@ -11,8 +11,7 @@
 static const struct arch *const archs[] = {
     &arch_llama,  &arch_qwen2,      &arch_qwen3,     &arch_qwen2moe,  &arch_qwen3moe, &arch_gpt_oss,   &arch_gemma,
     &arch_gemma2, &arch_gemma3,     &arch_phi3,      &arch_glm4,      &arch_granite,  &arch_olmo2,     &arch_smollm3,
-    &arch_bitnet, &arch_bitnet_158, &arch_bitnet_25, &arch_qwen3next, &arch_qwen35,   &arch_qwen35moe,
-    &arch_deepseek2,
+    &arch_bitnet, &arch_bitnet_158, &arch_bitnet_25, &arch_qwen3next, &arch_qwen35,   &arch_qwen35moe, &arch_deepseek2,
 };
 
 const struct arch *arch_find(const char *name, size_t n)

@@ -2,9 +2,9 @@
  *
  * rope.c: frequency tables for the plain, linear, YaRN and factor-table forms.
  *
- * Every form is `angle = position * freq[i]`; they differ in freq and in one multiplier of
- * cos and sin. The factor-table forms (llama 3, LongRoPE) divide by a table in the file.
- * What the families do about YaRN's numbers: docs/FAMILIES.md.
+ * Every form is `angle = position * freq[i]`. They differ in freq and in one multiplier of cos and sin. The
+ * factor-table forms (Llama 3, LongRoPE) divide by a table in the file. docs/FAMILIES.md compares the families' use of
+ * YaRN.
  */
 #include "model/rope.h"
 
@@ -15,7 +15,7 @@
 
 static const double two_pi = 6.283185307179586476925;
 
-/* The pair index whose wavelength makes `beta` turns in the original context. */
+/* The index, not rounded, of the pair that makes `beta` turns in the original context. */
 static double yarn_pair(const struct hparams *h, double beta)
 {
     return h->n_rot * math_log(h->rope_ctx_orig / (beta * two_pi)) / (2 * math_log(h->rope_base));
@@ -28,7 +28,7 @@ static double yarn_slow(double low, double high, int i)
     return fmin(1, fmax(0, y));
 }
 
-/* The pairs between which the ramp rises. Most models were trained with whole ones. */
+/* The pairs between which the ramp rises. Most models were trained with whole numbers. */
 static void yarn_range(const struct hparams *h, double *low, double *high)
 {
     *low = yarn_pair(h, h->yarn_beta_fast);
@@ -41,8 +41,8 @@ static void yarn_range(const struct hparams *h, double *low, double *high)
     *high = fmin(h->n_rot - 1, *high);
 }
 
-/* What multiplies cos and sin: what the file says, or what follows from the factor. A file with a multiplier of the
- * logarithm has the correction in the attention's scale instead. */
+/* The multiplier of cos and sin: the file's, or the one that follows from the factor. A file with a multiplier of the
+ * logarithm corrects the attention's scale instead. */
 static double yarn_attn(const struct hparams *h)
 {
     if (h->yarn_attn_factor != 0) return h->yarn_attn_factor;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * sandbox.c: see sandbox.h.
+ * sandbox.c: fences the process in with Landlock and seccomp.
  *
- * Landlock has no wrapper in the C library, and its header is often older than the kernel: the three system calls are
- * made by number, and the constants are here with the ABI they came with. libseccomp writes the filter, because the
+ * The C library has no wrappers for Landlock, and its header is often older than the kernel. So the three system calls
+ * are made by number, and the constants are here, with the ABI they came with. libseccomp writes the filter, because
  * numbers of system calls, and which of them exist, differ by architecture.
  *
  * Source: Documentation/userspace-api/landlock.rst and seccomp_filter.rst of the Linux kernel,
@@ -69,8 +69,8 @@ struct __attribute__((packed)) path_rule {
     int32_t fd;
 };
 
-/* By ABI, from 0; what a kernel does not know it refuses, with the size of the structure too. */
-static const struct known {
+/* By ABI, from 0. A kernel refuses bits that it does not know, and an unknown size of the structure too. */
+static const struct landlock_abi {
     struct ruleset handled;
     size_t bytes;
 } known[MAX_KNOWN_ABI + 1] = {
@@ -94,8 +94,8 @@ static uint64_t rights_of(enum sandbox_right right, int is_dir)
     return 0;
 }
 
-/* procfs makes a new inode when a name is looked up after memory was short, and the rule is the old one's; with the
- * file open it does not. */
+/* Keeps a file open. procfs makes a new inode when a name is looked up after memory was short, and the rule belongs to
+ * the old inode. It does not do that while the file is open. */
 static int keep_open(int fd)
 {
     struct statfs s;
@@ -108,7 +108,7 @@ static int add_rule(int ruleset, const struct sandbox_path *p, uint64_t handled,
     struct stat st;
     int r = 0;
 
-    if (rule.fd < 0) return 0; /* whoever needs it will say so */
+    if (rule.fd < 0) return 0; /* the code that needs the file will report it */
     if (fstat(rule.fd, &st) == 0) rule.rights = rights_of(p->right, S_ISDIR(st.st_mode)) & handled;
     if (rule.rights && syscall(SYS_landlock_add_rule, ruleset, RULE_PATH, &rule, 0))
         r = error_set(e, QN_EIO, "sandbox: '%s': %m", p->path);
@@ -116,7 +116,7 @@ static int add_rule(int ruleset, const struct sandbox_path *p, uint64_t handled,
     return r;
 }
 
-static int is_alone(void)
+static bool is_alone(void)
 {
     struct stat st;
     return stat("/proc/self/task", &st) || st.st_nlink == 3; /* ".", ".." and one thread */
@@ -125,9 +125,10 @@ static int is_alone(void)
 int sandbox_files(const struct sandbox_path *paths, size_t n, struct buf *missing, struct qn_error *e)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, ASK_ABI);
-    const struct known *k = &known[abi < 0 ? 0 : abi < MAX_KNOWN_ABI ? abi : MAX_KNOWN_ABI];
+    const struct landlock_abi *k = &known[MAX_KNOWN_ABI];
     int fd, r = 0;
 
+    if (abi < MAX_KNOWN_ABI) k = &known[abi < 0 ? 0 : abi];
     if (abi <= 0) return lack(missing, e, "files are open to it, for this kernel has no Landlock");
     fd = (int)syscall(SYS_landlock_create_ruleset, &k->handled, k->bytes, 0);
     if (fd < 0) return error_set(e, QN_EIO, "sandbox: Landlock: %m");
@@ -152,7 +153,7 @@ static const char *const allowed[] = {
     "fcntl64", "dup",
     /* memory */
     "brk", "mmap", "mmap2", "munmap", "mremap", "mprotect", "madvise", "mlock", "mlock2", "munlock", "mincore",
-    /* the sockets that there are, and connections that come to them */
+    /* open sockets, and connections that come to them */
     "accept", "accept4", "recv", "recvfrom", "recvmsg", "send", "sendto", "sendmsg", "sendfile", "sendfile64",
     "shutdown", "getsockname", "getpeername", "getsockopt", "setsockopt",
     /* waiting */
@@ -181,15 +182,15 @@ static const char *const deadly[] = {
     /* other rights */
     "setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "capset"};
 
-/* A name that this architecture, or this libseccomp, does not have needs no rule: it stays refused. */
+/* A name that this architecture or this libseccomp does not have needs no rule: it stays refused. */
 static int add(scmp_filter_ctx f, uint32_t action, const char *name, unsigned n_args, const struct scmp_arg_cmp *args)
 {
     int nr = seccomp_syscall_resolve_name(name);
     return nr < 0 ? 0 : seccomp_rule_add_array(f, action, nr, n_args, args);
 }
 
-/* Those that are harmless only with certain arguments. A clone3 cannot be looked into, so it fails, and the C library
- * takes clone. */
+/* System calls that are harmless only with certain arguments. A filter cannot look into the arguments of clone3, so
+ * clone3 fails and the C library uses clone. */
 static int add_guarded(scmp_filter_ctx f)
 {
     const struct scmp_arg_cmp thread = SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD);

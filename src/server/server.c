@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * server.c: see server.h.
+ * server.c: puts the parts of a server together, in order, and takes them down again.
  */
 #include "server/server.h"
 
 #include "base/mem.h"
 #include "base/os.h"
-#include "server/json_out.h"
 
-#define QUEUE_BYTES  (1 << 20) /* of a stream, for a client that reads slowly: thousands of tokens */
+#define QUEUE_BYTES  (1 << 20) /* of a stream, for a client that reads slowly: some thousands of tokens */
 #define HEARTBEAT_MS 1000
 
-/* Of the memory, for bodies, what making tokens takes and what waits to be sent: a sixteenth, within bounds. */
+/* The part of the memory for bodies, for making tokens and for bytes that wait to be sent: a sixteenth, within bounds.
+ */
 #define REQUESTS_SHARE 16
 #define REQUESTS_MIN   ((size_t)64 << 20)
 #define REQUESTS_MAX   ((size_t)1 << 30)
-#define PROGRAM_BYTES  ((size_t)16 << 20) /* code, libraries, stacks of threads, what the allocator keeps */
+#define PROGRAM_BYTES  ((size_t)16 << 20) /* code, libraries, stacks, and memory that the allocator keeps */
 
 void server_config(struct server *s, struct http_config *c)
 {
@@ -33,8 +33,9 @@ int server_share_memory(struct server *s, struct models_config *m, struct qn_err
     mem_return_early();
     if (!*memory) *memory = os_memory_bytes();
     uint64_t n = *memory / REQUESTS_SHARE;
-    ledger_init(&s->requests, n < REQUESTS_MIN ? REQUESTS_MIN : n > REQUESTS_MAX ? REQUESTS_MAX : n);
-    json_out_use(&s->requests);
+    if (n < REQUESTS_MIN) n = REQUESTS_MIN;
+    if (n > REQUESTS_MAX) n = REQUESTS_MAX;
+    ledger_init(&s->requests, n);
     s->program_bytes = os_anonymous_bytes() + PROGRAM_BYTES;
     uint64_t others = s->requests.budget + s->program_bytes;
     if (*memory <= others)

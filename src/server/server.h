@@ -3,15 +3,15 @@
  * server.h: the parts of a server, put together: a share of the memory for requests, the models, the API, the
  * connections.
  *
- * Opened in three steps, because a daemon has something to do between them (it fences itself in), and closed in the
- * order that lets nothing be used after its end: what is computed, connections, API, models.
+ * It is opened in three steps, because a daemon has work to do between them (it fences itself in). It is closed in an
+ * order in which nothing is used after its end: running computations, connections, API, models.
  */
 #ifndef QUERN_SERVER_SERVER_H
 #define QUERN_SERVER_SERVER_H
 
-#include "server/api.h"
-#include "server/http.h"
-#include "server/models.h"
+#include "server/api/api.h"
+#include "server/http/http.h"
+#include "server/models/served.h"
 
 struct server {
     struct ledger requests;
@@ -21,21 +21,21 @@ struct server {
     struct http *http;
 };
 
-/* The limits and routes of an http_config; the caller adds listeners and who may come. */
+/* Sets the limits and routes of an http_config. The caller adds listeners and the rules of access. */
 void server_config(struct server *s, struct http_config *c);
 
-/* 1. Divides the memory: a part of m->engine.memory_bytes (0: what the machine has) is for requests, and is taken from
- * it. While every file can be read. Only one server of a process counts its documents (json_out.h). */
+/* 1. Divides the memory: takes the part for requests from m->engine.memory_bytes (0: what the machine has). Call it
+ * while every file can be read. */
 int server_share_memory(struct server *s, struct models_config *m, struct qn_error *e);
-/* 2. Loads models; http is open by now. m is borrowed until server_close(). */
+/* 2. Loads the models; http is open by now. m is borrowed until server_close(). */
 int server_load(struct server *s, const struct models_config *m, struct qn_error *e);
 /* 3. Answers. */
 int server_start(struct server *s, struct qn_error *e);
-/* The first half of the end, once nothing new comes in: ends what is read and what runs, and saves caches. Waits so
- * long for those that read; false: one of them has not ended, and server_close() would not return. May be called again.
- */
+/* The first half of the end, once no new requests come: ends requests that are read or run, and saves caches. Waits up
+ * to ms milliseconds for those that are read; false: one of them has not ended, and server_close() would not return.
+ * May be called again. */
 bool server_stop(struct server *s, int ms);
-/* After any of these, or none. Ends what runs. */
+/* Frees everything, after any of these steps or none, and ends running requests. */
 void server_close(struct server *s);
 
 #endif

@@ -12,23 +12,35 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tensor/dtype_list.h"
+
+/* DT_F32, DT_Q4_K and so on, with GGUF's ids: the rows of dtype_list.h. */
 enum dtype {
-    DT_F32 = 0, DT_F16 = 1, DT_Q4_0 = 2, DT_Q4_1 = 3, DT_Q5_0 = 6, DT_Q5_1 = 7, DT_Q8_0 = 8, DT_Q8_1 = 9,
-    DT_Q2_K = 10, DT_Q3_K = 11, DT_Q4_K = 12, DT_Q5_K = 13, DT_Q6_K = 14, DT_Q8_K = 15,
-    DT_IQ2_XXS = 16, DT_IQ2_XS = 17, DT_IQ3_XXS = 18, DT_IQ1_S = 19, DT_IQ4_NL = 20, DT_IQ3_S = 21,
-    DT_IQ2_S = 22, DT_IQ4_XS = 23, DT_I8 = 24, DT_I16 = 25, DT_I32 = 26, DT_I64 = 27, DT_F64 = 28,
-    DT_IQ1_M = 29, DT_BF16 = 30, DT_TQ1_0 = 34, DT_TQ2_0 = 35, DT_I2_S = 36, DT_MXFP4 = 39, DT_NVFP4 = 40,
-    DT_Q1_0 = 41, DT_Q2_0 = 42,
-    DT_GGUF_N = 43, /* ids in GGUF files are below this; several are unused */
-    DT_MLX2 = 43, DT_MLX3 = 44, DT_MLX4 = 45, DT_MLX5 = 46, DT_MLX6 = 47, DT_MLX8 = 48, /* codes; see struct side */
-    DT_N = 49
+#define ID_OF(ID, name, id, ...) DT_##ID = (id),
+    DTYPES(ID_OF)
+#undef ID_OF
+        DT_N,      /* ids are below this; several are unused */
+    DT_GGUF_N = 43 /* ids in GGUF files are below this; after them come those of MLX's types (struct side) */
+};
+
+/* How the floats in a block are written. */
+enum dtype_floats {
+    FLOATS_NONE, /* there are none, or none that can be infinite or NaN */
+    FLOATS_F16,
+    FLOATS_BF16,
+    FLOATS_F32,
+    FLOATS_F64,
+    FLOATS_E8M0,    /* an exponent byte alone; 0xff is NaN */
+    FLOATS_NIBBLES, /* an f16 made of the top nibbles of four u16, lowest first */
 };
 
 struct dtype_info {
-    const char *name;  /* "Q4_K"; NULL for an id that is not a type */
-    uint16_t block;    /* elements in a block */
-    uint16_t bytes;    /* bytes in a block */
-    uint16_t tail;     /* bytes behind the last row: the scale of the whole tensor (I2_S) */
+    const char *name;    /* "Q4_K"; NULL for an id that is not a type */
+    uint16_t block;      /* elements in a block */
+    uint16_t bytes;      /* bytes in a block */
+    uint16_t tail;       /* bytes after a tensor's last row: the scale of the whole tensor (I2_S) */
+    uint8_t floats;      /* enum dtype_floats */
+    uint8_t float_at[2]; /* bytes from the block's start; [1] is 0 where there is only one float */
 };
 
 /* NULL for an id that is not a type (negative and huge ones included). */
@@ -37,8 +49,8 @@ const struct dtype_info *dtype_get(int64_t id);
  * result fits: numbers from a file are checked before they come here. */
 size_t dtype_row_bytes(enum dtype t, int64_t k);
 
-/* The MLX types are rows of codes of 2 to 8 bits, nothing between them; what each group of a row is multiplied with and
- * what is added lie in tensors beside: element = scale * code + bias. */
+/* The MLX types are rows of codes of 2 to 8 bits with nothing between them. The scale and the bias of each group of a
+ * row lie in two other tensors: element = scale * code + bias. */
 struct side {
     const uint8_t *scale, *bias; /* [rows][row length / group], unaligned; NULL: no MLX type */
     enum dtype type;             /* of both: F32, F16, BF16 */
@@ -51,7 +63,7 @@ static inline size_t side_row_bytes(const struct side *s, int64_t k)
     return s->scale ? (size_t)(k / s->group) * (s->type == DT_F32 ? 4 : 2) : 0;
 }
 
-/* That of the rows from `row` on. */
+/* The same for the rows from `row` on of a tensor whose rows have k elements. */
 static inline struct side side_from(struct side s, int64_t k, int64_t row)
 {
     size_t at = side_row_bytes(&s, k) * (size_t)row;
@@ -61,14 +73,20 @@ static inline struct side side_from(struct side s, int64_t k, int64_t row)
 
 #define TENSOR_MAX_DIMS 4
 struct tensor {
-    const char *name;   /* NUL-terminated, borrowed from the file's index; never contains NUL bytes */
+    const char *name; /* NUL-terminated, borrowed from the file's index; never contains NUL bytes */
     enum dtype type;
     int n_dims;
     int64_t ne[TENSOR_MAX_DIMS]; /* ne[0] is the row length (contiguous); missing dims are 1 */
     const uint8_t *data;         /* borrowed: the mapped file */
     size_t bytes;                /* of all rows, without padding and tail */
     size_t row_bytes;
-    struct side side;            /* all zero but for MLX types */
+    struct side side; /* all zero except for MLX types */
 };
+
+/* Bytes of all scales and biases that lie next to a tensor's rows. */
+static inline size_t tensor_side_bytes(const struct tensor *t)
+{
+    return 2 * side_row_bytes(&t->side, t->ne[0]) * (size_t)(t->ne[1] * t->ne[2] * t->ne[3]);
+}
 
 #endif

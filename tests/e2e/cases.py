@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""cases.py: what the end-to-end tests have in common: cases, what is wrong with them, and how that is told.
+"""cases.py: runs the cases of the end-to-end tests, and prints their results.
 
-A test is a program with functions test_*, each a case whose name says what holds. It ends with run(globals(), PREFIX), which
-tells each case as cmocka does, for tools/count-tests. Servers that a case has left in `started` are killed after it: objects
-with .process, .log (their open log file) and .stderr(), which reads that.
+A test is a program with functions test_*. Each is a case, whose name is a sentence that must be true. The program ends
+with run(globals(), PREFIX), which prints each case in the way of cmocka, for tools/count-tests. Servers that a case has
+left in `started` are killed after it. They are objects with .process, .log (their open log file) and .stderr(), which
+reads the log.
 """
 import os
 import sys
 import traceback
 
-os.environ["QUERN_CONFIG"] = ""  # no file: neither this user's nor this machine's
+# Run by hand, a test starts again in surroundings of its own, as meson starts it.
+if "QUERN_TEST_HOME" not in os.environ:
+    surroundings = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "run")
+    os.execv(surroundings, [surroundings, *sys.orig_argv])
 
 # What tells sanitizers to end a program at their first finding: for tests that give it an environment of its own.
 SANITIZERS = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}
@@ -26,6 +30,14 @@ def check(holds, *what):
     if not holds:
         where = traceback.extract_stack(limit=2)[0]
         complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
+
+
+def linked(target, folder):
+    """A link to a file in a folder whose path has no spaces: LD_PRELOAD and systemd's units would divide the path there."""
+    link = os.path.join(folder, "linked-" + os.path.basename(target))
+    if not os.path.islink(link):
+        os.symlink(os.path.abspath(target), link)
+    return link
 
 
 def clean_up(skipped):

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/edit.h"
+#include "cli/chat/edit.h"
 
 static const char *complete(void *arg, const char *line, size_t n, size_t i)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * http_server.c: a server on src/server/http.h with nothing behind it, for test_http.py.
+ * http_server.c: a server on src/server/http/http.h with nothing behind it, for test_http.py.
  *
  *     http-server [NAME=VALUE...] ADDRESS...      an ADDRESS may begin with tls+ or be fd:N
  *
@@ -22,7 +22,7 @@
 
 #include "base/log.h"
 #include "base/os.h"
-#include "server/http.h"
+#include "server/http/http.h"
 
 enum kind { LATE, SLOW, EVENTS, FLOOD };
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""openapi.py: holds replies of a daemon against docs/openapi.json.
+"""openapi.py: compares replies of a daemon with docs/openapi.json.
 
     api = OpenApi()
     for complaint in api.complaints("POST", "/v1/completions", status, content_type, body): ...
 
-A reply of JSON is what its schema says: no member that is not described, none missing. Of a stream, the data of each
-event is what `x-event` beside its schema says (OpenAPI 3.1 has no word for that). `available` is False without the
-Python package jsonschema (Debian: python3-jsonschema): there are no complaints then, and note_absence() says so.
+A JSON reply must have the members that its schema describes, no others and none missing. In a stream, the data of each
+event must agree with `x-event`, which stands next to the schema (OpenAPI 3.1 has no word for that). `available` is
+False without the Python package jsonschema (Debian: python3-jsonschema). There are no complaints then, and
+note_absence() says so.
 """
 import json
 import os

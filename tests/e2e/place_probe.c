@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * place_probe.c: place.h and chat.h as a program, for tests: the request that comes as JSON on standard input is answered where
- * the options say. The answer goes to stdout as it comes; the place, the notes and the numbers to stderr.
+ * place_probe.c: place.h and chat.h as a program, for tests: the request that comes as JSON on standard input is
+ * answered where the options say. The answer goes to stdout as it comes; the place, the notes and the numbers to
+ * stderr.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/cli.h"
-#include "cli/place.h"
-#include "client/chat.h"
+#include "cli/core/cli.h"
+#include "cli/place/place.h"
+#include "client/client_chat.h"
 
 struct options {
     struct place_options place;
@@ -30,8 +31,8 @@ static int ask(struct place *p, json_t *request, struct qn_error *e)
     int rc;
     if (p->model) json_object_set_new(request, "model", json_string(p->model));
     rc = chat_send(p->client, request, on_piece, NULL, &r, e);
-    fprintf(stderr, "rc %d finish '%s' prompt %d cached %d generated %d status %d code '%s'\n", rc, r.finish, r.n_prompt,
-            r.n_cached, r.n_generated, r.status, r.code);
+    fprintf(stderr, "rc %d finish '%s' prompt %d cached %d generated %d status %d code '%s'\n", rc, r.finish,
+            r.n_prompt, r.n_cached, r.n_generated, r.status, r.code);
     return rc;
 }
 
@@ -66,16 +67,21 @@ static const struct opt_group groups[] = {
     {"probe", own, 0, NULL}, {"place", opts_place, offsetof(struct options, place), ""}, {0}};
 static void init(void *o) { place_options_init(&((struct options *)o)->place); }
 
-static const struct command probe = {
-    .name = "probe", .operands = "", .brief = "", .groups = groups, .size = sizeof(struct options), .init = init, .run = run};
+static const struct command probe = {.name = "probe",
+                                     .operands = "",
+                                     .brief = "",
+                                     .groups = groups,
+                                     .size = sizeof(struct options),
+                                     .init = init,
+                                     .run = run};
 
 int main(int argc, char **argv)
 {
     struct invocation v;
-    bool ready;
+    enum help_size help;
     signal(SIGPIPE, SIG_IGN); /* as the commands have it */
-    int status = options_read(&v, &probe, argc, argv, &ready);
-    if (ready) status = run(&v);
+    int status = options_read(&v, &probe, argc, argv, &help);
+    if (!status && !help) status = run(&v);
     options_free(&v);
     return status;
 }

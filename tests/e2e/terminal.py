@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""terminal.py: a program at a terminal, which the test plays.
+"""terminal.py: runs a program at a terminal, whose other end is the test.
 
-The test sees the bytes that the program writes and sends those that keys would. It waits for output, never for time;
-what does not come within LIMIT seconds is a failure that shows what has come instead.
+The test sees the bytes that the program writes, and sends the bytes that keys would send. It waits for output, never
+for a time. If the output does not come within LIMIT seconds, the test fails and shows the output that came instead.
 """
 import fcntl
 import os

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_ask.py: the filter as it is typed: what is sent, what comes out, and how it ends.
+"""test_ask.py: tests `quern ask` as users type it: its requests, its output and its exit status.
 
     test_ask.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT [PREFIX_OF_CASES]
 
-Most cases ask a server of this file's own (Fake), which notes each request and answers as told; it counts a token for each
-word. The others ask PARROT, which says prepared texts, and CHAT_MODEL, in a daemon and in the process itself.
-Each function test_* is a case; its name says what holds.
+Most cases ask a server in this file (Fake), which records each request and answers as the case tells it. It counts each
+word as a token. The others ask PARROT, which says prepared texts, and CHAT_MODEL, in a daemon and in this process.
+Each function test_* is a case, whose name is a sentence that must be true.
 """
 import http.server
 import json
@@ -195,7 +195,7 @@ def test_hostile_names_and_encodings():
     ask("x", "--encoding", "cp437", text=b"\x81", QUERN_SOCKET=f.sock, LC_ALL="C")
     check(f.text == "```\nü\n```\n\nx", f.text)
     _, said = ask("x", "--encoding", "none", text=b"a", status=64, QUERN_SOCKET=f.sock)
-    check("'none' is no encoding" in said, said)
+    check("'none' is not an encoding" in said, said)
     _, said = ask("x", stdin=open(QUERN, "rb"), status=65, QUERN_SOCKET=f.sock)
     check(said == "quern: standard input looks like an ELF file (4096 bytes looked at)\n", said)
     n = len(f.asked)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_bench: the scripts in bench/, on a small model: their results have the right form, and their status is right.
+"""test_bench.py: checks that the scripts in bench/ give results of the right form, and the right status.
 
     test_bench.py QUERN STORY.gguf ROOT
 
-What they measure is not judged: this may be a busy machine and a slow build. llama.cpp is not asked (it would have to be
-installed). Prints each case as gtest does, and `N passed, N failed`.
+They run on a small model. The measured numbers are not judged, because the machine may be busy and the build slow.
+llama.cpp is not used, because it would have to be installed. Prints each case as cmocka does, and `N passed, N failed`.
 """
 import csv
 import json
@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
+
+import cases  # a test that is run by hand starts again through tests/run
 
 QUERN, STORY, ROOT = sys.argv[1:4]
 TMP = tempfile.TemporaryDirectory(prefix="quern-bench-")

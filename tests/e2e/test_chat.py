@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_chat.py: `quern chat` as a person at a terminal meets it, and as a pipe does.
+"""test_chat.py: tests `quern chat` at a terminal and in a pipe.
 
     test_chat.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT_MODEL [PREFIX_OF_CASES]
 
-The parrot says prepared texts (tests/models/make-parrot), so that what has to appear is known. Keys and their effects:
-test_edit.py.
+The parrot says prepared texts (tests/models/make-parrot), so the test knows which output must come. test_edit.py tests
+the keys and their effects.
 """
 import contextlib
 import json
@@ -209,7 +209,7 @@ def test_a_home_that_cannot_be_written():
     server = Server(PARROT, *SIZES)
     for env in ({"HOME": "/proc/nowhere"}, {"HOME": ""}):
         with chat(server, env=env) as t:
-            check(t.all.count(b"not kept for the next time") == 1, "it is not said once", t.all)
+            check(t.all.count(b"not kept in a history") == 1, "it is not said once", t.all)
             check(say(t, "hi") == HELLO + "\n", "the reply")
     server.stop()
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_cli.py: the quern program as its users meet it.
+"""test_cli.py: tests the quern program from outside, as users run it.
 
     test_cli.py QUERN STORY_MODEL RANDOM_MODEL SOURCE_ROOT SLOWNESS
 
 STORY_MODEL is the small trained model of the repository, RANDOM_MODEL a generated one with a byte-level tokenizer.
-SLOWNESS multiplies the time limits (a sanitizer's build). Each function test_* is a case; its name says what holds.
-A case prints RUN and OK or FAILED the way cmocka does, with a line for each thing that was wrong; the last line is
-`N passed, N failed`.
+SLOWNESS multiplies the time limits (for a build with a sanitizer). Each function test_* is a case, whose name is a
+sentence that must be true. A case prints RUN and OK or FAILED as cmocka does, with a line for each fault. The last line
+is `N passed, N failed`.
 """
 import array
+import glob
 import json
 import os
 import re
@@ -278,7 +279,7 @@ def test_logits_same_bits_whatever_computes_them():
 def test_a_model_cut_short_while_in_use():
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, "m.gguf")
-        shutil.copy(STORY, path)
+        shutil.copyfile(STORY, path)
         p = subprocess.Popen([QUERN, "tokenize", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE)
         for _ in range(1000):  # until it has mapped the file
@@ -447,9 +448,10 @@ def test_too_little_memory_names_both_numbers():
 # ---- descriptions ----
 
 def options_in_source(command):
-    with open(os.path.join(ROOT, "src", "cli", command + ".c")) as f:
+    [source] = glob.glob(os.path.join(ROOT, "src", "cli", "*", f"command_{command}.c"))
+    with open(source) as f:
         text = f.read()
-    return re.findall(r"""\{(?:\.name = )?"([a-z0-9-]+)",\s*(?:\.letter = )?(?:0|'.'|\.kind)""", text)
+    return re.findall(r"""\{\s*(?:\.name = )?"([a-z0-9-]+)",\s*(?:\.letter = )?(?:0|'.'|\.kind)""", text)
 
 
 def test_help_lists_every_option():

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_clients.py: `quern serve` as the clients of other people meet it.
+"""test_clients.py: tests `quern serve` with the clients of other projects.
 
     test_clients.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT_MODEL [PREFIX_OF_CASES]
 
 Runs clients.mjs, which uses the npm packages openai and @anthropic-ai/sdk of $QUERN_NPM (tests/npm/install), against
-daemons of its own, over TCP and over Unix sockets; the replies that the clients got over sockets are held against
-docs/openapi.json. Status 77 (skipped) without $QUERN_NPM, but in CI that is a failure. Other arguments as test_serve.py's.
+daemons that the test starts, over TCP and over Unix sockets. The replies that the clients got over sockets are compared
+with docs/openapi.json. Without $QUERN_NPM, the status is 77 (skipped), but in CI that is a failure. test_serve.py
+describes the other arguments.
 """
 import contextlib
 import hashlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_config.py: the configuration file: where it is, what may stand in it, what wins, and `quern config`.
+"""test_config.py: tests the configuration file: its place, its contents, which setting wins, and `quern config`.
 
     test_config.py QUERN SLOWNESS
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_edit.py: the line editor as a person at a terminal meets it.
+"""test_edit.py: tests the line editor at a terminal.
 
     test_edit.py EDIT_PROBE SLOWNESS [PREFIX_OF_CASES]
 
-edit_probe.c tells the bytes of each text that it got; here are the keys. libedit's drawing is not looked at, but for
-what has to be drawn anew.
+The test sends keys, and edit_probe.c prints the bytes of each text that it got. What libedit draws is not checked,
+except where lines must be drawn again.
 """
 import contextlib
 import os

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_faults.py: `quern serve` among hostile clients, kills and full disks.
+"""test_faults.py: tests `quern serve` with hostile clients, kills and full disks.
 
     test_faults.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-As test_serve.py, whose daemon this uses; what the HTTP layer does alone is test_http.py's. Whatever a case does to a
-daemon, at its end an ordinary request has to get the answer it got before, to the last bit of its logprobs.
+test_serve.py describes the arguments, and starts the daemon. test_http.py tests the HTTP layer alone. Whatever a case
+does to a daemon, at the end an ordinary request must get the same answer as before, to the last bit of its logprobs.
 """
 import concurrent.futures
 import copy
@@ -701,7 +701,7 @@ def test_the_directory_of_the_socket_vanishes():
 def test_a_model_that_is_cut_short():
     """Seen before a request, or by the page that is not there in the middle of one: an error, and the daemon goes on."""
     for threads in ("1", "2"):
-        shutil.copy(STORY, path("cut.gguf"))
+        shutil.copyfile(STORY, path("cut.gguf"))
         s = Server(path("cut.gguf"), "--threads", threads)
         before = ordinary(s)
         os.truncate(path("cut.gguf"), 1 << 20)
@@ -709,7 +709,7 @@ def test_a_model_that_is_cut_short():
         check(r.status == 503 and r.json["error"]["code"] == "model_changed", r.status, r.body)
         r = s.post("/v1/completions", numbered(int(threads)))
         check(r.status == 500 and "cannot be loaded" in r.json["error"]["message"], r.status, r.body)
-        shutil.copy(STORY, path("cut.gguf"))
+        shutil.copyfile(STORY, path("cut.gguf"))
         check(ordinary(s) == before, "the whole file again")
         ended = {}
         asks = [threading.Thread(target=lambda i=i: ended.update({i: s.post("/v1/completions",
@@ -723,7 +723,7 @@ def test_a_model_that_is_cut_short():
         for t in asks:
             t.join()
         check(all(b"became shorter" in x or b"changed while" in x for x in ended.values()), ended)
-        shutil.copy(STORY, path("cut.gguf"))
+        shutil.copyfile(STORY, path("cut.gguf"))
         while (r := s.post("/v1/completions", numbered(1))).status == 503 and time.monotonic() < until:
             pass  # the one that hears that the model is closed
         check(r.status == 200 and ordinary(s) == before, r.status, r.body)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_help.py: what the program says of itself: help, the manual, the completion of shells.
+"""test_help.py: tests what the program says about itself: help, the manual, and completion in shells.
 
     test_help.py QUERN SOURCE_ROOT
 
-Everything here is printed from the tables of the commands, so the commands are not listed here: `quern help` names them.
+All of this is printed from the tables of the commands, so the test does not list the commands: `quern help` names them.
 """
 import fcntl
 import json
@@ -254,7 +254,9 @@ def test_all_is_installed():
                            env={**ENV, "DESTDIR": stage, "MESON_INSTALL_DESTDIR_PREFIX": stage + "/usr"})
         check(r.returncode == 0 and not r.stderr, r.stderr)
         there = {os.path.relpath(os.path.join(at, f), stage + "/usr/share") for at, _, files in os.walk(stage) for f in files}
+        subprocess.run([ROOT + "/tools/make-library-pages", ROOT + "/include/quern.h", "1.2", TMP.name + "/man3"], check=True)
         want = {f"man/man{page[-1]}/{page}" for page in quern("manual").split()} | {
+            f"man/man3/{page}" for page in os.listdir(TMP.name + "/man3")} | {
             "man/man7/quern-api.7", "bash-completion/completions/quern", "zsh/site-functions/_quern",
             "fish/vendor_completions.d/quern.fish"}
         check(there == want, there ^ want)
@@ -372,7 +374,7 @@ def test_models_and_personas_are_completed():
     hostile = ["two words", "a'quote", 'a"quote', "$(touch owned)", "`touch owned`", "a;b", "a\nb", "a\033[31mb", "-option", "a*", "a|b",
                "a\\b", "caf\u00e9", "#a", "~a", "a&b", "a(b", "a{b", "a=b", "a:b"]
     for name in hostile + ["zephyr-7b.Q4_K_M", "zebra"]:
-        shutil.copy(ROOT + "/models/stories15M-q8_0.gguf", os.path.join(models, name + ".gguf"))
+        shutil.copyfile(ROOT + "/models/stories15M-q8_0.gguf", os.path.join(models, name + ".gguf"))
     config = os.path.join(TMP.name, "config.toml")
     with open(config, "w") as f:
         f.write('[persona.reviewer]\n[persona."two words"]\n[persona.translate-de]\n[run]\ntemperature = 0.5\n')

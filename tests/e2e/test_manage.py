@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_manage.py: what `quern` does with models on disk and with its daemon: models, rm, ps, start, stop.
+"""test_manage.py: tests the commands for models on disk and for the daemon: models, rm, ps, start, stop.
 
     test_manage.py QUERN STORY SMALL SLOWNESS [PREFIX_OF_CASES]
 
-STORY is a model that ends in itself, SMALL a tiny one. Each function test_* is a case; its name says what holds. A case has a
-HOME and a runtime folder of its own; daemons it has started are ended after it.
+STORY is a model that ends its texts, SMALL a tiny one. Each function test_* is a case, whose name is a sentence that
+must be true. A case has a HOME and a runtime folder of its own. Daemons that it has started are ended after it.
 """
 import contextlib
 import json
@@ -13,6 +13,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -275,8 +276,8 @@ def test_rm_removes_models_only():
     with home() as h:
         notes, empty = h.write("notes.txt", "x"), h.file("empty")
         os.mkdir(empty)
-        h.expect(66, "is no model", "rm", "--yes", notes)
-        h.expect(66, "is no model", "rm", "--yes", empty)
+        h.expect(66, "is not a model", "rm", "--yes", notes)
+        h.expect(66, "is not a model", "rm", "--yes", empty)
         check(os.path.exists(notes) and os.path.exists(empty), "they stay")
 
 
@@ -352,7 +353,7 @@ def test_the_socket_may_be_named():
         h.expect(0, "small", "ps")
         h.expect(0, "", "stop")
         check(not os.path.exists(h.file("own/q.sock")), "it is gone")
-        h.expect(64, "no absolute path", "start", "--socket", "q.sock")
+        h.expect(64, "is not an absolute path", "start", "--socket", "q.sock")
         del h.env["QUERN_SOCKET"], h.env["XDG_RUNTIME_DIR"]
         h.expect(0, h.file("other.sock"), "start", "--listen", h.file("other.sock"))
         h.expect(0, "small", "ps", "--socket", h.file("other.sock"))
@@ -477,7 +478,7 @@ def test_who_is_no_daemon_is_not_ended():
             s.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
             err = p.communicate(timeout=LIMIT)[1].decode()
             s.close()
-            check(p.returncode == 69 and "no quern is that here" in err, pid, p.returncode, err)
+            check(p.returncode == 69 and "that is not a quern process here" in err, pid, p.returncode, err)
         check(victim.poll() is None, "it lives")
         victim.communicate(b"\n", timeout=LIMIT)
 
@@ -516,7 +517,7 @@ def test_where_systemd_has_the_unit_it_is_asked():
         h.expect(0, "", "stop")
         h.write("unit", "")
         r = h.expect(70, "systemd has not started quern.service: journalctl", "start")
-        h.write("run-it", f"#!/bin/sh\n{QUERN} serve </dev/null >/dev/null 2>&1 & echo $! > {h.path}/pid\n")
+        h.write("run-it", f"#!/bin/sh\n{shlex.quote(QUERN)} serve </dev/null >/dev/null 2>&1 & echo $! > {h.path}/pid\n")
         h.expect(0, "quern.service, pid ", "start")
         h.expect(75, "runs already: quern.service, pid", "start")
         wait_for_socket(h)

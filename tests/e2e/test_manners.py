@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_manners.py: what goes wrong around a command: its output, its home, its configuration, its files.
+"""test_manners.py: tests every command when its output, its home, its configuration or its files are at fault.
 
     test_manners.py QUERN STORY CHAT SLOWNESS
 
-STORY is a model without a chat template, CHAT one with it. In each case every command says one clear line and ends with the
-right status; none hangs, and none dies of a signal.
+STORY is a model without a chat template, CHAT one with it. In each case, every command prints one clear line and ends
+with the right status. None hangs, and none dies of a signal.
 """
 import os
 import shutil

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_memory.py: what `quern serve` takes is counted, what does not fit is refused, and the refusals are true.
+"""test_memory.py: tests that `quern serve` counts its memory, refuses what does not fit, and gives the true reason.
 
     test_memory.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-Operands and output are test_serve.py's.
+test_serve.py describes the arguments and the output.
 """
 import concurrent.futures
 import json

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_models.py: `quern serve` with none, one and several models: which are in memory, when, and for whom.
+"""test_models.py: tests which models `quern serve` has in memory, and when, if it serves none, one or several.
 
     test_models.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits (a
-sanitizer's build; above 1, memory is not measured either). Each function test_* is a case; its name says what holds.
+STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits
+(for a build with a sanitizer; above 1, memory is not measured either). Each function test_* is a case, whose name is a
+sentence that must be true.
 """
 import concurrent.futures
 import json
@@ -164,7 +165,7 @@ def test_several_models_have_to_be_named():
 
 def test_bad_command_lines():
     bad = path("bad.gguf")
-    shutil.copy(STORY, bad)
+    shutil.copyfile(STORY, bad)
     os.truncate(bad, 5000)
     for args, status, text in (((STORY, STORY), 64, "would both be called"), ((STORY, "--name", "a", "--pin", "b"), 64, "--pin b"),
                                ((*BOTH, "--name", "a"), 64, "NAME=PATH"), (("=" + STORY,), 64, "1 to 128"),
@@ -296,7 +297,7 @@ def test_models_that_take_turns():
 
 def test_a_file_that_has_gone_bad_fails_its_requests_only():
     bad = path("later.gguf")
-    shutil.copy(STORY, bad)
+    shutil.copyfile(STORY, bad)
     s = Server("bad=" + bad, "good=" + CHAT)
     os.rename(bad, bad + ".away")
     refused(s.complete(model="bad"), 500, "model_failed", "model", "later.gguf")

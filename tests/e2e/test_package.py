@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_package.py: what tools/package makes, as who installs it sees it.
+"""test_package.py: tests the packages that tools/package makes, by installing and using them.
 
     test_package.py SOURCE_ROOT BUILD_ROOT MODEL CHAT_MODEL [PREFIX_OF_CASES]
 
-Packages what BUILD_ROOT has compiled. The Debian packages are installed, used and purged in an overlay of this machine's
-files, in a mount namespace of its own: nothing of it is left behind. That takes root; elsewhere those cases say so.
+The packages are made of the files that BUILD_ROOT has compiled. The Debian packages are installed, used and purged in
+an overlay of this machine's files, in a mount namespace of its own, so nothing is left behind. That needs root; without
+it, those cases say so.
 """
 import glob
 import gzip

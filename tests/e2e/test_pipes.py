@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""test_pipes.py: docs/pipes.txt, typed again: every command gives the output and the exit status that are written there.
+"""test_pipes.py: runs the commands of docs/pipes.txt: each must give the output and the exit status that it has there.
 
     test_pipes.py QUERN SESSION SLOWNESS [--record]
 
-The form of the file is told in its head. Each command is one case: bash runs it in a folder that lasts from the first to
-the last, with `quern` in PATH, a home of its own and no daemon but what the commands start. The model is the chat model of
-$QUERN_SHARED/models. With --record the file is written anew, with what was answered now.
+The first lines of the file describe its form. Each command is one case. bash runs all of them in one folder, with
+`quern` in PATH, a home of its own, and no daemons but those that the commands start. The model is the chat model of
+$QUERN_SHARED/models. --record writes the file again, with the answers of this run.
 """
 import os
 import re

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_places.py: where a request is answered: by a daemon, by a remote with an API key, or by this process; the same bytes.
+"""test_places.py: tests that a daemon, a remote with an API key, and this process give the same bytes as an answer.
 
     test_places.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PROBE [PREFIX_OF_CASES]
 
-PROBE (place_probe.c) answers a request with the parts that the commands have; its system's socket is "system.sock" in the
-working directory. Each function test_* is a case; its name says what holds.
+PROBE (place_probe.c) answers a request with the same functions as the commands. Its socket of the system's daemon is
+"system.sock" in the working directory. Each function test_* is a case, whose name is a sentence that must be true.
 """
 import hashlib
 import http.server

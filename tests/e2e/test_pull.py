@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_pull.py: `quern pull` among servers that truncate, stall, lie, change their minds and ask for secrets.
+"""test_pull.py: tests `quern pull` with servers that truncate, stall, lie, change their files and ask for secrets.
 
     test_pull.py QUERN STORY_MODEL SLOWNESS CERTIFICATE
 
-STORY_MODEL is a GGUF file that is sound. CERTIFICATE is a PEM file with the key and a certificate for 127.0.0.1. Everything
-is fetched from servers in this process, or from an rsync daemon started here. Each function test_* is a case.
+STORY_MODEL is a valid GGUF file. CERTIFICATE is a PEM file with the key and a certificate for 127.0.0.1. Everything is
+fetched from servers in this process, or from an rsync daemon that the test starts. Each function test_* is a case.
 """
 import array
 import fcntl

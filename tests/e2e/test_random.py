@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_random.py: whatever is asked, of whatever endpoint, the daemon answers, answers right, and lives.
+"""test_random.py: sends random requests to all endpoints: the daemon must answer each correctly, and survive.
 
     test_random.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-QUERN_RANDOM_REQUESTS requests (300) of the seed QUERN_RANDOM_SEED (1), from several clients at once: valid ones with any
-sampling and any limits, and malformed ones; some are cancelled, some clients hang up, and now and then the daemon is
-killed and started again with the same cache on disk. What has a seed or temperature 0 is compared with what a daemon
-without that cache, asked for nothing else at the time, has answered. Operands and output are test_serve.py's.
+The number of requests is QUERN_RANDOM_REQUESTS (300), their seed QUERN_RANDOM_SEED (1). Several clients send them at
+once: valid ones with any sampling and any limits, and malformed ones. Some are cancelled, some clients hang up, and now
+and then the daemon is killed and started again with the same cache on disk. Answers to requests with a seed or with
+temperature 0 are compared with those of a daemon that has no such cache and nothing else to do at the time.
+test_serve.py describes the arguments and the output.
 """
 import base64
 import collections

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_replicas.py: HAProxy with dist/haproxy/quern.cfg before three daemons.
+"""test_replicas.py: tests dist/haproxy/quern.cfg, with HAProxy in front of three daemons.
 
     test_replicas.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT_MODEL
 
-The file is used as it is shipped, but for its addresses. Status 77 (skipped) without haproxy, but in CI that is a
-failure. Arguments and output as test_serve.py's. A conversation's home is the replica that answered its first turn.
+The file is used as it is shipped, except for its addresses. Without haproxy, the status is 77 (skipped), but in CI that
+is a failure. test_serve.py describes the arguments and the output. The home of a conversation is the replica that
+answered its first turn.
 """
 import concurrent.futures
 import http.client

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_same.py: a request is answered with the same tokens and the same logprobs, bit for bit, however it is computed.
+"""test_same.py: tests that a request gets the same tokens and logprobs, bit for bit, however they are computed.
 
     test_same.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-Numbers are compared as the text that stands in the answers, which test_numbers_tell_all_bits makes a comparison of bits.
-Operands and output are test_serve.py's.
+Numbers are compared as the text in the answers. test_numbers_tell_all_bits shows that this compares all bits.
+test_serve.py describes the arguments and the output.
 """
 import base64
 import concurrent.futures

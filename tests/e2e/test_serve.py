@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_serve.py: `quern serve` as its clients meet it.
+"""test_serve.py: tests `quern serve` from outside, as its clients use it.
 
     test_serve.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits (a
-sanitizer's build). Each function test_* is a case; its name says what holds. Output as test_http.py's. Every reply that
-a case gets with Server.ask is held against docs/openapi.json, if Python has jsonschema.
+STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template. SLOWNESS multiplies the time limits
+(for a build with a sanitizer). Each function test_* is a case, whose name is a sentence that must be true. The output
+is described in test_http.py. Every reply that a case gets with Server.ask is compared with docs/openapi.json, if Python
+has jsonschema.
 
-Other tests of the daemon take the same arguments and use what is here.
+Other tests of the daemon take the same arguments and import functions from this file.
 """
 import base64
 import concurrent.futures

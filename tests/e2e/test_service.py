@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_service.py: `quern serve` as a service: its sandbox, what SIGHUP does, how a manager starts and replaces it.
+"""test_service.py: tests `quern serve` as a service: its sandbox, SIGHUP, and how a manager starts and replaces it.
 
     test_service.py QUERN MODEL UNIT_DIR PROBE SLOWNESS [PREFIX_OF_CASES]
 
 UNIT_DIR holds system/ and user/ with the units as configured. PROBE is sandbox_probe.so, or "none" in a build with a
-sanitizer, which has no sandbox. SLOWNESS multiplies the time limits. Each function test_* is a case; its name says what
-holds. A case that cannot be tried here says why and counts as skipped.
+sanitizer, which has no sandbox. SLOWNESS multiplies the time limits. Each function test_* is a case, whose name is a
+sentence that must be true. A case that cannot run on this machine says why, and counts as skipped.
 """
 import concurrent.futures
 import hashlib
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 
-from cases import Skipped, check, run, started
+from cases import Skipped, check, linked, run, started
 
 QUERN, MODEL, UNITS, PROBE = sys.argv[1:5]
 QUERN = os.path.abspath(QUERN)
@@ -117,7 +117,7 @@ def probed(words, *args, **popen):
     """What a daemon found when it tried: {word: errno}, and the daemon."""
     if PROBE == "none":
         raise Skipped("a build with a sanitizer has no sandbox")
-    s = Server(*args, **popen, env={**os.environ, "LD_PRELOAD": os.path.abspath(PROBE), "QUERN_PROBE": " ".join(words)})
+    s = Server(*args, **popen, env={**os.environ, "LD_PRELOAD": linked(PROBE, TMP.name), "QUERN_PROBE": " ".join(words)})
     try:
         status = s.ask()[0]
         check(status == 200, "it serves", status)
@@ -143,7 +143,7 @@ def service_files():
         os.makedirs(path(name), exist_ok=True)
     model = path("models/m.gguf")
     if not os.path.exists(model):
-        shutil.copy(MODEL, model)
+        shutil.copyfile(MODEL, model)
         write("models/secret", "x")
         os.symlink(model, path("link.gguf"))
     keys = write("etc/keys", f"{hashlib.sha256(b'one').hexdigest()} alice\n")
@@ -156,7 +156,7 @@ def test_the_daemon_can_reach_only_its_own_files():
     reach = {f"read:{model}": 0, f"read:{keys}": 0, f"list:{cache}": 0, f"create:{cache}/x": 0, "read:/proc/meminfo": 0}
     never = ["read:/etc/passwd", f"read:{path('models/secret')}", f"list:{path('models')}", f"write:{model}",
              f"create:{path('models')}/x", f"write:{keys}", f"create:{path('etc')}/x", "create:/tmp/quern-x",
-             f"read:{MODEL}", "read:/proc/self/environ", "list:/", f"read:{QUERN}"]
+             f"read:{linked(MODEL, TMP.name)}", "read:/proc/self/environ", "list:/", f"read:{linked(QUERN, TMP.name)}"]
     found, s = probed([*reach, *never], "--api-keys", keys, "--cache-dir", cache, model=path("link.gguf"))
     has_landlock(s)
     check(found == {**reach, **dict.fromkeys(never, EACCES)}, found)
@@ -281,7 +281,7 @@ def test_a_hangup_signal_reads_the_certificate_again():
     # As ACME clients lay it out: links in one directory, the files in another.
     for name in ("live", "archive"):
         os.mkdir(path(name))
-    shutil.copy(PEM, path("archive/1.pem"))
+    shutil.copyfile(PEM, path("archive/1.pem"))
     os.symlink("../archive/1.pem", path("live/c.pem"))
     live = path("live/c.pem")
     s = Server("--listen", "127.0.0.1:0", "--tls-cert", live, "--tls-key", live)
@@ -290,7 +290,7 @@ def test_a_hangup_signal_reads_the_certificate_again():
     old = http.client.HTTPSConnection("localhost", s.port(), timeout=LIMIT, context=context)
     old.request("GET", "/health")
     check(old.getresponse().read(), "an old connection")
-    shutil.copy(PEM2, path("archive/2.pem"))
+    shutil.copyfile(PEM2, path("archive/2.pem"))
     os.symlink("../archive/2.pem", path("live/c.new"))
     os.rename(path("live/c.new"), live)
     check(shown(s) == certificate(PEM), "not by itself")
@@ -434,7 +434,7 @@ def units(kind):
         if name == "quern.service":
             start = next(l for l in text.splitlines() if l.startswith("ExecStart="))
             check(start.split()[0].endswith("/quern"), start)
-            text = text.replace(start.split()[0], "ExecStart=" + QUERN)
+            text = text.replace(start.split()[0], "ExecStart=" + linked(QUERN, TMP.name))
         write(f"{kind}/{name}", text)
     return [path(f"{kind}/quern.service"), path(f"{kind}/quern.socket")]
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_sessions.py: conversations that `quern serve` keeps: one chain each, listed and dropped, in memory and on disk.
+"""test_sessions.py: tests the conversations that `quern serve` keeps in memory and on disk, lists and drops.
 
     test_sessions.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS [PREFIX_OF_CASES]
 
-Arguments and output as test_serve.py's.
+test_serve.py describes the arguments and the output.
 """
 import ctypes
 import hashlib
@@ -198,7 +198,7 @@ def test_a_kill_leaves_what_was_saved():
 def test_the_disk_waits_for_a_large_models_hash():
     """In the sandbox: it is computed beside the answers and remembered; `quern check --deep` remembers it, too."""
     model, env = path("large.gguf"), {**os.environ, "XDG_CACHE_HOME": path("xdg")}
-    shutil.copy(CHAT, model)
+    shutil.copyfile(CHAT, model)
     os.truncate(model, 200 << 20)
     for who in "daemon", "check":
         d = path("large-" + who)
@@ -225,7 +225,7 @@ def test_the_disk_waits_for_a_large_models_hash():
 def test_hashing_disturbs_nobody():
     """Its thread takes what is left of the CPU and the disk, inside the sandbox too, and the daemon's end does not wait."""
     model = path("huge.gguf")
-    shutil.copy(CHAT, model)
+    shutil.copyfile(CHAT, model)
     os.truncate(model, 1 << 36)
     s = Daemon(model, "--ctx", "1024", "--cache-dir", path("huge"))
     tasks = f"/proc/{s.process.pid}/task/"

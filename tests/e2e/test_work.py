@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_work.py: what a request may cost: the workers' time is linear in a body, whatever is in it, and ends with the wish
-for an answer.
+"""test_work.py: tests that the workers' time for a request is linear in its body, whatever is in it, and that they stop
+when nobody waits for the answer.
 
-    test_work.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS HANG_PROBE [PREFIX_OF_CASES]
+    test_work.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS HANG_PROBE LARGEST [PREFIX_OF_CASES]
 
-HANG_PROBE is hang_probe.c's module, or "none".
+HANG_PROBE is the module made of hang_probe.c, or "none". LARGEST is the size of the largest body in MB. 16 is the most
+that a request may have, and takes minutes.
 
-Operands and output are test_serve.py's. Time is the daemon's own CPU time: other programs on the machine do not count.
+test_serve.py describes the other arguments and the output. Time is the daemon's own CPU time, so other programs on the
+machine do not matter.
 """
 import concurrent.futures
 import hashlib
@@ -19,9 +21,10 @@ import sys
 import time
 
 HANG_PROBE = sys.argv.pop(5)
+LARGEST = int(sys.argv.pop(5))
 
 import test_serve as base
-from cases import Skipped, check
+from cases import Skipped, check, linked
 from test_serve import CHAT, SLOWNESS, STORY, Answer, Server, main, path, refused
 
 # Meson has the C library fill what is freed, also the whole free rest of the heap when a buffer grows into it.
@@ -29,7 +32,7 @@ os.environ.pop("MALLOC_PERTURB_", None)
 base.LIMIT = 600 * SLOWNESS  # seconds on the clock, which say nothing here: the machine may be busy
 
 MB = 1 << 20
-SIZES = [MB, 4 * MB, 16 * MB - 4096] if SLOWNESS == 1 else [MB // 8, MB // 2, 2 * MB]
+SIZES = [LARGEST * MB // 16, LARGEST * MB // 4, LARGEST * MB - 4096]
 # Four times the body takes four times the time, and more where it leaves the CPU's caches and where pages are new; in a
 # square it would be sixteen times. The limit is half of that. The constant: time is counted in ticks.
 FACTOR, CONSTANT = 8, 0.1 * SLOWNESS
@@ -421,7 +424,7 @@ def test_a_worker_that_never_ends_does_not_keep_the_process():
     if HANG_PROBE == "none":
         raise Skipped("a sanitizer's build loads nothing before itself")
     for grace, n_signals in ((0, 1), (1, 1), (600, 2)):
-        s = Server(CHAT, "--grace", str(grace), env={**os.environ, "LD_PRELOAD": HANG_PROBE})
+        s = Server(CHAT, "--grace", str(grace), env={**os.environ, "LD_PRELOAD": linked(HANG_PROBE, base.TMP.name)})
         hanging = [s.raw(t, {"content": "hang here", "prompt": "hang here"}) for t in ("/tokenize", "/v1/completions")]
         check(until(lambda: cpu(s) > 0.3), "both workers are lost")
         waiting = s.raw("/tokenize", {"content": "x"})

@@ -6,7 +6,8 @@
  *     tls-probe PORT keys       a key update and a request, in one packet (TLS 1.3)
  *     tls-probe PORT alerts N   N warnings, then a request (TLS 1.2)
  *
- * Prints the first line of the answer.
+ * Prints "connected" and waits for a line on standard input. Then it sends everything, prints "sent" when the
+ * kernel has it, and prints the first line of the answer with the request's id. 200 KiB do not wait for the other end.
  */
 #include <arpa/inet.h>
 #include <gnutls/gnutls.h>
@@ -15,6 +16,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define SEND_BUFFER 212992 /* what Linux allows everybody */
 
 static struct {
     int fd;
@@ -56,6 +59,19 @@ static void check(int rc, const char *what)
     exit(1);
 }
 
+static void say(const char *word)
+{
+    puts(word);
+    fflush(stdout);
+}
+
+static void print_answer(char *answer)
+{
+    const char *id = strstr(answer, "x-request-id: ");
+
+    printf("%.*s %.*s\n", (int)strcspn(answer, "\r"), answer, id ? (int)strcspn(id, "\r") : 0, id ? id : "");
+}
+
 int main(int argc, char **argv)
 {
     static const char request[] = "GET /public HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -65,6 +81,7 @@ int main(int argc, char **argv)
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1]))};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     out.fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(out.fd, SOL_SOCKET, SO_SNDBUF, &(int){SEND_BUFFER}, sizeof(int));
     if (connect(out.fd, (struct sockaddr *)&at, sizeof at)) return 1;
     gnutls_session_t s;
     gnutls_certificate_credentials_t nobody;
@@ -77,15 +94,17 @@ int main(int argc, char **argv)
     gnutls_transport_set_push_function(s, push);
     gnutls_transport_set_pull_function(s, pull);
     check(gnutls_handshake(s), "the handshake");
+    say("connected");
+    if (getchar() == EOF) return 1;
     out.holds = 1;
     if (is_keys) check(gnutls_session_key_update(s, 0), "a key update");
     for (long i = is_keys || argc < 4 ? 0 : atol(argv[3]); i > 0; i--)
         check(gnutls_alert_send(s, GNUTLS_AL_WARNING, GNUTLS_A_USER_CANCELED), "an alert");
     check((int)gnutls_record_send(s, request, strlen(request)), "a request");
     let_go();
+    say("sent");
     check((int)gnutls_record_recv(s, answer, sizeof answer - 1), "an answer");
-    answer[strcspn(answer, "\r")] = 0;
-    puts(answer);
+    print_answer(answer);
     gnutls_deinit(s);
     gnutls_certificate_free_credentials(nobody);
     close(out.fd);

@@ -6,8 +6,8 @@
  *     test_alloc MODEL
  *
  * An operation in which some allocation fails must return QN_ENOMEM with a message, write no output, lose no memory and
- * leave what it worked on as it was, which is shown by doing it again and getting what a run without faults gives. It is
- * repeated with the fault one allocation later until none is hit; so no path is left out, however many there are.
+ * leave what it worked on as it was, which is shown by doing it again and getting what a run without faults gives. It
+ * is repeated with the fault one allocation later until none is hit; so no path is left out, however many there are.
  *
  * Memory that is lost is seen twice: by LeakSanitizer in its build, and elsewhere by our own malloc below, which takes
  * the place of the C library's in this program and counts the blocks that live. It also sees what goes past base/mem.h.
@@ -150,7 +150,8 @@ static void free_text(void *p) { qn_text_free(p); }
 
 static int tokenize(void **out, struct qn_error *e)
 {
-    return qn_tokenize(w.model, PROMPT, strlen(PROMPT), QN_ADD_BOS | QN_PARSE_SPECIAL, NULL, (qn_token **)out, &w.n_ids, e);
+    return qn_tokenize(w.model, PROMPT, strlen(PROMPT), QN_ADD_BOS | QN_PARSE_SPECIAL, NULL, (qn_token **)out, &w.n_ids,
+                       e);
 }
 
 static int new_scheduler(void **out, struct qn_error *e)
@@ -214,8 +215,9 @@ static int make_with_faults(int (*make)(void **, struct qn_error *), void (*dest
 static void opening_a_model(void **state)
 {
     (void)state;
-    /* PCRE2's compiler to machine code takes some ten allocations, for the code and while it works. When one fails there
-     * is no machine code, and the pattern is interpreted: slower, the same pieces of text, so opening succeeds. */
+    /* PCRE2's compiler to machine code takes some ten allocations, for the code and while it works. When one fails
+     * there is no machine code, and the pattern is interpreted: slower, the same pieces of text, so opening succeeds.
+     */
     assert_true(make_with_faults(open_model, close_model, 12) > 5);
 }
 

@@ -42,8 +42,8 @@ static _Atomic long n_locks, n_futex;
 #define EXPORT __attribute__((visibility("default")))
 
 /* The C library's function of this name, found once. */
-#define NEXT(name)                                                                                                    \
-    static __typeof__(name) *_Atomic next;                                                                            \
+#define NEXT(name)                                                                                                     \
+    static __typeof__(name) *_Atomic next;                                                                             \
     if (!next) next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 
 EXPORT int pthread_mutex_lock(pthread_mutex_t *m)

@@ -2,8 +2,8 @@
  *
  * fuzz_client.c: libFuzzer entry for what a server answers: a response, and the chat in it.
  *
- * The input is a byte that says in how long pieces it comes, then the bytes. Two things have to hold besides that nothing
- * breaks: the pieces do not matter, and a chat that is taken has a finish reason and is whole UTF-8.
+ * The input is a byte that says in how long pieces it comes, then the bytes. Two things have to hold besides that
+ * nothing breaks: the pieces do not matter, and a chat that is taken has a finish reason and is whole UTF-8.
  */
 #include <assert.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 #include "base/buf.h"
 #include "base/utf8.h"
-#include "client/chat.h"
+#include "client/client_chat.h"
 #include "client/response.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

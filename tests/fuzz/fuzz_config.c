@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "format/hf_config.h"
-#include "format/hf_json.h"
+#include "format/hf/hf_config.h"
+#include "format/hf/hf_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,9 +10,9 @@
 
 #include "base/mem.h"
 #include "fetch/listing.h"
-#include "fetch/probe.h"
+#include "fetch/remote_file.h"
 #include "fetch/sidecar.h"
-#include "fetch/source.h"
+#include "fetch/location.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,26 +26,26 @@ static void check_spans(const struct spans *s, uint64_t size)
 
 static void check_name(const char *name)
 {
-    if (source_is_safe_name(name)) assert(*name && !strchr(name, '/') && *name != '.' && *name != '-');
+    if (location_is_safe_name(name)) assert(*name && !strchr(name, '/') && *name != '.' && *name != '-');
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *text = mem_dup(data, size);
-    struct source source;
+    struct location source;
     struct sidecar side;
-    struct listing list;
+    struct hub_listing list;
     struct qn_error e = {0};
     uint64_t first, last, total;
 
     assert(text);
-    if (source_parse(&source, text, "https://hub.example", size % 2, &e)) {
+    if (location_parse(&source, text, "https://hub.example", size % 2, &e)) {
         assert(e.code < 0 && !strchr(e.msg, '\n'));
     } else {
         assert(source.place && source.name);
-        if (source.kind == SOURCE_RSYNC) assert(source.place[0] != '-');
+        if (source.kind == LOCATION_RSYNC) assert(source.place[0] != '-');
         check_name(source.name);
-        source_deinit(&source);
+        location_deinit(&source);
     }
     if (sidecar_parse(&side, text, size, "a", &e)) {
         assert(e.code < 0 && !strchr(e.msg, '\n') && !side.url);
@@ -57,10 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (listing_parse(&list, text, size, "u", &e)) {
         assert(e.code < 0 && !strchr(e.msg, '\n'));
     } else {
-        for (size_t i = 0; i < list.n_files; i++) assert(source_is_safe_name(list.file[i].name));
+        for (size_t i = 0; i < list.n_files; i++) assert(location_is_safe_name(list.file[i].name));
         listing_deinit(&list);
     }
-    if (probe_content_range(text, &first, &last, &total) == 0) assert(first > last || last < total);
+    if (remote_file_content_range(text, &first, &last, &total) == 0) assert(first > last || last < total);
     mem_free(text);
     return 0;
 }

@@ -10,16 +10,15 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "format/finite.h"
-#include "format/gguf.h"
+#include "format/file/finite.h"
+#include "format/gguf/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static unsigned sum_bytes(const uint8_t *p, size_t n)
 {
     unsigned sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += p[i];
+    for (size_t i = 0; i < n; i++) sum += p[i];
     return sum;
 }
 
@@ -31,8 +30,7 @@ static unsigned read_meta(const struct meta *m)
     double v = 0;
     uint64_t cursor = 0;
     unsigned sum = 0;
-    while (meta_next_str(m, &cursor, &s))
-        sum += sum_bytes((const uint8_t *)s.p, s.n);
+    while (meta_next_str(m, &cursor, &s)) sum += sum_bytes((const uint8_t *)s.p, s.n);
     for (uint64_t i = 0; i < m->n && i < 1000; i++) {
         meta_elem_i64(m, i, &n, &e);
         meta_elem_f64(m, i, &v, &e);
@@ -50,8 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         assert(e.code < 0 && e.msg[0] && !strchr(e.msg, '\n'));
         return 0;
     }
-    for (size_t i = 0; i < g.n_meta; i++)
-        sum += read_meta(&g.meta[i]);
+    for (size_t i = 0; i < g.n_meta; i++) sum += read_meta(&g.meta[i]);
     for (size_t i = 0; i < g.n_tensors; i++) {
         sum += sum_bytes(g.tensors[i].data, g.tensors[i].bytes);
         finite_check(&g.tensors[i], &e);

@@ -11,10 +11,10 @@
 
 #include "../golden/hf_tokenizer_open.h"
 #include "base/log.h"
-#include "format/hf_json.h"
-#include "format/hf_tokens.h"
-#include "text/detok.h"
-#include "text/unicode.h"
+#include "format/hf/hf_json.h"
+#include "format/hf/hf_tokens.h"
+#include "text/token/detok.h"
+#include "text/token/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

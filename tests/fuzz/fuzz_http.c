@@ -12,9 +12,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "server/head.h"
-#include "server/origin.h"
-#include "server/route.h"
+#include "server/http/head.h"
+#include "server/http/web_origin.h"
+#include "server/http/route.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -62,7 +62,7 @@ static void read_host(const char *s)
     static const char *const names[] = {"quern.example"};
     static const char *const known[] = {"localhost",     "127.0.0.1",   "[::1]",
                                         "[2001:db8::1]", "2001:db8::1", "quern.example"};
-    if (!origin_host_ok(s, "2001:db8::1", names, 1)) return;
+    if (!web_origin_host_ok(s, "2001:db8::1", names, 1)) return;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t n = strlen(known[i]);
         if (!strncasecmp(s, known[i], n) &&
@@ -75,7 +75,7 @@ static void read_host(const char *s)
 static void read_origin(const char *s)
 {
     static const char *const origins[] = {"https://app.example"};
-    int ok = origin_ok(s, "localhost:1", 0, origins, 1);
+    int ok = web_origin_ok(s, "localhost:1", 0, origins, 1);
     assert(ok == (!strcasecmp(s, "https://app.example") || !strcasecmp(s, "http://localhost:1")));
 }
 

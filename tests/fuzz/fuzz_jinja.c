@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/jinja.h"
-#include "text/unicode.h"
+#include "text/jinja/jinja.h"
+#include "text/token/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -12,11 +12,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "server/keys.h"
+#include "server/http/api_keys.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_key(const struct key *k)
+static void check_key(const struct api_key *k)
 {
     size_t n = strnlen(k->name, sizeof k->name);
     assert(n > 0 && n < sizeof k->name);
@@ -27,7 +27,7 @@ static void check_key(const struct key *k)
         size_t eq = strcspn(p, "=");
         assert(p[eq] == '=' && isdigit((unsigned char)p[eq + 1]));
         snprintf(name, sizeof name, "%.*s", (int)eq, p);
-        assert(keys_limit(k->limits, name, -1) >= 0);
+        assert(api_keys_limit(k->limits, name, -1) >= 0);
         p += strcspn(p, " ");
         p += *p == ' ';
     }
@@ -37,20 +37,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[32];
     static const char *const limits[] = {"requests", "tokens", NULL};
-    struct keys k = {0};
+    struct api_keys k = {0};
     struct qn_error e = {0};
     int fd = memfd_create("keys", MFD_CLOEXEC);
     assert(fd >= 0 && write(fd, data, size) == (ssize_t)size);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (keys_load(&k, path, limits, &e)) {
+    if (api_keys_load(&k, path, limits, &e)) {
         assert(e.code < 0 && strstr(e.msg, path) && !strchr(e.msg, '\n'));
     } else {
         assert(k.n > 0);
         for (size_t i = 0; i < k.n; i++) check_key(&k.key[i]);
         for (size_t i = 1; i < k.n; i++) assert(memcmp(k.key[0].digest, k.key[i].digest, sizeof k.key[0].digest));
     }
-    keys_find(&k, "secret");
-    keys_deinit(&k);
+    api_keys_find(&k, "secret");
+    api_keys_deinit(&k);
     close(fd);
     return 0;
 }

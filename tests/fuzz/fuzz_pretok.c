@@ -8,8 +8,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "text/pretok.h"
-#include "text/unicode.h"
+#include "text/token/pretok.h"
+#include "text/token/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -50,8 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n = size - 1, at = 0;
     int rc = pretok_split(get(data[0]), text, n, &ends, NULL);
     assert(rc == 0);
-    for (size_t i = 0; i < ends.n; at = ends.end[i++])
-        assert(ends.end[i] > at);
+    for (size_t i = 0; i < ends.n; at = ends.end[i++]) assert(ends.end[i] > at);
     assert(at == n);
     pretok_ends_deinit(&ends);
     normalise_twice(data + 1, n);

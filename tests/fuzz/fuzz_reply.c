@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "text/chat_reply.h"
+#include "text/chat/chat_reply.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

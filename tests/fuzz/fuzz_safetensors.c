@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "format/safetensors.h"
+#include "format/hf/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

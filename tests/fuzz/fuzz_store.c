@@ -45,7 +45,7 @@ static void enter(const struct chain_head *h, void *index)
     struct ledger ledger;
     struct kv_pool *pool;
     struct prefix *tree;
-    struct memory m;
+    struct kv_seq m;
     struct prefix_match match;
     struct prefix_place places[100];
     struct file f = {.n_pages = (int)chain_n_pages(h)};
@@ -65,7 +65,7 @@ static void enter(const struct chain_head *h, void *index)
     }
     if (!rc) {
         int n = h->n_tokens < 1000 ? (int)h->n_tokens : 1000;
-        rc = memory_init(&m, pool, 1000, NULL);
+        rc = kv_seq_init(&m, pool, 1000, NULL);
         assert(!rc);
         prefix_find(tree, &h->key, tokens, n, &m, &match);
         assert(m.n_slots == 0 && match.n_slots <= n && (match.n_placed > 0) == (match.n_slots > 0));
@@ -73,7 +73,7 @@ static void enter(const struct chain_head *h, void *index)
         n = prefix_places(tree, &h->key, tokens, match.n_slots, 0, places, 100);
         assert(n <= match.n_placed);
         for (int i = 0; i < n; i++) assert(places[i].file == &f && places[i].index == i);
-        memory_deinit(&m);
+        kv_seq_deinit(&m);
     }
     unplace_all(&f);
     prefix_set_backing(tree, NULL);

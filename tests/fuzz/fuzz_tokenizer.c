@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "text/detok.h"
-#include "text/unicode.h"
+#include "text/token/detok.h"
+#include "text/token/unicode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,7 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "format/hf_tokenizer.h"
+#include "format/hf/hf_tokenizer.h"
+#include "format/weights.h"
 
 /* The list as the bytes of a GGUF file. */
 static inline void hf_gguf_bytes(const struct meta_list *l, struct buf *out)

@@ -12,7 +12,8 @@
  *                 x += r post(Wdown sub(f(Wgate m) * (Wup m)))                             m = RMS(x; ffn_norm)
  *     logits = c tanh(s / c Wout RMS(x; output_norm))
  *
- * or, where a layer has a router, x += the sum of weight * expert(m) over those it chooses, + weight * shared expert(m).
+ * or, where a layer has a router, x += the sum of weight * expert(m) over those it chooses, + weight * shared
+ * expert(m).
  *
  * Every norm, bias, factor of a product and table of frequency divisors is applied where the file has it, matrices are
  * read from the larger ones that hold them, and the numbers e, r, s, c are 1 (c: none) unless keys say otherwise; every
@@ -48,8 +49,8 @@ static const struct family {
     int period;         /* of layers with a window, the last one sees everything; 0: all have it, -1: none */
     int unrotated;      /* every so many'th layer is not rotated */
     enum weighing weighing;
-    bool post_is_pre;   /* what is called a norm behind attention is the one before the network */
-    int odd_scale;      /* with so many layers, attention is scaled by the heads' share of d_model */
+    bool post_is_pre; /* what is called a norm behind attention is the one before the network */
+    int odd_scale;    /* with so many layers, attention is scaled by the heads' share of d_model */
 } families[] = {
     {.name = "llama", .adjacent = true}, /* q and k rows are stored permuted instead */
     {.name = "qwen2"},
@@ -77,11 +78,11 @@ struct pass {
     int n_layer;
     int d_model, n_head, n_head_kv, head_dim, d_ff, n_vocab;
     double eps;
-    int n_rot;  /* dims of a head that are rotated */
-    int window; /* of the layers that have one; 0: none has */
+    int n_rot;                 /* dims of a head that are rotated */
+    int window;                /* of the layers that have one; 0: none has */
     double *turn, *turn_local; /* [n][n_rot/2][2], cosine and sine, with YaRN's multiplier; of layers with a window */
     double attn_scale, attn_cap, embedding, residual, logit, cap; /* caps: 0 for none */
-    size_t n_used;             /* tensors read so far, each once */
+    size_t n_used;                                                /* tensors read so far, each once */
 };
 
 static _Noreturn void die(const struct pass *p, const char *what, const char *name)
@@ -370,8 +371,10 @@ static void make_rope(struct pass *p, double base, bool rounds)
     bool yarn = says(p->w, key, "yarn"), linear = says(p->w, key, "linear");
     if (!yarn && !linear && !says(p->w, key, "none") && weights_meta(p->w, key)) die(p, "unknown", key);
     if (yarn || linear) scale = 1 / number(p, "rope.scaling.factor", NAN);
-    if (yarn) multiplier = yarn_multiplier(p);
-    else if (!weights_meta(p->w, key)) scale = 1 / number(p, "rope.scaling.factor", 1);
+    if (yarn)
+        multiplier = yarn_multiplier(p);
+    else if (!weights_meta(p->w, key))
+        scale = 1 / number(p, "rope.scaling.factor", 1);
     p->turn = doubles((size_t)p->n * (size_t)half * 2);
     for (int i = 0; i < half; i++) {
         double ramp = yarn ? yarn_ramp(p, base, rounds, i) : 0;
@@ -467,7 +470,8 @@ static void project_gate_up(struct pass *p, int l, const double *m, double *gate
     mem_free(y);
 }
 
-/* Expert e's matrix [rows][k] of NAME_exps, or of a tensor of its own, and its bias or zeros. Each tensor counts once. */
+/* Expert e's matrix [rows][k] of NAME_exps, or of a tensor of its own, and its bias or zeros. Each tensor counts once.
+ */
 static double *expert_matrix(struct pass *p, int l, const char *name, int e, int k, int rows, double *bias)
 {
     char all[96], one[96];
@@ -527,7 +531,8 @@ static void mix_experts(struct pass *p, int l, const double *m, double *y)
         for (int t = 0; t < p->n; t++) {
             if (weight[t * n + e] == 0) continue;
             for (int i = 0; i < ff; i++)
-                mid[i] = activate(p, dot(gate + i * d, m + t * d, d) + b_gate[i], dot(up + i * d, m + t * d, d) + b_up[i]);
+                mid[i] =
+                    activate(p, dot(gate + i * d, m + t * d, d) + b_gate[i], dot(up + i * d, m + t * d, d) + b_up[i]);
             for (int i = 0; i < d; i++) y[t * d + i] += weight[t * n + e] * (dot(down + i * ff, mid, ff) + b_down[i]);
         }
         mem_free(gate);

@@ -17,9 +17,9 @@ struct naive_skew {
 /* The pairs between which YaRN ramps are not rounded to whole ones. */
 bool naive_has_exact_range(const struct weights *w);
 
-/* Logits of every position of a prompt that begins at position 0, in a context of n_ctx (which table of LongRoPE is used
- * depends on it). returns owned (mem_free): [n][*n_vocab].
- * Exits with a message for a file that it does not understand in full. */
+/* Logits of every position of a prompt that begins at position 0, in a context of n_ctx (which table of LongRoPE is
+ * used depends on it). returns owned (mem_free): [n][*n_vocab]. Exits with a message for a file that it does not
+ * understand in full. */
 double *naive_logits(const struct weights *w, const qn_token *tokens, int n, int n_ctx, const struct naive_skew *skew,
                      int *n_vocab);
 

@@ -197,7 +197,8 @@ static double *expand(struct pass *p, int l, const double *c)
 }
 
 /* out [v] of one head at position t; q [nope + rot], kv and latent as below. */
-static void attend(const struct pass *p, int t, int h, const double *q, const double *kv, const double *latent, double *out)
+static void attend(const struct pass *p, int t, int h, const double *q, const double *kv, const double *latent,
+                   double *out)
 {
     double *score = doubles((size_t)t + 1), max = -INFINITY, sum = 0;
     int m = p->nope + p->v;
@@ -393,7 +394,8 @@ double *naive_latent_logits(const struct weights *w, const qn_token *tokens, int
     }
     for (int l = 0; l < n_layer; l++) layer(&p, l, x);
     double *norm = normed(&p, -1, "output_norm.weight", x, d, d);
-    double *logits = times(out ? out : table, norm, n, d, p.n_vocab); /* without an output matrix the embedding is one */
+    double *logits =
+        times(out ? out : table, norm, n, d, p.n_vocab); /* without an output matrix the embedding is one */
     if (p.n_read != weights_n_tensors(w)) die(&p, "has tensors this pass does not use", "deepseek2");
     double *all[] = {table, x, out, norm};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);

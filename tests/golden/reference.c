@@ -90,8 +90,7 @@ void reference_load(struct reference *r, const char *golden, const char *dir, co
     r->greedy = read_ints(text, "greedy", &r->n_greedy);
     r->gaps = read_floats(text, "greedy_gaps", &r->n_gaps);
     bool ok = r->n_positions > 0 && r->n_tokens > 0 && r->n_greedy <= 256 && (!r->gaps || r->n_gaps == r->n_greedy);
-    for (int i = 0; i < r->n_positions; i++)
-        ok = ok && r->positions[i] >= 0 && r->positions[i] < r->n_tokens;
+    for (int i = 0; i < r->n_positions; i++) ok = ok && r->positions[i] >= 0 && r->positions[i] < r->n_tokens;
     if (!ok) die("inconsistent", path);
     snprintf(path, sizeof path, "%s/%s/%s.f32", golden, dir, name);
     r->logits = slurp(path, &n);

@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 struct reference {
-    char model[256];     /* path of the GGUF */
+    char model[256]; /* path of the GGUF */
     int n_vocab, n_ctx, n_tokens, n_positions, n_greedy, n_gaps;
     int32_t *tokens, *positions; /* positions: of the rows of logits, each below n_tokens */
     int32_t *greedy;
-    float *gaps;         /* top-1 minus top-2 at each greedy step; NULL when not recorded */
-    float *logits;       /* [n_positions][n_vocab] */
+    float *gaps;   /* top-1 minus top-2 at each greedy step; NULL when not recorded */
+    float *logits; /* [n_positions][n_vocab] */
 };
 
 /* $QUERN_GOLDEN/<dir>/<name>.txt with its .f32; exits with a message when something is wrong with it. */

@@ -18,8 +18,8 @@
 
 #include "base/mem.h"
 #include "base/os.h"
-#include "text/chat.h"
-#include "text/detok.h"
+#include "text/chat/chat.h"
+#include "text/token/detok.h"
 
 static const struct {
     const char *vocab, *template;

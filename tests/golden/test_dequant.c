@@ -21,8 +21,7 @@ static int parse_hex(const char *s, uint8_t *out, int max)
 {
     int n = 0;
     unsigned byte;
-    while (n < max && sscanf(s + 2 * n, "%2x", &byte) == 1)
-        out[n++] = (uint8_t)byte;
+    while (n < max && sscanf(s + 2 * n, "%2x", &byte) == 1) out[n++] = (uint8_t)byte;
     return n;
 }
 
@@ -83,7 +82,7 @@ int main(void)
     fclose(f);
     for (int t = 0; t < DT_GGUF_N; t++) {
         const struct dtype_info *info = dtype_get(t);
-        if (info && info->tail) continue; /* that engine does not know I2_S: see tests/unit/test_families.c */
+        if (info && info->tail) continue; /* that engine does not know I2_S: see tests/unit/model/test_families.c */
         if (kernel_act_of((enum dtype)t) != ACT_N && kernel_act_of((enum dtype)t) != ACT_F32 && !seen[t]) {
             printf("no golden block of %s\n", info->name);
             bad++;

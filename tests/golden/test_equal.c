@@ -2,17 +2,18 @@
  *
  * test_equal.c: every path to the logits gives the same bits.
  *
- *     test_equal [--tokens N] MODEL...
- *     test_equal [--tokens N] --reference NAME...     models of the reference data
+ *     test_equal [--tokens N] [--levels LIST] MODEL...
+ *     test_equal [--tokens N] [--levels LIST] --reference NAME...     models of the reference data
  *
  * For each model and each KV type the logits of a prompt are computed on the reference kernels,
  * one thread, one batch; then again on every instruction set, with 1, 2, 3 and 7 threads, in batches
  * of 1, 3 and 64 rows and of all sizes around the tiles of kernels (the slow reference takes some of
- * these), together with a stranger in the same batches, in a fork of a session, and behind a recurrent state
- * that was put back. All are compared
+ * these), together with a stranger in the same batches, in a fork of a session, in an original after its fork
+ * has gone on, and behind a recurrent state that was put back. All are compared
  * with memcmp. The comparison is shown to be able to fail: a pass whose products are added up in
  * another order must differ. N is 83 unless given; with 540 the ragged batches end in single rows
- * behind two whole chunks of attention.
+ * behind two whole chunks of attention. LIST names the instruction sets that are compared with the reference, with
+ * commas between them; all of this machine's unless given. Those that the machine lacks are named as skipped.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -22,18 +23,20 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "../levels.h"
 #include "kernel/cpu.h"
 #include "reference.h"
 
 enum {
-    SOME_TOKENS = 83,   /* more than a page, no multiple of anything */
-    MAX_TOKENS = 600,
+    SOME_TOKENS = 83, /* more than a page, no multiple of anything */
+    MAX_TOKENS = 1100,
     STRANGER_ROWS = 13, /* of each side in a batch */
     RAGGED = 0,         /* as a size of batches: see run_ragged() */
 };
 
 struct test {
     const char *path;
+    const char *levels; /* as given by --levels; NULL: all */
     qn_model *model;
     int n_vocab, n_tokens;
     qn_token tokens[MAX_TOKENS];
@@ -63,7 +66,10 @@ static qn_engine *make_engine(const struct test *t, enum cpu_level cpu, int thre
     return g;
 }
 
-struct into { float *p; size_t bytes; };
+struct into {
+    float *p;
+    size_t bytes;
+};
 
 static int keep(void *arg, const float *row, struct qn_error *e)
 {
@@ -86,18 +92,18 @@ static int ragged_size(int *next, int n)
 /* All logits of the prompt on an engine, in its own batches or in ragged ones. */
 static void run(const struct test *t, qn_engine *g, bool ragged, float *out)
 {
-    struct memory m;
+    struct kv_seq m;
     struct qn_error e;
     struct into to = {out, (size_t)t->n_vocab * sizeof(float)};
     float *scratch = mem_alloc((size_t)g->n_batch * to.bytes);
     memset(out, 0xff, (size_t)t->n_tokens * to.bytes); /* NaN: a row that is not written does not pass */
-    if (memory_init(&m, g->kv, g->n_ctx, &e)) die(t, &e);
+    if (kv_seq_init(&m, g->kv, g->n_ctx, &e)) die(t, &e);
     for (int done = 0, next = 0, n; done < t->n_tokens; done += n) {
         n = ragged ? ragged_size(&next, t->n_tokens - done) : t->n_tokens;
         if (engine_append_all(g, &m, t->tokens + done, (size_t)n, 1, scratch, keep, &to, &e)) die(t, &e);
     }
     assert(to.p == out + (size_t)t->n_tokens * (size_t)t->n_vocab);
-    memory_deinit(&m);
+    kv_seq_deinit(&m);
     mem_free(scratch);
 }
 
@@ -117,33 +123,33 @@ static void check(struct test *t, const char *what)
 /* The prompt in batches of at most `rows`, each row followed by one of a stranger with other tokens. */
 static void run_beside_stranger(const struct test *t, qn_engine *g, int rows)
 {
-    struct memory m[2], *mems[2] = {&m[0], &m[1]};
+    struct kv_seq m[2], *mems[2] = {&m[0], &m[1]};
     struct qn_error e;
     const size_t row_bytes = (size_t)t->n_vocab * sizeof(float);
     float *logits = mem_alloc((size_t)rows * row_bytes);
-    int32_t token[2 * MAX_TOKENS], pos[2 * MAX_TOKENS], seq[2 * MAX_TOKENS];
-    uint8_t want[2 * MAX_TOKENS];
+    struct batch b;
+    if (batch_init(&b, 2 * rows, &e)) die(t, &e);
     for (int i = 0; i < 2; i++)
-        if (memory_init(mems[i], g->kv, g->n_ctx, &e) || memory_reserve(mems[i], t->n_tokens, &e)) die(t, &e);
+        if (kv_seq_init(mems[i], g->kv, g->n_ctx, &e) || kv_seq_reserve(mems[i], t->n_tokens, &e)) die(t, &e);
     for (int done = 0; done < t->n_tokens; done += rows) {
         int n = t->n_tokens - done < rows ? t->n_tokens - done : rows;
+        batch_clear(&b);
         for (int i = 0; i < 2 * n; i++) {
             /* half the rows are ours, half the stranger's; who is first alternates */
             bool ours = (i < n) == (done / rows % 2 == 0);
-            pos[i] = done + i % n;
-            token[i] = ours ? t->tokens[pos[i]] : (t->tokens[pos[i]] * 7 + 3) % t->n_vocab;
-            seq[i] = ours ? 0 : 1;
-            want[i] = ours;
+            int pos = done + i % n;
+            qn_token token = ours ? t->tokens[pos] : (t->tokens[pos] * 7 + 3) % t->n_vocab;
+            batch_add(&b, token, pos, ours ? 0 : 1, ours);
         }
-        const struct batch b = {2 * n, token, pos, pos, seq, want, NULL};
         memset(logits, 0xff, (size_t)n * row_bytes); /* NaN, not what the batch before left */
-        step_run(&g->step, &b, mems, logits);
-        memory_extend(mems[0], done + n);
-        memory_extend(mems[1], done + n);
+        forward_run(&g->forward, &b, mems, logits);
+        kv_seq_extend(mems[0], done + n);
+        kv_seq_extend(mems[1], done + n);
         memcpy(t->got + (size_t)done * (size_t)t->n_vocab, logits, (size_t)n * row_bytes);
     }
-    memory_deinit(mems[0]);
-    memory_deinit(mems[1]);
+    batch_deinit(&b);
+    kv_seq_deinit(mems[0]);
+    kv_seq_deinit(mems[1]);
     mem_free(logits);
 }
 
@@ -177,10 +183,32 @@ static void check_fork(struct test *t, qn_engine *g)
     qn_session_free(b);
 }
 
+/* A session half the way is forked, both go on, the fork last and with other tokens: then the original's next token
+ * must still see the original's slots. */
+static void check_original(struct test *t, qn_engine *g)
+{
+    struct qn_error e;
+    qn_session *a, *b;
+    const float *logits;
+    qn_token other[MAX_TOKENS];
+    const size_t n = (size_t)t->n_tokens, half = n / 2, last = (n - 1) * (size_t)t->n_vocab;
+    memcpy(other, t->tokens, sizeof other);
+    for (size_t i = half; i < n; i++) other[i] = (other[i] + 11) % t->n_vocab;
+    if (qn_session_new(&a, g, NULL, &e) || qn_session_sync(a, t->tokens, half, NULL, &e)) die(t, &e);
+    if (qn_session_fork(&b, a, &e)) die(t, &e);
+    if (qn_session_sync(a, t->tokens, n - 1, NULL, &e) || qn_session_sync(b, other, n - 1, NULL, &e)) die(t, &e);
+    if (qn_session_sync(a, t->tokens, n, NULL, &e) || qn_session_logits(a, &logits, &e)) die(t, &e);
+    memcpy(t->got, t->expected, last * sizeof(float));
+    memcpy(t->got + last, logits, (size_t)t->n_vocab * sizeof(float));
+    check(t, "an original after its fork has gone on");
+    qn_session_free(a);
+    qn_session_free(b);
+}
+
 /* A recurrent state half the way, copied, and put back behind other tokens. */
 static void check_snapshot(struct test *t, qn_engine *g)
 {
-    struct memory m;
+    struct kv_seq m;
     struct qn_error e;
     const size_t n = (size_t)t->n_tokens, half = n / 2, row = (size_t)t->n_vocab;
     const size_t bytes = kv_pool_shape(g->kv)->state_bytes;
@@ -189,14 +217,14 @@ static void check_snapshot(struct test *t, qn_engine *g)
     uint8_t *copy = mem_alloc(bytes);
     struct into into = {t->got, row * sizeof(float)};
     memset(t->got, 0xff, n * row * sizeof(float));
-    if (memory_init(&m, g->kv, g->n_ctx, &e)) die(t, &e);
+    if (kv_seq_init(&m, g->kv, g->n_ctx, &e)) die(t, &e);
     if (engine_append_all(g, &m, t->tokens, half, 1, scratch, keep, &into, &e)) die(t, &e);
     memcpy(copy, m.state, bytes);
     if (engine_append(g, &m, t->tokens, half / 2, scratch, &e)) die(t, &e);
-    memory_restore(&m, (int)half, copy);
+    kv_seq_restore(&m, (int)half, copy);
     if (engine_append_all(g, &m, t->tokens + half, n - half, 1, scratch, keep, &into, &e)) die(t, &e);
     check(t, "a state that was put back");
-    memory_deinit(&m);
+    kv_seq_deinit(&m);
     mem_free(copy);
 done:
     mem_free(scratch);
@@ -225,8 +253,8 @@ static void check_can_fail(struct test *t)
     qn_engine *g = make_engine(t, CPU_REF, 1, t->n_tokens, QN_KV_F16);
     enum dtype type = g->model->output->type;
     if (type == DT_F32) { /* where half a row is a row too */
-        honest_gemm = g->step.kt.gemm[type];
-        g->step.kt.gemm[type] = perturbed_gemm;
+        honest_gemm = g->forward.pass.kt.gemm[type];
+        g->forward.pass.kt.gemm[type] = perturbed_gemm;
         run(t, g, false, t->got);
         bool same = !memcmp(t->got, t->expected, (size_t)t->n_tokens * (size_t)t->n_vocab * sizeof(float));
         if (same) printf("FAILED %s: another order of summation went unnoticed\n", t->path);
@@ -246,19 +274,34 @@ static void check_one(struct test *t, enum cpu_level cpu, int threads, int batch
     qn_engine_free(g);
 }
 
+/* Whether the machine has the level and it is one of the list. */
+static bool is_wanted(const struct test *t, enum cpu_level cpu)
+{
+    char list[80], name[20];
+    snprintf(list, sizeof list, ",%s,", t->levels ? t->levels : "");
+    snprintf(name, sizeof name, ",%s,", cpu_level_name(cpu));
+    return cpu_has(cpu) && (!t->levels || strstr(list, name));
+}
+
 /* Every instruction set for one KV type; t->expected is the reference in one batch. */
 static void check_kv(struct test *t, enum qn_kv kv)
 {
     const int all = t->n_tokens;
-    const struct { int threads, batch; } ways[] = {{3, RAGGED}, {7, 3}, {1, 1}, {2, 64}, {1, all}, {2, all}};
+    const struct {
+        int threads, batch;
+    } ways[] = {{3, RAGGED}, {7, 3}, {1, 1}, {2, 64}, {1, all}, {2, all}};
     qn_engine *g = make_engine(t, CPU_REF, 1, t->n_tokens, kv);
+    const bool is_recurrent = kv_pool_shape(g->kv)->state_bytes > 0;
     run(t, g, false, t->expected);
     qn_engine_free(g);
     int n_ref = t->n_tokens > SOME_TOKENS ? 1 : kv == QN_KV_F16 ? 3 : 2;
     for (int i = 0; i < n_ref; i++) check_one(t, CPU_REF, ways[i].threads, ways[i].batch, kv);
     for (enum cpu_level cpu = CPU_REF + 1; cpu < CPU_N; cpu++)
-        for (size_t i = 0; cpu_has(cpu) && i < sizeof ways / sizeof ways[0]; i++)
+        for (size_t i = 0; is_wanted(t, cpu) && i < sizeof ways / sizeof ways[0]; i++)
             check_one(t, cpu, ways[i].threads, ways[i].batch, kv);
+    /* Fewer rows than a convolution has taps: its state is made of old inputs and new ones. */
+    for (enum cpu_level cpu = CPU_REF; is_recurrent && kv == QN_KV_F16 && cpu < CPU_N; cpu++)
+        if (cpu == CPU_REF || is_wanted(t, cpu)) check_one(t, cpu, 2, 2, kv);
 }
 
 static void check_model(struct test *t)
@@ -268,8 +311,7 @@ static void check_model(struct test *t)
     t->n_vocab = qn_model_n_vocab(t->model);
     t->expected = mem_alloc((size_t)t->n_tokens * (size_t)t->n_vocab * sizeof(float));
     t->got = mem_alloc((size_t)t->n_tokens * (size_t)t->n_vocab * sizeof(float));
-    for (int i = 0; i < t->n_tokens; i++)
-        t->tokens[i] = (qn_token)(rng_u64(3, 1, (uint64_t)i) % (uint64_t)t->n_vocab);
+    for (int i = 0; i < t->n_tokens; i++) t->tokens[i] = (qn_token)(rng_u64(3, 1, (uint64_t)i) % (uint64_t)t->n_vocab);
     check_kv(t, QN_KV_Q8_0);
     check_kv(t, QN_KV_F32);
     check_kv(t, QN_KV_F16); /* last: what follows uses it */
@@ -279,6 +321,7 @@ static void check_model(struct test *t)
     run_beside_stranger(t, g, 1);
     check(t, "beside a stranger, 1 row each");
     check_fork(t, g);
+    check_original(t, g);
     check_snapshot(t, g);
     qn_engine_free(g);
     check_can_fail(t);
@@ -290,21 +333,28 @@ static void check_model(struct test *t)
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0, n_tokens = SOME_TOKENS, first = 1;
+    const char *levels = NULL;
     if (argc > 2 && !strcmp(argv[1], "--tokens")) {
         n_tokens = atoi(argv[2]);
         assert(n_tokens >= 2 * STRANGER_ROWS && n_tokens <= MAX_TOKENS);
         first = 3;
+    }
+    if (argc > first + 1 && !strcmp(argv[first], "--levels")) {
+        levels = argv[first + 1];
+        first += 2;
     }
     bool reference = argc > first && !strcmp(argv[first], "--reference");
     first += reference;
     for (int i = first; i < argc; i++) {
         char path[512];
         if (reference) snprintf(path, sizeof path, "%s/models/%s.gguf", reference_dir(), argv[i]);
-        struct test t = {.path = reference ? path : argv[i], .n_tokens = n_tokens};
+        struct test t = {.path = reference ? path : argv[i], .levels = levels, .n_tokens = n_tokens};
         check_model(&t);
         passed += t.n_passed;
         failed += t.n_failed;
     }
     printf("%d passed, %d failed\n", passed, failed);
+    levels_print_skipped();
+    levels_print_result(!failed);
     return failed || passed == 0;
 }

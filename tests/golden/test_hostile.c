@@ -4,13 +4,12 @@
  *
  * usage: test_hostile QUERN GENERATOR WORK_DIR SLOWNESS [MODEL...]
  *
- * The corpus is made on the spot by GENERATOR: tools/make-hostile, tools/make-hostile-families, which changes the MODELs,
- * or golden/hostile_gguf.py of the reference data (in $QUERN_SHARED when that is set); the test is skipped when it is
- * not there (77), but fails in CI. A hostile file
- * must be refused with exit status 65 and exactly one printable line, within 50 ms and with no
- * more than 16 MiB resident beyond what refusing an empty file takes. The limit on writable
- * memory is set too, so that memory taken and not touched is seen. SLOWNESS is 1, or how much
- * more time (and memory, which is then not limited) a sanitizer's build may take.
+ * The corpus is made on the spot by GENERATOR: tools/make-hostile, tools/make-hostile-families, which changes the
+ * MODELs, or golden/hostile_gguf.py of the reference data (in $QUERN_SHARED when that is set); the test is skipped when
+ * it is not there (77), but fails in CI. A hostile file must be refused with exit status 65 and exactly one printable
+ * line, within 50 ms and with no more than 16 MiB resident beyond what refusing an empty file takes. The limit on
+ * writable memory is set too, so that memory taken and not touched is seen. SLOWNESS is 1, or how much more time (and
+ * memory, which is then not limited) a sanitizer's build may take.
  *
  * It is a program of its own that forks, not a script, because a child's resident maximum
  * begins with its parent's, and an interpreter's would hide the growth.
@@ -156,8 +155,8 @@ static void check_file(const char *dir, const char *name, const char *why, long 
     const char *fault = NULL;
     struct outcome o;
     path_in(path, dir, name);
-    /* Time is that of the best try: other work on the machine is not the parser's fault. It may last, so that the pauses
-     * become longer. */
+    /* Time is that of the best try: other work on the machine is not the parser's fault. It may last, so that the
+     * pauses become longer. */
     for (int i = 0; i < MAX_TRIES; i++) {
         o = run(path);
         fault = judge(name, why, &o, base_kb);
@@ -194,8 +193,7 @@ static void generate(const char *script, const char *dir, char **models)
     if (pid < 0) give_up("fork");
     if (pid == 0) {
         const char *args[5 + MAX_MODELS] = {"python3", "-B", script, dir};
-        for (int i = 0; i < MAX_MODELS && models[i]; i++)
-            args[4 + i] = models[i];
+        for (int i = 0; i < MAX_MODELS && models[i]; i++) args[4 + i] = models[i];
         execvp(args[0], (char **)(uintptr_t)args);
         _exit(99);
     }

@@ -15,8 +15,8 @@
  *   f16, we do not): the same bounds.
  * - quantised weights where DeltaNet and experts come together, which amplifies the rounding of activations (a small
  *   head output is normalised, an expert flips): the reference differs from itself with float activations by rms
- *   0.2..0.75, so the rms may be 0.8 and one argmax in twenty another, and nothing can be said of what follows. (A wrong
- *   order of value heads gives rms 3 and more.)
+ *   0.2..0.75, so the rms may be 0.8 and one argmax in twenty another, and nothing can be said of what follows. (A
+ * wrong order of value heads gives rms 3 and more.)
  *
  * A greedy continuation is compared up to the first step that was decided by less than twice
  * the tolerance: by the reference, or, where its margins are not recorded, by us.
@@ -147,7 +147,10 @@ static int argmax(const float *x, int n)
     return best;
 }
 
-struct collect { float *p; int n, n_vocab; };
+struct collect {
+    float *p;
+    int n, n_vocab;
+};
 
 static int collect_row(void *arg, const float *row, struct qn_error *e)
 {
@@ -164,7 +167,7 @@ static void run_ours(const struct reference *r, bool rounds_range, struct ours *
     struct qn_engine_params p;
     qn_model *m;
     qn_engine *g;
-    struct memory mem;
+    struct kv_seq mem;
     int n_vocab = r->n_vocab;
     qn_engine_params_init(&p);
     p.n_ctx = r->n_ctx; /* LongRoPE chooses its table by it */
@@ -172,7 +175,7 @@ static void run_ours(const struct reference *r, bool rounds_range, struct ours *
     if (qn_model_open(&m, r->model, &e)) die(r->model, &e);
     if (rounds_range) ((struct model *)m->model)->hp.yarn_exact_range = false;
     if (qn_model_n_vocab(m) != n_vocab) die(r->model, &(struct qn_error){0, "another vocabulary size"});
-    if (qn_engine_new(&g, m, &p, &e) || memory_init(&mem, g->kv, g->n_ctx, &e)) die(r->model, &e);
+    if (qn_engine_new(&g, m, &p, &e) || kv_seq_init(&mem, g->kv, g->n_ctx, &e)) die(r->model, &e);
     o->logits = calloc((size_t)(r->n_tokens + 1) * (size_t)n_vocab, sizeof(float));
     float *scratch = calloc((size_t)g->n_batch * (size_t)n_vocab, sizeof(float));
     struct collect c = {o->logits, 0, n_vocab};
@@ -184,7 +187,7 @@ static void run_ours(const struct reference *r, bool rounds_range, struct ours *
         if (engine_append(g, &mem, &o->greedy[i], 1, scratch, &e)) die(r->model, &e);
     }
     free(scratch);
-    memory_deinit(&mem);
+    kv_seq_deinit(&mem);
     qn_engine_free(g);
     qn_model_close(m);
 }
@@ -202,7 +205,8 @@ static double lead(const float *x, int n)
 static bool check(const struct reference *r, const struct ours *o, enum kind kind, const char *name)
 {
     double worst = 0, sum = 0;
-    const double gap = kind < QUANTISED ? 2 * float_bound[kind] : quant_gap; /* a choice by less may fall the other way */
+    const double gap =
+        kind < QUANTISED ? 2 * float_bound[kind] : quant_gap; /* a choice by less may fall the other way */
     int wrong_argmax = 0, greedy = 0;
     for (int i = 0; i < r->n_positions; i++) {
         const float *ref = r->logits + (size_t)i * (size_t)r->n_vocab;

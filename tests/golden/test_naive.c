@@ -47,7 +47,10 @@ static _Noreturn void die(const struct test *t, const struct qn_error *e)
     exit(1);
 }
 
-struct into { float *p; size_t n; }; /* n: floats in a row */
+struct into {
+    float *p;
+    size_t n;
+}; /* n: floats in a row */
 
 static int keep(void *arg, const float *row, struct qn_error *e)
 {
@@ -65,12 +68,12 @@ static void run_engine(struct test *t)
     struct qn_engine_params p;
     qn_model *m;
     qn_engine *g;
-    struct memory mem;
+    struct kv_seq mem;
     qn_engine_params_init(&p);
     p.n_ctx = N_TOKENS;
     p.kv = QN_KV_F32;
     if (qn_model_open(&m, t->path, &e) || qn_engine_new(&g, m, &p, &e)) die(t, &e);
-    if (memory_init(&mem, g->kv, g->n_ctx, &e)) die(t, &e);
+    if (kv_seq_init(&mem, g->kv, g->n_ctx, &e)) die(t, &e);
     t->n_vocab = qn_model_n_vocab(m);
     for (int i = 0; i < N_TOKENS; i++) t->tokens[i] = (qn_token)(rng_u64(5, 1, (uint64_t)i) % (uint64_t)t->n_vocab);
     t->ours = mem_calloc((size_t)N_TOKENS * (size_t)t->n_vocab, sizeof(float));
@@ -78,7 +81,7 @@ static void run_engine(struct test *t)
     struct into to = {t->ours, (size_t)t->n_vocab};
     if (engine_append_all(g, &mem, t->tokens, N_TOKENS, 1, scratch, keep, &to, &e)) die(t, &e);
     mem_free(scratch);
-    memory_deinit(&mem);
+    kv_seq_deinit(&mem);
     qn_engine_free(g);
     qn_model_close(m);
 }

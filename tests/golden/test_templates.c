@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "base/os.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 #define MAX_PATH 4096
 

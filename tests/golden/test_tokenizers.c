@@ -24,11 +24,11 @@
 
 #include "base/mem.h"
 #include "base/os.h"
-#include "format/hf_json.h"
+#include "format/hf/hf_json.h"
 #include "hf_tokenizer_open.h"
-#include "text/detok.h"
-#include "text/unicode.h"
-#include "text/vocab.h"
+#include "text/token/detok.h"
+#include "text/token/unicode.h"
+#include "text/token/vocab.h"
 
 enum reason {
     MARKS,    /* llama.cpp's letters leave out \p{M} in this pattern */
@@ -74,8 +74,7 @@ static bool is_listed(const char *file, int line)
 static void print_ids(const char *label, const qn_token *ids, size_t n)
 {
     printf("  %s", label);
-    for (size_t i = 0; i < n; i++)
-        printf(" %d", ids[i]);
+    for (size_t i = 0; i < n; i++) printf(" %d", ids[i]);
     putchar('\n');
 }
 
@@ -190,8 +189,7 @@ static size_t to_ids(const json_t *array, qn_token *ids, size_t max)
 {
     size_t n = json_array_size(array);
     assert(n <= max);
-    for (size_t i = 0; i < n; i++)
-        ids[i] = (qn_token)json_integer_value(json_array_get(array, i));
+    for (size_t i = 0; i < n; i++) ids[i] = (qn_token)json_integer_value(json_array_get(array, i));
     return n;
 }
 
@@ -336,8 +334,7 @@ int main(int argc, char **argv)
         glob_t g;
         snprintf(pattern, sizeof pattern, "%s/%s", dir, patterns[i]);
         if (glob(pattern, 0, NULL, &g) == 0)
-            for (size_t k = 0; k < g.gl_pathc; k++, n_files++)
-                run_file(dir, g.gl_pathv[k] + strlen(dir) + 1, &n_bad);
+            for (size_t k = 0; k < g.gl_pathc; k++, n_files++) run_file(dir, g.gl_pathv[k] + strlen(dir) + 1, &n_bad);
         globfree(&g);
     }
     printf("%d files, %d bad\n", n_files, n_bad);

@@ -358,8 +358,20 @@ static void bench_delta_at(const char *name, int l, int n_rows, int n_heads)
     static float gate[STEPS];
     for (int i = 0; i < STEPS; i++) gate[i] = 0.9f;
     struct delta_run r = {.k = &table[l], .n_heads = n_heads, .scratch = scratch_dirty()};
-    r.d = (struct delta){.dk = DIM, .n_dims = DIM, .n_rows = n_rows, .m = m, .q = x, .k = x + DIM, .v = x, .o = o,
-                         .decay = gate, .beta = gate, .ld_qk = WIDE, .ld_v = WIDE, .ld_o = WIDE, .ld_gate = 1};
+    r.d = (struct delta){.dk = DIM,
+                         .n_dims = DIM,
+                         .n_rows = n_rows,
+                         .m = m,
+                         .q = x,
+                         .k = x + DIM,
+                         .v = x,
+                         .o = o,
+                         .decay = gate,
+                         .beta = gate,
+                         .ld_qk = WIDE,
+                         .ld_v = WIDE,
+                         .ld_o = WIDE,
+                         .ld_gate = 1};
     const struct ceilings *c = ceilings_of(l);
     double n = (double)HEAD_STATE * n_heads;
     struct result res = {name, l, n_rows, 8 * n, 4 * n * n_rows, 0, 0};
@@ -382,8 +394,16 @@ static void bench_conv_at(const char *name, int l, int n_rows)
     fill_floats(x, STEPS * CHANNELS, X_NORMAL);
     memset(state, 0, (TAPS - 1) * CHANNELS * 4);
     struct delta_run r = {.k = &table[l], .scratch = scratch_dirty()};
-    r.c = (struct conv){.w = w, .n_taps = TAPS, .n_channels = CHANNELS, .n_rows = n_rows, .x = x, .y = y,
-                        .ld_x = CHANNELS, .ld_y = CHANNELS, .state = state, .ld_state = CHANNELS};
+    r.c = (struct conv){.w = w,
+                        .n_taps = TAPS,
+                        .n_channels = CHANNELS,
+                        .n_rows = n_rows,
+                        .x = x,
+                        .y = y,
+                        .ld_x = CHANNELS,
+                        .ld_y = CHANNELS,
+                        .state = state,
+                        .ld_state = CHANNELS};
     double bytes = 4.0 * CHANNELS * (TAPS + 2 * (TAPS - 1) + 2 * n_rows);
     struct result res = {name, l, n_rows, bytes, (double)CHANNELS * TAPS * n_rows, 0, 0};
     res.floor_s = bytes / (n_rows == 1 ? ceilings_of(l)->read : ceilings_of(l)->near);

@@ -127,8 +127,7 @@ static void check_world(struct world *w)
         guarded_free(&want[i]);
         guarded_free(&w->q[i]);
     }
-    for (int p = 0; p < w->n_pages; p++)
-        guarded_free(&w->page[p]);
+    for (int p = 0; p < w->n_pages; p++) guarded_free(&w->page[p]);
 }
 
 static void check_put(enum kv_type type, bool key, int head_dim, int slot, enum xpat pat)

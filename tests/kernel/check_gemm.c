@@ -22,7 +22,7 @@ static const int q256_blocks[] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 17};
 static const int long_ks[] = {6912, 11008, 13696, MAX_K};
 
 #define X_MATCHED (X_N + 1) /* integers, all as large, whose products with one weight row have the same sign */
-#define MAX_COLS 513
+#define MAX_COLS  513
 #define MAX_WORK  (4 << 20) /* multiplications in one case, where the smallest k is not more: the reference is slow */
 
 struct gemm_case {
@@ -36,22 +36,19 @@ struct gemm_case {
 static int any_k(enum dtype t)
 {
     switch (kernel_act_of(t)) {
-    case ACT_F32:
-        return rnd_of(float_ks, LEN(float_ks));
+    case ACT_F32: return rnd_of(float_ks, LEN(float_ks));
     case ACT_Q32: {
         int block = dtype_get(t)->block, k = block * rnd_of(q32_blocks, LEN(q32_blocks));
         return k <= 4352 ? k : 4352 / block * block;
     }
-    default:
-        return 256 * rnd_of(q256_blocks, LEN(q256_blocks));
+    default: return 256 * rnd_of(q256_blocks, LEN(q256_blocks));
     }
 }
 
 static int random_k(const struct gemm_case *c)
 {
     int k = any_k(c->type), most = MAX_WORK / (c->n_rows * c->n_cols + 1);
-    while (k > most && k > dtype_get(c->type)->block)
-        k = any_k(c->type);
+    while (k > most && k > dtype_get(c->type)->block) k = any_k(c->type);
     return k;
 }
 
@@ -64,8 +61,7 @@ static void matched(const struct gemm_case *c, const struct gemm *g, int i, floa
     }
     const struct side side = side_from(g->side, c->k, i / 2 % c->n_rows);
     dequant_row(c->type, g->w + (size_t)(i / 2 % c->n_rows) * g->ld_w, &side, c->k, x);
-    for (int j = 0; j < c->k; j++)
-        x[j] = copysignf(j % 32 == 5 ? 127.0f : size, (x[j] < 0) != (i & 1) ? -1.0f : 1.0f);
+    for (int j = 0; j < c->k; j++) x[j] = copysignf(j % 32 == 5 ? 127.0f : size, (x[j] < 0) != (i & 1) ? -1.0f : 1.0f);
 }
 
 static void fill_rows(const struct gemm_case *c, const struct gemm *g, int n, uint8_t *x)
@@ -124,8 +120,7 @@ static void run_case(const struct gemm_case *c)
 
     struct guarded w = guarded_new(w_bytes, slack, place), x = guarded_new(x_bytes, 0, place);
     struct guarded want = guarded_new(y_floats * 4, 0, place);
-    for (int r = 0; r < c->n_rows; r++)
-        fill_weights(c->type, w.p + (size_t)r * g.ld_w, c->k, c->wpat);
+    for (int r = 0; r < c->n_rows; r++) fill_weights(c->type, w.p + (size_t)r * g.ld_w, c->k, c->wpat);
     g.w = w.p;
     g.x = x.p;
     struct guarded side[2] = {0};

@@ -46,20 +46,17 @@ static void self_order(enum dtype t)
     int n_blocks = K / info->block;
     struct gemm g = {.w = w, .ld_w = ld, .n_rows = ROWS, .k = K, .x = row, .n_cols = 1, .y = a, .ld_y = ROWS};
     g.ld_x = act_row_bytes(kernel_act_of(t), K);
-    for (int r = 0; r < ROWS; r++)
-        fill_weights(t, w + (size_t)r * ld, K, W_RANDOM);
+    for (int r = 0; r < ROWS; r++) fill_weights(t, w + (size_t)r * ld, K, W_RANDOM);
     fill_floats(x, K, X_NORMAL);
     table[CPU_REF].quant[kernel_act_of(t)](x, 0, K, K, row, NULL);
     table[CPU_REF].gemm[t](&g, NULL);
-    for (int r = 0; r < ROWS; r++)
-        reverse(w + (size_t)r * ld, n_blocks, info->bytes);
+    for (int r = 0; r < ROWS; r++) reverse(w + (size_t)r * ld, n_blocks, info->bytes);
     reverse((uint8_t *)x, n_blocks, info->block * sizeof *x);
     table[CPU_REF].quant[kernel_act_of(t)](x, 0, K, K, row, NULL);
     g.y = b;
     table[CPU_REF].gemm[t](&g, NULL);
     float largest = 0;
-    for (int r = 0; r < ROWS; r++)
-        largest = fmaxf(largest, fabsf(a[r] - b[r]) / (fabsf(a[r]) + 1.0f));
+    for (int r = 0; r < ROWS; r++) largest = fmaxf(largest, fabsf(a[r] - b[r]) / (fabsf(a[r]) + 1.0f));
     expect(largest < 1e-3f, "that the reversed sum is another sum altogether: the self-test is wrong; it");
     expect(first_difference(a, b, ROWS) >= 0, "another order of the blocks");
 }

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const int sizes[] = {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 100, 288, 1000, 4097,
-                            17408};
+static const int sizes[] = {1,  2,  3,  5,  7,  8,  9,   15,  16,   17,   24,   31,
+                            32, 33, 48, 63, 64, 65, 100, 288, 1000, 4097, 17408};
 
 /* One case: up to three arrays of n floats that the kernel may read and write. */
 struct arrays {
@@ -42,8 +42,7 @@ static void arrays_copy(struct arrays *to, const struct arrays *from)
 
 static void arrays_free(struct arrays *s)
 {
-    for (int i = 0; i < 3; i++)
-        guarded_free(&s->a[i]);
+    for (int i = 0; i < 3; i++) guarded_free(&s->a[i]);
 }
 
 /* Every operation as a function of the arrays; `how` picks aliasing and flavour. What it returns
@@ -142,8 +141,7 @@ static float op_argmax(const struct kernels *k, struct arrays *s, int n, int how
 
 static float op_topk(const struct kernels *k, struct arrays *s, int n, int how, void *scratch)
 {
-    for (int i = 0; i < n && how & 1; i++)
-        s->x[i] = i % 7 == 3 && how & 2 ? NAN : rintf(s->x[i]);
+    for (int i = 0; i < n && how & 1; i++) s->x[i] = i % 7 == 3 && how & 2 ? NAN : rintf(s->x[i]);
     int want = how * 5 + 1 < n ? how * 5 + 1 : n;
     k->topk(s->x, n, want, (int32_t *)s->z, scratch);
     for (int i = 0; i < want; i++) /* as numbers, for the comparison */
@@ -266,10 +264,10 @@ void check_small(int rounds)
     for (int o = 0; o < LEN(ops); o++) {
         if (!wanted(ops[o].name)) continue;
         for (int i = 0; i < rounds * 16; i++)
-            for (int s = 0; s < LEN(sizes); s++)
-                check_op(&ops[o], sizes[s], (enum xpat)rnd_below(X_N), i % 16);
+            for (int s = 0; s < LEN(sizes); s++) check_op(&ops[o], sizes[s], (enum xpat)rnd_below(X_N), i % 16);
         op_fn *f = ops[o].fn;
         if (f == op_silu || f == op_gelu || f == op_relu2 || f == op_sigmoid || f == op_clamped || f == op_clamped_up ||
-            f == op_softcap) sweep(&ops[o], 8191);
+            f == op_softcap)
+            sweep(&ops[o], 8191);
     }
 }

@@ -150,52 +150,39 @@ static unsigned random_f16(enum wpat pat)
     return 0x1800u + (unsigned)rnd_below(0x2400) + (rnd() & 1 ? 0x8000u : 0); /* 2^-9 .. 1, and their negatives */
 }
 
-/* What a block is made of: where it has f16 scales, and where its other fields begin, ascending, but for the first,
- * which begins at 0; 0 ends both lists but for an f16 at 0. */
-static const struct layout {
-    bool f16_first;
-    uint8_t f16[2], field[5];
-} layouts[DT_N] = {
-    [DT_Q4_0] = {true, {0}, {2}},
-    [DT_Q4_1] = {true, {2}, {4}},
-    [DT_Q5_0] = {true, {0}, {2, 6}},
-    [DT_Q5_1] = {true, {2}, {4, 8}},
-    [DT_Q8_0] = {true, {0}, {2}},
-    [DT_Q1_0] = {true, {0}, {2}},
-    [DT_Q2_0] = {true, {0}, {2}},
-    [DT_IQ4_NL] = {true, {0}, {2}},
-    [DT_MXFP4] = {false, {0}, {1}},
-    [DT_NVFP4] = {false, {0}, {4}},
-    [DT_Q2_K] = {false, {80, 82}, {16}},
-    [DT_Q3_K] = {false, {108}, {32, 96}},
-    [DT_Q4_K] = {true, {2}, {4, 16}},
-    [DT_Q5_K] = {true, {2}, {4, 16, 48}},
-    [DT_Q6_K] = {false, {208}, {128, 192}},
-    [DT_IQ1_S] = {true, {0}, {2, 34}},
-    [DT_IQ1_M] = {false, {0}, {32, 48}},
-    [DT_IQ2_XXS] = {true, {0}, {2}},
-    [DT_IQ2_XS] = {true, {0}, {2, 66}},
-    [DT_IQ2_S] = {true, {0}, {2, 34, 66, 74}},
-    [DT_IQ3_XXS] = {true, {0}, {2, 66}},
-    [DT_IQ3_S] = {true, {0}, {2, 66, 74, 106}},
-    [DT_IQ4_XS] = {true, {0}, {2, 4, 8}},
-    [DT_TQ1_0] = {false, {52}, {48}},
-    [DT_TQ2_0] = {false, {64}, {0}},
-    [DT_I2_S] = {false, {0}, {0}},
+/* Where the fields of a block begin, ascending, but for the first, which begins at 0, and for those of two bytes at the
+ * end; 0 ends the list. */
+static const uint8_t fields[DT_N][5] = {
+    [DT_Q4_0] = {2},         [DT_Q4_1] = {4},
+    [DT_Q5_0] = {2, 6},      [DT_Q5_1] = {4, 8},
+    [DT_Q8_0] = {2},         [DT_Q1_0] = {2},
+    [DT_Q2_0] = {2},         [DT_IQ4_NL] = {2},
+    [DT_MXFP4] = {1},        [DT_NVFP4] = {4},
+    [DT_Q2_K] = {16},        [DT_Q3_K] = {32, 96},
+    [DT_Q4_K] = {4, 16},     [DT_Q5_K] = {4, 16, 48},
+    [DT_Q6_K] = {128, 192},  [DT_IQ1_S] = {2, 34},
+    [DT_IQ1_M] = {32, 48},   [DT_IQ2_XXS] = {2},
+    [DT_IQ2_XS] = {2, 66},   [DT_IQ2_S] = {2, 34, 66, 74},
+    [DT_IQ3_XXS] = {2, 66},  [DT_IQ3_S] = {2, 66, 74, 106},
+    [DT_IQ4_XS] = {2, 4, 8}, [DT_TQ1_0] = {48},
+    [DT_TQ2_0] = {0},        [DT_I2_S] = {0},
 };
 
+/* The block's float scales and minimum; tensor/dtype_list.h says where they lie. */
 static void set_scales(enum dtype t, uint8_t *block, enum wpat pat)
 {
-    const struct layout *lay = &layouts[t];
-    if (lay->f16_first) set_u16(block, random_f16(pat));
-    for (int i = 0; i < LEN(lay->f16) && lay->f16[i]; i++)
-        set_u16(block + lay->f16[i], random_f16(pat));
-    if (t == DT_IQ1_M) { /* the four nibbles of the f16 are on top of four u16 */
-        unsigned d = random_f16(pat);
-        for (int i = 0; i < 4; i++)
-            block[49 + 2 * i] = (uint8_t)((block[49 + 2 * i] & 15) | (d >> (4 * i) & 15) << 4);
+    const struct dtype_info *info = dtype_get(t);
+    if (info->floats == FLOATS_F16) {
+        set_u16(block + info->float_at[0], random_f16(pat));
+        if (info->float_at[1]) set_u16(block + info->float_at[1], random_f16(pat));
     }
-    if (t == DT_MXFP4) /* an exponent: all 256 mean something, the lowest two are denormal, the highest overflow */
+    if (info->floats == FLOATS_NIBBLES) { /* the four nibbles of the f16 are on top of four u16 */
+        uint8_t *p = block + info->float_at[0] + 1;
+        unsigned d = random_f16(pat);
+        for (int i = 0; i < 4; i++) p[2 * i] = (uint8_t)((p[2 * i] & 15) | (d >> (4 * i) & 15) << 4);
+    }
+    /* An exponent: all 256 mean something, the lowest two are denormal, the highest overflow. */
+    if (info->floats == FLOATS_E8M0)
         block[0] = (uint8_t)(pat == W_EXTREMES     ? rnd_below(3)
                              : pat >= W_BIG_SCALES ? rnd_below(256)
                                                    : 110 + rnd_below(30));
@@ -226,7 +213,7 @@ static const uint8_t extremes[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0x88};
 /* Each field of a block is one extreme byte throughout. */
 static void fill_fields(enum dtype t, uint8_t *block, size_t bytes)
 {
-    const uint8_t *next = layouts[t].field, *end = next + LEN(layouts[t].field);
+    const uint8_t *next = fields[t], *end = next + LEN(fields[t]);
     uint8_t byte = extremes[rnd_below(LEN(extremes))];
     for (size_t i = 0; i < bytes; i++) {
         if (next < end && *next && *next == i) {
@@ -247,22 +234,12 @@ void fill_weights(enum dtype t, uint8_t *row, int k, enum wpat pat)
     size_t bytes = dtype_row_bytes(t, k);
     for (size_t i = 0; i < bytes; i++) {
         switch (pat) {
-        case W_ZEROS:
-            row[i] = 0;
-            break;
-        case W_ONES:
-            row[i] = 0xff;
-            break;
-        case W_TOP_BITS:
-            row[i] = 0x80;
-            break;
-        case W_EXTREMES:
-            row[i] = extremes[rnd_below(LEN(extremes))];
-            break;
-        case W_FIELDS:
-            break;
-        default:
-            row[i] = (uint8_t)rnd();
+        case W_ZEROS: row[i] = 0; break;
+        case W_ONES: row[i] = 0xff; break;
+        case W_TOP_BITS: row[i] = 0x80; break;
+        case W_EXTREMES: row[i] = extremes[rnd_below(LEN(extremes))]; break;
+        case W_FIELDS: break;
+        default: row[i] = (uint8_t)rnd();
         }
     }
     for (size_t i = 0; i < bytes; i += info->bytes) {
@@ -295,35 +272,16 @@ void fill_floats(float *x, int n, enum xpat pat)
     for (int i = 0; i < n; i++) {
         float v = rnd_normal();
         switch (pat) {
-        case X_CONST:
-            v = one;
-            break;
-        case X_ALTERNATE:
-            v = i & 1 ? -3.0f : 3.0f;
-            break;
-        case X_SIGNS:
-            v = rnd() & 1 ? -1.0f : 1.0f;
-            break;
-        case X_OUTLIER:
-            v = rnd_below(64) == 0 ? v * 1000.0f : v;
-            break;
-        case X_WIDE:
-            v = ldexpf(v, rnd_below(60) - 30);
-            break;
-        case X_ZERO:
-            v = rnd() & 1 ? -0.0f : 0.0f;
-            break;
-        case X_TINY:
-            v = rnd() & 1 ? ldexpf(v, -100) : from_bits((uint32_t)rnd() & 0x807fffffu);
-            break;
-        case X_HUGE:
-            v = rnd() & 1 ? v * 1e38f : v;
-            break;
-        case X_TIES:
-            v = tie(i, v);
-            break;
-        default:
-            break;
+        case X_CONST: v = one; break;
+        case X_ALTERNATE: v = i & 1 ? -3.0f : 3.0f; break;
+        case X_SIGNS: v = rnd() & 1 ? -1.0f : 1.0f; break;
+        case X_OUTLIER: v = rnd_below(64) == 0 ? v * 1000.0f : v; break;
+        case X_WIDE: v = ldexpf(v, rnd_below(60) - 30); break;
+        case X_ZERO: v = rnd() & 1 ? -0.0f : 0.0f; break;
+        case X_TINY: v = rnd() & 1 ? ldexpf(v, -100) : from_bits((uint32_t)rnd() & 0x807fffffu); break;
+        case X_HUGE: v = rnd() & 1 ? v * 1e38f : v; break;
+        case X_TIES: v = tie(i, v); break;
+        default: break;
         }
         x[i] = v;
     }

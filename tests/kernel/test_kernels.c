@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../levels.h"
 #include "harness.h"
 
 struct kernels table[CPU_N];
@@ -52,7 +53,8 @@ static void print_coverage(void)
             n_all += table[CPU_REF].gemm[t] != NULL;
             n += is_own(l, offsetof(struct kernels, gemm) + (size_t)t * sizeof(gemm_fn *));
         }
-        if (cpu_has((enum cpu_level)l)) printf("%s: %d of %d products of its own\n", cpu_level_name((enum cpu_level)l), n, n_all);
+        if (cpu_has((enum cpu_level)l))
+            printf("%s: %d of %d products of its own\n", cpu_level_name((enum cpu_level)l), n, n_all);
     }
 }
 
@@ -123,5 +125,9 @@ int main(int argc, char **argv)
     print_coverage();
     printf("%s .. %s: %d comparisons, %d failed, seed %llu\n", cpu_level_name((enum cpu_level)first_level),
            cpu_level_name((enum cpu_level)last_level), n_checked, n_failed, seed);
+    if (level < 0) {
+        levels_print_skipped();
+        levels_print_result(n_failed == 0);
+    }
     return n_failed != 0;
 }

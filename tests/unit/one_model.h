@@ -6,7 +6,7 @@
 #ifndef QUERN_TESTS_ONE_MODEL_H
 #define QUERN_TESTS_ONE_MODEL_H
 
-#include "server/api_impl.h"
+#include "server/api/api_impl.h"
 
 static struct served one_model = {.name = "m", .n_ctx = 4096}; /* model and chat are the test's to set */
 static int one_n_holds;

@@ -92,8 +92,7 @@ static inline void vf_strs(struct vfile *f, const char *key, const char *const *
     vf_key(f, key, MT_ARRAY);
     vf_u32_raw(f, MT_STRING);
     vf_raw(f, &n, 8);
-    for (uint64_t i = 0; i < n; i++)
-        vf_str_raw(f, s[i], strlen(s[i]));
+    for (uint64_t i = 0; i < n; i++) vf_str_raw(f, s[i], strlen(s[i]));
 }
 
 /* Writes the file, opens it and removes its name. */

@@ -12,16 +12,16 @@
  */
 #include <assert.h>
 
-#include "kernel/amx/init.h"
+#include "kernel/amx/amx.h"
 #include "kernel/amx/pass.h"
-#include "kernel/avx512/init.h"
+#include "kernel/avx512/avx512.h"
 #include "kernel/avx512/tile32.h"
 
 #define STEP_PIECES 4
 #define STEP_SUMS   (2 * STEP_PIECES * TMM_SUMS) /* [piece][half][TMM_COLS][16] */
-#define STEP_COLS   (TMM_COLS / 2)               /* whose accumulators are in registers at once */
+#define STEP_COLS   (TMM_COLS / 2)               /* columns with accumulators in registers at once */
 
-/* What the float steps need of the columns of a pass, for one part of k. */
+/* The numbers of a pass's columns that the float steps need, for one part of k. */
 struct columns {
     _Alignas(64) float d[PASS_MAX_COLS][TILE_PIECES];
     _Alignas(64) float sum[PASS_MAX_COLS][TILE_PIECES];
@@ -160,8 +160,7 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
     for (int part = 0; part < n_parts; part++) {
         const int b = part * TILE_PIECES, nb = n_pieces - b < TILE_PIECES ? n_pieces - b : TILE_PIECES;
         const int n_steps = (nb + STEP_PIECES - 1) / STEP_PIECES;
-        for (int c = 0; c < n; c++)
-            column_prepare(type, act_q32_at(gemm_x(g, c0 + c), g->k), b, nb, &m->cols, c);
+        for (int c = 0; c < n; c++) column_prepare(type, act_q32_at(gemm_x(g, c0 + c), g->k), b, nb, &m->cols, c);
         for (int i = 0; i < n_tiles; i++) {
             struct ahead ahead = ahead_in_pass(g, r0, row, n_tiles, i, part, n_parts, part_bytes);
             tile32_load(type, true, row[i], b, nb, &ahead, m->bytes, &m->tile);
@@ -175,37 +174,20 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                                               \
-    static void name##_pass(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch)                   \
+#define GEMM(ID, name, ...)                                                                                            \
+    static void pass_##name(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch)                   \
     {                                                                                                                  \
-        pass(type, g, r0, n_tiles, c0, n, scratch);                                                                    \
+        pass(DT_##ID, g, r0, n_tiles, c0, n, scratch);                                                                 \
     }                                                                                                                  \
-    static void name(const struct gemm *g, void *scratch)                                                              \
+    static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
     {                                                                                                                  \
         if (g->n_cols < TMM_COLS)                                                                                      \
-            avx512_gemm_b32(type)(g, scratch);                                                                         \
+            avx512_gemm_b32(DT_##ID)(g, scratch);                                                                      \
         else                                                                                                           \
-            passes(g, 32, 0, g->n_cols < 64 ? 1 : PASS_TILES, full_tiles, name##_pass, scratch);                       \
+            passes(g, 32, 0, g->n_cols < 64 ? 1 : PASS_TILES, full_tiles, pass_##name, scratch);                       \
     }
-GEMM(gemm_q4_0, DT_Q4_0)
-GEMM(gemm_q4_1, DT_Q4_1)
-GEMM(gemm_q5_0, DT_Q5_0)
-GEMM(gemm_q5_1, DT_Q5_1)
-GEMM(gemm_q8_0, DT_Q8_0)
-GEMM(gemm_iq4_nl, DT_IQ4_NL)
-GEMM(gemm_mxfp4, DT_MXFP4)
-GEMM(gemm_q1_0, DT_Q1_0)
-GEMM(gemm_q2_0, DT_Q2_0)
+#define ENTRY(ID, name, ...) k->gemm[DT_##ID] = gemm_##name;
 
-void amx_init_gemm_b32(struct kernels *k)
-{
-    k->gemm[DT_Q4_0] = gemm_q4_0;
-    k->gemm[DT_Q4_1] = gemm_q4_1;
-    k->gemm[DT_Q5_0] = gemm_q5_0;
-    k->gemm[DT_Q5_1] = gemm_q5_1;
-    k->gemm[DT_Q8_0] = gemm_q8_0;
-    k->gemm[DT_IQ4_NL] = gemm_iq4_nl;
-    k->gemm[DT_MXFP4] = gemm_mxfp4;
-    k->gemm[DT_Q1_0] = gemm_q1_0;
-    k->gemm[DT_Q2_0] = gemm_q2_0;
-}
+DTYPES_B32(GEMM)
+
+void amx_init_gemm_b32(struct kernels *k) { DTYPES_B32(ENTRY) }

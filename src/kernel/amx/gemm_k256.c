@@ -8,15 +8,15 @@
  */
 #include <assert.h>
 
-#include "kernel/amx/init.h"
+#include "kernel/amx/amx.h"
 #include "kernel/amx/pass.h"
 #include "kernel/amx/planes.h"
-#include "kernel/avx512/init.h"
+#include "kernel/avx512/avx512.h"
 
 #define MIN_COLS 8
 
-/* What the float steps need of columns and blocks. Of few columns it is made for all blocks at once and serves every
- * pass; of many it is made again for each block of each pass of PASS_TILES tiles. */
+/* The numbers of columns and blocks that the float steps need. For few columns they are made for all blocks at once and
+ * serve every pass; for many they are made again for each block of each pass of PASS_TILES tiles. */
 #define MAX_SUMS 2048 /* columns times blocks */
 static_assert(MAX_SUMS >= PASS_MAX_COLS, "one block of a pass");
 struct sums {
@@ -24,7 +24,7 @@ struct sums {
     float d[MAX_SUMS];
 };
 
-/* What a group of columns and a tile have made. */
+/* The sums of a group of columns and a tile. */
 struct product {
     _Alignas(64) int32_t s[4 * TMM_SUMS]; /* [half][plane][TMM_COLS][16]; with one plane two parts of its sum */
     float min[2 * TMM_SUMS];              /* [half][TMM_COLS][16]: minimums times sums, integers */
@@ -59,7 +59,7 @@ ALWAYS_INLINE void sums_load(enum dtype type, const struct gemm *g, int b, int c
         __m256i words = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
         __m512i sum = F.group == 32 ? _mm512_castsi256_si512(_mm256_madd_epi16(words, _mm256_set1_epi16(1)))
                                     : _mm512_cvtepi16_epi32(words);
-        /* |sum| <= 32 * 127: seven bits times 32, and what is left of it */
+        /* |sum| <= 32 * 127: seven bits times 32, and the rest */
         __m512i high = _mm512_slli_epi32(_mm512_srai_epi32(_mm512_add_epi32(sum, _mm512_set1_epi32(16)), 5), 5);
         __m512i low = _mm512_sub_epi32(sum, high);
         __m512i pair =
@@ -185,52 +185,21 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                                               \
-    static void name##_pass(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch)                   \
+#define GEMM(ID, name, ...)                                                                                            \
+    static void pass_##name(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch)                   \
     {                                                                                                                  \
-        pass(type, g, r0, n_tiles, c0, n, scratch);                                                                    \
+        pass(DT_##ID, g, r0, n_tiles, c0, n, scratch);                                                                 \
     }                                                                                                                  \
-    static void name(const struct gemm *g, void *scratch)                                                              \
+    static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
     {                                                                                                                  \
         if (g->n_cols < MIN_COLS)                                                                                      \
-            avx512_gemm_k256(type)(g, scratch);                                                                        \
+            avx512_gemm_k256(DT_##ID)(g, scratch);                                                                     \
         else                                                                                                           \
-            passes(g, 64, n_pairs_of(type), few_columns(type, g, g->n_cols) ? 1 : PASS_TILES, group_columns,           \
-                   name##_pass, scratch);                                                                              \
+            passes(g, 64, n_pairs_of(DT_##ID), few_columns(DT_##ID, g, g->n_cols) ? 1 : PASS_TILES, group_columns,     \
+                   pass_##name, scratch);                                                                              \
     }
-GEMM(gemm_q2_k, DT_Q2_K)
-GEMM(gemm_q3_k, DT_Q3_K)
-GEMM(gemm_q4_k, DT_Q4_K)
-GEMM(gemm_q5_k, DT_Q5_K)
-GEMM(gemm_q6_k, DT_Q6_K)
-GEMM(gemm_iq4_xs, DT_IQ4_XS)
-GEMM(gemm_iq2_xxs, DT_IQ2_XXS)
-GEMM(gemm_iq2_xs, DT_IQ2_XS)
-GEMM(gemm_iq2_s, DT_IQ2_S)
-GEMM(gemm_iq3_xxs, DT_IQ3_XXS)
-GEMM(gemm_iq3_s, DT_IQ3_S)
-GEMM(gemm_iq1_s, DT_IQ1_S)
-GEMM(gemm_iq1_m, DT_IQ1_M)
-GEMM(gemm_tq1_0, DT_TQ1_0)
-GEMM(gemm_tq2_0, DT_TQ2_0)
-GEMM(gemm_i2_s, DT_I2_S)
+#define ENTRY(ID, name, ...) k->gemm[DT_##ID] = gemm_##name;
 
-void amx_init_gemm_k256(struct kernels *k)
-{
-    k->gemm[DT_Q2_K] = gemm_q2_k;
-    k->gemm[DT_Q3_K] = gemm_q3_k;
-    k->gemm[DT_Q4_K] = gemm_q4_k;
-    k->gemm[DT_Q5_K] = gemm_q5_k;
-    k->gemm[DT_Q6_K] = gemm_q6_k;
-    k->gemm[DT_IQ4_XS] = gemm_iq4_xs;
-    k->gemm[DT_IQ2_XXS] = gemm_iq2_xxs;
-    k->gemm[DT_IQ2_XS] = gemm_iq2_xs;
-    k->gemm[DT_IQ2_S] = gemm_iq2_s;
-    k->gemm[DT_IQ3_XXS] = gemm_iq3_xxs;
-    k->gemm[DT_IQ3_S] = gemm_iq3_s;
-    k->gemm[DT_IQ1_S] = gemm_iq1_s;
-    k->gemm[DT_IQ1_M] = gemm_iq1_m;
-    k->gemm[DT_TQ1_0] = gemm_tq1_0;
-    k->gemm[DT_TQ2_0] = gemm_tq2_0;
-    k->gemm[DT_I2_S] = gemm_i2_s;
-}
+DTYPES_K256(GEMM)
+
+void amx_init_gemm_k256(struct kernels *k) { DTYPES_K256(ENTRY) }

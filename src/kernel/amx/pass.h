@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * pass.h: the way through a product with many columns: which rows and columns meet when.
+ * pass.h: the order in which a product with many columns takes rows and columns.
  *
  * A pass takes up to PASS_TILES tiles of 32 rows and goes through k in parts of 256. Several tiles, because the
  * activations of many columns do not fit the second cache: each part of them is brought in once for 128 rows
- * instead of once for 32. What happens to a part is the product's own affair.
+ * instead of once for 32. The caller's pass_fn does the work of a pass.
  */
 #ifndef QUERN_KERNEL_AMX_PASS_H
 #define QUERN_KERNEL_AMX_PASS_H
@@ -48,7 +48,8 @@ ALWAYS_INLINE struct spread spread_at(const struct gemm *g, int c, int n, size_t
 /* Rows r0 .. r0 + 32 * n_tiles (those beyond the matrix repeat its last) times columns c0 .. c0 + n. */
 typedef void pass_fn(const struct gemm *g, int r0, int n_tiles, int c0, int n, void *scratch);
 
-/* All rows and columns, the first rows first; k, n_pairs: as for tmm_begin(), whose columns group() says. */
+/* Calls pass() for all rows and columns, the first rows first. k and n_pairs are those of tmm_begin(); group() gives
+ * its number of columns. */
 ALWAYS_INLINE void passes(const struct gemm *g, int k, int n_pairs, int max_tiles, int (*group)(int n), pass_fn *pass,
                           void *scratch)
 {
@@ -64,8 +65,8 @@ ALWAYS_INLINE void passes(const struct gemm *g, int k, int n_pairs, int max_tile
     }
 }
 
-/* What is unpacked after tile i of part `part` (of n_parts, `bytes` of a row each): the next tile of the pass, the
- * first tile's next part, or the next pass. */
+/* The tile that is unpacked after tile i of part `part` (of n_parts, `bytes` of a row each): the next tile of the pass,
+ * the first tile's next part, or the next pass. */
 ALWAYS_INLINE struct ahead ahead_in_pass(const struct gemm *g, int r0, const uint8_t *row[][TILE_ROWS], int n_tiles,
                                          int i, int part, int n_parts, int bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * planes.h: 32 rows of one 256-element block as bytes whose products need no scales any more.
+ * planes.h: 32 rows of one 256-element block as bytes that already contain their integer scales.
  *
  * A tile product leaves 256 sums in a register that can only be stored: scales applied to the sums of every 16
  * or 32 elements would cost more than the products. So the integer sub-scales are multiplied into
@@ -23,21 +23,16 @@
 #define QUERN_KERNEL_AMX_PLANES_H
 
 #include "kernel/amx/tmm.h"
-#include "kernel/avx512/rows.h"
+#include "kernel/avx512/unpack_rows.h"
 
 enum split { SPLIT_NONE, SPLIT_SCALE, SPLIT_BYTES };
 
 ALWAYS_INLINE enum split split_of(enum dtype t)
 {
-    switch (t) {
-    case DT_Q2_K:
-    case DT_TQ1_0:
-    case DT_TQ2_0:
-    case DT_I2_S: return SPLIT_NONE;
-    case DT_Q4_K:
-    case DT_Q5_K: return SPLIT_SCALE;
-    default: return SPLIT_BYTES;
-    }
+    const struct format256 F = format256_of(t);
+    if (F.max_code * F.max_scale <= INT8_MAX) return SPLIT_NONE;
+    if (!F.offset && !F.signed_scale && F.max_scale < 64 && F.max_code < 32) return SPLIT_SCALE;
+    return SPLIT_BYTES;
 }
 
 ALWAYS_INLINE int split_shift(enum split s) { return s == SPLIT_NONE ? 0 : s == SPLIT_SCALE ? 3 : 8; }
@@ -48,13 +43,13 @@ struct planes {
     _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
 };
 
-/* What group g's codes are multiplied with, for 16 rows. */
+/* The factors of group g's codes, for 16 rows. */
 struct factors {
     __m512i a[16]; /* SPLIT_SCALE: the scale's low three bits; else the scale */
     __m512i b[16]; /* SPLIT_SCALE: its high three; else the codes' offset times the scale */
 };
 
-/* What unpacking needs besides. */
+/* Working memory of unpacking. */
 struct unpacking {
     tile_codes u;
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
@@ -67,21 +62,8 @@ ALWAYS_INLINE void planes_heads(enum dtype type, const uint8_t *const *row, size
                                 struct row_scales *v, struct planes *p)
 {
     const struct format256 F = format256_of(type);
-    __m512 d, dmin = _mm512_setzero_ps();
-    if (type == DT_Q4_K || type == DT_Q5_K) {
-        *v = rows_scales_6bit(row, at, &d, &dmin);
-    } else if (type == DT_Q6_K) {
-        transpose_rows(row, at + 192, v->scale);
-        d = rows_f16(row, at + 208);
-    } else {
-        for (int r = 0; r < 16; r++) head256(type, row[r] + at, r, heads);
-        transpose_stride(heads->scale, (size_t)(256 / F.group), v->scale);
-        d = load_f16x16(heads->d);
-        if (F.min) {
-            transpose_stride(heads->min, (size_t)(256 / F.group), v->min);
-            dmin = load_f16x16(heads->dmin);
-        }
-    }
+    __m512 d, dmin;
+    *v = rows_heads(type, row, at, heads, &d, &dmin);
     for (int g = 0; F.min && g < 256 / F.group; g++) {
         __m512i min = _mm512_and_si512(_mm512_srli_epi32(v->min[g / 4], 8 * (unsigned)(g % 4)), _mm512_set1_epi32(255));
         __m512i bits = _mm512_castps_si512(_mm512_cvtepi32_ps(min));
@@ -161,20 +143,9 @@ ALWAYS_INLINE void planes_load(enum dtype type, const uint8_t *const row[TILE_RO
     const struct format256 F = format256_of(type);
     const enum split split = split_of(type);
     const size_t at = (size_t)b * (size_t)F.bytes;
-    const __m512i offset = _mm512_set1_epi8((char)F.offset);
     codes_put *const put = split == SPLIT_NONE ? put_none : split == SPLIT_SCALE ? put_scale : put_bytes;
     struct planes_out out = {&t->factors, F.group == 32 ? 3 : 2, p};
-    for (int r = 0; !rows_can(type) && r < TILE_ROWS; r++) {
-        struct codes256 c;
-        ahead_step(ahead);
-        unpack256(type, row[r] + at, &c);
-        for (int i = 0; i < 4; i++) {
-            __m512i u = c.u[i];
-            if (F.magnitude) u = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, u), c.negative[i], offset, u);
-            _mm512_store_si512(t->bytes + r * TILE_K + 64 * i, u);
-        }
-    }
-    if (!rows_can(type)) tile_transpose(t->bytes, TILE_K, t->u);
+    if (!rows_can(type)) rows_unpack(type, row, at, ahead, t->bytes, t->u);
     for (int half = 0; half < 2; half++) {
         const uint8_t *const *const half_row = row + 16 * half;
         struct row_scales v;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * tmm.h: the tile registers: their shape, and the one product that all kernels of this folder are made of.
+ * tmm.h: the tile registers: their shape, and the products that all kernels of this folder use.
  *
  * A tile register holds 16 rows of 64 bytes. TDPB*D adds to a tile of 16 x 16 int32 the product of a tile of
  * bytes (16 rows x 64 k) and a second one that holds 64 k x 16 columns with four neighbouring k side by
- * side. Activations are the first, as they lie in memory; weights the second, which is the order of
+ * side. Activations are the first operand, as they lie in memory. Weights are the second, in the order of
  * avx512/tile.h: lane = row. The sums are exact: 64 * 255 * 127 per instruction, a block of 256 stays below 2^24.
  *
  * Four results are worked on in turn (0 to 3): a product takes 16 cycles, but its result is there only after 52. One
  * group of activations (4) meets four tiles of weights (all in 5: the processor renames tiles), and five loads fit in
  * the time of four products.
  *
- * TDPBF16PS does the same with pairs of bf16 and sums in f32. It rounds; so it is used only where every product and
- * every partial sum is an integer below 2^24, which are exact in any order.
+ * TDPBF16PS does the same with pairs of bf16 and sums in f32. It rounds, so it is used only where every product and
+ * every partial sum is an integer below 2^24: those are exact in any order.
  *
  * Source: Intel SDM volume 1 chapter 18, volume 2 (TDPBSSD, TDPBF16PS).
  */

@@ -44,8 +44,7 @@ static int int_max(int a, int b) { return a > b ? a : b; }
 /* Dot products of n rows with 16 keys, F32 or F16. */
 VEC_INLINE void dot_float(enum kv_type t, int n, const float *const *q, const uint8_t *group, int dim, __m256 (*s)[2])
 {
-    for (int r = 0; r < n; r++)
-        s[r][0] = s[r][1] = _mm256_setzero_ps();
+    for (int r = 0; r < n; r++) s[r][0] = s[r][1] = _mm256_setzero_ps();
     for (int i = 0; i < dim; i++) {
         __m256 lo, hi;
         if (t == KV_F32) {
@@ -67,12 +66,10 @@ VEC_INLINE void dot_float(enum kv_type t, int n, const float *const *q, const ui
 VEC_INLINE void dot_q8(int n, int8_t (*q)[ATTN_MAX_DIM], float (*d)[MAX_BLOCKS], const uint8_t *group, int dim,
                        __m256 (*s)[2])
 {
-    for (int r = 0; r < n; r++)
-        s[r][0] = s[r][1] = _mm256_setzero_ps();
+    for (int r = 0; r < n; r++) s[r][0] = s[r][1] = _mm256_setzero_ps();
     for (int b = 0; 32 * b < dim; b++, group += 2 * KV_GROUP + 32 * KV_GROUP) {
         __m256i sum[ROWS][2];
-        for (int r = 0; r < n; r++)
-            sum[r][0] = sum[r][1] = _mm256_setzero_si256();
+        for (int r = 0; r < n; r++) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
         for (int g = 0; g < 8; g++) { /* 4 dims of 16 keys */
             __m256i k[2] = {vec_load(group + 32 + 64 * g), vec_load(group + 64 + 64 * g)};
             __m256i mag[2] = {_mm256_abs_epi8(k[0]), _mm256_abs_epi8(k[1])};
@@ -180,21 +177,17 @@ VEC_INLINE void values_dims(enum kv_type t, int n_rows, int width, const uint8_t
 {
     __m256 acc[ROWS][4];
     for (int r = 0; r < n_rows; r++)
-        for (int h = 0; h < width; h++)
-            acc[r][h] = _mm256_loadu_ps(o[r] + i + 8 * h);
+        for (int h = 0; h < width; h++) acc[r][h] = _mm256_loadu_ps(o[r] + i + 8 * h);
     for (int j = 0; j < n; j++, v += ld_v) {
         __m256 x[4];
-        for (int h = 0; h < width; h++)
-            x[h] = load_values(t, v, i + 8 * h);
+        for (int h = 0; h < width; h++) x[h] = load_values(t, v, i + 8 * h);
         for (int r = 0; r < n_rows; r++) {
             __m256 w = _mm256_set1_ps(p[r][j]);
-            for (int h = 0; h < width; h++)
-                acc[r][h] = _mm256_fmadd_ps(w, x[h], acc[r][h]);
+            for (int h = 0; h < width; h++) acc[r][h] = _mm256_fmadd_ps(w, x[h], acc[r][h]);
         }
     }
     for (int r = 0; r < n_rows; r++)
-        for (int h = 0; h < width; h++)
-            _mm256_storeu_ps(o[r] + i + 8 * h, acc[r][h]);
+        for (int h = 0; h < width; h++) _mm256_storeu_ps(o[r] + i + 8 * h, acc[r][h]);
 }
 
 /* All dims, n slots that lie in one page. */
@@ -202,10 +195,8 @@ VEC_INLINE void values_run(enum kv_type t, int n_rows, const uint8_t *v, size_t 
                            const float *const *p, float *const *o)
 {
     int width = n_rows <= 2 ? 4 : 2, i = 0; /* up to 8 sums in flight */
-    for (; i + 8 * width <= dim; i += 8 * width)
-        values_dims(t, n_rows, width, v, ld_v, n, i, p, o);
-    for (; i + 8 <= dim; i += 8)
-        values_dims(t, n_rows, 1, v, ld_v, n, i, p, o);
+    for (; i + 8 * width <= dim; i += 8 * width) values_dims(t, n_rows, width, v, ld_v, n, i, p, o);
+    for (; i + 8 <= dim; i += 8) values_dims(t, n_rows, 1, v, ld_v, n, i, p, o);
     for (; i < dim; i++)
         for (int r = 0; r < n_rows; r++)
             for (int j = 0; j < n; j++)
@@ -257,8 +248,7 @@ VEC_INLINE void chunk(enum kv_type t, const struct attn *a, struct work *w, int 
     }
     if (!together) return;
     values(t, n, a, w, row, c0, all_lo, all_hi);
-    for (int r = 0; r < n; r++)
-        values(t, 1, a, w, row + r, c0, all_hi, hi[r]);
+    for (int r = 0; r < n; r++) values(t, 1, a, w, row + r, c0, all_hi, hi[r]);
 }
 
 static float exp1(float x) { return _mm256_cvtss_f32(math_exp8(_mm256_set1_ps(x))); }
@@ -300,14 +290,12 @@ static void finish(const struct attn *a, struct work *w, int row)
     if (a->sink && a->sink[row] > m) {
         float f = exp1(m - a->sink[row]);
         l = __builtin_fmaf(l, f, 1.0f);
-        for (int i = 0; i < a->head_dim_v; i++)
-            o[i] *= f;
+        for (int i = 0; i < a->head_dim_v; i++) o[i] *= f;
     } else if (a->sink) {
         l = __builtin_fmaf(1.0f, exp1(a->sink[row] - m), l);
     }
     float r = 1.0f / l;
-    for (int i = 0; i < a->head_dim_v; i++)
-        out[i] = o[i] * r;
+    for (int i = 0; i < a->head_dim_v; i++) out[i] = o[i] * r;
 }
 
 VEC_INLINE void attn_type(enum kv_type t, const struct attn *a, struct work *w)
@@ -325,16 +313,14 @@ VEC_INLINE void attn_type(enum kv_type t, const struct attn *a, struct work *w)
     }
     for (int c0 = lo / ATTN_CHUNK * ATTN_CHUNK; c0 < hi; c0 += ATTN_CHUNK) {
         int r0 = 0;
-        for (; r0 + ROWS <= a->n_q; r0 += ROWS)
-            chunk(t, a, w, r0, ROWS, c0);
+        for (; r0 + ROWS <= a->n_q; r0 += ROWS) chunk(t, a, w, r0, ROWS, c0);
         if (a->n_q - r0 == 3) chunk(t, a, w, r0, 3, c0);
         if (a->n_q - r0 == 2) chunk(t, a, w, r0, 2, c0);
         if (a->n_q - r0 == 1) chunk(t, a, w, r0, 1, c0);
         for (int r = 0; r < a->n_q; r++)
             if (a->lo[r] < c0 + ATTN_CHUNK && a->hi[r] > c0) merge(w, r, a->head_dim_v, a->lo[r] >= c0);
     }
-    for (int r = 0; r < a->n_q; r++)
-        finish(a, w, r);
+    for (int r = 0; r < a->n_q; r++) finish(a, w, r);
 }
 
 static void attn_f32_avx2(const struct attn *a, void *scratch) { attn_type(KV_F32, a, scratch); }

@@ -22,7 +22,10 @@ void AVX2_LEVEL(init_gemm_b32)(struct kernels *k);
 void AVX2_LEVEL(init_gemm_k256)(struct kernels *k);
 void avx2_init_attn(struct kernels *k);
 void avx2_init_delta(struct kernels *k);
-void avx2_init_small(struct kernels *k);
+void avx2_init_norm(struct kernels *k);
+void avx2_init_act(struct kernels *k);
+void avx2_init_rope(struct kernels *k);
+void avx2_init_topk(struct kernels *k);
 
 /* Products with 1 .. AVX2_ROWS_COLUMNS columns, the same at the level with AVX-VNNI: by type and number of columns - 1.
  * NULL for other types. */

@@ -85,7 +85,7 @@ static void delta_avx2(const struct delta *d, void *scratch)
     }
 }
 
-/* The taps of 8 channels, stored channel by channel: lane = channel. */
+/* The taps of 8 channels, which are stored channel by channel, with lane = channel. */
 VEC_INLINE void load_taps(const struct conv *c, int ch, int n, __m256 *w)
 {
     const float *from = c->w + (size_t)ch * (size_t)c->n_taps;

@@ -3,7 +3,7 @@
  * dot.h: products of bytes summed in lanes, with AVX-VNNI and without.
  *
  * The files that multiply integers are compiled twice: plainly for the AVX2 level, and with -mavxvnni for the
- * level of that name, which differs in what is here. vpdpbusd adds four products straight to 32 bits. Without it
+ * level of that name. This file is their only difference. vpdpbusd adds four products straight to 32 bits. Without it
  * vpmaddubsw leaves sums of two products in 16 bits, and a run of them (as many as are sure to fit) is added there
  * before one vpmaddwd widens it, multiplying by the scale on the way.
  *

@@ -3,8 +3,8 @@
  * gemm_b32.c: matrix products with the types that have a float scale per 32 elements.
  *
  * The two loops of gemm_k256.c, with one float step per 32 instead of per 256: t = dw * S (+ m *
- * sum), acc = fma(d, t, acc), blocks ascending. Eight blocks of a row are taken together: few columns by rows32.c, more
- * by tile32.h, where a column's share of them is prepared at once.
+ * sum), acc = fma(d, t, acc), blocks ascending. Eight blocks of a row are taken together: few columns by
+ * gemm_b32_few.c, more by tile32.h, where a column's share of them is prepared at once.
  */
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/tile32.h"
@@ -48,24 +48,22 @@ VEC_INLINE tile_dot_fn *const *tile_dots(struct kind32 k)
 
 /* n_tiles tiles of n_blocks blocks from the i0-th on with n_cols columns from c0 on, in equal groups of at most
  * TILE_COLS. */
-static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const struct gemm *g, int c0,
-                         int n_cols, int i0, int n_blocks, const struct tile32 *t, int n_tiles, float *acc)
+static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const struct gemm *g, int c0, int n_cols,
+                         int i0, int n_blocks, const struct tile32 *t, int n_tiles, float *acc)
 {
     for (int left = n_cols, n; left > 0; left -= n) {
         struct column32 col[TILE_COLS];
         n = vec_even_part(left, TILE_COLS);
         for (int c = 0; c < n; c++, c0++) column_prepare(*k, act_q32_at(gemm_x(g, c0), g->k), i0, col + c);
-        for (int j = 0; j < n_tiles; j++)
-            dots[n - 1](t + j, n_blocks, col, PANEL_ROWS, acc + TILE_ROWS * j);
+        for (int j = 0; j < n_tiles; j++) dots[n - 1](t + j, n_blocks, col, PANEL_ROWS, acc + TILE_ROWS * j);
         acc += n * PANEL_ROWS;
     }
 }
 
-/* n_rows of up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every column
- * passes over them while they are in the first-level cache. */
-VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, tile_load_fn *load, unpack32_fn *unpack,
-                           const struct gemm *g, int r0, int n_rows, int c0, int n_cols, struct tile32 *tiles,
-                           float *acc)
+/* n_rows of up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every
+ * column passes over them while they are in the first-level cache. */
+VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, unpack32_fn *unpack, const struct gemm *g,
+                           int r0, int n_rows, int c0, int n_cols, struct tile32 *tiles, float *acc)
 {
     const int n_blocks = g->k / 32, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS, most = TILE_ROWS * n_tiles;
     const uint8_t *row[PANEL_ROWS];
@@ -76,13 +74,14 @@ VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, tile_load
         size_t ahead = i + 8 < n_blocks ? bytes_of(k, i + 8) : (size_t)most * g->ld_w;
         vec_prefetch_rows(row, most, ahead, bytes_of(k, 8));
         for (int h = 0; h < 2 * n_tiles; h++)
-            load(k, unpack, row + 8 * h, (struct place32){g, r0 + 8 * h, r0 + n_rows - 1, i}, n, h % 2, tiles + h / 2);
+            tile_load(k, unpack, row + 8 * h, (struct place32){g, r0 + 8 * h, r0 + n_rows - 1, i}, n, h % 2,
+                      tiles + h / 2);
         tile_columns(kind, tile_dots(k), g, c0, n_cols, i, n, tiles, n_tiles, acc);
     }
 }
 
-VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, tile_load_fn *load, unpack32_fn *unpack,
-                           const struct gemm *g, void *scratch)
+VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, unpack32_fn *unpack, const struct gemm *g,
+                           void *scratch)
 {
     struct tile32 *tiles = scratch;
     float *acc = (float *)(tiles + PANEL_ROWS / TILE_ROWS); /* [PANEL_COLS][PANEL_ROWS] */
@@ -91,7 +90,7 @@ VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, tile_load
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
         for (int r0 = 0; r0 < g->n_rows; r0 += panel_rows) {
             int n_rows = g->n_rows - r0 < panel_rows ? g->n_rows - r0 : panel_rows;
-            tile_panel(k, kind, load, unpack, g, r0, n_rows, c0, n_cols, tiles, acc);
+            tile_panel(k, kind, unpack, g, r0, n_rows, c0, n_cols, tiles, acc);
             vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }
@@ -103,50 +102,18 @@ _Static_assert(sizeof(struct tile32) * (PANEL_ROWS / TILE_ROWS) + sizeof(float) 
 
 /* ---- one function per type ---- */
 
-#define GEMM_B32(type, TYPE, load)                                                                                     \
-    static void tiles_##type(const struct gemm *g, void *scratch)                                                      \
+#define GEMM(ID, name, ...)                                                                                            \
+    static void tiles_##name(const struct gemm *g, void *scratch)                                                      \
     {                                                                                                                  \
-        gemm_tiles(kind_##type, &kind_##type, load, unpack32_##type, g, scratch);                                      \
+        gemm_tiles(kind_##name, &kind_##name, unpack32_##name, g, scratch);                                            \
     }                                                                                                                  \
-    static void gemm_##type##_q32_avx2(const struct gemm *g, void *scratch)                                            \
+    static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
     {                                                                                                                  \
-        gemm_fn *fn = g->n_cols <= AVX2_ROWS_COLUMNS ? avx2_rows32[DT_##TYPE][g->n_cols - 1] : tiles_##type;           \
+        gemm_fn *fn = g->n_cols <= AVX2_ROWS_COLUMNS ? avx2_rows32[DT_##ID][g->n_cols - 1] : tiles_##name;             \
         fn(g, scratch);                                                                                                \
     }
+#define ENTRY(ID, name, ...) k->gemm[DT_##ID] = gemm_##name;
 
-GEMM_B32(q4_0, Q4_0, tile_load_q4_0)
-GEMM_B32(q4_1, Q4_1, tile_load_any)
-GEMM_B32(q5_0, Q5_0, tile_load_any)
-GEMM_B32(q5_1, Q5_1, tile_load_any)
-GEMM_B32(q8_0, Q8_0, tile_load_q8_0)
-GEMM_B32(iq4_nl, IQ4_NL, tile_load_any)
-GEMM_B32(mxfp4, MXFP4, tile_load_any)
-GEMM_B32(nvfp4, NVFP4, tile_load_any)
-GEMM_B32(q1_0, Q1_0, tile_load_any)
-GEMM_B32(q2_0, Q2_0, tile_load_any)
-GEMM_B32(mlx2, MLX2, tile_load_any)
-GEMM_B32(mlx3, MLX3, tile_load_any)
-GEMM_B32(mlx4, MLX4, tile_load_any)
-GEMM_B32(mlx5, MLX5, tile_load_any)
-GEMM_B32(mlx6, MLX6, tile_load_any)
-GEMM_B32(mlx8, MLX8, tile_load_any)
+DTYPES_Q32(GEMM)
 
-void AVX2_LEVEL(init_gemm_b32)(struct kernels *k)
-{
-    k->gemm[DT_Q4_0] = gemm_q4_0_q32_avx2;
-    k->gemm[DT_Q4_1] = gemm_q4_1_q32_avx2;
-    k->gemm[DT_Q5_0] = gemm_q5_0_q32_avx2;
-    k->gemm[DT_Q5_1] = gemm_q5_1_q32_avx2;
-    k->gemm[DT_Q8_0] = gemm_q8_0_q32_avx2;
-    k->gemm[DT_IQ4_NL] = gemm_iq4_nl_q32_avx2;
-    k->gemm[DT_MXFP4] = gemm_mxfp4_q32_avx2;
-    k->gemm[DT_NVFP4] = gemm_nvfp4_q32_avx2;
-    k->gemm[DT_Q1_0] = gemm_q1_0_q32_avx2;
-    k->gemm[DT_Q2_0] = gemm_q2_0_q32_avx2;
-    k->gemm[DT_MLX2] = gemm_mlx2_q32_avx2;
-    k->gemm[DT_MLX3] = gemm_mlx3_q32_avx2;
-    k->gemm[DT_MLX4] = gemm_mlx4_q32_avx2;
-    k->gemm[DT_MLX5] = gemm_mlx5_q32_avx2;
-    k->gemm[DT_MLX6] = gemm_mlx6_q32_avx2;
-    k->gemm[DT_MLX8] = gemm_mlx8_q32_avx2;
-}
+void AVX2_LEVEL(init_gemm_b32)(struct kernels *k) { DTYPES_Q32(ENTRY) }

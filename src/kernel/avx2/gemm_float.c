@@ -48,8 +48,7 @@ VEC_INLINE void micro(load_fn *load, size_t size, int n_rows, int n_cols, const 
         for (int c = 0; c < n_cols; c++)
             for (int r = 0; r < n_rows; r++)
                 a[r * n_cols + c].lo = _mm256_fmadd_ps(v[r], _mm256_loadu_ps(x[c] + i), a[r * n_cols + c].lo);
-        for (int r = 0; r < n_rows; r++)
-            v[r] = load(w[r] + (i + 8) * size);
+        for (int r = 0; r < n_rows; r++) v[r] = load(w[r] + (i + 8) * size);
         for (int c = 0; c < n_cols; c++)
             for (int r = 0; r < n_rows; r++)
                 a[r * n_cols + c].hi = _mm256_fmadd_ps(v[r], _mm256_loadu_ps(x[c] + i + 8), a[r * n_cols + c].hi);
@@ -64,8 +63,7 @@ VEC_INLINE void last_lanes(load_fn *load, size_t size, const uint8_t *w, const f
     int32_t mask[16];
     memcpy(wt, w, (size_t)n * size);
     memcpy(xt, x, (size_t)n * sizeof *x);
-    for (int i = 0; i < 16; i++)
-        mask[i] = i < n ? -1 : 0;
+    for (int i = 0; i < 16; i++) mask[i] = i < n ? -1 : 0;
     __m256 lo = _mm256_fmadd_ps(load(wt), _mm256_loadu_ps(xt), a->lo);
     __m256 hi = _mm256_fmadd_ps(load(wt + 8 * size), _mm256_loadu_ps(xt + 8), a->hi);
     a->lo = _mm256_blendv_ps(a->lo, lo, _mm256_castsi256_ps(vec_load(mask)));
@@ -81,12 +79,9 @@ VEC_INLINE void few(load_fn *load, size_t size, int n_rows, int n_cols, const st
     const uint8_t *w[4];
     const float *x[3];
     int k = g->k & ~15, rest = g->k & 15;
-    for (int i = 0; i < n_rows * n_cols; i++)
-        a[i].lo = a[i].hi = _mm256_setzero_ps();
-    for (int r = 0; r < n_rows; r++)
-        w[r] = g->w + (size_t)(r0 + r) * g->ld_w;
-    for (int c = 0; c < n_cols; c++)
-        x[c] = (const float *)gemm_x(g, c0 + c);
+    for (int i = 0; i < n_rows * n_cols; i++) a[i].lo = a[i].hi = _mm256_setzero_ps();
+    for (int r = 0; r < n_rows; r++) w[r] = g->w + (size_t)(r0 + r) * g->ld_w;
+    for (int c = 0; c < n_cols; c++) x[c] = (const float *)gemm_x(g, c0 + c);
     micro(load, size, n_rows, n_cols, w, x, k, AHEAD_L2, a);
     for (int r = 0; r < n_rows; r++)
         for (int c = 0; c < n_cols; c++) {
@@ -100,17 +95,14 @@ VEC_INLINE void gemm_few(load_fn *load, size_t size, const struct gemm *g)
 {
     int r = 0, c;
     /* More rows side by side than registers need: memory delivers more from several pages at once. */
-    for (; g->n_cols == 1 && r + 4 <= g->n_rows; r += 4)
-        few(load, size, 4, 1, g, r, 0);
+    for (; g->n_cols == 1 && r + 4 <= g->n_rows; r += 4) few(load, size, 4, 1, g, r, 0);
     for (; r + 2 <= g->n_rows; r += 2) {
-        for (c = 0; c + 3 <= g->n_cols; c += 3)
-            few(load, size, 2, 3, g, r, c);
+        for (c = 0; c + 3 <= g->n_cols; c += 3) few(load, size, 2, 3, g, r, c);
         if (g->n_cols - c == 2) few(load, size, 2, 2, g, r, c);
         if (g->n_cols - c == 1) few(load, size, 2, 1, g, r, c);
     }
     if (r < g->n_rows)
-        for (c = 0; c < g->n_cols; c++)
-            few(load, size, 1, 1, g, r, c);
+        for (c = 0; c < g->n_cols; c++) few(load, size, 1, 1, g, r, c);
 }
 
 /* ---- many columns ---- */
@@ -142,8 +134,7 @@ VEC_INLINE void blocked_columns(struct blocked *b, int n_cols, const struct gemm
                                 int n_rows)
 {
     const float *x[3];
-    for (int i = 0; i < n_cols; i++)
-        x[i] = (const float *)gemm_x(g, c0 + c + i) + k0;
+    for (int i = 0; i < n_cols; i++) x[i] = (const float *)gemm_x(g, c0 + c + i) + k0;
     for (int r = 0; r < n_rows; r += 2) /* a row too many at most: it exists in the block */
         blocked_pair(b, n_cols, r, c, x, n);
 }
@@ -159,13 +150,10 @@ VEC_INLINE void blocked_panel(load_fn *load, size_t size, const struct gemm *g, 
         int n = k - k0 < BLOCK_K ? k - k0 : BLOCK_K, c = 0;
         for (int r = 0; r < n_rows; r++) {
             const uint8_t *w = g->w + (size_t)(r0 + r) * g->ld_w + (size_t)k0 * size;
-            for (size_t i = 0; i < (size_t)n; i += 8)
-                _mm256_storeu_ps(b->w[r] + i, load(w + i * size));
+            for (size_t i = 0; i < (size_t)n; i += 8) _mm256_storeu_ps(b->w[r] + i, load(w + i * size));
         }
-        for (; c + 3 <= n_cols; c += 3)
-            blocked_columns(b, 3, g, c0, c, k0, n, n_rows);
-        for (; c < n_cols; c++)
-            blocked_columns(b, 1, g, c0, c, k0, n, n_rows);
+        for (; c + 3 <= n_cols; c += 3) blocked_columns(b, 3, g, c0, c, k0, n, n_rows);
+        for (; c < n_cols; c++) blocked_columns(b, 1, g, c0, c, k0, n, n_rows);
     }
     for (int c = 0; c < n_cols; c++)
         for (int r = 0; r < n_rows; r++) {
@@ -188,13 +176,10 @@ VEC_INLINE void gemm_float(load_fn *load, size_t size, const struct gemm *g, voi
                           g->n_cols - c < PANEL_COLS ? g->n_cols - c : PANEL_COLS, scratch);
 }
 
-static void gemm_f32_f32_avx2(const struct gemm *g, void *scratch) { gemm_float(load_f32, 4, g, scratch); }
-static void gemm_f16_f32_avx2(const struct gemm *g, void *scratch) { gemm_float(load_f16, 2, g, scratch); }
-static void gemm_bf16_f32_avx2(const struct gemm *g, void *scratch) { gemm_float(load_bf16, 2, g, scratch); }
+#define GEMM(ID, name, id, block, bytes, ...)                                                                          \
+    static void gemm_##name(const struct gemm *g, void *scratch) { gemm_float(load_##name, bytes, g, scratch); }
+#define ENTRY(ID, name, ...) k->gemm[DT_##ID] = gemm_##name;
 
-void avx2_init_gemm_float(struct kernels *k)
-{
-    k->gemm[DT_F32] = gemm_f32_f32_avx2;
-    k->gemm[DT_F16] = gemm_f16_f32_avx2;
-    k->gemm[DT_BF16] = gemm_bf16_f32_avx2;
-}
+DTYPES_FLOAT(GEMM)
+
+void avx2_init_gemm_float(struct kernels *k) { DTYPES_FLOAT(ENTRY) }

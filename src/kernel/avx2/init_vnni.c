@@ -2,7 +2,7 @@
  *
  * init_vnni.c: the AVX-VNNI level of the kernel table.
  *
- * That of AVX2 with other integer products: the same files, compiled with vpdpbusd (dot.h).
+ * It is the AVX2 level with other integer products: the same files, compiled with vpdpbusd (dot.h).
  */
 #include "kernel/avx2/avx2.h"
 

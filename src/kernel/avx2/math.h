@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * math.h: the contract's elementary functions, 8 at a time: ref/math.c step by step.
+ * math.h: the contract's elementary functions, 8 at a time: base/exact_math.c step by step.
  *
  * Every branch of the scalar functions is computed and the right one picked, NaN included.
  */
@@ -8,7 +8,7 @@
 #define QUERN_KERNEL_AVX2_MATH_H
 
 #include "kernel/avx2/vec.h"
-#include "kernel/ref/math.h"
+#include "base/exact_math.h"
 
 VEC_INLINE __m256 math_pow2(__m256i n)
 {

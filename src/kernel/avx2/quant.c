@@ -28,8 +28,7 @@ VEC_INLINE uint32_t largest_bits(__m256i v)
 VEC_INLINE __m256i to_bytes(const float *x, __m256 id)
 {
     __m256i v[4];
-    for (int i = 0; i < 4; i++)
-        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), id));
+    for (int i = 0; i < 4; i++) v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), id));
     __m256i b = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     return _mm256_permutevar8x32_epi32(b, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* packing went lane by lane */
 }
@@ -38,8 +37,7 @@ VEC_INLINE __m256i to_bytes(const float *x, __m256 id)
 VEC_INLINE float quant_block(const float *x, int n, int8_t *q)
 {
     __m256i largest = _mm256_setzero_si256(), magnitude = _mm256_set1_epi32(0x7fffffff);
-    for (int i = 0; i < n; i += 8)
-        largest = _mm256_max_epi32(largest, _mm256_and_si256(vec_load(x + i), magnitude));
+    for (int i = 0; i < n; i += 8) largest = _mm256_max_epi32(largest, _mm256_and_si256(vec_load(x + i), magnitude));
     uint32_t bits = largest_bits(largest);
     float amax = from_bits(bits);
     if (bits >= 0x7f800000u || amax < 0x1p-100f) {
@@ -47,8 +45,7 @@ VEC_INLINE float quant_block(const float *x, int n, int8_t *q)
         return bits >= 0x7f800000u ? from_bits(0x7fc00000u) : 0;
     }
     __m256 id = _mm256_set1_ps(127.0f / amax);
-    for (int i = 0; i < n; i += 32)
-        vec_store(q + i, to_bytes(x + i, id));
+    for (int i = 0; i < n; i += 32) vec_store(q + i, to_bytes(x + i, id));
     return amax / 127.0f;
 }
 
@@ -80,8 +77,7 @@ static void quant_q32_avx2(const float *x, int from, int n, int k, uint8_t *row,
 VEC_INLINE __m256i group_sums(const __m256i *q)
 {
     __m256i s[8];
-    for (int j = 0; j < 8; j++)
-        s[j] = byte_sums(q[j]);
+    for (int j = 0; j < 8; j++) s[j] = byte_sums(q[j]);
     /* Low lanes hold the even groups, high lanes the odd ones. */
     __m256i v = _mm256_packs_epi32(vec_sum4_lanes(s), vec_sum4_lanes(s + 4));
     __m128i even = _mm256_castsi256_si128(v), odd = _mm256_extracti128_si256(v, 1);
@@ -99,11 +95,9 @@ static void quant_q256_avx2(const float *x, int from, int n, int k, uint8_t *row
     for (int b = from / 256; b < (from + n) / 256; b++, x += 256) {
         __m256i v[8];
         d[b] = quant_block(x, 256, q + 256 * (size_t)b);
-        for (int j = 0; j < 8; j++)
-            v[j] = vec_load(q + 256 * (size_t)b + 32 * j);
+        for (int j = 0; j < 8; j++) v[j] = vec_load(q + 256 * (size_t)b + 32 * j);
         vec_store(bsum + 16 * (size_t)b, group_sums(v));
-        for (int j = 0; j < 8; j++)
-            v[j] = _mm256_abs_epi8(v[j]);
+        for (int j = 0; j < 8; j++) v[j] = _mm256_abs_epi8(v[j]);
         __m256i mag = group_sums(v);
         __m128i m = _mm_max_epi16(_mm256_castsi256_si128(mag), _mm256_extracti128_si256(mag, 1));
         /* 65535 - m turns the one instruction for a minimum across words into a maximum. */

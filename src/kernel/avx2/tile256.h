@@ -8,9 +8,9 @@
  * Eight sums hide the latency of the products; with more the compiler runs out of registers.
  *
  * Codes are unsigned here. Where they carry an offset, sum c * q is sum (c + o) * q - o * sum q: without AVX-VNNI
- * the second part is taken like a minimum, with it the 32-bit sums start at -o * sum q. What does not depend on the
- * rows is prepared once for a column and block (struct column256). The functions depend only on a kind's mode, run and
- * group, so that types share them.
+ * the second part is computed like a minimum, with it the 32-bit sums start at -o * sum q. Numbers that do not depend
+ * on the rows are prepared once for a column and block (struct column256). The functions depend only on a kind's mode,
+ * run and group, so types share them.
  */
 #ifndef QUERN_KERNEL_AVX2_TILE256_H
 #define QUERN_KERNEL_AVX2_TILE256_H
@@ -38,10 +38,6 @@ struct column256 {
 };
 
 /* ---- one block of 16 rows ---- */
-
-/* Fills half h of a tile from the blocks at byte `at` of 8 rows. */
-typedef void tile_load_fn(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
-                          struct tile256 *t);
 
 /* The bytes b0 .. b3 of every dword; -1 for a zero. */
 VEC_INLINE __m256i tile_pick(__m256i v, int b0, int b1, int b2, int b3)
@@ -130,10 +126,8 @@ VEC_INLINE void tile_load_heads(const uint8_t *const *row, size_t at, int h, str
     t->dmin[h] = tile_halves(_mm256_srli_epi32(v[0], 16));
 }
 
-VEC_INLINE void tile_load_q4_k(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
-                               struct tile256 *t)
+VEC_INLINE void tile_load_q4_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t)
 {
-    (void)k, (void)unpack;
     tile_load_heads(row, at, h, t);
     for (int i = 0; i < 32; i += 4) {
         __m256i v[4];
@@ -146,10 +140,8 @@ VEC_INLINE void tile_load_q4_k(struct kind256 k, unpack256_fn *unpack, const uin
     }
 }
 
-VEC_INLINE void tile_load_q5_k(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
-                               struct tile256 *t)
+VEC_INLINE void tile_load_q5_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t)
 {
-    (void)k, (void)unpack;
     tile_load_heads(row, at, h, t);
     for (int p = 0; p < 8; p += 4) {
         __m256i high[4], v[4];
@@ -165,10 +157,8 @@ VEC_INLINE void tile_load_q5_k(struct kind256 k, unpack256_fn *unpack, const uin
     }
 }
 
-VEC_INLINE void tile_load_q6_k(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
-                               struct tile256 *t)
+VEC_INLINE void tile_load_q6_k(struct kind256 k, const uint8_t *const *row, size_t at, int h, struct tile256 *t)
 {
-    (void)unpack;
     for (int i = 0; i < 16; i += 4) { /* dwords i % 8 .. of half i / 8 */
         __m256i a[4], c[4], b[4];
         size_t from = at + 64 * (size_t)(i / 8) + 4 * (size_t)(i % 8);
@@ -190,6 +180,20 @@ VEC_INLINE void tile_load_q6_k(struct kind256 k, unpack256_fn *unpack, const uin
     for (int r = 0; r < 8; r++) d[r] = vec_u16(row[r] + at + 208);
     t->dw[h] = tile_halves(vec_load(d));
     t->dmin[h] = _mm256_setzero_ps();
+}
+
+/* Fills half h of a tile from the blocks at byte `at` of 8 rows. */
+VEC_INLINE void tile_load(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
+                          struct tile256 *t)
+{
+    if (k.type == DT_Q4_K)
+        tile_load_q4_k(row, at, h, t);
+    else if (k.type == DT_Q5_K)
+        tile_load_q5_k(row, at, h, t);
+    else if (k.type == DT_Q6_K)
+        tile_load_q6_k(k, row, at, h, t);
+    else
+        tile_load_any(k, unpack, row, at, h, t);
 }
 
 /* ---- one block of a column ---- */

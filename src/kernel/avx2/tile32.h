@@ -16,7 +16,8 @@
 #define TILE_ROWS 16
 #define TILE_COLS 4
 
-/* Where a tile comes from, for what lies beside its rows: the first of 8 rows, the last that there is, the first block. */
+/* Where half a tile comes from, for the scales in other tensors: the first of its 8 rows, the last row of the panel,
+ * and the first block. */
 struct place32 {
     const struct gemm *g;
     int row, last, block;
@@ -39,10 +40,6 @@ struct column32 {
 typedef void tile_dot_fn(const struct tile32 *t, int n_blocks, const struct column32 *x, size_t ld_acc, float *acc);
 
 /* ---- 256 elements of 16 rows ---- */
-
-/* Fills half h of a tile from n_blocks <= 8 blocks at byte `at` of 8 rows. */
-typedef void tile_load_fn(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
-                          int n_blocks, int h, struct tile32 *t);
 
 /* Any type: unpacked row by row, then transposed. */
 VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
@@ -99,11 +96,10 @@ VEC_INLINE __m256 tile_f16(const uint8_t *const *row, size_t at)
 
 /* Q4_0 and Q8_0 are bytes in the order they are used in, transposed as stored. */
 
-VEC_INLINE void tile_load_q4_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
-                               int n_blocks, int h, struct tile32 *t)
+VEC_INLINE void tile_load_q4_0(struct kind32 k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
+                               struct tile32 *t)
 {
     size_t at = bytes_of(k, from.block);
-    (void)unpack;
     for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
         __m256i v[4];
         vec_columns4(row, at + 2, v);
@@ -115,12 +111,11 @@ VEC_INLINE void tile_load_q4_0(struct kind32 k, unpack32_fn *unpack, const uint8
     }
 }
 
-VEC_INLINE void tile_load_q8_0(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
-                               int n_blocks, int h, struct tile32 *t)
+VEC_INLINE void tile_load_q8_0(struct kind32 k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
+                               struct tile32 *t)
 {
     size_t at = bytes_of(k, from.block);
     const __m256i flip = _mm256_set1_epi8(DOT_VNNI ? -128 : 0);
-    (void)unpack;
     for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
         t->dw[b][h] = tile_f16(row, at);
         for (int i = 0; i < 8; i += 4) {
@@ -129,6 +124,18 @@ VEC_INLINE void tile_load_q8_0(struct kind32 k, unpack32_fn *unpack, const uint8
             for (int j = 0; j < 4; j++) t->q[8 * b + i + j][h] = _mm256_xor_si256(v[j], flip);
         }
     }
+}
+
+/* Fills half h of a tile from n_blocks <= 8 blocks of 8 rows. */
+VEC_INLINE void tile_load(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
+                          int n_blocks, int h, struct tile32 *t)
+{
+    if (k.type == DT_Q4_0)
+        tile_load_q4_0(k, row, from, n_blocks, h, t);
+    else if (k.type == DT_Q8_0)
+        tile_load_q8_0(k, row, from, n_blocks, h, t);
+    else
+        tile_load_any(k, unpack, row, from, n_blocks, h, t);
 }
 
 /* ---- 256 elements of a column ---- */
@@ -155,7 +162,8 @@ VEC_INLINE void tile_step(int n_cols, enum mode32 mode, bool first, int j, const
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             __m256i w = t->q[j][h], u = v;
-            if (mode == SIGNED || mode == HALVED || mode == BIASED) { /* |code| <= 128: right as an unsigned byte for -128 too */
+            if (mode == SIGNED || mode == HALVED ||
+                mode == BIASED) { /* |code| <= 128: right as an unsigned byte for -128 too */
                 u = _mm256_sign_epi8(v, w);
                 w = _mm256_abs_epi8(w);
             }

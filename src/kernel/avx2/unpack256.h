@@ -35,8 +35,7 @@ VEC_INLINE void u256_two_bits(const uint8_t *qs, __m256i *q)
 {
     for (int h = 0; h < 2; h++) {
         __m256i v = vec_load(qs + 32 * h);
-        for (int s = 0; s < 4; s++)
-            q[4 * h + s] = u256_and8(_mm256_srli_epi16(v, 2 * s), 3);
+        for (int s = 0; s < 4; s++) q[4 * h + s] = u256_and8(_mm256_srli_epi16(v, 2 * s), 3);
     }
 }
 
@@ -61,8 +60,7 @@ VEC_INLINE void unpack256_q3_k(const uint8_t *w, struct block256 *b)
 {
     u256_two_bits(w + 32, b->q);
     __m256i hm = vec_load(w);
-    for (int j = 0; j < 8; j++)
-        b->q[j] = _mm256_or_si256(b->q[j], u256_bit(hm, j, 2)); /* 0..7: the -4 is the offset */
+    for (int j = 0; j < 8; j++) b->q[j] = _mm256_or_si256(b->q[j], u256_bit(hm, j, 2)); /* 0..7: the -4 is the offset */
     uint64_t low = vec_u64(w + 96);
     __m128i l = _mm_set_epi64x((int64_t)(low >> 4), (int64_t)low);
     __m128i h = _mm_srlv_epi32(_mm_set1_epi32((int32_t)vec_u32(w + 104)), _mm_setr_epi32(0, 2, 4, 6));
@@ -114,8 +112,7 @@ VEC_INLINE void unpack256_q5_k(const uint8_t *w, struct block256 *b)
 {
     u256_nibbles_of_64(w + 48, b->q);
     __m256i qh = vec_load(w + 16);
-    for (int j = 0; j < 8; j++)
-        b->q[j] = _mm256_or_si256(b->q[j], u256_bit(qh, j, 4));
+    for (int j = 0; j < 8; j++) b->q[j] = _mm256_or_si256(b->q[j], u256_bit(qh, j, 4));
     u256_scales_q4_k(w, b);
 }
 
@@ -270,8 +267,7 @@ VEC_INLINE void unpack256_iq3_xxs(const uint8_t *w, struct block256 *b)
     vec_store(signs, u256_xxs(vec_load(w + 66), &b->sc));
     for (int j = 0; j < 8; j++) {
         uint32_t i[8];
-        for (int n = 0; n < 8; n++)
-            i[n] = w[2 + 8 * j + n];
+        for (int n = 0; n < 8; n++) i[n] = w[2 + 8 * j + n];
         b->q[j] = u256_signed(u256_grid4(iq3xxs_grid, i), signs + j, 64);
     }
     b->halves = vec_u16(w);
@@ -281,8 +277,7 @@ VEC_INLINE void unpack256_iq3_s(const uint8_t *w, struct block256 *b)
 {
     for (int j = 0; j < 8; j++) {
         uint32_t h = w[66 + j], i[8];
-        for (int n = 0; n < 8; n++)
-            i[n] = w[2 + 8 * j + n] | (h << (8 - n) & 256);
+        for (int n = 0; n < 8; n++) i[n] = w[2 + 8 * j + n] | (h << (8 - n) & 256);
         b->q[j] = u256_signed(u256_grid4(iq3s_grid, i), w + 74 + 4 * j, 16);
     }
     uint64_t s = _pdep_u64(vec_u32(w + 106), 0x0f0f0f0f0f0f0f0full);
@@ -347,12 +342,10 @@ VEC_INLINE __m256i u256_times3(__m256i v) { return _mm256_add_epi8(v, _mm256_add
 VEC_INLINE void unpack256_tq1_0(const uint8_t *w, struct block256 *b)
 {
     __m256i v = vec_load(w), d[5];
-    for (int n = 0; n < 5; n++, v = u256_times3(v))
-        b->q[n] = u256_trit(v);
+    for (int n = 0; n < 5; n++, v = u256_times3(v)) b->q[n] = u256_trit(v);
     /* Bytes 32-47 in the low half; in the high half qh, whose digit n belongs at dword n. */
     v = vec_pair(vec_load128(w + 32), _mm_set1_epi32((int32_t)vec_u32(w + 48)));
-    for (int n = 0; n < 5; n++, v = u256_times3(v))
-        d[n] = u256_trit(v);
+    for (int n = 0; n < 5; n++, v = u256_times3(v)) d[n] = u256_trit(v);
     b->q[5] = _mm256_permute2x128_si256(d[0], d[1], 0x20);
     b->q[6] = _mm256_permute2x128_si256(d[2], d[3], 0x20);
     __m256i qh = _mm256_blend_epi32(_mm256_blend_epi32(d[0], d[1], 0x20), _mm256_blend_epi32(d[2], d[3], 0x80), 0xc0);

@@ -25,7 +25,7 @@ VEC_INLINE __m256 u32_floats(enum dtype t, const uint8_t *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(vec_load128(p)), 16));
 }
 
-/* What the n <= 8 blocks from the i0-th on (a multiple of 8) have beside them; nothing beyond the row is read. */
+/* The scales and biases of n <= 8 blocks from the i0-th on (a multiple of 8); nothing beyond the row is read. */
 VEC_INLINE void u32_side(const struct side *row, int i0, int n, struct blocks32 *b)
 {
     const int blocks = row->group / 32, shift = blocks == 4 ? 2 : blocks - 1; /* 1, 2, 4: 0, 1, 2 */
@@ -82,38 +82,33 @@ VEC_INLINE __m256i u32_fifth(const uint8_t *qs, uint32_t bits)
 
 VEC_INLINE void unpack32_q4_0(const uint8_t *w, struct blocks32 *b)
 {
-    for (int j = 0; j < 8; j++)
-        b->q[j] = u32_nibbles(w + 18 * j + 2);
+    for (int j = 0; j < 8; j++) b->q[j] = u32_nibbles(w + 18 * j + 2);
     b->dw = u32_halves(w, 18);
 }
 
 VEC_INLINE void unpack32_q4_1(const uint8_t *w, struct blocks32 *b)
 {
-    for (int j = 0; j < 8; j++)
-        b->q[j] = u32_nibbles(w + 20 * j + 4);
+    for (int j = 0; j < 8; j++) b->q[j] = u32_nibbles(w + 20 * j + 4);
     b->dw = u32_halves(w, 20);
     b->m = u32_halves(w + 2, 20);
 }
 
 VEC_INLINE void unpack32_q5_0(const uint8_t *w, struct blocks32 *b)
 {
-    for (int j = 0; j < 8; j++)
-        b->q[j] = u32_fifth(w + 22 * j + 6, vec_u32(w + 22 * j + 2));
+    for (int j = 0; j < 8; j++) b->q[j] = u32_fifth(w + 22 * j + 6, vec_u32(w + 22 * j + 2));
     b->dw = u32_halves(w, 22);
 }
 
 VEC_INLINE void unpack32_q5_1(const uint8_t *w, struct blocks32 *b)
 {
-    for (int j = 0; j < 8; j++)
-        b->q[j] = u32_fifth(w + 24 * j + 8, vec_u32(w + 24 * j + 4));
+    for (int j = 0; j < 8; j++) b->q[j] = u32_fifth(w + 24 * j + 8, vec_u32(w + 24 * j + 4));
     b->dw = u32_halves(w, 24);
     b->m = u32_halves(w + 2, 24);
 }
 
 VEC_INLINE void unpack32_q8_0(const uint8_t *w, struct blocks32 *b)
 {
-    for (int j = 0; j < 8; j++)
-        b->q[j] = vec_load(w + 34 * j + 2);
+    for (int j = 0; j < 8; j++) b->q[j] = vec_load(w + 34 * j + 2);
     b->dw = u32_halves(w, 34);
 }
 
@@ -121,8 +116,7 @@ VEC_INLINE void unpack32_iq4_nl(const uint8_t *w, struct blocks32 *b)
 {
     const __m256i table = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
-    for (int j = 0; j < 8; j++)
-        b->q[j] = _mm256_shuffle_epi8(table, u32_nibbles(w + 18 * j + 2));
+    for (int j = 0; j < 8; j++) b->q[j] = _mm256_shuffle_epi8(table, u32_nibbles(w + 18 * j + 2));
     b->dw = u32_halves(w, 18);
 }
 
@@ -130,8 +124,7 @@ VEC_INLINE void unpack32_mxfp4(const uint8_t *w, struct blocks32 *b)
 {
     const __m256i table = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4)); /* doubled FP4 + 16 */
-    for (int j = 0; j < 8; j++)
-        b->q[j] = _mm256_shuffle_epi8(table, u32_nibbles(w + 17 * j + 1));
+    for (int j = 0; j < 8; j++) b->q[j] = _mm256_shuffle_epi8(table, u32_nibbles(w + 17 * j + 1));
     __m256i e = _mm256_setr_epi32(w[0], w[17], w[34], w[51], w[68], w[85], w[102], w[119]);
     /* 2^(e - 128); the two lowest are denormal */
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
@@ -227,8 +220,7 @@ VEC_INLINE void unpack32_mlx4(const uint8_t *w, struct blocks32 *b)
 /* Signed: 128 less than the codes. */
 VEC_INLINE void unpack32_mlx8(const uint8_t *w, struct blocks32 *b)
 {
-    for (int j = 0; j < 8; j++)
-        b->q[j] = _mm256_xor_si256(vec_load(w + 32 * j), _mm256_set1_epi8(-128));
+    for (int j = 0; j < 8; j++) b->q[j] = _mm256_xor_si256(vec_load(w + 32 * j), _mm256_set1_epi8(-128));
 }
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec.h: the few register manoeuvres that the AVX2 kernels share.
+ * vec.h: the register operations that the AVX2 kernels share.
  *
  * Loads of unaligned file bytes, the widening of halves, sums across lanes for several vectors at
- * once, and transposes. Float sums follow the contract's halving tree; integer sums are exact, so
- * theirs takes whatever order is cheapest.
+ * once, and transposes. Float sums follow the contract's halving tree. Integer sums are exact, so they take the
+ * cheapest order.
  */
 #ifndef QUERN_KERNEL_AVX2_VEC_H
 #define QUERN_KERNEL_AVX2_VEC_H
@@ -131,23 +131,20 @@ VEC_INLINE void vec_transpose8(__m256i *v)
 /* The addresses of n rows, ld apart; from there up to `most` the last one's again. */
 VEC_INLINE void vec_rows(const uint8_t *w, size_t ld, int n, int most, const uint8_t **row)
 {
-    for (int r = 0; r < most; r++)
-        row[r] = w + (size_t)(r < n ? r : n - 1) * ld;
+    for (int r = 0; r < most; r++) row[r] = w + (size_t)(r < n ? r : n - 1) * ld;
 }
 
 VEC_INLINE void vec_prefetch_rows(const uint8_t *const *row, int n, size_t ahead, size_t bytes)
 {
     for (int r = 0; r < n; r++)
-        for (size_t p = 0; p < bytes; p += 64)
-            vec_prefetch_l1(row[r], ahead + p);
+        for (size_t p = 0; p < bytes; p += 64) vec_prefetch_l1(row[r], ahead + p);
 }
 
 /* The 16 bytes at byte `at` of 8 rows as four registers of 4 bytes each, lanes = rows. */
 VEC_INLINE void vec_columns4(const uint8_t *const *row, size_t at, __m256i *v)
 {
     __m256i a[4], b[4];
-    for (int r = 0; r < 4; r++)
-        a[r] = vec_pair(vec_load128(row[r] + at), vec_load128(row[r + 4] + at));
+    for (int r = 0; r < 4; r++) a[r] = vec_pair(vec_load128(row[r] + at), vec_load128(row[r + 4] + at));
     b[0] = _mm256_unpacklo_epi32(a[0], a[1]);
     b[1] = _mm256_unpackhi_epi32(a[0], a[1]);
     b[2] = _mm256_unpacklo_epi32(a[2], a[3]);
@@ -164,8 +161,7 @@ VEC_INLINE __m256 vec_chain8(const float *t, int ld_t, const float *d, int n, __
 {
     for (int i = 0; i < n; i += 8) {
         __m256i v[8];
-        for (int r = 0; r < 8; r++)
-            v[r] = vec_load(t + r * ld_t + i);
+        for (int r = 0; r < 8; r++) v[r] = vec_load(t + r * ld_t + i);
         vec_transpose8(v);
         for (int j = 0; j < 8 && i + j < n; j++)
             acc = _mm256_fmadd_ps(_mm256_set1_ps(d[i + j]), _mm256_castsi256_ps(v[j]), acc);
@@ -194,6 +190,24 @@ VEC_INLINE void vec_store_n(float *y, __m256 v, int n)
     memcpy(y, tmp, (size_t)n * sizeof *y);
 }
 
+/* The largest value that is not NaN; -inf when there is none. */
+static inline float vec_largest(const float *x, int n)
+{
+    float v[8], m = -__builtin_inff();
+    __m256 a = _mm256_set1_ps(m), b = a;
+    int i = 0;
+    for (; i + 16 <= n; i += 16) { /* max gives its second operand when either is NaN */
+        a = _mm256_max_ps(_mm256_loadu_ps(x + i), a);
+        b = _mm256_max_ps(_mm256_loadu_ps(x + i + 8), b);
+    }
+    _mm256_storeu_ps(v, _mm256_max_ps(a, b));
+    for (int l = 0; l < 8; l++)
+        if (v[l] > m) m = v[l];
+    for (; i < n; i++)
+        if (x[i] > m) m = x[i];
+    return m;
+}
+
 /* How many of n to take when parts of at most `most` are to be as equal as possible: 8 by 6 are 4 + 4. */
 VEC_INLINE int vec_even_part(int n, int most)
 {
@@ -204,8 +218,7 @@ VEC_INLINE int vec_even_part(int n, int most)
 /* acc[n_cols][ld_acc] -> y, n_rows floats of each column. */
 VEC_INLINE void vec_store_panel(const float *acc, size_t ld_acc, int n_rows, int n_cols, float *y, size_t ld_y)
 {
-    for (int c = 0; c < n_cols; c++)
-        memcpy(y + (size_t)c * ld_y, acc + (size_t)c * ld_acc, (size_t)n_rows * sizeof *y);
+    for (int c = 0; c < n_cols; c++) memcpy(y + (size_t)c * ld_y, acc + (size_t)c * ld_acc, (size_t)n_rows * sizeof *y);
 }
 
 #endif

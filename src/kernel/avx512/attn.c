@@ -17,14 +17,14 @@
  * chunk's values ahead, values the next chunk's keys. Many (prefill) share pieces that were widened to f32
  * in scratch and stay in L1: their inner loop is 24 multiply-adds and 14 loads.
  *
- * The outputs themselves hold what is merged so far.
+ * The outputs themselves hold the merged result so far.
  */
 #include <assert.h>
 #include <string.h>
 
-#include "kernel/avx512/init.h"
-#include "kernel/avx512/math512.h"
-#include "kernel/avx512/quant512.h"
+#include "kernel/avx512/avx512.h"
+#include "kernel/avx512/math.h"
+#include "kernel/avx512/quant.h"
 
 #define ROWS         12 /* in a block, at most */
 #define BLOCKS       (ATTN_MAX_Q / ROWS + 1)
@@ -63,7 +63,7 @@ struct block {
     int all_lo, all_hi; /* slots that all of them see; all_lo == all_hi: none */
 };
 
-/* The current chunk: where its slots are, and those of the next one. */
+/* The current chunk: where its slots are, and where the next chunk's are. */
 struct chunk {
     int n_blocks;
     struct block block[BLOCKS];
@@ -97,7 +97,7 @@ struct dots {
     size_t ahead_bytes;
 };
 
-/* Part i of n of what is to be fetched. */
+/* Prefetches part i of n. */
 ALWAYS_INLINE void fetch_ahead(const struct dots *t, int ng, size_t i, size_t n)
 {
     size_t part = (t->ahead_bytes + n - 1) / n;
@@ -312,7 +312,7 @@ ALWAYS_INLINE __m512 load_value(enum kv_type type, const uint8_t *v, int z, __mm
 }
 
 /* Slots times the dims in hand: registers z0 .. z0 + n of a value; beyond n the last is repeated. */
-struct weights {
+struct row_weights {
     struct work *w;
     const uint8_t *const *value; /* each group's first slot */
     size_t value_bytes;
@@ -345,7 +345,8 @@ ALWAYS_INLINE void weigh_slots(enum kv_type type, int nq, int nz, const float *p
 }
 
 /* w->o[at + q] += p[row + q][j] * v[j] for the slots j0 <= j < j1 of the chunk. */
-ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct weights *t, int row, int at, int j0, int j1)
+ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct row_weights *t, int row, int at, int j0,
+                         int j1)
 {
     float(*o)[4 * 16] = t->w->o + at;
     __m512 acc[ROWS][4];
@@ -389,17 +390,17 @@ ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct weights
 
 /* ---- shapes ---- */
 
-/* Some rows, and groups of keys or registers of a value beside them: 16 chains or more where there are rows for it. */
+/* How many rows go with how many groups of keys or registers of a value: 16 chains or more if there are enough rows. */
 struct shape {
     int n; /* groups, and registers */
     void (*scores)(const struct dots *t);
-    void (*weigh)(const struct weights *t, int row, int at, int j0, int j1);
+    void (*weigh)(const struct row_weights *t, int row, int at, int j0, int j1);
 };
 
 #define SCORES(NAME, TYPE, ROWS_, GROUPS_)                                                                             \
     static void scores_##NAME(const struct dots *t) { scores(TYPE, ROWS_, GROUPS_, t); }
 #define WEIGH(NAME, TYPE, ROWS_, REGS_)                                                                                \
-    static void weigh_##NAME(const struct weights *t, int row, int at, int j0, int j1)                                 \
+    static void weigh_##NAME(const struct row_weights *t, int row, int at, int j0, int j1)                             \
     {                                                                                                                  \
         weigh(TYPE, ROWS_, REGS_, t, row, at, j0, j1);                                                                 \
     }
@@ -422,7 +423,7 @@ SHAPES(WEIGH)
 WEIGH(q8_4, KV_Q8_0, 4, 4)
 WEIGH(q8_12, KV_Q8_0, 12, 2)
 
-/* Integer sums beside scores take twice the registers: four rows do two groups, then two; twelve rows are eight,
+/* Integer sums next to scores take twice the registers: four rows do two groups, then two; twelve rows are eight,
  * then four. */
 static void scores_q8_4(const struct dots *t)
 {
@@ -531,7 +532,8 @@ static void chunk_scores(const struct attn *a, struct work *w, const struct chun
 
 /* The dims in hand of one block: what all of its rows see together, the slots before and after row by row, so that
  * each row's ascend; then into the output. */
-static void block_values(const struct attn *a, enum kv_type type, const struct weights *t, const struct block *k, int z)
+static void block_values(const struct attn *a, enum kv_type type, const struct row_weights *t, const struct block *k,
+                         int z)
 {
     const struct shape *s = shape_for(type, k->n, a->n_q), *one = shape_for(type, 1, 1);
     struct work *w = t->w;
@@ -569,7 +571,7 @@ static void chunk_values(const struct attn *a, struct work *w, const struct chun
     const uint8_t *wide[GROUPS];
     for (int g = 0; g < GROUPS; g++) wide[g] = (const uint8_t *)w->wide.values[KV_GROUP * g];
     for (int z = 0; z < n_regs; z += s->n) {
-        struct weights t = {.w = w, .value = c->value, .value_bytes = c->value_bytes, .z0 = z, .last = 0xffff};
+        struct row_weights t = {.w = w, .value = c->value, .value_bytes = c->value_bytes, .z0 = z, .last = 0xffff};
         t.n = int_min(s->n, n_regs - z);
         if (z + t.n == n_regs) t.last = first_lanes(a->head_dim_v - 16 * (n_regs - 1));
         t.ahead = c->next_key[0] ? c->next_key : NULL;

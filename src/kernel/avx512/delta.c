@@ -9,8 +9,8 @@
  */
 #include <assert.h>
 
-#include "kernel/avx512/init.h"
-#include "kernel/avx512/math512.h"
+#include "kernel/avx512/avx512.h"
+#include "kernel/avx512/math.h"
 #include "kernel/ref/ref.h"
 
 enum { DIMS = 16, PART = 8 }; /* dims together; registers of a key that are held at once */

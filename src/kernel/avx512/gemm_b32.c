@@ -2,13 +2,13 @@
  *
  * gemm_b32.c: products with the 32-element block types, AVX-512 with VNNI.
  *
- * The two kernels of gemm_k256.c in the small: a stream of blocks, 16 at a time, for one column; tiles
- * of 32 rows x 256 for more. There are no sub-scales, but a float step per 32 elements, which
- * caps the tile at about three quarters of the integer peak.
+ * The two kernels of gemm_k256.c for smaller blocks: a stream of blocks, 16 at a time, for one column; tiles of 32 rows
+ * x 256 for more. There are no sub-scales, but a float step for every 32 elements, which limits the tile to about three
+ * quarters of the integer peak.
  */
 #include <assert.h>
 
-#include "kernel/avx512/init.h"
+#include "kernel/avx512/avx512.h"
 #include "kernel/avx512/stream.h"
 #include "kernel/avx512/tile32.h"
 
@@ -265,39 +265,10 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                                               \
-    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }                        \
-    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }                      \
-    static void name(const struct gemm *g, void *scratch)                                                              \
-    {                                                                                                                  \
-        if (g->n_cols == 1)                                                                                            \
-            name##_1(g, scratch);                                                                                      \
-        else                                                                                                           \
-            name##_n(g, scratch);                                                                                      \
-    }
-GEMM(gemm_q4_0, DT_Q4_0)
-GEMM(gemm_q4_1, DT_Q4_1)
-GEMM(gemm_q5_0, DT_Q5_0)
-GEMM(gemm_q5_1, DT_Q5_1)
-GEMM(gemm_q8_0, DT_Q8_0)
-GEMM(gemm_iq4_nl, DT_IQ4_NL)
-GEMM(gemm_mxfp4, DT_MXFP4)
-GEMM(gemm_nvfp4, DT_NVFP4)
-GEMM(gemm_q1_0, DT_Q1_0)
-GEMM(gemm_q2_0, DT_Q2_0)
+DTYPES_B32(AVX512_GEMM)
+DTYPES_B32_HALVES(AVX512_GEMM)
 
-static gemm_fn *const by_type[DT_N] = {
-    [DT_Q4_0] = gemm_q4_0,
-    [DT_Q4_1] = gemm_q4_1,
-    [DT_Q5_0] = gemm_q5_0,
-    [DT_Q5_1] = gemm_q5_1,
-    [DT_Q8_0] = gemm_q8_0,
-    [DT_IQ4_NL] = gemm_iq4_nl,
-    [DT_MXFP4] = gemm_mxfp4,
-    [DT_NVFP4] = gemm_nvfp4,
-    [DT_Q1_0] = gemm_q1_0,
-    [DT_Q2_0] = gemm_q2_0,
-};
+static gemm_fn *const by_type[DT_N] = {DTYPES_B32(AVX512_GEMM_ENTRY) DTYPES_B32_HALVES(AVX512_GEMM_ENTRY)};
 
 gemm_fn *avx512_gemm_b32(enum dtype t) { return by_type[t]; }
 

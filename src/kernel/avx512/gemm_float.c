@@ -10,13 +10,13 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernel/avx512/init.h"
-#include "kernel/avx512/math512.h"
+#include "kernel/avx512/avx512.h"
+#include "kernel/avx512/math.h"
 #include "kernel/avx512/tile.h"
 
 #define QUAD_ROWS  4
 #define SEGMENT    256 /* k at once in the tile: 32 KiB of widened weights, a first-level cache's worth */
-#define PANEL_COLS 96  /* columns whose registers wait: 192 KiB */
+#define PANEL_COLS 96  /* columns with partial sums in scratch: 192 KiB */
 
 struct floats {
     _Alignas(64) float acc[PANEL_COLS][TILE_ROWS][16];
@@ -26,7 +26,7 @@ static_assert(sizeof(struct floats) <= KERNEL_SCRATCH_BYTES, "scratch");
 
 ALWAYS_INLINE size_t element_bytes(enum dtype t) { return t == DT_F32 ? 4 : 2; }
 
-/* 16 weights as f32, those of the mask; nothing else is read. BF16 is the upper half of an f32. */
+/* The weights of the mask, of 16, as f32; no other is read. BF16 is the upper half of an f32. */
 ALWAYS_INLINE __m512 load_weights(enum dtype t, const uint8_t *w, __mmask16 m)
 {
     if (t == DT_F32) return _mm512_maskz_loadu_ps(m, w);
@@ -47,8 +47,7 @@ ALWAYS_INLINE void quad(enum dtype t, int nc, const uint8_t *const w[QUAD_ROWS],
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++)
 #pragma GCC unroll 4
-        for (int r = 0; r < QUAD_ROWS; r++)
-            a[c][r] = _mm512_load_ps(acc[c][r0 + r]);
+        for (int r = 0; r < QUAD_ROWS; r++) a[c][r] = _mm512_load_ps(acc[c][r0 + r]);
     for (; i + 16 <= n; i += 16) {
         __m512 v[QUAD_ROWS];
 #pragma GCC unroll 4
@@ -63,8 +62,7 @@ ALWAYS_INLINE void quad(enum dtype t, int nc, const uint8_t *const w[QUAD_ROWS],
 #pragma GCC unroll 6
         for (int c = 0; c < nc; c++)
 #pragma GCC unroll 4
-            for (int r = 0; r < QUAD_ROWS; r++)
-                a[c][r] = _mm512_fmadd_ps(v[r], _mm512_loadu_ps(x[c] + i), a[c][r]);
+            for (int r = 0; r < QUAD_ROWS; r++) a[c][r] = _mm512_fmadd_ps(v[r], _mm512_loadu_ps(x[c] + i), a[c][r]);
     }
     if (i < n) {
         __mmask16 m = first_lanes(n - i);
@@ -79,8 +77,7 @@ ALWAYS_INLINE void quad(enum dtype t, int nc, const uint8_t *const w[QUAD_ROWS],
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++)
 #pragma GCC unroll 4
-        for (int r = 0; r < QUAD_ROWS; r++)
-            _mm512_store_ps(acc[c][r0 + r], a[c][r]);
+        for (int r = 0; r < QUAD_ROWS; r++) _mm512_store_ps(acc[c][r0 + r], a[c][r]);
 }
 
 /* The trees of n_rows <= 32 rows and n columns into y. */
@@ -89,8 +86,7 @@ static void floats_store(const struct gemm *g, int r0, int n_rows, int c0, int n
     for (int c = 0; c < n; c++)
         for (int r = 0; r < n_rows; r += 16) {
             __m512 v[16];
-            for (int i = 0; i < 16; i++)
-                v[i] = _mm512_load_ps(f->acc[c][r + i]);
+            for (int i = 0; i < 16; i++) v[i] = _mm512_load_ps(f->acc[c][r + i]);
             float *y = g->y + (size_t)(c0 + c) * g->ld_y + r0 + r;
             _mm512_mask_storeu_ps(y, first_lanes(n_rows - r < 16 ? n_rows - r : 16), halving_sum_16(v));
         }
@@ -103,14 +99,12 @@ static const float *column(const struct gemm *g, int c) { return (const float *)
 ALWAYS_INLINE void few_columns(enum dtype t, int nc, const struct gemm *g, struct floats *f)
 {
     const float *x[TILE_COLS];
-    for (int c = 0; c < nc; c++)
-        x[c] = column(g, c);
+    for (int c = 0; c < nc; c++) x[c] = column(g, c);
     for (int r0 = 0; r0 < g->n_rows; r0 += 16) {
         const uint8_t *row[TILE_ROWS];
         int n_rows = g->n_rows - r0 < 16 ? g->n_rows - r0 : 16;
         tile_rows(g, r0, row);
-        for (int c = 0; c < nc; c++)
-            memset(f->acc[c], 0, 16 * sizeof f->acc[c][0]);
+        for (int c = 0; c < nc; c++) memset(f->acc[c], 0, 16 * sizeof f->acc[c][0]);
         for (int r = 0; r < n_rows; r += QUAD_ROWS)
             quad(t, nc, row + r, x, g->k, true, QUAD_ROWS * g->ld_w, &f->acc[0], r);
         floats_store(g, r0, n_rows, 0, nc, f);
@@ -141,8 +135,7 @@ typedef void segment_fn(const float *const x[], int n, struct floats *f, int c);
     {                                                                                                                  \
         for (int r = 0; r < TILE_ROWS; r += QUAD_ROWS) {                                                               \
             const uint8_t *w[QUAD_ROWS];                                                                               \
-            for (int i = 0; i < QUAD_ROWS; i++)                                                                        \
-                w[i] = (const uint8_t *)f->w[r + i];                                                                   \
+            for (int i = 0; i < QUAD_ROWS; i++) w[i] = (const uint8_t *)f->w[r + i];                                   \
             quad(DT_F32, nc, w, x, n, false, 0, &f->acc[c], r);                                                        \
         }                                                                                                              \
     }
@@ -173,8 +166,7 @@ ALWAYS_INLINE void many_columns(enum dtype t, const struct gemm *g, struct float
                 for (int c = 0; c < n; c += nc) {
                     const float *x[TILE_COLS];
                     nc = tile_group(n - c);
-                    for (int j = 0; j < nc; j++)
-                        x[j] = column(g, c0 + c + j) + k0;
+                    for (int j = 0; j < nc; j++) x[j] = column(g, c0 + c + j) + k0;
                     segment_table[nc - 1](x, nk, f, c);
                 }
             }
@@ -185,27 +177,26 @@ ALWAYS_INLINE void many_columns(enum dtype t, const struct gemm *g, struct float
 
 /* ---- one function a type ---- */
 
-#define FEW(name, type, nc)                                                                                            \
-    static void name##_##nc(const struct gemm *g, void *scratch) { few_columns(type, nc, g, scratch); }
-#define GEMM(name, type)                                                                                               \
-    FEW(name, type, 1)                                                                                                 \
-    FEW(name, type, 2)                                                                                                 \
-    FEW(name, type, 3)                                                                                                 \
-    FEW(name, type, 4) FEW(name, type, 5) FEW(name, type, 6) static void name(const struct gemm *g, void *scratch)     \
+#define FEW(ID, name, nc)                                                                                              \
+    static void gemm_##name##_##nc(const struct gemm *g, void *scratch) { few_columns(DT_##ID, nc, g, scratch); }
+#define GEMM(ID, name, ...)                                                                                            \
+    FEW(ID, name, 1)                                                                                                   \
+    FEW(ID, name, 2)                                                                                                   \
+    FEW(ID, name, 3)                                                                                                   \
+    FEW(ID, name, 4)                                                                                                   \
+    FEW(ID, name, 5)                                                                                                   \
+    FEW(ID, name, 6)                                                                                                   \
+    static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
     {                                                                                                                  \
-        static gemm_fn *const few[TILE_COLS] = {name##_1, name##_2, name##_3, name##_4, name##_5, name##_6};           \
+        static gemm_fn *const few[TILE_COLS] = {gemm_##name##_1, gemm_##name##_2, gemm_##name##_3,                     \
+                                                gemm_##name##_4, gemm_##name##_5, gemm_##name##_6};                    \
         if (g->n_cols <= TILE_COLS)                                                                                    \
             few[g->n_cols - 1](g, scratch);                                                                            \
         else                                                                                                           \
-            many_columns(type, g, scratch);                                                                            \
+            many_columns(DT_##ID, g, scratch);                                                                         \
     }
-GEMM(gemm_f32, DT_F32)
-GEMM(gemm_f16, DT_F16)
-GEMM(gemm_bf16, DT_BF16)
+#define ENTRY(ID, name, ...) k->gemm[DT_##ID] = gemm_##name;
 
-void avx512_init_gemm_float(struct kernels *k)
-{
-    k->gemm[DT_F32] = gemm_f32;
-    k->gemm[DT_F16] = gemm_f16;
-    k->gemm[DT_BF16] = gemm_bf16;
-}
+DTYPES_FLOAT(GEMM)
+
+void avx512_init_gemm_float(struct kernels *k) { DTYPES_FLOAT(ENTRY) }

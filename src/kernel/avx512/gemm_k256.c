@@ -2,25 +2,24 @@
  *
  * gemm_k256.c: products with the 256-element block types (K-quants, IQ, TQ), AVX-512 with VNNI.
  *
- * Two kernels, chosen by the number of columns; both keep the contract (docs/KERNELS.md section 2),
- * whose float part is only t and the ascending chain of acc, the integers inside a block being exact
- * in any order.
+ * There are two kernels, chosen by the number of columns. Both keep the contract (docs/KERNELS.md section 2): its float
+ * part is only t and the ascending chain of acc, because the integers inside a block are exact in any order.
  *
  *   one column    Memory is the limit: stream.h. Each block is unpacked in registers and multiplied with
  *                 the activations, the sums of 16 blocks are reduced together.
  *   more          The integer units are the limit: 32 rows x 256 are unpacked once to the order of
  *                 tile.h and used for all columns of a panel. A panel is as much of the activations as
- *                 stays in the second-level cache while all rows pass: at most 512 columns, and of
- *                 long rows a part, between which the accumulators wait in y.
+ *                 stays in the second-level cache while all rows pass: at most 512 columns, and only
+ *                 a part of long rows; between parts the accumulators wait in y.
  *
  * Block sums of four products are packed to 16 bits before they meet the scales: 4 * 64 * 127 fits.
- * IQ4_XS alone has larger codes and multiplies in 32 bits. Unsigned codes carry an offset, taken
+ * Types with larger codes (IQ4_XS) multiply in 32 bits. Unsigned codes carry an offset, which is taken
  * out again as offset * (sum of scale * bsum), which is the same product that minimums need.
  */
 #include <assert.h>
 
-#include "kernel/avx512/init.h"
-#include "kernel/avx512/rows.h"
+#include "kernel/avx512/avx512.h"
+#include "kernel/avx512/unpack_rows.h"
 #include "kernel/avx512/stream.h"
 
 /* ---- one column ---- */
@@ -87,8 +86,8 @@ ALWAYS_INLINE void one_scales(int group, bool is_signed, bool wide, const uint8_
     }
 }
 
-/* 16 partial sums of scale * code * q over one block. Each dword of p is four products: below 2^15 but
- * for IQ4_XS, so packing with saturation loses nothing. Signs of the magnitude types are put on q. */
+/* 16 partial sums of scale * code * q over one block. Each dword of p is four products; where they are not `wide`,
+ * they are below 2^15, and packing with saturation loses nothing. Signs of the magnitude types are put on q. */
 ALWAYS_INLINE __m512i one_block(bool wide, bool magnitude, const struct codes256 *c, const __m512i s[4],
                                 const int8_t *q)
 {
@@ -112,7 +111,7 @@ ALWAYS_INLINE __m512i one_block(bool wide, bool magnitude, const struct codes256
 ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, struct one *o)
 {
     const struct format256 F = format256_of(type);
-    const bool wide = type == DT_IQ4_XS;
+    const bool wide = 4 * F.max_u * 127 > INT16_MAX; /* four products leave 16 bits */
     const int n_groups = 256 / F.group;
     const int16_t *bsum = o->bsum + n_groups * b;
     struct heads256 *h = &o->heads;
@@ -164,7 +163,7 @@ ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one 
 
 /* ---- many columns ---- */
 
-#define PANEL_COLS   512  /* columns whose accumulators wait in scratch */
+#define PANEL_COLS   512  /* columns with accumulators in scratch */
 #define PANEL_BLOCKS 4096 /* blocks of activations that are used for all rows in turn: 1 MiB, half of L2 */
 
 struct tile256 {
@@ -175,7 +174,7 @@ struct tile256 {
     _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
 };
 
-/* What a product needs of a block of activations beside q, so that it lies together. */
+/* The numbers next to q that a product needs of a block of activations, gathered in one place. */
 struct sums {
     int16_t group[16]; /* sums of q: per 16, or eight per 32 */
     float d;
@@ -212,58 +211,29 @@ ALWAYS_INLINE void tile_scales(const struct format256 F, const struct row_scales
     }
 }
 
-/* All but the codes of the blocks at byte `at` of 16 rows. The common types have a way that keeps lane =
- * row throughout; the others go through bytes in memory. */
+/* All but the codes of the blocks at byte `at` of 16 rows. */
 ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t at, int half, struct heads256 *heads,
                               struct tile256 *t)
 {
     const struct format256 F = format256_of(type);
-    const int n = 256 / F.group;
-    struct row_scales v;
-    __m512 d, dmin = _mm512_setzero_ps();
-    if (type == DT_Q4_K || type == DT_Q5_K) {
-        v = rows_scales_6bit(row, at, &d, &dmin);
-    } else if (type == DT_Q6_K) {
-        transpose_rows(row, at + 192, v.scale);
-        d = rows_f16(row, at + 208);
-    } else {
-        for (int r = 0; r < 16; r++) head256(type, row[r] + at, r, heads);
-        transpose_stride(heads->scale, (size_t)n, v.scale);
-        d = load_f16x16(heads->d);
-        if (F.min) {
-            transpose_stride(heads->min, (size_t)n, v.min);
-            dmin = load_f16x16(heads->dmin);
-        }
-    }
+    __m512 d, dmin;
+    const struct row_scales v = rows_heads(type, row, at, heads, &d, &dmin);
     tile_scales(F, &v, half, t);
     _mm512_store_ps(t->dw + 16 * half, _mm512_mul_ps(d, _mm512_set1_ps(F.dw_factor)));
     _mm512_store_ps(t->dmin + 16 * half, dmin);
 }
 
-/* Block b of 32 rows into t. Magnitudes and signs become codes here: an offset costs nothing in a tile,
- * whose sums start at -offset * bsum. */
+/* Block b of 32 rows into t. An offset of the codes costs nothing in a tile, whose sums start at -offset * bsum. */
 ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead *ahead,
                              struct many *m, struct tile256 *t)
 {
-    const struct format256 F = format256_of(type);
-    const size_t at = (size_t)b * (size_t)F.bytes;
-    const __m512i offset = _mm512_set1_epi8((char)F.offset);
+    const size_t at = (size_t)b * (size_t)format256_of(type).bytes;
     for (int half = 0; half < 2; half++) tile_heads(type, row + 16 * half, at, half, &m->heads, t);
-    if (rows_can(type)) {
-        for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, put_codes, &t->u, ahead);
+    if (!rows_can(type)) {
+        rows_unpack(type, row, at, ahead, m->bytes, t->u);
         return;
     }
-    for (int r = 0; r < TILE_ROWS; r++) {
-        struct codes256 c;
-        ahead_step(ahead);
-        unpack256(type, row[r] + at, &c);
-        for (int i = 0; i < 4; i++) {
-            __m512i u = c.u[i];
-            if (F.magnitude) u = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, u), c.negative[i], offset, u);
-            _mm512_store_si512(m->bytes + r * TILE_K + 64 * i, u);
-        }
-    }
-    tile_transpose(m->bytes, TILE_K, t->u);
+    for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, put_codes, &t->u, ahead);
 }
 
 /* One column's share of a block, ready for the product. */
@@ -467,8 +437,8 @@ static void panel_resume(const struct gemm *g, const struct panel *p, int r0, st
     }
 }
 
-/* The next block on its way: of the same rows, but for its first line, which came with this block; or the panel's
- * first of the next rows. */
+/* Prefetching of the next block: of the same rows, without its first line, which came with this block; or the panel's
+ * first block of the next rows. */
 ALWAYS_INLINE struct ahead ahead_block(int bytes, const struct gemm *g, const struct panel *p, int r0, int b,
                                        const uint8_t *const *row)
 {
@@ -522,51 +492,9 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-#define GEMM(name, type)                                                                                               \
-    static void name##_1(const struct gemm *g, void *scratch) { one_column(type, g, scratch); }                        \
-    static void name##_n(const struct gemm *g, void *scratch) { many_columns(type, g, scratch); }                      \
-    static void name(const struct gemm *g, void *scratch)                                                              \
-    {                                                                                                                  \
-        if (g->n_cols == 1)                                                                                            \
-            name##_1(g, scratch);                                                                                      \
-        else                                                                                                           \
-            name##_n(g, scratch);                                                                                      \
-    }
-GEMM(gemm_q2_k, DT_Q2_K)
-GEMM(gemm_q3_k, DT_Q3_K)
-GEMM(gemm_q4_k, DT_Q4_K)
-GEMM(gemm_q5_k, DT_Q5_K)
-GEMM(gemm_q6_k, DT_Q6_K)
-GEMM(gemm_iq4_xs, DT_IQ4_XS)
-GEMM(gemm_iq2_xxs, DT_IQ2_XXS)
-GEMM(gemm_iq2_xs, DT_IQ2_XS)
-GEMM(gemm_iq2_s, DT_IQ2_S)
-GEMM(gemm_iq3_xxs, DT_IQ3_XXS)
-GEMM(gemm_iq3_s, DT_IQ3_S)
-GEMM(gemm_iq1_s, DT_IQ1_S)
-GEMM(gemm_iq1_m, DT_IQ1_M)
-GEMM(gemm_tq1_0, DT_TQ1_0)
-GEMM(gemm_tq2_0, DT_TQ2_0)
-GEMM(gemm_i2_s, DT_I2_S)
+DTYPES_K256(AVX512_GEMM)
 
-static gemm_fn *const by_type[DT_N] = {
-    [DT_Q2_K] = gemm_q2_k,
-    [DT_Q3_K] = gemm_q3_k,
-    [DT_Q4_K] = gemm_q4_k,
-    [DT_Q5_K] = gemm_q5_k,
-    [DT_Q6_K] = gemm_q6_k,
-    [DT_IQ4_XS] = gemm_iq4_xs,
-    [DT_IQ2_XXS] = gemm_iq2_xxs,
-    [DT_IQ2_XS] = gemm_iq2_xs,
-    [DT_IQ2_S] = gemm_iq2_s,
-    [DT_IQ3_XXS] = gemm_iq3_xxs,
-    [DT_IQ3_S] = gemm_iq3_s,
-    [DT_IQ1_S] = gemm_iq1_s,
-    [DT_IQ1_M] = gemm_iq1_m,
-    [DT_TQ1_0] = gemm_tq1_0,
-    [DT_TQ2_0] = gemm_tq2_0,
-    [DT_I2_S] = gemm_i2_s,
-};
+static gemm_fn *const by_type[DT_N] = {DTYPES_K256(AVX512_GEMM_ENTRY)};
 
 gemm_fn *avx512_gemm_k256(enum dtype t) { return by_type[t]; }
 

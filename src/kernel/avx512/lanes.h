@@ -4,8 +4,8 @@
  *
  * Everything here is a permutation or an exact integer sum, so none of it is part of the
  * arithmetic contract. The 4 x 4 transpose works on memory: a masked broadcast load puts 16 bytes
- * of four different rows into the four 128-bit lanes for one blend each, which leaves half of the
- * work of a 16 x 16 transpose for the single shuffle port.
+ * of four different rows into the four 128-bit lanes at the price of one blend each. The single
+ * shuffle port is left with half of the work of a 16 x 16 transpose.
  */
 #ifndef QUERN_KERNEL_AVX512_LANES_H
 #define QUERN_KERNEL_AVX512_LANES_H
@@ -50,8 +50,7 @@ ALWAYS_INLINE void transpose_rows(const uint8_t *const *row, size_t offset, __m5
 ALWAYS_INLINE void transpose_stride(const void *base, size_t ld, __m512i out[4])
 {
     const uint8_t *row[16];
-    for (int r = 0; r < 16; r++)
-        row[r] = (const uint8_t *)base + (size_t)r * ld;
+    for (int r = 0; r < 16; r++) row[r] = (const uint8_t *)base + (size_t)r * ld;
     transpose_rows(row, 0, out);
 }
 

@@ -11,7 +11,7 @@
 /* Bytes ahead for the first and the second cache: far enough for the translation of the next pages
  * (docs/SPEED.md). Prefetching beyond the end is harmless. */
 #define NEAR 2304
-#define FAR 32768
+#define FAR  32768
 
 static uint32_t probe_read(const uint8_t *p, size_t n)
 {

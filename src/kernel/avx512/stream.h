@@ -2,13 +2,12 @@
  *
  * stream.h: one column of activations times weights that are read once, as one stream of blocks.
  *
- * Memory is the limit, and it is fastest when read in order. So rows are not walked side by side:
- * 16 pieces at a time (a piece is what one float step of the contract covers: 32 or 256 elements) are
- * taken as they follow each other in the file, across row ends. Their integer sums are reduced
- * together, lane = piece, and their t kept. After 16 rows the chains acc = fma(d, t, acc) run with
- * lane = row.
+ * Memory is the limit, and it is fastest when read in order. So rows are not read side by side: 16 pieces at a time are
+ * taken in the order of the file, across row ends. (A piece is 32 or 256 elements, for which the contract has one float
+ * step.) Their integer sums are reduced together, lane = piece, and their t kept. After 16 rows the chains acc = fma(d,
+ * t, acc) run with lane = row.
  *
- * A segment is the part of 16 rows whose t fit scratch: whole rows but for very long ones.
+ * A segment is the part of 16 rows whose t fit in scratch: whole rows, unless they are very long.
  */
 #ifndef QUERN_KERNEL_AVX512_STREAM_H
 #define QUERN_KERNEL_AVX512_STREAM_H
@@ -21,6 +20,14 @@
 #define STREAM_ROWS  16
 #define STREAM_BATCH 16         /* pieces */
 #define STREAM_COPY  (16 * 210) /* the largest batch in bytes */
+
+/* A batch is 16 pieces: 16 blocks of 256 elements, fewer blocks where one holds several pieces of 32. */
+#define FITS(ID, name, id, block, bytes, ...)                                                                          \
+    _Static_assert((bytes)*STREAM_BATCH <= STREAM_COPY * ((block) == 256 ? 1 : (block) / 32), "a batch fits: " #ID);
+DTYPES_K256(FITS)
+DTYPES_B32(FITS)
+DTYPES_B32_HALVES(FITS)
+#undef FITS
 
 struct stream {
     const uint8_t *w; /* the segment's first block in its first row */

@@ -32,8 +32,7 @@ ALWAYS_INLINE void tile_transpose(const uint8_t *bytes, int n_k, tile_codes u)
         for (int j = 0; j < n_k / 16; j++) {
             __m512i out[4];
             transpose_stride(bytes + half * 16 * TILE_K + 16 * j, TILE_K, out);
-            for (int i = 0; i < 4; i++)
-                _mm512_store_si512(u[4 * j + i][half], out[i]);
+            for (int i = 0; i < 4; i++) _mm512_store_si512(u[4 * j + i][half], out[i]);
         }
 }
 
@@ -72,14 +71,14 @@ ALWAYS_INLINE void tile_store(const struct gemm *g, int r0, int c0, int n_cols, 
     }
 }
 
-/* The same rows' next part on its way while this one is unpacked and used, a row or a few per step. Into L2: in L1 it
- * would push out the tile, which is used for every column. More than that, a second and longer distance as in
+/* Prefetches the same rows' next part while this one is unpacked and used, a row or a few per step. It goes into L2: in
+ * L1 it would push out the tile, which is used for every column. More than that, a second and longer distance as in
  * stream.h, was slower: its requests to memory hold all the fill buffers, and a load that would find its
- * line in L2 queues behind them. */
+ * line in L2 queues after them. */
 struct ahead {
     const uint8_t *const *row;
     size_t offset; /* of the next part in its row */
-    int bytes;     /* of it */
+    int bytes;     /* of the next part */
     int n_rows;    /* left */
     int step_rows;
 };
@@ -98,15 +97,14 @@ ALWAYS_INLINE struct ahead ahead_of(const struct gemm *g, int r0, const uint8_t 
     };
 }
 
-/* What unpacking has left over, in n_steps steps. */
+/* Spreads the rows that unpacking has left over n_steps steps. */
 ALWAYS_INLINE void ahead_rest(struct ahead *a, int n_steps) { a->step_rows = (a->n_rows + n_steps - 1) / n_steps; }
 
 ALWAYS_INLINE void ahead_step(struct ahead *a)
 {
     for (int i = 0; i < a->step_rows && a->n_rows > 0; i++, a->row++, a->n_rows--) {
         const char *p = (const char *)*a->row + a->offset;
-        for (int j = 0; j < a->bytes; j += 64)
-            _mm_prefetch(p + j, _MM_HINT_T1);
+        for (int j = 0; j < a->bytes; j += 64) _mm_prefetch(p + j, _MM_HINT_T1);
         _mm_prefetch(p + a->bytes - 1, _MM_HINT_T1);
     }
 }

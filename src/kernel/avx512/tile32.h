@@ -8,7 +8,7 @@
 #ifndef QUERN_KERNEL_AVX512_TILE32_H
 #define QUERN_KERNEL_AVX512_TILE32_H
 
-#include "kernel/avx512/rows.h"
+#include "kernel/avx512/unpack_rows.h"
 
 #define TILE_PIECES (TILE_K / 32)
 

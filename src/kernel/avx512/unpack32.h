@@ -2,14 +2,14 @@
  *
  * unpack32.h: the 32-element block types, two blocks of 32 codes to a register.
  *
- * As in unpack.h: natural order, unsigned u = code + offset; the formats themselves are described
+ * As in unpack256.h: natural order, unsigned u = code + offset; the formats themselves are described
  * in ref/unpack.c. NVFP4, Q1_0 and Q2_0 store 2, 4 and 2 pieces of 32 in a block: a piece is given
  * by its block and its number in it.
  */
 #ifndef QUERN_KERNEL_AVX512_UNPACK32_H
 #define QUERN_KERNEL_AVX512_UNPACK32_H
 
-#include "kernel/avx512/unpack.h"
+#include "kernel/avx512/unpack256.h"
 
 struct format32 {
     int bytes, pieces; /* of a stored block: its size, and how many 32s it holds */
@@ -20,30 +20,24 @@ struct format32 {
 
 ALWAYS_INLINE struct format32 format32_of(enum dtype t)
 {
+#define FORMAT(ID, size, block, low, has_min, has_halves)                                                              \
+    case DT_##ID:                                                                                                      \
+        return (struct format32){.bytes = (size),                                                                      \
+                                 .pieces = (block) / 32,                                                               \
+                                 .offset = CODE_OFFSET(low),                                                           \
+                                 .min = (has_min),                                                                     \
+                                 .halves = (has_halves)};
+#define ONE(ID, name, id, block, bytes, tail, floats, at0, at1, low, high, min)                                        \
+    FORMAT(ID, bytes, block, low, min, false)
+#define TWO(ID, name, id, block, bytes, tail, floats, at0, at1, low, high, min) FORMAT(ID, bytes, block, low, min, true)
     switch (t) {
-    case DT_Q4_0:
-        return (struct format32){18, 1, 8, false, false};
-    case DT_Q4_1:
-        return (struct format32){20, 1, 0, true, false};
-    case DT_Q5_0:
-        return (struct format32){22, 1, 16, false, false};
-    case DT_Q5_1:
-        return (struct format32){24, 1, 0, true, false};
-    case DT_Q8_0:
-        return (struct format32){34, 1, 128, false, false};
-    case DT_IQ4_NL:
-        return (struct format32){18, 1, 128, false, false};
-    case DT_MXFP4:
-        return (struct format32){17, 1, 12, false, false};
-    case DT_NVFP4:
-        return (struct format32){36, 2, 12, false, true};
-    case DT_Q1_0:
-        return (struct format32){18, 4, 1, false, false};
-    case DT_Q2_0:
-        return (struct format32){18, 2, 1, false, false};
-    default:
-        __builtin_unreachable();
+        DTYPES_B32(ONE)
+        DTYPES_B32_HALVES(TWO)
+    default: __builtin_unreachable();
     }
+#undef FORMAT
+#undef ONE
+#undef TWO
 }
 
 /* Piece i of a row. */
@@ -65,10 +59,10 @@ ALWAYS_INLINE __m512i add_high_bits(__m512i v, const uint8_t *a, const uint8_t *
     return _mm512_mask_add_epi8(v, m, v, _mm512_set1_epi8(value));
 }
 
-/* The doubled FP4 integers plus 12. */
+/* The doubled FP4 integers plus 16. */
 ALWAYS_INLINE __m512i fp4_lookup(__m512i nibbles)
 {
-    const __m128i values = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    const __m128i values = _mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4);
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), nibbles);
 }
 
@@ -94,31 +88,21 @@ ALWAYS_INLINE __m512i unpack32(enum dtype t, struct piece a, struct piece b)
 {
     const __m512i zero = _mm512_setzero_si512();
     switch (t) {
-    case DT_Q4_0:
-        return nibbles_of_two(a.w + 2, b.w + 2);
-    case DT_Q4_1:
-        return nibbles_of_two(a.w + 4, b.w + 4);
-    case DT_Q5_0:
-        return add_high_bits(nibbles_of_two(a.w + 6, b.w + 6), a.w + 2, b.w + 2, 16);
-    case DT_Q5_1:
-        return add_high_bits(nibbles_of_two(a.w + 8, b.w + 8), a.w + 4, b.w + 4, 16);
+    case DT_Q4_0: return nibbles_of_two(a.w + 2, b.w + 2);
+    case DT_Q4_1: return nibbles_of_two(a.w + 4, b.w + 4);
+    case DT_Q5_0: return add_high_bits(nibbles_of_two(a.w + 6, b.w + 6), a.w + 2, b.w + 2, 16);
+    case DT_Q5_1: return add_high_bits(nibbles_of_two(a.w + 8, b.w + 8), a.w + 4, b.w + 4, 16);
     case DT_Q8_0: {
         __m512i v = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(a.w + 2)));
         v = _mm512_inserti64x4(v, _mm256_loadu_si256((const void *)(b.w + 2)), 1);
         return _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
     }
-    case DT_IQ4_NL:
-        return iq4_lookup(nibbles_of_two(a.w + 2, b.w + 2));
-    case DT_MXFP4:
-        return fp4_lookup(nibbles_of_two(a.w + 1, b.w + 1));
-    case DT_NVFP4:
-        return fp4_lookup(nibbles_by_eight(a.w + 4 + 16 * a.at, b.w + 4 + 16 * b.at));
-    case DT_Q1_0:
-        return add_high_bits(zero, a.w + 2 + 4 * a.at, b.w + 2 + 4 * b.at, 2);
-    case DT_Q2_0:
-        return two_bits_of_bytes(a.w + 2 + 8 * a.at, b.w + 2 + 8 * b.at);
-    default:
-        __builtin_unreachable();
+    case DT_IQ4_NL: return iq4_lookup(nibbles_of_two(a.w + 2, b.w + 2));
+    case DT_MXFP4: return fp4_lookup(nibbles_of_two(a.w + 1, b.w + 1));
+    case DT_NVFP4: return fp4_lookup(nibbles_by_eight(a.w + 4 + 16 * a.at, b.w + 4 + 16 * b.at));
+    case DT_Q1_0: return add_high_bits(zero, a.w + 2 + 4 * a.at, b.w + 2 + 4 * b.at, 2);
+    case DT_Q2_0: return two_bits_of_bytes(a.w + 2 + 8 * a.at, b.w + 2 + 8 * b.at);
+    default: __builtin_unreachable();
     }
 }
 
@@ -144,8 +128,8 @@ ALWAYS_INLINE __m512 half_ue4m3(__m512i x)
     return _mm512_mask_mov_ps(v, nan, _mm512_setzero_ps());
 }
 
-/* The scales of 16 pieces whose blocks are at base + offset[i], and what some types have beside them:
- * minimums, or NVFP4's second scales (else *second is not set). The four bytes loaded are inside the
+/* The scales of 16 pieces whose blocks are at base + offset[i], and in *second the minimums, or NVFP4's second scales
+ * (other types do not set it). The four bytes loaded are inside the
  * block for every type. at: the pieces' number in their blocks. */
 ALWAYS_INLINE void scales32(enum dtype t, const uint8_t *base, __m512i offset, __m512i at, __m512 *dw, __m512 *second)
 {

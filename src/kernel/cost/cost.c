@@ -2,9 +2,9 @@
  *
  * cost.c: the costing table: every kernel adds up what it would read and compute.
  *
- * Counted are the bytes that must come from memory each time (weights, keys, values, states) and the
- * multiply-adds. Activations are not: they are small and in cache. The element-wise kernels
- * count nothing; their time shows up as the difference to the floor.
+ * It counts the multiply-adds and the bytes that must come from memory each time: weights, keys, values, states. It
+ * does not count activations, which are small and in cache. The element-wise kernels count nothing; their time appears
+ * as the difference to the computed minimum.
  */
 #include "kernel/cost/cost.h"
 
@@ -47,7 +47,7 @@ static void attn(const struct attn *a, void *scratch)
     c->macs_f32 += values;
 }
 
-/* The state is read and written; what the rows bring is in cache. */
+/* The state is read and written; the rows are in cache. */
 static void conv_silu(const struct conv *v, void *scratch)
 {
     struct cost *c = scratch;
@@ -56,7 +56,7 @@ static void conv_silu(const struct conv *v, void *scratch)
     c->macs_f32 += n * (uint64_t)v->n_taps * (uint64_t)v->n_rows;
 }
 
-/* Of every number of the state in every step: two products, the decay and the update. */
+/* In every step each number of the state takes part in two products, the decay and the update. */
 static void delta(const struct delta *d, void *scratch)
 {
     struct cost *c = scratch;
@@ -65,7 +65,8 @@ static void delta(const struct delta *d, void *scratch)
     c->macs_f32 += 4 * n * (uint64_t)d->n_rows;
 }
 
-static void delta_gates(const float *a, const float *b, const float *r, const float *i, int n, float *d, float *e, void *s)
+static void delta_gates(const float *a, const float *b, const float *r, const float *i, int n, float *d, float *e,
+                        void *s)
 {
     (void)a, (void)b, (void)r, (void)i, (void)n, (void)d, (void)e, (void)s;
 }
@@ -86,16 +87,27 @@ static void rms_norm(const float *x, const float *w, float eps, int n, float *y,
     (void)x, (void)w, (void)eps, (void)n, (void)y, (void)s;
 }
 static void add(float *y, const float *x, int n, void *s) { (void)y, (void)x, (void)n, (void)s; }
-static void add_scaled(float *y, const float *x, float f, int n, void *s) { (void)y, (void)x, (void)f, (void)n, (void)s; }
+static void add_scaled(float *y, const float *x, float f, int n, void *s)
+{
+    (void)y, (void)x, (void)f, (void)n, (void)s;
+}
 static void scale(float *y, float f, int n, void *s) { (void)y, (void)f, (void)n, (void)s; }
-static void act_mul(const float *g, const float *u, int n, float *y, void *s) { (void)g, (void)u, (void)n, (void)y, (void)s; }
-static void rope(float *x, const float (*cs)[2], int n, bool adj, void *s) { (void)x, (void)cs, (void)n, (void)adj, (void)s; }
+static void act_mul(const float *g, const float *u, int n, float *y, void *s)
+{
+    (void)g, (void)u, (void)n, (void)y, (void)s;
+}
+static void rope(float *x, const float (*cs)[2], int n, bool adj, void *s)
+{
+    (void)x, (void)cs, (void)n, (void)adj, (void)s;
+}
 
 void kernels_init_cost(struct kernels *k)
 {
     memset(k, 0, sizeof *k);
     k->name = "cost";
     k->is_cost = true;
+    k->row_unit = 32;
+    k->strip = 256;
     k->quant[ACT_Q32] = k->quant[ACT_Q256] = quant;
     for (int t = 0; t < DT_N; t++) {
         enum act a = kernel_act_of((enum dtype)t);

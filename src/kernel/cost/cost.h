@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * cost.h: what the costing table writes instead of results.
+ * cost.h: the counters that the costing table writes instead of results.
  */
 #ifndef QUERN_KERNEL_COST_COST_H
 #define QUERN_KERNEL_COST_COST_H

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "kernel/ref/half.h"
-#include "kernel/ref/math.h"
+#include "base/exact_math.h"
 #include "kernel/ref/ref.h"
 
 /* A partial result: logits so far have the maximum m, their exp(s - m) sum to l and weigh the values to o. */
@@ -95,8 +95,7 @@ static int chunk(const struct attn *a, int row, const struct query_q8 *qq, int l
         lane[s % 16] += p[s - lo];
         const uint8_t *v = a->pages[s / a->page_slots] + a->v_offset +
                            (size_t)(s % a->page_slots) * kv_value_bytes(a->type, a->head_dim_v);
-        for (int i = 0; i < a->head_dim_v; i++)
-            c->o[i] = __builtin_fmaf(p[s - lo], value_at(a->type, v, i), c->o[i]);
+        for (int i = 0; i < a->head_dim_v; i++) c->o[i] = __builtin_fmaf(p[s - lo], value_at(a->type, v, i), c->o[i]);
     }
     c->l = lanes16_sum(lane);
     return hi;
@@ -107,25 +106,22 @@ static void merge(struct partial *t, const struct partial *c, int n)
     if (c->m > t->m) {
         float f = math_expf(t->m - c->m);
         t->l = __builtin_fmaf(t->l, f, c->l);
-        for (int i = 0; i < n; i++)
-            t->o[i] = __builtin_fmaf(t->o[i], f, c->o[i]);
+        for (int i = 0; i < n; i++) t->o[i] = __builtin_fmaf(t->o[i], f, c->o[i]);
         t->m = c->m;
     } else {
         float f = math_expf(c->m - t->m);
         t->l = __builtin_fmaf(c->l, f, t->l);
-        for (int i = 0; i < n; i++)
-            t->o[i] = __builtin_fmaf(c->o[i], f, t->o[i]);
+        for (int i = 0; i < n; i++) t->o[i] = __builtin_fmaf(c->o[i], f, t->o[i]);
     }
 }
 
-/* As merging a chunk with m = z, l = 1 and no values: what would only add +-0 to o is left out. */
+/* The same as merging a chunk with m = z, l = 1 and no values, without the steps that would only add +-0 to o. */
 static void merge_sink(struct partial *t, float z, int n)
 {
     if (z > t->m) {
         float f = math_expf(t->m - z);
         t->l = __builtin_fmaf(t->l, f, 1.0f);
-        for (int i = 0; i < n; i++)
-            t->o[i] = t->o[i] * f;
+        for (int i = 0; i < n; i++) t->o[i] = t->o[i] * f;
     } else {
         t->l = __builtin_fmaf(1.0f, math_expf(z - t->m), t->l);
     }
@@ -147,7 +143,6 @@ void attn_ref(const struct attn *a, void *scratch)
         }
         if (a->sink) merge_sink(&total, a->sink[row], a->head_dim_v);
         float r = 1.0f / total.l;
-        for (int i = 0; i < a->head_dim_v; i++)
-            a->out[row][i] = total.o[i] * r;
+        for (int i = 0; i < a->head_dim_v; i++) a->out[row][i] = total.o[i] * r;
     }
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * delta.c: the gated delta rule and what goes with it (docs/KERNELS.md section 5).
+ * delta.c: the gated delta rule, its convolution, gates and norm (docs/KERNELS.md section 5).
  *
  * "Gated Delta Networks" (Yang, Kautz, Hatamizadeh, 2024), one step after the other. The chunked form of the
  * paper, which makes many steps into matrix products, is another order of the same sums and so has no place here.
  */
 #include <assert.h>
 
-#include "kernel/ref/math.h"
+#include "base/exact_math.h"
 #include "kernel/ref/ref.h"
 
 void conv_silu_ref(const struct conv *c, void *scratch)

@@ -41,11 +41,9 @@ void dequant_row(enum dtype t, const uint8_t *w, const struct side *side, int64_
     const struct dtype_info *info = dtype_get(t);
     assert(info && kernel_act_of(t) != ACT_N && k % info->block == 0);
     if (unpack256_of(t)) {
-        for (int64_t b = 0; b < k / 256; b++)
-            dequant256(t, w + b * info->bytes, y + 256 * b);
+        for (int64_t b = 0; b < k / 256; b++) dequant256(t, w + b * info->bytes, y + 256 * b);
     } else if (unpack32_of(t)) {
-        for (int64_t b = 0; b < k / 32; b++)
-            dequant32(t, w, side, b, y + 32 * b);
+        for (int64_t b = 0; b < k / 32; b++) dequant32(t, w, side, b, y + 32 * b);
     } else {
         for (int64_t i = 0; i < k; i++)
             y[i] = t == DT_F32   ? load_f32(w + 4 * i)

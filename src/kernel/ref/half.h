@@ -10,21 +10,8 @@
 #define QUERN_KERNEL_REF_HALF_H
 
 #include <stdint.h>
-#include <string.h>
 
-static inline uint32_t f32_bits(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static inline float f32_from_bits(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
+#include "base/exact_math.h"
 
 static inline float f16_to_f32(uint16_t h)
 {

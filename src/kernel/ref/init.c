@@ -14,6 +14,8 @@ void kernels_init_ref(struct kernels *k)
 {
     *k = (struct kernels){
         .name = "ref",
+        .row_unit = 32, /* it has no tiles: as at the other levels, so that threads share work in the same way */
+        .strip = 256,
         .quant = {[ACT_F32] = quant_f32_ref, [ACT_Q32] = quant_q32_ref, [ACT_Q256] = quant_q256_ref},
         .attn = attn_ref,
         .put_key = put_key_ref,
@@ -26,12 +28,11 @@ void kernels_init_ref(struct kernels *k)
         .add = add_ref,
         .add_scaled = add_scaled_ref,
         .scale = scale_ref,
-        .act_mul =
-            {[ACTIV_SILU] = act_mul_silu_ref,
-             [ACTIV_GELU] = act_mul_gelu_ref,
-             [ACTIV_RELU2] = act_mul_relu2_ref,
-             [ACTIV_SIGMOID] = act_mul_sigmoid_ref,
-             [ACTIV_CLAMPED] = act_mul_clamped_ref},
+        .act_mul = {[ACTIV_SILU] = act_mul_silu_ref,
+                    [ACTIV_GELU] = act_mul_gelu_ref,
+                    [ACTIV_RELU2] = act_mul_relu2_ref,
+                    [ACTIV_SIGMOID] = act_mul_sigmoid_ref,
+                    [ACTIV_CLAMPED] = act_mul_clamped_ref},
         .softcap = softcap_ref,
         .rope = rope_ref,
         .argmax = argmax_ref,

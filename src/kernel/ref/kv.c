@@ -21,14 +21,10 @@ static int n_blocks32(int head_dim) { return (head_dim + 31) / 32; }
 size_t kv_value_bytes(enum kv_type t, int head_dim)
 {
     switch (t) {
-    case KV_F32:
-        return (size_t)head_dim * 4;
-    case KV_F16:
-        return (size_t)head_dim * 2;
-    case KV_Q8_0:
-        return (size_t)n_blocks32(head_dim) * Q8_VALUE_BYTES;
-    case KV_N:
-        break;
+    case KV_F32: return (size_t)head_dim * 4;
+    case KV_F16: return (size_t)head_dim * 2;
+    case KV_Q8_0: return (size_t)n_blocks32(head_dim) * Q8_VALUE_BYTES;
+    case KV_N: break;
     }
     assert(!"kv type");
     return 0;
@@ -60,8 +56,7 @@ void put_key_ref(enum kv_type t, const float *x, int head_dim, uint8_t *area, in
         for (int b = 0; b < n_blocks32(head_dim); b++, group += Q8_KEY_BYTES) {
             int8_t q[32];
             store_u16(group + 2 * lane, f32_to_f16(quant_dims(x, head_dim, b, q)));
-            for (size_t g = 0; g < 8; g++)
-                memcpy(group + 2 * KV_GROUP + (g * KV_GROUP + lane) * 4, q + 4 * g, 4);
+            for (size_t g = 0; g < 8; g++) memcpy(group + 2 * KV_GROUP + (g * KV_GROUP + lane) * 4, q + 4 * g, 4);
         }
         return;
     }
@@ -80,8 +75,7 @@ void put_value_ref(enum kv_type t, const float *x, int head_dim, uint8_t *area, 
     if (t == KV_F32) {
         memcpy(slot, x, (size_t)head_dim * 4);
     } else if (t == KV_F16) {
-        for (size_t i = 0; i < (size_t)head_dim; i++)
-            store_u16(slot + 2 * i, f32_to_f16(x[i]));
+        for (size_t i = 0; i < (size_t)head_dim; i++) store_u16(slot + 2 * i, f32_to_f16(x[i]));
     } else {
         for (int b = 0; b < n_blocks32(head_dim); b++, slot += Q8_VALUE_BYTES) {
             int8_t q[32];

@@ -48,8 +48,7 @@ void quant_q32_ref(const float *x, int from, int n, int k, uint8_t *row, void *s
     for (int b = from / 32; b < (from + n) / 32; b++, x += 32) {
         d[b] = quant_block(x, 32, q + 32 * b);
         sum[b] = 0;
-        for (int i = 0; i < 32; i++)
-            sum[b] += q[32 * b + i];
+        for (int i = 0; i < 32; i++) sum[b] += q[32 * b + i];
     }
 }
 

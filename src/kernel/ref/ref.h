@@ -33,8 +33,7 @@ float quant_block(const float *x, size_t n, int8_t *q);
 static inline float lanes16_sum(float lane[16])
 {
     for (int n = 8; n > 0; n /= 2)
-        for (int l = 0; l < n; l++)
-            lane[l] += lane[l + n];
+        for (int l = 0; l < n; l++) lane[l] += lane[l + n];
     return lane[0];
 }
 

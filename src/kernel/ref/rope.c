@@ -2,8 +2,8 @@
  *
  * rope.c: rotary position embedding of one head (Su et al., 2021, arXiv:2104.09864).
  *
- * The angles come as a table of cosines and sines, made once per position by whoever knows the
- * frequencies; this file only turns pairs.
+ * The angles come as a table of cosines and sines, which the caller makes once per position. This file only turns
+ * pairs.
  */
 #include "kernel/ref/ref.h"
 

@@ -2,10 +2,9 @@
  *
  * unpack.c: one function per quantised type, stored block -> canonical integers.
  *
- * The text of each format: which bits of which byte make the code of element e, and where its
- * scale is. Written to be read beside the format's description, element by element, not to be
- * fast. Sources: the GGUF block layouts as in ggml's quantisation code; for the meaning of every
- * field see docs/FORMATS.md.
+ * Each function says which bits of which byte make the code of element e, and where its scale is. It is written to be
+ * compared with the format's description, element by element, not to be fast. Sources: the GGUF block layouts as in
+ * ggml's quantisation code; for the meaning of every field see docs/FORMATS.md.
  *
  * Every code fits an int8, every scale and minimum an int16. Offsets and fractions of the formats
  * are folded in so that the numbers stay integers: IQ2's d * (0.5 + s) / 4 is (d / 8) * (2s + 1),
@@ -46,8 +45,7 @@ static void unpack_q2_k(const uint8_t *w, struct block256 *b)
         b->scale[g] = w[g] & 15;
         b->min[g] = w[g] >> 4;
     }
-    for (int e = 0; e < 256; e++)
-        b->code[e] = (int8_t)two_bits(w + 16, e);
+    for (int e = 0; e < 256; e++) b->code[e] = (int8_t)two_bits(w + 16, e);
     b->dw = load_f16(w + 80);
     b->dmin = load_f16(w + 82);
 }
@@ -94,8 +92,7 @@ static int nibble_of_64(const uint8_t *qs, int e) { return low_or_high(qs[e / 64
 static void unpack_q4_k(const uint8_t *w, struct block256 *b)
 {
     unpack_scales_6bit(w + 4, b);
-    for (int e = 0; e < 256; e++)
-        b->code[e] = (int8_t)nibble_of_64(w + 16, e);
+    for (int e = 0; e < 256; e++) b->code[e] = (int8_t)nibble_of_64(w + 16, e);
     b->dw = load_f16(w);
     b->dmin = load_f16(w + 2);
 }
@@ -121,8 +118,7 @@ static void unpack_q6_k(const uint8_t *w, struct block256 *b)
         int low = low_or_high(w[64 * half + r % 64], r / 64);
         b->code[e] = (int8_t)((low | two_bits(w + 128, e) << 4) - 32);
     }
-    for (int g = 0; g < 16; g++)
-        b->scale[g] = (int8_t)w[192 + g];
+    for (int g = 0; g < 16; g++) b->scale[g] = (int8_t)w[192 + g];
     b->dw = load_f16(w + 208);
     no_min(b);
 }
@@ -146,8 +142,7 @@ static void unpack_iq4_xs(const uint8_t *w, struct block256 *b)
         int s = low_or_high(w[4 + k / 2], k & 1) | (int)(high >> (2 * k) & 3) << 4;
         b->scale[2 * k] = b->scale[2 * k + 1] = (int16_t)(s - 32);
     }
-    for (int e = 0; e < 256; e++)
-        b->code[e] = iq4_values[low_or_high(w[8 + e / 32 * 16 + e % 16], e / 16 & 1)];
+    for (int e = 0; e < 256; e++) b->code[e] = iq4_values[low_or_high(w[8 + e / 32 * 16 + e % 16], e / 16 & 1)];
     b->dw = load_f16(w);
     no_min(b);
 }
@@ -169,8 +164,7 @@ static void unpack_iq2_xxs(const uint8_t *w, struct block256 *b)
 /* A byte of scales per 32: the low nibble for the first 16, the high one for the last. */
 static void unpack_scales_iq2(const uint8_t *s, struct block256 *b)
 {
-    for (int g = 0; g < 16; g++)
-        b->scale[g] = (int16_t)(2 * low_or_high(s[g / 2], g & 1) + 1);
+    for (int g = 0; g < 16; g++) b->scale[g] = (int16_t)(2 * low_or_high(s[g / 2], g & 1) + 1);
 }
 
 /* { f16 d; u16 qs[32]; scales[8] }: per 8 elements a 9-bit grid index and a 7-bit sign index. */
@@ -216,8 +210,7 @@ static void unpack_iq3_xxs(const uint8_t *w, struct block256 *b)
 static void unpack_iq3_s(const uint8_t *w, struct block256 *b)
 {
     const uint8_t *qs = w + 2, *qh = w + 66, *signs = w + 74, *s = w + 106;
-    for (int g = 0; g < 16; g++)
-        b->scale[g] = (int16_t)(2 * low_or_high(s[g / 4], g / 2 & 1) + 1);
+    for (int g = 0; g < 16; g++) b->scale[g] = (int16_t)(2 * low_or_high(s[g / 4], g / 2 & 1) + 1);
     for (int i = 0; i < 64; i++) {
         int high = qh[i / 8] >> (i % 8) & 1;
         put_grid(b->code + 4 * i, iq3s_grid[qs[i] | high << 8], 4, (uint32_t)signs[i / 2] >> (4 * (i % 2)));
@@ -229,8 +222,7 @@ static void unpack_iq3_s(const uint8_t *w, struct block256 *b)
 /* 8 elements 8 * grid + delta. */
 static void put_iq1(int8_t *code, uint64_t entry, int delta)
 {
-    for (int j = 0; j < 8; j++)
-        code[j] = (int8_t)(8 * (int8_t)(entry >> (8 * j)) + delta);
+    for (int j = 0; j < 8; j++) code[j] = (int8_t)(8 * (int8_t)(entry >> (8 * j)) + delta);
 }
 
 /* { f16 d; qs[32]; u16 qh[8] }: qh per 32 = four times 3 index bits, 3-bit scale, sign of the delta. */
@@ -256,8 +248,7 @@ static void unpack_iq1_m(const uint8_t *w, struct block256 *b)
     for (int i = 0; i < 4; i++) {
         uint32_t s = load_u16(w + 48 + 2 * i);
         d |= (s >> 12) << (4 * i);
-        for (int j = 0; j < 4; j++)
-            b->scale[4 * i + j] = (int16_t)(2 * (s >> (3 * j) & 7) + 1);
+        for (int j = 0; j < 4; j++) b->scale[4 * i + j] = (int16_t)(2 * (s >> (3 * j) & 7) + 1);
     }
     for (int i = 0; i < 32; i++) {
         int h = low_or_high(w[32 + i / 2], i & 1);
@@ -281,14 +272,10 @@ static int8_t trit(uint8_t byte, int n)
  * the last 4, four digits each. */
 static void unpack_tq1_0(const uint8_t *w, struct block256 *b)
 {
-    for (int e = 0; e < 160; e++)
-        b->code[e] = trit(w[e % 32], e / 32);
-    for (int e = 0; e < 80; e++)
-        b->code[160 + e] = trit(w[32 + e % 16], e / 16);
-    for (int e = 0; e < 16; e++)
-        b->code[240 + e] = trit(w[48 + e % 4], e / 4);
-    for (int g = 0; g < 16; g++)
-        b->scale[g] = 1;
+    for (int e = 0; e < 160; e++) b->code[e] = trit(w[e % 32], e / 32);
+    for (int e = 0; e < 80; e++) b->code[160 + e] = trit(w[32 + e % 16], e / 16);
+    for (int e = 0; e < 16; e++) b->code[240 + e] = trit(w[48 + e % 4], e / 4);
+    for (int g = 0; g < 16; g++) b->scale[g] = 1;
     b->dw = load_f16(w + 52);
     no_min(b);
 }
@@ -296,16 +283,14 @@ static void unpack_tq1_0(const uint8_t *w, struct block256 *b)
 /* { qs[64]; f16 d } */
 static void unpack_tq2_0(const uint8_t *w, struct block256 *b)
 {
-    for (int e = 0; e < 256; e++)
-        b->code[e] = (int8_t)(two_bits(w, e) - 1);
-    for (int g = 0; g < 16; g++)
-        b->scale[g] = 1;
+    for (int e = 0; e < 256; e++) b->code[e] = (int8_t)(two_bits(w, e) - 1);
+    for (int g = 0; g < 16; g++) b->scale[g] = 1;
     b->dw = load_f16(w + 64);
     no_min(b);
 }
 
-/* { qs[64] }: of each 128, 32 bytes with two bits for each quarter, the first quarter's on top. The scale is the tensor's,
- * not the block's. */
+/* { qs[64] }: of each 128, 32 bytes with two bits for each quarter, the first quarter's on top. The scale is the
+ * tensor's, not the block's. */
 static void unpack_i2_s(const uint8_t *w, struct block256 *b)
 {
     for (int e = 0; e < 256; e++) b->code[e] = (int8_t)((w[e / 128 * 32 + e % 32] >> (6 - e / 32 % 4 * 2) & 3) - 1);
@@ -329,8 +314,7 @@ static int nibble_of_32(const uint8_t *qs, int e) { return low_or_high(qs[e % 16
 static void unpack_q4_0(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 18 * (size_t)i;
-    for (int e = 0; e < 32; e++)
-        b->code[e] = (int8_t)(nibble_of_32(w + 2, e) - 8);
+    for (int e = 0; e < 32; e++) b->code[e] = (int8_t)(nibble_of_32(w + 2, e) - 8);
     one_scale(b, load_f16(w), 0);
 }
 
@@ -338,8 +322,7 @@ static void unpack_q4_0(const uint8_t *row, int i, struct block32 *b)
 static void unpack_q4_1(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 20 * (size_t)i;
-    for (int e = 0; e < 32; e++)
-        b->code[e] = (int8_t)nibble_of_32(w + 4, e);
+    for (int e = 0; e < 32; e++) b->code[e] = (int8_t)nibble_of_32(w + 4, e);
     one_scale(b, load_f16(w), load_f16(w + 2));
 }
 
@@ -348,8 +331,7 @@ static void unpack_q5_0(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 22 * (size_t)i;
     uint32_t high = load_u32(w + 2);
-    for (int e = 0; e < 32; e++)
-        b->code[e] = (int8_t)((nibble_of_32(w + 6, e) | (int)(high >> e & 1) << 4) - 16);
+    for (int e = 0; e < 32; e++) b->code[e] = (int8_t)((nibble_of_32(w + 6, e) | (int)(high >> e & 1) << 4) - 16);
     one_scale(b, load_f16(w), 0);
 }
 
@@ -358,8 +340,7 @@ static void unpack_q5_1(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 24 * (size_t)i;
     uint32_t high = load_u32(w + 4);
-    for (int e = 0; e < 32; e++)
-        b->code[e] = (int8_t)(nibble_of_32(w + 8, e) | (int)(high >> e & 1) << 4);
+    for (int e = 0; e < 32; e++) b->code[e] = (int8_t)(nibble_of_32(w + 8, e) | (int)(high >> e & 1) << 4);
     one_scale(b, load_f16(w), load_f16(w + 2));
 }
 
@@ -367,8 +348,7 @@ static void unpack_q5_1(const uint8_t *row, int i, struct block32 *b)
 static void unpack_q8_0(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 34 * (size_t)i;
-    for (int e = 0; e < 32; e++)
-        b->code[e] = (int8_t)w[2 + e];
+    for (int e = 0; e < 32; e++) b->code[e] = (int8_t)w[2 + e];
     one_scale(b, load_f16(w), 0);
 }
 
@@ -376,8 +356,7 @@ static void unpack_q8_0(const uint8_t *row, int i, struct block32 *b)
 static void unpack_iq4_nl(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 18 * (size_t)i;
-    for (int e = 0; e < 32; e++)
-        b->code[e] = iq4_values[nibble_of_32(w + 2, e)];
+    for (int e = 0; e < 32; e++) b->code[e] = iq4_values[nibble_of_32(w + 2, e)];
     one_scale(b, load_f16(w), 0);
 }
 
@@ -385,8 +364,7 @@ static void unpack_iq4_nl(const uint8_t *row, int i, struct block32 *b)
 static void unpack_mxfp4(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 17 * (size_t)i;
-    for (int e = 0; e < 32; e++)
-        b->code[e] = fp4_values[nibble_of_32(w + 1, e)];
+    for (int e = 0; e < 32; e++) b->code[e] = fp4_values[nibble_of_32(w + 1, e)];
     uint32_t x = w[0];
     one_scale(b, f32_from_bits(x < 2 ? 0x00200000u << x : (x - 1) << 23), 0);
 }
@@ -403,8 +381,7 @@ static float ue4m3(uint8_t x)
 static void unpack_nvfp4(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 36 * (size_t)(i / 2), *scale = w + 2 * (i % 2), *qs = w + 4 + 16 * (i % 2);
-    for (int e = 0; e < 32; e++)
-        b->code[e] = fp4_values[low_or_high(qs[e / 16 * 8 + e % 8], e / 8 & 1)];
+    for (int e = 0; e < 32; e++) b->code[e] = fp4_values[low_or_high(qs[e / 16 * 8 + e % 8], e / 8 & 1)];
     b->dw = ue4m3(scale[0]) * 0.5f;
     b->dw1 = ue4m3(scale[1]) * 0.5f;
     b->m = 0;
@@ -414,8 +391,7 @@ static void unpack_nvfp4(const uint8_t *row, int i, struct block32 *b)
 static void unpack_q1_0(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 18 * (size_t)(i / 4), *bits = w + 2 + 4 * (i % 4);
-    for (int e = 0; e < 32; e++)
-        b->code[e] = bits[e / 8] >> (e % 8) & 1 ? 1 : -1;
+    for (int e = 0; e < 32; e++) b->code[e] = bits[e / 8] >> (e % 8) & 1 ? 1 : -1;
     one_scale(b, load_f16(w), 0);
 }
 
@@ -423,8 +399,7 @@ static void unpack_q1_0(const uint8_t *row, int i, struct block32 *b)
 static void unpack_q2_0(const uint8_t *row, int i, struct block32 *b)
 {
     const uint8_t *w = row + 18 * (size_t)(i / 2), *qs = w + 2 + 8 * (i % 2);
-    for (int e = 0; e < 32; e++)
-        b->code[e] = (int8_t)((qs[e / 4] >> (2 * (e % 4)) & 3) - 1);
+    for (int e = 0; e < 32; e++) b->code[e] = (int8_t)((qs[e / 4] >> (2 * (e % 4)) & 3) - 1);
     one_scale(b, load_f16(w), 0);
 }
 
@@ -460,32 +435,32 @@ void unpack_side(const struct side *row, int i, struct block32 *b)
 
 /* ---- by type ---- */
 
+#define ENTRY(ID, name, ...) [DT_##ID] = unpack_##name,
+
 unpack256_fn *unpack256_of(enum dtype t)
 {
-    static unpack256_fn *const fn[DT_N] = {
-        [DT_Q2_K] = unpack_q2_k,     [DT_Q3_K] = unpack_q3_k,       [DT_Q4_K] = unpack_q4_k,
-        [DT_Q5_K] = unpack_q5_k,     [DT_Q6_K] = unpack_q6_k,       [DT_IQ1_S] = unpack_iq1_s,
-        [DT_IQ1_M] = unpack_iq1_m,   [DT_IQ2_XXS] = unpack_iq2_xxs, [DT_IQ2_XS] = unpack_iq2_xs,
-        [DT_IQ2_S] = unpack_iq2_s,   [DT_IQ3_XXS] = unpack_iq3_xxs, [DT_IQ3_S] = unpack_iq3_s,
-        [DT_IQ4_XS] = unpack_iq4_xs, [DT_TQ1_0] = unpack_tq1_0,     [DT_TQ2_0] = unpack_tq2_0,
-        [DT_I2_S] = unpack_i2_s,
-    };
+    static unpack256_fn *const fn[DT_N] = {DTYPES_K256(ENTRY)};
     return fn[t];
 }
 
 unpack32_fn *unpack32_of(enum dtype t)
 {
-    static unpack32_fn *const fn[DT_N] = {
-        [DT_Q4_0] = unpack_q4_0, [DT_Q4_1] = unpack_q4_1,     [DT_Q5_0] = unpack_q5_0,   [DT_Q5_1] = unpack_q5_1,
-        [DT_Q8_0] = unpack_q8_0, [DT_IQ4_NL] = unpack_iq4_nl, [DT_MXFP4] = unpack_mxfp4, [DT_NVFP4] = unpack_nvfp4,
-        [DT_Q1_0] = unpack_q1_0, [DT_Q2_0] = unpack_q2_0,     [DT_MLX2] = unpack_mlx2,   [DT_MLX3] = unpack_mlx3,
-        [DT_MLX4] = unpack_mlx4, [DT_MLX5] = unpack_mlx5,     [DT_MLX6] = unpack_mlx6,   [DT_MLX8] = unpack_mlx8,
-    };
+    static unpack32_fn *const fn[DT_N] = {DTYPES_Q32(ENTRY)};
     return fn[t];
 }
 
 bool unpack_has_min(enum dtype t)
 {
-    return t == DT_Q2_K || t == DT_Q4_K || t == DT_Q5_K || t == DT_Q4_1 || t == DT_Q5_1 ||
-           (t >= DT_MLX2 && t <= DT_MLX8);
+#define MIN(ID, name, id, block, bytes, tail, floats, at0, at1, low, high, min, ...) [DT_##ID] = (min),
+    static const bool has_min[DT_N] = {DTYPES_Q32(MIN) DTYPES_K256(MIN)};
+#undef MIN
+    return has_min[t];
+}
+
+bool unpack_has_halves(enum dtype t)
+{
+#define HALVES(ID, ...) [DT_##ID] = true,
+    static const bool has_halves[DT_N] = {DTYPES_B32_HALVES(HALVES)};
+#undef HALVES
+    return has_halves[t];
 }

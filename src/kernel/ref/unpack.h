@@ -26,16 +26,19 @@ struct block32 {
     float dw, dw1, m;
 };
 
+/* block: the stored bytes, not aligned. */
 typedef void unpack256_fn(const uint8_t *block, struct block256 *b);
 /* row: the start of the weight row; i: which 32 elements of it. */
 typedef void unpack32_fn(const uint8_t *row, int i, struct block32 *b);
-/* Of MLX types, whose unpack32_fn makes the codes only: what block i of a row has beside it. */
+/* The scale and bias of block i of a row. Only MLX types have them; their unpack32_fn makes the codes only. */
 void unpack_side(const struct side *row, int i, struct block32 *b);
 
-/* NULL when the type has not that shape. */
+/* NULL when the type does not have that shape. */
 unpack256_fn *unpack256_of(enum dtype t);
 unpack32_fn *unpack32_of(enum dtype t);
 /* Whether the type has minimums (min and dmin; m). */
 bool unpack_has_min(enum dtype t);
+/* Whether each half of 32 elements has a scale of its own (dw, dw1). */
+bool unpack_has_halves(enum dtype t);
 
 #endif

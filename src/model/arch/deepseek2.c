@@ -5,14 +5,15 @@
  *   h = x + Wo LatentAttention(n)      n = RMS(x; attn_norm)       block_latent.c
  *   x = h + FFN(m)                     m = RMS(h; ffn_norm)        the first layers: one network; then experts
  *
- * Experts are chosen by their softmax (V2) or their sigmoids (V3), with a bias for choosing only and in groups where
- * the file says so; one more takes part in every token. Files with attn_k_b and attn_v_b say so with the lengths
- * `_mla` of a head, their key_length and value_length being those of what is cached; older files have attn_kv_b.
+ * Experts are chosen by their softmax (V2) or their sigmoids (V3), with a bias that only chooses and in groups if the
+ * file says so. One more expert takes part in every token. Files with attn_k_b and attn_v_b have the keys `_mla` for
+ * the lengths of a head; their key_length and value_length are those of the cached vectors. Older files have attn_kv_b.
  *
- * YaRN: with yarn_log_multiplier, which holds 0.1 L, cos and sin are not scaled; scores are, by (1 + 0.1 L ln factor)^2.
+ * YaRN: with yarn_log_multiplier, which holds 0.1 L, cos and sin are not scaled, but scores are, by (1 + 0.1 L ln
+ * factor)^2.
  *
- * DeepSeek-AI 2024 (arXiv:2405.04434, 2412.19437). Does not do temperatures that grow with the position (Mistral Large
- * 3). Layers that predict further tokens are not run.
+ * DeepSeek-AI 2024 (arXiv:2405.04434, 2412.19437). Temperatures that grow with the position (Mistral Large 3) are not
+ * supported. Layers that predict further tokens are not run.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +21,9 @@
 #include "base/math.h"
 #include "model/arch/arch.h"
 #include "model/block.h"
+#include "model/pass/op.h"
 
-/* A number that another one leaves no choice for; r->key is its key. */
+/* Refuses a number that does not follow from the others; r->key is its key. */
 static int must_be(struct hp_reader *r, const char *name, int v, int want, const char *why)
 {
     if (v == want) return 0;
@@ -33,7 +35,7 @@ static int missing(struct hp_reader *r, const char *name)
     return error_set(r->e, QN_EDATA, "model: key '%s' is missing", hp_key(r, name));
 }
 
-/* The head's parts, and that they agree with the shape of the cache. */
+/* Reads the parts of a head and checks that they agree with the shape of the cache. */
 static int read_latent(struct hparams *h, struct hp_reader *r)
 {
     static const char *const needed[] = {"attention.key_length", "attention.value_length", "rope.dimension_count"};
@@ -56,8 +58,8 @@ static int read_latent(struct hparams *h, struct hp_reader *r)
         return rc;
     }
     if (h->n_rot >= dim)
-        return error_set(r->e, QN_EDATA, "model: '%s' is %d, not below the %d of a head", hp_key(r, "rope.dimension_count"),
-                         h->n_rot, dim);
+        return error_set(r->e, QN_EDATA, "model: '%s' is %d, not below the %d of a head",
+                         hp_key(r, "rope.dimension_count"), h->n_rot, dim);
     h->latent_dim_nope = dim - h->n_rot;
     return 0;
 }
@@ -80,13 +82,13 @@ static int read_attn_scale(struct hparams *h, struct hp_reader *r)
     return 0;
 }
 
-/* Groups of equal size, of which the best are chosen from. */
+/* Groups of equal size; experts are chosen from the best groups. */
 static int read_groups(struct hparams *h, struct hp_reader *r)
 {
     int rc, n = 1, used = 1;
     if ((rc = hp_int(r, "expert_group_count", 0, h->n_expert, 1, &n))) return rc;
     if (n < 2) {
-        hp_key(r, "expert_group_used_count"); /* it says nothing then */
+        hp_key(r, "expert_group_used_count"); /* without groups it has no meaning */
         return 0;
     }
     if (h->n_expert % n)
@@ -101,8 +103,8 @@ static int read_groups(struct hparams *h, struct hp_reader *r)
     return 0;
 }
 
-/* What a file without expert_gating_func means: those with a bias for choosing have sigmoids (GLM-4.7-Flash), which its
- * probabilities would not need; DeepSeek-V2 has neither. */
+/* The scores of files without expert_gating_func. Files with a bias that only chooses have sigmoids (GLM-4.7-Flash);
+ * DeepSeek-V2 has no bias and a softmax. */
 static enum expert_gate gate_unsaid(const struct hparams *h, const struct hp_reader *r)
 {
     char name[64];
@@ -113,7 +115,7 @@ static enum expert_gate gate_unsaid(const struct hparams *h, const struct hp_rea
     return GATE_SOFTMAX;
 }
 
-/* Which layers have experts, and how those are chosen. */
+/* Reads which layers have experts, and how experts are chosen. */
 static int read_layers(struct hparams *h, struct hp_reader *r)
 {
     int rc, n_shared = 0;
@@ -139,16 +141,16 @@ static int deepseek2_hparams(struct hparams *h, struct hp_reader *r)
     return read_layers(h, r);
 }
 
-static const struct bind_rule rules[] = {BLOCK_LATENT_RULES, BLOCK_FFN_RULES, BLOCK_EXPERT_RULES,
-                                         BLOCK_SHARED_EXPERT_RULES, {0}};
+static const struct bind_rule rules[] = {
+    BLOCK_LATENT_RULES, BLOCK_FFN_RULES, BLOCK_EXPERT_RULES, BLOCK_SHARED_EXPERT_RULES, {0}};
 
-static void deepseek2_layer(const struct worker *w, int il)
+static void deepseek2_layer(const struct member *me, int il)
 {
-    block_latent(w, il);
-    if (w->s->model->hp.layer[il].has_experts)
-        block_moe(w, il, ACTIV_SILU);
+    block_latent(me, il);
+    if (me->pass->model->hp.layer[il].has_experts)
+        block_moe(me, il, ACTIV_SILU);
     else
-        block_ffn(w, il, ACTIV_SILU);
+        block_ffn(me, il, ACTIV_SILU);
 }
 
 static const char *const keys[] = {"attention.value_length", "expert_count", NULL};

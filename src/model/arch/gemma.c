@@ -26,10 +26,10 @@ static int gemma_hparams(struct hparams *h, struct hp_reader *r)
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, {0}};
 
-static void gemma_layer(const struct worker *w, int il)
+static void gemma_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_ffn(w, il, ACTIV_GELU);
+    block_attn(me, il);
+    block_ffn(me, il, ACTIV_GELU);
 }
 
 const struct arch arch_gemma = {.name = "gemma", .hparams = gemma_hparams, .rules = rules, .layer = gemma_layer};

@@ -3,8 +3,8 @@
  * gemma3.c: Gemma 3 (text).
  *
  * The gemma2 layer without caps and with a norm of each head of q and k before the rotation. Of six layers the first
- * five see a window only and rotate by a base of their own, 10000 unless the file says otherwise, which is never
- * scaled; the sixth sees everything, rotated by the model's base, which may be.
+ * five see a window only. They rotate by a base of their own, 10000 unless the file has another, which is never scaled.
+ * The sixth sees everything and rotates by the model's base, which may be scaled.
  *
  * Queries are scaled by 1 / sqrt(head_dim), but in the model of 62 layers (27B) by 1 / sqrt(n_embd / n_head): as in
  * gemma2.c. Gemma team, "Gemma 3 technical report", 2025.
@@ -44,10 +44,10 @@ static const struct bind_rule rules[] = {
     BLOCK_ATTN_RULES, BLOCK_HEAD_NORM_RULES, BLOCK_FFN_RULES, BLOCK_POST_NORM_RULES, {0}};
 static const char *const keys[] = {"final_logit_softcapping", "attention.scale", NULL};
 
-static void gemma3_layer(const struct worker *w, int il)
+static void gemma3_layer(const struct member *me, int il)
 {
-    block_attn_post(w, il);
-    block_ffn_post(w, il, ACTIV_GELU);
+    block_attn_post(me, il);
+    block_ffn_post(me, il, ACTIV_GELU);
 }
 
 const struct arch arch_gemma3 = {

@@ -5,13 +5,13 @@
  *   h = x + Wo Attn(RoPE(Wq n), RoPE(Wk n), Wv n) + b     n = RMS(x; attn_norm)
  *   x = h + the sum of weight * expert(m)                 m = RMS(h; post_attention_norm)
  *
- * Every matrix has a bias, those of the experts included. Each head of attention has a logit that takes part in the
- * softmax and has no value (a sink); layers 0, 2, 4, ... see a window only. The experts with the largest logits are
- * weighted by softmax of these; their network limits what it multiplies: docs/KERNELS.md.
+ * Every matrix has a bias, those of the experts included. Each attention head has a logit that takes part in the
+ * softmax and has no value (a sink). Layers 0, 2, 4, ... see a window only. The experts with the largest logits are
+ * weighted by the softmax of these logits. Their network clamps its factors (docs/KERNELS.md).
  *
- * YaRN ramps from pair 8.0928 to 17.3980, as the models were trained (`truncate` is false in their config.json), not
- * between whole pairs; files have no key for it. OpenAI, "gpt-oss-120b & gpt-oss-20b model card", 2025, and its torch
- * implementation.
+ * YaRN ramps from pair 8.0928 to 17.3980 and not between whole pairs, because the models were trained that way
+ * (`truncate` is false in their config.json). GGUF files have no key for it. OpenAI, "gpt-oss-120b & gpt-oss-20b model
+ * card", 2025, and its torch implementation.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -38,10 +38,10 @@ static const struct bind_rule rules[] = {
 };
 static const char *const keys[] = {"expert_count", "expert_used_count", "attention.sliding_window_pattern", NULL};
 
-static void gpt_oss_layer(const struct worker *w, int il)
+static void gpt_oss_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_moe(w, il, ACTIV_CLAMPED);
+    block_attn(me, il);
+    block_moe(me, il, ACTIV_CLAMPED);
 }
 
 const struct arch arch_gpt_oss = {

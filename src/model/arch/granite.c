@@ -2,9 +2,9 @@
  *
  * granite.c: Granite 3 and 4 (dense).
  *
- * The llama layer (rows permuted by the converter likewise) with four numbers from the file: the embedding is
- * multiplied by embedding_scale, what each block adds by residual_scale, q k by attention.scale in the place of 1 /
- * sqrt(head_dim); the logits are divided by logit_scale. A file that says rope.scaling.finetuned = false has no
+ * The llama layer, with rows permuted by the converter as in llama files, and four numbers from the file. The embedding
+ * is multiplied by embedding_scale, the result of each block by residual_scale, and q k by attention.scale instead of
+ * 1 / sqrt(head_dim). The logits are divided by logit_scale. A file with rope.scaling.finetuned = false has no
  * rotation. IBM, "Granite 3.0 language models", 2024.
  */
 #include "model/arch/arch.h"
@@ -24,10 +24,10 @@ static int granite_hparams(struct hparams *h, struct hp_reader *r)
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, {0}};
 static const char *const keys[] = {"embedding_scale", "residual_scale", "attention.scale", "logit_scale", NULL};
 
-static void granite_layer(const struct worker *w, int il)
+static void granite_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_ffn(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    block_ffn(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_granite = {

@@ -5,13 +5,14 @@
  *   h = x + Wo Attn(RoPE(Wq n), RoPE(Wk n), Wv n)     n = RMS(x; attn_norm)
  *   x = h + Wdown (SiLU(Wgate m) * (Wup m))           m = RMS(h; ffn_norm)
  *
- * The converter to GGUF has permuted the rows of Wq and Wk so that rotation pairs are adjacent; folders have them as
- * they were trained. Biases are applied where the file has them. Mixtral has experts in the place of the network:
- * softmax over the chosen ones' logits, which is softmax over all, made to sum to 1. Touvron et al. 2023; Dubey et al.
- * 2024; Jiang et al., "Mixtral of experts", 2024.
+ * The converter to GGUF permutes the rows of Wq and Wk so that rotation pairs are adjacent; folders have the original
+ * order. Biases are applied if the file has them. Mixtral has experts instead of the network. They are weighted by the
+ * softmax over the chosen experts' logits, which equals the softmax over all, divided by the sum of the chosen ones.
+ * Touvron et al. 2023; Dubey et al. 2024; Jiang et al., "Mixtral of experts", 2024.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
+#include "model/pass/op.h"
 
 static int llama_hparams(struct hparams *h, struct hp_reader *r)
 {
@@ -25,13 +26,13 @@ static int llama_hparams(struct hparams *h, struct hp_reader *r)
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, BLOCK_EXPERT_RULES, {0}};
 static const char *const keys[] = {"expert_count", "expert_used_count", NULL};
 
-static void llama_layer(const struct worker *w, int il)
+static void llama_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    if (w->s->model->hp.layer[il].has_experts)
-        block_moe(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    if (me->pass->model->hp.layer[il].has_experts)
+        block_moe(me, il, ACTIV_SILU);
     else
-        block_ffn(w, il, ACTIV_SILU);
+        block_ffn(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_llama = {

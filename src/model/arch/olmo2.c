@@ -5,9 +5,9 @@
  *   h = x + RMS(Wo Attn(RoPE(RMS(Wq x)), RoPE(RMS(Wk x)), Wv x); attn_post_norm)
  *   x = h + RMS(Wdown (SiLU(Wgate h) * (Wup h)); ffn_post_norm)
  *
- * Norms come only after the blocks; those of q and k are over all heads together. In OLMo 3, which names a window,
- * three layers of four have it, and their rotation is not scaled. The first files of OLMo 3 have as attn_factor what
- * later ones have as yarn_attn_factor. OLMo team, "2 OLMo 2 furious", 2024; "Olmo 3", 2025.
+ * Norms come only after the blocks; those of q and k are over all heads together. Files of OLMo 3 have a window, which
+ * applies to three layers of four; the rotation of these is not scaled. The first files of OLMo 3 have the value of
+ * yarn_attn_factor under the name attn_factor. OLMo team, "2 OLMo 2 furious", 2024; "Olmo 3", 2025.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -33,10 +33,10 @@ static const struct bind_rule rules[] = {
     BLOCK_ATTN_MATRICES, BLOCK_ROW_NORM_RULES, BLOCK_FFN_MATRICES, BLOCK_POST_NORM_RULES, {0}};
 static const char *const keys[] = {"attention.sliding_window_pattern", "rope.freq_base_swa", NULL};
 
-static void olmo2_layer(const struct worker *w, int il)
+static void olmo2_layer(const struct member *me, int il)
 {
-    block_attn_bare(w, il);
-    block_ffn_bare(w, il, ACTIV_SILU);
+    block_attn_bare(me, il);
+    block_ffn_bare(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_olmo2 = {

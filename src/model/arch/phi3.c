@@ -6,8 +6,8 @@
  * one. Phi-4-mini rotates a part of each head only. The models for long contexts divide the frequencies by one of two
  * tables (LongRoPE); files carry the tables and the multiplier of cos and sin, but not always `longrope` as the type.
  *
- * The window that files name is not applied: converters have written values that do not say which layers have it, and
- * llama.cpp sees everything too. Abdin et al., "Phi-3 technical report", 2024.
+ * The window in the files is not applied, because converters wrote values from which the layers that have it cannot be
+ * known; llama.cpp does not apply it either. Abdin et al., "Phi-3 technical report", 2024.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -27,10 +27,10 @@ static int phi3_hparams(struct hparams *h, struct hp_reader *r)
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_FUSED_RULES, {0}};
 
-static void phi3_layer(const struct worker *w, int il)
+static void phi3_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_ffn(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    block_ffn(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_phi3 = {.name = "phi3", .hparams = phi3_hparams, .rules = rules, .layer = phi3_layer};

@@ -17,10 +17,10 @@ static int qwen2_hparams(struct hparams *h, struct hp_reader *r)
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, {0}};
 
-static void qwen2_layer(const struct worker *w, int il)
+static void qwen2_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_ffn(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    block_ffn(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_qwen2 = {.name = "qwen2", .hparams = qwen2_hparams, .rules = rules, .layer = qwen2_layer};

@@ -2,9 +2,9 @@
  *
  * qwen2moe.c: Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B.
  *
- * The qwen2 layer with a mixture of experts: those with the largest probabilities (softmax over all), which are taken
- * as they are; and an expert of all tokens, times sigmoid of a router of its own. Yang et al., "Qwen2 technical
- * report", 2024.
+ * The qwen2 layer with a mixture of experts. The experts with the largest probabilities (softmax over all) are weighted
+ * by these, which are not made to sum to 1. The expert of all tokens is weighted by the sigmoid of a router of its own.
+ * Yang et al., "Qwen2 technical report", 2024.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -24,10 +24,10 @@ static const struct bind_rule rules[] = {
     BLOCK_ATTN_RULES, BLOCK_MOE_RULES, BLOCK_SHARED_EXPERT_RULES, BLOCK_SHARED_ROUTER_RULES, {0}};
 static const char *const keys[] = {"expert_count", "expert_used_count", NULL};
 
-static void qwen2moe_layer(const struct worker *w, int il)
+static void qwen2moe_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_moe(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    block_moe(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_qwen2moe = {

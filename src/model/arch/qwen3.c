@@ -17,10 +17,10 @@ static int qwen3_hparams(struct hparams *h, struct hp_reader *r)
 
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_HEAD_NORM_RULES, BLOCK_FFN_RULES, {0}};
 
-static void qwen3_layer(const struct worker *w, int il)
+static void qwen3_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_ffn(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    block_ffn(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_qwen3 = {.name = "qwen3", .hparams = qwen3_hparams, .rules = rules, .layer = qwen3_layer};

@@ -6,14 +6,14 @@
  * rotated (text has one position, so the sections of the rotation are all the same). GGUF files have the value heads in
  * an order in which head h reads key head h % n_head_k; a folder of safetensors keeps them grouped, h / r, and says so,
  * as may a file of Ollama's converter.
- * Layers behind the last one predict further tokens and are not run.
+ * Layers after the last one predict further tokens and are not run.
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
 
 int qwen35_head_order(struct hparams *h, struct hp_reader *r)
 {
-    bool is_reordered = true; /* as Ollama's files say it */
+    bool is_reordered = true; /* the key of Ollama's files */
     int rc = hp_flag(r, "ssm.v_head_reordered", true, &is_reordered);
     if (rc) return rc;
     h->delta_is_grouped = !is_reordered;
@@ -36,13 +36,10 @@ static const struct bind_rule rules[] = {BLOCK_ATTN_RULES,
                                          BLOCK_FFN_POST_RULES,
                                          {0}};
 
-static void qwen35_layer(const struct worker *w, int il)
+static void qwen35_layer(const struct member *me, int il)
 {
-    if (w->s->model->hp.layer[il].is_recurrent)
-        block_delta(w, il);
-    else
-        block_attn(w, il);
-    block_ffn(w, il, ACTIV_SILU);
+    block_hybrid(me, il);
+    block_ffn(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_qwen35 = {.name = "qwen35", .hparams = qwen35_hparams, .rules = rules, .layer = qwen35_layer};

@@ -2,7 +2,7 @@
  *
  * qwen3moe.c: Qwen3 with a mixture of experts in every layer: 30B-A3B, 235B-A22B, Qwen3-Coder.
  *
- * The qwen3 layer; of the experts, those with the largest probabilities (softmax over all), which are made to sum to 1.
+ * The qwen3 layer with the experts that have the largest probabilities (softmax over all), divided by their sum.
  * Yang et al., "Qwen3 technical report", 2025.
  */
 #include "model/arch/arch.h"
@@ -20,10 +20,10 @@ static int qwen3moe_hparams(struct hparams *h, struct hp_reader *r)
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_HEAD_NORM_RULES, BLOCK_MOE_RULES, {0}};
 static const char *const keys[] = {"expert_count", "expert_used_count", NULL};
 
-static void qwen3moe_layer(const struct worker *w, int il)
+static void qwen3moe_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_moe(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    block_moe(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_qwen3moe = {

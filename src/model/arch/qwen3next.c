@@ -3,15 +3,15 @@
  * qwen3next.c: Qwen3-Next and Qwen3-Coder-Next: three layers of gated DeltaNet, then one with gated attention; a
  * mixture of experts, and one of all tokens, in every layer.
  *
- * Value heads are grouped: head h reads key head h / r. Older files have DeltaNet's four projections as they were
- * trained, in one matrix with the rows of each key head together; newer ones have them apart.
+ * Value heads are grouped: head h reads key head h / r. Older files have DeltaNet's four projections in one matrix with
+ * the rows of each key head together, as in training. Newer files have them in separate matrices.
  */
 #include <stdio.h>
 
 #include "model/arch/arch.h"
 #include "model/block.h"
 
-/* Every recurrent layer has its projections, in one form or the other: the rules cannot say that. */
+/* Checks that every recurrent layer has its projections in one of the two forms, which rules cannot express. */
 static int check_projections(const struct hparams *h, struct hp_reader *r)
 {
     for (int i = 0; i < h->n_layer; i++) {
@@ -33,14 +33,19 @@ static int check_projections(const struct hparams *h, struct hp_reader *r)
     return 0;
 }
 
+int qwen3next_experts(struct hparams *h, struct hp_reader *r)
+{
+    if (!h->n_expert) return error_set(r->e, QN_EDATA, "model: key '%s' is missing or 0", hp_key(r, "expert_count"));
+    int rc = hp_int(r, "expert_shared_feed_forward_length", 1, HP_MAX_DIM, -1, &h->n_ff_shexp);
+    return rc ? rc : hp_routing(r, h, GATE_SOFTMAX, true);
+}
+
 static int qwen3next_hparams(struct hparams *h, struct hp_reader *r)
 {
     int rc;
     if ((rc = delta_hparams(h, r))) return rc;
     h->delta_is_grouped = true;
-    if (!h->n_expert) return error_set(r->e, QN_EDATA, "model: key '%s' is missing or 0", hp_key(r, "expert_count"));
-    if ((rc = hp_int(r, "expert_shared_feed_forward_length", 1, HP_MAX_DIM, -1, &h->n_ff_shexp))) return rc;
-    if ((rc = hp_routing(r, h, GATE_SOFTMAX, true))) return rc;
+    if ((rc = qwen3next_experts(h, r))) return rc;
     return check_projections(h, r);
 }
 
@@ -51,19 +56,15 @@ static const struct bind_rule rules[] = {
     BLOCK_DELTA_QKV_RULES(RULE_OPTIONAL),
     RULE(MATRIX, "ssm_ba", delta_ba, DIM_EMBD, DIM_DELTA_BA, IN_RECURRENT),
     BLOCK_DELTA_RULES,
-    RULE(VECTOR, "post_attention_norm", ffn_norm, DIM_EMBD, DIM_NONE, IN_ALL),
-    BLOCK_EXPERT_RULES,
+    BLOCK_MOE_POST_RULES,
     BLOCK_SHARED_EXPERT_RULES,
     BLOCK_SHARED_ROUTER_RULES,
     {0}};
 
-static void qwen3next_layer(const struct worker *w, int il)
+void qwen3next_layer(const struct member *me, int il)
 {
-    if (w->s->model->hp.layer[il].is_recurrent)
-        block_delta(w, il);
-    else
-        block_attn(w, il);
-    block_moe(w, il, ACTIV_SILU);
+    block_hybrid(me, il);
+    block_moe(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_qwen3next = {.name = "qwen3next",

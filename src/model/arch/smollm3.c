@@ -2,7 +2,7 @@
  *
  * smollm3.c: SmolLM3.
  *
- * The llama layer, but every fourth one does not rotate q and k. Yang et al., "RoPE to NoPE and back again", 2025;
+ * The llama layer, but every fourth layer does not rotate q and k. Yang et al., "RoPE to NoPE and back again", 2025;
  * Hugging Face, "SmolLM3: smol, multilingual, long-context reasoner", 2025.
  */
 #include "model/arch/arch.h"
@@ -21,10 +21,10 @@ static int smollm3_hparams(struct hparams *h, struct hp_reader *r)
 static const struct bind_rule rules[] = {BLOCK_ATTN_RULES, BLOCK_FFN_RULES, {0}};
 static const char *const keys[] = {"attention.scale", NULL};
 
-static void smollm3_layer(const struct worker *w, int il)
+static void smollm3_layer(const struct member *me, int il)
 {
-    block_attn(w, il);
-    block_ffn(w, il, ACTIV_SILU);
+    block_attn(me, il);
+    block_ffn(me, il, ACTIV_SILU);
 }
 
 const struct arch arch_smollm3 = {

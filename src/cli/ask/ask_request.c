@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ask_request.c: builds requests, and asks the server about the model. See ask_run.h.
+ *
+ * A request has only the options that somebody has set; the server chooses the others.
+ */
+#include "cli/ask/ask_run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/os.h"
+#include "cli/place/sampling.h"
+
+#define MAX_SCHEMA     ((size_t)1 << 20)
+#define MAX_LIST_BYTES ((size_t)1 << 20)
+
+/* The room for the answer without --max-tokens: a quarter of the context, and at most this. */
+#define MOST_ANSWER 2048
+
+int ask_read_schema(struct ask_run *a, struct qn_error *e)
+{
+    struct buf text = {0};
+    json_error_t why;
+    int rc;
+    if (!a->o->schema) return 0;
+    if ((rc = os_read_file(&text, a->o->schema, MAX_SCHEMA, e))) return rc;
+    a->schema = json_loadb((char *)text.data, text.len, JSON_REJECT_DUPLICATES, &why);
+    buf_deinit(&text);
+    if (a->schema) return 0;
+    return error_set(e, QN_EDATA, "%s:%d:%d: %s", a->o->schema, why.line, why.column, why.text);
+}
+
+/* ---- the request ---- */
+
+static int add_message(json_t *messages, const char *role, const char *text, size_t n)
+{
+    return json_array_append_new(messages, json_pack("{s:s, s:s%}", "role", role, "content", text, n));
+}
+
+static int set_format(const struct ask_run *a, json_t *request)
+{
+    json_t *format = NULL;
+    if (a->schema)
+        format = json_pack("{s:s, s:{s:s, s:b, s:O}}", "type", "json_schema", "json_schema", "name", "answer", "strict",
+                           1, "schema", a->schema);
+    else if (a->o->json_object)
+        format = json_pack("{s:s}", "type", "json_object");
+    else
+        return 0;
+    return json_object_set_new(request, "response_format", format);
+}
+
+static int set_stop(const struct ask_run *a, json_t *request)
+{
+    json_t *stop = json_array();
+    int bad = 0;
+    for (size_t i = 0; i < a->o->stop.n; i++) bad |= json_array_append_new(stop, json_string(a->o->stop.v[i]));
+    if (a->o->stop.n) return json_object_set_new(request, "stop", stop) | bad;
+    json_decref(stop);
+    return 0;
+}
+
+/* Adds the model and the messages. Returns non-zero if there is no memory. */
+static int begin(const struct ask_run *a, json_t *request, const char *text, size_t n)
+{
+    json_t *messages = json_array();
+    int bad = 0;
+    if (a->place.model) bad |= json_object_set_new(request, "model", json_string(a->place.model));
+    if (a->system.len) bad |= add_message(messages, "system", (char *)a->system.data, a->system.len);
+    return bad | add_message(messages, "user", text, n) | json_object_set_new(request, "messages", messages);
+}
+
+static int done(json_t *request, int bad, json_t **out, struct qn_error *e)
+{
+    if (bad) {
+        json_decref(request);
+        return error_set(e, QN_ENOMEM, "ask: not enough memory for the request");
+    }
+    *out = request;
+    return 0;
+}
+
+int ask_request(struct ask_run *a, const char *text, size_t n, json_t **out, struct qn_error *e)
+{
+    json_t *request = json_object();
+    int bad = begin(a, request, text, n);
+    bad |= sampling_add(request, a->v, a->persona);
+    if (a->o->max_tokens >= 0) bad |= json_object_set_new(request, "max_tokens", json_integer(a->o->max_tokens));
+    return done(request, bad | set_stop(a, request) | set_format(a, request), out, e);
+}
+
+int ask_request_greedy(struct ask_run *a, const char *text, size_t n, int max_tokens, json_t **out, struct qn_error *e)
+{
+    json_t *request = json_object();
+    int bad = begin(a, request, text, n);
+    bad |= json_object_set_new(request, "temperature", json_integer(0));
+    return done(request, bad | json_object_set_new(request, "max_tokens", json_integer(max_tokens)), out, e);
+}
+
+/* ---- the model ---- */
+
+static int read_model(struct ask_run *a, const json_t *list, struct qn_error *e)
+{
+    const json_t *found = NULL, *entry, *data = json_object_get(list, "data");
+    size_t i;
+    json_array_foreach(data, i, entry)
+    {
+        const char *id = json_string_value(json_object_get(entry, "id"));
+        if (a->place.model ? id && !strcmp(id, a->place.model) : json_array_size(data) == 1) found = entry;
+    }
+    json_int_t n = json_integer_value(json_object_get(found, "context_length"));
+    if (n <= 0 || n > INT32_MAX)
+        return error_set(e, QN_EUNSUP,
+                         "%s does not say how large the context of %s is: without that, --overflow can only be fail",
+                         a->place.name, a->place.model ? a->place.model : "its model");
+    a->n_ctx = (int)n;
+    const char *id = json_string_value(json_object_get(found, "id"));
+    const char *fingerprint = json_string_value(json_object_get(found, "fingerprint"));
+    return buf_printf(&a->model, e, "%s %s %d", id ? id : "", fingerprint ? fingerprint : "", a->n_ctx);
+}
+
+int ask_look(struct ask_run *a, struct qn_error *e)
+{
+    struct chat_result r = {0};
+    json_t *list = NULL;
+    int rc = chat_fetch(a->place.client, "GET", "/v1/models", NULL, MAX_LIST_BYTES, &list, &r, e);
+    if (!rc) rc = read_model(a, list, e);
+    json_decref(list);
+    if (rc) return rc;
+    int answer = a->n_ctx / 4 < MOST_ANSWER ? a->n_ctx / 4 : MOST_ANSWER;
+    if (a->o->max_tokens >= 0) answer = a->o->max_tokens;
+    a->n_room = a->n_ctx - answer;
+    if (a->n_room > 0) return 0;
+    return error_set(e, QN_EUSAGE, "--max-tokens %d leaves nothing of a context of %d tokens", answer, a->n_ctx);
+}
+
+int ask_count(struct ask_run *a, const struct message_text *texts, size_t n, const char *instruction, int *n_tokens,
+              struct qn_error *e)
+{
+    struct buf text = {0};
+    json_t *request = NULL;
+    int rc = message_compose(&text, texts, n, instruction, e);
+    if (!rc) rc = ask_request(a, text.data ? (char *)text.data : "", text.len, &request, e);
+    if (!rc) rc = chat_count(a->place.client, request, n_tokens, e);
+    json_decref(request);
+    buf_deinit(&text);
+    return rc;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * serve_options.c: the command line of `quern serve`: options, and models with their names.
+ *
+ * An operand is the path of a file, or NAME=PATH if no file has that whole name. Without NAME a model has the name of
+ * its file without the folder and the ending. A path that does not exist is a name in the folders of models.
+ */
+#include "cli/place/catalog.h"
+#include "cli/daemon/serve.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "cli/place/hashes.h"
+
+#define MAX_NAME 128 /* bytes; the name is a label, and the name of a folder */
+
+/* ---- models ---- */
+
+static char *text_of(const char *p, size_t n)
+{
+    char *s = cli_alloc(n + 1, 1);
+    memcpy(s, p, n);
+    return s;
+}
+
+static int check_name(const char *name)
+{
+    size_t n = strlen(name);
+    if (n == 0 || n > MAX_NAME) return cli_usage("serve: a model's name has 1 to %d bytes, not %zu", MAX_NAME, n);
+    for (const char *p = name; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            return cli_usage("serve: a model's name has no control characters, but '%s' has", name);
+    return 0;
+}
+
+static int add_model(struct serve_options *o, const char *operand, const char *name)
+{
+    int i = o->models.n++;
+    const char *equals = strchr(operand, '=');
+    struct models_source *m = &o->source[i];
+    struct qn_error e = {0};
+    m->path = operand;
+    if (name) {
+        m->name = name;
+    } else if (equals && access(operand, F_OK)) {
+        m->path = equals + 1;
+        m->name = o->names[i] = text_of(operand, (size_t)(equals - operand));
+    } else {
+        m->name = o->names[i] = catalog_name(operand);
+    }
+    if (!os_exists(m->path)) {
+        if (catalog_find(&o->paths[i], &o->folders, m->path, &e)) return cli_fail(&e);
+        m->path = o->paths[i];
+    }
+    for (int k = 0; k < i; k++)
+        if (!strcmp(o->source[k].name, m->name))
+            return cli_usage("serve: '%s' and '%s' would both be called '%s'; NAME=PATH gives another name",
+                             o->source[k].path, m->path, m->name);
+    return check_name(m->name);
+}
+
+static int pin(struct serve_options *o, const char *name)
+{
+    for (int i = 0; i < o->models.n; i++)
+        if (!strcmp(o->source[i].name, name)) {
+            o->source[i].pinned = true;
+            return 0;
+        }
+    return cli_usage("serve: --pin %s: there is no model of that name", name);
+}
+
+/* Finds the model to serve if none is named: the default, or the only one. *path is for mem_free(); NULL: there is
+ * no model at all. Returns 0 or an exit status, after a message. */
+static int find_default(const struct serve_options *o, char **path)
+{
+    struct catalog c;
+    struct qn_error e = {0};
+    *path = NULL;
+    if (!o->model) {
+        if (catalog_open(&c, &o->folders, &e)) return cli_fail(&e);
+        bool is_empty = c.n == 0;
+        catalog_close(&c);
+        if (is_empty) return 0;
+    }
+    return catalog_find(path, &o->folders, o->model, &e) ? cli_fail(&e) : 0;
+}
+
+static int set_models(struct serve_options *o, int n, char **operands, const char *name)
+{
+    int rc = 0;
+    if (!n && (rc = find_default(o, &o->default_path))) return rc;
+    if (o->default_path) {
+        operands = &o->default_path;
+        n = 1;
+    }
+    if (name && n != 1) return cli_usage("serve: --name is for one model, not %d; NAME=PATH names each", n);
+    o->source = cli_alloc((size_t)n + 1, sizeof *o->source);
+    o->names = cli_alloc((size_t)n + 1, sizeof *o->names);
+    o->paths = cli_alloc((size_t)n + 1, sizeof *o->paths);
+    o->models.source = o->source;
+    for (int i = 0; i < n && !rc; i++) rc = add_model(o, operands[i], name);
+    for (size_t i = 0; i < o->pins.n && !rc; i++) rc = pin(o, o->pins.v[i]);
+    return rc;
+}
+
+/* ---- options ---- */
+
+void serve_options_init(void *options)
+{
+    struct serve_options *o = options;
+    o->grace_s = 30;
+    o->cache_bytes = (uint64_t)4 << 30;
+    qn_model_params_init(&o->models.model);
+    qn_engine_params_init(&o->models.engine);
+    qn_scheduler_params_init(&o->models.scheduler);
+    o->models.engine.n_sessions = 2;
+    share_options_init(&o->share);
+}
+
+int serve_options_finish(struct serve_options *o, int n, char **operands)
+{
+    struct qn_scheduler_params *s = &o->models.scheduler;
+    if (!o->cert != !o->key) return cli_usage("serve: --tls-cert and --tls-key go together");
+    s->cache_bytes = s->cache_dir ? o->cache_bytes : 0;
+    if (s->cache_dir) s->hash_dir = hashes_dir();
+    return set_models(o, n, operands, o->name);
+}
+
+#define AT(field) offsetof(struct serve_options, field)
+const struct opt serve_places[] = {
+    {"listen", 'l', OPT_STRINGS, AT(listen), "ADDRESS", "/PATH (a Unix socket) or HOST:PORT; may be repeated"},
+    {"group", 0, OPT_STRING, AT(group), "GROUP", "group whose members may use the Unix socket too", .rare = true},
+    {"api-keys", 0, OPT_STRING, AT(keys), "FILE", "API keys for TCP; required except on loopback", .words = WORDS_FILE},
+    {"tls-cert", 0, OPT_STRING, AT(cert), "FILE", "use TLS on TCP, with this certificate (PEM)", .words = WORDS_FILE},
+    {"tls-key", 0, OPT_STRING, AT(key), "FILE", "and with this key (PEM)", .words = WORDS_FILE},
+    {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a host name that clients may use; may be repeated", .rare = true},
+    {"origin", 0, OPT_STRINGS, AT(origins), "URL", "a web origin whose pages may send requests; may be repeated",
+     .rare = true},
+    {"connections", 0, OPT_INT, AT(connections), "N",
+     "most open connections (default 0: 1024, or as many as the limit on open files allows)", 0, 65536, .rare = true},
+    {"peer-connections", 0, OPT_INT, AT(peer_connections), "N",
+     "most connections of one address or user (default 0: a quarter of all)", 0, 65536, .rare = true},
+    {"proxy", 0, OPT_STRINGS, AT(proxies), "ADDRESS",
+     "address of a proxy, which --peer-connections does not limit; may be repeated", .rare = true},
+    {0},
+};
+
+const struct opt serve_models[] = {
+    {"name", 0, OPT_STRING, AT(name), "NAME", "name of a single model (default: the file's)"},
+    {"pin", 0, OPT_STRINGS, AT(pins), "NAME", "load and keep this model; may be repeated"},
+    {"idle", 0, OPT_INT, AT(models.idle_s), "SECONDS", "unload models idle so long (default 0: never)", 0, 1 << 30},
+    {"parallel", 0, OPT_INT, AT(models.scheduler.n_running), "N", "answers computed together (default 8)", 1, 1024},
+    {"queue", 0, OPT_INT, AT(models.scheduler.n_queued), "N", "requests that may wait (default 64)", 1, 65536,
+     .rare = true},
+    {"sessions", 0, OPT_INT, AT(models.engine.n_sessions), "N", "full contexts that memory is reserved for (default 2)",
+     1, 1024, .rare = true},
+    {"state-bytes", 0, OPT_SIZE, AT(models.engine.state_bytes), "BYTES",
+     "memory for recurrent states, for models that have them (default: 16 copies next to the sessions)", .rare = true},
+    {"cache-dir", 0, OPT_STRING, AT(models.scheduler.cache_dir), "DIR", "keep computed prefixes in this folder",
+     .words = WORDS_FOLDER},
+    {"cache-bytes", 0, OPT_SIZE, AT(cache_bytes), "BYTES", "most bytes in --cache-dir (default 4G)", .rare = true},
+    {0},
+};
+
+const struct opt serve_process[] = {
+    {"grace", 0, OPT_INT, AT(grace_s), "SECONDS", "time for running answers after a signal (default 30)", 0, 86400,
+     .rare = true},
+    {"no-sandbox", 0, OPT_FLAG, AT(no_sandbox), NULL, "do not restrict the process", .rare = true},
+    {"log", 0, OPT_FLAG, AT(log), NULL, "a line on standard error for each request"},
+    {0},
+};
+
+const struct opt serve_default[] = {
+    {"model", 'm', OPT_STRING, AT(model), "MODEL", "the model to serve without operands", .words = WORDS_MODEL},
+    {0},
+};
+
+void serve_options_free(struct serve_options *o)
+{
+    for (int i = 0; i < o->models.n; i++) {
+        cli_free(o->names[i]);
+        mem_free(o->paths[i]);
+    }
+    mem_free((void *)(uintptr_t)o->models.scheduler.hash_dir);
+    cli_free(o->names);
+    cli_free(o->paths);
+    mem_free(o->default_path);
+    cli_free(o->source);
+}

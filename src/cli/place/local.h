@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * local.h: the server inside this process, with one model, reached over a pair of sockets.
+ *
+ * The commands talk to it as they talk to a daemon, and get the same bytes. It has no listener, no sandbox and no name
+ * in the file system.
+ */
+#ifndef QUERN_CLI_LOCAL_H
+#define QUERN_CLI_LOCAL_H
+
+#include <quern.h>
+
+struct local;
+
+/* Loads the model at `path` and starts the server. *out is for local_close(). */
+int local_open(struct local **out, const char *path, const struct qn_model_params *file,
+               const struct qn_engine_params *p, struct qn_error *e);
+/* Opens a connection. *fd is the client's end, which the caller closes. */
+int local_connect(struct local *l, int *fd, struct qn_error *e);
+void local_close(struct local *l); /* ends running requests; NULL is fine */
+
+#endif

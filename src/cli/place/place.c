@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * place.c: tries the places in their order and connects to the first that answers. See place.h.
+ *
+ * To look for a daemon is to connect: the file of a socket does not say whether anybody listens, and the request goes
+ * over the same connection. A system socket that this user may not open counts as missing.
+ */
+#include "cli/place/place.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "base/os.h"
+#include "cli/place/catalog.h"
+#include "cli/core/cli.h"
+#include "cli/core/home.h"
+#include "cli/place/local.h"
+#include "client/client_chat.h"
+
+#define KEY_MAX    4096
+#define MODELS_MAX ((size_t)4 << 20) /* size limit of a remote's list of models */
+
+#define AT(field) offsetof(struct place_options, field)
+const struct opt opts_place[] = {
+    {"model", 'm', OPT_STRING, AT(model), "MODEL",
+     "a name the server knows, or a file (default: the only one there is)", .words = WORDS_MODEL},
+    {"models", 0, OPT_STRINGS, AT(models), "DIR", "look for models in DIR; may be repeated (default: ~/models)",
+     .words = WORDS_FOLDER, .rare = true},
+    {"socket", 0, OPT_STRING, AT(socket), "PATH", "ask only the daemon on this Unix socket", .words = WORDS_FILE,
+     .rare = true},
+    {"remote", 0, OPT_STRING, AT(remote), "URL", "if no daemon runs, ask this server (OpenAI API)", .rare = true},
+    {"remote-key-file", 0, OPT_STRING, AT(remote_key_file), "FILE",
+     "file whose first line is the API key of the remote", .words = WORDS_FILE, .rare = true},
+    {"remote-key-command", 0, OPT_STRING, AT(remote_key_command), "COMMAND", "shell command that prints the key",
+     .rare = true},
+    {"in-process", 0, OPT_FLAG, AT(in_process), NULL, "load the model in this process; ask no server"},
+    {0},
+};
+#undef AT
+
+void place_options_init(struct place_options *o)
+{
+    qn_engine_params_init(&o->engine);
+    qn_model_params_init(&o->file);
+}
+
+/* ---- the places ---- */
+
+/* The text, or NULL if it is empty: a variable that is set to nothing cancels the value of the configuration. */
+static const char *given(const char *s) { return s && *s ? s : NULL; }
+
+static int try_socket(struct place *p, struct qn_error *e)
+{
+    int rc = client_open_socket(&p->client, p->socket, e);
+    if (rc) return rc;
+    p->kind = PLACE_SOCKET;
+    p->model = given(p->o->model);
+    snprintf(p->name, sizeof p->name, "unix:%s", p->socket);
+    return 0;
+}
+
+static int open_named(struct place *p, struct qn_error *e)
+{
+    if ((size_t)snprintf(p->socket, sizeof p->socket, "%s", p->o->socket) >= sizeof p->socket)
+        return error_set(e, QN_EUSAGE, "the socket's path has %zu bytes: '%s'", strlen(p->o->socket), p->o->socket);
+    return try_socket(p, e);
+}
+
+/* Connects to this user's daemon or the system's. */
+static bool open_default(struct place *p)
+{
+    if (!home_socket(p->socket, sizeof p->socket, NULL) && !try_socket(p, NULL)) return true;
+    snprintf(p->socket, sizeof p->socket, HOME_SYSTEM_SOCKET);
+    return !try_socket(p, NULL);
+}
+
+static int connect_remote(struct place *p)
+{
+    struct qn_error e = {0};
+    char key[KEY_MAX];
+    int rc = place_read_key(p->o, key, sizeof key);
+    if (rc) return rc;
+    rc = client_open_url(&p->client, p->o->remote, *key ? key : NULL, getenv("SSL_CERT_FILE"), &e);
+    explicit_bzero(key, sizeof key);
+    return rc ? cli_fail(&e) : 0;
+}
+
+/* A request to a remote must name a model. If the remote has only one, uses that. */
+static int find_only(struct place *p)
+{
+    struct chat_result result = {0};
+    struct qn_error e = {0};
+    json_t *list = NULL;
+    if (chat_fetch(p->client, "GET", "/v1/models", NULL, MODELS_MAX, &list, &result, &e)) {
+        int status = cli_fail(&e);
+        if (result.status == 401 || result.status == 403) return EX_NOPERM;
+        return e.code == QN_EIO ? EX_UNAVAILABLE : status;
+    }
+    const json_t *data = json_object_get(list, "data");
+    const char *id = json_string_value(json_object_get(json_array_get(data, 0), "id"));
+    size_t n = json_array_size(data);
+    if (n == 1 && id) {
+        p->only = cli_alloc(strlen(id) + 1, 1);
+        strcpy(p->only, id);
+        p->model = p->only;
+    }
+    json_decref(list);
+    return p->only ? 0 : cli_usage("%s has %zu models: say which with -m MODEL", p->o->remote, n);
+}
+
+static int open_remote(struct place *p)
+{
+    int rc = connect_remote(p);
+    if (rc) return rc;
+    p->kind = PLACE_REMOTE;
+    p->model = given(p->o->model);
+    error_clean(p->name, sizeof p->name, p->o->remote);
+    return p->model ? 0 : find_only(p);
+}
+
+static int dial_here(void *arg, int *fd, struct qn_error *e) { return local_connect(arg, fd, e); }
+
+static int open_here(struct place *p)
+{
+    struct qn_error e = {0};
+    char *path = NULL, name[480];
+    int rc = catalog_find(&path, &p->o->models, given(p->o->model), &e);
+    p->kind = PLACE_HERE;
+    if (!rc) {
+        error_clean(name, sizeof name, path);
+        snprintf(p->name, sizeof p->name, "this process (%s)", name);
+        rc = local_open(&p->local, path, &p->o->file, &p->o->engine, &e);
+    }
+    if (!rc) rc = client_open_dial(&p->client, dial_here, p->local, &e);
+    cli_free(path);
+    return rc ? cli_fail(&e) : 0;
+}
+
+/* Whether a model's name looks like that of a file, and there is such a file or folder. */
+static bool is_file(const char *model)
+{
+    size_t n = model ? strlen(model) : 0;
+    bool looks = n && (strchr(model, '/') || (n > 5 && !strcmp(model + n - 5, ".gguf")));
+    return looks && os_exists(model);
+}
+
+int place_open(struct place *p, const struct place_options *o)
+{
+    struct qn_error e = {0};
+    *p = (struct place){.o = o};
+    if (o->in_process) return open_here(p);
+    if (given(o->socket) && is_file(o->model))
+        return cli_usage("'%s' is a file, which the daemon at '%s' cannot load: give the name it has there, or "
+                         "--in-process",
+                         o->model, o->socket);
+    if (given(o->socket)) {
+        int rc = open_named(p, &e), status = rc ? cli_fail(&e) : 0;
+        return rc == QN_ENOINPUT ? EX_UNAVAILABLE : status;
+    }
+    if (is_file(o->model)) return open_here(p);
+    if (open_default(p)) return 0;
+    return given(o->remote) ? open_remote(p) : open_here(p);
+}
+
+int place_reopen(struct place *p)
+{
+    struct qn_error e = {0};
+    int rc = 0;
+    client_close(p->client);
+    p->client = NULL;
+    switch (p->kind) {
+    case PLACE_SOCKET: rc = client_open_socket(&p->client, p->socket, &e); break;
+    case PLACE_REMOTE: return connect_remote(p);
+    case PLACE_HERE: rc = client_open_dial(&p->client, dial_here, p->local, &e); break;
+    }
+    return rc ? cli_fail(&e) : 0;
+}
+
+void place_close(struct place *p)
+{
+    client_close(p->client);
+    local_close(p->local);
+    cli_free(p->only);
+    *p = (struct place){0};
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * budget.c: counts the memory that an engine would take, before any of it is allocated.
+ */
+#include "engine/budget.h"
+
+#include <stdio.h>
+
+#include "base/os.h"
+#include "engine/session.h"
+
+#define DEFAULT_CTX   4096
+#define DEFAULT_BATCH 512
+/* Copies of recurrent states: when the caller does not ask for a number, and the least when memory is short. */
+#define DEFAULT_SNAPSHOTS 16
+#define LEAST_SNAPSHOTS   2
+
+/* Replaces zeros by the defaults and checks the ranges. */
+int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_level *level, struct qn_error *e)
+{
+    if (p->n_threads < 0 || p->n_threads > 1024)
+        return error_set(e, QN_EUSAGE, "engine: %d threads, not 0..1024", p->n_threads);
+    if (p->n_ctx < 0 || p->n_ctx > HP_MAX_CTX)
+        return error_set(e, QN_EUSAGE, "engine: context of %d tokens, not 0..%d", p->n_ctx, HP_MAX_CTX);
+    if (p->n_batch < 0 || p->n_batch > 65536)
+        return error_set(e, QN_EUSAGE, "engine: batch of %d rows, not 0..65536", p->n_batch);
+    if (p->n_sessions < 1 || p->n_sessions > 65536)
+        return error_set(e, QN_EUSAGE, "engine: %d sessions, not 1..65536", p->n_sessions);
+    if ((unsigned)p->kv > QN_KV_Q8_0) return error_set(e, QN_EUSAGE, "engine: unknown KV type %d", (int)p->kv);
+    if (!p->n_threads) p->n_threads = os_n_cpus();
+    if (!p->n_ctx) p->n_ctx = m->hp.n_ctx_train < DEFAULT_CTX ? m->hp.n_ctx_train : DEFAULT_CTX;
+    if (!p->n_batch) p->n_batch = DEFAULT_BATCH;
+    if (p->n_batch > p->n_ctx) p->n_batch = p->n_ctx;
+    if (!p->memory_bytes) p->memory_bytes = os_memory_bytes();
+    int l = p->cpu ? cpu_level_parse(p->cpu) : (int)cpu_best();
+    char list[CPU_LIST_BYTES];
+    if (l < 0)
+        return error_set(e, QN_EUSAGE, "engine: unknown instruction set '%s' (this machine has %s)", p->cpu,
+                         cpu_level_list(list));
+    if (!cpu_has((enum cpu_level)l))
+        return error_set(e, QN_EUNSUP, "engine: this machine has no %s (it has %s)", p->cpu, cpu_level_list(list));
+    *level = (enum cpu_level)l;
+    return 0;
+}
+
+struct kv_shape budget_kv_shape(const struct model *m, enum qn_kv kv)
+{
+    static const enum kv_type types[] = {[QN_KV_F16] = KV_F16, [QN_KV_F32] = KV_F32, [QN_KV_Q8_0] = KV_Q8_0};
+    return forward_kv_shape(m, types[kv]);
+}
+
+/* Slots of the KV pool: every session's context in whole pages. */
+int64_t budget_slots(const struct qn_engine_params *p)
+{
+    int64_t pages = (p->n_ctx + KV_PAGE_SLOTS - 1) / KV_PAGE_SLOTS;
+    return pages * p->n_sessions * KV_PAGE_SLOTS;
+}
+
+static void set_states(struct budget *b, const struct kv_shape *shape, int n)
+{
+    b->n_states = n;
+    b->states = kv_states_bytes(shape, n);
+}
+
+/* Sets the number of states: the one that was asked for, or the default. */
+static int count_states(const struct kv_shape *shape, const struct qn_engine_params *p, struct budget *b,
+                        struct qn_error *e)
+{
+    uint64_t each = kv_states_bytes(shape, 1), least = kv_states_bytes(shape, p->n_sessions + 1);
+    if (!each) return 0;
+    if (p->state_bytes && p->state_bytes < least)
+        return error_set(e, QN_ENOMEM,
+                         "engine: %llu bytes for recurrent states: the model's takes %llu, one for each of %d sessions "
+                         "and one copy are %llu",
+                         (unsigned long long)p->state_bytes, (unsigned long long)each, p->n_sessions,
+                         (unsigned long long)least);
+    uint64_t n = p->state_bytes ? p->state_bytes / each : (uint64_t)p->n_sessions + DEFAULT_SNAPSHOTS;
+    set_states(b, shape, n < INT32_MAX ? (int)n : INT32_MAX);
+    return 0;
+}
+
+/* Half of the memory that would be free stays free for other uses. */
+void budget_spare_states(const struct kv_shape *shape, const struct qn_engine_params *p, struct budget *b)
+{
+    uint64_t each = kv_states_bytes(shape, 1), least = (uint64_t)p->n_sessions + LEAST_SNAPSHOTS;
+    uint64_t others = b->weights + b->kv + b->buffers + least * each;
+    uint64_t more = p->memory_bytes > others && each ? (p->memory_bytes - others) / 2 / each : 0;
+    if (each && !p->state_bytes && (uint64_t)b->n_states > least + more) set_states(b, shape, (int)(least + more));
+}
+
+/* The output matrix may be the same tensor; then every token reads all of it. */
+const struct tensor *budget_rows_only(const struct model *m)
+{
+    return m->token_embd != m->output ? m->token_embd : NULL;
+}
+
+/* Returns how many tokens of context fit a KV cache of `room` bytes, in whole pages. */
+static int64_t ctx_that_fits(const struct model *m, const struct qn_engine_params *p, enum qn_kv kv, uint64_t room)
+{
+    struct kv_shape shape = budget_kv_shape(m, kv);
+    return (int64_t)(room / ((uint64_t)p->n_sessions * kv_page_bytes(&shape))) * KV_PAGE_SLOTS;
+}
+
+/* The same, with buffers for batches of one row. */
+static int64_t ctx_beside_one_row(const struct model *m, const struct qn_engine_params *p, uint64_t floor)
+{
+    uint64_t rest =
+        floor + forward_bytes(m, 1, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    return p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
+}
+
+static int refuse(const struct model *m, const struct qn_engine_params *p, const struct budget *b, uint64_t floor,
+                  struct qn_error *e)
+{
+    char advice[160] = "";
+    uint64_t rest = b->buffers + floor + b->states;
+    char states[64] = "";
+    if (b->states) snprintf(states, sizeof states, "recurrent states %llu, ", (unsigned long long)b->states);
+    int64_t fits = p->memory_bytes > rest ? ctx_that_fits(m, p, p->kv, p->memory_bytes - rest) : 0;
+    int64_t fits_q8 = p->memory_bytes > rest ? ctx_that_fits(m, p, QN_KV_Q8_0, p->memory_bytes - rest) : 0;
+    if (fits_q8 > fits)
+        snprintf(advice, sizeof advice, "; %lld tokens of context would fit (--ctx), %lld with --kv q8_0",
+                 (long long)fits, (long long)fits_q8);
+    else if (fits > 0)
+        snprintf(advice, sizeof advice, "; %lld tokens of context would fit (--ctx)", (long long)fits);
+    else if ((fits = ctx_beside_one_row(m, p, floor + b->states)) > 0)
+        snprintf(advice, sizeof advice, "; %lld tokens of context would fit with --batch 1", (long long)fits);
+    else
+        snprintf(advice, sizeof advice, "; no context is short enough for that");
+    return error_set(
+        e, QN_ENOMEM,
+        "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, %sbuffers %llu), the memory "
+        "budget is %llu bytes%s",
+        (unsigned long long)(rest + b->kv), (unsigned long long)floor, (unsigned long long)b->kv,
+        (long long)budget_slots(p), states, (unsigned long long)b->buffers, (unsigned long long)p->memory_bytes,
+        advice);
+}
+
+/* Sets all fields except room. */
+int budget_count(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
+{
+    struct kv_shape shape = budget_kv_shape(m, p->kv);
+    const struct tensor *rare = budget_rows_only(m);
+    if (budget_slots(p) > INT32_MAX)
+        return error_set(e, QN_EUSAGE, "engine: %d sessions of %d tokens are %lld in sum, more than %d", p->n_sessions,
+                         p->n_ctx, (long long)budget_slots(p), INT32_MAX);
+    b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
+    b->kv = kv_page_bytes(&shape) * (uint64_t)(budget_slots(p) / KV_PAGE_SLOTS);
+    b->buffers = forward_bytes(m, p->n_batch, p->n_sessions, p->n_threads) +
+                 session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    return count_states(&shape, p, b, e);
+}
+
+uint64_t budget_floor(const struct budget *b) { return b->weights < STREAM_BYTES ? b->weights : STREAM_BYTES; }
+
+/* Refuses before anything is allocated. */
+int budget_check(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
+{
+    struct kv_shape shape = budget_kv_shape(m, p->kv);
+    int rc = budget_count(m, p, b, e);
+    if (rc) return rc;
+    budget_spare_states(&shape, p, b);
+    uint64_t floor = budget_floor(b), left = p->memory_bytes;
+    bool fits = floor <= left && b->kv <= (left -= floor) && b->states <= (left -= b->kv) &&
+                b->buffers <= (left -= b->states); /* sums could wrap */
+    if (!fits) return refuse(m, p, b, floor, e);
+    b->room = left - b->buffers + floor;
+    return 0;
+}
+
+size_t session_bytes(const struct model *m, int n_ctx)
+{
+    size_t n_vocab = (size_t)m->hp.n_vocab, n = (size_t)n_ctx;
+    size_t logits = (m->hp.state_bytes ? 2 : 1) * n_vocab * sizeof(float);
+    return sizeof(struct qn_session) + n * sizeof(qn_token) + logits + sampler_bytes(m->hp.n_vocab, n);
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * job.c: a request for an answer, in any dialect, from its body to its submission. job_event.c has what follows.
+ */
+#include "server/api/api_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json/json_text.h"
+#include "base/os.h"
+
+void job_free(struct job *j)
+{
+    for (int i = 0; j->answer && i < j->params.n; i++) {
+        struct job_answer *a = &j->answer[i];
+        qn_reply_free(a->reply);
+        buf_deinit(&a->content);
+        buf_deinit(&a->reasoning);
+        buf_deinit(&a->name);
+        buf_deinit(&a->arguments);
+        for (int k = 0; k < JOB_LOGPROB_LISTS; k++) json_out_deinit(&a->logprobs[k]);
+        for (int k = 0; k < a->n_calls; k++) {
+            mem_free(a->call[k].name);
+            mem_free(a->call[k].arguments);
+        }
+        mem_free(a->call);
+    }
+    mem_free(j->answer);
+    qn_prompt_free(j->prompt);
+    params_deinit(&j->params);
+    json_out_deinit(&j->out);
+    models_release(j->served); /* last, because the objects freed above may refer to it */
+    ticket_free(j->ticket);
+    mem_free(j);
+}
+
+/* ---- what dialects use ---- */
+
+void job_event(struct job *j, const char *name)
+{
+    if (name) {
+        json_out_frame(&j->out, "event: ");
+        json_out_frame(&j->out, name);
+        json_out_frame(&j->out, "\n");
+    }
+    json_out_frame(&j->out, "data: ");
+}
+
+void job_event_end(struct job *j) { json_out_frame(&j->out, "\n\n"); }
+
+const char *job_finish_reason(const struct job *j, int i)
+{
+    const struct job_answer *a = &j->answer[i];
+    switch (a->finish) {
+    case QN_FINISH_LENGTH: return "length";
+    case QN_FINISH_CANCELLED: return "cancelled";
+    default: return a->n_calls ? "tool_calls" : "stop";
+    }
+}
+
+/* The rate is that of all answers together, counted from the first token. */
+void job_write_quern(struct job *j)
+{
+    struct json_out *o = &j->out;
+    const struct qn_timings *t = &j->timings;
+    json_out_open(o, "quern", '{');
+    json_out_num(o, "load_ms", j->load_ms);
+    json_out_num(o, "queue_ms", t->queue_ms);
+    json_out_num(o, "prefill_ms", t->prefill_ms);
+    json_out_num(o, "decode_ms", t->decode_ms);
+    json_out_num(o, "tokens_per_second", t->decode_ms > 0 ? j->usage.n_generated * 1000.0 / t->decode_ms : 0);
+    json_out_int(o, "cached_tokens", j->usage.n_cached);
+    json_out_str(o, "cache_miss", t->miss);
+    if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
+    json_out_close(o, '}');
+}
+
+void job_write_token(struct job *j, struct json_out *o, qn_token t)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    if (qn_token_bytes(j->served->model, t, true, &bytes, &n, NULL)) {
+        o->failed = true;
+        return;
+    }
+    json_out_text(o, "token", bytes, n);
+    json_out_open(o, "bytes", '[');
+    for (size_t i = 0; i < n; i++) json_out_int(o, NULL, (unsigned char)bytes[i]);
+    json_out_close(o, ']');
+    qn_free(bytes);
+}
+
+/* ---- from the body to tokens ---- */
+
+/* Makes the object that qn_chat_prompt() takes, which checks everything inside of messages and tools. */
+int job_prepare_chat(struct job *j, struct fault *f)
+{
+    const struct answer_params *a = &j->params;
+    struct qn_error e = {0};
+    struct buf text = {0};
+    if (!j->served->chat)
+        return fault_set(f, 400, "no_chat_template", "messages", "the model has no chat template: only texts");
+    json_t *kwargs = json_object();
+    int bad = 0;
+    if (a->template_kwargs) bad |= json_object_update(kwargs, (json_t *)(uintptr_t)a->template_kwargs);
+    if (a->reasoning_effort) bad |= json_object_set_new(kwargs, "reasoning_effort", json_string(a->reasoning_effort));
+    json_t *all = json_pack("{s:O,s:b,s:o}", "messages", a->messages, "add_generation_prompt", a->add_generation_prompt,
+                            "chat_template_kwargs", kwargs);
+    if (a->tools && !a->no_tools) bad |= json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
+    if (a->documents) bad |= json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
+    bool made = all && !bad && !json_text_add(&text, all, JSON_COMPACT, "a conversation", NULL);
+    json_decref(all);
+    size_t taken = 0;
+    bool room = made && !api_take_chat_work(j->ticket, text.len, &taken, f);
+    int rc =
+        room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &j->ticket->cancel, &e) : 0;
+    ticket_give(j->ticket, taken);
+    buf_deinit(&text);
+    if (!room) return made ? -1 : api_no_memory(f);
+    if (rc) return ticket_failed(j->ticket, f, &e);
+    j->tokens = qn_prompt_tokens(j->prompt, &j->n_tokens);
+    return 0;
+}
+
+/* Refuses a request that can never fit. */
+static int check_room(const struct job *j, struct fault *f)
+{
+    int n_ctx = j->served->n_ctx, more = j->params.max_tokens;
+    if (j->n_tokens == 0) return fault_set(f, 400, "empty_prompt", NULL, "the prompt has no tokens");
+    if (j->n_tokens + (size_t)(more < 0 ? 1 : more) <= (size_t)n_ctx) return 0;
+    if (more < 0)
+        return fault_set(f, 400, "context_length_exceeded", NULL,
+                         "the context holds %d tokens and the prompt alone has %zu", n_ctx, j->n_tokens);
+    return fault_set(f, 400, "context_length_exceeded", NULL,
+                     "the context holds %d tokens; the prompt has %zu and max_tokens asks for %d more", n_ctx,
+                     j->n_tokens, more);
+}
+
+/* Reads the parameters as the dialect says, and turns them into tokens. It keeps nothing of the body except what the
+ * answer needs. */
+static int read_params(struct job *j, json_t *body, size_t body_taken, struct fault *f)
+{
+    struct ticket *t = j->ticket;
+    size_t kept, n_text = 0;
+    params_init(&j->params, qn_model_n_vocab(j->served->model));
+    j->params.cancel = &t->cancel;
+    if (params_read(&j->params, j->d->tables, body, f)) return -1;
+    if (j->params.deadline_ms > 0) t->deadline_ns = t->arrived_ns + (uint64_t)j->params.deadline_ms * 1000000;
+    if (ticket_is_over(t)) return ticket_fault(t, f);
+    j->who = who_of(http_identity(j->req), j->params.cache_salt);
+    /* As much again as the document takes: for messages made of it, and for their text. */
+    if (ticket_take(t, body_taken, "a conversation", f)) return -1;
+    if (j->d->prepare(j, f) || params_let_go(&j->params, &kept, f)) return -1;
+    ticket_give(t, 2 * body_taken);
+    if (j->prompt) qn_prompt_text(j->prompt, &n_text);
+    return ticket_take(t, kept + n_text + j->n_tokens * sizeof *j->tokens, "a prompt", f);
+}
+
+struct job *job_read(struct api_call *c, const struct dialect *d)
+{
+    struct fault f = {0};
+    struct job *j = mem_calloc(1, sizeof *j);
+    if (!j) {
+        api_no_memory(&f);
+        api_end_refused(c, &f);
+        return NULL;
+    }
+    j->api = c->api;
+    j->out.ledger = c->api->c.requests;
+    j->req = c->req;
+    j->d = d;
+    j->load_ms = c->load_ms;
+    j->served = c->served;
+    c->served = NULL;
+    j->ticket = c->ticket;
+    j->id = j->ticket->id;
+    json_t *body = c->body;
+    c->body = NULL;
+    j->created = (int64_t)time(NULL);
+    j->told_phase = -1;
+    if (read_params(j, body, c->body_taken, &f)) {
+        if (!f.code) ticket_fault(j->ticket, &f);
+        api_end_refused(c, &f);
+        j->ticket = NULL; /* it stays the call's */
+        job_free(j);
+        return NULL;
+    }
+    c->ticket = NULL;
+    return j;
+}
+
+/* Makes the answers. The reply to a conversation is parsed here; a continued text is sent as the scheduler gives it. */
+static int make_answers(struct job *j, struct fault *f)
+{
+    struct qn_error e = {0};
+    j->answer = mem_calloc((size_t)j->params.n, sizeof *j->answer);
+    if (!j->answer) return api_no_memory(f);
+    for (int i = 0; i < j->params.n; i++) {
+        j->answer[i].stop_index = -1;
+        for (int k = 0; k < JOB_LOGPROB_LISTS; k++) j->answer[i].logprobs[k].ledger = j->out.ledger;
+        if (j->prompt &&
+            qn_reply_new(&j->answer[i].reply, j->served->chat, j->prompt, j->params.stop, (size_t)j->params.n_stop, &e))
+            return api_fault(f, &e);
+    }
+    return 0;
+}
+
+/* ---- submission ---- */
+
+/* The ms that are left of the request's time, at least 1. If the deadline is over, the scheduler will say so. */
+static int left_ms(uint64_t deadline_ns)
+{
+    uint64_t now = clock_ns();
+    return deadline_ns > now + 1000000 ? (int)((deadline_ns - now) / 1000000) : 1;
+}
+
+static int submit(struct job *j, double *retry_s, struct fault *f)
+{
+    struct qn_request_params p;
+    struct qn_error e = {0};
+    uint64_t id;
+    const struct answer_params *a = &j->params;
+    qn_request_params_init(&p);
+    p.prompt = j->tokens;
+    p.n_prompt = j->n_tokens;
+    if (j->prompt) p.boundaries = qn_prompt_boundaries(j->prompt, &p.n_boundaries);
+    p.sampling = a->sampling;
+    p.sampling.seed = a->has_seed ? (uint64_t)a->seed : qn_random_seed();
+    if (!j->prompt) { /* for a conversation, the reply looks for stop texts in the content */
+        p.stop = a->stop;
+        p.n_stop = (size_t)a->n_stop;
+    }
+    p.no_text = j->prompt != NULL; /* of a conversation, the reply makes it */
+    p.stop_tokens = a->stop_tokens;
+    p.n_stop_tokens = a->n_stop_tokens;
+    p.ignore_eog = a->ignore_eos;
+    p.continues = !j->prompt && j->n_tokens > 0;
+    p.max_tokens = a->max_tokens;
+    p.n_answers = a->n;
+    p.n_top_logprobs = a->logprobs ? a->n_top : -1;
+    p.prompt_logprobs = a->echo && a->logprobs;
+    p.priority = a->priority;
+    if (j->ticket->deadline_ns) p.deadline_ms = left_ms(j->ticket->deadline_ns);
+    p.identity = j->who.identity;
+    p.salt[0] = j->who.salt[0];
+    p.salt[1] = j->who.salt[1];
+    p.callback = job_on_event;
+    p.arg = j;
+    j->ticket->scheduler = j->served->scheduler;
+    return qn_submit(j->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
+}
+
+void job_begin(struct api_call *c, const struct dialect *d)
+{
+    struct fault f = {0};
+    double retry_s = 1;
+    struct http_request *r = c->req;
+    struct job *j = job_read(c, d);
+    if (!j) return;
+    /* Once it is submitted, it belongs to the scheduler's thread. */
+    if (!check_room(j, &f) && !make_answers(j, &f) && !submit(j, &retry_s, &f)) return;
+    ticket_unlist(j->ticket);
+    api_refuse_busy(r, &f, retry_s, d->refuse);
+    job_free(j);
+}

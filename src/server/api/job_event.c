@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * job_event.c: turns the scheduler's events into the answer. Everything runs in the scheduler's thread except
+ * on_hangup() and heartbeat().
+ *
+ * The scheduler computes nothing while a callback runs. So a token is turned into JSON here at once, usually without an
+ * allocation, and sent in one write. Handing it to another thread would cost more.
+ *
+ * The text of a stream waits in the server's queue if the client reads slowly. When the queue is full, the client has
+ * fallen behind by thousands of tokens. Then the request is cancelled and the connection broken, so that the client
+ * notices. Nothing is paused, because a paused answer would hold its place and its memory for as long as the client
+ * likes.
+ *
+ * A tool call is sent when it is complete and its arguments are valid JSON, never in pieces. Text that turns out to be
+ * no call is sent as text, in a stream as in a whole answer.
+ */
+#include "server/api/api_impl.h"
+
+#include <stdio.h>
+
+#include "base/os.h"
+
+#define REPEAT 10 /* one of so many heartbeats repeats what was said before */
+
+/* ---- events: pieces of an answer ---- */
+
+static void lose(struct job *j)
+{
+    j->lost = true;
+    qn_cancel(j->served->scheduler, j->ticket->number);
+}
+
+/* Sends the text in j->out. */
+static void flush(struct job *j)
+{
+    if (j->out.b.len > 0 && !j->lost && !j->ticket->gone && !j->out.failed &&
+        http_stream_write(j->req, j->out.b.data, j->out.b.len) == HTTP_FULL)
+        lose(j);
+    if (j->out.failed && !j->lost) lose(j);
+    buf_clear(&j->out.b);
+}
+
+/* Adds to a text of the answer. Without memory the whole answer fails, because half of it would look complete. */
+static void keep(struct job *j, struct buf *b, const char *text, size_t n)
+{
+    if (n > 0 && buf_add(b, text, n, NULL)) j->out.failed = true;
+}
+
+/* A piece of content or of thoughts; a stream sends it at once. */
+static void on_text(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
+{
+    struct job_answer *a = &j->answer[i];
+    if (n == 0) return;
+    if (!j->params.stream || j->d->keeps_text)
+        keep(j, kind == QN_REPLY_REASONING ? &a->reasoning : &a->content, text, n);
+    if (j->params.stream) j->d->text_stream(j, i, kind, text, n);
+}
+
+/* The call that was collected is complete. */
+static void on_call(struct job *j, int i)
+{
+    struct job_answer *a = &j->answer[i];
+    struct job_call *all = mem_realloc(a->call, (size_t)(a->n_calls + 1) * sizeof *all);
+    if (all) {
+        a->call = all;
+        all[a->n_calls] =
+            (struct job_call){mem_dup(a->name.data ? (char *)a->name.data : "", a->name.len),
+                              mem_dup(a->arguments.data ? (char *)a->arguments.data : "", a->arguments.len)};
+        a->n_calls++;
+    }
+    if (!all || !all[a->n_calls - 1].name || !all[a->n_calls - 1].arguments)
+        j->out.failed = true;
+    else if (j->params.stream)
+        j->d->call_stream(j, i, &a->call[a->n_calls - 1]);
+}
+
+/* Handles the pieces that the reply has made of its last token. Returns true if the answer has to end, because only one
+ * call was allowed. */
+static bool on_reply(struct job *j, int i)
+{
+    struct job_answer *a = &j->answer[i];
+    struct qn_reply_event e;
+    while (qn_reply_next(a->reply, &e)) {
+        switch (e.kind) {
+        case QN_REPLY_BAD_CALL:
+        case QN_REPLY_CONTENT: on_text(j, i, QN_REPLY_CONTENT, e.text, e.n); break;
+        case QN_REPLY_REASONING: on_text(j, i, QN_REPLY_REASONING, e.text, e.n); break;
+        case QN_REPLY_CALL:
+            buf_clear(&a->name);
+            buf_clear(&a->arguments);
+            keep(j, &a->name, e.text, e.n);
+            break;
+        case QN_REPLY_ARGUMENTS: keep(j, &a->arguments, e.text, e.n); break;
+        case QN_REPLY_CALL_END:
+            on_call(j, i);
+            if (j->params.one_call) return true;
+            break;
+        }
+    }
+    return false;
+}
+
+/* Ends an answer. The end of the last one is written when the request is done and its counts are known. */
+static void end_answer(struct job *j, int i, enum qn_finish finish, int stop_index)
+{
+    struct job_answer *a = &j->answer[i];
+    a->ended = true;
+    a->finish = finish;
+    a->stop_index = stop_index;
+    j->last = i;
+    if (++j->n_ended < j->params.n && j->params.stream) j->d->finish_stream(j, i, false);
+}
+
+static void on_token(struct job *j, const struct qn_event *e)
+{
+    struct job_answer *a = &j->answer[e->answer];
+    uint64_t now = clock_ns();
+    bool stopped = false;
+    if (e->answer == 0 && j->last_token_ns)
+        hists_add(&j->api->hists[j->served->index], HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
+    if (e->answer == 0) j->last_token_ns = now;
+    if (a->ended || j->lost || j->ticket->gone) return;
+    a->n_tokens++;
+    if (j->params.logprobs) j->d->logprob(j, a, e);
+    if (!a->reply) {
+        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+        return;
+    }
+    if (qn_reply_push(a->reply, e->token, &stopped, NULL)) {
+        j->out.failed = true;
+        return;
+    }
+    bool enough = on_reply(j, e->answer);
+    if (!stopped && !enough) return;
+    end_answer(j, e->answer, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, qn_reply_stop_index(a->reply));
+    if (j->n_ended == j->params.n) qn_cancel(j->served->scheduler, j->ticket->number);
+}
+
+static bool is_failure(enum qn_finish f)
+{
+    return f == QN_FINISH_ERROR || f == QN_FINISH_STOPPED || f == QN_FINISH_DEADLINE;
+}
+
+/* The scheduler has ended an answer. We may have ended it before, after a stop text or a call. */
+static void on_finish(struct job *j, const struct qn_event *e)
+{
+    struct job_answer *a = &j->answer[e->answer];
+    if (a->ended || is_failure(e->finish)) return; /* a failure concerns the whole request: on_done() handles it */
+    if (!a->reply) {
+        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+    } else {
+        /* A control token may close a call. */
+        if (e->finish == QN_FINISH_STOP_TOKEN && e->token >= 0 && qn_reply_push(a->reply, e->token, NULL, NULL))
+            j->out.failed = true;
+        else if (!on_reply(j, e->answer) && qn_reply_end(a->reply, NULL))
+            j->out.failed = true;
+        else if (!j->out.failed)
+            on_reply(j, e->answer);
+    }
+    /* Text that was held back as the beginning of a call may contain a stop text. */
+    int stop = e->finish == QN_FINISH_STOP_STRING ? e->stop_index : -1;
+    if (a->reply) stop = qn_reply_stop_index(a->reply);
+    end_answer(j, e->answer, stop >= 0 ? QN_FINISH_STOP_STRING : e->finish, stop);
+}
+
+/* ---- events: the whole request ---- */
+
+/* Runs under the server's lock, like heartbeat(): see docs/THREADS.md. */
+static void on_hangup(void *arg)
+{
+    struct job *j = arg;
+    ticket_hang_up(j->ticket);
+}
+
+/* Writes what is new. It repeats old news rarely, because thousands of requests may wait. */
+static size_t heartbeat(void *arg, char *text, size_t cap)
+{
+    struct job *j = arg;
+    int n, phase = j->phase, n_done = j->n_done;
+    bool is_new = phase != j->told_phase || n_done != j->told_done;
+    if (!is_new && ++j->n_untold < REPEAT) return 0;
+    j->told_phase = phase;
+    j->told_done = n_done;
+    j->n_untold = 0;
+    switch (phase) {
+    case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", n_done); break;
+    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->n_total); break;
+    default: n = snprintf(text, cap, ": decoding\n\n"); break;
+    }
+    return (size_t)n;
+}
+
+/* The first event, which comes at once. From here on the client can be told something, and its leaving is seen. */
+static void on_start(struct job *j, uint64_t number)
+{
+    j->started = true;
+    if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
+        j->ticket->gone = true;
+    ticket_started(j->ticket, number);
+    if (j->params.stream) {
+        http_set_header(j->req, "Cache-Control", "no-cache");
+        http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front must not collect the stream */
+        http_stream_open(j->req, 200, "text/event-stream");
+    }
+    if (j->d->start) j->d->start(j);
+}
+
+/* Counts for the histograms. A request that was cancelled while it waited has no first token. */
+static void count(struct job *j)
+{
+    struct hists *h = &j->api->hists[j->served->index];
+    hists_add(h, HIST_QUEUE, j->timings.queue_ms * 1e-3);
+    hists_add(h, HIST_PROMPT, j->usage.n_prompt);
+    hists_add(h, HIST_GENERATED, j->usage.n_generated);
+    if (j->usage.n_generated > 0) hists_add(h, HIST_FIRST_TOKEN, (j->timings.queue_ms + j->timings.prefill_ms) * 1e-3);
+}
+
+static void fault_of(struct fault *f, const struct qn_event *e)
+{
+    if (e->finish == QN_FINISH_ERROR)
+        api_fault(f, e->error);
+    else if (e->finish == QN_FINISH_DEADLINE)
+        fault_set(f, 504, "deadline_exceeded", NULL, "deadline_ms was over before the answer was");
+    else
+        fault_set(f, 503, "stopping", NULL, "the server is being stopped");
+}
+
+/* The last event: answers, or ends the stream, and frees the job. */
+static void on_done(struct job *j, const struct qn_event *e)
+{
+    struct fault f = {0};
+    bool failed = is_failure(e->finish) && j->n_ended < j->params.n;
+    j->usage = e->usage;
+    j->timings = e->timings;
+    count(j);
+    ticket_unlist(j->ticket); /* before the client sees the end, because its next request may rely on the place */
+    for (int i = 0; i < j->params.n && !failed; i++)
+        if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
+    if (failed) fault_of(&f, e);
+    if (j->params.stream) {
+        if (failed) {
+            j->d->error_stream(j, &f);
+        } else {
+            j->d->finish_stream(j, j->last, true);
+            j->d->close_stream(j);
+        }
+        flush(j);
+        if (j->lost)
+            http_stream_abort(j->req);
+        else
+            http_stream_end(j->req);
+    } else {
+        if (!failed && !j->out.failed) j->d->whole(j);
+        if (j->out.failed && !failed) api_no_memory(&f);
+        if (failed || j->out.failed)
+            api_refuse_busy(j->req, &f, 1, j->d->refuse);
+        else
+            api_send(j->req, &j->out);
+    }
+    job_free(j);
+}
+
+void job_on_event(void *arg, const struct qn_event *e)
+{
+    struct job *j = arg;
+    if (!j->started) on_start(j, e->request);
+    switch (e->type) {
+    case QN_EVENT_QUEUED: j->n_done = e->place; break;
+    case QN_EVENT_PREFILL:
+        j->n_done = e->n_done;
+        j->n_total = e->n_total;
+        break;
+    case QN_EVENT_PROMPT:
+        for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[i], e);
+        break;
+    case QN_EVENT_TOKEN: on_token(j, e); break;
+    case QN_EVENT_FINISH: on_finish(j, e); break;
+    case QN_EVENT_EMBEDDING: break;
+    case QN_EVENT_DONE: on_done(j, e); return;
+    }
+    j->phase = (int)e->type;
+    if (j->params.stream) flush(j);
+}

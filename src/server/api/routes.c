@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * routes.c: the table of routes, and the handlers that hand requests over to the workers.
+ */
+#include "server/api/api_impl.h"
+#include "server/api/endpoints.h"
+
+/* Defines the handler of a dialect's route, post_NAME(), and the worker's part, begin_NAME(). */
+#define BEGIN(name, dialect)                                                                                           \
+    static void begin_##name(struct api_call *c) { job_begin(c, &dialect); }                                           \
+    static void post_##name(struct http_request *r, void *ctx)                                                         \
+    {                                                                                                                  \
+        api_hand_over(ctx, r, begin_##name, dialect.refuse, dialect.id_prefix);                                        \
+    }
+BEGIN(completion, openai_text)
+BEGIN(chat, openai_chat)
+BEGIN(message, anthropic)
+BEGIN(response, responses)
+
+/* Defines post_NAME(), the handler of a route whose work is endpoint_NAME(). */
+#define POST(name, refuse)                                                                                             \
+    static void post_##name(struct http_request *r, void *ctx) { api_hand_over(ctx, r, endpoint_##name, refuse, ""); }
+POST(render, api_refuse_openai)
+POST(tokenize, api_refuse_openai)
+POST(detokenize, api_refuse_openai)
+POST(embeddings, api_refuse_openai)
+POST(count_tokens, api_refuse_anthropic)
+
+/* Not in the handler, because the scheduler answers these between two steps. */
+static void get_sessions(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_sessions); }
+static void delete_sessions(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_drop_sessions); }
+
+/* Answered in the handler, because there is neither a body nor work. */
+static void post_cancel(struct http_request *r, void *ctx)
+{
+    struct api *a = ctx;
+    struct json_out o = {.ledger = a->c.requests};
+    if (!ticket_cancel(a, http_param(r), who_of(http_identity(r), NULL).identity)) {
+        http_error(r, 404, "id", "request_not_found", "you have no request '%s' that is under way", http_param(r));
+        return;
+    }
+    json_out_open(&o, NULL, '{');
+    json_out_str(&o, "id", http_param(r));
+    json_out_bool(&o, "cancelled", true);
+    json_out_close(&o, '}');
+    api_send(r, &o);
+}
+
+static const struct http_route routes[] = {
+    {"GET", "/health", endpoint_health, HTTP_PUBLIC},
+    {"GET", "/v1/models", endpoint_models, 0},
+    {"POST", "/v1/completions", post_completion, HTTP_JSON_BODY},
+    {"POST", "/v1/chat/completions", post_chat, HTTP_JSON_BODY},
+    {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},
+    {"POST", "/v1/embeddings", post_embeddings, HTTP_JSON_BODY},
+    {"POST", "/v1/responses", post_response, HTTP_JSON_BODY},
+    {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
+    {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
+    {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},
+    {"POST", "/tokenize", post_tokenize, HTTP_JSON_BODY},
+    {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
+    {"GET", "/metrics", endpoint_metrics, 0},
+    {"GET", "/v1/memory", endpoint_memory, 0},
+    {"GET", "/v1/status", endpoint_status, 0},
+    {"GET", "/v1/sessions", get_sessions, 0},
+    {"DELETE", "/v1/sessions", delete_sessions, 0},
+    {"DELETE", "/v1/sessions/{id}", delete_sessions, 0},
+};
+
+const struct http_route *api_routes(int *n)
+{
+    *n = (int)(sizeof routes / sizeof routes[0]);
+    return routes;
+}
+
+const char *const *api_limits(void)
+{
+    static const char *const limits[] = {"requests", NULL}; /* see ticket_new() */
+    return limits;
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wire.c: the bytes of a connection, and its turn.
+ *
+ *     handshake -> head -> body -> handler -> answer -> head of the next request
+ *                                                    \-> linger: nothing is read any more
+ *
+ * A turn goes on until the socket has no more bytes, takes no more, or the answer is not there yet. The event that ends
+ * such a wait brings another turn. While a request is answered, nothing is read: the next request waits in the socket.
+ *
+ * After an error in the client's bytes nobody knows where its next request begins, so the answer is the last one of the
+ * connection. Then our side is closed, and further bytes are read for a while and thrown away, because closing a socket
+ * with unread bytes makes the client lose the answer.
+ *
+ * Source: RFC 9112 sections 2.2, 6.3, 9.6; GnuTLS manual (asynchronous operation).
+ */
+#include "server/http/impl.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define STEPS_A_TURN 16
+#define SMALL_BYTES  (8u << 10) /* up to so many bytes of an answer are sent together with its head */
+#define LINGER_BYTES DISCARD_BYTES
+#define KEEP_OUT     4096 /* a buffer up to this size is kept for the next bytes to send */
+
+enum turn_end { GO, WAIT, CLOSE };
+
+/* ---- bytes ---- */
+
+enum { NONE_NOW = 0, NEVER_AGAIN = -1, COME_BACK = -2 };
+
+/* GnuTLS also says "again" after records that contain no bytes for us, although the socket has more. */
+static ssize_t pull(gnutls_transport_ptr_t conn, void *p, size_t n)
+{
+    struct conn *c = conn;
+    ssize_t k = recv(c->fd, p, n, 0);
+
+    if (k < 0) {
+        c->tls_waits = errno == EAGAIN;
+        gnutls_transport_set_errno(c->tls, errno);
+    }
+    return k;
+}
+
+static ssize_t push(gnutls_transport_ptr_t conn, const giovec_t *part, int n)
+{
+    struct conn *c = conn;
+    struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)part, .msg_iovlen = (size_t)n};
+    ssize_t k = sendmsg(c->fd, &m, MSG_NOSIGNAL);
+
+    if (k < 0) {
+        c->tls_waits = errno == EAGAIN;
+        gnutls_transport_set_errno(c->tls, errno);
+    }
+    return k;
+}
+
+/* Reads one record at most, because a client can send any number of alerts and other records without bytes. */
+static ssize_t receive_tls(struct conn *c, void *p, size_t n)
+{
+    c->tls_waits = false;
+    ssize_t k = gnutls_record_recv(c->tls, p, n);
+
+    if (k > 0) return k;
+    if (k == GNUTLS_E_INTERRUPTED || k == GNUTLS_E_WARNING_ALERT_RECEIVED) return COME_BACK;
+    if (k == GNUTLS_E_AGAIN) return c->tls_waits ? NONE_NOW : COME_BACK;
+    return NEVER_AGAIN;
+}
+
+/* The number of bytes, or one of the values above. */
+static ssize_t receive(struct conn *c, void *p, size_t n)
+{
+    ssize_t k;
+
+    if (c->tls) return receive_tls(c, p, n);
+    do k = recv(c->fd, p, n, 0);
+    while (k < 0 && errno == EINTR);
+    if (k > 0) return k;
+    return k < 0 && errno == EAGAIN ? NONE_NOW : NEVER_AGAIN;
+}
+
+static enum turn_end without_bytes(ssize_t k)
+{
+    if (k == COME_BACK) return GO;
+    return k == NONE_NOW ? WAIT : CLOSE;
+}
+
+static ssize_t transmit(struct conn *c, const void *p, size_t n)
+{
+    ssize_t k;
+
+    if (!c->tls) {
+        do k = send(c->fd, p, n, MSG_NOSIGNAL);
+        while (k < 0 && errno == EINTR);
+        if (k >= 0) return k;
+        return errno == EAGAIN ? 0 : -1;
+    }
+    do k = gnutls_record_send(c->tls, p, n);
+    while (k == GNUTLS_E_INTERRUPTED);
+    if (k >= 0) return k;
+    return k == GNUTLS_E_AGAIN ? 0 : -1;
+}
+
+int wire_begin(struct conn *c)
+{
+    c->state = AT_HEAD;
+    if (!c->listener->tls) return 0;
+    c->state = AT_HANDSHAKE;
+    if (gnutls_init(&c->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL)) {
+        c->tls = NULL;
+        return -1;
+    }
+    tls_cert_use(c->tls, c->http->cert);
+    gnutls_transport_set_ptr(c->tls, c);
+    gnutls_transport_set_pull_function(c->tls, pull);
+    gnutls_transport_set_vec_push_function(c->tls, push);
+    return gnutls_set_default_priority_append(c->tls, "-VERS-TLS1.0:-VERS-TLS1.1", NULL, 0) ? -1 : 0;
+}
+
+static enum turn_end at_handshake(struct conn *c)
+{
+    c->tls_waits = false;
+    int why = gnutls_handshake(c->tls);
+
+    if (why == 0) c->state = AT_HEAD;
+    if (why == GNUTLS_E_AGAIN) return c->tls_waits ? WAIT : GO;
+    return why < 0 && gnutls_error_is_fatal(why) ? CLOSE : GO;
+}
+
+/* The bytes that have come and were not read; NULL if there are none. */
+static const uint8_t *unread(const struct conn *c, size_t *n)
+{
+    *n = c->in.len - c->in_at;
+    return *n ? c->in.data + c->in_at : NULL;
+}
+
+/* Removes the bytes that were read from the buffer. */
+static void drop_read(struct conn *c)
+{
+    size_t left = c->in.len - c->in_at;
+
+    if (left > 0) {
+        memmove(c->in.data, c->in.data + c->in_at, left);
+        c->in.len = left;
+    } else {
+        buf_deinit(&c->in);
+    }
+    c->in_at = 0;
+}
+
+/* ---- the head ---- */
+
+static enum turn_end begin(struct conn *c, size_t n, int status, const char *why)
+{
+    size_t n_unread;
+    int r = request_begin(c, unread(c, &n_unread), n, status, why);
+
+    c->in_at += n;
+    c->scanned = 0;
+    c->skipped = false;
+    drop_read(c);
+    if (r < 0) return CLOSE;
+    c->chunks = (struct chunks){0};
+    c->body_left = c->req->n_body;
+    if (c->req->close && !c->req->held)
+        c->state = AT_ANSWER;
+    else
+        c->state = c->body_left ? AT_BODY : AT_HANDLER;
+    if (c->state == AT_BODY && c->req->expects && c->req->held && c->in.len == 0 &&
+        buf_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n", NULL))
+        return CLOSE;
+    return GO;
+}
+
+static enum turn_end more_head(struct conn *c, size_t n)
+{
+    size_t room = c->http->c.max_header_bytes - n;
+    ssize_t k = receive(c, c->http->scratch, room < SCRATCH_BYTES ? room : SCRATCH_BYTES);
+
+    if (k <= 0) return without_bytes(k);
+    drop_read(c);
+    return buf_add(&c->in, c->http->scratch, (size_t)k, NULL) ? CLOSE : GO;
+}
+
+/* The first byte of a request is there: the deadline of its head begins. */
+static void begin_waiting(struct conn *c)
+{
+    pthread_mutex_lock(&c->http->lock);
+    c->begun = true;
+    if (c->due == DUE_IDLE) conn_wait(c, DUE_HEADER);
+    pthread_mutex_unlock(&c->http->lock);
+}
+
+static enum turn_end at_head(struct conn *c)
+{
+    size_t n;
+    const uint8_t *p = unread(c, &n);
+    long len;
+
+    if (n == 0) return more_head(c, 0);
+    if (!c->skipped && n >= 2 && memcmp(p, "\r\n", 2) == 0) {
+        c->in_at += 2;
+        c->scanned = 0;
+        c->skipped = true;
+        return GO;
+    }
+    if (!c->begun) begin_waiting(c);
+    len = head_scan(p, n, &c->scanned);
+    if (len > 0) return begin(c, (size_t)len, 0, NULL);
+    if (len < 0)
+        return begin(c, n, 400, "the request's head has a control byte, or a line that does not end with CR and LF");
+    if (n < c->http->c.max_header_bytes) return more_head(c, n);
+    return memchr(p, '\n', n) ? begin(c, n, 431, "the request's head is too large")
+                              : begin(c, n, 414, "the request's target is too long");
+}
+
+/* ---- the body ---- */
+
+/* Takes bytes of the body. Returns their number; -1 when the answer has to be the last one. */
+static long take_chunks(struct conn *c, const uint8_t *p, size_t n)
+{
+    size_t used = 0;
+
+    while (used < n && !chunks_done(&c->chunks)) {
+        const uint8_t *piece = NULL;
+        size_t n_piece;
+        long k = chunks_read(&c->chunks, p + used, n - used, &piece, &n_piece);
+        if (k < 0) request_spoil(c->req, 400, "a chunk of the request's body is malformed");
+        if (k < 0 || (n_piece > 0 && request_body(c->req, piece, n_piece))) return -1;
+        used += (size_t)k;
+    }
+    return (long)used;
+}
+
+static long take(struct conn *c, const uint8_t *p, size_t n)
+{
+    if (c->body_left < 0) return take_chunks(c, p, n);
+    if ((int64_t)n > c->body_left) n = (size_t)c->body_left;
+    c->body_left -= (int64_t)n;
+    return request_body(c->req, p, n) ? -1 : (long)n;
+}
+
+static enum turn_end flush(struct conn *c);
+
+/* Reads the bytes in the buffer before those in the socket. If the body's length is known, it takes no more than that
+ * from the socket. */
+static enum turn_end at_body(struct conn *c)
+{
+    size_t n, cap = c->http->c.max_header_bytes;
+    const uint8_t *p = unread(c, &n);
+    enum turn_end t = flush(c);
+    long used;
+
+    if (t != GO) return t;
+    if (n == 0) {
+        if (c->body_left > 0 || cap > SCRATCH_BYTES) cap = SCRATCH_BYTES;
+        if (c->body_left > 0 && (int64_t)cap > c->body_left) cap = (size_t)c->body_left;
+        ssize_t k = receive(c, c->http->scratch, cap);
+        if (k <= 0) return without_bytes(k);
+        n = (size_t)k;
+        p = c->http->scratch;
+    }
+    used = take(c, p, n);
+    if (used < 0) {
+        c->state = AT_ANSWER;
+    } else if (p == c->http->scratch) {
+        if ((size_t)used < n && buf_add(&c->in, p + used, n - (size_t)used, NULL)) return CLOSE;
+    } else {
+        c->in_at += (size_t)used;
+        drop_read(c);
+    }
+    if (used >= 0 && (c->body_left == 0 || chunks_done(&c->chunks))) c->state = AT_HANDLER;
+    return GO;
+}
+
+static enum turn_end at_handler(struct conn *c)
+{
+    c->state = AT_ANSWER;
+    request_run(c->req);
+    return GO;
+}
+
+/* ---- the answer ---- */
+
+/* While a body is read, its own deadline stays: only "100 Continue" can be on its way then. */
+static void set_blocked(struct conn *c, bool blocked, bool progress)
+{
+    if (!blocked && !c->blocked) return;
+    pthread_mutex_lock(&c->http->lock);
+    if (blocked && (progress || !c->blocked) && c->state != AT_BODY) conn_wait(c, DUE_SEND);
+    if (!blocked && c->due == DUE_SEND) conn_wait(c, DUE_NOTHING);
+    c->blocked = blocked;
+    if (!blocked && c->req) stream_silence(c->req);
+    pthread_mutex_unlock(&c->http->lock);
+}
+
+/* The bytes to send next: those of the buffer, then the rest of the whole answer. */
+static size_t unsent(const struct conn *c, const uint8_t **p)
+{
+    const struct http_request *r = c->req;
+
+    if (c->out.len > c->out_at) {
+        *p = c->out.data + c->out_at;
+        return c->out.len - c->out_at;
+    }
+    if (!r || !r->head_sent || r->streaming || r->answer.len == c->body_at) return 0;
+    *p = r->answer.data + c->body_at;
+    return r->answer.len - c->body_at;
+}
+
+/* GO: everything is sent. */
+static enum turn_end flush(struct conn *c)
+{
+    const uint8_t *p;
+    size_t n;
+    bool progress = false;
+
+    while ((n = unsent(c, &p)) > 0) {
+        ssize_t k = transmit(c, p, n);
+        if (k < 0) return CLOSE;
+        if (k == 0) {
+            set_blocked(c, true, progress);
+            return WAIT;
+        }
+        progress = true;
+        *(c->out.len > c->out_at ? &c->out_at : &c->body_at) += (size_t)k;
+    }
+    set_blocked(c, false, progress);
+    c->out_at = 0;
+    if (c->out.cap > KEEP_OUT) buf_deinit(&c->out);
+    buf_clear(&c->out);
+    return GO;
+}
+
+static enum turn_end start_answer(struct conn *c, struct http_request *r, bool close)
+{
+    bool is_head = strcmp(r->method, "HEAD") == 0;
+
+    r->close = close;
+    if (reply_head(&c->out, r, close)) return CLOSE;
+    r->head_sent = true;
+    c->body_at = 0;
+    if (is_head || r->streaming) {
+        c->body_at = r->answer.len;
+    } else if (r->answer.len <= SMALL_BYTES) {
+        if (r->answer.len > 0 && buf_add(&c->out, r->answer.data, r->answer.len, NULL)) return CLOSE;
+        c->body_at = r->answer.len;
+    }
+    r->ended_sent = is_head;
+    return GO;
+}
+
+static enum turn_end linger(struct conn *c)
+{
+    if (c->tls) gnutls_bye(c->tls, GNUTLS_SHUT_WR);
+    shutdown(c->fd, SHUT_WR);
+    pthread_mutex_lock(&c->http->lock);
+    conn_wait(c, DUE_LINGER);
+    pthread_mutex_unlock(&c->http->lock);
+    buf_deinit(&c->in);
+    c->in_at = 0;
+    c->state = AT_LINGER;
+    return GO;
+}
+
+static enum turn_end end_answer(struct conn *c)
+{
+    bool close;
+
+    pthread_mutex_lock(&c->http->lock);
+    close = c->req->close || c->http->draining;
+    pthread_mutex_unlock(&c->http->lock);
+    request_completed(c, true);
+    if (close) return linger(c);
+    c->state = AT_HEAD;
+    return GO;
+}
+
+/* Sends everything that was made, and then makes more. */
+static enum turn_end at_answer(struct conn *c)
+{
+    struct http_request *r = c->req;
+    struct http *h = c->http;
+    enum reply_state more = REPLY_DONE;
+    bool answered, broken, close;
+    enum turn_end t;
+
+    pthread_mutex_lock(&h->lock);
+    answered = r->answered;
+    broken = r->broken;
+    close = r->close || h->draining;
+    pthread_mutex_unlock(&h->lock);
+    if (broken && c->blocked) return CLOSE;
+    t = flush(c);
+    if (t != GO) return t;
+    if (!answered) return WAIT;
+    if (!r->head_sent) return start_answer(c, r, close);
+    if (r->ended_sent || !r->streaming) return end_answer(c);
+    pthread_mutex_lock(&h->lock);
+    more = reply_next(&c->out, r);
+    pthread_mutex_unlock(&h->lock);
+    r->ended_sent = more == REPLY_DONE;
+    if (more == REPLY_BROKEN &&
+        r->head_minor == 0) /* without chunks only a reset tells a broken stream from a complete one */
+        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+    if (more == REPLY_BROKEN) return CLOSE;
+    return more == REPLY_WAIT ? WAIT : GO;
+}
+
+static enum turn_end at_linger(struct conn *c)
+{
+    ssize_t k = recv(c->fd, c->http->scratch, SCRATCH_BYTES, 0);
+
+    if (k < 0 && errno == EAGAIN) return WAIT;
+    if (k <= 0) return CLOSE;
+    c->n_lingered += (size_t)k;
+    return c->n_lingered > LINGER_BYTES ? CLOSE : GO;
+}
+
+/* ---- the turn ---- */
+
+static enum turn_end too_late(struct conn *c)
+{
+    enum due_kind late = c->late;
+
+    c->late = DUE_NOTHING;
+    if ((late == DUE_HEADER || late == DUE_SHORT) && c->state == AT_HEAD)
+        return begin(c, c->in.len - c->in_at, 408, "the request's header took too long");
+    if (late != DUE_BODY) return CLOSE;
+    request_spoil(c->req, 408, "the request's body took too long");
+    c->state = AT_ANSWER;
+    return GO;
+}
+
+static void end(struct conn *c)
+{
+    struct http *h = c->http;
+
+    if (c->req) request_completed(c, false);
+    pthread_mutex_lock(&h->lock);
+    conn_remove(c);
+    if (h->draining) pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void wire_turn(struct conn *c)
+{
+    static enum turn_end (*const step[])(struct conn *) = {
+        [AT_HANDSHAKE] = at_handshake, [AT_HEAD] = at_head,     [AT_BODY] = at_body,
+        [AT_HANDLER] = at_handler,     [AT_ANSWER] = at_answer, [AT_LINGER] = at_linger,
+    };
+    enum turn_end t = GO;
+
+    pthread_mutex_lock(&c->http->lock);
+    if (c->hung_up) t = CLOSE;
+    pthread_mutex_unlock(&c->http->lock);
+    if (t == GO && c->late != DUE_NOTHING) t = too_late(c);
+    for (int i = 0; i < STEPS_A_TURN && t == GO; i++) t = step[c->state](c);
+    if (t == CLOSE) {
+        end(c);
+    } else if (t == GO) {
+        pthread_mutex_lock(&c->http->lock);
+        conn_poke(c);
+        pthread_mutex_unlock(&c->http->lock);
+    }
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat.c: compiles a model's own templates, and makes prompts with them.
+ *
+ * A file holds one template, or several with names. The one called tool_use serves requests with tools, the one called
+ * rag requests with documents. A rendered prompt comes with marks of origin, and is encoded with them as one text:
+ * control tokens exist only where the template wrote all of their bytes.
+ *
+ * The same holds for user-defined tokens that the template's source spells, or that belong to the form of replies. To
+ * the vocabulary they are text, but they are marks all the same (<tool_call>, </think>), and the result of a tool must
+ * not be able to close itself. Where the template itself writes such a token, it counts as the template's.
+ *
+ * There are no built-in templates: a file without one cannot chat.
+ */
+#include "text/chat/chat.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/chat/chat_input.h"
+#include "text/jinja/jinja.h"
+
+struct variant {
+    struct jinja *template; /* owned; NULL: the file does not have it */
+    struct chat_form form;
+    struct chat_taste taste;
+    qn_token *markup; /* [n_markup], owned: user-defined tokens that only the template may write */
+    size_t n_markup;
+};
+
+enum { DEFAULT, TOOL_USE, RAG, N_VARIANTS };
+
+struct chat {
+    const struct vocab *v;
+    struct variant variant[N_VARIANTS];
+    json_t *trusted; /* variables whose text counts as the template's: bos_token and the like */
+};
+
+/* ---- loading ---- */
+
+/* Whether a token looks like a mark and not like a word: it begins with punctuation. */
+static bool is_mark(struct str s) { return s.n >= 3 && isascii(s.p[0]) && ispunct((unsigned char)s.p[0]); }
+
+static int find_markup(struct variant *t, const struct vocab *v, const char *src, size_t n, struct qn_error *e)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        size_t k = 0;
+        for (qn_token id = 0; id < vocab_n_tokens(v); id++) {
+            if (!vocab_is_special(v, id) || vocab_is_control(v, id)) continue;
+            struct str s = vocab_token_text(v, id);
+            if (!is_mark(s) || !(memmem(src, n, s.p, s.n) || chat_form_reads(&t->form, s.p, s.n))) continue;
+            if (pass == 1) t->markup[k] = id;
+            k++;
+        }
+        t->n_markup = k;
+        if (pass == 0 && !(t->markup = mem_alloc(k * sizeof *t->markup)))
+            return error_nomem(e, "a chat template's marks", k * sizeof *t->markup);
+    }
+    return 0;
+}
+
+static int compile(struct variant *t, const struct vocab *v, const char *key, const char *src, size_t n,
+                   struct qn_error *e)
+{
+    struct qn_error why = {0};
+    int rc = jinja_compile(&t->template, src, n, &why);
+    if (rc == QN_ENOMEM) {
+        if (e) *e = why;
+        return rc;
+    }
+    if (rc) return error_set(e, rc, "%s: %s", key, why.msg);
+    t->form = chat_form_of(src, n);
+    t->taste = (struct chat_taste){memmem(src, n, "developer", strlen("developer")) != NULL, t->form.calls};
+    return find_markup(t, v, src, n, e);
+}
+
+static int load_templates(struct chat *c, const struct weights *w, struct qn_error *e)
+{
+    static const char *const keys[N_VARIANTS] = {
+        [DEFAULT] = "tokenizer.chat_template",
+        [TOOL_USE] = "tokenizer.chat_template.tool_use",
+        [RAG] = "tokenizer.chat_template.rag",
+    };
+    for (int i = 0; i < N_VARIANTS; i++) {
+        struct str src;
+        int rc = meta_str(w, keys[i], &src, e);
+        if (rc < 0) return rc;
+        if (rc == 0 && i == DEFAULT)
+            return error_set(e, QN_EDATA, "gguf: no %s: the file does not say how to chat with the model", keys[i]);
+        if (rc == 1) rc = compile(&c->variant[i], c->v, keys[i], src.p, src.n, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int name_tokens(struct chat *c, struct qn_error *e)
+{
+    static const struct {
+        const char *name;
+        enum vocab_role role;
+    } names[] = {
+        {"bos_token", VOCAB_BOS}, {"eos_token", VOCAB_EOS}, {"unk_token", VOCAB_UNK}, {"pad_token", VOCAB_PAD}};
+    c->trusted = json_object();
+    if (!c->trusted) return error_nomem(e, "a chat template's tokens", 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        qn_token id = vocab_role(c->v, names[i].role);
+        if (id < 0) continue;
+        struct str s = vocab_token_text(c->v, id);
+        json_t *text = json_stringn(s.p, s.n); /* NULL when it is not UTF-8; a template could not use it */
+        if (text && json_object_set_new(c->trusted, names[i].name, text) != 0)
+            return error_nomem(e, "a chat template's tokens", s.n);
+    }
+    return 0;
+}
+
+int chat_new(struct chat **out, const struct weights *w, const struct vocab *v, const char *src, size_t n,
+             struct qn_error *e)
+{
+    struct chat *c = mem_calloc(1, sizeof *c);
+    if (!c) return error_nomem(e, "a chat", sizeof *c);
+    c->v = v;
+    int rc = name_tokens(c, e);
+    if (rc == 0) rc = src ? compile(&c->variant[DEFAULT], v, "chat template", src, n, e) : load_templates(c, w, e);
+    if (rc) {
+        chat_free(c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void chat_free(struct chat *c)
+{
+    if (!c) return;
+    for (int i = 0; i < N_VARIANTS; i++) {
+        jinja_free(c->variant[i].template);
+        mem_free(c->variant[i].markup);
+    }
+    json_decref(c->trusted);
+    mem_free(c);
+}
+
+/* ---- prompts ---- */
+
+/* Some templates build control tokens from a message's role. So the known roles, which are words of the API, count as
+ * the template's own text. */
+static bool vouch_role(void *arg, const char *key, const char *text, size_t n)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
+    (void)arg;
+    if (strcmp(key, "role") != 0) return false;
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
+        if (strlen(roles[i]) == n && memcmp(roles[i], text, n) == 0) return true;
+    return false;
+}
+
+static const struct variant *choose(const struct chat *c, const json_t *request)
+{
+    if (c->variant[TOOL_USE].template && json_array_size(json_object_get(request, "tools")) > 0)
+        return &c->variant[TOOL_USE];
+    if (c->variant[RAG].template && json_array_size(json_object_get(request, "documents")) > 0) return &c->variant[RAG];
+    return &c->variant[DEFAULT];
+}
+
+/* Encodes the rendered text, and moves it to the prompt. */
+static int take_rendered(struct chat_prompt *p, const struct chat *c, const struct variant *t,
+                         struct jinja_output *rendered, const struct qn_cancel *cancel, struct qn_error *e)
+{
+    const struct text_origin o = {rendered->user, rendered->n_user, t->markup, t->n_markup};
+    const char *text = rendered->text.data ? (const char *)rendered->text.data : "";
+    size_t n = rendered->text.len, own = 0; /* text[own..] comes after the last text of the user */
+    int rc = vocab_encode_chat(c->v, text, n, &o, cancel, &p->tokens, &p->n_tokens, e);
+    if (rc) return rc;
+    p->n_cuts = chat_cuts(c->v, text, n, &o, p->tokens, p->n_tokens, p->cuts);
+    if (o.n_user > 0) own = o.user[o.n_user - 1].at + o.user[o.n_user - 1].n;
+    p->thinking = chat_form_is_thinking(&t->form, text + own, n - own);
+    p->form = t->form;
+    p->text = rendered->text;
+    rendered->text = (struct buf){0};
+    return 0;
+}
+
+size_t chat_prompt_bytes(size_t n) { return jinja_value_bytes(n); }
+
+/* rc; or, when rc is 0 and the prompt is no longer wanted, QN_ECANCEL. */
+static int still_wanted(int rc, const struct qn_cancel *cancel, struct qn_error *e)
+{
+    if (rc || !cancel || !cancel->is_cancelled(cancel->arg)) return rc;
+    return error_set(e, QN_ECANCEL, "chat: the prompt was cancelled");
+}
+
+int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *request, size_t n, const struct tm *now,
+                     const struct qn_cancel *cancel, struct qn_error *e)
+{
+    struct chat_prompt p = {0};
+    struct jinja_output rendered = {0};
+    json_t *parsed = NULL, *context = NULL;
+    *out = p;
+    int rc = still_wanted(0, cancel, e);
+    if (rc == 0) rc = chat_request_parse(&parsed, request, n, e);
+    if (rc) return rc;
+    const struct variant *t = choose(c, parsed);
+    rc = still_wanted(0, cancel, e);
+    if (rc == 0) rc = chat_context(&context, parsed, &t->taste, e);
+    rc = still_wanted(rc, cancel, e);
+    struct jinja_input in = {
+        .context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .n_bytes = n, .cancel = cancel};
+    if (rc == 0) rc = jinja_render(t->template, &in, &rendered, e);
+    rc = still_wanted(rc, cancel, e);
+    if (rc == 0) rc = take_rendered(&p, c, t, &rendered, cancel, e);
+    jinja_output_deinit(&rendered);
+    json_t *tools = json_object_get(context, "tools");
+    if (rc == 0 && json_is_array(tools)) p.tools = json_incref(tools);
+    json_decref(context);
+    json_decref(parsed);
+    if (rc == 0) *out = p;
+    return rc;
+}
+
+void chat_prompt_deinit(struct chat_prompt *p)
+{
+    buf_deinit(&p->text);
+    mem_free(p->tokens);
+    json_decref(p->tools);
+    *p = (struct chat_prompt){0};
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat_form.c: recognises the form of replies by the marks in a template's text.
+ *
+ * A file does not say how its model writes a tool call. Its template does, where it writes earlier calls into the
+ * prompt or tells the model what to write. So the template's text is searched for the marks of each form that can be
+ * read, the most distinctive ones first. With none of them the replies are content, which is never wrong.
+ */
+#include "text/chat/chat_form.h"
+
+#include <string.h>
+
+static bool has(const char *text, size_t n, const char *mark) { return memmem(text, n, mark, strlen(mark)) != NULL; }
+
+/* Both marks of a row must be there. Templates quote JSON with and without backslashes. */
+static const struct {
+    enum chat_calls calls;
+    const char *mark[2];
+} forms[] = {
+    {CHAT_CALLS_HARMONY, {"<|channel|>", "<|message|>"}},
+    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", ""}},
+    {CHAT_CALLS_TAG, {"<tool_call>", ""}},
+    {CHAT_CALLS_LLAMA, {"<|python_tag|>", ""}},
+    {CHAT_CALLS_LLAMA, {"<|start_header_id|>", "\"parameters\""}},
+    {CHAT_CALLS_LLAMA, {"<|start_header_id|>", "\"parameters\\\""}},
+    {CHAT_CALLS_CODE, {"tool_code", ""}},
+};
+
+/* One mark of a pair is enough: some templates name only the closing one, where they cut thoughts off. */
+static const struct {
+    const char *open, *close;
+} thoughts[] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"}};
+
+struct chat_form chat_form_of(const char *src, size_t n)
+{
+    struct chat_form f = {0};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0] && f.calls == CHAT_CALLS_NONE; i++)
+        if (has(src, n, forms[i].mark[0]) && has(src, n, forms[i].mark[1])) f.calls = forms[i].calls;
+    for (size_t i = 0; i < sizeof thoughts / sizeof thoughts[0] && !f.think; i++)
+        if (has(src, n, thoughts[i].open) || has(src, n, thoughts[i].close)) {
+            f.think = thoughts[i].open;
+            f.unthink = thoughts[i].close;
+        }
+    if (f.calls == CHAT_CALLS_HARMONY) f.think = f.unthink = NULL; /* its thoughts are a channel */
+    return f;
+}
+
+bool chat_form_reads(const struct chat_form *f, const char *text, size_t n)
+{
+    static const char *const marks[][6] = {
+        [CHAT_CALLS_NONE] = {NULL},
+        [CHAT_CALLS_TAG] = {"<tool_call>", "</tool_call>"},
+        [CHAT_CALLS_LLAMA] = {"<|python_tag|>"},
+        [CHAT_CALLS_MISTRAL] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
+        [CHAT_CALLS_HARMONY] = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>"},
+        [CHAT_CALLS_CODE] = {NULL},
+    };
+    for (int i = 0; i < 6 && marks[f->calls][i]; i++)
+        if (strlen(marks[f->calls][i]) == n && memcmp(marks[f->calls][i], text, n) == 0) return true;
+    const char *thought[2] = {f->think, f->unthink};
+    for (int i = 0; i < 2 && thought[i]; i++)
+        if (strlen(thought[i]) == n && memcmp(thought[i], text, n) == 0) return true;
+    return false;
+}
+
+/* One more than where the last `mark` begins; 0: there is none. */
+static size_t last(const char *text, size_t n, const char *mark)
+{
+    size_t n_mark = strlen(mark);
+    for (size_t i = n; i >= n_mark; i--)
+        if (memcmp(text + i - n_mark, mark, n_mark) == 0) return i - n_mark + 1;
+    return 0;
+}
+
+bool chat_form_is_thinking(const struct chat_form *f, const char *text, size_t n)
+{
+    return f->think && last(text, n, f->think) > last(text, n, f->unthink);
+}

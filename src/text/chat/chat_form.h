@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat_form.h: the form in which a model writes thoughts and tool calls, recognised by marks in its template.
+ */
+#ifndef QUERN_TEXT_CHAT_FORM_H
+#define QUERN_TEXT_CHAT_FORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum chat_calls {
+    CHAT_CALLS_NONE,    /* no known form: everything is content */
+    CHAT_CALLS_TAG,     /* <tool_call>{"name": ..., "arguments": {...}}</tool_call>, and <function=NAME> inside of it */
+    CHAT_CALLS_LLAMA,   /* {"name": ..., "parameters": {...}} as the whole answer, perhaps after <|python_tag|> */
+    CHAT_CALLS_MISTRAL, /* [TOOL_CALLS][{...}, ...] or [TOOL_CALLS]NAME[ARGS]{...} */
+    CHAT_CALLS_HARMONY, /* <|channel|>commentary to=functions.NAME<|message|>{...} (gpt-oss); all text is in channels */
+    CHAT_CALLS_CODE,    /* ```tool_code, then {"name": ..., "parameters": {...}} or a list of these, then ``` */
+};
+
+struct chat_form {
+    enum chat_calls calls;
+    const char *think, *unthink; /* the marks around thoughts; NULL: the model has none. Static strings */
+};
+
+/* The form of the replies of a model whose template is src, of n bytes. */
+struct chat_form chat_form_of(const char *src, size_t n);
+
+/* Whether the text of a token is a mark of this form. The text of such a control token must be fed to the parser of
+ * replies (chat_reply.h). */
+bool chat_form_reads(const struct chat_form *f, const char *text, size_t n);
+
+/* Whether a prompt that ends with these n bytes leaves the model in the middle of its thoughts. */
+bool chat_form_is_thinking(const struct chat_form *f, const char *text, size_t n);
+
+#endif

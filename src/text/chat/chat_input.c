@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat_input.c: checks the messages of a request, and gives them the shape that templates are written for.
+ *
+ * Templates are written for transformers' apply_chat_template, which passes its arguments on unchanged: content is a
+ * string, the arguments of a call are an object, tools and documents are null when there are none. The API differs in
+ * details:
+ *
+ * - Parts of text are joined by line breaks.
+ * - Arguments that are JSON in a string are decoded. Arguments that are not JSON stay a string, because a model wrote
+ *   them and must be able to see what it did.
+ * - A missing content becomes null.
+ * - The role `developer` becomes `system` where the template does not know developers.
+ *
+ * Parts that are not text are refused by name. Roles are not checked: the template decides what to do with them.
+ */
+#include "text/chat/chat_input.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+static int nomem(struct qn_error *e) { return error_nomem(e, "a chat request", 0); }
+
+/* ---- checks ---- */
+
+static int check_member(const json_t *o, const char *where, const char *key, bool required, json_type type,
+                        const char *what, struct qn_error *e)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!v || json_is_null(v)) return required ? error_set(e, QN_EUSAGE, "chat: %s%s is missing", where, key) : 0;
+    bool ok = json_typeof(v) == type || (type == JSON_TRUE && json_is_boolean(v));
+    return ok ? 0 : error_set(e, QN_EUSAGE, "chat: %s%s is not %s", where, key, what);
+}
+
+/* Checks a required string that names something, and so must not contain U+0000. */
+static int check_name(const json_t *o, const char *where, const char *key, struct qn_error *e)
+{
+    const json_t *v = json_object_get(o, key);
+    int rc = check_member(o, where, key, true, JSON_STRING, "a string", e);
+    if (rc || !memchr(json_string_value(v), 0, json_string_length(v))) return rc;
+    return error_set(e, QN_EUSAGE, "chat: %s%s has the character U+0000 in it, which only texts may have", where, key);
+}
+
+static int check_content(const json_t *content, const char *where, struct qn_error *e)
+{
+    size_t i;
+    json_t *part;
+    if (!content || json_is_null(content) || json_is_string(content)) return 0;
+    if (!json_is_array(content))
+        return error_set(e, QN_EUSAGE, "chat: %scontent is neither a string nor a list of parts", where);
+    json_array_foreach((json_t *)content, i, part)
+    {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!type) return error_set(e, QN_EUSAGE, "chat: %scontent[%zu] has no type", where, i);
+        if (strcmp(type, "text") != 0 || json_string_length(json_object_get(part, "type")) != 4)
+            return error_set(e, QN_EUSAGE, "chat: %scontent[%zu] is of type '%s' (only 'text' can be read)", where, i,
+                             type);
+        if (!json_is_string(json_object_get(part, "text")))
+            return error_set(e, QN_EUSAGE, "chat: %scontent[%zu].text is not a string", where, i);
+    }
+    return 0;
+}
+
+static int check_calls(const json_t *calls, const char *where, struct qn_error *e)
+{
+    size_t i;
+    json_t *call;
+    char at[96];
+    json_array_foreach((json_t *)calls, i, call)
+    {
+        json_t *f = json_object_get(call, "function");
+        snprintf(at, sizeof at, "%stool_calls[%zu].function.", where, i);
+        if (!json_is_object(f)) return error_set(e, QN_EUSAGE, "chat: %stool_calls[%zu].function is missing", where, i);
+        int rc = check_name(f, at, "name", e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int check_messages(const json_t *messages, struct qn_error *e)
+{
+    size_t i;
+    json_t *m;
+    char where[48];
+    if (json_array_size(messages) == 0) return error_set(e, QN_EUSAGE, "chat: messages is empty");
+    json_array_foreach((json_t *)messages, i, m)
+    {
+        snprintf(where, sizeof where, "messages[%zu].", i);
+        if (!json_is_object(m)) return error_set(e, QN_EUSAGE, "chat: messages[%zu] is not an object", i);
+        int rc = check_name(m, where, "role", e);
+        if (!rc) rc = check_content(json_object_get(m, "content"), where, e);
+        if (!rc) rc = check_member(m, where, "tool_calls", false, JSON_ARRAY, "a list", e);
+        if (!rc) rc = check_calls(json_object_get(m, "tool_calls"), where, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int check_tools(const json_t *tools, struct qn_error *e)
+{
+    size_t i;
+    json_t *tool;
+    char where[48];
+    json_array_foreach((json_t *)tools, i, tool)
+    {
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        snprintf(where, sizeof where, "tools[%zu].function.", i);
+        if (!type || strcmp(type, "function") != 0 || json_string_length(json_object_get(tool, "type")) != 8)
+            return error_set(e, QN_EUSAGE, "chat: tools[%zu].type is not 'function'", i);
+        if (!json_is_object(json_object_get(tool, "function")))
+            return error_set(e, QN_EUSAGE, "chat: tools[%zu].function is missing", i);
+        int rc = check_name(json_object_get(tool, "function"), where, "name", e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int check(const json_t *request, struct qn_error *e)
+{
+    static const struct {
+        const char *key, *what;
+        json_type type;
+    } members[] = {
+        {"messages", "a list", JSON_ARRAY},
+        {"tools", "a list", JSON_ARRAY},
+        {"documents", "a list", JSON_ARRAY},
+        {"add_generation_prompt", "true or false", JSON_TRUE},
+        {"chat_template_kwargs", "an object", JSON_OBJECT},
+    };
+    const size_t n = sizeof members / sizeof members[0];
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)request, key, v)
+    {
+        size_t i = 0;
+        while (i < n && strcmp(key, members[i].key) != 0) i++;
+        if (i == n) return error_set(e, QN_EUSAGE, "chat: %.100s is not known", key);
+    }
+    for (size_t i = 0; i < n; i++) {
+        int rc = check_member(request, "", members[i].key, i == 0, members[i].type, members[i].what, e);
+        if (rc) return rc;
+    }
+    int rc = check_messages(json_object_get(request, "messages"), e);
+    return rc ? rc : check_tools(json_object_get(request, "tools"), e);
+}
+
+int chat_request_parse(json_t **out, const char *text, size_t n, struct qn_error *e)
+{
+    json_error_t why;
+    json_t *request = json_loadb(text, n, JSON_ALLOW_NUL, &why);
+    if (!request) {
+        if (json_error_code(&why) == json_error_out_of_memory) return nomem(e);
+        return error_set(e, QN_EUSAGE, "chat: the request is not JSON: line %d: %s", why.line, why.text);
+    }
+    int rc =
+        json_is_object(request) ? check(request, e) : error_set(e, QN_EUSAGE, "chat: the request is not an object");
+    if (rc) {
+        json_decref(request);
+        return rc;
+    }
+    *out = request;
+    return 0;
+}
+
+/* ---- what templates expect ---- */
+
+static json_t *join_parts(const json_t *parts)
+{
+    struct buf b = {0};
+    size_t i;
+    json_t *part;
+    int rc = buf_reserve(&b, 1, NULL);
+    json_array_foreach((json_t *)parts, i, part)
+    {
+        const json_t *text = json_object_get(part, "text");
+        if (rc == 0 && i > 0) rc = buf_str(&b, "\n", NULL);
+        if (rc == 0) rc = buf_add(&b, json_string_value(text), json_string_length(text), NULL);
+    }
+    json_t *joined = rc == 0 ? json_stringn((const char *)b.data, b.len) : NULL;
+    buf_deinit(&b);
+    return joined;
+}
+
+/* The arguments of a call: decoded if they are JSON in a string, otherwise as they are. */
+static json_t *arguments(json_t *given)
+{
+    if (!given) return json_object();
+    if (!json_is_string(given)) return json_incref(given);
+    const char *p = json_string_value(given);
+    size_t n = json_string_length(given);
+    if (n == 0) return json_object();
+    json_t *decoded = json_loadb(p, n, JSON_ALLOW_NUL, NULL);
+    return decoded ? decoded : json_incref(given);
+}
+
+/* A call with decoded arguments. Members are replaced in copies, because the request must not change. */
+static json_t *make_call(const json_t *given)
+{
+    json_t *call = json_copy((json_t *)given), *f = json_copy(json_object_get(given, "function"));
+    int rc = json_object_set_new(f, "arguments", arguments(json_object_get(f, "arguments")));
+    rc |= json_object_set_new(call, "function", f);
+    if (rc == 0) return call;
+    json_decref(call);
+    return NULL;
+}
+
+static json_t *make_calls(const json_t *given)
+{
+    json_t *calls = json_array(), *call;
+    size_t i;
+    json_array_foreach((json_t *)given, i, call)
+    {
+        if (json_array_append_new(calls, make_call(call)) == 0) continue;
+        json_decref(calls);
+        return NULL;
+    }
+    return calls;
+}
+
+static bool is_empty(const json_t *content)
+{
+    return !content || json_is_null(content) || (json_is_string(content) && json_string_length(content) == 0);
+}
+
+static json_t *make_message(const json_t *given, const struct chat_taste *taste)
+{
+    json_t *m = json_copy((json_t *)given), *content = json_object_get(given, "content");
+    json_t *calls = json_object_get(given, "tool_calls"), *thoughts = json_object_get(given, "reasoning_content");
+    int rc = m ? 0 : -1;
+    if (json_is_array(content))
+        rc |= json_object_set_new(m, "content", join_parts(content));
+    else if (!content)
+        rc |= json_object_set_new(m, "content", json_null());
+    if (json_array_size(calls) > 0)
+        rc |= json_object_set_new(m, "tool_calls", make_calls(calls));
+    else if (calls)
+        json_object_del(m, "tool_calls"); /* templates ask whether the member is there */
+    if (!taste->developer && strcmp(json_string_value(json_object_get(given, "role")), "developer") == 0)
+        rc |= json_object_set_new(m, "role", json_string("system"));
+    /* gpt-oss has another name for thoughts, and refuses them in a message with content. */
+    if (taste->calls == CHAT_CALLS_HARMONY && json_is_string(thoughts) && !json_object_get(m, "thinking") &&
+        json_array_size(calls) > 0 && is_empty(content))
+        rc |= json_object_set(m, "thinking", thoughts);
+    if (rc == 0) return m;
+    json_decref(m);
+    return NULL;
+}
+
+static json_t *make_messages(const json_t *given, const struct chat_taste *taste)
+{
+    json_t *messages = json_array(), *m;
+    size_t i;
+    json_array_foreach((json_t *)given, i, m)
+    {
+        if (json_array_append_new(messages, make_message(m, taste)) == 0) continue;
+        json_decref(messages);
+        return NULL;
+    }
+    return messages;
+}
+
+static int set_list(json_t *context, const json_t *request, const char *key)
+{
+    json_t *list = json_object_get(request, key);
+    return json_object_set_new(context, key, json_array_size(list) > 0 ? json_incref(list) : json_null());
+}
+
+int chat_context(json_t **out, const json_t *request, const struct chat_taste *taste, struct qn_error *e)
+{
+    json_t *context = json_object(), *kwargs = json_object_get(request, "chat_template_kwargs");
+    json_t *generation = json_object_get(request, "add_generation_prompt");
+    int rc = json_object_set_new(context, "messages", make_messages(json_object_get(request, "messages"), taste));
+    rc |= set_list(context, request, "tools");
+    rc |= set_list(context, request, "documents");
+    rc |= json_object_set_new(context, "add_generation_prompt", json_boolean(!json_is_false(generation)));
+    if (kwargs && !json_is_null(kwargs)) rc |= json_object_update_missing(context, kwargs);
+    if (rc) {
+        json_decref(context);
+        return nomem(e);
+    }
+    *out = context;
+    return 0;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_pace.c: how many prompt rows go with running answers, on made-up machines.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "engine/pace.h"
+
+/* Reading the weights takes 1, computing a row 1 / balance; the longer one counts. */
+static double machine(int rows, double balance) { return rows > balance ? rows / balance : 1; }
+
+/* Steps with n_decode rows of answers and as many of a prompt as are allowed; the number it comes to. */
+static int settle(struct pace *p, int n_decode, double balance, int most, double *longest)
+{
+    int rows = 0;
+    pace_learn(p, n_decode, machine(n_decode, balance));
+    for (int i = 0; i < 60; i++) {
+        rows = pace_prefill_rows(p, n_decode, 2, most);
+        double s = machine(n_decode + rows, balance);
+        pace_learn(p, n_decode + rows, s);
+        if (s > *longest) *longest = s;
+    }
+    return rows;
+}
+
+static void finds_the_balance(void **state)
+{
+    (void)state;
+    for (double balance = 1; balance < 300; balance *= 1.7)
+        for (int n = 1; n <= 16; n *= 2) {
+            struct pace p = {0};
+            double longest = 0, alone = machine(n, balance);
+            int rows = settle(&p, n, balance, 512, &longest);
+            int ideal = (int)(2 * alone * balance) - n;
+            assert_true(longest <= 3 * alone);
+            assert_true(rows <= 512 && (rows >= ideal * 2 / 3 || rows == 512 || rows == 1));
+        }
+}
+
+static void begins_carefully(void **state)
+{
+    (void)state;
+    struct pace p = {0};
+    assert_int_equal(pace_prefill_rows(&p, 1, 2, 512), 1); /* nothing is known */
+    pace_learn(&p, 512, 5);
+    assert_int_equal(pace_prefill_rows(&p, 1, 2, 512), 1); /* of small steps still nothing */
+    pace_learn(&p, 2, 0.1);
+    assert_true(pace_prefill_rows(&p, 1, 2, 512) <= 12); /* 5 s for 512 rows, in proportion */
+    assert_int_equal(pace_prefill_rows(&p, 1, 2, 1), 1);
+}
+
+static void forgets_a_slow_step(void **state)
+{
+    (void)state;
+    struct pace p = {0};
+    double longest = 0;
+    int before = settle(&p, 2, 40, 512, &longest);
+    for (int rows = 2; rows < 100; rows *= 2) pace_learn(&p, rows, 30); /* the machine was busy with something else */
+    longest = 0;
+    int after = settle(&p, 2, 40, 512, &longest);
+    assert_true(after * 10 >= before * 8);
+}
+
+/* One slow step just before a prompt comes must not make all of its pieces too long: while it is read there are no more
+ * steps without it. */
+static void believes_no_single_step(void **state)
+{
+    (void)state;
+    struct pace p = {0};
+    double longest = 0;
+    int before = settle(&p, 2, 40, 512, &longest);
+    pace_learn(&p, 2, 2 * machine(2, 40));
+    assert_true(pace_prefill_rows(&p, 2, 2, 512) <= before * 115 / 100);
+}
+
+/* Every row takes the same time here, so that the limit is reached exactly. */
+static void what_takes_as_long_as_the_limit_is_allowed(void **state)
+{
+    (void)state;
+    struct pace p = {0};
+    pace_learn(&p, 1, 1);
+    assert_int_equal(pace_prefill_rows(&p, 1, 4, 512), 3);
+    assert_int_equal(pace_prefill_rows(&p, 2, 4, 512), 6);
+    assert_int_equal(pace_prefill_rows(&p, 1, 4, 2), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_balance), cmocka_unit_test(begins_carefully),
+                                       cmocka_unit_test(forgets_a_slow_step), cmocka_unit_test(believes_no_single_step),
+                                       cmocka_unit_test(what_takes_as_long_as_the_limit_is_allowed)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_chat.c: prompts from requests: what templates get, which bytes may become control tokens, what is refused.
+ *
+ * The vocabulary has a token for each byte and a few marks, so the tokens of a prompt can be read back as its text:
+ * a mark that is a token is written with its number, as #7.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "text/chat/chat.h"
+#include "../tiny_vocab.h"
+
+enum { UNK, BOS, EOS, START, END, THINK, UNTHINK, CALL, UNCALL, N_MARKS };
+static const char *const mark_text[N_MARKS] = {"<unk>",   "<s>",      "</s>",        "<|im_start|>", "<|im_end|>",
+                                               "<think>", "</think>", "<tool_call>", "</tool_call>"};
+static const int32_t mark_type[N_MARKS] = {2, 3, 3, 3, 3, 4, 4, 4, 4};
+
+static const char chatml[] =
+    "{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + (m.content or '') }}"
+    "{% for c in m.tool_calls or [] %}{{ '<tool_call>' + c.function.name + (c.function.arguments | tojson) }}"
+    "{% endfor %}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant:{% if enable_thinking %}<think>{% endif %}{% endif %}";
+
+struct fixture {
+    struct weights *w;
+    struct vocab *v;
+    struct chat *c;
+};
+
+static struct weights *make_file(const char *template, const char *tool_use)
+{
+    static char bytes[256][8];
+    const char *text[N_MARKS + 257];
+    int32_t type[N_MARKS + 257];
+    float score[N_MARKS + 257] = {0};
+    struct vfile f = {0};
+    for (int i = 0; i < N_MARKS; i++) text[i] = mark_text[i], type[i] = mark_type[i];
+    for (int i = 0; i < 256; i++) {
+        snprintf(bytes[i], sizeof bytes[i], "<0x%02X>", (unsigned)i);
+        text[N_MARKS + i] = bytes[i];
+        type[N_MARKS + i] = 6;
+    }
+    text[N_MARKS + 256] = "\u2581"; /* a space */
+    type[N_MARKS + 256] = 1;
+    vf_str(&f, "tokenizer.ggml.model", "llama");
+    vf_strs(&f, "tokenizer.ggml.tokens", text, N_MARKS + 257);
+    vf_array4(&f, "tokenizer.ggml.token_type", MT_I32, type, N_MARKS + 257);
+    vf_array4(&f, "tokenizer.ggml.scores", MT_F32, score, N_MARKS + 257);
+    vf_bool(&f, "tokenizer.ggml.add_space_prefix", false);
+    if (template) vf_str(&f, "tokenizer.chat_template", template);
+    if (tool_use) vf_str(&f, "tokenizer.chat_template.tool_use", tool_use);
+    return vf_open(&f);
+}
+
+static struct fixture open_chat(const char *template, const char *tool_use)
+{
+    struct fixture x = {.w = make_file(template, tool_use)};
+    assert_int_equal(vocab_load(&x.v, x.w, NULL), 0);
+    assert_int_equal(chat_new(&x.c, x.w, x.v, NULL, 0, NULL), 0);
+    return x;
+}
+
+static void close_chat(struct fixture *x)
+{
+    chat_free(x->c);
+    vocab_free(x->v);
+    weights_close(x->w);
+}
+
+/* The prompt's tokens as text; owned. */
+static char *read_tokens(const struct fixture *x, const struct chat_prompt *p)
+{
+    struct buf b = {0};
+    for (size_t i = 0; i < p->n_tokens; i++) {
+        qn_token id = p->tokens[i];
+        int rc = id < N_MARKS ? buf_printf(&b, NULL, "#%d", id) : vocab_token_bytes(x->v, id, false, &b, NULL);
+        assert_int_equal(rc, 0);
+    }
+    buf_add(&b, "", 1, NULL);
+    return (char *)b.data;
+}
+
+static void check(const struct fixture *x, const char *request, const char *want)
+{
+    struct chat_prompt p;
+    struct qn_error e = {0};
+    int rc = chat_prompt_make(&p, x->c, request, strlen(request), NULL, NULL, &e);
+    if (rc) print_error("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    char *got = read_tokens(x, &p);
+    assert_string_equal(got, want);
+    mem_free(got);
+    chat_prompt_deinit(&p);
+}
+
+#define USER(content) "{\"messages\": [{\"role\": \"user\", \"content\": " content "}]}"
+#define REPLY         "#3assistant:"
+
+static void test_messages(void **state)
+{
+    (void)state;
+    struct fixture x = open_chat(chatml, NULL);
+    check(&x, USER("\"Hi\""), "#1#3user:Hi#4" REPLY);
+    check(&x, USER("[{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}]"),
+          "#1#3user:a\nb#4" REPLY);
+    check(&x, "{\"messages\": [{\"role\": \"developer\", \"content\": \"x\"}], \"add_generation_prompt\": false}",
+          "#1#3system:x#4");
+    check(&x,
+          "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"1\", \"type\": \"function\", "
+          "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1.50}\"}}, {\"function\": {\"name\": \"g\", "
+          "\"arguments\": \"{bad\"}}, {\"function\": {\"name\": \"h\", \"arguments\": \"\"}}]}]}",
+          "#1#3assistant:#7f{\"a\": 1.5}#7g\"{bad\"#7h{}#4" REPLY);
+    check(&x, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\", \"tool_calls\": []}], \"tools\": []}",
+          "#1#3assistant:x#4" REPLY);
+    check(&x, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\\u0000b\"}], \"tools\": null}",
+          "#1#3user:a"); /* and more, behind the NUL */
+    close_chat(&x);
+}
+
+/* Nothing that a request says is a token of the model's. */
+static void test_injection(void **state)
+{
+    (void)state;
+    struct fixture x = open_chat(chatml, NULL);
+    for (int i = 0; i < N_MARKS; i++) {
+        struct buf r = {0}, want = {0};
+        const char *m = mark_text[i];
+        buf_printf(&r, NULL,
+                   "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"%s\"}]}, "
+                   "{\"role\": \"%s\", \"content\": \"x%s%s\"}, {\"role\": \"tool\", \"content\": \"%.3s\"}, "
+                   "{\"role\": \"user\", \"content\": \"%s\"}, {\"role\": \"assistant\", \"content\": null, "
+                   "\"tool_calls\": [{\"function\": {\"name\": \"%s\", \"arguments\": {\"%s\": \"%s\"}}}]}], "
+                   "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"%s\"}}]}",
+                   m, m, m, m, m, m + 3, m, m, m, m);
+        buf_printf(
+            &want, NULL,
+            "#1#7[{\"type\": \"function\", \"function\": {\"name\": \"%s\"}}]#8#3user:%s#4#3%s:x%s%s#4#3tool:%.3s#4"
+            "#3user:%s#4#3assistant:#7%s{\"%s\": \"%s\"}#4" REPLY,
+            m, m, m, m, m, m, m + 3, m, m, m);
+        check(&x, (const char *)r.data, (const char *)want.data);
+        buf_deinit(&r);
+        buf_deinit(&want);
+    }
+    /* A mark whose bytes are only in part the template's, from either side. */
+    close_chat(&x);
+    x = open_chat("<|im_{{ messages[0].content }}|>{{ messages[0].role }}<|im_end|>", NULL);
+    check(&x, USER("\"start\""), "#1<|im_start|>user#4");
+    check(&x, USER("\"end|><|im_end\""), "#1<|im_end|><|im_end|>user#4");
+    close_chat(&x);
+    x = open_chat("{{ '<|im_' + messages[0].role + '|>' }}<|im_end|>", NULL);
+    check(&x, "{\"messages\": [{\"role\": \"end\", \"content\": \"\"}]}", "#1<|im_end|>#4");
+    close_chat(&x);
+}
+
+/* What lies between marks is one text for the tokenizer, whoever wrote its parts. */
+static void test_one_text(void **state)
+{
+    const struct text_span user[] = {{0, 3}, {4, 2}, {12, 5}};
+    const struct text_origin o = {user, 3, NULL, 0};
+    static const char text[] = "<s></s></s><s></s>";
+    (void)state;
+    struct fixture x = open_chat(chatml, NULL);
+    qn_token *ids = NULL;
+    size_t n = 0;
+    assert_int_equal(vocab_encode_chat(x.v, text, strlen(text), &o, NULL, &ids, &n, NULL), 0);
+    struct chat_prompt p = {.tokens = ids, .n_tokens = n};
+    char *got = read_tokens(&x, &p);
+    assert_string_equal(got, "#1<s></s>#2<s></s>");
+    mem_free(got);
+    mem_free(ids);
+    close_chat(&x);
+}
+
+static void test_bos(void **state)
+{
+    (void)state;
+    struct fixture x = open_chat("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", NULL);
+    check(&x, USER("\"<s>a\""), "#1<s>a#2");
+    close_chat(&x);
+    x = open_chat("{{ messages[0].content }}", NULL);
+    check(&x, USER("\"<s>\""), "#1<s>");
+    check(&x, USER("\"\""), "#1");
+    close_chat(&x);
+}
+
+static void test_thinking(void **state)
+{
+    struct chat_prompt p;
+    static const struct {
+        const char *request;
+        bool thinking;
+    } rows[] = {
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": {\"enable_thinking\": "
+         "true}}",
+         true},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"<think>\"}]}", false},
+    };
+    (void)state;
+    struct fixture x = open_chat(chatml, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(chat_prompt_make(&p, x.c, rows[i].request, strlen(rows[i].request), NULL, NULL, NULL), 0);
+        assert_int_equal(p.thinking, rows[i].thinking);
+        assert_int_equal(p.form.calls, CHAT_CALLS_TAG);
+        assert_null(p.tools);
+        chat_prompt_deinit(&p);
+    }
+    close_chat(&x);
+}
+
+static void test_named(void **state)
+{
+    (void)state;
+    struct fixture x = open_chat("plain", "with tools");
+    check(&x, USER("\"a\""), "#1plain");
+    check(&x,
+          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{\"type\": \"function\", "
+          "\"function\": {\"name\": \"f\"}}]}",
+          "#1with tools");
+    close_chat(&x);
+}
+
+static void test_no_template(void **state)
+{
+    struct chat *c = NULL;
+    struct vocab *v = NULL;
+    struct qn_error e;
+    (void)state;
+    struct weights *w = make_file(NULL, NULL);
+    assert_int_equal(vocab_load(&v, w, NULL), 0);
+    assert_int_equal(chat_new(&c, w, v, NULL, 0, &e), QN_EDATA);
+    assert_non_null(strstr(e.msg, "tokenizer.chat_template"));
+    assert_int_equal(chat_new(&c, w, v, "{% if %}", 8, &e), QN_EDATA);
+    assert_non_null(strstr(e.msg, "chat template: "));
+    assert_int_equal(chat_new(&c, w, v, "ok", 2, &e), 0);
+    chat_free(c);
+    vocab_free(v);
+    weights_close(w);
+}
+
+static void test_refused(void **state)
+{
+    static const char *const rows[][2] = {
+        {"", "not JSON"},
+        {"[]", "not an object"},
+        {"{}", "messages is missing"},
+        {"{\"messages\": []}", "messages is empty"},
+        {"{\"messages\": {}}", "messages is not a list"},
+        {"{\"messages\": [1]}", "messages[0] is not an object"},
+        {"{\"messages\": [{}]}", "messages[0].role is missing"},
+        {"{\"messages\": [{\"role\": 1}]}", "messages[0].role is not a string"},
+        {USER("1"), "messages[0].content is neither"},
+        {USER("[1]"), "messages[0].content[0] has no type"},
+        {USER("[{\"type\": \"image_url\"}]"), "messages[0].content[0] is of type 'image_url'"},
+        {USER("[{\"type\": \"text\"}]"), "messages[0].content[0].text is not a string"},
+        {"{\"messages\": [{\"role\": \"user\", \"tool_calls\": 1}]}", "messages[0].tool_calls is not a list"},
+        {"{\"messages\": [{\"role\": \"user\", \"tool_calls\": [1]}]}",
+         "messages[0].tool_calls[0].function is missing"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"tools\": [{}]}", "tools[0].type is not 'function'"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"tools\": [{\"type\": \"function\", \"function\": {}}]}",
+         "tools[0].function.name is missing"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"add_generation_prompt\": 1}", "add_generation_prompt is not"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"stop\": 1}", "stop is not known"},
+    };
+    (void)state;
+    struct fixture x = open_chat(chatml, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct chat_prompt p;
+        struct qn_error e = {0};
+        assert_int_equal(chat_prompt_make(&p, x.c, rows[i][0], strlen(rows[i][0]), NULL, NULL, &e), QN_EUSAGE);
+        if (!strstr(e.msg, rows[i][1])) print_error("%s\n", e.msg);
+        assert_non_null(strstr(e.msg, rows[i][1]));
+    }
+    close_chat(&x);
+    x = open_chat("{{ raise_exception('no such role') }}", NULL);
+    struct chat_prompt p;
+    struct qn_error e = {0};
+    static const char request[] = USER("\"a\"");
+    assert_int_equal(chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e), QN_EUSAGE);
+    assert_string_equal(e.msg, "no such role");
+    close_chat(&x);
+}
+
+static void test_forms(void **state)
+{
+    static const struct {
+        const char *src;
+        enum chat_calls calls;
+        const char *think;
+    } rows[] = {
+        {"hello", CHAT_CALLS_NONE, NULL},
+        {"'<tool_call>' content.split('</think>')", CHAT_CALLS_TAG, "<think>"},
+        {"[INST] [TOOL_CALLS] [THINK]", CHAT_CALLS_MISTRAL, "[THINK]"},
+        {"<|start_header_id|> {\"name\": \"parameters\": }", CHAT_CALLS_LLAMA, NULL},
+        {"<|start_header_id|>", CHAT_CALLS_NONE, NULL},
+        {"<|start|> <|channel|>analysis<|message|> <think>", CHAT_CALLS_HARMONY, NULL},
+        {"<start_of_turn> ```tool_code", CHAT_CALLS_CODE, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct chat_form f = chat_form_of(rows[i].src, strlen(rows[i].src));
+        assert_int_equal(f.calls, rows[i].calls);
+        assert_true(rows[i].think ? f.think && strcmp(f.think, rows[i].think) == 0 : !f.think);
+    }
+    const struct chat_form tag = {CHAT_CALLS_TAG, "<think>", "</think>"};
+    assert_true(chat_form_reads(&tag, "<tool_call>", 11));
+    assert_true(chat_form_reads(&tag, "</think>", 8));
+    assert_false(chat_form_reads(&tag, "<s>", 3));
+    assert_false(chat_form_reads(&tag, "<tool", 5));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_messages),    cmocka_unit_test(test_injection), cmocka_unit_test(test_one_text),
+        cmocka_unit_test(test_bos),         cmocka_unit_test(test_thinking),  cmocka_unit_test(test_named),
+        cmocka_unit_test(test_no_template), cmocka_unit_test(test_refused),   cmocka_unit_test(test_forms),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
