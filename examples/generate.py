@@ -22,8 +22,8 @@ TEXT = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.POINTER(c.c_char), c.c_size_t)
 
 
 class GenerateParams(c.Structure):
-    _fields_ = [("size", c.c_size_t), ("max_tokens", c.c_int), ("is_chat", c.c_bool), ("stop", c.c_void_p),
-                ("n_stop", c.c_size_t), ("text", TEXT), ("arg", c.c_void_p)]
+    _fields_ = [("size", c.c_size_t), ("max_tokens", c.c_int), ("is_chat", c.c_bool), ("conversation", c.c_void_p),
+                ("stop", c.c_void_p), ("n_stop", c.c_size_t), ("text", TEXT), ("arg", c.c_void_p)]
 
 
 def call(function, *args):

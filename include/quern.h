@@ -594,13 +594,23 @@ QN_API int qn_cache_drop(qn_scheduler *s, uint64_t identity, uint64_t id, size_t
 
 /* ---- text in, text out ---- */
 
+/* The messages of a chat so far, for qn_generate(). One thread at a time uses it. */
+typedef struct qn_conversation qn_conversation;
+QN_API int qn_conversation_new(qn_conversation **out, struct qn_error *e);
+QN_API void qn_conversation_free(qn_conversation *c); /* NULL is fine */
+/* Adds a message of n bytes, which must be UTF-8. role: "system", "user", "assistant", or what else the model's
+ * template knows. After an error the conversation is what it was before. */
+QN_API int qn_conversation_add(qn_conversation *c, const char *role, const char *text, size_t n, struct qn_error *e);
+
 /* For qn_generate(). */
 struct qn_generate_params {
     size_t size;
     int max_tokens; /* of the answer; -1: until the model ends it or the context is full */
     bool is_chat;   /* the prompt is a message to the model, and the text is its reply: the model's chat template is
                        used, and the thoughts before the reply are left out */
-    const char *const *stop; /* [n_stop] strings that end the answer; they are not part of its text */
+    qn_conversation *conversation; /* the messages before the prompt, in a chat; borrowed for the call, which adds the
+                                      prompt and the reply unless it fails. NULL: none */
+    const char *const *stop;       /* [n_stop] strings that end the answer; they are not part of its text */
     size_t n_stop;
     /* Receives more of the answer: n bytes, whole UTF-8 characters, without a NUL. Returning false ends the answer. The
      * calling thread runs it. NULL: not called */
@@ -611,8 +621,9 @@ QN_API void qn_generate_params_init(struct qn_generate_params *p);
 /* Makes the session's timeline the prompt of n bytes, and the model's answer to it. If the session already holds the
  * beginning of the prompt, that part is not computed again. Sampling is the session's. p NULL: the defaults, which are
  * no callback and max_tokens -1. *finish (may be NULL) is the reason why the answer ended: QN_FINISH_STOP_TOKEN,
- * _STOP_STRING, _LENGTH or _CANCELLED (by the callback). QN_EFULL: the prompt does not fit. QN_EDATA: is_chat is set,
- * and the model has no template. */
+ * _STOP_STRING, _LENGTH or _CANCELLED (by the callback; a conversation then has the reply as far as it was made).
+ * QN_EFULL: the prompt does not fit. QN_EDATA: is_chat is set, and the model has no template, or it cannot render these
+ * messages. */
 QN_API int qn_generate(qn_session *s, const char *prompt, size_t n, const struct qn_generate_params *p,
                        enum qn_finish *finish, struct qn_error *e);
 

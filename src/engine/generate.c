@@ -7,14 +7,17 @@
 #include <jansson.h>
 
 #include "base/json/json_text.h"
+#include "engine/conversation.h"
 #include "engine/session.h"
 
 struct generation {
     struct qn_session *s;
     const struct qn_generate_params *p;
     const struct qn_model *model;
-    qn_text *text; /* of a plain prompt */
-    qn_chat *chat; /* this and the next two: of a chat */
+    qn_text *text;    /* of a plain prompt */
+    qn_chat *chat;    /* this and what follows until the tokens: of a chat */
+    json_t *messages; /* the conversation with the prompt */
+    struct buf said;  /* the reply, if there is a conversation to add it to */
     qn_prompt *prompt;
     qn_reply *reply;
     qn_token *tokens; /* of a plain prompt; owned */
@@ -31,11 +34,15 @@ static void tell(struct generation *g, const char *bytes, size_t n)
     if (n && g->p->text && !g->is_over) g->is_over = !g->p->text(g->p->arg, bytes, n);
 }
 
-static void tell_events(struct generation *g)
+static int tell_events(struct generation *g, struct qn_error *e)
 {
     struct qn_reply_event event;
-    while (qn_reply_next(g->reply, &event))
-        if (event.kind == QN_REPLY_CONTENT) tell(g, event.text, event.n);
+    while (!g->is_over && qn_reply_next(g->reply, &event)) {
+        if (event.kind != QN_REPLY_CONTENT) continue;
+        if (g->p->conversation && buf_add(&g->said, event.text, event.n, e)) return QN_ENOMEM;
+        tell(g, event.text, event.n);
+    }
+    return 0;
 }
 
 static int push(struct generation *g, qn_token t, bool *stopped, struct qn_error *e)
@@ -44,10 +51,8 @@ static int push(struct generation *g, qn_token t, bool *stopped, struct qn_error
     size_t n;
     int rc = g->reply ? qn_reply_push(g->reply, t, stopped, e) : qn_text_push(g->text, t, &bytes, &n, stopped, e);
     if (rc) return rc;
-    if (g->reply)
-        tell_events(g);
-    else
-        tell(g, bytes, n);
+    if (g->reply) return tell_events(g, e);
+    tell(g, bytes, n);
     return 0;
 }
 
@@ -58,25 +63,37 @@ static int end(struct generation *g, struct qn_error *e)
     size_t n;
     int rc = g->reply ? qn_reply_end(g->reply, e) : qn_text_end(g->text, &bytes, &n, e);
     if (rc) return rc;
-    if (g->reply)
-        tell_events(g);
-    else
-        tell(g, bytes, n);
+    if (g->reply) return tell_events(g, e);
+    tell(g, bytes, n);
     return 0;
 }
 
-/* Makes the prompt of a chat with one message of a user. */
+/* Makes the prompt of a chat: the conversation so far with one more message of the user. */
 static int make_prompt(struct generation *g, const char *prompt, size_t n, struct qn_error *e)
 {
     struct buf text = {0};
-    json_t *content = json_stringn(prompt, n);
-    if (!content) return error_set(e, QN_EUSAGE, "qn_generate: a chat's message must be UTF-8");
-    json_t *request = json_pack("{s:[{s:s, s:o}]}", "messages", "role", "user", "content", content);
-    int rc = json_text_add(&text, request, JSON_COMPACT, "a chat's message", e);
+    g->messages = g->p->conversation ? json_copy(g->p->conversation->messages) : json_array();
+    if (!g->messages) return error_nomem(e, "a chat's messages", 0);
+    int rc = conversation_append(g->messages, "user", prompt, n, "qn_generate", e);
+    if (rc) return rc;
+    json_t *request = json_pack("{s:O}", "messages", g->messages);
+    rc = json_text_add(&text, request, JSON_COMPACT, "a chat's messages", e);
     json_decref(request);
     if (!rc) rc = qn_chat_prompt(&g->prompt, g->chat, (const char *)text.data, text.len, NULL, e);
     buf_deinit(&text);
     return rc;
+}
+
+/* Adds the prompt and the reply to the conversation, both or none. */
+static int remember(struct generation *g, struct qn_error *e)
+{
+    qn_conversation *c = g->p->conversation;
+    if (!c) return 0;
+    int rc = conversation_append(g->messages, "assistant", (const char *)g->said.data, g->said.len, "qn_generate", e);
+    if (rc) return rc;
+    json_decref(c->messages);
+    c->messages = json_incref(g->messages);
+    return 0;
 }
 
 /* Makes the timeline the prompt. */
@@ -129,6 +146,7 @@ static int check(const struct qn_session *s, const char *prompt, size_t n, const
     if ((rc = usage_size(e, function, p->size, sizeof *p))) return rc;
     if ((rc = usage_array(e, function, "prompt", prompt, n))) return rc;
     if ((rc = usage_strings(e, function, "stop", p->stop, p->n_stop))) return rc;
+    if (p->conversation && !p->is_chat) return error_set(e, QN_EUSAGE, "qn_generate: a conversation without is_chat");
     if (p->max_tokens < -1)
         return error_set(e, QN_EUSAGE, "qn_generate: max_tokens is %d, not -1 or more", p->max_tokens);
     return 0;
@@ -145,7 +163,10 @@ int qn_generate(qn_session *s, const char *prompt, size_t n, const struct qn_gen
     struct generation g = {.s = s, .p = p ? p : &def, .model = s->engine->handle};
     rc = begin(&g, prompt, n, e);
     if (!rc) rc = answer(&g, &why, e);
+    if (!rc) rc = remember(&g, e);
     if (!rc && finish) *finish = why;
+    json_decref(g.messages);
+    buf_deinit(&g.said);
     qn_reply_free(g.reply);
     qn_prompt_free(g.prompt);
     qn_chat_free(g.chat);

@@ -148,6 +148,19 @@ static void free_session(void *p) { qn_session_free(p); }
 static int new_text(void **out, struct qn_error *e) { return qn_text_new((qn_text **)out, w.model, true, stops, 2, e); }
 static void free_text(void *p) { qn_text_free(p); }
 
+static int new_conversation(void **out, struct qn_error *e)
+{
+    qn_conversation *c = NULL;
+    int rc = qn_conversation_new(&c, e);
+    if (!rc) rc = qn_conversation_add(c, "user", PROMPT, strlen(PROMPT), e);
+    if (!rc)
+        *out = c;
+    else
+        qn_conversation_free(c);
+    return rc;
+}
+static void free_conversation(void *p) { qn_conversation_free(p); }
+
 static int tokenize(void **out, struct qn_error *e)
 {
     return qn_tokenize(w.model, PROMPT, strlen(PROMPT), QN_ADD_BOS | QN_PARSE_SPECIAL, NULL, (qn_token **)out, &w.n_ids,
@@ -191,7 +204,7 @@ static void teardown(void)
 static int make_with_faults(int (*make)(void **, struct qn_error *), void (*destroy)(void *), int n_optional)
 {
     void *const untouched = &w;
-    void *out;
+    void *out = NULL;
     assert_int_equal(make(&out, NULL), 0); /* the C library keeps some memory of the first thread that ends */
     destroy(out);
     for (int n = 1;; n++) {
@@ -231,6 +244,7 @@ static void making_things(void **state)
     w.session = NULL;
     assert_true(make_with_faults(new_scheduler, free_scheduler, 0) > 5);
     assert_true(make_with_faults(new_text, free_text, 0) > 2);
+    assert_true(make_with_faults(new_conversation, free_conversation, 0) > 0);
     assert_true(make_with_faults(tokenize, qn_free, 0) > 1);
     teardown();
 }

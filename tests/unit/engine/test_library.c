@@ -263,8 +263,8 @@ static void one_call_generates_what_many_do(void **state)
     struct answer cut = {.stop_after = 1};
     p.arg = &cut;
     OK(qn_generate(s, prompt, strlen(prompt), &p, &finish, &e));
-    assert_int_equal(finish, QN_FINISH_CANCELLED);
-    assert_int_equal(cut.n_calls, 1);
+    if (a.n_calls > 1) assert_int_equal(finish, QN_FINISH_CANCELLED);
+    assert_int_equal(cut.n_calls, a.n_calls > 0);
     assert_memory_equal(cut.text, a.text, cut.n);
     struct answer chat = {0};
     p.arg = &chat;
@@ -275,6 +275,10 @@ static void one_call_generates_what_many_do(void **state)
         REFUSED(qn_generate(s, "Hello", 5, &p, &finish, &e), QN_EDATA, "");
     if (qn_model_has_template(model)) REFUSED(qn_generate(s, "\xff", 1, &p, &finish, &e), QN_EUSAGE, "UTF-8");
     p.is_chat = false;
+    OK(qn_conversation_new(&p.conversation, &e));
+    REFUSED(qn_generate(s, prompt, 1, &p, &finish, &e), QN_EUSAGE, "without is_chat");
+    qn_conversation_free(p.conversation);
+    p.conversation = NULL;
     OK(qn_generate(s, prompt, strlen(prompt), NULL, NULL, &e)); /* to the end, heard by nobody */
     REFUSED(qn_generate(NULL, prompt, 1, &p, NULL, &e), QN_EUSAGE, "NULL");
     REFUSED(qn_generate(s, NULL, 1, &p, NULL, &e), QN_EUSAGE, "prompt is NULL");
@@ -294,6 +298,68 @@ static void one_call_generates_what_many_do(void **state)
     qn_free(ids);
     qn_session_free(s);
     qn_session_free(by_hand);
+    qn_engine_free(g);
+}
+
+static size_t n_tokens(const qn_session *s) { return qn_session_tokens(s, NULL); }
+
+/* A chat of two messages in two calls, and as one call after the first message and its reply were added by hand. */
+static void a_conversation_keeps_messages_and_replies(void **state)
+{
+    (void)state;
+    qn_engine *g = engine(model, QN_KV_F16, N_CTX, 0);
+    qn_session *s = NULL, *by_hand = NULL, *alone = NULL;
+    qn_conversation *c = NULL, *own = NULL;
+    struct qn_generate_params p;
+    struct qn_sampling sampling;
+    struct answer first = {0}, second = {0}, again = {0};
+    char big[N_CTX * 8];
+    qn_sampling_init(&sampling);
+    sampling.temperature = 0;
+    OK(qn_session_new(&s, g, &sampling, &e));
+    OK(qn_session_new(&by_hand, g, &sampling, &e));
+    OK(qn_session_new(&alone, g, &sampling, &e));
+    OK(qn_conversation_new(&c, &e));
+    OK(qn_conversation_new(&own, &e));
+    REFUSED(qn_conversation_new(NULL, &e), QN_EUSAGE, "NULL");
+    REFUSED(qn_conversation_add(NULL, "user", "x", 1, &e), QN_EUSAGE, "NULL");
+    REFUSED(qn_conversation_add(own, NULL, "x", 1, &e), QN_EUSAGE, "NULL");
+    REFUSED(qn_conversation_add(own, "user", NULL, 1, &e), QN_EUSAGE, "text is NULL");
+    REFUSED(qn_conversation_add(own, "user", "\xc3", 1, &e), QN_EUSAGE, "message must be UTF-8");
+    REFUSED(qn_conversation_add(own, "\xff", "x", 1, &e), QN_EUSAGE, "role must be UTF-8");
+    qn_conversation_free(NULL);
+    qn_generate_params_init(&p);
+    p.is_chat = true;
+    p.max_tokens = 6;
+    p.text = collect;
+    p.conversation = c;
+    if (qn_model_has_template(model)) {
+        p.arg = &first;
+        OK(qn_generate(s, "Hello", 5, &p, NULL, &e));
+        memset(big, 'a', sizeof big);
+        for (size_t i = 0; i < sizeof big; i += 2) big[i] = ' ';
+        REFUSED(qn_generate(s, big, sizeof big, &p, NULL, &e), QN_EFULL, ""); /* is not in the conversation */
+        REFUSED(qn_generate(s, "\xff", 1, &p, NULL, &e), QN_EUSAGE, "UTF-8");
+        p.arg = &second;
+        OK(qn_generate(s, "And \"then\"?", 11, &p, NULL, &e));
+
+        OK(qn_conversation_add(own, "user", "Hello", 5, &e));
+        OK(qn_conversation_add(own, "assistant", first.text, first.n, &e));
+        p.conversation = own;
+        p.arg = &again;
+        OK(qn_generate(by_hand, "And \"then\"?", 11, &p, NULL, &e));
+        assert_string_equal(second.text, again.text);
+        assert_int_equal(n_tokens(s), n_tokens(by_hand));
+        p.conversation = NULL;
+        p.arg = &(struct answer){0};
+        OK(qn_generate(alone, "And \"then\"?", 11, &p, NULL, &e));
+        assert_true(n_tokens(alone) < n_tokens(s));
+    }
+    qn_conversation_free(c);
+    qn_conversation_free(own);
+    qn_session_free(s);
+    qn_session_free(by_hand);
+    qn_session_free(alone);
     qn_engine_free(g);
 }
 
@@ -539,6 +605,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(metadata_is_text),
         cmocka_unit_test(a_prompt_is_watched_and_cancelled),
         cmocka_unit_test(one_call_generates_what_many_do),
+        cmocka_unit_test(a_conversation_keeps_messages_and_replies),
         cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
         cmocka_unit_test(nothing_is_evaluated_again_after_loading),
         cmocka_unit_test(what_does_not_fit_is_refused),
