@@ -31,7 +31,7 @@ static void warn_of_disk(const struct model *m, const struct qn_engine_params *p
         snprintf(when, sizeof when, " once the KV cache holds about %llu tokens",
                  (unsigned long long)((room - b->weights) / (kv_page_bytes(&shape) / (uint64_t)shape.page_slots)));
     log_at(LOG_WARN,
-           "%.2f GB of weights, %.2f GB of memory left for them beside a full KV cache: %s from disk again for "
+           "%.2f GB of weights, %.2f GB of memory left for them next to a full KV cache: %s from disk again for "
            "every token%s%s",
            1e-9 * (double)b->weights, 1e-9 * (double)b->room, p->lock_weights ? "the rest is read" : "they are read",
            when, p->lock_weights ? "" : " (--mlock keeps those that fit)");

@@ -450,7 +450,7 @@ static void *thread_main(void *arg)
         end_some(s, is_stopping);
         tell_places(s);
         admit(s);
-        if (has_rows(s)) turn_run(s);
+        if (has_rows(s)) step_run(s);
     }
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * scheduler.h: the struct of qn_scheduler, shared by scheduler.c (life, queue, admission), turn.c (one step) and
+ * scheduler.h: the struct of qn_scheduler, shared by scheduler.c (life, queue, admission), step.c (one step) and
  * cached.c (the cache's list).
  *
  * There are three kinds of fields. The mutex guards the first kind. Of the second kind are the lists `waiting` and
@@ -19,7 +19,7 @@
 #define PROMPT_LOGPROB_ROWS 32
 
 /* The rows of one answer in a step: its next token, or a piece of the prompt. */
-struct turn_part {
+struct step_part {
     struct request *request;
     int answer;
     int row, n;               /* the first row in the batch, and how many */
@@ -65,7 +65,7 @@ struct qn_scheduler {
     double mean_answer; /* moving mean of tokens: the expected length of an answer, unless its max_tokens is smaller */
 
     /* of one step; parts and memories are [n_places], and the rows are in engine->batch */
-    struct turn_part *parts;
+    struct step_part *parts;
     int n_parts, n_rows, n_prefill_rows, n_logits;
     struct kv_seq **memories;
     float *logits;      /* [n_places + PROMPT_LOGPROB_ROWS][n_vocab] */
@@ -76,7 +76,7 @@ struct qn_scheduler {
 };
 
 /* Runs one step of all running requests: a row for each answer and a piece of the prompts that are being read. */
-void turn_run(struct qn_scheduler *s);
+void step_run(struct qn_scheduler *s);
 
 /* Replaces zeros by the defaults and checks the ranges. n_states: recurrent states that the engine has; 0: the model
  * has none. QN_EUSAGE: a value is out of range, or a step has too few rows. QN_ENOMEM: there are too few states. */

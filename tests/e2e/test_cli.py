@@ -424,6 +424,7 @@ def test_usage_errors():
     for command in COMMANDS:
         refused(64, "unknown option '--nonsense'", command, "--nonsense", RANDOM)
         refused(64, "unknown option '-Z'", command, RANDOM, "-Z")
+        refused(64, "no value goes with option '--help=x'", command, "--help=x")
         refused(64, command + ": ", command)
     for command in "run", "tokenize", "logits", "bench", "explain", "inspect":
         refused(64, command + ": ", command, RANDOM, "a", "b")

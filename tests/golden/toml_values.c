@@ -12,8 +12,8 @@
 
 #include <jansson.h>
 
-#include "base/toml.h"
-#include "base/toml_out.h"
+#include "base/toml/toml.h"
+#include "base/toml/toml_out.h"
 
 static json_t *to_json(const struct toml_value *v)
 {

@@ -10,7 +10,7 @@
 #ifndef QUERN_CLI_CONFIG_FILE_H
 #define QUERN_CLI_CONFIG_FILE_H
 
-#include "base/toml.h"
+#include "base/toml/toml.h"
 
 #define CONFIG_PERSONAS "persona" /* the table that contains the tables of personas */
 

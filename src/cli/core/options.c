@@ -285,9 +285,9 @@ static int read_flags(struct options_reader *r, int argc, char **argv, enum help
         }
         if (c == ':')
             return cli_usage("%s: option '%s' needs a value (see quern %s --help)", argv[0], argv[optind - 1], argv[0]);
-        if (c == '?' && optopt > 0 && optopt < 256) /* a letter, possibly among others */
+        if (c == '?' && optopt > 0 && optopt < 256 && optopt != 'h') /* a letter, possibly among others */
             return cli_usage("%s: unknown option '-%c' (see quern %s --help)", argv[0], optopt, argv[0]);
-        if (c == '?')
+        if (c == '?') /* 'h': of --help=VALUE, because -h is always known */
             return cli_usage("%s: %s option '%s' (see quern %s --help)", argv[0],
                              optopt ? "no value goes with" : "unknown", argv[optind - 1], argv[0]);
         for (int k = 0; c < 256 && k < r->n; k++)

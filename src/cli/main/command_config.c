@@ -15,7 +15,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/nearest.h"
-#include "base/toml_out.h"
+#include "base/toml/toml_out.h"
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
 #include "cli/core/config_file.h"

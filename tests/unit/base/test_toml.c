@@ -16,7 +16,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "base/toml.h"
+#include "base/toml/toml.h"
 #include "base/utf8.h"
 
 static struct toml parsed(const char *text)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * turn.c: one step of the scheduler: gathers rows, runs them, and processes the results. See scheduler.h.
+ * step.c: one step of the scheduler: gathers rows, runs them, and processes the results. See scheduler.h.
  *
  * While answers are running, a step includes so many prompt rows that it takes up to STRETCH times as long as it would
  * without them (pace.h). So streams slow down, but no single gap is long. If no answer is running, prompts get all rows
@@ -40,7 +40,7 @@ static void add_row(struct qn_scheduler *s, qn_token t, int pos, bool want)
 static void add_part(struct qn_scheduler *s, struct request *r, int answer, int n)
 {
     s->memories[s->n_parts] = &r->answers[answer].memory;
-    s->parts[s->n_parts++] = (struct turn_part){r, answer, s->n_rows, n, s->n_logits, 0};
+    s->parts[s->n_parts++] = (struct step_part){r, answer, s->n_rows, n, s->n_logits, 0};
 }
 
 static void gather_answers(struct qn_scheduler *s)
@@ -140,7 +140,7 @@ static void tell_prefill(const struct request *r)
 }
 
 /* Sends the logprobs of the tokens after the part's rows. The prompt's first token follows no row. */
-static void tell_prompt(struct qn_scheduler *s, const struct turn_part *p, int from)
+static void tell_prompt(struct qn_scheduler *s, const struct step_part *p, int from)
 {
     const struct request *r = p->request;
     struct qn_logprob top[QN_MAX_TOP_LOGPROBS];
@@ -158,7 +158,7 @@ static void tell_prompt(struct qn_scheduler *s, const struct turn_part *p, int f
 }
 
 /* Adds rows in double and in the order of positions, so that the sum does not depend on how the prompt was cut. */
-static void pool_rows(struct qn_scheduler *s, const struct turn_part *p)
+static void pool_rows(struct qn_scheduler *s, const struct step_part *p)
 {
     struct request *r = p->request;
     int n_embd = s->engine->model->hp.n_embd, last = r->answers[0].memory.n_slots == (int)r->p.n_prompt ? p->n - 1 : -1;
@@ -179,7 +179,7 @@ static void tell_embedding(struct request *r, int n_embd)
 }
 
 /* The prompt has been read: begins the answers. */
-static void begin_answers(struct qn_scheduler *s, const struct turn_part *p)
+static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
 {
     struct request *r = p->request;
     struct qn_engine *g = s->engine;
@@ -198,7 +198,7 @@ static void begin_answers(struct qn_scheduler *s, const struct turn_part *p)
     }
 }
 
-static void take_in(struct qn_scheduler *s, const struct turn_part *p)
+static void take_in(struct qn_scheduler *s, const struct step_part *p)
 {
     struct request *r = p->request;
     struct kv_seq *m = &r->answers[p->answer].memory;
@@ -236,7 +236,7 @@ static void count(struct qn_scheduler *s, uint64_t t0, int n_decode)
     pace_learn(&s->pace, s->n_rows, seconds);
 }
 
-void turn_run(struct qn_scheduler *s)
+void step_run(struct qn_scheduler *s)
 {
     uint64_t t0 = clock_ns();
     gather(s);

@@ -6,7 +6,7 @@
 #define QUERN_BASE_TOML_OUT_H
 
 #include "base/buf.h"
-#include "base/toml.h"
+#include "base/toml/toml.h"
 
 /* Append to the buffer. QN_EDATA: a string is not UTF-8, so it cannot be written; QN_ENOMEM. */
 int toml_put_string(struct buf *out, const char *s, struct qn_error *e);

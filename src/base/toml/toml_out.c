@@ -5,7 +5,7 @@
  * A float has the fewest digits that read back as the same number. Characters that a terminal would act on are written
  * as escapes, so that the text can be shown.
  */
-#include "base/toml_out.h"
+#include "base/toml/toml_out.h"
 
 #include <inttypes.h>
 #include <math.h>

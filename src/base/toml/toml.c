@@ -9,7 +9,7 @@
  *
  * Names are compared one by one. TOML_MAX_NAMES bounds what that costs.
  */
-#include "base/toml.h"
+#include "base/toml/toml.h"
 
 #include <assert.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 
 #include "base/inline/digits.h"
 #include "base/mem.h"
-#include "base/toml_number.h"
+#include "base/toml/toml_number.h"
 #include "base/utf8.h"
 
 #define SHOWN 60 /* bytes of a word in a message */

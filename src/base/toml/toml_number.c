@@ -5,7 +5,7 @@
  * The grammar is checked while the word is copied without its underscores. The C library then converts the copy. Its
  * decimal point is that of the C locale, which the whole program uses.
  */
-#include "base/toml_number.h"
+#include "base/toml/toml_number.h"
 
 #include <assert.h>
 #include <errno.h>
