@@ -9,9 +9,11 @@
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
  *     answer_params.c   the fields of requests for an answer
- *     dialects          openai_text.c, openai_chat.c, anthropic*.c, responses*.c: how each API reads a request and
- * writes an answer other endpoints   embed.c, tokens.c, status.c, metrics.c, sessions.c stats.c           histograms of
- * each model
+ *     openai_text.c openai_chat.c anthropic*.c responses*.c
+ *                       dialects: how each API reads a request and writes an answer
+ *     embed.c tokens.c status.c metrics.c sessions.c
+ *                       other endpoints
+ *     stats.c           histograms of each model
  *
  * Threads. A handler runs in the server's thread and only queues the request. A worker reads its body and asks for its
  * model. A worker, this one or, if the model has to be loaded, any later one, reads the rest and submits it. From then
