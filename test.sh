@@ -50,8 +50,8 @@ why=$PWD/build/log/why    # the messages of those that failed
 n_stages=$([ "$full" ] && echo 9 || echo 3)
 stage_no=0
 budgets=9 # for what is installed first
-# Some tests mostly wait: one more than there are processors keeps these busy.
-jobs=$(($(nproc) + 1))
+# Some tests mostly wait: two more than there are processors keep these busy. With sanitizers they compute more.
+jobs=$(($(nproc) + ${full:-2}))
 
 result() { echo "$*" >> "$results"; }
 count() { grep -c "^$1 " "$2" || true; }

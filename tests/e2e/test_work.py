@@ -149,22 +149,33 @@ def answer_to(c):
     return answer
 
 
+def time_of(s, what, target, make, size):
+    """Sends a body of about this size. Returns the seconds it takes, and how it was answered."""
+    body = make(size)
+    body = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    check(len(body) <= 16 * MB, what, "does not fit", len(body))
+    before = cpu(s)
+    r = post(s, target, body)
+    took = cpu(s) - before
+    check(r.status in (200, 400), target, what, size, r.status, r.body[:200])
+    return took, f"{r.status} {r.error().get('code') if r.status != 200 else ''}"
+
+
+def is_linear(took):
+    return all(large <= FACTOR * small + CONSTANT for small, large in zip(took, took[1:]))
+
+
 def linear(s, what, target, make):
-    """Sends bodies of all sizes; what they take, in seconds."""
-    took = []
-    for size in SIZES:
-        body = make(size)
-        body = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        check(len(body) <= 16 * MB, what, "does not fit", len(body))
-        before = cpu(s)
-        r = post(s, target, body)
-        took.append(cpu(s) - before)
-        check(r.status in (200, 400), target, what, size, r.status, r.body[:200])
-        note = f"{r.status} {r.error().get('code') if r.status != 200 else ''}"
-        del body, r
-    print(f"    {target} {what}:", " ".join(f"{t:.2f}" for t in took), "s,", note, flush=True)
-    for small, large in zip(took, took[1:]):
-        check(large <= FACTOR * small + CONSTANT, target, what, "is not linear:", took)
+    """Sends bodies of all sizes. A busy machine adds to the time of some, but not each time: the least of three counts."""
+    best = None
+    for _ in range(3):
+        times = [time_of(s, what, target, make, size) for size in SIZES]
+        took = [t for t, _ in times]
+        print(f"    {target} {what}:", " ".join(f"{t:.2f}" for t in took), "s,", times[-1][1], flush=True)
+        best = [min(pair) for pair in zip(best or took, took)]
+        if is_linear(best):
+            return
+    check(False, target, what, "is not linear:", best)
 
 
 def each(target, shapes, *args):
