@@ -7,6 +7,7 @@
  */
 #include <quern.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool print(void *arg, const char *text, size_t n)
@@ -17,7 +18,8 @@ static bool print(void *arg, const char *text, size_t n)
 
 int main(int argc, char **argv)
 {
-    char line[4096];
+    char *line = NULL;
+    size_t room = 0;
     qn_model *model = NULL;
     qn_engine *engine = NULL;
     qn_session *session = NULL;
@@ -30,12 +32,13 @@ int main(int argc, char **argv)
     if (!rc) rc = qn_model_open(&model, argv[1], &e);
     if (!rc) rc = qn_engine_new(&engine, model, NULL, &e);
     if (!rc) rc = qn_session_new(&session, engine, NULL, &e);
-    for (; !rc && fgets(line, sizeof line, stdin); putchar('\n'))
+    for (; !rc && getline(&line, &room, stdin) > 0; putchar('\n'))
         rc = qn_generate(session, line, strcspn(line, "\n"), &p, NULL, &e);
     if (rc) fprintf(stderr, "chat: %s\n", argc == 2 ? e.msg : "which model?");
     qn_session_free(session);
     qn_engine_free(engine);
     qn_model_close(model);
     qn_conversation_free(p.conversation);
+    free(line);
     return rc != 0;
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "engine/usage.h"
+#include "text/token/unicode.h"
 
 int qn_conversation_new(qn_conversation **out, struct qn_error *e)
 {
@@ -29,22 +29,13 @@ void qn_conversation_free(qn_conversation *c)
     mem_free(c);
 }
 
-static bool is_utf8(const char *text, size_t n)
-{
-    uint32_t cp;
-    for (size_t i = 0; i < n;) {
-        unsigned k = utf8_get((const uint8_t *)text + i, n - i, &cp);
-        if (!k) return false;
-        i += k;
-    }
-    return true;
-}
-
 int conversation_append(json_t *messages, const char *role, const char *text, size_t n, const char *function,
                         struct qn_error *e)
 {
-    if (!is_utf8(role, strlen(role))) return error_set(e, QN_EUSAGE, "%s: the role must be UTF-8", function);
-    if (!is_utf8(text, n)) return error_set(e, QN_EUSAGE, "%s: a chat's message must be UTF-8", function);
+    if (!unicode_is_utf8((const uint8_t *)role, strlen(role)))
+        return error_set(e, QN_EUSAGE, "%s: the role must be UTF-8", function);
+    if (!unicode_is_utf8((const uint8_t *)text, n))
+        return error_set(e, QN_EUSAGE, "%s: a chat's message must be UTF-8", function);
     json_t *message = json_pack("{s:s, s:s%}", "role", role, "content", n ? text : "", n);
     if (json_array_append_new(messages, message)) return error_nomem(e, "a chat's message", n);
     return 0;

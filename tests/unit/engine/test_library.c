@@ -350,6 +350,10 @@ static void a_conversation_keeps_messages_and_replies(void **state)
         OK(qn_generate(by_hand, "And \"then\"?", 11, &p, NULL, &e));
         assert_string_equal(second.text, again.text);
         assert_int_equal(n_tokens(s), n_tokens(by_hand));
+        OK(qn_conversation_add(own, "user", "a\0b", 3, &e)); /* any character is text, and nothing is text, too */
+        OK(qn_conversation_add(own, "assistant", NULL, 0, &e));
+        p.arg = &(struct answer){0};
+        OK(qn_generate(by_hand, "", 0, &p, NULL, &e));
         p.conversation = NULL;
         p.arg = &(struct answer){0};
         OK(qn_generate(alone, "And \"then\"?", 11, &p, NULL, &e));
