@@ -301,7 +301,7 @@ install_deps "${deps[@]}"
 (install_deps clang-format)
 install_npm
 
-stage rules 8 "formatting, layers, licences, scripts"
+stage rules 8 "formatting, layers, licences, scripts, mutations"
 stage gcc $([ "$full" ] && echo 600 || echo 460) "gcc release, tests"
 stage symbols 3 "symbols and size"
 if [ "$full" ]; then

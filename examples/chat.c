@@ -34,7 +34,7 @@ int main(int argc, char **argv)
     if (!rc) rc = qn_session_new(&session, engine, NULL, &e);
     for (; !rc && getline(&line, &room, stdin) > 0; putchar('\n'))
         rc = qn_generate(session, line, strcspn(line, "\n"), &p, NULL, &e);
-    if (rc) fprintf(stderr, "chat: %s\n", argc == 2 ? e.msg : "which model?");
+    if (rc) fprintf(stderr, "chat: %s\n", argc == 2 ? e.msg : "name one model file");
     qn_session_free(session);
     qn_engine_free(engine);
     qn_model_close(model);

@@ -16,8 +16,8 @@
 #include "cache/secret.h"
 #include "cache/store.h"
 #include "engine/model_id.h"
+#include "engine/model_key.h"
 #include "format/file/model_files.h"
-#include "model/arithmetic.h"
 
 struct reuse {
     struct prefix *tree;
@@ -33,25 +33,6 @@ struct reuse {
 };
 
 /* ---- keys ---- */
-
-/* Hashes everything that decides the bits of keys, values and states, except the tokens. Threads, batches and
- * instruction sets do not change them. */
-static void model_key(const struct qn_engine *g, const uint8_t files[SHA256_BYTES], uint8_t out[CHAIN_MODEL_BYTES])
-{
-    static const char what[] = "quern: keys and values";
-    const struct hparams *p = &g->model->hp;
-    const struct kv_shape *kv = kv_pool_shape(g->kv);
-    uint8_t hash[SHA256_BYTES];
-    struct sha256 s;
-    const uint32_t numbers[] = {MODEL_ARITHMETIC, (uint32_t)kv->type, (uint32_t)kv->page_slots,
-                                p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
-    sha256_init(&s);
-    sha256_add(&s, what, sizeof what);
-    sha256_add(&s, numbers, sizeof numbers);
-    sha256_add(&s, files, SHA256_BYTES);
-    sha256_end(&s, hash);
-    memcpy(out, hash, CHAIN_MODEL_BYTES);
-}
 
 static struct prefix_key key_of(const struct reuse *u, const struct request *r)
 {
@@ -78,7 +59,7 @@ void reuse_open_disk(struct reuse *u)
     uint8_t files[SHA256_BYTES], model[CHAIN_MODEL_BYTES];
     if (!u->closed || !model_id_is_done(u->id)) return;
     int rc = model_id_get(u->id, files, &e);
-    if (!rc) model_key(u->engine, files, model);
+    if (!rc) model_key(u->engine, "quern: keys and values", files, model);
     if (!rc) rc = store_enter(u->closed, model, &e);
     if (!rc) {
         u->store = u->closed;

@@ -20,9 +20,9 @@
 #include "base/hash.h"
 #include "base/out_file.h"
 #include "cache/chain_file.h"
+#include "engine/model_key.h"
 #include "engine/model_print.h"
 #include "engine/session.h"
-#include "model/arithmetic.h"
 
 #define VERSION    1
 #define HEAD_BYTES 64
@@ -45,23 +45,11 @@ static uint64_t head_sum(const struct session_head *h)
     return hash_bytes(h, offsetof(struct session_head, sum), VERSION);
 }
 
-/* Hashes everything that decides the bits of the file, except the tokens; see model_key() in reuse.c. */
-static void model_key(const struct qn_engine *g, uint8_t out[CHAIN_MODEL_BYTES])
+static void key_of(const struct qn_engine *g, uint8_t out[CHAIN_MODEL_BYTES])
 {
-    static const char what[] = "quern: a session";
-    const struct hparams *p = &g->model->hp;
-    const struct kv_shape *kv = kv_pool_shape(g->kv);
-    uint8_t hash[SHA256_BYTES], print[SHA256_BYTES];
-    struct sha256 s;
-    const uint32_t numbers[] = {MODEL_ARITHMETIC, (uint32_t)kv->type, (uint32_t)kv->page_slots,
-                                p->rope_scaling == ROPE_LONG && g->n_ctx > p->rope_ctx_orig};
+    uint8_t print[SHA256_BYTES];
     model_print(g->model->weights, print);
-    sha256_init(&s);
-    sha256_add(&s, what, sizeof what);
-    sha256_add(&s, numbers, sizeof numbers);
-    sha256_add(&s, print, sizeof print);
-    sha256_end(&s, hash);
-    memcpy(out, hash, CHAIN_MODEL_BYTES);
+    model_key(g, "quern: a session", print, out);
 }
 
 static size_t logits_bytes(const struct qn_engine *g) { return (size_t)g->model->hp.n_vocab * sizeof(float); }
@@ -123,7 +111,7 @@ static int save(const struct qn_session *s, const char *path, struct qn_error *e
     struct chain_head h = {.shape = *kv_pool_shape(s->engine->kv), .n_tokens = (uint32_t)s->n_tokens};
     h.page_bytes = kv_page_bytes(&h.shape);
     h.has_state = h.shape.state_bytes > 0;
-    model_key(s->engine, h.model);
+    key_of(s->engine, h.model);
     void *index = mem_calloc(1, chain_index_bytes(&h));
     uint8_t *scratch = mem_aligned(64, h.page_bytes);
     int rc = index && scratch ? 0 : error_nomem(e, "a session's file", h.page_bytes + chain_index_bytes(&h));
@@ -203,7 +191,7 @@ static int check_chain(struct session_reader *r, const struct chain_head *h, con
     uint8_t model[CHAIN_MODEL_BYTES];
     if (h->shape.type != shape->type)
         return error_set(&r->why, QN_EUNSUP, "its KV cache is of another type than the engine's");
-    model_key(g, model);
+    key_of(g, model);
     if (memcmp(h->model, model, sizeof model) || !is_shape(&h->shape, shape) || h->page_bytes != kv_page_bytes(shape))
         return error_set(&r->why, QN_EUNSUP, "of another model, or of another version of its arithmetic");
     if (h->first_page || h->has_state != (shape->state_bytes > 0))
