@@ -437,9 +437,11 @@ enum qn_event_type {
     QN_EVENT_PROMPT,  /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,   /* for each generated token, except stop tokens: token, logprob, top, text */
     QN_EVENT_EMBEDDING, /* the embedding of the prompt: embedding */
-    QN_EVENT_FINISH,    /* the end of one answer: finish, stop_index, token, text (held back; often empty). Each of the
-                           n_answers has one, even if it never began, unless the request ended while it waited */
-    QN_EVENT_DONE,      /* the last event, exactly one for each request: finish, error, usage, timings */
+    QN_EVENT_PAUSE,  /* an answer gave its pages of the KV cache to others. It goes on by itself, with the tokens that
+                        it would have had, when there are pages again */
+    QN_EVENT_FINISH, /* the end of one answer: finish, stop_index, token, text (held back; often empty). Each of the
+                        n_answers has one, even if it never began, unless the request ended while it waited */
+    QN_EVENT_DONE,   /* the last event, exactly one for each request: finish, error, usage, timings */
 };
 
 struct qn_usage {
@@ -449,6 +451,7 @@ struct qn_usage {
 
 struct qn_timings {
     double queue_ms, prefill_ms, decode_ms; /* from submission to admission, to the first token, to the end */
+    double paused_ms;                       /* of these, the longest that one of the answers had given way */
     /* The reason why no more of the prompt came from the cache; NULL: nothing was missed. "nothing": nothing is stored
      * for this identity and salt. "differs": all stored sequences continue with another token. "ends": the stored
      * sequence ends. "evicted": the rest was stored, but has been evicted. "room": there was no memory to read it from
@@ -505,7 +508,8 @@ struct qn_request_params {
     size_t n_stop_tokens;
     bool ignore_eog;      /* the model's own end tokens are ordinary tokens */
     bool continues;       /* the text follows the prompt's text, so its leading space stays (see qn_text_new) */
-    int max_tokens;       /* of each answer; -1: as many as the context has room for; 0: only the prompt is evaluated */
+    int max_tokens;       /* of each answer, as far as the context has room; -1: as many as that; 0: only the prompt is
+                             evaluated */
     int n_answers;        /* answers to the prompt, which is evaluated once */
     int n_top_logprobs;   /* -1: no logprobs; 0: only of the chosen token; at most QN_MAX_TOP_LOGPROBS */
     bool prompt_logprobs; /* logprobs of the prompt's tokens, too; then all of them are computed, and the cache is not
@@ -528,7 +532,7 @@ QN_API void qn_request_params_init(struct qn_request_params *p);
  * QN_EUSAGE for parameters that make no sense, and also:
  *   QN_EBUSY   the queue is full; *retry_s (may be NULL) is set to an estimate of the seconds until there is room, from
  *              the speed so far
- *   QN_EFULL   the request can never fit: prompt and max_tokens exceed the context, or the answers exceed the KV cache
+ *   QN_EFULL   the prompt can never fit: it exceeds the context, or the KV cache
  *   QN_EDATA   the model's files were changed in place (qn_scheduler_look)
  *   QN_ECANCEL the scheduler is being stopped
  *   QN_ENOMEM  there is no memory for the copy */
@@ -543,14 +547,15 @@ QN_API bool qn_cancel(qn_scheduler *s, uint64_t id);
 struct qn_scheduler_stats {
     size_t size;
     int n_queued, n_running; /* requests */
-    int n_answers;           /* places that are taken by answers */
+    int n_answers, n_paused; /* places that are taken by answers; of these, answers that gave way */
     int n_places;
     uint64_t n_submitted, n_refused;      /* requests; refused: with QN_EBUSY */
     uint64_t n_done[QN_FINISH_ERROR + 1]; /* requests, by enum qn_finish */
     uint64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
     uint64_t n_steps, n_rows, n_prefill_rows; /* n_rows / n_steps is the mean batch */
-    double step_s;                            /* seconds that the last step took */
-    double busy_s;                            /* seconds that all steps took */
+    uint64_t n_pauses, n_rows_again; /* how often an answer gave way; rows that were computed again for that reason */
+    double step_s;                   /* seconds that the last step took */
+    double busy_s;                   /* seconds that all steps took */
     double idle_s; /* seconds since the last step ended. A large value while n_running > 0 means that something hangs */
     double prefill_tokens_per_s, decode_tokens_per_s; /* recent means; 0: not known yet */
     /* the ledger, bytes */

@@ -67,6 +67,13 @@ static int check_boundaries(const struct qn_request_params *p, struct qn_error *
     return 0;
 }
 
+/* Returns the tokens that one answer may have with its prompt. The KV cache may be smaller than the context. */
+static int room(const struct qn_engine *g)
+{
+    int slots = kv_pool_n_pages(g->kv) * kv_pool_shape(g->kv)->page_slots;
+    return slots < g->n_ctx ? slots : g->n_ctx;
+}
+
 static int check(const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
 {
     int n_vocab = g->model->hp.n_vocab, rc = usage_size(e, "request", p->size, sizeof *p);
@@ -77,15 +84,9 @@ static int check(const struct qn_request_params *p, const struct qn_engine *g, s
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, the vocabulary has %d", p->n_top_logprobs, n_vocab);
     /* A prompt as long as the context can be read, but leaves no room for an answer. */
     bool answers = p->max_tokens != 0 && !p->pooling;
-    size_t room = (size_t)g->n_ctx - (answers && p->max_tokens < 0);
-    size_t asked = answers && p->max_tokens > 0 ? (size_t)p->max_tokens : 0;
-    if (p->n_prompt > room)
+    if (p->n_prompt > (size_t)(room(g) - answers))
         return error_set(e, QN_EFULL, "request: a prompt of %zu tokens does not fit the context of %d%s", p->n_prompt,
-                         g->n_ctx, answers ? " with an answer" : "");
-    if (asked > room - p->n_prompt)
-        return error_set(e, QN_EFULL,
-                         "request: a prompt of %zu tokens and an answer of %zu do not fit the context of %d",
-                         p->n_prompt, asked, g->n_ctx);
+                         room(g), answers ? " with an answer" : "");
     if ((rc = check_tokens(p->prompt, p->n_prompt, n_vocab, "token", e))) return rc;
     if ((rc = check_boundaries(p, e))) return rc;
     if ((rc = check_tokens(p->stop_tokens, p->n_stop_tokens, n_vocab, "stop token", e))) return rc;
@@ -137,7 +138,8 @@ int request_new(struct request **out, const struct qn_request_params *p, const s
     if (!r) return error_nomem(e, "a request", p->n_prompt * sizeof(qn_token));
     r->submitted_ns = clock_ns();
     if (p->deadline_ms) r->deadline_ns = r->submitted_ns + (uint64_t)p->deadline_ms * 1000000u;
-    r->max_tokens = p->pooling ? 0 : p->max_tokens < 0 ? g->n_ctx - (int)p->n_prompt : p->max_tokens;
+    int most = room(g) - (int)p->n_prompt;
+    r->max_tokens = p->pooling ? 0 : p->max_tokens < 0 || p->max_tokens > most ? most : p->max_tokens;
     *out = r;
     return 0;
 }
@@ -152,17 +154,6 @@ void request_free(struct request *r)
 /* ---- room ---- */
 
 int request_slots(const struct request *r) { return (int)r->p.n_prompt + r->max_tokens; }
-
-int request_fork_pages(const struct request *r, int page_slots)
-{
-    int all = (request_slots(r) + page_slots - 1) / page_slots, shared = (int)r->p.n_prompt / page_slots;
-    return r->max_tokens ? (r->p.n_answers - 1) * (all - shared) : 0;
-}
-
-int request_pages(const struct request *r, int page_slots)
-{
-    return (request_slots(r) + page_slots - 1) / page_slots + request_fork_pages(r, page_slots);
-}
 
 static int answer_init(struct answer *a, const struct request *r, int i, struct qn_engine *g, struct qn_error *e)
 {
@@ -211,15 +202,13 @@ int request_start(struct request *r, struct qn_engine *g, struct qn_error *e)
 int request_fork(struct request *r, struct qn_engine *g, struct qn_error *e)
 {
     int rc = 0;
-    /* Answers are forked before the first one goes on, so that its last page is not shared when it does. */
     for (int i = 1; i < r->p.n_answers && !rc; i++) {
         struct answer *a = &r->answers[i];
         r->n_started++;
         if ((rc = answer_init(a, r, i, g, e))) break;
         kv_seq_fork(&a->memory, &r->answers[0].memory);
-        rc = kv_seq_reserve(&a->memory, request_slots(r), e);
+        a->n_reached = a->memory.n_slots;
     }
-    r->n_promised = 0;
     return rc;
 }
 
@@ -232,15 +221,26 @@ void request_release(struct request *r)
     r->answers = NULL;
     r->pooled = NULL;
     r->hidden = NULL;
-    r->n_started = r->n_promised = 0;
+    r->n_started = 0;
+}
+
+bool request_answer_runs(const struct request *r, int answer)
+{
+    const struct answer *a = &r->answers[answer];
+    return answer < r->n_started && a->finish == QN_FINISH_NONE && !a->is_paused && !r->restore;
 }
 
 bool request_has_rows(const struct request *r)
 {
-    if (r->restore) return false;
-    if (request_is_reading(r)) return true;
     for (int k = 0; k < r->n_started; k++)
-        if (r->answers[k].finish == QN_FINISH_NONE) return true;
+        if (request_answer_runs(r, k)) return true;
+    return false;
+}
+
+bool request_is_paused(const struct request *r)
+{
+    for (int k = 0; k < r->n_started; k++)
+        if (r->answers[k].is_paused) return true;
     return false;
 }
 

@@ -185,6 +185,7 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
     switch (phase) {
     case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", n_done); break;
     case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->n_total); break;
+    case QN_EVENT_PAUSE: n = snprintf(text, cap, ": paused\n\n"); break;
     default: n = snprintf(text, cap, ": decoding\n\n"); break;
     }
     return (size_t)n;
@@ -274,6 +275,7 @@ void job_on_event(void *arg, const struct qn_event *e)
         for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[i], e);
         break;
     case QN_EVENT_TOKEN: on_token(j, e); break;
+    case QN_EVENT_PAUSE: j->last_token_ns = 0; break; /* a pause is no gap between two tokens */
     case QN_EVENT_FINISH: on_finish(j, e); break;
     case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_DONE: on_done(j, e); return;
