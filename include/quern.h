@@ -278,9 +278,13 @@ struct qn_engine_params {
     int n_threads;   /* 0: as many as this process may use */
     const char *cpu; /* instruction set at most: "ref", "avx2", "avxvnni", "avx512", "amx"; NULL: the best there is */
     uint64_t memory_bytes; /* the budget for KV cache, buffers and weights; 0: the machine's available memory */
-    int n_ctx;             /* tokens that a session may hold; 0: as many as the model was trained with, at most 4096 */
+    int n_ctx;             /* tokens that a session may hold; 0: as many as the model was trained with, at most 32,768,
+                              and as fit in a quarter of the budget and half of what the weights leave of it
+                              (but not less than 4,096) */
     int n_batch;           /* most rows in one forward pass; 0: 512 */
     int n_sessions;        /* the KV cache has room for this many full sessions; default 1 */
+    int kv_tokens;         /* if not 0, it has room for this many tokens of all sessions together instead, which may be
+                              less or more; -1: the same, unless n_ctx is 0: then one session may fill all of it */
     enum qn_kv kv;         /* element type of stored keys and values */
     uint64_t state_bytes;  /* the part of the budget for recurrent states, and for copies of them. Other sequences can
                               reuse a computed prefix only where such a copy was kept. 0: one state for each session and
@@ -299,12 +303,12 @@ QN_API int qn_engine_new(qn_engine **out, const qn_model *m, const struct qn_eng
 QN_API void qn_engine_free(qn_engine *g);       /* call it after its sessions are freed; NULL is fine */
 QN_API int qn_engine_n_ctx(const qn_engine *g); /* tokens that a session may hold */
 
-/* The memory that an engine and a scheduler on it would take. The size of the budget does not matter here. Nothing
- * large is allocated. */
+/* The memory that an engine and a scheduler on it would take. The size of the budget matters only if n_ctx is
+ * 0. Nothing large is allocated. */
 struct qn_scheduler_params;
 struct qn_engine_plan {
     size_t size;
-    int n_ctx;
+    int n_ctx, kv_tokens; /* as an engine with these parameters and this budget has them */
     uint64_t bytes;       /* everything, with all weights in memory */
     uint64_t least_bytes; /* enough to run, but the weights are read from the file again for every token */
 };

@@ -397,7 +397,7 @@ def cpu_beside_passes(pid):
 
 def live(number, first, count, model, pool, killed):
     """One life. killed: it ends by SIGKILL among its requests."""
-    life = Life(Server(model, "--cache-dir", path("disk-" + os.path.basename(model)), "--parallel", "4", "--grace", "1", tcp=False))
+    life = Life(Server(model, "--cache-dir", path("disk-" + os.path.basename(model)), "--parallel", "4", "--kv-tokens", "320", "--grace", "1", tcp=False))
     s, iterator, lock = life.server, iter(range(first, first + count)), threading.Lock()
 
     def numbers():

@@ -117,6 +117,7 @@ void serve_options_init(void *options)
     qn_engine_params_init(&o->models.engine);
     qn_scheduler_params_init(&o->models.scheduler);
     o->models.engine.n_sessions = 2;
+    o->models.engine.kv_tokens = -1;
     share_options_init(&o->share);
 }
 
@@ -157,6 +158,9 @@ const struct opt serve_models[] = {
      .rare = true},
     {"sessions", 0, OPT_INT, AT(models.engine.n_sessions), "N", "full contexts that memory is reserved for (default 2)",
      1, 1024, .rare = true},
+    {"kv-tokens", 0, OPT_INT, AT(models.engine.kv_tokens), "N",
+     "instead: tokens in memory for all requests together (default: what a quarter of it holds)", 1, 1 << 30,
+     .rare = true},
     {"state-bytes", 0, OPT_SIZE, AT(models.engine.state_bytes), "BYTES",
      "memory for recurrent states, for models that have them (default: 16 copies next to the sessions)", .rare = true},
     {"cache-dir", 0, OPT_STRING, AT(models.scheduler.cache_dir), "DIR", "keep computed prefixes in this folder",

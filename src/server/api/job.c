@@ -70,6 +70,7 @@ void job_write_quern(struct job *j)
     json_out_num(o, "queue_ms", t->queue_ms);
     json_out_num(o, "prefill_ms", t->prefill_ms);
     json_out_num(o, "decode_ms", t->decode_ms);
+    if (t->paused_ms > 0) json_out_num(o, "paused_ms", t->paused_ms);
     json_out_num(o, "tokens_per_second", t->decode_ms > 0 ? j->usage.n_generated * 1000.0 / t->decode_ms : 0);
     json_out_int(o, "cached_tokens", j->usage.n_cached);
     json_out_str(o, "cache_miss", t->miss);

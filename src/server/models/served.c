@@ -86,6 +86,8 @@ static int start(const struct models *s, const struct entry *m, uint64_t granted
     struct qn_engine_params engine = s->c.engine;
     struct qn_scheduler_params scheduler = s->c.scheduler;
     engine.memory_bytes = granted > m->table_bytes ? granted - m->table_bytes : 1;
+    engine.n_ctx = m->plan.n_ctx; /* the plan chose them after the whole budget */
+    engine.kv_tokens = m->plan.kv_tokens;
     scheduler.cache_bytes /= (uint64_t)s->c.n;
     return loaded_start(p, m->held.name, &engine, &scheduler, e);
 }
@@ -103,6 +105,8 @@ static void add_counters(struct qn_scheduler_stats *sum, const struct qn_schedul
     sum->n_steps += s->n_steps;
     sum->n_rows += s->n_rows;
     sum->n_prefill_rows += s->n_prefill_rows;
+    sum->n_pauses += s->n_pauses;
+    sum->n_rows_again += s->n_rows_again;
     sum->busy_s += s->busy_s;
     sum->cache_lookups += s->cache_lookups;
     sum->cache_hits += s->cache_hits;
@@ -280,7 +284,9 @@ static int find_facts(const struct models *s, const struct entry *m, const struc
                         .has_chat = p->chat != NULL,
                         .fingerprint = fingerprint(p->model, s->c.engine.kv)};
     file_mark_get(&f->mark, m->path);
-    int rc = qn_engine_plan(&f->plan, p->model, &s->c.engine, &s->c.scheduler, e);
+    struct qn_engine_params engine = s->c.engine;
+    engine.memory_bytes = s->budget / (uint64_t)s->c.n; /* so that the models fit together, if their weights do */
+    int rc = qn_engine_plan(&f->plan, p->model, &engine, &s->c.scheduler, e);
     f->plan.bytes += m->table_bytes;
     f->plan.least_bytes += m->table_bytes;
     return rc;
