@@ -102,8 +102,13 @@ static void say_where(const struct serve *v)
         n += (size_t)add;
     }
     fprintf(stderr, "quern: serving ");
-    for (int i = 0; i < v->o->models.n; i++) fprintf(stderr, "%s'%s'", i ? ", " : "", v->o->source[i].name);
-    fprintf(stderr, "%s at %s\n", v->o->models.n ? "" : "no model", line);
+    int n_models = models_count(v->server.models);
+    struct models_info m;
+    for (int i = 0; i < n_models; i++) {
+        models_look(v->server.models, i, &m);
+        fprintf(stderr, "%s'%s'", i ? ", " : "", m.name);
+    }
+    fprintf(stderr, "%s at %s\n", n_models ? "" : "no model", line);
 }
 
 /* ---- running ---- */
@@ -318,7 +323,9 @@ const struct command command_serve = {
              "Without --listen it listens on the sockets that a service manager passes, or on quern/quern.sock in "
              "XDG_RUNTIME_DIR, for this user alone. On TCP every address except loopback needs --api-keys. A model has "
              "the name of its file without the folder and the ending; NAME=MODEL gives another name. MODEL is a file, "
-             "a folder, or a name in the folders of models. Without any, the default model is served.\n\n"
+             "a folder, or a name in the folders of models. Without any, the default model is served, or else all "
+             "models in the "
+             "folders.\n\n"
              "After the first signal, running requests may finish within --grace seconds; the second signal ends them "
              "too. SIGHUP reads keys and certificates again. After the start, the process can open only its own files "
              "and start no programs, unless --no-sandbox is given.",

@@ -11,7 +11,7 @@
  *     answer_params.c   the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c
  *                       dialects: how each API reads a request and writes an answer
- *     embed.c tokens.c status.c metrics.c sessions.c
+ *     embed.c tokens.c status.c model_list.c metrics.c sessions.c
  *                       other endpoints
  *     stats.c           histograms of each model
  *

@@ -97,11 +97,12 @@ static void send_list(struct api_call *c, const struct session *s, size_t n, siz
 /* ?limit=N, 1 to MOST. */
 static int read_limit(struct http_request *r, size_t *limit, struct fault *f)
 {
-    char text[64];
+    char text[64] = "";
     *limit = DEFAULT;
-    if (http_query(r, "limit", text, sizeof text)) return 0;
+    int rc = http_query(r, "limit", text, sizeof text);
+    if (rc == HTTP_NO_VALUE) return 0;
     size_t n = strlen(text);
-    *limit = n && n < 9 && strspn(text, "0123456789") == n ? (size_t)strtoul(text, NULL, 10) : 0;
+    *limit = !rc && n && n < 9 && strspn(text, "0123456789") == n ? (size_t)strtoul(text, NULL, 10) : 0;
     if (*limit >= 1 && *limit <= MOST) return 0;
     return fault_set(f, 400, "out_of_range", "limit", "limit has to be 1 to %d, not '%s'", MOST, text);
 }

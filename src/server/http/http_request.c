@@ -267,8 +267,10 @@ int http_query(const struct http_request *r, const char *name, char *value, size
     bool ok = found && strlen(found) < cap;
 
     if (ok) memcpy(value, found, strlen(found) + 1);
+    int rc = found ? HTTP_LONG : HTTP_NO_VALUE;
+    if (ok) rc = 0;
     mem_free(copy);
-    return ok ? 0 : -1;
+    return rc;
 }
 
 const char *http_header(const struct http_request *r, const char *name) { return head_value(&r->head, name); }

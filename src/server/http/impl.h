@@ -46,7 +46,7 @@ enum due_kind {
     DUE_NOTHING = N_DUE
 };
 
-enum conn_state { AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_LINGER };
+enum conn_state { AT_FIRST, AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_LINGER };
 
 /* The client that a connection counts for: all connections of one peer share a number of places. */
 struct peer {
@@ -75,6 +75,7 @@ struct conn {
     /* For the server's thread alone, without the lock. */
     gnutls_session_t tls; /* NULL: plain */
     bool tls_waits;       /* the last TLS call found no bytes in the socket, or no room */
+    bool is_misled;       /* the client speaks plain HTTP where TLS is expected: it is told so, in plain HTTP */
     enum conn_state state;
     enum due_kind late;     /* the deadline that has passed and that the next turn handles; DUE_NOTHING: none */
     struct buf in;          /* bytes that have come */
