@@ -223,6 +223,7 @@ static bool check_route(struct http_request *r, const struct known_headers *k, b
     const struct http_config *c = &r->http->c;
     struct route_match m = route_find(c->routes, c->n_routes, r->method, r->path);
 
+    r->route = m.route;
     if (!known && !(m.route && m.route->flags & HTTP_PUBLIC)) {
         http_set_header(r, "WWW-Authenticate", "Bearer");
         http_error(r, 401, NULL, "invalid_api_key",

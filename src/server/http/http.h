@@ -140,8 +140,25 @@ struct http_refused {
     uint64_t full, peer;
 };
 struct http_refused http_refused(const struct http_request *r);
+/* The requests that have ended, by route and status. */
+struct http_count {
+    const struct http_route
+        *route; /* NULL: requests that were refused before their route was known, or that have none */
+    int status; /* 0: the client had left before there was an answer */
+    uint64_t n;
+};
+/* Writes the i-th of them, which may count none, to *out. false: there are no more. */
+bool http_count(const struct http_request *r, size_t i, struct http_count *out);
 /* For use in the handler only. The name is compared without case; NULL if the header is absent. */
 const char *http_header(const struct http_request *r, const char *name);
+
+/* ---- the log ---- */
+
+/* The log has a line for each request, written when the request is freed. http_note() adds a text to it, in place of
+ * the one before. http_outcome() says, as one word, why an answer is not what was asked for; http_error() says it too,
+ * with its code. The texts are cut and copied. Before the answer is given. */
+void http_note(struct http_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void http_outcome(struct http_request *r, const char *code);
 
 /* ---- answers ---- */
 

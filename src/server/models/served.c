@@ -449,8 +449,8 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     rc = find_facts(s, m, &p, &f, e);
     set_facts(m, &f);
     if (!rc && f.plan.n_ctx > f.n_ctx_train)
-        log_at(LOG_WARN, "'%s' was trained for %d tokens, and its context here has %d: answers beyond may be useless",
-               m->held.name, f.n_ctx_train, f.plan.n_ctx);
+        log_at(LOG_WARN, "'%s': a context of %d tokens; the model was trained with %d", m->held.name, f.plan.n_ctx,
+               f.n_ctx_train);
     if (!rc && s->c.n > 1) rc = check_size(s, m, e); /* for a single model the engine's own error says more */
     if (rc || !keep) {
         loaded_free(&p);
