@@ -119,13 +119,17 @@ static int collect_all(struct session **all, size_t *n_all, struct models *set, 
     return rc;
 }
 
+/* One conversation has its id while its model is in memory. All conversations are those of the other models, too. */
 static int drop_all(struct models *set, uint64_t identity, uint64_t id, size_t *n_all, struct qn_error *e)
 {
     int rc = 0;
     for (int i = 0; i < models_count(set) && !rc; i++) {
         struct served *m = models_hold(set, i);
         size_t n = 0;
-        if (m) rc = qn_cache_drop(m->scheduler, identity, id, &n, e);
+        if (m)
+            rc = qn_cache_drop(m->scheduler, identity, id, &n, e);
+        else if (!id)
+            rc = models_drop_files(set, i, identity, &n, e);
         models_release(m);
         *n_all += n;
     }
@@ -163,6 +167,7 @@ void endpoint_drop_sessions(struct api_call *c)
     size_t n = 0;
     if ((!name || id) && drop_all(c->api->c.models, identity, id, &n, &e)) {
         api_fault(&f, &e);
+        if (e.code == QN_EBUSY) fault_set(&f, 503, "models_busy", NULL, "%s", e.msg);
         api_end_refused(c, &f);
         return;
     }

@@ -54,6 +54,7 @@ struct entry {
     struct models_wait *waits, **last_wait; /* in order of arrival */
     uint64_t refuse_ns;                     /* when the waiting requests are refused if there is no room */
     bool is_blocked;                        /* there was no room, and nothing has changed since */
+    bool is_swept;                          /* its files are being deleted: it is not loaded meanwhile */
     bool is_told;                           /* the log says that a new file cannot be opened */
     bool is_stale;                          /* it is loaded, but its file is another now: no new request gets it */
     struct qn_scheduler_stats past;         /* counters of its former schedulers */
@@ -376,6 +377,7 @@ static struct entry *next_wanted(struct models *s, int after, uint64_t now, uint
 {
     for (int k = 1; k <= s->c.n; k++) {
         struct entry *m = &s->entry[(after + k) % s->c.n];
+        if (m->is_swept) continue; /* its end wakes the thread */
         if (m->waits && (!m->is_blocked || m->refuse_ns <= now)) return m;
         if (m->waits && m->refuse_ns < *until) *until = m->refuse_ns;
     }
@@ -650,6 +652,24 @@ struct served *models_hold(struct models *s, int i)
     m->n_users += there;
     pthread_mutex_unlock(&s->lock);
     return there ? &m->held : NULL;
+}
+
+int models_drop_files(struct models *s, int i, uint64_t identity, size_t *n, struct qn_error *e)
+{
+    struct entry *m = &s->entry[i];
+    const char *dir = s->c.scheduler.cache_dir;
+    *n = 0;
+    pthread_mutex_lock(&s->lock);
+    bool may = m->state == MODEL_NOT_LOADED && !m->is_swept && !s->is_stopping;
+    if (may) m->is_swept = true;
+    pthread_mutex_unlock(&s->lock);
+    if (!may) return error_set(e, QN_EBUSY, "'%s' is being loaded, unloaded or swept: try again", m->held.name);
+    int rc = dir ? loaded_drop_files(dir, m->held.name, identity, n, e) : 0;
+    pthread_mutex_lock(&s->lock);
+    m->is_swept = false;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 void models_release(struct served *held)

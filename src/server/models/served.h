@@ -87,6 +87,9 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
                                   struct fault *f);
 /* Holds the i-th model if it is in memory; otherwise NULL. Any thread; does not wait. */
 struct served *models_hold(struct models *s, int i);
+/* Drops the conversations that an identity has on disk with the i-th model, which is not in memory. *n: how many. It
+ * waits for the disk. QN_EBUSY: the model is in memory, or on its way. */
+int models_drop_files(struct models *s, int i, uint64_t identity, size_t *n, struct qn_error *e);
 /* Gives a held model back. Any thread, also a scheduler's own. NULL is fine. */
 void models_release(struct served *m);
 
