@@ -200,7 +200,7 @@ const struct opt serve_places[] = {
 const struct opt serve_models[] = {
     {"name", 0, OPT_STRING, AT(name), "NAME", "name of a single model (default: the file's)"},
     {"alias", 0, OPT_STRINGS, AT(aliases), "NAME=MODEL",
-     "another name for a model; * is any name that is not served; may be repeated"},
+     "another name for a model; * is any name that is not served; may be repeated", .rare = true},
     {"pin", 0, OPT_STRINGS, AT(pins), "NAME", "load and keep this model; may be repeated"},
     {"idle", 0, OPT_INT, AT(models.idle_s), "SECONDS", "unload models idle so long (default 0: never)", 0, 1 << 30},
     {"parallel", 0, OPT_INT, AT(models.scheduler.n_running), "N", "answers computed together (default 8)", 1, 1024},
