@@ -156,7 +156,7 @@ const char *http_header(const struct http_request *r, const char *name);
 
 /* The log has a line for each request, written when the request is freed. http_note() adds a text to it, in place of
  * the one before. http_outcome() says, as one word, why an answer is not what was asked for; http_error() says it too,
- * with its code. The texts are cut and copied. Before the answer is given. */
+ * with its code; NULL is "refused". The texts are cut and copied. Before the answer is given. */
 void http_note(struct http_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void http_outcome(struct http_request *r, const char *code);
 

@@ -297,7 +297,7 @@ void http_note(struct http_request *r, const char *fmt, ...)
 void http_outcome(struct http_request *r, const char *code)
 {
     pthread_mutex_lock(&r->http->lock);
-    snprintf(r->outcome, sizeof r->outcome, "%s", code);
+    snprintf(r->outcome, sizeof r->outcome, "%s", code ? code : "refused");
     pthread_mutex_unlock(&r->http->lock);
 }
 

@@ -62,7 +62,7 @@ void http_error(struct http_request *r, int status, const char *param, const cha
     if (vsnprintf(raw, sizeof raw, fmt, ap) < 0) raw[0] = '\0';
     va_end(ap);
     error_clean(message, sizeof message, raw);
-    http_outcome(r, code ? code : "refused");
+    http_outcome(r, code);
     n = error_json(text, sizeof text, status, param, code, message);
     http_reply(r, status, "application/json", text, n);
 }
