@@ -573,7 +573,9 @@ void models_close(struct models *s)
 int models_find(const struct models *s, const char *name, struct fault *f)
 {
     int n = s->c.n;
-    if (n == 0) fault_set(f, 404, "model_not_found", "model", "no model is served here");
+    if (n == 0)
+        fault_set(f, 404, "model_not_found", "model",
+                  "no model is served here: `quern pull` fetches one, and the daemon finds it at its next start");
     for (int i = 0; i < n; i++)
         if (name ? !strcmp(name, s->entry[i].held.name) : n == 1) return i;
     for (int i = 0; i < s->c.n_aliases && name; i++)
