@@ -262,7 +262,7 @@ QN_API void qn_reply_free(qn_reply *r); /* NULL is fine */
  * pushed; it adds no text. *stopped (may be NULL): whether a stop string has come; everything after it is
  * ignored. After a failure (QN_ENOMEM; QN_EUSAGE for a token outside the vocabulary) the reply can only be freed. */
 QN_API int qn_reply_push(qn_reply *r, qn_token token, bool *stopped, struct qn_error *e);
-/* Call it after the last token: it gives out everything that was held back. */
+/* Call it after the last token: it gives out everything that was held back, except a character that is unfinished. */
 QN_API int qn_reply_end(qn_reply *r, struct qn_error *e);
 /* Returns the index of the stop string that has come, or -1 if none has. */
 QN_API int qn_reply_stop_index(const qn_reply *r);
@@ -510,7 +510,7 @@ struct qn_request_params {
     size_t n_stop;
     const qn_token *stop_tokens; /* [n_stop_tokens] in addition to the model's own end tokens */
     size_t n_stop_tokens;
-    bool ignore_eog;      /* the model's own end tokens are ordinary tokens */
+    bool ignore_eog;      /* the model's own end tokens are never drawn, except those that are in stop_tokens */
     bool continues;       /* the text follows the prompt's text, so its leading space stays (see qn_text_new) */
     int max_tokens;       /* of each answer, as far as the context has room; -1: as many as that; 0: only the prompt is
                              evaluated */
@@ -600,6 +600,9 @@ QN_API int qn_cache_list(qn_scheduler *s, uint64_t identity, struct qn_cached **
  * Parts that others share stay. Running requests continue, and leave their tokens in the cache when they end.
  * *n_dropped: how many conversations were dropped. */
 QN_API int qn_cache_drop(qn_scheduler *s, uint64_t identity, uint64_t id, size_t *n_dropped, struct qn_error *e);
+/* Drops all conversations of the identity from a cache_dir that no scheduler uses now, of any model. *n_dropped counts
+ * those that were dropped before a failure, too. QN_EBUSY: a scheduler uses the folder. Any thread. */
+QN_API int qn_cache_drop_files(const char *cache_dir, uint64_t identity, size_t *n_dropped, struct qn_error *e);
 
 /* ---- text in, text out ---- */
 

@@ -206,16 +206,6 @@ static void on_start(struct job *j, uint64_t number)
     if (j->d->start) j->d->start(j);
 }
 
-/* Counts for the histograms. A request that was cancelled while it waited has no first token. */
-static void count(struct job *j)
-{
-    struct hists *h = &j->api->hists[j->served->index];
-    hists_add(h, HIST_QUEUE, j->timings.queue_ms * 1e-3);
-    hists_add(h, HIST_PROMPT, j->usage.n_prompt);
-    hists_add(h, HIST_GENERATED, j->usage.n_generated);
-    if (j->usage.n_generated > 0) hists_add(h, HIST_FIRST_TOKEN, (j->timings.queue_ms + j->timings.prefill_ms) * 1e-3);
-}
-
 static void fault_of(struct fault *f, const struct qn_event *e)
 {
     if (e->finish == QN_FINISH_ERROR)
@@ -233,13 +223,19 @@ static void on_done(struct job *j, const struct qn_event *e)
     bool failed = is_failure(e->finish) && j->n_ended < j->params.n;
     j->usage = e->usage;
     j->timings = e->timings;
-    count(j);
+    tally_done(j->api, j->served, &j->usage, &j->timings);
+    tally_log(j->req, j->served, &j->usage);
     ticket_unlist(j->ticket); /* before the client sees the end, because its next request may rely on the place */
+    if (j->lost)
+        http_outcome(j->req, "too_slow");
+    else if (j->ticket->cancelled && j->n_ended < j->params.n)
+        http_outcome(j->req, "cancelled");
     for (int i = 0; i < j->params.n && !failed; i++)
         if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
     if (failed) fault_of(&f, e);
     if (j->params.stream) {
         if (failed) {
+            http_outcome(j->req, f.code);
             j->d->error_stream(j, &f);
         } else {
             j->d->finish_stream(j, j->last, true);
