@@ -24,7 +24,7 @@ CHATS, TEXTS, MESSAGES, RESPONSES = ASKS
 # Fields of every API, and the names that the answer lists; True: that of the field.
 EVERYWHERE = [
     ({"service_tier": "priority"}, True), ({"user": "u"}, True), ({"user": "a\0"}, True), ({"safety_identifier": "s"}, True),
-    ({"prompt_cache_key": "k"}, True), ({"prompt_cache_retention": "24h"}, True), ({"client_metadata": {"a": 1}}, True),
+    ({"prompt_cache_key": "k"}, True), ({"prompt_cache_retention": "24h"}, True), ({"prompt_cache_options": {"mode": "x"}}, True), ({"client_metadata": {"a": 1}}, True),
     ({"metadata": {"user_id": "u", "x": "y"}}, True), ({"verbosity": "low"}, True), ({"keep_alive": -1}, True), ({"keep_alive": "5m"}, True),
     ({"ttl": 300}, True), ({"id_slot": -1}, True), ({"timings_per_token": True}, True), ({"return_progress": True}, True),
     ({"reasoning_format": "auto"}, True), ({"include_reasoning": True}, True), ({"provider": {"order": ["a"]}}, True),
@@ -58,6 +58,9 @@ TAKEN = {
         ({"cache_control": {"type": "ephemeral"}}, True), ({"speed": "fast"}, True), ({"inference_geo": "us"}, True), ({"container": None}, []),
         ({"mcp_servers": [], "output_format": None}, []), ({"context_management": {}}, []), ({"context_management": {"edits": []}}, []),
         ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, True),
+        ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": {"type": "all"}}, {"type": "compact_20260112"}]}}, True),
+        ({"diagnostics": {"a": 1}}, True), ({"fallbacks": [{"model": "x"}]}, True),
+        ({"output_config": {"task_budget": {"type": "tokens"}}}, ["output_config.task_budget"]),
         ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 1 << 30}}]}}, True),
         ({"thinking": {"type": "enabled", "budget_tokens": 31999, "display": "summarized"}}, ["thinking.budget_tokens", "thinking.display"]),
         ({"thinking": {"type": "adaptive"}}, []), ({"thinking": {"type": "disabled"}}, []), ({"output_config": {"effort": "low"}}, []),
@@ -108,6 +111,8 @@ REFUSED = {
                ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 5}}]}},
                 "context_management"),
                ({"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}, "context_management"),
+               ({"context_management": {"edits": [{"type": "x", "trigger": {"type": "tool_uses", "value": 1 << 30}}]}}, "context_management"),
+               ({"context_management": {"edits": [5]}}, "context_management"), ({"context_management": 5}, "context_management"),
                ({"context_management": {"x": 1}}, "context_management.x"), ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
                ({"tools": [{**MESSAGES_TOOL, "defer_loading": True}]}, "tools[0].defer_loading"), ({"max_tokens": -1}, "max_tokens"),
                ({"messages": [{"role": "user", "content": [{"type": "redacted_thinking", "data": "x"}]}]}, "messages")],

@@ -60,7 +60,7 @@ static const struct {
     {"thinking", {NEEDED(thinking, FIELD_TEXT), MEMBER(signature, FIELD_STRING), IGNORED("cache_control", "o")}},
     {"tool_use",
      {NEEDED(id, FIELD_STRING), NEEDED(name, FIELD_STRING), NEEDED(input, FIELD_OBJECT), IGNORED("cache_control", "o"),
-      IGNORED("caller", "o")}},
+      IGNORED("caller", "o"), IGNORED("toolset_name", "s")}},
     {"tool_result",
      {{.name = "tool_use_id",
        .type = FIELD_STRING,
@@ -69,6 +69,7 @@ static const struct {
        .required = true},
       {.name = "content", .type = FIELD_ANY, .at = offsetof(struct content_block, content)},
       IGNORED("is_error", "b"), /* templates have no word for it; the content says it, too */
+      IGNORED("toolset_name", "s"),
       IGNORED("cache_control", "o")}},
     {"redacted_thinking", {MEMBER(data, FIELD_STRING), IGNORED("cache_control", "o")}},
 };
@@ -328,6 +329,7 @@ static int parse_output(void *out, const struct field *field, const char *name, 
     static const struct field rows[] = {
         {.name = "effort", .type = FIELD_STRING, .at = AT(reasoning_effort), .hi = 32},
         {.name = "format", .type = FIELD_ONE_OF, .allowed = "[]"},
+        IGNORED("task_budget", "o"),
         {0},
     };
     (void)field;
@@ -365,6 +367,10 @@ const struct field anthropic_fields[] = {
     {.name = "stop_sequences", .type = FIELD_PARSE, .parse = parse_stops},
     IGNORED("metadata", "o"),
     IGNORED("inference_geo", "s"),
+    IGNORED("diagnostics", "o"),
+    IGNORED("billing_policy", "o"),
+    IGNORED("fallbacks", "ao"),
+    IGNORED("fallback_credit_token", "so"),
     {.name = "container", .type = FIELD_ONE_OF, .allowed = "[]"},
     {0},
 };

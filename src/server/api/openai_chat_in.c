@@ -42,7 +42,8 @@ static json_t *parts_of(const struct answer_params *a, const json_t *parts, size
         const json_t *part = json_array_get(parts, k);
         snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, k);
         bad = (json_array_append_new(out, part_of(part)) && api_no_memory(f)) ||
-              note(f, part, where, "cache_control") || params_is_over(a, k, f);
+              note(f, part, where, "cache_control") || note(f, part, where, "prompt_cache_breakpoint") ||
+              params_is_over(a, k, f);
     }
     if (!bad) return out;
     json_decref(out);

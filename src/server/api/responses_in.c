@@ -36,6 +36,10 @@ struct item {
     {                                                                                                                  \
         .name = #field, .type = FIELD_TEXT, .at = offsetof(struct item, field), .hi = 1 << 28, .required = true        \
     }
+#define ONLY(field, values)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
+    }
 #define IGNORED(field, types)                                                                                          \
     {                                                                                                                  \
         .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
@@ -45,8 +49,8 @@ struct item {
         .name = #field, .type = FIELD_STRING, .at = offsetof(struct item, field), .hi = 1024                           \
     }
 
-static const struct field every_item[] = {
-    CHANGELESS(id), CHANGELESS(status), CHANGELESS(type), IGNORED("phase", "s"), {0}};
+static const struct field every_item[] = {CHANGELESS(id),        CHANGELESS(status),     CHANGELESS(type),
+                                          IGNORED("phase", "s"), IGNORED("caller", "o"), {0}};
 static const struct field message_rows[] = {
     NEEDED(role), {.name = "content", .type = FIELD_ANY, .at = offsetof(struct item, content), .required = true}, {0}};
 static const struct field call_rows[] = {NEEDED(call_id), NEEDED(name), TEXT(arguments), {0}};
@@ -64,6 +68,7 @@ static const struct field refusal_rows[] = {
 static const struct field text_rows[] = {TEXT(text),
                                          CHANGELESS(type),
                                          IGNORED("cache_control", "o"),
+                                         IGNORED("prompt_cache_breakpoint", "o"),
                                          {.name = "annotations", .type = FIELD_ONE_OF, .allowed = "[[]]"},
                                          {.name = "logprobs", .type = FIELD_ONE_OF, .allowed = "[[]]"},
                                          {0}};
@@ -285,6 +290,8 @@ static int parse_reasoning(void *out, const struct field *field, const char *nam
         {.name = "effort", .type = FIELD_STRING, .at = AT(reasoning_effort), .hi = 32},
         IGNORED("summary", "s"),
         IGNORED("generate_summary", "s"),
+        ONLY("context", "[\"auto\"]"),
+        ONLY("mode", "[\"standard\"]"),
         {0},
     };
     (void)field;
@@ -304,10 +311,6 @@ static int parse_text(void *out, const struct field *field, const char *name, co
     return field_read((const struct field *const[]){rows, NULL}, "text.", v, out, f);
 }
 
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
 #define PARSE(field, parser)                                                                                           \
     {                                                                                                                  \
         .name = field, .type = FIELD_PARSE, .parse = parser                                                            \

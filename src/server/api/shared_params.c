@@ -8,6 +8,7 @@
 #include "server/api/answer_params.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define AT(member) offsetof(struct answer_params, member)
 
@@ -22,6 +23,7 @@ int params_parse_thinking(void *out, const struct field *field, const char *name
          .exact = true},
         {.name = "budget_tokens", .type = FIELD_IGNORED, .allowed = "n"},
         {.name = "display", .type = FIELD_IGNORED, .allowed = "s"},
+        {.name = "block_binding", .type = FIELD_IGNORED, .allowed = "so"},
         {0},
     };
     struct answer_params *a = out;
@@ -74,17 +76,25 @@ static int parse_reasoning(void *out, const struct field *field, const char *nam
     return field_read((const struct field *const[]){rows, NULL}, "reasoning.", v, out, f);
 }
 
+/* Services begin to drop parts of a prompt when it has so many tokens, unless the request says another number. */
+#define EDIT_FROM 100000
+
 /* A part of a conversation that services drop when it has become long. It is taken when it cannot happen in this
  * context, or keeps everything. */
 static int check_edit(const struct answer_params *a, const char *name, const json_t *edit, struct fault *f)
 {
-    const json_t *trigger = json_object_get(edit, "trigger"), *at = json_object_get(edit, "compact_threshold");
+    static const char thoughts[] = "clear_thinking";
+    const json_t *keep = json_object_get(edit, "keep"), *trigger = json_object_get(edit, "trigger");
+    const json_t *from = json_object_get(edit, "compact_threshold");
     const char *type = json_string_value(json_object_get(edit, "type"));
-    if (!json_is_object(edit) || !type) return field_wrong_type(f, name, "a list of objects with a type", edit);
-    if (field_is(json_object_get(edit, "keep"), "all")) return 0;
-    if (!trigger || field_is(json_object_get(trigger, "type"), "input_tokens"))
-        if (!at) at = json_object_get(trigger, "value");
-    if (json_is_number(at) && json_number_value(at) >= a->n_ctx) return 0;
+    if (!type) return field_wrong_type(f, name, "a list of objects with a type", edit);
+    if (!strncmp(type, thoughts, sizeof thoughts - 1)) {
+        if (field_is(keep, "all") || field_is(json_object_get(keep, "type"), "all")) return 0;
+        return field_unsupported(f, name, "what drops thoughts is");
+    }
+    if (field_is(json_object_get(trigger, "type"), "input_tokens")) from = json_object_get(trigger, "value");
+    double n = json_is_number(from) ? json_number_value(from) : field_is_empty(trigger) ? EDIT_FROM : 0;
+    if (n >= a->n_ctx) return 0;
     return field_unsupported(f, name, "what drops parts of the conversation is");
 }
 
@@ -150,6 +160,7 @@ const struct field params_shared_fields[] = {
     IGNORED("safety_identifier", "s"),
     IGNORED("prompt_cache_key", "s"),
     IGNORED("prompt_cache_retention", "s"),
+    IGNORED("prompt_cache_options", "o"),
     IGNORED("client_metadata", "o"),
     IGNORED("verbosity", "s"),
     IGNORED("include_reasoning", "b"),
