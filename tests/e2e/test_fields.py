@@ -212,10 +212,11 @@ def test_parts_of_all_apis_are_text():
 
 def test_several_prompts_are_answered_in_order():
     s = Server(STORY, "--parallel", "8", "--sessions", "8")
-    post = lambda **more: s.post("/v1/completions", {"seed": 3, "max_tokens": 12, **more})
+    post = lambda **more: s.post("/v1/completions", {"seed": 3, "max_tokens": 6, **more})
     tokens = s.post("/tokenize", {"content": "One day"}).json["tokens"]
-    for prompts in (["Once upon a time", "One day", "The sun"], [tokens, "Once", [1, 2, 3]]):
-        for more in {}, {"n": 3}, {"echo": True}, {"echo": True, "logprobs": 2, "n": 2}, {"stop": "a"}, {"max_tokens": 0}, {"logprobs": 0}:
+    variants = {}, {"n": 3}, {"echo": True}, {"echo": True, "logprobs": 2, "n": 2}, {"stop": "a"}, {"max_tokens": 0}
+    for prompts, some in ((["Once upon a time", "One day"], variants), ([tokens, "Once", [1, 2, 3]], variants[2:4])):
+        for more in some:
             alone = [post(prompt=p, **more).json for p in prompts]
             want = [c for a in alone for c in a["choices"]]
             r = post(prompt=prompts, **more).json
@@ -242,7 +243,7 @@ def test_several_prompts_are_answered_in_order():
 
 def test_several_prompts_end_together():
     s = Server(STORY, "--parallel", "8", "--sessions", "8")
-    ask = {"prompt": ["Once"] * 200, "max_tokens": 200, "ignore_eos": True, "n": 8, "stream": True}
+    ask = {"prompt": ["Once"] * 100, "max_tokens": 200, "ignore_eos": True, "n": 8, "stream": True}
     c = s.connect()
     c.request("POST", "/v1/completions", json.dumps(ask), {"Content-Type": "application/json"})
     r = c.getresponse()
@@ -250,12 +251,12 @@ def test_several_prompts_end_together():
     s.wait_for("requests_submitted_total", 2)
     check(s.ask("POST", f"/v1/requests/{r.headers['x-request-id']}/cancel").json["cancelled"] is True, "cancelled")
     body = r.read().decode()
-    check(body.count('"finish_reason":"cancelled"') >= 1000 and body.endswith("data: [DONE]\n\n"), body[-400:])
+    check(body.count('"finish_reason":"cancelled"') >= 400 and body.endswith("data: [DONE]\n\n"), body[-400:])
     held = s.raw("/v1/completions", ask)
     s.wait_for("requests_running", 1)
     held.close()
     s.wait_for("requests_running", 0)
-    a = s.post("/v1/completions", {**ask, "stream": False, "deadline_ms": 50})
+    a = s.post("/v1/completions", {**ask, "stream": False, "deadline_ms": 30})
     refused(a, 504, "deadline_exceeded")
     s.stop()
 

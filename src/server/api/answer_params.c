@@ -231,6 +231,9 @@ static int parse_prompt(void *out, const struct field *field, const char *name, 
     }
     if (!json_is_array(v) || !first) return field_wrong_type(f, name, "a text or an array of token ids", v);
     if (json_is_number(first)) return params_tokens(name, v, a->n_vocab, &a->tokens, &a->n_tokens, f);
+    if (json_array_size(v) > PARAMS_MAX_PROMPTS)
+        return fault_set(f, 400, "out_of_range", name, "%s: at most %d prompts, not %zu", name, PARAMS_MAX_PROMPTS,
+                         json_array_size(v));
     if (json_array_size(v) > 1) {
         a->prompts = v;
         return 0;

@@ -15,6 +15,7 @@
 #define PARAMS_MAX_STOP       16
 #define PARAMS_MAX_STOP_BYTES 65536 /* the engine's limit; checked here so that the field is named */
 #define PARAMS_MAX_ANSWERS    64
+#define PARAMS_MAX_PROMPTS    2048 /* also the most answers of all prompts together */
 #define PARAMS_MAX_BIAS       1024
 
 enum { PARAMS_THINKING_UNSAID, PARAMS_THINKING_OFF, PARAMS_THINKING_ON };

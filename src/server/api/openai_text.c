@@ -13,7 +13,6 @@ static const struct field *const tables[] = {params_completion_fields, params_op
                                              params_sampling_fields, NULL};
 
 #define DEFAULT_MAX_TOKENS 16
-#define MAX_ANSWERS        2048 /* of all prompts together */
 
 /* Refuses a text that is too long for any tokens to fit before the work of making them. */
 static int tokenize(struct job *j, const char *text, size_t n_text, qn_token **out, size_t *n, struct fault *f)
@@ -45,9 +44,10 @@ static int read_prompt(struct job *j, const json_t *v, struct job_prompt *p, str
 static int read_prompts(struct job *j, struct fault *f)
 {
     size_t n = json_array_size(j->params.prompts);
-    if (n * (size_t)j->params.n > MAX_ANSWERS)
+    if (n * (size_t)j->params.n > PARAMS_MAX_PROMPTS)
         return fault_set(f, 400, "out_of_range", "prompt",
-                         "prompt: %zu prompts with %d answers each; at most %d answers", n, j->params.n, MAX_ANSWERS);
+                         "prompt: %zu prompts with %d answers each; at most %d answers", n, j->params.n,
+                         PARAMS_MAX_PROMPTS);
     j->prompts = mem_calloc(n, sizeof *j->prompts);
     if (!j->prompts) return api_no_memory(f);
     j->n_prompts = (int)n;
