@@ -11,6 +11,7 @@
  *     answer_params.c   the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c
  *                       dialects: how each API reads a request and writes an answer
+ *     item_store.c      responses that are kept for later requests
  *     embed.c tokens.c status.c metrics.c sessions.c
  *                       other endpoints
  *     stats.c           histograms of each model
@@ -30,6 +31,7 @@
 
 #include "server/api/api.h"
 #include "server/api/answer_params.h"
+#include "server/api/item_store.h"
 #include "server/json/json_out.h"
 
 /* ---- histograms (stats.c) ---- */
@@ -128,9 +130,10 @@ struct api_call {
 
 struct api {
     struct api_config c;
-    uint64_t start_s;    /* seconds since 1970 */
-    uint64_t start_ns;   /* clock_ns() */
-    struct hists *hists; /* [models] */
+    uint64_t start_s;         /* seconds since 1970 */
+    uint64_t start_ns;        /* clock_ns() */
+    struct hists *hists;      /* [models] */
+    struct item_store *items; /* of responses; NULL: none are kept */
     pthread_t worker[8];
     int n_workers;
 
@@ -199,8 +202,9 @@ struct job_answer {
     struct buf name, arguments; /* of the call that is being collected */
     /* Logprobs of tokens that were not sent yet: values separated by commas, in as many lists as the dialect uses. */
     struct json_out logprobs[JOB_LOGPROB_LISTS];
-    size_t n_chars; /* characters (Unicode) of all tokens so far */
-    int n_tokens;
+    size_t n_chars;            /* characters (Unicode) of all tokens so far */
+    int n_tokens, n_reasoning; /* all tokens, and those of thoughts */
+    int n_told;                /* tokens whose kind is known */
     bool ended;
     enum qn_finish finish;
     int stop_index; /* which stop string ended it; -1: none */
@@ -245,6 +249,9 @@ struct job {
     const char *id;            /* the ticket's */
     int64_t created;
     double load_ms; /* waited for the model */
+    /* For responses: the one that this one continues, and this one if it will be kept; both held, NULL: none. */
+    struct item_record *previous, *record;
+    size_t items_taken; /* bytes of the ticket's memory for items that are not in the body, until there are tokens */
     struct json_out out;
     struct qn_usage usage; /* once it is done */
     struct qn_timings timings;

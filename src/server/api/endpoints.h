@@ -13,6 +13,8 @@ http_handler endpoint_metrics;                                                  
 api_work endpoint_tokenize, endpoint_detokenize, endpoint_render, endpoint_count_tokens; /* tokens.c */
 api_work endpoint_embeddings;                                                            /* embed.c */
 api_work endpoint_sessions, endpoint_drop_sessions;                                      /* sessions.c */
+http_handler endpoint_response, endpoint_drop_response, endpoint_cancel_response;        /* responses_kept.c */
+api_work endpoint_input_items;                                                           /* responses_kept.c */
 
 extern const struct field tokenize_fields[], detokenize_fields[], embed_fields[];
 

@@ -81,6 +81,8 @@ static bool on_reply(struct job *j, int i)
     struct job_answer *a = &j->answer[i];
     struct qn_reply_event e;
     while (qn_reply_next(a->reply, &e)) {
+        if (e.kind == QN_REPLY_REASONING) a->n_reasoning += a->n_tokens - a->n_told;
+        a->n_told = a->n_tokens;
         switch (e.kind) {
         case QN_REPLY_BAD_CALL:
         case QN_REPLY_CONTENT: on_text(j, i, QN_REPLY_CONTENT, e.text, e.n); break;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * responses.c: POST /v1/responses, its stateless part: writes answers as items. responses_in.c reads the requests.
+ * responses.c: POST /v1/responses: writes answers as items. responses_in.c reads the requests.
  *
  * The items of an answer are the thoughts, the text, and the calls, in this order. The event that ends a stream repeats
- * them all, so their text is kept.
+ * them all, so their text is kept. Thoughts are the content of their item; if a summary was asked for, they are its
+ * summary instead, because most clients show nothing else.
  *
  * Source: the OpenAI API reference ("Responses", "Streaming events").
  */
@@ -12,11 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NOTHING, REASONING, MESSAGE }; /* the open item of an answer: a->block */
+enum { NOTHING, REASONING, SUMMARY, MESSAGE }; /* the open item of an answer: a->block; by its part */
 
 static int prepare(struct job *j, struct fault *f)
 {
-    return responses_messages(&j->params, f) || job_prepare_chat(j, f) ? -1 : 0;
+    size_t n_before;
+    if (responses_gather(j, &n_before, f)) return -1;
+    const json_t *items = j->params.messages;
+    if (responses_messages(&j->params, f) || job_prepare_chat(j, f)) return -1;
+    responses_begin_record(j, items, n_before);
+    return 0;
 }
 
 /* ---- items ---- */
@@ -29,12 +35,16 @@ static void write_id(struct job *j, const char *key, const char *prefix, int k)
     json_out_str(&j->out, key, id);
 }
 
-static const char *item_prefix(int block) { return block == REASONING ? "rs" : "msg"; }
+static const char *item_prefix(int block) { return block == MESSAGE ? "msg" : "rs"; }
+
+static int thoughts_of(const struct job *j) { return j->params.summary ? SUMMARY : REASONING; }
 
 static void write_part(struct job *j, const char *key, int block, const char *text, size_t n)
 {
+    static const char *const types[] = {
+        [REASONING] = "reasoning_text", [SUMMARY] = "summary_text", [MESSAGE] = "output_text"};
     json_out_open(&j->out, key, '{');
-    json_out_str(&j->out, "type", block == REASONING ? "reasoning_text" : "output_text");
+    json_out_str(&j->out, "type", types[block]);
     json_out_text(&j->out, "text", text, n);
     if (block == MESSAGE) {
         json_out_open(&j->out, "annotations", '[');
@@ -43,22 +53,26 @@ static void write_part(struct job *j, const char *key, int block, const char *te
     json_out_close(&j->out, '}');
 }
 
+/* Writes a list of parts: the one of the item, if it is of this kind. text NULL: there is none yet. */
+static void write_parts(struct job *j, const char *key, bool has, int block, const struct buf *text)
+{
+    json_out_open(&j->out, key, '[');
+    if (has && text) write_part(j, NULL, block, (char *)text->data, text->len);
+    json_out_close(&j->out, ']');
+}
+
 /* Writes an item. text NULL: the item has just begun. */
 static void write_item(struct job *j, const char *key, int block, int index, const struct buf *text)
 {
     json_out_open(&j->out, key, '{');
-    json_out_str(&j->out, "type", block == REASONING ? "reasoning" : "message");
+    json_out_str(&j->out, "type", block == MESSAGE ? "message" : "reasoning");
     write_id(j, "id", item_prefix(block), index);
     json_out_str(&j->out, "status", text ? "completed" : "in_progress");
-    if (block == REASONING) {
-        json_out_open(&j->out, "summary", '[');
-        json_out_close(&j->out, ']');
-    } else {
+    if (block == MESSAGE)
         json_out_str(&j->out, "role", "assistant");
-    }
-    json_out_open(&j->out, "content", '[');
-    if (text) write_part(j, NULL, block, (char *)text->data, text->len);
-    json_out_close(&j->out, ']');
+    else
+        write_parts(j, "summary", block == SUMMARY, block, text);
+    write_parts(j, "content", block != SUMMARY, block, text);
     json_out_close(&j->out, '}');
 }
 
@@ -86,7 +100,7 @@ static void write_usage(struct job *j)
     json_out_close(&j->out, '}');
     json_out_int(&j->out, "output_tokens", u->n_generated);
     json_out_open(&j->out, "output_tokens_details", '{');
-    json_out_int(&j->out, "reasoning_tokens", 0); /* not told apart */
+    json_out_int(&j->out, "reasoning_tokens", j->answer[0].n_reasoning);
     json_out_close(&j->out, '}');
     json_out_int(&j->out, "total_tokens", u->n_prompt + u->n_generated);
     json_out_close(&j->out, '}');
@@ -115,8 +129,8 @@ static void write_asked(struct job *j)
     else
         json_out_int(&j->out, "max_output_tokens", a->max_tokens);
     json_out_bool(&j->out, "parallel_tool_calls", !a->one_call);
-    json_out_str(&j->out, "previous_response_id", NULL);
-    json_out_bool(&j->out, "store", false);
+    json_out_str(&j->out, "previous_response_id", a->continues[0] ? a->continues : NULL);
+    json_out_bool(&j->out, "store", j->record != NULL);
     json_out_num(&j->out, "temperature", (double)a->sampling.temperature);
     json_out_str(&j->out, "tool_choice", a->no_tools ? "none" : "auto");
     json_out_raw(&j->out, "tools", tools->len ? (char *)tools->data : "[]", tools->len ? tools->len : 2);
@@ -147,7 +161,7 @@ static void write_response(struct job *j, const char *key, bool done)
     json_out_str(&j->out, "model", j->served->name);
     write_asked(j);
     json_out_open(&j->out, "output", '[');
-    if (done && a->reasoning.len) write_item(j, NULL, REASONING, index++, &a->reasoning);
+    if (done && a->reasoning.len) write_item(j, NULL, thoughts_of(j), index++, &a->reasoning);
     if (done && a->content.len) write_item(j, NULL, MESSAGE, index++, &a->content);
     for (int k = 0; done && k < a->n_calls; k++) write_call(j, NULL, index++, &a->call[k], false);
     json_out_close(&j->out, ']');
@@ -158,6 +172,24 @@ static void write_response(struct job *j, const char *key, bool done)
         json_out_str(&j->out, "usage", NULL);
     }
     json_out_close(&j->out, '}');
+}
+
+/* Writes the response object once it is done, and keeps it. If there is no room for it, it is written again, because it
+ * says whether it is kept. */
+static void write_done(struct job *j, const char *key)
+{
+    struct json_out *o = &j->out;
+    size_t before = o->b.len;
+    bool comma = o->comma;
+    write_response(j, key, true);
+    if (!j->record || o->failed) return;
+    const char *text = memchr(o->b.data + before, '{', o->b.len - before);
+    if (item_store_keep(j->api->items, j->record, text, (size_t)((char *)o->b.data + o->b.len - text))) return;
+    item_store_release(j->api->items, j->record);
+    j->record = NULL;
+    o->b.len = before;
+    o->comma = comma;
+    write_response(j, key, true);
 }
 
 /* ---- streams ---- */
@@ -177,13 +209,24 @@ static void end(struct job *j)
     job_event_end(j);
 }
 
+/* The events of a part, in order. */
+enum part_event { ADDED, DELTA, TEXT_DONE, DONE };
+
 /* Begins an event of the open part. */
-static void begin_part(struct job *j, const char *type, int block)
+static void begin_part(struct job *j, enum part_event event, int block)
 {
-    begin(j, type);
+    static const char *const names[][4] = {
+        [REASONING] = {"response.content_part.added", "response.reasoning_text.delta", "response.reasoning_text.done",
+                       "response.content_part.done"},
+        [SUMMARY] = {"response.reasoning_summary_part.added", "response.reasoning_summary_text.delta",
+                     "response.reasoning_summary_text.done", "response.reasoning_summary_part.done"},
+        [MESSAGE] = {"response.content_part.added", "response.output_text.delta", "response.output_text.done",
+                     "response.content_part.done"},
+    };
+    begin(j, names[block][event]);
     write_id(j, "item_id", item_prefix(block), j->answer[0].n_blocks);
     json_out_int(&j->out, "output_index", j->answer[0].n_blocks);
-    json_out_int(&j->out, "content_index", 0);
+    json_out_int(&j->out, block == SUMMARY ? "summary_index" : "content_index", 0);
 }
 
 static void start(struct job *j)
@@ -202,11 +245,11 @@ static void close_item(struct job *j)
 {
     struct job_answer *a = &j->answer[0];
     int block = a->block;
-    const struct buf *text = block == REASONING ? &a->reasoning : &a->content;
-    begin_part(j, block == REASONING ? "response.reasoning_text.done" : "response.output_text.done", block);
+    const struct buf *text = block == MESSAGE ? &a->content : &a->reasoning;
+    begin_part(j, TEXT_DONE, block);
     json_out_text(&j->out, "text", (char *)text->data, text->len);
     end(j);
-    begin_part(j, "response.content_part.done", block);
+    begin_part(j, DONE, block);
     write_part(j, "part", block, (char *)text->data, text->len);
     end(j);
     begin(j, "response.output_item.done");
@@ -224,7 +267,7 @@ static void open_item(struct job *j, int block)
     json_out_int(&j->out, "output_index", a->n_blocks);
     write_item(j, "item", block, a->n_blocks, NULL);
     end(j);
-    begin_part(j, "response.content_part.added", block);
+    begin_part(j, ADDED, block);
     write_part(j, "part", block, "", 0);
     end(j);
     a->block = block;
@@ -233,10 +276,10 @@ static void open_item(struct job *j, int block)
 static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
 {
     struct job_answer *a = &j->answer[i];
-    int block = kind == QN_REPLY_REASONING ? REASONING : MESSAGE;
+    int block = kind == QN_REPLY_REASONING ? thoughts_of(j) : MESSAGE;
     if (a->block && a->block != block) close_item(j);
     if (!a->block) open_item(j, block);
-    begin_part(j, block == REASONING ? "response.reasoning_text.delta" : "response.output_text.delta", block);
+    begin_part(j, DELTA, block);
     json_out_text(&j->out, "delta", text, n);
     end(j);
 }
@@ -267,7 +310,7 @@ static void finish_stream(struct job *j, int i, bool last)
     (void)last; /* there is one answer */
     if (j->answer[i].block) close_item(j);
     begin(j, cut ? "response.incomplete" : "response.completed");
-    write_response(j, "response", true);
+    write_done(j, "response");
     end(j);
 }
 
@@ -283,7 +326,7 @@ static void error_stream(struct job *j, const struct fault *f)
     end(j);
 }
 
-static void whole(struct job *j) { write_response(j, NULL, true); }
+static void whole(struct job *j) { write_done(j, NULL); }
 
 static const struct field *const tables[] = {responses_fields, params_sampling_fields, NULL};
 

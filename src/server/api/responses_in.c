@@ -2,14 +2,15 @@
  *
  * responses_in.c: reads requests of POST /v1/responses: input items become the messages that a chat template takes.
  *
- * Nothing is stored. So fields that refer to stored data (previous_response_id, conversation, item references) are
- * refused, and the whole conversation comes with each request.
+ * The items of earlier responses come before those of the request and replace references to them
+ * (responses_items.c).
  *
  * Source: the OpenAI API reference ("Responses").
  */
 #include "server/api/responses.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json/json_text.h"
@@ -69,7 +70,8 @@ static json_t *text_of(const struct answer_params *a, const json_t *content, str
         const json_t *v = json_array_get(content, i);
         const char *type = json_string_value(json_object_get(v, "type"));
         struct item part = {0};
-        if (!type || (strcmp(type, "input_text") && strcmp(type, "output_text") && strcmp(type, "reasoning_text")))
+        if (!type || (strcmp(type, "input_text") && strcmp(type, "output_text") && strcmp(type, "reasoning_text") &&
+                      strcmp(type, "summary_text")))
             bad = fault_set(f, 400, "unsupported_value", "input.content",
                             "input.content: parts of type '%s' are not supported", type ? type : "");
         else
@@ -176,7 +178,7 @@ static int add_item(struct messages *to, const json_t *v, struct fault *f)
     case OUTPUT:
         text = json_pack("{s:s,s:s,s:O}", "role", "tool", "tool_call_id", m.call_id, "content", m.output);
         return json_array_append_new(out, text) ? api_no_memory(f) : 0;
-    default: return add_thoughts(to, m.content, f);
+    default: return add_thoughts(to, json_array_size(m.content) ? m.content : m.summary, f);
     }
 }
 
@@ -199,10 +201,6 @@ int responses_messages(struct answer_params *a, struct fault *f)
     if (a->system && json_array_append_new(out, json_pack("{s:s,s:O}", "role", "system", "content", a->system)))
         return api_no_memory(f);
     a->messages = out;
-    if (json_is_string(input)) {
-        json_t *m = json_pack("{s:s,s:O}", "role", "user", "content", input);
-        return json_array_append_new(out, m) ? api_no_memory(f) : 0;
-    }
     if (json_array_size(input) == 0) return field_wrong_type(f, "input", "a text or an array of items", input);
     struct messages m = {.params = a, .out = out};
     int bad = 0;
@@ -215,6 +213,14 @@ int responses_messages(struct answer_params *a, struct fault *f)
 
 /* ---- fields ---- */
 
+#define ONLY(field, values)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
+    }
+#define PARSE(field, parser)                                                                                           \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
+    }
 static int parse_instructions(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     (void)field;
@@ -250,16 +256,63 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
     return json_text_add(&a->tools_again, v, JSON_COMPACT, "tools", NULL) ? api_no_memory(f) : 0;
 }
 
+/* The thoughts themselves come as their summary; how long it should be changes nothing. */
+static int parse_summary(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    (void)field;
+    if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+    if (!field_is(v, "auto") && !field_is(v, "concise") && !field_is(v, "detailed"))
+        return fault_set(f, 400, "invalid_value", name, "%s has to be auto, concise or detailed", name);
+    ((struct answer_params *)out)->summary = true;
+    return 0;
+}
+
 static int parse_reasoning(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     static const struct field rows[] = {
         {.name = "effort", .type = FIELD_STRING, .at = AT(reasoning_effort), .hi = 32},
-        {.name = "summary", .type = FIELD_ONE_OF, .allowed = "[]"},
+        PARSE("summary", parse_summary),
+        PARSE("generate_summary", parse_summary), /* its old name */
         {0},
     };
     (void)field;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
     return field_read((const struct field *const[]){rows, NULL}, "reasoning.", v, out, f);
+}
+
+/* Parts of answers that are left out unless they are asked for. None of them can be in an answer here, except logprobs.
+ */
+static int parse_include(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    static const char *const absent[] = {
+        "reasoning.encrypted_content",   "web_search_call.results",       "web_search_call.action.sources",
+        "file_search_call.results",      "code_interpreter_call.outputs", "computer_call_output.output.image_url",
+        "message.input_image.image_url",
+    };
+    (void)out;
+    (void)field;
+    if (!json_is_array(v)) return field_wrong_type(f, name, "an array of strings", v);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const json_t *one = json_array_get(v, i);
+        size_t k = 0, n = sizeof absent / sizeof absent[0];
+        if (!json_is_string(one)) return field_wrong_type(f, name, "an array of strings", one);
+        while (k < n && !field_is(one, absent[k])) k++;
+        if (k == n)
+            return fault_set(f, 400, "unsupported_value", name, "%s: '%s' is not supported", name,
+                             json_string_value(one));
+    }
+    return 0;
+}
+
+static int parse_previous(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct answer_params *a = out;
+    (void)field;
+    if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+    if (json_string_length(v) == 0) return fault_set(f, 400, "invalid_value", name, "%s is empty", name);
+    if (field_no_nul(name, v, f)) return -1;
+    snprintf(a->continues, sizeof a->continues, "%s", json_string_value(v));
+    return 0;
 }
 
 static int parse_text(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
@@ -274,14 +327,6 @@ static int parse_text(void *out, const struct field *field, const char *name, co
     return field_read((const struct field *const[]){rows, NULL}, "text.", v, out, f);
 }
 
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
-#define PARSE(field, parser)                                                                                           \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
-    }
 #define USER(field)                                                                                                    \
     {                                                                                                                  \
         .name = field, .type = FIELD_STRING, .at = AT(user), .hi = 1024                                                \
@@ -303,13 +348,13 @@ const struct field responses_fields[] = {
     USER("user"),
     USER("safety_identifier"),
     USER("prompt_cache_key"),
-    ONLY("store", "[false]"),
+    {.name = "store", .type = FIELD_BOOL, .at = AT(store)},
     ONLY("background", "[false]"),
     ONLY("metadata", "[{}]"),
     ONLY("truncation", "[\"disabled\"]"),
     ONLY("service_tier", "[\"auto\",\"default\"]"),
-    ONLY("include", "[[]]"),
-    ONLY("previous_response_id", "[]"),
+    PARSE("include", parse_include),
+    PARSE("previous_response_id", parse_previous),
     ONLY("conversation", "[]"),
     ONLY("prompt", "[]"),
     ONLY("top_logprobs", "[0]"),
