@@ -543,6 +543,12 @@ def test_responses_are_kept_for_their_owner():
         r = s.get(f"/v1/responses/{last['id']}/input_items?{query}")
         check(r.status in (400, 404) and text in r.error()["message"], query, r.body)
     check(s.get(name + "?stream=true").error()["param"] == "stream", "a stream of it")
+    # Items may be repeated, but not without end.
+    long = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a" * 100000}]}
+    r = s.post("/v1/responses", {**ask, "input": [long, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]}).json
+    thought = s.get(f"/v1/responses/{r['id']}/input_items?order=asc&limit=1").json["first_id"]
+    large = s.post("/v1/responses", {**ask, "input": [{"type": "item_reference", "id": thought}] * 200})
+    check(large.status == 413 and large.error()["param"] == "input", large.body)
     # Nobody else has them.
     for r in (s.ask("GET", name, **other), s.ask("DELETE", name, **other), s.ask("GET", name + "/input_items", **other),
               s.ask("POST", name + "/cancel", **other), s.get("/v1/responses/resp_x"), s.post("/v1/responses/resp_x/cancel", {})):

@@ -207,17 +207,18 @@ struct job_answer {
     int n_told;                /* tokens whose kind is known */
     bool ended;
     enum qn_finish finish;
-    int stop_index; /* which stop string ended it; -1: none */
-    int block;      /* for the dialect: the kind of the open block */
-    int n_blocks;   /* that are complete */
+    int stop_index;   /* which stop string ended it; -1: none */
+    int block;        /* for the dialect: the kind of the open block */
+    int n_blocks;     /* that are complete */
+    struct buf items; /* for responses.c */
 };
 
-/* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only; they write into
- * j->out, which is then sent as a whole. */
+/* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only, except where
+ * keeps_text says otherwise; they write into j->out, which is then sent as a whole. */
 struct dialect {
     const struct field *const *tables;
     const char *id_prefix; /* of the answer's id */
-    bool keeps_text;       /* of streams too */
+    bool keeps_text;       /* of streams too; text_stream and call_stream are called for whole answers too */
     api_refuse *refuse;
     /* Turns the parameters into tokens: fills prompt or tokens. It also checks what the tables cannot. */
     int (*prepare)(struct job *j, struct fault *f);

@@ -20,6 +20,7 @@ void job_free(struct job *j)
         buf_deinit(&a->reasoning);
         buf_deinit(&a->name);
         buf_deinit(&a->arguments);
+        buf_deinit(&a->items);
         for (int k = 0; k < JOB_LOGPROB_LISTS; k++) json_out_deinit(&a->logprobs[k]);
         for (int k = 0; k < a->n_calls; k++) {
             mem_free(a->call[k].name);

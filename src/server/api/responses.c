@@ -2,9 +2,9 @@
  *
  * responses.c: POST /v1/responses: writes answers as items. responses_in.c reads the requests.
  *
- * The items of an answer are the thoughts, the text, and the calls, in this order. The event that ends a stream repeats
- * them all, so their text is kept. Thoughts are the content of their item; if a summary was asked for, they are its
- * summary instead, because most clients show nothing else.
+ * Thoughts, texts and calls become items in the order in which they come; their numbers are a part of their ids. The
+ * event that ends a stream repeats them all, so their text is kept. Thoughts are the content of their item; if a
+ * summary was asked for, they are its summary instead, because most clients show nothing else.
  *
  * Source: the OpenAI API reference ("Responses", "Streaming events").
  */
@@ -13,7 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NOTHING, REASONING, SUMMARY, MESSAGE }; /* the open item of an answer: a->block; by its part */
+enum { NOTHING, REASONING, SUMMARY, MESSAGE, CALL }; /* the open item of an answer: a->block; by its part */
+
+/* An item of an answer; they are in a->items. */
+struct output_item {
+    int block;
+    size_t from, to; /* bytes of the answer's content or thoughts. from: the number of a call */
+};
 
 static int prepare(struct job *j, struct fault *f)
 {
@@ -53,26 +59,41 @@ static void write_part(struct job *j, const char *key, int block, const char *te
     json_out_close(&j->out, '}');
 }
 
-/* Writes a list of parts: the one of the item, if it is of this kind. text NULL: there is none yet. */
-static void write_parts(struct job *j, const char *key, bool has, int block, const struct buf *text)
+/* The text of an item. */
+static const char *text_at(const struct job *j, const struct output_item *m, size_t *n)
+{
+    const struct buf *all = m->block == MESSAGE ? &j->answer[0].content : &j->answer[0].reasoning;
+    *n = m->to - m->from;
+    return (char *)all->data + m->from;
+}
+
+static void write_whole_part(struct job *j, const char *key, const struct output_item *m)
+{
+    size_t n;
+    const char *text = text_at(j, m, &n);
+    write_part(j, key, m->block, text, n);
+}
+
+/* Writes a list of parts: the one of the item, if it is to have it. */
+static void write_parts(struct job *j, const char *key, bool has, const struct output_item *m)
 {
     json_out_open(&j->out, key, '[');
-    if (has && text) write_part(j, NULL, block, (char *)text->data, text->len);
+    if (has) write_whole_part(j, NULL, m);
     json_out_close(&j->out, ']');
 }
 
-/* Writes an item. text NULL: the item has just begun. */
-static void write_item(struct job *j, const char *key, int block, int index, const struct buf *text)
+/* Writes an item of text. begun: it has just begun. */
+static void write_text(struct job *j, const char *key, int index, const struct output_item *m, bool begun)
 {
     json_out_open(&j->out, key, '{');
-    json_out_str(&j->out, "type", block == MESSAGE ? "message" : "reasoning");
-    write_id(j, "id", item_prefix(block), index);
-    json_out_str(&j->out, "status", text ? "completed" : "in_progress");
-    if (block == MESSAGE)
+    json_out_str(&j->out, "type", m->block == MESSAGE ? "message" : "reasoning");
+    write_id(j, "id", item_prefix(m->block), index);
+    json_out_str(&j->out, "status", begun ? "in_progress" : "completed");
+    if (m->block == MESSAGE)
         json_out_str(&j->out, "role", "assistant");
     else
-        write_parts(j, "summary", block == SUMMARY, block, text);
-    write_parts(j, "content", block != SUMMARY, block, text);
+        write_parts(j, "summary", m->block == SUMMARY && !begun, m);
+    write_parts(j, "content", m->block != SUMMARY && !begun, m);
     json_out_close(&j->out, '}');
 }
 
@@ -86,6 +107,14 @@ static void write_call(struct job *j, const char *key, int index, const struct j
     json_out_str(&j->out, "arguments", begun ? "" : c->arguments);
     json_out_str(&j->out, "status", begun ? "in_progress" : "completed");
     json_out_close(&j->out, '}');
+}
+
+static void write_item(struct job *j, const char *key, int index, const struct output_item *m, bool begun)
+{
+    if (m->block == CALL)
+        write_call(j, key, index, &j->answer[0].call[m->from], begun);
+    else
+        write_text(j, key, index, m, begun);
 }
 
 /* ---- the response ---- */
@@ -144,7 +173,7 @@ static void write_asked(struct job *j)
 static void write_response(struct job *j, const char *key, bool done)
 {
     const struct job_answer *a = &j->answer[0];
-    int index = 0;
+    const struct output_item *item = (const struct output_item *)a->items.data;
     json_out_open(&j->out, key, '{');
     json_out_str(&j->out, "id", j->id);
     json_out_str(&j->out, "object", "response");
@@ -161,9 +190,7 @@ static void write_response(struct job *j, const char *key, bool done)
     json_out_str(&j->out, "model", j->served->name);
     write_asked(j);
     json_out_open(&j->out, "output", '[');
-    if (done && a->reasoning.len) write_item(j, NULL, thoughts_of(j), index++, &a->reasoning);
-    if (done && a->content.len) write_item(j, NULL, MESSAGE, index++, &a->content);
-    for (int k = 0; done && k < a->n_calls; k++) write_call(j, NULL, index++, &a->call[k], false);
+    for (int k = 0; done && k < a->n_blocks; k++) write_item(j, NULL, k, &item[k], false);
     json_out_close(&j->out, ']');
     if (done) {
         write_usage(j);
@@ -240,61 +267,93 @@ static void start(struct job *j)
     end(j);
 }
 
-/* Closes the item with three events, each of which repeats the text. */
+/* Begins an event of the item that is the last one. */
+static void begin_item(struct job *j, const char *type)
+{
+    begin(j, type);
+    json_out_int(&j->out, "output_index", j->answer[0].n_blocks);
+}
+
+static struct output_item *last_item(struct job *j)
+{
+    return (struct output_item *)j->answer[0].items.data + j->answer[0].n_blocks;
+}
+
+/* Adds an item. NULL: there is no memory. */
+static struct output_item *add_item(struct job *j, struct output_item m)
+{
+    if (buf_add(&j->answer[0].items, &m, sizeof m, NULL)) {
+        j->out.failed = true;
+        return NULL;
+    }
+    return last_item(j);
+}
+
+/* Closes the item; in a stream with three events, each of which repeats the text. */
 static void close_item(struct job *j)
 {
     struct job_answer *a = &j->answer[0];
-    int block = a->block;
-    const struct buf *text = block == MESSAGE ? &a->content : &a->reasoning;
-    begin_part(j, TEXT_DONE, block);
-    json_out_text(&j->out, "text", (char *)text->data, text->len);
-    end(j);
-    begin_part(j, DONE, block);
-    write_part(j, "part", block, (char *)text->data, text->len);
-    end(j);
-    begin(j, "response.output_item.done");
-    json_out_int(&j->out, "output_index", a->n_blocks);
-    write_item(j, "item", block, a->n_blocks, text);
-    end(j);
+    struct output_item *m = last_item(j);
+    size_t n;
+    m->to = m->block == MESSAGE ? a->content.len : a->reasoning.len;
+    if (j->params.stream) {
+        begin_part(j, TEXT_DONE, m->block);
+        const char *text = text_at(j, m, &n);
+        json_out_text(&j->out, "text", text, n);
+        end(j);
+        begin_part(j, DONE, m->block);
+        write_whole_part(j, "part", m);
+        end(j);
+        begin_item(j, "response.output_item.done");
+        write_item(j, "item", a->n_blocks, m, false);
+        end(j);
+    }
     a->block = NOTHING;
     a->n_blocks++;
 }
 
-static void open_item(struct job *j, int block)
+/* Opens an item, whose text begins with the last n bytes. */
+static void open_item(struct job *j, int block, size_t n)
 {
     struct job_answer *a = &j->answer[0];
-    begin(j, "response.output_item.added");
-    json_out_int(&j->out, "output_index", a->n_blocks);
-    write_item(j, "item", block, a->n_blocks, NULL);
+    size_t len = block == MESSAGE ? a->content.len : a->reasoning.len;
+    const struct output_item *m = add_item(j, (struct output_item){block, len - n, len});
+    if (!m) return;
+    a->block = block;
+    if (!j->params.stream) return;
+    begin_item(j, "response.output_item.added");
+    write_item(j, "item", a->n_blocks, m, true);
     end(j);
     begin_part(j, ADDED, block);
     write_part(j, "part", block, "", 0);
     end(j);
-    a->block = block;
 }
 
-static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
+static void add_text(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n)
 {
     struct job_answer *a = &j->answer[i];
     int block = kind == QN_REPLY_REASONING ? thoughts_of(j) : MESSAGE;
+    if (j->out.failed) return; /* the text may not be there */
     if (a->block && a->block != block) close_item(j);
-    if (!a->block) open_item(j, block);
+    if (!a->block) open_item(j, block, n);
+    if (!j->params.stream) return;
     begin_part(j, DELTA, block);
     json_out_text(&j->out, "delta", text, n);
     end(j);
 }
 
-static void call_stream(struct job *j, int i, const struct job_call *c)
+static void add_call(struct job *j, int i, const struct job_call *c)
 {
     static const char *const steps[] = {"response.output_item.added", "response.function_call_arguments.delta",
                                         "response.function_call_arguments.done", "response.output_item.done"};
     struct job_answer *a = &j->answer[i];
     if (a->block) close_item(j);
-    for (int k = 0; k < 4; k++) {
-        begin(j, steps[k]);
-        json_out_int(&j->out, "output_index", a->n_blocks);
+    const struct output_item *m = add_item(j, (struct output_item){.block = CALL, .from = (size_t)(c - a->call)});
+    if (!m) return;
+    for (int k = 0; k < 4 && j->params.stream; k++) {
+        begin_item(j, steps[k]);
         if (k == 0 || k == 3) {
-            write_call(j, "item", a->n_blocks, c, k == 0);
+            write_item(j, "item", a->n_blocks, m, k == 0);
         } else {
             write_id(j, "item_id", "fc", a->n_blocks);
             json_out_str(&j->out, k == 1 ? "delta" : "arguments", c->arguments);
@@ -326,7 +385,11 @@ static void error_stream(struct job *j, const struct fault *f)
     end(j);
 }
 
-static void whole(struct job *j) { write_done(j, NULL); }
+static void whole(struct job *j)
+{
+    if (j->answer[0].block) close_item(j);
+    write_done(j, NULL);
+}
 
 static const struct field *const tables[] = {responses_fields, params_sampling_fields, NULL};
 
@@ -337,8 +400,8 @@ const struct dialect responses = {
     .refuse = api_refuse_openai,
     .prepare = prepare,
     .start = start,
-    .text_stream = text_stream,
-    .call_stream = call_stream,
+    .text_stream = add_text,
+    .call_stream = add_call,
     .finish_stream = finish_stream,
     .close_stream = close_stream,
     .error_stream = error_stream,

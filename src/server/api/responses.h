@@ -19,6 +19,7 @@ struct items {
     struct ticket *ticket; /* pays for the items, as for those of a body */
     json_t *all;           /* [] the items, in order */
     json_t *known;         /* {id: item} of the kept responses that were read */
+    size_t n_text;         /* bytes of their text */
     size_t taken;          /* bytes taken from the ticket, which the caller gives back */
 };
 void items_deinit(struct items *it); /* it gives nothing back */

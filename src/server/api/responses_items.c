@@ -14,6 +14,9 @@
 
 #include "base/json/json_text.h"
 
+/* The text of all items together may be as long as that of a body, so that reading it takes no longer. */
+#define MOST_BYTES ((size_t)16 << 20)
+
 void items_deinit(struct items *it)
 {
     json_decref(it->all);
@@ -27,6 +30,15 @@ static int take(struct items *it, size_t bytes, struct fault *f)
     if (ticket_take(it->ticket, bytes, "what a kept response becomes", f)) return -1;
     it->taken += bytes;
     return 0;
+}
+
+/* Counts the text of items that are added. */
+static int count(struct items *it, size_t bytes, struct fault *f)
+{
+    it->n_text += bytes;
+    if (it->n_text <= MOST_BYTES) return 0;
+    return fault_set(f, 413, "request_too_large", "input",
+                     "input: the items of earlier responses have more than %zu bytes together", MOST_BYTES);
 }
 
 static json_t *parse(struct items *it, const void *text, size_t n, struct fault *f)
@@ -43,8 +55,9 @@ static json_t *parse(struct items *it, const void *text, size_t n, struct fault 
 /* Reads the items of a member of a kept text; adds them to the list, unless they are only to be known. */
 static int read_items(struct items *it, const void *text, size_t n, const char *member, bool add, struct fault *f)
 {
-    json_t *whole = parse(it, text, n, f), *list = json_object_get(whole, member);
     bool bad = false;
+    if (add && count(it, n, f)) return -1;
+    json_t *whole = parse(it, text, n, f), *list = json_object_get(whole, member);
     if (!whole) return -1;
     if (!it->known) it->known = json_object();
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -74,6 +87,7 @@ int items_add_input(struct items *it, const struct item_record *r, struct fault 
     for (size_t k = 0; k < n && !bad; k++) {
         bad = read_items(it, chain[k]->input.data, chain[k]->input.len, "data", true, f);
         if (!bad && k + 1 < n) bad = read_output(it, chain[k], true, f);
+        if (!bad && ticket_is_over(it->ticket)) bad = ticket_fault(it->ticket, f);
     }
     mem_free(chain);
     return bad;
@@ -110,8 +124,10 @@ static int pay(struct items *it, const json_t *item, struct fault *f)
     struct fault none; /* it has passed before, as a part of a larger text */
     bool bad = json_text_add(&text, item, JSON_COMPACT, "an item", NULL);
     if (!bad) field_measure(text.data, text.len, &size, &none);
+    size_t n = text.len;
     buf_deinit(&text);
-    return bad ? api_no_memory(f) : take(it, 2 * size.kept, f);
+    if (bad) return api_no_memory(f);
+    return count(it, n, f) || take(it, 2 * size.kept, f) ? -1 : 0;
 }
 
 struct reference {
@@ -152,7 +168,8 @@ static int add_own(struct job *j, struct items *it, const json_t *input, struct 
         json_t *item = json_pack("{s:s,s:s,s:O}", "type", "message", "role", "user", "content", input);
         return json_array_append_new(it->all, item) ? api_no_memory(f) : 0;
     }
-    if (json_array_size(input) == 0) return field_wrong_type(f, "input", "a text or an array of items", input);
+    if (!json_is_array(input)) return field_wrong_type(f, "input", "a text or an array of items", input);
+    if (json_array_size(input) == 0) return fault_set(f, 400, "out_of_range", "input", "input has no items");
     for (size_t i = 0; i < json_array_size(input); i++) {
         json_t *item = json_array_get(input, i);
         if (is_reference(item) ? add_referred(j, it, item, f) : json_array_append(it->all, item))

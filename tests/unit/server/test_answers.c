@@ -347,6 +347,30 @@ static void test_responses(void **state)
     json_decref(s);
 }
 
+static void test_items_are_in_the_order_of_the_reply(void **state)
+{
+    static const char ask[] = "\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}]";
+    static const char mixed[] = "One.<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>Two.";
+    (void)state;
+    json_t *w = whole(&responses, ask, mixed, QN_FINISH_STOP_TOKEN);
+    json_t *s = stream(&responses, ask, mixed, QN_FINISH_STOP_TOKEN);
+    assert_string_equal(text_at(w, "output.0.content.0.text"), "One.");
+    assert_string_equal(text_at(w, "output.1.id"), "fc_req-1_1");
+    assert_string_equal(text_at(w, "output.2.content.0.text"), "Two.");
+    assert_string_equal(text_at(w, "output.2.id"), "msg_req-1_2");
+    assert_true(json_equal(at(json_array_get(s, json_array_size(s) - 1), "response.output"), at(w, "output")));
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(s); i++) {
+        const json_t *e = json_array_get(s, i);
+        if (strcmp(text_at(e, "type"), "response.output_item.done")) continue;
+        assert_true(json_equal(at(e, "item"), json_array_get(at(w, "output"), n)));
+        assert_int_equal(json_integer_value(at(e, "output_index")), n++);
+    }
+    assert_int_equal(n, 3);
+    json_decref(w);
+    json_decref(s);
+}
+
 static void test_thoughts_are_a_summary_when_one_is_asked_for(void **state)
 {
     static const char ask[] =
@@ -692,6 +716,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_openai_chat),
         cmocka_unit_test(test_anthropic),
         cmocka_unit_test(test_responses),
+        cmocka_unit_test(test_items_are_in_the_order_of_the_reply),
         cmocka_unit_test(test_thoughts_are_a_summary_when_one_is_asked_for),
         cmocka_unit_test(test_a_response_says_whether_it_is_kept),
         cmocka_unit_test(test_one_call_is_enough_when_asked_for),
