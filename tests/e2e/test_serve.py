@@ -481,6 +481,7 @@ def test_responses():
     check(r["object"] == "response" and r["output"][0]["content"][0]["text"] == text, r, same)
     cut = same["choices"][0]["finish_reason"] == "length"
     check(r["status"] == ("incomplete" if cut else "completed") and r["store"] is True, r)
+    check(r["output"][0]["status"] == r["status"], r["output"])
     check(r["usage"]["input_tokens"] == same["usage"]["prompt_tokens"], r["usage"])
     items = [{"role": "user", "content": [{"type": "input_text", "text": "hello"}]}]
     check(s.post("/v1/responses", {**ask, "input": items}).json["output"][0]["content"] == r["output"][0]["content"], "items")

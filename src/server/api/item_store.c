@@ -46,14 +46,14 @@ size_t item_store_used(struct item_store *s)
 
 /* ---- with the lock ---- */
 
-static struct item_record **bucket_of(struct item_store *s, uint64_t identity, const char *id)
+static struct item_record **bucket_of(struct item_store *s, const char *id)
 {
-    return &s->bucket[hash_bytes(id, strlen(id), identity) & (N_BUCKETS - 1)];
+    return &s->bucket[hash_bytes(id, strlen(id), 0) & (N_BUCKETS - 1)];
 }
 
 static struct item_record *look_up(struct item_store *s, uint64_t identity, const char *id)
 {
-    struct item_record *r = *bucket_of(s, identity, id);
+    struct item_record *r = *bucket_of(s, id);
     while (r && (r->identity != identity || strcmp(r->id, id))) r = r->next_in_bucket;
     return r;
 }
@@ -104,7 +104,7 @@ static void release(struct item_store *s, struct item_record *r)
 
 static void forget(struct item_store *s, struct item_record *r)
 {
-    struct item_record **at = bucket_of(s, r->identity, r->id);
+    struct item_record **at = bucket_of(s, r->id);
     while (*at != r) at = &(*at)->next_in_bucket;
     *at = r->next_in_bucket;
     unlink_from_list(s, r);
@@ -191,7 +191,7 @@ bool item_store_keep(struct item_store *s, struct item_record *r, const char *re
     bool room = take(s, n + 1);
     if (room) {
         struct item_record *same = look_up(s, r->identity, r->id);
-        struct item_record **bucket = bucket_of(s, r->identity, r->id);
+        struct item_record **bucket = bucket_of(s, r->id);
         if (same) forget(s, same); /* ids are random: this is a precaution */
         r->response = copy;
         r->n_response = n;

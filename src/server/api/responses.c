@@ -82,13 +82,21 @@ static void write_parts(struct job *j, const char *key, bool has, const struct o
     json_out_close(&j->out, ']');
 }
 
+/* The status of an item of text that is closed: the limit on tokens may have cut the last one. */
+static const char *end_of_text(const struct job *j, int index)
+{
+    const struct job_answer *a = &j->answer[0];
+    bool is_last = (size_t)index + 1 == a->items.len / sizeof(struct output_item);
+    return is_last && a->finish == QN_FINISH_LENGTH ? "incomplete" : "completed";
+}
+
 /* Writes an item of text. begun: it has just begun. */
 static void write_text(struct job *j, const char *key, int index, const struct output_item *m, bool begun)
 {
     json_out_open(&j->out, key, '{');
     json_out_str(&j->out, "type", m->block == MESSAGE ? "message" : "reasoning");
     write_id(j, "id", item_prefix(m->block), index);
-    json_out_str(&j->out, "status", begun ? "in_progress" : "completed");
+    json_out_str(&j->out, "status", begun ? "in_progress" : end_of_text(j, index));
     if (m->block == MESSAGE)
         json_out_str(&j->out, "role", "assistant");
     else
