@@ -214,11 +214,12 @@ struct job_answer {
 };
 
 /* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only, except where
- * keeps_text says otherwise; they write into j->out, which is then sent as a whole. */
+ * sees_whole says otherwise; they write into j->out, which is then sent as a whole. */
 struct dialect {
     const struct field *const *tables;
     const char *id_prefix; /* of the answer's id */
-    bool keeps_text;       /* of streams too; text_stream and call_stream are called for whole answers too */
+    bool keeps_text;       /* of streams too */
+    bool sees_whole;       /* text_stream and call_stream are called for whole answers, too; they write nothing then */
     api_refuse *refuse;
     /* Turns the parameters into tokens: fills prompt or tokens. It also checks what the tables cannot. */
     int (*prepare)(struct job *j, struct fault *f);

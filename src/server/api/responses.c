@@ -405,6 +405,7 @@ const struct dialect responses = {
     .tables = tables,
     .id_prefix = "resp_",
     .keeps_text = true,
+    .sees_whole = true,
     .refuse = api_refuse_openai,
     .prepare = prepare,
     .start = start,
