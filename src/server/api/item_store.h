@@ -6,8 +6,9 @@
  * continues another has a record that holds the other's. So a conversation of many turns is kept once, and goes on even
  * when the record of an earlier turn was dropped.
  *
- * The store has a share of a ledger. When it is full, records leave: the one that was used longest ago first. To use a
- * record is to use those that it continues, too, so those never leave before it. Nothing is written to disk.
+ * The store has a share of a ledger. When it is full, records of the identity that has most of it leave: the one that
+ * was used longest ago first. To use a record is to use those that it continues, too, so those never leave before it.
+ * Nothing is written to disk.
  *
  * All functions are thread-safe; the store's lock is a leaf and is held for list work and frees only. NULL is a store
  * that keeps nothing.
@@ -20,11 +21,12 @@
 #include "base/buf.h"
 
 struct item_store;
+struct item_owner;
 
 /* Texts and names do not change once the record can be found. The other members are the store's. */
 struct item_record {
     struct item_record *previous; /* the one that it continues, held; NULL: none */
-    uint64_t identity;            /* whose it is; others do not find it */
+    struct item_owner *owner;     /* whose it is; others do not find it */
     char id[48];                  /* of the response */
     struct buf input;             /* {"data": [items]}: the request's own, with ids and without references */
     char *response;               /* [n_response] the response object; NULL until it is kept */

@@ -146,10 +146,11 @@ static int add_referred(struct job *j, struct items *it, const json_t *reference
     if (!item && read_response_of(j, it, m.id, f)) return -1;
     if (!item) item = json_object_get(it->known, m.id);
     if (!item)
-        return fault_set(f, 404, "item_not_found", "input",
-                         "Item with id '%s' not found. Items are kept in memory for a while, and not when `store` is "
-                         "false. Send the item itself instead.",
-                         m.id);
+        return fault_set(
+            f, 404, "item_not_found", "input",
+            "Item with id '%s' not found. The items of a response stay in memory for a while, unless it had "
+            "`store` false. Put the item itself into `input` instead.",
+            m.id);
     if (pay(it, item, f)) return -1;
     return json_array_append(it->all, item) ? api_no_memory(f) : 0;
 }
@@ -186,10 +187,11 @@ static int add_previous(struct job *j, struct items *it, struct fault *f)
     if (!id[0]) return 0;
     j->previous = item_store_find(j->api->items, it->ticket->identity, id);
     if (!j->previous)
-        return fault_set(f, 400, "previous_response_not_found", "previous_response_id",
-                         "Previous response with id '%s' not found. Responses are kept in memory for a while, and not "
-                         "when `store` is false.",
-                         id);
+        return fault_set(
+            f, 400, "previous_response_not_found", "previous_response_id",
+            "Previous response with id '%s' not found. previous_response_id takes the ids of responses that are "
+            "still in memory; those with `store` false never are.",
+            id);
     return items_add_input(it, j->previous, f) || read_output(it, j->previous, true, f) ? -1 : 0;
 }
 

@@ -92,6 +92,22 @@ static void test_the_response_that_was_used_longest_ago_leaves_first(void **stat
     item_store_free(s);
 }
 
+static void test_who_keeps_most_loses_first(void **state)
+{
+    char id[8];
+    (void)state;
+    struct item_store *s = new_store(NULL, 8192);
+    assert_true(keep(s, YOU, "a", NULL, 2000));
+    for (int i = 0; i < 20; i++) {
+        snprintf(id, sizeof id, "%d", i);
+        assert_true(keep(s, ME, id, NULL, 1000));
+    }
+    assert_true(has(s, YOU, "a") && has(s, ME, "19") && !has(s, ME, "0"));
+    assert_true(keep(s, YOU, "b", NULL, 4000)); /* the larger part is now theirs */
+    assert_true(!has(s, YOU, "a") && has(s, YOU, "b") && has(s, ME, "19"));
+    item_store_free(s);
+}
+
 static void test_what_is_too_large_is_not_kept_and_drives_nothing_out(void **state)
 {
     struct ledger l;
@@ -208,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_response_is_found_by_its_owner_once_it_is_complete),
         cmocka_unit_test(test_the_response_that_was_used_longest_ago_leaves_first),
+        cmocka_unit_test(test_who_keeps_most_loses_first),
         cmocka_unit_test(test_what_is_too_large_is_not_kept_and_drives_nothing_out),
         cmocka_unit_test(test_a_conversation_loses_its_last_turns_first),
         cmocka_unit_test(test_a_dropped_turn_stays_for_those_that_continue_it),
