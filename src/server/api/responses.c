@@ -137,7 +137,7 @@ static void write_usage(struct job *j)
     json_out_close(&j->out, '}');
     json_out_int(&j->out, "output_tokens", u->n_generated);
     json_out_open(&j->out, "output_tokens_details", '{');
-    json_out_int(&j->out, "reasoning_tokens", j->answer[0].n_reasoning);
+    json_out_int(&j->out, "reasoning_tokens", job_reasoning_tokens(j));
     json_out_close(&j->out, '}');
     json_out_int(&j->out, "total_tokens", u->n_prompt + u->n_generated);
     json_out_close(&j->out, '}');
@@ -399,11 +399,12 @@ static void whole(struct job *j)
     write_done(j, NULL);
 }
 
-static const struct field *const tables[] = {responses_fields, params_sampling_fields, NULL};
+static const struct field *const tables[] = {responses_fields, params_shared_fields, params_sampling_fields, NULL};
 
 const struct dialect responses = {
     .tables = tables,
     .id_prefix = "resp_",
+    .prompt_field = "input",
     .keeps_text = true,
     .sees_whole = true,
     .refuse = api_refuse_openai,
