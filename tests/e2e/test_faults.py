@@ -63,13 +63,15 @@ RICH = {
         "input": [
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
             {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "t"}]},
+            {"type": "reasoning", "id": "s", "summary": [{"type": "summary_text", "text": "u"}]},
             {"type": "function_call", "id": "fc", "call_id": "i", "name": "f", "arguments": "{}"},
             {"type": "function_call_output", "call_id": "i", "output": "x"},
             {"type": "message", "role": "assistant", "id": "m", "status": "completed",
              "content": [{"type": "output_text", "text": "b", "annotations": [], "logprobs": []}]},
             {"role": "user", "content": "c"}],
-        "tools": [{"type": "function", "strict": False, **FUNCTION}], "reasoning": {"effort": "low"},
-        "text": {"format": {"type": "text"}, "verbosity": "medium"}, "include": [], **SAMPLING}],
+        "tools": [{"type": "function", "strict": False, **FUNCTION}], "reasoning": {"effort": "low", "summary": "auto"},
+        "text": {"format": {"type": "text"}, "verbosity": "medium"}, "include": ["reasoning.encrypted_content"],
+        "store": True, **SAMPLING}],
     "/v1/messages": [{
         "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}],
         "messages": [

@@ -480,7 +480,8 @@ def test_responses():
     text = same["choices"][0]["message"]["content"]
     check(r["object"] == "response" and r["output"][0]["content"][0]["text"] == text, r, same)
     cut = same["choices"][0]["finish_reason"] == "length"
-    check(r["status"] == ("incomplete" if cut else "completed") and r["store"] is False, r)
+    check(r["status"] == ("incomplete" if cut else "completed") and r["store"] is True, r)
+    check(r["output"][0]["status"] == r["status"], r["output"])
     check(r["usage"]["input_tokens"] == same["usage"]["prompt_tokens"], r["usage"])
     items = [{"role": "user", "content": [{"type": "input_text", "text": "hello"}]}]
     check(s.post("/v1/responses", {**ask, "input": items}).json["output"][0]["content"] == r["output"][0]["content"], "items")
@@ -497,12 +498,87 @@ def test_responses():
             {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
              "content": [{"type": "output_text", "text": "b", "annotations": []}]}, {"role": "user", "content": "c"}]
     check(s.post("/v1/responses", {**ask, "input": talk}).status == 200, "a conversation")
-    for more, text in (({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
+    for more, text in (({"previous_response_id": "resp_1"}, "'resp_1' not found"), ({"store": 1}, "store"), ({"background": True}, "background"),
                        ({"tools": [{"type": "web_search"}]}, "tools"), ({"input": []}, "input"), ({"input": [5]}, "input"),
-                       ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
+                       ({"reasoning": {"summary": "x"}}, "summary"),
+                       ({"input": [{"type": "item_reference"}]}, "input.id"), ({"previous_response_id": ""}, "empty"),
                        ({"text": {"format": {"type": "json_object"}}}, "text.format"), ({"max_tokens": 5}, "max_tokens")):
         r = s.post("/v1/responses", {**ask, **more})
         check(r.status == 400 and text in r.error()["message"], more, r.body)
+    s.stop()
+
+
+def test_responses_are_kept_for_their_owner():
+    with open(path("keys"), "w") as f:
+        f.write(f"{hashlib.sha256(b'sk-one').hexdigest()} alice\n")
+    s = Server(CHAT, "--api-keys", path("keys"))
+    other = {"headers": {"Authorization": "Bearer sk-one"}, "tcp": True}
+    ask = {"max_output_tokens": 6, "seed": 7}
+    first = s.post("/v1/responses", {**ask, "input": "hello", "instructions": "Be brief."}).json
+    name = "/v1/responses/" + first["id"]
+    check(s.get(name).json == first, "as it was sent", s.get(name).body)
+    more = [{"role": "user", "content": [{"type": "input_text", "text": "more", "annotations": None}], "id": None}]
+    whole = [{"role": "user", "content": "hello"}, *first["output"], *more]
+    want = s.post("/v1/responses", {**ask, "input": whole, "store": False}).json
+    check(want["store"] is False and s.get("/v1/responses/" + want["id"]).status == 404, "not kept")
+    refer = [{"role": "user", "content": "hello"}, {"type": "item_reference", "id": first["output"][0]["id"]}, *more]
+    by = {"previous_response_id": first["id"], "input": more}, {"input": refer}, {"input": [refer[0], {"id": refer[1]["id"]}, more[0]]}
+    for b in by:
+        got = s.post("/v1/responses", {**ask, **b}).json
+        check([o["content"] for o in got["output"]] == [o["content"] for o in want["output"]] and
+              got["usage"]["input_tokens"] == want["usage"]["input_tokens"], b, got)
+        check(got["previous_response_id"] == b.get("previous_response_id") and got["instructions"] is None, got)
+    stream = list(s.post("/v1/responses", {**ask, **by[0], "stream": True}).events())
+    last = stream[-1]["response"]
+    check(s.get("/v1/responses/" + last["id"]).json == last and last["store"] is True, "of a stream", last)
+    # The items of the input: those of the conversation before, too.
+    items = s.get(f"/v1/responses/{last['id']}/input_items?order=asc").json
+    check([i["type"] for i in items["data"]] == ["message"] * 3 and items["data"][1] == first["output"][0], items)
+    check([i["role"] for i in items["data"]] == ["user", "assistant", "user"] and items["data"][0]["content"][0]["text"] == "hello" and not items["has_more"], items)
+    page = s.get(f"/v1/responses/{last['id']}/input_items?limit=1&after={items['last_id']}").json
+    check(page["data"] == items["data"][1:2] and page["has_more"], page)
+    # An item of an input has an id, too.
+    again = s.post("/v1/responses", {**ask, "input": [{"type": "item_reference", "id": i["id"]} for i in items["data"]]}).json
+    check(again["usage"]["input_tokens"] == want["usage"]["input_tokens"], again)
+    for query, text in (("limit=0", "limit"), ("limit=x", "limit"), ("order=up", "order"), ("after=x", "'x' not found")):
+        r = s.get(f"/v1/responses/{last['id']}/input_items?{query}")
+        check(r.status in (400, 404) and text in r.error()["message"], query, r.body)
+    check(s.get(name + "?stream=true").error()["param"] == "stream", "a stream of it")
+    # Items may be repeated, but not without end.
+    long = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a" * 100000}]}
+    r = s.post("/v1/responses", {**ask, "input": [long, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]}).json
+    thought = s.get(f"/v1/responses/{r['id']}/input_items?order=asc&limit=1").json["first_id"]
+    large = s.post("/v1/responses", {**ask, "input": [{"type": "item_reference", "id": thought}] * 200})
+    check(large.status == 413 and large.error()["param"] == "input", large.body)
+    # Nobody else has them.
+    for r in (s.ask("GET", name, **other), s.ask("DELETE", name, **other), s.ask("GET", name + "/input_items", **other),
+              s.ask("POST", name + "/cancel", **other), s.get("/v1/responses/resp_x"), s.post("/v1/responses/resp_x/cancel", {})):
+        check(r.status == 404 and "not found" in r.error()["message"], r.body)
+    for b in by:
+        r = s.ask("POST", "/v1/responses", {**ask, **b}, **other)
+        check(r.status == (400 if "previous_response_id" in b else 404) and "not found" in r.error()["message"], b, r.body)
+    check(s.post(name + "/cancel", {}).status == 400, "it has ended")
+    # A response that is dropped is gone, but the conversation goes on.
+    check(s.ask("DELETE", name).json == {"id": first["id"], "object": "response", "deleted": True}, "dropped")
+    check(s.get(name).status == 404 and s.ask("DELETE", name).status == 404, "gone")
+    gone = s.post("/v1/responses", {**ask, "input": refer})
+    check(gone.status == 404 and gone.error()["param"] == "input" and refer[1]["id"] in gone.error()["message"], gone.body)
+    on = s.post("/v1/responses", {**ask, "input": "x", "previous_response_id": last["id"]}).json
+    check(on["usage"]["input_tokens"] > want["usage"]["input_tokens"], on)
+    s.stop()
+
+
+def test_a_response_is_cancelled_by_its_id():
+    s = Server(CHAT)
+    c = s.connect()
+    c.request("POST", "/v1/responses", json.dumps({"input": "x", "stream": True, "ignore_eos": True}), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    r.readline()
+    name = json.loads(r.readline()[6:])["response"]["id"]
+    check(s.post(f"/v1/responses/{name}/cancel", {}).json == {"id": name, "object": "response", "status": "cancelled"}, "cancelled")
+    last = json.loads(r.read().decode().rstrip().split("\n")[-1][6:])["response"]
+    check(last["status"] == "cancelled" and s.get("/v1/responses/" + name).json == last, last)
+    c.close()
     s.stop()
 
 

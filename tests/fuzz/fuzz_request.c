@@ -187,7 +187,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     struct qn_error e;
     (void)argc;
     (void)argv;
-    if (qn_model_open(&model, FUZZ_MODEL, &e) || qn_chat_new(&chat, model, NULL, 0, &e)) {
+    if (qn_model_open(&model, FUZZ_MODEL, &e) || qn_chat_new(&chat, model, NULL, 0, &e) ||
+        item_store_new(&api.items, NULL, 1 << 16, &e)) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }

@@ -20,8 +20,12 @@
 
 void params_init(struct answer_params *a, int n_vocab)
 {
-    *a = (struct answer_params){
-        .n_vocab = n_vocab, .n = 1, .max_tokens = -1, .add_generation_prompt = true, .cache_prompt = true};
+    *a = (struct answer_params){.n_vocab = n_vocab,
+                                .n = 1,
+                                .max_tokens = -1,
+                                .add_generation_prompt = true,
+                                .cache_prompt = true,
+                                .store = true};
     qn_sampling_init(&a->sampling);
 }
 
@@ -91,6 +95,7 @@ int params_let_go(struct answer_params *a, size_t *n_bytes, struct fault *f)
 json_t *params_keep(struct answer_params *a, json_t *made, struct fault *f)
 {
     if (!a->made) a->made = json_array();
+    if (!a->made) json_decref(made);
     if (made && a->made && json_array_append_new(a->made, made) == 0) return made;
     no_memory(f);
     return NULL;

@@ -65,6 +65,11 @@ struct answer_params {
     bool no_tools, one_call, add_generation_prompt;
     bool continue_final; /* the last message is the assistant's, to be continued */
 
+    /* of responses */
+    bool store;         /* the response is kept for later requests */
+    bool summary;       /* thoughts come as the summary of their item */
+    char continues[64]; /* the id of the response that this one continues; "": none. Longer ones are cut */
+
     /* For an API that repeats them in its answer; owned. */
     json_t *instructions;   /* NULL: none */
     struct buf tools_again; /* as JSON */

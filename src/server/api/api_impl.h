@@ -12,6 +12,7 @@
  *                       the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c
  *                       dialects: how each API reads a request and writes an answer
+ *     item_store.c      responses that are kept for later requests
  *     embed.c tokens.c status.c model_list.c metrics.c sessions.c
  *                       other endpoints
  *     tally.c stats.c   what requests have used; histograms of each model
@@ -31,6 +32,7 @@
 
 #include "server/api/api.h"
 #include "server/api/answer_params.h"
+#include "server/api/item_store.h"
 #include "server/json/json_out.h"
 
 /* ---- histograms (stats.c) ---- */
@@ -135,9 +137,10 @@ struct api_call {
 
 struct api {
     struct api_config c;
-    uint64_t start_s;    /* seconds since 1970 */
-    uint64_t start_ns;   /* clock_ns() */
-    struct hists *hists; /* [models] */
+    uint64_t start_s;         /* seconds since 1970 */
+    uint64_t start_ns;        /* clock_ns() */
+    struct hists *hists;      /* [models] */
+    struct item_store *items; /* of responses; NULL: none are kept */
     pthread_t worker[8];
     int n_workers;
 
@@ -214,18 +217,20 @@ struct job_answer {
     int n_unsure;              /* tokens since the last event, which may turn out to be the mark of thoughts */
     bool ended;
     enum qn_finish finish;
-    int stop_index; /* which stop string ended it; -1: none */
-    int block;      /* for the dialect: the kind of the open block */
-    int n_blocks;   /* that are complete */
+    int stop_index;   /* which stop string ended it; -1: none */
+    int block;        /* for the dialect: the kind of the open block */
+    int n_blocks;     /* that are complete */
+    struct buf items; /* for responses.c */
 };
 
-/* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only; they write into
- * j->out, which is then sent as a whole. */
+/* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only, except where
+ * sees_whole says otherwise; they write into j->out, which is then sent as a whole. */
 struct dialect {
     const struct field *const *tables;
     const char *id_prefix;    /* of the answer's id */
     const char *prompt_field; /* that holds the prompt, for errors */
     bool keeps_text;          /* of streams too */
+    bool sees_whole; /* text_stream and call_stream are called for whole answers, too; they write nothing then */
     api_refuse *refuse;
     /* Turns the parameters into tokens: fills prompt or tokens. It also checks what the tables cannot. */
     int (*prepare)(struct job *j, struct fault *f);
@@ -268,6 +273,9 @@ struct job {
     const char *id; /* the ticket's */
     int64_t created;
     double load_ms; /* waited for the model */
+    /* For responses: the one that this one continues, and this one if it will be kept; both held, NULL: none. */
+    struct item_record *previous, *record;
+    size_t items_taken; /* bytes of the ticket's memory for items that are not in the body, until there are tokens */
     struct json_out out;
     struct qn_usage usage; /* once it is done: of all prompts together */
     struct qn_timings timings;

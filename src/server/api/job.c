@@ -25,6 +25,7 @@ void job_free(struct job *j)
         buf_deinit(&a->reasoning);
         buf_deinit(&a->name);
         buf_deinit(&a->arguments);
+        buf_deinit(&a->items);
         for (int k = 0; k < JOB_LOGPROB_LISTS; k++) json_out_deinit(&a->logprobs[k]);
         for (int k = 0; k < a->n_calls; k++) {
             mem_free(a->call[k].name);
@@ -34,6 +35,8 @@ void job_free(struct job *j)
     }
     mem_free(j->answer);
     qn_prompt_free(j->prompt);
+    item_store_release(j->api->items, j->previous);
+    item_store_release(j->api->items, j->record);
     params_deinit(&j->params);
     json_out_deinit(&j->out);
     models_release(j->served); /* last, because the objects freed above may refer to it */
@@ -212,7 +215,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     /* As much again as the document takes: for messages made of it, and for their text. */
     if (ticket_take(t, body_taken, "a conversation", f)) return -1;
     if (j->d->prepare(j, f) || params_let_go(&j->params, &kept, f)) return -1;
-    ticket_give(t, 2 * body_taken);
+    ticket_give(t, 2 * body_taken + j->items_taken);
     if (j->prompt) qn_prompt_text(j->prompt, &n_text);
     return ticket_take(t, kept + n_text + prompt_bytes(j), "a prompt", f);
 }

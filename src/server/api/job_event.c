@@ -53,7 +53,7 @@ static void on_text(struct job *j, int i, enum qn_reply_kind kind, const char *t
     if (n == 0) return;
     if (!j->params.stream || j->d->keeps_text)
         keep(j, kind == QN_REPLY_REASONING ? &a->reasoning : &a->content, text, n);
-    if (j->params.stream) j->d->text_stream(j, i, kind, text, n);
+    if (j->params.stream || j->d->sees_whole) j->d->text_stream(j, i, kind, text, n);
 }
 
 /* The call that was collected is complete. */
@@ -70,7 +70,7 @@ static void on_call(struct job *j, int i)
     }
     if (!all || !all[a->n_calls - 1].name || !all[a->n_calls - 1].arguments)
         j->out.failed = true;
-    else if (j->params.stream)
+    else if (j->params.stream || j->d->sees_whole)
         j->d->call_stream(j, i, &a->call[a->n_calls - 1]);
 }
 

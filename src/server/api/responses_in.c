@@ -2,8 +2,8 @@
  *
  * responses_in.c: reads requests of POST /v1/responses: input items become the messages that a chat template takes.
  *
- * Nothing is stored. So fields that refer to stored data (previous_response_id, conversation, item references) are
- * refused, and the whole conversation comes with each request.
+ * The items of earlier responses come before those of the request and replace references to them
+ * (responses_items.c).
  *
  * Source: the OpenAI API reference ("Responses").
  */
@@ -208,7 +208,7 @@ static int add_item(struct messages *to, const json_t *v, struct fault *f)
         if (!(text = text_of(to->params, m.output, "input.output", f))) return -1;
         text = json_pack("{s:s,s:s,s:o}", "role", "tool", "tool_call_id", m.call_id, "content", text);
         return json_array_append_new(out, text) ? api_no_memory(f) : 0;
-    default: return add_thoughts(to, m.content, f);
+    default: return add_thoughts(to, json_array_size(m.content) ? m.content : m.summary, f);
     }
 }
 
@@ -231,10 +231,6 @@ int responses_messages(struct answer_params *a, struct fault *f)
     if (a->system && json_array_append_new(out, json_pack("{s:s,s:O}", "role", "system", "content", a->system)))
         return api_no_memory(f);
     a->messages = out;
-    if (json_is_string(input)) {
-        json_t *m = json_pack("{s:s,s:O}", "role", "user", "content", input);
-        return json_array_append_new(out, m) ? api_no_memory(f) : 0;
-    }
     if (json_array_size(input) == 0) return field_wrong_type(f, "input", "a text or an array of items", input);
     struct messages m = {.params = a, .out = out};
     int bad = 0;
@@ -247,6 +243,14 @@ int responses_messages(struct answer_params *a, struct fault *f)
 
 /* ---- fields ---- */
 
+#define ONLY(field, values)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
+    }
+#define PARSE(field, parser)                                                                                           \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
+    }
 static int parse_instructions(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     (void)field;
@@ -284,12 +288,23 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
     return json_text_add(&a->tools_again, v, JSON_COMPACT, "tools", NULL) ? api_no_memory(f) : 0;
 }
 
+/* The thoughts themselves come as their summary; how long it should be changes nothing. */
+static int parse_summary(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    (void)field;
+    if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+    if (!field_is(v, "auto") && !field_is(v, "concise") && !field_is(v, "detailed"))
+        return fault_set(f, 400, "invalid_value", name, "%s has to be auto, concise or detailed", name);
+    ((struct answer_params *)out)->summary = true;
+    return 0;
+}
+
 static int parse_reasoning(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     static const struct field rows[] = {
         {.name = "effort", .type = FIELD_STRING, .at = AT(reasoning_effort), .hi = 32},
-        IGNORED("summary", "s"),
-        IGNORED("generate_summary", "s"),
+        PARSE("summary", parse_summary),
+        PARSE("generate_summary", parse_summary),
         ONLY("context", "[\"auto\"]"),
         ONLY("mode", "[\"standard\"]"),
         {0},
@@ -297,6 +312,17 @@ static int parse_reasoning(void *out, const struct field *field, const char *nam
     (void)field;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
     return field_read((const struct field *const[]){rows, NULL}, "reasoning.", v, out, f);
+}
+
+static int parse_previous(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct answer_params *a = out;
+    (void)field;
+    if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+    if (json_string_length(v) == 0) return fault_set(f, 400, "invalid_value", name, "%s is empty", name);
+    if (field_no_nul(name, v, f)) return -1;
+    snprintf(a->continues, sizeof a->continues, "%s", json_string_value(v));
+    return 0;
 }
 
 static int parse_text(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
@@ -311,10 +337,6 @@ static int parse_text(void *out, const struct field *field, const char *name, co
     return field_read((const struct field *const[]){rows, NULL}, "text.", v, out, f);
 }
 
-#define PARSE(field, parser)                                                                                           \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
-    }
 const struct field responses_fields[] = {
     {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
     {.name = "input", .type = FIELD_ANY, .at = AT(messages), .required = true},
@@ -330,12 +352,12 @@ const struct field responses_fields[] = {
     PARSE("text", parse_text),
     PARSE("stream_options", params_parse_stream_options),
     PARSE("context_management", params_parse_context),
-    IGNORED("store", "b"),
+    {.name = "store", .type = FIELD_BOOL, .at = AT(store)},
     ONLY("background", "[]"),
     IGNORED("metadata", "o"),
     IGNORED("truncation", "s"),
     IGNORED("include", "a"),
-    ONLY("previous_response_id", "[]"),
+    PARSE("previous_response_id", parse_previous),
     ONLY("conversation", "[]"),
     ONLY("prompt", "[]"),
     IGNORED("top_logprobs", "n"),

@@ -28,6 +28,7 @@ POST(count_tokens, api_refuse_anthropic)
 
 /* Not in the handler, because the scheduler answers these between two steps. */
 static void get_sessions(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_sessions); }
+static void get_input_items(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_input_items); }
 static void delete_sessions(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_drop_sessions); }
 
 /* Answered in the handler, because there is neither a body nor work. */
@@ -55,6 +56,10 @@ static const struct http_route routes[] = {
     {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},
     {"POST", "/v1/embeddings", post_embeddings, HTTP_JSON_BODY},
     {"POST", "/v1/responses", post_response, HTTP_JSON_BODY},
+    {"GET", "/v1/responses/{id}", endpoint_response, 0},
+    {"DELETE", "/v1/responses/{id}", endpoint_drop_response, 0},
+    {"GET", "/v1/responses/{id}/input_items", get_input_items, 0},
+    {"POST", "/v1/responses/{id}/cancel", endpoint_cancel_response, 0},
     {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},

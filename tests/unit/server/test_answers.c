@@ -363,6 +363,105 @@ static void test_responses(void **state)
     json_decref(s);
 }
 
+static void test_items_are_in_the_order_of_the_reply(void **state)
+{
+    static const char ask[] = "\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}]";
+    static const char mixed[] = "One.<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>Two.";
+    (void)state;
+    json_t *w = whole(&responses, ask, mixed, QN_FINISH_STOP_TOKEN);
+    json_t *s = stream(&responses, ask, mixed, QN_FINISH_STOP_TOKEN);
+    assert_string_equal(text_at(w, "output.0.content.0.text"), "One.");
+    assert_string_equal(text_at(w, "output.1.id"), "fc_req-1_1");
+    assert_string_equal(text_at(w, "output.2.content.0.text"), "Two.");
+    assert_string_equal(text_at(w, "output.2.id"), "msg_req-1_2");
+    assert_true(json_equal(at(json_array_get(s, json_array_size(s) - 1), "response.output"), at(w, "output")));
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(s); i++) {
+        const json_t *e = json_array_get(s, i);
+        if (strcmp(text_at(e, "type"), "response.output_item.done")) continue;
+        assert_true(json_equal(at(e, "item"), json_array_get(at(w, "output"), n)));
+        assert_int_equal(json_integer_value(at(e, "output_index")), n++);
+    }
+    assert_int_equal(n, 3);
+    json_decref(w);
+    json_decref(s);
+}
+
+static void test_thoughts_are_a_summary_when_one_is_asked_for(void **state)
+{
+    static const char ask[] =
+        "\"input\":\"x\",\"reasoning\":{\"summary\":\"auto\"},\"include\":[\"reasoning.encrypted_content\"]";
+    (void)state;
+    json_t *w = whole(&responses, ask, "<think>\nhmm</think>Yes.", QN_FINISH_STOP_TOKEN);
+    assert_string_equal(text_at(w, "output.0.summary.0.type"), "summary_text");
+    assert_string_equal(text_at(w, "output.0.summary.0.text"), "hmm");
+    assert_int_equal(json_array_size(at(w, "output.0.content")), 0);
+    assert_string_equal(text_at(w, "output.1.content.0.text"), "Yes.");
+    int64_t n = json_integer_value(at(w, "usage.output_tokens_details.reasoning_tokens"));
+    assert_true(n > 0 && n < json_integer_value(at(w, "usage.output_tokens")));
+
+    json_t *s = stream(&responses, ask, "<think>\nhmm</think>Yes.", QN_FINISH_STOP_TOKEN);
+    static const char *const events[] = {"response.created",
+                                         "response.in_progress",
+                                         "response.output_item.added",
+                                         "response.reasoning_summary_part.added",
+                                         "response.reasoning_summary_text.delta",
+                                         "response.reasoning_summary_text.done",
+                                         "response.reasoning_summary_part.done",
+                                         "response.output_item.done",
+                                         "response.output_item.added",
+                                         "response.content_part.added",
+                                         "response.output_text.delta",
+                                         "response.output_text.done",
+                                         "response.content_part.done",
+                                         "response.output_item.done",
+                                         "response.completed"};
+    size_t k = 0;
+    for (size_t i = 0; i < json_array_size(s); i++) {
+        const char *type = text_at(json_array_get(s, i), "type");
+        assert_int_equal(json_integer_value(at(json_array_get(s, i), "sequence_number")), i);
+        if (k && !strcmp(type, events[k - 1])) continue; /* another piece */
+        assert_string_equal(type, events[k++]);
+    }
+    assert_int_equal(k, sizeof events / sizeof events[0]);
+    assert_true(json_equal(at(json_array_get(s, json_array_size(s) - 1), "response.output"), at(w, "output")));
+    json_decref(w);
+    json_decref(s);
+    w = whole(&responses, "\"input\":\"x\"", "Yes.", QN_FINISH_STOP_TOKEN);
+    assert_int_equal(json_integer_value(at(w, "usage.output_tokens_details.reasoning_tokens")), 0);
+    json_decref(w);
+}
+
+static void test_a_response_says_whether_it_is_kept(void **state)
+{
+    struct item_store *store = api.items, *small = NULL;
+    (void)state;
+    json_t *w = whole(&responses, "\"input\":\"x\"", "Yes.", QN_FINISH_STOP_TOKEN);
+    struct item_record *r =
+        item_store_find(api.items, who_of(http_identity(&(struct http_request){0}), NULL).identity, "resp_req-1");
+    assert_non_null(r);
+    json_t *kept = json_loadb(r->response, r->n_response, 0, NULL);
+    assert_true(json_is_true(at(w, "store")) && json_equal(w, kept));
+    assert_string_equal(r->input.data, "{\"data\":[{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":"
+                                       "\"input_text\",\"text\":\"x\"}],\"id\":\"msg_req-1_i0\"}]}");
+    item_store_release(api.items, r);
+    json_decref(w);
+    json_decref(kept);
+    w = whole(&responses, "\"input\":\"x\",\"store\":false", "Yes.", QN_FINISH_STOP_TOKEN);
+    assert_true(json_is_false(at(w, "store")));
+    json_decref(w);
+    /* There is room for the input, but not for the answer. */
+    assert_int_equal(item_store_new(&small, NULL, sizeof *r + 600, NULL), 0);
+    api.items = small;
+    json_t *s = stream(&responses, "\"input\":\"x\"", "Yes.", QN_FINISH_STOP_TOKEN);
+    assert_true(json_is_true(at(json_array_get(s, 0), "response.store")));
+    assert_true(json_is_false(at(json_array_get(s, json_array_size(s) - 1), "response.store")));
+    assert_int_equal(item_store_used(small), 0);
+    json_decref(s);
+    api.items = store;
+    item_store_free(small);
+}
+
 /* ---- ends ---- */
 
 static void test_one_call_is_enough_when_asked_for(void **state)
@@ -670,6 +769,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_openai_chat),
         cmocka_unit_test(test_anthropic),
         cmocka_unit_test(test_responses),
+        cmocka_unit_test(test_items_are_in_the_order_of_the_reply),
+        cmocka_unit_test(test_thoughts_are_a_summary_when_one_is_asked_for),
+        cmocka_unit_test(test_a_response_says_whether_it_is_kept),
         cmocka_unit_test(test_one_call_is_enough_when_asked_for),
         cmocka_unit_test(test_what_is_no_call_is_text),
         cmocka_unit_test(test_a_stop_string_ends_the_request),
@@ -686,13 +788,14 @@ int main(int argc, char **argv)
     };
     struct qn_error e;
     if (argc != 2 || qn_model_open(&model, argv[1], &e) ||
-        qn_chat_new(&chat, model, template, sizeof template - 1, &e)) {
+        qn_chat_new(&chat, model, template, sizeof template - 1, &e) || item_store_new(&api.items, NULL, 1 << 16, &e)) {
         print_error("%s\n", argc == 2 ? e.msg : "a model file is wanted");
         return 1;
     }
     one_model.model = model;
     one_model.chat = chat;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    item_store_free(api.items);
     qn_chat_free(chat);
     qn_model_close(model);
     return failed;

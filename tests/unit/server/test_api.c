@@ -82,6 +82,8 @@ static const struct {
     {"context_management", "\"\" false [] {}", NULL},
     {"instructions", "\"\" \"x\" \"auto\" \"auto\\u0000\"", NULL},
     {"reasoning", "{}", NULL},
+    {"include", "[]", NULL},
+    {"previous_response_id", "\"x\" \"auto\"", NULL},
     {"text", "{}", NULL},
     {"encoding_format", "", NULL},
     {"pooling", "", NULL},
@@ -631,6 +633,10 @@ static void check_messages(int (*make)(struct answer_params *, struct fault *), 
 static void test_no_thought_of_a_turn_is_lost(void **state)
 {
     (void)state;
+    check_messages(responses_messages,
+                   "[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"a\"}],\"content\":[]},"
+                   "{\"role\":\"assistant\",\"content\":\"b\"}]",
+                   "[{\"content\":\"b\",\"reasoning_content\":\"a\",\"role\":\"assistant\"}]");
     check_messages(
         anthropic_messages,
         "[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"a\",\"signature\":\"\"},"
