@@ -168,10 +168,37 @@ enum qn_tokenize_flag {
     QN_ADD_BOS = 1,       /* adds a begin token if the model wants one: for a text that is to be continued */
     QN_ADD_EOS = 4,       /* adds an end token if the model wants one */
     QN_PARSE_SPECIAL = 2, /* the text of a control token becomes that token; never use it for a user's text */
+    QN_PARSE_FIM = 8,     /* the same for the tokens that mark a gap to be filled (prefix, suffix, middle, padding,
+                             repository, file), and for no others */
 };
 /* Turns n bytes of text, which may be any bytes, into tokens. The caller owns *ids: qn_free(). cancel may be NULL. */
 QN_API int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, const struct qn_cancel *cancel,
                        qn_token **ids, size_t *n_ids, struct qn_error *e);
+/* A file that the model should know of when it fills a gap. The strings have their lengths, and may hold any bytes. */
+struct qn_infill_file {
+    const char *name; /* [n_name] */
+    size_t n_name;
+    const char *text; /* [n_text] */
+    size_t n_text;
+};
+/* A text with a gap, for qn_infill_prompt(). */
+struct qn_infill {
+    size_t size;
+    const char *prefix; /* [n_prefix] bytes before the gap */
+    size_t n_prefix;
+    const char *suffix; /* [n_suffix] bytes after it */
+    size_t n_suffix;
+    const struct qn_infill_file *files; /* [n_files]; the last ones are the most important */
+    size_t n_files;
+    size_t max_tokens; /* of the prompt: what exceeds it is left out, first the first files, then the text far from the
+                          gap; 0: nothing is left out */
+};
+QN_API void qn_infill_init(struct qn_infill *p);
+/* Makes the prompt whose continuation fills the gap, in the form that the model was trained with. No text in it becomes
+ * a control token. The caller owns *ids: qn_free(). *was_cut (may be NULL): something was left out. cancel may be NULL.
+ * QN_EUNSUP: the model has no tokens for this; QN_EFULL: max_tokens has no room even for those. */
+QN_API int qn_infill_prompt(const qn_model *m, const struct qn_infill *p, const struct qn_cancel *cancel,
+                            qn_token **ids, size_t *n_ids, bool *was_cut, struct qn_error *e);
 /* Frees memory that a function of this header returned as owned. NULL is fine. */
 QN_API void qn_free(void *p);
 /* Returns the most bytes that n tokens can stand for. A longer text cannot fit a context of n tokens. */

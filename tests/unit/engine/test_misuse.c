@@ -93,6 +93,28 @@ static void models_and_tokens(void **state)
     qn_free(ids);
     qn_free(NULL);
 
+    struct qn_infill gap;
+    const struct qn_infill_file bad_name = {NULL, 1, "x", 1}, bad_text = {"x", 1, NULL, 1};
+    qn_infill_init(NULL);
+    qn_infill_init(&gap);
+    REFUSED(qn_infill_prompt(NULL, &gap, NULL, &ids, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, NULL, NULL, &ids, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, &gap, &empty, &ids, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, &gap, NULL, NULL, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, NULL, NULL, &e));
+    gap.n_prefix = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.n_prefix = 0, gap.n_suffix = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.n_suffix = 0, gap.n_files = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.files = &bad_name;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.files = &bad_text;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.size = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+
     REFUSED(qn_token_bytes(NULL, 1, false, &bytes, &n, &e));
     REFUSED(qn_token_bytes(model, 1, false, NULL, &n, &e));
     REFUSED(qn_token_bytes(model, 1, false, &bytes, NULL, &e));
