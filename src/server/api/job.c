@@ -18,6 +18,7 @@ void job_free(struct job *j)
         qn_reply_free(a->reply);
         buf_deinit(&a->content);
         buf_deinit(&a->reasoning);
+        buf_deinit(&a->held);
         buf_deinit(&a->name);
         buf_deinit(&a->arguments);
         for (int k = 0; k < JOB_LOGPROB_LISTS; k++) json_out_deinit(&a->logprobs[k]);

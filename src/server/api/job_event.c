@@ -111,6 +111,20 @@ static void end_answer(struct job *j, int i, enum qn_finish finish, int stop_ind
     if (++j->n_ended < j->params.n && j->params.stream) j->d->finish_stream(j, i, false);
 }
 
+/* A piece of a continued text. Returns true if the answer has to end here. text NULL: its end. */
+static bool on_plain(struct job *j, int i, const char *text, size_t n)
+{
+    struct buf out = {0};
+    if (!j->d->limit) {
+        on_text(j, i, QN_REPLY_CONTENT, text, n);
+        return false;
+    }
+    bool enough = j->d->limit(j, i, text, n, &out);
+    on_text(j, i, QN_REPLY_CONTENT, (char *)out.data, out.len);
+    buf_deinit(&out);
+    return enough;
+}
+
 static void on_token(struct job *j, const struct qn_event *e)
 {
     struct job_answer *a = &j->answer[e->answer];
@@ -119,11 +133,14 @@ static void on_token(struct job *j, const struct qn_event *e)
     if (e->answer == 0 && j->last_token_ns)
         hists_add(&j->api->hists[j->served->index], HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
     if (e->answer == 0) j->last_token_ns = now;
+    if (!j->first_token_ns) j->first_token_ns = now;
     if (a->ended || j->lost || j->ticket->gone) return;
     a->n_tokens++;
     if (j->params.logprobs) j->d->logprob(j, a, e);
     if (!a->reply) {
-        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+        if (!on_plain(j, e->answer, e->text, e->n_text)) return;
+        end_answer(j, e->answer, QN_FINISH_LENGTH, -1);
+        if (j->n_ended == j->params.n) qn_cancel(j->served->scheduler, j->ticket->number);
         return;
     }
     if (qn_reply_push(a->reply, e->token, &stopped, NULL)) {
@@ -147,7 +164,7 @@ static void on_finish(struct job *j, const struct qn_event *e)
     struct job_answer *a = &j->answer[e->answer];
     if (a->ended || is_failure(e->finish)) return; /* a failure concerns the whole request: on_done() handles it */
     if (!a->reply) {
-        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+        if (!on_plain(j, e->answer, e->text, e->n_text)) on_plain(j, e->answer, NULL, 0);
     } else {
         /* A control token may close a call. */
         if (e->finish == QN_FINISH_STOP_TOKEN && e->token >= 0 && qn_reply_push(a->reply, e->token, NULL, NULL))

@@ -16,6 +16,7 @@ BEGIN(completion, openai_text)
 BEGIN(chat, openai_chat)
 BEGIN(message, anthropic)
 BEGIN(response, responses)
+BEGIN(infill, infill)
 
 /* Defines post_NAME(), the handler of a route whose work is endpoint_NAME(). */
 #define POST(name, refuse)                                                                                             \
@@ -57,6 +58,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},
+    {"POST", "/infill", post_infill, HTTP_JSON_BODY},
     {"POST", "/tokenize", post_tokenize, HTTP_JSON_BODY},
     {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
     {"GET", "/metrics", endpoint_metrics, 0},

@@ -81,6 +81,8 @@ static const struct {
     {"text", "{}", NULL},
     {"encoding_format", "", NULL},
     {"pooling", "", NULL},
+    {"samplers", "[]", NULL},
+    {"response_fields", "[] [\"x\"] [\"\"]", NULL},
 };
 
 static bool listed(const char *list, const char *value)
@@ -168,6 +170,7 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
         {anthropic_count_fields, sizeof(struct answer_params)},
         {anthropic_fields, sizeof(struct answer_params)},
         {responses_fields, sizeof(struct answer_params)},
+        {infill_fields, sizeof(struct answer_params)},
         {tokenize_fields, 0},
         {detokenize_fields, 0},
         {embed_fields, 0},
@@ -220,6 +223,7 @@ static void test_the_description_has_these_fields_and_routes(void **state)
         {"CountTokensRequest", {anthropic_count_fields}},
         {"ResponsesRequest", {responses_fields, params_sampling_fields}},
         {"EmbeddingsRequest", {embed_fields}},
+        {"InfillRequest", {infill_fields, params_openai_fields, params_sampling_fields}},
         {"TokenizeRequest", {tokenize_fields}},
         {"DetokenizeRequest", {detokenize_fields}},
     };
