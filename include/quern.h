@@ -143,6 +143,7 @@ QN_API void qn_model_close(qn_model *m); /* call it after its engines are freed;
  * so answers stored under it may be reused. A copy of the files has another number. */
 QN_API uint64_t qn_model_mark(const qn_model *m);
 QN_API int32_t qn_model_n_vocab(const qn_model *m);         /* tokens in the vocabulary */
+QN_API int32_t qn_model_n_embd(const qn_model *m);          /* numbers in an embedding */
 QN_API int32_t qn_model_n_ctx_train(const qn_model *m);     /* tokens of context that the model was trained with */
 QN_API bool qn_model_is_eog(const qn_model *m, qn_token t); /* true: the model ends its answer with this token */
 
@@ -199,6 +200,11 @@ QN_API void qn_infill_init(struct qn_infill *p);
  * QN_EUNSUP: the model has no tokens for this; QN_EFULL: max_tokens has no room even for those. */
 QN_API int qn_infill_prompt(const qn_model *m, const struct qn_infill *p, const struct qn_cancel *cancel,
                             qn_token **ids, size_t *n_ids, bool *was_cut, struct qn_error *e);
+/* Makes the prompt by which a model that ranks compares a query with a document, for a request with QN_POOL_RANK. No
+ * text in it becomes a control token. The caller owns *ids: qn_free(). cancel may be NULL. QN_EUNSUP: the model does
+ * not rank (qn_model_pooling); QN_EDATA: the file's template for this is malformed. */
+QN_API int qn_rank_prompt(const qn_model *m, const char *query, size_t n_query, const char *document, size_t n_document,
+                          const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e);
 /* Frees memory that a function of this header returned as owned. NULL is fine. */
 QN_API void qn_free(void *p);
 /* Returns the most bytes that n tokens can stand for. A longer text cannot fit a context of n tokens. */
@@ -463,7 +469,7 @@ enum qn_event_type {
                          on disk has been read, and after each step */
     QN_EVENT_PROMPT,  /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,   /* for each generated token, except stop tokens: token, logprob, top, text */
-    QN_EVENT_EMBEDDING, /* the embedding of the prompt: embedding */
+    QN_EVENT_EMBEDDING, /* the embedding of the prompt, or its score: embedding */
     QN_EVENT_FINISH,    /* the end of one answer: finish, stop_index, token, text (held back; often empty). Each of the
                            n_answers has one, even if it never began, unless the request ended while it waited */
     QN_EVENT_DONE,      /* the last event, exactly one for each request: finish, error, usage, timings */
@@ -513,7 +519,9 @@ struct qn_event {
  * return soon. It may call qn_submit, qn_cancel, qn_scheduler_stats, and every function that takes only the model. */
 typedef void qn_callback(void *arg, const struct qn_event *event);
 
-enum qn_pooling { QN_POOL_NONE, QN_POOL_MEAN, QN_POOL_LAST };
+/* RANK: not an embedding but one number, the probability that the document in a prompt of qn_rank_prompt() answers the
+ * query; only for models for which qn_model_pooling() returns it. */
+enum qn_pooling { QN_POOL_NONE, QN_POOL_MEAN, QN_POOL_LAST, QN_POOL_RANK };
 /* Returns the pooling that the model's file names for embeddings, or QN_POOL_NONE if it names none. */
 QN_API enum qn_pooling qn_model_pooling(const qn_model *m);
 
@@ -542,7 +550,8 @@ struct qn_request_params {
                              computation. What the request leaves in the cache is its identity's (qn_cache_list) */
     uint64_t salt[2];     /* only requests with the same identity and salt share cached prefixes */
     int deadline_ms;      /* from submission to the end; 0: none */
-    enum qn_pooling pooling; /* other than QN_POOL_NONE: an embedding of the prompt (length 1) and no answer */
+    enum qn_pooling pooling; /* other than QN_POOL_NONE: an embedding of the prompt (length 1), or with QN_POOL_RANK its
+                                score, and no answer */
     qn_callback *callback;
     void *arg;
     bool no_text; /* events have no text, because the caller turns the tokens into text itself (qn_reply, qn_text).

@@ -9,6 +9,7 @@
 #include "format/file/model_files.h"
 #include "model/arithmetic.h"
 #include "text/token/fim.h"
+#include "text/token/rank_prompt.h"
 #include "version.h"
 #include "kernel/cpu.h"
 
@@ -89,11 +90,13 @@ enum qn_pooling qn_model_pooling(const qn_model *m)
     switch (m ? m->model->hp.pooling : POOL_UNSAID) {
     case POOL_MEAN: return QN_POOL_MEAN;
     case POOL_LAST: return QN_POOL_LAST;
+    case POOL_RANK: return QN_POOL_RANK;
     case POOL_UNSAID: break;
     }
     return QN_POOL_NONE;
 }
 
+int32_t qn_model_n_embd(const qn_model *m) { return m ? m->model->hp.n_embd : 0; }
 int32_t qn_model_n_ctx_train(const qn_model *m) { return m ? m->model->hp.n_ctx_train : 0; }
 bool qn_model_is_eog(const qn_model *m, qn_token t) { return m && vocab_is_eog(m->model->vocab, t); }
 
@@ -131,6 +134,19 @@ int qn_infill_prompt(const qn_model *m, const struct qn_infill *p, const struct 
             (rc = usage_array(e, __func__, "text", p->files[i].text, p->files[i].n_text)))
             return rc;
     return fim_encode(m->model->vocab, p, cancel, ids, n_ids, was_cut, e);
+}
+
+int qn_rank_prompt(const qn_model *m, const char *query, size_t n_query, const char *document, size_t n_document,
+                   const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
+{
+    int rc;
+    if (!m || !ids || !n_ids) return usage_null(e, __func__);
+    if ((rc = usage_array(e, __func__, "query", query, n_query)) ||
+        (rc = usage_array(e, __func__, "document", document, n_document)) || (rc = usage_cancel(e, __func__, cancel)))
+        return rc;
+    if (!m->model->rank_head) return error_set(e, QN_EUNSUP, "the model does not rank: its file has no ranking head");
+    return rank_prompt_encode(m->model->vocab, m->model->weights, (struct str){query, n_query},
+                              (struct str){document, n_document}, cancel, ids, n_ids, e);
 }
 
 size_t qn_model_max_text(const qn_model *m, int n_tokens)

@@ -71,6 +71,7 @@ static void models_and_tokens(void **state)
     assert_int_equal(qn_model_mark(NULL), 0);
     assert_int_equal(qn_model_n_vocab(NULL), 0);
     assert_int_equal(qn_model_n_ctx_train(NULL), 0);
+    assert_int_equal(qn_model_n_embd(NULL), 0);
     assert_int_equal(qn_model_pooling(NULL), QN_POOL_NONE);
     assert_false(qn_model_is_eog(NULL, 0));
     assert_false(qn_model_is_eog(model, -1));
@@ -114,6 +115,13 @@ static void models_and_tokens(void **state)
     REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
     gap.size = 1;
     REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+
+    REFUSED(qn_rank_prompt(NULL, "q", 1, "d", 1, NULL, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, NULL, 1, "d", 1, NULL, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, NULL, 1, NULL, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, "d", 1, &empty, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, "d", 1, NULL, NULL, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, "d", 1, NULL, &ids, NULL, &e));
 
     REFUSED(qn_token_bytes(NULL, 1, false, &bytes, &n, &e));
     REFUSED(qn_token_bytes(model, 1, false, NULL, &n, &e));
