@@ -11,7 +11,8 @@
  *     answer_params.c   the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c infill.c
  *                       dialects: how each API reads a request and writes an answer
- *     embed.c tokens.c status.c metrics.c sessions.c
+ *     vectors.c         requests that compute something for each of several texts: embed.c rerank.c
+ *     tokens.c status.c metrics.c sessions.c
  *                       other endpoints
  *     stats.c           histograms of each model
  *

@@ -12,8 +12,9 @@ http_handler endpoint_health, endpoint_models, endpoint_memory, endpoint_status;
 http_handler endpoint_metrics;                                                           /* metrics.c */
 api_work endpoint_tokenize, endpoint_detokenize, endpoint_render, endpoint_count_tokens; /* tokens.c */
 api_work endpoint_embeddings;                                                            /* embed.c */
+api_work endpoint_rerank, endpoint_score;                                                /* rerank.c */
 api_work endpoint_sessions, endpoint_drop_sessions;                                      /* sessions.c */
 
-extern const struct field tokenize_fields[], detokenize_fields[], embed_fields[];
+extern const struct field tokenize_fields[], detokenize_fields[], embed_fields[], rerank_fields[], score_fields[];
 
 #endif

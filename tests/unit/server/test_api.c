@@ -82,6 +82,10 @@ static const struct {
     {"encoding_format", "", NULL},
     {"pooling", "", NULL},
     {"samplers", "[]", NULL},
+    {"text_1", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"text_2", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"queries", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"documents", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", score_fields},
     {"response_fields", "[] [\"x\"] [\"\"]", NULL},
 };
 
@@ -174,6 +178,8 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
         {tokenize_fields, 0},
         {detokenize_fields, 0},
         {embed_fields, 0},
+        {rerank_fields, 0},
+        {score_fields, 0},
     };
     (void)state;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
@@ -223,6 +229,8 @@ static void test_the_description_has_these_fields_and_routes(void **state)
         {"CountTokensRequest", {anthropic_count_fields}},
         {"ResponsesRequest", {responses_fields, params_sampling_fields}},
         {"EmbeddingsRequest", {embed_fields}},
+        {"RerankRequest", {rerank_fields}},
+        {"ScoreRequest", {score_fields}},
         {"InfillRequest", {infill_fields, params_openai_fields, params_sampling_fields}},
         {"TokenizeRequest", {tokenize_fields}},
         {"DetokenizeRequest", {detokenize_fields}},
