@@ -41,10 +41,11 @@ static int add_role(struct maker *m, struct ids *out, enum vocab_role role)
     return id < 0 ? 0 : ids_push(out, id, m->e);
 }
 
-static int add_ids(struct maker *m, struct ids *out, const qn_token *id, size_t n)
+/* Adds n tokens of a list, from the one at `from` on. */
+static int add_ids(struct maker *m, struct ids *out, const struct ids *list, size_t from, size_t n)
 {
     int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++) rc = ids_push(out, id[i], m->e);
+    for (size_t i = 0; i < n && !rc; i++) rc = ids_push(out, list->id[from + i], m->e);
     return rc;
 }
 
@@ -134,16 +135,16 @@ static int put_together(struct maker *m, const struct qn_infill *p, struct ids *
     if (!rc && bos) rc = ids_push(out, vocab_bos(m->v), m->e);
     if (first < p->n_files) {
         size_t at = m->file_at[first];
-        if (!rc) rc = add_ids(m, out, head.id, head.n);
-        if (!rc) rc = add_ids(m, out, m->files.id + at, m->files.n - at);
-        if (!rc) rc = add_ids(m, out, own.id, own.n);
+        if (!rc) rc = add_ids(m, out, &head, 0, head.n);
+        if (!rc) rc = add_ids(m, out, &m->files, at, m->files.n - at);
+        if (!rc) rc = add_ids(m, out, &own, 0, own.n);
     }
     for (int i = 0; i < 2 && !rc; i++) {
         bool is_suffix = (i == 0) == turned;
         rc = add_role(m, out, is_suffix ? VOCAB_FIM_SUF : VOCAB_FIM_PRE);
         if (!rc)
-            rc = is_suffix ? add_ids(m, out, m->suffix.id, n_suffix)
-                           : add_ids(m, out, m->prefix.id + (m->prefix.n - n_prefix), n_prefix);
+            rc = is_suffix ? add_ids(m, out, &m->suffix, 0, n_suffix)
+                           : add_ids(m, out, &m->prefix, m->prefix.n - n_prefix, n_prefix);
     }
     if (!rc && !turned) rc = add_role(m, out, VOCAB_FIM_MID);
     mem_free(head.id);
