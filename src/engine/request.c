@@ -51,7 +51,7 @@ static int check_ranges(const struct qn_request_params *p, struct qn_error *e)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, not -1..%d", p->n_top_logprobs, QN_MAX_TOP_LOGPROBS);
     if (p->no_text && p->n_stop) return error_set(e, QN_EUSAGE, "request: no_text with stop strings");
     if (p->deadline_ms < 0) return error_set(e, QN_EUSAGE, "request: deadline of %d ms", p->deadline_ms);
-    if ((unsigned)p->pooling > QN_POOL_LAST) return error_set(e, QN_EUSAGE, "request: unknown pooling %d", p->pooling);
+    if ((unsigned)p->pooling > QN_POOL_RANK) return error_set(e, QN_EUSAGE, "request: unknown pooling %d", p->pooling);
     if (p->prompt_logprobs && (p->n_top_logprobs < 0 || p->pooling))
         return error_set(e, QN_EUSAGE, "request: logprobs of the prompt %s",
                          p->pooling ? "and an embedding of it are two requests" : "without n_top_logprobs");
@@ -83,6 +83,8 @@ static int check(const struct qn_request_params *p, const struct qn_engine *g, s
     struct sampler *sampler = NULL;
     struct qn_text *text = NULL;
     if (rc || (rc = check_ranges(p, e)) || (rc = check_pointers(p, e))) return rc;
+    if (p->pooling == QN_POOL_RANK && !g->model->rank_head)
+        return error_set(e, QN_EUSAGE, "request: the model does not rank");
     if (p->n_top_logprobs > n_vocab)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, the vocabulary has %d", p->n_top_logprobs, n_vocab);
     /* A prompt as long as the context can be read, but leaves no room for an answer. */

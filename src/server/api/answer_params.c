@@ -36,6 +36,7 @@ void params_deinit(struct answer_params *a)
     mem_free(a->tokens);
     for (int i = 0; i <= PARAMS_MAX_STOP; i++) mem_free(a->kept[i]);
     json_decref(a->instructions);
+    json_decref(a->response_fields);
     buf_deinit(&a->tools_again);
     buf_deinit(&a->ignored.names);
     json_decref(a->made);
@@ -85,6 +86,7 @@ int params_let_go(struct answer_params *a, size_t *n_bytes, struct fault *f)
     *n_bytes += json_string_length(a->instructions) + a->tools_again.len + a->ignored.names.len;
     a->prompts = NULL;
     a->model = a->cache_salt = a->reasoning_effort = NULL;
+    a->input_prefix = a->prompt = a->suffix = a->input_extra = a->samplers = NULL;
     a->messages = a->tools = a->documents = a->template_kwargs = a->system = NULL;
     json_decref(a->made);
     json_decref(a->body);
@@ -367,8 +369,8 @@ const struct field params_completion_fields[] = {
     {.name = "prompt", .type = FIELD_PARSE, .parse = parse_prompt, .required = true},
     {.name = "logprobs", .type = FIELD_INT, .at = AT(n_top), .hi = QN_MAX_TOP_LOGPROBS, .present = AT(logprobs)},
     BOOL("echo", echo),
-    BOOL("parse_special", parse_special),
-    ONLY("suffix", "[\"\"]"),
+    {.name = "parse_special", .type = FIELD_BOOL, .at = AT(parse_special), .present = AT(has_parse_special)},
+    {.name = "suffix", .type = FIELD_TEXT, .at = AT(suffix), .hi = MANY},
     {0},
 };
 

@@ -56,7 +56,16 @@ struct answer_params {
     size_t n_text;
     qn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
-    bool parse_special, echo;
+    bool parse_special, has_parse_special, echo;
+
+    /* a gap to be filled between the text, or input_prefix and prompt, and the suffix */
+    const json_t *input_prefix, *prompt, *suffix;
+    const json_t *input_extra; /* files: objects with `text` and `filename` */
+    int n_indent;              /* 0, or the answer ends before a line that is indented less */
+    int predict_ms;            /* 0, or the answer ends at its first line's end after so long */
+    bool was_cut;              /* something of the request did not fit the context and was left out */
+    const json_t *samplers;    /* the names of the filters that are on; NULL: all */
+    json_t *response_fields;   /* the members that the answer is to have; NULL: all. Owned */
 
     /* a conversation */
     const json_t *messages, *tools, *documents, *template_kwargs, *system;
@@ -104,5 +113,6 @@ extern const struct field params_thinking_fields[]; /* whether the model may thi
 extern const struct field params_openai_fields[];   /* of both kinds of request */
 extern const struct field params_completion_fields[];
 extern const struct field params_chat_fields[];
+extern const struct field infill_fields[]; /* infill.c */
 
 #endif

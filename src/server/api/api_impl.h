@@ -10,10 +10,11 @@
  *     job_event.c       a request for an answer, from its submission to its end
  *     answer_params.c shared_params.c
  *                       the fields of requests for an answer
- *     openai_text.c openai_chat.c anthropic*.c responses*.c
+ *     openai_text.c openai_chat.c anthropic*.c responses*.c infill.c
  *                       dialects: how each API reads a request and writes an answer
  *     item_store.c      responses that are kept for later requests
- *     embed.c tokens.c status.c model_list.c metrics.c sessions.c
+ *     vectors.c         requests that compute something for each of several texts: embed.c rerank.c
+ *     tokens.c status.c model_list.c metrics.c sessions.c
  *                       other endpoints
  *     tally.c stats.c   what requests have used; histograms of each model
  *
@@ -217,9 +218,12 @@ struct job_answer {
     int n_unsure;              /* tokens since the last event, which may turn out to be the mark of thoughts */
     bool ended;
     enum qn_finish finish;
-    int stop_index;   /* which stop string ended it; -1: none */
-    int block;        /* for the dialect: the kind of the open block */
-    int n_blocks;     /* that are complete */
+    int stop_index;         /* which stop string ended it; -1: none */
+    struct buf held;        /* the beginning of a line that may end the answer */
+    int n_indent;           /* of this line so far */
+    bool in_line, has_line; /* the line has more than white space; a line is complete */
+    int block;              /* for the dialect: the kind of the open block */
+    int n_blocks;           /* that are complete */
     struct buf items; /* for responses.c */
 };
 
@@ -242,6 +246,9 @@ struct dialect {
     void (*close_stream)(struct job *j);
     void (*error_stream)(struct job *j, const struct fault *f);
     void (*whole)(struct job *j);
+    /* Of a continued text: appends to *out what may be sent of this text of answer i; at the end of the answer it is
+     * called with NULL. Returns true if the answer has to end here. NULL: all may be sent. */
+    bool (*limit)(struct job *j, int i, const char *text, size_t n, struct buf *out);
     /* Adds one token's logprob to a->logprobs; called only when logprobs were asked for. NULL where nobody can ask. */
     void (*logprob)(struct job *j, struct job_answer *a, const struct qn_event *event);
     void (*write_head)(struct job *j); /* for OpenAI's two: opens an object with the members of all chunks */
@@ -285,7 +292,7 @@ struct job {
     bool started; /* the scheduler has sent its first event, */
     bool known;   /* and the first one of prompt `at` */
     bool lost;    /* the answer cannot be sent: no memory, or the client reads too slowly */
-    uint64_t last_token_ns;
+    uint64_t first_token_ns, last_token_ns;
 
     /* for other threads */
     atomic_int phase, n_done, n_total; /* for heartbeats: an enum qn_event_type and its numbers */
@@ -327,6 +334,9 @@ void openai_end_whole(struct job *j);            /* after the choices: usage, "q
 void openai_close_stream(struct job *j);
 void openai_error_stream(struct job *j, const struct fault *f);
 
-extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses;
+/* Makes the tokens of a prompt for a gap (infill.c). param: the field to name if the model cannot do it. */
+int infill_tokens(struct job *j, const struct qn_infill *p, const char *param, struct fault *f);
+
+extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses, infill;
 
 #endif

@@ -23,6 +23,7 @@ void job_free(struct job *j)
         qn_reply_free(a->reply);
         buf_deinit(&a->content);
         buf_deinit(&a->reasoning);
+        buf_deinit(&a->held);
         buf_deinit(&a->name);
         buf_deinit(&a->arguments);
         buf_deinit(&a->items);

@@ -115,6 +115,20 @@ static void end_answer(struct job *j, int i, enum qn_finish finish, int stop_ind
 /* The number of the answer that an event is about, among those of all prompts. */
 static int index_of(const struct job *j, const struct qn_event *e) { return j->at * j->params.n + e->answer; }
 
+/* A piece of a continued text. Returns true if the answer has to end here. text NULL: its end. */
+static bool on_plain(struct job *j, int i, const char *text, size_t n)
+{
+    struct buf out = {0};
+    if (!j->d->limit) {
+        on_text(j, i, QN_REPLY_CONTENT, text, n);
+        return false;
+    }
+    bool enough = j->d->limit(j, i, text, n, &out);
+    on_text(j, i, QN_REPLY_CONTENT, (char *)out.data, out.len);
+    buf_deinit(&out);
+    return enough;
+}
+
 static void on_token(struct job *j, const struct qn_event *e)
 {
     int i = index_of(j, e);
@@ -124,11 +138,14 @@ static void on_token(struct job *j, const struct qn_event *e)
     if (e->answer == 0 && j->last_token_ns)
         hists_add(&j->api->hists[j->served->index], HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
     if (e->answer == 0) j->last_token_ns = now;
+    if (!j->first_token_ns) j->first_token_ns = now;
     if (a->ended || j->lost || j->ticket->gone) return;
     a->n_tokens++;
     if (j->params.logprobs) j->d->logprob(j, a, e);
     if (!a->reply) {
-        on_text(j, i, QN_REPLY_CONTENT, e->text, e->n_text);
+        if (!on_plain(j, i, e->text, e->n_text)) return;
+        end_answer(j, i, QN_FINISH_LENGTH, -1);
+        if (j->n_ended == j->n_answers) qn_cancel(j->served->scheduler, j->ticket->number);
         return;
     }
     bool thought = qn_reply_is_thinking(a->reply);
@@ -160,7 +177,7 @@ static void on_finish(struct job *j, const struct qn_event *e)
     struct job_answer *a = &j->answer[i];
     if (a->ended || is_failure(e->finish)) return; /* a failure concerns the whole request: on_done() handles it */
     if (!a->reply) {
-        on_text(j, i, QN_REPLY_CONTENT, e->text, e->n_text);
+        if (!on_plain(j, i, e->text, e->n_text)) on_plain(j, i, NULL, 0);
     } else {
         /* A control token may close a call. */
         if (e->finish == QN_FINISH_STOP_TOKEN && e->token >= 0 && qn_reply_push(a->reply, e->token, NULL, NULL))

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * openai_text.c: POST /v1/completions: continues a text. The prompt's text becomes control tokens only with
- * parse_special.
+ * openai_text.c: POST /v1/completions: continues a text, or fills the gap between a text and a suffix.
+ *
+ * Editors write the tokens that mark a gap into the prompt, so these are recognised, unless `parse_special` is false.
+ * All other control tokens are recognised only if it is true.
  *
  * Source: the OpenAI API reference, "Completions".
  */
@@ -14,6 +16,27 @@ static const struct field *const tables[] = {params_completion_fields, params_op
 
 #define DEFAULT_MAX_TOKENS 16
 
+/* A prompt for the gap between the text and the suffix. */
+static int fill_in(struct job *j, struct fault *f)
+{
+    struct answer_params *a = &j->params;
+    if (!a->text)
+        return fault_set(f, 400, "unsupported_value", "suffix", "suffix needs a prompt that is a text, not token ids");
+    struct qn_infill p;
+    qn_infill_init(&p);
+    p.prefix = a->text;
+    p.n_prefix = a->n_text;
+    p.suffix = json_string_value(a->suffix);
+    p.n_suffix = json_string_length(a->suffix);
+    return infill_tokens(j, &p, "suffix", f);
+}
+
+static unsigned flags_of(const struct answer_params *a)
+{
+    unsigned special = a->parse_special ? QN_PARSE_SPECIAL : 0;
+    return QN_ADD_BOS | (a->has_parse_special ? special : QN_PARSE_FIM);
+}
+
 /* Refuses a text that is too long for any tokens to fit before the work of making them. */
 static int tokenize(struct job *j, const char *text, size_t n_text, qn_token **out, size_t *n, struct fault *f)
 {
@@ -24,9 +47,8 @@ static int tokenize(struct job *j, const char *text, size_t n_text, qn_token **o
         return fault_set(f, 400, "context_length_exceeded", "prompt",
                          "This model's maximum context length is %d tokens; a prompt of %zu bytes cannot fit",
                          j->served->n_ctx, n_text);
-    unsigned flags = QN_ADD_BOS | (j->params.parse_special ? QN_PARSE_SPECIAL : 0);
     if (api_take_work(j->ticket, n_text, &taken, f)) return -1;
-    int rc = qn_tokenize(m, text, n_text, flags, &j->ticket->cancel, out, n, &e);
+    int rc = qn_tokenize(m, text, n_text, flags_of(&j->params), &j->ticket->cancel, out, n, &e);
     ticket_give(j->ticket, taken);
     return rc ? ticket_failed(j->ticket, f, &e) : 0;
 }
@@ -62,8 +84,10 @@ static int prepare(struct job *j, struct fault *f)
 {
     struct answer_params *a = &j->params;
     if (!a->has_max_tokens) a->max_tokens = DEFAULT_MAX_TOKENS;
-    if (a->prompts) return read_prompts(j, f);
-    if (a->text && tokenize(j, a->text, a->n_text, &a->tokens, &a->n_tokens, f)) return -1;
+    bool has_gap = json_string_length(a->suffix) > 0;
+    if (a->prompts && !has_gap) return read_prompts(j, f);
+    if (has_gap && fill_in(j, f)) return -1;
+    if (a->text && !has_gap && tokenize(j, a->text, a->n_text, &a->tokens, &a->n_tokens, f)) return -1;
     j->tokens = a->tokens;
     j->n_tokens = a->n_tokens;
     return 0;

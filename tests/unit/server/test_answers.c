@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os.h"
 #include "server/api/api_impl.h"
 
 static qn_model *model;
@@ -464,6 +465,27 @@ static void test_a_response_says_whether_it_is_kept(void **state)
 
 /* ---- ends ---- */
 
+/* A gap's answer that takes too long still has whole lines. */
+static void test_a_late_answer_for_a_gap_ends_with_its_line(void **state)
+{
+    struct job_answer a = {0};
+    struct job j = {.answer = &a, .params.predict_ms = 10, .first_token_ns = clock_ns()};
+    struct buf out = {0};
+    (void)state;
+    j.params.predict_ms = 1000000;
+    assert_false(infill.limit(&j, 0, "x\n", 2, &out)); /* in time */
+    a.has_line = false;
+    j.params.predict_ms = 10;
+    j.first_token_ns -= 20000000;
+    assert_false(infill.limit(&j, 0, "yz", 2, &out)); /* late, but in its first line */
+    assert_true(infill.limit(&j, 0, "w\n", 2, &out));
+    j.params.predict_ms = 0;
+    assert_false(infill.limit(&j, 0, "v\n", 2, &out)); /* without a limit */
+    assert_int_equal(out.len, 8);
+    assert_memory_equal(out.data, "x\nyzw\nv\n", 8);
+    buf_deinit(&out);
+}
+
 static void test_one_call_is_enough_when_asked_for(void **state)
 {
     char ask[512];
@@ -772,6 +794,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_items_are_in_the_order_of_the_reply),
         cmocka_unit_test(test_thoughts_are_a_summary_when_one_is_asked_for),
         cmocka_unit_test(test_a_response_says_whether_it_is_kept),
+        cmocka_unit_test(test_a_late_answer_for_a_gap_ends_with_its_line),
         cmocka_unit_test(test_one_call_is_enough_when_asked_for),
         cmocka_unit_test(test_what_is_no_call_is_text),
         cmocka_unit_test(test_a_stop_string_ends_the_request),

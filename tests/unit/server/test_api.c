@@ -87,6 +87,12 @@ static const struct {
     {"text", "{}", NULL},
     {"encoding_format", "", NULL},
     {"pooling", "", NULL},
+    {"samplers", "[]", NULL},
+    {"text_1", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"text_2", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"queries", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"documents", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", score_fields},
+    {"response_fields", "[] [\"x\"] [\"\"]", NULL},
 };
 
 static bool listed(const char *list, const char *value)
@@ -188,9 +194,12 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
         {anthropic_count_fields, sizeof(struct answer_params)},
         {anthropic_fields, sizeof(struct answer_params)},
         {responses_fields, sizeof(struct answer_params)},
+        {infill_fields, sizeof(struct answer_params)},
         {tokenize_fields, 0},
         {detokenize_fields, 0},
         {embed_fields, 0},
+        {rerank_fields, 0},
+        {score_fields, 0},
     };
     (void)state;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
@@ -262,6 +271,9 @@ static void test_the_description_has_these_fields_and_routes(void **state)
         {"CountTokensRequest", {anthropic_count_fields}},
         {"ResponsesRequest", {responses_fields, params_shared_fields, params_sampling_fields}},
         {"EmbeddingsRequest", {embed_fields}},
+        {"RerankRequest", {rerank_fields}},
+        {"ScoreRequest", {score_fields}},
+        {"InfillRequest", {infill_fields, params_openai_fields, params_sampling_fields, params_shared_fields}},
         {"TokenizeRequest", {tokenize_fields}},
         {"DetokenizeRequest", {detokenize_fields}},
     };
