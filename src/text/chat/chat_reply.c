@@ -220,7 +220,7 @@ void chat_begin(struct chat_reply *r)
 
 /* ---- the whole ---- */
 
-int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const json_t *tools, bool thinking,
+int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const json_t *tools, enum chat_begins begins,
                    struct qn_error *e)
 {
     struct chat_reply *r = mem_calloc(1, sizeof *r);
@@ -232,9 +232,12 @@ int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const 
     }
     r->form = *form;
     r->tools = json_array_size(tools) > 0 ? tools : NULL;
-    r->state = thinking ? think : begin;
-    if (form->calls == CHAT_CALLS_HARMONY) r->state = chat_harmony_head;
-    r->trim = thinking;
+    bool harmony = form->calls == CHAT_CALLS_HARMONY;
+    r->channel = QN_REPLY_CONTENT;
+    r->state = harmony ? chat_harmony_head : begin;
+    if (begins == CHAT_BEGIN_THOUGHTS && !harmony) r->state = think;
+    if (begins == CHAT_BEGIN_CONTENT) r->state = harmony ? chat_harmony_body : chat_content;
+    r->trim = begins == CHAT_BEGIN_THOUGHTS;
     *out = r;
     return 0;
 }

@@ -26,8 +26,8 @@ static const int32_t mark_type[N_MARKS] = {2, 3, 3, 3, 3, 4, 4, 4, 4};
 static const char chatml[] =
     "{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}"
     "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + (m.content or '') }}"
-    "{% for c in m.tool_calls or [] %}{{ '<tool_call>' + c.function.name + (c.function.arguments | tojson) }}"
-    "{% endfor %}<|im_end|>{% endfor %}"
+    "{% for c in m.tool_calls or [] %}{{ '<tool_call>{\"name\": \"' + c.function.name + '\", \"arguments\": ' + "
+    "(c.function.arguments | tojson) + '}</tool_call>' }}{% endfor %}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant:{% if enable_thinking %}<think>{% endif %}{% endif %}";
 
 struct fixture {
@@ -118,9 +118,10 @@ static void test_messages(void **state)
           "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"1\", \"type\": \"function\", "
           "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1.50}\"}}, {\"function\": {\"name\": \"g\", "
           "\"arguments\": \"{bad\"}}, {\"function\": {\"name\": \"h\", \"arguments\": \"\"}}]}]}",
-          "#1#3assistant:#7f{\"a\": 1.5}#7g\"{bad\"#7h{}#4" REPLY);
-    check(&x, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\", \"tool_calls\": []}], \"tools\": []}",
-          "#1#3assistant:x#4" REPLY);
+          "#1#3assistant:#7{\"name\": \"f\", \"arguments\": {\"a\": 1.5}}#8"
+          "#7{\"name\": \"g\", \"arguments\": \"{bad\"}#8#7{\"name\": \"h\", \"arguments\": {}}#8#4" REPLY);
+    check(&x, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"tool_calls\": []}], \"tools\": []}",
+          "#1#3user:x#4" REPLY);
     check(&x, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\\u0000b\"}], \"tools\": null}",
           "#1#3user:a"); /* and more, behind the NUL */
     close_chat(&x);
@@ -144,7 +145,7 @@ static void test_injection(void **state)
         buf_printf(
             &want, NULL,
             "#1#7[{\"type\": \"function\", \"function\": {\"name\": \"%s\"}}]#8#3user:%s#4#3%s:x%s%s#4#3tool:%.3s#4"
-            "#3user:%s#4#3assistant:#7%s{\"%s\": \"%s\"}#4" REPLY,
+            "#3user:%s#4#3assistant:#7{\"name\": \"%s\", \"arguments\": {\"%s\": \"%s\"}}#8#4" REPLY,
             m, m, m, m, m, m, m + 3, m, m, m);
         check(&x, (const char *)r.data, (const char *)want.data);
         buf_deinit(&r);
@@ -208,7 +209,7 @@ static void test_thinking(void **state)
     struct fixture x = open_chat(chatml, NULL);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(chat_prompt_make(&p, x.c, rows[i].request, strlen(rows[i].request), NULL, NULL, NULL), 0);
-        assert_int_equal(p.thinking, rows[i].thinking);
+        assert_int_equal(p.begins == CHAT_BEGIN_THOUGHTS, rows[i].thinking);
         assert_int_equal(p.form.calls, CHAT_CALLS_TAG);
         assert_null(p.tools);
         chat_prompt_deinit(&p);
@@ -285,7 +286,7 @@ static void test_refused(void **state)
     struct qn_error e = {0};
     static const char request[] = USER("\"a\"");
     assert_int_equal(chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e), QN_EUSAGE);
-    assert_string_equal(e.msg, "no such role");
+    assert_string_equal(e.msg, "chat: messages[0]: the model's chat template refuses it: \"no such role\"");
     close_chat(&x);
 }
 
