@@ -28,6 +28,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/short_id.h"
 #include "server/api/api.h"
 #include "server/api/answer_params.h"
 #include "server/json/json_out.h"
@@ -277,6 +278,8 @@ void job_write_quern(struct job *j);                       /* "quern": {...} */
 void job_write_token(struct job *j, struct json_out *o, qn_token t);
 /* For conversations: makes the prompt from messages, tools and the other parameters. */
 int job_prepare_chat(struct job *j, struct fault *f);
+/* The id of a tool call, the same whenever it is asked for. Nine letters and digits: some templates take no others. */
+void job_call_id(const struct job *j, int answer, int call, char out[SHORT_ID + 1]);
 
 /* What OpenAI's two dialects share (openai_chat.c). */
 void openai_open_head(struct job *j, const char *object); /* the members that all answers and chunks begin with */

@@ -169,7 +169,7 @@ void chat_capabilities(const struct chat *c, struct qn_chat_capabilities *out)
     *out = (struct qn_chat_capabilities){
         .size = out->size,
         .tools = tools->no_tools ? QN_CHAT_REFUSED : support(tools, CHAT_NEED_TOOL_TEXT),
-        .parallel = tools->no_tools ? QN_CHAT_REFUSED : support(tools, CHAT_NEED_TOOL_TEXT | CHAT_NEED_SINGLE_CALLS),
+        .parallel = tools->no_tools ? QN_CHAT_REFUSED : support(tools, CHAT_NEED_SINGLE_CALLS),
         .system = support(t, CHAT_NEED_NO_SYSTEM),
         .turns = support(t, CHAT_NEED_TURNS),
         .parts = t->parts,

@@ -28,14 +28,16 @@
 #define CALL(id, key)                                                                                                  \
     "{\"id\":\"call_qz" id "\",\"type\":\"function\",\"function\":{\"name\":\"qztool\",\"arguments\":"                 \
     "\"{\\\"qzkey" key "\\\": \\\"qzvalue" key "\\\"}\"}}"
-#define CALLS(list)    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" list "]}"
-#define RESULT(id)     "{\"role\":\"tool\",\"tool_call_id\":\"call_qz" id "\",\"content\":\"qzresult" id "\"}"
-#define MESSAGES(list) "{\"messages\":[" list "]}"
-#define WITH_TOOLS(list)                                                                                               \
+#define CALLS(list)          "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" list "]}"
+#define RESULT(id)           "{\"role\":\"tool\",\"tool_call_id\":\"call_qz" id "\",\"content\":\"qzresult" id "\"}"
+#define MESSAGES(list)       "{\"messages\":[" list "]}"
+#define WITHOUT_PROMPT(list) WITH_TOOLS_AND(list, ",\"add_generation_prompt\":false")
+#define WITH_TOOLS(list)     WITH_TOOLS_AND(list, "")
+#define WITH_TOOLS_AND(list, more)                                                                                     \
     "{\"messages\":[" list "],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"qztool\",\"description\":"    \
     "\"qzdescription\",\"parameters\":{\"type\":\"object\",\"properties\":{\"qzkey1\":{\"type\":\"string\","           \
     "\"description\":\"qzfirst\"},\"qzkey2\":{\"type\":\"string\",\"description\":\"qzsecond\"}},"                     \
-    "\"required\":[\"qzkey1\"]}}}]}"
+    "\"required\":[\"qzkey1\"]}}}]" more "}"
 
 #define ONE_CALL  CALLS(CALL("1", "1"))
 #define TWO_CALLS CALLS(CALL("1", "1") "," CALL("2", "2"))
@@ -199,7 +201,7 @@ static enum chat_calls probe_form(struct probe *p, const struct chat_form *form)
     struct jinja_output prompt = {0}, whole = {0};
     enum chat_calls found = CHAT_CALLS_NONE;
     json_t *request = json_loads(WITH_TOOLS(USER), 0, NULL), *tools = json_object_get(request, "tools");
-    bool ok = render(p, WITH_TOOLS(USER), &prompt) && render(p, WITH_TOOLS(USER "," ONE_CALL), &whole);
+    bool ok = render(p, WITH_TOOLS(USER), &prompt) && render(p, WITHOUT_PROMPT(USER "," ONE_CALL), &whole);
     const char *text = (const char *)whole.text.data;
     const char *user = ok ? memmem(text, whole.text.len, "qzuser", 6) : NULL;
     size_t from[2] = {ok ? common(&prompt, &whole) : 0, user ? (size_t)(user - text) + 6 : 0};
