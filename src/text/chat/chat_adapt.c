@@ -245,51 +245,72 @@ static void split(struct adapt *a)
     }
 }
 
+/* ---- messages that become one ---- */
+
+/* The contents of the messages with blank lines between them. */
+static json_t *join_contents(const json_t *messages)
+{
+    struct buf b = {0};
+    size_t i;
+    json_t *m;
+    int rc = buf_reserve(&b, 1, NULL);
+    json_array_foreach((json_t *)messages, i, m)
+    {
+        const json_t *text = json_object_get(m, "content");
+        if (json_string_length(text) == 0) continue;
+        if (rc == 0 && b.len > 0) rc = buf_str(&b, "\n\n", NULL);
+        if (rc == 0) rc = buf_add(&b, json_string_value(text), json_string_length(text), NULL);
+    }
+    json_t *joined = rc == 0 ? json_stringn(b.len ? (const char *)b.data : "", b.len) : NULL;
+    buf_deinit(&b);
+    return joined;
+}
+
+/* Adds the messages of a group as one with this role, which is else like the last of them, and empties the group. */
+static void add_group(struct adapt *a, json_t *group, const char *role)
+{
+    const size_t n = json_array_size(group);
+    json_t *last = json_array_get(group, n - 1);
+    if (n == 1 && has_role(last, role)) {
+        add(a, json_incref(last));
+    } else if (n > 0) {
+        json_t *one = json_copy(last);
+        a->rc |= json_object_set_new(one, "role", json_string(role));
+        a->rc |= json_object_set_new(one, "content", join_contents(group));
+        add(a, one);
+    }
+    a->rc |= json_array_clear(group);
+}
+
 /* ---- system messages ---- */
-
-/* Puts the content of `more` after or before that of m, in a copy. */
-static json_t *joined(struct adapt *a, const json_t *m, const json_t *more, bool after)
-{
-    json_t *copy = json_copy((json_t *)m), *text = json_object_get(m, "content");
-    a->rc |= json_object_set_new(copy, "content", after ? chat_join(text, more) : chat_join(more, text));
-    return copy;
-}
-
-static void replace_last(struct adapt *a, json_t *owned)
-{
-    a->rc |= json_array_set_new(a->made, json_array_size(a->made) - 1, owned);
-}
 
 /* Puts system texts that the template does not take before the next user's text. */
 static void merge_system(struct adapt *a)
 {
-    json_t *m, *waiting = NULL;
+    json_t *m, *group = json_array();
     size_t i;
     bool user_last = has_role(json_array_get(a->list, json_array_size(a->list) - 1), "user");
-    bool none = needs(a, CHAT_NEED_NO_SYSTEM) || (needs(a, CHAT_NEED_USER_LAST) && !user_last);
+    bool first = !needs(a, CHAT_NEED_NO_SYSTEM) && (user_last || !needs(a, CHAT_NEED_USER_LAST));
+    if (!group) a->rc = -1;
     json_array_foreach(a->list, i, m)
     {
-        const json_t *content = json_object_get(m, "content");
-        bool system = has_role(m, "system");
-        if (system && !none && i == 0) {
-            add(a, json_incref(m));
-        } else if (system && json_array_size(a->made) == 1 && has_role(json_array_get(a->made, 0), "system")) {
-            replace_last(a, joined(a, json_array_get(a->made, 0), content, true));
-            a->changed |= QN_CHAT_SYSTEM_MERGED;
-        } else if (system) {
-            json_t *both = chat_join(waiting, content);
-            json_decref(waiting);
-            waiting = both;
-            a->changed |= QN_CHAT_SYSTEM_MERGED;
+        if (has_role(m, "system")) {
+            if (!first || json_array_size(group) > 0) a->changed |= QN_CHAT_SYSTEM_MERGED;
+            a->rc |= json_array_append(group, m);
+            continue;
+        }
+        if (first) add_group(a, group, "system");
+        first = false;
+        if (has_role(m, "user")) {
+            a->rc |= json_array_append(group, m);
+            add_group(a, group, "user");
         } else {
-            bool user = has_role(m, "user");
-            if (waiting && !user) add(a, json_pack("{s:s, s:O}", "role", "user", "content", waiting));
-            add(a, waiting && user ? joined(a, m, waiting, false) : json_incref(m));
-            json_decref(waiting);
-            waiting = NULL;
+            add_group(a, group, "user");
+            add(a, json_incref(m));
         }
     }
-    if (waiting) add(a, json_pack("{s:s, s:o}", "role", "user", "content", waiting));
+    add_group(a, group, first ? "system" : "user");
+    json_decref(group);
 }
 
 /* ---- turns ---- */
@@ -304,22 +325,26 @@ static bool must_merge(const struct adapt *a, const json_t *before, const json_t
 
 static void take_turns(struct adapt *a)
 {
-    json_t *m;
+    json_t *m, *group = json_array();
     size_t i;
+    const json_t *before = NULL;
+    if (!group) a->rc = -1;
     json_array_foreach(a->list, i, m)
     {
-        const json_t *before = json_array_get(a->made, json_array_size(a->made) - 1);
         if (must_merge(a, before, m)) {
-            replace_last(a, joined(a, m, json_object_get(before, "content"), false));
             a->changed |= QN_CHAT_TURNS_MERGED;
-            continue;
+        } else if (before) {
+            add_group(a, group, json_string_value(json_object_get(before, "role")));
         }
         if (needs(a, CHAT_NEED_ANSWER) && has_role(before, "tool") && has_role(m, "user")) {
             add(a, json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
             a->changed |= QN_CHAT_TURN_ADDED;
         }
-        add(a, json_incref(m));
+        a->rc |= json_array_append(group, m);
+        before = m;
     }
+    if (before) add_group(a, group, json_string_value(json_object_get(before, "role")));
+    json_decref(group);
 }
 
 /* ---- the whole ---- */

@@ -16,6 +16,7 @@
 #include "text/chat/chat_input.h"
 
 #define ENDING        "qzEndOfPrefill7vN3"
+#define BYTES_EXPLAIN 65536   /* of a request; for a larger one the search would take too long */
 #define STEPS_EXPLAIN 2000000 /* of each rendering that looks for the reason of a failure */
 
 static int render(const struct chat_rendering *r, json_t *request, const char *ending, struct jinja_output *out,
@@ -63,6 +64,8 @@ static bool renders(const struct chat_rendering *r, size_t n, bool tools)
 static void find_member(const struct chat_rendering *r, char *name, size_t size)
 {
     size_t n = json_array_size(json_object_get(r->request, "messages")), ok = 0, bad = n;
+    snprintf(name, size, "messages");
+    if (r->input.n_bytes > BYTES_EXPLAIN) return;
     if (json_object_get(r->request, "tools") && renders(r, n, false)) {
         snprintf(name, size, "tools");
         return;
