@@ -252,6 +252,42 @@ def test_chat():
     s.stop()
 
 
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Weather now", "parameters": {}}}
+LOOP = [{"role": "user", "content": "warm?"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Graz"}'}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "21 degrees"}]
+
+
+def test_a_template_without_tools_gets_them_as_text():
+    s = Server(CHAT)
+    can = s.get("/v1/models").json["data"][0]["capabilities"]
+    check(can == {"tools": "generic", "parallel_tools": "native", "system": "native", "turns": "native", "parts": can["parts"],
+                  "thinking": False, "thinking_switch": False}, can)
+    ask = {"messages": LOOP, "tools": [WEATHER], "max_tokens": 2}
+    prompt = s.post("/v1/chat/render", ask).json["prompt"]
+    for word in ("Weather now", "warm?", '"get_weather", "arguments": {"city":"Graz"}', "21 degrees"):
+        check(word in prompt, word, prompt)
+    check("None" not in prompt, prompt)
+    check(s.post("/v1/chat/completions", ask).json["quern"]["changed"] == ["tools_as_text"], "a change is named")
+    check("changed" not in s.post("/v1/chat/completions", CHAT_ASK).json["quern"], "nothing was changed")
+    events = s.post("/v1/chat/completions", {**ask, "stream": True}).events()
+    check([e["quern"]["changed"] for e in events if "quern" in e] == [["tools_as_text"]], events)
+    s.stop()
+
+
+def test_a_last_message_of_the_assistant_is_continued():
+    s = Server(CHAT)
+    begun = {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "It is "}]}
+    for more in ({}, {"add_generation_prompt": False}):
+        r = s.post("/v1/chat/render", {**begun, **more}).json
+        check(r["prompt"].endswith("assistant\nIt is "), r)
+    r = s.post("/v1/messages/count_tokens", begun)
+    check(r.status == 200 and r.json["input_tokens"] == len(s.post("/v1/chat/render", begun).json["tokens"]), r)
+    check(s.post("/v1/messages", {**begun, "max_tokens": 3}).status == 200, "messages")
+    s.stop()
+
+
 def test_rendering_shows_what_the_model_reads():
     s = Server(CHAT)
     r = s.post("/v1/chat/render", CHAT_ASK).json
