@@ -448,8 +448,8 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     int rc = loaded_open(&p, m->path, &s->c.model, &why, e);
     if (rc) return rc;
     size_t after = mem_in_use();
-    /* Rounded up to pages of an allocator. Half a page is for the small pieces that it keeps, which count as used: their
-     * number differs from one opening to the next. */
+    /* Rounded up to pages of an allocator. Half a page is for the small pieces that it keeps, which count as used:
+     * their number differs from one opening to the next. */
     m->table_bytes = after > before ? (after - before + 32768) / 65536 * 65536 + 65536 : 0;
     if (!p.chat) log_at(LOG_WARN, "no conversations with '%s': %s", m->held.name, why.msg);
     rc = find_facts(s, m, &p, &f, e);
