@@ -197,7 +197,8 @@ static size_t common(const struct jinja_output *prompt, const struct jinja_outpu
  * that form has is tried first. */
 static enum chat_calls probe_form(struct probe *p, const struct chat_form *form)
 {
-    static const enum chat_calls all[] = {CHAT_CALLS_TAG, CHAT_CALLS_LLAMA, CHAT_CALLS_MISTRAL, CHAT_CALLS_CODE};
+    static const enum chat_calls all[] = {CHAT_CALLS_TAG,   CHAT_CALLS_LLAMA, CHAT_CALLS_MISTRAL,
+                                          CHAT_CALLS_CALLS, CHAT_CALLS_UPPER, CHAT_CALLS_CODE};
     struct jinja_output prompt = {0}, whole = {0};
     enum chat_calls found = CHAT_CALLS_NONE;
     json_t *request = json_loads(WITH_TOOLS(USER), 0, NULL), *tools = json_object_get(request, "tools");
@@ -205,7 +206,7 @@ static enum chat_calls probe_form(struct probe *p, const struct chat_form *form)
     const char *text = (const char *)whole.text.data;
     const char *user = ok ? memmem(text, whole.text.len, "qzuser", 6) : NULL;
     size_t from[2] = {ok ? common(&prompt, &whole) : 0, user ? (size_t)(user - text) + 6 : 0};
-    for (int i = -1; i < 4 && ok && found == CHAT_CALLS_NONE; i++) {
+    for (int i = -1; i < 6 && ok && found == CHAT_CALLS_NONE; i++) {
         struct chat_form f = *form;
         if (i >= 0) f.calls = all[i];
         for (int k = 0; k < 2 && f.calls != CHAT_CALLS_NONE; k++)

@@ -165,6 +165,8 @@ bool chat_content(struct chat_reply *r)
         [CHAT_CALLS_LLAMA] = {"<|python_tag|>", NULL},
         [CHAT_CALLS_MISTRAL] = {"[TOOL_CALLS]", NULL},
         [CHAT_CALLS_HARMONY] = {NULL},
+        [CHAT_CALLS_CALLS] = {"<tool_calls>", NULL},
+        [CHAT_CALLS_UPPER] = {"<TOOLCALL>", NULL},
         [CHAT_CALLS_CODE] = {"```tool_code", NULL},
     };
     static chat_state *const states[][2] = {
@@ -173,6 +175,8 @@ bool chat_content(struct chat_reply *r)
         [CHAT_CALLS_LLAMA] = {chat_call_json},
         [CHAT_CALLS_MISTRAL] = {chat_call_mistral},
         [CHAT_CALLS_HARMONY] = {NULL},
+        [CHAT_CALLS_CALLS] = {chat_call_code},
+        [CHAT_CALLS_UPPER] = {chat_call_code},
         [CHAT_CALLS_CODE] = {chat_call_code},
     };
     enum chat_calls form = r->tools ? r->form.calls : CHAT_CALLS_NONE;
