@@ -612,6 +612,10 @@ def test_bad_conversations_are_refused():
     for messages in ([5], [{}], [{"role": 5, "content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
         r = post(messages=messages)
         check(r.status == 400 and r.error()["message"], messages, r.body)
+    hello, image = CHAT_ASK["messages"][0], {"role": "user", "content": [{"type": "image_url"}]}
+    refused(post(messages=[hello, image]), 400, "invalid_value", "messages[1].content[0]")
+    refused(post(messages=[hello, {"content": "x"}]), 400, "invalid_value", "messages[1].role")
+    refused(post(tools=[{"type": "function", "function": {}}]), 400, "invalid_value", "tools[0].function.name")
     refused(post(top_logprobs=2), 400, "invalid_value", "top_logprobs")
     refused(post(tool_choice="required"), 400, "unsupported_value", "tool_choice")
     refused(post(stream_options={"x": 1}), 400, "unknown_field", "stream_options.x")
