@@ -60,6 +60,15 @@ int qn_chat_new(qn_chat **out, const qn_model *m, const char *source, size_t n, 
     return 0;
 }
 
+int qn_chat_capabilities(struct qn_chat_capabilities *out, const qn_chat *c, struct qn_error *e)
+{
+    int rc;
+    if (!out || !c) return usage_null(e, __func__);
+    if ((rc = usage_size(e, __func__, out->size, sizeof *out))) return rc;
+    chat_capabilities(c->chat, out);
+    return 0;
+}
+
 static void free_chat(struct qn_chat *c)
 {
     chat_free(c->chat);
@@ -127,6 +136,20 @@ const int *qn_prompt_boundaries(const qn_prompt *p, size_t *n)
     return p ? p->prompt.cuts : NULL;
 }
 
+unsigned qn_prompt_changes(const qn_prompt *p) { return p ? p->prompt.changed : 0; }
+
+const char *qn_chat_change_name(enum qn_chat_change change)
+{
+    switch (change) {
+    case QN_CHAT_SYSTEM_MERGED: return "system_merged";
+    case QN_CHAT_TURNS_MERGED: return "turns_merged";
+    case QN_CHAT_TURN_ADDED: return "turn_added";
+    case QN_CHAT_CALLS_SPLIT: return "calls_split";
+    case QN_CHAT_TOOLS_AS_TEXT: return "tools_as_text";
+    }
+    return NULL;
+}
+
 /* ---- replies ---- */
 
 /* Returns true if the reply's leading space belongs to it. A vocabulary that puts a space before a text also puts one
@@ -158,7 +181,7 @@ int qn_reply_new(qn_reply **out, const qn_chat *c, const qn_prompt *p, const cha
     r->form = p->prompt.form;
     detok_init(&r->detok, c->v, continues(&p->prompt, c->v) ? DETOK_CONTINUE : 0);
     rc = stop_init(&r->stop, strings, n_stop, NULL, 0, e);
-    if (rc == 0) rc = chat_reply_new(&r->reply, &r->form, p->prompt.tools, p->prompt.thinking, e);
+    if (rc == 0) rc = chat_reply_new(&r->reply, &r->form, p->prompt.tools, p->prompt.begins, e);
 done:
     mem_free(strings);
     if (rc)

@@ -31,6 +31,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/short_id.h"
 #include "server/api/api.h"
 #include "server/api/answer_params.h"
 #include "server/api/item_store.h"
@@ -324,6 +325,8 @@ int job_prepare_chat(struct job *j, struct fault *f);
 /* Gives the messages and tools of chat completions the shape that chat templates take, and notes what in them changes
  * nothing (openai_chat_in.c). */
 int openai_messages(struct answer_params *a, struct fault *f);
+/* The id of a tool call, the same whenever it is asked for. Nine letters and digits: some templates take no others. */
+void job_call_id(const struct job *j, int answer, int call, char out[SHORT_ID + 1]);
 
 /* What OpenAI's two dialects share (openai_chat.c). */
 void openai_open_head(struct job *j, const char *object); /* the members that all answers and chunks begin with */

@@ -10,6 +10,7 @@
 
 #include "base/json/json_text.h"
 #include "base/os.h"
+#include "base/short_id.h"
 
 void job_free(struct job *j)
 {
@@ -69,6 +70,25 @@ const char *job_finish_reason(const struct job *j, int i)
     }
 }
 
+/* Neither the request's id nor the rest is enough: a client may give all requests of a conversation the same id. */
+void job_call_id(const struct job *j, int answer, int call, char out[SHORT_ID + 1])
+{
+    char text[160];
+    int n = snprintf(text, sizeof text, "%d %d %zu %s", answer, call, j->n_tokens, j->id);
+    short_id(out, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+/* The names of what the template's needs have changed, if anything. */
+static void write_changes(struct json_out *o, unsigned changed)
+{
+    const char *name;
+    if (!changed) return;
+    json_out_open(o, "changed", '[');
+    for (int i = 0; (name = qn_chat_change_name(1 << i)); i++)
+        if (changed >> i & 1) json_out_str(o, NULL, name);
+    json_out_close(o, ']');
+}
+
 /* The rate is that of all answers together, counted from the first token: without a second one there is none. */
 void job_write_quern(struct job *j)
 {
@@ -88,6 +108,7 @@ void job_write_quern(struct job *j)
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
     job_write_ignored(j, o);
+    write_changes(o, qn_prompt_changes(j->prompt));
     json_out_close(o, '}');
 }
 
@@ -140,6 +161,21 @@ static int add_switches(const struct answer_params *a, json_t *kwargs)
     return bad;
 }
 
+/* A failure to make the prompt. Its message begins with the member that is wrong, "chat: messages[2].role is ...". In
+ * other dialects than OpenAI's chat, messages have other places, so only the name of the list is told. */
+static int prompt_failed(const struct job *j, struct fault *f, const struct qn_error *e)
+{
+    static const char mark[] = "chat: ";
+    int rc = ticket_failed(j->ticket, f, e);
+    if (f->param[0] || strncmp(e->msg, mark, strlen(mark)) != 0) return rc;
+    const char *member = e->msg + strlen(mark);
+    size_t n = strspn(member, "abcdefghijklmnopqrstuvwxyz_"), all = strcspn(member, " :");
+    if (n == 0 || (member[n] != '[' && n != all)) return rc;
+    if (strncmp(member, "messages", n) != 0 && strncmp(member, "tools", n) != 0) return rc;
+    snprintf(f->param, sizeof f->param, "%.*s", (int)(j->d == &openai_chat ? all : n), member);
+    return rc;
+}
+
 /* Makes the object that qn_chat_prompt() takes, which checks everything inside of messages and tools. */
 int job_prepare_chat(struct job *j, struct fault *f)
 {
@@ -165,7 +201,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
     ticket_give(j->ticket, taken);
     buf_deinit(&text);
     if (!room) return made ? -1 : api_no_memory(f);
-    if (rc) return ticket_failed(j->ticket, f, &e);
+    if (rc) return prompt_failed(j, f, &e);
     j->tokens = qn_prompt_tokens(j->prompt, &j->n_tokens);
     return 0;
 }

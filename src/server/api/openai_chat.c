@@ -171,8 +171,8 @@ static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const cha
 /* Writes a call. In streams it has an index. */
 static void write_call(struct job *j, int i, int index, const struct job_call *c)
 {
-    char id[96];
-    snprintf(id, sizeof id, "call_%s_%d_%d", j->id + sizeof "chatcmpl-" - 1, i, index);
+    char id[SHORT_ID + 1];
+    job_call_id(j, i, index, id);
     json_out_open(&j->out, NULL, '{');
     if (j->params.stream) json_out_int(&j->out, "index", index);
     json_out_str(&j->out, "id", id);

@@ -67,6 +67,30 @@ void endpoint_health(struct http_request *r, void *ctx)
 
 /* ---- models ---- */
 
+/* The words for enum qn_chat_support, where the third one says how a conversation is changed. */
+static const char *support(enum qn_chat_support s, const char *adapted)
+{
+    switch (s) {
+    case QN_CHAT_NATIVE: return "native";
+    case QN_CHAT_ADAPTED: return adapted;
+    case QN_CHAT_REFUSED: return "refused";
+    default: return "unknown";
+    }
+}
+
+static void write_capabilities(struct json_out *o, const struct qn_chat_capabilities *c)
+{
+    json_out_open(o, "capabilities", '{');
+    json_out_str(o, "tools", support(c->tools, "generic"));
+    json_out_str(o, "parallel_tools", support(c->parallel, "split"));
+    json_out_str(o, "system", support(c->system, "merged"));
+    json_out_str(o, "turns", support(c->turns, "merged"));
+    json_out_bool(o, "parts", c->parts);
+    json_out_bool(o, "thinking", c->thinking);
+    json_out_bool(o, "thinking_switch", c->switches);
+    json_out_close(o, '}');
+}
+
 void status_write_model(struct json_out *o, const char *name, const struct models_info *m, uint64_t created_s)
 {
     char fingerprint[17], created[24];
@@ -90,6 +114,7 @@ void status_write_model(struct json_out *o, const char *name, const struct model
     json_out_int(o, "context_length_trained", m->n_ctx_train);
     json_out_int(o, "vocabulary", m->n_vocab);
     json_out_bool(o, "chat", m->chat);
+    if (m->chat) write_capabilities(o, &m->can);
     json_out_str(o, "fingerprint", fingerprint);
     json_out_close(o, '}');
 }

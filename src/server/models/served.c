@@ -40,6 +40,7 @@ struct entry {
     const char *path;
     bool pinned, optional;
     bool has_chat;
+    struct qn_chat_capabilities can; /* of its chat template, if it has one */
     int n_ctx_train, n_vocab;
     uint64_t fingerprint;
     struct file_mark mark;      /* of the file at its path, when the members above and below were read */
@@ -272,6 +273,7 @@ struct facts {
     struct qn_engine_plan plan;
     int n_ctx_train, n_vocab;
     bool has_chat;
+    struct qn_chat_capabilities can;
     uint64_t fingerprint;
     struct file_mark mark;
 };
@@ -283,7 +285,9 @@ static int find_facts(const struct models *s, const struct entry *m, const struc
                         .n_ctx_train = qn_model_n_ctx_train(p->model),
                         .n_vocab = qn_model_n_vocab(p->model),
                         .has_chat = p->chat != NULL,
+                        .can.size = sizeof f->can,
                         .fingerprint = fingerprint(p->model, s->c.engine.kv)};
+    if (p->chat) qn_chat_capabilities(&f->can, p->chat, NULL); /* cannot fail */
     file_mark_get(&f->mark, m->path);
     struct qn_engine_params engine = s->c.engine;
     engine.memory_bytes = s->budget / (uint64_t)s->c.n; /* so that the models fit together, if their weights do */
@@ -300,6 +304,7 @@ static void set_facts(struct entry *m, const struct facts *f)
     m->n_ctx_train = f->n_ctx_train;
     m->n_vocab = f->n_vocab;
     m->has_chat = f->has_chat;
+    m->can = f->can;
     m->fingerprint = f->fingerprint;
     m->mark = f->mark;
 }
@@ -451,8 +456,9 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     int rc = loaded_open(&p, m->path, &s->c.model, &why, e);
     if (rc) return rc;
     size_t after = mem_in_use();
-    /* Rounded up to pages of an allocator. */
-    m->table_bytes = after > before ? (after - before) / 65536 * 65536 + 65536 : 0;
+    /* Rounded up to pages of an allocator. Half a page is for the small pieces that it keeps, which count as used:
+     * their number differs from one opening to the next. */
+    m->table_bytes = after > before ? (after - before + 32768) / 65536 * 65536 + 65536 : 0;
     if (!p.chat) log_at(LOG_WARN, "no conversations with '%s': %s", m->held.name, why.msg);
     rc = find_facts(s, m, &p, &f, e);
     set_facts(m, &f);
@@ -721,6 +727,7 @@ void models_look(struct models *s, int i, struct models_info *out)
         .state = m->state,
         .pinned = m->pinned,
         .chat = m->has_chat,
+        .can = m->can,
         .n_ctx = m->held.n_ctx,
         .n_ctx_train = m->n_ctx_train,
         .n_vocab = m->n_vocab,

@@ -102,6 +102,7 @@ struct models_info {
     const char *name, *path;
     enum models_state state;
     bool pinned, chat;
+    struct qn_chat_capabilities can; /* if chat */
     int n_ctx, n_ctx_train, n_vocab;
     uint64_t fingerprint;   /* of its file: another file has another one */
     uint64_t need_bytes;    /* the part of the budget that it needs to be loaded */

@@ -786,7 +786,8 @@ static void test_without_memory_nothing_is_half_said(void **state)
 int main(int argc, char **argv)
 {
     /* A template that shows the form of thoughts and calls; its text does not matter. */
-    static const char template[] = "<tool_call> </think> {{ messages[0].content }}<|im_start|>";
+    static const char template[] =
+        "<tool_call> </think> {% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_openai_chat),
         cmocka_unit_test(test_anthropic),
