@@ -15,6 +15,7 @@
 #include <quern.h>
 
 #include "server/json/field.h"
+#include "server/models/card.h"
 
 /* ---- the set ---- */
 
@@ -71,6 +72,8 @@ enum models_answer { MODELS_HELD, MODELS_WAIT, MODELS_REFUSED };
  * says why. Any thread; does not wait. */
 enum models_answer models_acquire(struct models *s, const char *name, struct models_wait *w, struct served **out,
                                   struct fault *f);
+/* The number of the model of that name, as in models_acquire(); -1 and *f: there is none. Any thread. */
+int models_find(struct models *s, const char *name, struct fault *f);
 /* Holds the i-th model if it is in memory; otherwise NULL. Any thread; does not wait. */
 struct served *models_hold(struct models *s, int i);
 /* Gives a held model back. Any thread, also a scheduler's own. NULL is fine. */
@@ -92,6 +95,7 @@ struct models_info {
     uint64_t table_bytes;   /* of these, those for vocabulary and template; 0 while it is not loaded */
     int n_users;            /* requests that hold it */
     uint64_t n_loads;
+    double idle_left_s; /* seconds until it is unloaded, if no request comes; -1: never */
     /* Counters continue when the model is unloaded and loaded again; other members are 0 while it is not loaded.
      * used_bytes includes table_bytes. */
     struct qn_scheduler_stats stats;
@@ -99,5 +103,7 @@ struct models_info {
 int models_count(const struct models *s);
 uint64_t models_budget_bytes(const struct models *s);
 void models_look(struct models *s, int i, struct models_info *out); /* any thread */
+/* A copy of the i-th model's card, which the caller owns. QN_ENOMEM. Any thread. */
+int models_card(struct models *s, int i, struct model_card *out, struct qn_error *e);
 
 #endif
