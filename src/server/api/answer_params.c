@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "server/json/json_out.h"
 
 #define AT(member) offsetof(struct answer_params, member)
 #define ASK_EVERY  1024      /* elements between two questions whether to go on: about a millisecond */
@@ -32,6 +33,7 @@ void params_deinit(struct answer_params *a)
     for (int i = 0; i <= PARAMS_MAX_STOP; i++) mem_free(a->kept[i]);
     json_decref(a->instructions);
     buf_deinit(&a->tools_again);
+    buf_deinit(&a->ignored);
     json_decref(a->made);
     json_decref(a->body);
 }
@@ -68,6 +70,14 @@ int params_let_go(struct answer_params *a, size_t *n_bytes, struct fault *f)
     json_decref(a->body);
     a->made = a->body = NULL;
     return 0;
+}
+
+int params_ignore(struct answer_params *a, const char *name, struct fault *f)
+{
+    struct json_out o = {.b = a->ignored, .comma = a->ignored.len > 0};
+    json_out_str(&o, NULL, name);
+    a->ignored = o.b;
+    return o.failed ? no_memory(f) : 0;
 }
 
 json_t *params_keep(struct answer_params *a, json_t *made, struct fault *f)

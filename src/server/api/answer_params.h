@@ -57,6 +57,8 @@ struct answer_params {
     /* For an API that repeats them in its answer; owned. */
     json_t *instructions;   /* NULL: none */
     struct buf tools_again; /* as JSON */
+
+    struct buf ignored; /* names of fields that changed nothing, as JSON strings with commas between them; owned */
 };
 
 void params_init(struct answer_params *a, int n_vocab);
@@ -77,6 +79,8 @@ json_t *params_joined(struct buf *text, struct fault *f);
 bool params_is_over(const struct answer_params *a, size_t i, struct fault *f);
 /* Turns an array of token ids into a list that the caller frees with mem_free(). */
 int params_tokens(const char *name, const json_t *array, int n_vocab, qn_token **out, size_t *n, struct fault *f);
+/* Notes that a field was accepted and changes nothing; the answer names it. */
+int params_ignore(struct answer_params *a, const char *name, struct fault *f);
 field_parser params_parse_stop, params_parse_tool_choice, params_parse_parallel;
 
 extern const struct field params_sampling_fields[]; /* how tokens are drawn: extensions, the same in all APIs */

@@ -9,9 +9,9 @@
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
  *     answer_params.c   the fields of requests for an answer
- *     openai_text.c openai_chat.c anthropic*.c responses*.c
+ *     openai_text.c openai_chat.c anthropic*.c responses*.c ollama.c ollama_in.c
  *                       dialects: how each API reads a request and writes an answer
- *     embed.c tokens.c status.c metrics.c sessions.c
+ *     embed.c tokens.c status.c metrics.c sessions.c ollama_models.c ollama_embed.c
  *                       other endpoints
  *     stats.c           histograms of each model
  *
@@ -117,7 +117,8 @@ struct api_call {
     struct ticket *ticket;
     api_work *work;
     api_refuse *refuse;
-    bool no_model;         /* the work needs neither body nor model */
+    bool no_model;         /* the work needs no model, */
+    bool no_body;          /* and no body */
     json_t *body;          /* NULL: not read yet */
     size_t body_taken;     /* bytes of the ticket's memory that the body has */
     struct served *served; /* NULL: not held yet */
@@ -148,15 +149,18 @@ struct api {
 /* Queues the request for a worker, or refuses it; in a handler. The request belongs to the worker from here on, and
  * counts while it waits. prefix: of the answer's id. */
 void api_hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse, const char *prefix);
+/* The same for work that needs the body and no model. */
+void api_hand_over_body(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse);
 /* The same for work that takes long, but has no body and is not for one model. */
 void api_hand_over_bare(struct api *a, struct http_request *r, api_work *work);
 
 /* ---- errors, as each API says them (failures.c) ---- */
 
-api_refuse api_refuse_openai, api_refuse_anthropic;
+api_refuse api_refuse_openai, api_refuse_anthropic, api_refuse_ollama;
 /* The body of such an error; for streams. */
 void api_error_openai(struct json_out *o, const struct fault *f);
 void api_error_anthropic(struct json_out *o, const struct fault *f);
+void api_error_ollama(struct json_out *o, const struct fault *f);
 /* Translates a failure of quern.h for a client. Always -1. */
 int api_fault(struct fault *f, const struct qn_error *e);
 int api_no_memory(struct fault *f);
@@ -212,8 +216,10 @@ struct job_answer {
  * j->out, which is then sent as a whole. */
 struct dialect {
     const struct field *const *tables;
-    const char *id_prefix; /* of the answer's id */
-    bool keeps_text;       /* of streams too */
+    const char *id_prefix;   /* of the answer's id */
+    bool keeps_text;         /* of streams too */
+    bool streams;            /* unless the request says `"stream": false` */
+    const char *stream_type; /* the Content-Type of streams; NULL: server-sent events */
     api_refuse *refuse;
     /* Turns the parameters into tokens: fills prompt or tokens. It also checks what the tables cannot. */
     int (*prepare)(struct job *j, struct fault *f);
@@ -286,7 +292,9 @@ void openai_end_chunk(struct job *j, bool last); /* after the choices: closes th
 void openai_end_whole(struct job *j);            /* after the choices: usage, "quern", the closing bracket */
 void openai_close_stream(struct job *j);
 void openai_error_stream(struct job *j, const struct fault *f);
+/* For `logprob` of a dialect: adds {"token", "bytes", "logprob", "top_logprobs": [...]} to the first list. */
+void openai_logprob(struct job *j, struct job_answer *a, const struct qn_event *e);
 
-extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses;
+extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses, ollama_chat, ollama_text;
 
 #endif

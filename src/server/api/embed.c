@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * embed.c: POST /v1/embeddings: vectors of texts.
+ * embed.c: vectors of texts: POST /v1/embeddings, and what other APIs' requests for vectors share with it.
  *
  * The inputs of a request are submitted one after the other, each when the previous one is done. So a request takes one
  * place in the queue, however many texts it has. Threads and cancelling are the same as in job.c.
  *
  * Source: the OpenAI API reference, "Embeddings".
  */
+#include "server/api/embed.h"
 #include "server/api/endpoints.h"
 
 #include <string.h>
@@ -15,11 +16,10 @@ struct embed {
     struct served *served; /* held */
     struct http_request *req;
     struct ticket *ticket;
+    const struct embed_dialect *d;
     struct who who;
-    const char *model, *user, *cache_salt;
-    const json_t *input;
-    bool base64;
-    int pooling; /* enum qn_pooling */
+    struct embed_ask ask;
+    double load_ms;
     json_t *body;
 
     qn_token **tokens; /* [n] lists of n_tokens[i] */
@@ -32,14 +32,14 @@ struct embed {
 
 /* ---- fields ---- */
 
-#define AT(member) offsetof(struct embed, member)
+#define AT(member) offsetof(struct embed_ask, member)
 
-static int parse_input(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+int embed_parse_input(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     (void)field;
     if (!json_is_string(v) && !(json_is_array(v) && json_array_size(v) > 0))
         return field_wrong_type(f, name, "a text, token ids, or an array of either", v);
-    ((struct embed *)out)->input = v;
+    ((struct embed_ask *)out)->input = v;
     return 0;
 }
 
@@ -50,7 +50,7 @@ static int parse_format(void *out, const struct field *field, const char *name, 
     if (!s) return field_wrong_type(f, name, "\"float\" or \"base64\"", v);
     if (!field_is(v, "float") && !field_is(v, "base64"))
         return fault_set(f, 400, "unsupported_value", name, "%s has to be float or base64, not '%s'", name, s);
-    ((struct embed *)out)->base64 = !strcmp(s, "base64");
+    ((struct embed_ask *)out)->base64 = !strcmp(s, "base64");
     return 0;
 }
 
@@ -61,12 +61,12 @@ static int parse_pooling(void *out, const struct field *field, const char *name,
     if (!s) return field_wrong_type(f, name, "\"mean\" or \"last\"", v);
     if (!field_is(v, "mean") && !field_is(v, "last"))
         return fault_set(f, 400, "unsupported_value", name, "%s has to be mean or last, not '%s'", name, s);
-    ((struct embed *)out)->pooling = !strcmp(s, "mean") ? QN_POOL_MEAN : QN_POOL_LAST;
+    ((struct embed_ask *)out)->pooling = !strcmp(s, "mean") ? QN_POOL_MEAN : QN_POOL_LAST;
     return 0;
 }
 
 const struct field embed_fields[] = {
-    {.name = "input", .type = FIELD_PARSE, .parse = parse_input, .required = true},
+    {.name = "input", .type = FIELD_PARSE, .parse = embed_parse_input, .required = true},
     {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
     {.name = "user", .type = FIELD_STRING, .at = AT(user), .hi = 1024},
     {.name = "cache_salt", .type = FIELD_STRING, .at = AT(cache_salt), .hi = 1024},
@@ -78,6 +78,28 @@ const struct field embed_fields[] = {
 
 /* ---- inputs ---- */
 
+/* The bytes of a text from which tokens are made: all of them, or, if it is to be truncated, as many as could fit. */
+static size_t bytes_that_fit(const struct embed *m, const json_t *v)
+{
+    const char *s = json_string_value(v);
+    size_t n = json_string_length(v), most = qn_model_max_text(m->served->model, m->served->n_ctx);
+    if (!m->ask.truncate || n <= most) return n;
+    while (most > 0 && ((unsigned char)s[most] & 0xC0) == 0x80) most--; /* not inside of a character */
+    return most;
+}
+
+/* Cuts tokens off, but not the end token that the model wants after a text. */
+static void truncate_tokens(const struct embed *m, qn_token *t, size_t *n)
+{
+    qn_token *end = NULL;
+    size_t n_end = 0, n_ctx = (size_t)m->served->n_ctx;
+    if (*n <= n_ctx || !m->ask.truncate) return;
+    if (!qn_tokenize(m->served->model, "", 0, QN_ADD_EOS, NULL, &end, &n_end, NULL) && n_end == 1)
+        t[n_ctx - 1] = end[0];
+    qn_free(end);
+    *n = n_ctx;
+}
+
 /* Turns one input into tokens. m->n counts it as soon as there is something to free. */
 static int add_input(struct embed *m, const json_t *v, struct fault *f)
 {
@@ -86,14 +108,15 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
     size_t *n = &m->n_tokens[m->n];
     const qn_model *model = m->served->model;
     if (json_is_string(v)) {
-        if (json_string_length(v) > qn_model_max_text(model, m->served->n_ctx))
+        size_t n_text = bytes_that_fit(m, v);
+        if (n_text > qn_model_max_text(model, m->served->n_ctx))
             return fault_set(f, 400, "context_length_exceeded", "input",
                              "input %zu has %zu bytes, which cannot fit the context of %d tokens", m->n,
                              json_string_length(v), m->served->n_ctx);
         size_t taken;
-        if (api_take_work(m->ticket, json_string_length(v), &taken, f)) return -1;
-        int rc = qn_tokenize(model, json_string_value(v), json_string_length(v), QN_ADD_BOS | QN_ADD_EOS,
-                             &m->ticket->cancel, t, n, &e);
+        if (api_take_work(m->ticket, n_text, &taken, f)) return -1;
+        int rc =
+            qn_tokenize(model, json_string_value(v), n_text, QN_ADD_BOS | QN_ADD_EOS, &m->ticket->cancel, t, n, &e);
         ticket_give(m->ticket, taken);
         if (rc) return ticket_failed(m->ticket, f, &e);
     } else if (json_is_array(v)) {
@@ -102,6 +125,7 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
         return field_wrong_type(f, "input", "a text, token ids, or an array of either", v);
     }
     m->n++;
+    truncate_tokens(m, *t, n);
     if (*n == 0) return fault_set(f, 400, "empty_prompt", "input", "input %zu has no tokens", m->n - 1);
     if (*n <= (size_t)m->served->n_ctx) return ticket_take(m->ticket, *n * sizeof **t, "tokens", f);
     return fault_set(f, 400, "context_length_exceeded", "input", "the context holds %d tokens; input %zu has %zu",
@@ -110,15 +134,15 @@ static int add_input(struct embed *m, const json_t *v, struct fault *f)
 
 static int read_inputs(struct embed *m, struct fault *f)
 {
-    bool one = json_is_string(m->input) || json_is_number(json_array_get(m->input, 0));
-    size_t n = one ? 1 : json_array_size(m->input);
+    bool one = json_is_string(m->ask.input) || json_is_number(json_array_get(m->ask.input, 0));
+    size_t n = one ? 1 : json_array_size(m->ask.input);
     if (n > 2048) return fault_set(f, 400, "out_of_range", "input", "at most 2048 inputs, not %zu", n);
     m->tokens = mem_calloc(n, sizeof *m->tokens);
     m->n_tokens = mem_calloc(n, sizeof *m->n_tokens);
     if (!m->tokens || !m->n_tokens) return api_no_memory(f);
     for (size_t i = 0; i < n; i++) {
         if (ticket_is_over(m->ticket)) return ticket_fault(m->ticket, f);
-        if (add_input(m, one ? m->input : json_array_get(m->input, i), f)) return -1;
+        if (add_input(m, one ? m->ask.input : json_array_get(m->ask.input, i), f)) return -1;
     }
     return 0;
 }
@@ -126,8 +150,8 @@ static int read_inputs(struct embed *m, struct fault *f)
 /* Frees the body. Members that pointed into it are NULL afterwards. */
 static void drop_body(struct embed *m, size_t taken)
 {
-    m->input = NULL;
-    m->model = m->user = m->cache_salt = NULL;
+    m->ask.input = NULL;
+    m->ask.model = m->ask.user = m->ask.cache_salt = NULL;
     json_decref(m->body);
     m->body = NULL;
     ticket_give(m->ticket, taken);
@@ -139,6 +163,7 @@ static void embed_free(struct embed *m)
     mem_free(m->tokens);
     mem_free(m->n_tokens);
     json_out_deinit(&m->out);
+    buf_deinit(&m->ask.ignored);
     json_decref(m->body);
     models_release(m->served);
     ticket_free(m->ticket);
@@ -170,34 +195,51 @@ static void write_base64(struct json_out *o, const float *v, int n)
     mem_free(text);
 }
 
+static void write_vector(struct json_out *o, const char *key, const struct qn_event *e)
+{
+    json_out_open(o, key, '[');
+    for (int i = 0; i < e->n_embedding; i++) json_out_num(o, NULL, (double)e->embedding[i]);
+    json_out_close(o, ']');
+}
+
 /* Writes the vector into the answer at once, so that it need not be kept. */
 static void write_embedding(struct embed *m, const struct qn_event *e)
 {
     struct json_out *o = &m->out;
+    if (!m->d->object) {
+        write_vector(o, m->d->list ? NULL : "embedding", e);
+        return;
+    }
     json_out_open(o, NULL, '{');
     json_out_str(o, "object", "embedding");
     json_out_int(o, "index", (int64_t)m->at);
-    if (m->base64) {
+    if (m->ask.base64)
         write_base64(o, e->embedding, e->n_embedding);
-    } else {
-        json_out_open(o, "embedding", '[');
-        for (int i = 0; i < e->n_embedding; i++) json_out_num(o, NULL, (double)e->embedding[i]);
-        json_out_close(o, ']');
-    }
+    else
+        write_vector(o, "embedding", e);
+    json_out_close(o, '}');
+}
+
+static void close_openai(struct json_out *o, const struct embed_done *d)
+{
+    json_out_str(o, "model", d->model);
+    json_out_open(o, "usage", '{');
+    json_out_int(o, "prompt_tokens", d->n_prompt);
+    json_out_int(o, "total_tokens", d->n_prompt);
     json_out_close(o, '}');
 }
 
 static void answer(struct embed *m)
 {
-    struct json_out *o = &m->out;
-    json_out_close(o, ']');
-    json_out_str(o, "model", m->served->name);
-    json_out_open(o, "usage", '{');
-    json_out_int(o, "prompt_tokens", m->n_prompt);
-    json_out_int(o, "total_tokens", m->n_prompt);
-    json_out_close(o, '}');
-    json_out_close(o, '}');
-    api_send(m->req, o);
+    const struct embed_done done = {.model = m->served->name,
+                                    .n_prompt = m->n_prompt,
+                                    .arrived_ns = m->ticket->arrived_ns,
+                                    .load_ms = m->load_ms,
+                                    .ignored = &m->ask.ignored};
+    if (m->d->list) json_out_close(&m->out, ']');
+    m->d->close(&m->out, &done);
+    json_out_close(&m->out, '}');
+    api_send(m->req, &m->out);
 }
 
 static int submit(struct embed *m, double *retry_s, struct fault *f);
@@ -219,7 +261,7 @@ static void on_done(struct embed *m, const struct qn_event *e)
         return;
     ticket_unlist(m->ticket);
     if (f.status)
-        api_refuse_busy(m->req, &f, retry_s, api_refuse_openai);
+        api_refuse_busy(m->req, &f, retry_s, m->d->refuse);
     else
         answer(m);
     embed_free(m);
@@ -246,7 +288,7 @@ static int submit(struct embed *m, double *retry_s, struct fault *f)
     p.identity = m->who.identity;
     p.salt[0] = m->who.salt[0];
     p.salt[1] = m->who.salt[1];
-    p.pooling = (enum qn_pooling)m->pooling;
+    p.pooling = (enum qn_pooling)m->ask.pooling;
     p.callback = on_event;
     p.arg = m;
     return qn_submit(m->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
@@ -255,18 +297,18 @@ static int submit(struct embed *m, double *retry_s, struct fault *f)
 /* From the body to the first submission. The body is freed on the way. */
 static int begin(struct embed *m, size_t body_taken, double *retry_s, struct fault *f)
 {
-    static const struct field *const tables[] = {embed_fields, NULL};
     json_out_open(&m->out, NULL, '{');
-    json_out_str(&m->out, "object", "list");
-    json_out_open(&m->out, "data", '[');
-    if (field_read(tables, "", m->body, m, f)) return -1;
-    m->who = who_of(http_identity(m->req), m->cache_salt);
+    if (m->d->object) json_out_str(&m->out, "object", m->d->object);
+    if (m->d->list) json_out_open(&m->out, m->d->list, '[');
+    m->ask.truncate = m->d->truncates;
+    if (field_read(m->d->tables, "", m->body, &m->ask, f)) return -1;
+    m->who = who_of(http_identity(m->req), m->ask.cache_salt);
     if (read_inputs(m, f)) return -1;
     drop_body(m, body_taken);
     return submit(m, retry_s, f);
 }
 
-void endpoint_embeddings(struct api_call *c)
+void embed_begin(struct api_call *c, const struct embed_dialect *d)
 {
     struct fault f = {0};
     double retry_s = 1;
@@ -276,19 +318,29 @@ void endpoint_embeddings(struct api_call *c)
         api_end_refused(c, &f);
         return;
     }
+    m->d = d;
+    m->load_ms = c->load_ms;
     m->req = c->req;
     m->out.ledger = c->api->c.requests;
     m->served = c->served;
     m->ticket = c->ticket;
     m->ticket->scheduler = m->served->scheduler;
     m->body = c->body;
-    m->pooling = (int)qn_model_pooling(m->served->model);
-    if (m->pooling == QN_POOL_NONE) m->pooling = QN_POOL_LAST;
+    m->ask.pooling = (int)qn_model_pooling(m->served->model);
+    if (m->ask.pooling == QN_POOL_NONE) m->ask.pooling = QN_POOL_LAST;
     c->served = NULL;
     c->ticket = NULL;
     c->body = NULL;
     if (!begin(m, c->body_taken, &retry_s, &f)) return; /* from here on it belongs to the scheduler's thread */
     ticket_unlist(m->ticket);
-    api_refuse_busy(m->req, &f, retry_s, api_refuse_openai);
+    api_refuse_busy(m->req, &f, retry_s, m->d->refuse);
     embed_free(m);
+}
+
+void endpoint_embeddings(struct api_call *c)
+{
+    static const struct field *const tables[] = {embed_fields, NULL};
+    static const struct embed_dialect openai = {
+        .tables = tables, .refuse = api_refuse_openai, .object = "list", .list = "data", .close = close_openai};
+    embed_begin(c, &openai);
 }

@@ -74,6 +74,11 @@ void job_write_quern(struct job *j)
     json_out_int(o, "cached_tokens", j->usage.n_cached);
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
+    if (j->params.ignored.len) {
+        json_out_open(o, "ignored", '[');
+        json_out_raw(o, NULL, j->params.ignored.data, j->params.ignored.len);
+        json_out_close(o, ']');
+    }
     json_out_close(o, '}');
 }
 
@@ -146,6 +151,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     size_t kept, n_text = 0;
     params_init(&j->params, qn_model_n_vocab(j->served->model));
     j->params.cancel = &t->cancel;
+    j->params.stream = j->d->streams;
     if (params_read(&j->params, j->d->tables, body, f)) return -1;
     if (j->params.deadline_ms > 0) t->deadline_ns = t->arrived_ns + (uint64_t)j->params.deadline_ms * 1000000;
     if (ticket_is_over(t)) return ticket_fault(t, f);

@@ -15,7 +15,9 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "server/api/anthropic.h"
+#include "server/api/embed.h"
 #include "server/api/endpoints.h"
+#include "server/api/ollama.h"
 #include "server/api/responses.h"
 
 #define N_VOCAB 100
@@ -55,12 +57,44 @@ static const char *const values[] = {
 };
 #define N_VALUES (sizeof values / sizeof values[0])
 
+#define NUMBERS "-1 0 1 0.5 2147483648 9223372036854775808 1e308"
+#define SCALARS NUMBERS " true false \"\" \"x\" \"auto\" \"auto\\u0000\""
+
 /* The values that rows with parsers of their own take. */
 static const struct {
     const char *name, *accepted;
     const struct field *rows; /* NULL: in all tables */
 } parsed[] = {
     {"tool_choice", "", anthropic_count_fields},
+    {"options", "{}", NULL},
+    {"keep_alive", NUMBERS, NULL},
+    {"think", "true false", NULL},
+    {"format", "\"\"", NULL},
+    {"images", "[]", NULL},
+    {"truncate", SCALARS, NULL},
+    {"shift", SCALARS, NULL},
+    {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\"", ollama_text_fields},
+    {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\"", ollama_embeddings_fields},
+    {"stream", "true false", ollama_pull_fields},
+    {"mirostat", "0", NULL},
+    {"tfs_z", "1", NULL},
+    {"seed", "-1 0 1 2147483648", ollama_options},
+    {"num_ctx", "1", NULL},
+    {"num_keep", SCALARS, NULL},
+    {"num_batch", SCALARS, NULL},
+    {"num_gpu", SCALARS, NULL},
+    {"main_gpu", SCALARS, NULL},
+    {"num_thread", SCALARS, NULL},
+    {"num_gqa", SCALARS, NULL},
+    {"numa", SCALARS, NULL},
+    {"low_vram", SCALARS, NULL},
+    {"f16_kv", SCALARS, NULL},
+    {"logits_all", SCALARS, NULL},
+    {"vocab_only", SCALARS, NULL},
+    {"embedding_only", SCALARS, NULL},
+    {"use_mmap", SCALARS, NULL},
+    {"use_mlock", SCALARS, NULL},
+    {"penalize_newline", SCALARS, NULL},
     {"stop", "\"x\" \"auto\" [] [\"x\"]", NULL},
     {"stop_sequences", "[] [\"x\"]", NULL},
     {"logit_bias", "{} {\"1\":1}", NULL},
@@ -152,6 +186,7 @@ static void try_row(const struct field *rows, const struct field *d, const char 
         assert_non_null(strstr(f.message, f.param));
     }
     if (is_ask) params_deinit((struct answer_params *)room);
+    if (size == sizeof(struct embed_ask)) buf_deinit(&((struct embed_ask *)room)->ignored);
     json_decref(body);
 }
 
@@ -171,6 +206,14 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
         {tokenize_fields, 0},
         {detokenize_fields, 0},
         {embed_fields, 0},
+        {ollama_fields, sizeof(struct answer_params)},
+        {ollama_chat_fields, sizeof(struct answer_params)},
+        {ollama_text_fields, sizeof(struct answer_params)},
+        {ollama_options, sizeof(struct answer_params)},
+        {ollama_embed_fields, sizeof(struct embed_ask)},
+        {ollama_embeddings_fields, sizeof(struct embed_ask)},
+        {ollama_show_fields, 0},
+        {ollama_pull_fields, 0},
     };
     (void)state;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
@@ -220,6 +263,13 @@ static void test_the_description_has_these_fields_and_routes(void **state)
         {"CountTokensRequest", {anthropic_count_fields}},
         {"ResponsesRequest", {responses_fields, params_sampling_fields}},
         {"EmbeddingsRequest", {embed_fields}},
+        {"OllamaChatRequest", {ollama_chat_fields, ollama_fields, params_sampling_fields}},
+        {"OllamaGenerateRequest", {ollama_text_fields, ollama_fields, params_sampling_fields}},
+        {"OllamaOptions", {ollama_options}},
+        {"OllamaEmbedRequest", {ollama_embed_fields}},
+        {"OllamaEmbeddingsRequest", {ollama_embeddings_fields}},
+        {"OllamaShowRequest", {ollama_show_fields}},
+        {"OllamaPullRequest", {ollama_pull_fields}},
         {"TokenizeRequest", {tokenize_fields}},
         {"DetokenizeRequest", {detokenize_fields}},
     };
