@@ -143,6 +143,9 @@ def test_thoughts_and_calls_come_apart():
     thought, said = "Two and two; that is easy.", "It is four."
     m = show(s, "/api/chat", {**ask, "think": True})["message"]
     check(m["thinking"].strip() == thought and m["content"] == said, m)
+    for think, ignored in (True, None), (False, ["think"]), ("high", ["think"]), (None, None):
+        r = show(s, "/api/chat", {**ask, "think": think})
+        check(r["quern"].get("ignored") == ignored and r["message"]["content"] == said, think, r, "its template reads no switch")
     all = lines(s.post("/api/chat", {**ask, "think": "high"}))
     check("".join(x["message"].get("thinking", "") for x in all).strip() == thought, all)
     g = show(s, "/api/generate", {"prompt": "think"})

@@ -167,6 +167,7 @@ static void whole(struct job *j)
 static bool asks_nothing(const json_t *body, const struct dialect *d)
 {
     const json_t *v = json_object_get(body, d == &ollama_chat ? "messages" : "prompt");
+    if (json_string_length(json_object_get(body, "suffix")) > 0) return false;
     return !v || json_is_null(v) || (json_is_array(v) && !json_array_size(v)) || field_is(v, "");
 }
 

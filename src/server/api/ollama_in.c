@@ -235,9 +235,13 @@ const struct field ollama_text_fields[] = {
 /* ---- messages ---- */
 
 #define MAX_CALLS 64 /* of one message, whose results find their calls by name */
+#define MESSAGE_BYTES                                                                                                  \
+    640                 /* members that are added to a message: its content, the name of its tool, the id of its call */
+#define CALL_BYTES 1024 /* to a call: id, type, arguments */
 
 /* The calls of the last message that had any, which the results after it answer. */
 struct open_calls {
+    const struct answer_params *params;
     const json_t *calls; /* NULL: none */
     uint64_t answered;   /* a bit for each of the first MAX_CALLS */
     int n_messages;      /* with calls, for ids */
@@ -248,26 +252,35 @@ static void call_id(char id[32], const struct open_calls *o, size_t k)
     snprintf(id, 32, "call_%d_%zu", o->n_messages, k);
 }
 
-/* Calls as the OpenAI API writes them. A malformed one is left as it is: qn_chat_prompt() refuses it by its place. */
-static json_t *make_calls(const json_t *calls, const struct open_calls *o)
+/* Gives a call what the OpenAI API's has. */
+static int complete_call(json_t *call, size_t k, const struct open_calls *o)
 {
-    json_t *all = json_array(), *call;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)calls, i, call)
-    {
-        char made[32];
-        json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
-        json_t *id = json_object_get(call, "id");
-        call_id(made, o, i);
-        json_t *one = json_deep_copy(call);
-        if (!json_is_string(id) || !json_string_length(id)) json_object_set_new(one, "id", json_string(made));
-        json_object_set_new(one, "type", json_string("function"));
-        if (json_is_object(function)) json_object_del(json_object_get(one, "function"), "index");
-        if (json_is_object(function) && !arguments)
-            json_object_set_new(json_object_get(one, "function"), "arguments", json_object());
-        if (json_array_append_new(all, one)) break;
+    char made[32];
+    json_t *function = json_object_get(call, "function"), *id = json_object_get(call, "id");
+    int bad = 0;
+    call_id(made, o, k);
+    if (!json_is_string(id) || !json_string_length(id)) bad = json_object_set_new(call, "id", json_string(made));
+    bad = bad || json_object_set_new(call, "type", json_string("function"));
+    json_object_del(function, "index");
+    if (!json_object_get(function, "arguments")) bad = bad || json_object_set_new(function, "arguments", json_object());
+    return bad;
+}
+
+/* Copies of calls, completed. A malformed one is left as it is: qn_chat_prompt() refuses it by its place. */
+static json_t *make_calls(const json_t *calls, const struct open_calls *o, struct fault *f)
+{
+    json_t *all = json_array();
+    int bad = !all;
+    for (size_t i = 0; i < json_array_size(calls) && !bad; i++) {
+        json_t *call = json_array_get(calls, i), *copy = NULL;
+        bool is_whole = json_is_string(json_object_get(json_object_get(call, "function"), "name"));
+        if (is_whole && (!(copy = json_deep_copy(call)) || complete_call(copy, i, o))) bad = 1;
+        bad = bad || json_array_append(all, copy ? copy : call) || params_is_over(o->params, i, f);
+        json_decref(copy);
     }
-    return all;
+    if (!bad) return all;
+    json_decref(all);
+    return NULL;
 }
 
 /* The call that a result answers: the first one of its tool, or else the first that has no result. -1: none. */
@@ -313,22 +326,34 @@ static json_t *make_message(const json_t *v, struct open_calls *o, struct fault 
         bad = bad || json_object_set(m, "reasoning_content", (json_t *)(uintptr_t)thinking);
     if (!content || json_is_null(content)) bad = bad || json_object_set_new(m, "content", json_string(""));
     if (json_is_array(calls) && json_array_size(calls)) {
-        json_t *made = make_calls(calls, o);
-        bad = bad || json_array_size(made) != json_array_size(calls) || json_object_set(m, "tool_calls", made);
-        *o = (struct open_calls){.calls = made, .n_messages = o->n_messages + 1};
+        json_t *made = make_calls(calls, o, f);
+        bad = bad || json_object_set(m, "tool_calls", made);
+        *o = (struct open_calls){.params = o->params, .calls = made, .n_messages = o->n_messages + 1};
         json_decref(made); /* the message has it */
     }
     if (!bad && field_is(json_object_get(v, "role"), "tool") && link_result(m, o, f)) bad = 1;
     if (!bad) return m;
     json_decref(m);
     o->calls = NULL;
-    api_no_memory(f);
+    if (!f->status) api_no_memory(f);
     return NULL;
 }
 
-static int make_messages(struct answer_params *a, struct fault *f)
+/* Takes the memory for what is added to messages and calls, which may be more than they had. */
+static int take_memory(struct job *j, struct fault *f)
 {
-    struct open_calls o = {0};
+    const json_t *messages = j->params.messages;
+    size_t n_calls = 0, n = json_array_size(messages);
+    for (size_t i = 0; i < n; i++)
+        n_calls += json_array_size(json_object_get(json_array_get(messages, i), "tool_calls"));
+    return ticket_take(j->ticket, n * MESSAGE_BYTES + n_calls * CALL_BYTES, "a conversation", f);
+}
+
+static int make_messages(struct job *j, struct fault *f)
+{
+    struct answer_params *a = &j->params;
+    struct open_calls o = {.params = a};
+    if (take_memory(j, f)) return -1;
     json_t *out = params_keep(a, json_array(), f);
     char name[64];
     for (size_t i = 0; out && i < json_array_size(a->messages); i++) {
@@ -347,6 +372,25 @@ static int make_messages(struct answer_params *a, struct fault *f)
 
 /* ---- prompts ---- */
 
+static bool mentions(const struct model_card *c, const char *word)
+{
+    return c->chat_template.len && memmem(c->chat_template.data, c->chat_template.len, word, strlen(word));
+}
+
+/* A model without thoughts cannot think. If it always thinks, or knows no levels, false or a level change nothing. */
+static int check_think(struct job *j, const json_t *think, struct fault *f)
+{
+    struct model_card card = {0};
+    if (models_card(j->api->c.models, j->served->index, &card, NULL)) return api_no_memory(f);
+    bool has_switch = mentions(&card, "enable_thinking"), has_levels = mentions(&card, "reasoning_effort");
+    bool ignored = card.thinking && ((json_is_string(think) && !has_levels) || (json_is_false(think) && !has_switch));
+    bool refused = !card.thinking && !json_is_false(think);
+    model_card_deinit(&card);
+    if (refused)
+        return fault_set(f, 400, "unsupported_value", "think", "\"%s\" does not support thinking", j->served->name);
+    return ignored ? params_ignore(&j->params, "think", f) : 0;
+}
+
 /* Checks that concern several fields or the model. */
 static int check(struct job *j, struct fault *f)
 {
@@ -360,18 +404,12 @@ static int check(struct job *j, struct fault *f)
         return fault_set(f, 400, "out_of_range", "options.num_ctx",
                          "options.num_ctx is %.0f, and '%s' is served with a context of %d tokens (quern serve --ctx)",
                          n_ctx, j->served->name, j->served->n_ctx);
-    if (!think || json_is_null(think) || json_is_false(think)) return 0;
-    struct model_card card = {0};
-    if (models_card(j->api->c.models, j->served->index, &card, NULL)) return api_no_memory(f);
-    bool thinks = card.thinking;
-    model_card_deinit(&card);
-    if (thinks) return 0;
-    return fault_set(f, 400, "unsupported_value", "think", "\"%s\" does not support thinking", j->served->name);
+    return !think || json_is_null(think) ? 0 : check_think(j, think, f);
 }
 
 int ollama_prepare_chat(struct job *j, struct fault *f)
 {
-    return check(j, f) || make_messages(&j->params, f) || job_prepare_chat(j, f) ? -1 : 0;
+    return check(j, f) || make_messages(j, f) || job_prepare_chat(j, f) ? -1 : 0;
 }
 
 /* Many raw prompts begin with the text of the token that is added in front: then one of the two is dropped. */

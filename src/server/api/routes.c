@@ -87,7 +87,7 @@ static const struct http_route routes[] = {
     {"GET", "/v1/sessions", get_sessions, 0},
     {"DELETE", "/v1/sessions", delete_sessions, 0},
     {"DELETE", "/v1/sessions/{id}", delete_sessions, 0},
-    {"GET", "/api/version", ollama_version, HTTP_PUBLIC},
+    {"GET", "/api/version", ollama_version, 0},
     {"GET", "/api/tags", ollama_tags, 0},
     {"GET", "/api/ps", ollama_ps, 0},
     {"POST", "/api/show", post_show, HTTP_JSON_BODY},
