@@ -274,6 +274,8 @@ QN_API int qn_reply_push(qn_reply *r, qn_token token, bool *stopped, struct qn_e
 QN_API int qn_reply_end(qn_reply *r, struct qn_error *e);
 /* Returns the index of the stop string that has come, or -1 if none has. */
 QN_API int qn_reply_stop_index(const qn_reply *r);
+/* Whether the reply is in thoughts: the next text will probably be a part of them. */
+QN_API bool qn_reply_is_thinking(const qn_reply *r);
 /* Takes the next event of the last push or end. Returns false when there are no more. */
 QN_API bool qn_reply_next(qn_reply *r, struct qn_reply_event *event);
 

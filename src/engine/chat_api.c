@@ -256,6 +256,8 @@ int qn_reply_end(qn_reply *r, struct qn_error *e)
 
 int qn_reply_stop_index(const qn_reply *r) { return r ? r->stop.hit : -1; }
 
+bool qn_reply_is_thinking(const qn_reply *r) { return r && chat_reply_is_thinking(r->reply); }
+
 bool qn_reply_next(qn_reply *r, struct qn_reply_event *event)
 {
     if (!r || !event || r->next == n_events(r)) return false;

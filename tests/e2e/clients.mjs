@@ -380,7 +380,7 @@ const cases = {
         await wrong({n: "two"}, OpenAI.BadRequestError, "n", "invalid_type");
         await wrong({wobble: 1, stream: true}, OpenAI.BadRequestError, "wobble", "unknown_field");
         await wrong({model: "gpt-5"}, OpenAI.NotFoundError, "model", "model_not_found");
-        await wrong({max_tokens: 1e6}, OpenAI.BadRequestError, null, "context_length_exceeded");
+        await wrong({messages: [{role: "user", content: "word ".repeat(40000)}]}, OpenAI.BadRequestError, "messages", "context_length_exceeded");
         await wrong({tool_choice: "required", tools}, OpenAI.BadRequestError, "tool_choice", "unsupported_value");
         await assert.rejects(anthropic.messages.create(say("hi", {max_tokens: 0})), e =>
             e instanceof Anthropic.BadRequestError && e.error.error.type === "invalid_request_error" &&

@@ -562,7 +562,7 @@ def test_overflow_at_a_daemon_and_in_process():
         here = ask(*args, "--in-process", "-m", PARROT, "--ctx", "512", text=text, XDG_CACHE_HOME=path("cache-here"))[0]
         check(here == there == "Grüße! 😀 What can I do?\n".encode(), how, here, there)
     _, said = ask("What?", text=text, status=65, QUERN_SOCKET=s.sock)
-    check("the context holds 512 tokens and the prompt alone has" in said and "--overflow" in said, said)
+    check("maximum context length is 512 tokens" in said and "--overflow" in said, said)
     s.stop()
 
 

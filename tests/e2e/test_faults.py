@@ -86,7 +86,7 @@ RICH = {
 }
 # Objects whose members are the client's own; those of messages and tools in the shape that templates know are the
 # template's to honour or not.
-FREE = {"chat_template_kwargs", "parameters", "input_schema", "properties", "a", "documents", "cache_control", "input"}
+FREE = {"chat_template_kwargs", "metadata", "parameters", "input_schema", "properties", "a", "documents", "cache_control", "input"}
 TEMPLATES = {"/v1/chat/completions": ("messages", "tools"), "/v1/responses": ("tools",)}
 
 LONG_TEXT = "a" * ((1 << 20) if RELEASE else (1 << 16))

@@ -242,12 +242,12 @@ def test_what_is_not_done_is_refused_by_name():
     for body, name in (
             ({"format": "json"}, "format"), ({"format": {"type": "object"}}, "format"), ({"format": 1}, "format"),
             ({"think": "much"}, "think"), ({"think": 1}, "think"), ({"keep_alive": "soon"}, "keep_alive"), ({"keep_alive": []}, "keep_alive"),
-            ({"options": []}, "options"), ({"options": {"num_ctx": 257}}, "256 tokens"), ({"options": {"num_ctx": 0}}, "options.num_ctx"),
+            ({"options": []}, "options"), ({"options": {"num_ctx": 257}}, "256 tokens"),
             ({"options": {"mirostat": 1}}, "options.mirostat"), ({"options": {"tfs_z": 0.5}}, "options.tfs_z"),
-            ({"options": {"top_k": "x"}}, "options.top_k"), ({"options": {"seed": 0.5}}, "options.seed"), ({"options": {"num_gpu": {}}}, "options.num_gpu"),
+            ({"options": {"top_k": "x"}}, "options.top_k"), ({"options": {"seed": 0.5}}, "options.seed"), ({"options": {"num_gpu": [1]}}, "options.num_gpu"),
             ({"options": {"temperature": -1}}, "options.temperature"), ({"options": {"numb": 1}}, "options.numb"),
             ({"options": {"num_predict": -3}}, "options.num_predict"), ({"stream": "no"}, "stream"), ({"logprobs": 1}, "logprobs"),
-            ({"top_logprobs": 2}, "top_logprobs"), ({"n": 2}, "n"), ({"model": 7}, "model")):
+            ({"top_logprobs": 21}, "top_logprobs"), ({"n": 2}, "n"), ({"model": 7}, "model")):
         for target, more in ("/api/chat", {"messages": HI}), ("/api/generate", {"prompt": "x"}):
             refused(s.post(target, {**more, **body}), 400, name)
     for body, name in (({"images": ["aGk="]}, "images"), ({"template": "x"}, "template"), ({"suffix": "x"}, "suffix"), ({"context": [1]}, "context"),

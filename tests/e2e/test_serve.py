@@ -458,7 +458,7 @@ def test_messages():
 
     blocks = [{"role": "user", "content": [{"type": "text", "text": "hel", "cache_control": {"type": "ephemeral"}},
                                            {"type": "text", "text": "lo"}]}]
-    check(s.post("/v1/messages/count_tokens", {"messages": blocks}).json == counted, "blocks are joined")
+    check(s.post("/v1/messages/count_tokens", {"messages": blocks}).json["input_tokens"] == counted["input_tokens"], "blocks are joined")
     long = s.post("/v1/messages/count_tokens", {"messages": blocks, "system": [{"type": "text", "text": "Be brief."}]}).json
     check(long["input_tokens"] > counted["input_tokens"], "system counts")
     for more, text in (({"messages": []}, "messages"), ({"max_tokens": 0}, "max_tokens"), ({"n": 2}, "n"),
@@ -497,7 +497,7 @@ def test_responses():
             {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
              "content": [{"type": "output_text", "text": "b", "annotations": []}]}, {"role": "user", "content": "c"}]
     check(s.post("/v1/responses", {**ask, "input": talk}).status == 200, "a conversation")
-    for more, text in (({"previous_response_id": "resp_1"}, "previous_response_id"), ({"store": True}, "store"),
+    for more, text in (({"previous_response_id": "resp_1"}, "previous_response_id"), ({"background": True}, "background"),
                        ({"tools": [{"type": "web_search"}]}, "tools"), ({"input": []}, "input"), ({"input": [5]}, "input"),
                        ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
                        ({"text": {"format": {"type": "json_object"}}}, "text.format"), ({"max_tokens": 5}, "max_tokens")):
@@ -559,10 +559,9 @@ def test_bad_requests_are_refused_by_name():
     refused(post({"prompt": "a", "temperature": 1e308}), 400, "out_of_range", "temperature")
     refused(post({"prompt": "a", "response_format": {"type": "json_object"}}), 400, "unsupported_value", "response_format")
     refused(post({"prompt": "a", "model": "gpt-5"}), 404, "model_not_found", "model", "gpt-5")
-    refused(post({"prompt": ["a", "b"]}), 400, "unsupported_value", "prompt")
+    refused(post({"prompt": ["a", 5]}), 400, "invalid_type", "prompt")
     refused(post({"prompt": [1, 99999]}), 400, "out_of_range", "prompt", "99999")
-    refused(post({"prompt": "a", "max_tokens": 100000}), 400, "context_length_exceeded", None, "100000")
-    refused(post({"prompt": "word " * 1000}), 400, "context_length_exceeded", None, "1002")
+    refused(post({"prompt": "word " * 1000}), 400, "context_length_exceeded", "prompt", "1002")
     refused(post({"prompt": "word " * 1000000}), 400, "context_length_exceeded", "prompt", "5000000 bytes")
     refused(s.post("/v1/chat/completions", CHAT_ASK), 400, "no_chat_template", "messages")
     check(s.post("/v1/completions", b"{}", headers={"Content-Type": "text/plain"}).status == 415, "type of the body")
@@ -577,7 +576,6 @@ def test_bad_conversations_are_refused():
     for messages in ([5], [{}], [{"role": 5, "content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
         r = post(messages=messages)
         check(r.status == 400 and r.error()["message"], messages, r.body)
-    refused(post(top_logprobs=2), 400, "invalid_value", "top_logprobs")
     refused(post(tool_choice="required"), 400, "unsupported_value", "tool_choice")
     refused(post(stream_options={"x": 1}), 400, "unknown_field", "stream_options.x")
     check(post(user="u", store=False, service_tier="auto", n=1, stop=None).status == 200, "what says nothing is taken")
@@ -755,7 +753,6 @@ def test_text_may_have_any_character():
     for target, body, name in ("/v1/completions", {"prompt": "x", "stop": "a\0"}, "stop"), \
             ("/v1/completions", {"prompt": "x", "stop": ["a", "a\0"]}, "stop"), \
             ("/v1/completions", {"prompt": "x", "cache_salt": "\0"}, "cache_salt"), \
-            ("/v1/completions", {"prompt": "x", "user": "a\0"}, "user"), \
             ("/v1/completions", {"prompt": "x", "model": "m\0"}, "model"), \
             ("/v1/chat/completions", {"messages": [{"role": "user\0", "content": ""}]}, "role"), \
             ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text\0", "text": ""}]}]}, "type"), \

@@ -234,7 +234,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else
         works[which - 4](&c);
     one_call_done(&c);
-    if (submitted) answer();
+    while (submitted) { /* several prompts come one after the other */
+        submitted = false;
+        answer();
+    }
     assert(r.ended && !api.tickets && !one_n_holds);
     assert(r.status == 200 || (r.status >= 400 && r.status < 500) || (r.status == 501 && which == 12));
     check_stream(&r.text);

@@ -8,7 +8,8 @@
  *     ticket.c          a request of any kind from its handler to its answer: how it is found, counted and ended
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
- *     answer_params.c   the fields of requests for an answer
+ *     answer_params.c shared_params.c
+ *                       the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c ollama.c ollama_in.c
  *                       dialects: how each API reads a request and writes an answer
  *     embed.c tokens.c status.c metrics.c sessions.c ollama_models.c ollama_embed.c
@@ -164,6 +165,9 @@ void api_error_ollama(struct json_out *o, const struct fault *f);
 /* Translates a failure of quern.h for a client. Always -1. */
 int api_fault(struct fault *f, const struct qn_error *e);
 int api_no_memory(struct fault *f);
+/* The prompt, in this field, has n tokens and does not fit the context. The message has the words that clients of each
+ * API look for. Always -1. */
+int api_too_long(struct fault *f, api_refuse *refuse, const char *field, size_t n, int n_ctx);
 /* Takes the memory that making tokens of n bytes of text may need. *taken is for ticket_give() when they are made. */
 int api_take_work(struct ticket *t, size_t n, size_t *taken, struct fault *f);
 /* The same for a request of n bytes that goes through a chat template. */
@@ -203,8 +207,9 @@ struct job_answer {
     struct buf name, arguments; /* of the call that is being collected */
     /* Logprobs of tokens that were not sent yet: values separated by commas, in as many lists as the dialect uses. */
     struct json_out logprobs[JOB_LOGPROB_LISTS];
-    size_t n_chars; /* characters (Unicode) of all tokens so far */
-    int n_tokens;
+    size_t n_chars;            /* characters (Unicode) of all tokens so far */
+    int n_tokens, n_reasoning; /* so far; of these, tokens of thoughts with their marks */
+    int n_unsure;              /* tokens since the last event, which may turn out to be the mark of thoughts */
     bool ended;
     enum qn_finish finish;
     int stop_index; /* which stop string ended it; -1: none */
@@ -216,14 +221,15 @@ struct job_answer {
  * j->out, which is then sent as a whole. */
 struct dialect {
     const struct field *const *tables;
-    const char *id_prefix;   /* of the answer's id */
-    bool keeps_text;         /* of streams too */
-    bool streams;            /* unless the request says `"stream": false` */
-    const char *stream_type; /* the Content-Type of streams; NULL: server-sent events */
+    const char *id_prefix;    /* of the answer's id */
+    const char *prompt_field; /* that holds the prompt, for errors */
+    bool keeps_text;          /* of streams too */
+    bool streams;             /* unless the request says `"stream": false` */
+    const char *stream_type;  /* the Content-Type of streams; NULL: server-sent events */
     api_refuse *refuse;
     /* Turns the parameters into tokens: fills prompt or tokens. It also checks what the tables cannot. */
     int (*prepare)(struct job *j, struct fault *f);
-    void (*start)(struct job *j); /* may be NULL; called first, for whole answers too */
+    void (*start)(struct job *j); /* may be NULL; called first for each prompt, for whole answers too */
     void (*text_stream)(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n);
     void (*call_stream)(struct job *j, int i, const struct job_call *c);
     /* The end of answer i. For the last answer it is called when the counts are known. */
@@ -236,6 +242,13 @@ struct dialect {
     void (*write_head)(struct job *j); /* for OpenAI's two: opens an object with the members of all chunks */
 };
 
+/* One of several prompts. */
+struct job_prompt {
+    qn_token *tokens; /* [n_tokens] to qn_free() */
+    size_t n_tokens;
+    json_t *text; /* for echo; owned; NULL: the prompt was tokens, or is not echoed */
+};
+
 struct job {
     struct api *api;
     struct served *served; /* held */
@@ -245,19 +258,24 @@ struct job {
     struct answer_params params;
     struct who who;
     qn_prompt *prompt;
-    const qn_token *tokens; /* [n_tokens] of the prompt: borrowed from `prompt` or `params` */
+    const qn_token *tokens; /* [n_tokens] of the prompt: borrowed from `prompt`, `params` or `prompts` */
     size_t n_tokens;
-    struct job_answer *answer; /* [params.n] */
-    const char *id;            /* the ticket's */
+    /* Several prompts of one request are submitted one after the other; `tokens` is that of prompt `at`. */
+    struct job_prompt *prompts; /* [n_prompts]; NULL: there is one */
+    int n_prompts, at;
+    struct job_answer *answer; /* [n_answers] those of prompt i begin at i * params.n */
+    int n_answers;
+    const char *id; /* the ticket's */
     int64_t created;
     double load_ms; /* waited for the model */
     struct json_out out;
-    struct qn_usage usage; /* once it is done */
+    struct qn_usage usage; /* once it is done: of all prompts together */
     struct qn_timings timings;
     int n_ended;
     int n_events; /* events so far, for dialects that number them */
     int last;     /* the answer that ended last */
-    bool started; /* the scheduler has sent its first event */
+    bool started; /* the scheduler has sent its first event, */
+    bool known;   /* and the first one of prompt `at` */
     bool lost;    /* the answer cannot be sent: no memory, or the client reads too slowly */
     uint64_t last_token_ns;
 
@@ -272,6 +290,8 @@ void job_begin(struct api_call *c, const struct dialect *d);
 /* Reads it and makes its prompt, for endpoints that only look at that. NULL: it was refused and is answered. */
 struct job *job_read(struct api_call *c, const struct dialect *d);
 void job_free(struct job *j);
+/* Submits the prompt `at`. 0, or -1 and *f; *retry_s: when to come again. */
+int job_submit(struct job *j, double *retry_s, struct fault *f);
 qn_callback job_on_event;
 
 /* For dialects. */
@@ -279,10 +299,17 @@ void job_event(struct job *j, const char *name); /* begins a server-sent event i
 void job_event_end(struct job *j);
 const char *job_finish_reason(const struct job *j, int i); /* OpenAI's words */
 void job_write_quern(struct job *j);                       /* "quern": {...} */
+/* "ignored": [...], the fields that change nothing; nothing if there are none. */
+void job_write_ignored(const struct job *j, struct json_out *o);
+void api_write_ignored(struct json_out *o, const struct field_ignored *ignored); /* the same for any request */
+int job_reasoning_tokens(const struct job *j); /* of all answers so far: tokens of thoughts */
 /* Writes the bytes of a token: "token": text and "bytes": [...]. */
 void job_write_token(struct job *j, struct json_out *o, qn_token t);
 /* For conversations: makes the prompt from messages, tools and the other parameters. */
 int job_prepare_chat(struct job *j, struct fault *f);
+/* Gives the messages and tools of chat completions the shape that chat templates take, and notes what in them changes
+ * nothing (openai_chat_in.c). */
+int openai_messages(struct answer_params *a, struct fault *f);
 
 /* What OpenAI's two dialects share (openai_chat.c). */
 void openai_open_head(struct job *j, const char *object); /* the members that all answers and chunks begin with */

@@ -163,7 +163,7 @@ static void embed_free(struct embed *m)
     mem_free(m->tokens);
     mem_free(m->n_tokens);
     json_out_deinit(&m->out);
-    buf_deinit(&m->ask.ignored);
+    buf_deinit(&m->ask.ignored.names);
     json_decref(m->body);
     models_release(m->served);
     ticket_free(m->ticket);
@@ -301,6 +301,7 @@ static int begin(struct embed *m, size_t body_taken, double *retry_s, struct fau
     if (m->d->object) json_out_str(&m->out, "object", m->d->object);
     if (m->d->list) json_out_open(&m->out, m->d->list, '[');
     m->ask.truncate = m->d->truncates;
+    if (m->d->names_ignored) f->ignored = &m->ask.ignored;
     if (field_read(m->d->tables, "", m->body, &m->ask, f)) return -1;
     m->who = who_of(http_identity(m->req), m->ask.cache_salt);
     if (read_inputs(m, f)) return -1;

@@ -12,9 +12,9 @@ struct embed_ask {
     const char *model, *user, *cache_salt;
     const json_t *input; /* a text, token ids, or an array of either */
     bool base64;
-    bool truncate;      /* an input that is too long for the context loses its end; otherwise it is refused */
-    int pooling;        /* enum qn_pooling */
-    struct buf ignored; /* owned, as in struct answer_params */
+    bool truncate; /* an input that is too long for the context loses its end; otherwise it is refused */
+    int pooling;   /* enum qn_pooling */
+    struct field_ignored ignored;
 };
 
 struct embed_done {
@@ -22,13 +22,14 @@ struct embed_done {
     int64_t n_prompt; /* tokens of all inputs */
     uint64_t arrived_ns;
     double load_ms;
-    const struct buf *ignored;
+    const struct field_ignored *ignored;
 };
 
 /* How an API reads such a request and writes the answer. */
 struct embed_dialect {
     const struct field *const *tables; /* of a struct embed_ask */
     bool truncates;                    /* the default of `truncate` */
+    bool names_ignored;                /* `close` writes the fields that change nothing */
     api_refuse *refuse;
     const char *object; /* the first member of an answer and of each vector; NULL: none, and vectors are bare arrays */
     const char *list;   /* the member with all vectors; NULL: there is one vector, the member `embedding` */

@@ -38,13 +38,11 @@ static void open_object(struct json_out *o, const char *model)
     ollama_write_time(o, "created_at", now.tv_sec, now.tv_nsec);
 }
 
-void ollama_write_ignored(struct json_out *o, const struct buf *names)
+void ollama_write_ignored(struct json_out *o, const struct field_ignored *ignored)
 {
-    if (!names->len) return;
+    if (!ignored->names.len) return;
     json_out_open(o, "quern", '{');
-    json_out_open(o, "ignored", '[');
-    json_out_raw(o, NULL, names->data, names->len);
-    json_out_close(o, ']');
+    api_write_ignored(o, ignored);
     json_out_close(o, '}');
 }
 
@@ -178,6 +176,7 @@ static void answer_load(struct api_call *c, const struct dialect *d)
     struct answer_params a;
     struct fault f = {0};
     params_init(&a, qn_model_n_vocab(c->served->model));
+    a.n_ctx = c->served->n_ctx;
     int bad = params_read(&a, d->tables, c->body, &f);
     c->body = NULL;
     if (!bad) {
@@ -220,5 +219,6 @@ static const struct field *const text_tables[] = {ollama_text_fields, ollama_fie
     .error_stream = error_stream, .whole = whole, .logprob = openai_logprob
 
 const struct dialect ollama_chat = {
-    .tables = chat_tables, .id_prefix = "chat-", .prepare = ollama_prepare_chat, COMMON};
-const struct dialect ollama_text = {.tables = text_tables, .id_prefix = "gen-", .prepare = ollama_prepare_text, COMMON};
+    .tables = chat_tables, .id_prefix = "chat-", .prompt_field = "messages", .prepare = ollama_prepare_chat, COMMON};
+const struct dialect ollama_text = {
+    .tables = text_tables, .id_prefix = "gen-", .prompt_field = "prompt", .prepare = ollama_prepare_text, COMMON};

@@ -18,8 +18,8 @@ int ollama_check_keep_alive(const char *name, const json_t *v, struct fault *f);
 
 /* Writes the time of the day, in UTC. */
 void ollama_write_time(struct json_out *o, const char *key, int64_t s, long ns);
-/* Writes "quern": {"ignored": [...]} if there are names (struct answer_params), where nothing else is to be told. */
-void ollama_write_ignored(struct json_out *o, const struct buf *names);
+/* Writes "quern": {"ignored": [...]} if there are names, where nothing else is to be told. */
+void ollama_write_ignored(struct json_out *o, const struct field_ignored *ignored);
 /* A worker's part for a request of a chat or a text. Without anything to answer, it only loads the model. */
 void ollama_begin(struct api_call *c, const struct dialect *d);
 

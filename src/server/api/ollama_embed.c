@@ -8,34 +8,31 @@
 #include "server/api/embed.h"
 #include "server/api/ollama.h"
 
+#include <limits.h>
+
 #include "base/os.h"
 
 #define AT(member) offsetof(struct embed_ask, member)
 
-static int ignore(struct embed_ask *ask, const char *name, struct fault *f)
-{
-    struct json_out o = {.b = ask->ignored, .comma = ask->ignored.len > 0};
-    json_out_str(&o, NULL, name);
-    ask->ignored = o.b;
-    return o.failed ? api_no_memory(f) : 0;
-}
-
 static int parse_keep_alive(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
+    (void)out;
     (void)field;
-    return ollama_check_keep_alive(name, v, f) || ignore(out, name, f) ? -1 : 0;
+    return ollama_check_keep_alive(name, v, f) || field_ignore(f, name) ? -1 : 0;
 }
 
 /* They have the types of a chat's, but none of them changes a vector. */
 static int parse_options(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct answer_params scratch;
+    (void)out;
     (void)field;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
     params_init(&scratch, 1);
+    scratch.n_ctx = INT_MAX;
     int rc = field_read((const struct field *const[]){ollama_options, NULL}, "options.", v, &scratch, f);
     params_deinit(&scratch);
-    return rc || !json_object_size(v) ? rc : ignore(out, name, f);
+    return rc || !json_object_size(v) ? rc : field_ignore(f, name);
 }
 
 static int parse_prompt(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
@@ -81,15 +78,22 @@ static void close_embed(struct json_out *o, const struct embed_done *d)
 void ollama_embed(struct api_call *c)
 {
     static const struct field *const tables[] = {ollama_embed_fields, NULL};
-    static const struct embed_dialect dialect = {
-        .tables = tables, .truncates = true, .refuse = api_refuse_ollama, .list = "embeddings", .close = close_embed};
+    static const struct embed_dialect dialect = {.tables = tables,
+                                                 .truncates = true,
+                                                 .names_ignored = true,
+                                                 .refuse = api_refuse_ollama,
+                                                 .list = "embeddings",
+                                                 .close = close_embed};
     embed_begin(c, &dialect);
 }
 
 void ollama_embeddings(struct api_call *c)
 {
     static const struct field *const tables[] = {ollama_embeddings_fields, NULL};
-    static const struct embed_dialect dialect = {
-        .tables = tables, .truncates = true, .refuse = api_refuse_ollama, .close = close_embeddings};
+    static const struct embed_dialect dialect = {.tables = tables,
+                                                 .truncates = true,
+                                                 .names_ignored = true,
+                                                 .refuse = api_refuse_ollama,
+                                                 .close = close_embeddings};
     embed_begin(c, &dialect);
 }

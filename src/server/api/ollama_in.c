@@ -19,14 +19,6 @@
 
 /* ---- fields that change nothing ---- */
 
-/* A number, a bool or a text. */
-static int parse_ignored(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
-{
-    (void)field;
-    if (json_is_object(v) || json_is_array(v)) return field_wrong_type(f, name, "a number or true or false", v);
-    return params_ignore(out, name, f);
-}
-
 /* A whole number, and nothing beyond the duration's text after it. */
 int ollama_check_keep_alive(const char *name, const json_t *v, struct fault *f)
 {
@@ -39,20 +31,23 @@ int ollama_check_keep_alive(const char *name, const json_t *v, struct fault *f)
 static int parse_keep_alive(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     (void)field;
-    return ollama_check_keep_alive(name, v, f) || params_ignore(out, name, f) ? -1 : 0;
+    (void)out;
+    return ollama_check_keep_alive(name, v, f) || field_ignore(f, name) ? -1 : 0;
 }
 
 /* ---- options ---- */
 
-/* A smaller context than the model's changes nothing; ollama_prepare_*() refuses a larger one. */
+/* A smaller context than the model's changes nothing. */
 static int parse_num_ctx(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
+    const struct answer_params *a = out;
     double x = json_number_value(v);
     (void)field;
     if (!json_is_number(v)) return field_wrong_type(f, name, "a whole number", v);
-    if (!(x >= 1 && x <= INT_MAX))
-        return fault_set(f, 400, "out_of_range", name, "%s has to be in 1..%d, not %.17g", name, INT_MAX, x);
-    return params_ignore(out, name, f);
+    if (x >= 0 && x <= a->n_ctx) return field_ignore(f, name);
+    return fault_set(f, 400, "out_of_range", name,
+                     "%s is %.17g, and the model is served with a context of %d tokens (quern serve --ctx)", name, x,
+                     a->n_ctx);
 }
 
 /* 0: off; 2: on (parse_options() does the rest). */
@@ -104,7 +99,10 @@ static int parse_seed(void *out, const struct field *field, const char *name, co
     {                                                                                                                  \
         .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
     }
-#define IGNORED(field) PARSE(field, parse_ignored)
+#define IGNORED(field)                                                                                                 \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_IGNORED, .allowed = "snb"                                                         \
+    }
 
 const struct field ollama_options[] = {
     FLOAT("temperature", sampling.temperature, 0, 100),
@@ -153,8 +151,8 @@ static int parse_options(void *out, const struct field *field, const char *name,
     if (field_read((const struct field *const[]){ollama_options, NULL}, "options.", v, out, f)) return -1;
     if (on) return 0;
     a->sampling.mirostat_tau = 0;
-    if (json_is_number(json_object_get(v, "mirostat_tau")) && params_ignore(a, "options.mirostat_tau", f)) return -1;
-    return json_is_number(json_object_get(v, "mirostat_eta")) ? params_ignore(a, "options.mirostat_eta", f) : 0;
+    if (json_is_number(json_object_get(v, "mirostat_tau")) && field_ignore(f, "options.mirostat_tau")) return -1;
+    return json_is_number(json_object_get(v, "mirostat_eta")) ? field_ignore(f, "options.mirostat_eta") : 0;
 }
 
 /* ---- fields ---- */
@@ -170,8 +168,8 @@ static int parse_think(void *out, const struct field *field, const char *name, c
         return fault_set(f, 400, "unsupported_value", name, "%s: a level is \"low\", \"medium\" or \"high\", not '%s'",
                          name, json_string_value(v));
     if (is_level) a->reasoning_effort = json_string_value(v);
-    a->template_kwargs = params_keep(a, json_pack("{s:b}", "enable_thinking", !json_is_false(v)), f);
-    return a->template_kwargs ? 0 : -1;
+    a->thinking = json_is_false(v) ? PARAMS_THINKING_OFF : PARAMS_THINKING_ON;
+    return 0;
 }
 
 static int parse_images(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
@@ -388,22 +386,15 @@ static int check_think(struct job *j, const json_t *think, struct fault *f)
     model_card_deinit(&card);
     if (refused)
         return fault_set(f, 400, "unsupported_value", "think", "\"%s\" does not support thinking", j->served->name);
-    return ignored ? params_ignore(&j->params, "think", f) : 0;
+    return ignored ? field_ignore(f, "think") : 0;
 }
 
 /* Checks that concern several fields or the model. */
 static int check(struct job *j, struct fault *f)
 {
     struct answer_params *a = &j->params;
-    const json_t *options = json_object_get(a->body, "options"), *think = json_object_get(a->body, "think");
-    double n_ctx = json_number_value(json_object_get(options, "num_ctx"));
+    const json_t *think = json_object_get(a->body, "think");
     if (a->max_tokens <= 0) a->max_tokens = -1; /* 0, -1 and -2: as many as there is room for */
-    if (a->n_top > 0 && !a->logprobs)
-        return fault_set(f, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs to be true");
-    if (n_ctx > j->served->n_ctx)
-        return fault_set(f, 400, "out_of_range", "options.num_ctx",
-                         "options.num_ctx is %.0f, and '%s' is served with a context of %d tokens (quern serve --ctx)",
-                         n_ctx, j->served->name, j->served->n_ctx);
     return !think || json_is_null(think) ? 0 : check_think(j, think, f);
 }
 

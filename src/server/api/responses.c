@@ -86,7 +86,7 @@ static void write_usage(struct job *j)
     json_out_close(&j->out, '}');
     json_out_int(&j->out, "output_tokens", u->n_generated);
     json_out_open(&j->out, "output_tokens_details", '{');
-    json_out_int(&j->out, "reasoning_tokens", 0); /* not told apart */
+    json_out_int(&j->out, "reasoning_tokens", job_reasoning_tokens(j));
     json_out_close(&j->out, '}');
     json_out_int(&j->out, "total_tokens", u->n_prompt + u->n_generated);
     json_out_close(&j->out, '}');
@@ -285,11 +285,12 @@ static void error_stream(struct job *j, const struct fault *f)
 
 static void whole(struct job *j) { write_response(j, NULL, true); }
 
-static const struct field *const tables[] = {responses_fields, params_sampling_fields, NULL};
+static const struct field *const tables[] = {responses_fields, params_shared_fields, params_sampling_fields, NULL};
 
 const struct dialect responses = {
     .tables = tables,
     .id_prefix = "resp_",
+    .prompt_field = "input",
     .keeps_text = true,
     .refuse = api_refuse_openai,
     .prepare = prepare,

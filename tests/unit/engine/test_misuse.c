@@ -167,6 +167,7 @@ static void chats(void **state)
     REFUSED(qn_reply_push(r, INT32_MAX, NULL, &e));
     REFUSED(qn_reply_end(NULL, &e));
     assert_int_equal(qn_reply_stop_index(NULL), -1);
+    assert_false(qn_reply_is_thinking(NULL));
     assert_false(qn_reply_next(NULL, &event));
     assert_false(qn_reply_next(r, NULL));
     /* In the wrong order: each stays until its users are gone. */

@@ -106,6 +106,7 @@ void http_stream_abort(struct http_request *r) { r->ended = r->aborted = true; }
 /* ---- the scheduler, played ---- */
 
 static struct qn_request_params asked;
+static bool submitted; /* since it was last set to false */
 static int n_cancels;
 
 void qn_request_params_init(struct qn_request_params *p)
@@ -118,6 +119,7 @@ int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, 
     (void)retry_s;
     (void)e;
     asked = *p;
+    submitted = true;
     *id = 5;
     return 0;
 }
@@ -161,11 +163,27 @@ static void begin(struct http_request *r, const struct dialect *d)
 
 static uint64_t fault_at; /* the allocation of the next exchange that fails; 0: none */
 
-/* Sends a request, and gives the reply's tokens and the end to its callback. false: the request was refused. */
+/* What a scheduler tells of a request whose answer has these tokens. */
+static void tell_answer(const qn_token *t, size_t n, enum qn_finish finish)
+{
+    static const struct qn_error error = {QN_ENUMERIC, "all logits are NaN"};
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
+    tell((struct qn_event){.type = QN_EVENT_PREFILL, .token = -1, .n_done = 1, .n_total = 1});
+    for (size_t i = 0; i < n && !n_cancels; i++) tell((struct qn_event){.type = QN_EVENT_TOKEN, .token = t[i]});
+    enum qn_finish how = n_cancels ? QN_FINISH_CANCELLED : finish;
+    tell((struct qn_event){.type = QN_EVENT_FINISH, .token = -1, .finish = how});
+    tell((struct qn_event){.type = QN_EVENT_DONE,
+                           .token = -1,
+                           .finish = how,
+                           .error = how == QN_FINISH_ERROR ? &error : NULL,
+                           .usage = {7, 3, (int)n}});
+}
+
+/* Sends a request, and gives the reply's tokens and the end to its callback: once for each of its prompts. false: the
+ * request was refused. */
 static bool try_exchange(struct http_request *r, const struct dialect *d, const char *members, const char *reply,
                          enum qn_finish finish)
 {
-    static const struct qn_error error = {QN_ENUMERIC, "all logits are NaN"};
     qn_token *t = NULL;
     size_t n = 0;
     assert_int_equal(qn_tokenize(model, reply, strlen(reply), QN_PARSE_SPECIAL, NULL, &t, &n, NULL), 0);
@@ -177,16 +195,10 @@ static bool try_exchange(struct http_request *r, const struct dialect *d, const 
         qn_free(t);
         return false;
     }
-    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
-    tell((struct qn_event){.type = QN_EVENT_PREFILL, .token = -1, .n_done = 1, .n_total = 1});
-    for (size_t i = 0; i < n && !n_cancels; i++) tell((struct qn_event){.type = QN_EVENT_TOKEN, .token = t[i]});
-    enum qn_finish how = n_cancels ? QN_FINISH_CANCELLED : finish;
-    tell((struct qn_event){.type = QN_EVENT_FINISH, .token = -1, .finish = how});
-    tell((struct qn_event){.type = QN_EVENT_DONE,
-                           .token = -1,
-                           .finish = how,
-                           .error = how == QN_FINISH_ERROR ? &error : NULL,
-                           .usage = {7, 3, (int)n}});
+    do {
+        submitted = false;
+        tell_answer(t, n, finish);
+    } while (submitted);
     qn_free(t);
     assert_true(r->ended && !api.tickets && !one_n_holds);
     return true;
@@ -637,29 +649,68 @@ static void test_cancelling_changes_nothing_of_an_answer_that_has_ended(void **s
     free(r.text.data);
 }
 
+static void test_several_prompts_are_asked_one_after_the_other(void **state)
+{
+    static const char ask[] = "\"prompt\":[\"x\",[5,6,7],\"y\"],\"user\":\"u\"";
+    (void)state;
+    json_t *w = whole(&openai_text, ask, "Let", QN_FINISH_LENGTH);
+    assert_int_equal(json_array_size(at(w, "choices")), 3);
+    assert_int_equal(json_integer_value(at(w, "choices.2.index")), 2);
+    assert_int_equal(json_integer_value(at(w, "usage.prompt_tokens")), 21);
+    assert_int_equal(json_integer_value(at(w, "usage.prompt_tokens_details.cached_tokens")), 9);
+    assert_string_equal(text_at(w, "quern.ignored.0"), "user");
+    json_decref(w);
+    json_t *s = stream(&openai_text, ask, "Let", QN_FINISH_LENGTH);
+    assert_string_equal(joined(s, "choices.0.finish_reason"), "lengthlengthlength");
+    json_decref(s);
+    /* One that fails ends the request. */
+    struct http_request r = {0};
+    exchange(&r, &openai_text, ask, "Let", QN_FINISH_ERROR);
+    assert_int_equal(r.status, 500);
+    free(r.text.data);
+}
+
+static void test_tokens_of_thoughts_are_counted(void **state)
+{
+    (void)state;
+    json_t *w = whole(&openai_chat, messages, "<think>\nhmm</think>Let me see.", QN_FINISH_STOP_TOKEN);
+    json_t *all = whole(&openai_chat, messages, "<think>\nhmm", QN_FINISH_LENGTH);
+    json_t *none = whole(&openai_chat, messages, "Let me <think> see.", QN_FINISH_LENGTH);
+    static const char way[] = "usage.completion_tokens_details.reasoning_tokens";
+    json_int_t n = json_integer_value(at(w, way)), n_all = json_integer_value(at(all, way));
+    assert_true(n_all > 0 && n > n_all && n < json_integer_value(at(w, "usage.completion_tokens")));
+    assert_int_equal(n_all, json_integer_value(at(all, "usage.completion_tokens")));
+    assert_int_equal(json_integer_value(at(none, way)), 0);
+    json_decref(w);
+    json_decref(all);
+    json_decref(none);
+}
+
 /* Every allocation fails in turn: the answer is whole, or says that there was no memory, or the connection breaks. */
 static void test_without_memory_nothing_is_half_said(void **state)
 {
-    const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses, &ollama_chat};
+    const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic,
+                                              &responses,   &openai_text, &ollama_chat};
     const char *const asks[] = {"\"logprobs\":1,\"echo\":true,\"prompt\":\"x\"",
-                                "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"logprobs\":true,"
-                                "\"messages\":[{\"role\":\"user\","
-                                "\"content\":\"x\"}]",
+                                "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}],"
+                                "\"logprobs\":true,\"messages\":[{\"role\":\"user\",\"content\":"
+                                "[{\"type\":\"input_text\",\"text\":\"x\"}]}]",
                                 "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]",
                                 "\"input\":\"x\"",
+                                "\"echo\":true,\"user\":\"u\",\"prompt\":[\"x\",[5,6]]",
                                 "\"logprobs\":true,\"keep_alive\":1,\"messages\":["
                                 "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]},"
                                 "{\"role\":\"tool\",\"tool_name\":\"f\",\"content\":\"x\"}],"
                                 "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"};
     (void)state;
-    for (int k = 0; k < 10; k++) {
+    for (int k = 0; k < 12; k++) {
         char ask[512];
-        bool streamed = k >= 5;
-        snprintf(ask, sizeof ask, "%s%s", asks[k % 5], streamed ? ",\"stream\":true" : ",\"stream\":false");
+        bool streamed = k >= 6;
+        snprintf(ask, sizeof ask, "%s%s", asks[k % 6], streamed ? ",\"stream\":true" : ",\"stream\":false");
         for (uint64_t n = 1, hit = 1; hit; n++) {
             struct http_request r = {0};
             fault_at = n;
-            try_exchange(&r, dialects[k % 5], ask, reply, QN_FINISH_STOP_TOKEN);
+            try_exchange(&r, dialects[k % 6], ask, reply, QN_FINISH_STOP_TOKEN);
             hit = (uint64_t)mem_fault_hit();
             mem_fault_set(0);
             assert_true(r.ended && !api.tickets && !one_n_holds);
@@ -693,6 +744,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_silence_is_filled_and_a_hang_up_cancels),
         cmocka_unit_test(test_a_job_is_cancelled_by_its_owner_only),
         cmocka_unit_test(test_cancelling_changes_nothing_of_an_answer_that_has_ended),
+        cmocka_unit_test(test_several_prompts_are_asked_one_after_the_other),
+        cmocka_unit_test(test_tokens_of_thoughts_are_counted),
         cmocka_unit_test(test_without_memory_nothing_is_half_said),
     };
     struct qn_error e;
