@@ -270,7 +270,7 @@ QN_API void qn_reply_free(qn_reply *r); /* NULL is fine */
  * pushed; it adds no text. *stopped (may be NULL): whether a stop string has come; everything after it is
  * ignored. After a failure (QN_ENOMEM; QN_EUSAGE for a token outside the vocabulary) the reply can only be freed. */
 QN_API int qn_reply_push(qn_reply *r, qn_token token, bool *stopped, struct qn_error *e);
-/* Call it after the last token: it gives out everything that was held back. */
+/* Call it after the last token: it gives out everything that was held back, except a character that is unfinished. */
 QN_API int qn_reply_end(qn_reply *r, struct qn_error *e);
 /* Returns the index of the stop string that has come, or -1 if none has. */
 QN_API int qn_reply_stop_index(const qn_reply *r);
@@ -288,9 +288,13 @@ struct qn_engine_params {
     int n_threads;   /* 0: as many as this process may use */
     const char *cpu; /* instruction set at most: "ref", "avx2", "avxvnni", "avx512", "amx"; NULL: the best there is */
     uint64_t memory_bytes; /* the budget for KV cache, buffers and weights; 0: the machine's available memory */
-    int n_ctx;             /* tokens that a session may hold; 0: as many as the model was trained with, at most 4096 */
+    int n_ctx;             /* tokens that a session may hold; 0: as many as the model was trained with, at most 32,768,
+                              and as fit in a quarter of the budget and half of what the weights leave of it
+                              (but not less than 4,096) */
     int n_batch;           /* most rows in one forward pass; 0: 512 */
     int n_sessions;        /* the KV cache has room for this many full sessions; default 1 */
+    int kv_tokens;         /* if not 0, it has room for this many tokens of all sessions together instead, which may be
+                              less or more; -1: the same, unless n_ctx is 0: then one session may fill all of it */
     enum qn_kv kv;         /* element type of stored keys and values */
     uint64_t state_bytes;  /* the part of the budget for recurrent states, and for copies of them. Other sequences can
                               reuse a computed prefix only where such a copy was kept. 0: one state for each session and
@@ -309,12 +313,12 @@ QN_API int qn_engine_new(qn_engine **out, const qn_model *m, const struct qn_eng
 QN_API void qn_engine_free(qn_engine *g);       /* call it after its sessions are freed; NULL is fine */
 QN_API int qn_engine_n_ctx(const qn_engine *g); /* tokens that a session may hold */
 
-/* The memory that an engine and a scheduler on it would take. The size of the budget does not matter here. Nothing
- * large is allocated. */
+/* The memory that an engine and a scheduler on it would take. The size of the budget matters only if n_ctx is
+ * 0. Nothing large is allocated. */
 struct qn_scheduler_params;
 struct qn_engine_plan {
     size_t size;
-    int n_ctx;
+    int n_ctx, kv_tokens; /* as an engine with these parameters and this budget has them */
     uint64_t bytes;       /* everything, with all weights in memory */
     uint64_t least_bytes; /* enough to run, but the weights are read from the file again for every token */
 };
@@ -447,9 +451,11 @@ enum qn_event_type {
     QN_EVENT_PROMPT,  /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,   /* for each generated token, except stop tokens: token, logprob, top, text */
     QN_EVENT_EMBEDDING, /* the embedding of the prompt: embedding */
-    QN_EVENT_FINISH,    /* the end of one answer: finish, stop_index, token, text (held back; often empty). Each of the
-                           n_answers has one, even if it never began, unless the request ended while it waited */
-    QN_EVENT_DONE,      /* the last event, exactly one for each request: finish, error, usage, timings */
+    QN_EVENT_PAUSE,  /* an answer gave its pages of the KV cache to others. It goes on by itself, with the tokens that
+                        it would have had, when there are pages again */
+    QN_EVENT_FINISH, /* the end of one answer: finish, stop_index, token, text (held back; often empty). Each of the
+                        n_answers has one, even if it never began, unless the request ended while it waited */
+    QN_EVENT_DONE,   /* the last event, exactly one for each request: finish, error, usage, timings */
 };
 
 struct qn_usage {
@@ -459,6 +465,7 @@ struct qn_usage {
 
 struct qn_timings {
     double queue_ms, prefill_ms, decode_ms; /* from submission to admission, to the first token, to the end */
+    double paused_ms;                       /* of these, the longest that one of the answers had given way */
     /* The reason why no more of the prompt came from the cache; NULL: nothing was missed. "nothing": nothing is stored
      * for this identity and salt. "differs": all stored sequences continue with another token. "ends": the stored
      * sequence ends. "evicted": the rest was stored, but has been evicted. "room": there was no memory to read it from
@@ -513,9 +520,10 @@ struct qn_request_params {
     size_t n_stop;
     const qn_token *stop_tokens; /* [n_stop_tokens] in addition to the model's own end tokens */
     size_t n_stop_tokens;
-    bool ignore_eog;      /* the model's own end tokens are ordinary tokens */
+    bool ignore_eog;      /* the model's own end tokens are never drawn, except those that are in stop_tokens */
     bool continues;       /* the text follows the prompt's text, so its leading space stays (see qn_text_new) */
-    int max_tokens;       /* of each answer; -1: as many as the context has room for; 0: only the prompt is evaluated */
+    int max_tokens;       /* of each answer, as far as the context has room; -1: as many as that; 0: only the prompt is
+                             evaluated */
     int n_answers;        /* answers to the prompt, which is evaluated once */
     int n_top_logprobs;   /* -1: no logprobs; 0: only of the chosen token; at most QN_MAX_TOP_LOGPROBS */
     bool prompt_logprobs; /* logprobs of the prompt's tokens, too; then all of them are computed, and the cache is not
@@ -538,7 +546,7 @@ QN_API void qn_request_params_init(struct qn_request_params *p);
  * QN_EUSAGE for parameters that make no sense, and also:
  *   QN_EBUSY   the queue is full; *retry_s (may be NULL) is set to an estimate of the seconds until there is room, from
  *              the speed so far
- *   QN_EFULL   the request can never fit: prompt and max_tokens exceed the context, or the answers exceed the KV cache
+ *   QN_EFULL   the prompt can never fit: it exceeds the context, or the KV cache
  *   QN_EDATA   the model's files were changed in place (qn_scheduler_look)
  *   QN_ECANCEL the scheduler is being stopped
  *   QN_ENOMEM  there is no memory for the copy */
@@ -553,14 +561,15 @@ QN_API bool qn_cancel(qn_scheduler *s, uint64_t id);
 struct qn_scheduler_stats {
     size_t size;
     int n_queued, n_running; /* requests */
-    int n_answers;           /* places that are taken by answers */
+    int n_answers, n_paused; /* places that are taken by answers; of these, answers that gave way */
     int n_places;
     uint64_t n_submitted, n_refused;      /* requests; refused: with QN_EBUSY */
     uint64_t n_done[QN_FINISH_ERROR + 1]; /* requests, by enum qn_finish */
     uint64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
     uint64_t n_steps, n_rows, n_prefill_rows; /* n_rows / n_steps is the mean batch */
-    double step_s;                            /* seconds that the last step took */
-    double busy_s;                            /* seconds that all steps took */
+    uint64_t n_pauses, n_rows_again; /* how often an answer gave way; rows that were computed again for that reason */
+    double step_s;                   /* seconds that the last step took */
+    double busy_s;                   /* seconds that all steps took */
     double idle_s; /* seconds since the last step ended. A large value while n_running > 0 means that something hangs */
     double prefill_tokens_per_s, decode_tokens_per_s; /* recent means; 0: not known yet */
     /* the ledger, bytes */
@@ -601,6 +610,9 @@ QN_API int qn_cache_list(qn_scheduler *s, uint64_t identity, struct qn_cached **
  * Parts that others share stay. Running requests continue, and leave their tokens in the cache when they end.
  * *n_dropped: how many conversations were dropped. */
 QN_API int qn_cache_drop(qn_scheduler *s, uint64_t identity, uint64_t id, size_t *n_dropped, struct qn_error *e);
+/* Drops all conversations of the identity from a cache_dir that no scheduler uses now, of any model. *n_dropped counts
+ * those that were dropped before a failure, too. QN_EBUSY: a scheduler uses the folder. Any thread. */
+QN_API int qn_cache_drop_files(const char *cache_dir, uint64_t identity, size_t *n_dropped, struct qn_error *e);
 
 /* ---- text in, text out ---- */
 

@@ -332,6 +332,14 @@ int prefix_evict(struct prefix *p, int n, bool saved_only)
     return freed;
 }
 
+int prefix_n_evictable(const struct prefix *p)
+{
+    int n = 0;
+    for (const struct prefix_node *node = p->oldest; node; node = node->newer)
+        n += node->page && kv_page_n_refs(p->pool, node->page) == 1;
+    return n;
+}
+
 void prefix_drop(struct prefix *p, struct prefix_node *leaf)
 {
     for (struct prefix_node *node = leaf; node->parent; node = node->parent) {

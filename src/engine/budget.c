@@ -9,11 +9,58 @@
 #include "base/os.h"
 #include "engine/session.h"
 
-#define DEFAULT_CTX   4096
+/* The context if the caller does not ask for one: at most, and if memory is short. */
+#define DEFAULT_CTX   32768
+#define LEAST_CTX     4096
 #define DEFAULT_BATCH 512
 /* Copies of recurrent states: when the caller does not ask for a number, and the least when memory is short. */
 #define DEFAULT_SNAPSHOTS 16
 #define LEAST_SNAPSHOTS   2
+
+/* The output matrix may be the same tensor; then every token reads all of it. */
+const struct tensor *budget_rows_only(const struct model *m)
+{
+    return m->token_embd != m->output ? m->token_embd : NULL;
+}
+
+/* Returns the bytes that every token reads. */
+static uint64_t weight_bytes(const struct model *m)
+{
+    const struct tensor *rare = budget_rows_only(m);
+    return weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
+}
+
+static int64_t whole_pages(int64_t n_tokens) { return (n_tokens + KV_PAGE_SLOTS - 1) / KV_PAGE_SLOTS * KV_PAGE_SLOTS; }
+
+static int64_t clamp(int64_t x, int64_t least, int64_t most) { return x < least ? least : x > most ? most : x; }
+
+/* Returns the bytes of the KV cache if the caller does not ask for a size: a quarter of the budget, and half of what
+ * the weights leave of it. */
+static uint64_t usual_kv_bytes(const struct qn_engine_params *p, const struct model *m)
+{
+    uint64_t weights = weight_bytes(m), left = p->memory_bytes > weights ? p->memory_bytes - weights : 0;
+    return left / 2 < p->memory_bytes / 4 ? left / 2 : p->memory_bytes / 4;
+}
+
+/* Sets the context and the tokens of the KV cache: those that were asked for, or as many as the budget has room for. */
+static int settle_ctx(struct qn_engine_params *p, const struct model *m, struct qn_error *e)
+{
+    struct kv_shape shape = budget_kv_shape(m, p->kv);
+    uint64_t page = kv_page_bytes(&shape), fits = page ? usual_kv_bytes(p, m) / page : INT32_MAX;
+    int64_t room = (int64_t)(fits < INT32_MAX ? fits : INT32_MAX) * KV_PAGE_SLOTS, n = p->n_sessions;
+    int64_t most = m->hp.n_ctx_train < DEFAULT_CTX ? m->hp.n_ctx_train : DEFAULT_CTX;
+    int64_t least = most < LEAST_CTX ? most : LEAST_CTX;
+    int64_t all = p->kv_tokens;
+    if (!p->n_ctx && all < 0) all = clamp(room, n * whole_pages(least), n * whole_pages(most));
+    if (!p->n_ctx) p->n_ctx = (int)clamp(all ? all : room / n, all > 0 ? 1 : least, most);
+    if (all <= 0) all = n * whole_pages(p->n_ctx);
+    all = whole_pages(all);
+    if (all > INT32_MAX)
+        return error_set(e, QN_EUSAGE, "engine: %d sessions of %d tokens are %lld in sum, more than %d", p->n_sessions,
+                         p->n_ctx, (long long)all, INT32_MAX);
+    p->kv_tokens = (int)all;
+    return 0;
+}
 
 /* Replaces zeros by the defaults and checks the ranges. */
 int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_level *level, struct qn_error *e)
@@ -28,10 +75,13 @@ int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_le
         return error_set(e, QN_EUSAGE, "engine: %d sessions, not 1..65536", p->n_sessions);
     if ((unsigned)p->kv > QN_KV_Q8_0) return error_set(e, QN_EUSAGE, "engine: unknown KV type %d", (int)p->kv);
     if (!p->n_threads) p->n_threads = os_n_cpus();
-    if (!p->n_ctx) p->n_ctx = m->hp.n_ctx_train < DEFAULT_CTX ? m->hp.n_ctx_train : DEFAULT_CTX;
+    if (p->kv_tokens < -1)
+        return error_set(e, QN_EUSAGE, "engine: %d tokens in the KV cache, not -1 or more", p->kv_tokens);
+    if (!p->memory_bytes) p->memory_bytes = os_memory_bytes();
+    int rc = settle_ctx(p, m, e);
+    if (rc) return rc;
     if (!p->n_batch) p->n_batch = DEFAULT_BATCH;
     if (p->n_batch > p->n_ctx) p->n_batch = p->n_ctx;
-    if (!p->memory_bytes) p->memory_bytes = os_memory_bytes();
     int l = p->cpu ? cpu_level_parse(p->cpu) : (int)cpu_best();
     char list[CPU_LIST_BYTES];
     if (l < 0)
@@ -47,13 +97,6 @@ struct kv_shape budget_kv_shape(const struct model *m, enum qn_kv kv)
 {
     static const enum kv_type types[] = {[QN_KV_F16] = KV_F16, [QN_KV_F32] = KV_F32, [QN_KV_Q8_0] = KV_Q8_0};
     return forward_kv_shape(m, types[kv]);
-}
-
-/* Slots of the KV pool: every session's context in whole pages. */
-int64_t budget_slots(const struct qn_engine_params *p)
-{
-    int64_t pages = (p->n_ctx + KV_PAGE_SLOTS - 1) / KV_PAGE_SLOTS;
-    return pages * p->n_sessions * KV_PAGE_SLOTS;
 }
 
 static void set_states(struct budget *b, const struct kv_shape *shape, int n)
@@ -86,12 +129,6 @@ void budget_spare_states(const struct kv_shape *shape, const struct qn_engine_pa
     uint64_t others = b->weights + b->kv + b->buffers + least * each;
     uint64_t more = p->memory_bytes > others && each ? (p->memory_bytes - others) / 2 / each : 0;
     if (each && !p->state_bytes && (uint64_t)b->n_states > least + more) set_states(b, shape, (int)(least + more));
-}
-
-/* The output matrix may be the same tensor; then every token reads all of it. */
-const struct tensor *budget_rows_only(const struct model *m)
-{
-    return m->token_embd != m->output ? m->token_embd : NULL;
 }
 
 /* Returns how many tokens of context fit a KV cache of `room` bytes, in whole pages. */
@@ -132,20 +169,15 @@ static int refuse(const struct model *m, const struct qn_engine_params *p, const
         "engine: %llu bytes needed (weights %llu, KV cache %llu for %lld tokens, %sbuffers %llu), the memory "
         "budget is %llu bytes%s",
         (unsigned long long)(rest + b->kv), (unsigned long long)floor, (unsigned long long)b->kv,
-        (long long)budget_slots(p), states, (unsigned long long)b->buffers, (unsigned long long)p->memory_bytes,
-        advice);
+        (long long)p->kv_tokens, states, (unsigned long long)b->buffers, (unsigned long long)p->memory_bytes, advice);
 }
 
 /* Sets all fields except room. */
 int budget_count(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
 {
     struct kv_shape shape = budget_kv_shape(m, p->kv);
-    const struct tensor *rare = budget_rows_only(m);
-    if (budget_slots(p) > INT32_MAX)
-        return error_set(e, QN_EUSAGE, "engine: %d sessions of %d tokens are %lld in sum, more than %d", p->n_sessions,
-                         p->n_ctx, (long long)budget_slots(p), INT32_MAX);
-    b->weights = weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
-    b->kv = kv_page_bytes(&shape) * (uint64_t)(budget_slots(p) / KV_PAGE_SLOTS);
+    b->weights = weight_bytes(m);
+    b->kv = kv_page_bytes(&shape) * (uint64_t)(p->kv_tokens / KV_PAGE_SLOTS);
     b->buffers = forward_bytes(m, p->n_batch, p->n_sessions, p->n_threads) +
                  session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return count_states(&shape, p, b, e);

@@ -21,13 +21,11 @@ struct budget {
     uint64_t room; /* bytes of the budget that are left for weights */
 };
 
-/* Replaces zeros by the defaults, checks the ranges, and sets *level. QN_EUSAGE: a value is out of range. QN_EUNSUP:
- * this machine does not have the instruction set. */
+/* Replaces zeros by the defaults, checks the ranges, and sets *level. p->kv_tokens is then whole pages. QN_EUSAGE: a
+ * value is out of range. QN_EUNSUP: this machine does not have the instruction set. */
 int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_level *level, struct qn_error *e);
 struct kv_shape budget_kv_shape(const struct model *m, enum qn_kv kv);
-/* Returns the slots of the KV pool: every session's context in whole pages. */
-int64_t budget_slots(const struct qn_engine_params *p);
-/* Sets all fields except room. */
+/* p: after budget_settle(), here and below. Sets all fields except room. */
 int budget_count(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e);
 /* Reduces the number of states so that half of the free memory is left, unless the caller asked for a number. */
 void budget_spare_states(const struct kv_shape *shape, const struct qn_engine_params *p, struct budget *b);

@@ -85,7 +85,7 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     if ((rc = batch_init(&g->batch, p.n_batch, e))) goto fail;
     if ((rc = pool_new(&g->pool, p.n_threads, p.n_threads > 1, e))) goto fail;
     shape = budget_kv_shape(m, p.kv);
-    if ((rc = kv_pool_new(&g->kv, &shape, (int)budget_slots(&p), b.n_states, &g->ledger, e))) goto fail;
+    if ((rc = kv_pool_new(&g->kv, &shape, p.kv_tokens, b.n_states, &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
     if ((rc = forward_init(&g->forward, m, &kt, g->pool, p.n_batch, p.n_sessions, p.n_ctx, &g->ledger, e))) goto fail;
     g->forward.pass.is_streaming = b.room < b.weights;

@@ -26,9 +26,10 @@ int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const stru
     if (scheduler) s = *scheduler;
     if ((rc = budget_settle(&p, m, &level, e)) || (rc = budget_count(m, &p, &b, e))) return rc;
     if ((rc = scheduler_settle(&s, p.n_batch, b.n_states, e))) return rc;
-    uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) +
-                    scheduler_tree_bytes((int)(budget_slots(&p) / KV_PAGE_SLOTS));
+    uint64_t rest =
+        b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) + scheduler_tree_bytes(p.kv_tokens / KV_PAGE_SLOTS);
     out->n_ctx = p.n_ctx;
+    out->kv_tokens = p.kv_tokens;
     struct kv_shape shape = budget_kv_shape(m, p.kv);
     out->bytes = b.weights + b.states + rest;
     p.memory_bytes = 0;

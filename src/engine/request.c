@@ -2,12 +2,15 @@
  *
  * request.c: a request's parameters, and the memory that it needs to run. See request.h.
  *
+ * If the model's end tokens are to be ignored, the copy bans them, as a bias of -infinity.
+ *
  * The copy is one block: the struct, then the arrays by falling alignment, then the bytes of the strings. Sampling
  * parameters are checked by making a sampler and freeing it, so that the rules are in one place only.
  */
 #include "engine/request.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -67,6 +70,13 @@ static int check_boundaries(const struct qn_request_params *p, struct qn_error *
     return 0;
 }
 
+/* Returns the tokens that one answer may have with its prompt. The KV cache may be smaller than the context. */
+static int room(const struct qn_engine *g)
+{
+    int slots = kv_pool_n_pages(g->kv) * kv_pool_shape(g->kv)->page_slots;
+    return slots < g->n_ctx ? slots : g->n_ctx;
+}
+
 static int check(const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
 {
     int n_vocab = g->model->hp.n_vocab, rc = usage_size(e, "request", p->size, sizeof *p);
@@ -77,15 +87,9 @@ static int check(const struct qn_request_params *p, const struct qn_engine *g, s
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, the vocabulary has %d", p->n_top_logprobs, n_vocab);
     /* A prompt as long as the context can be read, but leaves no room for an answer. */
     bool answers = p->max_tokens != 0 && !p->pooling;
-    size_t room = (size_t)g->n_ctx - (answers && p->max_tokens < 0);
-    size_t asked = answers && p->max_tokens > 0 ? (size_t)p->max_tokens : 0;
-    if (p->n_prompt > room)
+    if (p->n_prompt > (size_t)(room(g) - answers))
         return error_set(e, QN_EFULL, "request: a prompt of %zu tokens does not fit the context of %d%s", p->n_prompt,
-                         g->n_ctx, answers ? " with an answer" : "");
-    if (asked > room - p->n_prompt)
-        return error_set(e, QN_EFULL,
-                         "request: a prompt of %zu tokens and an answer of %zu do not fit the context of %d",
-                         p->n_prompt, asked, g->n_ctx);
+                         room(g), answers ? " with an answer" : "");
     if ((rc = check_tokens(p->prompt, p->n_prompt, n_vocab, "token", e))) return rc;
     if ((rc = check_boundaries(p, e))) return rc;
     if ((rc = check_tokens(p->stop_tokens, p->n_stop_tokens, n_vocab, "stop token", e))) return rc;
@@ -107,23 +111,46 @@ static void *put(uint8_t **at, const void *data, size_t bytes)
     return to;
 }
 
-static struct request *copy(const struct qn_request_params *p)
+static bool is_wanted(const struct qn_request_params *p, qn_token t)
+{
+    for (size_t i = 0; i < p->n_stop_tokens; i++)
+        if (p->stop_tokens[i] == t) return true;
+    return false;
+}
+
+static void ban_eog(struct request *r, struct qn_logit_bias *end, const qn_token *eog, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (is_wanted(&r->p, eog[i])) continue;
+        *end++ = (struct qn_logit_bias){eog[i], -INFINITY};
+        r->p.sampling.n_logit_bias++;
+    }
+}
+
+static struct request *copy(const struct qn_request_params *p, const struct vocab *v)
 {
     const struct qn_sampling *q = &p->sampling;
+    int n_eog;
+    const qn_token *eog = vocab_eog(v, &n_eog);
+    if (!p->ignore_eog) n_eog = 0;
     size_t text = 0, stops = p->n_stop * sizeof *p->stop, bias = q->n_logit_bias * sizeof *q->logit_bias;
+    size_t bans = (size_t)n_eog * sizeof *q->logit_bias;
     size_t prompt = p->n_prompt * sizeof(qn_token), breakers = q->n_dry_breakers * sizeof(qn_token);
     size_t tokens = p->n_stop_tokens * sizeof(qn_token), boundaries = p->n_boundaries * sizeof *p->boundaries;
     for (size_t i = 0; i < p->n_stop; i++) text += strlen(p->stop[i]) + 1;
-    struct request *r = mem_alloc(sizeof *r + stops + bias + prompt + breakers + tokens + boundaries + text);
+    struct request *r = mem_alloc(sizeof *r + stops + bias + bans + prompt + breakers + tokens + boundaries + text);
     if (!r) return NULL;
     *r = (struct request){.p = *p, .place = -1, .deadline_ns = UINT64_MAX};
     uint8_t *at = (uint8_t *)(r + 1);
     const char **stop = put(&at, p->stop, stops);
     r->p.stop = stop;
-    r->p.sampling.logit_bias = put(&at, q->logit_bias, bias);
+    struct qn_logit_bias *biases = put(&at, q->logit_bias, bias);
+    r->p.sampling.logit_bias = biases;
+    at += bans;
     r->p.prompt = put(&at, p->prompt, prompt);
     r->p.sampling.dry_breakers = put(&at, q->dry_breakers, breakers);
     r->p.stop_tokens = put(&at, p->stop_tokens, tokens);
+    ban_eog(r, biases + q->n_logit_bias, eog, n_eog);
     r->p.boundaries = put(&at, p->boundaries, boundaries);
     for (size_t i = 0; i < p->n_stop; i++) stop[i] = put(&at, p->stop[i], strlen(p->stop[i]) + 1);
     return r;
@@ -133,11 +160,12 @@ int request_new(struct request **out, const struct qn_request_params *p, const s
 {
     int rc = check(p, g, e);
     if (rc) return rc;
-    struct request *r = copy(p);
+    struct request *r = copy(p, g->model->vocab);
     if (!r) return error_nomem(e, "a request", p->n_prompt * sizeof(qn_token));
     r->submitted_ns = clock_ns();
     if (p->deadline_ms) r->deadline_ns = r->submitted_ns + (uint64_t)p->deadline_ms * 1000000u;
-    r->max_tokens = p->pooling ? 0 : p->max_tokens < 0 ? g->n_ctx - (int)p->n_prompt : p->max_tokens;
+    int most = room(g) - (int)p->n_prompt;
+    r->max_tokens = p->pooling ? 0 : p->max_tokens < 0 || p->max_tokens > most ? most : p->max_tokens;
     *out = r;
     return 0;
 }
@@ -152,17 +180,6 @@ void request_free(struct request *r)
 /* ---- room ---- */
 
 int request_slots(const struct request *r) { return (int)r->p.n_prompt + r->max_tokens; }
-
-int request_fork_pages(const struct request *r, int page_slots)
-{
-    int all = (request_slots(r) + page_slots - 1) / page_slots, shared = (int)r->p.n_prompt / page_slots;
-    return r->max_tokens ? (r->p.n_answers - 1) * (all - shared) : 0;
-}
-
-int request_pages(const struct request *r, int page_slots)
-{
-    return (request_slots(r) + page_slots - 1) / page_slots + request_fork_pages(r, page_slots);
-}
 
 static int answer_init(struct answer *a, const struct request *r, int i, struct qn_engine *g, struct qn_error *e)
 {
@@ -211,15 +228,13 @@ int request_start(struct request *r, struct qn_engine *g, struct qn_error *e)
 int request_fork(struct request *r, struct qn_engine *g, struct qn_error *e)
 {
     int rc = 0;
-    /* Answers are forked before the first one goes on, so that its last page is not shared when it does. */
     for (int i = 1; i < r->p.n_answers && !rc; i++) {
         struct answer *a = &r->answers[i];
         r->n_started++;
         if ((rc = answer_init(a, r, i, g, e))) break;
         kv_seq_fork(&a->memory, &r->answers[0].memory);
-        rc = kv_seq_reserve(&a->memory, request_slots(r), e);
+        a->n_reached = a->memory.n_slots;
     }
-    r->n_promised = 0;
     return rc;
 }
 
@@ -232,15 +247,26 @@ void request_release(struct request *r)
     r->answers = NULL;
     r->pooled = NULL;
     r->hidden = NULL;
-    r->n_started = r->n_promised = 0;
+    r->n_started = 0;
+}
+
+bool request_answer_runs(const struct request *r, int answer)
+{
+    const struct answer *a = &r->answers[answer];
+    return answer < r->n_started && a->finish == QN_FINISH_NONE && !a->is_paused && !r->restore;
 }
 
 bool request_has_rows(const struct request *r)
 {
-    if (r->restore) return false;
-    if (request_is_reading(r)) return true;
     for (int k = 0; k < r->n_started; k++)
-        if (r->answers[k].finish == QN_FINISH_NONE) return true;
+        if (request_answer_runs(r, k)) return true;
+    return false;
+}
+
+bool request_is_paused(const struct request *r)
+{
+    for (int k = 0; k < r->n_started; k++)
+        if (r->answers[k].is_paused) return true;
     return false;
 }
 

@@ -14,15 +14,20 @@
 #include "engine/share.h"
 #include "engine/text.h"
 
-/* One of the n answers. Invariant, after its first token was drawn: memory holds the keys and values of all tokens
- * except the last. */
+/* One of the n answers. While it has its pages, and after its first token was drawn, memory holds the keys and values
+ * of all tokens except the last. An answer that gave way (room.h) has no pages. When it gets pages again, it first
+ * computes the rows that it does not find in the cache. */
 struct answer {
     struct kv_seq memory;
     struct sampler *sampler;
     struct qn_text *text;
     qn_token *tokens; /* [n_prompt + max_tokens], the prompt first */
     int n_tokens;
+    int n_reached; /* slots that were computed or found once: rows before it are not told or charged again */
     enum qn_finish finish;
+    bool is_paused;     /* it gave way */
+    uint64_t paused_ns; /* since when */
+    double paused_ms;   /* before that */
 };
 
 struct request {
@@ -30,7 +35,7 @@ struct request {
     uint64_t id;
     struct request *next; /* in the inbox or the list of waiting requests */
     atomic_bool is_cancelled;
-    int max_tokens; /* of each answer: as requested, or as many as the context has room for */
+    int max_tokens; /* of each answer: as requested, but no more than there is room for */
     int place;      /* in the queue, as in the last QN_EVENT_QUEUED; -1: none yet */
     uint64_t submitted_ns, admitted_ns, answering_ns; /* 0: not yet */
     uint64_t deadline_ns;                             /* UINT64_MAX: none */
@@ -40,7 +45,7 @@ struct request {
     /* while it runs; the prompt is read into the memory of the first answer */
     struct answer *answers;     /* [p.n_answers] */
     int n_started, n_open;      /* answers that have memory; answers that have not finished, even if they never began */
-    int n_promised;             /* pages reserved for the other answers until they fork */
+    double paused_ms;           /* the longest that one of its answers has waited for pages */
     double *pooled;             /* [n_embd] sums for an embedding */
     float *hidden;              /* [n_embd] one row; at the end the embedding */
     struct store_read *restore; /* the read from disk into the first answer's memory; NULL: none */
@@ -54,15 +59,12 @@ struct request {
     struct qn_error error;
 };
 
-/* Checks and copies the parameters. QN_EUSAGE: they make no sense. QN_EFULL: the request is longer than the context. */
+/* Checks and copies the parameters. QN_EUSAGE: they make no sense. QN_EFULL: the prompt is longer than the context. */
 int request_new(struct request **out, const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e);
 void request_free(struct request *r); /* NULL is fine */
 
-/* Return the KV slots that one answer needs at most, and the pages for all answers if nothing is cached. */
+/* Returns the KV slots that one answer needs at most. */
 int request_slots(const struct request *r);
-int request_pages(const struct request *r, int page_slots);
-/* Returns how many of these pages the answers after the first need for themselves. */
-int request_fork_pages(const struct request *r, int page_slots);
 
 /* Returns the reason why the request has to end now (it was cancelled, its deadline has passed, the scheduler stops),
  * or QN_FINISH_NONE. stop_ns: the time when the scheduler ends running requests. */
@@ -74,19 +76,23 @@ void request_tell(const struct request *r, struct qn_event *ev);
 /* Allocates what the request needs to run, except for pages: the first answer's memory is empty. On failure the request
  * is as it was. */
 int request_start(struct request *r, struct qn_engine *g, struct qn_error *e);
-/* Call it when the prompt is in the first answer's memory. Forks the other answers from it and reserves pages for all
- * their slots. On failure, request_release() gives back what was made. */
+/* Call it when the prompt is in the first answer's memory. Forks the other answers from it, which share its pages. On
+ * failure, request_release() gives back what was made. */
 int request_fork(struct request *r, struct qn_engine *g, struct qn_error *e);
 /* Frees what request_start() and request_fork() allocated. */
 void request_release(struct request *r);
 
-static inline bool request_is_reading(const struct request *r)
-{
-    return r->answers[0].memory.n_slots < (int)r->p.n_prompt;
-}
+/* Returns true until the prompt has been read, and the answers begin. */
+static inline bool request_is_reading(const struct request *r) { return !r->answering_ns; }
+/* Returns the rows that an answer's next token needs: 1, or more while it reads what it did not find in the cache. */
+static inline int answer_rows(const struct answer *a) { return a->n_tokens - a->memory.n_slots; }
+/* Returns true if the next step can have rows of this answer. */
+bool request_answer_runs(const struct request *r, int answer);
 /* Returns true if the next step can have rows of the request: of its prompt, or of an answer that is not finished. It
- * has none while it is being restored from disk. */
+ * has none while it is being restored from disk, or all of its answers are paused. */
 bool request_has_rows(const struct request *r);
+/* Returns true if one of its answers is paused. */
+bool request_is_paused(const struct request *r);
 /* Draws the next token of an answer from its logits, sends its event, and finishes the answer if it ends there.
  * work: [n_vocab]; scratch: KERNEL_SCRATCH_BYTES */
 void request_next_token(struct request *r, int answer, const struct qn_engine *g, const float *logits, float *work,

@@ -160,6 +160,13 @@ void reuse_find(struct reuse *u, struct request *r, int most)
     r->miss = match.miss == PREFIX_ALL ? NULL : prefix_miss_name(match.miss);
 }
 
+void reuse_find_again(struct reuse *u, const struct request *r, struct answer *a, int most)
+{
+    struct prefix_match match;
+    struct prefix_key key = key_of(u, r);
+    if (most > 0) prefix_find_here(u->tree, &key, a->tokens, most, &a->memory, &match);
+}
+
 /* Notes that the prompt is only known as far as it is cached now, and why. */
 static void miss_at(struct request *r, enum prefix_miss why)
 {
@@ -261,6 +268,7 @@ void reuse_keep_cut(struct reuse *u, const struct request *r)
 }
 
 int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n, false); }
+int reuse_n_evictable(const struct reuse *u) { return prefix_n_evictable(u->tree); }
 int reuse_evict_saved(struct reuse *u, int n) { return prefix_evict(u->tree, n, true); }
 
 bool reuse_has_disk(const struct reuse *u) { return u->store != NULL; }

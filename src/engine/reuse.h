@@ -26,6 +26,9 @@ void reuse_free(struct reuse *u); /* NULL is fine */
  * pool to the first answer's empty memory. Notes in r how many tokens are known, whether some are on disk, and why
  * there are no more. */
 void reuse_find(struct reuse *u, struct request *r, int most);
+/* Finds an answer that gave way again: looks for its first `most` tokens, and attaches the pages that are in the pool
+ * to its empty memory. */
+void reuse_find_again(struct reuse *u, const struct request *r, struct answer *a, int most);
 /* If a part of r's prompt is on disk, begins to read it and sets r->restore. Call it when r has its pages. Returns
  * false if the part cannot be read and the attached pages are useless without it: start r again. It then avoids the
  * disk. */
@@ -45,6 +48,7 @@ void reuse_keep_answer(struct reuse *u, const struct request *r, const struct an
 /* Evicts up to n pages from the pool. Returns how many. */
 int reuse_evict(struct reuse *u, int n);
 int reuse_evict_saved(struct reuse *u, int n); /* the same, but only pages that are on disk */
+int reuse_n_evictable(const struct reuse *u);  /* pages that reuse_evict() could free now */
 bool reuse_has_disk(const struct reuse *u);    /* true: a store on disk is open */
 /* Moves the writing to disk on: completes a file that has been written, and begins the next one. Returns true while a
  * file is being written; false if nothing is left to write, or it failed. *is_new: the writing of a file has ended. */

@@ -2,13 +2,8 @@
  *
  * scheduler.c: the life of a scheduler, its queue, and admission. See scheduler.h.
  *
- * Admission cannot deadlock. A request is admitted when the pool has all pages that it may ever need, for its prompt
- * and its longest possible answers. It keeps them to its end. So a running request can always finish, and then gives
- * back its pages. When nothing runs, every page that is not free belongs to a cached prefix, which can be evicted as
- * soon as the disk does not use it. A request that exceeds the whole pool was refused when it was submitted. So the
- * next request can always start then. The price is that a request without max_tokens takes the room of a whole context.
- * (If pages were taken as they are needed, more requests could run at once. But when pages ran out, some requests would
- * have to be evicted and computed again.)
+ * Requests are admitted when there are pages for their prompts; how their answers get more, and why that cannot
+ * deadlock, is in room.c.
  *
  * The thread never waits for the disk while it can compute. A prefix on disk is read into the pages of a request that
  * was admitted already, but has no rows until the read has ended. New pages are written when requests end. The thread
@@ -16,8 +11,9 @@
  *
  * The next request is one of the highest priority; among these, one of the identity with the least share; among these,
  * the one that came first. If it does not fit, all others wait for it, so smaller requests cannot overtake it for ever.
+ * An answer that gave way to others goes on before requests of its priority are admitted.
  */
-#include "engine/scheduler.h"
+#include "engine/room.h"
 
 #include <errno.h>
 #include <string.h>
@@ -29,10 +25,9 @@
 
 #define DEFAULT_RUNNING 8
 #define DEFAULT_QUEUED  64
-#define SNAPSHOT_EVERY  4096        /* tokens: a large model reads them in seconds, a copy takes milliseconds */
-#define END_WEIGHT      0.25        /* weight of the last request in the moving means */
-#define POLL_NS         5000000u    /* between two looks at the disk, when there is nothing else to do */
-#define DISK_NS         2000000000u /* how long a request waits for pages to be saved, before they are evicted */
+#define SNAPSHOT_EVERY  4096     /* tokens: a large model reads them in seconds, a copy takes milliseconds */
+#define END_WEIGHT      0.25     /* weight of the last request in the moving means */
+#define POLL_NS         5000000u /* between two looks at the disk, when there is nothing else to do */
 #define MAX_RUNNING     4096
 #define MAX_QUEUED      4096 /* a limit, because places in the queue are counted one by one */
 
@@ -78,8 +73,12 @@ static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish 
     uint64_t answering = r->answering_ns ? r->answering_ns : now;
     struct qn_event ev = {.type = QN_EVENT_DONE, .token = -1, .finish = why};
     ev.usage = (struct qn_usage){(int)r->p.n_prompt, r->n_cached, r->n_generated};
-    ev.timings = (struct qn_timings){ms(r->submitted_ns, admitted), ms(admitted, answering), ms(answering, now),
-                                     r->miss, r->miss_position};
+    ev.timings = (struct qn_timings){ms(r->submitted_ns, admitted),
+                                     ms(admitted, answering),
+                                     ms(answering, now),
+                                     r->paused_ms,
+                                     r->miss,
+                                     r->miss_position};
     if (why == QN_FINISH_ERROR) ev.error = &r->error;
     scheduler_charge(r, 0);
     r->share->expected -= r->n_expected;
@@ -114,6 +113,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
 {
     struct request *r = s->running[i];
     reuse_abandon(s->reuse, r);
+    for (int k = 0; k < r->n_started; k++) room_end_pause(s, r, k);
     for (int k = 0; k < r->p.n_answers; k++)
         if (r->answers[k].finish == QN_FINISH_NONE) request_finish_answer(r, k, why);
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
@@ -135,7 +135,7 @@ static enum qn_finish outcome(struct request *r)
 {
     if (r->error.code) return QN_FINISH_ERROR;
     if (r->n_open == 0) return r->answers[0].finish;
-    if (r->restore || request_has_rows(r)) return QN_FINISH_NONE;
+    if (r->restore || request_has_rows(r) || request_is_paused(r)) return QN_FINISH_NONE;
     error_set(&r->error, QN_EUSAGE,
               "request: %d of %d answers are open, with nothing left to compute (an internal error)", r->n_open,
               r->p.n_answers);
@@ -173,7 +173,7 @@ static void end_some(struct qn_scheduler *s, bool is_stopping)
         if (why != QN_FINISH_NONE)
             end_running(s, i, why);
         else
-            i++;
+            room_collect(s, s->running[i++]);
     }
 }
 
@@ -217,68 +217,6 @@ static struct request **next_in_line(struct qn_scheduler *s)
 
 /* ---- admission ---- */
 
-/* Returns the number of pages that are promised to forks of running requests. */
-static int n_promised(const struct qn_scheduler *s)
-{
-    int n = 0;
-    for (int i = 0; i < s->n_running; i++) n += s->running[i]->n_promised;
-    return n;
-}
-
-/* Returns true if the next request should wait until pages are on disk, instead of evicting them unsaved. */
-static bool is_worth_waiting(struct qn_scheduler *s)
-{
-    if (!s->is_unsaved) return false;
-    if (!s->patience_ns) s->patience_ns = clock_ns() + DISK_NS;
-    return s->patience_ns != UINT64_MAX;
-}
-
-/* Evicts pages from the cache until r has all pages that it may need. If r shares a page that it will write to, it
- * needs another page for a copy. If there is no room for the copy, the tokens of that page are computed again. */
-static bool make_room(struct qn_scheduler *s, struct request *r)
-{
-    struct kv_seq *m = &r->answers[0].memory;
-    int slots = kv_pool_shape(s->engine->kv)->page_slots;
-    for (;;) {
-        int part = m->n_slots % slots;
-        int need = request_pages(r, slots) - m->n_pages + (part != 0) + n_promised(s);
-        int missing = need - kv_pool_n_free(s->engine->kv);
-        if (missing > 0) missing -= reuse_evict_saved(s->reuse, missing);
-        if (missing > 0 && !is_worth_waiting(s)) missing -= reuse_evict(s->reuse, missing);
-        if (missing <= 0) return true;
-        if (!part) return false;
-        int less = m->n_slots - part;
-        if (m->state) { /* goes back to an earlier copy of the state */
-            kv_seq_truncate(m, 0);
-            reuse_find(s->reuse, r, less);
-        } else {
-            kv_seq_truncate(m, less);
-            r->n_cached = less;
-        }
-    }
-}
-
-/* Starts a request and reserves all its pages. QN_EFULL: there is no room at present. */
-static int start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
-{
-    for (;;) {
-        int rc = request_start(r, s->engine, e);
-        if (rc) return rc;
-        reuse_find(s->reuse, r, (int)r->p.n_prompt - 1);
-        if (!make_room(s, r)) {
-            request_release(r);
-            return QN_EFULL;
-        }
-        if ((rc = kv_seq_reserve(&r->answers[0].memory, request_slots(r), e))) {
-            request_release(r);
-            return rc;
-        }
-        r->n_promised = request_fork_pages(r, kv_pool_shape(s->engine->kv)->page_slots);
-        if (reuse_restore(s->reuse, r)) return 0;
-        request_release(r); /* starts again, without the disk */
-    }
-}
-
 /* Moves a request from the queue to the running ones. */
 static void enter(struct qn_scheduler *s, struct request **at)
 {
@@ -292,26 +230,57 @@ static void enter(struct qn_scheduler *s, struct request **at)
     s->n_places_taken += r->p.n_answers;
     pthread_mutex_unlock(&s->mutex);
     expect(s, r);
+    r->answers[0].n_reached = r->n_cached;
     if (!r->restore) reuse_count(s->reuse, r);
     request_tell(r, &ev);
 }
 
+/* Makes it an error if something should fit, but does not: see the beginning of room.c. */
+static void check_fit(struct qn_scheduler *s, struct request *r, bool are_held)
+{
+    if (!room_is_quiet(s) || s->is_unsaved || are_held) return;
+    error_set(&r->error, QN_ENOMEM, "request: nothing runs, and yet there is no room (an internal error)");
+}
+
+/* Admits the request that at points to. Returns false if it does not fit. */
+static bool admit_one(struct qn_scheduler *s, struct request **at, bool are_held)
+{
+    struct request *r = *at;
+    int rc = room_start(s, r, &r->error);
+    if (rc == QN_EFULL) check_fit(s, r, are_held);
+    if (rc == QN_EFULL && !r->error.code) return false;
+    if (rc) {
+        unlink_waiting(s, at);
+        tell_done(s, r, QN_FINISH_ERROR);
+    } else
+        enter(s, at);
+    return true;
+}
+
+static bool resume_one(struct qn_scheduler *s, struct room_paused p, bool are_held)
+{
+    if (room_resume(s, p)) return true;
+    check_fit(s, p.request, are_held);
+    return false;
+}
+
+/* Lets answers that gave way go on, and admits requests, in one order. A request for which there is no place holds up
+ * no paused answer, which has one. */
 static void admit(struct qn_scheduler *s)
 {
-    while (s->waiting && !s->is_full) {
-        struct request **at = next_in_line(s), *r = *at;
+    while (!s->is_full) {
         bool are_held = reuse_holds_pages(s->reuse); /* these pages stay held until the next look at the disk */
-        int rc = s->n_places_taken + r->p.n_answers > s->n_places ? QN_EFULL : start(s, r, &r->error);
-        if (rc == QN_EFULL && !s->n_running && !s->is_unsaved && !are_held) /* see the beginning of this file */
-            rc = error_set(&r->error, QN_ENOMEM, "request: nothing runs, and yet there is no room (an internal error)");
-        if (rc == QN_EFULL) {
-            s->is_full = true;
-            s->awaits_pages = are_held;
-        } else if (rc) {
-            unlink_waiting(s, at);
-            tell_done(s, r, QN_FINISH_ERROR);
-        } else
-            enter(s, at);
+        struct room_paused p = room_first_paused(s);
+        struct request **at = s->waiting ? next_in_line(s) : NULL;
+        if (!p.request && !at) break;
+        bool has_place = at && s->n_places_taken + (*at)->p.n_answers <= s->n_places;
+        bool fits;
+        if (has_place && (!p.request || (*at)->p.priority > p.request->p.priority))
+            fits = admit_one(s, at, are_held);
+        else
+            fits = p.request && resume_one(s, p, are_held);
+        s->is_full = !fits;
+        if (!fits) s->awaits_pages = are_held;
     }
 }
 
@@ -336,7 +305,8 @@ static bool has_rows(const struct qn_scheduler *s)
 static bool is_idle(const struct qn_scheduler *s)
 {
     return !s->inbox && !s->errands && !s->is_disk_ready && !(s->changed.code && (s->n_running || s->waiting)) &&
-           (!s->waiting || s->is_full) && !has_rows(s) && !(s->is_stopping && s->n_waiting);
+           (s->is_full || !(s->waiting || s->stats.n_paused)) && (s->is_stalled || !has_rows(s)) &&
+           !(s->is_stopping && s->n_waiting);
 }
 
 /* Sleeps until there is something to do, and sets *is_stopping. Returns false when the thread has to end. */
@@ -445,6 +415,7 @@ static void *thread_main(void *arg)
     bool is_stopping;
     pthread_setname_np(pthread_self(), "scheduler");
     while (await(s, &is_stopping)) {
+        s->is_stalled = false;
         scheduler_run_errands(s);
         tend_disk(s);
         end_some(s, is_stopping);
@@ -611,10 +582,6 @@ static int check_room(const struct qn_scheduler *s, const struct request *r, str
     if (r->p.n_answers > s->n_places)
         return error_set(e, QN_EUSAGE, "request: %d answers, at most %d are computed at once", r->p.n_answers,
                          s->n_places);
-    int slots = kv_pool_shape(s->engine->kv)->page_slots, pages = request_pages(r, slots);
-    if (pages > kv_pool_n_pages(s->engine->kv))
-        return error_set(e, QN_EFULL, "request: %d answers of %d tokens need %d pages of the KV cache, it has %d",
-                         r->p.n_answers, request_slots(r), pages, kv_pool_n_pages(s->engine->kv));
     return 0;
 }
 

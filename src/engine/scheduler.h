@@ -59,8 +59,9 @@ struct qn_scheduler {
     struct pace pace;
     int n_places_taken;   /* places that answers of running requests have */
     bool is_unsaved;      /* something is being written to disk, or may have to be */
-    bool is_full;         /* the next request did not fit, and nothing has changed since */
+    bool is_full;         /* the next request, or answer to go on, did not fit, and nothing has changed since */
     bool awaits_pages;    /* it did not fit, and the disk's threads hold some pages */
+    bool is_stalled;      /* the last step had no rows: all that runs waits for pages */
     uint64_t patience_ns; /* until then it waits for pages to be saved; 0: not begun; UINT64_MAX: waited enough */
     double mean_answer; /* moving mean of tokens: the expected length of an answer, unless its max_tokens is smaller */
 

@@ -13,7 +13,7 @@
  * copied before a step that may be abandoned (states.h). There is room for as many copies as the engine has sessions,
  * and a step of more sequences is not abandoned. Such a step has many answers, so it has few prompt rows.
  */
-#include "engine/scheduler.h"
+#include "engine/room.h"
 
 #include <assert.h>
 #include <math.h>
@@ -50,30 +50,44 @@ static void gather_answers(struct qn_scheduler *s)
         if (request_is_reading(r)) continue;
         for (int k = 0; k < r->n_started; k++) {
             const struct answer *a = &r->answers[k];
-            if (a->finish != QN_FINISH_NONE) continue;
+            if (!request_answer_runs(r, k) || answer_rows(a) != 1 || !room_has_page(s, a)) continue;
             add_part(s, r, k, 1);
             add_row(s, a->tokens[a->n_tokens - 1], a->memory.n_slots, true);
         }
     }
 }
 
+/* Returns how many of an answer's rows the step takes: at most `most`, and not beyond a place where a copy of the state
+ * is kept, or where rows begin to be told. */
+static int piece(const struct qn_scheduler *s, const struct request *r, const struct answer *a, int most, int n_scored)
+{
+    int from = a->memory.n_slots, n = answer_rows(a) < most ? answer_rows(a) : most;
+    if (!request_is_reading(r)) return n;
+    int cut = reuse_next_cut(s->reuse, r, from), untold = a->n_reached - from;
+    if (n > cut - from) n = cut - from;
+    if (n > untold && untold > 0) n = untold;
+    if (r->p.prompt_logprobs && n > PROMPT_LOGPROB_ROWS - n_scored) n = PROMPT_LOGPROB_ROWS - n_scored;
+    return n;
+}
+
+/* Adds rows of prompts, and of answers that have to be computed again. */
 static void gather_prompts(struct qn_scheduler *s, int most)
 {
     int n_scored = 0;
-    for (int i = 0; i < s->n_running && most > 0; i++) {
+    for (int i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
-        if (!request_is_reading(r) || r->restore) continue;
-        int from = r->answers[0].memory.n_slots, last = (int)r->p.n_prompt - 1;
-        int n = last + 1 - from < most ? last + 1 - from : most;
-        if (r->p.prompt_logprobs && n > PROMPT_LOGPROB_ROWS - n_scored) n = PROMPT_LOGPROB_ROWS - n_scored;
-        if (n == 0) continue;
-        int cut = reuse_next_cut(s->reuse, r, from);
-        if (n > cut - from) n = cut - from;
-        if (r->p.prompt_logprobs) n_scored += n;
-        add_part(s, r, 0, n);
-        for (int p = from; p < from + n; p++)
-            add_row(s, r->p.prompt[p], p, p == last ? r->max_tokens > 0 : r->p.prompt_logprobs);
-        most -= n;
+        bool is_reading = request_is_reading(r), is_scored = is_reading && r->p.prompt_logprobs;
+        for (int k = 0; k < r->n_started && most > 0; k++) {
+            const struct answer *a = &r->answers[k];
+            if (!request_answer_runs(r, k) || (!is_reading && answer_rows(a) == 1)) continue;
+            int from = a->memory.n_slots, last = a->n_tokens - 1, n = piece(s, r, a, most, n_scored);
+            if (n == 0) continue;
+            if (is_scored) n_scored += n;
+            add_part(s, r, k, n);
+            for (int p = from; p < from + n; p++)
+                add_row(s, a->tokens[p], p, p == last ? r->max_tokens > 0 : is_scored && p >= a->n_reached);
+            most -= n;
+        }
     }
 }
 
@@ -90,12 +104,14 @@ static void gather(struct qn_scheduler *s)
     assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS); /* each place has at most one answer */
 }
 
-/* A step without rows would be repeated for ever, so each request that should have had rows gets an error. */
+/* A step without rows would be repeated for ever, so each request that should have had rows gets an error. Those that
+ * wait for pages should not. */
 static void fail_all(struct qn_scheduler *s)
 {
     for (int i = 0; i < s->n_running; i++)
-        if (request_has_rows(s->running[i]))
-            error_set(&s->running[i]->error, QN_EUSAGE, "request: a step has no rows of it (an internal error)");
+        for (int k = 0; k < s->running[i]->n_started; k++)
+            if (request_answer_runs(s->running[i], k) && room_has_page(s, &s->running[i]->answers[k]))
+                error_set(&s->running[i]->error, QN_EUSAGE, "request: a step has no rows of it (an internal error)");
 }
 
 /* ---- running ---- */
@@ -196,25 +212,30 @@ static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
         else
             request_next_token(r, k, g, logits_row(s, p->logits_row + p->n_logits - 1), s->work, s->scratch);
     }
+    if (!failed) room_fork(s, r);
 }
 
 static void take_in(struct qn_scheduler *s, const struct step_part *p)
 {
     struct request *r = p->request;
-    struct kv_seq *m = &r->answers[p->answer].memory;
-    bool was_reading = request_is_reading(r);
-    int from = m->n_slots;
-    kv_seq_extend(m, from + p->n);
-    scheduler_charge(r, p->n);
-    if (!was_reading) {
-        request_next_token(r, p->answer, s->engine, logits_row(s, p->logits_row), s->work, s->scratch);
+    struct answer *a = &r->answers[p->answer];
+    int from = a->memory.n_slots, to = from + p->n;
+    bool is_new = to > a->n_reached; /* while a prompt is read, a part has either rows that were told, or new ones */
+    kv_seq_extend(&a->memory, to);
+    if (is_new) {
+        scheduler_charge(r, to - (from > a->n_reached ? from : a->n_reached));
+        a->n_reached = to;
+    }
+    if (!request_is_reading(r)) {
+        if (answer_rows(a) == 0)
+            request_next_token(r, p->answer, s->engine, logits_row(s, p->logits_row), s->work, s->scratch);
         return;
     }
-    if (r->p.prompt_logprobs) tell_prompt(s, p, from);
-    if (r->p.pooling) pool_rows(s, p);
-    tell_prefill(r);
+    if (is_new && r->p.prompt_logprobs) tell_prompt(s, p, from);
+    if (is_new && r->p.pooling) pool_rows(s, p);
+    if (is_new) tell_prefill(r);
     reuse_keep_cut(s->reuse, r);
-    if (!request_is_reading(r)) begin_answers(s, p);
+    if (answer_rows(a) == 0) begin_answers(s, p);
 }
 
 static void count(struct qn_scheduler *s, uint64_t t0, int n_decode)
@@ -239,8 +260,10 @@ static void count(struct qn_scheduler *s, uint64_t t0, int n_decode)
 void step_run(struct qn_scheduler *s)
 {
     uint64_t t0 = clock_ns();
+    room_grow(s);
     gather(s);
-    if (!s->n_rows) {
+    s->is_stalled = !s->n_rows;
+    if (s->is_stalled) {
         fail_all(s);
         return;
     }

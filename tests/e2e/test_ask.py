@@ -554,7 +554,7 @@ def test_a_reader_that_leaves_ends_the_request_at_the_daemon():
 
 
 def test_overflow_at_a_daemon_and_in_process():
-    s = Server(PARROT, "--ctx", "512")
+    s = Server(PARROT, "--ctx", "512", "--alias", "other=m")  # an alias is no second model
     text = lines(200)
     for how in ("head", "tail", "middle", "chunk"):
         args = ("--overflow", how, "-n", "30", "What?")
@@ -568,7 +568,7 @@ def test_overflow_at_a_daemon_and_in_process():
 
 def test_pieces_of_a_daemon_are_known_again():
     s = Server(PARROT, "--ctx", "512")
-    counted = lambda: sum(int(n) for n in re.findall(r'requests_total\{[^}]*\} (\d+)', s.get("/metrics").body.decode()))
+    counted = lambda: sum(int(n) for n in re.findall(r'quern_requests_total\{[^}]*\} (\d+)', s.get("/metrics").body.decode()))
     n = [counted()]
     text = lines(300)
     for t in (text, text, text.replace(b"line 150 of", b"LINE 150 of")):

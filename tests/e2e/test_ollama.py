@@ -69,7 +69,7 @@ def test_a_probe_finds_a_version():
 
 
 def test_models_are_listed_without_loading_them():
-    s = Several("--idle", "90", "small=" + PARROT, "chat:8b=" + CHAT)
+    s = Several("--ctx", "4096", "--idle", "90", "small=" + PARROT, "chat:8b=" + CHAT)
     tags = s.get("/api/tags").json["models"]
     check([m["name"] for m in tags] == ["small:latest", "chat:8b"] and all(m["model"] == m["name"] for m in tags), tags)
     small, chat = tags

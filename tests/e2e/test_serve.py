@@ -564,9 +564,121 @@ def test_bad_requests_are_refused_by_name():
     refused(post({"prompt": "word " * 1000}), 400, "context_length_exceeded", "prompt", "1002")
     refused(post({"prompt": "word " * 1000000}), 400, "context_length_exceeded", "prompt", "5000000 bytes")
     refused(s.post("/v1/chat/completions", CHAT_ASK), 400, "no_chat_template", "messages")
-    check(s.post("/v1/completions", b"{}", headers={"Content-Type": "text/plain"}).status == 415, "type of the body")
+    check(s.post("/v1/completions", b"{}", headers={"Content-Type": "text/html"}).status == 415, "type of the body")
     check(post({"prompt": "a"}).status == 200, "and still serves")
     s.stop()
+
+
+def test_bodies_as_clients_write_them():
+    s = Server()
+    body = json.dumps({**STORY_ASK, "max_tokens": 1}).encode()
+    for type in "text/plain", "application/x-www-form-urlencoded":  # curl -d
+        check(s.post("/v1/completions", body, tcp=True, headers={"Content-Type": type}).status == 200, type)
+    check(s.post("/v1/completions", b"\xef\xbb\xbf" + body).status == 200, "a byte order mark")
+    refused(s.post("/v1/completions", b"\xef\xbb\xbf" * 2 + body), 400, "invalid_json")
+    for text, where in (b"", "empty"), (b"\xef\xbb\xbf", "empty"), (b'{"prompt":"a\\ud800"}', "\\\\uD800"), \
+            (b'{"prompt":"\\udc00\\ud800"}', "\\\\uDC00"), (b'{"prompt":"\\ud83dx"}', "\\\\uD83D"), (b'{"a\\ud800":1}', "byte 10"), \
+            (b'{"a\\u0000b":1}', "U+0000"), (b'{"prompt":"a","x":{"\\u0000":1}}', "U+0000"):
+        r = s.post("/v1/completions", text)
+        check(r.status == 400 and r.error()["code"] == "invalid_json" and where.replace("\\\\", "\\") in r.error()["message"], text, r.body)
+    t = s.post("/tokenize", b'{"content":"\\ud83d\\ude00"}').json["tokens"]
+    check(s.post("/detokenize", {"tokens": t}).json["content"].strip() == "\U0001f600", "a whole pair")
+    s.stop()
+
+
+def test_what_is_cut_ends_before_a_character_that_is_not_whole():
+    for model, target, ask in (STORY, "/v1/completions", {"prompt": "x"}), \
+            (CHAT, "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}):
+        s = Server(model)
+        first = s.post("/tokenize", {"content": "\U0001f9ff", "add_special": False}).json["tokens"][-4]  # of four bytes
+        for n in 1, 2:
+            body = {**ask, "max_tokens": n, "temperature": 0, "logit_bias": {str(first): 100}}
+            logprobs = {"logprobs": 0} if model == STORY else {"logprobs": True}
+            r = s.post(target, {**body, **logprobs}).json
+            c = r["choices"][0]
+            text = c["text"] if model == STORY else c["message"]["content"]
+            check((text or "") == "\ufffd" * (n - 1) and c["finish_reason"] == "length", r)
+            check(r["usage"]["completion_tokens"] == n, "its tokens are counted", r)
+            if model == CHAT:
+                check([t["bytes"] for t in c["logprobs"]["content"]] == [[0xf0]] * n, "and told", c["logprobs"])
+            check((r["quern"]["tokens_per_second"] is None) == (n == 1), "a rate needs two tokens", r["quern"])
+            texts, _ = joined(s.post(target, {**body, "stream": True}), "text" if model == STORY else "content")
+            check(texts.get(0, "") == (text or ""), "a stream", texts)
+        s.stop()
+
+
+def test_ignored_end_tokens_are_not_drawn():
+    s = Server()
+    end = {"logit_bias": {"2": 100}, "max_tokens": 6, "temperature": 0}
+    r = s.post("/v1/completions", {**STORY_ASK, **end}).json
+    check(r["usage"]["completion_tokens"] == 1 and r["choices"][0]["finish_reason"] == "stop", r)
+    r = s.post("/v1/completions", {**STORY_ASK, **end, "ignore_eos": True, "logprobs": 0}).json
+    check(r["usage"]["completion_tokens"] == 6 and "" not in r["choices"][0]["logprobs"]["tokens"], r)
+    plain = s.post("/v1/completions", {**STORY_ASK, **end, "logit_bias": {}}).json
+    check(r["choices"][0]["text"] == plain["choices"][0]["text"], "the others are as they were", r, plain)
+    r = s.post("/v1/completions", {**STORY_ASK, **end, "ignore_eos": True, "stop_token_ids": [2]}).json
+    check(r["usage"]["completion_tokens"] == 1 and r["choices"][0]["finish_reason"] == "stop", "a stop token of the client's", r)
+    s.stop()
+
+
+def test_the_log_and_the_counters_agree_about_what_was_done():
+    s = Server(STORY, "--log", "--grace", "0", "--parallel", "8", "--sessions", "8")
+    line = lambda id: next(line for line in s.stderr().splitlines() if id in line)
+    s.post("/v1/completions", {**STORY_ASK, "max_tokens": 1})
+    s.post("/v1/embeddings", {"input": ["a", "b", "c"]})
+    for body in {"nonsense": 1}, {"prompt": "a", "model": "other"}:
+        s.post("/v1/completions", body)
+    check(s.post("/v1/messages", {}).status == 400, "a message")
+    late = s.post("/v1/completions", {**slow(s), "deadline_ms": 20})
+    c = s.connect()
+    c.request("POST", "/v1/completions", json.dumps(slow(s)), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    gone = r.headers["x-request-id"]
+    while not r.readline().startswith(b"data:"):
+        pass
+    r.close()
+    c.close()
+    hists = [f'quern_{name}_count{{model="m"}}' for name in ("queue_seconds", "request_prompt_tokens", "request_generated_tokens")]
+    end = time.monotonic() + LIMIT
+    while True:
+        numbers = dict(re.findall(r"^(quern_\S+) (\S+)$", s.get("/metrics").body.decode(), re.M))
+        n_done = sum(int(v) for k, v in numbers.items() if k.startswith("quern_requests_total{"))
+        counts = [n_done, *(int(numbers[h]) for h in hists)]
+        if min(counts) >= 6 or time.monotonic() > end:
+            break
+    check(counts == [6] * 4, "one completion, three embeddings, one that was late, one that was left", counts)
+    count = lambda route, method, status: int(numbers.get(f'quern_http_requests_total{{route="{route}",method="{method}",status="{status}"}}', 0))
+    check(count("/v1/completions", "POST", 200) == 3 and count("/v1/completions", "POST", 400) == 1, numbers)
+    check(count("/v1/completions", "POST", 404) == 1 and count("/v1/messages", "POST", 400) == 1, numbers)
+    s.get("/nothing")
+    c = s.connect()
+    c.request("POST", "/v1/completions", json.dumps(slow(s)), {"Content-Type": "application/json"})
+    r = c.getresponse()
+    r.readline()
+    s.process.send_signal(signal.SIGTERM)
+    check(b'"code":"stopping"' in r.read(), "the end of the daemon ends it")
+    s.stop()
+    check(re.search(r" POST 200 deadline_exceeded .* model 'm' prompt \d+ cached \d+ generated \d+ /v1/comp", line(late.headers["x-request-id"])), s.stderr())
+    check(re.search(r" POST 200 gone .* generated [1-9]\d* /v1/comp", line(gone)), s.stderr())
+    check(re.search(r" POST 200 stopping .* generated [1-9]\d* /v1/comp", line(r.headers["x-request-id"])), s.stderr())
+    for text in " POST 400 unknown_field ", " POST 404 model_not_found ", " POST 400 missing_field ", " GET 404 refused ", \
+            " prompt 6 cached 3 generated 0 /v1/embeddings", " POST 200 complete ":
+        check(text in s.stderr(), text, s.stderr())
+    stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z quern: ")
+    check(all(stamp.match(line) for line in s.stderr().splitlines()), "each line has its time", s.stderr())
+
+
+def test_the_journal_has_times_of_its_own():
+    with open(path("journal"), "w+b") as log:
+        st = os.fstat(log.fileno())
+        p = subprocess.Popen([QUERN, "serve", STORY, "--listen", path("journal.sock")], stderr=log,
+                             env={**os.environ, "JOURNAL_STREAM": f"{st.st_dev}:{st.st_ino}"})
+        end = time.monotonic() + LIMIT
+        while b"serving" not in (text := open(path("journal"), "rb").read()) and time.monotonic() < end:
+            time.sleep(0.01)
+        p.terminate()
+        p.wait(LIMIT)
+        check(text.startswith(b"quern: ") and b"\nquern: serving" in text, text)
 
 
 def test_bad_conversations_are_refused():

@@ -84,7 +84,7 @@ const struct opt opts_engine[] = {
 };
 
 const struct opt opts_context[] = {
-    {"ctx", 0, OPT_INT, AT(n_ctx), "N", "tokens of context (default: the model's, at most 4096)", 1, 1 << 28},
+    {"ctx", 0, OPT_INT, AT(n_ctx), "N", "tokens of context (default: the model's, at most 32768)", 1, 1 << 28},
     {"batch", 0, OPT_INT, AT(n_batch), "N", "most rows in one forward pass (default 512)", 1, 65536, .rare = true},
     {"mlock", 0, OPT_FLAG, AT(lock_weights), NULL, "lock weights in memory, as many as the budget allows",
      .rare = true},

@@ -12,9 +12,9 @@
  *                       the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c ollama.c ollama_in.c
  *                       dialects: how each API reads a request and writes an answer
- *     embed.c tokens.c status.c metrics.c sessions.c ollama_models.c ollama_embed.c
+ *     embed.c tokens.c status.c model_list.c metrics.c sessions.c ollama_models.c ollama_embed.c
  *                       other endpoints
- *     stats.c           histograms of each model
+ *     tally.c stats.c   what requests have used; histograms of each model
  *
  * Threads. A handler runs in the server's thread and only queues the request. A worker reads its body and asks for its
  * model. A worker, this one or, if the model has to be loaded, any later one, reads the rest and submits it. From then
@@ -52,9 +52,15 @@ void hists_add(struct hists *h, enum hist which, double value);
 int hists_write_head(enum hist which, struct buf *b);
 int hists_write(struct hists *h, enum hist which, const char *model, struct buf *b);
 
-/* ---- requests that are under way (ticket.c) ---- */
+/* ---- what requests have used (tally.c) ---- */
 
 struct api;
+/* Counts a request of the scheduler that is done; any thread. */
+void tally_done(struct api *a, const struct served *m, const struct qn_usage *u, const struct qn_timings *t);
+/* Says in the log which model a request is for, and what it has used; u may be NULL. */
+void tally_log(struct http_request *r, const struct served *m, const struct qn_usage *u);
+
+/* ---- requests that are under way (ticket.c) ---- */
 
 /* A request from its handler to its answer. It counts for the limit of its key, is found by its name, holds the memory
  * that was taken for it, and says whether it is still wanted. One thread at a time owns it. Others use the atomic

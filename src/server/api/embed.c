@@ -26,7 +26,8 @@ struct embed {
     size_t *n_tokens;
     size_t n, at; /* at: the input that is computed */
     struct json_out out;
-    int64_t n_prompt;
+    int n_prompt, n_cached; /* tokens so far */
+    struct api *api;
     bool started; /* the scheduler has sent the first event of input `at` */
 };
 
@@ -250,6 +251,9 @@ static void on_done(struct embed *m, const struct qn_event *e)
     struct fault f = {0};
     double retry_s = 1;
     m->n_prompt += e->usage.n_prompt;
+    m->n_cached += e->usage.n_cached;
+    tally_done(m->api, m->served, &e->usage, &e->timings);
+    tally_log(m->req, m->served, &(struct qn_usage){.n_prompt = m->n_prompt, .n_cached = m->n_cached});
     m->started = false;
     if (e->finish == QN_FINISH_ERROR)
         api_fault(&f, e->error);
@@ -321,6 +325,7 @@ void embed_begin(struct api_call *c, const struct embed_dialect *d)
     }
     m->d = d;
     m->load_ms = c->load_ms;
+    m->api = c->api;
     m->req = c->req;
     m->out.ledger = c->api->c.requests;
     m->served = c->served;

@@ -123,6 +123,7 @@ void api_refuse_anthropic(struct http_request *r, const struct fault *f)
 {
     struct json_out o = {0}; /* small: a fault's texts have a bound */
     api_error_anthropic(&o, f);
+    http_outcome(r, f->code);
     send(r, f->status, &o);
 }
 

@@ -65,7 +65,7 @@ const char *job_finish_reason(const struct job *j, int i)
     }
 }
 
-/* The rate is that of all answers together, counted from the first token. */
+/* The rate is that of all answers together, counted from the first token: without a second one there is none. */
 void job_write_quern(struct job *j)
 {
     struct json_out *o = &j->out;
@@ -75,7 +75,11 @@ void job_write_quern(struct job *j)
     json_out_num(o, "queue_ms", t->queue_ms);
     json_out_num(o, "prefill_ms", t->prefill_ms);
     json_out_num(o, "decode_ms", t->decode_ms);
-    json_out_num(o, "tokens_per_second", t->decode_ms > 0 ? j->usage.n_generated * 1000.0 / t->decode_ms : 0);
+    if (t->paused_ms > 0) json_out_num(o, "paused_ms", t->paused_ms);
+    if (j->usage.n_generated > j->params.n && t->decode_ms > 0)
+        json_out_num(o, "tokens_per_second", j->usage.n_generated * 1000.0 / t->decode_ms);
+    else
+        json_out_str(o, "tokens_per_second", NULL);
     json_out_int(o, "cached_tokens", j->usage.n_cached);
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);

@@ -198,6 +198,7 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
     switch (phase) {
     case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", n_done); break;
     case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->n_total); break;
+    case QN_EVENT_PAUSE: n = snprintf(text, cap, ": paused\n\n"); break;
     default: n = snprintf(text, cap, ": decoding\n\n"); break;
     }
     return (size_t)n;
@@ -226,16 +227,6 @@ static void on_known(struct job *j, uint64_t number)
     if (j->d->start) j->d->start(j);
 }
 
-/* Counts for the histograms. A request that was cancelled while it waited has no first token. */
-static void count(struct job *j, const struct qn_usage *u, const struct qn_timings *t)
-{
-    struct hists *h = &j->api->hists[j->served->index];
-    hists_add(h, HIST_QUEUE, t->queue_ms * 1e-3);
-    hists_add(h, HIST_PROMPT, u->n_prompt);
-    hists_add(h, HIST_GENERATED, u->n_generated);
-    if (u->n_generated > 0) hists_add(h, HIST_FIRST_TOKEN, (t->queue_ms + t->prefill_ms) * 1e-3);
-}
-
 /* Adds what a prompt took to what those before it did. */
 static void add_up(struct job *j, const struct qn_event *e)
 {
@@ -245,6 +236,7 @@ static void add_up(struct job *j, const struct qn_event *e)
     j->timings.queue_ms += e->timings.queue_ms;
     j->timings.prefill_ms += e->timings.prefill_ms;
     j->timings.decode_ms += e->timings.decode_ms;
+    j->timings.paused_ms += e->timings.paused_ms;
     if (j->timings.miss) return;
     j->timings.miss = e->timings.miss;
     j->timings.miss_position = e->timings.miss_position;
@@ -279,16 +271,22 @@ static void on_done(struct job *j, const struct qn_event *e)
 {
     struct fault f = {0};
     double retry_s = 1;
-    count(j, &e->usage, &e->timings);
+    tally_done(j->api, j->served, &e->usage, &e->timings);
     add_up(j, e);
     if (go_on(j, e->finish, &retry_s, &f)) return;
     bool failed = f.status || (is_failure(e->finish) && j->n_ended < j->n_answers);
+    tally_log(j->req, j->served, &j->usage);
     ticket_unlist(j->ticket); /* before the client sees the end, because its next request may rely on the place */
+    if (j->lost)
+        http_outcome(j->req, "too_slow");
+    else if (j->ticket->cancelled && j->n_ended < j->n_answers)
+        http_outcome(j->req, "cancelled");
     for (int i = 0; i < j->n_answers && !failed; i++)
         if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
     if (failed && !f.status) fault_of(&f, e);
     if (j->params.stream) {
         if (failed) {
+            http_outcome(j->req, f.code);
             j->d->error_stream(j, &f);
         } else {
             j->d->finish_stream(j, j->last, true);
@@ -325,6 +323,7 @@ void job_on_event(void *arg, const struct qn_event *e)
         for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[j->at * j->params.n + i], e);
         break;
     case QN_EVENT_TOKEN: on_token(j, e); break;
+    case QN_EVENT_PAUSE: j->last_token_ns = 0; break; /* a pause is no gap between two tokens */
     case QN_EVENT_FINISH: on_finish(j, e); break;
     case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_DONE: on_done(j, e); return;

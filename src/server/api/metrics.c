@@ -10,6 +10,7 @@
 #include "server/api/endpoints.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -33,6 +34,9 @@ static const struct metric {
     {"gauge", "requests_queued", "Requests that wait.", INT, STAT(n_queued)},
     {"gauge", "requests_running", "Requests that are evaluated.", INT, STAT(n_running)},
     {"gauge", "places_used", "Answers that are evaluated together.", INT, STAT(n_answers)},
+    {"gauge", "places_paused", "Of the places used, answers that gave their pages to others.", INT, STAT(n_paused)},
+    {"counter", "pauses_total", "Times that an answer gave its pages to others.", UINT64, STAT(n_pauses)},
+    {"counter", "rows_again_total", "Rows that were evaluated again for that reason.", UINT64, STAT(n_rows_again)},
     {"gauge", "places", "Answers that can be evaluated together.", INT, STAT(n_places)},
     {"counter", "requests_submitted_total", "Requests that were taken.", UINT64, STAT(n_submitted)},
     {"counter", "requests_refused_total", "Requests that met a full queue.", UINT64, STAT(n_refused)},
@@ -100,11 +104,28 @@ static int write_finished(struct buf *b, const struct metric_row *rows, int n)
         [QN_FINISH_CANCELLED] = "cancelled",   [QN_FINISH_DEADLINE] = "deadline",       [QN_FINISH_STOPPED] = "stopped",
         [QN_FINISH_ERROR] = "error",
     };
-    int bad = write_head(b, "counter", "requests_total", "Requests that are done.");
+    int bad = write_head(b, "counter", "requests_total",
+                         "Requests to the model that are done: each input of an embedding is one.");
     for (int k = 0; k < n; k++)
         for (int i = QN_FINISH_STOP_TOKEN; i <= QN_FINISH_ERROR; i++)
             bad |= buf_printf(b, NULL, "quern_requests_total{model=\"%s\",finish=\"%s\"} %" PRIu64 "\n",
                               label_of(&rows[k]), names[i], rows[k].m.stats.n_done[i]);
+    return bad;
+}
+
+/* Only what has happened: most routes never answer most statuses. */
+static int write_http(const struct http_request *r, struct buf *b)
+{
+    struct http_count c;
+    int bad = write_head(b, "counter", "http_requests_total", "HTTP requests that have ended.");
+    for (size_t i = 0; http_count(r, i, &c); i++) {
+        char status[16] = "none";
+        if (c.status) snprintf(status, sizeof status, "%d", c.status);
+        if (c.n)
+            bad |=
+                buf_printf(b, NULL, "quern_http_requests_total{route=\"%s\",method=\"%s\",status=\"%s\"} %" PRIu64 "\n",
+                           c.route ? c.route->pattern : "none", c.route ? c.route->method : "none", status, c.n);
+    }
     return bad;
 }
 
@@ -140,7 +161,7 @@ static int write_refused(const struct http_request *r, struct buf *b)
 
 static int write_all(const struct http_request *r, struct api *a, struct buf *b, const struct metric_row *rows, int n)
 {
-    int bad = write_process(a, r, b) | write_refused(r, b);
+    int bad = write_process(a, r, b) | write_refused(r, b) | write_http(r, b);
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         const struct metric *c = &metrics[i];
         bad |= write_head(b, c->type, c->name, c->help);

@@ -71,6 +71,7 @@ static void post_cancel(struct http_request *r, void *ctx)
 static const struct http_route routes[] = {
     {"GET", "/health", endpoint_health, HTTP_PUBLIC},
     {"GET", "/v1/models", endpoint_models, 0},
+    {"GET", "/v1/models/{path}", endpoint_model, 0},
     {"POST", "/v1/completions", post_completion, HTTP_JSON_BODY},
     {"POST", "/v1/chat/completions", post_chat, HTTP_JSON_BODY},
     {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},

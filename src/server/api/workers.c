@@ -123,6 +123,7 @@ static void run(struct api_call *c)
     if (!c->fault.status && ticket_is_over(c->ticket)) ticket_fault(c->ticket, &c->fault);
     if (!c->no_model && !c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
     if (c->no_model && !c->no_body && !c->fault.status) read_body(c);
+    if (c->served) tally_log(c->req, c->served, NULL);
     if (!c->fault.status && (c->served || c->no_model)) {
         c->work(c);
     } else {

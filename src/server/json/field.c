@@ -331,9 +331,30 @@ static json_t *load(const void *text, size_t n, size_t flags, const struct qn_ca
     return j;
 }
 
+/* Says why a text could not be parsed. For what clients do by mistake, the words are ours. */
+static void fault_of_parser(struct fault *f, size_t n, const json_error_t *e)
+{
+    static const char surrogate[] = "invalid Unicode '";
+    if (n == 0)
+        fault_set(f, 400, "invalid_json", NULL, "the body is empty; it has to be a JSON object");
+    else if (json_error_code(e) == json_error_null_byte_in_key)
+        fault_set(f, 400, "invalid_json", NULL, "a name in the body has the character U+0000 in it (byte %d)",
+                  e->position);
+    else if (!strncmp(e->text, surrogate, strlen(surrogate)))
+        fault_set(f, 400, "invalid_json", NULL,
+                  "the body has one half of a surrogate pair without the other: %.6s (the text that ends at byte %d)",
+                  e->text + strlen(surrogate), e->position);
+    else
+        fault_set(f, 400, "invalid_json", NULL, "the body is not valid JSON: %s (byte %d)", e->text, e->position);
+}
+
 json_t *field_parse_body(const void *text, size_t n, const struct qn_cancel *cancel, struct fault *f)
 {
+    static const char mark[] = {'\xef', '\xbb', '\xbf'}; /* U+FEFF, which some editors put before a text */
+    size_t n_mark = n >= sizeof mark && !memcmp(text, mark, sizeof mark) ? sizeof mark : 0;
     json_error_t e;
+    text = (const char *)text + n_mark;
+    n -= n_mark;
     struct field_size size;
     bool cancelled;
     if (field_measure(text, n, &size, f) || check_memory(n, f)) return NULL;
@@ -350,7 +371,8 @@ json_t *field_parse_body(const void *text, size_t n, const struct qn_cancel *can
         return NULL;
     }
     if (!j) {
-        fault_set(f, 400, "invalid_json", NULL, "the body is not valid JSON: %s (byte %d)", e.text, e.position);
+        e.position += (int)n_mark;
+        fault_of_parser(f, n, &e);
         return NULL;
     }
     if (json_is_object(j)) return j;

@@ -178,6 +178,12 @@ bool vocab_is_valid(const struct vocab *v, qn_token id) { return id >= 0 && id <
 
 bool vocab_is_eog(const struct vocab *v, qn_token id) { return is_in(v->roles.eog, v->roles.n_eog, id); }
 
+const qn_token *vocab_eog(const struct vocab *v, int *n)
+{
+    *n = v->roles.n_eog;
+    return v->roles.eog;
+}
+
 bool vocab_is_control(const struct vocab *v, qn_token id)
 {
     return vocab_is_valid(v, id) && lexicon_is_control(&v->lex, id);

@@ -344,6 +344,8 @@ static void requests(void **state)
     REFUSED(qn_cache_list(s, 0, &list, NULL, &e));
     REFUSED(qn_cache_drop(NULL, 0, 0, &n, &e));
     REFUSED(qn_cache_drop(s, 0, 0, NULL, &e));
+    REFUSED(qn_cache_drop_files(NULL, 0, &n, &e));
+    REFUSED(qn_cache_drop_files("/", 0, NULL, &e));
 
 #define BAD(...)                                                                                                       \
     qn_request_params_init(&p);                                                                                        \

@@ -60,7 +60,7 @@ struct record {
     int n_prompt; /* events */
     float prompt_logprob[N_CTX];
     float embedding[MAX_EMBD];
-    int n_embedding, n_done, n_queued, last_prefill;
+    int n_embedding, n_done, n_queued, n_pauses, last_prefill;
     struct qn_usage usage;
     struct qn_timings timings;
     bool after_done;
@@ -81,6 +81,7 @@ static void note(struct record *r, const struct qn_event *ev)
     if (r->n_done) r->after_done = true;
     switch (ev->type) {
     case QN_EVENT_QUEUED: r->n_queued++; break;
+    case QN_EVENT_PAUSE: r->n_pauses++; break;
     case QN_EVENT_PREFILL: r->last_prefill = ev->n_done; break;
     case QN_EVENT_PROMPT: r->prompt_logprob[r->n_prompt++] = ev->logprob; break;
     case QN_EVENT_TOKEN:
@@ -254,6 +255,11 @@ static void exact_as_a_session(void **state)
         struct qn_request_params p = request(which, prompt);
         qn_engine *g = engine(1, 64);
         qn_session *session = NULL;
+        struct qn_logit_bias bans[64];
+        p.sampling.logit_bias = bans; /* as ignore_eog does it */
+        for (t = 0; t < qn_model_n_vocab(model); t++)
+            if (qn_model_is_eog(model, t)) bans[p.sampling.n_logit_bias++] = (struct qn_logit_bias){t, -INFINITY};
+        assert_in_range(p.sampling.n_logit_bias, 1, 64);
         OK(qn_session_new(&session, g, &p.sampling, &e));
         OK(qn_session_sync(session, prompt, p.n_prompt, NULL, &e));
         assert_int_equal(r->n[0], p.max_tokens);
@@ -691,12 +697,8 @@ static void test_refusals(void **state)
     struct qn_request_params bad = p;
     bad.n_prompt = N_CTX + 1;
     REFUSED(qn_submit(s, &bad, NULL, NULL, &e), QN_EFULL, "321 tokens does not fit the context of 320");
-    bad.n_prompt = 300;
-    bad.max_tokens = 21;
-    REFUSED(qn_submit(s, &bad, NULL, NULL, &e), QN_EFULL, "300 tokens and an answer of 21");
-    bad.max_tokens = 20;
-    bad.n_answers = 2;
-    REFUSED(qn_submit(s, &bad, NULL, NULL, &e), QN_EFULL, "need 6 pages of the KV cache, it has 5");
+    bad.n_prompt = N_CTX;
+    REFUSED(qn_submit(s, &bad, NULL, NULL, &e), QN_EFULL, "320 tokens does not fit the context of 320 with an answer");
     bad = p;
     bad.n_answers = 3;
     REFUSED(qn_submit(s, &bad, NULL, NULL, &e), QN_EUSAGE, "3 answers, at most 2");

@@ -63,6 +63,10 @@ const struct http_identity *http_identity(const struct http_request *r)
     static const struct http_identity i = {.kind = HTTP_LOCAL, .name = "local"};
     return r ? &i : NULL;
 }
+const char *http_header(const struct http_request *r, const char *name) { return r && name ? NULL : ""; }
+bool http_count(const struct http_request *r, size_t i, struct http_count *out) { return !r && !i && !out; }
+void http_note(struct http_request *r, const char *fmt, ...) { assert_true(r && fmt); }
+void http_outcome(struct http_request *r, const char *code) { assert_true(r && code); }
 void http_set_header(struct http_request *r, const char *name, const char *value)
 {
     assert_true(r && !r->status && name && value);

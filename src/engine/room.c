@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * room.c: which requests and answers get pages. See room.h.
+ *
+ * No deadlock. A page that is not free belongs to a cached prefix, to an answer that runs, or to the disk's threads,
+ * which give it back by themselves. Cached pages can be evicted, and answers can give way. So an answer that is left
+ * alone gets every page, except those of the disk, for which it waits; and no answer needs more pages than the pool has
+ * (request_new). An answer that shares the page that it writes to with the cache needs one more page for the copy; if
+ * there is none, it gives way to itself, computes the tokens of that page again, and then shares no page that it writes
+ * to.
+ *
+ * No livelock. While anything can run, each step computes rows. Rows are computed again only after an answer gave way,
+ * and that happens only when another answer has filled a page, or a request of higher priority is admitted. Both happen
+ * a limited number of times: answers end, and an answer that goes on again gets all pages of its tokens at once, so it
+ * needs no further page until it has made progress itself.
+ *
+ * Little is computed twice. An answer goes on, and a request is admitted, only if the pages also suffice for what the
+ * running answers will probably still need: as many tokens as recent answers had, but at least half as many as they
+ * have already. The youngest answers, which give way, have the fewest tokens, and other answers take the pages that
+ * they leave only as they need them, the last ones first.
+ */
+#include "engine/room.h"
+
+#include "base/os.h"
+
+#define DISK_NS 2000000000u /* how long a request waits for pages to be saved, before they are evicted */
+
+static int page_slots(const struct qn_scheduler *s) { return kv_pool_shape(s->engine->kv)->page_slots; }
+static int n_free(const struct qn_scheduler *s) { return kv_pool_n_free(s->engine->kv); }
+
+static int pages_of(const struct qn_scheduler *s, int n_slots)
+{
+    int slots = page_slots(s);
+    return (n_slots + slots - 1) / slots;
+}
+
+bool room_is_quiet(const struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i]->restore || request_has_rows(s->running[i])) return false;
+    return true;
+}
+
+/* ---- what will be needed ---- */
+
+/* Returns the tokens that an answer with n tokens will probably still get. */
+static int expected(const struct qn_scheduler *s, const struct request *r, int n)
+{
+    double total = s->mean_answer > 1.5 * n ? s->mean_answer : 1.5 * n;
+    return (total < r->max_tokens ? (int)total : r->max_tokens) - n;
+}
+
+/* Returns the pages that an answer will probably take in addition to those of its present tokens. */
+static int growth(const struct qn_scheduler *s, const struct request *r, const struct answer *a)
+{
+    int more = expected(s, r, a->n_tokens - (int)r->p.n_prompt);
+    return pages_of(s, a->n_tokens + more) - pages_of(s, a->n_tokens);
+}
+
+/* Returns the pages that the answers of a request will probably take, before its prompt is read. */
+static int growth_of_all(const struct qn_scheduler *s, const struct request *r)
+{
+    int n = (int)r->p.n_prompt, all = pages_of(s, n + expected(s, r, 0));
+    return all - pages_of(s, n) + (r->max_tokens ? (r->p.n_answers - 1) * (all - n / page_slots(s)) : 0);
+}
+
+/* The same for all that runs. */
+static int growth_of_running(const struct qn_scheduler *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        const struct request *r = s->running[i];
+        if (request_is_reading(r)) {
+            n += r->answers[0].is_paused ? 0 : growth_of_all(s, r);
+            continue;
+        }
+        for (int k = 0; k < r->n_started; k++)
+            if (request_answer_runs(r, k)) n += growth(s, r, &r->answers[k]);
+    }
+    return n;
+}
+
+/* ---- giving way ---- */
+
+/* Returns true if an answer of a gives way before one of b, which was admitted before a. */
+static bool gives_way_before(const struct request *a, const struct request *b)
+{
+    if (a->p.priority != b->p.priority) return a->p.priority < b->p.priority;
+    return share_key(a->share) >= share_key(b->share);
+}
+
+/* Returns the running answer that gives way first. */
+static struct room_paused first_to_give_way(const struct qn_scheduler *s)
+{
+    struct room_paused last = {0};
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        if (last.request && !gives_way_before(r, last.request)) continue;
+        for (int k = 0; k < r->n_started; k++)
+            if (request_answer_runs(r, k)) last = (struct room_paused){r, k};
+    }
+    return last;
+}
+
+/* Leaves what an answer holds to the cache. */
+static void leave_to_cache(struct qn_scheduler *s, const struct request *r, struct answer *a)
+{
+    reuse_keep_answer(s->reuse, r, a);
+    kv_seq_truncate(&a->memory, 0);
+}
+
+static void pause_answer(struct qn_scheduler *s, struct request *r, int k)
+{
+    struct answer *a = &r->answers[k];
+    struct qn_event ev = {.type = QN_EVENT_PAUSE, .answer = k, .token = -1};
+    leave_to_cache(s, r, a);
+    a->is_paused = true;
+    a->paused_ns = clock_ns();
+    s->is_full = false;
+    pthread_mutex_lock(&s->mutex);
+    s->stats.n_pauses++;
+    s->stats.n_paused++;
+    pthread_mutex_unlock(&s->mutex);
+    request_tell(r, &ev);
+}
+
+void room_end_pause(struct qn_scheduler *s, struct request *r, int k)
+{
+    struct answer *a = &r->answers[k];
+    if (!a->is_paused) return;
+    a->paused_ms += 1e-6 * (double)(clock_ns() - a->paused_ns);
+    if (a->paused_ms > r->paused_ms) r->paused_ms = a->paused_ms;
+    a->is_paused = false;
+    pthread_mutex_lock(&s->mutex);
+    s->stats.n_paused--;
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void room_collect(struct qn_scheduler *s, struct request *r)
+{
+    for (int k = 0; k < r->n_started; k++) {
+        struct answer *a = &r->answers[k];
+        if (a->finish == QN_FINISH_NONE || !a->memory.n_pages) continue;
+        leave_to_cache(s, r, a);
+        s->is_full = false;
+    }
+}
+
+/* ---- getting pages ---- */
+
+/* Returns true if the next request should wait until pages are on disk, instead of evicting them unsaved. */
+static bool is_worth_waiting(struct qn_scheduler *s)
+{
+    if (!s->is_unsaved) return false;
+    if (!s->patience_ns) s->patience_ns = clock_ns() + DISK_NS;
+    return s->patience_ns != UINT64_MAX;
+}
+
+/* Evicts cached pages until n are free. can_wait: rather waits than lose pages that are not on disk yet. */
+static bool make_free(struct qn_scheduler *s, int n, bool can_wait)
+{
+    int missing = n - n_free(s);
+    if (missing > 0) missing -= reuse_evict_saved(s->reuse, missing);
+    if (missing > 0 && !(can_wait && is_worth_waiting(s))) missing -= reuse_evict(s->reuse, missing);
+    return missing <= 0;
+}
+
+/* Returns the pages that an answer needs to hold n_slots slots. If it shares the page in which it goes on, it needs one
+ * for a copy. */
+static int missing_pages(const struct qn_scheduler *s, const struct kv_seq *m, int n_slots)
+{
+    return pages_of(s, n_slots) - m->n_pages + (m->n_slots % page_slots(s) != 0);
+}
+
+/* Reserves the slots of all tokens of an answer that has just attached what was found of it. If there is no page for
+ * the copy of a shared page, the tokens of that page are computed again. is_new: the request is being admitted. Returns
+ * false if there are not enough pages at present. */
+static bool reserve(struct qn_scheduler *s, struct request *r, struct answer *a, bool is_new)
+{
+    struct kv_seq *m = &a->memory;
+    while (!make_free(s, missing_pages(s, m, a->n_tokens), is_new)) {
+        int less = m->n_slots - m->n_slots % page_slots(s);
+        if (less == m->n_slots) return false;
+        kv_seq_truncate(m, m->state ? 0 : less);
+        if (m->state && is_new) /* goes back to an earlier copy of the state */
+            reuse_find(s->reuse, r, less);
+        else if (m->state)
+            reuse_find_again(s->reuse, r, a, less);
+        if (is_new) r->n_cached = m->n_slots;
+    }
+    return kv_seq_reserve(m, a->n_tokens, NULL) == 0;
+}
+
+/* Returns true if there are `need` pages, and what will probably be needed beside them. Evicts nothing. */
+static bool is_room(const struct qn_scheduler *s, int need, int more)
+{
+    if (room_is_quiet(s))
+        more = 0; /* something has to run */
+    else
+        more += growth_of_running(s);
+    return n_free(s) + reuse_n_evictable(s->reuse) >= need + more;
+}
+
+/* Lets answers of a lower priority give way until there is room. */
+static bool find_room(struct qn_scheduler *s, const struct request *r, int need, int more)
+{
+    while (!is_room(s, need, more)) {
+        struct room_paused p = first_to_give_way(s);
+        if (!p.request || p.request->p.priority >= r->p.priority) return false;
+        pause_answer(s, p.request, p.answer);
+    }
+    return true;
+}
+
+int room_start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
+{
+    int n = (int)r->p.n_prompt;
+    for (;;) {
+        int rc = request_start(r, s->engine, e);
+        if (rc) return rc;
+        struct answer *a = &r->answers[0];
+        reuse_find(s->reuse, r, n - 1);
+        int need = pages_of(s, n) - a->memory.n_pages;
+        if (!find_room(s, r, need, growth_of_all(s, r)) || !reserve(s, r, a, true)) {
+            request_release(r);
+            return QN_EFULL;
+        }
+        if (reuse_restore(s->reuse, r)) return 0;
+        request_release(r); /* starts again, without the disk */
+    }
+}
+
+void room_fork(struct qn_scheduler *s, struct request *r)
+{
+    int n = (int)r->p.n_prompt;
+    if (n % page_slots(s) == 0) return; /* each takes its own next page anyway */
+    for (int k = 1; k < r->n_started; k++) {
+        struct answer *a = &r->answers[k];
+        if (!request_answer_runs(r, k)) continue; /* its first token was its last */
+        if (!make_free(s, 1, false) || kv_seq_reserve(&a->memory, n + 1, NULL)) pause_answer(s, r, k);
+    }
+}
+
+bool room_has_page(const struct qn_scheduler *s, const struct answer *a)
+{
+    return a->n_tokens <= a->memory.n_pages * page_slots(s);
+}
+
+/* Gives an answer the page of its next slot. It may have to give way itself. If a page can be had as soon as it is on
+ * disk, the answer has no row in this step. */
+static void grow(struct qn_scheduler *s, struct request *r, int k)
+{
+    struct answer *a = &r->answers[k];
+    while (request_answer_runs(r, k) && !room_has_page(s, a)) {
+        if (make_free(s, 1, true)) {
+            kv_seq_reserve(&a->memory, a->n_tokens, NULL); /* cannot fail: it is one page, which is free */
+        } else if (reuse_n_evictable(s->reuse) > 0) {
+            break;
+        } else {
+            struct room_paused p = first_to_give_way(s);
+            pause_answer(s, p.request, p.answer);
+        }
+    }
+}
+
+void room_grow(struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++)
+        for (int k = 0; k < s->running[i]->n_started; k++) grow(s, s->running[i], k);
+}
+
+/* ---- going on ---- */
+
+struct room_paused room_first_paused(const struct qn_scheduler *s)
+{
+    struct room_paused first = {0};
+    for (int i = s->n_running - 1; i >= 0; i--) {
+        struct request *r = s->running[i];
+        if (first.request && !gives_way_before(first.request, r)) continue;
+        for (int k = r->n_started - 1; k >= 0; k--)
+            if (r->answers[k].is_paused) first = (struct room_paused){r, k};
+    }
+    return first;
+}
+
+bool room_resume(struct qn_scheduler *s, struct room_paused p)
+{
+    struct request *r = p.request;
+    struct answer *a = &r->answers[p.answer];
+    bool needs_all = request_is_reading(r) && (r->p.prompt_logprobs || r->p.pooling == QN_POOL_MEAN);
+    int most = needs_all && a->n_reached < a->n_tokens - 1 ? a->n_reached : a->n_tokens - 1;
+    int more = request_is_reading(r) ? growth_of_all(s, r) : growth(s, r, a);
+    reuse_find_again(s->reuse, r, a, most);
+    if (!find_room(s, r, pages_of(s, a->n_tokens) - a->memory.n_pages, more) || !reserve(s, r, a, false)) {
+        kv_seq_truncate(&a->memory, 0);
+        return false;
+    }
+    room_end_pause(s, r, p.answer);
+    if (a->n_reached > a->memory.n_slots) {
+        pthread_mutex_lock(&s->mutex);
+        s->stats.n_rows_again += (uint64_t)(a->n_reached - a->memory.n_slots);
+        pthread_mutex_unlock(&s->mutex);
+    }
+    return true;
+}
