@@ -225,12 +225,14 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
 static void on_start(struct job *j)
 {
     j->started = true;
-    if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
-        j->ticket->gone = true;
+    /* Only server-sent events have comments. */
+    const struct http_watch watch = {
+        .on_hangup = on_hangup, .heartbeat = j->d->stream_type ? NULL : heartbeat, .arg = j};
+    if (http_watch(j->req, &watch) == HTTP_GONE) j->ticket->gone = true;
     if (j->params.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front must not collect the stream */
-        http_stream_open(j->req, 200, "text/event-stream");
+        http_stream_open(j->req, 200, j->d->stream_type ? j->d->stream_type : "text/event-stream");
     }
 }
 

@@ -200,9 +200,9 @@ static void finish_stream(struct job *j, int i, bool last)
     close_chunk(j, i, true, last);
 }
 
-/* Adds {"token", "bytes", "logprob", "top_logprobs": [...]}. The bytes are there because a token need not be whole
+/* The bytes are there because a token need not be whole
  * UTF-8. */
-static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
+void openai_logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
 {
     struct json_out *l = &a->logprobs[0];
     json_out_open(l, NULL, '{');
@@ -270,6 +270,6 @@ const struct dialect openai_chat = {
     .close_stream = openai_close_stream,
     .error_stream = openai_error_stream,
     .whole = whole,
-    .logprob = logprob,
+    .logprob = openai_logprob,
     .write_head = write_head,
 };
