@@ -89,16 +89,16 @@ void endpoint_cancel_response(struct http_request *r, void *ctx)
 
 /* ---- the items of the input ---- */
 
-struct page {
+struct item_page {
     size_t limit;
     bool forward;     /* from the first item to the last; the other way by default */
     char after[1024]; /* the id of the item before the first one; "": none */
 };
 
-static int read_page(struct http_request *r, struct page *p, struct fault *f)
+static int read_page(struct http_request *r, struct item_page *p, struct fault *f)
 {
     char limit[16], order[16];
-    *p = (struct page){.limit = DEFAULT};
+    *p = (struct item_page){.limit = DEFAULT};
     if (!http_query(r, "limit", limit, sizeof limit)) {
         size_t n = strlen(limit);
         p->limit = n && n < 9 && strspn(limit, "0123456789") == n ? (size_t)strtoul(limit, NULL, 10) : 0;
@@ -120,9 +120,9 @@ static const char *id_at(const json_t *all, size_t i)
 }
 
 /* The place of the item k in the order of the page. */
-static size_t place(const struct page *p, size_t n, size_t k) { return p->forward ? k : n - 1 - k; }
+static size_t place(const struct item_page *p, size_t n, size_t k) { return p->forward ? k : n - 1 - k; }
 
-static int write_page(struct json_out *o, const struct page *p, const json_t *all, struct fault *f)
+static int write_page(struct json_out *o, const struct item_page *p, const json_t *all, struct fault *f)
 {
     size_t n = json_array_size(all), from = 0;
     while (p->after[0] && from < n && strcmp(id_at(all, place(p, n, from)), p->after) != 0) from++;
@@ -152,7 +152,7 @@ void endpoint_input_items(struct api_call *c)
 {
     struct items it = {.ticket = c->ticket};
     struct json_out o = {.ledger = c->api->c.requests};
-    struct page page;
+    struct item_page page;
     struct fault f = {0};
     const char *id = http_param(c->req);
     struct item_record *r = item_store_find(c->api->items, c->ticket->identity, id);
