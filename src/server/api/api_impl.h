@@ -8,6 +8,7 @@
  *     ticket.c          a request of any kind from its handler to its answer: how it is found, counted and ended
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
+ *     resumable.c       streams that outlive their connection
  *     answer_params.c   the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c
  *                       dialects: how each API reads a request and writes an answer
@@ -70,6 +71,7 @@ struct ticket {
     qn_scheduler *scheduler;     /* the one it is submitted to; set before number */
     _Atomic uint64_t number;     /* its number at the scheduler; 0: none yet. Written under api.lock */
     atomic_bool gone, cancelled; /* the client has left; it was cancelled by its name */
+    int resume_s;                /* how long its stream waits for a client that comes back; 0: not at all */
     size_t n_body;               /* bytes of the HTTP body, while it is there */
     size_t taken;                /* bytes taken from api.c.requests; given back with the ticket */
     struct qn_cancel cancel;     /* asks ticket_is_over() */
@@ -98,6 +100,39 @@ int ticket_failed(const struct ticket *t, struct fault *f, const struct qn_error
 /* Take memory from the requests' ledger, and give it back. what: for the refusal. */
 int ticket_take(struct ticket *t, size_t bytes, const char *what, struct fault *f);
 void ticket_give(struct ticket *t, size_t bytes);
+
+/* ---- streams that can be resumed (resumable.c) ---- */
+
+struct resumable;
+
+struct resumables {
+    pthread_mutex_t lock; /* guards all records; http.lock may be taken under it */
+    struct resumable *first, **last;
+    int n;
+    size_t bytes, most_bytes; /* of recorded events */
+};
+
+void resumables_init(struct api *a);
+void resumables_deinit(struct api *a); /* when all requests have ended */
+/* Reads the header Quern-Resume; in a handler. *seconds 0: there is none. prefix: of the answer's id, "" if the route
+ * has no streams. 0, or -1 and *f. */
+int resumable_asked(const struct http_request *r, const char *prefix, int *seconds, struct fault *f);
+/* Whether the request has the header Last-Event-ID; it is then answered: it goes on with an earlier stream. In a
+ * handler. */
+bool resumable_again(struct api *a, struct http_request *r);
+/* Makes an empty record. It belongs to its writer until resumable_end(). NULL: no memory. */
+struct resumable *resumable_new(const struct ticket *t);
+/* From now on clients can come back. The stream of r is open; r belongs to the record. w: for the first reader, whom it
+ * watches already, and for all others. Its callbacks run until resumable_end() has returned. */
+void resumable_start(struct resumable *s, struct http_request *r, const struct http_watch *w);
+const char *resumable_request(const struct resumable *s); /* the first part of its events' ids */
+/* Whole events up to number n_events; the first event is number 1. */
+void resumable_write(struct resumable *s, const void *p, size_t n, uint64_t n_events);
+/* The stream has ended; whole: completely. The record stays for its time, and is not the writer's any more. */
+void resumable_end(struct resumable *s, bool whole);
+void resumable_left(struct resumable *s); /* the reader has left; for on_hangup */
+/* Whether nobody has come back in time, so that the request need not go on. */
+bool resumable_is_abandoned(const struct resumable *s);
 
 /* ---- the API ---- */
 
@@ -143,6 +178,7 @@ struct api {
     bool stopping;
     struct ticket *tickets; /* the list of all requests under way */
     atomic_bool ending;     /* the server stops: no request is wanted any more */
+    struct resumables resumables;
 };
 
 /* Queues the request for a worker, or refuses it; in a handler. The request belongs to the worker from here on, and
@@ -249,10 +285,12 @@ struct job {
     struct qn_usage usage; /* once it is done */
     struct qn_timings timings;
     int n_ended;
-    int n_events; /* events so far, for dialects that number them */
-    int last;     /* the answer that ended last */
-    bool started; /* the scheduler has sent its first event */
-    bool lost;    /* the answer cannot be sent: no memory, or the client reads too slowly */
+    int n_events;                /* events so far, for dialects that number them */
+    struct resumable *resumable; /* the record of the stream; NULL: the stream ends with its connection */
+    uint64_t n_ids;              /* events of it so far */
+    int last;                    /* the answer that ended last */
+    bool started;                /* the scheduler has sent its first event */
+    bool lost;                   /* the answer cannot be sent: no memory, or the client reads too slowly */
     uint64_t last_token_ns;
 
     /* for other threads */

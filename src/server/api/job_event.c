@@ -33,6 +33,11 @@ static void lose(struct job *j)
 /* Sends the text in j->out. */
 static void flush(struct job *j)
 {
+    if (j->resumable && !j->out.failed) {
+        if (j->out.b.len > 0) resumable_write(j->resumable, j->out.b.data, j->out.b.len, j->n_ids);
+        buf_clear(&j->out.b);
+        return;
+    }
     if (j->out.b.len > 0 && !j->lost && !j->ticket->gone && !j->out.failed &&
         http_stream_write(j->req, j->out.b.data, j->out.b.len) == HTTP_FULL)
         lose(j);
@@ -169,7 +174,10 @@ static void on_finish(struct job *j, const struct qn_event *e)
 static void on_hangup(void *arg)
 {
     struct job *j = arg;
-    ticket_hang_up(j->ticket);
+    if (j->resumable)
+        resumable_left(j->resumable);
+    else
+        ticket_hang_up(j->ticket);
 }
 
 /* Writes what is new. It repeats old news rarely, because thousands of requests may wait. */
@@ -193,14 +201,15 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
 /* The first event, which comes at once. From here on the client can be told something, and its leaving is seen. */
 static void on_start(struct job *j, uint64_t number)
 {
+    const struct http_watch w = {.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j};
     j->started = true;
-    if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
-        j->ticket->gone = true;
+    if (http_watch(j->req, &w) == HTTP_GONE) j->ticket->gone = true;
     ticket_started(j->ticket, number);
     if (j->params.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front must not collect the stream */
         http_stream_open(j->req, 200, "text/event-stream");
+        if (j->resumable) resumable_start(j->resumable, j->req, &w);
     }
     if (j->d->start) j->d->start(j);
 }
@@ -225,6 +234,18 @@ static void fault_of(struct fault *f, const struct qn_event *e)
         fault_set(f, 503, "stopping", NULL, "the server is being stopped");
 }
 
+static void end_stream(struct job *j)
+{
+    if (j->resumable) {
+        resumable_end(j->resumable, !j->lost);
+        j->resumable = NULL;
+    } else if (j->lost) {
+        http_stream_abort(j->req);
+    } else {
+        http_stream_end(j->req);
+    }
+}
+
 /* The last event: answers, or ends the stream, and frees the job. */
 static void on_done(struct job *j, const struct qn_event *e)
 {
@@ -245,10 +266,7 @@ static void on_done(struct job *j, const struct qn_event *e)
             j->d->close_stream(j);
         }
         flush(j);
-        if (j->lost)
-            http_stream_abort(j->req);
-        else
-            http_stream_end(j->req);
+        end_stream(j);
     } else {
         if (!failed && !j->out.failed) j->d->whole(j);
         if (j->out.failed && !failed) api_no_memory(&f);
@@ -280,4 +298,5 @@ void job_on_event(void *arg, const struct qn_event *e)
     }
     j->phase = (int)e->type;
     if (j->params.stream) flush(j);
+    if (j->resumable && !j->lost && resumable_is_abandoned(j->resumable)) lose(j);
 }

@@ -10,6 +10,7 @@
     static void begin_##name(struct api_call *c) { job_begin(c, &dialect); }                                           \
     static void post_##name(struct http_request *r, void *ctx)                                                         \
     {                                                                                                                  \
+        if (resumable_again(ctx, r)) return;                                                                           \
         api_hand_over(ctx, r, begin_##name, dialect.refuse, dialect.id_prefix);                                        \
     }
 BEGIN(completion, openai_text)
@@ -57,6 +58,7 @@ static const struct http_route routes[] = {
     {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},
+    {"GET", "/v1/requests/{id}/events", endpoint_events, HTTP_STREAM},
     {"POST", "/tokenize", post_tokenize, HTTP_JSON_BODY},
     {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
     {"GET", "/metrics", endpoint_metrics, 0},

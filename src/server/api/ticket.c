@@ -27,6 +27,10 @@ struct ticket *ticket_new(struct api *a, struct http_request *r, const char *pre
         api_no_memory(f);
         return NULL;
     }
+    if (resumable_asked(r, prefix, &t->resume_s, f)) {
+        mem_free(t);
+        return NULL;
+    }
     t->api = a;
     t->identity = who_of(http_identity(r), NULL).identity;
     t->arrived_ns = clock_ns();

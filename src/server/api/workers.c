@@ -216,6 +216,7 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     a->start_s = (uint64_t)time(NULL);
     a->start_ns = clock_ns();
     a->last = &a->first;
+    resumables_init(a);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
     pthread_condattr_t attr;
@@ -257,6 +258,7 @@ void api_free(struct api *a)
     pthread_cond_destroy(&a->idle);
     for (int i = 0; i < models_count(a->c.models); i++) pthread_mutex_destroy(&a->hists[i].lock);
     mem_free(a->hists);
+    resumables_deinit(a);
     pthread_mutex_destroy(&a->lock);
     mem_free(a);
 }

@@ -142,7 +142,8 @@ static void answer_preflight(struct http_request *r)
     if (route_allow(&allow, c->routes, c->n_routes, r->path, NULL) == 0 && allow.len > 0)
         http_set_header(r, "Access-Control-Allow-Methods", (char *)allow.data);
     buf_deinit(&allow);
-    http_set_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key, traceparent");
+    http_set_header(r, "Access-Control-Allow-Headers",
+                    "authorization, content-type, x-api-key, traceparent, quern-resume, last-event-id");
     http_set_header(r, "Access-Control-Max-Age", "600");
     http_reply(r, 204, NULL, "", 0);
 }

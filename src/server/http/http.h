@@ -29,6 +29,7 @@ struct http_request;
 enum {
     HTTP_JSON_BODY = 1, /* 415 unless Content-Type is application/json */
     HTTP_PUBLIC = 2,    /* needs no API key */
+    HTTP_STREAM = 4,    /* may be answered by a stream, as may routes with HTTP_JSON_BODY */
 };
 
 /* Runs in the server's thread, which serves all connections: it must not wait for anything. */

@@ -198,7 +198,7 @@ static void call_handler(struct http_request *r)
     struct route_match m = route_find(h->c.routes, h->c.n_routes, r->method, r->path);
 
     if (!m.route) return;
-    if (m.route->flags & HTTP_JSON_BODY && /* only these may be answered by streams */
+    if (m.route->flags & (HTTP_JSON_BODY | HTTP_STREAM) && /* only these may be answered by streams */
         buf_reserve_from(&r->queue, h->c.ledger, QUEUE_BYTES - 1, NULL)) {
         http_set_header(r, "Retry-After", "1");
         http_error(r, 503, NULL, "no_memory", "no memory for an answer now");
