@@ -5,6 +5,7 @@
  *     routes.c          the table of routes, and the handlers
  *     workers.c         the queue, and the workers that handlers hand requests to
  *     failures.c        errors as each API says them
+ *     message.c         requests that come as messages of a WebSocket
  *     ticket.c          a request of any kind from its handler to its answer: how it is found, counted and ended
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
@@ -71,13 +72,17 @@ struct ticket {
     qn_scheduler *scheduler;     /* the one it is submitted to; set before number */
     _Atomic uint64_t number;     /* its number at the scheduler; 0: none yet. Written under api.lock */
     atomic_bool gone, cancelled; /* the client has left; it was cancelled by its name */
+    uint64_t websocket;          /* http_websocket_id() */
+    char stream_id[65];          /* of a WebSocket's message: the client's name for it. api.lock */
     int resume_s;                /* how long its stream waits for a client that comes back; 0: not at all */
     size_t n_body;               /* bytes of the HTTP body, while it is there */
     size_t taken;                /* bytes taken from api.c.requests; given back with the ticket */
     struct qn_cancel cancel;     /* asks ticket_is_over() */
 };
 
-/* Makes a ticket; in a handler. NULL and *f: the key has as many requests as it may have, or there is no memory.
+/* Makes a ticket; in a handler. NULL and *f: the key has as many requests as it may have, or there is no memory. A
+ * WebSocket's message beyond the key's limit gets a ticket that does not count, and *f, because its refusal repeats a
+ * name that only its body has.
  * prefix: of the answer's id. */
 struct ticket *ticket_new(struct api *a, struct http_request *r, const char *prefix, struct fault *f);
 /* Frees it, after the answer. NULL is fine. */
@@ -89,6 +94,8 @@ void ticket_hang_up(struct ticket *t); /* the client has left */
 /* Cancels the request that this identity knows by this id: that of the answer or of the HTTP request. false: there is
  * none. */
 bool ticket_cancel(struct api *a, const char *id, uint64_t identity);
+/* The same for all requests of a WebSocket that have this name. */
+bool ticket_cancel_stream(struct api *a, uint64_t websocket, const char *stream_id);
 int tickets_count(struct api *a); /* the number of requests under way */
 /* True if nobody wants it any more: the client has left, it was cancelled, its deadline is over, or the server stops.
  */
@@ -153,6 +160,7 @@ struct api_call {
     api_work *work;
     api_refuse *refuse;
     bool no_model;         /* the work needs neither body nor model */
+    bool is_message;       /* of a WebSocket */
     json_t *body;          /* NULL: not read yet */
     size_t body_taken;     /* bytes of the ticket's memory that the body has */
     struct served *served; /* NULL: not held yet */
@@ -184,8 +192,19 @@ struct api {
 /* Queues the request for a worker, or refuses it; in a handler. The request belongs to the worker from here on, and
  * counts while it waits. prefix: of the answer's id. */
 void api_hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse, const char *prefix);
+/* The same for a message of a WebSocket, which may also cancel an earlier one. */
+void api_hand_over_message(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse,
+                           const char *prefix);
 /* The same for work that takes long, but has no body and is not for one model. */
 void api_hand_over_bare(struct api *a, struct http_request *r, api_work *work);
+
+/* ---- messages of a WebSocket (message.c) ---- */
+
+/* Whether it cancels requests; it is then answered. In a handler. */
+bool message_cancels(struct api *a, struct http_request *r);
+/* Reads the members of a message that are not fields of its request, and removes them: the body is then that of a
+ * request for a stream. In a worker. 0, or -1 and the call's fault. */
+int message_open(struct api_call *c);
 
 /* ---- errors, as each API says them (failures.c) ---- */
 

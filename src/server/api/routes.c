@@ -18,6 +18,15 @@ BEGIN(chat, openai_chat)
 BEGIN(message, anthropic)
 BEGIN(response, responses)
 
+/* Defines the handler of a WebSocket's messages, message_NAME(). */
+#define MESSAGE(name, dialect)                                                                                         \
+    static void message_##name(struct http_request *r, void *ctx)                                                      \
+    {                                                                                                                  \
+        api_hand_over_message(ctx, r, begin_##name, dialect.refuse, dialect.id_prefix);                                \
+    }
+MESSAGE(chat, openai_chat)
+MESSAGE(response, responses)
+
 /* Defines post_NAME(), the handler of a route whose work is endpoint_NAME(). */
 #define POST(name, refuse)                                                                                             \
     static void post_##name(struct http_request *r, void *ctx) { api_hand_over(ctx, r, endpoint_##name, refuse, ""); }
@@ -52,9 +61,11 @@ static const struct http_route routes[] = {
     {"GET", "/v1/models", endpoint_models, 0},
     {"POST", "/v1/completions", post_completion, HTTP_JSON_BODY},
     {"POST", "/v1/chat/completions", post_chat, HTTP_JSON_BODY},
+    {"GET", "/v1/chat/completions", message_chat, HTTP_WEBSOCKET},
     {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},
     {"POST", "/v1/embeddings", post_embeddings, HTTP_JSON_BODY},
     {"POST", "/v1/responses", post_response, HTTP_JSON_BODY},
+    {"GET", "/v1/responses", message_response, HTTP_WEBSOCKET},
     {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},
