@@ -17,6 +17,7 @@ from test_http import LIMIT, PEM, SLACK, SLOWNESS, Server, file
 from websocket import BINARY, CLOSE, PING, PONG, TEXT, Closed, WebSocket, frame
 
 BUDGET = "budget=4000000"
+IDLE_MS = int(700 * min(SLOWNESS, 4))
 
 
 def ws(s, headers="", **more):
@@ -198,7 +199,7 @@ def test_who_leaves_ends_his_requests():
 
 
 def test_a_silent_client_is_asked_and_then_closed():
-    s = Server(BUDGET, f"idle_ms={int(700 * SLOWNESS)}")
+    s = Server(BUDGET, f"idle_ms={IDLE_MS}")
     one, other = ws(s), ws(s)
     begun = time.monotonic()
     for _ in range(2):
@@ -207,7 +208,7 @@ def test_a_silent_client_is_asked_and_then_closed():
     check(answer(one.send_text('{"a":1}').message()) == {"a": 1}, "one that answers stays")
     while other.sock.recv(100):
         pass
-    check(1.3 * SLOWNESS < time.monotonic() - begun < 1.5 * SLOWNESS + SLACK, time.monotonic() - begun)
+    check(1.9e-3 * IDLE_MS < time.monotonic() - begun < 2.1e-3 * IDLE_MS + SLACK, time.monotonic() - begun)
     one.close()
     end(s)
 

@@ -5,7 +5,7 @@
  *     routes.c          the table of routes, and the handlers
  *     workers.c         the queue, and the workers that handlers hand requests to
  *     failures.c        errors as each API says them
- *     message.c         requests that come as messages of a WebSocket
+ *     ws_message.c      requests that come as messages of a WebSocket
  *     ticket.c          a request of any kind from its handler to its answer: how it is found, counted and ended
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
@@ -198,7 +198,7 @@ void api_hand_over_message(struct api *a, struct http_request *r, api_work *work
 /* The same for work that takes long, but has no body and is not for one model. */
 void api_hand_over_bare(struct api *a, struct http_request *r, api_work *work);
 
-/* ---- messages of a WebSocket (message.c) ---- */
+/* ---- messages of a WebSocket (ws_message.c) ---- */
 
 /* Whether it cancels requests; it is then answered. In a handler. */
 bool message_cancels(struct api *a, struct http_request *r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * message.c: requests that come as messages of a WebSocket. A message has the fields of the request that would be sent
- * with POST, and members around them: `type`, and `stream_id`, which is repeated in all messages that answer it.
+ * ws_message.c: requests that come as messages of a WebSocket. A message has the fields of the request that would be
+ * sent with POST, and members around them: `type`, and `stream_id`, which is repeated in all messages that answer it.
  *
  * Source: the OpenAI API reference ("Responses", "WebSocket events").
  */
