@@ -213,6 +213,20 @@ def test_a_silent_client_is_asked_and_then_closed():
     end(s)
 
 
+def test_a_message_has_its_time():
+    s = Server(BUDGET, f"body_ms={IDLE_MS}")
+    w = ws(s)
+    check(w.raw(frame(TEXT, b'{"a":', fin=False) + frame(PING)).close_code() == 1008, "half a message")
+    w = ws(s)
+    check(w.raw(frame(TEXT, b'{"a":1}')[:-1]).close_code() == 1008, "half a frame")
+    w = ws(s)
+    for _ in range(4):
+        time.sleep(0.4e-3 * IDLE_MS)
+        check(answer(w.send_text('{"a":1}').message()) == {"a": 1}, "several have more")
+    check(w.close() == 1000, "closed")
+    end(s)
+
+
 def test_the_end_of_the_server_is_said():
     s = Server(BUDGET, f"drain_ms={int(5000 * SLOWNESS)}")
     idle, busy = ws(s), ws(s)

@@ -243,8 +243,9 @@ bool websocket_check(struct http_request *r);
 const char *websocket_key(const struct head *h, char *room, size_t cap);
 void websocket_accept(struct http_request *r); /* answers; in place of the handler */
 enum turn_end websocket_turn(struct conn *c);
-enum turn_end websocket_idle(struct conn *c); /* nothing came for idle_ms */
-void websocket_end(struct conn *c);           /* ends its requests */
+enum turn_end websocket_late(struct conn *c, enum due_kind kind); /* a deadline has passed */
+enum due_kind websocket_due(const struct conn *c); /* the deadline that it has unless something waits to be sent */
+void websocket_end(struct conn *c);                /* ends its requests */
 /* Under the lock: it is closed as soon as nothing is under way. */
 void websocket_finish(struct conn *c, int code);
 /* Makes frames of the events that a stream's writer adds. Any thread. Not 0: no memory. */

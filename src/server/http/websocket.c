@@ -10,7 +10,7 @@
  *
  * A close frame, from either side, is the end: requests under way are ended, ours is sent, and then the connection
  * lingers until the client has closed it too. If nothing comes for the idle time, a ping is sent; if nothing comes for
- * that time again, the connection is closed.
+ * that time again, the connection is closed. A message has the time of a body.
  *
  * Source: RFC 6455 sections 4.2 (opening), 5.5 (control frames), 7 (closing).
  */
@@ -409,18 +409,32 @@ static enum turn_end take_piece(struct conn *c, const struct frame_piece *piece)
     }
 }
 
+enum due_kind websocket_due(const struct conn *c) { return c->websocket->frames.in_message ? DUE_BODY : DUE_IDLE; }
+
+static void await(struct conn *c, enum due_kind kind)
+{
+    pthread_mutex_lock(&c->http->lock);
+    conn_wait(c, kind);
+    pthread_mutex_unlock(&c->http->lock);
+}
+
 static enum turn_end read_some(struct conn *c)
 {
     struct websocket *w = c->websocket;
     struct frame_piece piece;
     uint8_t *p;
-    size_t n, most = w->frames.left > c->http->c.max_header_bytes ? SCRATCH_BYTES : c->http->c.max_header_bytes;
-    enum turn_end t = wire_read(c, most, &p, &n);
+    size_t n, most = c->http->c.max_header_bytes; /* of what follows a payload, so much is kept at most */
+    bool had_begun = w->frames.in_message;
+    enum turn_end t;
+
+    if (w->frames.left > most) most = w->frames.left < SCRATCH_BYTES ? (size_t)w->frames.left : SCRATCH_BYTES;
+    t = wire_read(c, most, &p, &n);
 
     if (t != GO) return t;
     w->is_silent = false;
     long used = frames_read(&w->frames, p, n, &piece);
     if (used < 0) return start_close(c, (int)-used);
+    if (w->frames.in_message != had_begun) await(c, websocket_due(c));
     t = piece.is_there ? take_piece(c, &piece) : GO;
     return wire_used(c, p, n, (size_t)used) == GO ? t : CLOSE;
 }
@@ -440,14 +454,13 @@ enum turn_end websocket_turn(struct conn *c)
     return read_some(c);
 }
 
-enum turn_end websocket_idle(struct conn *c)
+enum turn_end websocket_late(struct conn *c, enum due_kind kind)
 {
     struct websocket *w = c->websocket;
 
-    if (w->is_silent) return CLOSE;
+    if (kind == DUE_BODY) return start_close(c, CLOSE_TOO_SLOW);
+    if (kind != DUE_IDLE || w->is_silent) return CLOSE;
     w->is_silent = w->owes_ping = true;
-    pthread_mutex_lock(&c->http->lock);
-    conn_wait(c, DUE_IDLE);
-    pthread_mutex_unlock(&c->http->lock);
+    await(c, DUE_IDLE);
     return GO;
 }

@@ -287,7 +287,7 @@ static void set_blocked(struct conn *c, bool blocked, bool progress)
     if (!blocked && !c->blocked) return;
     pthread_mutex_lock(&c->http->lock);
     if (blocked && (progress || !c->blocked) && c->state != AT_BODY) conn_wait(c, DUE_SEND);
-    if (!blocked && c->due == DUE_SEND) conn_wait(c, c->state == AT_WEBSOCKET ? DUE_IDLE : DUE_NOTHING);
+    if (!blocked && c->due == DUE_SEND) conn_wait(c, c->state == AT_WEBSOCKET ? websocket_due(c) : DUE_NOTHING);
     c->blocked = blocked;
     if (!blocked && c->req) stream_silence(c->req);
     pthread_mutex_unlock(&c->http->lock);
@@ -448,7 +448,7 @@ static enum turn_end too_late(struct conn *c)
     c->late = DUE_NOTHING;
     if ((late == DUE_HEADER || late == DUE_SHORT) && c->state == AT_HEAD)
         return begin(c, c->in.len - c->in_at, 408, "the request's header took too long");
-    if (c->state == AT_WEBSOCKET && late == DUE_IDLE) return websocket_idle(c);
+    if (c->state == AT_WEBSOCKET) return websocket_late(c, late);
     if (late != DUE_BODY) return CLOSE;
     request_spoil(c->req, 408, "the request's body took too long");
     c->state = AT_ANSWER;

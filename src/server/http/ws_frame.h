@@ -26,6 +26,7 @@ enum {
     CLOSE_PROTOCOL = 1002,
     CLOSE_NOT_TEXT = 1003,
     CLOSE_NOT_UTF8 = 1007,
+    CLOSE_TOO_SLOW = 1008, /* against the server's rules */
     CLOSE_TOO_BIG = 1009,
     CLOSE_FAILED = 1011,
     CLOSE_RESTART = 1012,
