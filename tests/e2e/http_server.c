@@ -87,10 +87,19 @@ static int step(struct job *j, int gone)
     }
     if (j->kind == SLOW && !gone && j->left > 0) {
         if (http_websocket_id(j->req))
-            snprintf(text, sizeof text, "{\"event\":%" PRId64 "}", j->left--);
+            snprintf(text, sizeof text, "{\"event\":%" PRId64 "}", j->left);
         else
-            snprintf(text, sizeof text, "event %" PRId64, j->left--);
+            snprintf(text, sizeof text, "event %" PRId64, j->left);
+        pthread_mutex_lock(&lock);
+        j->full = 1; /* before asking: on_room may come at once */
+        pthread_mutex_unlock(&lock);
         r = http_sse_event(j->req, NULL, text);
+        if (r == HTTP_OK) {
+            j->left--;
+            pthread_mutex_lock(&lock);
+            j->full = 0;
+            pthread_mutex_unlock(&lock);
+        }
     }
     while (j->kind == FLOOD && !gone && j->left > 0 && r == HTTP_OK) {
         size_t n = j->left < (int64_t)sizeof block ? (size_t)j->left : sizeof block;

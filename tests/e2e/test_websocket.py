@@ -184,6 +184,24 @@ def test_requests_run_side_by_side():
     end(s)
 
 
+def test_long_queues_keep_their_frames_whole():
+    s = Server(BUDGET)
+    w = ws(s)
+    n = 5000
+    for _ in range(3):
+        w.send_text('{"events":%d,"ms":0}' % n)
+    s.wait_for(lambda stats: stats["full"] > 0)  # more than one piece of each waits to be sent
+    got = {}
+    for i in range(3 * n):
+        m = json.loads(w.message())
+        got.setdefault(m["request"], []).append(m["event"])
+        if i % 100 == 0:
+            w.raw(frame(PING, b"%d" % i))
+    check(all(e == list(range(n, 0, -1)) for e in got.values()) and len(got) == 3, "each stream is whole")
+    check(len(w.pongs) > 10 and w.close() == 1000, "pongs go between", len(w.pongs))
+    end(s)
+
+
 def test_who_leaves_ends_his_requests():
     s = Server(BUDGET)
     for leave in (lambda w: w.sock.close(), lambda w: w.sock.shutdown(socket.SHUT_WR), lambda w: w.close(),

@@ -3,10 +3,12 @@
  * websocket.c: a connection that has become a WebSocket. Each text message is a request of its own (http.h says what a
  * handler sees of it), and several may be under way.
  *
- * A step of a turn sends before it reads: what was made goes out first, so a client that takes nothing is not read
- * either, and the memory that it takes has a bound. The queue of a request holds whole frames, but is sent in smaller
- * pieces. So once a request's bytes are on their way, those of others, pongs and the close frame wait until its queue
- * is empty. Then it is the turn of the next request.
+ * A step of a turn sends before it reads. While the socket is full, messages are still read, because one of them may
+ * cancel what fills it. But this ends when one more than may be under way has come, so what a client can cause has a
+ * bound even if it takes nothing.
+ *
+ * The queue of a request holds whole frames, but is sent in smaller pieces. So once a request's bytes are on their way,
+ * those of others, pongs and the close frame wait until its queue is empty. Then it is the turn of the next request.
  *
  * A close frame, from either side, is the end: requests under way are ended, ours is sent, and then the connection
  * lingers until the client has closed it too. If nothing comes for the idle time, a ping is sent; if nothing comes for
@@ -411,10 +413,11 @@ static enum turn_end take_piece(struct conn *c, const struct frame_piece *piece)
 
 enum due_kind websocket_due(const struct conn *c) { return c->websocket->frames.in_message ? DUE_BODY : DUE_IDLE; }
 
-static void await(struct conn *c, enum due_kind kind)
+/* Starts the deadline that it has now. While the socket is full, that of sending goes on. */
+static void await(struct conn *c)
 {
     pthread_mutex_lock(&c->http->lock);
-    conn_wait(c, kind);
+    if (!c->blocked) conn_wait(c, websocket_due(c));
     pthread_mutex_unlock(&c->http->lock);
 }
 
@@ -434,7 +437,7 @@ static enum turn_end read_some(struct conn *c)
     w->is_silent = false;
     long used = frames_read(&w->frames, p, n, &piece);
     if (used < 0) return start_close(c, (int)-used);
-    if (w->frames.in_message != had_begun) await(c, websocket_due(c));
+    if (w->frames.in_message != had_begun) await(c);
     t = piece.is_there ? take_piece(c, &piece) : GO;
     return wire_used(c, p, n, (size_t)used) == GO ? t : CLOSE;
 }
@@ -442,15 +445,16 @@ static enum turn_end read_some(struct conn *c)
 enum turn_end websocket_turn(struct conn *c)
 {
     struct websocket *w = c->websocket;
-    bool broken = false;
+    bool broken = false, full;
 
     pthread_mutex_lock(&c->http->lock);
+    full = w->n_requests > MOST_REQUESTS;
     for (struct http_request *r = w->first; r && c->blocked; r = r->next_message) broken |= r->broken;
     pthread_mutex_unlock(&c->http->lock);
     if (broken) return CLOSE;
     enum turn_end t = wire_flush(c);
     if (t == GO) t = send_some(c);
-    if (t != WAIT || c->out.len > c->out_at || w->close_code) return t;
+    if (t != WAIT || w->close_code || (full && c->out.len > c->out_at)) return t;
     return read_some(c);
 }
 
@@ -461,6 +465,6 @@ enum turn_end websocket_late(struct conn *c, enum due_kind kind)
     if (kind == DUE_BODY) return start_close(c, CLOSE_TOO_SLOW);
     if (kind != DUE_IDLE || w->is_silent) return CLOSE;
     w->is_silent = w->owes_ping = true;
-    await(c, DUE_IDLE);
+    await(c);
     return GO;
 }
