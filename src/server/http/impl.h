@@ -10,7 +10,8 @@
  *     check_head.c    whether a request may come in
  *     http_request.c  a request from its head to its handler, and its end
  *     reply.c         answers and streams, from any thread
- *     websocket.c     a connection that has become a WebSocket
+ *     ws_open.c       the request for a WebSocket
+ *     websocket.c     a connection that has become one
  *     http.c          opening, starting, reloading, draining, closing
  *
  * These files are one module and not layers, because their calls go around in a ring: the door gives a connection its
@@ -235,13 +236,16 @@ enum turn_end wire_read(struct conn *c, size_t n_most, uint8_t **p, size_t *n);
 enum turn_end wire_used(struct conn *c, uint8_t *p, size_t n, size_t used); /* used of these n bytes were read */
 enum turn_end wire_linger(struct conn *c); /* nothing more is sent; what comes is thrown away for a while */
 
-/* ---- websocket.c: the server's thread, without the lock, unless it says otherwise ---- */
+/* ---- ws_open.c: the server's thread, without the lock ---- */
 
 /* Refuses a request for a WebSocket that is not in order. Returns true if it has answered. */
 bool websocket_check(struct http_request *r);
 /* The API key among the subprotocols that are offered, because pages cannot set other headers; NULL: none. */
 const char *websocket_key(const struct head *h, char *room, size_t cap);
 void websocket_accept(struct http_request *r); /* answers; in place of the handler */
+
+/* ---- websocket.c: the server's thread, without the lock, unless it says otherwise ---- */
+
 enum turn_end websocket_turn(struct conn *c);
 enum turn_end websocket_late(struct conn *c, enum due_kind kind); /* a deadline has passed */
 enum due_kind websocket_due(const struct conn *c); /* the deadline that it has unless something waits to be sent */
