@@ -36,6 +36,7 @@ void job_free(struct job *j)
         mem_free(a->call);
     }
     mem_free(j->answer);
+    if (j->resumable) resumable_end(j->resumable, false);
     qn_prompt_free(j->prompt);
     item_store_release(j->api->items, j->previous);
     item_store_release(j->api->items, j->record);
@@ -50,6 +51,11 @@ void job_free(struct job *j)
 
 void job_event(struct job *j, const char *name)
 {
+    if (j->resumable) {
+        char id[64];
+        snprintf(id, sizeof id, "id: %s:%llu\n", resumable_request(j->resumable), (unsigned long long)++j->n_ids);
+        json_out_frame(&j->out, id);
+    }
     if (name) {
         json_out_frame(&j->out, "event: ");
         json_out_frame(&j->out, name);
@@ -290,6 +296,16 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     return j;
 }
 
+/* Makes the record of a stream that can be resumed. */
+static int make_resumable(struct job *j, struct fault *f)
+{
+    if (!j->ticket->resume_s) return 0;
+    if (!j->params.stream)
+        return fault_set(f, 400, "invalid_value", "Quern-Resume", "Quern-Resume is for streams: 'stream' is not true");
+    j->resumable = resumable_new(j->ticket);
+    return j->resumable ? 0 : api_no_memory(f);
+}
+
 /* Makes the answers. The reply to a conversation is parsed here; a continued text is sent as the scheduler gives it. */
 static int make_answers(struct job *j, struct fault *f)
 {
@@ -366,7 +382,7 @@ void job_begin(struct api_call *c, const struct dialect *d)
     struct job *j = job_read(c, d);
     if (!j) return;
     /* Once it is submitted, it belongs to the scheduler's thread. */
-    if (!check_rooms(j, &f) && !make_answers(j, &f) && !job_submit(j, &retry_s, &f)) return;
+    if (!check_rooms(j, &f) && !make_answers(j, &f) && !make_resumable(j, &f) && !job_submit(j, &retry_s, &f)) return;
     ticket_unlist(j->ticket);
     api_refuse_busy(r, &f, retry_s, d->refuse);
     job_free(j);

@@ -10,6 +10,7 @@
     static void begin_##name(struct api_call *c) { job_begin(c, &dialect); }                                           \
     static void post_##name(struct http_request *r, void *ctx)                                                         \
     {                                                                                                                  \
+        if (resumable_again(ctx, r)) return;                                                                           \
         api_hand_over(ctx, r, begin_##name, dialect.refuse, dialect.id_prefix);                                        \
     }
 BEGIN(completion, openai_text)
@@ -17,6 +18,15 @@ BEGIN(chat, openai_chat)
 BEGIN(message, anthropic)
 BEGIN(response, responses)
 BEGIN(infill, infill)
+
+/* Defines the handler of a WebSocket's messages, message_NAME(). */
+#define MESSAGE(name, dialect)                                                                                         \
+    static void message_##name(struct http_request *r, void *ctx)                                                      \
+    {                                                                                                                  \
+        api_hand_over_message(ctx, r, begin_##name, dialect.refuse, dialect.id_prefix);                                \
+    }
+MESSAGE(chat, openai_chat)
+MESSAGE(response, responses)
 
 /* Defines post_NAME(), the handler of a route whose work is endpoint_NAME(). */
 #define POST(name, refuse)                                                                                             \
@@ -56,6 +66,7 @@ static const struct http_route routes[] = {
     {"GET", "/v1/models/{path}", endpoint_model, 0},
     {"POST", "/v1/completions", post_completion, HTTP_JSON_BODY},
     {"POST", "/v1/chat/completions", post_chat, HTTP_JSON_BODY},
+    {"GET", "/v1/chat/completions", message_chat, HTTP_WEBSOCKET},
     {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},
     {"POST", "/v1/embeddings", post_embeddings, HTTP_JSON_BODY},
     {"POST", "/v1/rerank", post_rerank, HTTP_JSON_BODY},
@@ -70,6 +81,8 @@ static const struct http_route routes[] = {
     {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},
     {"POST", "/infill", post_infill, HTTP_JSON_BODY},
+    {"GET", "/v1/responses", message_response, HTTP_WEBSOCKET},
+    {"GET", "/v1/requests/{id}/events", endpoint_events, HTTP_STREAM},
     {"POST", "/tokenize", post_tokenize, HTTP_JSON_BODY},
     {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
     {"GET", "/metrics", endpoint_metrics, 0},

@@ -27,7 +27,12 @@ struct ticket *ticket_new(struct api *a, struct http_request *r, const char *pre
         api_no_memory(f);
         return NULL;
     }
+    if (resumable_asked(r, prefix, &t->resume_s, f)) {
+        mem_free(t);
+        return NULL;
+    }
     t->api = a;
+    t->websocket = http_websocket_id(r);
     t->identity = who_of(http_identity(r), NULL).identity;
     t->arrived_ns = clock_ns();
     t->cancel = (struct qn_cancel){is_over, t};
@@ -42,12 +47,13 @@ struct ticket *ticket_new(struct api *a, struct http_request *r, const char *pre
         a->tickets = t;
     }
     pthread_mutex_unlock(&a->lock);
-    if (n < most) {
+    if (n >= most)
+        fault_set(f, 429, "too_many_requests", NULL, "this key may have %lld requests at a time", (long long)most);
+    if (n < most || t->websocket) {
         if (http_watch(r, &(struct http_watch){.on_hangup = on_hangup, .arg = t}) == HTTP_GONE) t->gone = true;
         return t;
     }
     mem_free(t);
-    fault_set(f, 429, "too_many_requests", NULL, "this key may have %lld requests at a time", (long long)most);
     return NULL;
 }
 
@@ -98,6 +104,13 @@ void ticket_started(struct ticket *t, uint64_t number)
     if (cancelled || t->gone) qn_cancel(t->scheduler, number);
 }
 
+/* With api.lock. */
+static void cancel(struct ticket *t)
+{
+    t->cancelled = true;
+    if (t->number) qn_cancel(t->scheduler, t->number);
+}
+
 bool ticket_cancel(struct api *a, const char *id, uint64_t identity)
 {
     bool found = false;
@@ -105,9 +118,21 @@ bool ticket_cancel(struct api *a, const char *id, uint64_t identity)
     for (struct ticket *t = a->tickets; t && !found; t = t->next) {
         if (t->identity != identity || (strcmp(id, t->id) && strcmp(id, t->id + t->n_prefix))) continue;
         found = true;
-        t->cancelled = true;
-        if (t->number) qn_cancel(t->scheduler, t->number);
+        cancel(t);
     }
+    pthread_mutex_unlock(&a->lock);
+    return found;
+}
+
+bool ticket_cancel_stream(struct api *a, uint64_t websocket, const char *stream_id)
+{
+    bool found = false;
+    pthread_mutex_lock(&a->lock);
+    for (struct ticket *t = a->tickets; t; t = t->next)
+        if (t->websocket == websocket && !strcmp(stream_id, t->stream_id)) {
+            found = true;
+            cancel(t);
+        }
     pthread_mutex_unlock(&a->lock);
     return found;
 }
