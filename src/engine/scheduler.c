@@ -78,8 +78,13 @@ static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish 
     uint64_t answering = r->answering_ns ? r->answering_ns : now;
     struct qn_event ev = {.type = QN_EVENT_DONE, .token = -1, .finish = why};
     ev.usage = (struct qn_usage){(int)r->p.n_prompt, r->n_cached, r->n_generated};
-    ev.timings = (struct qn_timings){ms(r->submitted_ns, admitted), ms(admitted, answering), ms(answering, now),
-                                     r->miss, r->miss_position};
+    ev.timings = (struct qn_timings){ms(r->submitted_ns, admitted),
+                                     ms(admitted, answering),
+                                     ms(answering, now),
+                                     r->miss,
+                                     r->miss_position,
+                                     r->miss_asked,
+                                     r->miss_stored};
     if (why == QN_FINISH_ERROR) ev.error = &r->error;
     scheduler_charge(r, 0);
     r->share->expected -= r->n_expected;

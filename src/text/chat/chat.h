@@ -15,6 +15,7 @@
 #include "format/weights.h"
 #include "text/chat/chat_cut.h"
 #include "text/chat/chat_form.h"
+#include "text/token/origin.h"
 #include "text/token/vocab.h"
 
 struct chat;
@@ -31,6 +32,8 @@ struct chat_prompt {
     struct buf text;
     qn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
+    struct text_span *user; /* [n_user] the ranges of text that the template did not write: see origin.h */
+    size_t n_user;
     int cuts[CHAT_CUTS]; /* [n_cuts], see chat_cut.h */
     size_t n_cuts;
     json_t *tools;         /* as the template got them; NULL: none */
