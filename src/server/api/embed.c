@@ -230,6 +230,7 @@ static void on_event(void *arg, const struct qn_event *e)
     struct embed *m = arg;
     if (!m->started) ticket_started(m->ticket, e->request);
     m->started = true;
+    ticket_note(m->ticket, e);
     if (e->type == QN_EVENT_EMBEDDING) write_embedding(m, e);
     if (e->type == QN_EVENT_DONE) on_done(m, e);
 }

@@ -60,6 +60,13 @@ const char *job_finish_reason(const struct job *j, int i)
     }
 }
 
+static void write_miss(struct job *j, const char *key, qn_token t)
+{
+    json_out_open(&j->out, key, '{');
+    job_write_token(j, &j->out, t);
+    json_out_close(&j->out, '}');
+}
+
 /* The rate is that of all answers together, counted from the first token. */
 void job_write_quern(struct job *j)
 {
@@ -74,6 +81,10 @@ void job_write_quern(struct job *j)
     json_out_int(o, "cached_tokens", j->usage.n_cached);
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
+    if (t->miss && !strcmp(t->miss, "differs")) {
+        write_miss(j, "cache_miss_asked", t->miss_asked);
+        write_miss(j, "cache_miss_stored", t->miss_stored);
+    }
     json_out_close(o, '}');
 }
 
@@ -85,6 +96,7 @@ void job_write_token(struct job *j, struct json_out *o, qn_token t)
         o->failed = true;
         return;
     }
+    json_out_int(o, "id", t);
     json_out_text(o, "token", bytes, n);
     json_out_open(o, "bytes", '[');
     for (size_t i = 0; i < n; i++) json_out_int(o, NULL, (unsigned char)bytes[i]);
@@ -155,6 +167,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     if (j->d->prepare(j, f) || params_let_go(&j->params, &kept, f)) return -1;
     ticket_give(t, 2 * body_taken);
     if (j->prompt) qn_prompt_text(j->prompt, &n_text);
+    kept += qn_prompt_user_span(j->prompt, 0, NULL, NULL) * 2 * sizeof(size_t);
     return ticket_take(t, kept + n_text + j->n_tokens * sizeof *j->tokens, "a prompt", f);
 }
 
@@ -176,6 +189,7 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     c->served = NULL;
     j->ticket = c->ticket;
     j->id = j->ticket->id;
+    j->ticket->model = j->served->name;
     json_t *body = c->body;
     c->body = NULL;
     j->created = (int64_t)time(NULL);

@@ -176,7 +176,7 @@ static void on_hangup(void *arg)
 static size_t heartbeat(void *arg, char *text, size_t cap)
 {
     struct job *j = arg;
-    int n, phase = j->phase, n_done = j->n_done;
+    int n, phase = j->ticket->phase, n_done = j->ticket->n_done;
     bool is_new = phase != j->told_phase || n_done != j->told_done;
     if (!is_new && ++j->n_untold < REPEAT) return 0;
     j->told_phase = phase;
@@ -184,7 +184,7 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
     j->n_untold = 0;
     switch (phase) {
     case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", n_done); break;
-    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->n_total); break;
+    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->ticket->n_total); break;
     default: n = snprintf(text, cap, ": decoding\n\n"); break;
     }
     return (size_t)n;
@@ -264,20 +264,17 @@ void job_on_event(void *arg, const struct qn_event *e)
 {
     struct job *j = arg;
     if (!j->started) on_start(j, e->request);
+    ticket_note(j->ticket, e);
     switch (e->type) {
-    case QN_EVENT_QUEUED: j->n_done = e->place; break;
+    case QN_EVENT_QUEUED:
     case QN_EVENT_PREFILL:
-        j->n_done = e->n_done;
-        j->n_total = e->n_total;
-        break;
+    case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_PROMPT:
         for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[i], e);
         break;
     case QN_EVENT_TOKEN: on_token(j, e); break;
     case QN_EVENT_FINISH: on_finish(j, e); break;
-    case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_DONE: on_done(j, e); return;
     }
-    j->phase = (int)e->type;
     if (j->params.stream) flush(j);
 }

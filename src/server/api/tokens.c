@@ -38,6 +38,21 @@ static void write_tokens(struct json_out *o, const qn_token *t, size_t n)
     json_out_close(o, ']');
 }
 
+/* The text of each token, as far as the request is still wanted. */
+static void write_pieces(struct json_out *o, const qn_model *m, const qn_token *t, size_t n,
+                         const struct ticket *ticket)
+{
+    json_out_open(o, "pieces", '[');
+    for (size_t i = 0; i < n && !(i % ASK_EVERY == 0 && ticket_is_over(ticket)); i++) {
+        char *bytes = NULL;
+        size_t n_bytes = 0;
+        if (qn_token_bytes(m, t[i], true, &bytes, &n_bytes, NULL)) o->failed = true;
+        json_out_text(o, NULL, bytes, n_bytes);
+        qn_free(bytes);
+    }
+    json_out_close(o, ']');
+}
+
 static int read(const struct api_call *c, const struct field *rows, struct tokens_ask *ask, struct fault *f)
 {
     return field_read((const struct field *const[]){rows, NULL}, "", c->body, ask, f);
@@ -79,17 +94,7 @@ void endpoint_tokenize(struct api_call *c)
     }
     json_out_open(&o, NULL, '{');
     write_tokens(&o, t, n);
-    if (ask.with_pieces) {
-        json_out_open(&o, "pieces", '[');
-        for (size_t i = 0; i < n && !(i % ASK_EVERY == 0 && ticket_is_over(c->ticket)); i++) {
-            char *bytes = NULL;
-            size_t n_bytes = 0;
-            if (qn_token_bytes(m, t[i], true, &bytes, &n_bytes, NULL)) o.failed = true;
-            json_out_text(&o, NULL, bytes, n_bytes);
-            qn_free(bytes);
-        }
-        json_out_close(&o, ']');
-    }
+    if (ask.with_pieces) write_pieces(&o, m, t, n, c->ticket);
     json_out_close(&o, '}');
     qn_free(t);
     end(c, &o);
@@ -128,10 +133,26 @@ void endpoint_detokenize(struct api_call *c)
 
 /* ---- conversations ---- */
 
+/* The ranges of the prompt that the template did not write, as [first byte, number of bytes]. */
+static void write_user_spans(struct json_out *o, const qn_prompt *p)
+{
+    size_t at, n;
+    json_out_open(o, "user_spans", '[');
+    for (size_t i = 0; qn_prompt_user_span(p, i, &at, &n) > i; i++) {
+        json_out_open(o, NULL, '[');
+        json_out_int(o, NULL, (int64_t)at);
+        json_out_int(o, NULL, (int64_t)n);
+        json_out_close(o, ']');
+    }
+    json_out_close(o, ']');
+}
+
+/* The texts of the tokens come only if the query asks for them, because most callers want the count. */
 void endpoint_render(struct api_call *c)
 {
     struct json_out o = {.ledger = c->api->c.requests};
     size_t n;
+    char value[8];
     struct http_request *r = c->req;
     struct job *j = job_read(c, &openai_chat);
     if (!j) return;
@@ -139,6 +160,9 @@ void endpoint_render(struct api_call *c)
     json_out_open(&o, NULL, '{');
     json_out_text(&o, "prompt", text, n);
     write_tokens(&o, j->tokens, j->n_tokens);
+    write_user_spans(&o, j->prompt);
+    if (!http_query(r, "with_pieces", value, sizeof value))
+        write_pieces(&o, j->served->model, j->tokens, j->n_tokens, j->ticket);
     json_out_close(&o, '}');
     ticket_unlist(j->ticket);
     api_send(r, &o);

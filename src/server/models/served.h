@@ -76,6 +76,10 @@ struct served *models_hold(struct models *s, int i);
 /* Gives a held model back. Any thread, also a scheduler's own. NULL is fine. */
 void models_release(struct served *m);
 
+/* Unloads the model of that name, soon and in another thread, unless a request comes first. 0, also when it is not in
+ * memory; -1 and *f: there is no such model, it is pinned, or requests use it. Any thread; does not wait. */
+int models_unload(struct models *s, const char *name, struct fault *f);
+
 /* ---- numbers ---- */
 
 enum models_state { MODEL_NOT_LOADED, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADING };
