@@ -72,6 +72,7 @@ static void post_unload(struct http_request *r, void *ctx)
 
 static const struct http_route routes[] = {
     {"GET", "/health", endpoint_health, HTTP_PUBLIC},
+    {"GET", "/", endpoint_page, HTTP_PUBLIC},
     {"GET", "/v1/models", endpoint_models, 0},
     {"POST", "/v1/models/{id}/unload", post_unload, 0},
     {"POST", "/v1/completions", post_completion, HTTP_JSON_BODY},

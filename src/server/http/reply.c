@@ -94,6 +94,7 @@ const char *reply_reason(int status)
                  {403, "Forbidden"},
                  {404, "Not Found"},
                  {405, "Method Not Allowed"},
+                 {406, "Not Acceptable"},
                  {408, "Request Timeout"},
                  {413, "Content Too Large"},
                  {414, "URI Too Long"},
