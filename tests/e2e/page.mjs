@@ -145,6 +145,22 @@ const cases = {
         assert.equal(await page.evaluate(() => localStorage.length), 0);
     },
 
+    async a_full_browser_gives_up_tokens_and_then_says_so(page) {
+        const fillUp = () => page.evaluate(() => {
+            let text = "x".repeat(1 << 20);
+            while (text) try { localStorage.setItem("fill" + Math.random(), text); } catch { text = text.slice(text.length / 2 + 1); }
+        });
+        await say(page, "hello");
+        await fillUp();
+        await say(page, "hello");
+        assert.equal(await page.$eval("#notice", e => e.hidden), true, "without tokens there is room");
+        await fillUp();
+        await say(page, "hello");
+        assert.match((await text(page, "#notice"))[0], /keeps no more/);
+        assert.deepEqual(await page.evaluate(() => Object.values(chat.nodes).map(n => Boolean(n.tokens))), Array(6).fill(false));
+        assert.equal(await answer(page), HELLO, "the conversation goes on");
+    },
+
     async texts_of_strangers_stay_texts(page) {
         const evil = "<img src=x onerror=alert(1)>\n\n<script>alert(2)</script>";
         await page.type("#say", evil.replaceAll("\n", " "));

@@ -18,13 +18,22 @@ import shutil
 import struct
 import subprocess
 import sys
-import threading
+import time
 
 from cases import check, run
 from test_serve import CHAT, CHAT_ASK, LIMIT, STORY, Server, path
 
 PARROT = sys.argv[5]
 GZIP = {"Accept-Encoding": "gzip, deflate, br"}
+
+
+def until(holds, what):
+    end = time.monotonic() + LIMIT
+    while not holds():
+        if time.monotonic() > end:
+            check(False, what, "does not come")
+            return
+        time.sleep(0.005)
 
 
 # ---- the page itself ----
@@ -119,6 +128,9 @@ def test_a_rendered_prompt_says_who_wrote_what():
         check("".join(raw[a:a + n].decode() for a, n in r["user_spans"]) == text, r)
         check(len(r["pieces"]) == r["count"] == len(r["tokens"]), r["count"])
         check("pieces" not in s.post("/v1/chat/render", CHAT_ASK).json, "pieces that nobody asked for")
+    for value, status in (("=true", 200), ("=false", 200), ("=1", 400), ("=%00", 200), ("=" + "x" * 50, 400)):
+        a = s.post("/v1/chat/render?with_pieces" + value, CHAT_ASK)
+        check(a.status == status and (b'"pieces"' in a.body) == (value == "=true"), value, a.status, a.body)
     s.stop()
 
 
@@ -151,7 +163,7 @@ def test_requests_under_way_are_listed_for_their_owner():
         if seen:
             r = server.get("/v1/requests").json
             check(r["total"] == 1 and r["data"][0]["model"] == "m", r)
-            check(r["data"][0]["state"] in ("prefill", "decoding") and r["data"][0]["age_seconds"] > 0, r)
+            check(r["data"][0]["state"] in ("queued", "prefill", "decoding") and r["data"][0]["age_seconds"] > 0, r)
             check(s.ask("POST", f"/v1/requests/{r['data'][0]['id']}/cancel").status == 200, "cancel")
         else:
             r = server.get("/v1/requests", headers={"x-api-key": "sk-two"}, tcp=True).json
@@ -164,7 +176,7 @@ def test_requests_under_way_are_listed_for_their_owner():
 
 
 def test_a_model_is_unloaded_on_request_and_loaded_again():
-    s = Server([f"m={PARROT}", f"other={PARROT}"], "--pin", "m")
+    s = Server([f"m={PARROT}", f"other={PARROT}"], "--pin", "m", "--ctx", "32768")
     check(s.ask("POST", "/v1/models/nobody/unload").status == 404, "no such model")
     check(s.ask("POST", "/v1/models/m/unload").status == 400, "a pinned one")
     check(s.ask("POST", "/v1/models/other/unload").status == 200, "one that is not there")
@@ -175,8 +187,15 @@ def test_a_model_is_unloaded_on_request_and_loaded_again():
 
     check(state() == "loaded", state())
     check(s.ask("POST", "/v1/models/other/unload").status == 200, "unloading")
-    while state() != "not_loaded":
-        pass
+    until(lambda: state() == "not_loaded", "the end of an idle model")
+    c = s.connect()
+    sing = {"model": "other", "messages": [{"role": "user", "content": "sing"}], "stream": True}
+    c.request("POST", "/v1/chat/completions", json.dumps(sing), {"Content-Type": "application/json"})
+    reply = c.getresponse()
+    reply.readline()
+    check(s.ask("POST", "/v1/models/other/unload").status == 200 and state() == "loaded", "while it is used")
+    c.close()
+    until(lambda: state() == "not_loaded", "the end after the last request")
     check(s.post("/tokenize", {"model": "other", "content": "x"}).status == 200, "again")
     s.stop()
 

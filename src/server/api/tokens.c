@@ -5,6 +5,8 @@
  */
 #include "server/api/endpoints.h"
 
+#include <string.h>
+
 #define ASK_EVERY 4096 /* tokens between two questions whether the answer is still wanted */
 
 struct tokens_ask {
@@ -147,13 +149,27 @@ static void write_user_spans(struct json_out *o, const qn_prompt *p)
     json_out_close(o, ']');
 }
 
+/* ?with_pieces, with no value, true or false. */
+static int read_with_pieces(struct http_request *r, bool *wanted, struct fault *f)
+{
+    char text[64];
+    *wanted = !http_query(r, "with_pieces", text, sizeof text) && strcmp(text, "false") != 0;
+    if (!*wanted || !text[0] || !strcmp(text, "true")) return 0;
+    return fault_set(f, 400, "invalid_value", "with_pieces", "with_pieces has to be true or false, not '%s'", text);
+}
+
 /* The texts of the tokens come only if the query asks for them, because most callers want the count. */
 void endpoint_render(struct api_call *c)
 {
     struct json_out o = {.ledger = c->api->c.requests};
     size_t n;
-    char value[8];
+    bool with_pieces;
+    struct fault f;
     struct http_request *r = c->req;
+    if (read_with_pieces(r, &with_pieces, &f)) {
+        api_end_refused(c, &f);
+        return;
+    }
     struct job *j = job_read(c, &openai_chat);
     if (!j) return;
     const char *text = qn_prompt_text(j->prompt, &n);
@@ -161,8 +177,7 @@ void endpoint_render(struct api_call *c)
     json_out_text(&o, "prompt", text, n);
     write_tokens(&o, j->tokens, j->n_tokens);
     write_user_spans(&o, j->prompt);
-    if (!http_query(r, "with_pieces", value, sizeof value))
-        write_pieces(&o, j->served->model, j->tokens, j->n_tokens, j->ticket);
+    if (with_pieces) write_pieces(&o, j->served->model, j->tokens, j->n_tokens, j->ticket);
     json_out_close(&o, '}');
     ticket_unlist(j->ticket);
     api_send(r, &o);

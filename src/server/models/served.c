@@ -591,12 +591,12 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
     struct entry *m = find(s, name, f);
     if (!m) return answer;
     pthread_mutex_lock(&s->lock);
+    m->is_unwanted = false;
     if (s->is_stopping) {
         fault_stopping(f);
     } else if (m->state == MODEL_LOADED && !is_current(m, f)) {
     } else if (m->state == MODEL_LOADED && !m->is_stale) {
         m->n_users++;
-        m->is_unwanted = false;
         *out = &m->held;
         answer = MODELS_HELD;
     } else {
@@ -618,11 +618,9 @@ int models_unload(struct models *s, const char *name, struct fault *f)
     if (!m) return -1;
     pthread_mutex_lock(&s->lock);
     bool is_there = m->state == MODEL_LOADED || m->state == MODEL_LOADING;
-    if (is_there && m->pinned)
+    if (m->pinned)
         rc = fault_set(f, 400, "invalid_value", "id", "'%s' stays in memory, because --pin names it", m->held.name);
-    else if (is_there && (m->n_users || m->waits))
-        rc = fault_set(f, 503, "models_busy", "id", "'%s' cannot be unloaded now: requests use it", m->held.name);
-    m->is_unwanted = !rc && m->state == MODEL_LOADED;
+    m->is_unwanted = is_there && !rc;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     return rc;

@@ -76,8 +76,8 @@ struct served *models_hold(struct models *s, int i);
 /* Gives a held model back. Any thread, also a scheduler's own. NULL is fine. */
 void models_release(struct served *m);
 
-/* Unloads the model of that name, soon and in another thread, unless a request comes first. 0, also when it is not in
- * memory; -1 and *f: there is no such model, it is pinned, or requests use it. Any thread; does not wait. */
+/* Unloads the model of that name in another thread, as soon as no request uses it, unless a new request comes before.
+ * 0, also when it is not in memory; -1 and *f: there is no such model, or it is pinned. Any thread; does not wait. */
 int models_unload(struct models *s, const char *name, struct fault *f);
 
 /* ---- numbers ---- */
