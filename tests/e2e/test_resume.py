@@ -211,7 +211,7 @@ def test_what_is_not_kept_any_more_is_said():
     s = Server(CHAT, "--memory", "1G")
     # Each of three events repeats the tools: more than the window of one answer.
     tools = [{"type": "function", "name": "f", "description": "x" * 1500000}]
-    ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 3, "stream": True, "seed": 1,
+    ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 3, "stream": True, "store": False, "seed": 1,
            "ignore_eos": True}
     def answer():
         """The request's name and the number of its events, once it has ended without its reader."""
@@ -236,7 +236,7 @@ def test_what_is_not_kept_any_more_is_said():
 def test_a_reader_that_is_too_slow_can_come_back():
     s = Server(CHAT)
     tools = [{"type": "function", "name": "f", "description": "x" * 1000000}]
-    ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 30, "stream": True, "ignore_eos": True}
+    ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 30, "stream": True, "store": False, "ignore_eos": True}
     one = begin(s, "/v1/responses", ask)  # reads the head only
     s.wait_for("generated_tokens_total", 30)
     one.close()

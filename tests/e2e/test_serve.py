@@ -72,13 +72,15 @@ class Answer:
 
 
 class Server:
-    """A running daemon on a Unix socket and, unless told otherwise, a TCP port."""
+    """A running daemon on a Unix socket and, unless told otherwise, a TCP port. model: a file, which is called m, or
+    several NAME=FILE."""
 
     def __init__(self, model=STORY, *args, tcp=True, **popen):
         self.sock = path(f"run{len(started)}/quern.sock")
         self.log = open(path(f"log{len(started)}"), "w+b")
         args = ("--listen", self.sock) + (("--listen", "127.0.0.1:0") if tcp else ()) + args
-        self.process = subprocess.Popen([QUERN, "serve", model, "--threads", "1", "--name", "m", *args],
+        models = [model, "--name", "m"] if isinstance(model, str) else model
+        self.process = subprocess.Popen([QUERN, "serve", *models, "--threads", "1", *args],
                                         stdout=subprocess.DEVNULL, stderr=self.log, **popen)
         started.append(self)
         end = time.monotonic() + LIMIT

@@ -82,6 +82,9 @@ struct ticket {
     uint64_t deadline_ns;        /* clock_ns() after which it is no longer wanted; 0: never */
     qn_scheduler *scheduler;     /* the one it is submitted to; set before number */
     _Atomic uint64_t number;     /* its number at the scheduler; 0: none yet. Written under api.lock */
+    _Atomic(const char *) model; /* the model's name; NULL: not known yet */
+    /* How far it is: an enum qn_event_type, its numbers, and the tokens generated so far, of all answers. For lists. */
+    atomic_int phase, n_done, n_total, n_generated;
     atomic_bool gone, cancelled; /* the client has left; it was cancelled by its name */
     uint64_t websocket;          /* http_websocket_id() */
     char stream_id[65];          /* of a WebSocket's message: the client's name for it. api.lock */
@@ -101,13 +104,24 @@ void ticket_free(struct ticket *t);
 void ticket_unlist(struct ticket *t); /* it cannot be cancelled by name any more, and counts no more */
 /* The scheduler has it, under this number. If it was cancelled before, it is cancelled there too. */
 void ticket_started(struct ticket *t, uint64_t number);
-void ticket_hang_up(struct ticket *t); /* the client has left */
+void ticket_note(struct ticket *t, const struct qn_event *e); /* the scheduler says how far it is */
+void ticket_hang_up(struct ticket *t);                        /* the client has left */
 /* Cancels the request that this identity knows by this id: that of the answer or of the HTTP request. false: there is
  * none. */
 bool ticket_cancel(struct api *a, const char *id, uint64_t identity);
 /* The same for all requests of a WebSocket that have this name. */
 bool ticket_cancel_stream(struct api *a, uint64_t websocket, const char *stream_id);
 int tickets_count(struct api *a); /* the number of requests under way */
+/* What others may know of a request, copied. */
+struct ticket_info {
+    char id[48];
+    const char *model;
+    uint64_t arrived_ns;
+    bool is_submitted, is_cancelled;
+    int phase, n_done, n_total, n_generated;
+};
+/* Fills list[cap] with the requests of this identity, the latest first. Returns their number, which may be larger. */
+size_t tickets_list(struct api *a, uint64_t identity, struct ticket_info *list, size_t cap);
 /* True if nobody wants it any more: the client has left, it was cancelled, its deadline is over, or the server stops.
  */
 bool ticket_is_over(const struct ticket *t);
@@ -260,7 +274,7 @@ struct job_call {
     char *name, *arguments;
 };
 
-#define JOB_LOGPROB_LISTS 4
+#define JOB_LOGPROB_LISTS 5
 
 /* One of the n answers. content and reasoning stay empty in streams, unless the dialect has keeps_text. */
 struct job_answer {
@@ -354,8 +368,6 @@ struct job {
     bool lost;                   /* the answer cannot be sent: no memory, or the client reads too slowly */
     uint64_t first_token_ns, last_token_ns;
 
-    /* for other threads */
-    atomic_int phase, n_done, n_total; /* for heartbeats: an enum qn_event_type and its numbers */
     /* The last heartbeat, and how many had nothing new since; for the server's thread only. */
     int told_phase, told_done, n_untold;
 };
@@ -377,7 +389,7 @@ void job_write_quern(struct job *j);                       /* "quern": {...} */
 /* "ignored": [...], the fields that change nothing; nothing if there are none. */
 void job_write_ignored(const struct job *j, struct json_out *o);
 int job_reasoning_tokens(const struct job *j); /* of all answers so far: tokens of thoughts */
-/* Writes the bytes of a token: "token": text and "bytes": [...]. */
+/* Writes a token: "id": number, "token": text and "bytes": [...]. */
 void job_write_token(struct job *j, struct json_out *o, qn_token t);
 /* For conversations: makes the prompt from messages, tools and the other parameters. */
 int job_prepare_chat(struct job *j, struct fault *f);
@@ -391,6 +403,7 @@ void job_call_id(const struct job *j, int answer, int call, char out[SHORT_ID + 
 void openai_open_head(struct job *j, const char *object); /* the members that all answers and chunks begin with */
 /* "key": [...] of the elements collected in l, which are then forgotten: each chunk has those since the one before. */
 void openai_take_list(struct job *j, const char *key, struct json_out *l);
+void openai_write_logprob(struct job *j, struct json_out *l, const struct qn_event *e); /* of one token, for l */
 void openai_end_chunk(struct job *j, bool last); /* after the choices: closes the object and its event */
 void openai_end_whole(struct job *j);            /* after the choices: usage, "quern", the closing bracket */
 void openai_close_stream(struct job *j);

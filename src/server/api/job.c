@@ -76,6 +76,13 @@ const char *job_finish_reason(const struct job *j, int i)
     }
 }
 
+static void write_miss(struct job *j, const char *key, qn_token t)
+{
+    json_out_open(&j->out, key, '{');
+    job_write_token(j, &j->out, t);
+    json_out_close(&j->out, '}');
+}
+
 /* Neither the request's id nor the rest is enough: a client may give all requests of a conversation the same id. */
 void job_call_id(const struct job *j, int answer, int call, char out[SHORT_ID + 1])
 {
@@ -113,6 +120,10 @@ void job_write_quern(struct job *j)
     json_out_int(o, "cached_tokens", j->usage.n_cached);
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
+    if (t->miss && !strcmp(t->miss, "differs")) {
+        write_miss(j, "cache_miss_asked", t->miss_asked);
+        write_miss(j, "cache_miss_stored", t->miss_stored);
+    }
     job_write_ignored(j, o);
     write_changes(o, qn_prompt_changes(j->prompt));
     json_out_close(o, '}');
@@ -143,6 +154,7 @@ void job_write_token(struct job *j, struct json_out *o, qn_token t)
         o->failed = true;
         return;
     }
+    json_out_int(o, "id", t);
     json_out_text(o, "token", bytes, n);
     json_out_open(o, "bytes", '[');
     for (size_t i = 0; i < n; i++) json_out_int(o, NULL, (unsigned char)bytes[i]);
@@ -260,6 +272,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     if (j->d->prepare(j, f) || params_let_go(&j->params, &kept, f)) return -1;
     ticket_give(t, 2 * body_taken + j->items_taken);
     if (j->prompt) qn_prompt_text(j->prompt, &n_text);
+    kept += qn_prompt_user_span(j->prompt, 0, NULL, NULL) * 2 * sizeof(size_t);
     return ticket_take(t, kept + n_text + prompt_bytes(j), "a prompt", f);
 }
 
@@ -281,6 +294,7 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     c->served = NULL;
     j->ticket = c->ticket;
     j->id = j->ticket->id;
+    j->ticket->model = j->served->name;
     json_t *body = c->body;
     c->body = NULL;
     j->created = (int64_t)time(NULL);

@@ -214,7 +214,7 @@ static void on_hangup(void *arg)
 static size_t heartbeat(void *arg, char *text, size_t cap)
 {
     struct job *j = arg;
-    int n, phase = j->phase, n_done = j->n_done;
+    int n, phase = j->ticket->phase, n_done = j->ticket->n_done;
     bool is_new = phase != j->told_phase || n_done != j->told_done;
     if (!is_new && ++j->n_untold < REPEAT) return 0;
     j->told_phase = phase;
@@ -222,7 +222,7 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
     j->n_untold = 0;
     switch (phase) {
     case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", n_done); break;
-    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->n_total); break;
+    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->ticket->n_total); break;
     case QN_EVENT_PAUSE: n = snprintf(text, cap, ": paused\n\n"); break;
     default: n = snprintf(text, cap, ": decoding\n\n"); break;
     }
@@ -264,6 +264,8 @@ static void add_up(struct job *j, const struct qn_event *e)
     if (j->timings.miss) return;
     j->timings.miss = e->timings.miss;
     j->timings.miss_position = e->timings.miss_position;
+    j->timings.miss_asked = e->timings.miss_asked;
+    j->timings.miss_stored = e->timings.miss_stored;
 }
 
 static void fault_of(struct fault *f, const struct qn_event *e)
@@ -359,22 +361,19 @@ void job_on_event(void *arg, const struct qn_event *e)
     struct job *j = arg;
     if (!j->started) on_start(j);
     if (!j->known) on_known(j, e->request);
+    ticket_note(j->ticket, e);
     switch (e->type) {
-    case QN_EVENT_QUEUED: j->n_done = e->place; break;
+    case QN_EVENT_QUEUED:
     case QN_EVENT_PREFILL:
-        j->n_done = e->n_done;
-        j->n_total = e->n_total;
-        break;
+    case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_PROMPT:
         for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[j->at * j->params.n + i], e);
         break;
     case QN_EVENT_TOKEN: on_token(j, e); break;
     case QN_EVENT_PAUSE: j->last_token_ns = 0; break; /* a pause is no gap between two tokens */
     case QN_EVENT_FINISH: on_finish(j, e); break;
-    case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_DONE: on_done(j, e); return;
     }
-    j->phase = (int)e->type;
     if (j->params.stream) flush(j);
     if (j->resumable && !j->lost && resumable_is_abandoned(j->resumable)) lose(j);
 }

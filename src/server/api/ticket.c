@@ -86,6 +86,27 @@ int tickets_count(struct api *a)
     return n;
 }
 
+size_t tickets_list(struct api *a, uint64_t identity, struct ticket_info *list, size_t cap)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&a->lock);
+    for (struct ticket *t = a->tickets; t; t = t->next) {
+        if (t->identity != identity || n++ >= cap) continue;
+        struct ticket_info *i = &list[n - 1];
+        *i = (struct ticket_info){.model = t->model,
+                                  .arrived_ns = t->arrived_ns,
+                                  .is_submitted = t->number != 0,
+                                  .is_cancelled = t->cancelled,
+                                  .phase = t->phase,
+                                  .n_done = t->n_done,
+                                  .n_total = t->n_total,
+                                  .n_generated = t->n_generated};
+        memcpy(i->id, t->id, sizeof i->id);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
+
 /* ---- its end before its time ---- */
 
 void ticket_hang_up(struct ticket *t)
@@ -102,6 +123,17 @@ void ticket_started(struct ticket *t, uint64_t number)
     bool cancelled = t->cancelled;
     pthread_mutex_unlock(&t->api->lock);
     if (cancelled || t->gone) qn_cancel(t->scheduler, number);
+}
+
+void ticket_note(struct ticket *t, const struct qn_event *e)
+{
+    if (e->type == QN_EVENT_QUEUED) t->n_done = e->place;
+    if (e->type == QN_EVENT_PREFILL) {
+        t->n_done = e->n_done;
+        t->n_total = e->n_total;
+    }
+    t->n_generated += e->type == QN_EVENT_TOKEN;
+    t->phase = (int)e->type;
 }
 
 /* With api.lock. */

@@ -95,6 +95,7 @@ static const struct {
                 {403, "Forbidden"},
                 {404, "Not Found"},
                 {405, "Method Not Allowed"},
+                {406, "Not Acceptable"},
                 {408, "Request Timeout"},
                 {410, "Gone"},
                 {413, "Content Too Large"},
