@@ -330,6 +330,13 @@ def test_an_answer_is_cancelled_by_the_id_of_its_request():
     s.stop()
 
 
+def test_a_stream_cannot_be_resumed():
+    s = Server(PARROT)
+    for stream, word in (True, "application/x-ndjson"), (False, "'stream' is not true"):
+        refused(s.ask("POST", "/api/chat", {"messages": HI, "stream": stream}, headers={"Quern-Resume": "5"}), 400, "Quern-Resume", word)
+    s.stop()
+
+
 def test_a_stream_that_fails_ends_with_an_error():
     s = Server(PARROT, "--grace", "0")
     c = s.connect()

@@ -109,6 +109,11 @@ static void write_end(struct job *j)
     json_out_close(o, '}');
 }
 
+static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
+{
+    openai_write_logprob(j, &a->logprobs[0], e);
+}
+
 /* ---- streams ---- */
 
 static const struct buf nothing;
@@ -216,7 +221,7 @@ static const struct field *const text_tables[] = {ollama_text_fields, ollama_fie
 #define COMMON                                                                                                         \
     .streams = true, .stream_type = "application/x-ndjson", .refuse = api_refuse_ollama, .text_stream = text_stream,   \
     .call_stream = call_stream, .finish_stream = finish_stream, .close_stream = close_stream,                          \
-    .error_stream = error_stream, .whole = whole, .logprob = openai_logprob
+    .error_stream = error_stream, .whole = whole, .logprob = logprob
 
 const struct dialect ollama_chat = {
     .tables = chat_tables, .id_prefix = "chat-", .prompt_field = "messages", .prepare = ollama_prepare_chat, COMMON};
