@@ -12,7 +12,7 @@
  *     resumable.c       streams that outlive their connection
  *     answer_params.c shared_params.c
  *                       the fields of requests for an answer
- *     openai_text.c openai_chat.c anthropic*.c responses*.c infill.c ollama/
+ *     openai_text.c openai_chat.c responses*.c infill.c anthropic/ ollama/
  *                       dialects: how each API reads a request and writes an answer
  *     item_store.c      responses that are kept for later requests
  *     vectors.c         requests that compute something for each of several texts: embed.c rerank.c

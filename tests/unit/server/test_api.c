@@ -14,7 +14,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "server/api/anthropic.h"
+#include "server/api/anthropic/anthropic.h"
 #include "server/api/endpoints.h"
 #include "server/api/ollama/ollama.h"
 #include "server/api/responses.h"
