@@ -283,6 +283,9 @@ QN_API void qn_prompt_free(qn_prompt *p); /* call it after its replies are freed
  * only if the template writes one. */
 QN_API const char *qn_prompt_text(const qn_prompt *p, size_t *n);
 QN_API const qn_token *qn_prompt_tokens(const qn_prompt *p, size_t *n);
+/* Returns the number of ranges of the text that come from the request and not from the template. They ascend and do not
+ * touch. If there is an i-th one, *at is set to its first byte and *n to its length. */
+QN_API size_t qn_prompt_user_span(const qn_prompt *p, size_t i, size_t *at, size_t *n);
 /* Returns *n numbers of tokens, which belong to the prompt. After each of these positions, the prompts of other
  * conversations, or later prompts of this one, will probably differ. They are for struct qn_request_params. */
 QN_API const int *qn_prompt_boundaries(const qn_prompt *p, size_t *n);
@@ -532,6 +535,8 @@ struct qn_timings {
      * state after it. "unused": the request wants all of its rows computed. */
     const char *miss;
     int miss_position; /* the first position that was missed */
+    /* "differs" only: the prompt's token at this position, and the one that a stored sequence has there */
+    qn_token miss_asked, miss_stored;
 };
 
 /* All fields that the type does not name are 0 (token: -1). Pointers are valid during the callback. */

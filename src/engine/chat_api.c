@@ -130,6 +130,14 @@ const qn_token *qn_prompt_tokens(const qn_prompt *p, size_t *n)
     return p ? p->prompt.tokens : NULL;
 }
 
+size_t qn_prompt_user_span(const qn_prompt *p, size_t i, size_t *at, size_t *n)
+{
+    size_t n_user = p ? p->prompt.n_user : 0;
+    if (i < n_user && at) *at = p->prompt.user[i].at;
+    if (i < n_user && n) *n = p->prompt.user[i].n;
+    return n_user;
+}
+
 const int *qn_prompt_boundaries(const qn_prompt *p, size_t *n)
 {
     if (n) *n = p ? p->prompt.n_cuts : 0;

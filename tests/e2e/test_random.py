@@ -32,7 +32,7 @@ POOL = max(24, min(240, N // 20))  # requests of which the answer is known, for 
 
 GENERATE = "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses"
 LOOK = "/v1/chat/render", "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/v1/embeddings"
-STATUS = {200, 400, 403, 404, 405, 408, 411, 413, 414, 415, 429, 431, 501, 503, 504}
+STATUS = {200, 400, 403, 404, 405, 408, 410, 411, 413, 414, 415, 426, 429, 431, 501, 503, 504}
 
 WORDS = ["Once upon a time", "hello", "the", " dog", "\n", "", " ", "\0", "é", "漢字", "👩\u200d🚀", "<|im_end|>", "<|im_start|>user\n",
          "</s>", "<think>", "</think>", "<tool_call>", '{"name":"f","arguments":{}}', "\x1b[31m", "\u2028", "a" * 300, "{{ 1/0 }}",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * status.c: GET /health, /v1/memory, /v1/status: numbers that are there already; and how a model is described. These
- * are handlers and do not wait.
+ * status.c: GET /health, /v1/memory, /v1/status, /v1/requests: numbers that are there already; and how a model is
+ * described. These are handlers and do not wait.
  */
 #include "server/api/endpoints.h"
 
@@ -250,6 +250,57 @@ void endpoint_status(struct http_request *r, void *ctx)
         write_status(&o, &m, with_path);
     }
     json_out_close(&o, ']');
+    json_out_close(&o, '}');
+    api_send(r, &o);
+}
+
+/* ---- requests under way ---- */
+
+#define MOST_LISTED 100
+
+/* A word for what is done for the request now. */
+static const char *doing(const struct ticket_info *t)
+{
+    if (t->is_cancelled) return "ending";
+    if (!t->is_submitted) return "reading";
+    switch (t->phase) {
+    case QN_EVENT_QUEUED: return "queued";
+    case QN_EVENT_PREFILL: return "prefill";
+    case QN_EVENT_PAUSE: return "paused";
+    default: return "decoding";
+    }
+}
+
+static void write_request(struct json_out *o, const struct ticket_info *t, uint64_t now)
+{
+    const char *state = doing(t);
+    json_out_open(o, NULL, '{');
+    json_out_str(o, "id", t->id);
+    json_out_str(o, "object", "request");
+    json_out_str(o, "model", t->model);
+    json_out_str(o, "state", state);
+    json_out_num(o, "age_seconds", 1e-9 * (double)(now - t->arrived_ns));
+    if (t->is_submitted && t->phase == QN_EVENT_QUEUED) json_out_int(o, "before", t->n_done);
+    json_out_int(o, "prompt_tokens_done", t->phase == QN_EVENT_QUEUED ? 0 : t->n_done);
+    json_out_int(o, "prompt_tokens", t->n_total);
+    json_out_int(o, "generated_tokens", t->n_generated);
+    json_out_close(o, '}');
+}
+
+/* Only the identity's own requests. */
+void endpoint_requests(struct http_request *r, void *ctx)
+{
+    struct api *a = ctx;
+    struct ticket_info list[MOST_LISTED];
+    struct json_out o = {.ledger = a->c.requests};
+    size_t n = tickets_list(a, who_of(http_identity(r), NULL).identity, list, MOST_LISTED);
+    uint64_t now = clock_ns();
+    json_out_open(&o, NULL, '{');
+    json_out_str(&o, "object", "list");
+    json_out_open(&o, "data", '[');
+    for (size_t i = 0; i < n && i < MOST_LISTED; i++) write_request(&o, &list[i], now);
+    json_out_close(&o, ']');
+    json_out_int(&o, "total", (int64_t)n);
     json_out_close(&o, '}');
     api_send(r, &o);
 }

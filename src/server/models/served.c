@@ -58,6 +58,7 @@ struct entry {
     bool is_swept;                          /* its files are being deleted: it is not loaded meanwhile */
     bool is_told;                           /* the log says that a new file cannot be opened */
     bool is_stale;                          /* it is loaded, but its file is another now: no new request gets it */
+    bool is_unwanted;                       /* models_unload() was called, and no request has come since */
     struct qn_scheduler_stats past;         /* counters of its former schedulers */
 };
 
@@ -179,7 +180,7 @@ static void unload(struct models *s, struct entry *m)
     loaded_free(&p);
     pthread_mutex_lock(&s->lock);
     m->granted = 0;
-    m->is_stale = false;
+    m->is_stale = m->is_unwanted = false;
     m->state = MODEL_NOT_LOADED;
     unblock(s);
 }
@@ -401,7 +402,7 @@ static struct entry *next_idle(struct models *s, uint64_t now, uint64_t *until)
     uint64_t idle = (uint64_t)s->c.idle_s * 1000000000u;
     for (int i = 0; i < s->c.n; i++) {
         struct entry *m = &s->entry[i];
-        if (may_go(m) && m->is_stale) return m;
+        if (may_go(m) && (m->is_stale || m->is_unwanted)) return m;
         if (!may_go(m) || !idle) continue;
         if (m->used_ns + idle <= now) return m;
         if (m->used_ns + idle < *until) *until = m->used_ns + idle;
@@ -639,6 +640,7 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
     if (i < 0) return answer;
     struct entry *m = &s->entry[i];
     pthread_mutex_lock(&s->lock);
+    m->is_unwanted = false;
     if (s->is_stopping) {
         fault_stopping(f);
     } else if (m->state == MODEL_LOADED && !is_current(m, f)) {
@@ -656,6 +658,21 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
     }
     pthread_mutex_unlock(&s->lock);
     return answer;
+}
+
+int models_unload(struct models *s, const char *name, struct fault *f)
+{
+    int rc = 0, i = models_find(s, name, f);
+    if (i < 0) return -1;
+    struct entry *m = &s->entry[i];
+    pthread_mutex_lock(&s->lock);
+    bool is_there = m->state == MODEL_LOADED || m->state == MODEL_LOADING;
+    if (m->pinned)
+        rc = fault_set(f, 400, "invalid_value", "id", "'%s' stays in memory, because --pin names it", m->held.name);
+    m->is_unwanted = is_there && !rc;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 struct served *models_hold(struct models *s, int i)

@@ -193,7 +193,10 @@ static int take_rendered(struct chat_prompt *p, const struct chat *c, const stru
     if (chat_form_is_thinking(&t->form, text + own, n - own)) p->begins = CHAT_BEGIN_THOUGHTS;
     p->form = t->form;
     p->text = rendered->text;
+    p->user = rendered->user;
+    p->n_user = rendered->n_user;
     rendered->text = (struct buf){0};
+    rendered->user = NULL;
     return 0;
 }
 
@@ -240,6 +243,7 @@ void chat_prompt_deinit(struct chat_prompt *p)
 {
     buf_deinit(&p->text);
     mem_free(p->tokens);
+    mem_free(p->user);
     json_decref(p->tools);
     *p = (struct chat_prompt){0};
 }

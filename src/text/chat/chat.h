@@ -16,6 +16,7 @@
 #include "text/chat/chat_cut.h"
 #include "text/chat/chat_form.h"
 #include "text/chat/chat_reply.h"
+#include "text/token/origin.h"
 #include "text/token/vocab.h"
 
 struct chat;
@@ -34,6 +35,8 @@ struct chat_prompt {
     struct buf text;
     qn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
+    struct text_span *user; /* [n_user] the ranges of text that the template did not write: see origin.h */
+    size_t n_user;
     int cuts[CHAT_CUTS]; /* [n_cuts], see chat_cut.h */
     size_t n_cuts;
     json_t *tools;           /* as the template got them; NULL: none */
