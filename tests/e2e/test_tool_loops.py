@@ -57,7 +57,7 @@ OPEN = ["MiniMax-M2", "Nemotron", "Qwen3.5", "StepFun", "llama-cpp-deepseek-r1",
 # This one reads no tools but variables of its own, without which it fails, with and without tools.
 REFUSE = {"fireworks-ai-llama-3-firefunction-v2": "template fails"}
 SAMPLE = ["Qwen-Qwen3-0.6B", "mistralai-Mistral-Nemo-Instruct-2407", "meta-llama-Llama-3.1-8B-Instruct",
-          "openai-gpt-oss-120b", "google-gemma-2-2b-it", "deepseek-ai-DeepSeek-V3.1"]
+          "openai-gpt-oss-120b", "google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"]
 
 
 def first_of(table, name, other):

@@ -26,7 +26,7 @@ export const RESULT = "It is 21 degrees, as the tool says.";
 export const THOUGHT = "Two and two; that is easy.";
 export const FOUR = "It is four.";
 
-const properties = {city: {type: "string"}, days: {type: "integer"}};
+export const properties = {city: {type: "string"}, days: {type: "integer"}};
 export const schema = {type: "object", properties, required: ["city"]};
 export const tool = {name: "get_weather", description: "Weather now"};
 

@@ -5,6 +5,7 @@
 // any: nothing is set but the address, the model and the tool.
 
 import {DEGREES, load, schema, tool} from "./harness.mjs";
+import {programs} from "./programs.mjs";
 
 const {OpenAI} = load("openai");
 const {Anthropic} = load("@anthropic-ai/sdk");
@@ -218,4 +219,5 @@ export const talks = {
     ...both(agentModels, agentTalk),
     ...both(langchainModels, langchainTalk),
     "llamaindex": llamaindex,
+    ...programs,
 };
