@@ -367,7 +367,7 @@ def client(life, numbers, pool):
 
 def known(model, seed):
     """Requests with what a daemon answers that is asked for nothing else at the time, and keeps nothing between them."""
-    r, pool, s = random.Random(seed), [], Server(model, tcp=False)
+    r, pool, s = random.Random(seed), [], Server(model, "--ctx", "2048", tcp=False)
     for i in range(POOL):
         target = r.choice(GENERATE * 3 + LOOK if model == CHAT or i % 10 == 0 else ("/v1/completions",) * 3 + LOOK[2:])
         body = generating(r, target) if target in GENERATE else looking(r, target)
@@ -397,7 +397,7 @@ def cpu_beside_passes(pid):
 
 def live(number, first, count, model, pool, killed):
     """One life. killed: it ends by SIGKILL among its requests."""
-    life = Life(Server(model, "--cache-dir", path("disk-" + os.path.basename(model)), "--parallel", "4", "--kv-tokens", "320", "--grace", "1", tcp=False))
+    life = Life(Server(model, "--cache-dir", path("disk-" + os.path.basename(model)), "--parallel", "4", "--ctx", "2048", "--kv-tokens", "2048", "--grace", "1", tcp=False))
     s, iterator, lock = life.server, iter(range(first, first + count)), threading.Lock()
 
     def numbers():
