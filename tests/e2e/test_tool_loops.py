@@ -6,9 +6,9 @@
 
 A daemon serves a parrot (tests/models/make-parrot) for each template of $QUERN_SHARED/golden/templates. The parrot
 calls a tool in the form in which the template writes calls. Where the template has no form that can be read, it is the
-one that Quern asks for. clients/tool_loops.mjs then has a conversation with each through the npm package openai: a call,
-its result, an answer, a second question, a second call. The templates of SAMPLE have the same conversation through all
-clients of clients/talks.mjs.
+one that Quern asks for. clients/tool_loops.mjs then has a conversation with each through the npm package openai: a
+call, its result, an answer, a second question, a second call. The templates of SAMPLE have the same conversation
+through all clients of clients/talks.mjs.
 
 Without $QUERN_NPM or the templates, the status is 77 (skipped), but in CI that is a failure. test_serve.py describes
 the other arguments.

@@ -40,7 +40,8 @@ const each = {
         const tools = [
             tool({name: "get_weather", description: "d", parameters: z.object({city: z.string()}),
                   execute: ({city}) => (seen.push(city), "21")}),
-            tool({name: "get_time", description: "d", parameters: z.object({}), execute: () => (seen.push("time"), "9")}),
+            tool({name: "get_time", description: "d", parameters: z.object({}),
+                  execute: () => (seen.push("time"), "9")}),
         ];
         assert.equal((await run(new Agent({name: "helper", model, tools}), "both")).finalOutput, RESULT);
         assert.deepEqual(seen, ["Köln", "time"]);

@@ -50,6 +50,17 @@ const each = {
         await refused(ai.generateText({model, prompt: "hi", output: ai.Output.object({schema}), maxRetries}));
         await refused(ai.generateObject({model, prompt: "hi", schema, maxRetries}));
     },
+    async "an image is refused"(model) {
+        const content = [{type: "text", text: "hi"}, {type: "image", image: Buffer.from("x"), mediaType: "image/png"}];
+        await refused(ai.generateText({model, messages: [{role: "user", content}], maxRetries}), "content.*image");
+    },
+    async "a tool that failed"(model) {
+        const fail = () => { throw new Error("no connection"); };
+        const inputSchema = z.object({city: z.string(), days: z.number()});
+        const tools = {get_weather: ai.tool({inputSchema, execute: fail})};
+        const r = await ai.generateText({model, prompt: "weather?", tools, stopWhen: ai.stepCountIs(2), maxRetries});
+        assert.equal(r.text, RESULT);
+    },
     async "a tool that has to be called is refused"(model) {
         const tools = {get_time: ai.tool({inputSchema: z.object({}), execute: () => "9"})};
         await refused(ai.generateText({model, prompt: "hi", tools, toolChoice: "required", maxRetries}), "tool_choice");

@@ -18,7 +18,7 @@ function claudeCode(url, model) {
     const settings = {
         model, max_tokens: 32000, temperature: 1,
         betas: ["claude-code-20250219", "interleaved-thinking-2025-05-14", "context-management-2025-06-27"],
-        system: [{type: "text", text: "You are a coding agent.", ...ephemeral}, {type: "text", text: "Be brief.", ...ephemeral}],
+        system: ["You are a coding agent.", "Be brief."].map(text => ({type: "text", text, ...ephemeral})),
         tools: [{...tool, input_schema: strict, eager_input_streaming: true}],
         thinking: {type: "enabled", budget_tokens: 31999},
         context_management: {edits: [{type: "clear_thinking_20251015", keep: "all"}]},
@@ -35,7 +35,8 @@ function claudeCode(url, model) {
             if (r.stop_reason !== "tool_use") return r.content.filter(b => b.type === "text").map(b => b.text).join("");
             messages.push({role: "user", content: r.content.filter(b => b.type === "tool_use").map(b => {
                 seen.push(b.input);
-                return {type: "tool_result", tool_use_id: b.id, content: [{type: "text", text: DEGREES}], is_error: false};
+                const content = [{type: "text", text: DEGREES}];
+                return {type: "tool_result", tool_use_id: b.id, content, is_error: false};
             })});
         }
     };
@@ -46,7 +47,7 @@ function codex(url, model) {
     const client = new OpenAI({baseURL: url + "/v1", apiKey, maxRetries});
     const seen = [];
     const says = (role, text) => ({type: "message", role, content: [{type: "input_text", text}]});
-    const input = [says("developer", "<permissions>none</permissions>"), says("user", "<environment_context>\n</environment_context>")];
+    const input = [says("developer", "<permissions>all</permissions>"), says("user", "<environment>x</environment>")];
     const strict = {type: "object", properties, required: ["city", "days"], additionalProperties: false};
     const settings = {
         model, instructions: "You are a coding agent.", tool_choice: "auto", parallel_tool_calls: false, store: false,
@@ -76,9 +77,10 @@ function codex(url, model) {
 function editor(url, model) {
     const client = new OpenAI({baseURL: url + "/v1", apiKey, maxRetries});
     const messages = [{role: "system", content: "You are a coding agent."}], seen = [];
+    const parameters = {...schema, additionalProperties: false};
     const settings = {
         model, temperature: 0, max_completion_tokens: 8192, stop: [], tool_choice: "auto", parallel_tool_calls: true,
-        tools: [{type: "function", function: {...tool, strict: true, parameters: {...schema, additionalProperties: false}}}],
+        tools: [{type: "function", function: {...tool, strict: true, parameters}}],
         reasoning_effort: "medium", stream: true, stream_options: {include_usage: true},
     };
     const ask = async text => {
@@ -91,8 +93,8 @@ function editor(url, model) {
                 usage ??= chunk.usage;
                 content += delta.content ?? "";
                 for (const {index, id, function: f} of delta.tool_calls ?? []) {
-                    const call = (tool_calls[index] ??= {id, type: "function", function: {name: f.name, arguments: ""}});
-                    call.function.arguments += f.arguments ?? "";
+                    tool_calls[index] ??= {id, type: "function", function: {name: f.name, arguments: ""}};
+                    tool_calls[index].function.arguments += f.arguments ?? "";
                 }
             }
             if (!usage) throw new Error("no usage");

@@ -35,7 +35,8 @@ export const aiModels = {
 };
 
 export const langchainModels = {
-    "langchain chat": (url, model, more) => new ChatOpenAI({model, apiKey, maxRetries, configuration: at(url), ...more}),
+    "langchain chat": (url, model, more) =>
+        new ChatOpenAI({model, apiKey, maxRetries, configuration: at(url), ...more}),
     "langchain responses": (url, model, more) =>
         new ChatOpenAI({model, apiKey, maxRetries, configuration: at(url), useResponsesApi: true, ...more}),
     "langchain anthropic": (url, model, more) =>
