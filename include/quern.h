@@ -160,6 +160,14 @@ QN_API size_t qn_model_n_metadata(const qn_model *m);
 QN_API int qn_model_metadata_at(const qn_model *m, size_t i, char **key, char **value, struct qn_error *e);
 /* Sets *value to the value of a key, as above. QN_ENOINPUT: the file has no such key. */
 QN_API int qn_model_metadata(const qn_model *m, const char *key, char **value, struct qn_error *e);
+enum qn_metadata_type { QN_METADATA_NONE, QN_METADATA_NUMBER, QN_METADATA_BOOL, QN_METADATA_STRING, QN_METADATA_ARRAY };
+/* Returns the type of the value of entry i; QN_METADATA_NONE if there is no such entry. */
+QN_API enum qn_metadata_type qn_model_metadata_type(const qn_model *m, size_t i);
+/* Returns how many numbers all tensors of the model hold together, and the size of its files in bytes. */
+QN_API uint64_t qn_model_n_params(const qn_model *m);
+QN_API uint64_t qn_model_file_bytes(const qn_model *m);
+/* Returns the name of the element type in which most of these numbers are stored ("Q4_K"), a static string. */
+QN_API const char *qn_model_weight_type(const qn_model *m);
 /* Returns true if the file has a chat template, so that qn_chat_new() works without a source. */
 QN_API bool qn_model_has_template(const qn_model *m);
 
@@ -257,6 +265,7 @@ struct qn_chat_capabilities {
     bool parts;                    /* the template takes content in parts, as well as strings */
     bool thinking;                 /* the model writes thoughts */
     bool switches;                 /* enable_thinking in chat_template_kwargs changes the prompt */
+    bool levels;                   /* reasoning_effort in chat_template_kwargs changes the prompt */
 };
 /* Fills *out, whose size is set before the call. Any thread. */
 QN_API int qn_chat_capabilities(struct qn_chat_capabilities *out, const qn_chat *c, struct qn_error *e);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * metadata.c: a model's name, and the metadata of its file as text, for callers of quern.h.
+ * metadata.c: what a model's file says of itself, for callers of quern.h: its name, its metadata as text, its size.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -95,4 +95,46 @@ int qn_model_metadata(const qn_model *m, const char *key, char **value, struct q
     if (!m || !key || !value) return usage_null(e, __func__);
     const struct meta *x = weights_meta(m->model->weights, key);
     return x ? value_text(value, x, e) : error_set(e, QN_ENOINPUT, "model: no metadata key '%s'", key);
+}
+
+enum qn_metadata_type qn_model_metadata_type(const qn_model *m, size_t i)
+{
+    if (!m || i >= weights_n_meta(m->model->weights)) return QN_METADATA_NONE;
+    switch (weights_meta_at(m->model->weights, i)->type) {
+    case MT_STRING: return QN_METADATA_STRING;
+    case MT_ARRAY: return QN_METADATA_ARRAY;
+    case MT_BOOL: return QN_METADATA_BOOL;
+    default: return QN_METADATA_NUMBER;
+    }
+}
+
+/* ---- size ---- */
+
+uint64_t qn_model_file_bytes(const qn_model *m) { return m ? weights_file_bytes(m->model->weights) : 0; }
+
+static uint64_t n_elements(const struct tensor *t)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < t->n_dims; i++) n *= (uint64_t)t->ne[i];
+    return n;
+}
+
+uint64_t qn_model_n_params(const qn_model *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; m && i < weights_n_tensors(m->model->weights); i++)
+        n += n_elements(weights_tensor_at(m->model->weights, i));
+    return n;
+}
+
+const char *qn_model_weight_type(const qn_model *m)
+{
+    uint64_t n[DT_N] = {0};
+    int most = DT_F32;
+    for (size_t i = 0; m && i < weights_n_tensors(m->model->weights); i++) {
+        const struct tensor *t = weights_tensor_at(m->model->weights, i);
+        n[t->type] += n_elements(t);
+        if (n[t->type] > n[most]) most = (int)t->type;
+    }
+    return m ? dtype_get(most)->name : "";
 }

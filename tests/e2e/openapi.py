@@ -5,9 +5,9 @@
     for complaint in api.complaints("POST", "/v1/completions", status, content_type, body): ...
 
 A JSON reply must have the members that its schema describes, no others and none missing. In a stream, the data of each
-event must agree with `x-event`, which stands next to the schema (OpenAPI 3.1 has no word for that). `available` is
-False without the Python package jsonschema (Debian: python3-jsonschema). There are no complaints then, and
-note_absence() says so.
+event, or each line of application/x-ndjson, must agree with `x-event`, which stands next to the schema (OpenAPI 3.1 has
+no word for that). `available` is False without the Python package jsonschema (Debian: python3-jsonschema). There are no
+complaints then, and note_absence() says so.
 """
 import json
 import os
@@ -63,6 +63,9 @@ class OpenApi:
         schema, event = self.schemas(method, target, status, content_type)
         if schema is None:
             yield f"{method} {target}: {status} {content_type} is not described"
+        elif event and content_type.startswith("application/x-ndjson"):
+            for line in body.decode().splitlines():
+                yield from self.differences(event, json.loads(line), target)
         elif event:
             for block in body.decode().split("\n\n"):
                 data = [line[6:] for line in block.split("\n") if line.startswith("data: ")]

@@ -4,10 +4,10 @@
 
     test_clients.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT_MODEL [PREFIX_OF_CASES]
 
-Runs clients.mjs, which uses the npm packages openai and @anthropic-ai/sdk of $QUERN_NPM (tests/npm/install), against
-daemons that the test starts, over TCP and over Unix sockets. The replies that the clients got over sockets are compared
-with docs/openapi.json. Without $QUERN_NPM, the status is 77 (skipped), but in CI that is a failure. test_serve.py
-describes the other arguments.
+Runs clients.mjs and ollama.mjs, which use the npm packages openai, @anthropic-ai/sdk and ollama of $QUERN_NPM
+(tests/npm/install), against daemons that the test starts, over TCP and over Unix sockets. The replies that the clients
+got over sockets are compared with docs/openapi.json. Without $QUERN_NPM, the status is 77 (skipped), but in CI that is a
+failure. test_serve.py describes the other arguments.
 """
 import contextlib
 import hashlib
@@ -51,8 +51,10 @@ def main():
                "keyed": Server(PARROT, *long, "--api-keys", path("keys"))}
     setup = {name: describe(s) for name, s in servers.items()} | {"record": path("record"), "limit": 1000 * LIMIT}
     here = os.path.dirname(os.path.abspath(__file__))
-    done = subprocess.run(["node", os.path.join(here, "clients.mjs"), os.environ["QUERN_NPM"], json.dumps(setup), *sys.argv[6:]])
-    failed = done.returncode != 0
+    failed = False
+    for script in "clients.mjs", "ollama.mjs":
+        done = subprocess.run(["node", os.path.join(here, script), os.environ["QUERN_NPM"], json.dumps(setup), *sys.argv[6:]])
+        failed |= done.returncode != 0
     with case("the_daemons_end_well"):
         for s in servers.values():
             s.stop()

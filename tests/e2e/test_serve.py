@@ -265,7 +265,7 @@ def test_a_template_without_tools_gets_them_as_text():
     s = Server(CHAT)
     can = s.get("/v1/models").json["data"][0]["capabilities"]
     check(can == {"tools": "generic", "parallel_tools": "native", "system": "native", "turns": "native", "parts": can["parts"],
-                  "thinking": False, "thinking_switch": False}, can)
+                  "thinking": False, "thinking_switch": False, "thinking_levels": False}, can)
     ask = {"messages": LOOP, "tools": [WEATHER], "max_tokens": 2}
     prompt = s.post("/v1/chat/render", ask).json["prompt"]
     for word in ("Weather now", "warm?", '"get_weather", "arguments": {"city":"Graz"}', "21 degrees"):

@@ -12,6 +12,7 @@
 
 #include "../unit/one_model.h"
 #include "server/api/endpoints.h"
+#include "server/api/ollama/ollama.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -62,7 +63,7 @@ const struct http_identity *http_identity(const struct http_request *r)
     return r ? &i : NULL;
 }
 bool http_count(const struct http_request *r, size_t i, struct http_count *out) { return !r && !i && !out; }
-void http_note(struct http_request *r, const char *fmt, ...) { assert(!r->status && fmt); }
+void http_note(struct http_request *r, const char *fmt, ...) { assert(!r->ended && fmt); }
 void http_outcome(struct http_request *r, const char *code) { assert(r && code); }
 void http_set_header(struct http_request *r, const char *name, const char *value)
 {
@@ -79,7 +80,8 @@ void http_reply(struct http_request *r, int status, const char *type, const void
     assert(!r->status && type && j);
     r->status = status;
     r->ended = true;
-    if (status != 200) assert(json_string_length(json_object_get(json_object_get(j, "error"), "message")) > 0);
+    const json_t *error = json_object_get(j, "error"); /* Ollama's is a string */
+    if (status != 200) assert(json_string_length(error) + json_string_length(json_object_get(error, "message")) > 0);
     json_decref(j);
 }
 void http_error(struct http_request *r, int status, const char *param, const char *code, const char *fmt, ...)
@@ -173,11 +175,28 @@ static void answer(void)
     tell((struct qn_event){.type = QN_EVENT_DONE, .token = -1, .finish = QN_FINISH_LENGTH, .usage = {7, 3, 12}});
 }
 
+/* Every line is JSON. */
+static void check_lines(const struct buf *b)
+{
+    const char *p = (const char *)b->data, *end = p + b->len, *stop;
+    for (; p < end; p = stop + 1) {
+        stop = memchr(p, '\n', (size_t)(end - p));
+        assert(stop);
+        json_t *j = json_loadb(p, (size_t)(stop - p), JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+        assert(j);
+        json_decref(j);
+    }
+}
+
 /* Every event's data is JSON, or the mark of the end. */
 static void check_stream(const struct buf *b)
 {
     static const char data[] = "data: ";
     if (b->len == 0) return;
+    if (b->data[0] == '{') {
+        check_lines(b);
+        return;
+    }
     const char *p = (const char *)b->data, *end = p + b->len;
     while (p && p < end && (p = memmem(p, (size_t)(end - p), data, sizeof data - 1))) {
         p += sizeof data - 1;
@@ -207,15 +226,20 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
+static void begin_ollama_chat(struct api_call *c) { ollama_begin(c, &ollama_chat); }
+static void begin_ollama_text(struct api_call *c) { ollama_begin(c, &ollama_text); }
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses, &infill};
     static api_work *const works[] = {endpoint_tokenize,   endpoint_detokenize, endpoint_render, endpoint_count_tokens,
-                                      endpoint_embeddings, endpoint_rerank,     endpoint_score};
+                                      endpoint_embeddings, endpoint_rerank,     endpoint_score,  begin_ollama_chat,
+                                      begin_ollama_text,   ollama_show,         ollama_pull,     ollama_embed,
+                                      ollama_embeddings};
     static const struct {
         int dialect, work; /* -1: the other one */
-    } ways[] = {{0, -1}, {1, -1}, {2, -1}, {3, -1}, {-1, 0}, {-1, 1},
-                {-1, 2}, {-1, 3}, {-1, 4}, {-1, 5}, {-1, 6}, {4, -1}};
+    } ways[] = {{0, -1}, {1, -1}, {2, -1}, {3, -1}, {-1, 0}, {-1, 1}, {-1, 2},  {-1, 3},  {-1, 4},
+                {-1, 5}, {-1, 6}, {4, -1}, {-1, 7}, {-1, 8}, {-1, 9}, {-1, 10}, {-1, 11}, {-1, 12}};
     if (size == 0 || !model) return 0;
     struct http_request r = {.body = data + 1, .n = size - 1};
     size_t which = data[0] % (sizeof ways / sizeof ways[0]);
@@ -235,7 +259,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         answer();
     }
     assert(r.ended && !api.tickets && !one_n_holds);
-    assert(r.status == 200 || (r.status >= 400 && r.status < 500));
+    bool pulls = !d && works[ways[which].work] == ollama_pull;
+    assert(r.status == 200 || (r.status >= 400 && r.status < 500) || (r.status == 501 && pulls));
     check_stream(&r.text);
     buf_deinit(&r.text);
     return 0;

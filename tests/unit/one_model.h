@@ -31,10 +31,23 @@ void models_release(struct served *m) { one_n_holds -= m != NULL; }
 int models_count(const struct models *s) { return s == NULL; }
 uint64_t models_budget_bytes(const struct models *s) { return s == NULL; }
 const char *models_state_name(enum models_state s) { return s == MODEL_LOADED ? "loaded" : ""; }
+int models_find(const struct models *s, const char *name, struct fault *f)
+{
+    (void)s;
+    if (!strcmp(name, "m")) return 0;
+    return fault_set(f, 404, "model_not_found", "model", "model '%s' not found", name);
+}
+int models_card(struct models *s, int i, struct model_card *out, struct qn_error *e)
+{
+    (void)s;
+    (void)e;
+    *out = (struct model_card){.fills_gaps = i == 0};
+    return 0;
+}
 void models_look(struct models *s, int i, struct models_info *out)
 {
     (void)s;
-    *out = (struct models_info){.n_users = i};
+    *out = (struct models_info){.name = "m", .n_users = i};
 }
 
 /* A request as a worker gives it to its work; body is NULL, and the model not held, when it cannot be read. */

@@ -12,7 +12,7 @@
  *     resumable.c       streams that outlive their connection
  *     answer_params.c shared_params.c
  *                       the fields of requests for an answer
- *     openai_text.c openai_chat.c anthropic*.c responses*.c infill.c
+ *     openai_text.c openai_chat.c responses*.c infill.c anthropic/ ollama/
  *                       dialects: how each API reads a request and writes an answer
  *     item_store.c      responses that are kept for later requests
  *     vectors.c         requests that compute something for each of several texts: embed.c rerank.c
@@ -186,7 +186,8 @@ struct api_call {
     struct ticket *ticket;
     api_work *work;
     api_refuse *refuse;
-    bool no_model;         /* the work needs neither body nor model */
+    bool no_model;         /* the work needs no model, */
+    bool no_body;          /* and no body */
     bool is_message;       /* of a WebSocket */
     json_t *body;          /* NULL: not read yet */
     size_t body_taken;     /* bytes of the ticket's memory that the body has */
@@ -220,6 +221,8 @@ struct api {
 /* Queues the request for a worker, or refuses it; in a handler. The request belongs to the worker from here on, and
  * counts while it waits. prefix: of the answer's id. */
 void api_hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse, const char *prefix);
+/* The same for work that needs the body and no model. */
+void api_hand_over_body(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse);
 /* The same for a message of a WebSocket, which may also cancel an earlier one. */
 void api_hand_over_message(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse,
                            const char *prefix);
@@ -236,10 +239,11 @@ int message_open(struct api_call *c);
 
 /* ---- errors, as each API says them (failures.c) ---- */
 
-api_refuse api_refuse_openai, api_refuse_anthropic;
+api_refuse api_refuse_openai, api_refuse_anthropic, api_refuse_ollama;
 /* The body of such an error; for streams. */
 void api_error_openai(struct json_out *o, const struct fault *f);
 void api_error_anthropic(struct json_out *o, const struct fault *f);
+void api_error_ollama(struct json_out *o, const struct fault *f);
 /* Translates a failure of quern.h for a client. Always -1. */
 int api_fault(struct fault *f, const struct qn_error *e);
 int api_no_memory(struct fault *f);
@@ -307,6 +311,8 @@ struct dialect {
     const char *prompt_field; /* that holds the prompt, for errors */
     bool keeps_text;          /* of streams too */
     bool sees_whole; /* text_stream and call_stream are called for whole answers, too; they write nothing then */
+    bool streams;    /* unless the request says `"stream": false` */
+    const char *stream_type; /* the Content-Type of streams; NULL: server-sent events */
     api_refuse *refuse;
     /* Turns the parameters into tokens: fills prompt or tokens. It also checks what the tables cannot. */
     int (*prepare)(struct job *j, struct fault *f);
@@ -388,6 +394,7 @@ const char *job_finish_reason(const struct job *j, int i); /* OpenAI's words */
 void job_write_quern(struct job *j);                       /* "quern": {...} */
 /* "ignored": [...], the fields that change nothing; nothing if there are none. */
 void job_write_ignored(const struct job *j, struct json_out *o);
+void api_write_ignored(struct json_out *o, const struct field_ignored *ignored); /* the same for any request */
 int job_reasoning_tokens(const struct job *j); /* of all answers so far: tokens of thoughts */
 /* Writes a token: "id": number, "token": text and "bytes": [...]. */
 void job_write_token(struct job *j, struct json_out *o, qn_token t);
@@ -412,6 +419,7 @@ void openai_error_stream(struct job *j, const struct fault *f);
 /* Makes the tokens of a prompt for a gap (infill.c). param: the field to name if the model cannot do it. */
 int infill_tokens(struct job *j, const struct qn_infill *p, const char *param, struct fault *f);
 
-extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses, infill;
+extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses, infill, ollama_chat,
+    ollama_text;
 
 #endif

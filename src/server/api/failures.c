@@ -101,6 +101,13 @@ void api_error_anthropic(struct json_out *o, const struct fault *f)
     json_out_close(o, '}');
 }
 
+void api_error_ollama(struct json_out *o, const struct fault *f)
+{
+    json_out_open(o, NULL, '{');
+    json_out_str(o, "error", f->message);
+    json_out_close(o, '}');
+}
+
 static void send(struct http_request *r, int status, struct json_out *o)
 {
     if (o->failed) {
@@ -117,6 +124,13 @@ void api_refuse_anthropic(struct http_request *r, const struct fault *f)
     struct json_out o = {0}; /* small: a fault's texts have a bound */
     api_error_anthropic(&o, f);
     http_outcome(r, f->code);
+    send(r, f->status, &o);
+}
+
+void api_refuse_ollama(struct http_request *r, const struct fault *f)
+{
+    struct json_out o = {0};
+    api_error_ollama(&o, f);
     send(r, f->status, &o);
 }
 

@@ -129,9 +129,11 @@ void job_write_quern(struct job *j)
     json_out_close(o, '}');
 }
 
-void job_write_ignored(const struct job *j, struct json_out *o)
+void job_write_ignored(const struct job *j, struct json_out *o) { api_write_ignored(o, &j->params.ignored); }
+
+void api_write_ignored(struct json_out *o, const struct field_ignored *ignored)
 {
-    const struct buf *names = &j->params.ignored.names;
+    const struct buf *names = &ignored->names;
     if (names->len == 0) return;
     json_out_open(o, "ignored", '[');
     for (size_t at = 0; at < names->len; at += strlen((char *)names->data + at) + 1)
@@ -262,6 +264,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     params_init(&j->params, qn_model_n_vocab(j->served->model));
     j->params.n_ctx = j->served->n_ctx;
     j->params.cancel = &t->cancel;
+    j->params.stream = j->d->streams;
     if (params_read(&j->params, j->d->tables, body, f)) return -1;
     if (j->params.deadline_ms > 0) t->deadline_ns = t->arrived_ns + (uint64_t)j->params.deadline_ms * 1000000;
     if (ticket_is_over(t)) return ticket_fault(t, f);
@@ -316,6 +319,9 @@ static int make_resumable(struct job *j, struct fault *f)
     if (!j->ticket->resume_s) return 0;
     if (!j->params.stream)
         return fault_set(f, 400, "invalid_value", "Quern-Resume", "Quern-Resume is for streams: 'stream' is not true");
+    if (j->d->stream_type)
+        return fault_set(f, 400, "unsupported_value", "Quern-Resume",
+                         "Quern-Resume is for server-sent events, and this stream is %s", j->d->stream_type);
     j->resumable = resumable_new(j->ticket);
     return j->resumable ? 0 : api_no_memory(f);
 }

@@ -232,13 +232,14 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
 /* The first event, which comes at once. From here on the client can be told something, and its leaving is seen. */
 static void on_start(struct job *j)
 {
-    const struct http_watch w = {.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j};
+    /* Only server-sent events have comments. */
+    const struct http_watch w = {.on_hangup = on_hangup, .heartbeat = j->d->stream_type ? NULL : heartbeat, .arg = j};
     j->started = true;
     if (http_watch(j->req, &w) == HTTP_GONE) j->ticket->gone = true;
     if (j->params.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front must not collect the stream */
-        http_stream_open(j->req, 200, "text/event-stream");
+        http_stream_open(j->req, 200, j->d->stream_type ? j->d->stream_type : "text/event-stream");
         if (j->resumable) resumable_start(j->resumable, j->req, &w);
     }
 }

@@ -156,6 +156,7 @@ void endpoint_rerank(struct api_call *c)
 {
     static const struct vectors_kind kind = {.size = sizeof(struct rerank),
                                              .tables = rerank_tables,
+                                             .refuse = api_refuse_openai,
                                              .read = rerank_read,
                                              .take = rerank_take,
                                              .answer = rerank_answer,
@@ -326,6 +327,7 @@ void endpoint_score(struct api_call *c)
 {
     static const struct vectors_kind kind = {.size = sizeof(struct pairs),
                                              .tables = score_tables,
+                                             .refuse = api_refuse_openai,
                                              .read = score_read,
                                              .take = score_take,
                                              .answer = score_answer,

@@ -4,6 +4,7 @@
  */
 #include "server/api/api_impl.h"
 #include "server/api/endpoints.h"
+#include "server/api/ollama/ollama.h"
 
 #include <unistd.h>
 
@@ -21,6 +22,15 @@ BEGIN(message, anthropic)
 BEGIN(response, responses)
 BEGIN(infill, infill)
 
+/* The same for Ollama's API, whose requests may be for nothing but a model. */
+#define OLLAMA(name, dialect)                                                                                          \
+    static void begin_##name(struct api_call *c) { ollama_begin(c, &dialect); }                                        \
+    static void post_##name(struct http_request *r, void *ctx)                                                         \
+    {                                                                                                                  \
+        api_hand_over(ctx, r, begin_##name, dialect.refuse, dialect.id_prefix);                                        \
+    }
+OLLAMA(ollama_chat, ollama_chat)
+OLLAMA(ollama_text, ollama_text)
 /* Defines the handler of a WebSocket's messages, message_NAME(). */
 #define MESSAGE(name, dialect)                                                                                         \
     static void message_##name(struct http_request *r, void *ctx)                                                      \
@@ -40,6 +50,17 @@ POST(embeddings, api_refuse_openai)
 POST(rerank, api_refuse_openai)
 POST(score, api_refuse_openai)
 POST(count_tokens, api_refuse_anthropic)
+
+static void post_embed(struct http_request *r, void *ctx)
+{
+    api_hand_over(ctx, r, ollama_embed, api_refuse_ollama, "");
+}
+static void post_embedding(struct http_request *r, void *ctx)
+{
+    api_hand_over(ctx, r, ollama_embeddings, api_refuse_ollama, "");
+}
+static void post_show(struct http_request *r, void *ctx) { api_hand_over_body(ctx, r, ollama_show, api_refuse_ollama); }
+static void post_pull(struct http_request *r, void *ctx) { api_hand_over_body(ctx, r, ollama_pull, api_refuse_ollama); }
 
 /* Not in the handler, because the scheduler answers these between two steps. */
 static void get_sessions(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_sessions); }
@@ -118,6 +139,21 @@ static const struct http_route routes[] = {
     {"GET", "/v1/sessions", get_sessions, 0},
     {"DELETE", "/v1/sessions", delete_sessions, 0},
     {"DELETE", "/v1/sessions/{id}", delete_sessions, 0},
+    {"GET", "/api/version", ollama_version, 0},
+    {"GET", "/api/tags", ollama_tags, 0},
+    {"GET", "/api/ps", ollama_ps, 0},
+    {"POST", "/api/show", post_show, HTTP_JSON_BODY},
+    {"POST", "/api/chat", post_ollama_chat, HTTP_JSON_BODY},
+    {"POST", "/api/generate", post_ollama_text, HTTP_JSON_BODY},
+    {"POST", "/api/embed", post_embed, HTTP_JSON_BODY},
+    {"POST", "/api/embeddings", post_embedding, HTTP_JSON_BODY},
+    {"POST", "/api/pull", post_pull, HTTP_JSON_BODY},
+    {"POST", "/api/push", ollama_push, 0},
+    {"POST", "/api/create", ollama_create, 0},
+    {"POST", "/api/copy", ollama_copy, 0},
+    {"DELETE", "/api/delete", ollama_delete, 0},
+    {"GET", "/api/blobs/{id}", ollama_blob, 0},
+    {"POST", "/api/blobs/{id}", ollama_blob, 0},
 };
 
 const struct http_route *api_routes(int *n)

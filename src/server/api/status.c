@@ -88,6 +88,7 @@ static void write_capabilities(struct json_out *o, const struct qn_chat_capabili
     json_out_bool(o, "parts", c->parts);
     json_out_bool(o, "thinking", c->thinking);
     json_out_bool(o, "thinking_switch", c->switches);
+    json_out_bool(o, "thinking_levels", c->levels);
     json_out_close(o, '}');
 }
 

@@ -4,6 +4,7 @@
  */
 #include "server/api/vectors.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -14,6 +15,7 @@ static void vectors_free(struct vectors *v)
     mem_free(v->tokens);
     mem_free(v->n_tokens);
     json_out_deinit(&v->out);
+    buf_deinit(&v->ignored.names);
     json_decref(v->body);
     models_release(v->served);
     ticket_free(v->ticket);
@@ -32,9 +34,32 @@ int vectors_reserve(struct vectors *v, size_t n, const char *what, struct fault 
     return v->tokens && v->n_tokens ? 0 : api_no_memory(f);
 }
 
+/* The bytes of a text from which tokens are made: all of them, or, if it is to be truncated, as many as could fit. */
+static size_t bytes_that_fit(const struct vectors *v, const json_t *text)
+{
+    const char *s = json_string_value(text);
+    size_t n = json_string_length(text), most = qn_model_max_text(v->served->model, v->served->n_ctx);
+    if (!v->truncate || n <= most) return n;
+    while (most > 0 && ((unsigned char)s[most] & 0xC0) == 0x80) most--; /* not inside of a character */
+    return most;
+}
+
+/* Cuts tokens off, but not the end token that the model wants after a text. */
+static void truncate_tokens(const struct vectors *v, qn_token *t, size_t *n)
+{
+    qn_token *end = NULL;
+    size_t n_end = 0, n_ctx = (size_t)v->served->n_ctx;
+    if (*n <= n_ctx || !v->truncate) return;
+    if (!qn_tokenize(v->served->model, "", 0, QN_ADD_EOS, NULL, &end, &n_end, NULL) && n_end == 1)
+        t[n_ctx - 1] = end[0];
+    qn_free(end);
+    *n = n_ctx;
+}
+
 /* The last text has its tokens: counts them. */
 static int added(struct vectors *v, const char *what, struct fault *f)
 {
+    truncate_tokens(v, v->tokens[v->n], &v->n_tokens[v->n]);
     size_t n = v->n_tokens[v->n++];
     if (n == 0) return fault_set(f, 400, "empty_prompt", what, "%s %zu has no tokens", what, v->n - 1);
     if (n <= (size_t)v->served->n_ctx) return ticket_take(v->ticket, n * sizeof **v->tokens, "tokens", f);
@@ -59,12 +84,11 @@ int vectors_add(struct vectors *v, const json_t *text, const char *what, struct 
     struct qn_error e = {0};
     const qn_model *m = v->served->model;
     qn_token **t = &v->tokens[v->n];
-    size_t *n = &v->n_tokens[v->n], taken;
+    size_t *n = &v->n_tokens[v->n], n_text = bytes_that_fit(v, text), taken;
     if (json_is_array(text)) return params_tokens(what, text, qn_model_n_vocab(m), t, n, f) ? -1 : added(v, what, f);
     if (!json_is_string(text)) return field_wrong_type(f, what, "a text, token ids, or an array of either", text);
-    if (begin_text(v, json_string_length(text), what, &taken, f)) return -1;
-    int rc = qn_tokenize(m, json_string_value(text), json_string_length(text), QN_ADD_BOS | QN_ADD_EOS,
-                         &v->ticket->cancel, t, n, &e);
+    if (begin_text(v, n_text, what, &taken, f)) return -1;
+    int rc = qn_tokenize(m, json_string_value(text), n_text, QN_ADD_BOS | QN_ADD_EOS, &v->ticket->cancel, t, n, &e);
     ticket_give(v->ticket, taken);
     return rc ? ticket_failed(v->ticket, f, &e) : added(v, what, f);
 }
@@ -79,6 +103,78 @@ int vectors_add_pair(struct vectors *v, const json_t *query, const json_t *docum
     ticket_give(v->ticket, taken);
     return rc ? ticket_failed(v->ticket, f, &e) : added(v, what, f);
 }
+
+/* ---- embeddings ---- */
+
+int vectors_parse_input(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    if (!json_is_string(v) && !(json_is_array(v) && json_array_size(v) > 0))
+        return field_wrong_type(f, name, "a text, token ids, or an array of either", v);
+    *(const json_t **)((char *)out + field->at) = v;
+    return 0;
+}
+
+/* A model that ranks has vectors, too, but they mean nothing unless the client knows better. */
+static int choose_pooling(struct vectors *v, struct fault *f)
+{
+    enum qn_pooling said = qn_model_pooling(v->served->model);
+    if (v->has_pooling) return 0;
+    if (said == QN_POOL_RANK)
+        return fault_set(f, 400, "unsupported_value", "model",
+                         "the model ranks documents (/v1/rerank); for its vectors, ask /v1/embeddings with the pooling "
+                         "mean or last");
+    v->pooling = said == QN_POOL_NONE ? QN_POOL_LAST : said;
+    return 0;
+}
+
+int vectors_add_input(struct vectors *v, const json_t *input, const char *what, struct fault *f)
+{
+    bool one = json_is_string(input) || json_is_number(json_array_get(input, 0));
+    size_t n = one ? 1 : json_array_size(input);
+    int n_embd = qn_model_n_embd(v->served->model);
+    if (choose_pooling(v, f)) return -1;
+    if (v->dimensions > n_embd)
+        return fault_set(f, 400, "out_of_range", "dimensions", "the model's vectors have %d dimensions, not %d", n_embd,
+                         v->dimensions);
+    if (vectors_reserve(v, n, what, f)) return -1;
+    for (size_t i = 0; i < n; i++)
+        if (vectors_add(v, one ? input : json_array_get(input, i), what, f)) return -1;
+    return 0;
+}
+
+/* Copies the first n numbers of a vector, with a length of 1. */
+static void shorten(const float *x, int n, float *out)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int i = 0; i < n; i++) out[i] = (float)((double)x[i] * scale);
+}
+
+static void take(struct vectors *v, const float *x, int n)
+{
+    float *part = NULL;
+    if (v->dimensions && v->dimensions < n) {
+        n = v->dimensions;
+        part = mem_alloc((size_t)n * sizeof *part);
+        if (!part) {
+            v->out.failed = true;
+            return;
+        }
+        shorten(x, n, part);
+    }
+    v->kind->take(v, part ? part : x, n);
+    mem_free(part);
+}
+
+void vectors_write(struct json_out *o, const char *key, const float *x, int n)
+{
+    json_out_open(o, key, '[');
+    for (int i = 0; i < n; i++) json_out_num(o, NULL, (double)x[i]);
+    json_out_close(o, ']');
+}
+
+/* ---- requests ---- */
 
 /* Frees the body. Members that pointed into it are NULL afterwards. */
 static void drop_body(struct vectors *v, size_t taken)
@@ -123,7 +219,7 @@ static void on_done(struct vectors *v, const struct qn_event *e)
     ticket_unlist(v->ticket);
     if (!f.status) v->kind->answer(v);
     if (f.status)
-        api_refuse_busy(v->req, &f, retry_s, api_refuse_openai);
+        api_refuse_busy(v->req, &f, retry_s, v->kind->refuse);
     else
         api_send(v->req, &v->out);
     vectors_free(v);
@@ -135,7 +231,7 @@ static void on_event(void *arg, const struct qn_event *e)
     if (!v->started) ticket_started(v->ticket, e->request);
     v->started = true;
     ticket_note(v->ticket, e);
-    if (e->type == QN_EVENT_EMBEDDING) v->kind->take(v, e->embedding, e->n_embedding);
+    if (e->type == QN_EVENT_EMBEDDING) take(v, e->embedding, e->n_embedding);
     if (e->type == QN_EVENT_DONE) on_done(v, e);
 }
 
@@ -160,6 +256,7 @@ static int submit(struct vectors *v, double *retry_s, struct fault *f)
 /* From the body to the first submission. The body is freed on the way. */
 static int begin(struct vectors *v, size_t body_taken, double *retry_s, struct fault *f)
 {
+    if (v->kind->names_ignored) f->ignored = &v->ignored;
     if (field_read(v->kind->tables, "", v->body, v, f)) return -1;
     v->who = who_of(http_identity(v->req), v->cache_salt);
     if (v->kind->read(v, f)) return -1;
@@ -180,6 +277,7 @@ void vectors_begin(struct api_call *c, const struct vectors_kind *kind)
     v->kind = kind;
     v->api = c->api;
     v->req = c->req;
+    v->load_ms = c->load_ms;
     v->out.ledger = c->api->c.requests;
     v->served = c->served;
     v->ticket = c->ticket;
@@ -191,6 +289,6 @@ void vectors_begin(struct api_call *c, const struct vectors_kind *kind)
     c->body = NULL;
     if (!begin(v, c->body_taken, &retry_s, &f)) return; /* from here on it belongs to the scheduler's thread */
     ticket_unlist(v->ticket);
-    api_refuse_busy(v->req, &f, retry_s, api_refuse_openai);
+    api_refuse_busy(v->req, &f, retry_s, kind->refuse);
     vectors_free(v);
 }

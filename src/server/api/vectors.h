@@ -19,9 +19,11 @@ struct vectors;
 struct vectors_kind {
     size_t size;                       /* of the endpoint's struct */
     const struct field *const *tables; /* fill the endpoint's struct */
+    api_refuse *refuse;
+    bool names_ignored; /* members that change nothing are noted in v->ignored, and answer() writes them */
     /* Checks the fields, sets pooling, and adds the texts with the functions below; in a worker. */
     int (*read)(struct vectors *v, struct fault *f);
-    /* The vector of text v->at; in the scheduler's thread. */
+    /* The vector of text v->at, as short as v->dimensions says; in the scheduler's thread. */
     void (*take)(struct vectors *v, const float *x, int n);
     /* Writes the answer into v->out, when all vectors were taken. Sets v->out.failed if there is no memory. */
     void (*answer)(struct vectors *v);
@@ -37,15 +39,20 @@ struct vectors {
     struct who who;
     const char *model, *user, *cache_salt; /* fields that all endpoints have; NULL after kind->read() */
     json_t *body;                          /* NULL after kind->read() */
+    struct field_ignored ignored;
     enum qn_pooling pooling;
+    bool has_pooling; /* the request says which */
+    bool truncate;    /* a text that is too long for the context loses its end; otherwise it is refused */
+    int dimensions;   /* of a vector: the first ones, with a length of 1; 0: all */
+    double load_ms;   /* waited for the model */
 
     qn_token **tokens; /* [cap] lists of n_tokens[i] */
     size_t *n_tokens;
     size_t n, cap, at; /* at: the text that is computed */
     struct json_out out;
     int n_prompt, n_cached; /* tokens so far */
-    int64_t created; /* seconds since 1970 */
-    bool started;    /* the scheduler has sent the first event of text `at` */
+    int64_t created;        /* seconds since 1970 */
+    bool started;           /* the scheduler has sent the first event of text `at` */
 };
 
 /* The work of such an endpoint. */
@@ -58,6 +65,13 @@ int vectors_add(struct vectors *v, const json_t *text, const char *what, struct 
 /* Adds the prompt with which a model that ranks compares two texts. what: the field of the document. */
 int vectors_add_pair(struct vectors *v, const json_t *query, const json_t *document, const char *what, struct fault *f);
 
+/* For embeddings: parses a text, token ids, or an array of either, into the json_t * at field->at. */
+field_parser vectors_parse_input;
+/* Adds the texts of such a value. Chooses the pooling, and checks the dimensions. */
+int vectors_add_input(struct vectors *v, const json_t *input, const char *what, struct fault *f);
+
+/* "key": [...] */
+void vectors_write(struct json_out *o, const char *key, const float *x, int n);
 /* "usage": {...} */
 void vectors_write_usage(struct vectors *v);
 

@@ -66,6 +66,11 @@ void api_hand_over(struct api *a, struct http_request *r, api_work *work, api_re
                    prefix);
 }
 
+void api_hand_over_body(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse)
+{
+    hand_over_call(&(struct api_call){.api = a, .req = r, .work = work, .refuse = refuse, .no_model = true}, "");
+}
+
 void api_hand_over_message(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse,
                            const char *prefix)
 {
@@ -76,11 +81,12 @@ void api_hand_over_message(struct api *a, struct http_request *r, api_work *work
         prefix);
 }
 
-/* Work that takes long, but has no body and is not for one model. */
 void api_hand_over_bare(struct api *a, struct http_request *r, api_work *work)
 {
-    hand_over_call(&(struct api_call){.api = a, .req = r, .work = work, .refuse = api_refuse_openai, .no_model = true},
-                   "");
+    hand_over_call(
+        &(struct api_call){
+            .api = a, .req = r, .work = work, .refuse = api_refuse_openai, .no_model = true, .no_body = true},
+        "");
 }
 
 static void call_free(struct api_call *c)
@@ -139,6 +145,7 @@ static void run(struct api_call *c)
     if (c->fault.status && c->is_message && !c->body) name_refused(c);
     if (!c->fault.status && ticket_is_over(c->ticket)) ticket_fault(c->ticket, &c->fault);
     if (!c->no_model && !c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
+    if (c->no_model && !c->no_body && !c->fault.status) read_body(c);
     if (c->served) tally_log(c->req, c->served, NULL);
     if (!c->fault.status && (c->served || c->no_model)) {
         c->work(c);

@@ -305,7 +305,7 @@ enum check_result { CHECK_OK, CHECK_DISCARD, CHECK_CLOSE } check_headers(struct 
 size_t error_json(char *text, size_t cap, int status, const char *param, const char *code, const char *message);
 const char *reply_reason(int status);
 /* The known statuses, for counting: the index of one, N_STATUS - 1 for any other; and the status at an index. */
-#define N_STATUS 25
+#define N_STATUS 26
 size_t reply_status_index(int status);
 int reply_status_at(size_t i);
 /* Adds the head of the answer to out. */

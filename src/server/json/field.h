@@ -60,18 +60,19 @@ struct field;
 /* Parses a value, which is neither NULL nor null. name: for messages. 0, or -1 and *f. */
 typedef int field_parser(void *out, const struct field *field, const char *name, const json_t *value, struct fault *f);
 
+/* There are hundreds of rows, so the small members are next to each other. */
 struct field {
     const char *name; /* NULL ends a table */
-    enum field_type type;
-    size_t at;
     double lo, hi;
     /* FIELD_ONE_OF: the values, as a JSON array. FIELD_IGNORED: a letter for each type: s(tring), n(umber), b(oolean),
      * a(rray), o(bject). */
     const char *allowed;
-    bool exact; /* FIELD_ONE_OF: an empty value asks for something, and is taken only if it is allowed */
     field_parser *parse;
-    size_t present; /* offset of a bool that is set if the value is there; 0: none */
+    enum field_type type;
+    uint32_t at;
+    uint32_t present; /* offset of a bool that is set if the value is there; 0: none */
     bool required;
+    bool exact; /* FIELD_ONE_OF: an empty value asks for something, and is taken only if it is allowed */
 };
 
 /* Fills *out from the members of an object. tables: ended by NULL; rows of earlier tables go first. null means the same

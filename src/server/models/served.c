@@ -43,6 +43,7 @@ struct entry {
     struct qn_chat_capabilities can; /* of its chat template, if it has one */
     int n_ctx_train, n_vocab;
     uint64_t fingerprint;
+    struct model_card card;     /* owned */
     struct file_mark mark;      /* of the file at its path, when the members above and below were read */
     struct qn_engine_plan plan; /* its sums include table_bytes */
     uint64_t table_bytes;       /* memory of vocabulary and template, which opening takes in addition to the engine */
@@ -277,6 +278,7 @@ struct facts {
     struct qn_chat_capabilities can;
     uint64_t fingerprint;
     struct file_mark mark;
+    struct model_card card; /* owned until set_facts() */
 };
 
 static int find_facts(const struct models *s, const struct entry *m, const struct loaded_model *p, struct facts *f,
@@ -290,14 +292,18 @@ static int find_facts(const struct models *s, const struct entry *m, const struc
                         .fingerprint = fingerprint(p->model, s->c.engine.kv)};
     if (p->chat) qn_chat_capabilities(&f->can, p->chat, NULL); /* cannot fail */
     file_mark_get(&f->mark, m->path);
+    int rc = model_card_read(&f->card, p->model, m->path, (int64_t)(f->mark.mtime_ns / 1000000000u), e);
+    if (rc) return rc;
     struct qn_engine_params engine = s->c.engine;
     engine.memory_bytes = s->budget / (uint64_t)s->c.n; /* so that the models fit together, if their weights do */
-    int rc = qn_engine_plan(&f->plan, p->model, &engine, &s->c.scheduler, e);
+    rc = qn_engine_plan(&f->plan, p->model, &engine, &s->c.scheduler, e);
+    if (rc) model_card_deinit(&f->card);
     f->plan.bytes += m->table_bytes;
     f->plan.least_bytes += m->table_bytes;
     return rc;
 }
 
+/* Takes over the card. */
 static void set_facts(struct entry *m, const struct facts *f)
 {
     m->plan = f->plan;
@@ -308,6 +314,8 @@ static void set_facts(struct entry *m, const struct facts *f)
     m->can = f->can;
     m->fingerprint = f->fingerprint;
     m->mark = f->mark;
+    model_card_deinit(&m->card);
+    m->card = f->card;
 }
 
 /* ---- the thread ---- */
@@ -575,6 +583,7 @@ void models_close(struct models *s)
         assert(m->n_users == 0 && !m->waits);
         struct loaded_model p = loaded_of(m);
         loaded_free(&p);
+        model_card_deinit(&m->card);
     }
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->lock);
@@ -582,6 +591,13 @@ void models_close(struct models *s)
 }
 
 /* ---- from any thread ---- */
+
+/* Whether a client that says `name` means the model `own`. Clients of Ollama add the tag ":latest" to every name. */
+static bool is_named(const char *own, const char *name)
+{
+    size_t n = strlen(own);
+    return !strncmp(own, name, n) && (!name[n] || !strcmp(name + n, ":latest"));
+}
 
 int models_find(const struct models *s, const char *name, struct fault *f)
 {
@@ -593,14 +609,18 @@ int models_find(const struct models *s, const char *name, struct fault *f)
         if (name ? !strcmp(name, s->entry[i].held.name) : n == 1) return i;
     for (int i = 0; i < s->c.n_aliases && name; i++)
         if (!strcmp(name, s->c.alias[i].name)) return models_find(s, s->c.alias[i].model, f);
+    for (int i = 0; i < n && name; i++)
+        if (is_named(s->entry[i].held.name, name)) return i;
+    for (int i = 0; i < s->c.n_aliases && name; i++)
+        if (is_named(s->c.alias[i].name, name)) return models_find(s, s->c.alias[i].model, f);
     if (s->c.any && (!name || strcmp(name, s->c.any) != 0)) return models_find(s, s->c.any, f);
     if (n > 0 && !name)
         fault_set(f, 400, "missing_field", "model", "model is missing: %d models are served, see /v1/models", n);
     else if (n == 1)
-        fault_set(f, 404, "model_not_found", "model", "there is no model '%s' here, only '%s'", name,
+        fault_set(f, 404, "model_not_found", "model", "model '%s' not found: only '%s' is served here", name,
                   s->entry[0].held.name);
     else if (n > 0)
-        fault_set(f, 404, "model_not_found", "model", "there is no model '%s' here; /v1/models lists those there are",
+        fault_set(f, 404, "model_not_found", "model", "model '%s' not found: /v1/models lists those that are served",
                   name);
     return -1;
 }
@@ -734,6 +754,23 @@ const struct models_alias *models_aliases(const struct models *s, int *n)
 
 uint64_t models_budget_bytes(const struct models *s) { return s->budget; }
 
+int models_card(struct models *s, int i, struct model_card *out, struct qn_error *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int rc = model_card_copy(out, &s->entry[i].card, e);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+/* Seconds until an idle model is unloaded; -1: never. */
+static double idle_left_s(const struct models *s, const struct entry *m)
+{
+    double left = s->c.idle_s - 1e-9 * (double)(clock_ns() - m->used_ns);
+    if (!s->c.idle_s || m->pinned) return -1;
+    if (m->n_users > 0) return s->c.idle_s;
+    return left > 0 ? left : 0;
+}
+
 void models_look(struct models *s, int i, struct models_info *out)
 {
     struct entry *m = &s->entry[i];
@@ -754,6 +791,7 @@ void models_look(struct models *s, int i, struct models_info *out)
         .table_bytes = m->held.model ? m->table_bytes : 0,
         .n_users = m->n_users,
         .n_loads = m->n_loads,
+        .idle_left_s = idle_left_s(s, m),
         .stats.size = sizeof out->stats,
     };
     if (m->held.scheduler) {

@@ -15,6 +15,7 @@
 #include <quern.h>
 
 #include "server/json/field.h"
+#include "server/models/card.h"
 
 /* ---- the set ---- */
 
@@ -114,6 +115,7 @@ struct models_info {
     uint64_t table_bytes;   /* of these, those for vocabulary and template; 0 while it is not loaded */
     int n_users;            /* requests that hold it */
     uint64_t n_loads;
+    double idle_left_s; /* seconds until it is unloaded, if no request comes; -1: never */
     /* Counters continue when the model is unloaded and loaded again; other members are 0 while it is not loaded.
      * used_bytes includes table_bytes. */
     struct qn_scheduler_stats stats;
@@ -122,5 +124,7 @@ int models_count(const struct models *s);
 const struct models_alias *models_aliases(const struct models *s, int *n); /* [*n] */
 uint64_t models_budget_bytes(const struct models *s);
 void models_look(struct models *s, int i, struct models_info *out); /* any thread */
+/* A copy of the i-th model's card, which the caller owns. QN_ENOMEM. Any thread. */
+int models_card(struct models *s, int i, struct model_card *out, struct qn_error *e);
 
 #endif

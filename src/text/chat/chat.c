@@ -175,6 +175,7 @@ void chat_capabilities(const struct chat *c, struct qn_chat_capabilities *out)
         .parts = t->parts,
         .thinking = t->thinking,
         .switches = t->switches,
+        .levels = t->levels,
     };
 }
 

@@ -246,15 +246,16 @@ static void probe_tools(struct probe *p, struct chat_form *form)
 
 /* ---- the whole ---- */
 
-/* Whether enable_thinking makes a difference. */
-static bool probe_switch(struct probe *p)
+#define WITH_VARIABLE(name, value) "{\"messages\":[" USER "],\"chat_template_kwargs\":{\"" name "\":" value "}}"
+
+/* Whether the prompts of two requests differ. */
+static bool differ(struct probe *p, const char *one, const char *other)
 {
-    struct jinja_output on = {0}, off = {0};
-    bool ok = render(p, "{\"messages\":[" USER "],\"chat_template_kwargs\":{\"enable_thinking\":true}}", &on) &&
-              render(p, "{\"messages\":[" USER "],\"chat_template_kwargs\":{\"enable_thinking\":false}}", &off);
-    ok = ok && (on.text.len != off.text.len || memcmp(on.text.data, off.text.data, on.text.len) != 0);
-    jinja_output_deinit(&on);
-    jinja_output_deinit(&off);
+    struct jinja_output a = {0}, b = {0};
+    bool ok = render(p, one, &a) && render(p, other, &b);
+    ok = ok && (a.text.len != b.text.len || memcmp(a.text.data, b.text.data, a.text.len) != 0);
+    jinja_output_deinit(&a);
+    jinja_output_deinit(&b);
     return ok;
 }
 
@@ -273,7 +274,9 @@ int chat_probe(struct chat_taste *taste, struct chat_form *form, const struct ji
     probe_roles(&p);
     probe_tools(&p, form);
     taste->calls = form->calls;
-    taste->switches = probe_switch(&p);
+    taste->switches = differ(&p, WITH_VARIABLE("enable_thinking", "true"), WITH_VARIABLE("enable_thinking", "false"));
+    taste->levels =
+        differ(&p, WITH_VARIABLE("reasoning_effort", "\"low\""), WITH_VARIABLE("reasoning_effort", "\"high\""));
     unsigned need = taste->need;
     taste->need |= CHAT_NEED_PARTS;
     taste->parts = shows(&p, MESSAGES(USER "," ANSWER "," USER), "qzuser qzanswer");

@@ -32,7 +32,8 @@ struct chat_taste {
     bool no_tools;  /* there is no way to give it tools */
     bool parts;     /* it takes content in parts */
     bool thinking;  /* the model writes thoughts */
-    bool switches;  /* enable_thinking changes the prompt */
+    bool switches;  /* enable_thinking changes the prompt, */
+    bool levels;    /* and so does reasoning_effort */
     enum chat_calls calls;
     unsigned need; /* of enum chat_need */
 };

@@ -121,6 +121,10 @@ static void metadata_is_text(void **state)
             assert_int_equal(value[strlen(value) - 1], ']');
         }
         if (!strcmp(key, "general.name")) assert_string_equal(qn_model_name(model), value);
+        assert_int_equal(qn_model_metadata_type(model, i) == QN_METADATA_ARRAY, !strncmp(value, "[", 1));
+        if (!strcmp(key, "general.architecture"))
+            assert_int_equal(qn_model_metadata_type(model, i), QN_METADATA_STRING);
+        if (!strcmp(key, "llama.block_count")) assert_int_equal(qn_model_metadata_type(model, i), QN_METADATA_NUMBER);
         qn_free(key);
         qn_free(value);
         qn_free(again);
@@ -139,6 +143,19 @@ static void metadata_is_text(void **state)
     assert_string_equal(qn_model_name(NULL), "");
     assert_int_equal(qn_model_n_metadata(NULL), 0);
     assert_false(qn_model_has_template(NULL));
+    assert_int_equal(qn_model_metadata_type(model, n), QN_METADATA_NONE);
+    assert_int_equal(qn_model_metadata_type(NULL, 0), QN_METADATA_NONE);
+}
+
+static void a_model_knows_its_size(void **state)
+{
+    (void)state;
+    uint64_t n = qn_model_n_params(model), bytes = qn_model_file_bytes(model);
+    assert_true(n > 10000 && bytes > n / 8 && bytes < 8 * n);
+    assert_true(strlen(qn_model_weight_type(model)) > 1);
+    assert_int_equal(qn_model_n_params(NULL), 0);
+    assert_int_equal(qn_model_file_bytes(NULL), 0);
+    assert_string_equal(qn_model_weight_type(NULL), "");
 }
 
 /* ---- a watched prompt ---- */
@@ -607,6 +624,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(warnings_reach_the_sink),
         cmocka_unit_test(metadata_is_text),
+        cmocka_unit_test(a_model_knows_its_size),
         cmocka_unit_test(a_prompt_is_watched_and_cancelled),
         cmocka_unit_test(one_call_generates_what_many_do),
         cmocka_unit_test(a_conversation_keeps_messages_and_replies),

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/os.h"
-#include "server/api/api_impl.h"
+#include "server/api/ollama/ollama.h"
 
 static qn_model *model;
 static qn_chat *chat;
@@ -97,7 +97,7 @@ void http_error(struct http_request *r, int status, const char *param, const cha
 }
 int http_stream_open(struct http_request *r, int status, const char *type)
 {
-    assert_string_equal(type, "text/event-stream");
+    assert_true(!strcmp(type, "text/event-stream") || !strcmp(type, "application/x-ndjson"));
     r->status = status;
     r->streams = true;
     return HTTP_OK;
@@ -236,6 +236,24 @@ static json_t *whole(const struct dialect *d, const char *members, const char *t
     if (!j) fail_msg("not JSON: %s", r.text.data);
     free(r.text.data);
     return j;
+}
+
+/* The lines of a stream of Ollama's. */
+static json_t *lines(const struct dialect *d, const char *members, const char *text, enum qn_finish finish)
+{
+    struct http_request r = {0};
+    json_t *all = json_array();
+    exchange(&r, d, members, text, finish);
+    assert_true(r.status == 200 && r.streams && !r.watch.heartbeat);
+    for (char *p = r.text.data, *end; *p; p = end + 1) {
+        end = strchr(p, '\n');
+        assert_non_null(end);
+        json_t *j = json_loadb(p, (size_t)(end - p), JSON_REJECT_DUPLICATES, NULL);
+        if (!j) fail_msg("not JSON: %.*s", (int)(end - p), p);
+        json_array_append_new(all, j);
+    }
+    free(r.text.data);
+    return all;
 }
 
 /* A stream's events as an array. */
@@ -465,6 +483,49 @@ static void test_a_response_says_whether_it_is_kept(void **state)
     json_decref(s);
     api.items = store;
     item_store_free(small);
+}
+
+static void test_ollama(void **state)
+{
+    char ask[512];
+    (void)state;
+    snprintf(ask, sizeof ask, "%s,%s,\"stream\":false,\"keep_alive\":0,\"options\":{\"num_gpu\":9,\"num_ctx\":64}",
+             messages, tools);
+    json_t *w = whole(&ollama_chat, ask, reply, QN_FINISH_STOP_TOKEN);
+    assert_string_equal(text_at(w, "message.role"), "assistant");
+    assert_string_equal(text_at(w, "message.thinking"), "hmm");
+    assert_string_equal(text_at(w, "message.content"), "Let me see.");
+    assert_string_equal(text_at(w, "message.tool_calls.0.function.arguments.a"), "\xc3\xa4");
+    assert_int_equal(json_array_size(at(w, "message.tool_calls")), 2);
+    assert_true(json_is_true(at(w, "done")));
+    assert_string_equal(text_at(w, "done_reason"), "stop");
+    assert_int_equal(json_integer_value(at(w, "prompt_eval_count")), 7);
+    assert_true(json_integer_value(at(w, "total_duration")) > 0);
+    assert_int_equal(json_array_size(at(w, "quern.ignored")), 3);
+    assert_string_equal(text_at(w, "quern.ignored.1"), "options.num_gpu");
+
+    snprintf(ask, sizeof ask, "%s,%s", messages, tools);
+    json_t *s = lines(&ollama_chat, ask, reply, QN_FINISH_STOP_TOKEN);
+    size_t n = json_array_size(s), n_calls = 0;
+    assert_string_equal(joined(s, "message.thinking"), "hmm");
+    assert_string_equal(joined(s, "message.content"), "Let me see.");
+    for (size_t i = 0; i < n; i++) {
+        n_calls += json_array_size(at(json_array_get(s, i), "message.tool_calls"));
+        assert_int_equal(json_is_true(at(json_array_get(s, i), "done")), i + 1 == n);
+    }
+    assert_int_equal(n_calls, 2);
+    json_decref(w);
+    json_decref(s);
+
+    w = whole(&ollama_text, "\"prompt\":\"x\",\"system\":\"y\",\"stream\":false", "Let me see.", QN_FINISH_LENGTH);
+    assert_string_equal(text_at(w, "response"), "Let me see.");
+    assert_string_equal(text_at(w, "done_reason"), "length");
+    json_decref(w);
+    s = lines(&ollama_text, "\"prompt\":\"x\"", "<think>\nhmm</think>Let", QN_FINISH_ERROR);
+    assert_string_equal(joined(s, "thinking"), "hmm");
+    assert_string_equal(joined(s, "response"), "Let");
+    assert_string_equal(joined(s, "error"), "all logits are NaN");
+    json_decref(s);
 }
 
 /* ---- ends ---- */
@@ -757,22 +818,28 @@ static void test_tokens_of_thoughts_are_counted(void **state)
 /* Every allocation fails in turn: the answer is whole, or says that there was no memory, or the connection breaks. */
 static void test_without_memory_nothing_is_half_said(void **state)
 {
-    const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses, &openai_text};
+    const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic,
+                                              &responses,   &openai_text, &ollama_chat};
     const char *const asks[] = {"\"logprobs\":1,\"echo\":true,\"prompt\":\"x\"",
                                 "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}],"
                                 "\"logprobs\":true,\"messages\":[{\"role\":\"user\",\"content\":"
                                 "[{\"type\":\"input_text\",\"text\":\"x\"}]}]",
                                 "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]",
-                                "\"input\":\"x\"", "\"echo\":true,\"user\":\"u\",\"prompt\":[\"x\",[5,6]]"};
+                                "\"input\":\"x\"",
+                                "\"echo\":true,\"user\":\"u\",\"prompt\":[\"x\",[5,6]]",
+                                "\"logprobs\":true,\"keep_alive\":1,\"messages\":["
+                                "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]},"
+                                "{\"role\":\"tool\",\"tool_name\":\"f\",\"content\":\"x\"}],"
+                                "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"};
     (void)state;
-    for (int k = 0; k < 10; k++) {
+    for (int k = 0; k < 12; k++) {
         char ask[512];
-        bool streamed = k >= 5;
-        snprintf(ask, sizeof ask, "%s%s", asks[k % 5], streamed ? ",\"stream\":true" : "");
+        bool streamed = k >= 6;
+        snprintf(ask, sizeof ask, "%s%s", asks[k % 6], streamed ? ",\"stream\":true" : ",\"stream\":false");
         for (uint64_t n = 1, hit = 1; hit; n++) {
             struct http_request r = {0};
             fault_at = n;
-            try_exchange(&r, dialects[k % 5], ask, reply, QN_FINISH_STOP_TOKEN);
+            try_exchange(&r, dialects[k % 6], ask, reply, QN_FINISH_STOP_TOKEN);
             hit = (uint64_t)mem_fault_hit();
             mem_fault_set(0);
             assert_true(r.ended && !api.tickets && !one_n_holds);
@@ -800,6 +867,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_thoughts_are_a_summary_when_one_is_asked_for),
         cmocka_unit_test(test_a_response_says_whether_it_is_kept),
         cmocka_unit_test(test_a_late_answer_for_a_gap_ends_with_its_line),
+        cmocka_unit_test(test_ollama),
         cmocka_unit_test(test_one_call_is_enough_when_asked_for),
         cmocka_unit_test(test_what_is_no_call_is_text),
         cmocka_unit_test(test_a_stop_string_ends_the_request),

@@ -14,8 +14,9 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "server/api/anthropic.h"
+#include "server/api/anthropic/anthropic.h"
 #include "server/api/endpoints.h"
+#include "server/api/ollama/ollama.h"
 #include "server/api/responses.h"
 
 #define N_VOCAB 100
@@ -55,12 +56,24 @@ static const char *const values[] = {
 };
 #define N_VALUES (sizeof values / sizeof values[0])
 
+#define NUMBERS "-1 0 1 0.5 2147483648 9223372036854775808 1e308"
+
 /* The values that rows with parsers of their own take. */
 static const struct {
     const char *name, *accepted;
     const struct field *rows; /* NULL: in all tables */
 } parsed[] = {
     {"tool_choice", "", anthropic_count_fields},
+    {"options", "{}", NULL},
+    {"keep_alive", NUMBERS, NULL},
+    {"format", "\"\"", NULL},
+    {"images", "[]", NULL},
+    {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\"", ollama_text_fields},
+    {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\"", ollama_embeddings_fields},
+    {"stream", "true false", ollama_pull_fields},
+    {"mirostat", "0", NULL},
+    {"tfs_z", "1", NULL},
+    {"seed", "-1 0 1 2147483648", ollama_options},
     {"stop", "\"\" \"x\" \"auto\" [] [\"x\"] [\"\"]", NULL},
     {"stop_sequences", "[] [\"x\"] [\"\"]", NULL},
     {"logit_bias", "{} {\"1\":1}", NULL},
@@ -200,6 +213,14 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
         {embed_fields, 0},
         {rerank_fields, 0},
         {score_fields, 0},
+        {ollama_fields, sizeof(struct answer_params)},
+        {ollama_chat_fields, sizeof(struct answer_params)},
+        {ollama_text_fields, sizeof(struct answer_params)},
+        {ollama_options, sizeof(struct answer_params)},
+        {ollama_embed_fields, 0},
+        {ollama_embeddings_fields, 0},
+        {ollama_show_fields, 0},
+        {ollama_pull_fields, 0},
     };
     (void)state;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
@@ -274,6 +295,13 @@ static void test_the_description_has_these_fields_and_routes(void **state)
         {"RerankRequest", {rerank_fields}},
         {"ScoreRequest", {score_fields}},
         {"InfillRequest", {infill_fields, params_openai_fields, params_sampling_fields, params_shared_fields}},
+        {"OllamaChatRequest", {ollama_chat_fields, ollama_fields, params_sampling_fields}},
+        {"OllamaGenerateRequest", {ollama_text_fields, ollama_fields, params_sampling_fields}},
+        {"OllamaOptions", {ollama_options}},
+        {"OllamaEmbedRequest", {ollama_embed_fields}},
+        {"OllamaEmbeddingsRequest", {ollama_embeddings_fields}},
+        {"OllamaShowRequest", {ollama_show_fields}},
+        {"OllamaPullRequest", {ollama_pull_fields}},
         {"TokenizeRequest", {tokenize_fields}},
         {"DetokenizeRequest", {detokenize_fields}},
     };

@@ -154,6 +154,43 @@ static void test_names(void **state)
     }
 }
 
+static void test_the_tag_latest_says_nothing(void **state)
+{
+    struct models_config c = config(2, (uint64_t)1 << 30);
+    struct fault f = {0};
+    (void)state;
+    abc[1].name = "a:latest";
+    struct models *s = open_set(&c);
+    assert_int_equal(models_find(s, "a", &f), 0);
+    assert_int_equal(models_find(s, "a:latest", &f), 1); /* the whole name goes first */
+    assert_int_equal(models_find(s, "a:latest:latest", &f), 1);
+    assert_int_equal(models_find(s, "a:8b", &f), -1);
+    assert_true(f.status == 404 && strstr(f.message, "model 'a:8b' not found"));
+    assert_int_equal(models_find(s, ":latest", &f), -1);
+    close_set(s);
+    abc[1].name = "b";
+}
+
+/* A card is there whether the model is loaded or not, and is a copy. */
+static void test_a_model_has_a_card(void **state)
+{
+    struct models_config c = config(2, (uint64_t)1 << 30);
+    struct model_card card;
+    struct qn_error e;
+    (void)state;
+    struct models *s = open_set(&c);
+    assert_int_equal(models_card(s, 1, &card, &e), 0);
+    close_set(s);
+    assert_string_equal((char *)card.family.data, "llama");
+    assert_string_equal(card.type, "Q8_0");
+    assert_true(card.n_params > 1000 && card.file_bytes > 1000 && card.modified_s > 1600000000 && !card.is_folder);
+    assert_non_null(strstr((char *)card.metadata.data, "\"llama.block_count\":"));
+    assert_non_null(strstr((char *)card.metadata.data, "\"tokenizer.ggml.tokens\":null"));
+    assert_null(strstr((char *)card.metadata.data, "chat_template"));
+    assert_null(strstr((char *)card.metadata.data, "context_length"));
+    model_card_deinit(&card);
+}
+
 /* ---- memory ---- */
 
 static void test_a_plan_is_what_is_taken(void **state)
@@ -493,6 +530,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_the_tag_latest_says_nothing),
+        cmocka_unit_test(test_a_model_has_a_card),
         cmocka_unit_test(test_a_plan_is_what_is_taken),
         cmocka_unit_test(test_a_single_model_has_the_whole_budget),
         cmocka_unit_test(test_the_least_used_gives_way),

@@ -323,7 +323,7 @@ static void test_forms(void **state)
 #define FUNCTION(name) "{\"type\": \"function\", \"function\": {\"name\": \"" name "\"}}"
 #define A_CALL(id, name, args)                                                                                         \
     "{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\": \"" name "\", \"arguments\": \"" args "\"}" \
-                                                                                                                 "}"
+    "}"
 #define TURN(role, text)   "{\"role\": \"" role "\", \"content\": \"" text "\"}"
 #define A_RESULT(id, text) "{\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"content\": \"" text "\"}"
 #define CALLING(calls)     "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [" calls "]}"
@@ -453,6 +453,31 @@ static void test_hostile_templates(void **state)
     close_chat(&x);
 }
 
+static void test_variables_for_thoughts(void **state)
+{
+    static const struct {
+        const char *source;
+        bool switches, levels;
+    } rows[] = {
+        {"{{ messages[0].content }}", false, false},
+        {"{{ messages[0].content }}{{ enable_thinking }}", true, false},
+        {"{{ messages[0].content }}{{ reasoning_effort }}", false, true},
+        {"{{ messages[0].content }}{% if reasoning_effort == 'none' %}{{ enable_thinking }}{% endif %}", false, false},
+        {"{% if reasoning_effort == 'low' %}{{ raise_exception('x') }}{% endif %}{{ messages[0].content }}", false,
+         false},
+        {"x{{ reasoning_effort }}{{ enable_thinking }}", false, false}, /* it shows no message: nothing is known */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct fixture x = open_chat(rows[i].source, NULL);
+        struct qn_chat_capabilities can = {.size = sizeof can};
+        chat_capabilities(x.c, &can);
+        assert_int_equal(can.switches, rows[i].switches);
+        assert_int_equal(can.levels, rows[i].levels);
+        close_chat(&x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -469,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_needs_of_calls),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_hostile_templates),
+        cmocka_unit_test(test_variables_for_thoughts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
