@@ -15,8 +15,8 @@
 #
 # Reference data comes from $QUERN_SHARED (default ../shared). When it is not there the tests that need it are skipped,
 # unless CI is set: then that is a failure. The same holds for other people's programs, which some tests run Quern
-# beside: deps_peers in tools/install-deps, and what tests/npm/install installs once into build/npm. FUZZ_SECONDS
-# (default 12) is the time for each fuzzer. CONTRIBUTING.md has more.
+# beside: deps_peers and deps_slow_peers in tools/install-deps, and what tests/npm/install installs once into build/npm.
+# FUZZ_SECONDS (default 12) is the time for each fuzzer. CONTRIBUTING.md has more.
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 . tools/install-deps
@@ -300,6 +300,7 @@ deps=("${deps_build[@]}" xz-utils python3 git rsync systemd man-db zsh fish)
 install_deps "${deps[@]}"
 # Each in a shell of its own: without them the tests that need them say so.
 (install_deps "${deps_peers[@]}")
+[ -z "$full" ] || (install_deps "${deps_slow_peers[@]}")
 (install_deps clang-format)
 install_npm
 
