@@ -4,7 +4,7 @@
 
     test_edit.py EDIT_PROBE SLOWNESS [PREFIX_OF_CASES]
 
-The test sends keys, and edit_probe.c prints the bytes of each text that it got. What libedit draws is not checked,
+The test sends keys, and probe/edit_probe.c prints the bytes of each text that it got. What libedit draws is not checked,
 except where lines must be drawn again.
 """
 import contextlib

@@ -4,7 +4,7 @@
 
     test_places.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PROBE [PREFIX_OF_CASES]
 
-PROBE (place_probe.c) answers a request with the same functions as the commands. Its socket of the system's daemon is
+PROBE (probe/place_probe.c) answers a request with the same functions as the commands. Its socket of the system's daemon is
 "system.sock" in the working directory. Each function test_* is a case, whose name is a sentence that must be true.
 """
 import hashlib

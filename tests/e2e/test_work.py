@@ -5,7 +5,7 @@ when nobody waits for the answer.
 
     test_work.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS HANG_PROBE LARGEST [PREFIX_OF_CASES]
 
-HANG_PROBE is the module made of hang_probe.c, or "none". LARGEST is the size of the largest body in MB. 16 is the most
+HANG_PROBE is the module made of probe/hang_probe.c, or "none". LARGEST is the size of the largest body in MB. 16 is the most
 that a request may have, and takes minutes.
 
 test_serve.py describes the other arguments and the output. Time is the daemon's own CPU time, so other programs on the

@@ -12,7 +12,7 @@
 
 #include "../unit/one_model.h"
 #include "server/api/endpoints.h"
-#include "server/api/ollama/ollama.h"
+#include "server/dialect/ollama.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);

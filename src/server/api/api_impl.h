@@ -2,7 +2,6 @@
  *
  * api_impl.h: what the files of the API share.
  *
- *     routes.c          the table of routes, and the handlers
  *     workers.c         the queue, and the workers that handlers hand requests to
  *     failures.c        errors as each API says them
  *     ws_message.c      requests that come as messages of a WebSocket
@@ -12,13 +11,12 @@
  *     resumable.c       streams that outlive their connection
  *     answer_params.c shared_params.c
  *                       the fields of requests for an answer
- *     openai_text.c openai_chat.c responses*.c infill.c anthropic/ ollama/
- *                       dialects: how each API reads a request and writes an answer
  *     item_store.c      responses that are kept for later requests
- *     vectors.c         requests that compute something for each of several texts: embed.c rerank.c
- *     tokens.c status.c model_list.c metrics.c sessions.c
- *                       other endpoints
+ *     vectors.c         requests that compute something for each of several texts
  *     tally.c stats.c   what requests have used; histograms of each model
+ *
+ * The rooms after this one use it: dialect/ has how each API reads a request and writes an answer, endpoint/ the table
+ * of routes and what is no answer of a model.
  *
  * Threads. A handler runs in the server's thread and only queues the request. A worker reads its body and asks for its
  * model. A worker, this one or, if the model has to be loaded, any later one, reads the rest and submits it. From then
@@ -309,6 +307,7 @@ struct dialect {
     const struct field *const *tables;
     const char *id_prefix;    /* of the answer's id */
     const char *prompt_field; /* that holds the prompt, for errors */
+    bool keeps_places;        /* errors may name messages[i]: its place is that in the client's request */
     bool keeps_text;          /* of streams too */
     bool sees_whole; /* text_stream and call_stream are called for whole answers, too; they write nothing then */
     bool streams;    /* unless the request says `"stream": false` */

@@ -192,7 +192,7 @@ static int prompt_failed(const struct job *j, struct fault *f, const struct qn_e
     size_t n = strspn(member, "abcdefghijklmnopqrstuvwxyz_"), all = strcspn(member, " :");
     if (n == 0 || (member[n] != '[' && n != all)) return rc;
     if (strncmp(member, "messages", n) != 0 && strncmp(member, "tools", n) != 0) return rc;
-    snprintf(f->param, sizeof f->param, "%.*s", (int)(j->d == &openai_chat ? all : n), member);
+    snprintf(f->param, sizeof f->param, "%.*s", (int)(j->d->keeps_places ? all : n), member);
     return rc;
 }
 

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/os.h"
-#include "server/api/ollama/ollama.h"
+#include "server/dialect/ollama.h"
 
 static qn_model *model;
 static qn_chat *chat;

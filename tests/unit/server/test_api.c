@@ -14,10 +14,10 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "server/api/anthropic/anthropic.h"
+#include "server/dialect/anthropic.h"
 #include "server/api/endpoints.h"
-#include "server/api/ollama/ollama.h"
-#include "server/api/responses.h"
+#include "server/dialect/ollama.h"
+#include "server/dialect/responses.h"
 
 #define N_VOCAB 100
 

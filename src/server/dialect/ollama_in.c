@@ -8,7 +8,7 @@
  *
  * Source: the API document of Ollama (docs/api.md), and what its clients send.
  */
-#include "server/api/ollama/ollama.h"
+#include "server/dialect/ollama.h"
 
 #include <limits.h>
 #include <stdio.h>

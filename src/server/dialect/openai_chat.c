@@ -265,6 +265,7 @@ const struct dialect openai_chat = {
     .tables = tables,
     .id_prefix = "chatcmpl-",
     .prompt_field = "messages",
+    .keeps_places = true,
     .refuse = api_refuse_openai,
     .prepare = prepare,
     .start = start,

@@ -7,7 +7,7 @@
  *
  * Source: the Anthropic API reference ("Messages", "Streaming").
  */
-#include "server/api/anthropic/anthropic.h"
+#include "server/dialect/anthropic.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "server/api/api_impl.h"
 #include "server/api/endpoints.h"
-#include "server/api/ollama/ollama.h"
+#include "server/dialect/ollama.h"
 
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
  *
  * Source: the OpenAI API reference ("Responses", "Streaming events").
  */
-#include "server/api/responses.h"
+#include "server/dialect/responses.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * taken as that of a body: once for the items and once for the messages made of them. An item that is referred to many
  * times is paid for each time, because it stands in the prompt so many times.
  */
-#include "server/api/responses.h"
+#include "server/dialect/responses.h"
 
 #include <stdio.h>
 #include <string.h>

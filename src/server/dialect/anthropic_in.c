@@ -8,7 +8,7 @@
  *
  * Source: the Anthropic API reference ("Messages").
  */
-#include "server/api/anthropic/anthropic.h"
+#include "server/dialect/anthropic.h"
 
 #include <limits.h>
 #include <stdio.h>

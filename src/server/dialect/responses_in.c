@@ -7,7 +7,7 @@
  *
  * Source: the OpenAI API reference ("Responses").
  */
-#include "server/api/responses.h"
+#include "server/dialect/responses.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * Source: the OpenAI API reference ("Responses", "List input items").
  */
 #include "server/api/endpoints.h"
-#include "server/api/responses.h"
+#include "server/dialect/responses.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  *
  * Source: the API document of Ollama (docs/api.md).
  */
-#include "server/api/ollama/ollama.h"
+#include "server/dialect/ollama.h"
 
 #include <stdio.h>
 #include <string.h>
