@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 
+from cases import clean_up, complaints
 from test_serve import LIMIT, STORY, Server
 
 
@@ -29,8 +30,10 @@ def main():
     done = subprocess.run(["node", program, os.environ["QUERN_NPM"], json.dumps(setup), *sys.argv[6:]])
     for server in servers.values():
         server.stop()
-        server.log.close()
-    sys.exit(done.returncode)
+    clean_up(False)
+    for c in complaints:
+        print("    " + c)
+    sys.exit(1 if done.returncode or complaints else 0)
 
 
 main()

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 
-from cases import started
+from cases import clean_up, complaints, started
 from test_serve import LIMIT, QUERN, Server, path
 
 TEMPLATES = pathlib.Path(os.environ.get("QUERN_SHARED", "none")) / "golden/templates/jinja"
@@ -122,14 +122,12 @@ def main():
     setup = {"url": f"http://127.0.0.1:{daemon.port}", "models": [n for n in files if n not in REFUSE],
              "refuse": REFUSE, "sample": SAMPLE, "limit": 1000 * LIMIT}
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients/tool_loops.mjs")
-    try:
-        done = subprocess.run(["node", program, os.environ["QUERN_NPM"], json.dumps(setup), *sys.argv[6:]])
-        daemon.stop()
-    finally:
-        if daemon.process.poll() is None:
-            daemon.process.kill()
-        daemon.log.close()
-    sys.exit(done.returncode)
+    done = subprocess.run(["node", program, os.environ["QUERN_NPM"], json.dumps(setup), *sys.argv[6:]])
+    daemon.stop()
+    clean_up(False)
+    for c in complaints:
+        print("    " + c)
+    sys.exit(1 if done.returncode or complaints else 0)
 
 
 main()

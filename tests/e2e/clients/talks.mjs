@@ -16,6 +16,7 @@ const {ChatOpenAI} = load("@langchain/openai");
 const {ChatAnthropic} = load("@langchain/anthropic");
 const {HumanMessage, ToolMessage} = load("@langchain/core/messages");
 const llama = load("@llamaindex/openai");
+const {Ollama} = load("ollama");
 
 agents.setTracingDisabled(true);
 
@@ -208,6 +209,24 @@ function llamaindex(url, model) {
     return {ask, seen};
 }
 
+function ollama(url, model) {
+    const client = new Ollama({host: url});
+    const messages = [], seen = [];
+    const ask = async text => {
+        messages.push({role: "user", content: text});
+        for (;;) {
+            const {message} = await client.chat({model, messages, tools: [functionTool]});
+            messages.push(message);
+            if (!message.tool_calls) return message.content;
+            for (const c of message.tool_calls) {
+                seen.push(c.function.arguments);
+                messages.push({role: "tool", tool_name: c.function.name, content: DEGREES});
+            }
+        }
+    };
+    return {ask, seen};
+}
+
 const both = (models, talk) => Object.fromEntries(Object.entries(models).flatMap(([name, make]) =>
     [[name, talk(make, false)], [name + ", streamed", talk(make, true)]]));
 
@@ -221,4 +240,5 @@ export const talks = {
     ...both(langchainModels, langchainTalk),
     "llamaindex": llamaindex,
     ...programs,
+    "ollama": ollama,
 };
