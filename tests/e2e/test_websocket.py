@@ -198,7 +198,8 @@ def test_long_queues_keep_their_frames_whole():
         if i % 100 == 0:
             w.raw(frame(PING, b"%d" % i))
     check(all(e == list(range(n, 0, -1)) for e in got.values()) and len(got) == 3, "each stream is whole")
-    check(w.pongs and w.close() == 1000, "pongs go between")  # a new ping takes the place of one that was not answered yet
+    # A new ping takes the place of one that was not answered yet.
+    check(w.pongs and w.close() == 1000, "pongs go between")
     end(s)
 
 
