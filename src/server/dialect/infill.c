@@ -129,7 +129,7 @@ const struct field infill_fields[] = {
 };
 
 static const struct field *const tables[] = {infill_fields, params_openai_fields, params_sampling_fields,
-                                            params_shared_fields, NULL};
+                                             params_shared_fields, NULL};
 
 /* ---- the prompt ---- */
 
