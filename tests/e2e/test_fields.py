@@ -115,10 +115,12 @@ REFUSED = {
                ({"context_management": {"edits": [5]}}, "context_management"), ({"context_management": 5}, "context_management"),
                ({"context_management": {"x": 1}}, "context_management.x"), ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
                ({"tools": [{**MESSAGES_TOOL, "defer_loading": True}]}, "tools[0].defer_loading"), ({"max_tokens": -1}, "max_tokens"),
+               ({"tool_choice": {"type": "tool", "name": "get_weather"}}, "tool_choice.type"),
                ({"messages": [{"role": "user", "content": [{"type": "redacted_thinking", "data": "x"}]}]}, "messages")],
     RESPONSES: [({"background": True}, "background"), ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
                 ({"context_management": [{"type": "compaction", "compact_threshold": 5}]}, "context_management"),
                 ({"tools": [{"type": "function", **TOOL, "strict": "x"}]}, "tools[0].strict"),
+                ({"tools": [{"type": "function", **TOOL}, {"type": "web_search"}]}, "tools[1].type"),
                 ({"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image"}]}]}, "input.output")],
 }
 

@@ -300,11 +300,12 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
 static int parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct choice {
-        const char *type;
+        const char *type, *name;
         bool one;
     } c = {0};
     static const struct field rows[] = {
         {.name = "type", .type = FIELD_STRING, .at = offsetof(struct choice, type), .hi = 64, .required = true},
+        {.name = "name", .type = FIELD_STRING, .at = offsetof(struct choice, name), .hi = 1024}, /* of a forced call */
         {.name = "disable_parallel_tool_use", .type = FIELD_BOOL, .at = offsetof(struct choice, one)},
         {0},
     };

@@ -269,9 +269,11 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
     if (!json_is_array(v)) return field_wrong_type(f, name, "an array", v);
     json_t *all = params_keep(a, json_array(), f);
     for (size_t i = 0; all && i < json_array_size(v); i++) {
-        const json_t *one = json_array_get(v, i);
-        if (!field_is(json_object_get(one, "type"), "function"))
-            return fault_set(f, 400, "unsupported_value", name, "%s: only functions are supported", name);
+        const json_t *one = json_array_get(v, i), *type = json_object_get(one, "type");
+        snprintf(place, sizeof place, "tools[%zu].type", i);
+        if (!field_is(type, "function"))
+            return fault_set(f, 400, "unsupported_value", place, "%s: '%.64s' is not supported, only functions are",
+                             place, json_is_string(type) ? json_string_value(type) : "");
         const json_t *strict = json_object_get(one, "strict");
         snprintf(place, sizeof place, "tools[%zu].strict", i);
         if (strict && !json_is_boolean(strict) && !json_is_null(strict))
