@@ -143,6 +143,7 @@ QN_API void qn_model_close(qn_model *m); /* call it after its engines are freed;
  * so answers stored under it may be reused. A copy of the files has another number. */
 QN_API uint64_t qn_model_mark(const qn_model *m);
 QN_API int32_t qn_model_n_vocab(const qn_model *m);         /* tokens in the vocabulary */
+QN_API int32_t qn_model_n_embd(const qn_model *m);          /* numbers in an embedding */
 QN_API int32_t qn_model_n_ctx_train(const qn_model *m);     /* tokens of context that the model was trained with */
 QN_API bool qn_model_is_eog(const qn_model *m, qn_token t); /* true: the model ends its answer with this token */
 
@@ -168,10 +169,42 @@ enum qn_tokenize_flag {
     QN_ADD_BOS = 1,       /* adds a begin token if the model wants one: for a text that is to be continued */
     QN_ADD_EOS = 4,       /* adds an end token if the model wants one */
     QN_PARSE_SPECIAL = 2, /* the text of a control token becomes that token; never use it for a user's text */
+    QN_PARSE_FIM = 8,     /* the same for the tokens that mark a gap to be filled (prefix, suffix, middle, padding,
+                             repository, file), and for no others */
 };
 /* Turns n bytes of text, which may be any bytes, into tokens. The caller owns *ids: qn_free(). cancel may be NULL. */
 QN_API int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, const struct qn_cancel *cancel,
                        qn_token **ids, size_t *n_ids, struct qn_error *e);
+/* A file that the model should know of when it fills a gap. The strings have their lengths, and may hold any bytes. */
+struct qn_infill_file {
+    const char *name; /* [n_name] */
+    size_t n_name;
+    const char *text; /* [n_text] */
+    size_t n_text;
+};
+/* A text with a gap, for qn_infill_prompt(). */
+struct qn_infill {
+    size_t size;
+    const char *prefix; /* [n_prefix] bytes before the gap */
+    size_t n_prefix;
+    const char *suffix; /* [n_suffix] bytes after it */
+    size_t n_suffix;
+    const struct qn_infill_file *files; /* [n_files]; the last ones are the most important */
+    size_t n_files;
+    size_t max_tokens; /* of the prompt: what exceeds it is left out, first the first files, then the text far from the
+                          gap; 0: nothing is left out */
+};
+QN_API void qn_infill_init(struct qn_infill *p);
+/* Makes the prompt whose continuation fills the gap, in the form that the model was trained with. No text in it becomes
+ * a control token. The caller owns *ids: qn_free(). *was_cut (may be NULL): something was left out. cancel may be NULL.
+ * QN_EUNSUP: the model has no tokens for this; QN_EFULL: max_tokens has no room even for those. */
+QN_API int qn_infill_prompt(const qn_model *m, const struct qn_infill *p, const struct qn_cancel *cancel,
+                            qn_token **ids, size_t *n_ids, bool *was_cut, struct qn_error *e);
+/* Makes the prompt by which a model that ranks compares a query with a document, for a request with QN_POOL_RANK. No
+ * text in it becomes a control token. The caller owns *ids: qn_free(). cancel may be NULL. QN_EUNSUP: the model does
+ * not rank (qn_model_pooling); QN_EDATA: the file's template for this is malformed. */
+QN_API int qn_rank_prompt(const qn_model *m, const char *query, size_t n_query, const char *document, size_t n_document,
+                          const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e);
 /* Frees memory that a function of this header returned as owned. NULL is fine. */
 QN_API void qn_free(void *p);
 /* Returns the most bytes that n tokens can stand for. A longer text cannot fit a context of n tokens. */
@@ -262,10 +295,12 @@ QN_API void qn_reply_free(qn_reply *r); /* NULL is fine */
  * pushed; it adds no text. *stopped (may be NULL): whether a stop string has come; everything after it is
  * ignored. After a failure (QN_ENOMEM; QN_EUSAGE for a token outside the vocabulary) the reply can only be freed. */
 QN_API int qn_reply_push(qn_reply *r, qn_token token, bool *stopped, struct qn_error *e);
-/* Call it after the last token: it gives out everything that was held back. */
+/* Call it after the last token: it gives out everything that was held back, except a character that is unfinished. */
 QN_API int qn_reply_end(qn_reply *r, struct qn_error *e);
 /* Returns the index of the stop string that has come, or -1 if none has. */
 QN_API int qn_reply_stop_index(const qn_reply *r);
+/* Whether the reply is in thoughts: the next text will probably be a part of them. */
+QN_API bool qn_reply_is_thinking(const qn_reply *r);
 /* Takes the next event of the last push or end. Returns false when there are no more. */
 QN_API bool qn_reply_next(qn_reply *r, struct qn_reply_event *event);
 
@@ -440,7 +475,7 @@ enum qn_event_type {
                          on disk has been read, and after each step */
     QN_EVENT_PROMPT,  /* with prompt_logprobs, for each prompt token in order: token, logprob, top */
     QN_EVENT_TOKEN,   /* for each generated token, except stop tokens: token, logprob, top, text */
-    QN_EVENT_EMBEDDING, /* the embedding of the prompt: embedding */
+    QN_EVENT_EMBEDDING, /* the embedding of the prompt, or its score: embedding */
     QN_EVENT_PAUSE,  /* an answer gave its pages of the KV cache to others. It goes on by itself, with the tokens that
                         it would have had, when there are pages again */
     QN_EVENT_FINISH, /* the end of one answer: finish, stop_index, token, text (held back; often empty). Each of the
@@ -493,7 +528,9 @@ struct qn_event {
  * return soon. It may call qn_submit, qn_cancel, qn_scheduler_stats, and every function that takes only the model. */
 typedef void qn_callback(void *arg, const struct qn_event *event);
 
-enum qn_pooling { QN_POOL_NONE, QN_POOL_MEAN, QN_POOL_LAST };
+/* RANK: not an embedding but one number, the probability that the document in a prompt of qn_rank_prompt() answers the
+ * query; only for models for which qn_model_pooling() returns it. */
+enum qn_pooling { QN_POOL_NONE, QN_POOL_MEAN, QN_POOL_LAST, QN_POOL_RANK };
 /* Returns the pooling that the model's file names for embeddings, or QN_POOL_NONE if it names none. */
 QN_API enum qn_pooling qn_model_pooling(const qn_model *m);
 
@@ -510,7 +547,7 @@ struct qn_request_params {
     size_t n_stop;
     const qn_token *stop_tokens; /* [n_stop_tokens] in addition to the model's own end tokens */
     size_t n_stop_tokens;
-    bool ignore_eog;      /* the model's own end tokens are ordinary tokens */
+    bool ignore_eog;      /* the model's own end tokens are never drawn, except those that are in stop_tokens */
     bool continues;       /* the text follows the prompt's text, so its leading space stays (see qn_text_new) */
     int max_tokens;       /* of each answer, as far as the context has room; -1: as many as that; 0: only the prompt is
                              evaluated */
@@ -523,7 +560,8 @@ struct qn_request_params {
                              computation. What the request leaves in the cache is its identity's (qn_cache_list) */
     uint64_t salt[2];     /* only requests with the same identity and salt share cached prefixes */
     int deadline_ms;      /* from submission to the end; 0: none */
-    enum qn_pooling pooling; /* other than QN_POOL_NONE: an embedding of the prompt (length 1) and no answer */
+    enum qn_pooling pooling; /* other than QN_POOL_NONE: an embedding of the prompt (length 1), or with QN_POOL_RANK its
+                                score, and no answer */
     qn_callback *callback;
     void *arg;
     bool no_text; /* events have no text, because the caller turns the tokens into text itself (qn_reply, qn_text).
@@ -600,6 +638,9 @@ QN_API int qn_cache_list(qn_scheduler *s, uint64_t identity, struct qn_cached **
  * Parts that others share stay. Running requests continue, and leave their tokens in the cache when they end.
  * *n_dropped: how many conversations were dropped. */
 QN_API int qn_cache_drop(qn_scheduler *s, uint64_t identity, uint64_t id, size_t *n_dropped, struct qn_error *e);
+/* Drops all conversations of the identity from a cache_dir that no scheduler uses now, of any model. *n_dropped counts
+ * those that were dropped before a failure, too. QN_EBUSY: a scheduler uses the folder. Any thread. */
+QN_API int qn_cache_drop_files(const char *cache_dir, uint64_t identity, size_t *n_dropped, struct qn_error *e);
 
 /* ---- text in, text out ---- */
 

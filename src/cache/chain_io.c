@@ -108,6 +108,8 @@ void chain_write_run(struct worker_job *job)
 
 /* ---- reading ---- */
 
+bool chain_is_name(const char *name) { return strspn(name, "0123456789abcdef") == 16 && !strcmp(name + 16, ".kv"); }
+
 int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error *e)
 {
     uint8_t *to = p;

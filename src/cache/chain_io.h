@@ -14,6 +14,7 @@
 #include "cache/chain_file.h"
 
 #define CHAIN_NAME_BYTES 20 /* 16 digits, ".kv" and NUL */
+bool chain_is_name(const char *name);
 
 /* Writes a whole file, which appears by rename when it is complete and synced. */
 struct chain_write {

@@ -41,7 +41,6 @@
 #include "cache/secret.h"
 
 #define FILE_BYTES ((uint64_t)256 << 20) /* of pages in one file, about: as many as one call of store_save writes */
-#define LOCK_NAME  "lock"
 
 #define LAST_STATES 2 /* of a chain: after the answer, and before it, because a template may change the answer */
 
@@ -339,9 +338,9 @@ static int name_kind(const char *name)
     if (file_hash_is_name(name)) return strchr(name, '.') ? 2 : 3;
     if (!strncmp(name, SECRET_NAME ".", sizeof SECRET_NAME) && n_hex(name + sizeof SECRET_NAME) == 8) return 2;
     if (!strcmp(name, SECRET_NAME)) return 3;
-    if (!strcmp(name, LOCK_NAME) || !strcmp(name, ".") || !strcmp(name, "..")) return 3;
+    if (!strcmp(name, STORE_LOCK_NAME) || !strcmp(name, ".") || !strcmp(name, "..")) return 3;
+    if (chain_is_name(name)) return 1;
     if (n_hex(name) != 16 || strncmp(name + 16, ".kv", 3)) return 0;
-    if (!name[19]) return 1;
     return name[19] == '.' && n_hex(name + 20) == 8 && !name[28] ? 2 : 0;
 }
 
@@ -371,7 +370,7 @@ static int read_dir(struct store *s, struct qn_error *e)
 
 static int take_lock(struct store *s, struct qn_error *e)
 {
-    s->lock_fd = openat(s->dir_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    s->lock_fd = openat(s->dir_fd, STORE_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (s->lock_fd < 0) return dir_failed(s, "lock", e);
     if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
     if (errno != EWOULDBLOCK) return dir_failed(s, "lock", e);

@@ -15,6 +15,8 @@
 
 #include "cache/chain_file.h"
 
+#define STORE_LOCK_NAME "lock" /* the file in the directory that a store keeps locked while it is open */
+
 struct store;
 
 struct store_stats {
@@ -69,5 +71,11 @@ void store_read_cancel(struct store *s, struct store_read *r);
 bool store_holds_pages(struct store *s);
 
 void store_stats(const struct store *s, struct store_stats *out);
+
+/* ---- a directory that no store has open (store_drop.c) ---- */
+
+/* Deletes the files of an owner (prefix_key.owner), of any model and settings. *n: how many sequences they were, also
+ * if not all could be deleted. QN_EBUSY: a store has the directory open. QN_EIO; QN_ENOMEM. */
+int store_drop_files(const char *dir, uint64_t owner, size_t *n, struct qn_error *e);
 
 #endif

@@ -3,6 +3,8 @@
  * answer.c: turns logits into the next event of an answer: samples a token, makes its text, and decides whether the
  * answer ends. See request.h.
  *
+ * An answer that ends before the model has ended it is cut before a character that is not whole.
+ *
  * The reasons to end are checked in this order: a stop token (which is not text), a stop string, the length. Nothing is
  * allocated here, because the sampler's history, the tokens and the text's buffers were made for the longest answer.
  */
@@ -21,6 +23,7 @@ void request_finish_answer(struct request *r, int answer, enum qn_finish why)
     if (why == QN_FINISH_STOP_TOKEN) ev.token = a->tokens[a->n_tokens - 1];
     if (why == QN_FINISH_STOP_STRING) ev.stop_index = a->text->stop.hit;
     if (why == QN_FINISH_ERROR) ev.error = &r->error;
+    if (a->text && why != QN_FINISH_STOP_TOKEN) detok_cut(&a->text->detok);
     if (a->text && !r->p.no_text && qn_text_end(a->text, &ev.text, &ev.n_text, NULL))
         ev.n_text = 0; /* cannot happen: the buffers have room */
     request_tell(r, &ev);

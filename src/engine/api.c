@@ -8,6 +8,8 @@
 #include "engine/engine.h"
 #include "format/file/model_files.h"
 #include "model/arithmetic.h"
+#include "text/token/fim.h"
+#include "text/token/rank_prompt.h"
 #include "version.h"
 #include "kernel/cpu.h"
 
@@ -88,11 +90,13 @@ enum qn_pooling qn_model_pooling(const qn_model *m)
     switch (m ? m->model->hp.pooling : POOL_UNSAID) {
     case POOL_MEAN: return QN_POOL_MEAN;
     case POOL_LAST: return QN_POOL_LAST;
+    case POOL_RANK: return QN_POOL_RANK;
     case POOL_UNSAID: break;
     }
     return QN_POOL_NONE;
 }
 
+int32_t qn_model_n_embd(const qn_model *m) { return m ? m->model->hp.n_embd : 0; }
 int32_t qn_model_n_ctx_train(const qn_model *m) { return m ? m->model->hp.n_ctx_train : 0; }
 bool qn_model_is_eog(const qn_model *m, qn_token t) { return m && vocab_is_eog(m->model->vocab, t); }
 
@@ -103,11 +107,46 @@ int qn_tokenize(const qn_model *m, const char *text, size_t n, unsigned flags, c
     if (!m || !ids || !n_ids) return usage_null(e, __func__);
     if (n && !text) return usage_array(e, __func__, "text", text, n);
     if ((rc = usage_cancel(e, __func__, cancel))) return rc;
-    if (flags & ~(unsigned)(QN_ADD_BOS | QN_ADD_EOS | QN_PARSE_SPECIAL))
+    if (flags & ~(unsigned)(QN_ADD_BOS | QN_ADD_EOS | QN_PARSE_SPECIAL | QN_PARSE_FIM))
         return error_set(e, QN_EUSAGE, "qn_tokenize: unknown flags 0x%x", flags);
     unsigned f = (flags & QN_ADD_BOS ? VOCAB_ADD_BOS : 0) | (flags & QN_ADD_EOS ? VOCAB_ADD_EOS : 0) |
-                 (flags & QN_PARSE_SPECIAL ? VOCAB_PARSE_SPECIAL : 0);
+                 (flags & QN_PARSE_SPECIAL ? VOCAB_PARSE_SPECIAL : 0) | (flags & QN_PARSE_FIM ? VOCAB_PARSE_FIM : 0);
     return vocab_encode_wanted(m->model->vocab, text, n, f, cancel, ids, n_ids, e);
+}
+
+void qn_infill_init(struct qn_infill *p)
+{
+    if (p) *p = (struct qn_infill){.size = sizeof *p};
+}
+
+int qn_infill_prompt(const qn_model *m, const struct qn_infill *p, const struct qn_cancel *cancel, qn_token **ids,
+                     size_t *n_ids, bool *was_cut, struct qn_error *e)
+{
+    int rc;
+    if (!m || !p || !ids || !n_ids) return usage_null(e, __func__);
+    if ((rc = usage_size(e, __func__, p->size, sizeof *p)) || (rc = usage_cancel(e, __func__, cancel)) ||
+        (rc = usage_array(e, __func__, "prefix", p->prefix, p->n_prefix)) ||
+        (rc = usage_array(e, __func__, "suffix", p->suffix, p->n_suffix)) ||
+        (rc = usage_array(e, __func__, "files", p->files, p->n_files)))
+        return rc;
+    for (size_t i = 0; i < p->n_files; i++)
+        if ((rc = usage_array(e, __func__, "name", p->files[i].name, p->files[i].n_name)) ||
+            (rc = usage_array(e, __func__, "text", p->files[i].text, p->files[i].n_text)))
+            return rc;
+    return fim_encode(m->model->vocab, p, cancel, ids, n_ids, was_cut, e);
+}
+
+int qn_rank_prompt(const qn_model *m, const char *query, size_t n_query, const char *document, size_t n_document,
+                   const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
+{
+    int rc;
+    if (!m || !ids || !n_ids) return usage_null(e, __func__);
+    if ((rc = usage_array(e, __func__, "query", query, n_query)) ||
+        (rc = usage_array(e, __func__, "document", document, n_document)) || (rc = usage_cancel(e, __func__, cancel)))
+        return rc;
+    if (!m->model->rank_head) return error_set(e, QN_EUNSUP, "the model does not rank: its file has no ranking head");
+    return rank_prompt_encode(m->model->vocab, m->model->weights, (struct str){query, n_query},
+                              (struct str){document, n_document}, cancel, ids, n_ids, e);
 }
 
 size_t qn_model_max_text(const qn_model *m, int n_tokens)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/os.h"
+#include "cache/store.h"
 #include "engine/scheduler.h"
 
 /* ---- errands ---- */
@@ -86,4 +87,10 @@ int qn_cache_drop(qn_scheduler *s, uint64_t identity, uint64_t id, size_t *n, st
     if (!rc) rc = send(s, &x, e);
     if (!rc) *n = x.n;
     return rc;
+}
+
+int qn_cache_drop_files(const char *cache_dir, uint64_t identity, size_t *n, struct qn_error *e)
+{
+    if (!cache_dir || !n) return usage_null(e, __func__);
+    return store_drop_files(cache_dir, identity, n, e);
 }

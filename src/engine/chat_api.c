@@ -248,13 +248,14 @@ int qn_reply_push(qn_reply *r, qn_token token, bool *stopped, struct qn_error *e
 int qn_reply_end(qn_reply *r, struct qn_error *e)
 {
     if (!r) return usage_null(e, __func__);
-    buf_clear(&r->whole);
-    int rc = detok_flush(&r->detok, &r->whole, e);
-    if (rc == 0) rc = chat_reply_end(r->reply, r->whole.data ? (const char *)r->whole.data : "", r->whole.len, e);
+    detok_cut(&r->detok);
+    int rc = chat_reply_end(r->reply, "", 0, e);
     return rc ? rc : collect(r, true, e);
 }
 
 int qn_reply_stop_index(const qn_reply *r) { return r ? r->stop.hit : -1; }
+
+bool qn_reply_is_thinking(const qn_reply *r) { return r && chat_reply_is_thinking(r->reply); }
 
 bool qn_reply_next(qn_reply *r, struct qn_reply_event *event)
 {

@@ -2,12 +2,15 @@
  *
  * request.c: a request's parameters, and the memory that it needs to run. See request.h.
  *
+ * If the model's end tokens are to be ignored, the copy bans them, as a bias of -infinity.
+ *
  * The copy is one block: the struct, then the arrays by falling alignment, then the bytes of the strings. Sampling
  * parameters are checked by making a sampler and freeing it, so that the rules are in one place only.
  */
 #include "engine/request.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -48,7 +51,7 @@ static int check_ranges(const struct qn_request_params *p, struct qn_error *e)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, not -1..%d", p->n_top_logprobs, QN_MAX_TOP_LOGPROBS);
     if (p->no_text && p->n_stop) return error_set(e, QN_EUSAGE, "request: no_text with stop strings");
     if (p->deadline_ms < 0) return error_set(e, QN_EUSAGE, "request: deadline of %d ms", p->deadline_ms);
-    if ((unsigned)p->pooling > QN_POOL_LAST) return error_set(e, QN_EUSAGE, "request: unknown pooling %d", p->pooling);
+    if ((unsigned)p->pooling > QN_POOL_RANK) return error_set(e, QN_EUSAGE, "request: unknown pooling %d", p->pooling);
     if (p->prompt_logprobs && (p->n_top_logprobs < 0 || p->pooling))
         return error_set(e, QN_EUSAGE, "request: logprobs of the prompt %s",
                          p->pooling ? "and an embedding of it are two requests" : "without n_top_logprobs");
@@ -80,6 +83,8 @@ static int check(const struct qn_request_params *p, const struct qn_engine *g, s
     struct sampler *sampler = NULL;
     struct qn_text *text = NULL;
     if (rc || (rc = check_ranges(p, e)) || (rc = check_pointers(p, e))) return rc;
+    if (p->pooling == QN_POOL_RANK && !g->model->rank_head)
+        return error_set(e, QN_EUSAGE, "request: the model does not rank");
     if (p->n_top_logprobs > n_vocab)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, the vocabulary has %d", p->n_top_logprobs, n_vocab);
     /* A prompt as long as the context can be read, but leaves no room for an answer. */
@@ -108,23 +113,46 @@ static void *put(uint8_t **at, const void *data, size_t bytes)
     return to;
 }
 
-static struct request *copy(const struct qn_request_params *p)
+static bool is_wanted(const struct qn_request_params *p, qn_token t)
+{
+    for (size_t i = 0; i < p->n_stop_tokens; i++)
+        if (p->stop_tokens[i] == t) return true;
+    return false;
+}
+
+static void ban_eog(struct request *r, struct qn_logit_bias *end, const qn_token *eog, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (is_wanted(&r->p, eog[i])) continue;
+        *end++ = (struct qn_logit_bias){eog[i], -INFINITY};
+        r->p.sampling.n_logit_bias++;
+    }
+}
+
+static struct request *copy(const struct qn_request_params *p, const struct vocab *v)
 {
     const struct qn_sampling *q = &p->sampling;
+    int n_eog;
+    const qn_token *eog = vocab_eog(v, &n_eog);
+    if (!p->ignore_eog) n_eog = 0;
     size_t text = 0, stops = p->n_stop * sizeof *p->stop, bias = q->n_logit_bias * sizeof *q->logit_bias;
+    size_t bans = (size_t)n_eog * sizeof *q->logit_bias;
     size_t prompt = p->n_prompt * sizeof(qn_token), breakers = q->n_dry_breakers * sizeof(qn_token);
     size_t tokens = p->n_stop_tokens * sizeof(qn_token), boundaries = p->n_boundaries * sizeof *p->boundaries;
     for (size_t i = 0; i < p->n_stop; i++) text += strlen(p->stop[i]) + 1;
-    struct request *r = mem_alloc(sizeof *r + stops + bias + prompt + breakers + tokens + boundaries + text);
+    struct request *r = mem_alloc(sizeof *r + stops + bias + bans + prompt + breakers + tokens + boundaries + text);
     if (!r) return NULL;
     *r = (struct request){.p = *p, .place = -1, .deadline_ns = UINT64_MAX};
     uint8_t *at = (uint8_t *)(r + 1);
     const char **stop = put(&at, p->stop, stops);
     r->p.stop = stop;
-    r->p.sampling.logit_bias = put(&at, q->logit_bias, bias);
+    struct qn_logit_bias *biases = put(&at, q->logit_bias, bias);
+    r->p.sampling.logit_bias = biases;
+    at += bans;
     r->p.prompt = put(&at, p->prompt, prompt);
     r->p.sampling.dry_breakers = put(&at, q->dry_breakers, breakers);
     r->p.stop_tokens = put(&at, p->stop_tokens, tokens);
+    ban_eog(r, biases + q->n_logit_bias, eog, n_eog);
     r->p.boundaries = put(&at, p->boundaries, boundaries);
     for (size_t i = 0; i < p->n_stop; i++) stop[i] = put(&at, p->stop[i], strlen(p->stop[i]) + 1);
     return r;
@@ -134,7 +162,7 @@ int request_new(struct request **out, const struct qn_request_params *p, const s
 {
     int rc = check(p, g, e);
     if (rc) return rc;
-    struct request *r = copy(p);
+    struct request *r = copy(p, g->model->vocab);
     if (!r) return error_nomem(e, "a request", p->n_prompt * sizeof(qn_token));
     r->submitted_ns = clock_ns();
     if (p->deadline_ms) r->deadline_ns = r->submitted_ns + (uint64_t)p->deadline_ms * 1000000u;

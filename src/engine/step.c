@@ -20,6 +20,7 @@
 
 #include "base/os.h"
 #include "decode/logprob.h"
+#include "model/rank_head.h"
 
 /* How much longer prompt rows may make a step. The aim is that no gap is three times as long; the rest is a margin. */
 #define STRETCH 1.75
@@ -194,6 +195,14 @@ static void tell_embedding(struct request *r, int n_embd)
     request_tell(r, &ev);
 }
 
+/* The same with one number: how probably the document in the prompt answers the query. */
+static void tell_rank(struct request *r, const struct model *m)
+{
+    float score = rank_head_score(m, r->pooled, r->hidden);
+    struct qn_event ev = {.type = QN_EVENT_EMBEDDING, .token = -1, .embedding = &score, .n_embedding = 1};
+    request_tell(r, &ev);
+}
+
 /* The prompt has been read: begins the answers. */
 static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
 {
@@ -201,7 +210,10 @@ static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
     struct qn_engine *g = s->engine;
     r->answering_ns = clock_ns();
     reuse_keep_prompt(s->reuse, r);
-    if (r->p.pooling) tell_embedding(r, g->model->hp.n_embd);
+    if (r->p.pooling == QN_POOL_RANK)
+        tell_rank(r, g->model);
+    else if (r->p.pooling)
+        tell_embedding(r, g->model->hp.n_embd);
     bool failed = r->max_tokens > 0 && request_fork(r, g, &r->error) != 0;
     /* Also answers that did not begin: none was asked for, or the fork failed. */
     for (int k = 0; k < r->p.n_answers; k++) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "model/rank_head.h"
 
 struct binder {
     struct model *m;
@@ -444,6 +445,7 @@ static int refuse_unbound(struct binder *b)
                                           "output_norm.weight",       "rope_freqs.weight",
                                           "rope_factors_long.weight", "rope_factors_short.weight"};
         for (size_t j = 0; j < sizeof top / sizeof top[0]; j++) known |= strcmp(t->name, top[j]) == 0;
+        if (!known && t == b->m->rank_head) b->n_bound++, known = true;
         if (!known && sscanf(t->name, "blk.%d.%n", &il, &at) == 1 && at && il >= 0) {
             if (il >= h->n_layer && il < h->n_layer + h->n_nextn)
                 b->n_bound++, known = true;
@@ -487,6 +489,7 @@ int bind_model(struct model *m, struct qn_error *e)
     m->layers = mem_calloc((size_t)m->hp.n_layer, sizeof *m->layers);
     if (!m->layers) return error_nomem(e, "the layer table", (size_t)m->hp.n_layer * sizeof *m->layers);
     if ((rc = bind_all(&b))) return rc;
+    if ((rc = rank_head_find(m, e))) return rc;
     if ((rc = refuse_unbound(&b))) return rc;
     if ((rc = check_nextn(&b))) return rc;
     if ((rc = arena_init(&m->vectors, b.vector_bytes, e))) return rc;

@@ -282,7 +282,7 @@ static int read_layers(struct hp_reader *r, struct hparams *h)
 }
 
 /* How a text's rows are combined to an embedding. Pooling by the first row is refused because in a causal model that
- * row has seen one token only, and ranking (4) because it needs a head that no supported family has. */
+ * row has seen one token only. Ranking (4) needs a head (rank_head.h), which only one family has. */
 static int read_pooling(struct hp_reader *r, struct hparams *h)
 {
     static const char *const names[] = {"none", "mean", "cls", "last", "rank"};
@@ -291,7 +291,8 @@ static int read_pooling(struct hp_reader *r, struct hparams *h)
     h->pooling = POOL_UNSAID;
     if (v == 1) h->pooling = POOL_MEAN;
     if (v == 3) h->pooling = POOL_LAST;
-    if (v != 2 && v != 4) return 0;
+    if (v == 4) h->pooling = POOL_RANK;
+    if (v != 2 && (v != 4 || !strcmp(r->arch->name, "qwen3"))) return 0;
     return error_set(r->e, QN_EUNSUP, "model: '%s' is %d (%s): not none, mean or last", r->key, v, names[v]);
 }
 

@@ -25,8 +25,8 @@ struct arch;
 #define HP_YARN_TRUNCATE "quern.rope_yarn_truncate" /* false: YaRN's range is not rounded */
 
 enum rope_scaling { ROPE_NONE, ROPE_LINEAR, ROPE_YARN, ROPE_LONG };
-enum rope_use { ROPE_MAIN, ROPE_LOCAL, ROPE_OFF };  /* the model's rotation, that of its windowed layers, none */
-enum pooling { POOL_UNSAID, POOL_MEAN, POOL_LAST }; /* of embeddings */
+enum rope_use { ROPE_MAIN, ROPE_LOCAL, ROPE_OFF }; /* the model's rotation, that of its windowed layers, none */
+enum pooling { POOL_UNSAID, POOL_MEAN, POOL_LAST, POOL_RANK }; /* of embeddings; RANK: rank_head.h */
 enum expert_gate { GATE_SOFTMAX, GATE_SIGMOID, GATE_SOFTMAX_OF_CHOSEN };
 
 /* The numbers that may differ between layers. */

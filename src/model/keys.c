@@ -101,6 +101,7 @@ static const struct row {
     {"vision.", ANY, 0, "of images"},
     {"audio.", ANY, 0, "of sounds"},
     {"mm.", ANY, 0, "of images"},
+    {"classifier.output_labels", ANY, 0, "names of what a head says; rank_head.c checks them"},
     {"tensor_data_layout", ANY, 0, "a note of who converted the file"},
 };
 

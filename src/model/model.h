@@ -77,6 +77,8 @@ struct model {
     const struct arch *arch;
     const struct tensor *token_embd, *output; /* {n_embd, n_vocab}; the same when tied */
     const float *output_norm;                 /* [n_embd] */
+    const struct tensor *rank_head;           /* has the two rows by which the model ranks; NULL: it does not */
+    int64_t rank_row[2];                      /* those of "yes" and "no" */
     const float *rope_freqs;                  /* [n_rot/2] or NULL */
     const float *rope_long, *rope_short;      /* [n_rot/2] or NULL */
     struct layer *layers;                     /* [n_layer], owned */

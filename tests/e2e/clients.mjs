@@ -332,6 +332,37 @@ const cases = {
         await assert.rejects(openai.responses.create({model, input: "hi", previous_response_id: "resp_1"}),
                              e => e instanceof OpenAI.BadRequestError && e.param === "previous_response_id");
     },
+    async responses_are_kept({parrot: {openai}}) {
+        const first = await openai.responses.create({model, input: "hi"});
+        assert.equal(first.store, true);
+        const next = await openai.responses.create({model, input: "think", previous_response_id: first.id});
+        assert.equal(next.output_text, "It is four.");
+        assert.deepEqual((await openai.responses.retrieve(next.id)).output, next.output);
+        const items = await collect(openai.responses.inputItems.list(next.id, {order: "asc", limit: 2}));
+        assert.deepEqual(items.map(i => [i.role, i.content[0].text]), [["user", "hi"], ["assistant", HELLO], ["user", "think"]]);
+        const reference = {type: "item_reference", id: first.output[0].id};
+        const input = [{role: "user", content: "hi"}, reference, {role: "user", content: "think"}];
+        const same = await openai.responses.create({model, input});
+        assert.equal(same.usage.input_tokens, next.usage.input_tokens);
+        await openai.responses.delete(first.id);
+        await assert.rejects(openai.responses.retrieve(first.id), OpenAI.NotFoundError);
+        await assert.rejects(openai.responses.create({model, input}), OpenAI.NotFoundError);
+    },
+    async a_tools_result_continues_a_response({parrot: {openai}}) {
+        const {id, output: [call]} = await openai.responses.create({model, input: "weather?", tools: flatTools});
+        const input = [{type: "function_call_output", call_id: call.call_id, output: "21"}];
+        assert.equal((await openai.responses.create({model, previous_response_id: id, input, tools: flatTools})).output_text, RESULT);
+    },
+    async thoughts_are_a_summary({parrot: {openai}}) {
+        const ask = {model, input: "think", reasoning: {summary: "auto"}, include: ["reasoning.encrypted_content"]};
+        const whole = await openai.responses.create(ask);
+        assert.deepEqual(whole.output[0].summary, [{type: "summary_text", text: "Two and two; that is easy."}]);
+        const n = whole.usage.output_tokens_details.reasoning_tokens;
+        assert.ok(n > 0 && n < whole.usage.output_tokens);
+        let text = "";
+        const stream = openai.responses.stream(ask).on("response.reasoning_summary_text.delta", e => (text += e.delta));
+        assert.deepEqual([(await stream.finalResponse()).output[0].summary[0].text, text], Array(2).fill("Two and two; that is easy."));
+    },
     async messages({parrot: {openai, anthropic}}) {
         const ask = say("hi", {max_tokens: 100, system: "Be kind."});
         const whole = await anthropic.messages.create(ask);
@@ -380,7 +411,7 @@ const cases = {
         await wrong({n: "two"}, OpenAI.BadRequestError, "n", "invalid_type");
         await wrong({wobble: 1, stream: true}, OpenAI.BadRequestError, "wobble", "unknown_field");
         await wrong({model: "gpt-5"}, OpenAI.NotFoundError, "model", "model_not_found");
-        await wrong({max_tokens: 1e6}, OpenAI.BadRequestError, null, "context_length_exceeded");
+        await wrong({messages: [{role: "user", content: "word ".repeat(40000)}]}, OpenAI.BadRequestError, "messages", "context_length_exceeded");
         await wrong({tool_choice: "required", tools}, OpenAI.BadRequestError, "tool_choice", "unsupported_value");
         await assert.rejects(anthropic.messages.create(say("hi", {max_tokens: 0})), e =>
             e instanceof Anthropic.BadRequestError && e.error.error.type === "invalid_request_error" &&

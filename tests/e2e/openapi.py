@@ -37,7 +37,7 @@ class OpenApi:
         self.document = json.loads(FILE.read_text())
         self.words = {w for w in words(self.document["components"]) if isinstance(w, str)}
         self.known, self.validators = set(), {}
-        self.routes = [(re.compile(re.sub(r"\{\w+\}", "[^/]+", p)), methods) for p, methods in self.document["paths"].items()]
+        self.routes = [(re.compile(re.sub(r"\{\w+\}", "[^/]+", p.replace("{path}", ".+"))), methods) for p, methods in self.document["paths"].items()]
 
     def validator(self, schema):
         """Made once for each schema: anew they cost more than their use."""

@@ -554,7 +554,7 @@ def test_a_reader_that_leaves_ends_the_request_at_the_daemon():
 
 
 def test_overflow_at_a_daemon_and_in_process():
-    s = Server(PARROT, "--ctx", "512")
+    s = Server(PARROT, "--ctx", "512", "--alias", "other=m")  # an alias is no second model
     text = lines(200)
     for how in ("head", "tail", "middle", "chunk"):
         args = ("--overflow", how, "-n", "30", "What?")
@@ -562,13 +562,13 @@ def test_overflow_at_a_daemon_and_in_process():
         here = ask(*args, "--in-process", "-m", PARROT, "--ctx", "512", text=text, XDG_CACHE_HOME=path("cache-here"))[0]
         check(here == there == "Grüße! 😀 What can I do?\n".encode(), how, here, there)
     _, said = ask("What?", text=text, status=65, QUERN_SOCKET=s.sock)
-    check("the context holds 512 tokens and the prompt alone has" in said and "--overflow" in said, said)
+    check("maximum context length is 512 tokens" in said and "--overflow" in said, said)
     s.stop()
 
 
 def test_pieces_of_a_daemon_are_known_again():
     s = Server(PARROT, "--ctx", "512")
-    counted = lambda: sum(int(n) for n in re.findall(r'requests_total\{[^}]*\} (\d+)', s.get("/metrics").body.decode()))
+    counted = lambda: sum(int(n) for n in re.findall(r'quern_requests_total\{[^}]*\} (\d+)', s.get("/metrics").body.decode()))
     n = [counted()]
     text = lines(300)
     for t in (text, text, text.replace(b"line 150 of", b"LINE 150 of")):

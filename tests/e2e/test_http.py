@@ -374,8 +374,11 @@ def test_wrong_requests_get_the_right_status():
     check(refused(405, "DELETE", "/item", server=s).headers.get("allow") == "GET, HEAD, POST", "Allow")
     refused(405, "GET", "/echo", server=s)
     refused(405, "A" * 300, "/echo", server=s)
-    refused(415, "POST", "/echo", b"{}", server=s)
     refused(415, "POST", "/echo", b"{}", "Content-Type: application/jsonp\r\n", server=s)
+    refused(415, "POST", "/echo", b"{}", "Content-Type: multipart/form-data; boundary=x\r\n", server=s)
+    for coding in "gzip", "br", "deflate, gzip":
+        e = refused(415, "POST", "/echo", b"{}", f"{JSON}Content-Encoding: {coding}\r\n", server=s).error()
+        check(coding in e["message"], e)
     check(s.ask("POST", "/echo", b"{}", "Content-Type: Application/JSON; charset=utf-8\r\n").status == 200, "parameters")
     r = refused(429, "GET", "/busy", server=s)
     check(r.headers.get("retry-after") == "7" and r.error()["code"] == "rate_limit_exceeded", r.headers, r.body)
@@ -384,6 +387,64 @@ def test_wrong_requests_get_the_right_status():
     refused(400, "POST", "/raw", b"x", "Transfer-Encoding: chunked\r\n", server=s)
     refused(400, "POST", "/raw", b"x", "Content-Length: 2\r\n", server=s)
     refused(400, "GET", "/item", headers=HOST, server=s)
+    s.stop()
+
+
+FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
+
+
+def test_a_browser_has_to_say_that_a_body_is_json():
+    """Programs need not, as `curl -d` does not. Pages can send the other types without being asked."""
+    s = Server("127.0.0.1:0", path("types.sock"), "origin=https://app.example")
+    s.sock = path("types.sock")
+    own = f"http://localhost:{s.ports[0]}"
+    for type in FORM, "Content-Type: text/plain;charset=UTF-8\r\n", "", "Content-Type: \r\n":
+        check(s.ask("POST", "/echo", b"{}", type, listener=0).body == b"{}", "a program", type)
+        check(s.ask("POST", "/echo", b"{}", type + "User-Agent: curl/8.5.0\r\n", listener=0).status == 200, "curl", type)
+        for mark in "Origin: https://app.example", f"Origin: {own}", "Sec-Fetch-Site: same-origin", "sec-fetch-mode: no-cors", \
+                "Referer: https://evil.example/", "Cookie: a=b", "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:60.0)":
+            host = f"Host: localhost:{s.ports[0]}\r\n"
+            e = refused(415, "POST", "/echo", b"{}", f"{type}{mark}\r\n", server=s, listener=0, host=host).error()
+            check(mark.split(":")[0][:9].lower() in e["message"].lower(), mark, e)
+            check(s.ask("POST", "/echo", b"{}", f"{JSON}{mark}\r\n", listener=0, host=host).status == 200, "JSON", mark)
+            check(s.ask("POST", "/echo", b"{}", f"{type}{mark}\r\n", host=host).status == 200, "on a Unix socket", type, mark)
+        refused(403, "POST", "/echo", b"{}", f"{type}Origin: https://evil.example\r\n", server=s, listener=0)
+        refused(403, "POST", "/echo", b"{}", f"{type}Origin: null\r\n", server=s, listener=0)
+    s.stop()
+
+
+def test_what_is_refused_names_the_option_that_allows_it():
+    s = Server("127.0.0.1:0", "origin=https://app.example")
+    e = refused(421, "GET", "/item", host="Host: host.docker.internal:8080\r\n", server=s, listener=0).error()
+    check("'host.docker.internal:8080'" in e["message"] and "--host" in e["message"], e)
+    e = refused(403, "GET", "/item", headers="Origin: https://other.example\r\n", server=s, listener=0).error()
+    check("'https://other.example'" in e["message"] and "--origin" in e["message"], e)
+    r = s.ask("OPTIONS", "/echo", headers="Origin: https://app.example\r\nAccess-Control-Request-Method: POST\r\n"
+              "Access-Control-Request-Headers: authorization,x-stainless-os,anthropic-version\r\n", listener=0)
+    allowed = r.headers["access-control-allow-headers"].split(", ")
+    check("*" in allowed and "authorization" in allowed, "headers of clients in a browser", r.headers)
+    s.stop()
+
+
+def test_plain_http_on_a_tls_port_is_told_so():
+    s = Server("tls+127.0.0.1:0", path("plain.sock"), f"cert={PEM}", f"key={PEM}")
+    s.sock = path("plain.sock")
+    for body in b"", b"x" * 5000:
+        r = refused(400, "POST" if body else "GET", "/item", body, server=s, listener=0)
+        check("https://" in r.error()["message"] and r.headers["connection"] == "close", r.headers, r.body)
+    with s.connect(0) as c:  # byte by byte
+        for byte in b"GET /item HTTP/1.1\r\n\r\n":
+            c.sendall(bytes([byte]))
+        check(Reply(c.makefile("rb")).status == 400, "a slow one")
+    for odd in b"\x00\x01\x02", b"get / HTTP/1.1\r\n\r\n", b"\x80" * 300:
+        with s.connect(0) as c:
+            c.sendall(odd)
+            try:
+                c.shutdown(socket.SHUT_WR)
+            except OSError:  # it has hung up
+                pass
+            check(not ends(c).startswith(b"HTTP"), "what is neither", odd)
+    check(s.ask("GET", "/item", listener=0, tls=True).status == 200, "TLS goes on")
     s.stop()
 
 
@@ -728,8 +789,9 @@ def test_the_log_has_a_line_for_each_request():
     s.stop()
     lines = s.stderr().splitlines()
     check(len(lines) == 2, lines)
-    check(lines[0].startswith("<6>POST 200 complete 7 bytes "), lines[0])
-    check(lines[0].endswith(f"uid:{os.getuid()} {r.headers['x-request-id']} trace {trace} /raw"), lines[0])
+    check(lines[0].startswith("<6>POST 200 complete 7 bytes 0."), lines[0])
+    check(lines[0].endswith(f" s uid:{os.getuid()} {r.headers['x-request-id']} trace {trace} /raw"), lines[0])
+    check(lines[1].startswith("<6>GET 404 refused "), lines[1])
     check(lines[1].endswith(" trace - /x\\x0A\\x1B[31m"), lines[1])
 
 

@@ -102,7 +102,7 @@ def test_large_texts_are_counted_before_they_are_tokens():
 
 def test_what_never_fits_is_400_and_what_does_not_fit_now_waits():
     s = Server(STORY, "--parallel", "8", "--sessions", "2", "--ctx", "128")  # 4 pages of 64
-    refused(s.post("/v1/completions", {**STORY_ASK, "max_tokens": 125}), 400, "context_length_exceeded")
+    refused(s.post("/v1/completions", {**STORY_ASK, "prompt": "word " * 128}), 400, "context_length_exceeded", "prompt")
     refused(s.post("/v1/completions", {**LONG, "max_tokens": 100, "n": 8}), 400, "context_length_exceeded", None, "pages")
     refused(s.post("/v1/completions", {**STORY_ASK, "n": 9}), 400, "invalid_value", None, "9 answers")
     # Each takes 2 * 2 pages: all there are. Together they wait for each other.

@@ -9,6 +9,7 @@ STORY_MODEL continues stories; CHAT_MODEL has random weights and a chat template
 sentence that must be true.
 """
 import concurrent.futures
+import hashlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.parse
 
 from cases import check, started
 from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, STORY, Unix, main, path, refused
@@ -163,6 +165,97 @@ def test_several_models_have_to_be_named():
     s.stop()
 
 
+ALIASES = ("--alias", "gpt-4o=story", "--alias", "org/model x=chat", "--alias", "*=chat")
+
+
+def test_aliases():
+    s = Server(*BOTH, *ALIASES)
+    listed = s.get("/v1/models").json["data"]
+    check([(m["id"], m["alias_of"]) for m in listed] ==
+          [("story", None), ("chat", None), ("gpt-4o", "story"), ("org/model x", "chat")], listed)
+    one, other = (dict(m, id=0, alias_of=0, display_name=0) for m in (listed[0], listed[2]))
+    check(one == other, "an alias is described like its model", one, other)
+    for name, real in ("gpt-4o", "story"), ("story", "story"), ("org/model x", "chat"), ("any other", "chat"), (None, "chat"):
+        r = s.complete(**({"model": name} if name else {})).json
+        check(r["model"] == real, "the answer names the model", name, r)
+        if name:
+            r = s.get("/v1/models/" + urllib.parse.quote(name, safe="")).json
+            check((r["id"], r["alias_of"]) == (name, real if name != real else None), r)
+    s.stop()
+    line = next(line for line in s.stderr().splitlines() if "/v1/completions" in line)
+    check(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z quern: POST 200 complete \d+ bytes \d+\.\d{3} s uid:\d+ "
+                   r"req-[0-9a-f]{16} trace - model 'story' prompt \d+ cached 0 generated 8 /v1/completions$", line), line)
+    for args, text in ((("a=b",), "there is no model 'b'"), (("a=b", "b=a"), "'b' is an alias itself"), (("a=a",), "alias itself"),
+                       (("a=story", "a=chat"), "given twice"), (("story=chat",), "a model has the name 'story'"),
+                       (("*=*",), "alias itself"), (("a",), "not NAME=MODEL"), (("=story",), "not NAME=MODEL"),
+                       (("a=",), "not NAME=MODEL"), (("x" * 129 + "=story",), "1 to 128"), (("a\x01=story",), "control")):
+        options = [word for a in args for word in ("--alias", a)]
+        r = subprocess.run([QUERN, "serve", "--listen", path("bad/sock"), *BOTH, *options], capture_output=True, timeout=LIMIT)
+        check(r.returncode == 64 and text in r.stderr.decode() and r.stderr.count(b"\n") == 1, args, r)
+
+
+def test_the_list_of_models_can_be_read_in_parts():
+    s = Server(*BOTH, *ALIASES)
+    names = ["story", "chat", "gpt-4o", "org/model x"]
+    seen, after = [], ""
+    while True:
+        r = s.get("/v1/models?limit=3" + after).json
+        seen += [m["id"] for m in r["data"]]
+        check((r["first_id"], r["last_id"]) == (r["data"][0]["id"], r["data"][-1]["id"]), r)
+        if not r["has_more"]:
+            break
+        after = "&after_id=" + urllib.parse.quote(r["last_id"])
+    check(seen == names, seen)
+    for query, part, more in ("before_id=org/model+x&limit=2", names[1:3], True), ("before_id=chat&limit=2", names[:1], False), \
+            ("after_id=story&before_id=org/model%20x", names[1:3], False), ("after_id=org/model%20x", [], False), \
+            ("after_id=chat&before_id=story", [], False), ("limit=1000", names, False):
+        r = s.get("/v1/models?" + query).json
+        check([m["id"] for m in r["data"]] == part and r["has_more"] == more, query, r)
+        check(part or r["first_id"] is r["last_id"] is None, r)
+    for limit in "0", "1001", "-1", "", "x", "9" * 40:
+        refused(s.get("/v1/models?limit=" + limit), 400, "out_of_range", "limit")
+    for query, param in ("after_id=x", "after_id"), ("before_id=", "before_id"), ("after_id=" + "x" * 3000, "after_id"):
+        refused(s.get("/v1/models?" + query), 404, "model_not_found", param)
+        e = s.get("/v1/models?" + query, headers={"anthropic-version": "2023-06-01"}).json
+        check(e["type"] == "error" and e["error"]["type"] == "not_found_error", e)
+    s.stop()
+    s = Server("a/b=" + STORY)
+    for target in "/v1/models/a/b", "/v1/models/a%2Fb":
+        m = s.get(target).json
+        check(m["id"] == m["display_name"] == "a/b" and m["type"] == m["object"] == "model", m)
+        check(time.strptime(m["created_at"], "%Y-%m-%dT%H:%M:%SZ"), m)
+    refused(s.get("/v1/models/b"), 404, "model_not_found", "model", "'b'")
+    e = s.get("/v1/models/b", headers={"anthropic-version": "2023-06-01"}).json
+    check(e["type"] == "error" and e["error"]["type"] == "not_found_error", e)
+    check(s.get("/v1/models/").status == 404 and s.ask("DELETE", "/v1/models/a/b").status == 405, "other routes")
+    s.stop()
+
+
+def test_without_a_default_all_models_in_the_folders_are_served():
+    folder, other = path("folder"), path("other")
+    for d in folder, other:
+        os.makedirs(d)
+    os.symlink(os.path.abspath(STORY), os.path.join(folder, "story.gguf"))
+    os.symlink(os.path.abspath(CHAT), os.path.join(other, "chat.gguf"))
+    with open(os.path.join(folder, "broken.gguf"), "wb") as f:
+        f.write(b"GGUF" + b"\xff" * 100)
+    every = "--models", folder, "--models", other
+    s = Server(*every, "--alias", "a=chat", "--ctx", "300")
+    check(s.states() == {"chat": "not_loaded", "story": "not_loaded", "a": "not_loaded"}, s.states())
+    check(re.search(r"warning: 'broken' is left out: .*broken\.gguf", s.stderr()), s.stderr())
+    check(re.search(r"warning: 'story': a context of 300 tokens; the model was trained with 256", s.stderr()), s.stderr())
+    check("serving 'chat', 'story' at" in s.stderr() and "'chat': a context" not in s.stderr(), s.stderr())
+    check(s.complete(model="a").status == 200 and s.complete(model="story").status == 200, "they answer")
+    s.stop()
+    for args, status, text in (("--pin", "broken"), 65, "broken.gguf"), (("--alias", "a=broken"), 65, "broken.gguf"), \
+            (("--name", "x"), 64, "NAME=PATH"), (("-m", "sto"), 66, "story"):
+        r = subprocess.run([QUERN, "serve", "--listen", path("bad/sock"), *every, *args], capture_output=True, timeout=LIMIT)
+        check(r.returncode == status and text in r.stderr.decode(), args, r)
+    s = Server(*every, "-m", "story")
+    check(s.states() == {"story": "loaded"}, "the default alone", s.states())
+    s.stop()
+
+
 def test_bad_command_lines():
     bad = path("bad.gguf")
     shutil.copyfile(STORY, bad)
@@ -260,6 +353,40 @@ def test_caches_are_kept_apart_and_survive():
     check(s.complete(model="a/b").status == 200 and s.complete(model="..").status == 200, "any name")
     s.stop()
     check(sorted(os.listdir(path("cache"))) == ["%2E.", "a%2Fb", "chat", "story"], os.listdir(path("cache")))
+
+
+def test_dropping_reaches_models_that_are_not_in_memory():
+    keys = path("two-keys")
+    with open(keys, "w") as f:
+        f.writelines(f"{hashlib.sha256(name.encode()).hexdigest()} {name}\n" for name in ("alice", "bob"))
+    s = Server(*BOTH, "--cache-dir", path("drops"), "--listen", "127.0.0.1:0", "--api-keys", keys)
+    s.port = int(s.stderr().split("127.0.0.1:")[1].split()[0])
+    ask = lambda *a, **more: s.ask(*a, **more) if "headers" not in more else s.ask(*a, tcp=True, **more)
+    bob = {"Authorization": "Bearer bob"}
+    texts = ["Once upon a time there was a little girl who had a red ball. " * n for n in (8, 12)] + ["A dog ran. " * 30]
+    for name in "story", "chat":
+        for headers in ({}, {"headers": bob}):
+            for text in texts:
+                check(ask("POST", "/v1/completions", {**ASK, "model": name, "prompt": text, "max_tokens": 0}, **headers).status == 200)
+    listed = s.get("/v1/sessions").json["total"], ask("GET", "/v1/sessions", headers=bob).json["total"]
+    check(listed[0] == listed[1] >= 4, listed)
+    s.stop()
+    files = lambda: {name: sum(f.endswith(".kv") for f in os.listdir(path("drops/" + name))) for name in ("story", "chat")}
+    before = files()
+    check(min(before.values()) >= 4, before)
+    s = Server(*BOTH, "--cache-dir", path("drops"), "--listen", "127.0.0.1:0", "--api-keys", keys)
+    s.port = int(s.stderr().split("127.0.0.1:")[1].split()[0])
+    check((n := s.ask("DELETE", "/v1/sessions").json["deleted"]) == listed[0], "as many as were listed", n, listed)
+    check(all(0 < n < before[name] for name, n in files().items()), before, files())
+    check(set(s.states().values()) == {"not_loaded"}, "without loading one", s.states())
+    check(s.ask("DELETE", "/v1/sessions").json["deleted"] == 0, "nothing is left")
+    r = s.complete(model="story", prompt=texts[0]).json
+    check(r["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, r)
+    r = ask("POST", "/v1/completions", {**ASK, "model": "story", "prompt": texts[0]}, headers=bob).json
+    check(r["usage"]["prompt_tokens_details"]["cached_tokens"] >= 64, "what is another's stays", r)
+    check((n := ask("DELETE", "/v1/sessions", headers=bob).json["deleted"]) == listed[1], "in memory and on disk", n, listed)
+    s.stop()
+    check(files()["chat"] == 0, files())
 
 
 # ---- together ----

@@ -89,7 +89,7 @@ def generating(r, target):
     tokens = r.choice([1, 2, 5, 9, 16])
     n = r.choice([1, 1, 1, 2, 3])
     if target == "/v1/completions":
-        b |= {"prompt": r.choice([text(r), [text(r)], [r.randrange(500) for _ in range(r.randint(1, 40))], [[1, 2, 3]]]),
+        b |= {"prompt": r.choice([text(r), [text(r)], [text(r), text(r)], [r.randrange(500) for _ in range(r.randint(1, 40))], [[1, 2, 3]]]),
               "max_tokens": r.choice([0, tokens]), "n": n, **some(r, PENALTIES)}
         b |= some(r, {"echo": (True, False), "logprobs": (0, 1, 5), "parse_special": (True, False)})
     elif target == "/v1/chat/completions":
@@ -138,7 +138,7 @@ def deep(r):
 def spoilt(r, target, body):
     """Bytes of a request with something wrong in it, most likely."""
     body = dict(body)
-    names = sorted(body) + ["stream", "n", "max_tokens", "model", "stop", "deadline_ms", "priority", "seed", "cache_salt", "logit_bias", "tools",
+    names = sorted(body) + ["stream", "n", "metadata", "thinking", "max_tokens", "model", "stop", "deadline_ms", "priority", "seed", "cache_salt", "logit_bias", "tools",
                             "messages", "prompt", "input", "temperature", "response_format", "store", "unknown", "stream_options"]
     for _ in range(r.choice([1, 1, 2, 4])):
         body[r.choice(names)] = r.choice(ODD)

@@ -56,6 +56,10 @@ const struct http_identity *http_identity(const struct http_request *r)
     static const struct http_identity i = {.kind = HTTP_LOCAL, .name = "local"};
     return r ? &i : NULL;
 }
+const char *http_header(const struct http_request *r, const char *name) { return r && name ? NULL : ""; }
+bool http_count(const struct http_request *r, size_t i, struct http_count *out) { return !r && !i && !out; }
+void http_note(struct http_request *r, const char *fmt, ...) { assert(!r->status && fmt); }
+void http_outcome(struct http_request *r, const char *code) { assert(r && code); }
 void http_set_header(struct http_request *r, const char *name, const char *value)
 {
     assert(!r->status && *name && *value);
@@ -145,7 +149,13 @@ static void answer(void)
     static const struct qn_logprob top[QN_MAX_TOP_LOGPROBS] = {{1, -1}, {2, -2}};
     int n_top = asked.n_top_logprobs > 0 ? asked.n_top_logprobs : 0;
     tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
-    for (qn_token t = 0; t < 12; t++)
+    static const float vector[4096] = {1};
+    if (asked.pooling)
+        tell((struct qn_event){.type = QN_EVENT_EMBEDDING,
+                               .token = -1,
+                               .embedding = vector,
+                               .n_embedding = asked.pooling == QN_POOL_RANK ? 1 : qn_model_n_embd(model)});
+    for (qn_token t = 0; t < 12 && !asked.pooling; t++)
         for (int i = 0; i < asked.n_answers; i++)
             tell((struct qn_event){.type = QN_EVENT_TOKEN,
                                    .answer = i,
@@ -183,7 +193,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     struct qn_error e;
     (void)argc;
     (void)argv;
-    if (qn_model_open(&model, FUZZ_MODEL, &e) || qn_chat_new(&chat, model, NULL, 0, &e)) {
+    if (qn_model_open(&model, FUZZ_MODEL, &e) || qn_chat_new(&chat, model, NULL, 0, &e) ||
+        item_store_new(&api.items, NULL, 1 << 16, &e)) {
         fprintf(stderr, "%s\n", e.msg);
         return 1;
     }
@@ -194,23 +205,31 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses};
-    static api_work *const works[] = {endpoint_tokenize, endpoint_detokenize, endpoint_render, endpoint_count_tokens,
-                                      endpoint_embeddings};
+    static const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses, &infill};
+    static api_work *const works[] = {endpoint_tokenize,   endpoint_detokenize, endpoint_render, endpoint_count_tokens,
+                                      endpoint_embeddings, endpoint_rerank,     endpoint_score};
+    static const struct {
+        int dialect, work; /* -1: the other one */
+    } ways[] = {{0, -1}, {1, -1}, {2, -1}, {3, -1}, {-1, 0}, {-1, 1},
+                {-1, 2}, {-1, 3}, {-1, 4}, {-1, 5}, {-1, 6}, {4, -1}};
     if (size == 0 || !model) return 0;
     struct http_request r = {.body = data + 1, .n = size - 1};
-    unsigned which = data[0] % 9;
+    size_t which = data[0] % (sizeof ways / sizeof ways[0]);
+    const struct dialect *d = ways[which].dialect < 0 ? NULL : dialects[ways[which].dialect];
     submitted = false;
     struct fault f;
-    struct api_call c = one_call(&api, &r, which < 4 ? dialects[which]->id_prefix : "", r.body, r.n, &f);
+    struct api_call c = one_call(&api, &r, d ? d->id_prefix : "", r.body, r.n, &f);
     if (!c.body)
         api_refuse_openai(&r, &f);
-    else if (which < 4)
-        job_begin(&c, dialects[which]);
+    else if (d)
+        job_begin(&c, d);
     else
-        works[which - 4](&c);
+        works[ways[which].work](&c);
     one_call_done(&c);
-    if (submitted) answer();
+    while (submitted) { /* several prompts come one after the other */
+        submitted = false;
+        answer();
+    }
     assert(r.ended && !api.tickets && !one_n_holds);
     assert(r.status == 200 || (r.status >= 400 && r.status < 500));
     check_stream(&r.text);

@@ -102,12 +102,12 @@ int ask_request_greedy(struct ask_run *a, const char *text, size_t n, int max_to
 
 static int read_model(struct ask_run *a, const json_t *list, struct qn_error *e)
 {
-    const json_t *found = NULL, *entry, *data = json_object_get(list, "data");
     size_t i;
-    json_array_foreach(data, i, entry)
+    const json_t *entry, *found = a->place.model ? NULL : place_only_model(list, &i);
+    json_array_foreach(json_object_get(list, "data"), i, entry)
     {
         const char *id = json_string_value(json_object_get(entry, "id"));
-        if (a->place.model ? id && !strcmp(id, a->place.model) : json_array_size(data) == 1) found = entry;
+        if (a->place.model && id && !strcmp(id, a->place.model)) found = entry;
     }
     json_int_t n = json_integer_value(json_object_get(found, "context_length"));
     if (n <= 0 || n > INT32_MAX)

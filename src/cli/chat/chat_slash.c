@@ -43,12 +43,13 @@ static json_t *fetch_models(struct chat_run *c)
 /* The entry of the model that answers; NULL: it is not in the list. */
 static const json_t *own_model(const struct chat_run *c, const json_t *list)
 {
-    const json_t *data = json_object_get(list, "data"), *m;
+    const json_t *m;
     size_t i;
-    json_array_foreach(data, i, m)
+    if (!c->place.model) return place_only_model(list, &i);
+    json_array_foreach(json_object_get(list, "data"), i, m)
     {
         const char *id = json_string_value(json_object_get(m, "id"));
-        if (id && (c->place.model ? !strcmp(id, c->place.model) : json_array_size(data) == 1)) return m;
+        if (id && !strcmp(id, c->place.model)) return m;
     }
     return NULL;
 }

@@ -31,6 +31,7 @@
 #include "cli/core/home.h"
 #include "cli/place/catalog.h"
 #include "cli/daemon/serve.h"
+#include "cli/daemon/serve_log.h"
 #include "cli/daemon/serve_sandbox.h"
 #include "server/sandbox.h"
 #include "server/server.h"
@@ -83,41 +84,44 @@ static int find_sockets(struct serve *v, struct qn_error *e)
     return 0;
 }
 
+static void add_models(struct buf *b, struct models *models)
+{
+    int n = models_count(models);
+    struct models_info m;
+    for (int i = 0; i < n; i++) {
+        models_look(models, i, &m);
+        buf_printf(b, NULL, "%s'%s'", i ? ", " : "", m.name);
+    }
+    if (!n) buf_str(b, "no model", NULL);
+}
+
+static void add_address(struct buf *b, const struct http_listen *l, int port)
+{
+    const char *colon = l->address ? strrchr(l->address, ':') : NULL;
+    if (!l->address)
+        buf_printf(b, NULL, "descriptor %d", l->fd);
+    else if (!port || !colon)
+        buf_printf(b, NULL, "unix:%s", l->address);
+    else
+        buf_printf(b, NULL, "http%s://%.*s:%d", l->tls ? "s" : "", (int)(colon - l->address), l->address, port);
+}
+
 static void say_where(const struct serve *v)
 {
-    char line[1024];
-    size_t n = 0;
-    for (int i = 0; i < v->n_sockets && n < sizeof line; i++) {
-        const struct http_listen *l = &v->sockets[i];
-        int port = http_port(v->server.http, i);
-        const char *colon = l->address ? strrchr(l->address, ':') : NULL, *comma = i ? ", " : "";
-        int add;
-        if (!l->address)
-            add = snprintf(line + n, sizeof line - n, "%sdescriptor %d", comma, l->fd);
-        else if (!port || !colon)
-            add = snprintf(line + n, sizeof line - n, "%sunix:%s", comma, l->address);
-        else
-            add = snprintf(line + n, sizeof line - n, "%shttp%s://%.*s:%d", comma, l->tls ? "s" : "",
-                           (int)(colon - l->address), l->address, port);
-        n += (size_t)add;
+    struct buf names = {0}, places = {0};
+    add_models(&names, v->server.models);
+    for (int i = 0; i < v->n_sockets; i++) {
+        if (i) buf_str(&places, ", ", NULL);
+        add_address(&places, &v->sockets[i], http_port(v->server.http, i));
     }
-    fprintf(stderr, "quern: serving ");
-    for (int i = 0; i < v->o->models.n; i++) fprintf(stderr, "%s'%s'", i ? ", " : "", v->o->source[i].name);
-    fprintf(stderr, "%s at %s\n", v->o->models.n ? "" : "no model", line);
+    serve_log("serving %s at %s", names.data ? (char *)names.data : "", places.data ? (char *)places.data : "");
+    buf_deinit(&names);
+    buf_deinit(&places);
 }
 
 /* ---- running ---- */
 
-static void log_requests(void *arg, enum log_level level, const char *line)
-{
-    (void)arg;
-    if (level <= LOG_WARN)
-        fprintf(stderr, "quern: warning: %s\n", line);
-    else if (level <= LOG_INFO)
-        fprintf(stderr, "quern: %s\n", line);
-}
-
-static void warn(const char *what, const char *why) { fprintf(stderr, "quern: warning: %s%s\n", what, why); }
+static void warn(const char *what, const char *why) { serve_log("warning: %s%s", what, why); }
 
 static void notify(const struct serve *v, const char *state)
 {
@@ -147,7 +151,7 @@ static void reload(struct serve *v)
     if (http_reload(v->server.http, &e))
         warn("nothing is reloaded: ", e.msg);
     else
-        fprintf(stderr, "quern: reloaded\n");
+        serve_log("reloaded");
 }
 
 static bool has_terminal(void)
@@ -243,7 +247,7 @@ static int share(const struct serve *v, struct qn_error *e)
     if (!v->o->share.is_on) return 0;
     if ((rc = catalog_first_folder(&folder, &v->o->folders, e))) return rc;
     rc = share_start(&v->o->share, folder, e);
-    if (!rc) fprintf(stderr, "quern: sharing '%s' at rsync://HOST:%d/models/\n", folder, v->o->share.port);
+    if (!rc) serve_log("sharing '%s' at rsync://HOST:%d/models/", folder, v->o->share.port);
     mem_free(folder);
     return rc;
 }
@@ -284,7 +288,7 @@ int serve_run(struct serve_options *o, int n, char **operands, int ready)
     cli_outlives_files = true;
     int rc = serve_options_finish(o, n, operands);
     if (!rc) {
-        if (o->log) log_set_sink(log_requests, NULL);
+        serve_log_open(o->log);
         rc = serve(&v);
     }
     cli_free(v.sockets);
@@ -318,7 +322,9 @@ const struct command command_serve = {
              "Without --listen it listens on the sockets that a service manager passes, or on quern/quern.sock in "
              "XDG_RUNTIME_DIR, for this user alone. On TCP every address except loopback needs --api-keys. A model has "
              "the name of its file without the folder and the ending; NAME=MODEL gives another name. MODEL is a file, "
-             "a folder, or a name in the folders of models. Without any, the default model is served.\n\n"
+             "a folder, or a name in the folders of models. Without any, the default model is served, or else all "
+             "models in the "
+             "folders.\n\n"
              "After the first signal, running requests may finish within --grace seconds; the second signal ends them "
              "too. SIGHUP reads keys and certificates again. After the start, the process can open only its own files "
              "and start no programs, unless --no-sandbox is given.",

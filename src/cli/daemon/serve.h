@@ -14,7 +14,7 @@
 
 struct serve_options {
     struct models_config models;
-    struct cli_strings listen, hosts, origins, proxies, pins, folders;
+    struct cli_strings listen, hosts, origins, proxies, pins, aliases, folders;
     const char *model; /* served if no model is named */
     const char *keys, *cert, *key, *group, *name;
     int grace_s, connections, peer_connections;
@@ -24,8 +24,11 @@ struct serve_options {
 
     /* The memory of models.source: */
     struct models_source *source;
+    struct models_alias *alias;
     char **names, **paths; /* [n], the texts that were made */
+    char **alias_names;    /* [aliases.n], the same */
     char *default_path;
+    struct catalog found; /* the models in the folders, if all of them are served */
 };
 
 /* The groups of options. A command that serves has a struct serve_options at the beginning of its own struct. */

@@ -3,9 +3,9 @@
  * serve_options.c: the command line of `quern serve`: options, and models with their names.
  *
  * An operand is the path of a file, or NAME=PATH if no file has that whole name. Without NAME a model has the name of
- * its file without the folder and the ending. A path that does not exist is a name in the folders of models.
+ * its file without the folder and the ending. A path that does not exist is a name in the folders of models. Without
+ * operands and a default, all models in the folders are served.
  */
-#include "cli/place/catalog.h"
 #include "cli/daemon/serve.h"
 
 #include <string.h>
@@ -36,6 +36,7 @@ static int check_name(const char *name)
     return 0;
 }
 
+/* name: NULL if the operand or the file has it. */
 static int add_model(struct serve_options *o, const char *operand, const char *name)
 {
     int i = o->models.n++;
@@ -62,48 +63,96 @@ static int add_model(struct serve_options *o, const char *operand, const char *n
     return check_name(m->name);
 }
 
-static int pin(struct serve_options *o, const char *name)
+/* The model of that name; NULL: there is none. It is named by an option, so the daemon does not start without it. */
+static struct models_source *named(struct serve_options *o, const char *name)
 {
     for (int i = 0; i < o->models.n; i++)
         if (!strcmp(o->source[i].name, name)) {
-            o->source[i].pinned = true;
-            return 0;
+            o->source[i].optional = false;
+            return &o->source[i];
         }
-    return cli_usage("serve: --pin %s: there is no model of that name", name);
+    return NULL;
 }
 
-/* Finds the model to serve if none is named: the default, or the only one. *path is for mem_free(); NULL: there is
- * no model at all. Returns 0 or an exit status, after a message. */
-static int find_default(const struct serve_options *o, char **path)
+static int pin(struct serve_options *o, const char *name)
 {
-    struct catalog c;
+    struct models_source *m = named(o, name);
+    if (!m) return cli_usage("serve: --pin %s: there is no model of that name", name);
+    m->pinned = true;
+    return 0;
+}
+
+/* Finds the models to serve if none is named: the default, or those in the folders, or none. Returns 0 or an exit
+ * status, after a message. */
+static int find_models(struct serve_options *o)
+{
     struct qn_error e = {0};
-    *path = NULL;
-    if (!o->model) {
-        if (catalog_open(&c, &o->folders, &e)) return cli_fail(&e);
-        bool is_empty = c.n == 0;
-        catalog_close(&c);
-        if (is_empty) return 0;
-    }
-    return catalog_find(path, &o->folders, o->model, &e) ? cli_fail(&e) : 0;
+    int rc =
+        o->model ? catalog_find(&o->default_path, &o->folders, o->model, &e) : catalog_open(&o->found, &o->folders, &e);
+    return rc ? cli_fail(&e) : 0;
+}
+
+/* ---- aliases ---- */
+
+static bool is_alias(const struct serve_options *o, const char *name, size_t n)
+{
+    for (size_t i = 0; i < o->aliases.n; i++)
+        if (!strncmp(o->aliases.v[i], name, n) && o->aliases.v[i][n] == '=') return true;
+    return false;
+}
+
+/* NAME=MODEL; "*" is any name. */
+static int add_alias(struct serve_options *o, size_t i)
+{
+    const char *text = o->aliases.v[i], *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1]) return cli_usage("serve: --alias '%s' is not NAME=MODEL", text);
+    char *name = o->alias_names[i] = text_of(text, (size_t)(equals - text));
+    const struct models_source *m = named(o, equals + 1);
+    if (!m && is_alias(o, equals + 1, strlen(equals + 1)))
+        return cli_usage("serve: --alias %s: '%s' is an alias itself; name the model", text, equals + 1);
+    if (!m) return cli_usage("serve: --alias %s: there is no model '%s' here", text, equals + 1);
+    if (named(o, name)) return cli_usage("serve: --alias %s: a model has the name '%s'", text, name);
+    for (size_t k = 0; k < i; k++)
+        if (!strcmp(o->alias_names[k], name)) return cli_usage("serve: --alias %s: '%s' is given twice", text, name);
+    if (!strcmp(name, "*"))
+        o->models.any = m->name;
+    else
+        o->alias[o->models.n_aliases++] = (struct models_alias){name, m->name};
+    return check_name(name);
+}
+
+static int set_aliases(struct serve_options *o)
+{
+    int rc = 0;
+    o->alias = cli_alloc(o->aliases.n + 1, sizeof *o->alias);
+    o->alias_names = cli_alloc(o->aliases.n + 1, sizeof *o->alias_names);
+    o->models.alias = o->alias;
+    for (size_t i = 0; i < o->aliases.n && !rc; i++) rc = add_alias(o, i);
+    return rc;
 }
 
 static int set_models(struct serve_options *o, int n, char **operands, const char *name)
 {
     int rc = 0;
-    if (!n && (rc = find_default(o, &o->default_path))) return rc;
+    if (!n && (rc = find_models(o))) return rc;
     if (o->default_path) {
         operands = &o->default_path;
         n = 1;
     }
+    bool all = !n;
+    if (all) n = (int)o->found.n;
     if (name && n != 1) return cli_usage("serve: --name is for one model, not %d; NAME=PATH names each", n);
     o->source = cli_alloc((size_t)n + 1, sizeof *o->source);
     o->names = cli_alloc((size_t)n + 1, sizeof *o->names);
     o->paths = cli_alloc((size_t)n + 1, sizeof *o->paths);
     o->models.source = o->source;
-    for (int i = 0; i < n && !rc; i++) rc = add_model(o, operands[i], name);
+    for (int i = 0; i < n && !rc; i++) {
+        const struct catalog_entry *found = all ? &o->found.entry[i] : NULL;
+        rc = found ? add_model(o, found->path, name ? name : found->name) : add_model(o, operands[i], name);
+        o->source[i].optional = all && n > 1;
+    }
     for (size_t i = 0; i < o->pins.n && !rc; i++) rc = pin(o, o->pins.v[i]);
-    return rc;
+    return rc ? rc : set_aliases(o);
 }
 
 /* ---- options ---- */
@@ -151,6 +200,8 @@ const struct opt serve_places[] = {
 
 const struct opt serve_models[] = {
     {"name", 0, OPT_STRING, AT(name), "NAME", "name of a single model (default: the file's)"},
+    {"alias", 0, OPT_STRINGS, AT(aliases), "NAME=MODEL",
+     "another name for a model; * is any name that is not served; may be repeated", .rare = true},
     {"pin", 0, OPT_STRINGS, AT(pins), "NAME", "load and keep this model; may be repeated"},
     {"idle", 0, OPT_INT, AT(models.idle_s), "SECONDS", "unload models idle so long (default 0: never)", 0, 1 << 30},
     {"parallel", 0, OPT_INT, AT(models.scheduler.n_running), "N", "answers computed together (default 8)", 1, 1024},
@@ -189,6 +240,10 @@ void serve_options_free(struct serve_options *o)
         mem_free(o->paths[i]);
     }
     mem_free((void *)(uintptr_t)o->models.scheduler.hash_dir);
+    for (size_t i = 0; o->alias_names && i < o->aliases.n; i++) cli_free(o->alias_names[i]);
+    cli_free(o->alias_names);
+    cli_free(o->alias);
+    catalog_close(&o->found);
     cli_free(o->names);
     cli_free(o->paths);
     mem_free(o->default_path);

@@ -87,6 +87,21 @@ static int connect_remote(struct place *p)
     return rc ? cli_fail(&e) : 0;
 }
 
+const json_t *place_only_model(const json_t *list, size_t *n)
+{
+    const json_t *m, *last = NULL;
+    size_t i;
+    *n = 0;
+    json_array_foreach(json_object_get(list, "data"), i, m)
+    {
+        const json_t *of = json_object_get(m, "alias_of");
+        if (of && !json_is_null(of)) continue;
+        last = m;
+        ++*n;
+    }
+    return *n == 1 ? last : NULL;
+}
+
 /* A request to a remote must name a model. If the remote has only one, uses that. */
 static int find_only(struct place *p)
 {
@@ -98,10 +113,9 @@ static int find_only(struct place *p)
         if (result.status == 401 || result.status == 403) return EX_NOPERM;
         return e.code == QN_EIO ? EX_UNAVAILABLE : status;
     }
-    const json_t *data = json_object_get(list, "data");
-    const char *id = json_string_value(json_object_get(json_array_get(data, 0), "id"));
-    size_t n = json_array_size(data);
-    if (n == 1 && id) {
+    size_t n;
+    const char *id = json_string_value(json_object_get(place_only_model(list, &n), "id"));
+    if (id) {
         p->only = cli_alloc(strlen(id) + 1, 1);
         strcpy(p->only, id);
         p->model = p->only;

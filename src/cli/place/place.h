@@ -13,6 +13,7 @@
 #ifndef QUERN_CLI_PLACE_H
 #define QUERN_CLI_PLACE_H
 
+#include <jansson.h>
 #include <quern.h>
 
 #include "cli/core/options.h"
@@ -53,6 +54,10 @@ int place_open(struct place *p, const struct place_options *o);
 int place_reopen(struct place *p);
 /* Closes the connection, and the server in this process if there is one; may be called twice. */
 void place_close(struct place *p);
+
+/* The only model in a server's list of models, which may have aliases too; NULL if there are none or several. *n: how
+ * many. */
+const json_t *place_only_model(const json_t *list, size_t *n);
 
 /* Reads the API key of the remote endpoint from its file or command into `key`; "" without either. Returns 0 or an
  * exit status, after a message. */

@@ -20,7 +20,12 @@
 
 void params_init(struct answer_params *a, int n_vocab)
 {
-    *a = (struct answer_params){.n_vocab = n_vocab, .n = 1, .max_tokens = -1, .add_generation_prompt = true};
+    *a = (struct answer_params){.n_vocab = n_vocab,
+                                .n = 1,
+                                .max_tokens = -1,
+                                .add_generation_prompt = true,
+                                .cache_prompt = true,
+                                .store = true};
     qn_sampling_init(&a->sampling);
 }
 
@@ -31,15 +36,32 @@ void params_deinit(struct answer_params *a)
     mem_free(a->tokens);
     for (int i = 0; i <= PARAMS_MAX_STOP; i++) mem_free(a->kept[i]);
     json_decref(a->instructions);
+    json_decref(a->response_fields);
     buf_deinit(&a->tools_again);
+    buf_deinit(&a->ignored.names);
     json_decref(a->made);
     json_decref(a->body);
+}
+
+/* Checks that concern several fields. */
+static int check(struct answer_params *a, struct fault *f)
+{
+    if (a->has_best_of && a->best_of != a->n)
+        return fault_set(f, 400, "unsupported_value", "best_of",
+                         "best_of: only the value of n (%d) is supported, not %d", a->n, a->best_of);
+    if (a->n_top > 0 && !a->logprobs) {
+        a->n_top = 0;
+        if (field_ignore(f, "top_logprobs")) return -1;
+    }
+    if (a->continuous_usage && !a->include_usage) return field_ignore(f, "stream_options.continuous_usage_stats");
+    return 0;
 }
 
 int params_read(struct answer_params *a, const struct field *const *tables, json_t *body, struct fault *f)
 {
     a->body = body;
-    return field_read(tables, "", body, a, f);
+    f->ignored = &a->ignored;
+    return field_read(tables, "", body, a, f) ? -1 : check(a, f);
 }
 
 static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }
@@ -61,8 +83,10 @@ int params_let_go(struct answer_params *a, size_t *n_bytes, struct fault *f)
         a->text = NULL;
     else if (a->text && keep_text(a, PARAMS_MAX_STOP, &a->text, a->n_text, n_bytes, f))
         return -1;
-    *n_bytes += json_string_length(a->instructions) + a->tools_again.len;
-    a->model = a->user = a->cache_salt = a->reasoning_effort = NULL;
+    *n_bytes += json_string_length(a->instructions) + a->tools_again.len + a->ignored.names.len;
+    a->prompts = NULL;
+    a->model = a->cache_salt = a->reasoning_effort = NULL;
+    a->input_prefix = a->prompt = a->suffix = a->input_extra = a->samplers = NULL;
     a->messages = a->tools = a->documents = a->template_kwargs = a->system = NULL;
     json_decref(a->made);
     json_decref(a->body);
@@ -73,6 +97,7 @@ int params_let_go(struct answer_params *a, size_t *n_bytes, struct fault *f)
 json_t *params_keep(struct answer_params *a, json_t *made, struct fault *f)
 {
     if (!a->made) a->made = json_array();
+    if (!a->made) json_decref(made);
     if (made && a->made && json_array_append_new(a->made, made) == 0) return made;
     no_memory(f);
     return NULL;
@@ -127,8 +152,7 @@ int params_tokens(const char *name, const json_t *array, int n_vocab, qn_token *
 static int add_stop(struct answer_params *a, const char *name, const json_t *v, struct fault *f)
 {
     if (!json_is_string(v)) return field_wrong_type(f, name, "a string or an array of strings", v);
-    if (json_string_length(v) == 0)
-        return fault_set(f, 400, "out_of_range", name, "%s: an empty text stands everywhere", name);
+    if (json_string_length(v) == 0) return 0; /* clients send it for "none" */
     if (json_string_length(v) > PARAMS_MAX_STOP_BYTES)
         return fault_set(f, 400, "out_of_range", name, "%s: a text may have %d bytes", name, PARAMS_MAX_STOP_BYTES);
     if (field_no_nul(name, v, f)) return -1;
@@ -188,12 +212,13 @@ static int parse_logit_bias(void *out, const struct field *field, const char *na
     return 0;
 }
 
-static int parse_stream_options(void *out, const struct field *field, const char *name, const json_t *v,
+int params_parse_stream_options(void *out, const struct field *field, const char *name, const json_t *v,
                                 struct fault *f)
 {
     static const struct field rows[] = {
         {.name = "include_usage", .type = FIELD_BOOL, .at = AT(include_usage)},
-        {.name = "include_obfuscation", .type = FIELD_ONE_OF, .allowed = "[false]"},
+        {.name = "continuous_usage_stats", .type = FIELD_BOOL, .at = AT(continuous_usage)},
+        {.name = "include_obfuscation", .type = FIELD_IGNORED, .allowed = "b"},
         {0},
     };
     (void)field;
@@ -201,7 +226,7 @@ static int parse_stream_options(void *out, const struct field *field, const char
     return field_read((const struct field *const[]){rows, NULL}, "stream_options.", v, out, f);
 }
 
-/* A text, token ids, or an array with one of either. */
+/* A text, token ids, or an array of texts or of lists of token ids. */
 static int parse_prompt(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct answer_params *a = out;
@@ -213,7 +238,13 @@ static int parse_prompt(void *out, const struct field *field, const char *name, 
     }
     if (!json_is_array(v) || !first) return field_wrong_type(f, name, "a text or an array of token ids", v);
     if (json_is_number(first)) return params_tokens(name, v, a->n_vocab, &a->tokens, &a->n_tokens, f);
-    if (json_array_size(v) > 1) return field_unsupported(f, name, "several prompts in one request are");
+    if (json_array_size(v) > PARAMS_MAX_PROMPTS)
+        return fault_set(f, 400, "out_of_range", name, "%s: at most %d prompts, not %zu", name, PARAMS_MAX_PROMPTS,
+                         json_array_size(v));
+    if (json_array_size(v) > 1) {
+        a->prompts = v;
+        return 0;
+    }
     if (json_is_array(first) && !json_is_number(json_array_get(first, 0)))
         return field_wrong_type(f, name, "a text or an array of token ids", v);
     return parse_prompt(out, field, name, first, f);
@@ -251,6 +282,11 @@ int params_parse_parallel(void *out, const struct field *field, const char *name
     {                                                                                                                  \
         .name = field, .type = FIELD_INT, .at = AT(member), .lo = low, .hi = high                                      \
     }
+/* A limit of tokens; -1: there is none. */
+#define LIMIT(field)                                                                                                   \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_INT, .at = AT(max_tokens), .lo = -1, .hi = INT_MAX, .present = AT(has_max_tokens) \
+    }
 #define BOOL(field, member)                                                                                            \
     {                                                                                                                  \
         .name = field, .type = FIELD_BOOL, .at = AT(member)                                                            \
@@ -267,6 +303,14 @@ int params_parse_parallel(void *out, const struct field *field, const char *name
     {                                                                                                                  \
         .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
     }
+#define EXACT(field, values)                                                                                           \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_ONE_OF, .allowed = values, .exact = true                                          \
+    }
+#define IGNORED(field, types)                                                                                          \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
+    }
 
 const struct field params_sampling_fields[] = {
     {.name = "seed", .type = FIELD_INT64, .at = AT(seed), .present = AT(has_seed)},
@@ -276,6 +320,8 @@ const struct field params_sampling_fields[] = {
     FLOAT("top_n_sigma", sampling.top_n_sigma, 0, 1000),
     FLOAT("repetition_penalty", sampling.repetition_penalty, 0.01, 100),
     INT("penalty_last_n", sampling.penalty_last_n, -1, INT_MAX),
+    FLOAT("repeat_penalty", sampling.repetition_penalty, 0.01, 100), /* the same, as other servers call them */
+    INT("repeat_last_n", sampling.penalty_last_n, -1, INT_MAX),
     FLOAT("dry_multiplier", sampling.dry_multiplier, 0, 1000),
     FLOAT("dry_base", sampling.dry_base, 1, 1000),
     INT("dry_allowed_length", sampling.dry_allowed_length, 1, INT_MAX),
@@ -297,16 +343,24 @@ const struct field params_sampling_fields[] = {
 
 const struct field params_openai_fields[] = {
     STRING("model", model, 1024),
-    STRING("user", user, 1024),
     BOOL("stream", stream),
-    PARSE("stream_options", parse_stream_options),
+    PARSE("stream_options", params_parse_stream_options),
     INT("n", n, 1, PARAMS_MAX_ANSWERS),
     FLOAT("temperature", sampling.temperature, 0, 2),
     FLOAT("top_p", sampling.top_p, 0, 1),
     FLOAT("frequency_penalty", sampling.frequency_penalty, -2, 2),
     FLOAT("presence_penalty", sampling.presence_penalty, -2, 2),
     PARSE("stop", params_parse_stop),
-    INT("max_tokens", max_tokens, 0, INT_MAX),
+    LIMIT("max_tokens"),
+    LIMIT("n_predict"),
+    {.name = "best_of",
+     .type = FIELD_INT,
+     .at = AT(best_of),
+     .lo = 1,
+     .hi = PARAMS_MAX_ANSWERS,
+     .present = AT(has_best_of)},
+    IGNORED("store", "b"),
+    IGNORED("metadata", "o"),
     ONLY("response_format", "[{\"type\":\"text\"}]"),
     {0},
 };
@@ -315,9 +369,8 @@ const struct field params_completion_fields[] = {
     {.name = "prompt", .type = FIELD_PARSE, .parse = parse_prompt, .required = true},
     {.name = "logprobs", .type = FIELD_INT, .at = AT(n_top), .hi = QN_MAX_TOP_LOGPROBS, .present = AT(logprobs)},
     BOOL("echo", echo),
-    BOOL("parse_special", parse_special),
-    ONLY("best_of", "[1]"),
-    ONLY("suffix", "[\"\"]"),
+    {.name = "parse_special", .type = FIELD_BOOL, .at = AT(parse_special), .present = AT(has_parse_special)},
+    {.name = "suffix", .type = FIELD_TEXT, .at = AT(suffix), .hi = MANY},
     {0},
 };
 
@@ -330,20 +383,15 @@ const struct field params_chat_fields[] = {
     {.name = "chat_template_kwargs", .type = FIELD_OBJECT, .at = AT(template_kwargs)},
     BOOL("add_generation_prompt", add_generation_prompt),
     STRING("reasoning_effort", reasoning_effort, 32),
-    INT("max_completion_tokens", max_tokens, 0, INT_MAX),
+    LIMIT("max_completion_tokens"),
+    BOOL("continue_final_message", continue_final),
     BOOL("logprobs", logprobs),
     INT("top_logprobs", n_top, 0, QN_MAX_TOP_LOGPROBS),
-    STRING("safety_identifier", user, 1024),
-    STRING("prompt_cache_key", user, 1024),
     ONLY("modalities", "[[\"text\"]]"),
-    ONLY("store", "[false]"),
-    ONLY("metadata", "[{}]"),
-    ONLY("service_tier", "[\"auto\",\"default\"]"),
-    ONLY("verbosity", "[\"medium\"]"),
     ONLY("audio", "[]"),
-    ONLY("prediction", "[]"),
-    ONLY("web_search_options", "[]"),
+    IGNORED("prediction", "o"),
+    EXACT("web_search_options", "[]"), /* an empty object asks for a search */
     ONLY("functions", "[]"),
-    ONLY("function_call", "[]"),
+    ONLY("function_call", "[\"none\",\"auto\"]"),
     {0},
 };

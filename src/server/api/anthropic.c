@@ -209,12 +209,14 @@ static void whole(struct job *j)
     json_out_close(&j->out, '}');
 }
 
-static const struct field *const tables[] = {anthropic_count_fields, anthropic_fields, params_sampling_fields, NULL};
+static const struct field *const tables[] = {anthropic_count_fields, anthropic_fields, params_shared_fields,
+                                             params_sampling_fields, NULL};
 static const struct field *const count_tables[] = {anthropic_count_fields, NULL};
 
 const struct dialect anthropic = {
     .tables = tables,
     .id_prefix = "msg_",
+    .prompt_field = "messages",
     .refuse = api_refuse_anthropic,
     .prepare = prepare,
     .start = start,
@@ -229,6 +231,7 @@ const struct dialect anthropic = {
 const struct dialect anthropic_count = {
     .tables = count_tables,
     .id_prefix = "msg_",
+    .prompt_field = "messages",
     .refuse = api_refuse_anthropic,
     .prepare = prepare,
 };

@@ -4,8 +4,8 @@
  * conversation that a chat template takes: system becomes a message, blocks become texts and tool calls, and a tool's
  * result becomes a message of its own.
  *
- * cache_control is accepted and changes nothing, because every prefix is cached anyway. Images are refused, and so is a
- * last message of the assistant, which the API would continue.
+ * cache_control changes nothing, because every prefix is cached anyway; it is noted with its place. Images are refused,
+ * and so is a last message of the assistant, which the API would continue.
  *
  * Source: the Anthropic API reference ("Messages").
  */
@@ -22,9 +22,13 @@
 /* ---- blocks ---- */
 
 struct content_block {
-    const char *type, *id, *name, *signature;
-    const json_t *text, *thinking, *input, *content, *cache_control;
-    bool is_error;
+    const char *type, *id, *name, *signature, *data;
+    const json_t *text, *thinking, *input, *content;
+};
+
+/* Where a block stands, for messages: "messages[3].content[0]". */
+struct place_name {
+    char text[96];
 };
 
 #define MEMBER(field, kind)                                                                                            \
@@ -37,6 +41,11 @@ struct content_block {
         .name = #field, .type = kind, .at = offsetof(struct content_block, field), .hi = 1 << 28, .required = true     \
     }
 
+#define IGNORED(field, types)                                                                                          \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
+    }
+
 static const struct field block_type = {
     .name = "type", .type = FIELD_STRING, .at = offsetof(struct content_block, type), .hi = 64, .required = true};
 
@@ -46,12 +55,12 @@ static const struct {
 } blocks[] = {
     {"text",
      {NEEDED(text, FIELD_TEXT),
-      MEMBER(cache_control, FIELD_OBJECT),
+      IGNORED("cache_control", "o"),
       {.name = "citations", .type = FIELD_ONE_OF, .allowed = "[]"}}},
-    {"thinking", {NEEDED(thinking, FIELD_TEXT), MEMBER(signature, FIELD_STRING)}},
+    {"thinking", {NEEDED(thinking, FIELD_TEXT), MEMBER(signature, FIELD_STRING), IGNORED("cache_control", "o")}},
     {"tool_use",
-     {NEEDED(id, FIELD_STRING), NEEDED(name, FIELD_STRING), NEEDED(input, FIELD_OBJECT),
-      MEMBER(cache_control, FIELD_OBJECT)}},
+     {NEEDED(id, FIELD_STRING), NEEDED(name, FIELD_STRING), NEEDED(input, FIELD_OBJECT), IGNORED("cache_control", "o"),
+      IGNORED("caller", "o"), IGNORED("toolset_name", "s")}},
     {"tool_result",
      {{.name = "tool_use_id",
        .type = FIELD_STRING,
@@ -59,8 +68,10 @@ static const struct {
        .hi = 1 << 10,
        .required = true},
       {.name = "content", .type = FIELD_ANY, .at = offsetof(struct content_block, content)},
-      MEMBER(is_error, FIELD_BOOL),
-      MEMBER(cache_control, FIELD_OBJECT)}},
+      IGNORED("is_error", "b"), /* templates have no word for it; the content says it, too */
+      IGNORED("toolset_name", "s"),
+      IGNORED("cache_control", "o")}},
+    {"redacted_thinking", {MEMBER(data, FIELD_STRING), IGNORED("cache_control", "o")}},
 };
 
 /* Returns the kind of block, or -1 and *f. */
@@ -68,7 +79,7 @@ static int read_block(const json_t *v, const char *name, struct content_block *b
 {
     const char *type = json_string_value(json_object_get(v, "type"));
     const struct field also[] = {block_type, {0}};
-    char prefix[64];
+    char prefix[104];
     snprintf(prefix, sizeof prefix, "%s.", name);
     *b = (struct content_block){0};
     if (!json_is_object(v)) return field_wrong_type(f, name, "a block", v);
@@ -80,7 +91,15 @@ static int read_block(const json_t *v, const char *name, struct content_block *b
                      type ? type : "");
 }
 
-enum { TEXT, THINKING, TOOL_USE, TOOL_RESULT };
+enum { TEXT, THINKING, TOOL_USE, TOOL_RESULT, REDACTED };
+
+/* The name of the i-th element of a list. */
+static struct place_name element(const char *list, size_t i)
+{
+    struct place_name p;
+    snprintf(p.text, sizeof p.text, "%.70s[%zu]", list, i);
+    return p;
+}
 
 /* Joins a string, or the texts of text blocks, to an owned JSON string. */
 static json_t *text_of(const struct answer_params *a, const json_t *v, const char *name, struct fault *f)
@@ -94,7 +113,7 @@ static json_t *text_of(const struct answer_params *a, const json_t *v, const cha
         return NULL;
     }
     for (size_t i = 0; i < json_array_size(v) && !bad; i++) {
-        int kind = read_block(json_array_get(v, i), name, &b, f);
+        int kind = read_block(json_array_get(v, i), element(name, i).text, &b, f);
         if (kind > TEXT) field_unsupported(f, name, "anything but text blocks is");
         bad = kind != TEXT ||
               (buf_add(&text, json_string_value(b.text), json_string_length(b.text), NULL) && api_no_memory(f)) ||
@@ -116,9 +135,11 @@ struct message_turn {
     json_t *calls; /* NULL: none */
 };
 
-static int add_result(struct message_turn *t, const struct content_block *b, struct fault *f)
+static int add_result(struct message_turn *t, const struct content_block *b, const char *name, struct fault *f)
 {
-    json_t *text = b->content ? text_of(t->params, b->content, "messages.content.content", f) : json_string("");
+    char place[96];
+    snprintf(place, sizeof place, "%.80s.content", name);
+    json_t *text = b->content ? text_of(t->params, b->content, place, f) : json_string("");
     if (!text) return b->content ? -1 : api_no_memory(f);
     json_t *m = json_pack("{s:s,s:s,s:o}", "role", "tool", "tool_call_id", b->id, "content", text);
     return json_array_append_new(t->out, m) ? api_no_memory(f) : 0;
@@ -143,10 +164,10 @@ static int add_text(struct buf *to, bool *has, const json_t *text, struct fault 
     return buf_add(to, json_string_value(text), json_string_length(text), NULL) ? api_no_memory(f) : 0;
 }
 
-static int add_block(struct message_turn *t, const json_t *v, struct fault *f)
+static int add_block(struct message_turn *t, const json_t *v, const char *name, struct fault *f)
 {
     struct content_block b;
-    int kind = read_block(v, "messages.content", &b, f);
+    int kind = read_block(v, name, &b, f);
     if (kind < 0) return -1;
     if (kind == TEXT) return add_text(&t->text, &t->has_text, b.text, f);
     if (t->assistant != (kind != TOOL_RESULT))
@@ -154,7 +175,8 @@ static int add_block(struct message_turn *t, const json_t *v, struct fault *f)
                          "messages: a message of the %s has no blocks of type '%s'",
                          t->assistant ? "assistant" : "user", b.type);
     if (kind == THINKING) return add_text(&t->thoughts, &t->has_thoughts, b.thinking, f);
-    return kind == TOOL_RESULT ? add_result(t, &b, f) : add_use(t, &b, f);
+    if (kind == REDACTED) return field_ignore(f, name); /* only the service that wrote it can read it */
+    return kind == TOOL_RESULT ? add_result(t, &b, name, f) : add_use(t, &b, f);
 }
 
 /* Adds the message that was made from blocks, if there is one, after the tool results that stood among the blocks. */
@@ -174,12 +196,12 @@ static int add_turn(struct message_turn *t, const char *role, struct fault *f)
 }
 
 static int add_blocks(const struct answer_params *a, json_t *out, const char *role, const json_t *content,
-                      struct fault *f)
+                      const char *name, struct fault *f)
 {
     struct message_turn t = {.params = a, .out = out, .assistant = !strcmp(role, "assistant")};
     int bad = 0;
     for (size_t i = 0; i < json_array_size(content) && !bad; i++)
-        bad = add_block(&t, json_array_get(content, i), f) || params_is_over(a, i, f);
+        bad = add_block(&t, json_array_get(content, i), element(name, i).text, f) || params_is_over(a, i, f);
     bad = bad || add_turn(&t, role, f);
     buf_deinit(&t.text);
     buf_deinit(&t.thoughts);
@@ -188,8 +210,10 @@ static int add_blocks(const struct answer_params *a, json_t *out, const char *ro
 }
 
 /* Adds one message of the request, which may become several. */
-static int add_message(const struct answer_params *a, json_t *out, const json_t *v, struct fault *f)
+static int add_message(const struct answer_params *a, json_t *out, size_t i, struct fault *f)
 {
+    const json_t *v = json_array_get(a->messages, i);
+    char prefix[48], name[48];
     struct {
         const char *role;
         const json_t *content;
@@ -200,10 +224,12 @@ static int add_message(const struct answer_params *a, json_t *out, const json_t 
         {0},
     };
     if (!json_is_object(v)) return field_wrong_type(f, "messages", "an array of objects", v);
-    if (field_read((const struct field *const[]){rows, NULL}, "messages.", v, &m, f)) return -1;
+    snprintf(prefix, sizeof prefix, "messages[%zu].", i);
+    snprintf(name, sizeof name, "messages[%zu].content", i);
+    if (field_read((const struct field *const[]){rows, NULL}, prefix, v, &m, f)) return -1;
     if (strcmp(m.role, "assistant") && strcmp(m.role, "user"))
         return fault_set(f, 400, "unsupported_value", "messages.role", "messages.role has to be user or assistant");
-    if (json_is_array(m.content)) return add_blocks(a, out, m.role, m.content, f);
+    if (json_is_array(m.content)) return add_blocks(a, out, m.role, m.content, name, f);
     if (!json_is_string(m.content))
         return field_wrong_type(f, "messages.content", "a text or an array of blocks", m.content);
     json_t *made = json_pack("{s:s,s:O}", "role", m.role, "content", m.content);
@@ -225,7 +251,7 @@ int anthropic_messages(struct answer_params *a, struct fault *f)
     if (role && !strcmp(role, "assistant"))
         return field_unsupported(f, "messages", "a last message of the assistant, to be continued, is");
     for (size_t i = 0; i < json_array_size(a->messages); i++)
-        if (add_message(a, out, json_array_get(a->messages, i), f) || params_is_over(a, i, f)) return -1;
+        if (add_message(a, out, i, f) || params_is_over(a, i, f)) return -1;
     a->messages = out;
     return 0;
 }
@@ -236,8 +262,9 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
 {
     struct tool {
         const char *name, *description, *type;
-        const json_t *schema, *cache_control;
+        const json_t *schema;
     } t;
+    char prefix[32];
     static const struct field rows[] = {
         {.name = "name",
          .type = FIELD_STRING,
@@ -247,8 +274,13 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
          .required = true},
         {.name = "description", .type = FIELD_STRING, .at = offsetof(struct tool, description), .hi = 1 << 20},
         {.name = "input_schema", .type = FIELD_OBJECT, .at = offsetof(struct tool, schema), .required = true},
-        {.name = "cache_control", .type = FIELD_OBJECT, .at = offsetof(struct tool, cache_control)},
         {.name = "type", .type = FIELD_ONE_OF, .allowed = "[\"custom\"]"},
+        {.name = "defer_loading", .type = FIELD_ONE_OF, .allowed = "[]"},
+        {.name = "allowed_callers", .type = FIELD_ONE_OF, .allowed = "[[\"direct\"]]"},
+        IGNORED("cache_control", "o"),
+        IGNORED("strict", "b"),
+        IGNORED("eager_input_streaming", "b"),
+        IGNORED("input_examples", "a"),
         {0},
     };
     struct answer_params *a = out;
@@ -258,8 +290,9 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
     for (size_t i = 0; all && i < json_array_size(v); i++) {
         const json_t *one = json_array_get(v, i);
         t = (struct tool){0};
+        snprintf(prefix, sizeof prefix, "tools[%zu].", i);
         if (!json_is_object(one)) return field_wrong_type(f, name, "an array of objects", one);
-        if (field_read((const struct field *const[]){rows, NULL}, "tools.", one, &t, f)) return -1;
+        if (field_read((const struct field *const[]){rows, NULL}, prefix, one, &t, f)) return -1;
         json_t *made = json_pack("{s:s,s:{s:s,s:s,s:O}}", "type", "function", "function", "name", t.name, "description",
                                  t.description ? t.description : "", "parameters", t.schema);
         if (json_array_append_new(all, made)) return api_no_memory(f);
@@ -290,27 +323,18 @@ static int parse_tool_choice(void *out, const struct field *field, const char *n
     return field_unsupported(f, "tool_choice.type", "what forces a call is");
 }
 
-/* Whether the model may think, for templates that look at it. How much it may think cannot be told to the model. */
-static int parse_thinking(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+/* How much the model may think, and in which form it answers. */
+static int parse_output(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
-    struct answer_params *a = out;
-    const char *type = json_string_value(json_object_get(v, "type"));
-    (void)field;
-    if (!json_is_object(v) || !type) return field_wrong_type(f, name, "an object with a type", v);
-    bool on = field_is(json_object_get(v, "type"), "enabled");
-    if (!on && !field_is(json_object_get(v, "type"), "disabled"))
-        return field_unsupported(f, "thinking.type", "this value is");
-    if (json_object_size(v) > 1) return field_unsupported(f, "thinking", "anything but the type is");
-    a->template_kwargs = params_keep(a, json_pack("{s:b}", "enable_thinking", on), f);
-    return a->template_kwargs ? 0 : -1;
-}
-
-static int parse_metadata(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
-{
-    static const struct field rows[] = {{.name = "user_id", .type = FIELD_STRING, .at = AT(user), .hi = 1024}, {0}};
+    static const struct field rows[] = {
+        {.name = "effort", .type = FIELD_STRING, .at = AT(reasoning_effort), .hi = 32},
+        {.name = "format", .type = FIELD_ONE_OF, .allowed = "[]"},
+        IGNORED("task_budget", "o"),
+        {0},
+    };
     (void)field;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
-    return field_read((const struct field *const[]){rows, NULL}, "metadata.", v, out, f);
+    return field_read((const struct field *const[]){rows, NULL}, "output_config.", v, out, f);
 }
 
 static int parse_stops(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
@@ -325,7 +349,13 @@ const struct field anthropic_count_fields[] = {
     {.name = "system", .type = FIELD_ANY, .at = AT(system)},
     {.name = "tools", .type = FIELD_PARSE, .parse = parse_tools},
     {.name = "tool_choice", .type = FIELD_PARSE, .parse = parse_tool_choice},
-    {.name = "thinking", .type = FIELD_PARSE, .parse = parse_thinking},
+    {.name = "thinking", .type = FIELD_PARSE, .parse = params_parse_thinking},
+    {.name = "output_config", .type = FIELD_PARSE, .parse = parse_output},
+    {.name = "output_format", .type = FIELD_ONE_OF, .allowed = "[]"},
+    {.name = "context_management", .type = FIELD_PARSE, .parse = params_parse_context},
+    {.name = "mcp_servers", .type = FIELD_ONE_OF, .allowed = "[]"},
+    IGNORED("cache_control", "o"),
+    IGNORED("speed", "s"),
     {0},
 };
 
@@ -335,7 +365,12 @@ const struct field anthropic_fields[] = {
     {.name = "temperature", .type = FIELD_FLOAT, .at = AT(sampling.temperature), .lo = 0, .hi = 1},
     {.name = "top_p", .type = FIELD_FLOAT, .at = AT(sampling.top_p), .lo = 0, .hi = 1},
     {.name = "stop_sequences", .type = FIELD_PARSE, .parse = parse_stops},
-    {.name = "metadata", .type = FIELD_PARSE, .parse = parse_metadata},
-    {.name = "service_tier", .type = FIELD_ONE_OF, .allowed = "[\"auto\",\"standard_only\"]"},
+    IGNORED("metadata", "o"),
+    IGNORED("inference_geo", "s"),
+    IGNORED("diagnostics", "o"),
+    IGNORED("billing_policy", "o"),
+    IGNORED("fallbacks", "ao"),
+    IGNORED("fallback_credit_token", "so"),
+    {.name = "container", .type = FIELD_ONE_OF, .allowed = "[]"},
     {0},
 };

@@ -8,12 +8,15 @@
  *     ticket.c          a request of any kind from its handler to its answer: how it is found, counted and ended
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
- *     answer_params.c   the fields of requests for an answer
- *     openai_text.c openai_chat.c anthropic*.c responses*.c
+ *     answer_params.c shared_params.c
+ *                       the fields of requests for an answer
+ *     openai_text.c openai_chat.c anthropic*.c responses*.c infill.c
  *                       dialects: how each API reads a request and writes an answer
- *     embed.c tokens.c status.c metrics.c sessions.c
+ *     item_store.c      responses that are kept for later requests
+ *     vectors.c         requests that compute something for each of several texts: embed.c rerank.c
+ *     tokens.c status.c model_list.c metrics.c sessions.c
  *                       other endpoints
- *     stats.c           histograms of each model
+ *     tally.c stats.c   what requests have used; histograms of each model
  *
  * Threads. A handler runs in the server's thread and only queues the request. A worker reads its body and asks for its
  * model. A worker, this one or, if the model has to be loaded, any later one, reads the rest and submits it. From then
@@ -30,6 +33,7 @@
 
 #include "server/api/api.h"
 #include "server/api/answer_params.h"
+#include "server/api/item_store.h"
 #include "server/json/json_out.h"
 
 /* ---- histograms (stats.c) ---- */
@@ -51,9 +55,15 @@ void hists_add(struct hists *h, enum hist which, double value);
 int hists_write_head(enum hist which, struct buf *b);
 int hists_write(struct hists *h, enum hist which, const char *model, struct buf *b);
 
-/* ---- requests that are under way (ticket.c) ---- */
+/* ---- what requests have used (tally.c) ---- */
 
 struct api;
+/* Counts a request of the scheduler that is done; any thread. */
+void tally_done(struct api *a, const struct served *m, const struct qn_usage *u, const struct qn_timings *t);
+/* Says in the log which model a request is for, and what it has used; u may be NULL. */
+void tally_log(struct http_request *r, const struct served *m, const struct qn_usage *u);
+
+/* ---- requests that are under way (ticket.c) ---- */
 
 /* A request from its handler to its answer. It counts for the limit of its key, is found by its name, holds the memory
  * that was taken for it, and says whether it is still wanted. One thread at a time owns it. Others use the atomic
@@ -128,9 +138,10 @@ struct api_call {
 
 struct api {
     struct api_config c;
-    uint64_t start_s;    /* seconds since 1970 */
-    uint64_t start_ns;   /* clock_ns() */
-    struct hists *hists; /* [models] */
+    uint64_t start_s;         /* seconds since 1970 */
+    uint64_t start_ns;        /* clock_ns() */
+    struct hists *hists;      /* [models] */
+    struct item_store *items; /* of responses; NULL: none are kept */
     pthread_t worker[8];
     int n_workers;
 
@@ -160,6 +171,9 @@ void api_error_anthropic(struct json_out *o, const struct fault *f);
 /* Translates a failure of quern.h for a client. Always -1. */
 int api_fault(struct fault *f, const struct qn_error *e);
 int api_no_memory(struct fault *f);
+/* The prompt, in this field, has n tokens and does not fit the context. The message has the words that clients of each
+ * API look for. Always -1. */
+int api_too_long(struct fault *f, api_refuse *refuse, const char *field, size_t n, int n_ctx);
 /* Takes the memory that making tokens of n bytes of text may need. *taken is for ticket_give() when they are made. */
 int api_take_work(struct ticket *t, size_t n, size_t *taken, struct fault *f);
 /* The same for a request of n bytes that goes through a chat template. */
@@ -199,25 +213,32 @@ struct job_answer {
     struct buf name, arguments; /* of the call that is being collected */
     /* Logprobs of tokens that were not sent yet: values separated by commas, in as many lists as the dialect uses. */
     struct json_out logprobs[JOB_LOGPROB_LISTS];
-    size_t n_chars; /* characters (Unicode) of all tokens so far */
-    int n_tokens;
+    size_t n_chars;            /* characters (Unicode) of all tokens so far */
+    int n_tokens, n_reasoning; /* so far; of these, tokens of thoughts with their marks */
+    int n_unsure;              /* tokens since the last event, which may turn out to be the mark of thoughts */
     bool ended;
     enum qn_finish finish;
-    int stop_index; /* which stop string ended it; -1: none */
-    int block;      /* for the dialect: the kind of the open block */
-    int n_blocks;   /* that are complete */
+    int stop_index;         /* which stop string ended it; -1: none */
+    struct buf held;        /* the beginning of a line that may end the answer */
+    int n_indent;           /* of this line so far */
+    bool in_line, has_line; /* the line has more than white space; a line is complete */
+    int block;              /* for the dialect: the kind of the open block */
+    int n_blocks;           /* that are complete */
+    struct buf items; /* for responses.c */
 };
 
-/* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only; they write into
- * j->out, which is then sent as a whole. */
+/* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only, except where
+ * sees_whole says otherwise; they write into j->out, which is then sent as a whole. */
 struct dialect {
     const struct field *const *tables;
-    const char *id_prefix; /* of the answer's id */
-    bool keeps_text;       /* of streams too */
+    const char *id_prefix;    /* of the answer's id */
+    const char *prompt_field; /* that holds the prompt, for errors */
+    bool keeps_text;          /* of streams too */
+    bool sees_whole; /* text_stream and call_stream are called for whole answers, too; they write nothing then */
     api_refuse *refuse;
     /* Turns the parameters into tokens: fills prompt or tokens. It also checks what the tables cannot. */
     int (*prepare)(struct job *j, struct fault *f);
-    void (*start)(struct job *j); /* may be NULL; called first, for whole answers too */
+    void (*start)(struct job *j); /* may be NULL; called first for each prompt, for whole answers too */
     void (*text_stream)(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n);
     void (*call_stream)(struct job *j, int i, const struct job_call *c);
     /* The end of answer i. For the last answer it is called when the counts are known. */
@@ -225,9 +246,19 @@ struct dialect {
     void (*close_stream)(struct job *j);
     void (*error_stream)(struct job *j, const struct fault *f);
     void (*whole)(struct job *j);
+    /* Of a continued text: appends to *out what may be sent of this text of answer i; at the end of the answer it is
+     * called with NULL. Returns true if the answer has to end here. NULL: all may be sent. */
+    bool (*limit)(struct job *j, int i, const char *text, size_t n, struct buf *out);
     /* Adds one token's logprob to a->logprobs; called only when logprobs were asked for. NULL where nobody can ask. */
     void (*logprob)(struct job *j, struct job_answer *a, const struct qn_event *event);
     void (*write_head)(struct job *j); /* for OpenAI's two: opens an object with the members of all chunks */
+};
+
+/* One of several prompts. */
+struct job_prompt {
+    qn_token *tokens; /* [n_tokens] to qn_free() */
+    size_t n_tokens;
+    json_t *text; /* for echo; owned; NULL: the prompt was tokens, or is not echoed */
 };
 
 struct job {
@@ -239,21 +270,29 @@ struct job {
     struct answer_params params;
     struct who who;
     qn_prompt *prompt;
-    const qn_token *tokens; /* [n_tokens] of the prompt: borrowed from `prompt` or `params` */
+    const qn_token *tokens; /* [n_tokens] of the prompt: borrowed from `prompt`, `params` or `prompts` */
     size_t n_tokens;
-    struct job_answer *answer; /* [params.n] */
-    const char *id;            /* the ticket's */
+    /* Several prompts of one request are submitted one after the other; `tokens` is that of prompt `at`. */
+    struct job_prompt *prompts; /* [n_prompts]; NULL: there is one */
+    int n_prompts, at;
+    struct job_answer *answer; /* [n_answers] those of prompt i begin at i * params.n */
+    int n_answers;
+    const char *id; /* the ticket's */
     int64_t created;
     double load_ms; /* waited for the model */
+    /* For responses: the one that this one continues, and this one if it will be kept; both held, NULL: none. */
+    struct item_record *previous, *record;
+    size_t items_taken; /* bytes of the ticket's memory for items that are not in the body, until there are tokens */
     struct json_out out;
-    struct qn_usage usage; /* once it is done */
+    struct qn_usage usage; /* once it is done: of all prompts together */
     struct qn_timings timings;
     int n_ended;
     int n_events; /* events so far, for dialects that number them */
     int last;     /* the answer that ended last */
-    bool started; /* the scheduler has sent its first event */
+    bool started; /* the scheduler has sent its first event, */
+    bool known;   /* and the first one of prompt `at` */
     bool lost;    /* the answer cannot be sent: no memory, or the client reads too slowly */
-    uint64_t last_token_ns;
+    uint64_t first_token_ns, last_token_ns;
 
     /* for other threads */
     atomic_int phase, n_done, n_total; /* for heartbeats: an enum qn_event_type and its numbers */
@@ -266,6 +305,8 @@ void job_begin(struct api_call *c, const struct dialect *d);
 /* Reads it and makes its prompt, for endpoints that only look at that. NULL: it was refused and is answered. */
 struct job *job_read(struct api_call *c, const struct dialect *d);
 void job_free(struct job *j);
+/* Submits the prompt `at`. 0, or -1 and *f; *retry_s: when to come again. */
+int job_submit(struct job *j, double *retry_s, struct fault *f);
 qn_callback job_on_event;
 
 /* For dialects. */
@@ -273,10 +314,16 @@ void job_event(struct job *j, const char *name); /* begins a server-sent event i
 void job_event_end(struct job *j);
 const char *job_finish_reason(const struct job *j, int i); /* OpenAI's words */
 void job_write_quern(struct job *j);                       /* "quern": {...} */
+/* "ignored": [...], the fields that change nothing; nothing if there are none. */
+void job_write_ignored(const struct job *j, struct json_out *o);
+int job_reasoning_tokens(const struct job *j); /* of all answers so far: tokens of thoughts */
 /* Writes the bytes of a token: "token": text and "bytes": [...]. */
 void job_write_token(struct job *j, struct json_out *o, qn_token t);
 /* For conversations: makes the prompt from messages, tools and the other parameters. */
 int job_prepare_chat(struct job *j, struct fault *f);
+/* Gives the messages and tools of chat completions the shape that chat templates take, and notes what in them changes
+ * nothing (openai_chat_in.c). */
+int openai_messages(struct answer_params *a, struct fault *f);
 
 /* What OpenAI's two dialects share (openai_chat.c). */
 void openai_open_head(struct job *j, const char *object); /* the members that all answers and chunks begin with */
@@ -287,6 +334,9 @@ void openai_end_whole(struct job *j);            /* after the choices: usage, "q
 void openai_close_stream(struct job *j);
 void openai_error_stream(struct job *j, const struct fault *f);
 
-extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses;
+/* Makes the tokens of a prompt for a gap (infill.c). param: the field to name if the model cannot do it. */
+int infill_tokens(struct job *j, const struct qn_infill *p, const char *param, struct fault *f);
+
+extern const struct dialect openai_text, openai_chat, anthropic, anthropic_count, responses, infill;
 
 #endif

@@ -2,32 +2,21 @@
  *
  * embed.c: POST /v1/embeddings: vectors of texts.
  *
- * The inputs of a request are submitted one after the other, each when the previous one is done. So a request takes one
- * place in the queue, however many texts it has. Threads and cancelling are the same as in job.c.
- *
  * Source: the OpenAI API reference, "Embeddings".
  */
 #include "server/api/endpoints.h"
 
+#include <math.h>
 #include <string.h>
 
-struct embed {
-    struct served *served; /* held */
-    struct http_request *req;
-    struct ticket *ticket;
-    struct who who;
-    const char *model, *user, *cache_salt;
-    const json_t *input;
-    bool base64;
-    int pooling; /* enum qn_pooling */
-    json_t *body;
+#include "server/api/vectors.h"
 
-    qn_token **tokens; /* [n] lists of n_tokens[i] */
-    size_t *n_tokens;
-    size_t n, at; /* at: the input that is computed */
-    struct json_out out;
-    int64_t n_prompt;
-    bool started; /* the scheduler has sent the first event of input `at` */
+struct embed {
+    struct vectors v; /* first member */
+    const json_t *input;
+    const char *input_type; /* has no effect */
+    bool base64, has_pooling;
+    int dimensions; /* 0: all */
 };
 
 /* ---- fields ---- */
@@ -61,88 +50,56 @@ static int parse_pooling(void *out, const struct field *field, const char *name,
     if (!s) return field_wrong_type(f, name, "\"mean\" or \"last\"", v);
     if (!field_is(v, "mean") && !field_is(v, "last"))
         return fault_set(f, 400, "unsupported_value", name, "%s has to be mean or last, not '%s'", name, s);
-    ((struct embed *)out)->pooling = !strcmp(s, "mean") ? QN_POOL_MEAN : QN_POOL_LAST;
+    ((struct embed *)out)->v.pooling = !strcmp(s, "mean") ? QN_POOL_MEAN : QN_POOL_LAST;
     return 0;
 }
 
 const struct field embed_fields[] = {
     {.name = "input", .type = FIELD_PARSE, .parse = parse_input, .required = true},
-    {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
-    {.name = "user", .type = FIELD_STRING, .at = AT(user), .hi = 1024},
-    {.name = "cache_salt", .type = FIELD_STRING, .at = AT(cache_salt), .hi = 1024},
+    {.name = "model", .type = FIELD_STRING, .at = AT(v.model), .hi = 1024},
+    {.name = "user", .type = FIELD_STRING, .at = AT(v.user), .hi = 1024},
+    {.name = "cache_salt", .type = FIELD_STRING, .at = AT(v.cache_salt), .hi = 1024},
     {.name = "encoding_format", .type = FIELD_PARSE, .parse = parse_format},
-    {.name = "pooling", .type = FIELD_PARSE, .parse = parse_pooling},
-    {.name = "dimensions", .type = FIELD_ONE_OF, .allowed = "[]"},
+    {.name = "pooling", .type = FIELD_PARSE, .parse = parse_pooling, .present = AT(has_pooling)},
+    {.name = "dimensions", .type = FIELD_INT, .at = AT(dimensions), .lo = 1, .hi = 1 << 28},
+    {.name = "input_type", .type = FIELD_STRING, .at = AT(input_type), .hi = 64},
+    {.name = "truncate_prompt_tokens", .type = FIELD_ONE_OF, .allowed = "[]"},
     {0},
 };
 
-/* ---- inputs ---- */
+static const struct field *const tables[] = {embed_fields, NULL};
 
-/* Turns one input into tokens. m->n counts it as soon as there is something to free. */
-static int add_input(struct embed *m, const json_t *v, struct fault *f)
+/* A model that ranks has vectors, too, but they mean nothing unless the client knows better. */
+static int choose_pooling(struct embed *m, struct fault *f)
 {
-    struct qn_error e = {0};
-    qn_token **t = &m->tokens[m->n];
-    size_t *n = &m->n_tokens[m->n];
-    const qn_model *model = m->served->model;
-    if (json_is_string(v)) {
-        if (json_string_length(v) > qn_model_max_text(model, m->served->n_ctx))
-            return fault_set(f, 400, "context_length_exceeded", "input",
-                             "input %zu has %zu bytes, which cannot fit the context of %d tokens", m->n,
-                             json_string_length(v), m->served->n_ctx);
-        size_t taken;
-        if (api_take_work(m->ticket, json_string_length(v), &taken, f)) return -1;
-        int rc = qn_tokenize(model, json_string_value(v), json_string_length(v), QN_ADD_BOS | QN_ADD_EOS,
-                             &m->ticket->cancel, t, n, &e);
-        ticket_give(m->ticket, taken);
-        if (rc) return ticket_failed(m->ticket, f, &e);
-    } else if (json_is_array(v)) {
-        if (params_tokens("input", v, qn_model_n_vocab(model), t, n, f)) return -1;
-    } else {
-        return field_wrong_type(f, "input", "a text, token ids, or an array of either", v);
-    }
-    m->n++;
-    if (*n == 0) return fault_set(f, 400, "empty_prompt", "input", "input %zu has no tokens", m->n - 1);
-    if (*n <= (size_t)m->served->n_ctx) return ticket_take(m->ticket, *n * sizeof **t, "tokens", f);
-    return fault_set(f, 400, "context_length_exceeded", "input", "the context holds %d tokens; input %zu has %zu",
-                     m->served->n_ctx, m->n - 1, *n);
-}
-
-static int read_inputs(struct embed *m, struct fault *f)
-{
-    bool one = json_is_string(m->input) || json_is_number(json_array_get(m->input, 0));
-    size_t n = one ? 1 : json_array_size(m->input);
-    if (n > 2048) return fault_set(f, 400, "out_of_range", "input", "at most 2048 inputs, not %zu", n);
-    m->tokens = mem_calloc(n, sizeof *m->tokens);
-    m->n_tokens = mem_calloc(n, sizeof *m->n_tokens);
-    if (!m->tokens || !m->n_tokens) return api_no_memory(f);
-    for (size_t i = 0; i < n; i++) {
-        if (ticket_is_over(m->ticket)) return ticket_fault(m->ticket, f);
-        if (add_input(m, one ? m->input : json_array_get(m->input, i), f)) return -1;
-    }
+    enum qn_pooling said = qn_model_pooling(m->v.served->model);
+    if (m->has_pooling) return 0;
+    if (said == QN_POOL_RANK)
+        return fault_set(f, 400, "unsupported_value", "model",
+                         "the model ranks documents (/v1/rerank); for its vectors, set pooling to mean or last");
+    m->v.pooling = said == QN_POOL_NONE ? QN_POOL_LAST : said;
     return 0;
 }
 
-/* Frees the body. Members that pointed into it are NULL afterwards. */
-static void drop_body(struct embed *m, size_t taken)
+static int read_inputs(struct vectors *v, struct fault *f)
 {
+    struct embed *m = (struct embed *)v;
+    bool one = json_is_string(m->input) || json_is_number(json_array_get(m->input, 0));
+    size_t n = one ? 1 : json_array_size(m->input);
+    int n_embd = qn_model_n_embd(v->served->model);
+    m->input_type = NULL;
+    if (choose_pooling(m, f)) return -1;
+    if (m->dimensions > n_embd)
+        return fault_set(f, 400, "out_of_range", "dimensions", "the model's vectors have %d dimensions, not %d", n_embd,
+                         m->dimensions);
+    if (vectors_reserve(v, n, "input", f)) return -1;
+    for (size_t i = 0; i < n; i++)
+        if (vectors_add(v, one ? m->input : json_array_get(m->input, i), "input", f)) return -1;
     m->input = NULL;
-    m->model = m->user = m->cache_salt = NULL;
-    json_decref(m->body);
-    m->body = NULL;
-    ticket_give(m->ticket, taken);
-}
-
-static void embed_free(struct embed *m)
-{
-    for (size_t i = 0; m->tokens && i < m->n; i++) qn_free(m->tokens[i]);
-    mem_free(m->tokens);
-    mem_free(m->n_tokens);
-    json_out_deinit(&m->out);
-    json_decref(m->body);
-    models_release(m->served);
-    ticket_free(m->ticket);
-    mem_free(m);
+    json_out_open(&v->out, NULL, '{');
+    json_out_str(&v->out, "object", "list");
+    json_out_open(&v->out, "data", '[');
+    return 0;
 }
 
 /* ---- answers ---- */
@@ -170,125 +127,56 @@ static void write_base64(struct json_out *o, const float *v, int n)
     mem_free(text);
 }
 
-/* Writes the vector into the answer at once, so that it need not be kept. */
-static void write_embedding(struct embed *m, const struct qn_event *e)
+static void write_floats(struct json_out *o, const float *x, int n)
 {
-    struct json_out *o = &m->out;
+    json_out_open(o, "embedding", '[');
+    for (int i = 0; i < n; i++) json_out_num(o, NULL, (double)x[i]);
+    json_out_close(o, ']');
+}
+
+/* Copies the first n numbers of a vector, with a length of 1. */
+static void shorten(const float *x, int n, float *out)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    double scale = sum > 0 ? 1 / sqrt(sum) : 0;
+    for (int i = 0; i < n; i++) out[i] = (float)((double)x[i] * scale);
+}
+
+/* Writes the vector into the answer at once, so that it need not be kept. */
+static void take(struct vectors *v, const float *x, int n)
+{
+    struct embed *m = (struct embed *)v;
+    struct json_out *o = &v->out;
+    float *part = NULL;
+    if (m->dimensions && m->dimensions < n) {
+        n = m->dimensions;
+        part = mem_alloc((size_t)n * sizeof *part);
+        if (!part) {
+            o->failed = true;
+            return;
+        }
+        shorten(x, n, part);
+    }
     json_out_open(o, NULL, '{');
     json_out_str(o, "object", "embedding");
-    json_out_int(o, "index", (int64_t)m->at);
-    if (m->base64) {
-        write_base64(o, e->embedding, e->n_embedding);
-    } else {
-        json_out_open(o, "embedding", '[');
-        for (int i = 0; i < e->n_embedding; i++) json_out_num(o, NULL, (double)e->embedding[i]);
-        json_out_close(o, ']');
-    }
+    json_out_int(o, "index", (int64_t)v->at);
+    (m->base64 ? write_base64 : write_floats)(o, part ? part : x, n);
     json_out_close(o, '}');
+    mem_free(part);
 }
 
-static void answer(struct embed *m)
+static void answer(struct vectors *v)
 {
-    struct json_out *o = &m->out;
-    json_out_close(o, ']');
-    json_out_str(o, "model", m->served->name);
-    json_out_open(o, "usage", '{');
-    json_out_int(o, "prompt_tokens", m->n_prompt);
-    json_out_int(o, "total_tokens", m->n_prompt);
-    json_out_close(o, '}');
-    json_out_close(o, '}');
-    api_send(m->req, o);
-}
-
-static int submit(struct embed *m, double *retry_s, struct fault *f);
-
-/* Input `at` is done: submits the next one, or answers. */
-static void on_done(struct embed *m, const struct qn_event *e)
-{
-    struct fault f = {0};
-    double retry_s = 1;
-    m->n_prompt += e->usage.n_prompt;
-    m->started = false;
-    if (e->finish == QN_FINISH_ERROR)
-        api_fault(&f, e->error);
-    else if (m->out.failed)
-        api_no_memory(&f);
-    else if (e->finish == QN_FINISH_STOPPED || e->finish == QN_FINISH_CANCELLED || ticket_is_over(m->ticket))
-        ticket_fault(m->ticket, &f);
-    else if (++m->at < m->n && !submit(m, &retry_s, &f))
-        return;
-    ticket_unlist(m->ticket);
-    if (f.status)
-        api_refuse_busy(m->req, &f, retry_s, api_refuse_openai);
-    else
-        answer(m);
-    embed_free(m);
-}
-
-static void on_event(void *arg, const struct qn_event *e)
-{
-    struct embed *m = arg;
-    if (!m->started) ticket_started(m->ticket, e->request);
-    m->started = true;
-    if (e->type == QN_EVENT_EMBEDDING) write_embedding(m, e);
-    if (e->type == QN_EVENT_DONE) on_done(m, e);
-}
-
-static int submit(struct embed *m, double *retry_s, struct fault *f)
-{
-    struct qn_request_params p;
-    struct qn_error e = {0};
-    uint64_t id;
-    qn_request_params_init(&p);
-    p.prompt = m->tokens[m->at];
-    p.n_prompt = m->n_tokens[m->at];
-    p.max_tokens = 0;
-    p.identity = m->who.identity;
-    p.salt[0] = m->who.salt[0];
-    p.salt[1] = m->who.salt[1];
-    p.pooling = (enum qn_pooling)m->pooling;
-    p.callback = on_event;
-    p.arg = m;
-    return qn_submit(m->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
-}
-
-/* From the body to the first submission. The body is freed on the way. */
-static int begin(struct embed *m, size_t body_taken, double *retry_s, struct fault *f)
-{
-    static const struct field *const tables[] = {embed_fields, NULL};
-    json_out_open(&m->out, NULL, '{');
-    json_out_str(&m->out, "object", "list");
-    json_out_open(&m->out, "data", '[');
-    if (field_read(tables, "", m->body, m, f)) return -1;
-    m->who = who_of(http_identity(m->req), m->cache_salt);
-    if (read_inputs(m, f)) return -1;
-    drop_body(m, body_taken);
-    return submit(m, retry_s, f);
+    json_out_close(&v->out, ']');
+    json_out_str(&v->out, "model", v->served->name);
+    vectors_write_usage(v);
+    json_out_close(&v->out, '}');
 }
 
 void endpoint_embeddings(struct api_call *c)
 {
-    struct fault f = {0};
-    double retry_s = 1;
-    struct embed *m = mem_calloc(1, sizeof *m);
-    if (!m) {
-        api_no_memory(&f);
-        api_end_refused(c, &f);
-        return;
-    }
-    m->req = c->req;
-    m->out.ledger = c->api->c.requests;
-    m->served = c->served;
-    m->ticket = c->ticket;
-    m->ticket->scheduler = m->served->scheduler;
-    m->body = c->body;
-    m->pooling = (int)qn_model_pooling(m->served->model);
-    if (m->pooling == QN_POOL_NONE) m->pooling = QN_POOL_LAST;
-    c->served = NULL;
-    c->ticket = NULL;
-    c->body = NULL;
-    if (!begin(m, c->body_taken, &retry_s, &f)) return; /* from here on it belongs to the scheduler's thread */
-    ticket_unlist(m->ticket);
-    api_refuse_busy(m->req, &f, retry_s, api_refuse_openai);
-    embed_free(m);
+    static const struct vectors_kind kind = {
+        .size = sizeof(struct embed), .tables = tables, .read = read_inputs, .take = take, .answer = answer};
+    vectors_begin(c, &kind);
 }

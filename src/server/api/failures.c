@@ -24,6 +24,18 @@ int api_fault(struct fault *f, const struct qn_error *e)
     }
 }
 
+int api_too_long(struct fault *f, api_refuse *refuse, const char *field, size_t n, int n_ctx)
+{
+    static const char code[] = "context_length_exceeded";
+    if (refuse == api_refuse_anthropic)
+        return fault_set(f, 400, code, field, "prompt is too long: %zu tokens > %d maximum", n, n_ctx - 1);
+    return fault_set(
+        f, 400, code, field,
+        "This model's maximum context length is %d tokens, and an answer needs at least one of them. Your %s "
+        "resulted in %zu tokens. Please reduce the length of the %s.",
+        n_ctx, field, n, field);
+}
+
 /* at_most: the most that a template may use, which is more than it ever should. A small ledger gives half of its budget
  * instead. */
 static int take_work(struct ticket *t, size_t n, size_t at_most, size_t *taken, struct fault *f)
@@ -104,6 +116,7 @@ void api_refuse_anthropic(struct http_request *r, const struct fault *f)
 {
     struct json_out o = {0}; /* small: a fault's texts have a bound */
     api_error_anthropic(&o, f);
+    http_outcome(r, f->code);
     send(r, f->status, &o);
 }
 

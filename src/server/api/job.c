@@ -13,13 +13,20 @@
 
 void job_free(struct job *j)
 {
-    for (int i = 0; j->answer && i < j->params.n; i++) {
+    for (int i = 0; j->prompts && i < j->n_prompts; i++) {
+        qn_free(j->prompts[i].tokens);
+        json_decref(j->prompts[i].text);
+    }
+    mem_free(j->prompts);
+    for (int i = 0; j->answer && i < j->n_answers; i++) {
         struct job_answer *a = &j->answer[i];
         qn_reply_free(a->reply);
         buf_deinit(&a->content);
         buf_deinit(&a->reasoning);
+        buf_deinit(&a->held);
         buf_deinit(&a->name);
         buf_deinit(&a->arguments);
+        buf_deinit(&a->items);
         for (int k = 0; k < JOB_LOGPROB_LISTS; k++) json_out_deinit(&a->logprobs[k]);
         for (int k = 0; k < a->n_calls; k++) {
             mem_free(a->call[k].name);
@@ -29,6 +36,8 @@ void job_free(struct job *j)
     }
     mem_free(j->answer);
     qn_prompt_free(j->prompt);
+    item_store_release(j->api->items, j->previous);
+    item_store_release(j->api->items, j->record);
     params_deinit(&j->params);
     json_out_deinit(&j->out);
     models_release(j->served); /* last, because the objects freed above may refer to it */
@@ -60,7 +69,7 @@ const char *job_finish_reason(const struct job *j, int i)
     }
 }
 
-/* The rate is that of all answers together, counted from the first token. */
+/* The rate is that of all answers together, counted from the first token: without a second one there is none. */
 void job_write_quern(struct job *j)
 {
     struct json_out *o = &j->out;
@@ -71,11 +80,32 @@ void job_write_quern(struct job *j)
     json_out_num(o, "prefill_ms", t->prefill_ms);
     json_out_num(o, "decode_ms", t->decode_ms);
     if (t->paused_ms > 0) json_out_num(o, "paused_ms", t->paused_ms);
-    json_out_num(o, "tokens_per_second", t->decode_ms > 0 ? j->usage.n_generated * 1000.0 / t->decode_ms : 0);
+    if (j->usage.n_generated > j->params.n && t->decode_ms > 0)
+        json_out_num(o, "tokens_per_second", j->usage.n_generated * 1000.0 / t->decode_ms);
+    else
+        json_out_str(o, "tokens_per_second", NULL);
     json_out_int(o, "cached_tokens", j->usage.n_cached);
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
+    job_write_ignored(j, o);
     json_out_close(o, '}');
+}
+
+void job_write_ignored(const struct job *j, struct json_out *o)
+{
+    const struct buf *names = &j->params.ignored.names;
+    if (names->len == 0) return;
+    json_out_open(o, "ignored", '[');
+    for (size_t at = 0; at < names->len; at += strlen((char *)names->data + at) + 1)
+        json_out_str(o, NULL, (char *)names->data + at);
+    json_out_close(o, ']');
+}
+
+int job_reasoning_tokens(const struct job *j)
+{
+    int n = 0;
+    for (int i = 0; i < j->n_answers; i++) n += j->answer[i].n_reasoning;
+    return n;
 }
 
 void job_write_token(struct job *j, struct json_out *o, qn_token t)
@@ -95,6 +125,21 @@ void job_write_token(struct job *j, struct json_out *o, qn_token t)
 
 /* ---- from the body to tokens ---- */
 
+/* Switches have one of two names in templates. What chat_template_kwargs says goes first. */
+static int add_switches(const struct answer_params *a, json_t *kwargs)
+{
+    static const char *const names[] = {"enable_thinking", "thinking"};
+    int thinking = a->thinking, bad = 0;
+    if (a->reasoning_effort) {
+        bad |= json_object_set_new(kwargs, "reasoning_effort", json_string(a->reasoning_effort));
+        if (!thinking && !strcmp(a->reasoning_effort, "none")) thinking = PARAMS_THINKING_OFF;
+    }
+    for (int i = 0; i < 2 && thinking; i++)
+        if (!json_object_get(kwargs, names[i]))
+            bad |= json_object_set_new(kwargs, names[i], json_boolean(thinking == PARAMS_THINKING_ON));
+    return bad;
+}
+
 /* Makes the object that qn_chat_prompt() takes, which checks everything inside of messages and tools. */
 int job_prepare_chat(struct job *j, struct fault *f)
 {
@@ -106,7 +151,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
     json_t *kwargs = json_object();
     int bad = 0;
     if (a->template_kwargs) bad |= json_object_update(kwargs, (json_t *)(uintptr_t)a->template_kwargs);
-    if (a->reasoning_effort) bad |= json_object_set_new(kwargs, "reasoning_effort", json_string(a->reasoning_effort));
+    bad |= add_switches(a, kwargs);
     json_t *all = json_pack("{s:O,s:b,s:o}", "messages", a->messages, "add_generation_prompt", a->add_generation_prompt,
                             "chat_template_kwargs", kwargs);
     if (a->tools && !a->no_tools) bad |= json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
@@ -125,18 +170,33 @@ int job_prepare_chat(struct job *j, struct fault *f)
     return 0;
 }
 
-/* Refuses a request that can never fit. */
-static int check_room(const struct job *j, struct fault *f)
+/* Refuses a prompt that leaves no room for an answer. An answer that is asked to be longer than its room ends there. */
+static int check_room(const struct job *j, size_t n_tokens, struct fault *f)
 {
-    int n_ctx = j->served->n_ctx, more = j->params.max_tokens;
-    if (j->n_tokens == 0) return fault_set(f, 400, "empty_prompt", NULL, "the prompt has no tokens");
-    if (j->n_tokens + (size_t)(more < 0 ? 1 : more) <= (size_t)n_ctx) return 0;
-    if (more < 0)
-        return fault_set(f, 400, "context_length_exceeded", NULL,
-                         "the context holds %d tokens and the prompt alone has %zu", n_ctx, j->n_tokens);
-    return fault_set(f, 400, "context_length_exceeded", NULL,
-                     "the context holds %d tokens; the prompt has %zu and max_tokens asks for %d more", n_ctx,
-                     j->n_tokens, more);
+    bool answers = j->params.max_tokens != 0;
+    if (n_tokens == 0)
+        return fault_set(f, 400, "empty_prompt", j->d->prompt_field, "%s: the prompt has no tokens",
+                         j->d->prompt_field);
+    if (n_tokens + answers <= (size_t)j->served->n_ctx) return 0;
+    return api_too_long(f, j->d->refuse, j->d->prompt_field, n_tokens, j->served->n_ctx);
+}
+
+static int check_rooms(const struct job *j, struct fault *f)
+{
+    if (!j->prompts) return check_room(j, j->n_tokens, f);
+    for (int i = 0; i < j->n_prompts; i++)
+        if (check_room(j, j->prompts[i].n_tokens, f)) return -1;
+    return 0;
+}
+
+/* The memory of all prompts, and of the records of many answers. */
+static size_t prompt_bytes(const struct job *j)
+{
+    size_t n =
+        j->prompts ? (size_t)j->n_prompts * (size_t)j->params.n * sizeof *j->answer : j->n_tokens * sizeof *j->tokens;
+    for (int i = 0; j->prompts && i < j->n_prompts; i++)
+        n += j->prompts[i].n_tokens * sizeof *j->tokens + sizeof *j->prompts + json_string_length(j->prompts[i].text);
+    return n;
 }
 
 /* Reads the parameters as the dialect says, and turns them into tokens. It keeps nothing of the body except what the
@@ -146,17 +206,19 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     struct ticket *t = j->ticket;
     size_t kept, n_text = 0;
     params_init(&j->params, qn_model_n_vocab(j->served->model));
+    j->params.n_ctx = j->served->n_ctx;
     j->params.cancel = &t->cancel;
     if (params_read(&j->params, j->d->tables, body, f)) return -1;
     if (j->params.deadline_ms > 0) t->deadline_ns = t->arrived_ns + (uint64_t)j->params.deadline_ms * 1000000;
     if (ticket_is_over(t)) return ticket_fault(t, f);
     j->who = who_of(http_identity(j->req), j->params.cache_salt);
+    if (!j->params.cache_prompt) j->who.salt[0] = qn_random_seed(); /* nothing is stored under it */
     /* As much again as the document takes: for messages made of it, and for their text. */
     if (ticket_take(t, body_taken, "a conversation", f)) return -1;
     if (j->d->prepare(j, f) || params_let_go(&j->params, &kept, f)) return -1;
-    ticket_give(t, 2 * body_taken);
+    ticket_give(t, 2 * body_taken + j->items_taken);
     if (j->prompt) qn_prompt_text(j->prompt, &n_text);
-    return ticket_take(t, kept + n_text + j->n_tokens * sizeof *j->tokens, "a prompt", f);
+    return ticket_take(t, kept + n_text + prompt_bytes(j), "a prompt", f);
 }
 
 struct job *job_read(struct api_call *c, const struct dialect *d)
@@ -196,9 +258,11 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
 static int make_answers(struct job *j, struct fault *f)
 {
     struct qn_error e = {0};
-    j->answer = mem_calloc((size_t)j->params.n, sizeof *j->answer);
+    int n = j->params.n * (j->prompts ? j->n_prompts : 1);
+    j->answer = mem_calloc((size_t)n, sizeof *j->answer);
     if (!j->answer) return api_no_memory(f);
-    for (int i = 0; i < j->params.n; i++) {
+    j->n_answers = n;
+    for (int i = 0; i < n; i++) {
         j->answer[i].stop_index = -1;
         for (int k = 0; k < JOB_LOGPROB_LISTS; k++) j->answer[i].logprobs[k].ledger = j->out.ledger;
         if (j->prompt &&
@@ -217,12 +281,17 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now + 1000000 ? (int)((deadline_ns - now) / 1000000) : 1;
 }
 
-static int submit(struct job *j, double *retry_s, struct fault *f)
+int job_submit(struct job *j, double *retry_s, struct fault *f)
 {
     struct qn_request_params p;
     struct qn_error e = {0};
     uint64_t id;
     const struct answer_params *a = &j->params;
+    if (j->prompts) {
+        j->tokens = j->prompts[j->at].tokens;
+        j->n_tokens = j->prompts[j->at].n_tokens;
+    }
+    int room = j->served->n_ctx - (int)j->n_tokens;
     qn_request_params_init(&p);
     p.prompt = j->tokens;
     p.n_prompt = j->n_tokens;
@@ -238,7 +307,7 @@ static int submit(struct job *j, double *retry_s, struct fault *f)
     p.n_stop_tokens = a->n_stop_tokens;
     p.ignore_eog = a->ignore_eos;
     p.continues = !j->prompt && j->n_tokens > 0;
-    p.max_tokens = a->max_tokens;
+    p.max_tokens = a->max_tokens > room ? room : a->max_tokens;
     p.n_answers = a->n;
     p.n_top_logprobs = a->logprobs ? a->n_top : -1;
     p.prompt_logprobs = a->echo && a->logprobs;
@@ -261,7 +330,7 @@ void job_begin(struct api_call *c, const struct dialect *d)
     struct job *j = job_read(c, d);
     if (!j) return;
     /* Once it is submitted, it belongs to the scheduler's thread. */
-    if (!check_room(j, &f) && !make_answers(j, &f) && !submit(j, &retry_s, &f)) return;
+    if (!check_rooms(j, &f) && !make_answers(j, &f) && !job_submit(j, &retry_s, &f)) return;
     ticket_unlist(j->ticket);
     api_refuse_busy(r, &f, retry_s, d->refuse);
     job_free(j);

@@ -53,7 +53,7 @@ static void on_text(struct job *j, int i, enum qn_reply_kind kind, const char *t
     if (n == 0) return;
     if (!j->params.stream || j->d->keeps_text)
         keep(j, kind == QN_REPLY_REASONING ? &a->reasoning : &a->content, text, n);
-    if (j->params.stream) j->d->text_stream(j, i, kind, text, n);
+    if (j->params.stream || j->d->sees_whole) j->d->text_stream(j, i, kind, text, n);
 }
 
 /* The call that was collected is complete. */
@@ -70,7 +70,7 @@ static void on_call(struct job *j, int i)
     }
     if (!all || !all[a->n_calls - 1].name || !all[a->n_calls - 1].arguments)
         j->out.failed = true;
-    else if (j->params.stream)
+    else if (j->params.stream || j->d->sees_whole)
         j->d->call_stream(j, i, &a->call[a->n_calls - 1]);
 }
 
@@ -81,6 +81,7 @@ static bool on_reply(struct job *j, int i)
     struct job_answer *a = &j->answer[i];
     struct qn_reply_event e;
     while (qn_reply_next(a->reply, &e)) {
+        a->n_unsure = 0;
         switch (e.kind) {
         case QN_REPLY_BAD_CALL:
         case QN_REPLY_CONTENT: on_text(j, i, QN_REPLY_CONTENT, e.text, e.n); break;
@@ -108,32 +109,60 @@ static void end_answer(struct job *j, int i, enum qn_finish finish, int stop_ind
     a->finish = finish;
     a->stop_index = stop_index;
     j->last = i;
-    if (++j->n_ended < j->params.n && j->params.stream) j->d->finish_stream(j, i, false);
+    if (++j->n_ended < j->n_answers && j->params.stream) j->d->finish_stream(j, i, false);
+}
+
+/* The number of the answer that an event is about, among those of all prompts. */
+static int index_of(const struct job *j, const struct qn_event *e) { return j->at * j->params.n + e->answer; }
+
+/* A piece of a continued text. Returns true if the answer has to end here. text NULL: its end. */
+static bool on_plain(struct job *j, int i, const char *text, size_t n)
+{
+    struct buf out = {0};
+    if (!j->d->limit) {
+        on_text(j, i, QN_REPLY_CONTENT, text, n);
+        return false;
+    }
+    bool enough = j->d->limit(j, i, text, n, &out);
+    on_text(j, i, QN_REPLY_CONTENT, (char *)out.data, out.len);
+    buf_deinit(&out);
+    return enough;
 }
 
 static void on_token(struct job *j, const struct qn_event *e)
 {
-    struct job_answer *a = &j->answer[e->answer];
+    int i = index_of(j, e);
+    struct job_answer *a = &j->answer[i];
     uint64_t now = clock_ns();
     bool stopped = false;
     if (e->answer == 0 && j->last_token_ns)
         hists_add(&j->api->hists[j->served->index], HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
     if (e->answer == 0) j->last_token_ns = now;
+    if (!j->first_token_ns) j->first_token_ns = now;
     if (a->ended || j->lost || j->ticket->gone) return;
     a->n_tokens++;
     if (j->params.logprobs) j->d->logprob(j, a, e);
     if (!a->reply) {
-        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+        if (!on_plain(j, i, e->text, e->n_text)) return;
+        end_answer(j, i, QN_FINISH_LENGTH, -1);
+        if (j->n_ended == j->n_answers) qn_cancel(j->served->scheduler, j->ticket->number);
         return;
     }
+    bool thought = qn_reply_is_thinking(a->reply);
     if (qn_reply_push(a->reply, e->token, &stopped, NULL)) {
         j->out.failed = true;
         return;
     }
-    bool enough = on_reply(j, e->answer);
+    if (thought || qn_reply_is_thinking(a->reply)) {
+        a->n_reasoning += 1 + a->n_unsure;
+        a->n_unsure = 0;
+    } else {
+        a->n_unsure++;
+    }
+    bool enough = on_reply(j, i);
     if (!stopped && !enough) return;
-    end_answer(j, e->answer, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, qn_reply_stop_index(a->reply));
-    if (j->n_ended == j->params.n) qn_cancel(j->served->scheduler, j->ticket->number);
+    end_answer(j, i, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, qn_reply_stop_index(a->reply));
+    if (j->n_ended == j->n_answers) qn_cancel(j->served->scheduler, j->ticket->number);
 }
 
 static bool is_failure(enum qn_finish f)
@@ -144,23 +173,24 @@ static bool is_failure(enum qn_finish f)
 /* The scheduler has ended an answer. We may have ended it before, after a stop text or a call. */
 static void on_finish(struct job *j, const struct qn_event *e)
 {
-    struct job_answer *a = &j->answer[e->answer];
+    int i = index_of(j, e);
+    struct job_answer *a = &j->answer[i];
     if (a->ended || is_failure(e->finish)) return; /* a failure concerns the whole request: on_done() handles it */
     if (!a->reply) {
-        on_text(j, e->answer, QN_REPLY_CONTENT, e->text, e->n_text);
+        if (!on_plain(j, i, e->text, e->n_text)) on_plain(j, i, NULL, 0);
     } else {
         /* A control token may close a call. */
         if (e->finish == QN_FINISH_STOP_TOKEN && e->token >= 0 && qn_reply_push(a->reply, e->token, NULL, NULL))
             j->out.failed = true;
-        else if (!on_reply(j, e->answer) && qn_reply_end(a->reply, NULL))
+        else if (!on_reply(j, i) && qn_reply_end(a->reply, NULL))
             j->out.failed = true;
         else if (!j->out.failed)
-            on_reply(j, e->answer);
+            on_reply(j, i);
     }
     /* Text that was held back as the beginning of a call may contain a stop text. */
     int stop = e->finish == QN_FINISH_STOP_STRING ? e->stop_index : -1;
     if (a->reply) stop = qn_reply_stop_index(a->reply);
-    end_answer(j, e->answer, stop >= 0 ? QN_FINISH_STOP_STRING : e->finish, stop);
+    end_answer(j, i, stop >= 0 ? QN_FINISH_STOP_STRING : e->finish, stop);
 }
 
 /* ---- events: the whole request ---- */
@@ -192,28 +222,39 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
 }
 
 /* The first event, which comes at once. From here on the client can be told something, and its leaving is seen. */
-static void on_start(struct job *j, uint64_t number)
+static void on_start(struct job *j)
 {
     j->started = true;
     if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
         j->ticket->gone = true;
-    ticket_started(j->ticket, number);
     if (j->params.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front must not collect the stream */
         http_stream_open(j->req, 200, "text/event-stream");
     }
+}
+
+/* The first event of a prompt. */
+static void on_known(struct job *j, uint64_t number)
+{
+    j->known = true;
+    ticket_started(j->ticket, number);
     if (j->d->start) j->d->start(j);
 }
 
-/* Counts for the histograms. A request that was cancelled while it waited has no first token. */
-static void count(struct job *j)
+/* Adds what a prompt took to what those before it did. */
+static void add_up(struct job *j, const struct qn_event *e)
 {
-    struct hists *h = &j->api->hists[j->served->index];
-    hists_add(h, HIST_QUEUE, j->timings.queue_ms * 1e-3);
-    hists_add(h, HIST_PROMPT, j->usage.n_prompt);
-    hists_add(h, HIST_GENERATED, j->usage.n_generated);
-    if (j->usage.n_generated > 0) hists_add(h, HIST_FIRST_TOKEN, (j->timings.queue_ms + j->timings.prefill_ms) * 1e-3);
+    j->usage.n_prompt += e->usage.n_prompt;
+    j->usage.n_cached += e->usage.n_cached;
+    j->usage.n_generated += e->usage.n_generated;
+    j->timings.queue_ms += e->timings.queue_ms;
+    j->timings.prefill_ms += e->timings.prefill_ms;
+    j->timings.decode_ms += e->timings.decode_ms;
+    j->timings.paused_ms += e->timings.paused_ms;
+    if (j->timings.miss) return;
+    j->timings.miss = e->timings.miss;
+    j->timings.miss_position = e->timings.miss_position;
 }
 
 static void fault_of(struct fault *f, const struct qn_event *e)
@@ -226,20 +267,41 @@ static void fault_of(struct fault *f, const struct qn_event *e)
         fault_set(f, 503, "stopping", NULL, "the server is being stopped");
 }
 
-/* The last event: answers, or ends the stream, and frees the job. */
+/* Submits the next prompt, if there is one and its answers are still wanted. Returns true if the job goes on. *f: why
+ * it cannot, if that is a failure. */
+static bool go_on(struct job *j, enum qn_finish finish, double *retry_s, struct fault *f)
+{
+    if (!j->prompts || j->at + 1 == j->n_prompts) return false;
+    if (finish == QN_FINISH_CANCELLED || is_failure(finish) || j->lost || j->out.failed || j->ticket->gone)
+        return false;
+    j->at++;
+    j->known = false;
+    j->last_token_ns = 0;
+    if (j->params.stream) flush(j);
+    return !job_submit(j, retry_s, f);
+}
+
+/* The last event of a prompt: goes on with the next one; or answers, or ends the stream, and frees the job. */
 static void on_done(struct job *j, const struct qn_event *e)
 {
     struct fault f = {0};
-    bool failed = is_failure(e->finish) && j->n_ended < j->params.n;
-    j->usage = e->usage;
-    j->timings = e->timings;
-    count(j);
+    double retry_s = 1;
+    tally_done(j->api, j->served, &e->usage, &e->timings);
+    add_up(j, e);
+    if (go_on(j, e->finish, &retry_s, &f)) return;
+    bool failed = f.status || (is_failure(e->finish) && j->n_ended < j->n_answers);
+    tally_log(j->req, j->served, &j->usage);
     ticket_unlist(j->ticket); /* before the client sees the end, because its next request may rely on the place */
-    for (int i = 0; i < j->params.n && !failed; i++)
+    if (j->lost)
+        http_outcome(j->req, "too_slow");
+    else if (j->ticket->cancelled && j->n_ended < j->n_answers)
+        http_outcome(j->req, "cancelled");
+    for (int i = 0; i < j->n_answers && !failed; i++)
         if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
-    if (failed) fault_of(&f, e);
+    if (failed && !f.status) fault_of(&f, e);
     if (j->params.stream) {
         if (failed) {
+            http_outcome(j->req, f.code);
             j->d->error_stream(j, &f);
         } else {
             j->d->finish_stream(j, j->last, true);
@@ -254,7 +316,7 @@ static void on_done(struct job *j, const struct qn_event *e)
         if (!failed && !j->out.failed) j->d->whole(j);
         if (j->out.failed && !failed) api_no_memory(&f);
         if (failed || j->out.failed)
-            api_refuse_busy(j->req, &f, 1, j->d->refuse);
+            api_refuse_busy(j->req, &f, retry_s, j->d->refuse);
         else
             api_send(j->req, &j->out);
     }
@@ -264,7 +326,8 @@ static void on_done(struct job *j, const struct qn_event *e)
 void job_on_event(void *arg, const struct qn_event *e)
 {
     struct job *j = arg;
-    if (!j->started) on_start(j, e->request);
+    if (!j->started) on_start(j);
+    if (!j->known) on_known(j, e->request);
     switch (e->type) {
     case QN_EVENT_QUEUED: j->n_done = e->place; break;
     case QN_EVENT_PREFILL:
@@ -272,7 +335,7 @@ void job_on_event(void *arg, const struct qn_event *e)
         j->n_total = e->n_total;
         break;
     case QN_EVENT_PROMPT:
-        for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[i], e);
+        for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[j->at * j->params.n + i], e);
         break;
     case QN_EVENT_TOKEN: on_token(j, e); break;
     case QN_EVENT_PAUSE: j->last_token_ns = 0; break; /* a pause is no gap between two tokens */

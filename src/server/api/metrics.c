@@ -10,6 +10,7 @@
 #include "server/api/endpoints.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/os.h"
@@ -103,11 +104,28 @@ static int write_finished(struct buf *b, const struct metric_row *rows, int n)
         [QN_FINISH_CANCELLED] = "cancelled",   [QN_FINISH_DEADLINE] = "deadline",       [QN_FINISH_STOPPED] = "stopped",
         [QN_FINISH_ERROR] = "error",
     };
-    int bad = write_head(b, "counter", "requests_total", "Requests that are done.");
+    int bad = write_head(b, "counter", "requests_total",
+                         "Requests to the model that are done: each input of an embedding is one.");
     for (int k = 0; k < n; k++)
         for (int i = QN_FINISH_STOP_TOKEN; i <= QN_FINISH_ERROR; i++)
             bad |= buf_printf(b, NULL, "quern_requests_total{model=\"%s\",finish=\"%s\"} %" PRIu64 "\n",
                               label_of(&rows[k]), names[i], rows[k].m.stats.n_done[i]);
+    return bad;
+}
+
+/* Only what has happened: most routes never answer most statuses. */
+static int write_http(const struct http_request *r, struct buf *b)
+{
+    struct http_count c;
+    int bad = write_head(b, "counter", "http_requests_total", "HTTP requests that have ended.");
+    for (size_t i = 0; http_count(r, i, &c); i++) {
+        char status[16] = "none";
+        if (c.status) snprintf(status, sizeof status, "%d", c.status);
+        if (c.n)
+            bad |=
+                buf_printf(b, NULL, "quern_http_requests_total{route=\"%s\",method=\"%s\",status=\"%s\"} %" PRIu64 "\n",
+                           c.route ? c.route->pattern : "none", c.route ? c.route->method : "none", status, c.n);
+    }
     return bad;
 }
 
@@ -143,7 +161,7 @@ static int write_refused(const struct http_request *r, struct buf *b)
 
 static int write_all(const struct http_request *r, struct api *a, struct buf *b, const struct metric_row *rows, int n)
 {
-    int bad = write_process(a, r, b) | write_refused(r, b);
+    int bad = write_process(a, r, b) | write_refused(r, b) | write_http(r, b);
     for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
         const struct metric *c = &metrics[i];
         bad |= write_head(b, c->type, c->name, c->help);

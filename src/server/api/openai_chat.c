@@ -11,30 +11,43 @@
 
 #include <stdio.h>
 
-static const struct field *const tables[] = {params_chat_fields, params_openai_fields, params_sampling_fields, NULL};
+static const struct field *const tables[] = {params_chat_fields,   params_thinking_fields, params_openai_fields,
+                                             params_shared_fields, params_sampling_fields, NULL};
 
-/* Checks that concern several fields. */
 static int prepare(struct job *j, struct fault *f)
 {
-    if (j->params.n_top > 0 && !j->params.logprobs)
-        return fault_set(f, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs to be true");
-    return job_prepare_chat(j, f);
+    return openai_messages(&j->params, f) || job_prepare_chat(j, f) ? -1 : 0;
 }
 
 /* ---- shared with openai_text.c ---- */
 
 /* Writes the usage. As in the API, prompt_tokens include cached ones. */
-static void usage(struct job *j)
+static void write_usage(struct job *j, const struct qn_usage *u, bool done)
 {
-    const struct qn_usage *u = &j->usage;
     json_out_open(&j->out, "usage", '{');
     json_out_int(&j->out, "prompt_tokens", u->n_prompt);
     json_out_int(&j->out, "completion_tokens", u->n_generated);
     json_out_int(&j->out, "total_tokens", u->n_prompt + u->n_generated);
-    json_out_open(&j->out, "prompt_tokens_details", '{');
-    json_out_int(&j->out, "cached_tokens", u->n_cached);
+    if (done) { /* until then it is not known */
+        json_out_open(&j->out, "prompt_tokens_details", '{');
+        json_out_int(&j->out, "cached_tokens", u->n_cached);
+        json_out_close(&j->out, '}');
+    }
+    json_out_open(&j->out, "completion_tokens_details", '{');
+    json_out_int(&j->out, "reasoning_tokens", job_reasoning_tokens(j));
     json_out_close(&j->out, '}');
     json_out_close(&j->out, '}');
+}
+
+static void usage(struct job *j) { write_usage(j, &j->usage, true); }
+
+/* So far, for a chunk. */
+static void usage_so_far(struct job *j)
+{
+    struct qn_usage u = {(int)j->n_tokens, 0, 0};
+    for (int i = 0; j->prompts && i < j->at; i++) u.n_prompt += (int)j->prompts[i].n_tokens;
+    for (int i = 0; i < j->n_answers; i++) u.n_generated += j->answer[i].n_tokens;
+    write_usage(j, &u, false);
 }
 
 /* With include_usage there is one more chunk, which has no choices; clients that index into choices have to expect
@@ -83,7 +96,10 @@ void openai_take_list(struct job *j, const char *key, struct json_out *l)
 
 void openai_end_chunk(struct job *j, bool last)
 {
-    if (j->params.include_usage) json_out_str(&j->out, "usage", NULL);
+    if (j->params.continuous_usage && j->params.include_usage)
+        usage_so_far(j);
+    else if (j->params.include_usage)
+        json_out_str(&j->out, "usage", NULL);
     if (last) job_write_quern(j);
     json_out_close(&j->out, '}');
     job_event_end(j);
@@ -244,6 +260,7 @@ static void whole(struct job *j)
 const struct dialect openai_chat = {
     .tables = tables,
     .id_prefix = "chatcmpl-",
+    .prompt_field = "messages",
     .refuse = api_refuse_openai,
     .prepare = prepare,
     .start = start,

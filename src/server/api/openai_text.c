@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * openai_text.c: POST /v1/completions: continues a text. The prompt's text becomes control tokens only with
- * parse_special.
+ * openai_text.c: POST /v1/completions: continues a text, or fills the gap between a text and a suffix.
+ *
+ * Editors write the tokens that mark a gap into the prompt, so these are recognised, unless `parse_special` is false.
+ * All other control tokens are recognised only if it is true.
  *
  * Source: the OpenAI API reference, "Completions".
  */
@@ -9,30 +11,83 @@
 
 #include <string.h>
 
-static const struct field *const tables[] = {params_completion_fields, params_openai_fields, params_sampling_fields,
-                                             NULL};
+static const struct field *const tables[] = {params_completion_fields, params_openai_fields, params_shared_fields,
+                                             params_sampling_fields, NULL};
 
 #define DEFAULT_MAX_TOKENS 16
 
+/* A prompt for the gap between the text and the suffix. */
+static int fill_in(struct job *j, struct fault *f)
+{
+    struct answer_params *a = &j->params;
+    if (!a->text)
+        return fault_set(f, 400, "unsupported_value", "suffix", "suffix needs a prompt that is a text, not token ids");
+    struct qn_infill p;
+    qn_infill_init(&p);
+    p.prefix = a->text;
+    p.n_prefix = a->n_text;
+    p.suffix = json_string_value(a->suffix);
+    p.n_suffix = json_string_length(a->suffix);
+    return infill_tokens(j, &p, "suffix", f);
+}
+
+static unsigned flags_of(const struct answer_params *a)
+{
+    unsigned special = a->parse_special ? QN_PARSE_SPECIAL : 0;
+    return QN_ADD_BOS | (a->has_parse_special ? special : QN_PARSE_FIM);
+}
+
 /* Refuses a text that is too long for any tokens to fit before the work of making them. */
+static int tokenize(struct job *j, const char *text, size_t n_text, qn_token **out, size_t *n, struct fault *f)
+{
+    struct qn_error e = {0};
+    const qn_model *m = j->served->model;
+    size_t taken;
+    if (n_text > qn_model_max_text(m, j->served->n_ctx))
+        return fault_set(f, 400, "context_length_exceeded", "prompt",
+                         "This model's maximum context length is %d tokens; a prompt of %zu bytes cannot fit",
+                         j->served->n_ctx, n_text);
+    if (api_take_work(j->ticket, n_text, &taken, f)) return -1;
+    int rc = qn_tokenize(m, text, n_text, flags_of(&j->params), &j->ticket->cancel, out, n, &e);
+    ticket_give(j->ticket, taken);
+    return rc ? ticket_failed(j->ticket, f, &e) : 0;
+}
+
+/* Reads one of several prompts. */
+static int read_prompt(struct job *j, const json_t *v, struct job_prompt *p, struct fault *f)
+{
+    const struct answer_params *a = &j->params;
+    if (json_is_array(v)) return params_tokens("prompt", v, a->n_vocab, &p->tokens, &p->n_tokens, f);
+    if (!json_is_string(v)) return field_wrong_type(f, "prompt", "an array of texts or of lists of token ids", v);
+    if (a->echo) p->text = json_incref((json_t *)(uintptr_t)v);
+    return tokenize(j, json_string_value(v), json_string_length(v), &p->tokens, &p->n_tokens, f);
+}
+
+static int read_prompts(struct job *j, struct fault *f)
+{
+    size_t n = json_array_size(j->params.prompts);
+    if (n * (size_t)j->params.n > PARAMS_MAX_PROMPTS)
+        return fault_set(f, 400, "out_of_range", "prompt",
+                         "prompt: %zu prompts with %d answers each; at most %d answers", n, j->params.n,
+                         PARAMS_MAX_PROMPTS);
+    j->prompts = mem_calloc(n, sizeof *j->prompts);
+    if (!j->prompts) return api_no_memory(f);
+    j->n_prompts = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        if (ticket_is_over(j->ticket)) return ticket_fault(j->ticket, f);
+        if (read_prompt(j, json_array_get(j->params.prompts, i), &j->prompts[i], f)) return -1;
+    }
+    return 0;
+}
+
 static int prepare(struct job *j, struct fault *f)
 {
     struct answer_params *a = &j->params;
-    struct qn_error e = {0};
-    const qn_model *m = j->served->model;
-    if (a->max_tokens < 0) a->max_tokens = DEFAULT_MAX_TOKENS;
-    if (a->text) {
-        if (a->n_text > qn_model_max_text(m, j->served->n_ctx))
-            return fault_set(f, 400, "context_length_exceeded", "prompt",
-                             "the context holds %d tokens; a prompt of %zu bytes cannot fit", j->served->n_ctx,
-                             a->n_text);
-        unsigned flags = QN_ADD_BOS | (a->parse_special ? QN_PARSE_SPECIAL : 0);
-        size_t taken;
-        if (api_take_work(j->ticket, a->n_text, &taken, f)) return -1;
-        int rc = qn_tokenize(m, a->text, a->n_text, flags, &j->ticket->cancel, &a->tokens, &a->n_tokens, &e);
-        ticket_give(j->ticket, taken);
-        if (rc) return ticket_failed(j->ticket, f, &e);
-    }
+    if (!a->has_max_tokens) a->max_tokens = DEFAULT_MAX_TOKENS;
+    bool has_gap = json_string_length(a->suffix) > 0;
+    if (a->prompts && !has_gap) return read_prompts(j, f);
+    if (has_gap && fill_in(j, f)) return -1;
+    if (a->text && !has_gap && tokenize(j, a->text, a->n_text, &a->tokens, &a->n_tokens, f)) return -1;
     j->tokens = a->tokens;
     j->n_tokens = a->n_tokens;
     return 0;
@@ -44,6 +99,8 @@ static int prompt_text(struct job *j, struct buf *out)
     qn_text *t = NULL;
     const char *bytes;
     size_t n;
+    const json_t *one = j->prompts ? j->prompts[j->at].text : NULL;
+    if (one) return buf_add(out, json_string_value(one), json_string_length(one), NULL);
     if (j->params.text) return buf_add(out, j->params.text, j->params.n_text, NULL);
     int bad = qn_text_new(&t, j->served->model, false, NULL, 0, NULL);
     for (size_t i = 0; i < j->n_tokens && !bad; i++)
@@ -122,13 +179,14 @@ static void write_chunk(struct job *j, int i, const char *text, size_t n, bool e
     openai_end_chunk(j, last);
 }
 
-/* Echoes the prompt at the beginning of each answer. */
+/* Echoes the prompt at the beginning of each of its answers. */
 static void start(struct job *j)
 {
     struct buf text = {0};
+    int first = j->at * j->params.n;
     if (!j->params.echo) return;
     if (prompt_text(j, &text)) j->out.failed = true;
-    for (int i = 0; i < j->params.n && !j->out.failed; i++)
+    for (int i = first; i < first + j->params.n && !j->out.failed; i++)
         if (j->params.stream)
             write_chunk(j, i, (char *)text.data, text.len, false, false);
         else if (buf_add(&j->answer[i].content, text.data, text.len, NULL))
@@ -148,7 +206,7 @@ static void whole(struct job *j)
 {
     write_head(j);
     json_out_open(&j->out, "choices", '[');
-    for (int i = 0; i < j->params.n; i++)
+    for (int i = 0; i < j->n_answers; i++)
         write_choice(j, i, (char *)j->answer[i].content.data, j->answer[i].content.len, true);
     json_out_close(&j->out, ']');
     openai_end_whole(j);
@@ -157,6 +215,7 @@ static void whole(struct job *j)
 const struct dialect openai_text = {
     .tables = tables,
     .id_prefix = "cmpl-",
+    .prompt_field = "prompt",
     .refuse = api_refuse_openai,
     .prepare = prepare,
     .start = start,

@@ -2,14 +2,15 @@
  *
  * responses_in.c: reads requests of POST /v1/responses: input items become the messages that a chat template takes.
  *
- * Nothing is stored. So fields that refer to stored data (previous_response_id, conversation, item references) are
- * refused, and the whole conversation comes with each request.
+ * The items of earlier responses come before those of the request and replace references to them
+ * (responses_items.c).
  *
  * Source: the OpenAI API reference ("Responses").
  */
 #include "server/api/responses.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json/json_text.h"
@@ -35,45 +36,75 @@ struct item {
     {                                                                                                                  \
         .name = #field, .type = FIELD_TEXT, .at = offsetof(struct item, field), .hi = 1 << 28, .required = true        \
     }
+#define ONLY(field, values)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
+    }
+#define IGNORED(field, types)                                                                                          \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
+    }
 #define CHANGELESS(field)                                                                                              \
     {                                                                                                                  \
         .name = #field, .type = FIELD_STRING, .at = offsetof(struct item, field), .hi = 1024                           \
     }
 
-static const struct field every_item[] = {CHANGELESS(id), CHANGELESS(status), CHANGELESS(type), {0}};
+static const struct field every_item[] = {CHANGELESS(id),        CHANGELESS(status),     CHANGELESS(type),
+                                          IGNORED("phase", "s"), IGNORED("caller", "o"), {0}};
 static const struct field message_rows[] = {
     NEEDED(role), {.name = "content", .type = FIELD_ANY, .at = offsetof(struct item, content), .required = true}, {0}};
 static const struct field call_rows[] = {NEEDED(call_id), NEEDED(name), TEXT(arguments), {0}};
-static const struct field output_rows[] = {NEEDED(call_id), TEXT(output), {0}};
+static const struct field output_rows[] = {
+    NEEDED(call_id), {.name = "output", .type = FIELD_ANY, .at = offsetof(struct item, output), .required = true}, {0}};
 static const struct field reasoning_rows[] = {
     {.name = "content", .type = FIELD_ARRAY, .at = offsetof(struct item, content), .hi = INT_MAX},
     {.name = "summary", .type = FIELD_ARRAY, .at = offsetof(struct item, summary), .hi = INT_MAX},
+    IGNORED("encrypted_content", "s"),
+    {0}};
+static const struct field refusal_rows[] = {
+    {.name = "refusal", .type = FIELD_TEXT, .at = offsetof(struct item, text), .hi = 1 << 28, .required = true},
+    CHANGELESS(type),
     {0}};
 static const struct field text_rows[] = {TEXT(text),
                                          CHANGELESS(type),
+                                         IGNORED("cache_control", "o"),
+                                         IGNORED("prompt_cache_breakpoint", "o"),
                                          {.name = "annotations", .type = FIELD_ONE_OF, .allowed = "[[]]"},
                                          {.name = "logprobs", .type = FIELD_ONE_OF, .allowed = "[[]]"},
                                          {0}};
 
-/* Joins the texts of a message's content to an owned JSON string. */
-static json_t *text_of(const struct answer_params *a, const json_t *content, struct fault *f)
+/* The members of a part, which is of one of the kinds of text. NULL: it is none. */
+static const struct field *rows_of_part(const json_t *part)
+{
+    static const char *const kinds[] = {"input_text", "output_text", "text", "reasoning_text", "summary_text"};
+    const json_t *type = json_object_get(part, "type");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (field_is(type, kinds[i])) return text_rows;
+    return field_is(type, "refusal") ? refusal_rows : NULL;
+}
+
+/* Joins the texts of a message's content, or of a tool's output, to an owned JSON string. name: of the content. */
+static json_t *text_of(const struct answer_params *a, const json_t *content, const char *name, struct fault *f)
 {
     struct buf text = {0};
     bool bad = false;
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.", name);
     if (json_is_string(content)) return json_incref((json_t *)(uintptr_t)content);
     if (!json_is_array(content)) {
-        field_wrong_type(f, "input.content", "a text or an array of parts", content);
+        field_wrong_type(f, name, "a text or an array of parts", content);
         return NULL;
     }
     for (size_t i = 0; i < json_array_size(content) && !bad; i++) {
         const json_t *v = json_array_get(content, i);
         const char *type = json_string_value(json_object_get(v, "type"));
+        const struct field *rows = rows_of_part(v);
         struct item part = {0};
-        if (!type || (strcmp(type, "input_text") && strcmp(type, "output_text") && strcmp(type, "reasoning_text")))
-            bad = fault_set(f, 400, "unsupported_value", "input.content",
-                            "input.content: parts of type '%s' are not supported", type ? type : "");
+        if (!rows)
+            bad = fault_set(f, 400, "unsupported_value", name, "%s: parts of type '%s' are not supported", name,
+                            type ? type : "");
         else
-            bad = field_read((const struct field *const[]){text_rows, NULL}, "input.content.", v, &part, f) ||
+            bad = field_read((const struct field *const[]){rows, NULL}, prefix, v, &part, f) ||
                   (buf_add(&text, json_string_value(part.text), json_string_length(part.text), NULL) &&
                    api_no_memory(f)) ||
                   params_is_over(a, i, f);
@@ -114,7 +145,7 @@ static int end_thoughts(struct messages *m, struct fault *f)
 static int add_thoughts(struct messages *m, const json_t *content, struct fault *f)
 {
     if (!content || json_array_size(content) == 0) return 0; /* thoughts without content */
-    json_t *turn = assistant_turn(m->out, "content"), *text = text_of(m->params, content, f);
+    json_t *turn = assistant_turn(m->out, "content"), *text = text_of(m->params, content, "input.content", f);
     int bad = !text || !turn;
     if (!bad && turn != m->thinker) bad = end_thoughts(m, f);
     m->thinker = turn;
@@ -125,7 +156,7 @@ static int add_thoughts(struct messages *m, const json_t *content, struct fault 
 
 static int add_message(const struct answer_params *a, json_t *out, const struct item *m, struct fault *f)
 {
-    json_t *text = text_of(a, m->content, f), *turn;
+    json_t *text = text_of(a, m->content, "input.content", f), *turn;
     const char *role = !strcmp(m->role, "developer") ? "system" : m->role;
     if (!text) return -1;
     if (!strcmp(role, "assistant")) {
@@ -174,9 +205,10 @@ static int add_item(struct messages *to, const json_t *v, struct fault *f)
     case MESSAGE: return add_message(to->params, out, &m, f);
     case CALL: return add_call(out, &m, f);
     case OUTPUT:
-        text = json_pack("{s:s,s:s,s:O}", "role", "tool", "tool_call_id", m.call_id, "content", m.output);
+        if (!(text = text_of(to->params, m.output, "input.output", f))) return -1;
+        text = json_pack("{s:s,s:s,s:o}", "role", "tool", "tool_call_id", m.call_id, "content", text);
         return json_array_append_new(out, text) ? api_no_memory(f) : 0;
-    default: return add_thoughts(to, m.content, f);
+    default: return add_thoughts(to, json_array_size(m.content) ? m.content : m.summary, f);
     }
 }
 
@@ -199,10 +231,6 @@ int responses_messages(struct answer_params *a, struct fault *f)
     if (a->system && json_array_append_new(out, json_pack("{s:s,s:O}", "role", "system", "content", a->system)))
         return api_no_memory(f);
     a->messages = out;
-    if (json_is_string(input)) {
-        json_t *m = json_pack("{s:s,s:O}", "role", "user", "content", input);
-        return json_array_append_new(out, m) ? api_no_memory(f) : 0;
-    }
     if (json_array_size(input) == 0) return field_wrong_type(f, "input", "a text or an array of items", input);
     struct messages m = {.params = a, .out = out};
     int bad = 0;
@@ -215,6 +243,14 @@ int responses_messages(struct answer_params *a, struct fault *f)
 
 /* ---- fields ---- */
 
+#define ONLY(field, values)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
+    }
+#define PARSE(field, parser)                                                                                           \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
+    }
 static int parse_instructions(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     (void)field;
@@ -228,6 +264,7 @@ static int parse_instructions(void *out, const struct field *field, const char *
 static int parse_tools(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct answer_params *a = out;
+    char place[48];
     (void)field;
     if (!json_is_array(v)) return field_wrong_type(f, name, "an array", v);
     json_t *all = params_keep(a, json_array(), f);
@@ -236,9 +273,10 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         if (!field_is(json_object_get(one, "type"), "function"))
             return fault_set(f, 400, "unsupported_value", name, "%s: only functions are supported", name);
         const json_t *strict = json_object_get(one, "strict");
-        if (json_is_true(strict)) return field_unsupported(f, "tools.strict", "true is");
-        if (strict && !json_is_false(strict) && !json_is_null(strict))
-            return field_wrong_type(f, "tools.strict", "true or false", strict);
+        snprintf(place, sizeof place, "tools[%zu].strict", i);
+        if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+            return field_wrong_type(f, place, "true or false", strict);
+        if (json_is_true(strict) && field_ignore(f, place)) return -1;
         json_t *function = json_copy((json_t *)(uintptr_t)one); /* its members are checked when the prompt is made */
         if (function) json_object_del(function, "type"), json_object_del(function, "strict");
         if (json_array_append_new(all, json_pack("{s:s,s:o}", "type", "function", "function", function)))
@@ -250,11 +288,25 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
     return json_text_add(&a->tools_again, v, JSON_COMPACT, "tools", NULL) ? api_no_memory(f) : 0;
 }
 
+/* The thoughts themselves come as their summary; how long it should be changes nothing. */
+static int parse_summary(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    (void)field;
+    if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+    if (!field_is(v, "auto") && !field_is(v, "concise") && !field_is(v, "detailed"))
+        return fault_set(f, 400, "invalid_value", name, "%s has to be auto, concise or detailed", name);
+    ((struct answer_params *)out)->summary = true;
+    return 0;
+}
+
 static int parse_reasoning(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     static const struct field rows[] = {
         {.name = "effort", .type = FIELD_STRING, .at = AT(reasoning_effort), .hi = 32},
-        {.name = "summary", .type = FIELD_ONE_OF, .allowed = "[]"},
+        PARSE("summary", parse_summary),
+        PARSE("generate_summary", parse_summary),
+        ONLY("context", "[\"auto\"]"),
+        ONLY("mode", "[\"standard\"]"),
         {0},
     };
     (void)field;
@@ -262,30 +314,28 @@ static int parse_reasoning(void *out, const struct field *field, const char *nam
     return field_read((const struct field *const[]){rows, NULL}, "reasoning.", v, out, f);
 }
 
+static int parse_previous(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct answer_params *a = out;
+    (void)field;
+    if (!json_is_string(v)) return field_wrong_type(f, name, "a string", v);
+    if (json_string_length(v) == 0) return fault_set(f, 400, "invalid_value", name, "%s is empty", name);
+    if (field_no_nul(name, v, f)) return -1;
+    snprintf(a->continues, sizeof a->continues, "%s", json_string_value(v));
+    return 0;
+}
+
 static int parse_text(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     static const struct field rows[] = {
         {.name = "format", .type = FIELD_ONE_OF, .allowed = "[{\"type\":\"text\"}]"},
-        {.name = "verbosity", .type = FIELD_ONE_OF, .allowed = "[\"medium\"]"},
+        IGNORED("verbosity", "s"),
         {0},
     };
     (void)field;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
     return field_read((const struct field *const[]){rows, NULL}, "text.", v, out, f);
 }
-
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
-#define PARSE(field, parser)                                                                                           \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
-    }
-#define USER(field)                                                                                                    \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_STRING, .at = AT(user), .hi = 1024                                                \
-    }
 
 const struct field responses_fields[] = {
     {.name = "model", .type = FIELD_STRING, .at = AT(model), .hi = 1024},
@@ -300,19 +350,17 @@ const struct field responses_fields[] = {
     PARSE("parallel_tool_calls", params_parse_parallel),
     PARSE("reasoning", parse_reasoning),
     PARSE("text", parse_text),
-    USER("user"),
-    USER("safety_identifier"),
-    USER("prompt_cache_key"),
-    ONLY("store", "[false]"),
-    ONLY("background", "[false]"),
-    ONLY("metadata", "[{}]"),
-    ONLY("truncation", "[\"disabled\"]"),
-    ONLY("service_tier", "[\"auto\",\"default\"]"),
-    ONLY("include", "[[]]"),
-    ONLY("previous_response_id", "[]"),
+    PARSE("stream_options", params_parse_stream_options),
+    PARSE("context_management", params_parse_context),
+    {.name = "store", .type = FIELD_BOOL, .at = AT(store)},
+    ONLY("background", "[]"),
+    IGNORED("metadata", "o"),
+    IGNORED("truncation", "s"),
+    IGNORED("include", "a"),
+    PARSE("previous_response_id", parse_previous),
     ONLY("conversation", "[]"),
     ONLY("prompt", "[]"),
-    ONLY("top_logprobs", "[0]"),
-    ONLY("max_tool_calls", "[]"),
+    IGNORED("top_logprobs", "n"),
+    IGNORED("max_tool_calls", "n"),
     {0},
 };

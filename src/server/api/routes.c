@@ -16,6 +16,7 @@ BEGIN(completion, openai_text)
 BEGIN(chat, openai_chat)
 BEGIN(message, anthropic)
 BEGIN(response, responses)
+BEGIN(infill, infill)
 
 /* Defines post_NAME(), the handler of a route whose work is endpoint_NAME(). */
 #define POST(name, refuse)                                                                                             \
@@ -24,10 +25,13 @@ POST(render, api_refuse_openai)
 POST(tokenize, api_refuse_openai)
 POST(detokenize, api_refuse_openai)
 POST(embeddings, api_refuse_openai)
+POST(rerank, api_refuse_openai)
+POST(score, api_refuse_openai)
 POST(count_tokens, api_refuse_anthropic)
 
 /* Not in the handler, because the scheduler answers these between two steps. */
 static void get_sessions(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_sessions); }
+static void get_input_items(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_input_items); }
 static void delete_sessions(struct http_request *r, void *ctx) { api_hand_over_bare(ctx, r, endpoint_drop_sessions); }
 
 /* Answered in the handler, because there is neither a body nor work. */
@@ -49,14 +53,23 @@ static void post_cancel(struct http_request *r, void *ctx)
 static const struct http_route routes[] = {
     {"GET", "/health", endpoint_health, HTTP_PUBLIC},
     {"GET", "/v1/models", endpoint_models, 0},
+    {"GET", "/v1/models/{path}", endpoint_model, 0},
     {"POST", "/v1/completions", post_completion, HTTP_JSON_BODY},
     {"POST", "/v1/chat/completions", post_chat, HTTP_JSON_BODY},
     {"POST", "/v1/chat/render", post_render, HTTP_JSON_BODY},
     {"POST", "/v1/embeddings", post_embeddings, HTTP_JSON_BODY},
+    {"POST", "/v1/rerank", post_rerank, HTTP_JSON_BODY},
+    {"POST", "/rerank", post_rerank, HTTP_JSON_BODY},
+    {"POST", "/v1/score", post_score, HTTP_JSON_BODY},
     {"POST", "/v1/responses", post_response, HTTP_JSON_BODY},
+    {"GET", "/v1/responses/{id}", endpoint_response, 0},
+    {"DELETE", "/v1/responses/{id}", endpoint_drop_response, 0},
+    {"GET", "/v1/responses/{id}/input_items", get_input_items, 0},
+    {"POST", "/v1/responses/{id}/cancel", endpoint_cancel_response, 0},
     {"POST", "/v1/messages", post_message, HTTP_JSON_BODY},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, HTTP_JSON_BODY},
     {"POST", "/v1/requests/{id}/cancel", post_cancel, 0},
+    {"POST", "/infill", post_infill, HTTP_JSON_BODY},
     {"POST", "/tokenize", post_tokenize, HTTP_JSON_BODY},
     {"POST", "/detokenize", post_detokenize, HTTP_JSON_BODY},
     {"GET", "/metrics", endpoint_metrics, 0},

@@ -97,11 +97,12 @@ static void send_list(struct api_call *c, const struct session *s, size_t n, siz
 /* ?limit=N, 1 to MOST. */
 static int read_limit(struct http_request *r, size_t *limit, struct fault *f)
 {
-    char text[64];
+    char text[64] = "";
     *limit = DEFAULT;
-    if (http_query(r, "limit", text, sizeof text)) return 0;
+    int rc = http_query(r, "limit", text, sizeof text);
+    if (rc == HTTP_NO_VALUE) return 0;
     size_t n = strlen(text);
-    *limit = n && n < 9 && strspn(text, "0123456789") == n ? (size_t)strtoul(text, NULL, 10) : 0;
+    *limit = !rc && n && n < 9 && strspn(text, "0123456789") == n ? (size_t)strtoul(text, NULL, 10) : 0;
     if (*limit >= 1 && *limit <= MOST) return 0;
     return fault_set(f, 400, "out_of_range", "limit", "limit has to be 1 to %d, not '%s'", MOST, text);
 }
@@ -118,13 +119,17 @@ static int collect_all(struct session **all, size_t *n_all, struct models *set, 
     return rc;
 }
 
+/* One conversation has its id while its model is in memory. All conversations are those of the other models, too. */
 static int drop_all(struct models *set, uint64_t identity, uint64_t id, size_t *n_all, struct qn_error *e)
 {
     int rc = 0;
     for (int i = 0; i < models_count(set) && !rc; i++) {
         struct served *m = models_hold(set, i);
         size_t n = 0;
-        if (m) rc = qn_cache_drop(m->scheduler, identity, id, &n, e);
+        if (m)
+            rc = qn_cache_drop(m->scheduler, identity, id, &n, e);
+        else if (!id)
+            rc = models_drop_files(set, i, identity, &n, e);
         models_release(m);
         *n_all += n;
     }
@@ -162,6 +167,7 @@ void endpoint_drop_sessions(struct api_call *c)
     size_t n = 0;
     if ((!name || id) && drop_all(c->api->c.models, identity, id, &n, &e)) {
         api_fault(&f, &e);
+        if (e.code == QN_EBUSY) fault_set(&f, 503, "models_busy", NULL, "%s", e.msg);
         api_end_refused(c, &f);
         return;
     }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * status.c: GET /health, /v1/models, /v1/memory, /v1/status: numbers that are there already. These are handlers and do
- * not wait.
- *
- * Source: the OpenAI API reference ("Models").
+ * status.c: GET /health, /v1/memory, /v1/status: numbers that are there already; and how a model is described. These
+ * are handlers and do not wait.
  */
 #include "server/api/endpoints.h"
 
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/os.h"
@@ -68,14 +67,21 @@ void endpoint_health(struct http_request *r, void *ctx)
 
 /* ---- models ---- */
 
-static void write_model(struct json_out *o, const struct models_info *m, uint64_t created_s)
+void status_write_model(struct json_out *o, const char *name, const struct models_info *m, uint64_t created_s)
 {
-    char fingerprint[17];
+    char fingerprint[17], created[24];
+    time_t at = (time_t)created_s;
+    struct tm t;
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &t));
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)m->fingerprint);
     json_out_open(o, NULL, '{');
-    json_out_str(o, "id", m->name);
+    json_out_str(o, "id", name);
     json_out_str(o, "object", "model");
+    json_out_str(o, "type", "model");
+    json_out_str(o, "display_name", name);
     json_out_int(o, "created", (int64_t)created_s);
+    json_out_str(o, "created_at", created);
+    json_out_str(o, "alias_of", strcmp(name, m->name) ? m->name : NULL);
     json_out_str(o, "owned_by", "quern");
     json_out_str(o, "state", models_state_name(m->state));
     json_out_bool(o, "pinned", m->pinned);
@@ -86,23 +92,6 @@ static void write_model(struct json_out *o, const struct models_info *m, uint64_
     json_out_bool(o, "chat", m->chat);
     json_out_str(o, "fingerprint", fingerprint);
     json_out_close(o, '}');
-}
-
-void endpoint_models(struct http_request *r, void *ctx)
-{
-    struct api *a = ctx;
-    struct models_info m;
-    struct json_out o = {.ledger = a->c.requests};
-    json_out_open(&o, NULL, '{');
-    json_out_str(&o, "object", "list");
-    json_out_open(&o, "data", '[');
-    for (int i = 0; i < models_count(a->c.models); i++) {
-        models_look(a->c.models, i, &m);
-        write_model(&o, &m, a->start_s);
-    }
-    json_out_close(&o, ']');
-    json_out_close(&o, '}');
-    api_send(r, &o);
 }
 
 /* ---- memory ---- */

@@ -128,6 +128,15 @@ void endpoint_detokenize(struct api_call *c)
 
 /* ---- conversations ---- */
 
+/* "quern": {"ignored": [...]}, if fields of the request change nothing. */
+static void write_ignored(const struct job *j, struct json_out *o)
+{
+    if (j->params.ignored.n == 0) return;
+    json_out_open(o, "quern", '{');
+    job_write_ignored(j, o);
+    json_out_close(o, '}');
+}
+
 void endpoint_render(struct api_call *c)
 {
     struct json_out o = {.ledger = c->api->c.requests};
@@ -139,6 +148,7 @@ void endpoint_render(struct api_call *c)
     json_out_open(&o, NULL, '{');
     json_out_text(&o, "prompt", text, n);
     write_tokens(&o, j->tokens, j->n_tokens);
+    write_ignored(j, &o);
     json_out_close(&o, '}');
     ticket_unlist(j->ticket);
     api_send(r, &o);
@@ -153,6 +163,7 @@ void endpoint_count_tokens(struct api_call *c)
     if (!j) return;
     json_out_open(&o, NULL, '{');
     json_out_int(&o, "input_tokens", (int64_t)j->n_tokens);
+    write_ignored(j, &o);
     json_out_close(&o, '}');
     ticket_unlist(j->ticket);
     api_send(r, &o);

@@ -15,7 +15,9 @@
 
 #include "base/os.h"
 
-#define MODELS_RETRY_S 5 /* a guess: nobody can tell how long other requests need their models */
+#define ITEMS_SHARE    32                 /* the part of the requests' memory that kept responses may have, */
+#define ITEMS_BYTES    ((size_t)16 << 20) /* and their bytes where nothing is counted */
+#define MODELS_RETRY_S 5                  /* a guess: nobody can tell how long other requests need their models */
 
 /* ---- calls ---- */
 
@@ -116,6 +118,7 @@ static void run(struct api_call *c)
 {
     if (!c->fault.status && ticket_is_over(c->ticket)) ticket_fault(c->ticket, &c->fault);
     if (!c->no_model && !c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
+    if (c->served) tally_log(c->req, c->served, NULL);
     if (!c->fault.status && (c->served || c->no_model)) {
         c->work(c);
     } else {
@@ -223,7 +226,9 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&a->idle, &attr);
     pthread_condattr_destroy(&attr);
-    int rc = start_workers(a, n, e);
+    size_t most = c->requests ? c->requests->budget / ITEMS_SHARE : ITEMS_BYTES;
+    int rc = item_store_new(&a->items, c->requests, most, e);
+    if (!rc) rc = start_workers(a, n, e);
     if (rc) {
         api_free(a);
         return QN_ENOMEM;
@@ -257,6 +262,7 @@ void api_free(struct api *a)
     pthread_cond_destroy(&a->idle);
     for (int i = 0; i < models_count(a->c.models); i++) pthread_mutex_destroy(&a->hists[i].lock);
     mem_free(a->hists);
+    item_store_free(a->items);
     pthread_mutex_destroy(&a->lock);
     mem_free(a);
 }

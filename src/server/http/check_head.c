@@ -39,25 +39,41 @@ enum known_header {
     CONTENT_ENCODING,
     EXPECT,
     PREFLIGHT,
-    TRACEPARENT,
+    TRACEPARENT, /* from here on, repeated headers are no error */
+    REFERER,
+    COOKIE,
+    USER_AGENT,
     N_KNOWN
 };
 static const char *const known_names[N_KNOWN] = {
-    "Host",        "Content-Length", "Transfer-Encoding", "Origin", "Authorization",
-    "x-api-key",   "Content-Type",   "Content-Encoding",  "Expect", "Access-Control-Request-Method",
+    "Host",
+    "Content-Length",
+    "Transfer-Encoding",
+    "Origin",
+    "Authorization",
+    "x-api-key",
+    "Content-Type",
+    "Content-Encoding",
+    "Expect",
+    "Access-Control-Request-Method",
     "traceparent",
+    "Referer",
+    "Cookie",
+    "User-Agent",
 };
 
 struct known_headers {
     const char *value[N_KNOWN];
     int n[N_KNOWN];
-    bool closes; /* Connection: close */
+    bool closes;      /* Connection: close */
+    bool has_fetched; /* a Sec-Fetch-... header, which browsers add */
 };
 
 static void collect(struct known_headers *k, const struct head *h)
 {
     for (int i = 0; i < h->n; i++) {
         if (strcasecmp(h->header[i].name, "Connection") == 0 && head_has(h->header[i].value, "close")) k->closes = true;
+        if (strncasecmp(h->header[i].name, "Sec-Fetch-", 10) == 0) k->has_fetched = true;
         for (int j = 0; j < N_KNOWN; j++)
             if (strcasecmp(h->header[i].name, known_names[j]) == 0) {
                 k->value[j] = h->header[i].value;
@@ -142,16 +158,45 @@ static void answer_preflight(struct http_request *r)
     if (route_allow(&allow, c->routes, c->n_routes, r->path, NULL) == 0 && allow.len > 0)
         http_set_header(r, "Access-Control-Allow-Methods", (char *)allow.data);
     buf_deinit(&allow);
-    http_set_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key, traceparent");
+    /* Any header, because clients send headers of their own. "*" does not include Authorization. */
+    http_set_header(r, "Access-Control-Allow-Headers", "authorization, content-type, x-api-key, *");
     http_set_header(r, "Access-Control-Max-Age", "600");
     http_reply(r, 204, NULL, "", 0);
 }
 
-static bool is_json(const char *type)
+static bool is_type(const char *type, const char *name)
 {
-    size_t n = strlen("application/json");
+    size_t n = strlen(name);
 
-    return type && strncasecmp(type, "application/json", n) == 0 && strchr("; \t", type[n]);
+    return strncasecmp(type, name, n) == 0 && strchr("; \t", type[n]);
+}
+
+/* A mark of a browser: one of the headers that a page cannot keep a browser from sending. */
+static const char *browser_mark(const struct known_headers *k)
+{
+    if (k->n[ORIGIN]) return "Origin";
+    if (k->has_fetched) return "Sec-Fetch-...";
+    if (k->n[REFERER]) return "Referer";
+    if (k->n[COOKIE]) return "Cookie";
+    return k->n[USER_AGENT] && strncasecmp(k->value[USER_AGENT], "Mozilla/", 8) == 0 ? "User-Agent: Mozilla" : NULL;
+}
+
+/* Bodies are JSON whatever they are called, because `curl -d` and others do not say so. But a page can make a browser
+ * send the types below to any server without being asked. So they are not taken from a browser (docs/SECURITY.md).
+ * Returns true when it has answered. */
+static bool refuse_type(struct http_request *r, const struct known_headers *k)
+{
+    const char *type = k->value[CONTENT_TYPE] ? k->value[CONTENT_TYPE] : "", *mark = browser_mark(k);
+
+    if (is_type(type, "application/json")) return false;
+    bool is_simple = !*type || is_type(type, "text/plain") || is_type(type, "application/x-www-form-urlencoded");
+    if (is_simple && (!mark || r->conn->listener->is_unix)) return false;
+    if (is_simple)
+        http_error(r, 415, NULL, NULL, "Content-Type is '%s', not application/json, which browsers have to send (%s)",
+                   type, mark);
+    else
+        http_error(r, 415, NULL, NULL, "Content-Type is '%s', not application/json", type);
+    return true;
 }
 
 static void refuse_method(struct http_request *r)
@@ -178,6 +223,7 @@ static bool check_route(struct http_request *r, const struct known_headers *k, b
     const struct http_config *c = &r->http->c;
     struct route_match m = route_find(c->routes, c->n_routes, r->method, r->path);
 
+    r->route = m.route;
     if (!known && !(m.route && m.route->flags & HTTP_PUBLIC)) {
         http_set_header(r, "WWW-Authenticate", "Bearer");
         http_error(r, 401, NULL, "invalid_api_key",
@@ -189,11 +235,10 @@ static bool check_route(struct http_request *r, const struct known_headers *k, b
     } else if (r->conn->is_short && !(m.route->flags & HTTP_PUBLIC)) {
         http_set_header(r, "Retry-After", "1");
         http_error(r, 503, NULL, NULL, "too many connections; this one is for %s alone", public_path(c));
-    } else if (m.route->flags & HTTP_JSON_BODY && !is_json(k->value[CONTENT_TYPE])) {
-        http_error(r, 415, NULL, NULL, "Content-Type is '%s', not application/json",
-                   k->value[CONTENT_TYPE] ? k->value[CONTENT_TYPE] : "");
+    } else if (m.route->flags & HTTP_JSON_BODY && refuse_type(r, k)) {
+        return true;
     } else if (k->value[CONTENT_ENCODING] && strcasecmp(k->value[CONTENT_ENCODING], "identity") != 0) {
-        http_error(r, 415, NULL, NULL, "Content-Encoding is '%s'; bodies are read as they are",
+        http_error(r, 415, NULL, NULL, "Content-Encoding is '%s', which is not supported: send the body as it is",
                    k->value[CONTENT_ENCODING]);
     } else if (r->n_body > (int64_t)c->max_body_bytes) {
         http_error(r, 413, NULL, NULL, "a body of %s bytes; %zu are allowed", k->value[CONTENT_LENGTH],
@@ -271,9 +316,12 @@ static bool check_all(struct http_request *r, const struct known_headers *k)
     const char *host = k->value[HOST], *origin = k->value[ORIGIN];
 
     if (!host_ok(r, host))
-        http_error(r, 421, NULL, NULL, "this server is not called '%s'", host ? host : "");
+        http_error(r, 421, NULL, NULL,
+                   "this server is not called '%s'; `quern serve --host NAME` gives it the name NAME",
+                   host ? host : "");
     else if (origin && !web_origin_ok(origin, host, r->conn->listener->tls, c->origins, c->n_origins))
-        http_error(r, 403, NULL, NULL, "pages of '%s' may not use this server", origin);
+        http_error(r, 403, NULL, NULL,
+                   "pages of '%s' may not use this server; `quern serve --origin URL` allows those of URL", origin);
     else if (k->value[EXPECT] && strcasecmp(k->value[EXPECT], "100-continue") != 0)
         http_error(r, 417, NULL, NULL, "Expect is '%s', not 100-continue", k->value[EXPECT]);
     else if (is_two(r, k))

@@ -131,7 +131,8 @@ int http_open(struct http **out, const struct http_config *c, struct qn_error *e
         goto fail;
     }
     for (int i = 0; i < c->n_listen; i++) h->listener[i].fd = -1;
-    r = place_init(h, e);
+    h->counts = mem_calloc(((size_t)c->n_routes + 1) * N_STATUS, sizeof *h->counts);
+    r = h->counts ? place_init(h, e) : error_nomem(e, "counters", (size_t)c->n_routes * N_STATUS);
     if (r == 0 && c->keys_path) r = api_keys_load(&h->keys, c->keys_path, c->limits, e);
     if (r == 0) r = open_listeners(h, e);
     if (r == 0 && has_tls(h)) r = tls_cert_new(&h->cert, c->cert_path, c->key_path, e);
@@ -281,6 +282,7 @@ void http_close(struct http *h)
     if (h->wake_fd >= 0) close(h->wake_fd);
     mem_free(h->listener);
     mem_free(h->proxy);
+    mem_free(h->counts);
     mem_free(h->scratch);
     mem_free(h->conn);
     api_keys_deinit(&h->keys);

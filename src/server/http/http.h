@@ -27,7 +27,7 @@ struct http_request;
 /* ---- what is served ---- */
 
 enum {
-    HTTP_JSON_BODY = 1, /* 415 unless Content-Type is application/json */
+    HTTP_JSON_BODY = 1, /* 415 for types that are not JSON, and from browsers for every type but application/json */
     HTTP_PUBLIC = 2,    /* needs no API key */
 };
 
@@ -36,7 +36,8 @@ typedef void http_handler(struct http_request *r, void *ctx);
 
 struct http_route {
     const char *method; /* "GET" also answers HEAD */
-    /* "/v1/requests/{id}/cancel": at most one segment may be {id}, which matches any text but none */
+    /* "/v1/requests/{id}/cancel": at most one segment may be {id}, which matches any text but none. {path} is the same
+     * with slashes, "/v1/models/{path}"; routes that would match the same text come before it. */
     const char *pattern;
     http_handler *handler;
     unsigned flags;
@@ -121,9 +122,12 @@ struct http_identity {
 
 /* Valid until the request is answered. */
 const char *http_method(const struct http_request *r);
-const char *http_path(const struct http_request *r);  /* decoded, without the query */
-const char *http_param(const struct http_request *r); /* the text that {id} matched; NULL if the pattern has none */
-/* The decoded value of a name in the query ("" for a bare name); -1 if absent, malformed or not shorter than cap. */
+const char *http_path(const struct http_request *r); /* decoded, without the query */
+/* The text that {id} or {path} matched; NULL if the pattern has neither. */
+const char *http_param(const struct http_request *r);
+/* The decoded value of a name in the query ("" for a bare name). HTTP_NO_VALUE: it is absent or malformed; HTTP_LONG:
+ * not shorter than cap. */
+enum { HTTP_NO_VALUE = -1, HTTP_LONG = -2 };
 int http_query(const struct http_request *r, const char *name, char *value, size_t cap);
 const uint8_t *http_body(const struct http_request *r, size_t *n_bytes); /* a NUL byte follows it */
 void http_drop_body(struct http_request *r); /* gives the body's memory back before the answer */
@@ -136,8 +140,25 @@ struct http_refused {
     uint64_t full, peer;
 };
 struct http_refused http_refused(const struct http_request *r);
+/* The requests that have ended, by route and status. */
+struct http_count {
+    const struct http_route
+        *route; /* NULL: requests that were refused before their route was known, or that have none */
+    int status; /* 0: the client had left before there was an answer */
+    uint64_t n;
+};
+/* Writes the i-th of them, which may count none, to *out. false: there are no more. */
+bool http_count(const struct http_request *r, size_t i, struct http_count *out);
 /* For use in the handler only. The name is compared without case; NULL if the header is absent. */
 const char *http_header(const struct http_request *r, const char *name);
+
+/* ---- the log ---- */
+
+/* The log has a line for each request, written when the request is freed. http_note() adds a text to it, in place of
+ * the one before. http_outcome() says, as one word, why an answer is not what was asked for; http_error() says it too,
+ * with its code; NULL is "refused". The texts are cut and copied. Before the answer is given. */
+void http_note(struct http_request *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void http_outcome(struct http_request *r, const char *code);
 
 /* ---- answers ---- */
 

@@ -9,11 +9,15 @@
  * to a limit, and thrown away, so that the connection can go on. This is not done when the end of the body is not
  * known.
  *
+ * A request gets its line in the log when both sides have let go of it, because a handler may find out what it has cost
+ * after the client has left.
+ *
  * Bytes that are not HTTP become an empty request, so that they are answered and logged like all others.
  */
 #include "server/http/impl.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -24,6 +28,19 @@
 
 /* ---- life ---- */
 
+/* The path comes last, because a client may write anything there. */
+static void log_access(const struct http_request *r)
+{
+    char status[16] = "-";
+    const char *outcome = r->outcome[0] ? r->outcome : "complete";
+
+    if (!r->is_whole && !r->outcome[0]) outcome = "gone";
+    if (r->status) snprintf(status, sizeof status, "%d", r->status);
+    log_at(LOG_INFO, "%s %s %s %" PRIu64 " bytes %.3f s %s %s trace %s%s%s %s", r->method[0] ? r->method : "-", status,
+           outcome, r->n_sent, 1e-9 * (double)(r->t1_ns - r->t0_ns), r->who.name[0] ? r->who.name : "-", r->id,
+           r->trace[0] ? r->trace : "-", r->note[0] ? " " : "", r->note, r->path ? r->path : "-");
+}
+
 void request_unref(struct http_request *r)
 {
     struct http *h = r->http;
@@ -33,6 +50,7 @@ void request_unref(struct http_request *r)
     left = --r->n_refs;
     pthread_mutex_unlock(&h->lock);
     if (left > 0) return;
+    log_access(r);
     for (int i = 0; i < r->n_headers; i++) {
         mem_free(r->header[i].name);
         mem_free(r->header[i].value);
@@ -70,14 +88,11 @@ static void hold(struct http_request *r)
     pthread_mutex_unlock(&r->http->lock);
 }
 
-/* The path comes last, because a client may write anything there. */
-static void log_access(const struct http_request *r, bool whole)
+/* Under the lock. */
+static void count(struct http *h, const struct http_request *r)
 {
-    double ms = (double)(clock_ns() - r->t0_ns) / 1e6;
-
-    log_at(LOG_INFO, "%s %d %s %" PRIu64 " bytes %.1f ms %s %s trace %s %s", r->method[0] ? r->method : "-", r->status,
-           whole ? "complete" : "incomplete", r->n_sent, ms, r->who.name[0] ? r->who.name : "-", r->id,
-           r->trace[0] ? r->trace : "-", r->path ? r->path : "-");
+    size_t row = r->route ? (size_t)(r->route - h->c.routes) : (size_t)h->c.n_routes;
+    h->counts[row * N_STATUS + reply_status_index(r->status)]++;
 }
 
 void request_completed(struct conn *c, bool whole)
@@ -96,9 +111,11 @@ void request_completed(struct conn *c, bool whole)
     orphan = r->held && !r->in_handler;
     if (orphan) request_given_back(r);
     if (r->running) h->n_running--;
+    r->is_whole = whole;
+    r->t1_ns = clock_ns();
+    count(h, r);
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
-    log_access(r, whole);
     if (orphan) request_unref(r);
     request_unref(r);
 }
@@ -252,6 +269,38 @@ struct http_refused http_refused(const struct http_request *r)
     return n;
 }
 
+bool http_count(const struct http_request *r, size_t i, struct http_count *out)
+{
+    struct http *h = r->http;
+    size_t row = i / N_STATUS, n_routes = (size_t)h->c.n_routes;
+
+    if (row > n_routes) return false;
+    pthread_mutex_lock(&h->lock);
+    *out = (struct http_count){row < n_routes ? &h->c.routes[row] : NULL, reply_status_at(i % N_STATUS), h->counts[i]};
+    pthread_mutex_unlock(&h->lock);
+    return true;
+}
+
+void http_note(struct http_request *r, const char *fmt, ...)
+{
+    char text[sizeof r->note];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    pthread_mutex_lock(&r->http->lock);
+    memcpy(r->note, text, sizeof text);
+    pthread_mutex_unlock(&r->http->lock);
+}
+
+void http_outcome(struct http_request *r, const char *code)
+{
+    pthread_mutex_lock(&r->http->lock);
+    snprintf(r->outcome, sizeof r->outcome, "%s", code ? code : "refused");
+    pthread_mutex_unlock(&r->http->lock);
+}
+
 const uint8_t *http_body(const struct http_request *r, size_t *n_bytes)
 {
     *n_bytes = r->body.len;
@@ -267,8 +316,10 @@ int http_query(const struct http_request *r, const char *name, char *value, size
     bool ok = found && strlen(found) < cap;
 
     if (ok) memcpy(value, found, strlen(found) + 1);
+    int rc = found ? HTTP_LONG : HTTP_NO_VALUE;
+    if (ok) rc = 0;
     mem_free(copy);
-    return ok ? 0 : -1;
+    return rc;
 }
 
 const char *http_header(const struct http_request *r, const char *name) { return head_value(&r->head, name); }

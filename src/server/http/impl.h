@@ -46,7 +46,7 @@ enum due_kind {
     DUE_NOTHING = N_DUE
 };
 
-enum conn_state { AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_LINGER };
+enum conn_state { AT_FIRST, AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_LINGER };
 
 /* The client that a connection counts for: all connections of one peer share a number of places. */
 struct peer {
@@ -75,6 +75,7 @@ struct conn {
     /* For the server's thread alone, without the lock. */
     gnutls_session_t tls; /* NULL: plain */
     bool tls_waits;       /* the last TLS call found no bytes in the socket, or no room */
+    bool is_misled;       /* the client speaks plain HTTP where TLS is expected: it is told so, in plain HTTP */
     enum conn_state state;
     enum due_kind late;     /* the deadline that has passed and that the next turn handles; DUE_NOTHING: none */
     struct buf in;          /* bytes that have come */
@@ -107,16 +108,19 @@ struct http_request {
     struct head head;
     char *path, *query, *param;
     char method[16], id[24], trace[56];
+    const struct http_route *route; /* NULL: not known yet, or none */
     struct http_identity who;
     struct buf body;
-    size_t n_discarded;  /* bytes of the body that were thrown away */
-    size_t answer_taken; /* bytes taken from the ledger for the whole answer, until it is sent */
-    int head_minor;      /* of HTTP/1.x */
-    int64_t n_body;      /* bytes, as the head declares them; -1: in chunks */
-    bool expects;        /* 100-continue */
-    bool in_handler;     /* the handler was called */
-    uint64_t t0_ns;
-    char *origin; /* the web origin, if it is allowed: the answer repeats it */
+    size_t n_discarded;          /* bytes of the body that were thrown away */
+    size_t answer_taken;         /* bytes taken from the ledger for the whole answer, until it is sent */
+    int head_minor;              /* of HTTP/1.x */
+    int64_t n_body;              /* bytes, as the head declares them; -1: in chunks */
+    bool expects;                /* 100-continue */
+    bool in_handler;             /* the handler was called */
+    uint64_t t0_ns, t1_ns;       /* when its head was there; when it was completed */
+    char note[224], outcome[32]; /* for the log: see http_note() */
+    bool is_whole;               /* the answer was sent completely */
+    char *origin;                /* the web origin, if it is allowed: the answer repeats it */
 
     /* For the server's thread alone. */
     bool close, head_sent, ended_sent;
@@ -158,10 +162,11 @@ struct http {
     uint32_t next_gen;
     uint64_t n_requests;
     struct http_refused refused;
-    uint64_t refused_told_ns;        /* when the log last mentioned them */
-    int n_running;                   /* requests between their handler's call and their completion */
-    int n_held;                      /* requests that handlers still owe an answer */
-    int n_alive;                     /* requests that are not freed: a thread may be about to touch struct http */
+    uint64_t *counts;         /* [c.n_routes + 1][N_STATUS] requests that have ended; the last row is for no route */
+    uint64_t refused_told_ns; /* when the log last mentioned them */
+    int n_running;            /* requests between their handler's call and their completion */
+    int n_held;               /* requests that handlers still owe an answer */
+    int n_alive;              /* requests that are not freed: a thread may be about to touch struct http */
     bool draining, shut, door_stops; /* shut: the listeners are closed, nothing is accepted any more */
     uint64_t linger_ns;              /* while draining: until this time new connections may bring a request */
     struct {
@@ -240,6 +245,10 @@ enum check_result { CHECK_OK, CHECK_DISCARD, CHECK_CLOSE } check_headers(struct 
 /* Writes the body of an error to text, which has at least 128 bytes. Returns its length. */
 size_t error_json(char *text, size_t cap, int status, const char *param, const char *code, const char *message);
 const char *reply_reason(int status);
+/* The known statuses, for counting: the index of one, N_STATUS - 1 for any other; and the status at an index. */
+#define N_STATUS 21
+size_t reply_status_index(int status);
+int reply_status_at(size_t i);
 /* Adds the head of the answer to out. */
 int reply_head(struct buf *out, const struct http_request *r, bool close);
 /* Adds the next bytes of a stream to out. Under the lock. REPLY_WAIT: there are none yet; the connection will have a

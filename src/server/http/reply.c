@@ -62,6 +62,7 @@ void http_error(struct http_request *r, int status, const char *param, const cha
     if (vsnprintf(raw, sizeof raw, fmt, ap) < 0) raw[0] = '\0';
     va_end(ap);
     error_clean(message, sizeof message, raw);
+    http_outcome(r, code);
     n = error_json(text, sizeof text, status, param, code, message);
     http_reply(r, status, "application/json", text, n);
 }
@@ -82,34 +83,45 @@ void http_set_header(struct http_request *r, const char *name, const char *value
     r->header[r->n_headers++].value = v;
 }
 
+static const struct {
+    int status;
+    const char *text;
+} statuses[] = {{0, ""},
+                {200, "OK"},
+                {204, "No Content"},
+                {400, "Bad Request"},
+                {401, "Unauthorized"},
+                {403, "Forbidden"},
+                {404, "Not Found"},
+                {405, "Method Not Allowed"},
+                {408, "Request Timeout"},
+                {413, "Content Too Large"},
+                {414, "URI Too Long"},
+                {415, "Unsupported Media Type"},
+                {417, "Expectation Failed"},
+                {421, "Misdirected Request"},
+                {429, "Too Many Requests"},
+                {431, "Request Header Fields Too Large"},
+                {500, "Internal Server Error"},
+                {503, "Service Unavailable"},
+                {504, "Gateway Timeout"},
+                {505, "HTTP Version Not Supported"}};
+#define N_STATUSES (sizeof statuses / sizeof statuses[0])
+_Static_assert(N_STATUSES + 1 == N_STATUS, "a row for each status, and one for all others");
+
+size_t reply_status_index(int status)
+{
+    size_t i = 0;
+    while (i < N_STATUSES && statuses[i].status != status) i++;
+    return i;
+}
+
+int reply_status_at(size_t i) { return i < N_STATUSES ? statuses[i].status : 999; }
+
 const char *reply_reason(int status)
 {
-    static const struct {
-        int status;
-        const char *text;
-    } known[] = {{200, "OK"},
-                 {204, "No Content"},
-                 {400, "Bad Request"},
-                 {401, "Unauthorized"},
-                 {403, "Forbidden"},
-                 {404, "Not Found"},
-                 {405, "Method Not Allowed"},
-                 {408, "Request Timeout"},
-                 {413, "Content Too Large"},
-                 {414, "URI Too Long"},
-                 {415, "Unsupported Media Type"},
-                 {417, "Expectation Failed"},
-                 {421, "Misdirected Request"},
-                 {429, "Too Many Requests"},
-                 {431, "Request Header Fields Too Large"},
-                 {500, "Internal Server Error"},
-                 {503, "Service Unavailable"},
-                 {504, "Gateway Timeout"},
-                 {505, "HTTP Version Not Supported"}};
-
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].status == status) return known[i].text;
-    return "";
+    size_t i = reply_status_index(status);
+    return i < N_STATUSES ? statuses[i].text : "";
 }
 
 /* By hand, because strftime() uses the language of the process. */

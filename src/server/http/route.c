@@ -34,16 +34,16 @@ long route_unescape(char *s)
 
 static bool matches(const char *pattern, const char *path, struct route_match *m)
 {
-    const char *hole = strstr(pattern, "{id}"), *tail;
+    const char *hole = strstr(pattern, "{id}"), *all = strstr(pattern, "{path}"), *tail;
     size_t before, after, n = strlen(path);
 
     m->param = m->param_len = 0;
-    if (!hole) return strcmp(pattern, path) == 0;
-    before = (size_t)(hole - pattern);
-    tail = hole + 4;
+    if (!hole && !all) return strcmp(pattern, path) == 0;
+    before = (size_t)((all ? all : hole) - pattern);
+    tail = pattern + before + strlen(all ? "{path}" : "{id}");
     after = strlen(tail);
     if (n <= before + after || memcmp(pattern, path, before) != 0 || strcmp(path + n - after, tail) != 0) return false;
-    if (memchr(path + before, '/', n - before - after)) return false;
+    if (!all && memchr(path + before, '/', n - before - after)) return false;
     m->param = before;
     m->param_len = n - before - after;
     return true;

@@ -14,7 +14,7 @@ long route_unescape(char *s);
 struct route_match {
     const struct http_route *route; /* NULL: none for this path, or none for this method */
     bool has_path;                  /* another method may be served at this path */
-    size_t param, param_len;        /* where {id} was found in the path; length 0 when the pattern has none */
+    size_t param, param_len;        /* where {id} or {path} was found in the path; length 0 when the pattern has none */
 };
 
 /* The route of a decoded path. HEAD is looked up as GET. */

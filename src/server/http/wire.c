@@ -2,8 +2,8 @@
  *
  * wire.c: the bytes of a connection, and its turn.
  *
- *     handshake -> head -> body -> handler -> answer -> head of the next request
- *                                                    \-> linger: nothing is read any more
+ *     first byte -> handshake -> head -> body -> handler -> answer -> head of the next request
+ *                                                                  \-> linger: nothing is read any more
  *
  * A turn goes on until the socket has no more bytes, takes no more, or the answer is not there yet. The event that ends
  * such a wait brings another turn. While a request is answered, nothing is read: the next request waits in the socket.
@@ -107,7 +107,7 @@ int wire_begin(struct conn *c)
 {
     c->state = AT_HEAD;
     if (!c->listener->tls) return 0;
-    c->state = AT_HANDSHAKE;
+    c->state = AT_FIRST;
     if (gnutls_init(&c->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL)) {
         c->tls = NULL;
         return -1;
@@ -117,6 +117,21 @@ int wire_begin(struct conn *c)
     gnutls_transport_set_pull_function(c->tls, pull);
     gnutls_transport_set_vec_push_function(c->tls, push);
     return gnutls_set_default_priority_append(c->tls, "-VERS-TLS1.0:-VERS-TLS1.1", NULL, 0) ? -1 : 0;
+}
+
+/* Looks at the first byte without taking it: in TLS it is never a letter, in HTTP it is one. */
+static enum turn_end look_at_first(struct conn *c)
+{
+    char first = 0;
+
+    if (recv(c->fd, &first, 1, MSG_PEEK) < 0) return errno == EAGAIN ? WAIT : CLOSE;
+    c->state = AT_HANDSHAKE;
+    if (first < 'A' || first > 'Z') return GO;
+    gnutls_deinit(c->tls);
+    c->tls = NULL;
+    c->is_misled = true;
+    c->state = AT_HEAD;
+    return GO;
 }
 
 static enum turn_end at_handshake(struct conn *c)
@@ -208,6 +223,8 @@ static enum turn_end at_head(struct conn *c)
     }
     if (!c->begun) begin_waiting(c);
     len = head_scan(p, n, &c->scanned);
+    if (len > 0 && c->is_misled)
+        return begin(c, n, 400, "plain HTTP was sent to a port for TLS: use https:// instead of http://");
     if (len > 0) return begin(c, (size_t)len, 0, NULL);
     if (len < 0)
         return begin(c, n, 400, "the request's head has a control byte, or a line that does not end with CR and LF");
@@ -448,8 +465,8 @@ static void end(struct conn *c)
 void wire_turn(struct conn *c)
 {
     static enum turn_end (*const step[])(struct conn *) = {
-        [AT_HANDSHAKE] = at_handshake, [AT_HEAD] = at_head,     [AT_BODY] = at_body,
-        [AT_HANDLER] = at_handler,     [AT_ANSWER] = at_answer, [AT_LINGER] = at_linger,
+        [AT_FIRST] = look_at_first, [AT_HANDSHAKE] = at_handshake, [AT_HEAD] = at_head,     [AT_BODY] = at_body,
+        [AT_HANDLER] = at_handler,  [AT_ANSWER] = at_answer,       [AT_LINGER] = at_linger,
     };
     enum turn_end t = GO;
 

@@ -67,6 +67,26 @@ int field_no_nul(const char *name, const json_t *v, struct fault *f)
                      name);
 }
 
+bool field_is_empty(const json_t *v)
+{
+    return !v || json_is_null(v) || json_is_false(v) || (json_is_string(v) && json_string_length(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0) || (json_is_object(v) && json_object_size(v) == 0);
+}
+
+static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }
+
+int field_ignore(struct fault *f, const char *name)
+{
+    struct field_ignored *l = f->ignored;
+    if (!l || l->n == FIELD_MAX_IGNORED) return 0;
+    for (size_t at = 0; at < l->names.len; at += strlen((char *)l->names.data + at) + 1)
+        if (!strcmp((char *)l->names.data + at, name)) return 0;
+    if (l->n == FIELD_MAX_IGNORED - 1) name = "...";
+    if (buf_add(&l->names, name, strlen(name) + 1, NULL)) return no_memory(f);
+    l->n++;
+    return 0;
+}
+
 /* A whole number in [lo, hi]. */
 static int read_int(const char *name, const json_t *v, int64_t lo, int64_t hi, int64_t *out, struct fault *f)
 {
@@ -101,21 +121,42 @@ static int check_size(const struct field *d, const char *name, size_t n, const c
     return fault_set(f, 400, "out_of_range", name, "%s has to have %g to %g %s, not %zu", name, d->lo, d->hi, unit, n);
 }
 
-static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }
+static bool is_equal(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
+    return json_equal(a, b);
+}
 
 /* For members whose other values would ask for something that is not done here. */
 static int read_one_of(const struct field *d, const char *name, const json_t *v, struct fault *f)
 {
+    if (!d->exact && field_is_empty(v)) return 0;
     json_t *all = json_loads(d->allowed, JSON_DECODE_ANY, NULL);
     bool found = false;
     size_t i;
     json_t *one;
     if (!all) return no_memory(f);
-    json_array_foreach(all, i, one) found = found || json_equal(one, v);
+    json_array_foreach(all, i, one) found = found || is_equal(one, v);
     json_decref(all);
     if (found) return 0;
     if (!strcmp(d->allowed, "[]")) return fault_set(f, 400, "unsupported_value", name, "%s is not supported", name);
     return fault_set(f, 400, "unsupported_value", name, "%s: this value is not supported; %s is", name, d->allowed);
+}
+
+static int read_ignored(const struct field *d, const char *name, const json_t *v, struct fault *f)
+{
+    static const char letters[] = {[JSON_OBJECT] = 'o', [JSON_ARRAY] = 'a', [JSON_STRING] = 's', [JSON_INTEGER] = 'n',
+                                   [JSON_REAL] = 'n',   [JSON_TRUE] = 'b',  [JSON_FALSE] = 'b'};
+    char wanted[64] = "";
+    if (field_is_empty(v)) return 0;
+    if (strchr(d->allowed, letters[json_typeof(v)])) return field_ignore(f, name);
+    for (const char *p = d->allowed; *p; p++) {
+        size_t n = strlen(wanted);
+        const char *type = *p == 'o' ? "an object" : *p == 'a' ? "an array" : *p == 's' ? "a string" : NULL;
+        if (!type) type = *p == 'n' ? "a number" : "true or false";
+        snprintf(wanted + n, sizeof wanted - n, "%s%s", n ? " or " : "", type);
+    }
+    return field_wrong_type(f, name, wanted, v);
 }
 
 static int read_value(const struct field *d, const char *name, const json_t *v, void *out, struct fault *f)
@@ -152,6 +193,7 @@ static int read_value(const struct field *d, const char *name, const json_t *v, 
         return 0;
     case FIELD_ANY: *(const json_t **)at = v; return 0;
     case FIELD_ONE_OF: return read_one_of(d, name, v, f);
+    case FIELD_IGNORED: return read_ignored(d, name, v, f);
     case FIELD_PARSE: return d->parse(out, d, name, v, f);
     }
     return -1;
@@ -176,7 +218,12 @@ int field_read(const struct field *const *tables, const char *prefix, const json
         const struct field *d = find(tables, key);
         error_clean(shown, sizeof shown, key);
         snprintf(name, sizeof name, "%s%s", prefix, shown);
-        if (!d) return fault_set(f, 400, "unknown_field", name, "%s: there is no such field here", name);
+        if (!d) {
+            if (!f->ignored || !field_is_empty(v))
+                return fault_set(f, 400, "unknown_field", name, "%s: there is no such field here", name);
+            if (field_ignore(f, name)) return -1;
+            continue;
+        }
         if (json_is_null(v)) continue;
         if (read_value(d, name, v, out, f)) return -1;
         if (d->present) *(bool *)((char *)out + d->present) = true;
@@ -284,9 +331,30 @@ static json_t *load(const void *text, size_t n, size_t flags, const struct qn_ca
     return j;
 }
 
+/* Says why a text could not be parsed. For what clients do by mistake, the words are ours. */
+static void fault_of_parser(struct fault *f, size_t n, const json_error_t *e)
+{
+    static const char surrogate[] = "invalid Unicode '";
+    if (n == 0)
+        fault_set(f, 400, "invalid_json", NULL, "the body is empty; it has to be a JSON object");
+    else if (json_error_code(e) == json_error_null_byte_in_key)
+        fault_set(f, 400, "invalid_json", NULL, "a name in the body has the character U+0000 in it (byte %d)",
+                  e->position);
+    else if (!strncmp(e->text, surrogate, strlen(surrogate)))
+        fault_set(f, 400, "invalid_json", NULL,
+                  "the body has one half of a surrogate pair without the other: %.6s (the text that ends at byte %d)",
+                  e->text + strlen(surrogate), e->position);
+    else
+        fault_set(f, 400, "invalid_json", NULL, "the body is not valid JSON: %s (byte %d)", e->text, e->position);
+}
+
 json_t *field_parse_body(const void *text, size_t n, const struct qn_cancel *cancel, struct fault *f)
 {
+    static const char mark[] = {'\xef', '\xbb', '\xbf'}; /* U+FEFF, which some editors put before a text */
+    size_t n_mark = n >= sizeof mark && !memcmp(text, mark, sizeof mark) ? sizeof mark : 0;
     json_error_t e;
+    text = (const char *)text + n_mark;
+    n -= n_mark;
     struct field_size size;
     bool cancelled;
     if (field_measure(text, n, &size, f) || check_memory(n, f)) return NULL;
@@ -303,7 +371,8 @@ json_t *field_parse_body(const void *text, size_t n, const struct qn_cancel *can
         return NULL;
     }
     if (!j) {
-        fault_set(f, 400, "invalid_json", NULL, "the body is not valid JSON: %s (byte %d)", e.text, e.position);
+        e.position += (int)n_mark;
+        fault_of_parser(f, n, &e);
         return NULL;
     }
     if (json_is_object(j)) return j;

@@ -45,6 +45,16 @@ int loaded_make_folder(const char *cache_dir, const char *name, struct qn_error 
     return rc;
 }
 
+int loaded_drop_files(const char *cache_dir, const char *name, uint64_t identity, size_t *n, struct qn_error *e)
+{
+    struct buf path = {0};
+    *n = 0;
+    int rc = folder_path(&path, cache_dir, name, e);
+    if (!rc) rc = qn_cache_drop_files((char *)path.data, identity, n, e);
+    buf_deinit(&path);
+    return rc;
+}
+
 /* ---- parts ---- */
 
 void loaded_free(struct loaded_model *p)

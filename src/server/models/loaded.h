@@ -26,5 +26,7 @@ void loaded_free(struct loaded_model *p);
 
 /* Makes the folder of a model's cache and the folder above it. */
 int loaded_make_folder(const char *cache_dir, const char *name, struct qn_error *e);
+/* Drops what an identity has in the folder of a model that is not loaded. *n: the conversations. */
+int loaded_drop_files(const char *cache_dir, const char *name, uint64_t identity, size_t *n, struct qn_error *e);
 
 #endif

@@ -38,7 +38,7 @@ struct entry {
     struct served held; /* first member: the entry is found from it. Its pointers are NULL unless the model is loaded */
     struct models *set;
     const char *path;
-    bool pinned;
+    bool pinned, optional;
     bool has_chat;
     int n_ctx_train, n_vocab;
     uint64_t fingerprint;
@@ -54,6 +54,7 @@ struct entry {
     struct models_wait *waits, **last_wait; /* in order of arrival */
     uint64_t refuse_ns;                     /* when the waiting requests are refused if there is no room */
     bool is_blocked;                        /* there was no room, and nothing has changed since */
+    bool is_swept;                          /* its files are being deleted: it is not loaded meanwhile */
     bool is_told;                           /* the log says that a new file cannot be opened */
     bool is_stale;                          /* it is loaded, but its file is another now: no new request gets it */
     struct qn_scheduler_stats past;         /* counters of its former schedulers */
@@ -382,6 +383,7 @@ static struct entry *next_wanted(struct models *s, int after, uint64_t now, uint
 {
     for (int k = 1; k <= s->c.n; k++) {
         struct entry *m = &s->entry[(after + k) % s->c.n];
+        if (m->is_swept) continue; /* its end wakes the thread */
         if (m->waits && (!m->is_blocked || m->refuse_ns <= now)) return m;
         if (m->waits && m->refuse_ns < *until) *until = m->refuse_ns;
     }
@@ -454,6 +456,9 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     if (!p.chat) log_at(LOG_WARN, "no conversations with '%s': %s", m->held.name, why.msg);
     rc = find_facts(s, m, &p, &f, e);
     set_facts(m, &f);
+    if (!rc && f.plan.n_ctx > f.n_ctx_train)
+        log_at(LOG_WARN, "'%s': a context of %d tokens; the model was trained with %d", m->held.name, f.plan.n_ctx,
+               f.n_ctx_train);
     if (!rc && s->c.n > 1) rc = check_size(s, m, e); /* for a single model the engine's own error says more */
     if (rc || !keep) {
         loaded_free(&p);
@@ -464,14 +469,39 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     return rc;
 }
 
-static int open_all(struct models *s, struct qn_error *e)
+/* Takes a model out of the set, while only this thread knows the set. */
+static void leave_out(struct models *s, int i)
+{
+    s->c.n--;
+    for (; i < s->c.n; i++) {
+        s->entry[i] = s->entry[i + 1];
+        s->entry[i].held.index = i;
+        s->entry[i].last_wait = &s->entry[i].waits;
+    }
+}
+
+static int open_pinned(struct models *s, struct qn_error *e)
 {
     int rc = 0;
-    for (int i = 0; i < s->c.n && !rc;
-         i++) /* the pinned ones first, because the room that they leave has to be known */
-        if (s->entry[i].pinned) rc = open_first(s, &s->entry[i], true, e);
     for (int i = 0; i < s->c.n && !rc; i++)
-        if (!s->entry[i].pinned) rc = open_first(s, &s->entry[i], s->c.n == 1, e);
+        if (s->entry[i].pinned) rc = open_first(s, &s->entry[i], true, e);
+    return rc;
+}
+
+static int open_all(struct models *s, struct qn_error *e)
+{
+    struct qn_error why;
+    int rc = open_pinned(s, e); /* first, because the room that they leave has to be known */
+    for (int i = 0; i < s->c.n && !rc;) {
+        struct entry *m = &s->entry[i];
+        if (!m->pinned) rc = open_first(s, m, s->c.n == 1, &why);
+        if (rc && e) *e = why;
+        i += !rc;
+        if (!rc || !m->optional) continue;
+        log_at(LOG_WARN, "'%s' is left out: %s", m->held.name, why.msg);
+        leave_out(s, i);
+        rc = 0;
+    }
     return rc;
 }
 
@@ -495,6 +525,7 @@ int models_open(struct models **out, const struct models_config *c, struct qn_er
         m->held.index = i;
         m->path = c->source[i].path;
         m->pinned = c->source[i].pinned;
+        m->optional = c->source[i].optional && !m->pinned;
         m->last_wait = &m->waits;
     }
     int rc = open_all(s, e);
@@ -545,12 +576,17 @@ void models_close(struct models *s)
 
 /* ---- from any thread ---- */
 
-static struct entry *find(struct models *s, const char *name, struct fault *f)
+int models_find(const struct models *s, const char *name, struct fault *f)
 {
     int n = s->c.n;
-    if (n == 0) fault_set(f, 404, "model_not_found", "model", "no model is served here");
+    if (n == 0)
+        fault_set(f, 404, "model_not_found", "model",
+                  "no model is served here: `quern pull` fetches one, and the daemon finds it at its next start");
     for (int i = 0; i < n; i++)
-        if (name ? !strcmp(name, s->entry[i].held.name) : n == 1) return &s->entry[i];
+        if (name ? !strcmp(name, s->entry[i].held.name) : n == 1) return i;
+    for (int i = 0; i < s->c.n_aliases && name; i++)
+        if (!strcmp(name, s->c.alias[i].name)) return models_find(s, s->c.alias[i].model, f);
+    if (s->c.any && (!name || strcmp(name, s->c.any) != 0)) return models_find(s, s->c.any, f);
     if (n > 0 && !name)
         fault_set(f, 400, "missing_field", "model", "model is missing: %d models are served, see /v1/models", n);
     else if (n == 1)
@@ -559,7 +595,7 @@ static struct entry *find(struct models *s, const char *name, struct fault *f)
     else if (n > 0)
         fault_set(f, 404, "model_not_found", "model", "there is no model '%s' here; /v1/models lists those there are",
                   name);
-    return NULL;
+    return -1;
 }
 
 /* Logs, once for each load, that there is a new file that cannot be opened. In the sandbox only the file that was there
@@ -593,8 +629,9 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
                                   struct fault *f)
 {
     enum models_answer answer = MODELS_REFUSED;
-    struct entry *m = find(s, name, f);
-    if (!m) return answer;
+    int i = models_find(s, name, f);
+    if (i < 0) return answer;
+    struct entry *m = &s->entry[i];
     pthread_mutex_lock(&s->lock);
     if (s->is_stopping) {
         fault_stopping(f);
@@ -625,6 +662,24 @@ struct served *models_hold(struct models *s, int i)
     return there ? &m->held : NULL;
 }
 
+int models_drop_files(struct models *s, int i, uint64_t identity, size_t *n, struct qn_error *e)
+{
+    struct entry *m = &s->entry[i];
+    const char *dir = s->c.scheduler.cache_dir;
+    *n = 0;
+    pthread_mutex_lock(&s->lock);
+    bool may = m->state == MODEL_NOT_LOADED && !m->is_swept && !s->is_stopping;
+    if (may) m->is_swept = true;
+    pthread_mutex_unlock(&s->lock);
+    if (!may) return error_set(e, QN_EBUSY, "'%s' is being loaded, unloaded or swept: try again", m->held.name);
+    int rc = dir ? loaded_drop_files(dir, m->held.name, identity, n, e) : 0;
+    pthread_mutex_lock(&s->lock);
+    m->is_swept = false;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
 void models_release(struct served *held)
 {
     struct entry *m = (struct entry *)held;
@@ -647,6 +702,13 @@ const char *models_state_name(enum models_state s)
 }
 
 int models_count(const struct models *s) { return s->c.n; }
+
+const struct models_alias *models_aliases(const struct models *s, int *n)
+{
+    *n = s->c.n_aliases;
+    return s->c.alias;
+}
+
 uint64_t models_budget_bytes(const struct models *s) { return s->budget; }
 
 void models_look(struct models *s, int i, struct models_info *out)

@@ -22,12 +22,22 @@ struct models_source {
     const char *name; /* as clients call it */
     const char *path;
     bool pinned;
+    bool optional; /* if it cannot be served, it is left out, with a warning; not for a pinned one */
+};
+
+/* Another name for a model. */
+struct models_alias {
+    const char *name, *model;
 };
 
 /* Everything it points to is borrowed until models_close(). */
 struct models_config {
     const struct models_source *source; /* [n], may be none; names differ */
     int n;
+    /* [n_aliases] of models that are not optional; names differ, also from those of the models */
+    const struct models_alias *alias;
+    int n_aliases;
+    const char *any;                /* the model that answers to all other names, also not optional; NULL: none */
     struct qn_model_params model;   /* of each */
     struct qn_engine_params engine; /* for each model; memory_bytes is for all together, 0: what the machine has */
     /* For each model; but cache_dir gets a folder for each, and cache_bytes is divided equally. */
@@ -39,7 +49,8 @@ struct models_config {
 int models_make_folders(const struct models_config *c, struct qn_error *e);
 
 struct models;
-/* Checks every file, and that its model fits the budget next to the pinned ones. Loads the pinned models, or a single
+/* Checks every file, and that its model fits the budget next to the pinned ones, except that optional models may be
+ * left out. Loads the pinned models, or a single
  * one. *out is freed with models_close(). */
 int models_open(struct models **out, const struct models_config *c, struct qn_error *e);
 /* Accepts no more requests, refuses those that wait, ends those that run and saves what they leave in the caches. */
@@ -67,12 +78,18 @@ struct models_wait {
 };
 
 enum models_answer { MODELS_HELD, MODELS_WAIT, MODELS_REFUSED };
-/* Holds the model of that name (NULL: the only one) in *out. MODELS_WAIT: w->ready() will be called. MODELS_REFUSED: *f
- * says why. Any thread; does not wait. */
+/* The index of the model that answers to a name, which may be an alias. NULL: the only model, or the one for any name.
+ * -1 and *f: there is none. */
+int models_find(const struct models *s, const char *name, struct fault *f);
+/* Holds the model of that name in *out, as models_find() finds it. MODELS_WAIT: w->ready() will be called.
+ * MODELS_REFUSED: *f says why. Any thread; does not wait. */
 enum models_answer models_acquire(struct models *s, const char *name, struct models_wait *w, struct served **out,
                                   struct fault *f);
 /* Holds the i-th model if it is in memory; otherwise NULL. Any thread; does not wait. */
 struct served *models_hold(struct models *s, int i);
+/* Drops the conversations that an identity has on disk with the i-th model, which is not in memory. *n: how many. It
+ * waits for the disk. QN_EBUSY: the model is in memory, or on its way. */
+int models_drop_files(struct models *s, int i, uint64_t identity, size_t *n, struct qn_error *e);
 /* Gives a held model back. Any thread, also a scheduler's own. NULL is fine. */
 void models_release(struct served *m);
 
@@ -97,6 +114,7 @@ struct models_info {
     struct qn_scheduler_stats stats;
 };
 int models_count(const struct models *s);
+const struct models_alias *models_aliases(const struct models *s, int *n); /* [*n] */
 uint64_t models_budget_bytes(const struct models *s);
 void models_look(struct models *s, int i, struct models_info *out); /* any thread */
 

@@ -167,7 +167,8 @@ static const struct variant *choose(const struct chat *c, const json_t *request)
 static int take_rendered(struct chat_prompt *p, const struct chat *c, const struct variant *t,
                          struct jinja_output *rendered, const struct qn_cancel *cancel, struct qn_error *e)
 {
-    const struct text_origin o = {rendered->user, rendered->n_user, t->markup, t->n_markup};
+    const struct text_origin o = {
+        .user = rendered->user, .n_user = rendered->n_user, .markup = t->markup, .n_markup = t->n_markup};
     const char *text = rendered->text.data ? (const char *)rendered->text.data : "";
     size_t n = rendered->text.len, own = 0; /* text[own..] comes after the last text of the user */
     int rc = vocab_encode_chat(c->v, text, n, &o, cancel, &p->tokens, &p->n_tokens, e);

@@ -27,7 +27,7 @@ static const char *word_after(const char *p, size_t n, const char *mark, size_t 
     return hit;
 }
 
-static bool body(struct chat_reply *r)
+bool chat_harmony_body(struct chat_reply *r)
 {
     static const char *const marks[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>", NULL};
     int which = chat_give_until(r, r->channel, marks);
@@ -44,7 +44,7 @@ bool chat_harmony_head(struct chat_reply *r)
     if (!found && !r->last && chat_left(r) < MAX_HEAD + strlen(mark)) return false;
     r->channel = QN_REPLY_CONTENT;
     r->trim = false;
-    r->state = body;
+    r->state = chat_harmony_body;
     if (!found || at > MAX_HEAD) return true; /* there is no head, so all of it is text */
     const char *p = chat_text(r), *to = word_after(p, at, " to=", &n);
     const char *channel = word_after(p, at, "<|channel|>", &n_channel);

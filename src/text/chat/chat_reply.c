@@ -218,6 +218,11 @@ void chat_begin(struct chat_reply *r)
     r->state = r->form.calls == CHAT_CALLS_HARMONY ? chat_harmony_between : begin;
 }
 
+bool chat_reply_is_thinking(const struct chat_reply *r)
+{
+    return r->state == think || (r->state == chat_harmony_body && r->channel == QN_REPLY_REASONING);
+}
+
 /* ---- the whole ---- */
 
 int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const json_t *tools, bool thinking,

@@ -30,6 +30,8 @@ void chat_reply_free(struct chat_reply *r); /* NULL is fine */
  * reply can only be freed. */
 int chat_reply_push(struct chat_reply *r, const char *text, size_t n, struct qn_error *e);
 int chat_reply_end(struct chat_reply *r, const char *text, size_t n, struct qn_error *e);
+/* Whether thoughts have begun and not ended. */
+bool chat_reply_is_thinking(const struct chat_reply *r);
 /* Takes the next event of the last call; false: there are no more. The event's text is borrowed until the next call. */
 bool chat_reply_next(struct chat_reply *r, struct qn_reply_event *event);
 

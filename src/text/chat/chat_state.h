@@ -86,7 +86,7 @@ void chat_fail(struct chat_reply *r, int rc); /* keeps the first failure, which 
 
 void chat_begin(struct chat_reply *r); /* begins a part of the reply: thoughts, content or a call may come */
 chat_state chat_content;
-chat_state chat_harmony_head, chat_harmony_between;
+chat_state chat_harmony_head, chat_harmony_body, chat_harmony_between;
 
 /* Begins a call, and takes its opening mark of n unread bytes. */
 void chat_begin_call(struct chat_reply *r, size_t n, chat_state *state);

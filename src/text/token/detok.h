@@ -30,6 +30,8 @@ void detok_init(struct detok *d, const struct vocab *v, unsigned flags);
 int detok_push(struct detok *d, qn_token id, struct buf *out, struct qn_error *e);
 /* Ends the text: an unfinished character becomes one U+FFFD. QN_ENOMEM. */
 int detok_flush(struct detok *d, struct buf *out, struct qn_error *e);
+/* Ends the text before a character that is unfinished. */
+static inline void detok_cut(struct detok *d) { d->n_held = 0; }
 /* Appends the text of a whole list of ids. QN_EUSAGE: an id is outside the vocabulary; QN_ENOMEM. */
 int detok_all(const struct vocab *v, const qn_token *ids, size_t n, unsigned flags, struct buf *out,
               struct qn_error *e);

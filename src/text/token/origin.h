@@ -21,6 +21,8 @@ struct text_origin {
     size_t n_user;
     const qn_token *markup; /* [n_markup] user-defined tokens that only the template may write, like control tokens */
     size_t n_markup;
+    const qn_token *allowed; /* [n_allowed] control tokens that a user may write, too */
+    size_t n_allowed;
 };
 
 #endif

@@ -35,12 +35,12 @@ static const char *const eot_texts[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",         "<|endoftext|>",      "<|end_of_text|>",
     "<EOT>",      "_<EOT>",     "[EOT]",   "<｜end▁of▁sentence｜>", "<end_of_utterance>", NULL};
 static const char *const eom_texts[] = {"<|eom_id|>", NULL};
-static const char *const fim_pre_texts[] = {
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "▁<PRE>", "<｜fim▁begin｜>", NULL};
-static const char *const fim_suf_texts[] = {
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "▁<SUF>", "<｜fim▁hole｜>", NULL};
-static const char *const fim_mid_texts[] = {
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>", "▁<MID>", "<｜fim▁end｜>", NULL};
+static const char *const fim_pre_texts[] = {"<|fim_prefix|>", "<fim-prefix>",    "<fim_prefix>", "<PRE>",
+                                            "▁<PRE>",         "<｜fim▁begin｜>", "[PREFIX]",     NULL};
+static const char *const fim_suf_texts[] = {"<|fim_suffix|>", "<fim-suffix>",   "<fim_suffix>", "<SUF>",
+                                            "▁<SUF>",         "<｜fim▁hole｜>", "[SUFFIX]",     NULL};
+static const char *const fim_mid_texts[] = {"<|fim_middle|>", "<fim-middle>",  "<fim_middle>", "<MID>",
+                                            "▁<MID>",         "<｜fim▁end｜>", "[MIDDLE]",     NULL};
 static const char *const fim_pad_texts[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", NULL};
 static const char *const fim_rep_texts[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", NULL};
 static const char *const fim_sep_texts[] = {"<|file_sep|>", NULL};
@@ -124,12 +124,18 @@ static void set_defaults(struct roles *r, const struct lexicon *lex, const struc
     }
 }
 
+/* Makes the marker a control token, so that no text of a user becomes it. */
+static void make_control(struct lexicon *lex, const struct bpe *bpe, qn_token id)
+{
+    if (id >= 0 && lex->type[id] != TOKEN_UNKNOWN && is_marker(lex, bpe, id)) lex->type[id] = TOKEN_CONTROL;
+}
+
 static void add_eog(struct roles *r, struct lexicon *lex, const struct bpe *bpe, qn_token id)
 {
     if (id < 0) return;
     for (int i = 0; i < r->n_eog; i++)
         if (r->eog[i] == id) return;
-    if (lex->type[id] != TOKEN_UNKNOWN && is_marker(lex, bpe, id)) lex->type[id] = TOKEN_CONTROL;
+    make_control(lex, bpe, id);
     if (r->n_eog < ROLES_MAX_EOG) r->eog[r->n_eog++] = id; /* always: the lists together are shorter */
 }
 
@@ -167,6 +173,7 @@ int roles_init(struct roles *r, struct lexicon *lex, const struct bpe *bpe, cons
             qn_token id = find(lex, *t);
             if (id >= 0 && is_marker(lex, bpe, id)) r->id[role] = id;
         }
+    for (int role = VOCAB_FIM_PRE; role <= VOCAB_FIM_MID; role++) make_control(lex, bpe, r->id[role]);
     static const enum vocab_role ending[] = {VOCAB_EOS,     VOCAB_EOT,     VOCAB_EOM,
                                              VOCAB_FIM_PAD, VOCAB_FIM_REP, VOCAB_FIM_SEP};
     for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) add_eog(r, lex, bpe, r->id[ending[i]]);

@@ -21,8 +21,8 @@ struct roles {
 };
 
 /* Reads tokenizer.ggml.*_token_id, and recognises the other roles by the tokens' texts. Changes the type of tokens that
- * end generation to control, so call it before anything that depends on types. bpe: NULL for the model `llama`.
- * QN_EDATA: a key is malformed. */
+ * end generation, and of those that mark a gap in a text, to control, so call it before anything that depends on types.
+ * bpe: NULL for the model `llama`. QN_EDATA: a key is malformed. */
 int roles_init(struct roles *r, struct lexicon *lex, const struct bpe *bpe, const struct weights *w,
                struct qn_error *e);
 

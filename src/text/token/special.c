@@ -72,11 +72,18 @@ static int32_t lower_bound(const struct special *s, int32_t lo, int32_t hi, size
     return lo;
 }
 
-static bool is_markup(const struct text_origin *o, qn_token id)
+static bool is_listed(const qn_token *list, size_t n, qn_token id)
 {
-    for (size_t i = 0; i < o->n_markup; i++)
-        if (o->markup[i] == id) return true;
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == id) return true;
     return false;
+}
+
+/* Whether a user may write this token. */
+static bool is_for_users(const struct special *s, const struct text_origin *o, qn_token id)
+{
+    if (is_listed(o->allowed, o->n_allowed, id)) return true;
+    return s->lex->type[id] == TOKEN_USER && !is_listed(o->markup, o->n_markup, id);
 }
 
 /* The longest special token at p, -1 for none. trusted: how many of the n bytes, from the first on, the template wrote.
@@ -90,7 +97,7 @@ static qn_token longest_at(const struct special *s, const char *p, size_t n, siz
         struct str shortest = lexicon_text(s->lex, s->id[lo]);
         if (shortest.n == depth) { /* texts differ, so at most one candidate ends here, and it sorts first */
             qn_token id = s->id[lo];
-            if (depth <= trusted || (s->lex->type[id] == TOKEN_USER && !is_markup(o, id))) best = id;
+            if (depth <= trusted || is_for_users(s, o, id)) best = id;
             lo++;
         }
         if (depth == n) break;

@@ -22,7 +22,7 @@ void special_deinit(struct special *s);
 
 /* Returns the first special token in text[from .. n), the longest where several begin, and sets *at to its place; -1,
  * and *at = n, when there is none. A control token counts only where the template wrote all of its bytes. The same
- * holds for a user-defined token that o lists as markup. */
+ * holds for a user-defined token that o lists as markup. Tokens in o->allowed always count. */
 qn_token special_next(const struct special *s, const char *text, size_t n, size_t from, const struct text_origin *o,
                       size_t *at);
 

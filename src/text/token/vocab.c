@@ -178,6 +178,12 @@ bool vocab_is_valid(const struct vocab *v, qn_token id) { return id >= 0 && id <
 
 bool vocab_is_eog(const struct vocab *v, qn_token id) { return is_in(v->roles.eog, v->roles.n_eog, id); }
 
+const qn_token *vocab_eog(const struct vocab *v, int *n)
+{
+    *n = v->roles.n_eog;
+    return v->roles.eog;
+}
+
 bool vocab_is_control(const struct vocab *v, qn_token id)
 {
     return vocab_is_valid(v, id) && lexicon_is_control(&v->lex, id);
@@ -194,32 +200,34 @@ struct str vocab_token_text(const struct vocab *v, qn_token id) { return lexicon
 
 /* ---- text -> ids ---- */
 
-/* Encodes a stretch of text without special tokens. first: the stretch begins the whole text. */
-static int encode_raw(const struct vocab *v, bool first, const char *text, size_t n, struct merge *scratch,
+/* Encodes a stretch of text without special tokens. first: the stretch begins the whole text. space: one may be put
+ * before it. */
+static int encode_raw(const struct vocab *v, bool first, bool space, const char *text, size_t n, struct merge *scratch,
                       struct ids *out, struct qn_error *e)
 {
     qn_token unk = v->roles.id[VOCAB_UNK];
     if (n == 0) return 0;
-    return v->spm ? spm_encode(&v->lex, unk, v->add_space, text, n, scratch, out, e)
-                  : bpe_encode(&v->bpe, unk, first, text, n, scratch, out, e);
+    return v->spm ? spm_encode(&v->lex, unk, v->add_space && space, text, n, scratch, out, e)
+                  : bpe_encode(&v->bpe, unk, first && space, text, n, scratch, out, e);
 }
 
 size_t vocab_max_token_bytes(const struct vocab *v) { return v->lex.max_bytes; }
 
-static int encode(const struct vocab *v, const char *text, size_t n, bool bos, bool eos, const struct text_origin *o,
+/* flags: VOCAB_ADD_BOS and VOCAB_ADD_EOS if they are to be added, and VOCAB_NO_SPACE. o says the rest. */
+static int encode(const struct vocab *v, const char *text, size_t n, unsigned flags, const struct text_origin *o,
                   const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     if (n >= 1u << 28) return error_set(e, QN_EUSAGE, "tokenizer: text of %zu bytes (limit %u)", n, (1u << 28) - 1);
     struct ids out = {0};
     struct merge scratch = {.wanted.cancel = cancel};
     int rc = 0;
-    if (bos) rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
+    if (flags & VOCAB_ADD_BOS) rc = ids_push(&out, v->roles.id[VOCAB_BOS], e);
     for (size_t from = 0, at; rc == 0 && from < n;) {
         qn_token id = special_next(&v->special, text, n, from, o, &at);
         unsigned strip = v->strip && id >= 0 ? v->strip[id] : 0;
         size_t n_raw = at - from;
         if (strip & STRIP_LEFT) n_raw -= unicode_trailing_spaces((const uint8_t *)text + from, n_raw);
-        rc = encode_raw(v, from == 0, text + from, n_raw, &scratch, &out, e);
+        rc = encode_raw(v, from == 0, from > 0 || !(flags & VOCAB_NO_SPACE), text + from, n_raw, &scratch, &out, e);
         from = at;
         if (id < 0) continue;
         if (rc == 0) rc = ids_push(&out, id, e);
@@ -229,7 +237,7 @@ static int encode(const struct vocab *v, const char *text, size_t n, bool bos, b
         if (v->eats_space && !is_in(v->keeps_space, 3, id))
             while (from < n && isascii(text[from]) && isspace((unsigned char)text[from])) from++;
     }
-    if (rc == 0 && eos) rc = ids_push(&out, v->roles.id[VOCAB_EOS], e);
+    if (rc == 0 && (flags & VOCAB_ADD_EOS)) rc = ids_push(&out, v->roles.id[VOCAB_EOS], e);
     merge_deinit(&scratch);
     if (rc) {
         mem_free(out.id);
@@ -252,9 +260,13 @@ int vocab_encode_wanted(const struct vocab *v, const char *text, size_t n, unsig
                         const struct qn_cancel *cancel, qn_token **ids, size_t *n_ids, struct qn_error *e)
 {
     const struct text_span all = {0, n};
-    const struct text_origin o = {&all, n > 0 && !(flags & VOCAB_PARSE_SPECIAL), NULL, 0};
-    bool eos = (flags & VOCAB_ADD_EOS) && v->add_eos && v->roles.id[VOCAB_EOS] >= 0;
-    return encode(v, text, n, (flags & VOCAB_ADD_BOS) && wants_bos(v), eos, &o, cancel, ids, n_ids, e);
+    const struct text_origin o = {.user = &all,
+                                  .n_user = n > 0 && !(flags & VOCAB_PARSE_SPECIAL),
+                                  .allowed = &v->roles.id[VOCAB_FIM_PRE],
+                                  .n_allowed = flags & VOCAB_PARSE_FIM ? VOCAB_N_ROLES - VOCAB_FIM_PRE : 0};
+    if (!wants_bos(v)) flags &= ~(unsigned)VOCAB_ADD_BOS;
+    if (!v->add_eos || v->roles.id[VOCAB_EOS] < 0) flags &= ~(unsigned)VOCAB_ADD_EOS;
+    return encode(v, text, n, flags, &o, cancel, ids, n_ids, e);
 }
 
 int vocab_encode_chat(const struct vocab *v, const char *text, size_t n, const struct text_origin *o,
@@ -262,7 +274,7 @@ int vocab_encode_chat(const struct vocab *v, const char *text, size_t n, const s
 {
     size_t at;
     bool written = special_next(&v->special, text, n, 0, o, &at) == v->roles.id[VOCAB_BOS] && at == 0;
-    return encode(v, text, n, wants_bos(v) && !written, false, o, cancel, ids, n_ids, e);
+    return encode(v, text, n, wants_bos(v) && !written ? VOCAB_ADD_BOS : 0, o, cancel, ids, n_ids, e);
 }
 
 /* ---- ids -> bytes ---- */

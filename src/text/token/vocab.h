@@ -59,6 +59,7 @@ bool vocab_add_eos(const struct vocab *v);
 /* These take any id, and are false for one outside the vocabulary. */
 bool vocab_is_valid(const struct vocab *v, qn_token id);
 bool vocab_is_eog(const struct vocab *v, qn_token id);     /* generation ends at this token */
+const qn_token *vocab_eog(const struct vocab *v, int *n);  /* all tokens of this kind */
 bool vocab_is_control(const struct vocab *v, qn_token id); /* a control or unknown token: it has no text of its own */
 
 /* The id of the token, of any type, whose stored text is exactly this; -1 when there is none. */
@@ -76,6 +77,8 @@ enum vocab_flag {
     VOCAB_ADD_EOS = 4, /* EOS after the text if the model wants it: for a text that is complete */
     VOCAB_ADD_SPECIAL = VOCAB_ADD_BOS | VOCAB_ADD_EOS,
     VOCAB_PARSE_SPECIAL = 2, /* the text of a control token becomes that token; never set it for text of a user */
+    VOCAB_PARSE_FIM = 8,     /* the same for the tokens with a role VOCAB_FIM_*, and no others */
+    VOCAB_NO_SPACE = 16,     /* no space is put before the text, whatever the model wants: it goes on inside a word */
 };
 /* Encodes any bytes, at most 2^28 - 1 (QN_EUSAGE). Bytes that are not UTF-8 keep their value, and count as U+FFFD when
  * the text is cut into words. *ids becomes the caller's, to mem_free(); NULL when there are none. The time is linear in

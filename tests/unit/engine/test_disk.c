@@ -463,6 +463,52 @@ static void one_sees_ones_own(void **state)
     end(&d);
 }
 
+/* Files are deleted by their owner, also where sequences share pages; what is not a file of the cache stays. */
+static void dropped_without_a_scheduler(void **state)
+{
+    static const char zeros[200];
+    struct daemon d;
+    struct record r;
+    struct qn_cached *l;
+    size_t n = 9;
+    char name[128];
+    (void)state;
+    assert_int_equal(qn_cache_drop_files("/nothing/there", 1, &n, &e), 0);
+    assert_int_equal(n, 0);
+    start(&d, 4);
+    ask(d.s, &r, 1, 100, 4);
+    ask(d.s, &r, 2, 150, 4);
+    ask(d.s, &r, 3, 200, 4);
+    wait_until_saved(d.s);
+    ask(d.s, &r, 3, 300, 4); /* it goes on where a file ends */
+    ask(d.s, &r, 3, 210, 4); /* it leaves both */
+    wait_until_saved(d.s);
+    size_t n_listed = (size_t)list_of(d.s, 1, &l);
+    qn_free(l);
+    assert_int_equal(qn_cache_drop_files(dir, 1, &n, &e), QN_EBUSY);
+    assert_int_equal(list_of(d.s, 1, &l), n_listed);
+    qn_free(l);
+    end(&d);
+    snprintf(name, sizeof name, "%s/0123456789abcdef.kv", dir);
+    FILE *f = fopen(name, "w"); /* no such file, but with a name of one */
+    assert_non_null(f);
+    assert_int_equal(fwrite(zeros, 1, sizeof zeros, f), sizeof zeros);
+    fclose(f);
+    OK(qn_cache_drop_files(dir, 7, &n, &e));
+    assert_int_equal(n, 0);
+    OK(qn_cache_drop_files(dir, 1, &n, &e));
+    assert_int_equal(n, n_listed);
+    OK(qn_cache_drop_files(dir, 1, &n, &e));
+    assert_int_equal(n, 0);
+    assert_int_equal(access(name, F_OK), 0);
+    start(&d, 4);
+    assert_int_equal(list_of(d.s, 1, &l), 0);
+    qn_free(l);
+    ask(d.s, &r, 2, 150, 4);
+    assert_int_equal(r.usage.n_cached, 149);
+    end(&d);
+}
+
 /* A conversation keeps its number while it grows; what is dropped while it is written does not come back. */
 static void dropped_while_it_is_written(void **state)
 {
@@ -499,6 +545,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(damage_costs_time_only, empty_dir),
         cmocka_unit_test_setup(one_sees_ones_own, empty_dir),
         cmocka_unit_test_setup(dropped_while_it_is_written, empty_dir),
+        cmocka_unit_test_setup(dropped_without_a_scheduler, empty_dir),
     };
     if (argc != 2 || qn_model_open(&model, argv[1], &e)) {
         fprintf(stderr, "test_disk: %s\n", argc == 2 ? e.msg : "one MODEL");

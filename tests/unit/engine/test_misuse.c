@@ -71,6 +71,7 @@ static void models_and_tokens(void **state)
     assert_int_equal(qn_model_mark(NULL), 0);
     assert_int_equal(qn_model_n_vocab(NULL), 0);
     assert_int_equal(qn_model_n_ctx_train(NULL), 0);
+    assert_int_equal(qn_model_n_embd(NULL), 0);
     assert_int_equal(qn_model_pooling(NULL), QN_POOL_NONE);
     assert_false(qn_model_is_eog(NULL, 0));
     assert_false(qn_model_is_eog(model, -1));
@@ -92,6 +93,35 @@ static void models_and_tokens(void **state)
     assert_int_equal(qn_tokenize(model, NULL, 0, 0, &cancel, &ids, &n, &e), 0); /* no text is a text */
     qn_free(ids);
     qn_free(NULL);
+
+    struct qn_infill gap;
+    const struct qn_infill_file bad_name = {NULL, 1, "x", 1}, bad_text = {"x", 1, NULL, 1};
+    qn_infill_init(NULL);
+    qn_infill_init(&gap);
+    REFUSED(qn_infill_prompt(NULL, &gap, NULL, &ids, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, NULL, NULL, &ids, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, &gap, &empty, &ids, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, &gap, NULL, NULL, &n, NULL, &e));
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, NULL, NULL, &e));
+    gap.n_prefix = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.n_prefix = 0, gap.n_suffix = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.n_suffix = 0, gap.n_files = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.files = &bad_name;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.files = &bad_text;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+    gap.size = 1;
+    REFUSED(qn_infill_prompt(model, &gap, NULL, &ids, &n, NULL, &e));
+
+    REFUSED(qn_rank_prompt(NULL, "q", 1, "d", 1, NULL, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, NULL, 1, "d", 1, NULL, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, NULL, 1, NULL, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, "d", 1, &empty, &ids, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, "d", 1, NULL, NULL, &n, &e));
+    REFUSED(qn_rank_prompt(model, "q", 1, "d", 1, NULL, &ids, NULL, &e));
 
     REFUSED(qn_token_bytes(NULL, 1, false, &bytes, &n, &e));
     REFUSED(qn_token_bytes(model, 1, false, NULL, &n, &e));
@@ -167,6 +197,7 @@ static void chats(void **state)
     REFUSED(qn_reply_push(r, INT32_MAX, NULL, &e));
     REFUSED(qn_reply_end(NULL, &e));
     assert_int_equal(qn_reply_stop_index(NULL), -1);
+    assert_false(qn_reply_is_thinking(NULL));
     assert_false(qn_reply_next(NULL, &event));
     assert_false(qn_reply_next(r, NULL));
     /* In the wrong order: each stays until its users are gone. */
@@ -343,6 +374,8 @@ static void requests(void **state)
     REFUSED(qn_cache_list(s, 0, &list, NULL, &e));
     REFUSED(qn_cache_drop(NULL, 0, 0, &n, &e));
     REFUSED(qn_cache_drop(s, 0, 0, NULL, &e));
+    REFUSED(qn_cache_drop_files(NULL, 0, &n, &e));
+    REFUSED(qn_cache_drop_files("/", 0, NULL, &e));
 
 #define BAD(...)                                                                                                       \
     qn_request_params_init(&p);                                                                                        \

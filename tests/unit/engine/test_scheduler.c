@@ -255,6 +255,11 @@ static void exact_as_a_session(void **state)
         struct qn_request_params p = request(which, prompt);
         qn_engine *g = engine(1, 64);
         qn_session *session = NULL;
+        struct qn_logit_bias bans[64];
+        p.sampling.logit_bias = bans; /* as ignore_eog does it */
+        for (t = 0; t < qn_model_n_vocab(model); t++)
+            if (qn_model_is_eog(model, t)) bans[p.sampling.n_logit_bias++] = (struct qn_logit_bias){t, -INFINITY};
+        assert_in_range(p.sampling.n_logit_bias, 1, 64);
         OK(qn_session_new(&session, g, &p.sampling, &e));
         OK(qn_session_sync(session, prompt, p.n_prompt, NULL, &e));
         assert_int_equal(r->n[0], p.max_tokens);

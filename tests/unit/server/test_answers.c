@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/os.h"
 #include "server/api/api_impl.h"
 
 static qn_model *model;
@@ -63,6 +64,10 @@ const struct http_identity *http_identity(const struct http_request *r)
     static const struct http_identity i = {.kind = HTTP_LOCAL, .name = "local"};
     return r ? &i : NULL;
 }
+const char *http_header(const struct http_request *r, const char *name) { return r && name ? NULL : ""; }
+bool http_count(const struct http_request *r, size_t i, struct http_count *out) { return !r && !i && !out; }
+void http_note(struct http_request *r, const char *fmt, ...) { assert_true(r && fmt); }
+void http_outcome(struct http_request *r, const char *code) { assert_true(r && code); }
 void http_set_header(struct http_request *r, const char *name, const char *value)
 {
     assert_true(r && !r->status && name && value);
@@ -106,6 +111,7 @@ void http_stream_abort(struct http_request *r) { r->ended = r->aborted = true; }
 /* ---- the scheduler, played ---- */
 
 static struct qn_request_params asked;
+static bool submitted; /* since it was last set to false */
 static int n_cancels;
 
 void qn_request_params_init(struct qn_request_params *p)
@@ -118,6 +124,7 @@ int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, 
     (void)retry_s;
     (void)e;
     asked = *p;
+    submitted = true;
     *id = 5;
     return 0;
 }
@@ -161,11 +168,27 @@ static void begin(struct http_request *r, const struct dialect *d)
 
 static uint64_t fault_at; /* the allocation of the next exchange that fails; 0: none */
 
-/* Sends a request, and gives the reply's tokens and the end to its callback. false: the request was refused. */
+/* What a scheduler tells of a request whose answer has these tokens. */
+static void tell_answer(const qn_token *t, size_t n, enum qn_finish finish)
+{
+    static const struct qn_error error = {QN_ENUMERIC, "all logits are NaN"};
+    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
+    tell((struct qn_event){.type = QN_EVENT_PREFILL, .token = -1, .n_done = 1, .n_total = 1});
+    for (size_t i = 0; i < n && !n_cancels; i++) tell((struct qn_event){.type = QN_EVENT_TOKEN, .token = t[i]});
+    enum qn_finish how = n_cancels ? QN_FINISH_CANCELLED : finish;
+    tell((struct qn_event){.type = QN_EVENT_FINISH, .token = -1, .finish = how});
+    tell((struct qn_event){.type = QN_EVENT_DONE,
+                           .token = -1,
+                           .finish = how,
+                           .error = how == QN_FINISH_ERROR ? &error : NULL,
+                           .usage = {7, 3, (int)n}});
+}
+
+/* Sends a request, and gives the reply's tokens and the end to its callback: once for each of its prompts. false: the
+ * request was refused. */
 static bool try_exchange(struct http_request *r, const struct dialect *d, const char *members, const char *reply,
                          enum qn_finish finish)
 {
-    static const struct qn_error error = {QN_ENUMERIC, "all logits are NaN"};
     qn_token *t = NULL;
     size_t n = 0;
     assert_int_equal(qn_tokenize(model, reply, strlen(reply), QN_PARSE_SPECIAL, NULL, &t, &n, NULL), 0);
@@ -177,16 +200,10 @@ static bool try_exchange(struct http_request *r, const struct dialect *d, const 
         qn_free(t);
         return false;
     }
-    tell((struct qn_event){.type = QN_EVENT_QUEUED, .token = -1});
-    tell((struct qn_event){.type = QN_EVENT_PREFILL, .token = -1, .n_done = 1, .n_total = 1});
-    for (size_t i = 0; i < n && !n_cancels; i++) tell((struct qn_event){.type = QN_EVENT_TOKEN, .token = t[i]});
-    enum qn_finish how = n_cancels ? QN_FINISH_CANCELLED : finish;
-    tell((struct qn_event){.type = QN_EVENT_FINISH, .token = -1, .finish = how});
-    tell((struct qn_event){.type = QN_EVENT_DONE,
-                           .token = -1,
-                           .finish = how,
-                           .error = how == QN_FINISH_ERROR ? &error : NULL,
-                           .usage = {7, 3, (int)n}});
+    do {
+        submitted = false;
+        tell_answer(t, n, finish);
+    } while (submitted);
     qn_free(t);
     assert_true(r->ended && !api.tickets && !one_n_holds);
     return true;
@@ -347,7 +364,127 @@ static void test_responses(void **state)
     json_decref(s);
 }
 
+static void test_items_are_in_the_order_of_the_reply(void **state)
+{
+    static const char ask[] = "\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}]";
+    static const char mixed[] = "One.<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>Two.";
+    (void)state;
+    json_t *w = whole(&responses, ask, mixed, QN_FINISH_STOP_TOKEN);
+    json_t *s = stream(&responses, ask, mixed, QN_FINISH_STOP_TOKEN);
+    assert_string_equal(text_at(w, "output.0.content.0.text"), "One.");
+    assert_string_equal(text_at(w, "output.1.id"), "fc_req-1_1");
+    assert_string_equal(text_at(w, "output.2.content.0.text"), "Two.");
+    assert_string_equal(text_at(w, "output.2.id"), "msg_req-1_2");
+    assert_true(json_equal(at(json_array_get(s, json_array_size(s) - 1), "response.output"), at(w, "output")));
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(s); i++) {
+        const json_t *e = json_array_get(s, i);
+        if (strcmp(text_at(e, "type"), "response.output_item.done")) continue;
+        assert_true(json_equal(at(e, "item"), json_array_get(at(w, "output"), n)));
+        assert_int_equal(json_integer_value(at(e, "output_index")), n++);
+    }
+    assert_int_equal(n, 3);
+    json_decref(w);
+    json_decref(s);
+}
+
+static void test_thoughts_are_a_summary_when_one_is_asked_for(void **state)
+{
+    static const char ask[] =
+        "\"input\":\"x\",\"reasoning\":{\"summary\":\"auto\"},\"include\":[\"reasoning.encrypted_content\"]";
+    (void)state;
+    json_t *w = whole(&responses, ask, "<think>\nhmm</think>Yes.", QN_FINISH_STOP_TOKEN);
+    assert_string_equal(text_at(w, "output.0.summary.0.type"), "summary_text");
+    assert_string_equal(text_at(w, "output.0.summary.0.text"), "hmm");
+    assert_int_equal(json_array_size(at(w, "output.0.content")), 0);
+    assert_string_equal(text_at(w, "output.1.content.0.text"), "Yes.");
+    int64_t n = json_integer_value(at(w, "usage.output_tokens_details.reasoning_tokens"));
+    assert_true(n > 0 && n < json_integer_value(at(w, "usage.output_tokens")));
+
+    json_t *s = stream(&responses, ask, "<think>\nhmm</think>Yes.", QN_FINISH_STOP_TOKEN);
+    static const char *const events[] = {"response.created",
+                                         "response.in_progress",
+                                         "response.output_item.added",
+                                         "response.reasoning_summary_part.added",
+                                         "response.reasoning_summary_text.delta",
+                                         "response.reasoning_summary_text.done",
+                                         "response.reasoning_summary_part.done",
+                                         "response.output_item.done",
+                                         "response.output_item.added",
+                                         "response.content_part.added",
+                                         "response.output_text.delta",
+                                         "response.output_text.done",
+                                         "response.content_part.done",
+                                         "response.output_item.done",
+                                         "response.completed"};
+    size_t k = 0;
+    for (size_t i = 0; i < json_array_size(s); i++) {
+        const char *type = text_at(json_array_get(s, i), "type");
+        assert_int_equal(json_integer_value(at(json_array_get(s, i), "sequence_number")), i);
+        if (k && !strcmp(type, events[k - 1])) continue; /* another piece */
+        assert_string_equal(type, events[k++]);
+    }
+    assert_int_equal(k, sizeof events / sizeof events[0]);
+    assert_true(json_equal(at(json_array_get(s, json_array_size(s) - 1), "response.output"), at(w, "output")));
+    json_decref(w);
+    json_decref(s);
+    w = whole(&responses, "\"input\":\"x\"", "Yes.", QN_FINISH_STOP_TOKEN);
+    assert_int_equal(json_integer_value(at(w, "usage.output_tokens_details.reasoning_tokens")), 0);
+    json_decref(w);
+}
+
+static void test_a_response_says_whether_it_is_kept(void **state)
+{
+    struct item_store *store = api.items, *small = NULL;
+    (void)state;
+    json_t *w = whole(&responses, "\"input\":\"x\"", "Yes.", QN_FINISH_STOP_TOKEN);
+    struct item_record *r =
+        item_store_find(api.items, who_of(http_identity(&(struct http_request){0}), NULL).identity, "resp_req-1");
+    assert_non_null(r);
+    json_t *kept = json_loadb(r->response, r->n_response, 0, NULL);
+    assert_true(json_is_true(at(w, "store")) && json_equal(w, kept));
+    assert_string_equal(r->input.data, "{\"data\":[{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":"
+                                       "\"input_text\",\"text\":\"x\"}],\"id\":\"msg_req-1_i0\"}]}");
+    item_store_release(api.items, r);
+    json_decref(w);
+    json_decref(kept);
+    w = whole(&responses, "\"input\":\"x\",\"store\":false", "Yes.", QN_FINISH_STOP_TOKEN);
+    assert_true(json_is_false(at(w, "store")));
+    json_decref(w);
+    /* There is room for the input, but not for the answer. */
+    assert_int_equal(item_store_new(&small, NULL, sizeof *r + 600, NULL), 0);
+    api.items = small;
+    json_t *s = stream(&responses, "\"input\":\"x\"", "Yes.", QN_FINISH_STOP_TOKEN);
+    assert_true(json_is_true(at(json_array_get(s, 0), "response.store")));
+    assert_true(json_is_false(at(json_array_get(s, json_array_size(s) - 1), "response.store")));
+    assert_int_equal(item_store_used(small), 0);
+    json_decref(s);
+    api.items = store;
+    item_store_free(small);
+}
+
 /* ---- ends ---- */
+
+/* A gap's answer that takes too long still has whole lines. */
+static void test_a_late_answer_for_a_gap_ends_with_its_line(void **state)
+{
+    struct job_answer a = {0};
+    struct job j = {.answer = &a, .params.predict_ms = 10, .first_token_ns = clock_ns()};
+    struct buf out = {0};
+    (void)state;
+    j.params.predict_ms = 1000000;
+    assert_false(infill.limit(&j, 0, "x\n", 2, &out)); /* in time */
+    a.has_line = false;
+    j.params.predict_ms = 10;
+    j.first_token_ns -= 20000000;
+    assert_false(infill.limit(&j, 0, "yz", 2, &out)); /* late, but in its first line */
+    assert_true(infill.limit(&j, 0, "w\n", 2, &out));
+    j.params.predict_ms = 0;
+    assert_false(infill.limit(&j, 0, "v\n", 2, &out)); /* without a limit */
+    assert_int_equal(out.len, 8);
+    assert_memory_equal(out.data, "x\nyzw\nv\n", 8);
+    buf_deinit(&out);
+}
 
 static void test_one_call_is_enough_when_asked_for(void **state)
 {
@@ -576,25 +713,62 @@ static void test_cancelling_changes_nothing_of_an_answer_that_has_ended(void **s
     free(r.text.data);
 }
 
+static void test_several_prompts_are_asked_one_after_the_other(void **state)
+{
+    static const char ask[] = "\"prompt\":[\"x\",[5,6,7],\"y\"],\"user\":\"u\"";
+    (void)state;
+    json_t *w = whole(&openai_text, ask, "Let", QN_FINISH_LENGTH);
+    assert_int_equal(json_array_size(at(w, "choices")), 3);
+    assert_int_equal(json_integer_value(at(w, "choices.2.index")), 2);
+    assert_int_equal(json_integer_value(at(w, "usage.prompt_tokens")), 21);
+    assert_int_equal(json_integer_value(at(w, "usage.prompt_tokens_details.cached_tokens")), 9);
+    assert_string_equal(text_at(w, "quern.ignored.0"), "user");
+    json_decref(w);
+    json_t *s = stream(&openai_text, ask, "Let", QN_FINISH_LENGTH);
+    assert_string_equal(joined(s, "choices.0.finish_reason"), "lengthlengthlength");
+    json_decref(s);
+    /* One that fails ends the request. */
+    struct http_request r = {0};
+    exchange(&r, &openai_text, ask, "Let", QN_FINISH_ERROR);
+    assert_int_equal(r.status, 500);
+    free(r.text.data);
+}
+
+static void test_tokens_of_thoughts_are_counted(void **state)
+{
+    (void)state;
+    json_t *w = whole(&openai_chat, messages, "<think>\nhmm</think>Let me see.", QN_FINISH_STOP_TOKEN);
+    json_t *all = whole(&openai_chat, messages, "<think>\nhmm", QN_FINISH_LENGTH);
+    json_t *none = whole(&openai_chat, messages, "Let me <think> see.", QN_FINISH_LENGTH);
+    static const char way[] = "usage.completion_tokens_details.reasoning_tokens";
+    json_int_t n = json_integer_value(at(w, way)), n_all = json_integer_value(at(all, way));
+    assert_true(n_all > 0 && n > n_all && n < json_integer_value(at(w, "usage.completion_tokens")));
+    assert_int_equal(n_all, json_integer_value(at(all, "usage.completion_tokens")));
+    assert_int_equal(json_integer_value(at(none, way)), 0);
+    json_decref(w);
+    json_decref(all);
+    json_decref(none);
+}
+
 /* Every allocation fails in turn: the answer is whole, or says that there was no memory, or the connection breaks. */
 static void test_without_memory_nothing_is_half_said(void **state)
 {
-    const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses};
+    const struct dialect *const dialects[] = {&openai_text, &openai_chat, &anthropic, &responses, &openai_text};
     const char *const asks[] = {"\"logprobs\":1,\"echo\":true,\"prompt\":\"x\"",
-                                "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"logprobs\":true,"
-                                "\"messages\":[{\"role\":\"user\","
-                                "\"content\":\"x\"}]",
+                                "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}],"
+                                "\"logprobs\":true,\"messages\":[{\"role\":\"user\",\"content\":"
+                                "[{\"type\":\"input_text\",\"text\":\"x\"}]}]",
                                 "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]",
-                                "\"input\":\"x\""};
+                                "\"input\":\"x\"", "\"echo\":true,\"user\":\"u\",\"prompt\":[\"x\",[5,6]]"};
     (void)state;
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 10; k++) {
         char ask[512];
-        bool streamed = k >= 4;
-        snprintf(ask, sizeof ask, "%s%s", asks[k % 4], streamed ? ",\"stream\":true" : "");
+        bool streamed = k >= 5;
+        snprintf(ask, sizeof ask, "%s%s", asks[k % 5], streamed ? ",\"stream\":true" : "");
         for (uint64_t n = 1, hit = 1; hit; n++) {
             struct http_request r = {0};
             fault_at = n;
-            try_exchange(&r, dialects[k % 4], ask, reply, QN_FINISH_STOP_TOKEN);
+            try_exchange(&r, dialects[k % 5], ask, reply, QN_FINISH_STOP_TOKEN);
             hit = (uint64_t)mem_fault_hit();
             mem_fault_set(0);
             assert_true(r.ended && !api.tickets && !one_n_holds);
@@ -617,6 +791,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_openai_chat),
         cmocka_unit_test(test_anthropic),
         cmocka_unit_test(test_responses),
+        cmocka_unit_test(test_items_are_in_the_order_of_the_reply),
+        cmocka_unit_test(test_thoughts_are_a_summary_when_one_is_asked_for),
+        cmocka_unit_test(test_a_response_says_whether_it_is_kept),
+        cmocka_unit_test(test_a_late_answer_for_a_gap_ends_with_its_line),
         cmocka_unit_test(test_one_call_is_enough_when_asked_for),
         cmocka_unit_test(test_what_is_no_call_is_text),
         cmocka_unit_test(test_a_stop_string_ends_the_request),
@@ -627,17 +805,20 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_silence_is_filled_and_a_hang_up_cancels),
         cmocka_unit_test(test_a_job_is_cancelled_by_its_owner_only),
         cmocka_unit_test(test_cancelling_changes_nothing_of_an_answer_that_has_ended),
+        cmocka_unit_test(test_several_prompts_are_asked_one_after_the_other),
+        cmocka_unit_test(test_tokens_of_thoughts_are_counted),
         cmocka_unit_test(test_without_memory_nothing_is_half_said),
     };
     struct qn_error e;
     if (argc != 2 || qn_model_open(&model, argv[1], &e) ||
-        qn_chat_new(&chat, model, template, sizeof template - 1, &e)) {
+        qn_chat_new(&chat, model, template, sizeof template - 1, &e) || item_store_new(&api.items, NULL, 1 << 16, &e)) {
         print_error("%s\n", argc == 2 ? e.msg : "a model file is wanted");
         return 1;
     }
     one_model.model = model;
     one_model.chat = chat;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    item_store_free(api.items);
     qn_chat_free(chat);
     qn_model_close(model);
     return failed;

@@ -61,12 +61,12 @@ static const struct {
     const struct field *rows; /* NULL: in all tables */
 } parsed[] = {
     {"tool_choice", "", anthropic_count_fields},
-    {"stop", "\"x\" \"auto\" [] [\"x\"]", NULL},
-    {"stop_sequences", "[] [\"x\"]", NULL},
+    {"stop", "\"\" \"x\" \"auto\" [] [\"x\"] [\"\"]", NULL},
+    {"stop_sequences", "[] [\"x\"] [\"\"]", NULL},
     {"logit_bias", "{} {\"1\":1}", NULL},
     {"stop_token_ids", "[] [1]", NULL},
     {"stream_options", "{}", NULL},
-    {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\" [1] [\"x\"] [\"x\\u0000\"] [\"\"]", NULL},
+    {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\" [1] [\"x\"] [\"x\\u0000\"] [\"\"] [[1],[2]]", NULL},
     {"tool_choice", "\"auto\"", NULL},
     {"parallel_tool_calls", "true false", NULL},
     {"input",
@@ -74,13 +74,25 @@ static const struct {
      "[[1],[2]]",
      NULL}, /* looked at later */
     {"tools", "[]", NULL},
-    {"thinking", "", NULL},
-    {"metadata", "{}", NULL},
+    {"thinking", "true false", NULL},
+    {"enable_thinking", "true false", NULL},
+    {"think", "true false", NULL},
+    {"num_ctx", "0", NULL},
+    {"output_config", "{}", NULL},
+    {"context_management", "\"\" false [] {}", NULL},
     {"instructions", "\"\" \"x\" \"auto\" \"auto\\u0000\"", NULL},
     {"reasoning", "{}", NULL},
+    {"include", "[]", NULL},
+    {"previous_response_id", "\"x\" \"auto\"", NULL},
     {"text", "{}", NULL},
     {"encoding_format", "", NULL},
     {"pooling", "", NULL},
+    {"samplers", "[]", NULL},
+    {"text_1", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"text_2", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"queries", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
+    {"documents", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", score_fields},
+    {"response_fields", "[] [\"x\"] [\"\"]", NULL},
 };
 
 static bool listed(const char *list, const char *value)
@@ -89,6 +101,14 @@ static bool listed(const char *list, const char *value)
     for (const char *p = list; (p = strstr(p, value)); p += n)
         if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
     return false;
+}
+
+static char type_letter(const json_t *v)
+{
+    if (json_is_string(v)) return 's';
+    if (json_is_boolean(v)) return 'b';
+    if (json_is_number(v)) return 'n';
+    return json_is_array(v) ? 'a' : 'o';
 }
 
 static bool is_accepted(const struct field *rows, const struct field *d, const char *value)
@@ -113,8 +133,12 @@ static bool is_accepted(const struct field *rows, const struct field *d, const c
         snprintf(quoted, sizeof quoted, "%s", value);
         ok = strstr(d->allowed, quoted) && strlen(d->allowed) == strlen(quoted) + 2;
         ok = ok || (strchr(d->allowed, ',') && !strcmp(quoted, "\"auto\"") && strstr(d->allowed, quoted));
+        ok = ok || (!d->exact && v && field_is_empty(v));
         break;
     }
+    case FIELD_IGNORED:
+        ok = !v ? strchr(d->allowed, 'n') != NULL : field_is_empty(v) || strchr(d->allowed, type_letter(v));
+        break;
     case FIELD_PARSE:
         for (size_t i = 0; i < sizeof parsed / sizeof parsed[0]; i++)
             if (!strcmp(parsed[i].name, d->name) && (!parsed[i].rows || parsed[i].rows == rows)) {
@@ -165,12 +189,17 @@ static void test_every_field_takes_its_values_and_refuses_all_others_by_name(voi
         {params_openai_fields, sizeof(struct answer_params)},
         {params_completion_fields, sizeof(struct answer_params)},
         {params_chat_fields, sizeof(struct answer_params)},
+        {params_thinking_fields, sizeof(struct answer_params)},
+        {params_shared_fields, sizeof(struct answer_params)},
         {anthropic_count_fields, sizeof(struct answer_params)},
         {anthropic_fields, sizeof(struct answer_params)},
         {responses_fields, sizeof(struct answer_params)},
+        {infill_fields, sizeof(struct answer_params)},
         {tokenize_fields, 0},
         {detokenize_fields, 0},
         {embed_fields, 0},
+        {rerank_fields, 0},
+        {score_fields, 0},
     };
     (void)state;
     for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++)
@@ -186,6 +215,22 @@ static bool has_type(const json_t *schema, const char *type)
 {
     const char *t = json_string_value(json_object_get(schema, "type"));
     return t && !strcmp(t, type);
+}
+
+/* Whether the schema allows exactly the types of these letters. */
+static bool has_types(const json_t *schema, const char *letters)
+{
+    static const char *const names[] = {"array", "boolean", "number", "object", "string"};
+    const json_t *type = json_object_get(schema, "type");
+    size_t n = 0, n_types = json_is_array(type) ? json_array_size(type) : 1;
+    for (size_t i = 0; i < 5; i++) {
+        bool listed = has_type(schema, names[i]);
+        for (size_t k = 0; k < json_array_size(type); k++)
+            listed = listed || field_is(json_array_get(type, k), names[i]);
+        if (listed != (strchr(letters, names[i][0]) != NULL)) return false;
+        n += listed;
+    }
+    return n == n_types;
 }
 
 static void check_schema(const struct field *d, const json_t *s)
@@ -205,6 +250,9 @@ static void check_schema(const struct field *d, const json_t *s)
                                       : json_object_get(s, "not") != NULL;
         json_decref(allowed);
     }
+    if (d->type == FIELD_IGNORED)
+        ok = has_types(s, d->allowed) &&
+             !strcmp(json_string_value(json_object_get(s, "description")), "Changes nothing.");
     if (!ok) fail_msg("%s is described otherwise", d->name);
 }
 
@@ -212,14 +260,20 @@ static void test_the_description_has_these_fields_and_routes(void **state)
 {
     const struct {
         const char *name;
-        const struct field *tables[4];
+        const struct field *tables[6];
     } all[] = {
-        {"CompletionRequest", {params_completion_fields, params_openai_fields, params_sampling_fields}},
-        {"ChatRequest", {params_chat_fields, params_openai_fields, params_sampling_fields}},
-        {"MessagesRequest", {anthropic_count_fields, anthropic_fields, params_sampling_fields}},
+        {"CompletionRequest",
+         {params_completion_fields, params_openai_fields, params_shared_fields, params_sampling_fields}},
+        {"ChatRequest",
+         {params_chat_fields, params_thinking_fields, params_openai_fields, params_shared_fields,
+          params_sampling_fields}},
+        {"MessagesRequest", {anthropic_count_fields, anthropic_fields, params_shared_fields, params_sampling_fields}},
         {"CountTokensRequest", {anthropic_count_fields}},
-        {"ResponsesRequest", {responses_fields, params_sampling_fields}},
+        {"ResponsesRequest", {responses_fields, params_shared_fields, params_sampling_fields}},
         {"EmbeddingsRequest", {embed_fields}},
+        {"RerankRequest", {rerank_fields}},
+        {"ScoreRequest", {score_fields}},
+        {"InfillRequest", {infill_fields, params_openai_fields, params_sampling_fields, params_shared_fields}},
         {"TokenizeRequest", {tokenize_fields}},
         {"DetokenizeRequest", {detokenize_fields}},
     };
@@ -254,7 +308,8 @@ static void test_the_description_has_these_fields_and_routes(void **state)
 
 /* ---- single cases ---- */
 
-static const struct field *const chat[] = {params_chat_fields, params_openai_fields, params_sampling_fields, NULL};
+static const struct field *const chat[] = {params_chat_fields,   params_thinking_fields, params_openai_fields,
+                                           params_shared_fields, params_sampling_fields, NULL};
 
 /* Reads a chat request. Returns the fault's code, "" for none. */
 static const char *read_chat(const char *members, struct answer_params *a)
@@ -310,6 +365,52 @@ static void test_what_is_not_honoured_is_refused(void **state)
         assert_string_equal(read_chat(cases[i][0], &a), cases[i][1]);
         params_deinit(&a);
     }
+}
+
+static void test_what_changes_nothing_is_noted_by_name(void **state)
+{
+    static const struct {
+        const char *members;
+        const char *names[4]; /* in the order of the request */
+    } cases[] = {
+        {",\"n\":1,\"user\":\"a\",\"metadata\":{\"a\":1},\"store\":true", {"user", "metadata", "store"}},
+        {",\"user\":\"\",\"metadata\":{},\"store\":false,\"grammar\":\"\",\"json_schema\":null,\"functions\":[]", {0}},
+        {",\"lora\":[],\"wobble\":null,\"wibble\":{}", {"lora", "wobble", "wibble"}},
+        {",\"stream_options\":{\"include_obfuscation\":true,\"x\":false}",
+         {"stream_options.include_obfuscation", "stream_options.x"}},
+        {",\"top_logprobs\":3", {"top_logprobs"}},
+        {",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":100}", {"thinking.budget_tokens"}},
+    };
+    struct answer_params a;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_string_equal(read_chat(cases[i].members, &a), "");
+        const char *p = (const char *)a.ignored.names.data;
+        int n = 0;
+        for (; n < 4 && cases[i].names[n]; n++, p += strlen(p) + 1) {
+            assert_true(n < a.ignored.n);
+            assert_string_equal(p, cases[i].names[n]);
+        }
+        assert_int_equal(a.ignored.n, n);
+        params_deinit(&a);
+    }
+}
+
+static void test_the_list_of_names_has_an_end(void **state)
+{
+    struct field_ignored l = {0};
+    struct fault f = {.ignored = &l};
+    char name[16];
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "x%d", i / 2);
+        assert_int_equal(field_ignore(&f, name), 0);
+    }
+    assert_int_equal(l.n, FIELD_MAX_IGNORED);
+    assert_string_equal((char *)l.names.data + l.names.len - 4, "...");
+    assert_string_equal((char *)l.names.data, "x0");
+    assert_string_equal((char *)l.names.data + 3, "x1");
+    buf_deinit(&l.names);
 }
 
 static void test_bodies_that_are_no_objects_are_refused(void **state)
@@ -544,6 +645,10 @@ static void check_messages(int (*make)(struct answer_params *, struct fault *), 
 static void test_no_thought_of_a_turn_is_lost(void **state)
 {
     (void)state;
+    check_messages(responses_messages,
+                   "[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"a\"}],\"content\":[]},"
+                   "{\"role\":\"assistant\",\"content\":\"b\"}]",
+                   "[{\"content\":\"b\",\"reasoning_content\":\"a\",\"role\":\"assistant\"}]");
     check_messages(
         anthropic_messages,
         "[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"a\",\"signature\":\"\"},"
@@ -573,6 +678,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_description_has_these_fields_and_routes),
         cmocka_unit_test(test_fields_set_what_they_say),
         cmocka_unit_test(test_what_is_not_honoured_is_refused),
+        cmocka_unit_test(test_what_changes_nothing_is_noted_by_name),
+        cmocka_unit_test(test_the_list_of_names_has_an_end),
         cmocka_unit_test(test_bodies_that_are_no_objects_are_refused),
         cmocka_unit_test(test_the_values_of_a_body_are_counted),
         cmocka_unit_test(test_the_memory_of_a_body_is_known_before_it_is_read),

@@ -63,6 +63,7 @@ static const struct http_route routes[] = {
     {"GET", "/v1/models/{id}", NULL, 0},
     {"POST", "/v1/requests/{id}/cancel", NULL, 0},
     {"DELETE", "/v1/models/{id}", NULL, 0},
+    {"GET", "/all/{path}", NULL, 0},
 };
 #define N_ROUTES (int)(sizeof routes / sizeof *routes)
 
@@ -86,6 +87,13 @@ static void routes_are_found(void **state)
              {"POST", "/v1/requests/cancel", -1, ""},
              {"POST", "/v1/requests/7/cancel/", -1, ""},
              {"GET", "/v1/models/{id}", 1, "{id}"},
+             {"GET", "/all/a", 4, "a"},
+             {"GET", "/all/a//b/", 4, "a//b/"},
+             {"GET", "/all//", 4, "/"},
+             {"GET", "/all/", -1, ""},
+             {"GET", "/all", -1, ""},
+             {"GET", "/all/a/end", 4, "a/end"},
+             {"POST", "/all/a", -2, ""},
              {"GET", "", -1, ""}};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct route_match m = route_find(routes, N_ROUTES, t[i].method, t[i].path);

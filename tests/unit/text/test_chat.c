@@ -165,7 +165,7 @@ static void test_injection(void **state)
 static void test_one_text(void **state)
 {
     const struct text_span user[] = {{0, 3}, {4, 2}, {12, 5}};
-    const struct text_origin o = {user, 3, NULL, 0};
+    const struct text_origin o = {.user = user, .n_user = 3};
     static const char text[] = "<s></s></s><s></s>";
     (void)state;
     struct fixture x = open_chat(chatml, NULL);
