@@ -27,10 +27,12 @@ import lib
 LATE_S, LATE_SHARE = 2, 0.05
 TIMES_PEER = 2
 GRID, LEAP = 4, 4  # steps to a factor of 2; steps of the search before both sides are known
+LOWEST = -16       # step of the search
 DRAIN_S = 20       # that the last requests may take to begin
 SYSTEM_TOKENS, SYSTEM_SHARE = 150, 0.8
 TURNS = [1] * 4 + [2, 3, 4, 5]
-MESSAGE, ANSWER, THINK_S = (200, 1, 8, 2000), (100, 0.7, 4, 500), (6, 0.6, 1, 30)  # median, sigma, least, most
+# Log-normal: median, sigma, least, most. Tokens of a first message and of later ones, of an answer; seconds before a turn.
+FIRST, NEXT, ANSWER, THINK_S = (200, 0.6, 8, 2000), (60, 0.8, 4, 2000), (100, 0.7, 4, 500), (6, 0.6, 1, 30)
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "ignore_eos": True}
 
 
@@ -97,7 +99,7 @@ class Load:
         turns, room = [], self.args.slot_ctx
         for i in range(dice.choice(TURNS)):
             system = self.system if i == 0 and dice.random() < SYSTEM_SHARE else []
-            message = system + self.message(dice, int(draw(*MESSAGE)))
+            message = system + self.message(dice, int(draw(*(NEXT if i else FIRST))))
             n, think_s = int(draw(*ANSWER)), draw(*THINK_S)
             room -= len(message) + n
             if room < 0 and turns:
@@ -230,8 +232,8 @@ class Trial:
         errors = [t.failed for t in self.measured() if t.failed]
         late = sum(w > LATE_S for w in waits)
         seconds = max(end - self.measured_from, 1e-3)
-        return {"server": self.server.name, "rate": self.rate, "requests": len(waits), "late": late, "errors": len(errors),
-                "error": errors[0] if errors else None, "met": not self.is_cut and late <= LATE_SHARE * len(waits), "cut": self.is_cut,
+        return {"server": self.server.name, "rate": self.rate, "requests": len(waits), "late": late, "errors": errors,
+                "met": not self.is_cut and late <= LATE_SHARE * len(waits), "cut": self.is_cut,
                 "first_s": [w for w in waits if w < math.inf], "gaps_s": gaps, "tok_s": n_tokens / seconds,
                 "req_s": self.n_ended / seconds}
 
@@ -244,11 +246,11 @@ def percentile(values, share):
 def trial(args, load, server_class, rate):
     with server_class(args) as server:
         r = Trial(args, load, server, rate).run()
-    ms = lambda share: f"{1e3 * percentile(r['first_s'], share):.0f}"
-    lib.note(f"{r['server']}, {rate:.3g} requests/s: {r['requests']} requests, {r['late']} late, {r['errors']} failed; first token "
-             f"{ms(.5)} / {ms(.95)} ms, {r['tok_s']:.1f} tokens/s{', cut short' if r['cut'] else ''}")
-    if r["error"]:
-        lib.note(f"  {r['error']}")
+    first = " / ".join(f"{1e3 * percentile(r['first_s'], share):.0f}" for share in (0.5, 0.95))
+    lib.note(f"{r['server']}, {rate:.3g} requests/s: {r['requests']} requests, {r['late']} late, {len(r['errors'])} failed; "
+             f"first token {first} ms, {r['tok_s']:.1f} tokens/s{', cut short' if r['cut'] else ''}")
+    for text in r["errors"][:1]:
+        lib.note(f"  {text}")
     return r
 
 
@@ -264,14 +266,14 @@ class Search:
         return max((i for i, r in self.results.items() if r["met"]), default=None)
 
     def next(self):
-        """The step of the grid to try; None when the highest one is known."""
+        """The step of the grid to try; None when the highest one is known, or the lowest one is too high."""
         good, bad = self.best(), min((i for i, r in self.results.items() if not r["met"]), default=None)
         if good is None and bad is None:
             return self.step
         if bad is None:
             return good + LEAP
         if good is None:
-            return bad - LEAP
+            return bad - LEAP if bad > LOWEST else None
         return (good + bad) // 2 if bad - good > 1 else None
 
     def measure(self, args, load, i):
@@ -299,7 +301,7 @@ def rows(r):
     what = f"{r['server']}, {r['rate']:.3g} requests/s"
     row = lambda text, value, unit: lib.target(f"{what}: {text}", value, unit=unit)
     yield row("requests", r["requests"], "")
-    yield row("failed", r["errors"], "")
+    yield row("failed", len(r["errors"]), "")
     yield row("answered in a second", r["req_s"], "/s")
     yield row("tokens", r["tok_s"], "tok/s")
     for text, values in ("first token", r["first_s"]), ("between tokens", r["gaps_s"]):
@@ -331,6 +333,8 @@ def highest(args, load, servers):
     """Both servers at their own highest rates, and ours at the other's, too."""
     ours, *theirs = search(args, load, servers)
     for s in [ours, *theirs]:
+        if s.best() is None:
+            lib.fail(f"{s.server_class.name} is late at {rate_of(min(s.results)):.2g} requests/s, too: take a smaller model")
         yield from rows(s.results[s.best()])
     for s in theirs:
         if s.best() != ours.best():
