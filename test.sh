@@ -190,7 +190,7 @@ run_some() {
     local tests
     tests=$(names_of "$@") || exit 64
     case $tests in *golden/* | *threads/*) unpack_golden > build/log/golden.log 2>&1 ;; esac
-    case $tests in *peer-jinja* | *e2e/clients*) install_npm ;; esac
+    case $tests in *peer-jinja* | *e2e/clients* | *e2e/page-browser*) install_npm ;; esac
     # shellcheck disable=SC2086
     run_tests gcc --timeout-multiplier 4 $tests
     local status=$?

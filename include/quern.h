@@ -240,6 +240,27 @@ typedef struct qn_chat qn_chat;
 QN_API int qn_chat_new(qn_chat **out, const qn_model *m, const char *source, size_t n, struct qn_error *e);
 QN_API void qn_chat_free(qn_chat *c); /* call it after its prompts and replies are freed; NULL is fine */
 
+/* How a conversation gets a thing that not every template has. qn_chat_new() renders small conversations to find out.
+ * UNKNOWN: they failed, and conversations are given to the template as they are. */
+enum qn_chat_support {
+    QN_CHAT_UNKNOWN,
+    QN_CHAT_NATIVE,  /* by the template */
+    QN_CHAT_ADAPTED, /* by a change to the conversation, which qn_prompt_changes() names */
+    QN_CHAT_REFUSED, /* not at all: QN_EUSAGE */
+};
+struct qn_chat_capabilities {
+    size_t size;
+    enum qn_chat_support tools;    /* ADAPTED: tools, calls and results become texts */
+    enum qn_chat_support parallel; /* several calls in one message */
+    enum qn_chat_support system;   /* system messages at the beginning; ADAPTED: they join the user's text */
+    enum qn_chat_support turns;    /* several messages of one role in a row; ADAPTED: they become one */
+    bool parts;                    /* the template takes content in parts, as well as strings */
+    bool thinking;                 /* the model writes thoughts */
+    bool switches;                 /* enable_thinking in chat_template_kwargs changes the prompt */
+};
+/* Fills *out, whose size is set before the call. Any thread. */
+QN_API int qn_chat_capabilities(struct qn_chat_capabilities *out, const qn_chat *c, struct qn_error *e);
+
 /* A conversation in the form that the model reads. Immutable. */
 typedef struct qn_prompt qn_prompt;
 /* Makes the prompt of a request, which is n bytes of JSON: an object with these members. Only messages is required. Any
@@ -249,8 +270,9 @@ typedef struct qn_prompt qn_prompt;
  *     documents              array, for templates with retrieval
  *     add_generation_prompt  bool, default true: the prompt ends where the reply begins
  *     chat_template_kwargs   object: more variables for the template (enable_thinking, reasoning_effort, ...)
- * cancel may be NULL. QN_EUSAGE: the request is malformed, or the template refuses it; the message is then the
- * template's own. QN_EDATA, QN_EUNSUP: the template fails. */
+ * If the last message is the assistant's and has no calls, the prompt ends inside of it, and the reply continues it.
+ * cancel may be NULL. QN_EUSAGE: the request is malformed, or the template refuses it. QN_EDATA, QN_EUNSUP: the
+ * template fails. Messages begin with the member that is wrong: "chat: messages[2].content ...", "chat: tools: ...". */
 QN_API int qn_chat_prompt(qn_prompt **out, const qn_chat *c, const char *request, size_t n,
                           const struct qn_cancel *cancel, struct qn_error *e);
 /* Returns the most bytes of memory that the template takes during that call for a request of n bytes: for its values
@@ -261,9 +283,24 @@ QN_API void qn_prompt_free(qn_prompt *p); /* call it after its replies are freed
  * only if the template writes one. */
 QN_API const char *qn_prompt_text(const qn_prompt *p, size_t *n);
 QN_API const qn_token *qn_prompt_tokens(const qn_prompt *p, size_t *n);
+/* Returns the number of ranges of the text that come from the request and not from the template. They ascend and do not
+ * touch. If there is an i-th one, *at is set to its first byte and *n to its length. */
+QN_API size_t qn_prompt_user_span(const qn_prompt *p, size_t i, size_t *at, size_t *n);
 /* Returns *n numbers of tokens, which belong to the prompt. After each of these positions, the prompts of other
  * conversations, or later prompts of this one, will probably differ. They are for struct qn_request_params. */
 QN_API const int *qn_prompt_boundaries(const qn_prompt *p, size_t *n);
+/* What was changed about the conversation, because its template would refuse it or drop a part of it: bits. Any thread.
+ */
+enum qn_chat_change {
+    QN_CHAT_SYSTEM_MERGED = 1 << 0, /* a system message joined another one, or the user's text */
+    QN_CHAT_TURNS_MERGED = 1 << 1,  /* messages of one role in a row became one */
+    QN_CHAT_TURN_ADDED = 1 << 2,    /* an empty assistant's message between a tool's result and the user's text */
+    QN_CHAT_CALLS_SPLIT = 1 << 3,   /* a message with several calls became several messages */
+    QN_CHAT_TOOLS_AS_TEXT = 1 << 4, /* tools, calls and results became texts */
+};
+QN_API unsigned qn_prompt_changes(const qn_prompt *p);
+/* Returns the name of one change, "system_merged" for example, or NULL if there is none with this bit. */
+QN_API const char *qn_chat_change_name(enum qn_chat_change change);
 
 /* The parts of a reply. The tokens of the model go in as they come, and these events come out. Texts of one kind come
  * in pieces that the caller joins; a piece may end inside a word but not inside a character. */
@@ -498,6 +535,8 @@ struct qn_timings {
      * state after it. "unused": the request wants all of its rows computed. */
     const char *miss;
     int miss_position; /* the first position that was missed */
+    /* "differs" only: the prompt's token at this position, and the one that a stored sequence has there */
+    qn_token miss_asked, miss_stored;
 };
 
 /* All fields that the type does not name are 0 (token: -1). Pointers are valid during the callback. */

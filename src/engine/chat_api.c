@@ -60,6 +60,15 @@ int qn_chat_new(qn_chat **out, const qn_model *m, const char *source, size_t n, 
     return 0;
 }
 
+int qn_chat_capabilities(struct qn_chat_capabilities *out, const qn_chat *c, struct qn_error *e)
+{
+    int rc;
+    if (!out || !c) return usage_null(e, __func__);
+    if ((rc = usage_size(e, __func__, out->size, sizeof *out))) return rc;
+    chat_capabilities(c->chat, out);
+    return 0;
+}
+
 static void free_chat(struct qn_chat *c)
 {
     chat_free(c->chat);
@@ -121,10 +130,32 @@ const qn_token *qn_prompt_tokens(const qn_prompt *p, size_t *n)
     return p ? p->prompt.tokens : NULL;
 }
 
+size_t qn_prompt_user_span(const qn_prompt *p, size_t i, size_t *at, size_t *n)
+{
+    size_t n_user = p ? p->prompt.n_user : 0;
+    if (i < n_user && at) *at = p->prompt.user[i].at;
+    if (i < n_user && n) *n = p->prompt.user[i].n;
+    return n_user;
+}
+
 const int *qn_prompt_boundaries(const qn_prompt *p, size_t *n)
 {
     if (n) *n = p ? p->prompt.n_cuts : 0;
     return p ? p->prompt.cuts : NULL;
+}
+
+unsigned qn_prompt_changes(const qn_prompt *p) { return p ? p->prompt.changed : 0; }
+
+const char *qn_chat_change_name(enum qn_chat_change change)
+{
+    switch (change) {
+    case QN_CHAT_SYSTEM_MERGED: return "system_merged";
+    case QN_CHAT_TURNS_MERGED: return "turns_merged";
+    case QN_CHAT_TURN_ADDED: return "turn_added";
+    case QN_CHAT_CALLS_SPLIT: return "calls_split";
+    case QN_CHAT_TOOLS_AS_TEXT: return "tools_as_text";
+    }
+    return NULL;
 }
 
 /* ---- replies ---- */
@@ -158,7 +189,7 @@ int qn_reply_new(qn_reply **out, const qn_chat *c, const qn_prompt *p, const cha
     r->form = p->prompt.form;
     detok_init(&r->detok, c->v, continues(&p->prompt, c->v) ? DETOK_CONTINUE : 0);
     rc = stop_init(&r->stop, strings, n_stop, NULL, 0, e);
-    if (rc == 0) rc = chat_reply_new(&r->reply, &r->form, p->prompt.tools, p->prompt.thinking, e);
+    if (rc == 0) rc = chat_reply_new(&r->reply, &r->form, p->prompt.tools, p->prompt.begins, e);
 done:
     mem_free(strings);
     if (rc)

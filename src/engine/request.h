@@ -56,6 +56,7 @@ struct request {
     bool is_on_disk;  /* some of the n_known tokens have to be read from disk */
     const char *miss;
     int miss_position;
+    qn_token miss_asked, miss_stored; /* see struct qn_timings */
     struct qn_error error;
 };
 

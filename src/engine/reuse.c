@@ -158,6 +158,8 @@ void reuse_find(struct reuse *u, struct request *r, int most)
     r->branch = match.n_stored > match.n_slots ? match.n_stored : 0;
     r->is_on_disk = prefix_is_on_disk(&match);
     r->miss = match.miss == PREFIX_ALL ? NULL : prefix_miss_name(match.miss);
+    r->miss_asked = match.asked;
+    r->miss_stored = match.stored;
 }
 
 void reuse_find_again(struct reuse *u, const struct request *r, struct answer *a, int most)

@@ -78,7 +78,9 @@ static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish 
                                      ms(answering, now),
                                      r->paused_ms,
                                      r->miss,
-                                     r->miss_position};
+                                     r->miss_position,
+                                     r->miss_asked,
+                                     r->miss_stored};
     if (why == QN_FINISH_ERROR) ev.error = &r->error;
     scheduler_charge(r, 0);
     r->share->expected -= r->n_expected;

@@ -45,10 +45,11 @@ int server_share_memory(struct server *s, struct models_config *m, struct qn_err
     return 0;
 }
 
-int server_load(struct server *s, const struct models_config *m, struct qn_error *e)
+int server_load(struct server *s, const struct models_config *m, bool has_page, struct qn_error *e)
 {
     int rc = models_open(&s->models, m, e);
-    const struct api_config c = {.models = s->models, .requests = &s->requests, .program_bytes = s->program_bytes};
+    const struct api_config c = {
+        .models = s->models, .requests = &s->requests, .program_bytes = s->program_bytes, .has_page = has_page};
     return rc ? rc : api_new(&s->api, &c, e);
 }
 

@@ -27,8 +27,9 @@ void server_config(struct server *s, struct http_config *c);
 /* 1. Divides the memory: takes the part for requests from m->engine.memory_bytes (0: what the machine has). Call it
  * while every file can be read. */
 int server_share_memory(struct server *s, struct models_config *m, struct qn_error *e);
-/* 2. Loads the models; http is open by now. m is borrowed until server_close(). */
-int server_load(struct server *s, const struct models_config *m, struct qn_error *e);
+/* 2. Loads the models; http is open by now. m is borrowed until server_close(). has_page: GET / is answered with the
+ * page for browsers. */
+int server_load(struct server *s, const struct models_config *m, bool has_page, struct qn_error *e);
 /* 3. Answers. */
 int server_start(struct server *s, struct qn_error *e);
 /* The first half of the end, once no new requests come: ends requests that are read or run, and saves caches. Waits up

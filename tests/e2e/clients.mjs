@@ -215,6 +215,7 @@ const cases = {
         assert.deepEqual(r.message.tool_calls.map(c => [c.function.name, JSON.parse(c.function.arguments)]),
                          [["get_weather", {city: "Köln"}], ["get_time", {}]]);
         assert.equal(new Set(r.message.tool_calls.map(c => c.id)).size, 2);
+        for (const c of r.message.tool_calls) assert.match(c.id, /^[0-9A-Za-z]{9}$/);
         const chunks = await collect(await openai.chat.completions.create(say("both", {tools, stream: true})));
         const calls = chunks.flatMap(c => c.choices[0].delta.tool_calls ?? []);
         assert.deepEqual(calls.map(c => [c.index, c.function.name, JSON.parse(c.function.arguments)]),
@@ -239,6 +240,8 @@ const cases = {
         const read = await openai.post("/chat/render", {body: {messages: ask.messages, tools}});
         assert.match(read.prompt, /<tool_call>\n.*"name": "get_weather".*"city": "Paris", "days": 2.*\n<\/tool_call>/);
         assert.match(read.prompt, /<\|im_start\|>tool\n21<\|im_end\|>/);
+        const second = (await openai.chat.completions.create(say("weather?", {tools}))).choices[0].message;
+        assert.notEqual(second.tool_calls[0].id, message.tool_calls[0].id);
     },
     async the_tool_runner({parrot: {openai}}) {
         for (const stream of [false, true]) {

@@ -81,12 +81,25 @@ static int step(struct job *j, int gone)
     int r = HTTP_OK;
 
     if (j->kind == LATE) {
-        http_reply(j->req, 200, "text/plain", "late\n", 5);
+        http_reply(j->req, 200, "text/plain", http_websocket_id(j->req) ? "{\"late\":1}" : "late\n",
+                   http_websocket_id(j->req) ? 10 : 5);
         return 0;
     }
     if (j->kind == SLOW && !gone && j->left > 0) {
-        snprintf(text, sizeof text, "event %" PRId64, j->left--);
+        if (http_websocket_id(j->req))
+            snprintf(text, sizeof text, "{\"event\":%" PRId64 "}", j->left);
+        else
+            snprintf(text, sizeof text, "event %" PRId64, j->left);
+        pthread_mutex_lock(&lock);
+        j->full = 1; /* before asking: on_room may come at once */
+        pthread_mutex_unlock(&lock);
         r = http_sse_event(j->req, NULL, text);
+        if (r == HTTP_OK) {
+            j->left--;
+            pthread_mutex_lock(&lock);
+            j->full = 0;
+            pthread_mutex_unlock(&lock);
+        }
     }
     while (j->kind == FLOOD && !gone && j->left > 0 && r == HTTP_OK) {
         size_t n = j->left < (int64_t)sizeof block ? (size_t)j->left : sizeof block;
@@ -225,7 +238,33 @@ static void slow(struct http_request *r, void *ctx)
 static void events(struct http_request *r, void *ctx) { (void)ctx, start(r, EVENTS, 0, 1); }
 static void flood(struct http_request *r, void *ctx) { (void)ctx, start(r, FLOOD, 0, number(r, "bytes", 1 << 20)); }
 
+/* A message {"events":N,"ms":N} is answered by a stream, {"late":MS} late, {"no":N} by an error, {"nothing":N} by
+ * nothing; of {"break":N} the stream is broken off. Every other message is sent back. */
+static void message(struct http_request *r, void *ctx)
+{
+    size_t n;
+    const char *body = (const char *)http_body(r, &n);
+    long long number, ms = 0;
+    (void)ctx;
+    if (sscanf(body, "{\"events\":%lld,\"ms\":%lld", &number, &ms) >= 1) {
+        http_set_label(r, "name", "a \"name\"");
+        start(r, SLOW, (uint64_t)ms, number);
+    } else if (sscanf(body, "{\"late\":%lld", &number) == 1) {
+        start(r, LATE, (uint64_t)number, 0);
+    } else if (sscanf(body, "{\"no\":%lld", &number) == 1) {
+        busy(r, ctx);
+    } else if (sscanf(body, "{\"nothing\":%lld", &number) == 1) {
+        http_reply(r, 204, NULL, "", 0);
+    } else if (sscanf(body, "{\"break\":%lld", &number) == 1) {
+        http_stream_open(r, 200, "text/event-stream");
+        http_stream_abort(r);
+    } else {
+        http_reply(r, 200, "application/json", body, n);
+    }
+}
+
 static const struct http_route routes[] = {
+    {"GET", "/ws", message, HTTP_WEBSOCKET},
     {"POST", "/echo", echo, HTTP_JSON_BODY},
     {"POST", "/raw", echo, 0},
     {"GET", "/item", item, 0},

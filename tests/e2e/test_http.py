@@ -1191,4 +1191,5 @@ def test_draining_ends():
     check("left 3\n" in s.stop(), "three are left")
 
 
-run(globals(), sys.argv[4] if sys.argv[4:] else "test_")
+if __name__ == "__main__":
+    run(globals(), sys.argv[4] if sys.argv[4:] else "test_")

@@ -89,7 +89,7 @@ def text(answer):
 
 
 ASK = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-BOTH = ("story=" + STORY, "chat=" + CHAT)
+BOTH = ("story=" + STORY, "chat=" + CHAT, "--kv-tokens", "16384")  # else the size of the cache depends on the memory
 MANY = ("--sessions", "64", "--parallel", "64")  # answers, so that a request takes a while
 
 

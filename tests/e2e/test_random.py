@@ -32,7 +32,7 @@ POOL = max(24, min(240, N // 20))  # requests of which the answer is known, for 
 
 GENERATE = "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses"
 LOOK = "/v1/chat/render", "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/v1/embeddings"
-STATUS = {200, 400, 403, 404, 405, 408, 411, 413, 414, 415, 429, 431, 501, 503, 504}
+STATUS = {200, 400, 403, 404, 405, 408, 410, 411, 413, 414, 415, 426, 429, 431, 501, 503, 504}
 
 WORDS = ["Once upon a time", "hello", "the", " dog", "\n", "", " ", "\0", "é", "漢字", "👩\u200d🚀", "<|im_end|>", "<|im_start|>user\n",
          "</s>", "<think>", "</think>", "<tool_call>", '{"name":"f","arguments":{}}', "\x1b[31m", "\u2028", "a" * 300, "{{ 1/0 }}",
@@ -367,7 +367,7 @@ def client(life, numbers, pool):
 
 def known(model, seed):
     """Requests with what a daemon answers that is asked for nothing else at the time, and keeps nothing between them."""
-    r, pool, s = random.Random(seed), [], Server(model, tcp=False)
+    r, pool, s = random.Random(seed), [], Server(model, "--ctx", "2048", tcp=False)
     for i in range(POOL):
         target = r.choice(GENERATE * 3 + LOOK if model == CHAT or i % 10 == 0 else ("/v1/completions",) * 3 + LOOK[2:])
         body = generating(r, target) if target in GENERATE else looking(r, target)
@@ -397,7 +397,7 @@ def cpu_beside_passes(pid):
 
 def live(number, first, count, model, pool, killed):
     """One life. killed: it ends by SIGKILL among its requests."""
-    life = Life(Server(model, "--cache-dir", path("disk-" + os.path.basename(model)), "--parallel", "4", "--kv-tokens", "320", "--grace", "1", tcp=False))
+    life = Life(Server(model, "--cache-dir", path("disk-" + os.path.basename(model)), "--parallel", "4", "--ctx", "2048", "--kv-tokens", "2048", "--grace", "1", tcp=False))
     s, iterator, lock = life.server, iter(range(first, first + count)), threading.Lock()
 
     def numbers():

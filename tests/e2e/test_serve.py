@@ -72,13 +72,15 @@ class Answer:
 
 
 class Server:
-    """A running daemon on a Unix socket and, unless told otherwise, a TCP port."""
+    """A running daemon on a Unix socket and, unless told otherwise, a TCP port. model: a file, which is called m, or
+    several NAME=FILE."""
 
     def __init__(self, model=STORY, *args, tcp=True, **popen):
         self.sock = path(f"run{len(started)}/quern.sock")
         self.log = open(path(f"log{len(started)}"), "w+b")
         args = ("--listen", self.sock) + (("--listen", "127.0.0.1:0") if tcp else ()) + args
-        self.process = subprocess.Popen([QUERN, "serve", model, "--threads", "1", "--name", "m", *args],
+        models = [model, "--name", "m"] if isinstance(model, str) else model
+        self.process = subprocess.Popen([QUERN, "serve", *models, "--threads", "1", *args],
                                         stdout=subprocess.DEVNULL, stderr=self.log, **popen)
         started.append(self)
         end = time.monotonic() + LIMIT
@@ -249,6 +251,42 @@ def test_chat():
     # A ban, a bonus: the only token left is drawn every time.
     r = s.post("/v1/chat/completions", {**CHAT_ASK, "logit_bias": {"300": 100}, "temperature": 0, "logprobs": True}).json
     check(len({t["token"] for t in r["choices"][0]["logprobs"]["content"]}) == 1, r)
+    s.stop()
+
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Weather now", "parameters": {}}}
+LOOP = [{"role": "user", "content": "warm?"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Graz"}'}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "21 degrees"}]
+
+
+def test_a_template_without_tools_gets_them_as_text():
+    s = Server(CHAT)
+    can = s.get("/v1/models").json["data"][0]["capabilities"]
+    check(can == {"tools": "generic", "parallel_tools": "native", "system": "native", "turns": "native", "parts": can["parts"],
+                  "thinking": False, "thinking_switch": False}, can)
+    ask = {"messages": LOOP, "tools": [WEATHER], "max_tokens": 2}
+    prompt = s.post("/v1/chat/render", ask).json["prompt"]
+    for word in ("Weather now", "warm?", '"get_weather", "arguments": {"city":"Graz"}', "21 degrees"):
+        check(word in prompt, word, prompt)
+    check("None" not in prompt, prompt)
+    check(s.post("/v1/chat/completions", ask).json["quern"]["changed"] == ["tools_as_text"], "a change is named")
+    check("changed" not in s.post("/v1/chat/completions", CHAT_ASK).json["quern"], "nothing was changed")
+    events = s.post("/v1/chat/completions", {**ask, "stream": True}).events()
+    check([e["quern"]["changed"] for e in events if "quern" in e] == [["tools_as_text"]], events)
+    s.stop()
+
+
+def test_a_last_message_of_the_assistant_is_continued():
+    s = Server(CHAT)
+    begun = {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "It is "}]}
+    for more in ({}, {"add_generation_prompt": False}):
+        r = s.post("/v1/chat/render", {**begun, **more}).json
+        check(r["prompt"].endswith("assistant\nIt is "), r)
+    r = s.post("/v1/messages/count_tokens", begun)
+    check(r.status == 200 and r.json["input_tokens"] == len(s.post("/v1/chat/render", begun).json["tokens"]), r)
+    check(s.post("/v1/messages", {**begun, "max_tokens": 3}).status == 200, "messages")
     s.stop()
 
 
@@ -463,7 +501,6 @@ def test_messages():
     check(long["input_tokens"] > counted["input_tokens"], "system counts")
     for more, text in (({"messages": []}, "messages"), ({"max_tokens": 0}, "max_tokens"), ({"n": 2}, "n"),
                        ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"temperature": 1.5}, "temperature"),
-                       ({"messages": ask["messages"] + [{"role": "assistant", "content": "I"}]}, "assistant"),
                        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
                        ({"messages": [{"role": "system", "content": "x"}]}, "role"), ({"system": 5}, "system")):
         r = s.post("/v1/messages", {**ask, **more})
@@ -764,6 +801,10 @@ def test_bad_conversations_are_refused():
     for messages in ([5], [{}], [{"role": 5, "content": "x"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
         r = post(messages=messages)
         check(r.status == 400 and r.error()["message"], messages, r.body)
+    hello, image = CHAT_ASK["messages"][0], {"role": "user", "content": [{"type": "image_url"}]}
+    refused(post(messages=[hello, image]), 400, "invalid_value", "messages[1].content[0]")
+    refused(post(messages=[hello, {"content": "x"}]), 400, "invalid_value", "messages[1].role")
+    refused(post(tools=[{"type": "function", "function": {}}]), 400, "invalid_value", "tools[0].function.name")
     refused(post(tool_choice="required"), 400, "unsupported_value", "tool_choice")
     refused(post(stream_options={"x": 1}), 400, "unknown_field", "stream_options.x")
     check(post(user="u", store=False, service_tier="auto", n=1, stop=None).status == 200, "what says nothing is taken")

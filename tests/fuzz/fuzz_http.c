@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_http.c: libFuzzer entry for what is read of a request before anybody is asked: the head, a body in chunks, the
- * target, Host and Origin.
+ * target, Host and Origin; and the frames of a WebSocket.
  *
  * The input is a byte that chooses which, then the text. A head or body is the same whether it comes at once or byte by
- * byte, and one that is taken can be read in one way: written again from its parts it is what came, but for white
- * space around values. What passes as ours has to be: a path that a route matches begins with it, a host is one of
- * three names and an address, an origin begins with a scheme and its host or is the one that is allowed.
+ * byte, as are frames, and one that is taken can be read in one way: written again from its parts it is what came, but
+ * for white space around values. What passes as ours has to be: a path that a route matches begins with it, a host is
+ * one of three names and an address, an origin begins with a scheme and its host or is the one that is allowed.
  */
 #include <assert.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "server/http/head.h"
 #include "server/http/web_origin.h"
 #include "server/http/route.h"
+#include "server/http/ws_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -154,17 +155,55 @@ static void read_body(const uint8_t *p, size_t size)
     buf_deinit(&slowly);
 }
 
+/* The frames, read in steps of so many bytes. Returns the close code, or 0, and adds their contents to out. */
+static int read_frames_in(struct buf *out, const uint8_t *p, size_t size, size_t step)
+{
+    struct frames f = {.max_bytes = 1000};
+    uint8_t *bytes = mem_dup(p, size);
+    size_t used = 0;
+    int code = 0;
+    assert(bytes);
+    while (used < size && !code) {
+        struct frame_piece piece;
+        size_t most = size - used < step ? size - used : step;
+        long k = frames_read(&f, bytes + used, most, &piece);
+        if (k < 0) code = (int)-k;
+        if (k < 0) break;
+        assert(k > 0 && (size_t)k <= most && f.n_message <= 1000 && f.n_head < sizeof f.head);
+        used += (size_t)k;
+        if (!piece.is_there) continue;
+        assert(piece.opcode == FRAME_TEXT || piece.n <= FRAME_CONTROL_BYTES);
+        if (piece.opcode == FRAME_CLOSE) code = frame_close_code(piece.p, piece.n);
+        if (piece.opcode != FRAME_TEXT) assert(!buf_printf(out, NULL, "%d:", piece.opcode));
+        if (piece.n > 0) assert(!buf_add(out, piece.p, piece.n, NULL));
+        if (piece.is_end) assert(!buf_str(out, ";", NULL));
+    }
+    mem_free(bytes);
+    return code;
+}
+
+static void read_frames(const uint8_t *p, size_t size)
+{
+    struct buf at_once = {0}, slowly = {0};
+    int code = read_frames_in(&at_once, p, size, SIZE_MAX);
+    assert(code == read_frames_in(&slowly, p, size, 1));
+    if (!code) assert(at_once.len == slowly.len && (!slowly.len || !memcmp(at_once.data, slowly.data, slowly.len)));
+    buf_deinit(&at_once);
+    buf_deinit(&slowly);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0) return 0;
     char *s = mem_dup(data + 1, size - 1); /* up to its first NUL byte, as the parser gives it */
     assert(s);
-    switch (data[0] % 5) {
+    switch (data[0] % 6) {
     case 0: read_target(s); break;
     case 1: read_host(s); break;
     case 2: read_origin(s); break;
     case 3: read_head(data + 1, size - 1); break;
-    default: read_body(data + 1, size - 1);
+    case 4: read_body(data + 1, size - 1); break;
+    default: read_frames(data + 1, size - 1);
     }
     mem_free(s);
     return 0;

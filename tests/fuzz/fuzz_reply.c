@@ -23,8 +23,8 @@ static const struct chat_form forms[8] = {
     {CHAT_CALLS_MISTRAL, "[THINK]", "[/THINK]"},
     {CHAT_CALLS_HARMONY, NULL, NULL},
     {CHAT_CALLS_CODE, NULL, NULL},
-    {CHAT_CALLS_NONE, "<think>", "</think>"},
-    {CHAT_CALLS_TAG, NULL, NULL},
+    {CHAT_CALLS_CALLS, "<think>", "</think>"},
+    {CHAT_CALLS_UPPER, NULL, NULL},
 };
 
 struct events {

@@ -49,6 +49,11 @@ int http_query(const struct http_request *r, const char *name, char *value, size
     (void)cap;
     return -1;
 }
+const char *http_method(const struct http_request *r) { return r ? "POST" : ""; }
+const char *http_path(const struct http_request *r) { return r ? "/" : ""; }
+const char *http_header(const struct http_request *r, const char *name) { return r && name ? NULL : ""; }
+uint64_t http_websocket_id(const struct http_request *r) { return r == NULL; }
+int http_set_label(struct http_request *r, const char *name, const char *value) { return !r || !name || !value; }
 const char *http_request_id(const struct http_request *r) { return r ? "req-1" : ""; }
 const char *http_param(const struct http_request *r) { return r ? "req-1" : ""; }
 const struct http_identity *http_identity(const struct http_request *r)
@@ -56,7 +61,6 @@ const struct http_identity *http_identity(const struct http_request *r)
     static const struct http_identity i = {.kind = HTTP_LOCAL, .name = "local"};
     return r ? &i : NULL;
 }
-const char *http_header(const struct http_request *r, const char *name) { return r && name ? NULL : ""; }
 bool http_count(const struct http_request *r, size_t i, struct http_count *out) { return !r && !i && !out; }
 void http_note(struct http_request *r, const char *fmt, ...) { assert(!r->status && fmt); }
 void http_outcome(struct http_request *r, const char *code) { assert(r && code); }

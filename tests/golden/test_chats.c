@@ -40,10 +40,10 @@ static const struct {
     {"tokenizers/ggml-vocab-llama-spm.gguf", "mistralai-Mistral-Nemo-Instruct-2407.jinja", true, false,
      CHAT_CALLS_MISTRAL, false},
     {"models/llama.gguf", "mistralai-Mistral-Nemo-Instruct-2407.jinja", true, false, CHAT_CALLS_MISTRAL, false},
-    {"tokenizers/ggml-vocab-gemma-4.gguf", "google-gemma-4-31B-it.jinja", true, true, CHAT_CALLS_NONE, false},
-    {"models/gemma3.gguf", "npm-gemma3.jinja", false, true, CHAT_CALLS_NONE, false},
-    {"models/gemma2.gguf", "google-gemma-2-2b-it.jinja", false, false, CHAT_CALLS_NONE, false},
-    {"tokenizers/ggml-vocab-phi-3.gguf", "microsoft-Phi-3.5-mini-instruct.jinja", false, true, CHAT_CALLS_NONE, false},
+    {"tokenizers/ggml-vocab-gemma-4.gguf", "google-gemma-4-31B-it.jinja", true, true, CHAT_CALLS_TAG, false},
+    {"models/gemma3.gguf", "npm-gemma3.jinja", false, true, CHAT_CALLS_TAG, false},
+    {"models/gemma2.gguf", "google-gemma-2-2b-it.jinja", false, false, CHAT_CALLS_TAG, false},
+    {"tokenizers/ggml-vocab-phi-3.gguf", "microsoft-Phi-3.5-mini-instruct.jinja", false, true, CHAT_CALLS_TAG, false},
     {"models/gpt-oss.gguf", "openai-gpt-oss-120b.jinja", true, true, CHAT_CALLS_HARMONY, false},
 };
 
@@ -164,7 +164,7 @@ static const char *check_prompts(const struct chat *c, const struct vocab *v, si
     if (!what) what = as_encoded(v, &p[0]);
     if (!what && p[0].form.calls != pairs[i].calls) what = "has another form of calls";
     for (int k = 0; k < 2 && !what; k++)
-        if (p[k].thinking != pairs[i].thinking) what = "is wrong about thinking";
+        if ((p[k].begins == CHAT_BEGIN_THOUGHTS) != pairs[i].thinking) what = "is wrong about thinking";
     if (!what) what = same_marks(v, &p[0], &p[1], (const char *)src->data, src->size);
     /* Vocabularies that add spaces, or whose marks eat them, do not give them back. */
     if (!what && !vocab_adds_space(v, false)) what = reads_back(v, &p[1]);

@@ -57,6 +57,9 @@ static const char *judge(json_t *c, int rc, const struct jinja_output *out, cons
             return "differs";
         return marks_in_order(out) ? NULL : "has spans out of order";
     }
+    /* Jinja2's sandbox has no append() and pop(), which we have. */
+    const char *message = json_string_value(json_object_get(c, "message"));
+    if (rc == 0 && message && strstr(message, "'append' of 'list'")) return NULL;
     if (rc == 0) return "renders, but must fail";
     if (strcmp(error, "raise_exception") != 0) return NULL;
     if (rc != QN_EUSAGE) return "fails, but not through raise_exception";

@@ -267,7 +267,7 @@ static int serve(struct serve *v)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (server_share_memory(&v->server, &v->o->models, &e) || open_http(v, &e) ||
         models_make_folders(&v->o->models, &e) || share(v, &e) || fence_files(v, &e) ||
-        server_load(&v->server, &v->o->models, &e) || fence_calls(v, &e) || server_start(&v->server, &e)) {
+        server_load(&v->server, &v->o->models, v->o->page, &e) || fence_calls(v, &e) || server_start(&v->server, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);
@@ -307,6 +307,7 @@ static const struct example examples[] = {
     {"quern serve chat.gguf -l 127.0.0.1:8080", "For clients that know only TCP"},
     {"quern serve chat=m.gguf -l 0.0.0.0:8080 --api-keys keys",
      "For other machines, with keys, under another name; --tls-cert and --tls-key encrypt it"},
+    {"quern serve chat.gguf -l 127.0.0.1:8080 --page", "With a page for browsers at http://127.0.0.1:8080/"},
     {0},
 };
 

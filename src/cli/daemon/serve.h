@@ -19,7 +19,7 @@ struct serve_options {
     const char *keys, *cert, *key, *group, *name;
     int grace_s, connections, peer_connections;
     uint64_t cache_bytes;
-    bool log, no_sandbox;
+    bool log, no_sandbox, page;
     struct share_options share;
 
     /* The memory of models.source: */

@@ -189,6 +189,7 @@ const struct opt serve_places[] = {
     {"host", 0, OPT_STRINGS, AT(hosts), "NAME", "a host name that clients may use; may be repeated", .rare = true},
     {"origin", 0, OPT_STRINGS, AT(origins), "URL", "a web origin whose pages may send requests; may be repeated",
      .rare = true},
+    {"page", 0, OPT_FLAG, AT(page), NULL, "serve a page for browsers at /"},
     {"connections", 0, OPT_INT, AT(connections), "N",
      "most open connections (default 0: 1024, or as many as the limit on open files allows)", 0, 65536, .rare = true},
     {"peer-connections", 0, OPT_INT, AT(peer_connections), "N",

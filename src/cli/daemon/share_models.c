@@ -40,7 +40,7 @@
 
 #define AT(field) offsetof(struct share_options, field)
 const struct opt opts_share[] = {
-    {"share", 0, OPT_FLAG, AT(is_on), NULL, "offer the folder of models to rsync clients of the local network"},
+    {"share", 0, OPT_FLAG, AT(is_on), NULL, "offer the folder of models to the local network (rsync)"},
     {"share-port", 0, OPT_INT, AT(port), "N", "on this port (default 8873)", 1, 65535, .rare = true},
     {"share-to", 0, OPT_STRINGS, AT(to), "NETWORK", "only to this network, such as 192.168.1.0/24; may be repeated",
      .rare = true},

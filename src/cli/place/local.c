@@ -40,7 +40,7 @@ int local_open(struct local **out, const char *path, const struct qn_model_param
         server_config(&l->server, &c);
         rc = http_open(&l->server.http, &c, e);
     }
-    if (!rc) rc = server_load(&l->server, &l->models, e);
+    if (!rc) rc = server_load(&l->server, &l->models, false, e);
     if (!rc) rc = server_start(&l->server, e);
     if (rc)
         local_close(l);

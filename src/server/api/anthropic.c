@@ -73,8 +73,8 @@ static void write_head(struct job *j)
 /* A block begins with an empty input; its delta brings all of it. */
 static void write_call(struct job *j, const char *key, int k, const struct job_call *c, bool whole)
 {
-    char id[96];
-    snprintf(id, sizeof id, "toolu_%s_%d", j->id + sizeof "msg_" - 1, k);
+    char id[SHORT_ID + 1];
+    job_call_id(j, 0, k, id);
     json_out_open(&j->out, key, '{');
     json_out_str(&j->out, "type", "tool_use");
     json_out_str(&j->out, "id", id);

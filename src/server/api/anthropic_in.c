@@ -4,8 +4,7 @@
  * conversation that a chat template takes: system becomes a message, blocks become texts and tool calls, and a tool's
  * result becomes a message of its own.
  *
- * cache_control changes nothing, because every prefix is cached anyway; it is noted with its place. Images are refused,
- * and so is a last message of the assistant, which the API would continue.
+ * cache_control changes nothing, because every prefix is cached anyway; it is noted with its place. Images are refused.
  *
  * Source: the Anthropic API reference ("Messages").
  */
@@ -239,8 +238,6 @@ static int add_message(const struct answer_params *a, json_t *out, size_t i, str
 int anthropic_messages(struct answer_params *a, struct fault *f)
 {
     json_t *out = params_keep(a, json_array(), f);
-    const json_t *last = json_array_get(a->messages, json_array_size(a->messages) - 1);
-    const char *role = json_string_value(json_object_get(last, "role"));
     if (!out) return -1;
     if (a->system) {
         json_t *text = text_of(a, a->system, "system", f);
@@ -248,8 +245,6 @@ int anthropic_messages(struct answer_params *a, struct fault *f)
         if (json_array_append_new(out, json_pack("{s:s,s:o}", "role", "system", "content", text)))
             return api_no_memory(f);
     }
-    if (role && !strcmp(role, "assistant"))
-        return field_unsupported(f, "messages", "a last message of the assistant, to be continued, is");
     for (size_t i = 0; i < json_array_size(a->messages); i++)
         if (add_message(a, out, i, f) || params_is_over(a, i, f)) return -1;
     a->messages = out;

@@ -5,9 +5,11 @@
  *     routes.c          the table of routes, and the handlers
  *     workers.c         the queue, and the workers that handlers hand requests to
  *     failures.c        errors as each API says them
+ *     ws_message.c      requests that come as messages of a WebSocket
  *     ticket.c          a request of any kind from its handler to its answer: how it is found, counted and ended
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
+ *     resumable.c       streams that outlive their connection
  *     answer_params.c shared_params.c
  *                       the fields of requests for an answer
  *     openai_text.c openai_chat.c anthropic*.c responses*.c infill.c
@@ -31,6 +33,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/short_id.h"
 #include "server/api/api.h"
 #include "server/api/answer_params.h"
 #include "server/api/item_store.h"
@@ -79,13 +82,21 @@ struct ticket {
     uint64_t deadline_ns;        /* clock_ns() after which it is no longer wanted; 0: never */
     qn_scheduler *scheduler;     /* the one it is submitted to; set before number */
     _Atomic uint64_t number;     /* its number at the scheduler; 0: none yet. Written under api.lock */
+    _Atomic(const char *) model; /* the model's name; NULL: not known yet */
+    /* How far it is: an enum qn_event_type, its numbers, and the tokens generated so far, of all answers. For lists. */
+    atomic_int phase, n_done, n_total, n_generated;
     atomic_bool gone, cancelled; /* the client has left; it was cancelled by its name */
+    uint64_t websocket;          /* http_websocket_id() */
+    char stream_id[65];          /* of a WebSocket's message: the client's name for it. api.lock */
+    int resume_s;                /* how long its stream waits for a client that comes back; 0: not at all */
     size_t n_body;               /* bytes of the HTTP body, while it is there */
     size_t taken;                /* bytes taken from api.c.requests; given back with the ticket */
     struct qn_cancel cancel;     /* asks ticket_is_over() */
 };
 
-/* Makes a ticket; in a handler. NULL and *f: the key has as many requests as it may have, or there is no memory.
+/* Makes a ticket; in a handler. NULL and *f: the key has as many requests as it may have, or there is no memory. A
+ * WebSocket's message beyond the key's limit gets a ticket that does not count, and *f, because its refusal repeats a
+ * name that only its body has.
  * prefix: of the answer's id. */
 struct ticket *ticket_new(struct api *a, struct http_request *r, const char *prefix, struct fault *f);
 /* Frees it, after the answer. NULL is fine. */
@@ -93,11 +104,24 @@ void ticket_free(struct ticket *t);
 void ticket_unlist(struct ticket *t); /* it cannot be cancelled by name any more, and counts no more */
 /* The scheduler has it, under this number. If it was cancelled before, it is cancelled there too. */
 void ticket_started(struct ticket *t, uint64_t number);
-void ticket_hang_up(struct ticket *t); /* the client has left */
+void ticket_note(struct ticket *t, const struct qn_event *e); /* the scheduler says how far it is */
+void ticket_hang_up(struct ticket *t);                        /* the client has left */
 /* Cancels the request that this identity knows by this id: that of the answer or of the HTTP request. false: there is
  * none. */
 bool ticket_cancel(struct api *a, const char *id, uint64_t identity);
+/* The same for all requests of a WebSocket that have this name. */
+bool ticket_cancel_stream(struct api *a, uint64_t websocket, const char *stream_id);
 int tickets_count(struct api *a); /* the number of requests under way */
+/* What others may know of a request, copied. */
+struct ticket_info {
+    char id[48];
+    const char *model;
+    uint64_t arrived_ns;
+    bool is_submitted, is_cancelled;
+    int phase, n_done, n_total, n_generated;
+};
+/* Fills list[cap] with the requests of this identity, the latest first. Returns their number, which may be larger. */
+size_t tickets_list(struct api *a, uint64_t identity, struct ticket_info *list, size_t cap);
 /* True if nobody wants it any more: the client has left, it was cancelled, its deadline is over, or the server stops.
  */
 bool ticket_is_over(const struct ticket *t);
@@ -108,6 +132,41 @@ int ticket_failed(const struct ticket *t, struct fault *f, const struct qn_error
 /* Take memory from the requests' ledger, and give it back. what: for the refusal. */
 int ticket_take(struct ticket *t, size_t bytes, const char *what, struct fault *f);
 void ticket_give(struct ticket *t, size_t bytes);
+
+/* ---- streams that can be resumed (resumable.c) ---- */
+
+struct resumable;
+
+struct resumables {
+    pthread_mutex_t lock; /* guards all records; http.lock may be taken under it */
+    struct resumable *first, **last;
+    int n;
+    size_t bytes, most_bytes; /* of recorded events */
+};
+
+void resumables_init(struct api *a);
+void resumables_deinit(struct api *a); /* when all requests have ended */
+/* Reads the header Quern-Resume; in a handler. *seconds 0: there is none. prefix: of the answer's id, "" if the route
+ * has no streams. 0, or -1 and *f. */
+int resumable_asked(const struct http_request *r, const char *prefix, int *seconds, struct fault *f);
+/* Whether the request has the header Last-Event-ID; it is then answered: it goes on with an earlier stream. In a
+ * handler. */
+bool resumable_again(struct api *a, struct http_request *r);
+/* Makes an empty record. It belongs to its writer until resumable_end(). NULL: no memory. */
+struct resumable *resumable_new(const struct ticket *t);
+/* From now on clients can come back. The stream of r is open; r belongs to the record. w: for the first reader, whom it
+ * watches already, and for all others. Its callbacks run until resumable_end() has returned. */
+void resumable_start(struct resumable *s, struct http_request *r, const struct http_watch *w);
+const char *resumable_request(const struct resumable *s); /* the first part of its events' ids */
+/* Whole events up to number n_events; the first event is number 1. */
+void resumable_write(struct resumable *s, const void *p, size_t n, uint64_t n_events);
+/* The stream has ended; whole: completely. The record stays for its time, and is not the writer's any more. */
+void resumable_end(struct resumable *s, bool whole);
+/* Notes for the log what the request has used, and how it ended (NULL: as its status says), if anybody reads it. */
+void resumable_tally(struct resumable *s, const struct served *m, const struct qn_usage *u, const char *outcome);
+void resumable_left(struct resumable *s); /* the reader has left; for on_hangup */
+/* Whether nobody has come back in time, so that the request need not go on. */
+bool resumable_is_abandoned(const struct resumable *s);
 
 /* ---- the API ---- */
 
@@ -128,6 +187,7 @@ struct api_call {
     api_work *work;
     api_refuse *refuse;
     bool no_model;         /* the work needs neither body nor model */
+    bool is_message;       /* of a WebSocket */
     json_t *body;          /* NULL: not read yet */
     size_t body_taken;     /* bytes of the ticket's memory that the body has */
     struct served *served; /* NULL: not held yet */
@@ -154,13 +214,25 @@ struct api {
     bool stopping;
     struct ticket *tickets; /* the list of all requests under way */
     atomic_bool ending;     /* the server stops: no request is wanted any more */
+    struct resumables resumables;
 };
 
 /* Queues the request for a worker, or refuses it; in a handler. The request belongs to the worker from here on, and
  * counts while it waits. prefix: of the answer's id. */
 void api_hand_over(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse, const char *prefix);
+/* The same for a message of a WebSocket, which may also cancel an earlier one. */
+void api_hand_over_message(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse,
+                           const char *prefix);
 /* The same for work that takes long, but has no body and is not for one model. */
 void api_hand_over_bare(struct api *a, struct http_request *r, api_work *work);
+
+/* ---- messages of a WebSocket (ws_message.c) ---- */
+
+/* Whether it cancels requests; it is then answered. In a handler. */
+bool message_cancels(struct api *a, struct http_request *r);
+/* Reads the members of a message that are not fields of its request, and removes them: the body is then that of a
+ * request for a stream. In a worker. 0, or -1 and the call's fault. */
+int message_open(struct api_call *c);
 
 /* ---- errors, as each API says them (failures.c) ---- */
 
@@ -202,7 +274,7 @@ struct job_call {
     char *name, *arguments;
 };
 
-#define JOB_LOGPROB_LISTS 4
+#define JOB_LOGPROB_LISTS 5
 
 /* One of the n answers. content and reasoning stay empty in streams, unless the dialect has keeps_text. */
 struct job_answer {
@@ -224,7 +296,7 @@ struct job_answer {
     bool in_line, has_line; /* the line has more than white space; a line is complete */
     int block;              /* for the dialect: the kind of the open block */
     int n_blocks;           /* that are complete */
-    struct buf items; /* for responses.c */
+    struct buf items;       /* for responses.c */
 };
 
 /* How an API reads a request and writes its answer. Members ending in `_stream` are for streams only, except where
@@ -287,15 +359,15 @@ struct job {
     struct qn_usage usage; /* once it is done: of all prompts together */
     struct qn_timings timings;
     int n_ended;
-    int n_events; /* events so far, for dialects that number them */
-    int last;     /* the answer that ended last */
-    bool started; /* the scheduler has sent its first event, */
-    bool known;   /* and the first one of prompt `at` */
-    bool lost;    /* the answer cannot be sent: no memory, or the client reads too slowly */
+    int n_events;                /* events so far, for dialects that number them */
+    struct resumable *resumable; /* the record of the stream; NULL: the stream ends with its connection */
+    uint64_t n_ids;              /* events of it so far */
+    int last;                    /* the answer that ended last */
+    bool started;                /* the scheduler has sent its first event, */
+    bool known;                  /* and the first one of prompt `at` */
+    bool lost;                   /* the answer cannot be sent: no memory, or the client reads too slowly */
     uint64_t first_token_ns, last_token_ns;
 
-    /* for other threads */
-    atomic_int phase, n_done, n_total; /* for heartbeats: an enum qn_event_type and its numbers */
     /* The last heartbeat, and how many had nothing new since; for the server's thread only. */
     int told_phase, told_done, n_untold;
 };
@@ -317,18 +389,21 @@ void job_write_quern(struct job *j);                       /* "quern": {...} */
 /* "ignored": [...], the fields that change nothing; nothing if there are none. */
 void job_write_ignored(const struct job *j, struct json_out *o);
 int job_reasoning_tokens(const struct job *j); /* of all answers so far: tokens of thoughts */
-/* Writes the bytes of a token: "token": text and "bytes": [...]. */
+/* Writes a token: "id": number, "token": text and "bytes": [...]. */
 void job_write_token(struct job *j, struct json_out *o, qn_token t);
 /* For conversations: makes the prompt from messages, tools and the other parameters. */
 int job_prepare_chat(struct job *j, struct fault *f);
 /* Gives the messages and tools of chat completions the shape that chat templates take, and notes what in them changes
  * nothing (openai_chat_in.c). */
 int openai_messages(struct answer_params *a, struct fault *f);
+/* The id of a tool call, the same whenever it is asked for. Nine letters and digits: some templates take no others. */
+void job_call_id(const struct job *j, int answer, int call, char out[SHORT_ID + 1]);
 
 /* What OpenAI's two dialects share (openai_chat.c). */
 void openai_open_head(struct job *j, const char *object); /* the members that all answers and chunks begin with */
 /* "key": [...] of the elements collected in l, which are then forgotten: each chunk has those since the one before. */
 void openai_take_list(struct job *j, const char *key, struct json_out *l);
+void openai_write_logprob(struct job *j, struct json_out *l, const struct qn_event *e); /* of one token, for l */
 void openai_end_chunk(struct job *j, bool last); /* after the choices: closes the object and its event */
 void openai_end_whole(struct job *j);            /* after the choices: usage, "quern", the closing bracket */
 void openai_close_stream(struct job *j);

@@ -10,6 +10,9 @@
 
 http_handler endpoint_health, endpoint_memory, endpoint_status;                          /* status.c */
 http_handler endpoint_models, endpoint_model;                                            /* model_list.c */
+http_handler endpoint_events;                                                            /* resumable.c */
+http_handler endpoint_requests;                                                          /* status.c */
+http_handler endpoint_page;                                                              /* page.c */
 http_handler endpoint_metrics;                                                           /* metrics.c */
 api_work endpoint_tokenize, endpoint_detokenize, endpoint_render, endpoint_count_tokens; /* tokens.c */
 api_work endpoint_embeddings;                                                            /* embed.c */

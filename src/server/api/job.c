@@ -10,6 +10,7 @@
 
 #include "base/json/json_text.h"
 #include "base/os.h"
+#include "base/short_id.h"
 
 void job_free(struct job *j)
 {
@@ -35,6 +36,7 @@ void job_free(struct job *j)
         mem_free(a->call);
     }
     mem_free(j->answer);
+    if (j->resumable) resumable_end(j->resumable, false);
     qn_prompt_free(j->prompt);
     item_store_release(j->api->items, j->previous);
     item_store_release(j->api->items, j->record);
@@ -49,6 +51,11 @@ void job_free(struct job *j)
 
 void job_event(struct job *j, const char *name)
 {
+    if (j->resumable) {
+        char id[64];
+        snprintf(id, sizeof id, "id: %s:%llu\n", resumable_request(j->resumable), (unsigned long long)++j->n_ids);
+        json_out_frame(&j->out, id);
+    }
     if (name) {
         json_out_frame(&j->out, "event: ");
         json_out_frame(&j->out, name);
@@ -69,6 +76,32 @@ const char *job_finish_reason(const struct job *j, int i)
     }
 }
 
+static void write_miss(struct job *j, const char *key, qn_token t)
+{
+    json_out_open(&j->out, key, '{');
+    job_write_token(j, &j->out, t);
+    json_out_close(&j->out, '}');
+}
+
+/* Neither the request's id nor the rest is enough: a client may give all requests of a conversation the same id. */
+void job_call_id(const struct job *j, int answer, int call, char out[SHORT_ID + 1])
+{
+    char text[160];
+    int n = snprintf(text, sizeof text, "%d %d %zu %s", answer, call, j->n_tokens, j->id);
+    short_id(out, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+/* The names of what the template's needs have changed, if anything. */
+static void write_changes(struct json_out *o, unsigned changed)
+{
+    const char *name;
+    if (!changed) return;
+    json_out_open(o, "changed", '[');
+    for (int i = 0; (name = qn_chat_change_name(1 << i)); i++)
+        if (changed >> i & 1) json_out_str(o, NULL, name);
+    json_out_close(o, ']');
+}
+
 /* The rate is that of all answers together, counted from the first token: without a second one there is none. */
 void job_write_quern(struct job *j)
 {
@@ -87,7 +120,12 @@ void job_write_quern(struct job *j)
     json_out_int(o, "cached_tokens", j->usage.n_cached);
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
+    if (t->miss && !strcmp(t->miss, "differs")) {
+        write_miss(j, "cache_miss_asked", t->miss_asked);
+        write_miss(j, "cache_miss_stored", t->miss_stored);
+    }
     job_write_ignored(j, o);
+    write_changes(o, qn_prompt_changes(j->prompt));
     json_out_close(o, '}');
 }
 
@@ -116,6 +154,7 @@ void job_write_token(struct job *j, struct json_out *o, qn_token t)
         o->failed = true;
         return;
     }
+    json_out_int(o, "id", t);
     json_out_text(o, "token", bytes, n);
     json_out_open(o, "bytes", '[');
     for (size_t i = 0; i < n; i++) json_out_int(o, NULL, (unsigned char)bytes[i]);
@@ -138,6 +177,21 @@ static int add_switches(const struct answer_params *a, json_t *kwargs)
         if (!json_object_get(kwargs, names[i]))
             bad |= json_object_set_new(kwargs, names[i], json_boolean(thinking == PARAMS_THINKING_ON));
     return bad;
+}
+
+/* A failure to make the prompt. Its message begins with the member that is wrong, "chat: messages[2].role is ...". In
+ * other dialects than OpenAI's chat, messages have other places, so only the name of the list is told. */
+static int prompt_failed(const struct job *j, struct fault *f, const struct qn_error *e)
+{
+    static const char mark[] = "chat: ";
+    int rc = ticket_failed(j->ticket, f, e);
+    if (f->param[0] || strncmp(e->msg, mark, strlen(mark)) != 0) return rc;
+    const char *member = e->msg + strlen(mark);
+    size_t n = strspn(member, "abcdefghijklmnopqrstuvwxyz_"), all = strcspn(member, " :");
+    if (n == 0 || (member[n] != '[' && n != all)) return rc;
+    if (strncmp(member, "messages", n) != 0 && strncmp(member, "tools", n) != 0) return rc;
+    snprintf(f->param, sizeof f->param, "%.*s", (int)(j->d == &openai_chat ? all : n), member);
+    return rc;
 }
 
 /* Makes the object that qn_chat_prompt() takes, which checks everything inside of messages and tools. */
@@ -165,7 +219,7 @@ int job_prepare_chat(struct job *j, struct fault *f)
     ticket_give(j->ticket, taken);
     buf_deinit(&text);
     if (!room) return made ? -1 : api_no_memory(f);
-    if (rc) return ticket_failed(j->ticket, f, &e);
+    if (rc) return prompt_failed(j, f, &e);
     j->tokens = qn_prompt_tokens(j->prompt, &j->n_tokens);
     return 0;
 }
@@ -218,6 +272,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     if (j->d->prepare(j, f) || params_let_go(&j->params, &kept, f)) return -1;
     ticket_give(t, 2 * body_taken + j->items_taken);
     if (j->prompt) qn_prompt_text(j->prompt, &n_text);
+    kept += qn_prompt_user_span(j->prompt, 0, NULL, NULL) * 2 * sizeof(size_t);
     return ticket_take(t, kept + n_text + prompt_bytes(j), "a prompt", f);
 }
 
@@ -239,6 +294,7 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     c->served = NULL;
     j->ticket = c->ticket;
     j->id = j->ticket->id;
+    j->ticket->model = j->served->name;
     json_t *body = c->body;
     c->body = NULL;
     j->created = (int64_t)time(NULL);
@@ -252,6 +308,16 @@ struct job *job_read(struct api_call *c, const struct dialect *d)
     }
     c->ticket = NULL;
     return j;
+}
+
+/* Makes the record of a stream that can be resumed. */
+static int make_resumable(struct job *j, struct fault *f)
+{
+    if (!j->ticket->resume_s) return 0;
+    if (!j->params.stream)
+        return fault_set(f, 400, "invalid_value", "Quern-Resume", "Quern-Resume is for streams: 'stream' is not true");
+    j->resumable = resumable_new(j->ticket);
+    return j->resumable ? 0 : api_no_memory(f);
 }
 
 /* Makes the answers. The reply to a conversation is parsed here; a continued text is sent as the scheduler gives it. */
@@ -330,7 +396,7 @@ void job_begin(struct api_call *c, const struct dialect *d)
     struct job *j = job_read(c, d);
     if (!j) return;
     /* Once it is submitted, it belongs to the scheduler's thread. */
-    if (!check_rooms(j, &f) && !make_answers(j, &f) && !job_submit(j, &retry_s, &f)) return;
+    if (!check_rooms(j, &f) && !make_answers(j, &f) && !make_resumable(j, &f) && !job_submit(j, &retry_s, &f)) return;
     ticket_unlist(j->ticket);
     api_refuse_busy(r, &f, retry_s, d->refuse);
     job_free(j);

@@ -33,6 +33,11 @@ static void lose(struct job *j)
 /* Sends the text in j->out. */
 static void flush(struct job *j)
 {
+    if (j->resumable && !j->out.failed) {
+        if (j->out.b.len > 0) resumable_write(j->resumable, j->out.b.data, j->out.b.len, j->n_ids);
+        buf_clear(&j->out.b);
+        return;
+    }
     if (j->out.b.len > 0 && !j->lost && !j->ticket->gone && !j->out.failed &&
         http_stream_write(j->req, j->out.b.data, j->out.b.len) == HTTP_FULL)
         lose(j);
@@ -199,14 +204,17 @@ static void on_finish(struct job *j, const struct qn_event *e)
 static void on_hangup(void *arg)
 {
     struct job *j = arg;
-    ticket_hang_up(j->ticket);
+    if (j->resumable)
+        resumable_left(j->resumable);
+    else
+        ticket_hang_up(j->ticket);
 }
 
 /* Writes what is new. It repeats old news rarely, because thousands of requests may wait. */
 static size_t heartbeat(void *arg, char *text, size_t cap)
 {
     struct job *j = arg;
-    int n, phase = j->phase, n_done = j->n_done;
+    int n, phase = j->ticket->phase, n_done = j->ticket->n_done;
     bool is_new = phase != j->told_phase || n_done != j->told_done;
     if (!is_new && ++j->n_untold < REPEAT) return 0;
     j->told_phase = phase;
@@ -214,7 +222,7 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
     j->n_untold = 0;
     switch (phase) {
     case QN_EVENT_QUEUED: n = snprintf(text, cap, ": queued, %d before\n\n", n_done); break;
-    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->n_total); break;
+    case QN_EVENT_PREFILL: n = snprintf(text, cap, ": prefill %d/%d\n\n", n_done, j->ticket->n_total); break;
     case QN_EVENT_PAUSE: n = snprintf(text, cap, ": paused\n\n"); break;
     default: n = snprintf(text, cap, ": decoding\n\n"); break;
     }
@@ -224,13 +232,14 @@ static size_t heartbeat(void *arg, char *text, size_t cap)
 /* The first event, which comes at once. From here on the client can be told something, and its leaving is seen. */
 static void on_start(struct job *j)
 {
+    const struct http_watch w = {.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j};
     j->started = true;
-    if (http_watch(j->req, &(struct http_watch){.on_hangup = on_hangup, .heartbeat = heartbeat, .arg = j}) == HTTP_GONE)
-        j->ticket->gone = true;
+    if (http_watch(j->req, &w) == HTTP_GONE) j->ticket->gone = true;
     if (j->params.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front must not collect the stream */
         http_stream_open(j->req, 200, "text/event-stream");
+        if (j->resumable) resumable_start(j->resumable, j->req, &w);
     }
 }
 
@@ -255,6 +264,8 @@ static void add_up(struct job *j, const struct qn_event *e)
     if (j->timings.miss) return;
     j->timings.miss = e->timings.miss;
     j->timings.miss_position = e->timings.miss_position;
+    j->timings.miss_asked = e->timings.miss_asked;
+    j->timings.miss_stored = e->timings.miss_stored;
 }
 
 static void fault_of(struct fault *f, const struct qn_event *e)
@@ -265,6 +276,18 @@ static void fault_of(struct fault *f, const struct qn_event *e)
         fault_set(f, 504, "deadline_exceeded", NULL, "deadline_ms was over before the answer was");
     else
         fault_set(f, 503, "stopping", NULL, "the server is being stopped");
+}
+
+static void end_stream(struct job *j)
+{
+    if (j->resumable) {
+        resumable_end(j->resumable, !j->lost);
+        j->resumable = NULL;
+    } else if (j->lost) {
+        http_stream_abort(j->req);
+    } else {
+        http_stream_end(j->req);
+    }
 }
 
 /* Submits the next prompt, if there is one and its answers are still wanted. Returns true if the job goes on. *f: why
@@ -281,6 +304,24 @@ static bool go_on(struct job *j, enum qn_finish finish, double *retry_s, struct 
     return !job_submit(j, retry_s, f);
 }
 
+/* Notes for the log what was used, and how a request ended that was not completed. */
+static void log_end(struct job *j, const struct fault *f)
+{
+    const char *outcome = NULL;
+    if (j->lost)
+        outcome = "too_slow";
+    else if (j->ticket->cancelled && j->n_ended < j->n_answers)
+        outcome = "cancelled";
+    else if (j->params.stream && f->status)
+        outcome = f->code;
+    if (j->resumable) {
+        resumable_tally(j->resumable, j->served, &j->usage, outcome);
+        return;
+    }
+    tally_log(j->req, j->served, &j->usage);
+    if (outcome) http_outcome(j->req, outcome);
+}
+
 /* The last event of a prompt: goes on with the next one; or answers, or ends the stream, and frees the job. */
 static void on_done(struct job *j, const struct qn_event *e)
 {
@@ -290,28 +331,20 @@ static void on_done(struct job *j, const struct qn_event *e)
     add_up(j, e);
     if (go_on(j, e->finish, &retry_s, &f)) return;
     bool failed = f.status || (is_failure(e->finish) && j->n_ended < j->n_answers);
-    tally_log(j->req, j->served, &j->usage);
+    if (failed && !f.status) fault_of(&f, e);
+    log_end(j, &f);
     ticket_unlist(j->ticket); /* before the client sees the end, because its next request may rely on the place */
-    if (j->lost)
-        http_outcome(j->req, "too_slow");
-    else if (j->ticket->cancelled && j->n_ended < j->n_answers)
-        http_outcome(j->req, "cancelled");
     for (int i = 0; i < j->n_answers && !failed; i++)
         if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
-    if (failed && !f.status) fault_of(&f, e);
     if (j->params.stream) {
         if (failed) {
-            http_outcome(j->req, f.code);
             j->d->error_stream(j, &f);
         } else {
             j->d->finish_stream(j, j->last, true);
             j->d->close_stream(j);
         }
         flush(j);
-        if (j->lost)
-            http_stream_abort(j->req);
-        else
-            http_stream_end(j->req);
+        end_stream(j);
     } else {
         if (!failed && !j->out.failed) j->d->whole(j);
         if (j->out.failed && !failed) api_no_memory(&f);
@@ -328,21 +361,19 @@ void job_on_event(void *arg, const struct qn_event *e)
     struct job *j = arg;
     if (!j->started) on_start(j);
     if (!j->known) on_known(j, e->request);
+    ticket_note(j->ticket, e);
     switch (e->type) {
-    case QN_EVENT_QUEUED: j->n_done = e->place; break;
+    case QN_EVENT_QUEUED:
     case QN_EVENT_PREFILL:
-        j->n_done = e->n_done;
-        j->n_total = e->n_total;
-        break;
+    case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_PROMPT:
         for (int i = 0; i < j->params.n; i++) j->d->logprob(j, &j->answer[j->at * j->params.n + i], e);
         break;
     case QN_EVENT_TOKEN: on_token(j, e); break;
     case QN_EVENT_PAUSE: j->last_token_ns = 0; break; /* a pause is no gap between two tokens */
     case QN_EVENT_FINISH: on_finish(j, e); break;
-    case QN_EVENT_EMBEDDING: break;
     case QN_EVENT_DONE: on_done(j, e); return;
     }
-    j->phase = (int)e->type;
     if (j->params.stream) flush(j);
+    if (j->resumable && !j->lost && resumable_is_abandoned(j->resumable)) lose(j);
 }

@@ -56,7 +56,7 @@ static api_refuse *refusal(const struct http_request *r)
 
 /* ---- a part of the list ---- */
 
-struct page {
+struct models_part {
     int from, to; /* entries */
     bool has_more;
 };
@@ -87,13 +87,13 @@ static int read_limit(const struct http_request *r, int *limit, struct fault *f)
 }
 
 /* The entries after after_id and before before_id. With before_id alone, a limit keeps the last ones. */
-static int read_page(const struct api *a, const struct http_request *r, struct page *p, struct fault *f)
+static int read_part(const struct api *a, const struct http_request *r, struct models_part *p, struct fault *f)
 {
     int after = -1, before = n_entries(a), limit = before, end = before;
     if (read_limit(r, &limit, f) || read_place(a, r, "after_id", &after, f) ||
         read_place(a, r, "before_id", &before, f))
         return -1;
-    *p = (struct page){after + 1, before > after ? before : after + 1, false};
+    *p = (struct models_part){after + 1, before > after ? before : after + 1, false};
     p->has_more = p->to - p->from > limit;
     if (p->has_more && before < end && after < 0)
         p->from = p->to - limit;
@@ -102,7 +102,7 @@ static int read_page(const struct api *a, const struct http_request *r, struct p
     return 0;
 }
 
-static void write_id(const struct api *a, struct json_out *o, const char *key, const struct page *p, int k)
+static void write_id(const struct api *a, struct json_out *o, const char *key, const struct models_part *p, int k)
 {
     json_out_str(o, key, p->from < p->to ? entry(a, k).name : NULL);
 }
@@ -114,8 +114,8 @@ void endpoint_models(struct http_request *r, void *ctx)
     struct api *a = ctx;
     struct json_out o = {.ledger = a->c.requests};
     struct fault f;
-    struct page p;
-    if (read_page(a, r, &p, &f)) {
+    struct models_part p;
+    if (read_part(a, r, &p, &f)) {
         refusal(r)(r, &f);
         return;
     }

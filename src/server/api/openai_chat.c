@@ -171,8 +171,8 @@ static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const cha
 /* Writes a call. In streams it has an index. */
 static void write_call(struct job *j, int i, int index, const struct job_call *c)
 {
-    char id[96];
-    snprintf(id, sizeof id, "call_%s_%d_%d", j->id + sizeof "chatcmpl-" - 1, i, index);
+    char id[SHORT_ID + 1];
+    job_call_id(j, i, index, id);
     json_out_open(&j->out, NULL, '{');
     if (j->params.stream) json_out_int(&j->out, "index", index);
     json_out_str(&j->out, "id", id);
@@ -200,11 +200,10 @@ static void finish_stream(struct job *j, int i, bool last)
     close_chunk(j, i, true, last);
 }
 
-/* Adds {"token", "bytes", "logprob", "top_logprobs": [...]}. The bytes are there because a token need not be whole
- * UTF-8. */
-static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
+/* Adds {"id", "token", "bytes", "logprob", "top_logprobs": [...]}. The bytes are there because a token need not be
+ * whole UTF-8. */
+void openai_write_logprob(struct job *j, struct json_out *l, const struct qn_event *e)
 {
-    struct json_out *l = &a->logprobs[0];
     json_out_open(l, NULL, '{');
     job_write_token(j, l, e->token);
     json_out_num(l, "logprob", e->logprob);
@@ -217,6 +216,11 @@ static void logprob(struct job *j, struct job_answer *a, const struct qn_event *
     }
     json_out_close(l, ']');
     json_out_close(l, '}');
+}
+
+static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
+{
+    openai_write_logprob(j, &a->logprobs[0], e);
 }
 
 /* ---- whole answers ---- */

@@ -112,7 +112,7 @@ static int prompt_text(struct job *j, struct buf *out)
 
 /* ---- writing ---- */
 
-enum { TOKENS, LOGPROBS, TOP, OFFSETS }; /* the lists of a->logprobs */
+enum { TOKENS, LOGPROBS, TOP, OFFSETS, CONTENT }; /* the lists of a->logprobs */
 
 /* Writes a token's text as a key or, if n_chars is not NULL, as an element, whose characters are added to *n_chars. */
 static void token_key(struct job *j, struct json_out *o, qn_token t, size_t *n_chars)
@@ -129,7 +129,9 @@ static void token_key(struct job *j, struct json_out *o, qn_token t, size_t *n_c
     qn_free(bytes);
 }
 
-/* text_offset counts characters of the tokens' own texts. They are those of the answer as long as it is UTF-8. */
+/* text_offset counts characters of the tokens' own texts. They are those of the answer as long as it is UTF-8.
+ * The last list has the answer's tokens as in conversations: with their ids, which tell tokens of the same text apart.
+ */
 static void logprob(struct job *j, struct job_answer *a, const struct qn_event *e)
 {
     struct json_out *l = a->logprobs;
@@ -142,11 +144,12 @@ static void logprob(struct job *j, struct job_answer *a, const struct qn_event *
         json_out_num(&l[TOP], NULL, e->top[i].logprob);
     }
     json_out_close(&l[TOP], '}');
+    if (e->type == QN_EVENT_TOKEN) openai_write_logprob(j, &l[CONTENT], e);
 }
 
 static void write_logprobs(struct job *j, struct job_answer *a)
 {
-    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset", "content"};
     if (!j->params.logprobs) {
         json_out_str(&j->out, "logprobs", NULL);
         return;

@@ -107,10 +107,12 @@ static void write_text(struct job *j, const char *key, int index, const struct o
 
 static void write_call(struct job *j, const char *key, int index, const struct job_call *c, bool begun)
 {
+    char id[SHORT_ID + 1];
+    job_call_id(j, 0, index, id);
     json_out_open(&j->out, key, '{');
     json_out_str(&j->out, "type", "function_call");
     write_id(j, "id", "fc", index);
-    write_id(j, "call_id", "call", index);
+    json_out_str(&j->out, "call_id", id);
     json_out_str(&j->out, "name", c->name);
     json_out_str(&j->out, "arguments", begun ? "" : c->arguments);
     json_out_str(&j->out, "status", begun ? "in_progress" : "completed");

@@ -89,16 +89,16 @@ void endpoint_cancel_response(struct http_request *r, void *ctx)
 
 /* ---- the items of the input ---- */
 
-struct page {
+struct items_part {
     size_t limit;
     bool forward;     /* from the first item to the last; the other way by default */
     char after[1024]; /* the id of the item before the first one; "": none */
 };
 
-static int read_page(struct http_request *r, struct page *p, struct fault *f)
+static int read_part(struct http_request *r, struct items_part *p, struct fault *f)
 {
     char limit[16], order[16];
-    *p = (struct page){.limit = DEFAULT};
+    *p = (struct items_part){.limit = DEFAULT};
     if (!http_query(r, "limit", limit, sizeof limit)) {
         size_t n = strlen(limit);
         p->limit = n && n < 9 && strspn(limit, "0123456789") == n ? (size_t)strtoul(limit, NULL, 10) : 0;
@@ -119,10 +119,10 @@ static const char *id_at(const json_t *all, size_t i)
     return json_string_value(json_object_get(json_array_get(all, i), "id"));
 }
 
-/* The place of the item k in the order of the page. */
-static size_t place(const struct page *p, size_t n, size_t k) { return p->forward ? k : n - 1 - k; }
+/* The place of the item k in the order of the part. */
+static size_t place(const struct items_part *p, size_t n, size_t k) { return p->forward ? k : n - 1 - k; }
 
-static int write_page(struct json_out *o, const struct page *p, const json_t *all, struct fault *f)
+static int write_part(struct json_out *o, const struct items_part *p, const json_t *all, struct fault *f)
 {
     size_t n = json_array_size(all), from = 0;
     while (p->after[0] && from < n && strcmp(id_at(all, place(p, n, from)), p->after) != 0) from++;
@@ -152,12 +152,12 @@ void endpoint_input_items(struct api_call *c)
 {
     struct items it = {.ticket = c->ticket};
     struct json_out o = {.ledger = c->api->c.requests};
-    struct page page;
+    struct items_part part;
     struct fault f = {0};
     const char *id = http_param(c->req);
     struct item_record *r = item_store_find(c->api->items, c->ticket->identity, id);
-    int bad = r ? read_page(c->req, &page, &f) : not_found(id, &f);
-    bad = bad || items_add_input(&it, r, &f) || write_page(&o, &page, it.all, &f);
+    int bad = r ? read_part(c->req, &part, &f) : not_found(id, &f);
+    bad = bad || items_add_input(&it, r, &f) || write_part(&o, &part, it.all, &f);
     items_deinit(&it);
     item_store_release(c->api->items, r);
     if (bad && !f.code) ticket_fault(c->ticket, &f);

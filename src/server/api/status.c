@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * status.c: GET /health, /v1/memory, /v1/status: numbers that are there already; and how a model is described. These
- * are handlers and do not wait.
+ * status.c: GET /health, /v1/memory, /v1/status, /v1/requests: numbers that are there already; and how a model is
+ * described. These are handlers and do not wait.
  */
 #include "server/api/endpoints.h"
 
@@ -67,6 +67,30 @@ void endpoint_health(struct http_request *r, void *ctx)
 
 /* ---- models ---- */
 
+/* The words for enum qn_chat_support, where the third one says how a conversation is changed. */
+static const char *support(enum qn_chat_support s, const char *adapted)
+{
+    switch (s) {
+    case QN_CHAT_NATIVE: return "native";
+    case QN_CHAT_ADAPTED: return adapted;
+    case QN_CHAT_REFUSED: return "refused";
+    default: return "unknown";
+    }
+}
+
+static void write_capabilities(struct json_out *o, const struct qn_chat_capabilities *c)
+{
+    json_out_open(o, "capabilities", '{');
+    json_out_str(o, "tools", support(c->tools, "generic"));
+    json_out_str(o, "parallel_tools", support(c->parallel, "split"));
+    json_out_str(o, "system", support(c->system, "merged"));
+    json_out_str(o, "turns", support(c->turns, "merged"));
+    json_out_bool(o, "parts", c->parts);
+    json_out_bool(o, "thinking", c->thinking);
+    json_out_bool(o, "thinking_switch", c->switches);
+    json_out_close(o, '}');
+}
+
 void status_write_model(struct json_out *o, const char *name, const struct models_info *m, uint64_t created_s)
 {
     char fingerprint[17], created[24];
@@ -90,6 +114,7 @@ void status_write_model(struct json_out *o, const char *name, const struct model
     json_out_int(o, "context_length_trained", m->n_ctx_train);
     json_out_int(o, "vocabulary", m->n_vocab);
     json_out_bool(o, "chat", m->chat);
+    if (m->chat) write_capabilities(o, &m->can);
     json_out_str(o, "fingerprint", fingerprint);
     json_out_close(o, '}');
 }
@@ -225,6 +250,57 @@ void endpoint_status(struct http_request *r, void *ctx)
         write_status(&o, &m, with_path);
     }
     json_out_close(&o, ']');
+    json_out_close(&o, '}');
+    api_send(r, &o);
+}
+
+/* ---- requests under way ---- */
+
+#define MOST_LISTED 100
+
+/* A word for what is done for the request now. */
+static const char *doing(const struct ticket_info *t)
+{
+    if (t->is_cancelled) return "ending";
+    if (!t->is_submitted) return "reading";
+    switch (t->phase) {
+    case QN_EVENT_QUEUED: return "queued";
+    case QN_EVENT_PREFILL: return "prefill";
+    case QN_EVENT_PAUSE: return "paused";
+    default: return "decoding";
+    }
+}
+
+static void write_request(struct json_out *o, const struct ticket_info *t, uint64_t now)
+{
+    const char *state = doing(t);
+    json_out_open(o, NULL, '{');
+    json_out_str(o, "id", t->id);
+    json_out_str(o, "object", "request");
+    json_out_str(o, "model", t->model);
+    json_out_str(o, "state", state);
+    json_out_num(o, "age_seconds", 1e-9 * (double)(now - t->arrived_ns));
+    if (t->is_submitted && t->phase == QN_EVENT_QUEUED) json_out_int(o, "before", t->n_done);
+    json_out_int(o, "prompt_tokens_done", t->phase == QN_EVENT_QUEUED ? 0 : t->n_done);
+    json_out_int(o, "prompt_tokens", t->n_total);
+    json_out_int(o, "generated_tokens", t->n_generated);
+    json_out_close(o, '}');
+}
+
+/* Only the identity's own requests. */
+void endpoint_requests(struct http_request *r, void *ctx)
+{
+    struct api *a = ctx;
+    struct ticket_info list[MOST_LISTED];
+    struct json_out o = {.ledger = a->c.requests};
+    size_t n = tickets_list(a, who_of(http_identity(r), NULL).identity, list, MOST_LISTED);
+    uint64_t now = clock_ns();
+    json_out_open(&o, NULL, '{');
+    json_out_str(&o, "object", "list");
+    json_out_open(&o, "data", '[');
+    for (size_t i = 0; i < n && i < MOST_LISTED; i++) write_request(&o, &list[i], now);
+    json_out_close(&o, ']');
+    json_out_int(&o, "total", (int64_t)n);
     json_out_close(&o, '}');
     api_send(r, &o);
 }

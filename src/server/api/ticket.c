@@ -27,7 +27,12 @@ struct ticket *ticket_new(struct api *a, struct http_request *r, const char *pre
         api_no_memory(f);
         return NULL;
     }
+    if (resumable_asked(r, prefix, &t->resume_s, f)) {
+        mem_free(t);
+        return NULL;
+    }
     t->api = a;
+    t->websocket = http_websocket_id(r);
     t->identity = who_of(http_identity(r), NULL).identity;
     t->arrived_ns = clock_ns();
     t->cancel = (struct qn_cancel){is_over, t};
@@ -42,12 +47,13 @@ struct ticket *ticket_new(struct api *a, struct http_request *r, const char *pre
         a->tickets = t;
     }
     pthread_mutex_unlock(&a->lock);
-    if (n < most) {
+    if (n >= most)
+        fault_set(f, 429, "too_many_requests", NULL, "this key may have %lld requests at a time", (long long)most);
+    if (n < most || t->websocket) {
         if (http_watch(r, &(struct http_watch){.on_hangup = on_hangup, .arg = t}) == HTTP_GONE) t->gone = true;
         return t;
     }
     mem_free(t);
-    fault_set(f, 429, "too_many_requests", NULL, "this key may have %lld requests at a time", (long long)most);
     return NULL;
 }
 
@@ -80,6 +86,27 @@ int tickets_count(struct api *a)
     return n;
 }
 
+size_t tickets_list(struct api *a, uint64_t identity, struct ticket_info *list, size_t cap)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&a->lock);
+    for (struct ticket *t = a->tickets; t; t = t->next) {
+        if (t->identity != identity || n++ >= cap) continue;
+        struct ticket_info *i = &list[n - 1];
+        *i = (struct ticket_info){.model = t->model,
+                                  .arrived_ns = t->arrived_ns,
+                                  .is_submitted = t->number != 0,
+                                  .is_cancelled = t->cancelled,
+                                  .phase = t->phase,
+                                  .n_done = t->n_done,
+                                  .n_total = t->n_total,
+                                  .n_generated = t->n_generated};
+        memcpy(i->id, t->id, sizeof i->id);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
+
 /* ---- its end before its time ---- */
 
 void ticket_hang_up(struct ticket *t)
@@ -98,6 +125,24 @@ void ticket_started(struct ticket *t, uint64_t number)
     if (cancelled || t->gone) qn_cancel(t->scheduler, number);
 }
 
+void ticket_note(struct ticket *t, const struct qn_event *e)
+{
+    if (e->type == QN_EVENT_QUEUED) t->n_done = e->place;
+    if (e->type == QN_EVENT_PREFILL) {
+        t->n_done = e->n_done;
+        t->n_total = e->n_total;
+    }
+    t->n_generated += e->type == QN_EVENT_TOKEN;
+    t->phase = (int)e->type;
+}
+
+/* With api.lock. */
+static void cancel(struct ticket *t)
+{
+    t->cancelled = true;
+    if (t->number) qn_cancel(t->scheduler, t->number);
+}
+
 bool ticket_cancel(struct api *a, const char *id, uint64_t identity)
 {
     bool found = false;
@@ -105,9 +150,21 @@ bool ticket_cancel(struct api *a, const char *id, uint64_t identity)
     for (struct ticket *t = a->tickets; t && !found; t = t->next) {
         if (t->identity != identity || (strcmp(id, t->id) && strcmp(id, t->id + t->n_prefix))) continue;
         found = true;
-        t->cancelled = true;
-        if (t->number) qn_cancel(t->scheduler, t->number);
+        cancel(t);
     }
+    pthread_mutex_unlock(&a->lock);
+    return found;
+}
+
+bool ticket_cancel_stream(struct api *a, uint64_t websocket, const char *stream_id)
+{
+    bool found = false;
+    pthread_mutex_lock(&a->lock);
+    for (struct ticket *t = a->tickets; t; t = t->next)
+        if (t->websocket == websocket && !strcmp(stream_id, t->stream_id)) {
+            found = true;
+            cancel(t);
+        }
     pthread_mutex_unlock(&a->lock);
     return found;
 }

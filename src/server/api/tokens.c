@@ -5,6 +5,8 @@
  */
 #include "server/api/endpoints.h"
 
+#include <string.h>
+
 #define ASK_EVERY 4096 /* tokens between two questions whether the answer is still wanted */
 
 struct tokens_ask {
@@ -35,6 +37,21 @@ static void write_tokens(struct json_out *o, const qn_token *t, size_t n)
     json_out_int(o, "count", (int64_t)n);
     json_out_open(o, "tokens", '[');
     for (size_t i = 0; i < n; i++) json_out_int(o, NULL, t[i]);
+    json_out_close(o, ']');
+}
+
+/* The text of each token, as far as the request is still wanted. */
+static void write_pieces(struct json_out *o, const qn_model *m, const qn_token *t, size_t n,
+                         const struct ticket *ticket)
+{
+    json_out_open(o, "pieces", '[');
+    for (size_t i = 0; i < n && !(i % ASK_EVERY == 0 && ticket_is_over(ticket)); i++) {
+        char *bytes = NULL;
+        size_t n_bytes = 0;
+        if (qn_token_bytes(m, t[i], true, &bytes, &n_bytes, NULL)) o->failed = true;
+        json_out_text(o, NULL, bytes, n_bytes);
+        qn_free(bytes);
+    }
     json_out_close(o, ']');
 }
 
@@ -79,17 +96,7 @@ void endpoint_tokenize(struct api_call *c)
     }
     json_out_open(&o, NULL, '{');
     write_tokens(&o, t, n);
-    if (ask.with_pieces) {
-        json_out_open(&o, "pieces", '[');
-        for (size_t i = 0; i < n && !(i % ASK_EVERY == 0 && ticket_is_over(c->ticket)); i++) {
-            char *bytes = NULL;
-            size_t n_bytes = 0;
-            if (qn_token_bytes(m, t[i], true, &bytes, &n_bytes, NULL)) o.failed = true;
-            json_out_text(&o, NULL, bytes, n_bytes);
-            qn_free(bytes);
-        }
-        json_out_close(&o, ']');
-    }
+    if (ask.with_pieces) write_pieces(&o, m, t, n, c->ticket);
     json_out_close(&o, '}');
     qn_free(t);
     end(c, &o);
@@ -137,17 +144,49 @@ static void write_ignored(const struct job *j, struct json_out *o)
     json_out_close(o, '}');
 }
 
+/* The ranges of the prompt that the template did not write, as [first byte, number of bytes]. */
+static void write_user_spans(struct json_out *o, const qn_prompt *p)
+{
+    size_t at, n;
+    json_out_open(o, "user_spans", '[');
+    for (size_t i = 0; qn_prompt_user_span(p, i, &at, &n) > i; i++) {
+        json_out_open(o, NULL, '[');
+        json_out_int(o, NULL, (int64_t)at);
+        json_out_int(o, NULL, (int64_t)n);
+        json_out_close(o, ']');
+    }
+    json_out_close(o, ']');
+}
+
+/* ?with_pieces, with no value, true or false. */
+static int read_with_pieces(struct http_request *r, bool *wanted, struct fault *f)
+{
+    char text[64];
+    *wanted = !http_query(r, "with_pieces", text, sizeof text) && strcmp(text, "false") != 0;
+    if (!*wanted || !text[0] || !strcmp(text, "true")) return 0;
+    return fault_set(f, 400, "invalid_value", "with_pieces", "with_pieces has to be true or false, not '%s'", text);
+}
+
+/* The texts of the tokens come only if the query asks for them, because most callers want the count. */
 void endpoint_render(struct api_call *c)
 {
     struct json_out o = {.ledger = c->api->c.requests};
     size_t n;
+    bool with_pieces;
+    struct fault f;
     struct http_request *r = c->req;
+    if (read_with_pieces(r, &with_pieces, &f)) {
+        api_end_refused(c, &f);
+        return;
+    }
     struct job *j = job_read(c, &openai_chat);
     if (!j) return;
     const char *text = qn_prompt_text(j->prompt, &n);
     json_out_open(&o, NULL, '{');
     json_out_text(&o, "prompt", text, n);
     write_tokens(&o, j->tokens, j->n_tokens);
+    write_user_spans(&o, j->prompt);
+    if (with_pieces) write_pieces(&o, j->served->model, j->tokens, j->n_tokens, j->ticket);
     write_ignored(j, &o);
     json_out_close(&o, '}');
     ticket_unlist(j->ticket);

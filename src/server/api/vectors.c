@@ -134,6 +134,7 @@ static void on_event(void *arg, const struct qn_event *e)
     struct vectors *v = arg;
     if (!v->started) ticket_started(v->ticket, e->request);
     v->started = true;
+    ticket_note(v->ticket, e);
     if (e->type == QN_EVENT_EMBEDDING) v->kind->take(v, e->embedding, e->n_embedding);
     if (e->type == QN_EVENT_DONE) on_done(v, e);
 }

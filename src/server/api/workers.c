@@ -4,7 +4,7 @@
  *
  * Reading a request takes as long as its text is long (a megabyte of JSON, a template, a tokenizer), and a handler must
  * not keep all other connections waiting. So handlers put requests into one queue for a few workers. The queue needs no
- * bound of its own, because each connection has one request at most.
+ * bound of its own, because each connection has few requests at most: one, or those of a WebSocket.
  */
 #include "server/api/api_impl.h"
 
@@ -45,12 +45,13 @@ static void model_is_ready(struct models_wait *w, struct served *m, const struct
 /* Queues a copy of the call, with a ticket, or refuses it. */
 static void hand_over_call(const struct api_call *call, const char *prefix)
 {
-    struct fault f;
+    struct fault f = {0};
     struct api_call *c = mem_alloc(sizeof *c);
     struct ticket *t = c ? ticket_new(call->api, call->req, prefix, &f) : NULL;
     if (t) {
         *c = *call;
         c->ticket = t;
+        c->fault = f;
         queue(c);
         return;
     }
@@ -63,6 +64,16 @@ void api_hand_over(struct api *a, struct http_request *r, api_work *work, api_re
 {
     hand_over_call(&(struct api_call){.wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse},
                    prefix);
+}
+
+void api_hand_over_message(struct api *a, struct http_request *r, api_work *work, api_refuse *refuse,
+                           const char *prefix)
+{
+    if (message_cancels(a, r)) return;
+    hand_over_call(
+        &(struct api_call){
+            .wait.ready = model_is_ready, .api = a, .req = r, .work = work, .refuse = refuse, .is_message = true},
+        prefix);
 }
 
 /* Work that takes long, but has no body and is not for one model. */
@@ -103,7 +114,7 @@ static int read_body(struct api_call *c)
  * depends on the model. */
 static enum models_answer find_model(struct api_call *c)
 {
-    if (read_body(c)) return MODELS_REFUSED;
+    if (read_body(c) || (c->is_message && message_open(c))) return MODELS_REFUSED;
     const json_t *name = json_object_get(c->body, "model");
     if (name && !json_is_null(name) && !json_is_string(name)) {
         field_wrong_type(&c->fault, "model", "a string", name);
@@ -113,9 +124,19 @@ static enum models_answer find_model(struct api_call *c)
     return models_acquire(c->api->c.models, json_string_value(name), &c->wait, &c->served, &c->fault);
 }
 
+/* A message that is refused before it is read: its refusal repeats the client's name for it. */
+static void name_refused(struct api_call *c)
+{
+    const struct fault why = c->fault;
+    c->fault = (struct fault){0};
+    if (!read_body(c)) message_open(c);
+    c->fault = why;
+}
+
 /* Does a worker's part for a call. Afterwards the call is freed or belongs to somebody else. */
 static void run(struct api_call *c)
 {
+    if (c->fault.status && c->is_message && !c->body) name_refused(c);
     if (!c->fault.status && ticket_is_over(c->ticket)) ticket_fault(c->ticket, &c->fault);
     if (!c->no_model && !c->served && !c->fault.status && find_model(c) == MODELS_WAIT) return;
     if (c->served) tally_log(c->req, c->served, NULL);
@@ -219,6 +240,7 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     a->start_s = (uint64_t)time(NULL);
     a->start_ns = clock_ns();
     a->last = &a->first;
+    resumables_init(a);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
     pthread_condattr_t attr;
@@ -263,6 +285,7 @@ void api_free(struct api *a)
     for (int i = 0; i < models_count(a->c.models); i++) pthread_mutex_destroy(&a->hists[i].lock);
     mem_free(a->hists);
     item_store_free(a->items);
+    resumables_deinit(a);
     pthread_mutex_destroy(&a->lock);
     mem_free(a);
 }

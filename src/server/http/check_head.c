@@ -39,6 +39,9 @@ enum known_header {
     CONTENT_ENCODING,
     EXPECT,
     PREFLIGHT,
+    WEBSOCKET_KEY,
+    WEBSOCKET_VERSION,
+    UPGRADE,
     TRACEPARENT, /* from here on, repeated headers are no error */
     REFERER,
     COOKIE,
@@ -56,6 +59,9 @@ static const char *const known_names[N_KNOWN] = {
     "Content-Encoding",
     "Expect",
     "Access-Control-Request-Method",
+    "Sec-WebSocket-Key",
+    "Sec-WebSocket-Version",
+    "Upgrade",
     "traceparent",
     "Referer",
     "Cookie",
@@ -85,7 +91,7 @@ static void collect(struct known_headers *k, const struct head *h)
 /* The name of a header that came twice but may come once; NULL: none. */
 static const char *repeated(const struct known_headers *k)
 {
-    for (int j = 0; j < TRACEPARENT; j++)
+    for (int j = 0; j < UPGRADE; j++)
         if (k->n[j] > 1) return known_names[j];
     return NULL;
 }
@@ -129,6 +135,7 @@ static bool identify(struct http_request *r, const struct known_headers *k)
     struct http *h = r->http;
     const char *secret = bearer(k) ? bearer(k) : k->value[API_KEY];
     const struct api_key *key;
+    char room[512];
 
     if (r->conn->listener->is_unix) {
         r->who = (struct http_identity){.kind = HTTP_UID, .uid = r->conn->uid};
@@ -139,6 +146,7 @@ static bool identify(struct http_request *r, const struct known_headers *k)
         r->who = (struct http_identity){.kind = HTTP_LOCAL, .name = "local"};
         return true;
     }
+    if (!secret && k->value[UPGRADE]) secret = websocket_key(&r->head, room, sizeof room);
     pthread_rwlock_rdlock(&h->keys_lock);
     key = secret ? api_keys_find(&h->keys, secret) : NULL;
     if (key) {
@@ -235,6 +243,8 @@ static bool check_route(struct http_request *r, const struct known_headers *k, b
     } else if (r->conn->is_short && !(m.route->flags & HTTP_PUBLIC)) {
         http_set_header(r, "Retry-After", "1");
         http_error(r, 503, NULL, NULL, "too many connections; this one is for %s alone", public_path(c));
+    } else if (m.route->flags & HTTP_WEBSOCKET && websocket_check(r)) {
+        return true;
     } else if (m.route->flags & HTTP_JSON_BODY && refuse_type(r, k)) {
         return true;
     } else if (k->value[CONTENT_ENCODING] && strcasecmp(k->value[CONTENT_ENCODING], "identity") != 0) {

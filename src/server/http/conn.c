@@ -67,7 +67,7 @@ static void forget_turn(struct conn *c)
 
 void conn_remove(struct conn *c)
 {
-    assert(c->http->conn[c->fd] == c && !c->req);
+    assert(c->http->conn[c->fd] == c && !c->req && !(c->websocket && c->websocket->first));
     conn_wait(c, DUE_NOTHING);
     forget_turn(c);
     c->http->conn[c->fd] = NULL;
@@ -77,6 +77,8 @@ void conn_remove(struct conn *c)
     close(c->fd);
     buf_deinit(&c->in);
     buf_deinit(&c->out);
+    if (c->websocket) buf_deinit_from(&c->websocket->message, c->http->c.ledger);
+    mem_free(c->websocket);
     mem_free(c);
 }
 
@@ -120,15 +122,21 @@ void conn_poke(struct conn *c)
     if (conn_queue(c)) door_wake(c->http);
 }
 
+static void leave(struct http_request *r)
+{
+    if (r->gone) return;
+    r->gone = true;
+    if (r->held && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
+}
+
 void conn_hang_up(struct conn *c)
 {
-    struct http_request *r = c->req;
+    struct http_request *r = c->websocket ? c->websocket->first : NULL;
 
     if (!c->hung_up) shutdown(c->fd, SHUT_RDWR);
     c->hung_up = true;
     conn_wait(c, DUE_NOTHING);
     conn_poke(c);
-    if (!r || r->gone) return;
-    r->gone = true;
-    if (r->held && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
+    if (c->req) leave(c->req);
+    for (; r; r = r->next_message) leave(r);
 }

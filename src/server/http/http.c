@@ -153,6 +153,16 @@ int http_start(struct http *h, void *ctx, struct qn_error *e)
 
 /* ---- reloading ---- */
 
+/* The key that a WebSocket came with may not be one any more: its client has to connect again. */
+static void finish_websockets(struct http *h)
+{
+    pthread_mutex_lock(&h->lock);
+    for (size_t i = 0; i < h->n_slots; i++)
+        if (h->conn[i] && h->conn[i]->websocket && h->conn[i]->websocket->who.kind == HTTP_KEY)
+            websocket_finish(h->conn[i], CLOSE_RESTART);
+    pthread_mutex_unlock(&h->lock);
+}
+
 int http_reload(struct http *h, struct qn_error *e)
 {
     struct api_keys keys = {0}, old;
@@ -170,6 +180,7 @@ int http_reload(struct http *h, struct qn_error *e)
         h->keys = keys;
         pthread_rwlock_unlock(&h->keys_lock);
         api_keys_deinit(&old);
+        finish_websockets(h);
     }
     if (cert && cert->hash != h->cert->hash) {
         pthread_mutex_lock(&h->lock);
@@ -210,7 +221,10 @@ static void start_draining(struct http *h)
     h->draining = true;
     for (size_t i = 0; i < h->n_slots; i++) {
         struct conn *c = h->conn[i];
-        if (c && !c->begun && (c->due != DUE_HEADER || now >= h->linger_ns)) conn_hang_up(c);
+        if (c && c->websocket)
+            websocket_finish(c, CLOSE_GOING_AWAY);
+        else if (c && !c->begun && (c->due != DUE_HEADER || now >= h->linger_ns))
+            conn_hang_up(c);
     }
     if (h->wake_fd >= 0) door_wake(h);
 }
@@ -223,7 +237,9 @@ static int n_left(const struct http *h)
     for (size_t i = 0; i < h->n_slots; i++) {
         const struct conn *c = h->conn[i];
         const struct http_request *r = c ? c->req : NULL;
+        const struct websocket *w = c ? c->websocket : NULL;
         if (c && !c->hung_up) n += r ? !r->running && !r->gone && !r->answered : c->due == DUE_HEADER;
+        if (w && !c->hung_up && !r) n += !w->closed && !c->blocked && w->n_requests == 0; /* is being closed */
     }
     return n;
 }
@@ -264,6 +280,7 @@ static void end_requests(struct http *h)
 static void end_connection(struct conn *c)
 {
     if (c->req) request_completed(c, false);
+    websocket_end(c);
     conn_remove(c);
 }
 

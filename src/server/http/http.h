@@ -29,6 +29,13 @@ struct http_request;
 enum {
     HTTP_JSON_BODY = 1, /* 415 for types that are not JSON, and from browsers for every type but application/json */
     HTTP_PUBLIC = 2,    /* needs no API key */
+    HTTP_STREAM = 4,    /* may be answered by a stream, as may routes with HTTP_JSON_BODY */
+    /* GET makes the connection a WebSocket. The handler is then called for each text message, as for a request whose
+     * body it is, and several of them may be under way. What it answers is sent as text messages: a whole answer, which
+     * has to be a JSON object, as one (none if the status is 204); of a stream, each `data:` line as one. Each gets the
+     * members of the label; that of an error also "type": "error" and "status". A `data:` line that is no object, such
+     * as [DONE], becomes {"type": "done"}. Comments are not sent, so heartbeats are not asked for. */
+    HTTP_WEBSOCKET = 8,
 };
 
 /* Runs in the server's thread, which serves all connections: it must not wait for anything. */
@@ -149,6 +156,12 @@ struct http_count {
 };
 /* Writes the i-th of them, which may count none, to *out. false: there are no more. */
 bool http_count(const struct http_request *r, size_t i, struct http_count *out);
+/* Of a WebSocket's message: adds a member, a text, to the label of all messages that answer it, which begins with
+ * "request": the request's id. Before the answer begins. The value has 128 bytes at most. Not 0: no memory. Other
+ * requests have no label. */
+int http_set_label(struct http_request *r, const char *name, const char *value);
+/* A number that a WebSocket's messages have in common; 0 for other requests. */
+uint64_t http_websocket_id(const struct http_request *r);
 /* For use in the handler only. The name is compared without case; NULL if the header is absent. */
 const char *http_header(const struct http_request *r, const char *name);
 

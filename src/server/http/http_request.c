@@ -59,6 +59,7 @@ void request_unref(struct http_request *r)
     buf_deinit_from(&r->body, h->c.ledger);
     buf_deinit_from(&r->queue, h->c.ledger);
     buf_deinit(&r->answer);
+    buf_deinit(&r->label);
     mem_free(r->text);
     mem_free(r->path);
     mem_free(r->query);
@@ -97,15 +98,23 @@ static void count(struct http *h, const struct http_request *r)
 
 void request_completed(struct conn *c, bool whole)
 {
-    struct http *h = c->http;
     struct http_request *r = c->req;
+
+    pthread_mutex_lock(&c->http->lock);
+    c->req = NULL;
+    c->begun = false;
+    conn_wait(c, c->hung_up || c->http->draining ? DUE_NOTHING : DUE_IDLE);
+    pthread_mutex_unlock(&c->http->lock);
+    request_ended(r, whole);
+}
+
+void request_ended(struct http_request *r, bool whole)
+{
+    struct http *h = r->http;
     bool orphan; /* the body never came, so no handler will answer */
 
     pthread_mutex_lock(&h->lock);
-    c->req = NULL;
-    c->begun = false;
     r->conn = NULL;
-    conn_wait(c, c->hung_up || h->draining ? DUE_NOTHING : DUE_IDLE);
     if (r->held && !r->gone && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
     r->gone = true;
     orphan = r->held && !r->in_handler;
@@ -132,13 +141,35 @@ static struct http_request *new_request(struct conn *c)
     pthread_mutex_lock(&h->lock);
     h->n_alive++;
     snprintf(r->id, sizeof r->id, "req-%016" PRIx64, h->id_base + h->n_requests++);
-    c->req = r;
-    c->begun = true;
-    if (!c->is_short) conn_wait(c, DUE_BODY); /* a short connection has one deadline for everything */
     pthread_mutex_unlock(&h->lock);
     r->head_minor = 1;
     hold(r);
     return r;
+}
+
+struct http_request *request_of_message(struct conn *c, struct buf *message)
+{
+    struct websocket *w = c->websocket;
+    struct http *h = c->http;
+    const char *path = w->route->pattern;
+    struct http_request *r = new_request(c);
+
+    if (!r) return NULL;
+    r->websocket = w;
+    r->path = mem_dup(path, strlen(path));
+    r->body = *message;
+    *message = (struct buf){0};
+    r->who = w->who;
+    snprintf(r->method, sizeof r->method, "MESSAGE");
+    bool bad = !r->path || buf_printf(&r->label, NULL, "\"request\":\"%s\",", r->id) ||
+               buf_reserve_from(&r->queue, h->c.ledger, QUEUE_BYTES - 1, NULL);
+    pthread_mutex_lock(&h->lock);
+    r->in_handler = r->running = !bad;
+    h->n_running += !bad;
+    pthread_mutex_unlock(&h->lock);
+    if (!bad) return r;
+    request_ended(r, false);
+    return NULL;
 }
 
 static int split_target(struct http_request *r)
@@ -156,6 +187,11 @@ int request_begin(struct conn *c, const uint8_t *head, size_t n, int status, con
     struct http_request *r = new_request(c);
 
     if (!r) return -1;
+    pthread_mutex_lock(&c->http->lock);
+    c->req = r;
+    c->begun = true;
+    if (!c->is_short) conn_wait(c, DUE_BODY); /* a short connection has one deadline for everything */
+    pthread_mutex_unlock(&c->http->lock);
     if (status == 0) {
         r->text = mem_dup(head, n);
         if (!r->text) return -1;
@@ -215,10 +251,12 @@ static void call_handler(struct http_request *r)
     struct route_match m = route_find(h->c.routes, h->c.n_routes, r->method, r->path);
 
     if (!m.route) return;
-    if (m.route->flags & HTTP_JSON_BODY && /* only these may be answered by streams */
+    if (m.route->flags & (HTTP_JSON_BODY | HTTP_STREAM) && /* only these may be answered by streams */
         buf_reserve_from(&r->queue, h->c.ledger, QUEUE_BYTES - 1, NULL)) {
         http_set_header(r, "Retry-After", "1");
         http_error(r, 503, NULL, "no_memory", "no memory for an answer now");
+    } else if (m.route->flags & HTTP_WEBSOCKET) {
+        websocket_accept(r);
     } else {
         m.route->handler(r, h->ctx);
     }

@@ -10,6 +10,8 @@
  *     check_head.c    whether a request may come in
  *     http_request.c  a request from its head to its handler, and its end
  *     reply.c         answers and streams, from any thread
+ *     ws_open.c       the request for a WebSocket
+ *     websocket.c     a connection that has become one
  *     http.c          opening, starting, reloading, draining, closing
  *
  * These files are one module and not layers, because their calls go around in a ring: the door gives a connection its
@@ -31,6 +33,7 @@
 #include "server/http/api_keys.h"
 #include "server/http/listen.h"
 #include "server/http/tls.h"
+#include "server/http/ws_frame.h"
 
 /* The deadlines of a connection. Each kind has one time span, so a list of them in order of arrival is in order of
  * time. */
@@ -46,7 +49,7 @@ enum due_kind {
     DUE_NOTHING = N_DUE
 };
 
-enum conn_state { AT_FIRST, AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_LINGER };
+enum conn_state { AT_FIRST, AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_WEBSOCKET, AT_LINGER };
 
 /* The client that a connection counts for: all connections of one peer share a number of places. */
 struct peer {
@@ -61,11 +64,12 @@ struct conn {
     const struct listener *listener;
     uid_t uid; /* the user at the other end of a Unix socket */
     struct peer peer;
-    bool is_short;            /* has no ordinary place: may ask one public route, once */
-    struct http_request *req; /* the current request, from its head until it is completed; NULL between requests */
-    bool hung_up;             /* the client has closed the connection, or we have shut it down */
-    bool begun;               /* part of a request has come, and its end has not */
-    bool blocked;             /* the socket takes no more of the answer; the deadline is DUE_SEND */
+    bool is_short;               /* has no ordinary place: may ask one public route, once */
+    struct http_request *req;    /* the current request, from its head until it is completed; NULL between requests */
+    struct websocket *websocket; /* once it is asked for; constant from then on */
+    bool hung_up;                /* the client has closed the connection, or we have shut it down */
+    bool begun;                  /* part of a request has come, and its end has not */
+    bool blocked;                /* the socket takes no more of the answer; the deadline is DUE_SEND */
     enum due_kind due;
     uint64_t due_ns; /* clock_ns() */
     struct conn *due_prev, *due_next;
@@ -93,8 +97,31 @@ struct conn {
 #define ANSWER_BYTES    (8 << 10)   /* the part of a connection's memory that is for sending */
 #define SCRATCH_BYTES   (64u << 10) /* the most bytes that are read at once */
 
+/* A connection that has become a WebSocket. Its requests are its messages. */
+struct websocket {
+    struct http_request *first; /* requests under way, linked by next_message; the one to be served next is first */
+    int n_requests;
+    int end_code; /* no more requests are taken, and it is closed with this code when none is under way; 0: not yet */
+    bool closed;  /* the close frame was sent, or is about to be */
+
+    /* For the server's thread alone. */
+    uint64_t id;
+    const struct http_route *route;
+    struct http_identity who;
+    struct frames frames;
+    struct buf message;           /* the one that comes; from the ledger */
+    struct http_request *sending; /* some of its bytes were sent, and a frame may not be complete */
+    uint8_t pong[FRAME_CONTROL_BYTES];
+    uint8_t n_pong;
+    bool owes_pong, owes_ping, is_silent; /* silent: nothing came since our ping */
+    int close_code;                       /* it is to be closed with this code; 0: not yet */
+};
+
 struct http_request {
     struct http *http;
+    struct websocket *websocket; /* whose message it is; NULL: it came with a head. Constant */
+    struct http_request *next_message;
+    struct buf label;  /* members of each message of the answer, `"a":"b",`; before the answer */
     struct conn *conn; /* NULL once completed */
     int n_refs;        /* references: one of the connection, one of the handler's side */
     bool held;         /* the handler's side owes the answer */
@@ -203,8 +230,35 @@ void conn_poke(struct conn *c); /* gives it a turn, and wakes the thread if nece
 
 /* ---- wire.c: the server's thread, without the lock ---- */
 
-int wire_begin(struct conn *c); /* starts TLS if its listener has it; -1: out of memory */
-void wire_turn(struct conn *c); /* does everything that can be done now; may free the connection */
+enum turn_end { GO, WAIT, CLOSE };
+
+int wire_begin(struct conn *c);           /* starts TLS if its listener has it; -1: out of memory */
+void wire_turn(struct conn *c);           /* does everything that can be done now; may free the connection */
+enum turn_end wire_flush(struct conn *c); /* GO: everything that was made is sent */
+/* Reads n bytes at most: those that came before, which are consumed with wire_used(), or new ones. GO: there are *n
+ * bytes at *p, which may be changed. */
+enum turn_end wire_read(struct conn *c, size_t n_most, uint8_t **p, size_t *n);
+enum turn_end wire_used(struct conn *c, uint8_t *p, size_t n, size_t used); /* used of these n bytes were read */
+enum turn_end wire_linger(struct conn *c); /* nothing more is sent; what comes is thrown away for a while */
+
+/* ---- ws_open.c: the server's thread, without the lock ---- */
+
+/* Refuses a request for a WebSocket that is not in order. Returns true if it has answered. */
+bool websocket_check(struct http_request *r);
+/* The API key among the subprotocols that are offered, because pages cannot set other headers; NULL: none. */
+const char *websocket_key(const struct head *h, char *room, size_t cap);
+void websocket_accept(struct http_request *r); /* answers; in place of the handler */
+
+/* ---- websocket.c: the server's thread, without the lock, unless it says otherwise ---- */
+
+enum turn_end websocket_turn(struct conn *c);
+enum turn_end websocket_late(struct conn *c, enum due_kind kind); /* a deadline has passed */
+enum due_kind websocket_due(const struct conn *c); /* the deadline that it has unless something waits to be sent */
+void websocket_end(struct conn *c);                /* ends its requests */
+/* Under the lock: it is closed as soon as nothing is under way. */
+void websocket_finish(struct conn *c, int code);
+/* Makes frames of the events that a stream's writer adds. Any thread. Not 0: no memory. */
+int websocket_frames(struct buf *out, const struct http_request *r, const void *p, size_t n);
 
 /* ---- door.c ---- */
 
@@ -224,6 +278,11 @@ int request_begin(struct conn *c, const uint8_t *head, size_t n, int status, con
 /* Takes a piece of its body, which is collected or thrown away. -1: it is too much to throw away. */
 int request_body(struct http_request *r, const uint8_t *p, size_t n);
 void request_run(struct http_request *r); /* its body is complete: calls the handler */
+/* A request that is a message of a WebSocket, whose body it takes. The handler's side owes an answer. NULL: no memory.
+ */
+struct http_request *request_of_message(struct conn *c, struct buf *message);
+/* The connection is done with it, which is not c->req or was. */
+void request_ended(struct http_request *r, bool whole);
 /* Refuses the request unless it was refused already. The connection cannot be used for another one. */
 void request_spoil(struct http_request *r, int status, const char *why);
 /* Ends the connection's part; whole: the answer was sent completely. */
@@ -246,7 +305,7 @@ enum check_result { CHECK_OK, CHECK_DISCARD, CHECK_CLOSE } check_headers(struct 
 size_t error_json(char *text, size_t cap, int status, const char *param, const char *code, const char *message);
 const char *reply_reason(int status);
 /* The known statuses, for counting: the index of one, N_STATUS - 1 for any other; and the status at an index. */
-#define N_STATUS 21
+#define N_STATUS 25
 size_t reply_status_index(int status);
 int reply_status_at(size_t i);
 /* Adds the head of the answer to out. */
@@ -259,6 +318,8 @@ enum reply_state {
     REPLY_DONE,
     REPLY_BROKEN
 } reply_next(struct buf *out, struct http_request *r);
+/* The same for a stream on a WebSocket, whose queue holds frames. REPLY_WAIT: the queue is empty. */
+enum reply_state reply_next_frames(struct buf *out, struct http_request *r);
 /* Starts the wait for the next heartbeat, if it is wanted; under the lock. */
 void stream_silence(struct http_request *r);
 /* Asks the heartbeat callback for something to say if the stream is silent. Under the lock. */

@@ -87,6 +87,7 @@ static const struct {
     int status;
     const char *text;
 } statuses[] = {{0, ""},
+                {101, "Switching Protocols"},
                 {200, "OK"},
                 {204, "No Content"},
                 {400, "Bad Request"},
@@ -94,12 +95,15 @@ static const struct {
                 {403, "Forbidden"},
                 {404, "Not Found"},
                 {405, "Method Not Allowed"},
+                {406, "Not Acceptable"},
                 {408, "Request Timeout"},
+                {410, "Gone"},
                 {413, "Content Too Large"},
                 {414, "URI Too Long"},
                 {415, "Unsupported Media Type"},
                 {417, "Expectation Failed"},
                 {421, "Misdirected Request"},
+                {426, "Upgrade Required"},
                 {429, "Too Many Requests"},
                 {431, "Request Header Fields Too Large"},
                 {500, "Internal Server Error"},
@@ -143,7 +147,8 @@ int reply_head(struct buf *out, const struct http_request *r, bool close)
     if (close) bad |= buf_str(out, "Connection: close\r\n", NULL);
     if (r->type[0]) bad |= buf_printf(out, NULL, "Content-Type: %s\r\n", r->type);
     if (r->streaming && r->head_minor > 0) bad |= buf_str(out, "Transfer-Encoding: chunked\r\n", NULL);
-    if (!r->streaming && r->status != 204) bad |= buf_printf(out, NULL, "Content-Length: %zu\r\n", r->answer.len);
+    if (!r->streaming && r->status != 204 && r->status != 101)
+        bad |= buf_printf(out, NULL, "Content-Length: %zu\r\n", r->answer.len);
     bad |= buf_printf(out, NULL, "x-request-id: %s\r\n", r->id);
     if (r->origin)
         bad |= buf_printf(out, NULL,
@@ -207,7 +212,7 @@ void http_reply(struct http_request *r, int status, const char *type, const void
 /* Not while the socket is full: the stream waits for the client then, and is not silent. */
 void stream_silence(struct http_request *r)
 {
-    if (r->streaming && r->watch.heartbeat && r->conn && !r->conn->blocked && !r->gone && !r->ended)
+    if (r->streaming && !r->websocket && r->watch.heartbeat && r->conn && !r->conn->blocked && !r->gone && !r->ended)
         conn_wait(r->conn, DUE_HEARTBEAT);
 }
 
@@ -264,6 +269,17 @@ enum reply_state reply_next(struct buf *out, struct http_request *r)
     return REPLY_MORE;
 }
 
+enum reply_state reply_next_frames(struct buf *out, struct http_request *r)
+{
+    size_t n = r->queue.len - r->queue_at;
+
+    if (n == 0) return r->ended ? REPLY_DONE : REPLY_WAIT;
+    if (n > CHUNK_BYTES) n = CHUNK_BYTES;
+    if (buf_add(out, r->queue.data + r->queue_at, n, NULL)) return REPLY_BROKEN;
+    remove_sent(r, n);
+    return REPLY_MORE;
+}
+
 int http_stream_open(struct http_request *r, int status, const char *type)
 {
     pthread_mutex_lock(&r->http->lock);
@@ -295,7 +311,7 @@ static int push(struct http_request *r, const void *p, size_t n_bytes)
     return HTTP_OK;
 }
 
-int http_stream_write(struct http_request *r, const void *p, size_t n_bytes)
+static int write_queue(struct http_request *r, const void *p, size_t n_bytes)
 {
     int result;
     bool wake = false;
@@ -309,6 +325,28 @@ int http_stream_write(struct http_request *r, const void *p, size_t n_bytes)
     }
     pthread_mutex_unlock(&r->http->lock);
     if (wake) door_wake(r->http); /* after the lock is released, because the server's thread takes it first */
+    return result;
+}
+
+static int lose(struct http_request *r)
+{
+    pthread_mutex_lock(&r->http->lock);
+    if (r->conn) conn_hang_up(r->conn);
+    pthread_mutex_unlock(&r->http->lock);
+    return HTTP_GONE;
+}
+
+int http_stream_write(struct http_request *r, const void *p, size_t n_bytes)
+{
+    struct buf frames = {0};
+    int result;
+
+    if (!r->websocket) return write_queue(r, p, n_bytes);
+    if (websocket_frames(&frames, r, p, n_bytes))
+        result = lose(r);
+    else
+        result = frames.len ? write_queue(r, frames.data, frames.len) : HTTP_OK;
+    buf_deinit(&frames);
     return result;
 }
 
@@ -353,14 +391,10 @@ int http_sse_event(struct http_request *r, const char *event, const char *data)
         if (p[0] == '\r' && p[1] == '\n') p++;
     }
     bad |= buf_str(&b, "\n", NULL);
-    if (bad) { /* no memory: a client must not take half an event for a whole one */
-        pthread_mutex_lock(&r->http->lock);
-        if (r->conn) conn_hang_up(r->conn);
-        pthread_mutex_unlock(&r->http->lock);
-        result = HTTP_GONE;
-    } else {
+    if (bad) /* no memory: a client must not take half an event for a whole one */
+        result = lose(r);
+    else
         result = http_stream_write(r, b.data, b.len);
-    }
     buf_deinit(&b);
     return result;
 }

@@ -3,7 +3,8 @@
  * wire.c: the bytes of a connection, and its turn.
  *
  *     first byte -> handshake -> head -> body -> handler -> answer -> head of the next request
- *                                                                  \-> linger: nothing is read any more
+ *                                                                  |-> linger: nothing is read any more
+ *                                                                  \-> websocket (websocket.c) -> linger
  *
  * A turn goes on until the socket has no more bytes, takes no more, or the answer is not there yet. The event that ends
  * such a wait brings another turn. While a request is answered, nothing is read: the next request waits in the socket.
@@ -24,8 +25,6 @@
 #define SMALL_BYTES  (8u << 10) /* up to so many bytes of an answer are sent together with its head */
 #define LINGER_BYTES DISCARD_BYTES
 #define KEEP_OUT     4096 /* a buffer up to this size is kept for the next bytes to send */
-
-enum turn_end { GO, WAIT, CLOSE };
 
 /* ---- bytes ---- */
 
@@ -259,15 +258,13 @@ static long take(struct conn *c, const uint8_t *p, size_t n)
     return request_body(c->req, p, n) ? -1 : (long)n;
 }
 
-static enum turn_end flush(struct conn *c);
-
 /* Reads the bytes in the buffer before those in the socket. If the body's length is known, it takes no more than that
  * from the socket. */
 static enum turn_end at_body(struct conn *c)
 {
     size_t n, cap = c->http->c.max_header_bytes;
     const uint8_t *p = unread(c, &n);
-    enum turn_end t = flush(c);
+    enum turn_end t = wire_flush(c);
     long used;
 
     if (t != GO) return t;
@@ -307,7 +304,7 @@ static void set_blocked(struct conn *c, bool blocked, bool progress)
     if (!blocked && !c->blocked) return;
     pthread_mutex_lock(&c->http->lock);
     if (blocked && (progress || !c->blocked) && c->state != AT_BODY) conn_wait(c, DUE_SEND);
-    if (!blocked && c->due == DUE_SEND) conn_wait(c, DUE_NOTHING);
+    if (!blocked && c->due == DUE_SEND) conn_wait(c, c->state == AT_WEBSOCKET ? websocket_due(c) : DUE_NOTHING);
     c->blocked = blocked;
     if (!blocked && c->req) stream_silence(c->req);
     pthread_mutex_unlock(&c->http->lock);
@@ -327,8 +324,7 @@ static size_t unsent(const struct conn *c, const uint8_t **p)
     return r->answer.len - c->body_at;
 }
 
-/* GO: everything is sent. */
-static enum turn_end flush(struct conn *c)
+enum turn_end wire_flush(struct conn *c)
 {
     const uint8_t *p;
     size_t n;
@@ -369,7 +365,7 @@ static enum turn_end start_answer(struct conn *c, struct http_request *r, bool c
     return GO;
 }
 
-static enum turn_end linger(struct conn *c)
+enum turn_end wire_linger(struct conn *c)
 {
     if (c->tls) gnutls_bye(c->tls, GNUTLS_SHUT_WR);
     shutdown(c->fd, SHUT_WR);
@@ -390,8 +386,8 @@ static enum turn_end end_answer(struct conn *c)
     close = c->req->close || c->http->draining;
     pthread_mutex_unlock(&c->http->lock);
     request_completed(c, true);
-    if (close) return linger(c);
-    c->state = AT_HEAD;
+    if (close) return wire_linger(c);
+    c->state = c->websocket ? AT_WEBSOCKET : AT_HEAD;
     return GO;
 }
 
@@ -410,7 +406,7 @@ static enum turn_end at_answer(struct conn *c)
     close = r->close || h->draining;
     pthread_mutex_unlock(&h->lock);
     if (broken && c->blocked) return CLOSE;
-    t = flush(c);
+    t = wire_flush(c);
     if (t != GO) return t;
     if (!answered) return WAIT;
     if (!r->head_sent) return start_answer(c, r, close);
@@ -424,6 +420,30 @@ static enum turn_end at_answer(struct conn *c)
         setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
     if (more == REPLY_BROKEN) return CLOSE;
     return more == REPLY_WAIT ? WAIT : GO;
+}
+
+/* ---- for websocket.c ---- */
+
+enum turn_end wire_read(struct conn *c, size_t n_most, uint8_t **p, size_t *n)
+{
+    ssize_t k;
+
+    *n = c->in.len - c->in_at;
+    *p = *n ? c->in.data + c->in_at : c->http->scratch;
+    if (*n > n_most) *n = n_most;
+    if (*n) return GO;
+    k = receive(c, c->http->scratch, n_most < SCRATCH_BYTES ? n_most : SCRATCH_BYTES);
+    if (k <= 0) return without_bytes(k);
+    *n = (size_t)k;
+    return GO;
+}
+
+enum turn_end wire_used(struct conn *c, uint8_t *p, size_t n, size_t used)
+{
+    if (p == c->http->scratch) return used < n && buf_add(&c->in, p + used, n - used, NULL) ? CLOSE : GO;
+    c->in_at += used;
+    if (c->in_at == c->in.len) drop_read(c); /* not before: a frame can be as short as six bytes */
+    return GO;
 }
 
 static enum turn_end at_linger(struct conn *c)
@@ -445,6 +465,7 @@ static enum turn_end too_late(struct conn *c)
     c->late = DUE_NOTHING;
     if ((late == DUE_HEADER || late == DUE_SHORT) && c->state == AT_HEAD)
         return begin(c, c->in.len - c->in_at, 408, "the request's header took too long");
+    if (c->state == AT_WEBSOCKET) return websocket_late(c, late);
     if (late != DUE_BODY) return CLOSE;
     request_spoil(c->req, 408, "the request's body took too long");
     c->state = AT_ANSWER;
@@ -456,6 +477,7 @@ static void end(struct conn *c)
     struct http *h = c->http;
 
     if (c->req) request_completed(c, false);
+    websocket_end(c);
     pthread_mutex_lock(&h->lock);
     conn_remove(c);
     if (h->draining) pthread_cond_broadcast(&h->changed);
@@ -465,8 +487,14 @@ static void end(struct conn *c)
 void wire_turn(struct conn *c)
 {
     static enum turn_end (*const step[])(struct conn *) = {
-        [AT_FIRST] = look_at_first, [AT_HANDSHAKE] = at_handshake, [AT_HEAD] = at_head,     [AT_BODY] = at_body,
-        [AT_HANDLER] = at_handler,  [AT_ANSWER] = at_answer,       [AT_LINGER] = at_linger,
+        [AT_FIRST] = look_at_first,
+        [AT_HANDSHAKE] = at_handshake,
+        [AT_HEAD] = at_head,
+        [AT_BODY] = at_body,
+        [AT_HANDLER] = at_handler,
+        [AT_ANSWER] = at_answer,
+        [AT_WEBSOCKET] = websocket_turn,
+        [AT_LINGER] = at_linger,
     };
     enum turn_end t = GO;
 

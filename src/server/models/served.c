@@ -40,6 +40,7 @@ struct entry {
     const char *path;
     bool pinned, optional;
     bool has_chat;
+    struct qn_chat_capabilities can; /* of its chat template, if it has one */
     int n_ctx_train, n_vocab;
     uint64_t fingerprint;
     struct file_mark mark;      /* of the file at its path, when the members above and below were read */
@@ -57,6 +58,7 @@ struct entry {
     bool is_swept;                          /* its files are being deleted: it is not loaded meanwhile */
     bool is_told;                           /* the log says that a new file cannot be opened */
     bool is_stale;                          /* it is loaded, but its file is another now: no new request gets it */
+    bool is_unwanted;                       /* models_unload() was called, and no request has come since */
     struct qn_scheduler_stats past;         /* counters of its former schedulers */
 };
 
@@ -178,7 +180,7 @@ static void unload(struct models *s, struct entry *m)
     loaded_free(&p);
     pthread_mutex_lock(&s->lock);
     m->granted = 0;
-    m->is_stale = false;
+    m->is_stale = m->is_unwanted = false;
     m->state = MODEL_NOT_LOADED;
     unblock(s);
 }
@@ -272,6 +274,7 @@ struct facts {
     struct qn_engine_plan plan;
     int n_ctx_train, n_vocab;
     bool has_chat;
+    struct qn_chat_capabilities can;
     uint64_t fingerprint;
     struct file_mark mark;
 };
@@ -283,7 +286,9 @@ static int find_facts(const struct models *s, const struct entry *m, const struc
                         .n_ctx_train = qn_model_n_ctx_train(p->model),
                         .n_vocab = qn_model_n_vocab(p->model),
                         .has_chat = p->chat != NULL,
+                        .can.size = sizeof f->can,
                         .fingerprint = fingerprint(p->model, s->c.engine.kv)};
+    if (p->chat) qn_chat_capabilities(&f->can, p->chat, NULL); /* cannot fail */
     file_mark_get(&f->mark, m->path);
     struct qn_engine_params engine = s->c.engine;
     engine.memory_bytes = s->budget / (uint64_t)s->c.n; /* so that the models fit together, if their weights do */
@@ -300,6 +305,7 @@ static void set_facts(struct entry *m, const struct facts *f)
     m->n_ctx_train = f->n_ctx_train;
     m->n_vocab = f->n_vocab;
     m->has_chat = f->has_chat;
+    m->can = f->can;
     m->fingerprint = f->fingerprint;
     m->mark = f->mark;
 }
@@ -396,7 +402,7 @@ static struct entry *next_idle(struct models *s, uint64_t now, uint64_t *until)
     uint64_t idle = (uint64_t)s->c.idle_s * 1000000000u;
     for (int i = 0; i < s->c.n; i++) {
         struct entry *m = &s->entry[i];
-        if (may_go(m) && m->is_stale) return m;
+        if (may_go(m) && (m->is_stale || m->is_unwanted)) return m;
         if (!may_go(m) || !idle) continue;
         if (m->used_ns + idle <= now) return m;
         if (m->used_ns + idle < *until) *until = m->used_ns + idle;
@@ -451,8 +457,9 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     int rc = loaded_open(&p, m->path, &s->c.model, &why, e);
     if (rc) return rc;
     size_t after = mem_in_use();
-    /* Rounded up to pages of an allocator. */
-    m->table_bytes = after > before ? (after - before) / 65536 * 65536 + 65536 : 0;
+    /* Rounded up to pages of an allocator. Half a page is for the small pieces that it keeps, which count as used:
+     * their number differs from one opening to the next. */
+    m->table_bytes = after > before ? (after - before + 32768) / 65536 * 65536 + 65536 : 0;
     if (!p.chat) log_at(LOG_WARN, "no conversations with '%s': %s", m->held.name, why.msg);
     rc = find_facts(s, m, &p, &f, e);
     set_facts(m, &f);
@@ -633,6 +640,7 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
     if (i < 0) return answer;
     struct entry *m = &s->entry[i];
     pthread_mutex_lock(&s->lock);
+    m->is_unwanted = false;
     if (s->is_stopping) {
         fault_stopping(f);
     } else if (m->state == MODEL_LOADED && !is_current(m, f)) {
@@ -650,6 +658,21 @@ enum models_answer models_acquire(struct models *s, const char *name, struct mod
     }
     pthread_mutex_unlock(&s->lock);
     return answer;
+}
+
+int models_unload(struct models *s, const char *name, struct fault *f)
+{
+    int rc = 0, i = models_find(s, name, f);
+    if (i < 0) return -1;
+    struct entry *m = &s->entry[i];
+    pthread_mutex_lock(&s->lock);
+    bool is_there = m->state == MODEL_LOADED || m->state == MODEL_LOADING;
+    if (m->pinned)
+        rc = fault_set(f, 400, "invalid_value", "id", "'%s' stays in memory, because --pin names it", m->held.name);
+    m->is_unwanted = is_there && !rc;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 struct served *models_hold(struct models *s, int i)
@@ -721,6 +744,7 @@ void models_look(struct models *s, int i, struct models_info *out)
         .state = m->state,
         .pinned = m->pinned,
         .chat = m->has_chat,
+        .can = m->can,
         .n_ctx = m->held.n_ctx,
         .n_ctx_train = m->n_ctx_train,
         .n_vocab = m->n_vocab,

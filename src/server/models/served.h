@@ -93,6 +93,10 @@ int models_drop_files(struct models *s, int i, uint64_t identity, size_t *n, str
 /* Gives a held model back. Any thread, also a scheduler's own. NULL is fine. */
 void models_release(struct served *m);
 
+/* Unloads the model of that name in another thread, as soon as no request uses it, unless a new request comes before.
+ * 0, also when it is not in memory; -1 and *f: there is no such model, or it is pinned. Any thread; does not wait. */
+int models_unload(struct models *s, const char *name, struct fault *f);
+
 /* ---- numbers ---- */
 
 enum models_state { MODEL_NOT_LOADED, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADING };
@@ -102,6 +106,7 @@ struct models_info {
     const char *name, *path;
     enum models_state state;
     bool pinned, chat;
+    struct qn_chat_capabilities can; /* if chat */
     int n_ctx, n_ctx_train, n_vocab;
     uint64_t fingerprint;   /* of its file: another file has another one */
     uint64_t need_bytes;    /* the part of the budget that it needs to be loaded */

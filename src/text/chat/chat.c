@@ -19,6 +19,8 @@
 
 #include "base/mem.h"
 #include "text/chat/chat_input.h"
+#include "text/chat/chat_probe.h"
+#include "text/chat/chat_render.h"
 #include "text/jinja/jinja.h"
 
 struct variant {
@@ -60,8 +62,7 @@ static int find_markup(struct variant *t, const struct vocab *v, const char *src
     return 0;
 }
 
-static int compile(struct variant *t, const struct vocab *v, const char *key, const char *src, size_t n,
-                   struct qn_error *e)
+static int compile(struct chat *c, struct variant *t, const char *key, const char *src, size_t n, struct qn_error *e)
 {
     struct qn_error why = {0};
     int rc = jinja_compile(&t->template, src, n, &why);
@@ -71,8 +72,9 @@ static int compile(struct variant *t, const struct vocab *v, const char *key, co
     }
     if (rc) return error_set(e, rc, "%s: %s", key, why.msg);
     t->form = chat_form_of(src, n);
-    t->taste = (struct chat_taste){memmem(src, n, "developer", strlen("developer")) != NULL, t->form.calls};
-    return find_markup(t, v, src, n, e);
+    t->taste.developer = memmem(src, n, "developer", strlen("developer")) != NULL;
+    rc = chat_probe(&t->taste, &t->form, t->template, c->trusted, e);
+    return rc ? rc : find_markup(t, c->v, src, n, e);
 }
 
 static int load_templates(struct chat *c, const struct weights *w, struct qn_error *e)
@@ -88,7 +90,7 @@ static int load_templates(struct chat *c, const struct weights *w, struct qn_err
         if (rc < 0) return rc;
         if (rc == 0 && i == DEFAULT)
             return error_set(e, QN_EDATA, "gguf: no %s: the file does not say how to chat with the model", keys[i]);
-        if (rc == 1) rc = compile(&c->variant[i], c->v, keys[i], src.p, src.n, e);
+        if (rc == 1) rc = compile(c, &c->variant[i], keys[i], src.p, src.n, e);
         if (rc) return rc;
     }
     return 0;
@@ -121,7 +123,7 @@ int chat_new(struct chat **out, const struct weights *w, const struct vocab *v, 
     if (!c) return error_nomem(e, "a chat", sizeof *c);
     c->v = v;
     int rc = name_tokens(c, e);
-    if (rc == 0) rc = src ? compile(&c->variant[DEFAULT], v, "chat template", src, n, e) : load_templates(c, w, e);
+    if (rc == 0) rc = src ? compile(c, &c->variant[DEFAULT], "chat template", src, n, e) : load_templates(c, w, e);
     if (rc) {
         chat_free(c);
         return rc;
@@ -143,24 +145,37 @@ void chat_free(struct chat *c)
 
 /* ---- prompts ---- */
 
-/* Some templates build control tokens from a message's role. So the known roles, which are words of the API, count as
- * the template's own text. */
-static bool vouch_role(void *arg, const char *key, const char *text, size_t n)
-{
-    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
-    (void)arg;
-    if (strcmp(key, "role") != 0) return false;
-    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
-        if (strlen(roles[i]) == n && memcmp(roles[i], text, n) == 0) return true;
-    return false;
-}
+/* A template for tools is of no use if the tools become texts. */
+static bool takes_tools(const struct variant *t) { return t->template && !(t->taste.need & CHAT_NEED_TOOL_TEXT); }
 
 static const struct variant *choose(const struct chat *c, const json_t *request)
 {
-    if (c->variant[TOOL_USE].template && json_array_size(json_object_get(request, "tools")) > 0)
+    if (takes_tools(&c->variant[TOOL_USE]) && json_array_size(json_object_get(request, "tools")) > 0)
         return &c->variant[TOOL_USE];
     if (c->variant[RAG].template && json_array_size(json_object_get(request, "documents")) > 0) return &c->variant[RAG];
     return &c->variant[DEFAULT];
+}
+
+static enum qn_chat_support support(const struct chat_taste *t, unsigned need)
+{
+    if (!t->known) return QN_CHAT_UNKNOWN;
+    return t->need & need ? QN_CHAT_ADAPTED : QN_CHAT_NATIVE;
+}
+
+void chat_capabilities(const struct chat *c, struct qn_chat_capabilities *out)
+{
+    const struct chat_taste *t = &c->variant[DEFAULT].taste;
+    const struct chat_taste *tools = takes_tools(&c->variant[TOOL_USE]) ? &c->variant[TOOL_USE].taste : t;
+    *out = (struct qn_chat_capabilities){
+        .size = out->size,
+        .tools = tools->no_tools ? QN_CHAT_REFUSED : support(tools, CHAT_NEED_TOOL_TEXT),
+        .parallel = tools->no_tools ? QN_CHAT_REFUSED : support(tools, CHAT_NEED_SINGLE_CALLS),
+        .system = support(t, CHAT_NEED_NO_SYSTEM),
+        .turns = support(t, CHAT_NEED_TURNS),
+        .parts = t->parts,
+        .thinking = t->thinking,
+        .switches = t->switches,
+    };
 }
 
 /* Encodes the rendered text, and moves it to the prompt. */
@@ -175,10 +190,13 @@ static int take_rendered(struct chat_prompt *p, const struct chat *c, const stru
     if (rc) return rc;
     p->n_cuts = chat_cuts(c->v, text, n, &o, p->tokens, p->n_tokens, p->cuts);
     if (o.n_user > 0) own = o.user[o.n_user - 1].at + o.user[o.n_user - 1].n;
-    p->thinking = chat_form_is_thinking(&t->form, text + own, n - own);
+    if (chat_form_is_thinking(&t->form, text + own, n - own)) p->begins = CHAT_BEGIN_THOUGHTS;
     p->form = t->form;
     p->text = rendered->text;
+    p->user = rendered->user;
+    p->n_user = rendered->n_user;
     rendered->text = (struct buf){0};
+    rendered->user = NULL;
     return 0;
 }
 
@@ -196,24 +214,26 @@ int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *
 {
     struct chat_prompt p = {0};
     struct jinja_output rendered = {0};
-    json_t *parsed = NULL, *context = NULL;
+    json_t *parsed = NULL;
     *out = p;
     int rc = still_wanted(0, cancel, e);
     if (rc == 0) rc = chat_request_parse(&parsed, request, n, e);
     if (rc) return rc;
     const struct variant *t = choose(c, parsed);
-    rc = still_wanted(0, cancel, e);
-    if (rc == 0) rc = chat_context(&context, parsed, &t->taste, e);
-    rc = still_wanted(rc, cancel, e);
-    struct jinja_input in = {
-        .context = context, .trusted = c->trusted, .vouch = vouch_role, .now = now, .n_bytes = n, .cancel = cancel};
-    if (rc == 0) rc = jinja_render(t->template, &in, &rendered, e);
+    json_t *tools = json_object_get(parsed, "tools");
+    const struct chat_rendering r = {
+        .template = t->template,
+        .taste = &t->taste,
+        .form = &t->form,
+        .request = parsed,
+        .input = {.trusted = c->trusted, .vouch = chat_vouch, .now = now, .n_bytes = n, .cancel = cancel}};
+    if (t->taste.no_tools && json_array_size(tools) > 0)
+        rc = error_set(e, QN_EUSAGE, "chat: tools: the model's chat template has no place for tools");
+    if (rc == 0) rc = chat_render(&r, &rendered, &p.begins, &p.changed, e);
     rc = still_wanted(rc, cancel, e);
     if (rc == 0) rc = take_rendered(&p, c, t, &rendered, cancel, e);
     jinja_output_deinit(&rendered);
-    json_t *tools = json_object_get(context, "tools");
-    if (rc == 0 && json_is_array(tools)) p.tools = json_incref(tools);
-    json_decref(context);
+    if (rc == 0 && json_array_size(tools) > 0) p.tools = json_incref(tools);
     json_decref(parsed);
     if (rc == 0) *out = p;
     return rc;
@@ -223,6 +243,7 @@ void chat_prompt_deinit(struct chat_prompt *p)
 {
     buf_deinit(&p->text);
     mem_free(p->tokens);
+    mem_free(p->user);
     json_decref(p->tools);
     *p = (struct chat_prompt){0};
 }

@@ -15,6 +15,8 @@
 #include "format/weights.h"
 #include "text/chat/chat_cut.h"
 #include "text/chat/chat_form.h"
+#include "text/chat/chat_reply.h"
+#include "text/token/origin.h"
 #include "text/token/vocab.h"
 
 struct chat;
@@ -25,17 +27,22 @@ struct chat;
 int chat_new(struct chat **out, const struct weights *w, const struct vocab *v, const char *src, size_t n,
              struct qn_error *e);
 void chat_free(struct chat *c); /* NULL is fine */
+/* out->size is set, and stays. */
+void chat_capabilities(const struct chat *c, struct qn_chat_capabilities *out);
 
 /* Owns all that it points to. */
 struct chat_prompt {
     struct buf text;
     qn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
+    struct text_span *user; /* [n_user] the ranges of text that the template did not write: see origin.h */
+    size_t n_user;
     int cuts[CHAT_CUTS]; /* [n_cuts], see chat_cut.h */
     size_t n_cuts;
-    json_t *tools;         /* as the template got them; NULL: none */
-    struct chat_form form; /* of the template that was used */
-    bool thinking;         /* the reply begins in the middle of thoughts */
+    json_t *tools;           /* as the template got them; NULL: none */
+    struct chat_form form;   /* of the template that was used */
+    enum chat_begins begins; /* where the reply begins */
+    unsigned changed;        /* bits of enum qn_chat_change */
 };
 
 /* Makes the prompt of a request: n bytes of JSON, which quern.h describes. now (may be NULL): the local time, for

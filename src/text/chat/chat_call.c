@@ -36,14 +36,24 @@ void chat_name_call(struct chat_reply *r, const void *name, size_t n)
 static bool close_call(struct chat_reply *r)
 {
     static const char *const marks[] = {
-        [CHAT_CALLS_NONE] = "",    [CHAT_CALLS_TAG] = "</tool_call>", [CHAT_CALLS_LLAMA] = ";",
-        [CHAT_CALLS_MISTRAL] = "", [CHAT_CALLS_HARMONY] = "",         [CHAT_CALLS_CODE] = "```",
+        [CHAT_CALLS_NONE] = "",
+        [CHAT_CALLS_TAG] = "</tool_call>",
+        [CHAT_CALLS_LLAMA] = ";",
+        [CHAT_CALLS_MISTRAL] = "",
+        [CHAT_CALLS_HARMONY] = "",
+        [CHAT_CALLS_CODE] = "```",
+        [CHAT_CALLS_CALLS] = "</tool_calls>",
+        [CHAT_CALLS_UPPER] = "</TOOLCALL>",
     };
     const char *mark = marks[r->form.calls];
     chat_take_space(r);
     if (chat_left(r) == 0 && !r->last) return false;
     enum chat_match m = chat_match(r, 0, mark);
     if (m == CHAT_PART) return false;
+    if (r->form.calls == CHAT_CALLS_CALLS && chat_left(r) > 0 && *chat_text(r) == '{') { /* one more, without a list */
+        chat_begin_call(r, 0, chat_call_json);
+        return true;
+    }
     if (m == CHAT_YES) chat_skip(r, strlen(mark));
     chat_begin(r);
     return true;
@@ -84,8 +94,14 @@ static bool give_bad(struct chat_reply *r)
 static bool bad_call(struct chat_reply *r)
 {
     static const char *const marks[] = {
-        [CHAT_CALLS_NONE] = NULL,    [CHAT_CALLS_TAG] = "</tool_call>", [CHAT_CALLS_LLAMA] = NULL,
-        [CHAT_CALLS_MISTRAL] = NULL, [CHAT_CALLS_HARMONY] = "<|end|>",  [CHAT_CALLS_CODE] = "```",
+        [CHAT_CALLS_NONE] = NULL,
+        [CHAT_CALLS_TAG] = "</tool_call>",
+        [CHAT_CALLS_LLAMA] = NULL,
+        [CHAT_CALLS_MISTRAL] = NULL,
+        [CHAT_CALLS_HARMONY] = "<|end|>",
+        [CHAT_CALLS_CODE] = "```",
+        [CHAT_CALLS_CALLS] = "</tool_calls>",
+        [CHAT_CALLS_UPPER] = "</TOOLCALL>",
     };
     const char *mark = marks[r->form.calls];
     size_t at;

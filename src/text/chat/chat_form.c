@@ -19,6 +19,8 @@ static const struct {
 } forms[] = {
     {CHAT_CALLS_HARMONY, {"<|channel|>", "<|message|>"}},
     {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", ""}},
+    {CHAT_CALLS_CALLS, {"<tool_calls>", "</tool_calls>"}},
+    {CHAT_CALLS_UPPER, {"<TOOLCALL>", ""}},
     {CHAT_CALLS_TAG, {"<tool_call>", ""}},
     {CHAT_CALLS_LLAMA, {"<|python_tag|>", ""}},
     {CHAT_CALLS_LLAMA, {"<|start_header_id|>", "\"parameters\""}},
@@ -53,6 +55,8 @@ bool chat_form_reads(const struct chat_form *f, const char *text, size_t n)
         [CHAT_CALLS_LLAMA] = {"<|python_tag|>"},
         [CHAT_CALLS_MISTRAL] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
         [CHAT_CALLS_HARMONY] = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>"},
+        [CHAT_CALLS_CALLS] = {"<tool_calls>", "</tool_calls>"},
+        [CHAT_CALLS_UPPER] = {"<TOOLCALL>", "</TOOLCALL>"},
         [CHAT_CALLS_CODE] = {NULL},
     };
     for (int i = 0; i < 6 && marks[f->calls][i]; i++)

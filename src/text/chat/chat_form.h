@@ -14,6 +14,8 @@ enum chat_calls {
     CHAT_CALLS_LLAMA,   /* {"name": ..., "parameters": {...}} as the whole answer, perhaps after <|python_tag|> */
     CHAT_CALLS_MISTRAL, /* [TOOL_CALLS][{...}, ...] or [TOOL_CALLS]NAME[ARGS]{...} */
     CHAT_CALLS_HARMONY, /* <|channel|>commentary to=functions.NAME<|message|>{...} (gpt-oss); all text is in channels */
+    CHAT_CALLS_CALLS,   /* <tool_calls>[{"name": ..., "arguments": {...}}, ...]</tool_calls>, or without the list */
+    CHAT_CALLS_UPPER,   /* the same in <TOOLCALL> and </TOOLCALL> */
     CHAT_CALLS_CODE,    /* ```tool_code, then {"name": ..., "parameters": {...}} or a list of these, then ``` */
 };
 

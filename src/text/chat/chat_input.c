@@ -1,25 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * chat_input.c: checks the messages of a request, and gives them the shape that templates are written for.
- *
- * Templates are written for transformers' apply_chat_template, which passes its arguments on unchanged: content is a
- * string, the arguments of a call are an object, tools and documents are null when there are none. The API differs in
- * details:
- *
- * - Parts of text are joined by line breaks.
- * - Arguments that are JSON in a string are decoded. Arguments that are not JSON stay a string, because a model wrote
- *   them and must be able to see what it did.
- * - A missing content becomes null.
- * - The role `developer` becomes `system` where the template does not know developers.
+ * chat_input.c: checks a request, and makes the variables of a template.
  *
  * Parts that are not text are refused by name. Roles are not checked: the template decides what to do with them.
+ * chat_adapt.c gives the messages their shape.
  */
 #include "text/chat/chat_input.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "text/chat/chat_adapt.h"
 
 static int nomem(struct qn_error *e) { return error_nomem(e, "a chat request", 0); }
 
@@ -164,117 +155,46 @@ int chat_request_parse(json_t **out, const char *text, size_t n, struct qn_error
     return 0;
 }
 
-/* ---- what templates expect ---- */
+/* ---- the template's variables ---- */
 
-static json_t *join_parts(const json_t *parts)
+/* Some templates build control tokens from a message's role. So the known roles, which are words of the API, count as
+ * the template's own text. */
+bool chat_vouch(void *arg, const char *key, const char *text, size_t n)
 {
-    struct buf b = {0};
-    size_t i;
-    json_t *part;
-    int rc = buf_reserve(&b, 1, NULL);
-    json_array_foreach((json_t *)parts, i, part)
-    {
-        const json_t *text = json_object_get(part, "text");
-        if (rc == 0 && i > 0) rc = buf_str(&b, "\n", NULL);
-        if (rc == 0) rc = buf_add(&b, json_string_value(text), json_string_length(text), NULL);
-    }
-    json_t *joined = rc == 0 ? json_stringn((const char *)b.data, b.len) : NULL;
-    buf_deinit(&b);
-    return joined;
+    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
+    (void)arg;
+    if (strcmp(key, "role") != 0) return false;
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
+        if (strlen(roles[i]) == n && memcmp(roles[i], text, n) == 0) return true;
+    return false;
 }
 
-/* The arguments of a call: decoded if they are JSON in a string, otherwise as they are. */
-static json_t *arguments(json_t *given)
+bool chat_is_prefilled(const json_t *request)
 {
-    if (!given) return json_object();
-    if (!json_is_string(given)) return json_incref(given);
-    const char *p = json_string_value(given);
-    size_t n = json_string_length(given);
-    if (n == 0) return json_object();
-    json_t *decoded = json_loadb(p, n, JSON_ALLOW_NUL, NULL);
-    return decoded ? decoded : json_incref(given);
+    const json_t *messages = json_object_get(request, "messages"), *last;
+    last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    return strcmp(role, "assistant") == 0 && json_array_size(json_object_get(last, "tool_calls")) == 0;
 }
 
-/* A call with decoded arguments. Members are replaced in copies, because the request must not change. */
-static json_t *make_call(const json_t *given)
+static int set_list(json_t *context, const char *key, json_t *list, const struct chat_taste *taste)
 {
-    json_t *call = json_copy((json_t *)given), *f = json_copy(json_object_get(given, "function"));
-    int rc = json_object_set_new(f, "arguments", arguments(json_object_get(f, "arguments")));
-    rc |= json_object_set_new(call, "function", f);
-    if (rc == 0) return call;
-    json_decref(call);
-    return NULL;
+    json_t *none = taste->need & CHAT_NEED_LISTS ? json_array() : json_null();
+    int rc = json_object_set(context, key, json_array_size(list) > 0 ? list : none);
+    json_decref(none);
+    return rc;
 }
 
-static json_t *make_calls(const json_t *given)
-{
-    json_t *calls = json_array(), *call;
-    size_t i;
-    json_array_foreach((json_t *)given, i, call)
-    {
-        if (json_array_append_new(calls, make_call(call)) == 0) continue;
-        json_decref(calls);
-        return NULL;
-    }
-    return calls;
-}
-
-static bool is_empty(const json_t *content)
-{
-    return !content || json_is_null(content) || (json_is_string(content) && json_string_length(content) == 0);
-}
-
-static json_t *make_message(const json_t *given, const struct chat_taste *taste)
-{
-    json_t *m = json_copy((json_t *)given), *content = json_object_get(given, "content");
-    json_t *calls = json_object_get(given, "tool_calls"), *thoughts = json_object_get(given, "reasoning_content");
-    int rc = m ? 0 : -1;
-    if (json_is_array(content))
-        rc |= json_object_set_new(m, "content", join_parts(content));
-    else if (!content)
-        rc |= json_object_set_new(m, "content", json_null());
-    if (json_array_size(calls) > 0)
-        rc |= json_object_set_new(m, "tool_calls", make_calls(calls));
-    else if (calls)
-        json_object_del(m, "tool_calls"); /* templates ask whether the member is there */
-    if (!taste->developer && strcmp(json_string_value(json_object_get(given, "role")), "developer") == 0)
-        rc |= json_object_set_new(m, "role", json_string("system"));
-    /* gpt-oss has another name for thoughts, and refuses them in a message with content. */
-    if (taste->calls == CHAT_CALLS_HARMONY && json_is_string(thoughts) && !json_object_get(m, "thinking") &&
-        json_array_size(calls) > 0 && is_empty(content))
-        rc |= json_object_set(m, "thinking", thoughts);
-    if (rc == 0) return m;
-    json_decref(m);
-    return NULL;
-}
-
-static json_t *make_messages(const json_t *given, const struct chat_taste *taste)
-{
-    json_t *messages = json_array(), *m;
-    size_t i;
-    json_array_foreach((json_t *)given, i, m)
-    {
-        if (json_array_append_new(messages, make_message(m, taste)) == 0) continue;
-        json_decref(messages);
-        return NULL;
-    }
-    return messages;
-}
-
-static int set_list(json_t *context, const json_t *request, const char *key)
-{
-    json_t *list = json_object_get(request, key);
-    return json_object_set_new(context, key, json_array_size(list) > 0 ? json_incref(list) : json_null());
-}
-
-int chat_context(json_t **out, const json_t *request, const struct chat_taste *taste, struct qn_error *e)
+int chat_context(json_t **out, const json_t *request, const struct chat_taste *taste, const char *ending,
+                 unsigned *changed, struct qn_error *e)
 {
     json_t *context = json_object(), *kwargs = json_object_get(request, "chat_template_kwargs");
     json_t *generation = json_object_get(request, "add_generation_prompt");
-    int rc = json_object_set_new(context, "messages", make_messages(json_object_get(request, "messages"), taste));
-    rc |= set_list(context, request, "tools");
-    rc |= set_list(context, request, "documents");
-    rc |= json_object_set_new(context, "add_generation_prompt", json_boolean(!json_is_false(generation)));
+    int rc = json_object_set_new(context, "messages", chat_adapt(request, taste, ending, changed));
+    json_t *tools = taste->need & CHAT_NEED_TOOL_TEXT ? NULL : json_object_get(request, "tools");
+    rc |= set_list(context, "tools", tools, taste);
+    rc |= set_list(context, "documents", json_object_get(request, "documents"), taste);
+    rc |= json_object_set_new(context, "add_generation_prompt", json_boolean(!ending && !json_is_false(generation)));
     if (kwargs && !json_is_null(kwargs)) rc |= json_object_update_missing(context, kwargs);
     if (rc) {
         json_decref(context);

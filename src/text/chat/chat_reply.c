@@ -165,6 +165,8 @@ bool chat_content(struct chat_reply *r)
         [CHAT_CALLS_LLAMA] = {"<|python_tag|>", NULL},
         [CHAT_CALLS_MISTRAL] = {"[TOOL_CALLS]", NULL},
         [CHAT_CALLS_HARMONY] = {NULL},
+        [CHAT_CALLS_CALLS] = {"<tool_calls>", NULL},
+        [CHAT_CALLS_UPPER] = {"<TOOLCALL>", NULL},
         [CHAT_CALLS_CODE] = {"```tool_code", NULL},
     };
     static chat_state *const states[][2] = {
@@ -173,6 +175,8 @@ bool chat_content(struct chat_reply *r)
         [CHAT_CALLS_LLAMA] = {chat_call_json},
         [CHAT_CALLS_MISTRAL] = {chat_call_mistral},
         [CHAT_CALLS_HARMONY] = {NULL},
+        [CHAT_CALLS_CALLS] = {chat_call_code},
+        [CHAT_CALLS_UPPER] = {chat_call_code},
         [CHAT_CALLS_CODE] = {chat_call_code},
     };
     enum chat_calls form = r->tools ? r->form.calls : CHAT_CALLS_NONE;
@@ -225,7 +229,7 @@ bool chat_reply_is_thinking(const struct chat_reply *r)
 
 /* ---- the whole ---- */
 
-int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const json_t *tools, bool thinking,
+int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const json_t *tools, enum chat_begins begins,
                    struct qn_error *e)
 {
     struct chat_reply *r = mem_calloc(1, sizeof *r);
@@ -237,9 +241,12 @@ int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const 
     }
     r->form = *form;
     r->tools = json_array_size(tools) > 0 ? tools : NULL;
-    r->state = thinking ? think : begin;
-    if (form->calls == CHAT_CALLS_HARMONY) r->state = chat_harmony_head;
-    r->trim = thinking;
+    bool harmony = form->calls == CHAT_CALLS_HARMONY;
+    r->channel = QN_REPLY_CONTENT;
+    r->state = harmony ? chat_harmony_head : begin;
+    if (begins == CHAT_BEGIN_THOUGHTS && !harmony) r->state = think;
+    if (begins == CHAT_BEGIN_CONTENT) r->state = harmony ? chat_harmony_body : chat_content;
+    r->trim = begins == CHAT_BEGIN_THOUGHTS;
     *out = r;
     return 0;
 }

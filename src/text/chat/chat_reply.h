@@ -20,9 +20,16 @@
 
 struct chat_reply;
 
+/* Where the prompt ends. */
+enum chat_begins {
+    CHAT_BEGIN_REPLY,    /* where the model's turn begins */
+    CHAT_BEGIN_THOUGHTS, /* in the middle of thoughts */
+    CHAT_BEGIN_CONTENT,  /* in the middle of content */
+};
+
 /* tools: those of the request, which must outlive the reply; NULL: there are none, and no calls are looked for.
- * thinking: the prompt ends in the middle of thoughts. *out is the caller's, to chat_reply_free(). QN_ENOMEM. */
-int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const json_t *tools, bool thinking,
+ * *out is the caller's, to chat_reply_free(). QN_ENOMEM. */
+int chat_reply_new(struct chat_reply **out, const struct chat_form *form, const json_t *tools, enum chat_begins begins,
                    struct qn_error *e);
 void chat_reply_free(struct chat_reply *r); /* NULL is fine */
 

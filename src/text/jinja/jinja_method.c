@@ -511,7 +511,54 @@ METHOD(l_index)
     jenv_fail(j, QN_EDATA, "the value is not in the list");
 }
 
-METHOD(copy) { return self; } /* no copy is needed, because nothing changes a list or dictionary */
+METHOD(l_copy) { return jval_flag(jval_list(j, JLIST, self.l->v, self.l->n), self.flags & JUSER); }
+
+/* Jinja2's sandbox refuses this and pop(), but templates that are in use do it. Only texts and numbers are taken, so no
+ * list is ever in itself. */
+METHOD(l_append)
+{
+    struct jlist *l = self.l;
+    enum jkind kind = arg[0].kind;
+    if (kind != JSTR && kind != JINT && kind != JFLOAT && kind != JBOOL && kind != JNONE)
+        jenv_fail(j, QN_EDATA, "append() takes texts and numbers, not %s", jval_type(arg[0]));
+    if (!l->room || l->room->n != l->n || l->n == l->room->cap) {
+        struct jroom *room = jenv_get(j, sizeof *room);
+        *room = (struct jroom){.n = l->n, .cap = l->n < 4 ? 8 : l->n * 2};
+        jenv_looks(j, l->n);
+        struct jval *p = jenv_get_n(j, room->cap, sizeof *p);
+        if (l->n) memcpy(p, l->v, l->n * sizeof *p);
+        l->v = p;
+        l->room = room;
+    }
+    l->v[l->n++] = arg[0];
+    l->room->n = l->n;
+    jenv_escapes(j, l->born);
+    return jval_none();
+}
+
+METHOD(l_pop)
+{
+    struct jlist *l = self.l;
+    int64_t n = (int64_t)l->n, i = jarg_int(j, arg[0], -1, "index");
+    if (i < 0) i += n;
+    if (i < 0 || i >= n) jenv_fail(j, QN_EDATA, "pop() from a list of %zu items", l->n);
+    struct jval item = l->v[i];
+    if (i == 0) {
+        l->v++;
+    } else if (i < n - 1) {
+        struct jval *p = jenv_get_n(j, l->n - 1, sizeof *p);
+        jenv_looks(j, l->n);
+        memcpy(p, l->v, (size_t)i * sizeof *p);
+        memcpy(p + i, l->v + i + 1, (size_t)(n - i - 1) * sizeof *p);
+        l->v = p;
+        jenv_escapes(j, l->born);
+    }
+    l->n--;
+    l->room = NULL; /* others may share the array */
+    return item;
+}
+
+METHOD(copy) { return self; } /* no copy is needed, because nothing changes a dictionary */
 
 /* ---- dictionaries ---- */
 
@@ -606,9 +653,8 @@ static const struct jfunc str_methods[] = {
     {"isupper", s_isupper, 0, ""},
 };
 static const struct jfunc list_methods[] = {
-    {"count", l_count, 1, "value"},
-    {"index", l_index, 1, "value"},
-    {"copy", copy, 0, ""},
+    {"count", l_count, 1, "value"},    {"index", l_index, 1, "value"}, {"copy", l_copy, 0, ""},
+    {"append", l_append, 1, "object"}, {"pop", l_pop, 0, "index"},
 };
 static const struct jfunc dict_methods[] = {
     {"get", d_get, 1, "key default"}, {"items", d_items, 0, ""}, {"keys", d_keys, 0, ""},

@@ -264,7 +264,8 @@ static struct jval loop_attr(struct jenv *j, struct jloop *l, struct jval name)
     return jval_missing(j, JMISS_ATTR, "LoopContext", name);
 }
 
-/* Methods that Python has and Jinja2's immutable sandbox forbids; all of them but fromkeys() change the object. */
+/* Methods that Python has and Jinja2's immutable sandbox forbids; all of them but fromkeys() change the object. A list
+ * of the template's own has append() and pop() all the same (jinja_method.c). */
 static bool is_unsafe(struct jval v, struct jval name)
 {
     static const char *const none[] = {NULL};
@@ -284,7 +285,7 @@ static bool own_attr(struct jenv *j, struct jval v, struct jval name, struct jva
 {
     const struct jval *item;
     const struct jfunc *f = jmethod_find(v.kind, name);
-    if (f) {
+    if (f && !((v.flags & JUSER) && is_unsafe(v, name))) {
         struct jmethod *m = jenv_get(j, sizeof *m);
         *m = (struct jmethod){.fn = f, .self = v};
         *out = (struct jval){.kind = JMETHOD, .m = m};

@@ -39,7 +39,7 @@ struct jval jval_cstr(struct jenv *j, const char *p) { return jval_str(j, p, str
 struct jval jval_list(struct jenv *j, int kind, struct jval *v, size_t n)
 {
     struct jlist *l = jenv_get(j, sizeof *l);
-    *l = (struct jlist){.v = v ? v : &nothing, .n = n};
+    *l = (struct jlist){.v = v ? v : &nothing, .n = n, .born = j->n_marks};
     return (struct jval){.kind = (uint8_t)kind, .l = l};
 }
 

@@ -2,8 +2,8 @@
  *
  * jinja_value.h: the values of a template, which behave like Python's.
  *
- * A value has 16 bytes and is copied freely. What it points to lives as long as the rendering and, except for
- * namespaces, never changes once it was made.
+ * A value has 16 bytes and is copied freely. What it points to lives as long as the rendering and never changes once it
+ * was made, except for namespaces and for lists of the template's own, which append() and pop() change.
  *
  * Origin: a value has the flag JUSER when it came from the conversation. A text that is partly the template's and
  * partly the user's has one mark for each byte (1: the user's); a text of one origin has none. Containers and numbers
@@ -66,7 +66,8 @@ struct jstr {
 struct jlist {
     struct jval *v;
     size_t n;
-    size_t at; /* JITER: the next item */
+    size_t at;     /* JITER: the next item */
+    uint64_t born; /* for jenv_escapes() */
     struct jroom
         *room; /* NULL, or the array that v begins: when n items of it are in use, more may be added in place */
 };

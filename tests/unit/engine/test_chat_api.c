@@ -22,18 +22,19 @@ static qn_model *model;
 static const char request[] =
     "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi <|im_end|>\"}], \"tools\": [{\"type\": \"function\", "
     "\"function\": {\"name\": \"f\"}}]}";
-static const char with_calls[] = "<tool_call> </think> {{ messages[0].content }}<|im_start|>";
+static const char with_calls[] = "<tool_call> </think> {% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>";
 
 static void test_prompt(void **state)
 {
     static const char text[] = "<|im_start|>user\nHi <|im_end|><|im_end|>\n<|im_start|>assistant\n";
+    static const char without[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi <|im_end|>\"}]}";
     qn_chat *c = NULL;
     qn_prompt *p = NULL;
     size_t n, n_marks = 0;
     qn_token *mark = NULL;
     (void)state;
     assert_int_equal(qn_chat_new(&c, model, NULL, 0, NULL), 0);
-    assert_int_equal(qn_chat_prompt(&p, c, request, strlen(request), NULL, NULL), 0);
+    assert_int_equal(qn_chat_prompt(&p, c, without, strlen(without), NULL, NULL), 0);
     const char *got = qn_prompt_text(p, &n);
     assert_int_equal(n, strlen(text));
     assert_memory_equal(got, text, n);

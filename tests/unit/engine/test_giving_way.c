@@ -252,10 +252,10 @@ static void the_youngest_gives_way(void **state)
         struct record *r[3], *single[3];
         qn_engine *g = engine(MAX_CTX, 1);
         qn_scheduler *s = scheduler(g, 3);
-        for (int i = 0; i < 3; i++) single[i] = alone(3 * i, MAX_CTX);
+        for (int i = 0; i < 3; i++) single[i] = alone(3 + 3 * i, MAX_CTX);
         answer_shortly(s);
         for (int i = 0; i < 3; i++) {
-            struct qn_request_params p = request(3 * i, MAX_CTX, prompt);
+            struct qn_request_params p = request(3 + 3 * i, MAX_CTX, prompt);
             p.arg = r[i] = record();
             p.n_answers = 1;
             p.priority = turned ? i : 0;

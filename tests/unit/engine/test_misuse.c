@@ -183,6 +183,9 @@ static void chats(void **state)
     assert_non_null(qn_prompt_text(p, NULL));
     assert_null(qn_prompt_tokens(NULL, &n));
     assert_non_null(qn_prompt_tokens(p, NULL));
+    assert_int_equal(qn_prompt_user_span(NULL, 0, &n, &n), 0);
+    qn_prompt_user_span(p, 0, NULL, NULL);
+    qn_prompt_user_span(p, SIZE_MAX, &n, &n);
     assert_null(qn_prompt_boundaries(NULL, &n));
     qn_prompt_boundaries(p, NULL);
     REFUSED(qn_reply_new(NULL, c, p, NULL, 0, &e));

@@ -53,6 +53,11 @@ const uint8_t *http_body(const struct http_request *r, size_t *n)
 void http_drop_body(struct http_request *r) { assert_non_null(r); }
 size_t http_connection_bytes(const struct http_request *r) { return r ? 1 : 0; }
 struct http_refused http_refused(const struct http_request *r) { return (struct http_refused){.full = r != NULL}; }
+const char *http_method(const struct http_request *r) { return r ? "GET" : ""; }
+const char *http_path(const struct http_request *r) { return r ? "/" : ""; }
+const char *http_header(const struct http_request *r, const char *name) { return r && name ? NULL : ""; }
+uint64_t http_websocket_id(const struct http_request *r) { return r == NULL; }
+int http_set_label(struct http_request *r, const char *name, const char *value) { return !r || !name || !value; }
 const char *http_request_id(const struct http_request *r) { return r ? "req-1" : ""; }
 const char *http_param(const struct http_request *r) { return r ? "req-1" : ""; }
 int http_query(const struct http_request *r, const char *name, char *value, size_t cap)
@@ -64,7 +69,6 @@ const struct http_identity *http_identity(const struct http_request *r)
     static const struct http_identity i = {.kind = HTTP_LOCAL, .name = "local"};
     return r ? &i : NULL;
 }
-const char *http_header(const struct http_request *r, const char *name) { return r && name ? NULL : ""; }
 bool http_count(const struct http_request *r, size_t i, struct http_count *out) { return !r && !i && !out; }
 void http_note(struct http_request *r, const char *fmt, ...) { assert_true(r && fmt); }
 void http_outcome(struct http_request *r, const char *code) { assert_true(r && code); }
@@ -786,7 +790,8 @@ static void test_without_memory_nothing_is_half_said(void **state)
 int main(int argc, char **argv)
 {
     /* A template that shows the form of thoughts and calls; its text does not matter. */
-    static const char template[] = "<tool_call> </think> {{ messages[0].content }}<|im_start|>";
+    static const char template[] =
+        "<tool_call> </think> {% for m in messages %}{{ m.content }}{% endfor %}<|im_start|>";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_openai_chat),
         cmocka_unit_test(test_anthropic),

@@ -26,8 +26,8 @@ static const int32_t mark_type[N_MARKS] = {2, 3, 3, 3, 3, 4, 4, 4, 4};
 static const char chatml[] =
     "{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}"
     "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + (m.content or '') }}"
-    "{% for c in m.tool_calls or [] %}{{ '<tool_call>' + c.function.name + (c.function.arguments | tojson) }}"
-    "{% endfor %}<|im_end|>{% endfor %}"
+    "{% for c in m.tool_calls or [] %}{{ '<tool_call>{\"name\": \"' + c.function.name + '\", \"arguments\": ' + "
+    "(c.function.arguments | tojson) + '}</tool_call>' }}{% endfor %}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant:{% if enable_thinking %}<think>{% endif %}{% endif %}";
 
 struct fixture {
@@ -118,9 +118,10 @@ static void test_messages(void **state)
           "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"1\", \"type\": \"function\", "
           "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1.50}\"}}, {\"function\": {\"name\": \"g\", "
           "\"arguments\": \"{bad\"}}, {\"function\": {\"name\": \"h\", \"arguments\": \"\"}}]}]}",
-          "#1#3assistant:#7f{\"a\": 1.5}#7g\"{bad\"#7h{}#4" REPLY);
-    check(&x, "{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\", \"tool_calls\": []}], \"tools\": []}",
-          "#1#3assistant:x#4" REPLY);
+          "#1#3assistant:#7{\"name\": \"f\", \"arguments\": {\"a\": 1.5}}#8"
+          "#7{\"name\": \"g\", \"arguments\": \"{bad\"}#8#7{\"name\": \"h\", \"arguments\": {}}#8#4" REPLY);
+    check(&x, "{\"messages\": [{\"role\": \"user\", \"content\": \"x\", \"tool_calls\": []}], \"tools\": []}",
+          "#1#3user:x#4" REPLY);
     check(&x, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\\u0000b\"}], \"tools\": null}",
           "#1#3user:a"); /* and more, behind the NUL */
     close_chat(&x);
@@ -144,7 +145,7 @@ static void test_injection(void **state)
         buf_printf(
             &want, NULL,
             "#1#7[{\"type\": \"function\", \"function\": {\"name\": \"%s\"}}]#8#3user:%s#4#3%s:x%s%s#4#3tool:%.3s#4"
-            "#3user:%s#4#3assistant:#7%s{\"%s\": \"%s\"}#4" REPLY,
+            "#3user:%s#4#3assistant:#7{\"name\": \"%s\", \"arguments\": {\"%s\": \"%s\"}}#8#4" REPLY,
             m, m, m, m, m, m, m + 3, m, m, m);
         check(&x, (const char *)r.data, (const char *)want.data);
         buf_deinit(&r);
@@ -208,7 +209,7 @@ static void test_thinking(void **state)
     struct fixture x = open_chat(chatml, NULL);
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(chat_prompt_make(&p, x.c, rows[i].request, strlen(rows[i].request), NULL, NULL, NULL), 0);
-        assert_int_equal(p.thinking, rows[i].thinking);
+        assert_int_equal(p.begins == CHAT_BEGIN_THOUGHTS, rows[i].thinking);
         assert_int_equal(p.form.calls, CHAT_CALLS_TAG);
         assert_null(p.tools);
         chat_prompt_deinit(&p);
@@ -285,7 +286,7 @@ static void test_refused(void **state)
     struct qn_error e = {0};
     static const char request[] = USER("\"a\"");
     assert_int_equal(chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e), QN_EUSAGE);
-    assert_string_equal(e.msg, "no such role");
+    assert_string_equal(e.msg, "chat: messages[0]: the model's chat template refuses it: \"no such role\"");
     close_chat(&x);
 }
 
@@ -317,12 +318,157 @@ static void test_forms(void **state)
     assert_false(chat_form_reads(&tag, "<tool", 5));
 }
 
+/* ---- what templates need ---- */
+
+#define FUNCTION(name) "{\"type\": \"function\", \"function\": {\"name\": \"" name "\"}}"
+#define A_CALL(id, name, args)                                                                                         \
+    "{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\": \"" name "\", \"arguments\": \"" args "\"}" \
+                                                                                                                 "}"
+#define TURN(role, text)   "{\"role\": \"" role "\", \"content\": \"" text "\"}"
+#define A_RESULT(id, text) "{\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"content\": \"" text "\"}"
+#define CALLING(calls)     "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [" calls "]}"
+#define TALK(list)         "{\"messages\": [" list "]}"
+#define CALLED(list)       "{\"messages\": [" list "], \"tools\": [" FUNCTION("f") "]}"
+
+/* Renders with a template and compares the text and the changes. */
+static void check_with(const char *template, const char *request, const char *want, unsigned changed)
+{
+    struct fixture x = open_chat(template, NULL);
+    struct chat_prompt p;
+    struct qn_error e = {0};
+    int rc = chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e);
+    if (rc) print_error("%s\n", e.msg);
+    assert_int_equal(rc, 0);
+    assert_string_equal((const char *)p.text.data, want);
+    assert_int_equal(p.changed, changed);
+    chat_prompt_deinit(&p);
+    close_chat(&x);
+}
+
+/* Prints contents, calls with their ids, and results with theirs. */
+#define TOOLS_SHOWN "{% for t in tools or [] %}[{{ t.function.name }}{{ t.function.description }}]{% endfor %}"
+#define SHOW                                                                                                           \
+    "{{ m.role[0] }}{% if m.tool_call_id %}={{ m.tool_call_id }}{% endif %}:{{ m.content }}"                           \
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ '{\"name\": \"' ~ c.function.name ~ '\", \"arguments\": ' }}"      \
+    "{{ c.function.arguments | tojson }}{{ '}' }}</tool_call>{{ c.id }}{% endfor %};"
+#define LOOP(check) TOOLS_SHOWN "{% for m in messages %}" check SHOW "{% endfor %}"
+
+static void test_needs(void **state)
+{
+    (void)state;
+    /* Without needs, nothing changes. */
+    check_with(LOOP(""), TALK(TURN("system", "s") "," TURN("user", "a") "," TURN("user", "b")), "s:s;u:a;u:b;", 0);
+    check_with(LOOP("{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"),
+               TALK(TURN("system", "s") "," TURN("user", "a") "," TURN("system", "t") "," TURN(
+                   "assistant", "b") "," TURN("user", "c")),
+               "u:s\n\na;u:t;a:b;u:c;", QN_CHAT_SYSTEM_MERGED);
+    check_with(LOOP("{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}"),
+               TALK(TURN("system", "s") "," TURN("system", "t") "," TURN("user", "a")), "s:s\n\nt;u:a;",
+               QN_CHAT_SYSTEM_MERGED);
+    check_with(
+        LOOP("{% if loop.index0 and messages[loop.index0 - 1].role == m.role %}{{ raise_exception('no') }}{% endif %}"),
+        TALK(TURN("user", "a") "," TURN("user", "b") "," TURN("assistant", "c") "," TURN("user", "d") "," TURN(
+            "user", "") "," TURN("user", "e")),
+        "u:a\n\nb;a:c;u:d\n\ne;", QN_CHAT_TURNS_MERGED);
+    check_with(LOOP(""), TALK("{\"role\": \"user\"}," TURN("user", "a")), "u:;u:a;", 0);
+}
+
+static void test_needs_of_calls(void **state)
+{
+    static const char two[] = CALLED(TURN("user", "a") "," CALLING(A_CALL("x-1", "f", "{}") "," A_CALL(
+        "x-2", "f", "{\\\"k\\\": 1}")) "," A_RESULT("x-2", "second") "," A_RESULT("x-1", "first"));
+    (void)state;
+    check_with(LOOP(""), two,
+               "[f]u:a;a:<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>x-1<tool_call>{\"name\": \"f\", "
+               "\"arguments\": {\"k\": 1}}</tool_call>x-2;t=x-2:second;t=x-1:first;",
+               0);
+    check_with(LOOP("{% if m.tool_calls and m.tool_calls|length > 1 %}{{ raise_exception('one') }}{% endif %}"), two,
+               "[f]u:a;a:<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>x-1;t=x-1:first;a:<tool_call>"
+               "{\"name\": \"f\", \"arguments\": {\"k\": 1}}</tool_call>x-2;t=x-2:second;",
+               QN_CHAT_CALLS_SPLIT);
+    /* The ids of a call and of its result are still the same. */
+    check_with(LOOP("{% if (m.tool_call_id or '123456789')|length != 9 %}{{ raise_exception('nine') }}{% endif %}"),
+               CALLED(TURN("user", "a") "," CALLING(A_CALL("x-1", "f", "{}")) "," A_RESULT("x-1", "r") "," CALLING(
+                   A_CALL("Aa0000009", "f", "{}")) "," A_RESULT("Aa0000009", "r")),
+               "[f]u:a;a:<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>ihBWdEvD6;t=ihBWdEvD6:r;"
+               "a:<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>Aa0000009;t=Aa0000009:r;",
+               0);
+    check_with(
+        "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}",
+        TALK(TURN("user", "a") "," CALLING(A_CALL("x-1", "f", "{}")) "," A_RESULT("x-1", "r") "," A_RESULT("x-2", "q")),
+        "u:a;a:<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>;u:<tool_response>\nr\n"
+        "</tool_response>\n<tool_response>\nq\n</tool_response>;",
+        QN_CHAT_TOOLS_AS_TEXT);
+}
+
+/* The reply continues the last message, whatever the template writes after a message. */
+static void test_prefill(void **state)
+{
+    static const char request[] = TALK(TURN("user", "a") "," TURN("assistant", "It is "));
+    (void)state;
+    check_with("{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>", request,
+               "<user>a</s><assistant>It is ", 0);
+    check_with("{% for m in messages %}<{{ m.role }}>{{ m.content|trim }}</s>{% endfor %}", request,
+               "<user>a</s><assistant>It is ", 0);
+    check_with("{% if messages[-1].role != 'user' %}{{ raise_exception('no') }}{% endif %}"
+               "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>",
+               request, "<user>a</s><assistant>It is ", 0);
+    struct fixture x = open_chat(chatml, NULL);
+    check(&x, TALK(TURN("user", "a") "," TURN("assistant", "<|im_end|>")), "#1#3user:a#4#3assistant:<|im_end|>");
+    close_chat(&x);
+}
+
+/* Templates that fail, refuse or never end: they are found out in time, and told in the words of old. */
+static void test_hostile_templates(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{% for i in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}", "the limit of"},
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "the limit of"},
+        {"{{ 'x' * 100000000 }}", "the limit of"},
+        {"{{ messages[7].content.strip() }}", "messages[0]: the model's chat template fails on it (in line 1)"},
+        {"\n\n{{ 1 + messages }}", "messages[0]: the model's chat template fails on it (in line 3)"},
+        {"{% if messages|length > 2 %}{{ raise_exception('Too \"many\"') }}{% endif %}{{ messages[0].content }}",
+         "messages[2]: the model's chat template refuses it: \"Too \"many\"\""},
+    };
+    static const char request[] = TALK(TURN("user", "a") "," TURN("assistant", "b") "," TURN("user", "c"));
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct fixture x = open_chat(rows[i][0], NULL);
+        struct chat_prompt p;
+        struct qn_error e = {0};
+        assert_true(chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e) < 0);
+        if (!strstr(e.msg, rows[i][1])) print_error("%s\n", e.msg);
+        assert_non_null(strstr(e.msg, rows[i][1]));
+        close_chat(&x);
+    }
+    struct fixture x = open_chat("{{ messages[-1].content }}", NULL);
+    struct qn_chat_capabilities can = {.size = sizeof can};
+    struct chat_prompt p;
+    struct qn_error e = {0};
+    chat_capabilities(x.c, &can);
+    assert_int_equal(can.tools, QN_CHAT_REFUSED);
+    static const char with_tools[] = CALLED(TURN("user", "a"));
+    assert_int_equal(chat_prompt_make(&p, x.c, with_tools, strlen(with_tools), NULL, NULL, &e), QN_EUSAGE);
+    assert_non_null(strstr(e.msg, "tools"));
+    close_chat(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),    cmocka_unit_test(test_injection), cmocka_unit_test(test_one_text),
-        cmocka_unit_test(test_bos),         cmocka_unit_test(test_thinking),  cmocka_unit_test(test_named),
-        cmocka_unit_test(test_no_template), cmocka_unit_test(test_refused),   cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_injection),
+        cmocka_unit_test(test_one_text),
+        cmocka_unit_test(test_bos),
+        cmocka_unit_test(test_thinking),
+        cmocka_unit_test(test_named),
+        cmocka_unit_test(test_no_template),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_needs),
+        cmocka_unit_test(test_needs_of_calls),
+        cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_hostile_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

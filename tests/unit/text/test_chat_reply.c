@@ -29,6 +29,8 @@ static const struct chat_form llama = {CHAT_CALLS_LLAMA, NULL, NULL};
 static const struct chat_form mistral = {CHAT_CALLS_MISTRAL, "[THINK]", "[/THINK]"};
 static const struct chat_form harmony = {CHAT_CALLS_HARMONY, NULL, NULL};
 static const struct chat_form code = {CHAT_CALLS_CODE, NULL, NULL};
+static const struct chat_form calls = {CHAT_CALLS_CALLS, NULL, NULL};
+static const struct chat_form upper = {CHAT_CALLS_UPPER, NULL, NULL};
 static const struct chat_form none = {CHAT_CALLS_NONE, NULL, NULL};
 
 struct joined {
@@ -265,6 +267,17 @@ static void test_code(void **state)
     READS(code, "```c\nint x;\n```", "```c\nint x;\n```");
 }
 
+static void test_lists_of_calls(void **state)
+{
+    (void)state;
+    READS(upper, "Ok <TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]</TOOLCALL> x", "Ok{f|{\"a\": 1}}x");
+    READS(calls, "<tool_calls>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\"}]</tool_calls>", "{f|{}}{g|{}}");
+    READS(calls, "<tool_calls>\n{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\"}\n</tool_calls>",
+          "{f|{}}{g|{}}");
+    READS(calls, "<tool_calls>[f(a=1)]</tool_calls>x", "!<tool_calls>[f(a=1)]</tool_calls>!x");
+    READS(calls, "<tool_call> <TOOLCALL>", "<tool_call> <TOOLCALL>");
+}
+
 /* Every beginning of a reply with everything in it: ends, loses no call that was whole, and does not care for pieces.
  */
 static void test_cut_short(void **state)
@@ -350,11 +363,11 @@ static void test_depth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_content),   cmocka_unit_test(test_thoughts), cmocka_unit_test(test_tag),
-        cmocka_unit_test(test_tag_bad),   cmocka_unit_test(test_function), cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_mistral),   cmocka_unit_test(test_harmony),  cmocka_unit_test(test_code),
-        cmocka_unit_test(test_cut_short), cmocka_unit_test(test_garbage),  cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_content),        cmocka_unit_test(test_thoughts),  cmocka_unit_test(test_tag),
+        cmocka_unit_test(test_tag_bad),        cmocka_unit_test(test_function),  cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_mistral),        cmocka_unit_test(test_harmony),   cmocka_unit_test(test_code),
+        cmocka_unit_test(test_lists_of_calls), cmocka_unit_test(test_cut_short), cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_depth),
     };
     tools = json_loads(tools_text, 0, NULL);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

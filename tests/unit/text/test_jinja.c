@@ -273,6 +273,35 @@ static void check_nested(const char *open, const char *middle, const char *close
     buf_deinit(&b);
 }
 
+static void test_lists_change(void **state)
+{
+    static const struct row rows[] = {
+        {"{% set a = [] %}{% for i in range(20) %}{% set _ = a.append(i ~ 'x') %}{% endfor %}{{ a | join }}",
+         "0x1x2x3x4x5x6x7x8x9x10x11x12x13x14x15x16x17x18x19x"},
+        {"{% set a = [1] %}{% set b = a.copy() %}{% set c = a | list %}{% set d = a + [2] %}{{ a.append(3) }}"
+         "{{ a }}{{ b }}{{ c }}{{ d }}",
+         "None[1, 3][1][1][1, 2]"},
+        {"{% set a = [1, 2] %}{% for i in a %}{% set _ = a.append(i) %}{% endfor %}{{ a }}", "[1, 2, 1, 2]"},
+        {"{% set ns = namespace(l=['a']) %}{% for i in 'xyz' %}{% for k in 'uv' %}{% set _ = ns.l.append(i + k) %}"
+         "{% endfor %}{% endfor %}{{ ns.l | join(' ') }}",
+         "a xu xv yu yv zu zv"},
+        {"{% set a = [1, 2, 3, 4] %}{% set b = a | list %}{{ a.pop(0) }}{{ a.pop() }}{{ a.append(5) }}{{ a.pop(1) }}{{ "
+         "a }}"
+         "{{ b }}{{ a.pop(-2) }}{{ a.pop() }}{{ a }}",
+         "14None3[2, 5][1, 2, 3, 4]25[]"},
+    };
+    (void)state;
+    check_rows(rows, sizeof rows / sizeof rows[0]);
+    struct jinja_input in = {.context = json_object()};
+    check_error("{% set a = [] %}{{ a.append(a) }}", &in, QN_EDATA, "append() takes texts and numbers, not list");
+    check_error("{% set a = [] %}{{ a.pop() }}", &in, QN_EDATA, "pop() from a list of 0 items");
+    check_error("{% set a = [1] %}{{ a.pop(1) }}", &in, QN_EDATA, "pop() from a list of 1 items");
+    check_error("{% set a = [1] %}{{ a.pop('x') }}", &in, QN_EDATA, "index");
+    check_error("{% set a = [] %}{{ a.append() }}", &in, QN_EDATA, "append");
+    check_error("{% set a = (1,) %}{{ a.append(1) }}", &in, QN_EDATA, "append");
+    json_decref(in.context);
+}
+
 static void test_depth(void **state)
 {
     (void)state;
@@ -377,11 +406,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_filters),      cmocka_unit_test(test_tests),      cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_operators),    cmocka_unit_test(test_statements), cmocka_unit_test(test_whitespace),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_marks),      cmocka_unit_test(test_vouch),
-        cmocka_unit_test(test_messages),     cmocka_unit_test(test_depth),      cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_accumulating), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_filters),   cmocka_unit_test(test_tests),        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_operators), cmocka_unit_test(test_statements),   cmocka_unit_test(test_whitespace),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_marks),        cmocka_unit_test(test_vouch),
+        cmocka_unit_test(test_messages),  cmocka_unit_test(test_lists_change), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_limits),    cmocka_unit_test(test_accumulating), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(all, NULL, NULL);
 }

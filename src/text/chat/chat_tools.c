@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat_tools.c: writes tools, calls and results as texts.
+ */
+#include "text/chat/chat_tools.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json/json_text.h"
+
+#define FLAGS (JSON_COMPACT | JSON_ENCODE_ANY)
+
+static const char before_tools[] = "You can call functions. Each line here describes one of them in JSON:\n";
+static const char after_tools[] =
+    "\nTo call a function, write its name and its arguments in this form, and end your reply after it:\n"
+    "<tool_call>\n{\"name\": \"NAME\", \"arguments\": {\"KEY\": \"VALUE\"}}\n</tool_call>\n"
+    "To call several functions, write several of these blocks. The next message has the results, each between "
+    "<tool_response> and </tool_response>. If no function is needed, reply without these blocks.";
+
+/* The buffer's text as a JSON string, or NULL if rc says that something failed. Releases the buffer. */
+static json_t *take(struct buf *b, int rc)
+{
+    json_t *text = rc == 0 ? json_stringn(b->len ? (const char *)b->data : "", b->len) : NULL;
+    buf_deinit(b);
+    return text;
+}
+
+json_t *chat_join(const json_t *a, const json_t *b)
+{
+    size_t n = json_string_length(a), k = json_string_length(b);
+    struct buf text = {0};
+    int rc = buf_reserve(&text, n + k + 2, NULL);
+    if (rc == 0 && n) rc = buf_add(&text, json_string_value(a), n, NULL);
+    if (rc == 0 && n && k) rc = buf_str(&text, "\n\n", NULL);
+    if (rc == 0 && k) rc = buf_add(&text, json_string_value(b), k, NULL);
+    return take(&text, rc);
+}
+
+static json_t *describe(const json_t *tools)
+{
+    struct buf b = {0};
+    size_t i;
+    json_t *tool;
+    int rc = buf_str(&b, before_tools, NULL);
+    json_array_foreach((json_t *)tools, i, tool)
+    {
+        if (rc == 0) rc = json_text_add(&b, json_object_get(tool, "function"), FLAGS, "a tool", NULL);
+        if (rc == 0) rc = buf_str(&b, "\n", NULL);
+    }
+    if (rc == 0) rc = buf_str(&b, after_tools, NULL);
+    return take(&b, rc);
+}
+
+static json_t *write_calls(const json_t *calls)
+{
+    struct buf b = {0};
+    size_t i;
+    json_t *call;
+    int rc = 0;
+    json_array_foreach((json_t *)calls, i, call)
+    {
+        const json_t *f = json_object_get(call, "function");
+        if (rc == 0) rc = buf_str(&b, i ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ", NULL);
+        if (rc == 0) rc = json_text_add(&b, json_object_get(f, "name"), FLAGS, "a call", NULL);
+        if (rc == 0) rc = buf_str(&b, ", \"arguments\": ", NULL);
+        if (rc == 0) rc = json_text_add(&b, json_object_get(f, "arguments"), FLAGS, "a call", NULL);
+        if (rc == 0) rc = buf_str(&b, "}\n</tool_call>", NULL);
+    }
+    return take(&b, rc);
+}
+
+/* A copy of the message with its calls as text. */
+static json_t *with_calls(const json_t *m)
+{
+    json_t *copy = json_copy((json_t *)m), *text = write_calls(json_object_get(m, "tool_calls"));
+    int rc = json_object_set_new(copy, "content", text ? chat_join(json_object_get(m, "content"), text) : NULL);
+    json_decref(text);
+    json_object_del(copy, "tool_calls");
+    if (rc == 0) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+static bool has_role(const json_t *m, const char *role)
+{
+    return m && strcmp(json_string_value(json_object_get(m, "role")), role) == 0;
+}
+
+/* The results of list[*i] and of the results after it, in one message. *i becomes the index of the last one. */
+static json_t *write_results(const json_t *list, size_t *i)
+{
+    struct buf b = {0};
+    int rc = 0;
+    size_t k = *i;
+    for (; has_role(json_array_get(list, k), "tool"); k++) {
+        const json_t *text = json_object_get(json_array_get(list, k), "content");
+        if (rc == 0) rc = buf_str(&b, k > *i ? "\n<tool_response>\n" : "<tool_response>\n", NULL);
+        if (rc == 0 && json_is_string(text)) rc = buf_add(&b, json_string_value(text), json_string_length(text), NULL);
+        if (rc == 0) rc = buf_str(&b, "\n</tool_response>", NULL);
+    }
+    *i = k - 1;
+    json_t *text = take(&b, rc);
+    return text ? json_pack("{s:s, s:o}", "role", "user", "content", text) : NULL;
+}
+
+json_t *chat_tools_as_text(const json_t *messages, const json_t *tools, bool *any)
+{
+    json_t *list = json_array(), *prompt = json_array_size(tools) > 0 ? describe(tools) : json_null();
+    int rc = list && prompt ? 0 : -1;
+    bool system = has_role(json_array_get(messages, 0), "system");
+    *any = json_is_string(prompt);
+    if (*any && !system)
+        rc |= json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", prompt));
+    for (size_t i = 0; i < json_array_size(messages) && rc == 0; i++) {
+        json_t *m = json_array_get(messages, i), *made;
+        if (i == 0 && system && json_is_string(prompt)) {
+            made = json_copy(m);
+            rc |= json_object_set_new(made, "content", chat_join(json_object_get(m, "content"), prompt));
+        } else if (has_role(m, "tool")) {
+            made = write_results(messages, &i);
+            *any = true;
+        } else if (json_object_get(m, "tool_calls")) {
+            made = with_calls(m);
+            *any = true;
+        } else {
+            made = json_incref(m);
+        }
+        rc |= json_array_append_new(list, made);
+    }
+    json_decref(prompt);
+    if (rc == 0) return list;
+    json_decref(list);
+    return NULL;
+}
