@@ -217,7 +217,7 @@ class Trial:
         self.look_again = now + 0.5
         if now >= self.measured_from and self.others is None:
             self.others = Others(self.server)
-        self.is_cut = now < self.measured_to and self.is_decided(now)
+        self.is_cut = not self.args.rates and now < self.measured_to and self.is_decided(now)
         begun = now > self.measured_to and all(t.first or t.failed for t in self.measured())
         return self.is_cut or begun or now > self.measured_to + DRAIN_S
 
