@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""daemon.py: runs `quern serve` for session, load and serve, sends requests to it, and times the pieces of streams.
+"""daemon.py: runs `quern serve` for session, load, serve and mix, sends requests to it, and times the pieces of streams.
 
 The clients share the CPUs with the daemon, so they are made cheap. One thread reads all streams, and only notes the
 bytes and their time. They are parsed when the stream is over.
@@ -38,35 +38,34 @@ def unix(path):
     return s
 
 
-class Daemon:
-    """`with Daemon(program, model, *options) as d:`; ends with SIGTERM, and waits for what is saved then. keys: names of
-    API keys, for clients on a TCP port."""
+def tcp(port):
+    return socket.create_connection(("127.0.0.1", port), LIMIT)
 
-    def __init__(self, program, model, *options, keys=(), **popen):
-        self.dir = tempfile.TemporaryDirectory(prefix="quern-bench-")
-        self.sock = os.path.join(self.dir.name, "sock")
-        listen, self.port = ["--listen", self.sock], None
-        if keys:
-            with socket.socket() as s:
-                s.bind(("127.0.0.1", 0))
-                self.port = s.getsockname()[1]
-            path = os.path.join(self.dir.name, "keys")
-            with open(path, "w") as f:
-                f.writelines(f"{hashlib.sha256(name.encode()).hexdigest()} {name}\n" for name in keys)
-            listen += ["--listen", f"127.0.0.1:{self.port}", "--api-keys", path]
-        self.log = open(os.path.join(self.dir.name, "log"), "w+")
-        self.process = subprocess.Popen([program, "serve", model, *listen, *map(str, options)], stderr=self.log, **popen)
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """A process that answers over HTTP: `with Server(...) as s:`; ends with SIGTERM, and waits for what is done then."""
+
+    def start(self, command, **popen):
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([str(c) for c in command], stdout=self.log, stderr=self.log, **popen)
 
     def __enter__(self):
         end = time.monotonic() + LIMIT
         while time.monotonic() < end and self.process.poll() is None:
             try:
-                self.call("GET", "/health")
-                return self
+                if self.is_up():
+                    return self
             except OSError:
-                time.sleep(0.005)
+                pass
+            time.sleep(0.005)
         self.log.seek(0)
-        lib.fail(f"quern serve does not answer (status {self.process.poll()}): {self.log.read(500)}")
+        lib.fail(f"{self.process.args[0]} does not answer (status {self.process.poll()}): {self.log.read()[-500:]}")
 
     def __exit__(self, *what):
         start = time.monotonic()
@@ -74,7 +73,34 @@ class Daemon:
         self.process.wait(LIMIT)
         self.stop_s = time.monotonic() - start
         self.log.close()
+
+    def is_up(self):
+        c = self.connect()
+        c.request("GET", "/health")
+        return c.getresponse().status == 200
+
+
+class Daemon(Server):
+    """quern serve. keys: names of API keys, for clients on a TCP port."""
+
+    def __init__(self, program, model, *options, keys=(), **popen):
+        self.dir = tempfile.TemporaryDirectory(prefix="quern-bench-")
+        self.sock = os.path.join(self.dir.name, "sock")
+        listen, self.port = ["--listen", self.sock], None
+        if keys:
+            self.port = free_port()
+            path = os.path.join(self.dir.name, "keys")
+            with open(path, "w") as f:
+                f.writelines(f"{hashlib.sha256(name.encode()).hexdigest()} {name}\n" for name in keys)
+            listen += ["--listen", f"127.0.0.1:{self.port}", "--api-keys", path]
+        self.start([program, "serve", model, *listen, *options], **popen)
+
+    def __exit__(self, *what):
+        super().__exit__(*what)
         self.dir.cleanup()
+
+    def open(self, key=None):
+        return tcp(self.port) if key else unix(self.sock)
 
     # ---- requests ----
 
@@ -143,7 +169,7 @@ class Stream:
         bearer = f"Authorization: Bearer {key}\r\n" if key else ""
         self.pieces = []
         self.started = time.monotonic()
-        self.sock = socket.create_connection(("127.0.0.1", d.port), LIMIT) if key else unix(d.sock)
+        self.sock = d.open(key)
         self.sock.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{bearer}"
                            f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}").encode())
 
@@ -220,16 +246,19 @@ def gather(streams, seconds=LIMIT, on_end=None, until=None):
                     s.register(more, selectors.EVENT_READ)
 
 
-def main(parser, sections):
-    """The targets of the functions that --rows names, each given args; args.engine: what all programs are given."""
+def main(parser, sections, apart=()):
+    """The targets of the functions that --rows names, each given args; args.engine: what all programs are given. apart:
+    functions that are only called when an option with their name asks for them, and then by themselves."""
     parser.add_argument("--rows", metavar="LIST", default=",".join(sections), help="default: all")
     parser.add_argument("--threads", metavar="N", type=int, help="of the engine (default: all CPUs)")
+    for f in apart:
+        parser.add_argument(f"--{f.__name__}", action="store_true", help="instead of --rows")
     lib.add_csv(parser)
     args = lib.parse(parser)
     [args.model] = args.models
     args.engine = ["--threads", str(args.threads)] if args.threads else []
-    names = args.rows.split(",")
-    for name in names:
+    chosen = [f for f in apart if getattr(args, f.__name__)]
+    for name in args.rows.split(","):
         if name not in sections:
             lib.fail(f"there are no rows '{name}', but {', '.join(sections)}")
-    return lib.conclude(args, [r for name in names for r in sections[name](args)])
+    return lib.conclude(args, [r for f in chosen or map(sections.get, args.rows.split(",")) for r in f(args)])

@@ -100,6 +100,7 @@ def test_what_is_missing_or_wrong():
     for args in (["compare", missing], ["compare", STORY, "--tests", "pp512,tgx"], ["compare"], ["compare", STORY, "--nonsense"],
                  ["validate", missing], ["targets", STORY, "--rows", "nonsense"], ["targets"], ["agree", missing],
                  ["load", missing], ["session", STORY, "--rows", "nonsense"], ["serve", STORY, "--rows", "token,nonsense"],
+                 ["serve", STORY, "--mix", "--rates", "fast"], ["serve", STORY, "--mix", "--peer", missing], ["llama-server"],
                  ["ceilings", STORY, STORY], ["agree", STORY, STORY]):
         r = script(*args, status=(2,))
         assert args[0] in r.stderr and not r.stdout and "Traceback" not in r.stderr, (args, r.stderr)
@@ -139,6 +140,39 @@ def test_the_daemon():
             assert [line["test"] for line in csv.DictReader(f)] == [x["what"] for x in rows]
     one = next(x for x in rows if x["what"] == "until all are forgotten")
     assert one["met"] is None and one["measured"] > 0, one
+
+
+def test_the_mix():
+    """One rate, with a peer that takes llama-server's options."""
+    peer = os.path.join(TMP.name, "peer")
+    with open(peer, "w") as f:
+        f.write(f"""#!{sys.executable}
+import os, sys
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+os.execv({QUERN!r}, ["quern", "serve", given["-m"], "--listen", "127.0.0.1:" + given["--port"], "--parallel", given["-np"],
+                     "--ctx", str(int(given["-c"]) // int(given["-np"]))])
+""")
+    os.chmod(peer, 0o755)
+    rows = results("serve", STORY, "--mix", "--peer", peer, "--rates", 4, "--warm-up", 0.5, "--window", 2, "--slot-ctx", 1024)["targets"]
+    known = {r["what"]: r["measured"] for r in rows}
+    assert len(known) == len(rows) == 20, rows
+    for server in "quern", "llama-server":
+        get = lambda what: known[f"{server}, 4 requests/s: {what}"]
+        assert get("requests") > 0 and get("failed") == 0 and get("tokens") > 0, rows
+        for what in "first token", "between tokens":
+            assert get(f"{what}, p50") <= get(f"{what}, p95") <= get(f"{what}, p99"), rows
+        assert get("first token, p50") > 0, rows
+
+
+def test_the_mix_finds_the_highest_rate():
+    sys.path.insert(0, os.path.join(ROOT, "bench"))
+    import mix
+    for highest in range(-9, 10):
+        s = mix.Search(None)
+        while (step := s.next()) is not None:
+            assert step not in s.results
+            s.results[step] = {"met": step <= highest}
+        assert s.best() == highest and len(s.results) <= 7, (highest, s.results)
 
 
 def test_one_cpu():
