@@ -332,10 +332,10 @@ int prefix_evict(struct prefix *p, int n, bool saved_only)
     return freed;
 }
 
-int prefix_n_evictable(const struct prefix *p)
+int prefix_n_evictable(const struct prefix *p, int most)
 {
     int n = 0;
-    for (const struct prefix_node *node = p->oldest; node; node = node->newer)
+    for (const struct prefix_node *node = p->oldest; node && n < most; node = node->newer)
         n += node->page && kv_page_n_refs(p->pool, node->page) == 1;
     return n;
 }

@@ -155,8 +155,9 @@ int prefix_insert(struct prefix *p, const struct prefix_key *key, const qn_token
  * holds is kept, because taking it from the tree would free nothing. saved_only: pages that are not on disk are kept,
  * too. Returns the number of freed pages. */
 int prefix_evict(struct prefix *p, int n, bool saved_only);
-/* Returns the pages that prefix_evict() could free now: those in the pool that no sequence holds. */
-int prefix_n_evictable(const struct prefix *p);
+/* Returns the pages that prefix_evict() could free now: those in the pool that no sequence holds. Counts up to `most`.
+ */
+int prefix_n_evictable(const struct prefix *p, int most);
 /* Takes a chain from the tree, except for nodes that other chains share, and its copies from the backing. */
 void prefix_drop(struct prefix *p, struct prefix_node *leaf);
 

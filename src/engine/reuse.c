@@ -270,7 +270,7 @@ void reuse_keep_cut(struct reuse *u, const struct request *r)
 }
 
 int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n, false); }
-int reuse_n_evictable(const struct reuse *u) { return prefix_n_evictable(u->tree); }
+int reuse_n_evictable(const struct reuse *u, int most) { return prefix_n_evictable(u->tree, most); }
 int reuse_evict_saved(struct reuse *u, int n) { return prefix_evict(u->tree, n, true); }
 
 bool reuse_has_disk(const struct reuse *u) { return u->store != NULL; }

@@ -198,7 +198,8 @@ static bool is_room(const struct qn_scheduler *s, int need, int more)
         more = 0; /* something has to run */
     else
         more += growth_of_running(s);
-    return n_free(s) + reuse_n_evictable(s->reuse) >= need + more;
+    int missing = need + more - n_free(s);
+    return missing <= 0 || reuse_n_evictable(s->reuse, missing) >= missing;
 }
 
 /* Lets answers of a lower priority give way until there is room. */
@@ -254,7 +255,7 @@ static void grow(struct qn_scheduler *s, struct request *r, int k)
     while (request_answer_runs(r, k) && !room_has_page(s, a)) {
         if (make_free(s, 1, true)) {
             kv_seq_reserve(&a->memory, a->n_tokens, NULL); /* cannot fail: it is one page, which is free */
-        } else if (reuse_n_evictable(s->reuse) > 0) {
+        } else if (reuse_n_evictable(s->reuse, 1) > 0) {
             break;
         } else {
             struct room_paused p = first_to_give_way(s);
