@@ -299,17 +299,9 @@ int params_parse_parallel(void *out, const struct field *field, const char *name
     {                                                                                                                  \
         .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
     }
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
 #define EXACT(field, values)                                                                                           \
     {                                                                                                                  \
         .name = field, .type = FIELD_ONE_OF, .allowed = values, .exact = true                                          \
-    }
-#define IGNORED(field, types)                                                                                          \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
     }
 
 const struct field params_sampling_fields[] = {

@@ -129,15 +129,6 @@ static int parse_num_ctx(void *out, const struct field *field, const char *name,
 
 /* ---- the tables ---- */
 
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
-#define IGNORED(field, types)                                                                                          \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
-    }
-
 const struct field params_thinking_fields[] = {
     {.name = "enable_thinking", .type = FIELD_PARSE, .parse = parse_switch},
     {.name = "think", .type = FIELD_PARSE, .parse = parse_think},

@@ -40,11 +40,6 @@ struct place_name {
         .name = #field, .type = kind, .at = offsetof(struct content_block, field), .hi = 1 << 28, .required = true     \
     }
 
-#define IGNORED(field, types)                                                                                          \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
-    }
-
 static const struct field block_type = {
     .name = "type", .type = FIELD_STRING, .at = offsetof(struct content_block, type), .hi = 64, .required = true};
 

@@ -95,14 +95,6 @@ static int parse_seed(void *out, const struct field *field, const char *name, co
     {                                                                                                                  \
         .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
     }
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
-#define IGNORED(field)                                                                                                 \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_IGNORED, .allowed = "snb"                                                         \
-    }
 
 const struct field ollama_options[] = {
     FLOAT("temperature", sampling.temperature, 0, 100),
@@ -122,21 +114,21 @@ const struct field ollama_options[] = {
     PARSE("num_ctx", parse_num_ctx),
     PARSE("stop", params_parse_stop),
     PARSE("tfs_z", parse_tfs),
-    IGNORED("num_keep"),
-    IGNORED("num_batch"),
-    IGNORED("num_gpu"),
-    IGNORED("main_gpu"),
-    IGNORED("num_thread"),
-    IGNORED("num_gqa"),
-    IGNORED("numa"),
-    IGNORED("low_vram"),
-    IGNORED("f16_kv"),
-    IGNORED("logits_all"),
-    IGNORED("vocab_only"),
-    IGNORED("embedding_only"),
-    IGNORED("use_mmap"),
-    IGNORED("use_mlock"),
-    IGNORED("penalize_newline"),
+    IGNORED("num_keep", "snb"),
+    IGNORED("num_batch", "snb"),
+    IGNORED("num_gpu", "snb"),
+    IGNORED("main_gpu", "snb"),
+    IGNORED("num_thread", "snb"),
+    IGNORED("num_gqa", "snb"),
+    IGNORED("numa", "snb"),
+    IGNORED("low_vram", "snb"),
+    IGNORED("f16_kv", "snb"),
+    IGNORED("logits_all", "snb"),
+    IGNORED("vocab_only", "snb"),
+    IGNORED("embedding_only", "snb"),
+    IGNORED("use_mmap", "snb"),
+    IGNORED("use_mlock", "snb"),
+    IGNORED("penalize_newline", "snb"),
     {0},
 };
 
@@ -208,8 +200,8 @@ const struct field ollama_fields[] = {
     PARSE("format", parse_format),
     {.name = "logprobs", .type = FIELD_BOOL, .at = AT(logprobs)},
     INT("top_logprobs", n_top, 0, QN_MAX_TOP_LOGPROBS),
-    IGNORED("truncate"),
-    IGNORED("shift"),
+    IGNORED("truncate", "snb"),
+    IGNORED("shift", "snb"),
     {0},
 };
 

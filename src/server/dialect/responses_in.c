@@ -36,14 +36,6 @@ struct item {
     {                                                                                                                  \
         .name = #field, .type = FIELD_TEXT, .at = offsetof(struct item, field), .hi = 1 << 28, .required = true        \
     }
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
-#define IGNORED(field, types)                                                                                          \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
-    }
 #define CHANGELESS(field)                                                                                              \
     {                                                                                                                  \
         .name = #field, .type = FIELD_STRING, .at = offsetof(struct item, field), .hi = 1024                           \
@@ -243,10 +235,6 @@ int responses_messages(struct answer_params *a, struct fault *f)
 
 /* ---- fields ---- */
 
-#define ONLY(field, values)                                                                                            \
-    {                                                                                                                  \
-        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
-    }
 #define PARSE(field, parser)                                                                                           \
     {                                                                                                                  \
         .name = field, .type = FIELD_PARSE, .parse = parser                                                            \

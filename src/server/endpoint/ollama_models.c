@@ -278,32 +278,15 @@ static void refuse(struct http_request *r, int status, const char *message)
     api_refuse_ollama(r, &f);
 }
 
-void ollama_create(struct http_request *r, void *ctx)
-{
-    (void)ctx;
-    refuse(r, 501, "the daemon makes no models: a model is a file, which 'quern serve' is given");
-}
-
-void ollama_copy(struct http_request *r, void *ctx)
-{
-    (void)ctx;
-    refuse(r, 501, "the daemon copies no models: 'quern serve NAME=FILE' gives a model another name");
-}
-
-void ollama_delete(struct http_request *r, void *ctx)
-{
-    (void)ctx;
-    refuse(r, 501, "the daemon deletes no models: 'quern rm NAME' does");
-}
-
-void ollama_push(struct http_request *r, void *ctx)
-{
-    (void)ctx;
-    refuse(r, 501, "the daemon uploads no models: 'quern serve --share' offers them to the local network");
-}
-
-void ollama_blob(struct http_request *r, void *ctx)
-{
-    (void)ctx;
-    refuse(r, 404, "there are no blobs here");
-}
+/* Defines the handler of a route that clients may ask for and that is always refused. */
+#define REFUSES(name, status, message)                                                                                 \
+    void ollama_##name(struct http_request *r, void *ctx)                                                              \
+    {                                                                                                                  \
+        (void)ctx;                                                                                                     \
+        refuse(r, status, message);                                                                                    \
+    }
+REFUSES(create, 501, "the daemon makes no models: a model is a file, which 'quern serve' is given")
+REFUSES(copy, 501, "the daemon copies no models: 'quern serve NAME=FILE' gives a model another name")
+REFUSES(delete, 501, "the daemon deletes no models: 'quern rm NAME' does")
+REFUSES(push, 501, "the daemon uploads no models: 'quern serve --share' offers them to the local network")
+REFUSES(blob, 404, "there are no blobs here")

@@ -75,6 +75,16 @@ struct field {
     bool exact; /* FIELD_ONE_OF: an empty value asks for something, and is taken only if it is allowed */
 };
 
+/* Rows of a table: a field that may only have these values, a JSON array; and one that changes nothing. */
+#define ONLY(field, values)                                                                                            \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_ONE_OF, .allowed = values                                                         \
+    }
+#define IGNORED(field, types)                                                                                          \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_IGNORED, .allowed = types                                                         \
+    }
+
 /* Fills *out from the members of an object. tables: ended by NULL; rows of earlier tables go first. null means the same
  * as an absent member. prefix: precedes names in messages ("" or "stream_options."). Empty members that are in no table
  * are taken if there is a list in f->ignored to note them. 0, or -1 and *f. */
