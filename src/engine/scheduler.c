@@ -514,7 +514,8 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     s->n_prefill = p.n_prefill;
     s->inbox_end = &s->inbox;
     s->stop_ns = UINT64_MAX;
-    s->mean_answer = 256; /* a guess, until an answer has ended */
+    s->mean_answer =
+        1024; /* a guess, until an answer has ended; too small a one makes answers give way (bench/storm) */
     s->last_step_ns = clock_ns();
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_init(&monotonic);

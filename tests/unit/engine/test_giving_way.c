@@ -232,7 +232,7 @@ static void check_record(const struct record *r, const struct record *single, bo
 static void answer_shortly(qn_scheduler *s)
 {
     qn_token prompt[MAX_CTX];
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 40; i++) {
         struct qn_request_params p = request(0, MAX_CTX, prompt);
         struct record *r = p.arg = record();
         p.max_tokens = 1;
