@@ -229,8 +229,11 @@ def test_hashing_disturbs_nobody():
     os.truncate(model, 1 << 36)
     s = Daemon(model, "--ctx", "1024", "--cache-dir", path("huge"))
     tasks = f"/proc/{s.process.pid}/task/"
-    names = {open(tasks + t + "/comm").read().strip(): int(t) for t in os.listdir(tasks)}
-    tid, end = names["model-hash"], time.monotonic() + LIMIT
+    names, end = {}, time.monotonic() + LIMIT
+    while "model-hash" not in names and time.monotonic() < end:  # the thread gives itself its name
+        names = {open(tasks + t + "/comm").read().strip(): int(t) for t in os.listdir(tasks)}
+        time.sleep(0.01)
+    tid = names["model-hash"]
     ioprio_get = {"x86_64": 252, "aarch64": 31}.get(os.uname().machine)
     while os.sched_getscheduler(tid) != os.SCHED_IDLE and time.monotonic() < end:
         time.sleep(0.01)

@@ -155,7 +155,7 @@ struct http_request *request_of_message(struct conn *c, struct buf *message)
     struct http_request *r = new_request(c);
 
     if (!r) return NULL;
-    r->websocket = w;
+    r->websocket_id = w->id;
     r->path = mem_dup(path, strlen(path));
     r->body = *message;
     *message = (struct buf){0};

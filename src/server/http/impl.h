@@ -102,7 +102,7 @@ struct websocket {
     struct http_request *first; /* requests under way, linked by next_message; the one to be served next is first */
     int n_requests;
     int end_code; /* no more requests are taken, and it is closed with this code when none is under way; 0: not yet */
-    bool closed;  /* the close frame was sent, or is about to be */
+    bool closed;  /* the close frame was sent */
 
     /* For the server's thread alone. */
     uint64_t id;
@@ -119,7 +119,7 @@ struct websocket {
 
 struct http_request {
     struct http *http;
-    struct websocket *websocket; /* whose message it is; NULL: it came with a head. Constant */
+    uint64_t websocket_id; /* of the WebSocket whose message it is; 0: it came with a head. Constant */
     struct http_request *next_message;
     struct buf label;  /* members of each message of the answer, `"a":"b",`; before the answer */
     struct conn *conn; /* NULL once completed */

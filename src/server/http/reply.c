@@ -213,7 +213,7 @@ void http_reply(struct http_request *r, int status, const char *type, const void
 /* Not while the socket is full: the stream waits for the client then, and is not silent. */
 void stream_silence(struct http_request *r)
 {
-    if (r->streaming && !r->websocket && r->watch.heartbeat && r->conn && !r->conn->blocked && !r->gone && !r->ended)
+    if (r->streaming && !r->websocket_id && r->watch.heartbeat && r->conn && !r->conn->blocked && !r->gone && !r->ended)
         conn_wait(r->conn, DUE_HEARTBEAT);
 }
 
@@ -342,7 +342,7 @@ int http_stream_write(struct http_request *r, const void *p, size_t n_bytes)
     struct buf frames = {0};
     int result;
 
-    if (!r->websocket) return write_queue(r, p, n_bytes);
+    if (!r->websocket_id) return write_queue(r, p, n_bytes);
     if (websocket_frames(&frames, r, p, n_bytes))
         result = lose(r);
     else

@@ -29,7 +29,7 @@
 int http_set_label(struct http_request *r, const char *name, const char *value)
 {
     char text[1024];
-    if (!r->websocket) return 0;
+    if (!r->websocket_id) return 0;
     json_t *j = json_pack("{s:s}", name, value);
     size_t n = j ? json_dumpb(j, text, sizeof text, JSON_COMPACT) : 0;
 
@@ -38,7 +38,7 @@ int http_set_label(struct http_request *r, const char *name, const char *value)
     return buf_printf(&r->label, NULL, "%.*s,", (int)n - 2, text + 1);
 }
 
-uint64_t http_websocket_id(const struct http_request *r) { return r->websocket ? r->websocket->id : 0; }
+uint64_t http_websocket_id(const struct http_request *r) { return r->websocket_id; }
 
 /* Adds a frame with a JSON object, after whose bracket the members `more` and the label are inserted; each ends with a
  * comma. */
@@ -138,12 +138,10 @@ static enum turn_end start_close(struct conn *c, int code)
 
     w->close_code = code;
     pthread_mutex_lock(&c->http->lock);
-    w->closed = true;
     for (struct http_request *r = w->first; r; r = r->next_message) {
         if (!r->gone && r->held && r->watch.on_hangup) r->watch.on_hangup(r->watch.arg);
         r->gone = true;
     }
-    if (c->http->draining) pthread_cond_broadcast(&c->http->changed);
     pthread_mutex_unlock(&c->http->lock);
     return GO;
 }
@@ -156,8 +154,12 @@ static enum turn_end send_close(struct conn *c)
 
     websocket_end(c);
     if (add_control(&c->out, FRAME_CLOSE, code, 2)) return CLOSE;
-    enum turn_end t = wire_flush(c);
-    return t == GO ? wire_linger(c) : CLOSE; /* a client that takes nothing is not waited for */
+    if (wire_flush(c) != GO) return CLOSE; /* a client that takes nothing is not waited for */
+    pthread_mutex_lock(&c->http->lock);
+    w->closed = true;
+    if (c->http->draining) pthread_cond_broadcast(&c->http->changed);
+    pthread_mutex_unlock(&c->http->lock);
+    return wire_linger(c);
 }
 
 /* ---- sending ---- */
