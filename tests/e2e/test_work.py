@@ -35,18 +35,15 @@ MB = 1 << 20
 SIZES = [LARGEST * MB // 16, LARGEST * MB // 4, LARGEST * MB - 4096]
 # Four times the body takes four times the time, and more where it leaves the CPU's caches and where pages are new; in a
 # square it would be sixteen times. The limit is half of that for each of the two steps, over both together: the caches
-# are left in one of them. The constant: time is counted in ticks.
+# are left in one of them. The constant: a daemon's other threads.
 FACTOR, CONSTANT = 8, 0.1 * SLOWNESS
 ROOMY = ("--memory", "17G")  # a sixteenth is for requests: the largest body there is has its tokens made
 EACH = 128                   # bytes of the small things in lists: 131,072 objects fill the largest body
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cpu(s):
-    """Seconds that the daemon has computed."""
-    with open(f"/proc/{s.process.pid}/stat") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
+    """Seconds that the daemon has computed, by the clock that clock_getcpuclockid() names."""
+    return time.clock_gettime(~s.process.pid << 3 | 2)
 
 
 def words(n):
