@@ -15,13 +15,17 @@
  * needs no further page until it has made progress itself.
  *
  * Little is computed twice. An answer goes on, and a request is admitted, only if the pages also suffice for what the
- * running answers will probably still need: as many tokens as recent answers had, but at least half as many as they
- * have already. The youngest answers, which give way, have the fewest tokens, and other answers take the pages that
- * they leave only as they need them, the last ones first.
+ * running answers will probably still need: as many tokens as answers have on average, but at least half as many as
+ * they have already. The youngest answers, which give way, have the fewest tokens, and other answers take the pages
+ * that they leave only as they need them, the last ones first.
  */
 #include "engine/room.h"
 
 #include "base/os.h"
+
+#define FIRST_GUESS   1024 /* tokens of an answer; too few make answers give way (bench/storm) */
+#define FIRST_GUESSES 4.0  /* how many answers that have ended it counts like */
+#define FORGET        (1 / 16.0)
 
 #define DISK_NS 2000000000u /* how long a request waits for pages to be saved, before they are evicted */
 
@@ -42,6 +46,31 @@ bool room_is_quiet(const struct qn_scheduler *s)
 }
 
 /* ---- what will be needed ---- */
+
+void room_init(struct qn_scheduler *s)
+{
+    s->n_ended = FIRST_GUESSES;
+    s->n_ended_tokens = FIRST_GUESSES * FIRST_GUESS;
+    s->mean_answer = FIRST_GUESS;
+}
+
+void room_learn(struct qn_scheduler *s, const struct request *r)
+{
+    for (int k = 0; k < r->n_started; k++) {
+        s->n_ended -= FORGET * s->n_ended - 1;
+        s->n_ended_tokens -= FORGET * s->n_ended_tokens - (double)r->n_generated / r->n_started;
+    }
+}
+
+/* Estimates the length of an answer. The tokens of those that run are counted too, because long answers end last, so
+ * the first ones that end are too short a sample: this is the maximum likelihood for lifetimes of which some have not
+ * ended yet (exponentially distributed ones). */
+static void estimate(struct qn_scheduler *s)
+{
+    double n_tokens = s->n_ended_tokens;
+    for (int i = 0; i < s->n_running; i++) n_tokens += s->running[i]->n_generated;
+    s->mean_answer = n_tokens / s->n_ended;
+}
 
 /* Returns the tokens that an answer with n tokens will probably still get. */
 static int expected(const struct qn_scheduler *s, const struct request *r, int n)
@@ -266,6 +295,7 @@ static void grow(struct qn_scheduler *s, struct request *r, int k)
 
 void room_grow(struct qn_scheduler *s)
 {
+    estimate(s);
     for (int i = 0; i < s->n_running; i++)
         for (int k = 0; k < s->running[i]->n_started; k++) grow(s, s->running[i], k);
 }

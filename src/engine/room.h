@@ -16,6 +16,11 @@
 
 #include "engine/scheduler.h"
 
+/* Before anything is known of the lengths of answers. */
+void room_init(struct qn_scheduler *s);
+/* A request has ended: its answers say how long others will be. */
+void room_learn(struct qn_scheduler *s, const struct request *r);
+
 /* Starts a waiting request, with the pages of its prompt. Answers of lower priority give way for them. QN_EFULL: there
  * is no room at present. */
 int room_start(struct qn_scheduler *s, struct request *r, struct qn_error *e);

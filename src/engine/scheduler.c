@@ -119,8 +119,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
     for (int k = 0; k < r->p.n_answers; k++)
         if (r->answers[k].finish == QN_FINISH_NONE) request_finish_answer(r, k, why);
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
-    if (r->n_generated && r->n_started)
-        s->mean_answer = pace_mean(s->mean_answer, (double)r->n_generated / r->n_started, END_WEIGHT);
+    if (r->n_generated) room_learn(s, r);
     request_release(r);
     s->is_unsaved = reuse_has_disk(s->reuse);
     s->patience_ns = 0; /* it leaves new pages, so the next request waits for the disk again */
@@ -514,8 +513,7 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     s->n_prefill = p.n_prefill;
     s->inbox_end = &s->inbox;
     s->stop_ns = UINT64_MAX;
-    s->mean_answer =
-        1024; /* a guess, until an answer has ended; too small a one makes answers give way (bench/storm) */
+    room_init(s);
     s->last_step_ns = clock_ns();
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_init(&monotonic);

@@ -63,7 +63,9 @@ struct qn_scheduler {
     bool awaits_pages;    /* it did not fit, and the disk's threads hold some pages */
     bool is_stalled;      /* the last step had no rows: all that runs waits for pages */
     uint64_t patience_ns; /* until then it waits for pages to be saved; 0: not begun; UINT64_MAX: waited enough */
-    double mean_answer; /* moving mean of tokens: the expected length of an answer, unless its max_tokens is smaller */
+    double n_ended,
+        n_ended_tokens; /* answers and their tokens; each answer that ends makes the older ones count less */
+    double mean_answer; /* the expected tokens of an answer, unless its max_tokens is smaller */
 
     /* of one step; parts and memories are [n_places], and the rows are in engine->batch */
     struct step_part *parts;
