@@ -209,8 +209,9 @@ class Stream:
         return events
 
     def read(self):
-        """Fills text, times (of the pieces of text), usage and quern, and returns itself."""
-        self.text, self.times, self.usage, self.quern = "", [], None, None
+        """Fills text, times (of the pieces of text), counts (of their tokens, if logprobs were asked for), usage and quern,
+        and returns itself."""
+        self.text, self.times, self.counts, self.usage, self.quern = "", [], [], None, None
         for when, e in self.events():
             if "error" in e:
                 lib.fail(f"a stream ended with {e['error']}")
@@ -218,6 +219,7 @@ class Stream:
             self.quern = e.get("quern") or self.quern
             if e["choices"] and e["choices"][0]["text"]:
                 self.times.append(when)
+                self.counts.append(len((e["choices"][0].get("logprobs") or {}).get("tokens", [0])))
                 self.text += e["choices"][0]["text"]
         return self
 
@@ -227,23 +229,25 @@ class Stream:
 
 def gather(streams, seconds=LIMIT, on_end=None, until=None):
     """Reads streams until all are over, or the one that is waited for, or the time. on_end(stream): one is over; it may
-    return another one."""
+    return another one. Otherwise what has come is parsed when all are over: a long stream takes some 20 ms, which would be
+    a gap in the others."""
+    over = []
     with selectors.DefaultSelector() as s:
         for x in streams:
             s.register(x, selectors.EVENT_READ)
         end = time.monotonic() + seconds
-        while s.get_map() and (left := end - time.monotonic()) > 0:
+        while s.get_map() and (left := end - time.monotonic()) > 0 and until not in over:
             for key, _ in s.select(left):
                 if key.fileobj.take():
                     continue
                 s.unregister(key.fileobj)
-                key.fileobj.read()
                 key.fileobj.close()
-                if key.fileobj is until:
-                    return
-                more = on_end and on_end(key.fileobj)
+                over.append(key.fileobj)
+                more = on_end and on_end(key.fileobj.read())
                 if more:
                     s.register(more, selectors.EVENT_READ)
+    for x in over if not on_end else []:
+        x.read()
 
 
 def main(parser, sections, apart=()):
