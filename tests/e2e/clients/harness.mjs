@@ -68,16 +68,16 @@ export async function converse({ask, seen}) {
     assert.deepEqual(seen, [PARIS, PARIS]);
 }
 
-// cases: {name: async function}. Ends the program.
-export async function run(cases) {
+// cases: {name: async function}. Ends the program, after finish(). limit: milliseconds for one case.
+export async function run(cases, {finish = () => {}, limit = setup.limit} = {}) {
     let failed = 0;
     for (const [name, test] of Object.entries(cases)) {
         if (!name.startsWith(prefix)) continue;
         console.log(`[ RUN      ] ${name}`);
         let late;
-        const limit = new Promise((_, no) => (late = setTimeout(() => no(new Error("too late")), setup.limit)));
+        const end = new Promise((_, no) => (late = setTimeout(() => no(new Error("too late")), limit)));
         try {
-            await Promise.race([test(), limit]);
+            await Promise.race([test(), end]);
             console.log(`[       OK ] ${name}`);
         } catch (e) {
             failed++;
@@ -85,5 +85,6 @@ export async function run(cases) {
         }
         clearTimeout(late);
     }
+    await finish();
     process.exit(failed ? 1 : 0);
 }
