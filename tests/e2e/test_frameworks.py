@@ -9,6 +9,7 @@ Runs clients/frameworks.mjs with the npm packages of $QUERN_NPM (lib/node.py). t
 import sys
 
 from lib import node
+from test_rank import make
 from test_serve import LIMIT, STORY, Server
 
 
@@ -18,6 +19,7 @@ def main():
         "url": Server(sys.argv[5], "--ctx", "2048", "--parallel", "4", "--sessions", "2"),  # some ask for 4096 tokens
         "long": Server(sys.argv[5], "--ctx", "32768", "--parallel", "2", "--sessions", "1"),
         "story": Server(STORY),
+        "rank": Server(make("rank.gguf", pooling=4, head=0)),
     }
     setup = {name: f"http://127.0.0.1:{s.port}" for name, s in servers.items()} | {"limit": 1000 * LIMIT}
     node.run_alone("frameworks.mjs", servers.values(), setup, sys.argv[6:])

@@ -37,6 +37,23 @@ export async function collect(stream) {
     return all;
 }
 
+// What the chunks of a chat completion say together: a text, calls and the usage. A chunk belongs to the call of its id.
+export async function joined(stream) {
+    let content = "", usage;
+    const tool_calls = [];
+    for await (const chunk of stream) {
+        const delta = chunk.choices[0]?.delta ?? {};
+        usage ??= chunk.usage;
+        content += delta.content ?? "";
+        for (const {index, id, function: f} of delta.tool_calls ?? []) {
+            let call = id ? tool_calls.find(c => c.id === id) : tool_calls[index];
+            if (!call) tool_calls.push(call = {id, type: "function", function: {name: f.name, arguments: ""}});
+            call.function.arguments += f.arguments ?? "";
+        }
+    }
+    return {content, tool_calls, usage};
+}
+
 // That a request for something that Quern cannot do is answered 400, with the name of the field.
 export async function refused(promise, words = /response_format|text\.format|output_config|output_format|tool_choice/) {
     await assert.rejects(promise, e => {
