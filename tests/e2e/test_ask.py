@@ -22,9 +22,10 @@ import threading
 
 PARROT = os.path.abspath(sys.argv.pop(5))
 
-from cases import check
-from terminal import written_to
-from test_serve import CHAT as CHAT_MODEL, LIMIT, QUERN, SLOWNESS, Server, main, path
+from lib.cases import check
+from lib.files import path, written
+from lib.terminal import written_to
+from test_serve import CHAT as CHAT_MODEL, LIMIT, QUERN, SLOWNESS, Server, main
 
 QUERN, CHAT = os.path.abspath(QUERN), os.path.abspath(CHAT_MODEL)
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("QUERN_", "XDG_")) and k != "NO_COLOR"}
@@ -112,12 +113,6 @@ def ask(*args, stdin=subprocess.DEVNULL, text=None, status=0, program=QUERN, std
     failed = re.findall(r"^quern: (?!warning)", said, re.M)
     check(not status or len(failed) == 1, args, "one line says why", said)
     return p.stdout, said
-
-
-def written(name, data):
-    with open(path(name), "wb") as f:
-        f.write(data)
-    return path(name)
 
 
 # ---- what is sent ----

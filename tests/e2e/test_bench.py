@@ -15,7 +15,7 @@ import sys
 import tempfile
 import traceback
 
-import cases  # a test that is run by hand starts again through tests/run
+from lib import cases  # a test that is run by hand starts again through tests/run
 
 QUERN, STORY, ROOT = sys.argv[1:4]
 TMP = tempfile.TemporaryDirectory(prefix="quern-bench-")

@@ -13,11 +13,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
-from cases import SANITIZERS, check, run
-from terminal import Terminal
-from test_serve import LIMIT, QUERN, Server, path
+from lib.cases import SANITIZERS, check, run, until
+from lib.files import path
+from lib.terminal import Terminal
+from test_serve import LIMIT, QUERN, Server
 
 PARROT = sys.argv[5]
 HELLO, FOUR = "Grüße! 😀 What can I do?", "It is four."
@@ -63,14 +63,6 @@ def pipe(server, text, *args, env=None):
 def messages(name):
     with open(name, encoding="utf-8") as f:
         return [json.loads(line) for line in f]
-
-
-def wait_until(holds, what):
-    end = time.monotonic() + LIMIT
-    while not holds():
-        if time.monotonic() > end:
-            raise AssertionError(what)
-        time.sleep(0.01)
 
 
 def running(server):
@@ -132,7 +124,7 @@ def test_ctrl_c_stops_the_reply_and_not_the_program():
         t.send(b"\x03")
         t.expect(b"(stopped)")
         t.expect(b"> ")
-        wait_until(lambda: running(server) == 0, "the request still runs")
+        until(LIMIT, lambda: running(server) == 0, "the request still runs")
         check(say(other, "hi") == HELLO + "\n", "another chat's reply")
         check(say(t, "hi") == HELLO + "\n", "the reply after")
         say(t, "/save " + saved)
@@ -324,7 +316,7 @@ def test_signals_in_a_reply():
         t.expect(b"la li lu la li lu ")
         t.signal(signal.SIGTERM)
         check(t.wait() == -signal.SIGTERM, "status", t.process.returncode)
-    wait_until(lambda: running(server) == 0, "the request still runs")
+    until(LIMIT, lambda: running(server) == 0, "the request still runs")
     server.stop()
 
 
@@ -383,7 +375,7 @@ def test_a_reader_that_leaves():
     check(p.stderr.read() == b"", "something is said")
     p.stdin.close()
     p.stderr.close()
-    wait_until(lambda: running(server) == 0, "the request still runs")
+    until(LIMIT, lambda: running(server) == 0, "the request still runs")
     server.stop()
 
 

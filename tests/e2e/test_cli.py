@@ -23,13 +23,13 @@ import sys
 import tempfile
 import time
 
-from terminal import written_to
-from cases import check, complaints, run
+from lib.cases import check, complaints, run
+from lib.files import TMP, path, read, written
+from lib.terminal import written_to
 
 QUERN, STORY, RANDOM, ROOT = sys.argv[1:5]
 SLOWNESS = float(sys.argv[5])
 LIMIT = 60 * SLOWNESS  # seconds for one command
-TMP = tempfile.TemporaryDirectory(prefix="quern-e2e-")
 COMMANDS = ["run", "tokenize", "logits", "bench", "explain", "inspect", "check"]
 N_VOCAB = 512  # of RANDOM
 EOS = 2  # of STORY
@@ -37,21 +37,6 @@ EOS = 2  # of STORY
 # What STORY writes after "Once upon a time", up to the first place where two tokens are about equally likely.
 TALE = (b", there was a little girl named Lily. She loved to play outside in the sunshine. One day, she saw a big, red ball "
         b"in the sky. It was the sun! She thought it was so pretty.\n")
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
-
-
-def file(name, data):
-    with open(path(name), "wb") as f:
-        f.write(data)
-    return path(name)
-
-
-def read(name):
-    with open(name, "rb") as f:
-        return f.read()
 
 
 def quern(*args, stdin=b"", **more):
@@ -169,7 +154,7 @@ def test_prompt_from_standard_input():
     want = greedy(n=20)
     check(good("run", STORY, "--greedy", "-n", 20, stdin=b"Once upon a time") == want, "from a pipe")
     check(good("run", STORY, "--greedy", "-n", 20, "upon a time", stdin=b"Once ") == want, "pipe, then argument")
-    with open(file("prompt", b"Once upon a time"), "rb") as f:
+    with open(written("prompt", b"Once upon a time"), "rb") as f:
         check(good("run", STORY, "--greedy", "-n", 20, stdin=f) == want, "from a file")
     with open("/dev/null", "rb") as f:
         check(greedy(n=20, stdin=f) == want, "/dev/null is no part of the prompt")
@@ -214,7 +199,7 @@ def test_tokenize_round_trips():
 
 def test_an_unknown_pre_tokeniser_is_refused_unless_one_is_named():
     name = json.loads(good("inspect", "--json", RANDOM))["metadata"]["tokenizer.ggml.pre"].encode()
-    other = file("unknown-pre.gguf", read(RANDOM).replace(name, b"?" + name[1:]))
+    other = written("unknown-pre.gguf", read(RANDOM).replace(name, b"?" + name[1:]))
     word = "pre-tokeniser '?" + name[1:].decode() + "' is not known (near it: " + name.decode()
     refused(65, word, "tokenize", other, stdin=b"a")
     refused(65, word, "check", other)
@@ -259,7 +244,7 @@ def test_logits_are_one_row_a_position():
     row = N_VOCAB * 4
     every = logits("l", "--every", 4)
     check(every == b"".join(data[i * row:(i + 1) * row] for i in (0, 4, 8)), "--every 4")
-    listed = file("ids", b"1,2,3\n4 5\t6,7 8\n9 10 11\n")
+    listed = written("ids", b"1,2,3\n4 5\t6,7 8\n9 10 11\n")
     good("logits", RANDOM, "--ids-file", listed, "-o", path("l"))
     check(read(path("l")) == data, "--ids-file")
     check(stat.S_IMODE(os.stat(path("l")).st_mode) == 0o666 & ~UMASK, "the file's mode is not the usual one")
@@ -304,7 +289,7 @@ def test_failed_logits_leave_nothing_behind():
     out = os.path.join(folder, "l")
     for before in None, b"what was there":
         if before is not None:
-            file("folder/l", before)
+            written("folder/l", before)
         refused(64, "token 2 is 512, not in 0..511", "logits", RANDOM, "--ids", "1 2 512", "-o", out)
         refused(64, "'1+2+3' at byte 2 is not a token id", "logits", RANDOM, "--ids", "0 1+2+3", "-o", out)
         refused(64, "'+2' at byte 2 is not a token id", "logits", RANDOM, "--ids", "1 +2", "-o", out)
@@ -401,14 +386,14 @@ def test_files_that_are_no_models():
         "version 1": story[:4] + b"\1\0\0\0" + story[8:2000],
     }
     for name, data in bad.items():
-        model = file(name, data)
+        model = written(name, data)
         for command in COMMANDS:
             refused(65, name, *on_model(command, model))
         os.remove(model)
     key = b"llama.rope.freq_base" + b"\6\0\0\0"  # an f32, here one that turns the heads too fast for any number
     fast = read(RANDOM).replace(key + b"\0\x40\x1c\x46", key + struct.pack("<f", 1e-30))
     for command in "run", "logits", "bench", "explain", "check":
-        refused(65, "radians per position", *on_model(command, file("fast", fast)))
+        refused(65, "radians per position", *on_model(command, written("fast", fast)))
     for command in COMMANDS:
         refused(66, "nothing.gguf", *on_model(command, path("nothing.gguf")))
         refused(66, "the folder has no config.json", *on_model(command, TMP.name))

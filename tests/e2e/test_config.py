@@ -7,24 +7,12 @@
 import os
 import subprocess
 import sys
-import tempfile
 import tomllib
 
-from cases import SANITIZERS, Skipped, check, run
+from lib.cases import SANITIZERS, Skipped, check, run
+from lib.files import TMP, path, written
 
 QUERN, SLOWNESS = sys.argv[1], float(sys.argv[2])
-TMP = tempfile.TemporaryDirectory(prefix="quern-config-")
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
-
-
-def file(name, text):
-    os.makedirs(os.path.dirname(path(name)), exist_ok=True)
-    with open(path(name), "wb") as f:
-        f.write(text if isinstance(text, bytes) else text.encode())
-    return path(name)
 
 
 def quern(*args, **environment):
@@ -43,7 +31,7 @@ def shown(*args, **environment):
 
 
 def refused(text, message, *args, status=78):
-    p = quern(*(args or ("config",)), QUERN_CONFIG=file("c.toml", text))
+    p = quern(*(args or ("config",)), QUERN_CONFIG=written("c.toml", text))
     want = f"quern: {path('c.toml')}{message}\n"
     check(p.returncode == status and p.stderr.decode() == want and not p.stdout, text, p, "expected", want)
 
@@ -54,10 +42,10 @@ def test_the_first_file_that_exists_is_read():
         raise Skipped("this machine has an /etc/quern/config.toml")
     check(shown()[0] == {}, "no HOME, no file")
     check(shown(HOME=home)[0] == {}, "no file in HOME")
-    h = file("home/.config/quern/config.toml", "[serve]\nctx = 1")
-    x = file("xdg/quern/config.toml", "[serve]\nctx = 2")
-    own = file("own.toml", "[serve]\nctx = 3")
-    flag = file("flag.toml", "[serve]\nctx = 4")
+    h = written("home/.config/quern/config.toml", "[serve]\nctx = 1")
+    x = written("xdg/quern/config.toml", "[serve]\nctx = 2")
+    own = written("own.toml", "[serve]\nctx = 3")
+    flag = written("flag.toml", "[serve]\nctx = 4")
     for ctx, where, args, variables in [
             (1, h, [], {"HOME": home}), (2, x, [], {"HOME": home, "XDG": xdg}), (2, x, [], {"XDG": xdg}),
             (1, h, [], {"HOME": home, "XDG": "relative"}), (1, h, [], {"HOME": home, "XDG": ""}),
@@ -86,7 +74,7 @@ def test_a_named_file_must_be_readable():
         os.mkdir(path("loop/quern/config.toml"))  # it exists, and nobody can read it as a file, root neither
     p = quern("config", XDG=path("loop"))
     check(p.returncode == 78 and b"is not a regular file" in p.stderr and p.stderr.count(b"\n") == 1, p)
-    p = quern("config", QUERN_CONFIG=file("long.toml", b"#" * (1 << 20) + b"\n"))
+    p = quern("config", QUERN_CONFIG=written("long.toml", b"#" * (1 << 20) + b"\n"))
     check(p.returncode == 78 and p.stderr.count(b"\n") == 1 and b"too long" in p.stderr, p)
 
 
@@ -126,12 +114,12 @@ def test_errors_about_values():
     refused("[serve]\nname = 1", ":2: name: this is a string, not a whole number")
     refused("[run]\ntemperature = inf", ":2: temperature: 'inf' is not a number")
     refused("[run]\nseed = -1", ":2: seed: '-1' is not a whole number")
-    p = quern("check", "--config", file("c.toml", "[serve]\nctx = 0"), path("none"))
+    p = quern("check", "--config", written("c.toml", "[serve]\nctx = 0"), path("none"))
     check(p.returncode == 66, "values of other commands are theirs", p)
 
 
 def test_flags_win_then_variables_then_the_file():
-    c = file("win.toml", "[serve]\nctx = 1\nparallel = 2\nqueue = 3\nlisten = ['a']\nmemory = '1.5G'\nhost = []\n"
+    c = written("win.toml", "[serve]\nctx = 1\nparallel = 2\nqueue = 3\nlisten = ['a']\nmemory = '1.5G'\nhost = []\n"
                          "kv = 'q8_0'\n"
                          "[run]\ntemperature = 0\ntop-p = 0.7\nseed = 5\nstop = [\"\\n\", '\u00e9']\n")
     values, text = shown("serve", "--ctx", "9", "-l", "b", "--listen=c", QUERN_CONFIG=c, QUERN_SERVE_CTX="8",
@@ -144,12 +132,12 @@ def test_flags_win_then_variables_then_the_file():
     check(values["run"] == {"temperature": 0, "top-p": 0.7, "seed": "18446744073709551615", "stop": ["\n", "\u00e9"]},
           values)
     check(values["serve"]["ctx"] == 1, values)
-    again = shown(QUERN_CONFIG=file("again.toml", text))[0]
+    again = shown(QUERN_CONFIG=written("again.toml", text))[0]
     check(again == values, "its output is a configuration that says the same", again, values)
 
 
 def test_a_path_may_begin_in_the_home():
-    c = file("tilde.toml", "[serve]\napi-keys = '~/keys'\ncache-dir = '~x'\nname = '~/n'")
+    c = written("tilde.toml", "[serve]\napi-keys = '~/keys'\ncache-dir = '~x'\nname = '~/n'")
     check(shown(QUERN_CONFIG=c, HOME="/h")[0] == {"serve": {"api-keys": "/h/keys", "cache-dir": "~x", "name": "~/n"}})
     check(shown(QUERN_CONFIG=c)[0] == {"serve": {"api-keys": "~/keys", "cache-dir": "~x", "name": "~/n"}}, "no HOME")
 
@@ -164,7 +152,7 @@ def test_what_cannot_be_written_is_said():
 def test_the_manual_s_example_is_one():
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/CONFIG.md")) as f:
         example = f.read().split("```toml\n")[1].split("```")[0]
-    values = shown(QUERN_CONFIG=file("example.toml", example), HOME="/h")[0]
+    values = shown(QUERN_CONFIG=written("example.toml", example), HOME="/h")[0]
     check(values["serve"]["ctx"] == 16384 and values["serve"]["api-keys"] == "/h/keys", values)
 
 

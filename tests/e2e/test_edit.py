@@ -13,8 +13,8 @@ import signal
 import sys
 import tempfile
 
-from cases import check, run
-from terminal import Terminal
+from lib.cases import check, run
+from lib.terminal import Terminal
 
 PROBE, SLOWNESS = sys.argv[1], int(sys.argv[2])
 FOLDER = tempfile.TemporaryDirectory(prefix="quern-edit-")

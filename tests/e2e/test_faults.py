@@ -19,12 +19,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 
-from cases import Skipped, check
-from test_serve import CHAT, CHAT_ASK, LIMIT, QUERN, SLOWNESS, STORY, TALE, Answer, Server, main, path
+from lib.cases import Skipped, check, until
+from lib.files import path
+from test_serve import CHAT, CHAT_ASK, LIMIT, QUERN, SLOWNESS, STORY, TALE, Answer, Server, main
 
 RELEASE = SLOWNESS == 1
 OPENAPI = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/openapi.json")
@@ -118,14 +118,6 @@ def rest(c, seconds=LIMIT):
     except (ConnectionError, TimeoutError):
         pass
     return data
-
-
-def until(holds, seconds=LIMIT):
-    """Whether it came to hold in time."""
-    end = time.monotonic() + seconds
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.005)
-    return holds()
 
 
 def ordinary(s, ask=TALE):
@@ -486,7 +478,7 @@ def test_bodies_share_a_budget():
         statuses.append(int(c.recv(1 << 16).split()[1]))
         c.close()
     check(set(statuses) == {400, 503} and statuses.count(503) >= 4, statuses)
-    check(until(lambda: s.post("/tokenize", b'{"content":"a"}' + b" " * (10 << 20)).status == 200), "there is room again")
+    check(until(LIMIT, lambda: s.post("/tokenize", b'{"content":"a"}' + b" " * (10 << 20)).status == 200), "there is room again")
     check(ordinary(s) == before, "the same answer as before")
     s.stop()
 
@@ -516,7 +508,7 @@ def test_ten_thousand_connections():
         except (ConnectionError, http.client.HTTPException):
             return False
 
-    check(until(served), "when they have left")
+    check(until(LIMIT, served), "when they have left")
     counted = re.search(rb'quern_connections_refused_total\{why="peer"\} (\d+)', s.get("/metrics").body)
     check(counted and int(counted[1]) > n // 2, "the refused ones are counted", counted)
     check(ordinary(s) == before, "the same answer as before")
@@ -531,7 +523,7 @@ def test_no_descriptor_is_left():
     n_open = len(os.listdir(f"/proc/{pid}/fd"))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (n_open + 5, limits[1]))
     held = [tcp(s) for _ in range(50)]
-    check(until(lambda: "Too many open files" in s.stderr()), "it says so", s.stderr())
+    check(until(LIMIT, lambda: "Too many open files" in s.stderr()), "it says so", s.stderr())
     held[0].sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
     check(b"200 OK" in held[0].recv(1 << 16), "who is in is served")
     with open(f"/proc/{pid}/stat") as f:
@@ -628,13 +620,13 @@ def no_room(s, directory, make_room):
     for i in (1, 2):
         n = s.stderr().count("cache:")
         ordinary(s, numbered(i))
-        check(until(lambda: s.stderr().count("cache:") > n), "it says so", s.stderr())
+        check(until(LIMIT, lambda: s.stderr().count("cache:") > n), "it says so", s.stderr())
         check(s.process.poll() is None and ordinary(s) == before, "and serves on")
     check(s.stderr().count("cache:") <= 5, "a line for each attempt, of which each answer is one", s.stderr())
     check(not leftovers(directory), "nothing half is left", os.listdir(directory))
     make_room()
     ordinary(s, numbered(3))
-    check(until(lambda: s.metric("cache_disk_bytes") > 0), "it saves again when there is room", s.stderr())
+    check(until(LIMIT, lambda: s.metric("cache_disk_bytes") > 0), "it saves again when there is room", s.stderr())
     check(ordinary(s) == before, "the same answer as before")
     s.stop()
     s = Server(STORY, "--cache-dir", os.path.dirname(directory))
@@ -676,7 +668,7 @@ def test_a_log_that_cannot_be_written():
             return False
 
     try:
-        check(until(served), "it serves")
+        check(until(LIMIT, served), "it serves")
         check(s.post("/v1/completions", {**TALE, "wobble": 1}).status == 400 and ordinary(s), "and answers")
         s.process.send_signal(signal.SIGTERM)
         check(s.process.wait(timeout=LIMIT) in (0, 74), "ends with", s.process.returncode)

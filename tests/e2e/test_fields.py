@@ -9,7 +9,7 @@ test_serve.py describes the arguments. PARROT_MODEL says prepared texts, thought
 import json
 import sys
 
-from cases import check, run
+from lib.cases import check, run
 from test_serve import CHAT, STORY, STORY_ASK, Server, joined, openapi, refused
 
 PARROT = sys.argv[5]

@@ -21,7 +21,7 @@ import tempfile
 import termios
 import time
 
-from cases import check, run
+from lib.cases import check, run
 
 QUERN, ROOT = map(os.path.abspath, sys.argv[1:3])
 LIMIT = 300  # seconds for one command

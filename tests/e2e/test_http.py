@@ -20,10 +20,10 @@ import ssl
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 
-from cases import Skipped, check, run, started
+from lib.cases import Skipped, check, run, started
+from lib.files import path, written
 
 SERVER, PEM = sys.argv[1:3]
 TLS_PROBE = os.path.abspath(sys.argv.pop(4))
@@ -31,18 +31,7 @@ SLOWNESS = float(sys.argv[3])
 LIMIT = 20 * SLOWNESS  # seconds for one exchange
 SEEN = 0.050 * SLOWNESS  # seconds until a hang-up is noticed
 SLACK = 2 * SLOWNESS  # seconds by which the end of a wait may be late on a busy machine
-TMP = tempfile.TemporaryDirectory(prefix="quern-http-")
 HOST = "Host: localhost\r\n"
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
-
-
-def file(name, text):
-    with open(path(name), "w", encoding="utf-8") as f:
-        f.write(text)
-    return path(name)
 
 
 class Server:
@@ -187,7 +176,7 @@ def test_a_stale_socket_is_replaced_and_a_living_one_is_not():
     r = subprocess.run([SERVER, path("stale.sock")], capture_output=True, timeout=LIMIT)
     check(r.returncode == 69 and b"served by another process" in r.stderr, r)
     os.unlink(path("stale.sock"))
-    file("stale.sock", "somebody else's")
+    written("stale.sock", "somebody else's")
     s.stop()
     check(os.path.exists(path("stale.sock")), "what is not ours is not removed")
     r = subprocess.run([SERVER, path("stale.sock")], capture_output=True, timeout=LIMIT)
@@ -321,7 +310,7 @@ def test_files_are_counted_before_opening():
 
 
 def test_api_keys():
-    keys = file("keys", f"# a comment\n\n{SHA} alice tokens=5 requests=2\n{'0' * 64} bob\n")
+    keys = written("keys", f"# a comment\n\n{SHA} alice tokens=5 requests=2\n{'0' * 64} bob\n")
     s = Server("127.0.0.1:0", f"keys={keys}")
     ask = {"server": s, "listener": 0}
     for headers in ("", "Authorization: Bearer wrong\r\n", "x-api-key: \r\n", f"Authorization: Basic {SECRET}\r\n",
@@ -696,7 +685,7 @@ def test_a_proxy_and_the_server_count_the_same_requests():
         raise Skipped("haproxy is not installed")
     s = Server()
     front = path("front.sock")
-    config = file("haproxy.cfg", f"""global
+    config = written("haproxy.cfg", f"""global
     log stdout format raw local0
 defaults
     mode http

@@ -9,7 +9,7 @@ arguments and the output are those of test_serve.py, and each function test_* is
 """
 import sys
 
-from cases import check, run
+from lib.cases import check, run
 from test_serve import Server, refused
 
 PARROT = sys.argv[5]

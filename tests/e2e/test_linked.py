@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from cases import Skipped, check, run
+from lib.cases import Skipped, check, run
 
 SOURCE, BUILD, MODEL, CHAT = map(os.path.abspath, sys.argv[1:5])
 HELLO = "Grüße! 😀 What can I do?"  # of the chat model (make-parrot), whatever it is asked

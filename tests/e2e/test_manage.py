@@ -12,7 +12,6 @@ import json
 import os
 import pty
 import re
-import select
 import shlex
 import shutil
 import signal
@@ -22,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from cases import SANITIZERS, check, run
+from lib.cases import SANITIZERS, check, run
 
 QUERN, STORY, SMALL = (os.path.abspath(p) for p in sys.argv[1:4])
 SLOWNESS = float(sys.argv[4])

@@ -13,14 +13,13 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 
-import cases
-from cases import check
+from lib import cases
+from lib.cases import check
+from lib.files import TMP, path
 
 QUERN, STORY, CHAT, SLOWNESS = sys.argv[1:4] + [float(sys.argv[4])]
 QUERN, STORY, CHAT = map(os.path.abspath, (QUERN, STORY, CHAT))
-TMP = tempfile.TemporaryDirectory(prefix="quern-manners-")
 os.chmod(TMP.name, 0o755)
 NOBODY = 65534
 FIRST_WORD = subprocess.run([QUERN, "run", "-n", "1", "--greedy", STORY, "Once"], stdin=subprocess.DEVNULL, capture_output=True).stdout
@@ -43,10 +42,6 @@ PRINTING = {
     "--version": (["--version"], b""),
     "run --help": (["run", "--help"], b""),
 }
-
-
-def path(*names):
-    return os.path.join(TMP.name, *names)
 
 
 def environment(**more):

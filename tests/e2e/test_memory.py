@@ -11,7 +11,7 @@ import json
 import subprocess
 import time
 
-from cases import check
+from lib.cases import check
 from test_serve import CHAT, CHAT_ASK, LIMIT, LONG, QUERN, SLOWNESS, STORY, STORY_ASK, Server, main, refused, slow
 
 CLASSES = ("weight", "kv", "state", "buffer", "scheduler", "cache", "table", "request", "connection", "program")

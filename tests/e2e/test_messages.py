@@ -8,10 +8,11 @@ import json
 import signal
 import sys
 
-from cases import check, run
-from test_serve import API, CHAT, LIMIT, Server, path
+from lib.cases import check, run
+from lib.files import path
+from lib.websocket import WebSocket
 from test_resume import ASKS, essence
-from websocket import Closed, WebSocket
+from test_serve import API, CHAT, Server
 
 ASK = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 12, "seed": 7, "ignore_eos": True}
 LONG = {**ASK, "max_tokens": 200, "n": 8}

@@ -20,18 +20,10 @@ import subprocess
 import time
 import urllib.parse
 
-from cases import check, started
-from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, STORY, Unix, main, path, refused
+from lib.cases import check, started, until
+from lib.files import path
+from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, STORY, Unix, main, refused
 from test_serve import Server as OneModel
-
-
-def until(condition, what, seconds=LIMIT):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            check(False, what, "does not come")
-            return
-        time.sleep(0.005)
 
 
 class Server(OneModel):
@@ -306,7 +298,7 @@ def test_a_model_that_does_not_fit_now_is_refused_with_numbers():
     check(len(re.findall(r"\d{6,}", r.json["error"]["message"])) >= 2 and int(r.headers["Retry-After"]) > 0, r.body, r.headers)
     check(s.complete(model="story").status == 200, "what is there serves on")
     held.close()
-    until(lambda: s.metric("model_requests", "story") == 0, "the end of the request")
+    until(LIMIT, lambda: s.metric("model_requests", "story") == 0, "the end of the request")
     check(s.complete(model="chat").status == 200 and s.states() == {"story": "not_loaded", "chat": "loaded"}, s.states())
     s.stop()
 
@@ -327,7 +319,7 @@ def test_what_is_idle_is_unloaded():
         pass
     check(s.states()["story"] == "loaded" or not held.response.read(1), "what runs stays", s.states())
     held.response.read()
-    until(lambda: s.states()["story"] == "not_loaded", "the end of the story", 40 * SLOWNESS)
+    until(40 * SLOWNESS, lambda: s.states()["story"] == "not_loaded", "the end of the story")
     check(s.states()["chat"] == "loaded", "but not what is pinned")
     check(s.complete(model="story").status == 200, "and comes back")
     s.stop()
@@ -438,7 +430,7 @@ def test_the_end_of_the_daemon_ends_those_that_wait():
     s = Server(*BOTH, "--grace", "0", *MANY)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         asks = [pool.submit(s.complete, model=m, max_tokens=200, n=8, ignore_eos=True) for m in ("story", "chat") * 4]
-        until(lambda: "loaded" in s.states().values(), "a load")
+        until(LIMIT, lambda: "loaded" in s.states().values(), "a load")
         s.process.send_signal(signal.SIGTERM)
         for a in asks:
             try:
@@ -459,7 +451,7 @@ def test_an_idle_daemon_is_small():
     s.stop()
     s = Server(STORY, "--idle", "1")
     s.complete()
-    until(lambda: set(s.states().values()) == {"not_loaded"}, "the end of the model", 40 * SLOWNESS)
+    until(40 * SLOWNESS, lambda: set(s.states().values()) == {"not_loaded"}, "the end of the model")
     after = s.memory()
     s.stop()
     print("    KB resident (anonymous, of files):", first, "after a request:", used, "after a model:", after)

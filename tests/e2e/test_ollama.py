@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_ollama.py: tests the API of Ollama that `quern serve` has, request by request. ollama.mjs uses it with a client.
+"""test_ollama.py: tests the API of Ollama that `quern serve` has, request by request. clients/ollama.mjs uses it with a client.
 
     test_ollama.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT_MODEL [PREFIX_OF_CASES]
 
@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 
-import openapi
-from cases import check, run, started
-from test_serve import CHAT, LIMIT, QUERN, STORY, Server, path
+from lib import openapi
+from lib.cases import check, run, started
+from lib.files import path
+from test_serve import CHAT, LIMIT, QUERN, STORY, Server
 
 PARROT = sys.argv[5]
 HELLO = "Grüße! 😀 What can I do?"

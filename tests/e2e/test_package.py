@@ -14,24 +14,18 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 
-from cases import Skipped, check, run
+from lib.cases import Skipped, check, run
+from lib.files import path
 
 SOURCE, BUILD, MODEL, CHAT = map(os.path.abspath, sys.argv[1:5])
 OUT = os.path.join(SOURCE, "build", "package")
 HELLO = "Grüße! 😀 What can I do?"  # of the chat model (make-parrot), whatever it is asked
 LIMIT = 500  # seconds for one program
-TMP = tempfile.TemporaryDirectory(prefix="quern-package-")
 ENV = {**os.environ, "LC_ALL": "C.UTF-8"}
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
 
 
 def call(*command, cwd=SOURCE, env=ENV, text=True, **popen):

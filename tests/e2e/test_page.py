@@ -4,9 +4,8 @@
 
     test_page.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS PARROT_MODEL [PREFIX_OF_CASES | browser [PREFIX] | pictures FOLDER]
 
-The cases test_* speak HTTP. With the prefix `browser`, page.mjs uses the page in chromium, with puppeteer of $QUERN_NPM
-(tests/npm/install); without one of them, the status is 77 (skipped), but in CI that is a failure. `pictures` makes
-those of docs/PAGE.md in a folder. test_serve.py describes the other arguments.
+The cases test_* speak HTTP. With the prefix `browser`, clients/page.mjs uses the page in chromium, with puppeteer of
+$QUERN_NPM (lib/node.py). `pictures` makes those of docs/PAGE.md in a folder. test_serve.py describes the other arguments.
 """
 import base64
 import gzip
@@ -16,24 +15,15 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
-import time
 
-from cases import check, run
-from test_serve import CHAT, CHAT_ASK, LIMIT, STORY, Server, path
+from lib import node
+from lib.cases import check, run, until
+from lib.files import path
+from test_serve import CHAT, CHAT_ASK, LIMIT, STORY, Server
 
 PARROT = sys.argv[5]
 GZIP = {"Accept-Encoding": "gzip, deflate, br"}
-
-
-def until(holds, what):
-    end = time.monotonic() + LIMIT
-    while not holds():
-        if time.monotonic() > end:
-            check(False, what, "does not come")
-            return
-        time.sleep(0.005)
 
 
 # ---- the page itself ----
@@ -187,7 +177,7 @@ def test_a_model_is_unloaded_on_request_and_loaded_again():
 
     check(state() == "loaded", state())
     check(s.ask("POST", "/v1/models/other/unload").status == 200, "unloading")
-    until(lambda: state() == "not_loaded", "the end of an idle model")
+    until(LIMIT, lambda: state() == "not_loaded", "the end of an idle model")
     c = s.connect()
     sing = {"model": "other", "messages": [{"role": "user", "content": "sing"}], "stream": True}
     c.request("POST", "/v1/chat/completions", json.dumps(sing), {"Content-Type": "application/json"})
@@ -195,7 +185,7 @@ def test_a_model_is_unloaded_on_request_and_loaded_again():
     reply.readline()
     check(s.ask("POST", "/v1/models/other/unload").status == 200 and state() == "loaded", "while it is used")
     c.close()
-    until(lambda: state() == "not_loaded", "the end after the last request")
+    until(LIMIT, lambda: state() == "not_loaded", "the end after the last request")
     check(s.post("/tokenize", {"model": "other", "content": "x"}).status == 200, "again")
     s.stop()
 
@@ -220,10 +210,9 @@ def pictures_of_the_page():
 
 
 def browser_cases(shots=None):
-    npm, chromium = os.environ.get("QUERN_NPM"), shutil.which("chromium") or shutil.which("chromium-browser")
-    if not npm or not chromium or not os.path.isdir(os.path.join(npm, "node_modules/puppeteer-core")):
-        print("no chromium, or no puppeteer-core in $QUERN_NPM: see tests/npm/install")
-        sys.exit(1 if os.environ.get("CI") else 77)
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not node.NPM or not chromium or not os.path.isdir(os.path.join(node.NPM, "node_modules/puppeteer-core")):
+        node.skip("no chromium, or no puppeteer-core in $QUERN_NPM: see tests/npm/install")
     with open(path("keys"), "w") as f:
         f.write(f"{hashlib.sha256(b'sk-one').hexdigest()} alice\n")
     tale = with_template(STORY, "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}{#- #}", path("tale.gguf"))
@@ -232,9 +221,7 @@ def browser_cases(shots=None):
                "two": Server([f"parrot={PARROT}", f"tale={tale}"], "--page")}
     setup = {name: f"http://127.0.0.1:{s.port}/" for name, s in servers.items()}
     setup |= {"limit": 1000 * LIMIT, "chromium": chromium, "profile": path("profile"), "shots": shots}
-    here = os.path.dirname(os.path.abspath(__file__))
-    done = subprocess.run(["node", os.path.join(here, "page.mjs"), npm, json.dumps(setup), *([] if shots else sys.argv[7:])])
-    check(done.returncode == 0, "page.mjs: status", done.returncode)
+    check(node.passes("page.mjs", setup, [] if shots else sys.argv[7:]), "a case of clients/page.mjs failed")
     for s in servers.values():
         s.stop()
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-import cases
+from lib import cases
 
 QUERN, SESSION, SLOWNESS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 MODEL = "minimind2-small-q8_0"

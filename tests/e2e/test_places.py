@@ -17,19 +17,24 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 PROBE, QUERN = os.path.abspath(sys.argv.pop(5)), os.path.abspath(sys.argv[1])
 
-from cases import check
-from test_serve import CHAT_ASK, LIMIT, Server, main, path
+from lib.cases import check
+from lib.files import path, written
 from test_serve import CHAT as CHAT_MODEL
+from test_serve import CHAT_ASK, LIMIT, Server, main
 
 PEM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "http_test.pem")
 CHAT = os.path.abspath(CHAT_MODEL)
 KEY = "sesame-open-9"
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(("QUERN_", "XDG_", "SSL_")) and not k.lower().endswith("_proxy")}
 LONG = {**CHAT_ASK, "ignore_eos": True, "max_tokens": 400, "n": 32}  # answers, so that it takes a while
+
+
+def secret(name, text):
+    """A file that nobody else can read."""
+    return written(name, text, 0o600)
 
 
 def probe(*args, ask=CHAT_ASK, status=0, **env):
@@ -43,19 +48,12 @@ def probe(*args, ask=CHAT_ASK, status=0, **env):
     return p.stdout, said
 
 
-def written(name, text, mode=0o600):
-    with open(path(name), "w") as f:
-        f.write(text)
-    os.chmod(path(name), mode)
-    return path(name)
-
-
 def key_file():
-    return written("key", KEY + "\n")
+    return secret("key", KEY + "\n")
 
 
 def behind_key(*args):
-    return Server(CHAT, "--api-keys", written("keys", hashlib.sha256(KEY.encode()).hexdigest() + " alice\n"), *args)
+    return Server(CHAT, "--api-keys", secret("keys", hashlib.sha256(KEY.encode()).hexdigest() + " alice\n"), *args)
 
 
 def remote(s, scheme="http"):
@@ -228,18 +226,18 @@ def test_a_remotes_only_model_need_not_be_named():
 def test_keys():
     far = behind_key()
     url = "--remote", f"http://127.0.0.1:{far.port}"
-    probe(*url, "--remote-key-file", written("two", KEY + "\nsecond line\n"))
-    probe(*url, "--remote-key-file", written("bare", KEY))
+    probe(*url, "--remote-key-file", secret("two", KEY + "\nsecond line\n"))
+    probe(*url, "--remote-key-file", secret("bare", KEY))
     check("warning" in probe(*url, "--remote-key-file", written("open", KEY, 0o644))[1], "others can read it")
     check("warning" not in probe(*url, "--remote-key-file", key_file())[1], "nobody else can")
     probe(*url, "--remote-key-command", f"cat {path('key')}")
     probe(*url, "--remote-key-command", f"cat >/dev/null; cat {path('key')}; yes")  # our input is not its; too much is cut
     probe(*url, status=77)
     probe(*url, "--remote-key-file", key_file(), QUERN_REMOTE_KEY_COMMAND="")
-    for args, status in [(("--remote-key-file", written("wrong", "other")), 77), (("--remote-key-file", path("none")), 66),
-                         (("--remote-key-file", written("empty", "")), 65), (("--remote-key-file", written("blank", "\n" + KEY)), 65),
+    for args, status in [(("--remote-key-file", secret("wrong", "other")), 77), (("--remote-key-file", path("none")), 66),
+                         (("--remote-key-file", secret("empty", "")), 65), (("--remote-key-file", secret("blank", "\n" + KEY)), 65),
                          (("--remote-key-file", "/dev/zero"), 65), (("--remote-key-file", path(".")), 66),
-                         (("--remote-key-file", written("words", "two " + KEY)), 65),
+                         (("--remote-key-file", secret("words", "two " + KEY)), 65),
                          (("--remote-key-command", f"echo {KEY}; exit 3"), 66), (("--remote-key-command", "kill -9 $$"), 66),
                          (("--remote-key-command", "true"), 65), (("--remote-key-command", "/no/such/program 2>/dev/null"), 66),
                          (("--remote-key-file", key_file(), "--remote-key-command", "true"), 64)]:

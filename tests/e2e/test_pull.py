@@ -25,36 +25,20 @@ import ssl
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 import threading
 import time
 
-from cases import check, complaints, run
+from lib.cases import check, run, until
+from lib.files import TMP, path, read, written
 
 QUERN, STORY = sys.argv[1:3]
 SLOWNESS = float(sys.argv[3])
 CERTIFICATE = sys.argv[4]
 LIMIT = 60 * SLOWNESS  # seconds for one command
-TMP = tempfile.TemporaryDirectory(prefix="quern-pull-")
 BLOCK = 16384
 MB = 1 << 20
 RANDOM = random.Random(5)
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
-
-
-def read(name):
-    with open(name, "rb") as f:
-        return f.read()
-
-
-def write(name, data):
-    with open(name, "wb") as f:
-        f.write(data)
-    return name
 
 
 def noise(n):
@@ -282,14 +266,6 @@ def holds(to, *names):
     check(sorted(os.listdir(to)) == sorted(names), to, "has", os.listdir(to), "wanted", names)
 
 
-def until(holds_now, what):
-    end = time.monotonic() + LIMIT
-    while not holds_now():
-        if time.monotonic() > end:
-            raise RuntimeError("never: " + what)
-        time.sleep(0.002)
-
-
 # ---- what it is for ----
 
 
@@ -370,7 +346,7 @@ def test_default_folder():
         good(path("a") + "/x", s.url("x"), env={"QUERN_MODELS": path("a") + ":" + path("b")})
         refused(66, "HOME is not set", s.url("x"), env={"HOME": None})
         refused(73, "cannot make the folder", s.url("x"), env={"HOME": path("nowhere")})
-        write(path("file"), b"")
+        written(path("file"), b"")
         refused(73, "cannot make the folder", s.url("x"), env={"QUERN_MODELS": path("file")})
 
 
@@ -473,7 +449,7 @@ def test_file_changes_between_two_runs():
 
 
 def test_redirects():
-    data, to, token = noise(5 * MB), fresh(), write(path("token"), b"secret-1\n")
+    data, to, token = noise(5 * MB), fresh(), written(path("token"), b"secret-1\n")
     with Server(x=Content(data)) as there, Server() as s:
         s.content["/same"] = Content(b"", status=302, location="/x")
         s.content["/x"] = Content(data)
@@ -545,7 +521,7 @@ class Proxy:
 
 def test_who_hears_a_token():
     """Its own host, and that not in clear unless it is this machine or --insecure-http says so. Never a proxy of https."""
-    data, to, token = noise(MB), fresh(), write(path("token"), b"secret-3")
+    data, to, token = noise(MB), fresh(), written(path("token"), b"secret-3")
     hf = {"HF_TOKEN": "secret-3"}
     with Proxy() as proxy:
         env = {**hf, "http_proxy": proxy.url, "https_proxy": proxy.url}
@@ -614,7 +590,7 @@ def test_https():
 
 
 def test_refusals():
-    to, token = fresh(), write(path("token"), b"secret-1")
+    to, token = fresh(), written(path("token"), b"secret-1")
     with Server() as s:
         for status, code, text in (404, 66, "not there"), (410, 66, "not there"), (403, 64, "--token-file"), (401, 64, "--token-file"), \
                 (503, 75, "later"), (429, 75, "later"), (500, 74, "500"), (418, 74, "418"), (304, 74, "304"):
@@ -622,8 +598,8 @@ def test_refusals():
             refused(code, text, s.url("x"), "-o", to)
         s.content["/x"] = Content(b"", status=403)
         refused(64, "token is not one", s.url("x"), "-o", to, "--token-file", token)
-        refused(64, "a character", s.url("x"), "-o", to, "--token-file", write(path("two lines"), b"a\nX-Evil: b"))
-        refused(64, "no token in it", s.url("x"), "-o", to, "--token-file", write(path("empty"), b"\n"))
+        refused(64, "a character", s.url("x"), "-o", to, "--token-file", written(path("two lines"), b"a\nX-Evil: b"))
+        refused(64, "no token in it", s.url("x"), "-o", to, "--token-file", written(path("empty"), b"\n"))
         refused(66, "nothing", s.url("x"), "-o", to, "--token-file", path("nothing"))
     refused(74, "", s.url("x"), "-o", to)  # nobody listens there any more
     holds(to)
@@ -674,11 +650,11 @@ def interrupt(s, n, *args, sig=signal.SIGKILL):
     """Starts it, and ends it after n more bytes."""
     before = s.n_sent
     p = start(*args)
-    until(lambda: s.n_sent >= before + n or p.poll() is not None, "bytes")
+    until(LIMIT, lambda: s.n_sent >= before + n or p.poll() is not None, "bytes")
     p.send_signal(sig)
     out, err = p.communicate(timeout=LIMIT)
     check(p.returncode == -sig, "ended with", p.returncode, out, err)
-    until(lambda: s.busy == 0, "the server sees that it is gone")
+    until(LIMIT, lambda: s.busy == 0, "the server sees that it is gone")
     return err.decode()
 
 
@@ -721,13 +697,13 @@ def test_what_is_beside_the_part_is_not_believed():
                            "spans": json.dumps({**whole, "url": side["url"], "synced": [[5, 3]]}).encode(),
                            "overlap": json.dumps({**whole, "url": side["url"], "synced": [[0, 9], [5, 12]]}).encode(),
                            "beyond": json.dumps({**whole, "url": side["url"], "synced": [[0, len(data) + 1]]}).encode()}.items():
-            write(to + "/x.part", bytes(len(data)))
-            write(to + "/x.part.json", text)
+            written(to + "/x.part", bytes(len(data)))
+            written(to + "/x.part.json", text)
             good(to + "/x", s.url("x"), "-o", to, warns="begun anew")
             check(read(to + "/x") == data, name)
             os.remove(to + "/x")
-        write(to + "/x.part", b"\0" * 100)  # which is not as long as the list says
-        write(to + "/x.part.json", json.dumps({**whole, "url": side["url"]}).encode())
+        written(to + "/x.part", b"\0" * 100)  # which is not as long as the list says
+        written(to + "/x.part.json", json.dumps({**whole, "url": side["url"]}).encode())
         good(to + "/x", s.url("x"), "-o", to, warns="begun anew")
         check(read(to + "/x") == data, "a part that was replaced")
         holds(to, "x")
@@ -738,8 +714,8 @@ def test_another_boot_trusts_the_disk_only():
     side = {"form": "quern-part-1", "version": 'etag "one"', "size": len(data), "boot": "another", "synced": [[0, 4 * MB]],
             "written": [[0, 8 * MB]]}
     with Server(x=Content(data)) as s:
-        write(to + "/x.part", data[:4 * MB] + bytes(5 * MB))
-        write(to + "/x.part.json", json.dumps({**side, "url": s.url("x")}).encode())
+        written(to + "/x.part", data[:4 * MB] + bytes(5 * MB))
+        written(to + "/x.part.json", json.dumps({**side, "url": s.url("x")}).encode())
         good(to + "/x", s.url("x"), "-o", to)
         check(read(to + "/x") == data, "other bytes")
         check(s.n_sent == 5 * MB + 1, s.n_sent)
@@ -749,7 +725,7 @@ def test_two_at_once():
     data, to = noise(9 * MB), fresh()
     with Server(x=Content(data, stall=MB)) as s:
         p = start(s.url("x"), "-o", to)
-        until(lambda: s.n_sent > MB // 2, "bytes")
+        until(LIMIT, lambda: s.n_sent > MB // 2, "bytes")
         refused(75, "fetched by another process", s.url("x"), "-o", to)
         p.kill()
         p.communicate()
@@ -758,7 +734,7 @@ def test_two_at_once():
 def test_nothing_is_overwritten():
     data, to = noise(MB), fresh()
     with Server(x=Content(data)) as s:
-        write(to + "/x", b"mine")
+        written(to + "/x", b"mine")
         refused(73, "nothing says whether it is the same", s.url("x"), "-o", to)
         refused(73, "is another file", s.url("x") + "#sha256=" + sha(data), "-o", to)
         check(read(to + "/x") == b"mine", "it was overwritten")
@@ -870,8 +846,8 @@ def test_hub_folder():
         del s.content["/o/r/resolve/main/tokenizer.json"]
         refused(66, "tokenizer.json", "hf:o/r", "-o", to, env=env)
         holds(to, "r.part")
-        write(to + "/r.part/notes.txt", b"older")
-        write(to + "/r.part/model.safetensors", weights[1:])
+        written(to + "/r.part/notes.txt", b"older")
+        written(to + "/r.part/model.safetensors", weights[1:])
         s.content["/o/r/resolve/main/tokenizer.json"] = Content(names["tokenizer.json"])
         good(to + "/r", "hf:o/r", "-o", to, env=env)
         check(read(to + "/r/model.safetensors") == weights, "other bytes")
@@ -906,7 +882,7 @@ class Rsync:
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
-        write(path("rsyncd.conf"), f"use chroot = no\nlog file = {path('rsyncd.log')}\n[m]\npath = {self.dir}\nread only = yes\n"
+        written(path("rsyncd.conf"), f"use chroot = no\nlog file = {path('rsyncd.log')}\n[m]\npath = {self.dir}\nread only = yes\n"
               .encode() + (b"uid = root\ngid = root\n" if os.geteuid() == 0 else b""))
         self.process = subprocess.Popen(["rsync", "--daemon", "--no-detach", "--address=127.0.0.1", f"--port={self.port}",
                                          "--config=" + path("rsyncd.conf")], stdin=subprocess.DEVNULL)
@@ -914,7 +890,7 @@ class Rsync:
         def answers():
             with socket.socket() as s:
                 return s.connect_ex(("127.0.0.1", self.port)) == 0
-        until(answers, "rsync listens")
+        until(LIMIT, answers, "rsync listens")
 
     def __enter__(self):
         return self
@@ -934,9 +910,9 @@ class Rsync:
 def test_rsync_file():
     data, to = noise(9 * MB), fresh()
     with Rsync() as r:
-        write(r.dir + "/x y.bin", data)
-        write(r.dir + "/m.gguf", read(STORY))
-        write(r.dir + "/bad.gguf", read(STORY)[:100000])
+        written(r.dir + "/x y.bin", data)
+        written(r.dir + "/m.gguf", read(STORY))
+        written(r.dir + "/bad.gguf", read(STORY)[:100000])
         good(to + "/x y.bin", r.url("x y.bin"), "-o", to)
         check(read(to + "/x y.bin") == data, "other bytes")
         good(to + "/m.gguf", r.url("m.gguf") + "#sha256=" + sha(read(STORY)), "-o", to)
@@ -948,11 +924,11 @@ def test_rsync_file():
         holds(to, "x y.bin", "m.gguf", "bad.gguf.bad", "n.gguf.bad")
         sent = r.sent()
         data = data[:4 * MB] + noise(1000) + data[4 * MB + 1000:]
-        write(r.dir + "/x y.bin", data)
+        written(r.dir + "/x y.bin", data)
         refused(73, "--force replaces it", r.url("x y.bin"), "-o", to)
         good(to + "/x y.bin", r.url("x y.bin"), "-o", to, "--force")
         check(read(to + "/x y.bin") == data, "other bytes")
-        until(lambda: r.sent() > sent, "the log")
+        until(LIMIT, lambda: r.sent() > sent, "the log")
         check(r.sent() - sent < MB, r.sent() - sent, "bytes sent for 1000 that changed")
     refused(74, "rsync ends with status 10", r.url("m.gguf"), "-o", to + "/gone")
     holds(to, "x y.bin", "m.gguf", "bad.gguf.bad", "n.gguf.bad")
@@ -964,7 +940,7 @@ def test_rsync_folder():
         os.makedirs(r.dir + "/f/inner")
         names = {"f/a.txt": b"a", "f/inner/b.txt": b"b", "f/m.gguf": read(STORY)}
         for n, d in names.items():
-            write(r.dir + "/" + n, d)
+            written(r.dir + "/" + n, d)
         os.symlink("a.txt", r.dir + "/f/link")
         good(to + "/f", r.url("f"), "-o", to)
         for n, d in names.items():
@@ -989,18 +965,18 @@ def mentioned(text):
 def test_rsync_goes_on():
     data, to = noise(24 * MB), fresh()
     with Rsync() as r:
-        write(r.dir + "/x", data)
+        written(r.dir + "/x", data)
 
         def came():
             return os.stat(to + "/x.part").st_size if os.path.exists(to + "/x.part") else 0
         for i, sig in enumerate([signal.SIGKILL, signal.SIGTERM, signal.SIGKILL]):
             before = came()
             p = start(r.url("x"), "-o", to, "--limit-rate", "6M")
-            until(lambda: came() >= max(before, 5 * MB * i) + 3 * MB, "bytes")
+            until(LIMIT, lambda: came() >= max(before, 5 * MB * i) + 3 * MB, "bytes")
             p.send_signal(sig)
             p.communicate(timeout=LIMIT)
             check(p.returncode == -sig, p.returncode)
-            until(lambda: not mentioned(to + "/x.part"), "rsync ends too")
+            until(LIMIT, lambda: not mentioned(to + "/x.part"), "rsync ends too")
             check(came() < len(data), "rsync went on alone")
             holds(to, "x.part")
         good(to + "/x", r.url("x"), "-o", to)
@@ -1027,7 +1003,7 @@ class Sharing:
             [QUERN, "serve", "--listen", path("share.sock"), "--share", "--share-port", str(self.port), "--models", folder, *args],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open(path("share.log"), "wb"),
             env=environment(TMPDIR=self.tmp, XDG_RUNTIME_DIR=None))
-        until(lambda: b"serving" in read(path("share.log")) or self.process.poll() is not None, "it serves")
+        until(LIMIT, lambda: b"serving" in read(path("share.log")) or self.process.poll() is not None, "it serves")
 
     def url(self, name):
         return f"rsync://127.0.0.1:{self.port}/models/{name}"
@@ -1035,20 +1011,20 @@ class Sharing:
     def end(self, sig):
         self.process.send_signal(sig)
         self.process.wait(LIMIT)
-        until(lambda: not os.listdir(self.tmp), "its folder is removed")
+        until(LIMIT, lambda: not os.listdir(self.tmp), "its folder is removed")
         with socket.socket() as s:
-            until(lambda: s.connect_ex(("127.0.0.1", self.port)) != 0, "rsync ends")
+            until(LIMIT, lambda: s.connect_ex(("127.0.0.1", self.port)) != 0, "rsync ends")
 
 
 def test_share():
     there, to = fresh("there"), fresh()
     for name in "m.gguf", ".hidden.gguf", "m2.gguf.part", "secret.pem":
-        write(there + "/" + name, read(STORY))
+        written(there + "/" + name, read(STORY))
     for name in "folder", "new.part", "bad.bad", "folder/deep.part":
         os.mkdir(there + "/" + name)
     for name in "folder/config.txt", "new.part/config.json", "new.part/w.safetensors", "bad.bad/config.json", "m2.gguf.part.json", \
             "folder/w.safetensors.part.json", "folder/deep.part/config.json", "m3.gguf.bad":
-        write(there + "/" + name, b"x")
+        written(there + "/" + name, b"x")
     os.chmod(TMP.name, 0o755)  # root's rsync reads as nobody
     for sig in signal.SIGTERM, signal.SIGKILL:
         s = Sharing(there, there + "/m.gguf")

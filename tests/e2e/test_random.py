@@ -10,7 +10,6 @@ and then the daemon is killed and started again with the same cache on disk. Ans
 temperature 0 are compared with those of a daemon that has no such cache and nothing else to do at the time.
 test_serve.py describes the arguments and the output.
 """
-import base64
 import collections
 import http.client
 import json
@@ -21,8 +20,9 @@ import socket
 import threading
 import time
 
-from cases import check
-from test_serve import API, CHAT, LIMIT, SLOWNESS, STORY, Answer, Server, main, path
+from lib.cases import check
+from lib.files import path
+from test_serve import API, CHAT, LIMIT, SLOWNESS, STORY, Answer, Server, main
 
 N = int(os.environ.get("QUERN_RANDOM_REQUESTS", 300))
 SEED = int(os.environ.get("QUERN_RANDOM_SEED", 1))

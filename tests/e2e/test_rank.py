@@ -12,8 +12,9 @@ import math
 import struct
 import subprocess
 
-from cases import check
-from test_serve import CHAT, QUERN, Server, main, path, refused
+from lib.cases import check
+from lib.files import path
+from test_serve import CHAT, QUERN, Server, main, refused
 
 YES, NO = 508, 508 - 1  # tokens that get these texts
 TEMPLATE = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "

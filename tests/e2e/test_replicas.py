@@ -21,8 +21,9 @@ import subprocess
 import sys
 import time
 
-from cases import check
-from test_serve import LIMIT, Server, Unix, main, path
+from lib.cases import check
+from lib.files import path
+from test_serve import LIMIT, Server, Unix, main
 
 PARROT = sys.argv.pop(5)
 CONFIG = pathlib.Path(__file__).resolve().parents[2] / "dist/haproxy/quern.cfg"

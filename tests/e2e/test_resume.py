@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from cases import check, run
+from lib.cases import check, run
 from test_serve import CHAT, LIMIT, STORY, Server, refused
 
 STORY_ASK = {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0, "stream": True, "ignore_eos": True}

@@ -19,8 +19,9 @@ import subprocess
 import threading
 import time
 
-from cases import check
-from test_serve import CHAT, LIMIT, QUERN, STORY, Server, main, path
+from lib.cases import check
+from lib.files import path
+from test_serve import CHAT, LIMIT, QUERN, STORY, Server, main
 
 TEXT = "Once upon a time there was a little girl named Lily. She had a red ball and a small dog. "
 

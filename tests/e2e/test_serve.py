@@ -24,21 +24,16 @@ import ssl
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
-import openapi
-from cases import check, run, started
+from lib import openapi
+from lib.cases import check, run, started
+from lib.files import path
 
 QUERN, STORY, CHAT = sys.argv[1:4]
 SLOWNESS = float(sys.argv[4])
 LIMIT = 30 * SLOWNESS  # seconds for one exchange
-TMP = tempfile.TemporaryDirectory(prefix="quern-serve-")
 API = openapi.OpenApi()
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
 
 
 class Unix(http.client.HTTPConnection):

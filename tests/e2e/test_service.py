@@ -22,37 +22,19 @@ import ssl
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
-from cases import Skipped, check, linked, run, started
+from lib.cases import Skipped, check, run, started, until
+from lib.files import TMP, linked, path, written
 
 QUERN, MODEL, UNITS, PROBE = sys.argv[1:5]
 QUERN = os.path.abspath(QUERN)
 SLOWNESS = float(sys.argv[5])
 LIMIT = 30 * SLOWNESS  # seconds for one exchange
-TMP = tempfile.TemporaryDirectory(prefix="quern-service-")
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEM, PEM2 = os.path.join(HERE, "http_test.pem"), os.path.join(HERE, "service_test.pem")
 EACCES, ENOSYS = 13, 38
 ASK = {"prompt": "Once upon a time there was a little girl who had a red ball. " * 10, "max_tokens": 8, "temperature": 0}
-
-
-def path(name):
-    return os.path.join(TMP.name, name)
-
-
-def write(name, text):
-    with open(path(name), "w") as f:
-        f.write(text)
-    return path(name)
-
-
-def wait_until(what, *message):
-    end = time.monotonic() + LIMIT
-    while not what() and time.monotonic() < end:
-        time.sleep(0.01)
-    check(what(), *message)
 
 
 class Unix(http.client.HTTPConnection):
@@ -83,11 +65,11 @@ class Server:
             return f.read().decode()
 
     def wait_for(self, text, n=1):
-        wait_until(lambda: self.stderr().count(text) >= n or self.process.poll() is not None, "no", text)
+        until(LIMIT, lambda: self.stderr().count(text) >= n or self.process.poll() is not None, "no", text)
         check(self.stderr().count(text) >= n, "wanted", text, "got", self.stderr())
 
     def port(self):
-        wait_until(lambda: re.search(r"serving .*\n", self.stderr()), "no whole line")
+        until(LIMIT, lambda: re.search(r"serving .*\n", self.stderr()), "no whole line")
         return int(self.stderr().split("127.0.0.1:")[1].split()[0].rstrip(","))
 
     def ask(self, target="/v1/completions", body=ASK):
@@ -117,7 +99,7 @@ def probed(words, *args, **popen):
     """What a daemon found when it tried: {word: errno}, and the daemon."""
     if PROBE == "none":
         raise Skipped("a build with a sanitizer has no sandbox")
-    s = Server(*args, **popen, env={**os.environ, "LD_PRELOAD": linked(PROBE, TMP.name), "QUERN_PROBE": " ".join(words)})
+    s = Server(*args, **popen, env={**os.environ, "LD_PRELOAD": linked(PROBE), "QUERN_PROBE": " ".join(words)})
     try:
         status = s.ask()[0]
         check(status == 200, "it serves", status)
@@ -144,9 +126,9 @@ def service_files():
     model = path("models/m.gguf")
     if not os.path.exists(model):
         shutil.copyfile(MODEL, model)
-        write("models/secret", "x")
+        written("models/secret", "x")
         os.symlink(model, path("link.gguf"))
-    keys = write("etc/keys", f"{hashlib.sha256(b'one').hexdigest()} alice\n")
+    keys = written("etc/keys", f"{hashlib.sha256(b'one').hexdigest()} alice\n")
     return model, keys
 
 
@@ -156,7 +138,7 @@ def test_the_daemon_can_reach_only_its_own_files():
     reach = {f"read:{model}": 0, f"read:{keys}": 0, f"list:{cache}": 0, f"create:{cache}/x": 0, "read:/proc/meminfo": 0}
     never = ["read:/etc/passwd", f"read:{path('models/secret')}", f"list:{path('models')}", f"write:{model}",
              f"create:{path('models')}/x", f"write:{keys}", f"create:{path('etc')}/x", "create:/tmp/quern-x",
-             f"read:{linked(MODEL, TMP.name)}", "read:/proc/self/environ", "list:/", f"read:{linked(QUERN, TMP.name)}"]
+             f"read:{linked(MODEL)}", "read:/proc/self/environ", "list:/", f"read:{linked(QUERN)}"]
     found, s = probed([*reach, *never], "--api-keys", keys, "--cache-dir", cache, model=path("link.gguf"))
     has_landlock(s)
     check(found == {**reach, **dict.fromkeys(never, EACCES)}, found)
@@ -234,12 +216,12 @@ def status_with(s, secret):
 
 def replace(name, text):
     """As editors and key managers do."""
-    os.rename(write(name + ".new", text), path(name))
+    os.rename(written(name + ".new", text), path(name))
 
 
 def test_a_hangup_signal_reads_the_keys_again():
     os.makedirs(path("k"), exist_ok=True)
-    keys = write("k/keys", key_line("one", "alice"))
+    keys = written("k/keys", key_line("one", "alice"))
     s = Server("--listen", "127.0.0.1:0", "--api-keys", keys)
     check((status_with(s, "one"), status_with(s, "two")) == (200, 401), "before")
     replace("k/keys", key_line("two", "bob"))
@@ -247,7 +229,7 @@ def test_a_hangup_signal_reads_the_keys_again():
     check((status_with(s, "one"), status_with(s, "two")) == (401, 200), "after")
     for bad, why in (("nonsense\n", ":1: "), ("", "no API key"), (key_line("x", "a") * 2, ":2: "),
                      (key_line("x", "a request=5"), "no limit has this name")):
-        write("k/keys", bad)
+        written("k/keys", bad)
         before = s.stderr().count("\n")
         s.reload("nothing is reloaded: ")
         check(why in s.stderr().splitlines()[-1] and s.stderr().count("\n") == before + 1, "one line", s.stderr())
@@ -255,7 +237,7 @@ def test_a_hangup_signal_reads_the_keys_again():
     os.unlink(keys)
     s.reload("nothing is reloaded: ")
     check("No such file" in s.stderr().splitlines()[-1] and status_with(s, "two") == 200, "no file", s.stderr())
-    write("k/keys", key_line("three", "carol"))
+    written("k/keys", key_line("three", "carol"))
     s.reload("quern: reloaded")
     check((status_with(s, "two"), status_with(s, "three")) == (401, 200), "and at last")
     s.stop()
@@ -301,10 +283,10 @@ def test_a_hangup_signal_reads_the_certificate_again():
     check(old.getresponse().read(), "the old connection lives")
     with open(PEM) as a, open(PEM2) as b:  # the certificate of one, the key of the other
         a, b = a.read(), b.read()
-    write("archive/2.pem", a[:a.index("-----BEGIN PRIV")] + b[b.index("-----BEGIN PRIV"):])
+    written("archive/2.pem", a[:a.index("-----BEGIN PRIV")] + b[b.index("-----BEGIN PRIV"):])
     for bad in (None, "no PEM at all", ""):
         if bad is not None:
-            write("archive/2.pem", bad)
+            written("archive/2.pem", bad)
         s.reload("nothing is reloaded: ")
         check("live/c.pem" in s.stderr().splitlines()[-1] and shown(s) == certificate(PEM2), "stays", bad, s.stderr())
     s.stop()
@@ -315,7 +297,7 @@ def test_a_hangup_signal_while_it_stops_changes_nothing():
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         ask = {"prompt": "Once", "max_tokens": 200, "ignore_eos": True, "n": 8}
         running = pool.submit(s.ask, "/v1/completions", ask)
-        wait_until(lambda: s.ask("/health", None)[1]["running"] == 1, "runs")
+        until(LIMIT, lambda: s.ask("/health", None)[1]["running"] == 1, "runs")
         s.process.send_signal(signal.SIGTERM)
         for _ in range(5):
             time.sleep(0.02)
@@ -338,7 +320,7 @@ def test_the_terminal_hanging_up_is_the_end():
                          stderr=log, preexec_fn=own_terminal)
     os.close(child)
     try:
-        wait_until(lambda: b"serving" in open(log.name, "rb").read() or p.poll() is not None, "starts")
+        until(LIMIT, lambda: b"serving" in open(log.name, "rb").read() or p.poll() is not None, "starts")
         os.close(parent)
         check(p.wait(timeout=LIMIT) == 0, "ends in order", p.returncode)
         check(not os.path.exists(sock), "and removes its socket")
@@ -383,12 +365,12 @@ def test_a_daemon_is_replaced_without_refusing_anybody():
             clients = [pool.submit(client) for _ in range(4)]
             for _ in range(3):
                 n = len(results)
-                wait_until(lambda: len(results) > n + 8, "answers")
+                until(LIMIT, lambda: len(results) > n + 8, "answers")
                 old.stop()
                 old = hold(l)
                 old.wait_for("serving")
             n = len(results)
-            wait_until(lambda: len(results) > n + 8, "answers")
+            until(LIMIT, lambda: len(results) > n + 8, "answers")
             stop.append(1)
         check(set(results) == {200}, {r: results.count(r) for r in set(results)})
         check(len(results) > 30, len(results))
@@ -403,7 +385,7 @@ def test_the_first_connection_starts_the_daemon():
     sock = path("activated.sock")
     s = Server(command=[tool, "--listen", sock, "--fdname", "quern", QUERN, "serve", MODEL, "--threads", "1"], wait=False)
     s.sock = sock
-    wait_until(lambda: os.path.exists(sock), "listens")
+    until(LIMIT, lambda: os.path.exists(sock), "listens")
     time.sleep(0.1)
     check("serving" not in s.stderr(), "not before somebody comes")
     check(s.ask()[0] == 200, "the one who started it is answered", s.stderr())
@@ -434,8 +416,8 @@ def units(kind):
         if name == "quern.service":
             start = next(l for l in text.splitlines() if l.startswith("ExecStart="))
             check(start.split()[0].endswith("/quern"), start)
-            text = text.replace(start.split()[0], "ExecStart=" + linked(QUERN, TMP.name))
-        write(f"{kind}/{name}", text)
+            text = text.replace(start.split()[0], "ExecStart=" + linked(QUERN))
+        written(f"{kind}/{name}", text)
     return [path(f"{kind}/quern.service"), path(f"{kind}/quern.socket")]
 
 

@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import time
 
-from cases import check
-from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, Server as Daemon, main, path, refused
+from lib.cases import check
+from lib.files import path
+from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, Server as Daemon, main, refused
 
 PAGE = 64  # tokens
 

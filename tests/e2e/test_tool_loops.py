@@ -10,12 +10,10 @@ one that Quern asks for. clients/tool_loops.mjs then has a conversation with eac
 call, its result, an answer, a second question, a second call. The templates of SAMPLE have the same conversation
 through all clients of clients/talks.mjs.
 
-Without $QUERN_NPM or the templates, the status is 77 (skipped), but in CI that is a failure. test_serve.py describes
-the other arguments.
+Without $QUERN_NPM (lib/node.py) or the templates, the test is skipped. test_serve.py describes the other arguments.
 """
 import importlib.machinery
 import importlib.util
-import json
 import os
 import pathlib
 import re
@@ -23,8 +21,10 @@ import subprocess
 import sys
 import time
 
-from cases import clean_up, complaints, started
-from test_serve import LIMIT, QUERN, Server, path
+from lib import node
+from lib.cases import started
+from lib.files import path
+from test_serve import LIMIT, QUERN, Server
 
 TEMPLATES = pathlib.Path(os.environ.get("QUERN_SHARED", "none")) / "golden/templates/jinja"
 PARIS = '{"city": "Paris", "days": 2}'
@@ -101,16 +101,10 @@ class Daemon(Server):
         self.port = int(self.stderr().split("127.0.0.1:")[1].split()[0])
 
 
-def skip(why):
-    print(why)
-    sys.exit(1 if os.environ.get("CI") else 77)
-
-
 def main():
-    if not os.environ.get("QUERN_NPM"):
-        skip("QUERN_NPM is not set: see tests/npm/install")
+    node.require_packages()
     if not TEMPLATES.is_dir():
-        skip(f"no templates in {TEMPLATES}")
+        node.skip(f"no templates in {TEMPLATES}")
     parrot = parrot_maker(sys.argv[5])
     files = {}
     for file in sorted(TEMPLATES.glob("*.jinja")):
@@ -121,13 +115,7 @@ def main():
     daemon = Daemon(files)
     setup = {"url": f"http://127.0.0.1:{daemon.port}", "models": [n for n in files if n not in REFUSE],
              "refuse": REFUSE, "sample": SAMPLE, "limit": 1000 * LIMIT}
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "clients/tool_loops.mjs")
-    done = subprocess.run(["node", program, os.environ["QUERN_NPM"], json.dumps(setup), *sys.argv[6:]])
-    daemon.stop()
-    clean_up(False)
-    for c in complaints:
-        print("    " + c)
-    sys.exit(1 if done.returncode or complaints else 0)
+    node.run_alone("tool_loops.mjs", [daemon], setup, sys.argv[6:])
 
 
 main()

@@ -12,9 +12,10 @@ import struct
 import sys
 import time
 
-from cases import check, run
-from test_http import LIMIT, PEM, SLACK, SLOWNESS, Server, file
-from websocket import BINARY, CLOSE, PING, PONG, TEXT, Closed, WebSocket, frame
+from lib.cases import check, run
+from lib.files import written
+from lib.websocket import BINARY, CLOSE, PING, PONG, TEXT, Closed, WebSocket, frame
+from test_http import LIMIT, PEM, SLACK, SLOWNESS, Server
 
 BUDGET = "budget=4000000"
 IDLE_MS = int(700 * min(SLOWNESS, 4))
@@ -297,7 +298,7 @@ def test_messages_need_memory():
 
 
 def test_keys():
-    keys = file("keys", "".join(hashlib.sha256(k.encode()).hexdigest() + f" {n}\n" for k, n in (("s3cret", "ann"), ("other", "bob"))))
+    keys = written("keys", "".join(hashlib.sha256(k.encode()).hexdigest() + f" {n}\n" for k, n in (("s3cret", "ann"), ("other", "bob"))))
     s = Server(BUDGET, f"keys={keys}", "127.0.0.1:0")
     offer = "Sec-WebSocket-Protocol: "
     for headers, status in (

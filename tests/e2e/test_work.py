@@ -23,9 +23,10 @@ import time
 HANG_PROBE = sys.argv.pop(5)
 LARGEST = int(sys.argv.pop(5))
 
+from lib.cases import Skipped, check, until
+from lib.files import linked, path
+from test_serve import CHAT, SLOWNESS, STORY, Answer, Server, main, refused
 import test_serve as base
-from cases import Skipped, check, linked
-from test_serve import CHAT, SLOWNESS, STORY, Answer, Server, main, path, refused
 
 # Meson has the C library fill what is freed, also the whole free rest of the heap when a buffer grows into it.
 os.environ.pop("MALLOC_PERTURB_", None)
@@ -245,13 +246,6 @@ LARGE = {"content": words(12 * MB if SLOWNESS == 1 else 3 * MB), "parse_special"
 LARGE_CHAT = {"messages": [{"role": "user", "content": LARGE["content"]}], "max_tokens": 1}
 
 
-def until(holds, seconds=60 * SLOWNESS):
-    end = time.monotonic() + seconds
-    while not (held := holds()) and time.monotonic() < end:
-        time.sleep(0.005)
-    return held
-
-
 def next_id(s):
     """What the next request will be called: names are counted."""
     last = s.get("/health").headers["x-request-id"]
@@ -276,7 +270,7 @@ def interrupted(s, target, body, end):
     whole = cpu(s) - before
     before = cpu(s)
     end(whole, before)
-    check(until(lambda: is_idle(s)), "it comes to rest")
+    check(until(60 * SLOWNESS, lambda: is_idle(s)), "it comes to rest")
     part = (cpu(s) - before) / whole
     print(f"    {target}: {whole:.2f} s, ended after {part:.0%}", flush=True)
     return part
@@ -287,7 +281,7 @@ def test_a_client_that_leaves_ends_what_is_read_for_it():
     for target, body in (("/tokenize", LARGE), ("/v1/chat/render", LARGE_CHAT), ("/v1/chat/completions", LARGE_CHAT)):
         def leave(whole, before):
             c = s.raw(target, body)
-            check(until(lambda: cpu(s) - before > whole / 4), "it is read")
+            check(until(60 * SLOWNESS, lambda: cpu(s) - before > whole / 4), "it is read")
             c.close()
         check(interrupted(s, target, body, leave) < 0.75, target)
     s.stop()
@@ -299,7 +293,7 @@ def test_what_is_read_can_be_cancelled_by_its_name():
     def cancel(whole, before):
         name = next_id(s)
         c = s.raw("/tokenize", LARGE)
-        check(until(lambda: cpu(s) - before > whole / 4), "it is read")
+        check(until(60 * SLOWNESS, lambda: cpu(s) - before > whole / 4), "it is read")
         check(s.ask("POST", f"/v1/requests/{name}/cancel", tcp=True).status == 404, "by its owner only")
         check(s.ask("POST", f"/v1/requests/{name}/cancel").status == 200, "found")
         refused(answer_to(c), 400, "cancelled")
@@ -359,7 +353,7 @@ def test_a_keys_limit_is_for_all_it_asks():
             check(r.status == 429 and error["code"] == "too_many_requests", busy[0], target, r.status, r.body[:200])
         check(s.post("/tokenize", {"content": "x"}).status == 200, "others may")
         c.close()
-        check(until(lambda: s.post("/tokenize", {"content": "x"}, **key).status == 200), "until it has left")
+        check(until(60 * SLOWNESS, lambda: s.post("/tokenize", {"content": "x"}, **key).status == 200), "until it has left")
     s.stop()
 
 
@@ -388,7 +382,7 @@ def test_documents_are_counted_before_they_are_made():
         answers = list(pool.map(lambda _: s.post("/v1/completions", body), range(16)))
     check({a.status for a in answers} <= {400, 503} and any(a.status == 400 for a in answers), [a.status for a in answers])
     check(SLOWNESS > 1 or resident(s) - before < 96 * MB, "memory taken", resident(s) - before)
-    check(until(lambda: s.get("/v1/memory").json["request_bytes"] == idle), "all is given back", s.get("/v1/memory").json)
+    check(until(60 * SLOWNESS, lambda: s.get("/v1/memory").json["request_bytes"] == idle), "all is given back", s.get("/v1/memory").json)
     s.stop()
 
 
@@ -401,7 +395,7 @@ def test_large_bodies_keep_others_waiting_for_one_of_them_at_most():
     alone = cpu(s) - before
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         large = [pool.submit(post, s, "/tokenize", body) for _ in range(8)]
-        check(until(lambda: cpu(s) - before > 1.5 * alone), "they are read")
+        check(until(60 * SLOWNESS, lambda: cpu(s) - before > 1.5 * alone), "they are read")
         took = []
         for _ in range(3):
             now = cpu(s)
@@ -433,9 +427,9 @@ def test_a_worker_that_never_ends_does_not_keep_the_process():
     if HANG_PROBE == "none":
         raise Skipped("a sanitizer's build loads nothing before itself")
     for grace, n_signals in ((0, 1), (1, 1), (600, 2)):
-        s = Server(CHAT, "--grace", str(grace), env={**os.environ, "LD_PRELOAD": linked(HANG_PROBE, base.TMP.name)})
+        s = Server(CHAT, "--grace", str(grace), env={**os.environ, "LD_PRELOAD": linked(HANG_PROBE)})
         hanging = [s.raw(t, {"content": "hang here", "prompt": "hang here"}) for t in ("/tokenize", "/v1/completions")]
-        check(until(lambda: cpu(s) > 0.3), "both workers are lost")
+        check(until(60 * SLOWNESS, lambda: cpu(s) > 0.3), "both workers are lost")
         waiting = s.raw("/tokenize", {"content": "x"})
         since = time.monotonic()
         s.process.send_signal(signal.SIGTERM)
@@ -456,7 +450,7 @@ def test_what_is_read_ends_with_the_grace():
     before = cpu(s)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         reads = [pool.submit(post, s, "/tokenize", LARGE) for _ in range(8)]
-        check(until(lambda: cpu(s) - before > 0.3), "they are read")
+        check(until(60 * SLOWNESS, lambda: cpu(s) - before > 0.3), "they are read")
         since = time.monotonic()
         s.process.send_signal(signal.SIGTERM)
         ends(s, since, 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * responses.h: the parts of the dialect of POST /v1/responses: responses_in.c reads requests, responses_items.c adds
- * the items of earlier responses, responses.c writes answers, and responses_kept.c has the routes of kept responses.
+ * the items of earlier responses, responses.c answers, responses_object.c writes the objects of answers, and
+ * responses_kept.c has the routes of kept responses.
  */
 #ifndef QUERN_SERVER_RESPONSES_H
 #define QUERN_SERVER_RESPONSES_H
@@ -32,5 +33,29 @@ int responses_gather(struct job *j, size_t *n_before, struct fault *f);
 /* Begins the record of a response, whose input begins at items[n_before]. j->record stays NULL if it is not to be kept,
  * or if there is no room. */
 void responses_begin_record(struct job *j, const json_t *items, size_t n_before);
+
+/* ---- objects of answers (responses_object.c) ---- */
+
+/* The open item of an answer: a->block; by its part. */
+enum { ITEM_NONE, ITEM_REASONING, ITEM_SUMMARY, ITEM_MESSAGE, ITEM_CALL };
+
+/* An item of an answer; they are in a->items. */
+struct output_item {
+    int block;
+    size_t from, to; /* bytes of the answer's content or thoughts. from: the number of a call */
+};
+
+const char *responses_text(const struct job *j, const struct output_item *m, size_t *n); /* of an item of text */
+const char *responses_item_prefix(int block);
+/* Writes the id of an item: its kind, the request, and its place in the output. */
+void responses_write_id(struct job *j, const char *key, const char *prefix, int k);
+void responses_write_part(struct job *j, const char *key, int block, const char *text, size_t n);
+/* Writes item number `index`. begun: it has just begun, and is still empty. */
+void responses_write_item(struct job *j, const char *key, int index, const struct output_item *m, bool begun);
+/* Writes the response object. It repeats the request's parameters and, once done, has the output. */
+void responses_write(struct job *j, const char *key, bool done);
+/* Writes the response object once it is done, and keeps it. If there is no room for it, it is written again, because it
+ * says whether it is kept. */
+void responses_write_done(struct job *j, const char *key);
 
 #endif

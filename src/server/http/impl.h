@@ -6,7 +6,8 @@
  *     door.c          the server's thread: accepts, waits for sockets and deadlines, sees clients leave
  *     conn_limit.c    how many connections may be open, and whose
  *     conn.c          the table of connections, the lists of deadlines, hanging up
- *     wire.c          the bytes of a connection, plain or encrypted, and its turn: head, body, answer, the next head
+ *     wire.c          the turn of a connection: head, body, answer, the next head
+ *     wire_bytes.c    the bytes of a connection, plain or encrypted
  *     check_head.c    whether a request may come in
  *     http_request.c  a request from its head to its handler, and its end
  *     reply.c         answers and streams, from any thread
@@ -228,17 +229,33 @@ void conn_hang_up(struct conn *c);
 bool conn_queue(struct conn *c);
 void conn_poke(struct conn *c); /* gives it a turn, and wakes the thread if necessary */
 
-/* ---- wire.c: the server's thread, without the lock ---- */
+/* ---- wire_bytes.c: the server's thread, without the lock ---- */
 
 enum turn_end { GO, WAIT, CLOSE };
 
-int wire_begin(struct conn *c);           /* starts TLS if its listener has it; -1: out of memory */
-void wire_turn(struct conn *c);           /* does everything that can be done now; may free the connection */
-enum turn_end wire_flush(struct conn *c); /* GO: everything that was made is sent */
+int wire_begin(struct conn *c); /* starts TLS if its listener has it; -1: out of memory */
+/* Looks at the first byte without taking it: in TLS it is never a letter, in HTTP it is one. */
+enum turn_end wire_first_byte(struct conn *c);
+enum turn_end wire_handshake(struct conn *c);
+
+enum { NONE_NOW = 0, NEVER_AGAIN = -1, COME_BACK = -2 };
+/* Takes up to n bytes from the socket. Returns their number, or one of the values above. */
+ssize_t wire_receive(struct conn *c, void *p, size_t n);
+enum turn_end wire_without_bytes(ssize_t k); /* what one of these values means for the turn */
+/* Returns how many of the bytes were sent. 0: the socket is full; -1: the connection is broken. */
+ssize_t wire_transmit(struct conn *c, const void *p, size_t n);
+
+const uint8_t *wire_unread(const struct conn *c, size_t *n); /* bytes that were not read yet; NULL if there are none */
+void wire_drop_read(struct conn *c);                         /* removes the bytes that were read from the buffer */
 /* Reads n bytes at most: those that came before, which are consumed with wire_used(), or new ones. GO: there are *n
  * bytes at *p, which may be changed. */
 enum turn_end wire_read(struct conn *c, size_t n_most, uint8_t **p, size_t *n);
 enum turn_end wire_used(struct conn *c, uint8_t *p, size_t n, size_t used); /* used of these n bytes were read */
+
+/* ---- wire.c: the server's thread, without the lock ---- */
+
+void wire_turn(struct conn *c);            /* does everything that can be done now; may free the connection */
+enum turn_end wire_flush(struct conn *c);  /* GO: everything that was made is sent */
 enum turn_end wire_linger(struct conn *c); /* nothing more is sent; what comes is thrown away for a while */
 
 /* ---- ws_open.c: the server's thread, without the lock ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire.c: the bytes of a connection, and its turn.
+ * wire.c: the turn of a connection. wire_bytes.c moves its bytes.
  *
  *     first byte -> handshake -> head -> body -> handler -> answer -> head of the next request
  *                                                                  |-> linger: nothing is read any more
@@ -13,7 +13,7 @@
  * connection. Then our side is closed, and further bytes are read for a while and thrown away, because closing a socket
  * with unread bytes makes the client lose the answer.
  *
- * Source: RFC 9112 sections 2.2, 6.3, 9.6; GnuTLS manual (asynchronous operation).
+ * Source: RFC 9112 sections 2.2, 6.3, 9.6.
  */
 #include "server/http/impl.h"
 
@@ -26,155 +26,17 @@
 #define LINGER_BYTES DISCARD_BYTES
 #define KEEP_OUT     4096 /* a buffer up to this size is kept for the next bytes to send */
 
-/* ---- bytes ---- */
-
-enum { NONE_NOW = 0, NEVER_AGAIN = -1, COME_BACK = -2 };
-
-/* GnuTLS also says "again" after records that contain no bytes for us, although the socket has more. */
-static ssize_t pull(gnutls_transport_ptr_t conn, void *p, size_t n)
-{
-    struct conn *c = conn;
-    ssize_t k = recv(c->fd, p, n, 0);
-
-    if (k < 0) {
-        c->tls_waits = errno == EAGAIN;
-        gnutls_transport_set_errno(c->tls, errno);
-    }
-    return k;
-}
-
-static ssize_t push(gnutls_transport_ptr_t conn, const giovec_t *part, int n)
-{
-    struct conn *c = conn;
-    struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)part, .msg_iovlen = (size_t)n};
-    ssize_t k = sendmsg(c->fd, &m, MSG_NOSIGNAL);
-
-    if (k < 0) {
-        c->tls_waits = errno == EAGAIN;
-        gnutls_transport_set_errno(c->tls, errno);
-    }
-    return k;
-}
-
-/* Reads one record at most, because a client can send any number of alerts and other records without bytes. */
-static ssize_t receive_tls(struct conn *c, void *p, size_t n)
-{
-    c->tls_waits = false;
-    ssize_t k = gnutls_record_recv(c->tls, p, n);
-
-    if (k > 0) return k;
-    if (k == GNUTLS_E_INTERRUPTED || k == GNUTLS_E_WARNING_ALERT_RECEIVED) return COME_BACK;
-    if (k == GNUTLS_E_AGAIN) return c->tls_waits ? NONE_NOW : COME_BACK;
-    return NEVER_AGAIN;
-}
-
-/* The number of bytes, or one of the values above. */
-static ssize_t receive(struct conn *c, void *p, size_t n)
-{
-    ssize_t k;
-
-    if (c->tls) return receive_tls(c, p, n);
-    do k = recv(c->fd, p, n, 0);
-    while (k < 0 && errno == EINTR);
-    if (k > 0) return k;
-    return k < 0 && errno == EAGAIN ? NONE_NOW : NEVER_AGAIN;
-}
-
-static enum turn_end without_bytes(ssize_t k)
-{
-    if (k == COME_BACK) return GO;
-    return k == NONE_NOW ? WAIT : CLOSE;
-}
-
-static ssize_t transmit(struct conn *c, const void *p, size_t n)
-{
-    ssize_t k;
-
-    if (!c->tls) {
-        do k = send(c->fd, p, n, MSG_NOSIGNAL);
-        while (k < 0 && errno == EINTR);
-        if (k >= 0) return k;
-        return errno == EAGAIN ? 0 : -1;
-    }
-    do k = gnutls_record_send(c->tls, p, n);
-    while (k == GNUTLS_E_INTERRUPTED);
-    if (k >= 0) return k;
-    return k == GNUTLS_E_AGAIN ? 0 : -1;
-}
-
-int wire_begin(struct conn *c)
-{
-    c->state = AT_HEAD;
-    if (!c->listener->tls) return 0;
-    c->state = AT_FIRST;
-    if (gnutls_init(&c->tls, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL)) {
-        c->tls = NULL;
-        return -1;
-    }
-    tls_cert_use(c->tls, c->http->cert);
-    gnutls_transport_set_ptr(c->tls, c);
-    gnutls_transport_set_pull_function(c->tls, pull);
-    gnutls_transport_set_vec_push_function(c->tls, push);
-    return gnutls_set_default_priority_append(c->tls, "-VERS-TLS1.0:-VERS-TLS1.1", NULL, 0) ? -1 : 0;
-}
-
-/* Looks at the first byte without taking it: in TLS it is never a letter, in HTTP it is one. */
-static enum turn_end look_at_first(struct conn *c)
-{
-    char first = 0;
-
-    if (recv(c->fd, &first, 1, MSG_PEEK) < 0) return errno == EAGAIN ? WAIT : CLOSE;
-    c->state = AT_HANDSHAKE;
-    if (first < 'A' || first > 'Z') return GO;
-    gnutls_deinit(c->tls);
-    c->tls = NULL;
-    c->is_misled = true;
-    c->state = AT_HEAD;
-    return GO;
-}
-
-static enum turn_end at_handshake(struct conn *c)
-{
-    c->tls_waits = false;
-    int why = gnutls_handshake(c->tls);
-
-    if (why == 0) c->state = AT_HEAD;
-    if (why == GNUTLS_E_AGAIN) return c->tls_waits ? WAIT : GO;
-    return why < 0 && gnutls_error_is_fatal(why) ? CLOSE : GO;
-}
-
-/* The bytes that have come and were not read; NULL if there are none. */
-static const uint8_t *unread(const struct conn *c, size_t *n)
-{
-    *n = c->in.len - c->in_at;
-    return *n ? c->in.data + c->in_at : NULL;
-}
-
-/* Removes the bytes that were read from the buffer. */
-static void drop_read(struct conn *c)
-{
-    size_t left = c->in.len - c->in_at;
-
-    if (left > 0) {
-        memmove(c->in.data, c->in.data + c->in_at, left);
-        c->in.len = left;
-    } else {
-        buf_deinit(&c->in);
-    }
-    c->in_at = 0;
-}
-
 /* ---- the head ---- */
 
 static enum turn_end begin(struct conn *c, size_t n, int status, const char *why)
 {
     size_t n_unread;
-    int r = request_begin(c, unread(c, &n_unread), n, status, why);
+    int r = request_begin(c, wire_unread(c, &n_unread), n, status, why);
 
     c->in_at += n;
     c->scanned = 0;
     c->skipped = false;
-    drop_read(c);
+    wire_drop_read(c);
     if (r < 0) return CLOSE;
     c->chunks = (struct chunks){0};
     c->body_left = c->req->n_body;
@@ -191,10 +53,10 @@ static enum turn_end begin(struct conn *c, size_t n, int status, const char *why
 static enum turn_end more_head(struct conn *c, size_t n)
 {
     size_t room = c->http->c.max_header_bytes - n;
-    ssize_t k = receive(c, c->http->scratch, room < SCRATCH_BYTES ? room : SCRATCH_BYTES);
+    ssize_t k = wire_receive(c, c->http->scratch, room < SCRATCH_BYTES ? room : SCRATCH_BYTES);
 
-    if (k <= 0) return without_bytes(k);
-    drop_read(c);
+    if (k <= 0) return wire_without_bytes(k);
+    wire_drop_read(c);
     return buf_add(&c->in, c->http->scratch, (size_t)k, NULL) ? CLOSE : GO;
 }
 
@@ -210,7 +72,7 @@ static void begin_waiting(struct conn *c)
 static enum turn_end at_head(struct conn *c)
 {
     size_t n;
-    const uint8_t *p = unread(c, &n);
+    const uint8_t *p = wire_unread(c, &n);
     long len;
 
     if (n == 0) return more_head(c, 0);
@@ -263,7 +125,7 @@ static long take(struct conn *c, const uint8_t *p, size_t n)
 static enum turn_end at_body(struct conn *c)
 {
     size_t n, cap = c->http->c.max_header_bytes;
-    const uint8_t *p = unread(c, &n);
+    const uint8_t *p = wire_unread(c, &n);
     enum turn_end t = wire_flush(c);
     long used;
 
@@ -271,8 +133,8 @@ static enum turn_end at_body(struct conn *c)
     if (n == 0) {
         if (c->body_left > 0 || cap > SCRATCH_BYTES) cap = SCRATCH_BYTES;
         if (c->body_left > 0 && (int64_t)cap > c->body_left) cap = (size_t)c->body_left;
-        ssize_t k = receive(c, c->http->scratch, cap);
-        if (k <= 0) return without_bytes(k);
+        ssize_t k = wire_receive(c, c->http->scratch, cap);
+        if (k <= 0) return wire_without_bytes(k);
         n = (size_t)k;
         p = c->http->scratch;
     }
@@ -283,7 +145,7 @@ static enum turn_end at_body(struct conn *c)
         if ((size_t)used < n && buf_add(&c->in, p + used, n - (size_t)used, NULL)) return CLOSE;
     } else {
         c->in_at += (size_t)used;
-        drop_read(c);
+        wire_drop_read(c);
     }
     if (used >= 0 && (c->body_left == 0 || chunks_done(&c->chunks))) c->state = AT_HANDLER;
     return GO;
@@ -331,7 +193,7 @@ enum turn_end wire_flush(struct conn *c)
     bool progress = false;
 
     while ((n = unsent(c, &p)) > 0) {
-        ssize_t k = transmit(c, p, n);
+        ssize_t k = wire_transmit(c, p, n);
         if (k < 0) return CLOSE;
         if (k == 0) {
             set_blocked(c, true, progress);
@@ -422,30 +284,6 @@ static enum turn_end at_answer(struct conn *c)
     return more == REPLY_WAIT ? WAIT : GO;
 }
 
-/* ---- for websocket.c ---- */
-
-enum turn_end wire_read(struct conn *c, size_t n_most, uint8_t **p, size_t *n)
-{
-    ssize_t k;
-
-    *n = c->in.len - c->in_at;
-    *p = *n ? c->in.data + c->in_at : c->http->scratch;
-    if (*n > n_most) *n = n_most;
-    if (*n) return GO;
-    k = receive(c, c->http->scratch, n_most < SCRATCH_BYTES ? n_most : SCRATCH_BYTES);
-    if (k <= 0) return without_bytes(k);
-    *n = (size_t)k;
-    return GO;
-}
-
-enum turn_end wire_used(struct conn *c, uint8_t *p, size_t n, size_t used)
-{
-    if (p == c->http->scratch) return used < n && buf_add(&c->in, p + used, n - used, NULL) ? CLOSE : GO;
-    c->in_at += used;
-    if (c->in_at == c->in.len) drop_read(c); /* not before: a frame can be as short as six bytes */
-    return GO;
-}
-
 static enum turn_end at_linger(struct conn *c)
 {
     ssize_t k = recv(c->fd, c->http->scratch, SCRATCH_BYTES, 0);
@@ -487,8 +325,8 @@ static void end(struct conn *c)
 void wire_turn(struct conn *c)
 {
     static enum turn_end (*const step[])(struct conn *) = {
-        [AT_FIRST] = look_at_first,
-        [AT_HANDSHAKE] = at_handshake,
+        [AT_FIRST] = wire_first_byte,
+        [AT_HANDSHAKE] = wire_handshake,
         [AT_HEAD] = at_head,
         [AT_BODY] = at_body,
         [AT_HANDLER] = at_handler,

@@ -2,17 +2,8 @@
  *
  * chat_adapt.c: gives the messages of a request the shape that a template is written for.
  *
- * Templates are written for transformers' apply_chat_template, which passes its arguments on unchanged: content is a
- * string, the arguments of a call are an object. The API differs in details, for every template:
- *
- * - Parts of text are joined by line breaks.
- * - Arguments that are JSON in a string are decoded. Arguments that are not JSON stay a string, because a model wrote
- *   them and must be able to see what it did.
- * - A missing content becomes null next to calls, and an empty string elsewhere.
- * - The role `developer` becomes `system` where the template does not know developers.
- *
- * Some templates want more (enum chat_need), for example no system message, or one call in a message. Each need is a
- * pass over the list, which makes a new list.
+ * Every message gets the members that templates expect (chat_shape.c). Some templates want more (enum chat_need), for
+ * example no system message, or one call in a message. Each need is a pass over the list, which makes a new list.
  */
 #include "text/chat/chat_adapt.h"
 
@@ -20,171 +11,18 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/json/json_text.h"
-#include "base/short_id.h"
+#include "text/chat/chat_shape.h"
 #include "text/chat/chat_tools.h"
 
-/* The messages while they change. After a failure, rc is not 0 and nothing counts. */
-struct adapt {
-    const struct chat_taste *taste;
-    json_t *list, *made; /* before and after the pass */
-    unsigned changed;
-    int rc;
-    /* of the calls that came last: */
-    json_t *ids;   /* a list, for results that have no id */
-    json_t *names; /* an object: ids and the names of their tools */
-    size_t n_results;
-};
-
-static bool has_role(const json_t *m, const char *role)
+bool adapt_has_role(const json_t *m, const char *role)
 {
     const json_t *r = json_object_get(m, "role");
     return r && strcmp(json_string_value(r), role) == 0;
 }
 
-static void add(struct adapt *a, json_t *owned) { a->rc |= json_array_append_new(a->made, owned); }
+bool adapt_needs(const struct adapt *a, unsigned need) { return (a->taste->need & need) != 0; }
 
-static bool needs(const struct adapt *a, unsigned need) { return (a->taste->need & need) != 0; }
-
-/* ---- one message ---- */
-
-static json_t *join_parts(const json_t *parts)
-{
-    struct buf b = {0};
-    size_t i;
-    json_t *part;
-    int rc = buf_reserve(&b, 1, NULL);
-    json_array_foreach((json_t *)parts, i, part)
-    {
-        const json_t *text = json_object_get(part, "text");
-        if (rc == 0 && i > 0) rc = buf_str(&b, "\n", NULL);
-        if (rc == 0) rc = buf_add(&b, json_string_value(text), json_string_length(text), NULL);
-    }
-    json_t *joined = rc == 0 ? json_stringn((const char *)b.data, b.len) : NULL;
-    buf_deinit(&b);
-    return joined;
-}
-
-/* The content as a string; or null, where the template takes it. */
-static json_t *make_content(const struct adapt *a, json_t *content, bool calls)
-{
-    if (json_is_array(content)) return join_parts(content);
-    if (content && !json_is_null(content)) return json_incref(content);
-    bool null = calls ? !needs(a, CHAT_NEED_EMPTY | CHAT_NEED_TOOL_TEXT) : !a->taste->known;
-    return null ? json_null() : json_string("");
-}
-
-static json_t *as_text(const json_t *v)
-{
-    struct buf b = {0};
-    json_t *text = NULL;
-    if (json_text_add(&b, v, JSON_ENCODE_ANY, "arguments", NULL) == 0) text = json_stringn((char *)b.data, b.len);
-    buf_deinit(&b);
-    return text;
-}
-
-/* The arguments of a call: an object, or a string if they are not JSON or if the template wants one. */
-static json_t *make_arguments(const struct adapt *a, json_t *given)
-{
-    bool text = needs(a, CHAT_NEED_TEXT_ARGUMENTS);
-    const char *p = json_string_value(given);
-    size_t n = json_string_length(given);
-    if (!given || (p && n == 0)) return text ? json_string("{}") : json_object();
-    if (text) return p ? json_incref(given) : as_text(given);
-    json_t *decoded = p ? json_loadb(p, n, JSON_ALLOW_NUL, NULL) : NULL;
-    return decoded ? decoded : json_incref(given);
-}
-
-/* The id of a call or of a result, as the template wants it; NULL: it has none and needs none. which: the number of the
- * call in its message. */
-static json_t *make_id(const struct adapt *a, json_t *given, size_t message, size_t which)
-{
-    char made[SHORT_ID + 1];
-    if (!needs(a, CHAT_NEED_SHORT_IDS)) return json_incref(given);
-    if (json_is_string(given) && is_short_id(json_string_value(given), json_string_length(given)))
-        return json_incref(given);
-    size_t place[2] = {message, which};
-    if (json_is_string(given))
-        short_id(made, json_string_value(given), json_string_length(given));
-    else
-        short_id(made, place, sizeof place);
-    return json_string(made);
-}
-
-/* A call in the template's shape. Members are replaced in copies, because the request must not change. */
-static json_t *make_call(struct adapt *a, const json_t *given, size_t message, size_t which)
-{
-    json_t *call = json_copy((json_t *)given), *f = json_copy(json_object_get(given, "function"));
-    json_t *id = make_id(a, json_object_get(given, "id"), message, which);
-    a->rc |= json_object_set_new(f, "arguments", make_arguments(a, json_object_get(f, "arguments")));
-    a->rc |= json_object_set_new(call, "function", f);
-    if (id) a->rc |= json_object_set(call, "id", id);
-    a->rc |= json_array_append(a->ids, id ? id : json_null());
-    if (json_is_string(id))
-        a->rc |= json_object_setn(a->names, json_string_value(id), json_string_length(id), json_object_get(f, "name"));
-    json_decref(id);
-    return call;
-}
-
-static json_t *make_calls(struct adapt *a, const json_t *given, size_t message)
-{
-    json_t *calls = json_array(), *call;
-    size_t i;
-    a->rc |= json_array_clear(a->ids);
-    a->n_results = 0;
-    json_array_foreach((json_t *)given, i, call) a->rc |= json_array_append_new(calls, make_call(a, call, message, i));
-    return calls;
-}
-
-/* Gives a result the id and the name that the template needs. */
-static void name_result(struct adapt *a, json_t *m, size_t message)
-{
-    json_t *id = json_object_get(m, "tool_call_id");
-    id = id && !json_is_null(id) ? make_id(a, id, message, 0) : json_incref(json_array_get(a->ids, a->n_results));
-    a->n_results++;
-    if (needs(a, CHAT_NEED_SHORT_IDS) && json_is_string(id)) a->rc |= json_object_set(m, "tool_call_id", id);
-    if (needs(a, CHAT_NEED_NAMES) && !json_object_get(m, "name") && json_is_string(id)) {
-        json_t *name = json_object_getn(a->names, json_string_value(id), json_string_length(id));
-        if (name) a->rc |= json_object_set(m, "name", name);
-    }
-    json_decref(id);
-}
-
-static bool is_empty(const json_t *content)
-{
-    return !content || json_is_null(content) || (json_is_string(content) && json_string_length(content) == 0);
-}
-
-static json_t *make_message(struct adapt *a, const json_t *given, size_t i)
-{
-    json_t *m = json_copy((json_t *)given), *content = json_object_get(given, "content");
-    json_t *calls = json_object_get(given, "tool_calls"), *thoughts = json_object_get(given, "reasoning_content");
-    bool has_calls = json_array_size(calls) > 0;
-    a->rc |= json_object_set_new(m, "content", make_content(a, content, has_calls));
-    if (has_calls)
-        a->rc |= json_object_set_new(m, "tool_calls", make_calls(a, calls, i));
-    else if (calls)
-        json_object_del(m, "tool_calls"); /* templates ask whether the member is there */
-    if (has_role(given, "tool")) name_result(a, m, i);
-    if (!a->taste->developer && has_role(given, "developer"))
-        a->rc |= json_object_set_new(m, "role", json_string("system"));
-    /* gpt-oss has another name for thoughts, and refuses them in a message with content. */
-    if (a->taste->calls == CHAT_CALLS_HARMONY && json_is_string(thoughts) && !json_object_get(m, "thinking") &&
-        has_calls && is_empty(content))
-        a->rc |= json_object_set(m, "thinking", thoughts);
-    return m;
-}
-
-static void shape(struct adapt *a)
-{
-    json_t *m;
-    size_t i;
-    a->ids = json_array();
-    a->names = json_object();
-    json_array_foreach(a->list, i, m) add(a, make_message(a, m, i));
-    json_decref(a->ids);
-    json_decref(a->names);
-}
+void adapt_add(struct adapt *a, json_t *owned) { a->rc |= json_array_append_new(a->made, owned); }
 
 /* ---- one call a message ---- */
 
@@ -216,7 +54,7 @@ static void split_message(struct adapt *a, size_t *i)
     const json_t *m = json_array_get(a->list, *i), *calls = json_object_get(m, "tool_calls");
     size_t n = 0, k;
     json_t *call;
-    while (has_role(json_array_get(a->list, *i + 1 + n), "tool")) n++;
+    while (adapt_has_role(json_array_get(a->list, *i + 1 + n), "tool")) n++;
     json_t *lists = sort_results(a, calls, *i + 1, n);
     json_array_foreach((json_t *)calls, k, call)
     {
@@ -226,7 +64,7 @@ static void split_message(struct adapt *a, size_t *i)
             a->rc |= json_object_set_new(one, "content", json_string(""));
             json_object_del(one, "reasoning_content");
         }
-        add(a, one);
+        adapt_add(a, one);
         a->rc |= json_array_extend(a->made, json_array_get(lists, k));
     }
     json_decref(lists);
@@ -241,7 +79,7 @@ static void split(struct adapt *a)
         if (json_array_size(json_object_get(m, "tool_calls")) > 1)
             split_message(a, &i);
         else
-            add(a, json_incref(m));
+            adapt_add(a, json_incref(m));
     }
 }
 
@@ -271,13 +109,13 @@ static void add_group(struct adapt *a, json_t *group, const char *role)
 {
     const size_t n = json_array_size(group);
     json_t *last = json_array_get(group, n - 1);
-    if (n == 1 && has_role(last, role)) {
-        add(a, json_incref(last));
+    if (n == 1 && adapt_has_role(last, role)) {
+        adapt_add(a, json_incref(last));
     } else if (n > 0) {
         json_t *one = json_copy(last);
         a->rc |= json_object_set_new(one, "role", json_string(role));
         a->rc |= json_object_set_new(one, "content", join_contents(group));
-        add(a, one);
+        adapt_add(a, one);
     }
     a->rc |= json_array_clear(group);
 }
@@ -289,24 +127,24 @@ static void merge_system(struct adapt *a)
 {
     json_t *m, *group = json_array();
     size_t i;
-    bool user_last = has_role(json_array_get(a->list, json_array_size(a->list) - 1), "user");
-    bool first = !needs(a, CHAT_NEED_NO_SYSTEM) && (user_last || !needs(a, CHAT_NEED_USER_LAST));
+    bool user_last = adapt_has_role(json_array_get(a->list, json_array_size(a->list) - 1), "user");
+    bool first = !adapt_needs(a, CHAT_NEED_NO_SYSTEM) && (user_last || !adapt_needs(a, CHAT_NEED_USER_LAST));
     if (!group) a->rc = -1;
     json_array_foreach(a->list, i, m)
     {
-        if (has_role(m, "system")) {
+        if (adapt_has_role(m, "system")) {
             if (!first || json_array_size(group) > 0) a->changed |= QN_CHAT_SYSTEM_MERGED;
             a->rc |= json_array_append(group, m);
             continue;
         }
         if (first) add_group(a, group, "system");
         first = false;
-        if (has_role(m, "user")) {
+        if (adapt_has_role(m, "user")) {
             a->rc |= json_array_append(group, m);
             add_group(a, group, "user");
         } else {
             add_group(a, group, "user");
-            add(a, json_incref(m));
+            adapt_add(a, json_incref(m));
         }
     }
     add_group(a, group, first ? "system" : "user");
@@ -318,9 +156,10 @@ static void merge_system(struct adapt *a)
 /* Whether two neighbours have to become one. The calls of a message must stay next to their results. */
 static bool must_merge(const struct adapt *a, const json_t *before, const json_t *m)
 {
-    if (!needs(a, CHAT_NEED_TURNS)) return false;
-    if (has_role(before, "user")) return has_role(m, "user");
-    return has_role(before, "assistant") && has_role(m, "assistant") && !json_object_get(before, "tool_calls");
+    if (!adapt_needs(a, CHAT_NEED_TURNS)) return false;
+    if (adapt_has_role(before, "user")) return adapt_has_role(m, "user");
+    return adapt_has_role(before, "assistant") && adapt_has_role(m, "assistant") &&
+           !json_object_get(before, "tool_calls");
 }
 
 static void take_turns(struct adapt *a)
@@ -336,8 +175,8 @@ static void take_turns(struct adapt *a)
         } else if (before) {
             add_group(a, group, json_string_value(json_object_get(before, "role")));
         }
-        if (needs(a, CHAT_NEED_ANSWER) && has_role(before, "tool") && has_role(m, "user")) {
-            add(a, json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
+        if (adapt_needs(a, CHAT_NEED_ANSWER) && adapt_has_role(before, "tool") && adapt_has_role(m, "user")) {
+            adapt_add(a, json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
             a->changed |= QN_CHAT_TURN_ADDED;
         }
         a->rc |= json_array_append(group, m);
@@ -372,7 +211,7 @@ static void make_parts(struct adapt *a)
         json_t *copy = json_copy(m), *text = json_object_get(m, "content");
         if (json_is_string(text))
             a->rc |= json_object_set_new(copy, "content", json_pack("[{s:s, s:O}]", "type", "text", "text", text));
-        add(a, copy);
+        adapt_add(a, copy);
     }
 }
 
@@ -399,13 +238,13 @@ static void write_tools(struct adapt *a, const json_t *tools)
 json_t *chat_adapt(const json_t *request, const struct chat_taste *taste, const char *ending, unsigned *changed)
 {
     struct adapt a = {.taste = taste, .list = json_incref(json_object_get(request, "messages"))};
-    pass(&a, shape);
-    if (needs(&a, CHAT_NEED_TOOL_TEXT)) write_tools(&a, json_object_get(request, "tools"));
-    if (needs(&a, CHAT_NEED_SINGLE_CALLS)) pass(&a, split);
-    if (needs(&a, CHAT_NEED_NO_SYSTEM | CHAT_NEED_FIRST_SYSTEM | CHAT_NEED_USER_LAST)) pass(&a, merge_system);
-    if (needs(&a, CHAT_NEED_TURNS | CHAT_NEED_ANSWER)) pass(&a, take_turns);
+    pass(&a, adapt_shape);
+    if (adapt_needs(&a, CHAT_NEED_TOOL_TEXT)) write_tools(&a, json_object_get(request, "tools"));
+    if (adapt_needs(&a, CHAT_NEED_SINGLE_CALLS)) pass(&a, split);
+    if (adapt_needs(&a, CHAT_NEED_NO_SYSTEM | CHAT_NEED_FIRST_SYSTEM | CHAT_NEED_USER_LAST)) pass(&a, merge_system);
+    if (adapt_needs(&a, CHAT_NEED_TURNS | CHAT_NEED_ANSWER)) pass(&a, take_turns);
     if (ending && a.rc == 0) end_with(&a, ending);
-    if (needs(&a, CHAT_NEED_PARTS)) pass(&a, make_parts);
+    if (adapt_needs(&a, CHAT_NEED_PARTS)) pass(&a, make_parts);
     *changed = a.changed;
     if (a.rc == 0) return a.list;
     json_decref(a.list);

@@ -6,6 +6,7 @@
 
 import {cases as agents} from "./agents.mjs";
 import {cases as ai} from "./ai.mjs";
+import {cases as continued} from "./continue.mjs";
 import {converse, run, setup} from "./harness.mjs";
 import {cases as langchain} from "./langchain.mjs";
 import {cases as llamaindex} from "./llamaindex.mjs";
@@ -14,4 +15,4 @@ import {talks} from "./talks.mjs";
 const conversations = Object.entries(talks).map(([name, talk]) =>
     [`${name}: a tool`, () => converse(talk(setup.url, "m"))]);
 
-await run({...ai, ...agents, ...langchain, ...llamaindex, ...Object.fromEntries(conversations)});
+await run({...ai, ...agents, ...continued, ...langchain, ...llamaindex, ...Object.fromEntries(conversations)});

@@ -37,6 +37,23 @@ export async function collect(stream) {
     return all;
 }
 
+// What the chunks of a chat completion say together: a text, calls and the usage. A chunk belongs to the call of its id.
+export async function joined(stream) {
+    let content = "", usage;
+    const tool_calls = [];
+    for await (const chunk of stream) {
+        const delta = chunk.choices[0]?.delta ?? {};
+        usage ??= chunk.usage;
+        content += delta.content ?? "";
+        for (const {index, id, function: f} of delta.tool_calls ?? []) {
+            let call = id ? tool_calls.find(c => c.id === id) : tool_calls[index];
+            if (!call) tool_calls.push(call = {id, type: "function", function: {name: f.name, arguments: ""}});
+            call.function.arguments += f.arguments ?? "";
+        }
+    }
+    return {content, tool_calls, usage};
+}
+
 // That a request for something that Quern cannot do is answered 400, with the name of the field.
 export async function refused(promise, words = /response_format|text\.format|output_config|output_format|tool_choice/) {
     await assert.rejects(promise, e => {
@@ -68,16 +85,16 @@ export async function converse({ask, seen}) {
     assert.deepEqual(seen, [PARIS, PARIS]);
 }
 
-// cases: {name: async function}. Ends the program.
-export async function run(cases) {
+// cases: {name: async function}. Ends the program, after finish(). limit: milliseconds for one case.
+export async function run(cases, {finish = () => {}, limit = setup.limit} = {}) {
     let failed = 0;
     for (const [name, test] of Object.entries(cases)) {
         if (!name.startsWith(prefix)) continue;
         console.log(`[ RUN      ] ${name}`);
         let late;
-        const limit = new Promise((_, no) => (late = setTimeout(() => no(new Error("too late")), setup.limit)));
+        const end = new Promise((_, no) => (late = setTimeout(() => no(new Error("too late")), limit)));
         try {
-            await Promise.race([test(), limit]);
+            await Promise.race([test(), end]);
             console.log(`[       OK ] ${name}`);
         } catch (e) {
             failed++;
@@ -85,5 +102,6 @@ export async function run(cases) {
         }
         clearTimeout(late);
     }
+    await finish();
     process.exit(failed ? 1 : 0);
 }

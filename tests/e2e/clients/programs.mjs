@@ -3,7 +3,7 @@
 // programs.mjs: conversations with a tool in the words of programs that are no packages: what Claude Code, Codex and
 // editors send with each request, and what they send back. See talks.mjs.
 
-import {DEGREES, load, properties, schema, tool} from "./harness.mjs";
+import {DEGREES, joined, load, properties, schema, tool} from "./harness.mjs";
 
 const {OpenAI} = load("openai");
 const {Anthropic} = load("@anthropic-ai/sdk");
@@ -86,17 +86,7 @@ function editor(url, model) {
     const ask = async text => {
         messages.push({role: "user", content: [{type: "text", text}]});
         for (;;) {
-            let content = "", usage;
-            const tool_calls = [];
-            for await (const chunk of await client.chat.completions.create({...settings, messages})) {
-                const delta = chunk.choices[0]?.delta ?? {};
-                usage ??= chunk.usage;
-                content += delta.content ?? "";
-                for (const {index, id, function: f} of delta.tool_calls ?? []) {
-                    tool_calls[index] ??= {id, type: "function", function: {name: f.name, arguments: ""}};
-                    tool_calls[index].function.arguments += f.arguments ?? "";
-                }
-            }
+            const {content, tool_calls, usage} = await joined(await client.chat.completions.create({...settings, messages}));
             if (!usage) throw new Error("no usage");
             messages.push({role: "assistant", content, ...(tool_calls.length ? {tool_calls} : {})});
             if (!tool_calls.length) return content;

@@ -4,7 +4,7 @@
 // and a model, which returns what converse() in harness.mjs takes. Clients have their own settings wherever they have
 // any: nothing is set but the address, the model and the tool.
 
-import {DEGREES, load, schema, tool} from "./harness.mjs";
+import {DEGREES, joined, load, schema, tool} from "./harness.mjs";
 import {programs} from "./programs.mjs";
 
 const {OpenAI} = load("openai");
@@ -16,6 +16,9 @@ const {ChatOpenAI} = load("@langchain/openai");
 const {ChatAnthropic} = load("@langchain/anthropic");
 const {HumanMessage, ToolMessage} = load("@langchain/core/messages");
 const llama = load("@llamaindex/openai");
+const {agent: llamaAgent} = load("@llamaindex/workflow");
+const {tool: llamaTool} = load("@llamaindex/core/tools");
+const {constructLlmApi} = load("@continuedev/openai-adapters");
 const {Ollama} = load("ollama");
 
 agents.setTracingDisabled(true);
@@ -52,6 +55,9 @@ export const agentModels = {
 export function llamaModel(url, model) {
     return new llama.OpenAI({model, apiKey, maxRetries, additionalSessionOptions: {baseURL: url + "/v1"}});
 }
+
+// As Continue makes them of a model in its config.yaml; an address ends with a slash there.
+export const continueModel = (provider, url) => constructLlmApi({provider, apiBase: url + "/v1/", apiKey, requestOptions: {}});
 
 // ---- conversations ----
 
@@ -209,6 +215,41 @@ function llamaindex(url, model) {
     return {ask, seen};
 }
 
+function llamaWorkflow(url, model) {
+    const seen = [];
+    const weather = llamaTool({...tool, parameters, execute: args => (seen.push(args), DEGREES)});
+    const helper = llamaAgent({llm: llamaModel(url, model), tools: [weather]});
+    let state;
+    const ask = async text => {
+        const {data} = await helper.run(text, {state});
+        state = data.state;
+        return data.result;
+    };
+    return {ask, seen};
+}
+
+// Continue sends a blank where a message has no text, and all the fields that its user has set.
+const continueTalk = (provider, stream) => (url, model) => {
+    const api = continueModel(provider, url), {signal} = new AbortController();
+    const messages = [{role: "system", content: "You are a coding agent."}], seen = [];
+    const settings = {model, max_tokens: 4096, stream, tools: [functionTool]};
+    const ask = async text => {
+        messages.push({role: "user", content: text});
+        for (;;) {
+            const body = {...settings, messages: [...messages]};
+            const {content, tool_calls} = stream ? await joined(api.chatCompletionStream(body, signal))
+                                                 : (await api.chatCompletionNonStream(body, signal)).choices[0].message;
+            messages.push({role: "assistant", content: content || " ", ...(tool_calls?.length ? {tool_calls} : {})});
+            if (!tool_calls?.length) return content;
+            for (const c of tool_calls) {
+                seen.push(JSON.parse(c.function.arguments));
+                messages.push({role: "tool", tool_call_id: c.id, content: DEGREES});
+            }
+        }
+    };
+    return {ask, seen};
+};
+
 function ollama(url, model) {
     const client = new Ollama({host: url});
     const messages = [], seen = [];
@@ -239,6 +280,10 @@ export const talks = {
     ...both(agentModels, agentTalk),
     ...both(langchainModels, langchainTalk),
     "llamaindex": llamaindex,
+    "llamaindex workflow": llamaWorkflow,
+    "continue openai": continueTalk("openai", false),
+    "continue openai, streamed": continueTalk("openai", true),
+    "continue anthropic, streamed": continueTalk("anthropic", true),
     ...programs,
     "ollama": ollama,
 };

@@ -50,6 +50,7 @@ struct record {
     float logprob[MAX_ANSWERS][MAX_CTX];
     enum qn_finish finish[MAX_ANSWERS], outcome;
     int n_finish[MAX_ANSWERS], n_prompt, n_embedding, n_done, last_prefill;
+    int order; /* in which it ended, among all */
     float prompt_logprob[MAX_CTX];
     float embedding; /* the sum of its elements */
     bool is_wrong;   /* an event came twice, or after the end, or a prefill went back */
@@ -57,8 +58,10 @@ struct record {
     struct qn_timings timings;
 };
 
+static int n_ended;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* while a test holds it, no prompt is read to its end */
 
 static void note(struct record *r, const struct qn_event *ev)
 {
@@ -86,6 +89,7 @@ static void note(struct record *r, const struct qn_event *ev)
         break;
     case QN_EVENT_DONE:
         r->n_done++;
+        r->order = ++n_ended;
         r->outcome = ev->finish;
         r->usage = ev->usage;
         r->timings = ev->timings;
@@ -94,6 +98,10 @@ static void note(struct record *r, const struct qn_event *ev)
 
 static void told(void *arg, const struct qn_event *ev)
 {
+    if (ev->type == QN_EVENT_PREFILL) {
+        pthread_mutex_lock(&gate);
+        pthread_mutex_unlock(&gate);
+    }
     pthread_mutex_lock(&mutex);
     note(arg, ev);
     if (ev->type == QN_EVENT_DONE) pthread_cond_broadcast(&done);
@@ -271,8 +279,10 @@ static void the_youngest_gives_way(void **state)
             assert_true((r[i]->timings.paused_ms > 0) == (r[i]->n_pauses[0] > 0));
         }
         assert_int_equal(r[turned ? 2 : 0]->n_pauses[0], 0);
+        assert_true(r[1]->order < r[turned ? 0 : 2]->order); /* it goes on before the other one */
         struct qn_scheduler_stats st = idle(s);
         assert_true(st.n_pauses > 0);
+        assert_int_equal(r[0]->n_pauses[0] + r[1]->n_pauses[0] + r[2]->n_pauses[0], st.n_pauses);
         qn_scheduler_free(s);
         qn_engine_free(g);
         for (int i = 0; i < 3; i++) {
@@ -280,6 +290,60 @@ static void the_youngest_gives_way(void **state)
             free(single[i]);
         }
     }
+}
+
+/* Submits requests with one answer each, before the prompt of the first is read, and waits for their ends. */
+static void submit_at_once(qn_scheduler *s, int n, const uint64_t *identity, const int *max_tokens, struct record **r)
+{
+    qn_token prompt[MAX_CTX];
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < n; i++) {
+        struct qn_request_params p = request(3 + 3 * i, MAX_CTX, prompt);
+        p.arg = r[i] = record();
+        p.n_answers = 1;
+        p.ignore_eog = true;
+        p.identity = identity[i];
+        p.max_tokens = max_tokens[i];
+        OK(qn_submit(s, &p, NULL, NULL, &e));
+    }
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < n; i++) wait_for(r[i]);
+}
+
+/* One identity has two answers and the other one the youngest. */
+static void the_largest_share_gives_way(void **state)
+{
+    static const uint64_t identity[] = {1, 1, 2};
+    static const int max_tokens[] = {-1, -1, -1};
+    struct record *r[3];
+    (void)state;
+    qn_engine *g = engine(MAX_CTX, 1);
+    qn_scheduler *s = scheduler(g, 3);
+    answer_shortly(s);
+    submit_at_once(s, 3, identity, max_tokens, r);
+    assert_true(r[1]->n_pauses[0] > 0);
+    assert_int_equal(r[2]->n_pauses[0], 0);
+    qn_scheduler_free(s);
+    qn_engine_free(g);
+    for (int i = 0; i < 3; i++) free(r[i]);
+}
+
+/* The second request fits beside what the first one has, but not beside what it will have. */
+static void a_request_waits_for_pages_that_others_will_need(void **state)
+{
+    static const uint64_t identity[] = {0, 0};
+    static const int max_tokens[] = {-1, 40};
+    struct record *r[2];
+    (void)state;
+    qn_engine *g = engine(MAX_CTX, 1);
+    qn_scheduler *s = scheduler(g, 2);
+    submit_at_once(s, 2, identity, max_tokens, r);
+    assert_int_equal(idle(s).n_pauses, 0);
+    assert_int_equal(r[0]->usage.n_prompt + r[0]->n[0], MAX_CTX);
+    assert_int_equal(r[1]->n[0], 40);
+    qn_scheduler_free(s);
+    qn_engine_free(g);
+    for (int i = 0; i < 2; i++) free(r[i]);
 }
 
 struct total {
@@ -361,6 +425,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_youngest_gives_way),
+        cmocka_unit_test(the_largest_share_gives_way),
+        cmocka_unit_test(a_request_waits_for_pages_that_others_will_need),
         cmocka_unit_test(random_schedules),
     };
     if (argc < 3 || argc > 4 || qn_model_open(&model, argv[1], &e)) {

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 //
-// page.mjs: uses the page of daemons in chromium, with clicks and keys. Run by test_page.py:
+// page.mjs: uses the page of daemons in chromium, with clicks and keys. Run by test_page.py.
 //
-//     node page.mjs NPM_DIR SETUP [PREFIX_OF_CASES]
-//
-// SETUP is JSON: the addresses of the daemons `parrot` (tests/models/make-parrot: says what is known), `random` and `tale`
-// (chat models), `keyed` (parrot with keys), `plain` (a model without conversations) and `two` (two models); `limit`, ms
-// for one wait; `chromium`, the program; `profile`, a folder; `shots`, a folder for pictures, or null. A case fails if
-// the console has an error, too. Output as cmocka's; status 1 if a case failed.
+// SETUP has the addresses of the daemons `parrot` (tests/models/make-parrot: says what is known), `random` and `tale`
+// (chat models), `keyed` (parrot with keys), `plain` (a model without conversations) and `two` (two models); `chromium`,
+// the program; `profile`, a folder; `shots`, a folder for pictures, or null. A case fails if the console has an error, too.
 
 import assert from "node:assert/strict";
-import {createRequire} from "node:module";
 import path from "node:path";
 
-const [dir, setup, prefix] = process.argv.slice(2);
-const {limit, chromium, profile, shots, ...at} = JSON.parse(setup);
-const puppeteer = createRequire(path.resolve(dir, "node_modules/x.js"))("puppeteer-core");
+import {HELLO, load, run, setup} from "./harness.mjs";
+
+const {limit, chromium, profile, shots, ...at} = setup;
+const puppeteer = load("puppeteer-core");
 
 const VIEWS = ["chat", "prompt", "memory", "models", "requests", "sessions"];
-const HELLO = "Grüße! 😀 What can I do?";
 
 const browser = await puppeteer.launch({
     executablePath: chromium, userDataDir: profile, headless: true, protocolTimeout: limit,
@@ -542,23 +538,20 @@ const pictures = {
 
 // ---- running ----
 
-let failed = 0;
-for (const [name, work] of Object.entries(shots ? pictures : cases)) {
-    if (prefix && !name.startsWith(prefix)) continue;
-    console.log(`[ RUN      ] ${name}`);
+// A case has a page of its own, on which it begins.
+async function use(work) {
     errors = [];
-    let page, bad = false;
+    const page = await open(at.parrot);
     try {
-        page = await open(at.parrot);
         await work(page);
         assert.deepEqual(errors, [], "errors on the console");
     } catch (e) {
-        bad = true;
-        failed++;
-        console.log("    " + String(e.stack).replaceAll("\n", "\n    ") + (errors.length ? "\n    console: " + errors.join("\n    ") : ""));
+        if (errors.length) e.stack += "\nconsole: " + errors.join("\n");
+        throw e;
+    } finally {
+        await page.browserContext().close();
     }
-    await page?.browserContext().close();
-    console.log(`[  ${bad ? "FAILED  " : "     OK "}] ${name}`);
 }
-await browser.close();
-process.exit(failed ? 1 : 0);
+
+const works = Object.entries(shots ? pictures : cases).map(([name, work]) => [name, () => use(work)]);
+await run(Object.fromEntries(works), {finish: () => browser.close(), limit: 10 * limit});

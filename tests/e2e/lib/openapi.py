@@ -20,7 +20,7 @@ try:
 except ImportError:
     available = False
 
-FILE = pathlib.Path(__file__).resolve().parents[2] / "docs/openapi.json"
+FILE = pathlib.Path(__file__).resolve().parents[3] / "docs/openapi.json"
 
 
 def note_absence():

@@ -1,68 +1,26 @@
 // SPDX-License-Identifier: MIT
 //
-// clients.mjs: what the OpenAI and the Anthropic client make of daemons. Run by test_clients.py:
-//
-//     node clients.mjs NPM_DIR SETUP [PREFIX_OF_CASES]
-//
-// SETUP is JSON: for the daemons `parrot` (tests/models/make-parrot: says what is known), `random` (a chat model),
-// `story` and `keyed` (parrot with keys) their `url` and `socket`, and `record`, a file for the exchanges over sockets.
-// Every case that is not about TCP alone runs twice: over TCP with the clients as they come, and over a Unix socket
-// with undici's fetch, as both clients document it. Output as cmocka's; status 1 if a case failed.
+// sdks.mjs: what the OpenAI and the Anthropic client make of daemons. Run by test_clients.py; twice.mjs describes SETUP.
 
 import assert from "node:assert/strict";
-import fs from "node:fs";
-import {createRequire} from "node:module";
-import path from "node:path";
 
-const [dir, setup, prefix] = process.argv.slice(2);
-const {record, limit, ...daemons} = JSON.parse(setup); // limit: ms for one exchange
-const require = createRequire(path.resolve(dir, "node_modules/x.js"));
-const {OpenAI} = require("openai");
-const {Anthropic} = require("@anthropic-ai/sdk");
-const undici = require("undici");
+import {FOUR, HELLO, PARIS, RESULT, THOUGHT, collect, load, schema, setup, sleep} from "./harness.mjs";
+import {reach, runTwice, tools} from "./twice.mjs";
 
-const sleep = ms => new Promise(r => setTimeout(r, ms));
-
-// ---- clients ----
-
-const written = [];
-
-// undici's fetch, which also notes what was answered: a copy of the body is read beside the client.
-async function recordingFetch(url, init) {
-    const reply = await undici.fetch(url, init);
-    const {status} = reply, type = reply.headers.get("content-type");
-    const note = {method: init.method ?? "GET", target: new URL(url).pathname, status, type};
-    written.push(reply.clone().text().then(body => fs.appendFileSync(record, JSON.stringify({...note, body}) + "\n"),
-                                           () => {})); // one that was broken off proves nothing
-    return reply;
-}
+const {OpenAI} = load("openai");
+const {Anthropic} = load("@anthropic-ai/sdk");
+const {limit} = setup;
 
 function clients(transport, name, more = {}) {
-    const {url, socket} = daemons[name];
-    const over = transport === "tcp" ? {} : {
-        fetch: recordingFetch,
-        fetchOptions: {dispatcher: new undici.Agent({connect: {socketPath: socket}})},
-    };
-    const base = transport === "tcp" ? url : "http://localhost";
+    const {base, ...over} = reach(transport, name);
     const common = {apiKey: "none", maxRetries: 0, timeout: limit, ...over, ...more};
     return {openai: new OpenAI({baseURL: base + "/v1", ...common}), anthropic: new Anthropic({baseURL: base, ...common})};
 }
 
 const model = "m";
 const say = (content, more = {}) => ({model, messages: [{role: "user", content}], ...more});
-const HELLO = "Grüße! 😀 What can I do?";
-const RESULT = "It is 21 degrees, as the tool says.";
-const PARIS = {city: "Paris", days: 2};
-const schema = {type: "object", properties: {city: {type: "string"}, days: {type: "integer"}}, required: ["city"]};
-const tools = ["get_weather", "get_time"].map(name => ({type: "function", function: {name, description: "d", parameters: schema}}));
 const flatTools = tools.map(t => ({type: "function", strict: null, ...t.function}));
 const blockTools = tools.map(t => ({name: t.function.name, description: "d", input_schema: schema}));
-
-async function collect(stream) {
-    const all = [];
-    for await (const x of stream) all.push(x);
-    return all;
-}
 
 // Until so many requests run and wait.
 async function until(openai, running, queued = 0) {
@@ -186,17 +144,17 @@ const cases = {
     async thoughts({parrot: {openai, anthropic}}) {
         const r = await openai.chat.completions.create(say("think"));
         assert.deepEqual([r.choices[0].message.reasoning_content, r.choices[0].message.content],
-                         ["Two and two; that is easy.", "It is four."]);
+                         [THOUGHT, FOUR]);
         const deltas = (await collect(await openai.chat.completions.create(say("think", {stream: true})))).map(c => c.choices[0].delta);
-        assert.equal(deltas.map(d => d.reasoning_content ?? "").join(""), "Two and two; that is easy.");
-        assert.equal(deltas.map(d => d.content ?? "").join(""), "It is four.");
+        assert.equal(deltas.map(d => d.reasoning_content ?? "").join(""), THOUGHT);
+        assert.equal(deltas.map(d => d.content ?? "").join(""), FOUR);
         const m = await anthropic.messages.create(say("think", {max_tokens: 100}));
-        assert.deepEqual(m.content, [{type: "thinking", thinking: "Two and two; that is easy.", signature: ""},
-                                     {type: "text", text: "It is four."}]);
+        assert.deepEqual(m.content, [{type: "thinking", thinking: THOUGHT, signature: ""},
+                                     {type: "text", text: FOUR}]);
         assert.deepEqual((await anthropic.messages.stream(say("think", {max_tokens: 100})).finalMessage()).content, m.content);
         const i = await openai.responses.create({model, input: "think"});
         assert.deepEqual(i.output.map(o => [o.type, o.content[0].text]),
-                         [["reasoning", "Two and two; that is easy."], ["message", "It is four."]]);
+                         [["reasoning", THOUGHT], ["message", FOUR]]);
     },
 
     // -- tools --
@@ -331,7 +289,7 @@ const cases = {
         const cut = await openai.responses.create({model, input: "hi", max_output_tokens: 3});
         assert.deepEqual([cut.status, cut.incomplete_details], ["incomplete", {reason: "max_output_tokens"}]);
         const talk = [{role: "user", content: "hi"}, ...whole.output, {role: "user", content: "think"}];
-        assert.equal((await openai.responses.create({model, input: talk})).output.at(-1).content[0].text, "It is four.");
+        assert.equal((await openai.responses.create({model, input: talk})).output.at(-1).content[0].text, FOUR);
         await assert.rejects(openai.responses.create({model, input: "hi", previous_response_id: "resp_1"}),
                              e => e instanceof OpenAI.BadRequestError && e.param === "previous_response_id");
     },
@@ -339,7 +297,7 @@ const cases = {
         const first = await openai.responses.create({model, input: "hi"});
         assert.equal(first.store, true);
         const next = await openai.responses.create({model, input: "think", previous_response_id: first.id});
-        assert.equal(next.output_text, "It is four.");
+        assert.equal(next.output_text, FOUR);
         assert.deepEqual((await openai.responses.retrieve(next.id)).output, next.output);
         const items = await collect(openai.responses.inputItems.list(next.id, {order: "asc", limit: 2}));
         assert.deepEqual(items.map(i => [i.role, i.content[0].text]), [["user", "hi"], ["assistant", HELLO], ["user", "think"]]);
@@ -359,12 +317,12 @@ const cases = {
     async thoughts_are_a_summary({parrot: {openai}}) {
         const ask = {model, input: "think", reasoning: {summary: "auto"}, include: ["reasoning.encrypted_content"]};
         const whole = await openai.responses.create(ask);
-        assert.deepEqual(whole.output[0].summary, [{type: "summary_text", text: "Two and two; that is easy."}]);
+        assert.deepEqual(whole.output[0].summary, [{type: "summary_text", text: THOUGHT}]);
         const n = whole.usage.output_tokens_details.reasoning_tokens;
         assert.ok(n > 0 && n < whole.usage.output_tokens);
         let text = "";
         const stream = openai.responses.stream(ask).on("response.reasoning_summary_text.delta", e => (text += e.delta));
-        assert.deepEqual([(await stream.finalResponse()).output[0].summary[0].text, text], Array(2).fill("Two and two; that is easy."));
+        assert.deepEqual([(await stream.finalResponse()).output[0].summary[0].text, text], Array(2).fill(THOUGHT));
     },
     async messages({parrot: {openai, anthropic}}) {
         const ask = say("hi", {max_tokens: 100, system: "Be kind."});
@@ -494,26 +452,4 @@ const tcpCases = {
     },
 };
 
-// ---- running them ----
-
-async function run(transport, list) {
-    let failed = 0;
-    const all = Object.fromEntries(Object.keys(daemons).map(name => [name, clients(transport, name)]));
-    for (const [name, test] of Object.entries(list)) {
-        const full = `${transport}:${name}`;
-        if (!name.startsWith(prefix ?? "")) continue;
-        console.log(`[ RUN      ] ${full}`);
-        try {
-            await test(all, transport);
-            console.log(`[       OK ] ${full}`);
-        } catch (e) {
-            failed++;
-            console.log(e.stack.replace(/^/gm, "    ") + `\n[  FAILED  ] ${full}`);
-        }
-    }
-    return failed;
-}
-
-const n_failed = await run("tcp", {...cases, ...tcpCases}) + await run("unix", cases);
-await Promise.all(written);
-process.exit(n_failed ? 1 : 0);
+await runTwice(clients, cases, tcpCases);

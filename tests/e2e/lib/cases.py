@@ -8,11 +8,12 @@ reads the log.
 """
 import os
 import sys
+import time
 import traceback
 
 # Run by hand, a test starts again in surroundings of its own, as meson starts it.
 if "QUERN_TEST_HOME" not in os.environ:
-    surroundings = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "run")
+    surroundings = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "run")
     os.execv(surroundings, [surroundings, *sys.orig_argv])
 
 # What tells sanitizers to end a program at their first finding: for tests that give it an environment of its own.
@@ -32,12 +33,15 @@ def check(holds, *what):
         complaints.append(f"line {where.lineno}: " + " ".join(map(str, what)))
 
 
-def linked(target, folder):
-    """A link to a file in a folder whose path has no spaces: LD_PRELOAD and systemd's units would divide the path there."""
-    link = os.path.join(folder, "linked-" + os.path.basename(target))
-    if not os.path.islink(link):
-        os.symlink(os.path.abspath(target), link)
-    return link
+def until(seconds, holds, *what):
+    """Waits until this holds, for so long at most. Returns whether it does. what: the complaint if it does not."""
+    end = time.monotonic() + seconds
+    while not (held := holds()) and time.monotonic() < end:
+        time.sleep(0.005)
+    if what and not held:
+        where = traceback.extract_stack(limit=2)[0]
+        complaints.append(f"line {where.lineno}: not in time: " + " ".join(map(str, what)))
+    return held
 
 
 def clean_up(skipped):

@@ -1,60 +1,27 @@
 // SPDX-License-Identifier: MIT
 //
-// ollama.mjs: what Ollama's own client (npm: ollama) makes of daemons. Run by test_clients.py:
-//
-//     node ollama.mjs NPM_DIR SETUP [PREFIX_OF_CASES]
-//
-// SETUP and output are described in clients.mjs. Every case runs over TCP with the client as it comes, and over a Unix
-// socket, where the exchanges are recorded.
+// ollama.mjs: what Ollama's own client (npm: ollama) makes of daemons. Run by test_clients.py; twice.mjs describes SETUP.
 
 import assert from "node:assert/strict";
-import fs from "node:fs";
-import {createRequire} from "node:module";
-import path from "node:path";
 
-const [dir, setup, prefix] = process.argv.slice(2);
-const {record, limit, ...daemons} = JSON.parse(setup);
-const require = createRequire(path.resolve(dir, "node_modules/x.js"));
-const {Ollama} = require("ollama");
-const undici = require("undici");
+import {FOUR, HELLO, RESULT, THOUGHT, collect, load} from "./harness.mjs";
+import {reach, runTwice, tools} from "./twice.mjs";
 
-// ---- clients ----
-
-const written = [];
+const {Ollama} = load("ollama");
 
 function client(transport, name, more = {}) {
-    const {url, socket} = daemons[name];
-    if (transport === "tcp") return new Ollama({host: url, ...more});
-    const dispatcher = new undici.Agent({connect: {socketPath: socket}});
-    const fetch = async (target, init) => {
-        const reply = await undici.fetch(target, {...init, dispatcher});
-        const note = {method: init.method ?? "GET", target: new URL(target).pathname, status: reply.status,
-                      type: reply.headers.get("content-type")};
-        written.push(reply.clone().text().then(body => fs.appendFileSync(record, JSON.stringify({...note, body}) + "\n"), () => {}));
-        return reply;
-    };
-    return new Ollama({host: "http://localhost", fetch, ...more});
+    const {base, ...over} = reach(transport, name);
+    return new Ollama({host: base, ...over, ...more});
 }
 
 const model = "m:latest";
 const say = (content, more = {}) => ({model, messages: [{role: "user", content}], ...more});
-const HELLO = "Grüße! 😀 What can I do?";
-const RESULT = "It is 21 degrees, as the tool says.";
-const schema = {type: "object", properties: {city: {type: "string"}}, required: ["city"]};
-const tools = ["get_weather", "get_time"].map(name => ({type: "function", function: {name, description: "d", parameters: schema}}));
-
-async function collect(stream) {
-    const all = [];
-    for await (const x of stream) all.push(x);
-    return all;
-}
-
 const fails = (promise, status, words) => assert.rejects(promise, e => e.status_code === status && e.message.includes(words));
 
 // ---- cases: each gets a client of each daemon, by name ----
 
 const cases = {
-    async models_are_listed_and_shown({parrot}) {
+    async ollama_models_are_listed_and_shown({parrot}) {
         assert.match((await parrot.version()).version, /^\d+\.\d+\.\d+$/);
         const [m, ...others] = (await parrot.list()).models;
         assert.deepEqual([m.name, others.length, m.details.format], [model, 0, "gguf"]);
@@ -65,7 +32,7 @@ const cases = {
         assert.equal((await parrot.ps()).models[0].digest, m.digest);
         await fails(parrot.show({model: "other"}), 404, "model 'other' not found");
     },
-    async a_chat({parrot}) {
+    async ollama_a_chat({parrot}) {
         const r = await parrot.chat(say("hi", {keep_alive: "5m", options: {temperature: 0, num_ctx: 8192, num_gpu: 1}}));
         assert.deepEqual(r.message, {role: "assistant", content: HELLO});
         assert.ok(r.done && r.done_reason === "stop" && r.prompt_eval_count > 0 && r.eval_count > 0 && r.eval_duration > 0);
@@ -74,14 +41,14 @@ const cases = {
         assert.equal(all.map(x => x.message.content).join(""), HELLO);
         assert.ok(all.length > 8 && all.at(-1).done && !all.at(-2).done);
     },
-    async thoughts({parrot}) {
+    async ollama_thoughts({parrot}) {
         const r = await parrot.chat(say("think", {think: true}));
-        assert.deepEqual([r.message.thinking.trim(), r.message.content], ["Two and two; that is easy.", "It is four."]);
+        assert.deepEqual([r.message.thinking.trim(), r.message.content], [THOUGHT, FOUR]);
         const all = await collect(await parrot.generate({model, prompt: "think", think: "low", stream: true}));
         assert.equal(all.map(x => x.thinking ?? "").join("").trim(), r.message.thinking.trim());
-        assert.equal(all.map(x => x.response).join(""), "It is four.");
+        assert.equal(all.map(x => x.response).join(""), FOUR);
     },
-    async a_loop_with_tools({parrot}) {
+    async ollama_a_loop_with_tools({parrot}) {
         for (const stream of [false, true]) {
             const messages = [{role: "user", content: "both"}];
             const reply = await parrot.chat({model, messages, tools, stream});
@@ -92,7 +59,7 @@ const cases = {
             assert.equal((await parrot.chat({model, messages, tools})).message.content, RESULT);
         }
     },
-    async a_prompt({parrot, story}) {
+    async ollama_a_prompt({parrot, story}) {
         assert.equal((await parrot.generate({model, prompt: "hi", system: "Be kind."})).response, HELLO);
         assert.equal((await parrot.generate({model, prompt: "<|say:hello|>", raw: true})).response, HELLO);
         const ask = {model, prompt: "Once upon a time", options: {temperature: 0, num_predict: 16}};
@@ -102,13 +69,13 @@ const cases = {
         assert.equal((await parrot.generate({model, prompt: ""})).done_reason, "load");
         assert.equal((await collect(await parrot.chat({model, messages: [], stream: true, keep_alive: 0}))).at(-1).done_reason, "load");
     },
-    async vectors({random}) {
+    async ollama_vectors({random}) {
         const {embeddings: [a, b]} = await random.embed({model, input: ["hello", "Once upon a time"]});
         assert.deepEqual((await random.embed({model, input: "hello"})).embeddings, [a]);
         assert.deepEqual((await random.embeddings({model, prompt: "Once upon a time"})).embedding, b);
         assert.ok(Math.abs(Math.hypot(...a) - 1) < 1e-5);
     },
-    async what_is_not_done_is_said({parrot}) {
+    async ollama_what_is_not_done_is_said({parrot}) {
         await fails(parrot.chat({...say("hi"), model: "other"}), 404, "model 'other' not found");
         await fails(parrot.chat(say("hi", {stream: true, format: "json"})), 400, "format");
         await fails(parrot.generate({model, prompt: "hi", images: [new Uint8Array([1, 2])]}), 400, "images");
@@ -121,7 +88,7 @@ const cases = {
         await fails(parrot.create({model: "n", from: model}), 501, "no models");
         await fails(parrot.push({model}), 501, "uploads no models");
     },
-    async an_answer_is_aborted({parrot}) {
+    async ollama_an_answer_is_aborted({parrot}) {
         const stream = await parrot.chat(say("sing", {stream: true}));
         let n = 0;
         await assert.rejects(async () => {
@@ -129,36 +96,14 @@ const cases = {
         }, e => e.name === "AbortError");
         assert.equal((await parrot.chat(say("hi"))).message.content, HELLO); // its place is free again
     },
-    async keys({keyed}, transport) {
-        if (transport !== "tcp") return;
+};
+
+const tcpCases = {
+    async ollama_keys({keyed}) {
         await assert.rejects(keyed.list(), e => e.status_code === 401);
         const known = client("tcp", "keyed", {headers: {Authorization: "Bearer sk-one"}});
         assert.equal((await known.chat(say("hi"))).message.content, HELLO);
     },
 };
 
-// ---- running them ----
-
-async function run(transport) {
-    let failed = 0;
-    const all = Object.fromEntries(Object.keys(daemons).map(name => [name, client(transport, name)]));
-    for (const [name, test] of Object.entries(cases)) {
-        const full = `ollama:${transport}:${name}`;
-        if (!full.startsWith(prefix ?? "")) continue;
-        console.log(`[ RUN      ] ${full}`);
-        try {
-            await test(all, transport);
-            console.log(`[       OK ] ${full}`);
-        } catch (e) {
-            failed++;
-            console.log(e.stack.replace(/^/gm, "    ") + `\n[  FAILED  ] ${full}`);
-        }
-    }
-    return failed;
-}
-
-const late = setTimeout(() => { console.log(`[  FAILED  ] ollama: not done after ${limit} ms`); process.exit(1); }, limit);
-const n_failed = await run("tcp") + await run("unix");
-await Promise.all(written);
-clearTimeout(late);
-process.exit(n_failed ? 1 : 0);
+await runTwice(client, cases, tcpCases);

@@ -15,7 +15,7 @@ import termios
 import threading
 import time
 
-from cases import SANITIZERS
+from lib.cases import SANITIZERS
 
 
 def written_to(run):
