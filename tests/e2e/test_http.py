@@ -8,11 +8,14 @@ PEM holds a certificate for localhost and its key, for tests only. SLOWNESS mult
 a sanitizer). Each function test_* is a case, whose name is a sentence that must be true. A case prints RUN and OK or
 FAILED as cmocka does, with a line for each fault. The last line is `N passed, N failed`.
 """
+import array
+import fcntl
 import hashlib
 import io
 import json
 import os
 import resource
+import select
 import signal
 import shutil
 import socket
@@ -21,6 +24,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 from cases import Skipped, check, run, started
@@ -974,6 +978,40 @@ def test_a_reader_that_has_stopped_is_given_up():
     s.wait_for(lambda t: t["jobs"] == 0)
     check(.8 < time.monotonic() - t0 < 4 * SLOWNESS, "after", time.monotonic() - t0)
     c.close()
+    s.stop()
+
+
+def waiting(c):
+    """The bytes that have come and were not read."""
+    n = array.array("i", [0])
+    fcntl.ioctl(c, termios.FIONREAD, n)
+    return n[0]
+
+
+def test_a_refusal_that_nobody_takes_is_given_up():
+    """Answers that nobody reads fill the socket. Then "100 Continue" finds no room in it, nor does the body's refusal."""
+    s = Server("body_ms=300", "idle_ms=1500")
+    ask = f"GET /item HTTP/1.1\r\n{HOST}\r\n".encode()
+    n, length = 0, None
+    with Server("idle_ms=100000").connect() as c:
+        while True:
+            before = waiting(c)
+            c.sendall(ask)
+            started[-1].stats()  # a later request: the server has seen this one
+            if waiting(c) == before:
+                break
+            n, length = n + 1, length or waiting(c)
+    started[-1].stop()
+    with s.connect() as c:
+        for _ in range(n):
+            c.sendall(ask)
+        s.wait_until(lambda: waiting(c) == n * length, "the answers")
+        c.sendall(f"POST /raw HTTP/1.1\r\n{HOST}Content-Length: 5\r\nExpect: 100-continue\r\n\r\n".encode())
+        s.stats()
+        check(waiting(c) == n * length, "there is room", waiting(c), n, length)
+        poll = select.poll()
+        poll.register(c, select.POLLRDHUP)
+        s.wait_until(lambda: poll.poll(0), "the end of the connection")
     s.stop()
 
 
