@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,7 @@ struct record {
     bool is_wrong;   /* an event came twice, or after the end, or a prefill went back */
     struct qn_usage usage;
     struct qn_timings timings;
+    atomic_bool *gate; /* waits in its prefill events until this is set; NULL: it does not */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -92,12 +94,16 @@ static void note(struct record *r, const struct qn_event *ev)
     }
 }
 
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); }
+
 static void told(void *arg, const struct qn_event *ev)
 {
+    struct record *r = arg;
     pthread_mutex_lock(&mutex);
-    note(arg, ev);
+    note(r, ev);
     if (ev->type == QN_EVENT_DONE) pthread_cond_broadcast(&done);
     pthread_mutex_unlock(&mutex);
+    while (ev->type == QN_EVENT_PREFILL && r->gate && !*r->gate) nap();
 }
 
 static void wait_for(const struct record *r)
@@ -193,7 +199,7 @@ static struct qn_scheduler_stats idle(qn_scheduler *s)
     for (int i = 0; i < 20000; i++) {
         qn_scheduler_stats(s, &st);
         if (!st.n_running && !st.n_queued && st.n_pages_free + st.n_pages_cached == st.n_pages) break;
-        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        nap();
     }
     assert_int_equal(st.n_pages_free + st.n_pages_cached, st.n_pages);
     assert_int_equal(st.n_paused, 0);
@@ -250,6 +256,7 @@ static void the_youngest_gives_way(void **state)
     qn_token prompt[MAX_CTX];
     for (int turned = 0; turned < 2; turned++) { /* then the last one has the highest priority */
         struct record *r[3], *single[3];
+        atomic_bool gate = false; /* the first one does not run before all are there: it could end before the others */
         qn_engine *g = engine(MAX_CTX, 1);
         qn_scheduler *s = scheduler(g, 3);
         for (int i = 0; i < 3; i++) single[i] = alone(3 + 3 * i, MAX_CTX);
@@ -257,11 +264,13 @@ static void the_youngest_gives_way(void **state)
         for (int i = 0; i < 3; i++) {
             struct qn_request_params p = request(3 + 3 * i, MAX_CTX, prompt);
             p.arg = r[i] = record();
+            r[i]->gate = &gate;
             p.n_answers = 1;
             p.priority = turned ? i : 0;
             p.ignore_eog = true;
             OK(qn_submit(s, &p, NULL, NULL, &e));
         }
+        gate = true;
         for (int i = 0; i < 3; i++) {
             wait_for(r[i]);
             assert_false(r[i]->is_wrong);
