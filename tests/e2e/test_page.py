@@ -79,6 +79,27 @@ def test_only_clients_that_take_gzip_get_it():
     s.stop()
 
 
+def test_without_memory_the_page_is_refused():
+    """Bodies that never end hold the memory of the requests, until less is left than the page has."""
+    s, held = Server(PARROT, "--page", "--memory", "200M"), []
+    a = s.get("/", headers=GZIP)
+    for size in (4000000, 400000, 40000, 4000):
+        for _ in range(20):
+            if a.status == 200:
+                held.append(s.connect())
+                held[-1].putrequest("POST", "/tokenize")
+                held[-1].putheader("Content-Type", "application/json")
+                held[-1].putheader("Content-Length", str(size + 1))
+                held[-1].endheaders(b"x" * size)
+                a = s.get("/", headers=GZIP)
+    check(a.status == 503 and a.error()["code"] == "no_memory" and a.headers["Retry-After"] == "1", a.status, a.body[:200])
+    check(a.headers["Content-Encoding"] is None, "the refusal is not compressed", a.headers)
+    for c in held:
+        c.close()
+    until(lambda: s.get("/", headers=GZIP).status == 200, "memory")
+    s.stop()
+
+
 def test_without_the_option_the_error_names_it():
     s = Server(PARROT)
     a = s.get("/", headers=GZIP)
