@@ -69,6 +69,27 @@ def test_only_clients_that_take_gzip_get_it():
     s.stop()
 
 
+def test_without_memory_the_page_is_refused():
+    """Bodies that never end hold the memory of the requests, until less is left than the page has."""
+    s, held = Server(PARROT, "--page", "--memory", "200M"), []
+    a = s.get("/", headers=GZIP)
+    for size in (4000000, 400000, 40000, 4000):
+        for _ in range(20):
+            if a.status == 200:
+                held.append(s.connect())
+                held[-1].putrequest("POST", "/tokenize")
+                held[-1].putheader("Content-Type", "application/json")
+                held[-1].putheader("Content-Length", str(size + 1))
+                held[-1].endheaders(b"x" * size)
+                a = s.get("/", headers=GZIP)
+    check(a.status == 503 and a.error()["code"] == "no_memory" and a.headers["Retry-After"] == "1", a.status, a.body[:200])
+    check(a.headers["Content-Encoding"] is None, "the refusal is not compressed", a.headers)
+    for c in held:
+        c.close()
+    until(lambda: s.get("/", headers=GZIP).status == 200, "memory")
+    s.stop()
+
+
 def test_without_the_option_the_error_names_it():
     s = Server(PARROT)
     a = s.get("/", headers=GZIP)
@@ -140,13 +161,13 @@ def test_a_miss_names_both_tokens():
 
 
 def test_requests_under_way_are_listed_for_their_owner():
-    s = Server(PARROT)
+    s = Server(PARROT, "--ctx", "32768")
     with open(path("keys2"), "w") as f:
         f.write(f"{hashlib.sha256(b'sk-two').hexdigest()} bob\n")
-    other = Server(PARROT, "--api-keys", path("keys2"))
+    other = Server(PARROT, "--ctx", "32768", "--api-keys", path("keys2"))
     for server, seen in ((s, True), (other, False)):
         c = server.connect()
-        sing = {"messages": [{"role": "user", "content": "sing"}], "stream": True, "max_tokens": 400}
+        sing = {"messages": [{"role": "user", "content": "sing"}], "stream": True}  # until it is cancelled
         c.request("POST", "/v1/chat/completions", json.dumps(sing), {"Content-Type": "application/json"})
         reply = c.getresponse()
         reply.readline()
@@ -154,13 +175,15 @@ def test_requests_under_way_are_listed_for_their_owner():
             r = server.get("/v1/requests").json
             check(r["total"] == 1 and r["data"][0]["model"] == "m", r)
             check(r["data"][0]["state"] in ("queued", "prefill", "decoding") and r["data"][0]["age_seconds"] > 0, r)
-            check(s.ask("POST", f"/v1/requests/{r['data'][0]['id']}/cancel").status == 200, "cancel")
+            name = r["data"][0]["id"]
         else:
             r = server.get("/v1/requests", headers={"x-api-key": "sk-two"}, tcp=True).json
             check(r["total"] == 0 and r["data"] == [], "another identity sees", r)
+            name = reply.headers["x-request-id"]
+        check(server.ask("POST", f"/v1/requests/{name}/cancel").status == 200, "cancel")
         reply.read()
         c.close()
-        server.wait_for("requests_running", 0) if seen else None
+        server.wait_for("requests_running", 0)
     s.stop()
     other.stop()
 

@@ -434,7 +434,7 @@ def test_a_worker_that_never_ends_does_not_keep_the_process():
         since = time.monotonic()
         s.process.send_signal(signal.SIGTERM)
         if n_signals == 2:
-            time.sleep(0.3)
+            s.wait_until_closed()
             check(s.process.poll() is None, "the grace")
             since, grace = time.monotonic(), 0
             s.process.send_signal(signal.SIGTERM)

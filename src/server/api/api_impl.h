@@ -152,8 +152,8 @@ int resumable_asked(const struct http_request *r, const char *prefix, int *secon
 bool resumable_again(struct api *a, struct http_request *r);
 /* Makes an empty record. It belongs to its writer until resumable_end(). NULL: no memory. */
 struct resumable *resumable_new(const struct ticket *t);
-/* From now on clients can come back. The stream of r is open; r belongs to the record. w: for the first reader, whom it
- * watches already, and for all others. Its callbacks run until resumable_end() has returned. */
+/* Opens the stream of r, which belongs to the record. From now on clients can come back. w: for the first reader, whom
+ * it watches already, and for all others. Its callbacks run until resumable_end() has returned. */
 void resumable_start(struct resumable *s, struct http_request *r, const struct http_watch *w);
 const char *resumable_request(const struct resumable *s); /* the first part of its events' ids */
 /* Whole events up to number n_events; the first event is number 1. */

@@ -239,8 +239,10 @@ static void on_start(struct job *j)
     if (j->params.stream) {
         http_set_header(j->req, "Cache-Control", "no-cache");
         http_set_header(j->req, "X-Accel-Buffering", "no"); /* a proxy in front must not collect the stream */
-        http_stream_open(j->req, 200, j->d->stream_type ? j->d->stream_type : "text/event-stream");
-        if (j->resumable) resumable_start(j->resumable, j->req, &w);
+        if (j->resumable)
+            resumable_start(j->resumable, j->req, &w);
+        else
+            http_stream_open(j->req, 200, j->d->stream_type ? j->d->stream_type : "text/event-stream");
     }
 }
 

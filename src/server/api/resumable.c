@@ -27,6 +27,7 @@
 #define IDENTITY_PART 4                 /* an identity's share of that */
 #define MOST_RECORDS  1024
 #define MOST_SECONDS  600
+#define STREAM_TYPE   "text/event-stream"
 
 struct resumable {
     struct resumable *next; /* in order of their beginning */
@@ -215,6 +216,7 @@ void resumable_start(struct resumable *s, struct http_request *r, const struct h
     *all->last = s;
     all->last = &s->next;
     all->n++;
+    http_stream_open(r, 200, STREAM_TYPE); /* the client may come back as soon as it has this head */
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -289,7 +291,7 @@ static void attach(struct resumable *s, struct http_request *r, uint64_t after)
     }
     http_set_header(r, "Cache-Control", "no-cache");
     http_set_header(r, "X-Accel-Buffering", "no");
-    http_stream_open(r, 200, "text/event-stream");
+    http_stream_open(r, 200, STREAM_TYPE);
     if (at < s->text.len) http_stream_write(r, s->text.data + at, s->text.len - at);
     if (s->ended)
         http_stream_end(r);
@@ -345,7 +347,7 @@ void endpoint_events(struct http_request *r, void *ctx)
     if (!fits)
         refuse_event_id(r, last);
     else if (!strcmp(http_method(r), "HEAD")) /* takes the stream from nobody */
-        http_reply(r, 200, "text/event-stream", "", 0);
+        http_reply(r, 200, STREAM_TYPE, "", 0);
     else
         attach_or_refuse(ctx, r, wanted, after);
 }

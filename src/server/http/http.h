@@ -192,7 +192,8 @@ struct http_watch {
 /* Sets the callbacks, which are copied. HTTP_GONE if the client has left already: none will be called. */
 int http_watch(struct http_request *r, const struct http_watch *w);
 
-/* Adds a header to an answer that has not begun; both texts are copied. */
+/* Adds a header to an answer that has not begun; both texts are copied. At most eight. If there is no memory for a
+ * whole answer, the refusal that is sent in its place does not have them. */
 void http_set_header(struct http_request *r, const char *name, const char *value);
 /* Sends a whole answer; the body is copied. type NULL: no Content-Type. */
 void http_reply(struct http_request *r, int status, const char *type, const void *body, size_t n_bytes);

@@ -51,10 +51,7 @@ void request_unref(struct http_request *r)
     pthread_mutex_unlock(&h->lock);
     if (left > 0) return;
     log_access(r);
-    for (int i = 0; i < r->n_headers; i++) {
-        mem_free(r->header[i].name);
-        mem_free(r->header[i].value);
-    }
+    reply_drop_headers(r);
     if (h->c.ledger) ledger_give(h->c.ledger, r->answer_taken);
     buf_deinit_from(&r->body, h->c.ledger);
     buf_deinit_from(&r->queue, h->c.ledger);

@@ -325,6 +325,7 @@ const char *reply_reason(int status);
 #define N_STATUS 26
 size_t reply_status_index(int status);
 int reply_status_at(size_t i);
+void reply_drop_headers(struct http_request *r); /* those that were set */
 /* Adds the head of the answer to out. */
 int reply_head(struct buf *out, const struct http_request *r, bool close);
 /* Adds the next bytes of a stream to out. Under the lock. REPLY_WAIT: there are none yet; the connection will have a

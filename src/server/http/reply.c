@@ -83,6 +83,14 @@ void http_set_header(struct http_request *r, const char *name, const char *value
     r->header[r->n_headers++].value = v;
 }
 
+void reply_drop_headers(struct http_request *r)
+{
+    for (; r->n_headers > 0; r->n_headers--) {
+        mem_free(r->header[r->n_headers - 1].name);
+        mem_free(r->header[r->n_headers - 1].value);
+    }
+}
+
 static const struct {
     int status;
     const char *text;
@@ -197,6 +205,7 @@ void http_reply(struct http_request *r, int status, const char *type, const void
 
     if (l && n_bytes > SMALL_BYTES) {
         if (ledger_take(l, n_bytes, "an answer", NULL)) {
+            reply_drop_headers(r); /* they belong to the body that is not sent */
             http_set_header(r, "Retry-After", "1");
             http_error(r, 503, NULL, "no_memory", "no memory for an answer of %zu bytes now", n_bytes);
             return;

@@ -160,12 +160,13 @@ static enum turn_end at_handler(struct conn *c)
 
 /* ---- the answer ---- */
 
-/* While a body is read, its own deadline stays: only "100 Continue" can be on its way then. */
+/* While a body is read, its own deadline stays: only "100 Continue" can be on its way then. If that deadline passes,
+ * the refusal waits for the same full socket, and needs a deadline. */
 static void set_blocked(struct conn *c, bool blocked, bool progress)
 {
     if (!blocked && !c->blocked) return;
     pthread_mutex_lock(&c->http->lock);
-    if (blocked && (progress || !c->blocked) && c->state != AT_BODY) conn_wait(c, DUE_SEND);
+    if (blocked && (progress || !c->blocked || c->due == DUE_NOTHING) && c->state != AT_BODY) conn_wait(c, DUE_SEND);
     if (!blocked && c->due == DUE_SEND) conn_wait(c, c->state == AT_WEBSOCKET ? websocket_due(c) : DUE_NOTHING);
     c->blocked = blocked;
     if (!blocked && c->req) stream_silence(c->req);

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,12 +57,12 @@ struct record {
     bool is_wrong;   /* an event came twice, or after the end, or a prefill went back */
     struct qn_usage usage;
     struct qn_timings timings;
+    atomic_bool *gate; /* waits in its prefill events until this is set; NULL: it does not */
 };
 
 static int n_ended;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
-static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* while a test holds it, no prompt is read to its end */
 
 static void note(struct record *r, const struct qn_event *ev)
 {
@@ -96,16 +97,16 @@ static void note(struct record *r, const struct qn_event *ev)
     }
 }
 
+static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); }
+
 static void told(void *arg, const struct qn_event *ev)
 {
-    if (ev->type == QN_EVENT_PREFILL) {
-        pthread_mutex_lock(&gate);
-        pthread_mutex_unlock(&gate);
-    }
+    struct record *r = arg;
     pthread_mutex_lock(&mutex);
-    note(arg, ev);
+    note(r, ev);
     if (ev->type == QN_EVENT_DONE) pthread_cond_broadcast(&done);
     pthread_mutex_unlock(&mutex);
+    while (ev->type == QN_EVENT_PREFILL && r->gate && !*r->gate) nap();
 }
 
 static void wait_for(const struct record *r)
@@ -201,7 +202,7 @@ static struct qn_scheduler_stats idle(qn_scheduler *s)
     for (int i = 0; i < 20000; i++) {
         qn_scheduler_stats(s, &st);
         if (!st.n_running && !st.n_queued && st.n_pages_free + st.n_pages_cached == st.n_pages) break;
-        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+        nap();
     }
     assert_int_equal(st.n_pages_free + st.n_pages_cached, st.n_pages);
     assert_int_equal(st.n_paused, 0);
@@ -240,7 +241,7 @@ static void check_record(const struct record *r, const struct record *single, bo
 static void answer_shortly(qn_scheduler *s)
 {
     qn_token prompt[MAX_CTX];
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 100; i++) {
         struct qn_request_params p = request(0, MAX_CTX, prompt);
         struct record *r = p.arg = record();
         p.max_tokens = 1;
@@ -258,6 +259,7 @@ static void the_youngest_gives_way(void **state)
     qn_token prompt[MAX_CTX];
     for (int turned = 0; turned < 2; turned++) { /* then the last one has the highest priority */
         struct record *r[3], *single[3];
+        atomic_bool gate = false; /* the first one does not run before all are there: it could end before the others */
         qn_engine *g = engine(MAX_CTX, 1);
         qn_scheduler *s = scheduler(g, 3);
         for (int i = 0; i < 3; i++) single[i] = alone(3 + 3 * i, MAX_CTX);
@@ -265,11 +267,13 @@ static void the_youngest_gives_way(void **state)
         for (int i = 0; i < 3; i++) {
             struct qn_request_params p = request(3 + 3 * i, MAX_CTX, prompt);
             p.arg = r[i] = record();
+            r[i]->gate = &gate;
             p.n_answers = 1;
             p.priority = turned ? i : 0;
             p.ignore_eog = true;
             OK(qn_submit(s, &p, NULL, NULL, &e));
         }
+        gate = true;
         for (int i = 0; i < 3; i++) {
             wait_for(r[i]);
             assert_false(r[i]->is_wrong);
@@ -296,17 +300,18 @@ static void the_youngest_gives_way(void **state)
 static void submit_at_once(qn_scheduler *s, int n, const uint64_t *identity, const int *max_tokens, struct record **r)
 {
     qn_token prompt[MAX_CTX];
-    pthread_mutex_lock(&gate);
+    atomic_bool gate = false;
     for (int i = 0; i < n; i++) {
         struct qn_request_params p = request(3 + 3 * i, MAX_CTX, prompt);
         p.arg = r[i] = record();
+        r[i]->gate = &gate;
         p.n_answers = 1;
         p.ignore_eog = true;
         p.identity = identity[i];
         p.max_tokens = max_tokens[i];
         OK(qn_submit(s, &p, NULL, NULL, &e));
     }
-    pthread_mutex_unlock(&gate);
+    gate = true;
     for (int i = 0; i < n; i++) wait_for(r[i]);
 }
 
