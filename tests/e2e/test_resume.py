@@ -200,6 +200,19 @@ def test_a_request_that_nobody_comes_back_to_is_cancelled():
     s.stop()
 
 
+def test_a_request_that_somebody_came_back_to_is_not_cancelled():
+    s = Server(STORY, *ROOM)
+    one = begin(s, "/v1/completions", LONG, seconds=1).read_events(1)
+    two = resume(s, one.id, 0)
+    s.process.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)
+    s.process.send_signal(signal.SIGCONT)
+    got = list(events(two.read().so_far()))
+    check([n for n, _ in got] == list(range(1, len(got) + 1)) and got[-1][1] == "[DONE]", got[-3:])
+    check('"cancelled"' not in two.so_far(), "it goes on to its end")
+    s.stop()
+
+
 def test_only_the_same_identity_can_resume():
     s = Server()
     one = begin(s, "/v1/completions", STORY_ASK).read().close()
@@ -209,29 +222,39 @@ def test_only_the_same_identity_can_resume():
     s.stop()
 
 
-def test_what_is_not_kept_any_more_is_said():
-    s = Server(CHAT, "--memory", "1G")
-    # Each of three events repeats the tools: more than the window of one answer.
+def large_answer(s, **more):
+    """A request and the number of its events, once it has ended without its reader. Each of three events repeats the tools:
+    more than the window of one answer."""
     tools = [{"type": "function", "name": "f", "description": "x" * 1500000}]
     ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 3, "stream": True, "store": False, "seed": 1,
            "ignore_eos": True}
-    def answer():
-        """The request's name and the number of its events, once it has ended without its reader."""
-        before = s.metric("generated_tokens_total")
-        one = begin(s, "/v1/responses", ask).close()
-        s.wait_for("generated_tokens_total", before + 3)
-        s.wait_for("requests_running", 0)
-        return one, int(re.search(rb"has (\d+) events", resume(s, one.id, 10**6).read().text)[1])
+    before = s.metric("generated_tokens_total")
+    one = begin(s, "/v1/responses", ask, **more).close()
+    s.wait_for("generated_tokens_total", before + 3)
+    s.wait_for("requests_running", 0)
+    return one, int(re.search(rb"has (\d+) events", resume(s, one.id, 10**6, **more).read().text)[1])
 
-    one, last = answer()
+
+def test_what_is_not_kept_any_more_is_said():
+    s = Server(CHAT, "--memory", "1G")
+    one, last = large_answer(s)
     got = resume(s, one.id, 0).read()
     check(got.status == 410 and b'"events_gone"' in got.text, got.status, got.text[:300])
     check([n for n, _ in events(resume(s, one.id, last - 1).read().so_far())] == [last], "the newest are there")
     # All answers together have their bound too: the oldest is dropped first.
-    more = [answer()[0] for _ in range(3)]
+    more = [large_answer(s)[0] for _ in range(3)]
     check(resume(s, one.id, last - 1).status == 410 and resume(s, more[-1].id, last - 1).status == 200, "the oldest first")
     used = s.get("/v1/memory").json["request_bytes"]
     check(used < 20e6, used)
+    s.stop()
+
+
+def test_nobody_displaces_the_streams_of_another():
+    s = Server(CHAT, "--memory", "1G")
+    mine = begin(s, "/v1/chat/completions", CHAT_ASK).read().close()
+    theirs = [large_answer(s, tcp=True) for _ in range(4)]  # over TCP it is somebody else
+    check(resume(s, theirs[0][0].id, theirs[0][1] - 1, tcp=True).status == 410, "theirs are dropped")
+    check(resume(s, mine.id, 0).read().text == mine.text, "mine are there, although they are older")
     s.stop()
 
 

@@ -6,10 +6,12 @@ clients. Arguments and output: test_http.py. test_messages.py tests what the dae
 import hashlib
 import json
 import random
+import select
 import signal
 import socket
 import struct
 import sys
+import threading
 import time
 
 from lib.cases import check, run
@@ -226,7 +228,7 @@ def test_a_silent_client_is_asked_and_then_closed():
         check(one.next_frame() == (PING, b""), "a ping")
         one.raw(frame(PONG))
     check(answer(one.send_text('{"a":1}').message()) == {"a": 1}, "one that answers stays")
-    while other.sock.recv(100):
+    while other.sock.recv(100) and time.monotonic() - begun < LIMIT:
         pass
     check(2e-3 * IDLE_MS < time.monotonic() - begun < 2.1e-3 * IDLE_MS + SLACK, time.monotonic() - begun)
     one.close()
@@ -284,6 +286,25 @@ def test_one_that_reads_nothing_takes_no_memory():
         pass
     check(sent < 4000 * 5000, "it is not read either", sent)
     w.sock.close()
+    end(s)
+
+
+def test_one_that_reads_late_gets_all_answers():
+    s = Server(BUDGET)
+    w = ws(s)
+    n = 4000
+    data, sent = frame(TEXT, b'{"a":"' + b"x" * 5000 + b'"}') * n, 0
+    w.sock.setblocking(False)
+    while sent < len(data) and select.select([], [w.sock], [], 0.3)[1]:  # until it is not read any more
+        sent += w.sock.send(data[sent:sent + 65536])
+    check(sent < len(data), "it is read for ever")
+    w.sock.settimeout(LIMIT)
+    rest = threading.Thread(target=w.raw, args=(data[sent:],))
+    rest.start()
+    got = [json.loads(w.message()) for _ in range(n)]
+    rest.join()
+    check(all("a" in g or g["status"] == 429 for g in got), got[-1])
+    check(w.close() == 1000, "closed")
     end(s)
 
 

@@ -71,8 +71,9 @@ Object.assign(cases, {
     async "continue: a gap is filled"() {
         const gap = {model: "m", prompt: "int main()\n{\n", suffix: "\n}\n", max_tokens: 256, temperature: 0.01, stream: true};
         const stop = ["/src/", "#- coding: utf-8", "```", "\n\n"];
-        const {content} = await joined(continueModel("llamastack", url).fimStream({...gap, stop}, signal));
-        assert.equal(content, "a + b;\n        c = 7;");
+        const fill = provider => joined(continueModel(provider, url).fimStream({...gap, stop}, signal));
+        assert.equal((await fill("llamastack")).content, "a + b;\n        c = 7;");
+        await assert.rejects(fill("mistral"), /nothing is served at \/v1\/fim\/completions/);
     },
     async "continue: embeddings"() {
         const {data: [a, b]} = await continueModel("openai", story).embed({model: "m", input: ["a cat", "a dog"]});
