@@ -239,7 +239,8 @@ enum turn_end wire_flush(struct conn *c); /* GO: everything that was made is sen
  * bytes at *p, which may be changed. */
 enum turn_end wire_read(struct conn *c, size_t n_most, uint8_t **p, size_t *n);
 enum turn_end wire_used(struct conn *c, uint8_t *p, size_t n, size_t used); /* used of these n bytes were read */
-enum turn_end wire_linger(struct conn *c); /* nothing more is sent; what comes is thrown away for a while */
+void wire_end(struct conn *c);             /* tells the client that nothing more is sent; wire_linger() follows */
+enum turn_end wire_linger(struct conn *c); /* what comes is thrown away for a while */
 
 /* ---- ws_open.c: the server's thread, without the lock ---- */
 
