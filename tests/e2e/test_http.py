@@ -1209,6 +1209,23 @@ def test_draining_lets_running_requests_finish():
     check("left 0\n" in s.stop(), "nothing is left")
 
 
+def test_draining_ends_tls_in_order():
+    """An answer without a length ends with the connection, so over TLS its end has to be told. Each try may be too late."""
+    for _ in range(10):
+        s = Server("tls+127.0.0.1:0", f"cert={PEM}", f"key={PEM}", "drain_ms=20000")
+        context = ssl.create_default_context(cafile=PEM)
+        context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+        c = socket.create_connection(("127.0.0.1", s.ports[0]), LIMIT)
+        with context.wrap_socket(c, server_hostname="localhost", suppress_ragged_eofs=False) as c:
+            c.sendall(f"GET /slow?ms=30&n=3 HTTP/1.0\r\n{HOST}\r\n".encode())
+            data = c.recv(1)
+            s.process.send_signal(signal.SIGTERM)
+            while piece := c.recv(1000):  # raises an error at an end that was not told
+                data += piece
+            check(data.count(b"data:") == 3, data)
+        check("left 0\n" in s.stop(), "nothing is left")
+
+
 def test_draining_ends():
     s = Server("drain_ms=200")
     c = [s.connect() for _ in range(3)]

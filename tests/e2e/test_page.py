@@ -86,7 +86,7 @@ def test_without_memory_the_page_is_refused():
     check(a.headers["Content-Encoding"] is None, "the refusal is not compressed", a.headers)
     for c in held:
         c.close()
-    until(lambda: s.get("/", headers=GZIP).status == 200, "memory")
+    until(LIMIT, lambda: s.get("/", headers=GZIP).status == 200, "memory")
     s.stop()
 
 

@@ -256,7 +256,8 @@ enum turn_end wire_used(struct conn *c, uint8_t *p, size_t n, size_t used); /* u
 
 void wire_turn(struct conn *c);            /* does everything that can be done now; may free the connection */
 enum turn_end wire_flush(struct conn *c);  /* GO: everything that was made is sent */
-enum turn_end wire_linger(struct conn *c); /* nothing more is sent; what comes is thrown away for a while */
+void wire_end(struct conn *c);             /* tells the client that nothing more is sent; wire_linger() follows */
+enum turn_end wire_linger(struct conn *c); /* what comes is thrown away for a while */
 
 /* ---- ws_open.c: the server's thread, without the lock ---- */
 

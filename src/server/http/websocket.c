@@ -155,6 +155,7 @@ static enum turn_end send_close(struct conn *c)
     websocket_end(c);
     if (add_control(&c->out, FRAME_CLOSE, code, 2)) return CLOSE;
     if (wire_flush(c) != GO) return CLOSE; /* a client that takes nothing is not waited for */
+    wire_end(c);
     pthread_mutex_lock(&c->http->lock);
     w->closed = true;
     if (c->http->draining) pthread_cond_broadcast(&c->http->changed);

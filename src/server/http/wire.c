@@ -228,10 +228,14 @@ static enum turn_end start_answer(struct conn *c, struct http_request *r, bool c
     return GO;
 }
 
-enum turn_end wire_linger(struct conn *c)
+void wire_end(struct conn *c)
 {
     if (c->tls) gnutls_bye(c->tls, GNUTLS_SHUT_WR);
     shutdown(c->fd, SHUT_WR);
+}
+
+enum turn_end wire_linger(struct conn *c)
+{
     pthread_mutex_lock(&c->http->lock);
     conn_wait(c, DUE_LINGER);
     pthread_mutex_unlock(&c->http->lock);
@@ -248,6 +252,7 @@ static enum turn_end end_answer(struct conn *c)
     pthread_mutex_lock(&c->http->lock);
     close = c->req->close || c->http->draining;
     pthread_mutex_unlock(&c->http->lock);
+    if (close) wire_end(c); /* before it is completed, because a drain hangs up then */
     request_completed(c, true);
     if (close) return wire_linger(c);
     c->state = c->websocket ? AT_WEBSOCKET : AT_HEAD;
