@@ -137,12 +137,17 @@ ALWAYS_INLINE void octets_lookup(enum dtype type, const uint8_t *a, const uint8_
 /* plane[p][j]: the bytes of plane p that l[j] names. */
 ALWAYS_INLINE void octets_planes(enum dtype type, const struct lookup l[2], __m512i plane[2][2])
 {
+    if (type == DT_IQ1_S || type == DT_IQ1_M) {
+        look_up(iq1s_planes, 2048, l, plane[0]);
+        for (int j = 0; j < 2; j++) plane[1][j] = look_up_steps(&l[j]);
+        return;
+    }
 #pragma GCC unroll 2
     for (int p = 0; p < 2; p++) switch (type) {
         case DT_IQ2_XXS: look_up(iq2xxs_planes + 32 * p, 256, l, plane[p]); break;
         case DT_IQ2_XS: look_up(iq2xs_planes + 64 * p, 512, l, plane[p]); break;
         case DT_IQ2_S: look_up(iq2s_planes + 128 * p, 1024, l, plane[p]); break;
-        default: look_up(iq1s_planes + 256 * p, 2048, l, plane[p]);
+        default: __builtin_unreachable();
         }
 }
 

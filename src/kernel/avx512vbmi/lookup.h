@@ -21,6 +21,7 @@ struct lookup {
      * the delta negative, other bits are anything. */
     __m512i signs;
     __m512i scale[2]; /* of each dword; [1]: of its second group */
+    __m512i run;      /* IQ1: bits 4 to 10 of the indices; bit 7 is anything */
 };
 
 /* 2s + 1 */
@@ -113,6 +114,8 @@ ALWAYS_INLINE void lookup_iq2_s(const uint8_t *a, const uint8_t *b, struct looku
 /* Bits 7 to 10 of indices, the upper three from the low bits of the bytes of high. */
 ALWAYS_INLINE void lookup_11_bits(__m512i high, struct lookup *l)
 {
+    __m512i low = _mm512_srli_epi16(l->index, 4);
+    l->run = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), low, _mm512_slli_epi16(high, 4), 0xca);
     l->high[0] = _mm512_movepi8_mask(l->index);
     for (int i = 0; i < 3; i++) l->high[1 + i] = _mm512_test_epi8_mask(high, _mm512_set1_epi8((char)(1 << i)));
 }
@@ -184,6 +187,17 @@ ALWAYS_INLINE void look_up(const uint64_t *plane, int n, const struct lookup l[2
             v[j][bit] = out[j];
         }
     }
+}
+
+/* The bytes of IQ1's plane 1 at 64 indices. */
+ALWAYS_INLINE __m512i look_up_steps(const struct lookup *l)
+{
+    __m512i v[3];
+#pragma GCC unroll 3
+    for (int i = 0; i < 3; i++)
+        v[i] = _mm512_permutex2var_epi8(table(iq1s_steps + 16 * i), l->run, table(iq1s_steps + 16 * i + 8));
+    __m512i entry = _mm512_and_si512(l->index, _mm512_set1_epi8(15));
+    return _mm512_mask_mov_epi8(v[0], _mm512_cmpge_epu8_mask(entry, v[2]), v[1]);
 }
 
 #endif
