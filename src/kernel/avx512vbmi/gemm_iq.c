@@ -143,12 +143,11 @@ ALWAYS_INLINE void octets_planes(enum dtype type, const struct lookup l[2], __m5
         return;
     }
 #pragma GCC unroll 2
-    for (int p = 0; p < 2; p++) switch (type) {
-        case DT_IQ2_XXS: look_up(iq2xxs_planes + 32 * p, 256, l, plane[p]); break;
-        case DT_IQ2_XS: look_up(iq2xs_planes + 64 * p, 512, l, plane[p]); break;
-        case DT_IQ2_S: look_up(iq2s_planes + 128 * p, 1024, l, plane[p]); break;
-        default: __builtin_unreachable();
-        }
+    for (int p = 0; p < 2; p++) {
+        if (type == DT_IQ2_XXS) look_up(iq2xxs_planes + 32 * p, 256, l, plane[p]);
+        if (type == DT_IQ2_XS) look_up(iq2xs_planes + 64 * p, 512, l, plane[p]);
+        if (type == DT_IQ2_S) look_up(iq2s_planes + 128 * p, 1024, l, plane[p]);
+    }
 }
 
 /* 8 dwords of each of two blocks that sum to its S. */

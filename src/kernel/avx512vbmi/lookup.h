@@ -170,8 +170,9 @@ ALWAYS_INLINE void lookup_iq3_s(const uint8_t *w, struct lookup *l)
     l->scale[0] = odd_scale(_mm512_and_si512(scales, _mm512_set1_epi32(15)));
 }
 
-/* The bytes of a plane with n entries, 128 to 2048, at two times 64 indices, which share the loads of the plane. Of
- * what 128 entries give, the next bit of the index chooses, and so on: bit b after 2^b of them. */
+/* The bytes of a plane with n entries, 128 to 2048, at two times 64 indices, which share the loads of the plane. The
+ * index's bit 7 chooses between what the first two pairs of registers of the plane give, bit 8 between two such
+ * choices, and so on. A choice is made as soon as both sides are there, so that few registers are needed. */
 ALWAYS_INLINE void look_up(const uint64_t *plane, int n, const struct lookup l[2], __m512i out[2])
 {
     __m512i v[2][5]; /* [..][b]: chosen by b bits */
@@ -180,11 +181,11 @@ ALWAYS_INLINE void look_up(const uint64_t *plane, int n, const struct lookup l[2
         __m512i low = table(plane + 16 * i), high = table(plane + 16 * i + 8);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
-            int bit = 0;
+            const int n_bits = __builtin_ctz((unsigned)i + 1); /* so many ones at the end of i */
             out[j] = _mm512_permutex2var_epi8(low, l[j].index, high);
 #pragma GCC unroll 4
-            for (; i >> bit & 1; bit++) out[j] = _mm512_mask_mov_epi8(v[j][bit], l[j].high[bit], out[j]);
-            v[j][bit] = out[j];
+            for (int bit = 0; bit < n_bits; bit++) out[j] = _mm512_mask_mov_epi8(v[j][bit], l[j].high[bit], out[j]);
+            v[j][n_bits] = out[j];
         }
     }
 }
