@@ -357,7 +357,8 @@ enum qn_kv { QN_KV_F16, QN_KV_F32, QN_KV_Q8_0 };
 struct qn_engine_params {
     size_t size;
     int n_threads;   /* 0: as many as this process may use */
-    const char *cpu; /* instruction set at most: "ref", "avx2", "avxvnni", "avx512", "amx"; NULL: the best there is */
+    const char *cpu; /* instruction set at most: "ref", "avx2", "avxvnni", "avx512", "avx512vbmi", "amx"; NULL: the
+                        best there is */
     uint64_t memory_bytes; /* the budget for KV cache, buffers and weights; 0: the machine's available memory */
     int n_ctx;             /* tokens that a session may hold; 0: as many as the model was trained with, at most 32,768,
                               and as fit in a quarter of the budget and half of what the weights leave of it
@@ -742,7 +743,7 @@ QN_API void qn_log_set(qn_log_sink *sink, void *arg);
 
 /* Returns the version: "0.1.0 (commit, compiler)". */
 QN_API const char *qn_version(void);
-/* Returns the best instruction set of this machine: "ref", "avx2", "avxvnni", "avx512" or "amx". */
+/* Returns the best instruction set of this machine: "ref", "avx2", "avxvnni", "avx512", "avx512vbmi" or "amx". */
 QN_API const char *qn_cpu(void);
 
 #ifdef __cplusplus

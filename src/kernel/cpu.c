@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-static const char *const names[CPU_N] = {"ref", "avx2", "avxvnni", "avx512", "amx"};
+static const char *const names[CPU_N] = {"ref", "avx2", "avxvnni", "avx512", "avx512vbmi", "amx"};
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -41,7 +41,7 @@ bool cpu_has(enum cpu_level l)
     const uint32_t fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29; /* 1: ecx */
     const uint32_t avx2 = 1u << 5, bmi2 = 1u << 8;                                      /* 7: ebx */
     const uint32_t f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31;           /* 7: ebx */
-    const uint32_t vnni = 1u << 11;                                                     /* 7: ecx */
+    const uint32_t vbmi = 1u << 1, vnni = 1u << 11;                                     /* 7: ecx */
     const uint32_t avx_vnni = 1u << 4;                                                  /* 7, subleaf 1: eax */
     const uint32_t amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;       /* 7: edx */
     const uint64_t ymm = 1u << 1 | 1u << 2, zmm = 1u << 5 | 1u << 6 | 1u << 7;          /* XCR0 */
@@ -53,6 +53,8 @@ bool cpu_has(enum cpu_level l)
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !all(b, avx2 | bmi2) || !all(saved, ymm)) return false;
     bool has_512 = all(b, f | dq | bw | vl) && all(c, vnni) && all(saved, zmm);
     if (l == CPU_AVX512) return has_512;
+    has_512 = has_512 && all(c, vbmi);
+    if (l == CPU_AVX512VBMI) return has_512;
     if (l == CPU_AMX) return has_512 && all(d, amx_bf16 | amx_tile | amx_int8) && all(saved, tiles) && ask_for_tiles();
     /* eax counts the subleaves; one that is not there reads as zeros or as another leaf */
     if (l == CPU_AVXVNNI) return a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && all(a, avx_vnni);

@@ -239,7 +239,7 @@ typedef void topk_fn(const float *x, int n, int k, int32_t *idx, void *scratch);
 typedef float softmax_exp_fn(const float *x, int n, float *y, void *scratch);
 
 struct kernels {
-    const char *name; /* "ref", "avx2", "avxvnni", "avx512", "amx", "cost" */
+    const char *name; /* "ref", "avx2", "avxvnni", "avx512", "avx512vbmi", "amx", "cost" */
     bool is_cost;     /* nothing is computed: scratch points at a struct cost */
     int row_unit;     /* weight rows that the products take together: give each thread a multiple of it */
     int strip;        /* weight rows whose results are best passed on before the next are made, while they are in cache:
@@ -271,6 +271,7 @@ void kernels_init_ref(struct kernels *k);
 void kernels_init_avx2(struct kernels *k);
 void kernels_init_avxvnni(struct kernels *k);
 void kernels_init_avx512(struct kernels *k);
+void kernels_init_avx512vbmi(struct kernels *k);
 void kernels_init_amx(struct kernels *k);
 void kernels_init_cost(struct kernels *k);
 

@@ -29,6 +29,7 @@ void kernels_init(struct kernels *k, enum cpu_level level)
     if (level >= CPU_AVX2) kernels_init_avx2(k);
     if (level == CPU_AVXVNNI) kernels_init_avxvnni(k);
     if (level >= CPU_AVX512) kernels_init_avx512(k);
+    if (level >= CPU_AVX512VBMI) kernels_init_avx512vbmi(k);
     if (level >= CPU_AMX) kernels_init_amx(k);
 #endif
     k->name = cpu_level_name(level);
@@ -37,8 +38,8 @@ void kernels_init(struct kernels *k, enum cpu_level level)
 const struct probe *cpu_probe(enum cpu_level level)
 {
 #ifdef __x86_64__
-    static const struct probe *const probes[CPU_N] = {&probe_ref, &probe_avx2, &probe_avxvnni, &probe_avx512,
-                                                      &probe_amx};
+    static const struct probe *const probes[CPU_N] = {&probe_ref,    &probe_avx2,   &probe_avxvnni,
+                                                      &probe_avx512, &probe_avx512, &probe_amx};
     return probes[level];
 #else
     (void)level;

@@ -6,8 +6,8 @@
  * number comes from here: enum dtype, the sizes (dtype.c), the places of floats (format/file/finite.c), the
  * activations that weights are multiplied with, the constants of the kernels of each instruction set and their
  * dispatch tables (kernel/). A new type is a row here, a function for each instruction set that unpacks its blocks
- * (ref/unpack.c, avx2/unpack*.h, avx512/unpack*.h), a test and a line in the documents. Source: the tensor type table
- * of the GGUF format (docs/FORMATS.md).
+ * (ref/unpack.c, avx2/unpack*.h, avx512/unpack*.h; for a codebook also avx512vbmi/gemm_iq.c), a test and a line in the
+ * documents. Source: the tensor type table of the GGUF format (docs/FORMATS.md).
  *
  * Every row begins with
  *
@@ -24,7 +24,7 @@
  *                  (docs/KERNELS.md section 2), with fractions of the format folded in
  *   min            whether the type has minimums
  *
- * and DTYPES_K256, whose codes have integer scales, with
+ * and those of DTYPES_K256, whose codes have integer scales, with
  *
  *   group          elements that share a scale
  *   slow, shigh    the smallest and the largest scale
@@ -84,27 +84,34 @@
     X(MLX6,   mlx6,   47,  32, 24, 0,   NONE,  0, 0,    0,   63, true)  \
     X(MLX8,   mlx8,   48,  32, 32, 0,   NONE,  0, 0,    0,  255, true)
 
-/* A float scale for 256 elements and integer scales for groups of them; multiplied with activations in Q256. */
-#define DTYPES_K256(X) \
+/* A float scale for 256 elements and integer scales for groups of them; multiplied with activations in Q256. The codes
+ * of some are made of bits at fixed places, those of the others of entries of a codebook (kernel/iq_grid.h). */
+#define DTYPES_K256_BITS(X) \
     /* ID      name    id block bytes tail floats    at  at  low high   min  group slow shigh apart factor */ \
     X(Q2_K,    q2_k,    10, 256,  84, 0,   F16,      80, 82,    0,   3, true,   16,    0,  15, false, 1.0f)   \
     X(Q3_K,    q3_k,    11, 256, 110, 0,   F16,     108,  0,   -4,   3, false,  16,  -32,  31, false, 1.0f)   \
     X(Q4_K,    q4_k,    12, 256, 144, 0,   F16,       0,  2,    0,  15, true,   32,    0,  63, false, 1.0f)   \
     X(Q5_K,    q5_k,    13, 256, 176, 0,   F16,       0,  2,    0,  31, true,   32,    0,  63, false, 1.0f)   \
     X(Q6_K,    q6_k,    14, 256, 210, 0,   F16,     208,  0,  -32,  31, false,  16, -128, 127, false, 1.0f)   \
+    X(IQ4_XS,  iq4_xs,  23, 256, 136, 0,   F16,       0,  0, -127, 113, false,  32,  -32,  31, false, 1.0f)   \
+    X(TQ1_0,   tq1_0,   34, 256,  54, 0,   F16,      52,  0,   -1,   1, false, 256,    1,   1, false, 1.0f)   \
+    X(TQ2_0,   tq2_0,   35, 256,  66, 0,   F16,      64,  0,   -1,   2, false, 256,    1,   1, false, 1.0f)   \
+    X(I2_S,    i2_s,    36, 256,  64, 4,   NONE,      0,  0,   -1,   2, false, 256,    1,   1, false, 1.0f)
+
+#define DTYPES_K256_CODEBOOK(X) \
+    /* ID      name    id block bytes tail floats    at  at  low high   min  group slow shigh apart factor */ \
     X(IQ1_S,   iq1_s,   19, 256,  50, 0,   F16,       0,  0,   -9,   9, false,  32,    1,  15, false, 0.125f) \
     X(IQ1_M,   iq1_m,   29, 256,  56, 0,   NIBBLES,  48,  0,   -9,   9, false,  16,    1,  15, false, 0.125f) \
     X(IQ2_XXS, iq2_xxs, 16, 256,  66, 0,   F16,       0,  0,  -43,  43, false,  32,    1,  31, true,  0.125f) \
     X(IQ2_XS,  iq2_xs,  17, 256,  74, 0,   F16,       0,  0,  -43,  43, false,  16,    1,  31, true,  0.125f) \
     X(IQ2_S,   iq2_s,   22, 256,  82, 0,   F16,       0,  0,  -43,  43, false,  16,    1,  31, true,  0.125f) \
     X(IQ3_XXS, iq3_xxs, 18, 256,  98, 0,   F16,       0,  0,  -62,  62, false,  32,    1,  31, true,  0.25f)  \
-    X(IQ3_S,   iq3_s,   21, 256, 110, 0,   F16,       0,  0,  -15,  15, false,  32,    1,  31, true,  1.0f)   \
-    X(IQ4_XS,  iq4_xs,  23, 256, 136, 0,   F16,       0,  0, -127, 113, false,  32,  -32,  31, false, 1.0f)   \
-    X(TQ1_0,   tq1_0,   34, 256,  54, 0,   F16,      52,  0,   -1,   1, false, 256,    1,   1, false, 1.0f)   \
-    X(TQ2_0,   tq2_0,   35, 256,  66, 0,   F16,      64,  0,   -1,   2, false, 256,    1,   1, false, 1.0f)   \
-    X(I2_S,    i2_s,    36, 256,  64, 4,   NONE,      0,  0,   -1,   2, false, 256,    1,   1, false, 1.0f)
+    X(IQ3_S,   iq3_s,   21, 256, 110, 0,   F16,       0,  0,  -15,  15, false,  32,    1,  31, true,  1.0f)
 
 /* clang-format on */
+
+/* All types that are multiplied with activations in Q256. */
+#define DTYPES_K256(X) DTYPES_K256_BITS(X) DTYPES_K256_CODEBOOK(X)
 
 /* All types that are multiplied with activations in Q32. */
 #define DTYPES_Q32(X) DTYPES_B32(X) DTYPES_B32_HALVES(X) DTYPES_B32_SIDE(X)

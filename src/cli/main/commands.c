@@ -77,7 +77,7 @@ const struct opt opts_engine[] = {
     {"kv", 0, OPT_CHOICE, AT(kv), "TYPE", "keys and values as f16 (default), f32 or q8_0",
      .choices = "f16|f32|q8_0" /* in the order of enum qn_kv */, .rare = true},
     {"threads", 0, OPT_INT, AT(n_threads), "N", "threads (default: the CPUs this process may use)", 1, 1024},
-    {"cpu", 0, OPT_STRING, AT(cpu), "LEVEL", "instruction set at most: ref, avx2, avxvnni, avx512 or amx",
+    {"cpu", 0, OPT_STRING, AT(cpu), "LEVEL", "instruction set at most: ref, avx2, avxvnni, avx512, avx512vbmi or amx",
      .rare = true},
     {"memory", 0, OPT_SIZE, AT(memory_bytes), "BYTES", "memory budget, such as 6G (default: what is available)"},
     {0},

@@ -11,7 +11,7 @@
 #include "kernel/amx/amx.h"
 #include "kernel/amx/pass.h"
 #include "kernel/amx/planes.h"
-#include "kernel/avx512/avx512.h"
+#include "kernel/avx512vbmi/avx512vbmi.h"
 
 #define MIN_COLS 8
 
@@ -193,7 +193,7 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
     static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
     {                                                                                                                  \
         if (g->n_cols < MIN_COLS)                                                                                      \
-            avx512_gemm_k256(DT_##ID)(g, scratch);                                                                     \
+            avx512vbmi_gemm_k256(DT_##ID)(g, scratch);                                                                 \
         else                                                                                                           \
             passes(g, 64, n_pairs_of(DT_##ID), few_columns(DT_##ID, g, g->n_cols) ? 1 : PASS_TILES, group_columns,     \
                    pass_##name, scratch);                                                                              \

@@ -172,8 +172,44 @@ VEC_INLINE void gemm_rows(struct kind256 k, unpack256_fn *unpack, int n_cols, co
     ROWS(1, name)                                                                                                      \
     ROWS(2, name)                                                                                                      \
     ROWS(3, name)
-#define ENTRY(ID, name, ...) [DT_##ID] = {rows1_##name, rows2_##name, rows3_##name},
 
-DTYPES_K256(ROWS_EACH)
+DTYPES_K256_BITS(ROWS_EACH)
+
+/* The codebook types share their loops: looking entries up takes so long that a call for each block costs nothing. */
+struct codebook {
+    const struct kind256 *kind;
+    unpack256_fn *unpack;
+};
+
+#define CODEBOOK_ROWS(n)                                                                                               \
+    static void codebook_rows##n(const struct codebook *c, const struct gemm *g, void *scratch)                        \
+    {                                                                                                                  \
+        struct kind256 k = *c->kind;                                                                                   \
+        k.mode = OFFSET;                                                                                               \
+        gemm_rows(k, c->unpack, n, g, scratch);                                                                        \
+    }
+CODEBOOK_ROWS(1)
+CODEBOOK_ROWS(2)
+CODEBOOK_ROWS(3)
+
+/* The empty statement hides which codebook it is; otherwise the compiler makes a copy of the loops for each. */
+#define CODEBOOK(n, name)                                                                                              \
+    static void rows##n##_##name(const struct gemm *g, void *scratch)                                                  \
+    {                                                                                                                  \
+        const struct codebook *c = &codebook_##name;                                                                   \
+        __asm__("" : "+r"(c));                                                                                         \
+        codebook_rows##n(c, g, scratch);                                                                               \
+    }
+#define CODEBOOK_EACH(ID, name, id, block, size, tail, floats, at0, at1, low, high, min, ...)                          \
+    _Static_assert(MODE256(low, high, min) == OFFSET, "codebook_rows() takes codes with an offset: " #ID);             \
+    static void call_##name(const uint8_t *w, struct block256 *b) { unpack256_##name(w, b); }                          \
+    static const struct codebook codebook_##name = {&kind_##name, call_##name};                                        \
+    CODEBOOK(1, name)                                                                                                  \
+    CODEBOOK(2, name)                                                                                                  \
+    CODEBOOK(3, name)
+
+DTYPES_K256_CODEBOOK(CODEBOOK_EACH)
+
+#define ENTRY(ID, name, ...) [DT_##ID] = {rows1_##name, rows2_##name, rows3_##name},
 
 gemm_fn *const avx2_rows256[DT_N][MAX_COLUMNS] = {DTYPES_K256(ENTRY)};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * emulated_cpu.c: a processor that has AVX-VNNI where this one has AVX2, and AMX where it has AVX-512.
+ * emulated_cpu.c: a processor that has AVX-VNNI where this one has AVX2, and AMX where it has AVX-512 with VBMI.
  *
  * Everything else is the real cpu.c. Only its cpu_has() is renamed, and what calls it is written again.
  */
@@ -19,7 +19,7 @@ const char *cpu_level_list(char *buf);
 bool cpu_has(enum cpu_level l)
 {
     if (l == CPU_AVXVNNI) return machine_has(CPU_AVX2);
-    if (l == CPU_AMX) return machine_has(CPU_AVX512);
+    if (l == CPU_AMX) return machine_has(CPU_AVX512VBMI);
     return machine_has(l);
 }
 
