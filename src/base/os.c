@@ -154,6 +154,23 @@ int map_populate(const void *p, size_t bytes)
     return madvise((void *)first, bytes + ((uintptr_t)p - first), MADV_POPULATE_READ);
 }
 
+bool map_is_in_memory(const void *p, size_t bytes)
+{
+    uint8_t in_memory[512];
+    size_t page = os_page_bytes();
+    uintptr_t at = (uintptr_t)p & ~(page - 1), end = (uintptr_t)p + bytes;
+
+    while (at < end) {
+        size_t n = (end - at + page - 1) / page;
+        if (n > sizeof in_memory) n = sizeof in_memory;
+        if (mincore((void *)at, n * page, in_memory)) return true;
+        for (size_t i = 0; i < n; i++)
+            if (!(in_memory[i] & 1)) return false;
+        at += n * page;
+    }
+    return true;
+}
+
 void map_ask_ahead(const void *p, size_t bytes)
 {
     uintptr_t mask = os_page_bytes() - 1, first = (uintptr_t)p & ~mask;

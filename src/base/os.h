@@ -35,6 +35,8 @@ int map_lock(const struct mapping *m, size_t offset, size_t bytes);
 /* Enters the pages of [p, p + bytes), part of a mapping, into this process's page table, and reads those that are not
  * in memory. -1: the system cannot do that. */
 int map_populate(const void *p, size_t bytes);
+/* Whether all pages of [p, p + bytes), part of a mapping, are in memory. True where the system does not tell. */
+bool map_is_in_memory(const void *p, size_t bytes);
 /* Tells the system that [p, p + bytes), part of a mapping, is needed soon. It begins to read; the call does not wait.
  */
 void map_ask_ahead(const void *p, size_t bytes);

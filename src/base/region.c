@@ -27,6 +27,12 @@ int region_open(struct region *r, size_t bytes, size_t small_bytes, const char *
     return 0;
 }
 
+bool region_touch(const struct region *r, size_t at, size_t bytes)
+{
+    size_t first = at / os_page_bytes() * os_page_bytes();
+    return madvise(r->data + first, at + bytes - first, MADV_POPULATE_WRITE) == 0;
+}
+
 void region_close(struct region *r)
 {
     if (r->data) munmap(r->data, r->size);

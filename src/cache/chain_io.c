@@ -3,7 +3,10 @@
  * chain_io.c: writes chain files and reads parts of them.
  *
  * The sums of a file's parts come before the parts, so each part is read twice: once for its sum, once to write it.
- * While reading, the system is told which part comes next, so that the disk works while a page is verified.
+ *
+ * While one reader verifies a part, the disk works for the others. A part that is not in the page cache is read past
+ * it (O_DIRECT): that saves a copy, and keeps the weights in memory. Where the file system has no such reads, the
+ * system is told which part comes next.
  */
 #include "cache/chain_io.h"
 
@@ -12,11 +15,14 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/out_file.h"
+
+#define DIRECT_ALIGN 4096 /* bytes; enough for any disk. Pages of the system may be larger: see is_direct() */
 
 static struct timespec time_of(uint64_t ns)
 {
@@ -125,33 +131,91 @@ int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset, struct qn_error 
     return 0;
 }
 
-/* *fd: the file of the previous part, or -1. */
-static int read_part(const struct chain_read *r, int i, int *fd, struct qn_error *e)
+/* The file that a reader has open. */
+struct open_file {
+    const char *name; /* NULL: none */
+    int fd;
+};
+
+static void close_file(struct open_file *f)
 {
-    const struct chain_part *p = &r->parts[i];
-    if (*fd < 0 || strcmp(p->name, r->parts[i - 1].name) != 0) {
-        if (*fd >= 0) close(*fd);
-        *fd = openat(r->dir_fd, p->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (*fd < 0) return error_set(e, QN_EIO, "%s", strerror(errno));
-        posix_fadvise(*fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-        if (p->time_ns) set_time(*fd, p->time_ns);
+    if (f->name) close(f->fd);
+    f->name = NULL;
+}
+
+static int open_for(struct open_file *f, int dir_fd, const struct chain_part *p, struct qn_error *e)
+{
+    if (f->name && !strcmp(p->name, f->name)) return 0;
+    close_file(f);
+    f->fd = openat(dir_fd, p->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (f->fd < 0) return error_set(e, QN_EIO, "%s", strerror(errno));
+    f->name = p->name;
+    posix_fadvise(f->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return 0;
+}
+
+/* Whether the part can be read from the disk directly: it is aligned, and its end is not in the page cache. */
+static bool is_direct(int fd, const struct chain_part *p)
+{
+    uint8_t is_cached = 1;
+    uint64_t last = p->offset + p->bytes - DIRECT_ALIGN;
+    if ((p->bytes | p->offset | (uintptr_t)p->to) % DIRECT_ALIGN) return false;
+    void *page = mmap(NULL, DIRECT_ALIGN, PROT_READ, MAP_SHARED, fd, (off_t)last);
+    if (page == MAP_FAILED) return false;
+    mincore(page, DIRECT_ALIGN, &is_cached);
+    munmap(page, DIRECT_ALIGN);
+    return !(is_cached & 1);
+}
+
+static int read_part(int fd, const struct chain_part *p, struct qn_error *e)
+{
+    int rc = QN_EIO;
+    if (is_direct(fd, p) && !fcntl(fd, F_SETFL, O_DIRECT)) {
+        rc = chain_read_at(fd, p->to, p->bytes, p->offset, e);
+        fcntl(fd, F_SETFL, 0);
     }
-    posix_fadvise(*fd, (off_t)p->offset, (off_t)(2 * p->bytes), POSIX_FADV_WILLNEED);
-    int rc = chain_read_at(*fd, p->to, p->bytes, p->offset, e);
+    if (rc) { /* through the page cache, also if it was tried directly: then this gives the true reason */
+        posix_fadvise(fd, (off_t)p->offset, (off_t)(2 * p->bytes), POSIX_FADV_WILLNEED);
+        rc = chain_read_at(fd, p->to, p->bytes, p->offset, e);
+    }
     if (rc || chain_part_sum(p->to, p->bytes) == p->sum) return rc;
     return error_set(e, QN_EDATA, "the checksum of part %d differs", p->index);
 }
 
-void chain_read_run(struct worker_job *job)
+void chain_read_init(struct chain_read *r, int dir_fd, struct chain_part *parts, int n_parts, int n_readers)
 {
-    struct chain_read *r = (struct chain_read *)job;
-    int fd = -1, rc = 0;
-    while (r->n_done < r->n_parts && !rc) {
+    *r = (struct chain_read){.dir_fd = dir_fd, .parts = parts, .n_parts = n_parts, .n_readers = n_readers};
+    for (int i = 0; i < n_readers; i++)
+        r->readers[i] = (struct chain_reader){.job.run = chain_reader_run, .read = r, .n_good = n_parts};
+}
+
+void chain_reader_run(struct worker_job *job)
+{
+    struct chain_reader *me = (struct chain_reader *)job;
+    struct chain_read *r = me->read;
+    struct open_file f = {0};
+    int i, rc = 0;
+    while (!rc && (i = atomic_fetch_add(&r->n_taken, 1)) < r->n_parts) {
+        const struct chain_part *p = &r->parts[i];
         if (atomic_load_explicit(&r->is_cancelled, memory_order_relaxed))
-            rc = error_set(&r->error, QN_ECANCEL, "nobody wants it any more");
+            rc = error_set(&me->error, QN_ECANCEL, "nobody wants it any more");
         else
-            rc = read_part(r, r->n_done, &fd, &r->error);
-        r->n_done += rc == 0;
+            rc = open_for(&f, r->dir_fd, p, &me->error);
+        if (!rc && p->time_ns) set_time(f.fd, p->time_ns);
+        if (!rc) rc = read_part(f.fd, p, &me->error);
+        if (rc) me->n_good = i;
     }
-    if (fd >= 0) close(fd);
+    if (rc) atomic_store(&r->n_taken, r->n_parts);
+    close_file(&f);
+}
+
+int chain_read_n_good(const struct chain_read *r, const struct qn_error **why)
+{
+    int n = r->n_parts;
+    for (const struct chain_reader *x = r->readers; x < r->readers + r->n_readers; x++) {
+        if (x->n_good >= n) continue;
+        n = x->n_good;
+        *why = &x->error;
+    }
+    return n;
 }

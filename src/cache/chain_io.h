@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain_io.h: chain files written and read by jobs for a worker (base/worker.h).
+ * chain_io.h: chain files written and read by jobs for workers (base/worker.h).
  *
  * A job holds everything that it needs: names, sums, addresses of pages and states. It uses neither the tree nor the
  * store's list of files, so these can change meanwhile. The pages and states must not change until it is done.
@@ -43,16 +43,32 @@ struct chain_part {
     uint8_t *to;
 };
 
-/* Reads parts of any files, in order, up to the first part that cannot be read or is damaged. */
-struct chain_read {
-    struct worker_job job;
-    int dir_fd;               /* borrowed */
-    atomic_bool is_cancelled; /* it ends after the current part */
-    int n_parts, n_done;
-    struct qn_error error;    /* the reason if not all were read: QN_EIO, QN_EDATA, QN_ECANCEL */
-    struct chain_part *parts; /* [n_parts], borrowed */
+#define CHAIN_MAX_READERS 4
+
+/* The share of one thread in a chain_read. */
+struct chain_reader {
+    struct worker_job job; /* run: chain_reader_run */
+    struct chain_read *read;
+    int n_good;            /* once it is done: the part that it could not read; n_parts if it could read all it took */
+    struct qn_error error; /* the reason: QN_EIO, QN_EDATA, QN_ECANCEL */
 };
-void chain_read_run(struct worker_job *job);
+
+/* Reads parts of any files. The readers take the parts in order, so when one cannot be read or is damaged, all parts
+ * before it are read, and some of those after it. */
+struct chain_read {
+    int dir_fd;               /* borrowed */
+    atomic_bool is_cancelled; /* each reader ends after its current part */
+    atomic_int n_taken;       /* parts that a reader has taken */
+    int n_parts, n_readers;
+    struct chain_part *parts; /* [n_parts], borrowed */
+    struct chain_reader readers[CHAIN_MAX_READERS];
+};
+/* dir_fd and the parts are borrowed. Post the job of each of the n_readers (at most CHAIN_MAX_READERS) afterwards. */
+void chain_read_init(struct chain_read *r, int dir_fd, struct chain_part *parts, int n_parts, int n_readers);
+void chain_reader_run(struct worker_job *job);
+/* When all readers are done: the number of parts that were read before the first one that was not. If this is less
+ * than n_parts, *why is the reason. */
+int chain_read_n_good(const struct chain_read *r, const struct qn_error **why);
 
 int chain_read_at(int fd, void *p, uint64_t n, uint64_t offset,
                   struct qn_error *e); /* QN_EIO; QN_EDATA: it ends early */

@@ -9,11 +9,14 @@
 
 #include "base/region.h"
 
+#define TOUCH_BYTES ((size_t)2 << 20)
+
 struct kv_pool {
     struct kv_shape shape;
     size_t page_bytes, key_bytes, head_bytes; /* key_bytes: one head's keys in a page */
     struct ledger *ledger;
     struct region region; /* n_pages * page_bytes, zero until written */
+    size_t touched[2];    /* bytes that kv_pool_touch() has made resident: of the pages, of the states */
     int n_pages, n_free, n_touched;
     int *free_list;       /* [n_pages]; the first n_free are page numbers */
     int *refs;            /* [n_pages] */
@@ -180,6 +183,28 @@ void kv_page_unref(struct kv_pool *p, uint8_t *page)
     int i = page_number(p, page);
     assert(p->refs[i] > 0);
     if (--p->refs[i] == 0) p->free_list[p->n_free++] = i;
+}
+
+/* A step of at most 2 MB: that is one page of the system, where it has large ones. */
+static bool touch(const struct region *r, size_t *touched, size_t most)
+{
+    size_t n = most > *touched ? most - *touched : 0;
+    if (n > TOUCH_BYTES) n = TOUCH_BYTES;
+    if (!n || !region_touch(r, *touched, n)) return false;
+    *touched += n;
+    return true;
+}
+
+bool kv_pool_touch(struct kv_pool *p, int n_pages)
+{
+    size_t n_states = (size_t)(p->n_states < 2 ? p->n_states : 2);
+    if (n_pages <= 0) return false;
+    if (n_pages > p->n_pages) n_pages = p->n_pages;
+    if (!touch(&p->region, &p->touched[0], p->page_bytes * (size_t)n_pages))
+        return touch(&p->states, &p->touched[1], p->state_stride * n_states);
+    int n = (int)((p->touched[0] + p->page_bytes - 1) / p->page_bytes);
+    if (n > p->n_touched) p->n_touched = n;
+    return true;
 }
 
 /* As with pages, the state that was freed last is taken first. */

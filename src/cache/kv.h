@@ -52,6 +52,9 @@ const struct kv_shape *kv_pool_shape(const struct kv_pool *p);
 int kv_pool_n_pages(const struct kv_pool *p);
 int kv_pool_n_free(const struct kv_pool *p);    /* pages */
 int kv_pool_n_touched(const struct kv_pool *p); /* pages that were ever used; the others are not resident */
+/* Makes a little more of the pool resident, from its beginning on, where the next pages and states will be taken: up to
+ * n_pages pages and, if these are any, two states. False: nothing is left to do, or the system cannot do it. */
+bool kv_pool_touch(struct kv_pool *p, int n_pages);
 int kv_pool_n_states(const struct kv_pool *p);
 int kv_pool_n_free_states(const struct kv_pool *p);
 

@@ -36,6 +36,7 @@
 #include "base/buf.h"
 #include "base/file_hash.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/rng.h"
 #include "cache/chain_io.h"
 #include "cache/secret.h"
@@ -77,7 +78,8 @@ struct store {
     char *dir;
     int dir_fd, lock_fd;
     struct store_file *files;
-    struct worker *writer, *reader;
+    struct worker *writer, *readers[CHAIN_MAX_READERS];
+    int n_readers;
     struct chain_write *write;     /* under way; NULL: none */
     struct store_file *write_file; /* the file that it writes, in the list already, with its parts in the tree */
     struct prefix_snapshot *write_snapshot; /* held for it; NULL: it writes pages */
@@ -415,18 +417,31 @@ int store_enter(struct store *s, const uint8_t model[CHAIN_MODEL_BYTES], struct 
     int rc;
     memcpy(s->model, model, sizeof s->model);
     prefix_set_backing(s->tree, &(struct prefix_backing){s, forget});
-    if ((rc = worker_new(&s->writer, "cache-writer", e)) || (rc = worker_new(&s->reader, "cache-reader", e))) return rc;
+    if ((rc = worker_new(&s->writer, "cache-writer", e))) return rc;
+    for (int n = os_n_cpus(); s->n_readers < n && s->n_readers < CHAIN_MAX_READERS; s->n_readers++)
+        if ((rc = worker_new(&s->readers[s->n_readers], "cache-reader", e))) return rc;
     if (!(rc = read_dir(s, e))) make_room(s, 0, UINT64_MAX);
     return rc;
+}
+
+/* Whether all readers are done with it. */
+static bool is_read(struct store *s, const struct store_read *r, bool wait)
+{
+    for (int i = 0; i < r->io.n_readers; i++) {
+        const struct worker_job *job = &r->io.readers[i].job;
+        if (wait) worker_wait(s->readers[i], job);
+        if (!worker_is_done(s->readers[i], job)) return false;
+    }
+    return true;
 }
 
 void store_close(struct store *s)
 {
     struct qn_error e;
     if (!s) return;
-    for (struct store_read *r = s->given_up; r; r = r->next) worker_wait(s->reader, &r->io.job);
+    for (struct store_read *r = s->given_up; r; r = r->next) is_read(s, r, true);
     store_holds_pages(s);
-    worker_free(s->reader);
+    while (s->n_readers) worker_free(s->readers[--s->n_readers]);
     if (store_settle(s, true, &e) < 0) log_at(LOG_WARN, "cache: %s", e.msg);
     worker_free(s->writer);
     s->is_closing = true;
@@ -728,7 +743,7 @@ static struct store_read *read_new(struct store *s, int n_pages, const struct pr
     int n = n_pages + (snapshot != NULL);
     struct store_read *r = n ? mem_calloc(1, sizeof *r + (size_t)n * sizeof *r->parts) : NULL;
     if (!r) return NULL;
-    r->io = (struct chain_read){.job.run = chain_read_run, .dir_fd = s->dir_fd, .n_parts = n, .parts = r->parts};
+    chain_read_init(&r->io, s->dir_fd, r->parts, n, s->n_readers);
     r->n_pages = n_pages;
     if (!snapshot || (r->state = prefix_state_get(s->tree))) return r;
     mem_free(r);
@@ -749,7 +764,7 @@ struct store_read *store_read(struct store *s, const struct prefix_key *key, con
     struct store_read *r = shape->state_bytes && !is_all ? NULL : read_new(s, n_pages, snapshot);
     if (r) {
         fill_read(s, r, places, m->pages + first, snapshot);
-        worker_post(s->reader, &r->io.job);
+        for (int i = 0; i < s->n_readers; i++) worker_post(s->readers[i], &r->io.readers[i].job);
     }
     mem_free(places);
     return r;
@@ -780,12 +795,13 @@ static void damaged(struct store *s, const char *name, const struct qn_error *wh
 bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, uint8_t **state,
                     enum prefix_miss *miss)
 {
-    if (wait) worker_wait(s->reader, &r->io.job);
-    if (!worker_is_done(s->reader, &r->io.job)) return false;
-    *n_pages = r->io.n_done < r->n_pages ? r->io.n_done : r->n_pages;
+    const struct qn_error *why = NULL;
+    if (!is_read(s, r, wait)) return false;
+    int n = chain_read_n_good(&r->io, &why);
+    *n_pages = n < r->n_pages ? n : r->n_pages;
     *state = NULL;
-    if (r->io.n_done < r->io.n_parts) {
-        damaged(s, r->parts[r->io.n_done].name, &r->io.error);
+    if (n < r->io.n_parts) {
+        damaged(s, r->parts[n].name, why);
         *miss = PREFIX_DAMAGED;
     } else {
         *state = r->state;
@@ -805,7 +821,7 @@ void store_read_cancel(struct store *s, struct store_read *r)
 bool store_holds_pages(struct store *s)
 {
     for (struct store_read **at = &s->given_up, *r; (r = *at);) {
-        if (!worker_is_done(s->reader, &r->io.job)) {
+        if (!is_read(s, r, false)) {
             at = &r->next;
             continue;
         }

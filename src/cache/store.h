@@ -7,8 +7,8 @@
  * are on disk. Everything in the directory is untrusted: a file that is incomplete, damaged or foreign is dropped with
  * one line in the log, and costs no more than computing its tokens again.
  *
- * A store belongs to the tree's thread, which never waits for pages. Two threads of the store write and read them.
- * These use neither the tree nor the pool's counts, only the bytes of pages that are held for them.
+ * A store belongs to the tree's thread, which never waits for pages. Threads of the store write and read them. These
+ * use neither the tree nor the pool's counts, only the bytes of pages that are held for them.
  */
 #ifndef QUERN_CACHE_STORE_H
 #define QUERN_CACHE_STORE_H

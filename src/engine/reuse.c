@@ -275,6 +275,13 @@ int reuse_evict_saved(struct reuse *u, int n) { return prefix_evict(u->tree, n, 
 
 bool reuse_has_disk(const struct reuse *u) { return u->store != NULL; }
 
+int reuse_n_on_disk(const struct reuse *u)
+{
+    struct prefix_stats p;
+    prefix_stats(u->tree, &p);
+    return p.n_placed;
+}
+
 bool reuse_save(struct reuse *u, bool *is_new)
 {
     struct qn_error e;

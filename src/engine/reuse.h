@@ -50,6 +50,7 @@ int reuse_evict(struct reuse *u, int n);
 int reuse_evict_saved(struct reuse *u, int n);          /* the same, but only pages that are on disk */
 int reuse_n_evictable(const struct reuse *u, int most); /* pages that reuse_evict(u, most) could free now */
 bool reuse_has_disk(const struct reuse *u);             /* true: a store on disk is open */
+int reuse_n_on_disk(const struct reuse *u);             /* pages that are on disk, in the pool or not */
 /* Moves the writing to disk on: completes a file that has been written, and begins the next one. Returns true while a
  * file is being written; false if nothing is left to write, or it failed. *is_new: the writing of a file has ended. */
 bool reuse_save(struct reuse *u, bool *is_new);

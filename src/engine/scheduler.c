@@ -310,6 +310,15 @@ static bool is_idle(const struct qn_scheduler *s)
            !(s->is_stopping && s->n_waiting);
 }
 
+/* Prepares for the next request, while there is none, in a step of about a millisecond: enters weights that are in
+ * memory into the page table, and touches as much of the KV cache as what is on disk may take. That memory was counted
+ * when the engine was made. Returns false if nothing is left. */
+static bool prepare(struct qn_scheduler *s)
+{
+    if (!s->engine->forward.pass.is_streaming && warm_step(&s->warm)) return true;
+    return kv_pool_touch(s->engine->kv, reuse_n_on_disk(s->reuse));
+}
+
 /* Sleeps until there is something to do, and sets *is_stopping. Returns false when the thread has to end. */
 static bool await(struct qn_scheduler *s, bool *is_stopping)
 {
@@ -321,7 +330,12 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
     while (is_idle(s)) {
         bool awaits_disk = s->is_unsaved || s->n_running || s->waiting;
         if (!awaits_disk && s->is_stopping) break;
-        if (!awaits_disk)
+        if (!awaits_disk && s->is_cold) {
+            pthread_mutex_unlock(&s->mutex);
+            s->is_cold = prepare(s);
+            pthread_mutex_lock(&s->mutex);
+            s->stats.n_pages_touched = kv_pool_n_touched(s->engine->kv);
+        } else if (!awaits_disk)
             pthread_cond_wait(&s->wake, &s->mutex);
         else if (!wait_until(s, clock_ns() + POLL_NS))
             break;
@@ -390,7 +404,7 @@ static void open_disk(struct qn_scheduler *s)
     pthread_mutex_unlock(&s->mutex);
     if (!is_ready) return;
     reuse_open_disk(s->reuse);
-    s->is_unsaved = reuse_has_disk(s->reuse);
+    s->is_unsaved = s->is_cold = reuse_has_disk(s->reuse);
     s->is_full = false;
 }
 
@@ -514,6 +528,8 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     s->inbox_end = &s->inbox;
     s->stop_ns = UINT64_MAX;
     room_init(s);
+    s->warm = (struct warm){.weights = g->model->weights, .is_gentle = true};
+    s->is_cold = true;
     s->last_step_ns = clock_ns();
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_init(&monotonic);

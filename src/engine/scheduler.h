@@ -14,6 +14,7 @@
 
 #include "engine/pace.h"
 #include "engine/reuse.h"
+#include "format/warm.h"
 
 /* Prompt rows of a step that can have logits, in addition to the rows of answers. */
 #define PROMPT_LOGPROB_ROWS 32
@@ -57,7 +58,9 @@ struct qn_scheduler {
     struct shares shares;
     struct reuse *reuse;
     struct pace pace;
-    int n_places_taken;   /* places that answers of running requests have */
+    int n_places_taken; /* places that answers of running requests have */
+    struct warm warm;
+    bool is_cold;         /* prepare() has something to do */
     bool is_unsaved;      /* something is being written to disk, or may have to be */
     bool is_full;         /* the next request, or answer to go on, did not fit, and nothing has changed since */
     bool awaits_pages;    /* it did not fit, and the disk's threads hold some pages */

@@ -19,16 +19,23 @@
 
 #define STEP_BYTES ((size_t)2 << 20)
 
+bool warm_step(struct warm *wm)
+{
+    for (; wm->tensor < weights_n_tensors(wm->weights); wm->tensor++, wm->offset = 0) {
+        const struct tensor *t = weights_tensor_at(wm->weights, wm->tensor);
+        if (wm->offset >= t->bytes) continue;
+        const uint8_t *from = t->data + wm->offset;
+        size_t n = t->bytes - wm->offset < STEP_BYTES ? t->bytes - wm->offset : STEP_BYTES;
+        wm->offset += n;
+        return (wm->is_gentle && !map_is_in_memory(from, n)) || !map_populate(from, n);
+    }
+    return false;
+}
+
 static void *warm_main(void *arg)
 {
     struct warm *wm = arg;
-    for (size_t i = 0; i < weights_n_tensors(wm->weights); i++) {
-        const struct tensor *t = weights_tensor_at(wm->weights, i);
-        for (size_t at = 0; at < t->bytes; at += STEP_BYTES) {
-            size_t n = t->bytes - at < STEP_BYTES ? t->bytes - at : STEP_BYTES;
-            if (atomic_load_explicit(&wm->stop, memory_order_relaxed)) return NULL;
-            if (map_populate(t->data + at, n)) return NULL;
-        }
+    while (!atomic_load_explicit(&wm->stop, memory_order_relaxed) && warm_step(wm)) {
     }
     return NULL;
 }

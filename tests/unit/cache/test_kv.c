@@ -188,6 +188,31 @@ static void what_runs_out_of_memory_is_left_alone(void **state)
     free_pool(p);
 }
 
+/* Only as much as is asked for, of pages that may be in use already. */
+static void touched_pages_are_resident(void **state)
+{
+    (void)state;
+    struct kv_shape s = {KV_F16, 32, 8, 128, 128, 64, 0};
+    struct kv_pool *p = make_pool(&s, 640);
+    size_t page = kv_page_bytes(&s), before = os_resident_bytes(), slack = (size_t)3 << 20;
+    uint8_t *first = kv_page_get(p);
+    first[page - 1] = 77;
+    assert_false(kv_pool_touch(p, 0));
+    assert_true(os_resident_bytes() < before + slack);
+    int n_steps = 0;
+    while (kv_pool_touch(p, 2)) n_steps++;
+    assert_int_equal(n_steps, (2 * page + (2 << 20) - 1) >> 21);
+    assert_int_equal(kv_pool_n_touched(p), 2);
+    size_t now = os_resident_bytes();
+    assert_true(now + slack > before + 2 * page && now < before + 2 * page + slack);
+    assert_int_equal(first[page - 1], 77);
+    kv_page_unref(p, first);
+    while (kv_pool_touch(p, 1000)) n_steps++;
+    assert_int_equal(kv_pool_n_touched(p), 10);
+    assert_int_equal(ledger_used(&ledger), 10 * page);
+    free_pool(p);
+}
+
 /* ---- one sequence ---- */
 
 static void pages_come_and_go_with_the_slots(void **state)
@@ -499,6 +524,7 @@ int main(void)
         cmocka_unit_test(areas_are_aligned_and_apart),
         cmocka_unit_test(the_ledger_holds_whole_pages),
         cmocka_unit_test(a_pool_over_budget_is_refused),
+        cmocka_unit_test(touched_pages_are_resident),
         cmocka_unit_test(pages_are_not_resident_before_they_are_written),
         cmocka_unit_test(what_runs_out_of_memory_is_left_alone),
         cmocka_unit_test(pages_come_and_go_with_the_slots),

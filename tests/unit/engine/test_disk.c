@@ -251,6 +251,31 @@ static void who_leaves_does_not_wait(void **state)
     end(&d);
 }
 
+/* A scheduler without requests touches the memory that what is on disk will take, and reads nothing. */
+static void memory_is_touched_while_nothing_runs(void **state)
+{
+    struct qn_scheduler_stats st = {.size = sizeof st};
+    struct daemon d;
+    struct record r;
+    (void)state;
+    start(&d, 4);
+    ask(d.s, &r, 1, 200, 8);
+    end(&d);
+    start(&d, 4);
+    int n_passed = reads.n_passed;
+    uint64_t limit = clock_ns() + (uint64_t)LIMIT * 1000000000;
+    do {
+        nap();
+        assert_int_equal(qn_scheduler_stats(d.s, &st), 0);
+    } while (st.n_pages_touched < 4 && clock_ns() < limit);
+    assert_int_equal(st.n_pages_touched, 4);
+    assert_int_equal(st.n_pages_cached, 0);
+    assert_int_equal(reads.n_passed, n_passed);
+    ask(d.s, &r, 1, 200, 8);
+    assert_int_equal(r.usage.n_cached, 199);
+    end(&d);
+}
+
 static void *open_later(void *arg)
 {
     for (int i = 0; i < 500; i++) nap();
@@ -540,6 +565,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(saving_holds_up_nobody, empty_dir),
         cmocka_unit_test_setup(restoring_stops_no_stream, empty_dir),
         cmocka_unit_test_setup(who_leaves_does_not_wait, empty_dir),
+        cmocka_unit_test_setup(memory_is_touched_while_nothing_runs, empty_dir),
         cmocka_unit_test_setup(stopping_waits_for_what_is_written, empty_dir),
         cmocka_unit_test_setup(evicted_pages_are_on_disk, empty_dir),
         cmocka_unit_test_setup(damage_costs_time_only, empty_dir),
