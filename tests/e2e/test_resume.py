@@ -285,6 +285,7 @@ def test_what_cannot_be_honoured_is_refused():
         got = Stream(s, "POST", "/v1/completions", STORY_ASK, {"Last-Event-ID": wrong}).read()
         check(got.status in (status, 404), wrong, got.status, got.text[:200])
     refused(s.get("/v1/requests/x/events"), 404, "request_not_found", "id")
+    refused(s.get("/v1/requests/x/events", headers={"Quern-Resume": "5"}), 400, "unsupported_value", "Quern-Resume")
     s.stop()
 
 

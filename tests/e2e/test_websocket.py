@@ -58,7 +58,7 @@ def test_the_opening_handshake():
             ("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 12\r\n", False, 426),
             ("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n", False, 400),
             ("Sec-WebSocket-Version: 13\r\n", True, 400), ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", True, 400),
-            ("Transfer-Encoding: chunked\r\n\r\n0\r\n", True, 400), ("Origin: http://evil.example\r\n", True, 403)):
+            ("Transfer-Encoding: chunked\r\n\r\n0\r\n", True, 400), ("Quern-Resume: 5\r\n", True, 400), ("Origin: http://evil.example\r\n", True, 403)):
         w = WebSocket(s.connect(), "/ws", headers, upgrade=upgrade)
         check(w.status == status, headers, w.status)
         check(status != 426 or w.headers["sec-websocket-version"] == "13" and w.headers["upgrade"] == "websocket", w.headers)

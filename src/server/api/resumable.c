@@ -344,7 +344,9 @@ void endpoint_events(struct http_request *r, void *ctx)
     bool fits = !last || !last[0] || read_event_id(last, id, &after);
     /* Events have the request's id; the answer's has a prefix. */
     if (fits && id[0]) fits = n >= strlen(id) && !strcmp(wanted + n - strlen(id), id);
-    if (!fits)
+    if (http_header(r, "Quern-Resume"))
+        http_error(r, 400, "Quern-Resume", "unsupported_value", "the time is the one that the stream was begun with");
+    else if (!fits)
         refuse_event_id(r, last);
     else if (!strcmp(http_method(r), "HEAD")) /* takes the stream from nobody */
         http_reply(r, 200, STREAM_TYPE, "", 0);

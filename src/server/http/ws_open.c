@@ -93,6 +93,8 @@ bool websocket_check(struct http_request *r)
         http_error(r, 400, NULL, NULL, "Sec-WebSocket-Key is not 16 bytes in base64");
     } else if (r->n_body != 0) {
         http_error(r, 400, NULL, NULL, "a request for a WebSocket has no body");
+    } else if (http_header(r, "Quern-Resume")) {
+        http_error(r, 400, "Quern-Resume", "unsupported_value", "streams over a WebSocket cannot be resumed");
     } else {
         return false;
     }
