@@ -73,7 +73,7 @@ int rnd_below(int n);
 int rnd_of(const int *list, int n);
 float rnd_normal(void);
 
-#define MAX_K 17408 /* elements in the longest row */
+#define MAX_K 33536 /* elements in the longest row: 131 blocks of 256, more than AVX-512 takes at once */
 
 enum wpat { W_RANDOM, W_ZEROS, W_ONES, W_TOP_BITS, W_EXTREMES, W_FIELDS, W_BIG_SCALES, W_SPECIAL, W_N };
 /* One stored row of k elements of a weight type. W_EXTREMES takes the largest and smallest codes and scales byte by
