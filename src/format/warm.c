@@ -11,6 +11,8 @@
  * thread waits; and warm_stop() waits for the last step. It does not ask whether the weights are in memory. Where they
  * are not, it reads ahead for a few milliseconds what will be needed next anyway.
  *
+ * A scheduler takes the same steps later in its own thread, while nothing runs, and leaves out what is not in memory.
+ *
  * Source: madvise(2), MADV_POPULATE_READ.
  */
 #include "format/warm.h"

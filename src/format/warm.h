@@ -2,7 +2,7 @@
  *
  * warm.h: enters weights into the page table from another thread, while the program does something else.
  *
- * warm_start() and warm_stop() are called by one thread.
+ * All functions are called by one thread.
  */
 #ifndef QUERN_FORMAT_WARM_H
 #define QUERN_FORMAT_WARM_H

@@ -84,6 +84,20 @@ static void maps_a_file(void **state)
     map_close(&m);
 }
 
+static void knows_what_is_in_memory(void **state)
+{
+    (void)state;
+    struct mapping m;
+    const size_t size = (size_t)256 << 20, part = ((size_t)4 << 20) - 100; /* more than the system reads ahead */
+    put("hole", "");
+    assert_int_equal(truncate(at("hole"), (off_t)size), 0);
+    assert_int_equal(map_open(&m, at("hole"), NULL), 0);
+    assert_false(map_is_in_memory(m.data + 50, part));
+    if (map_populate(m.data + 50, part) == 0) assert_true(map_is_in_memory(m.data + 50, part));
+    assert_false(map_is_in_memory(m.data + 50, size - 50));
+    map_close(&m);
+}
+
 /* The limit is lowered for good, so this is the last to need it. */
 static void locks_pages_as_far_as_the_limit_goes(void **state)
 {
@@ -308,6 +322,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_a_file),
+        cmocka_unit_test(knows_what_is_in_memory),
         cmocka_unit_test(locks_pages_as_far_as_the_limit_goes),
         cmocka_unit_test(refuses_what_is_no_file),
         cmocka_unit_test(writes_whole_files),

@@ -84,8 +84,11 @@ static int write_file(void **state)
     fclose(f);
     memset(got, 0, N_PARTS * PART_BYTES);
     fails_at = -1;
-    refuses_direct = is_closed = false;
-    n_waiting = n_begun = n_direct_bytes = 0;
+    refuses_direct = false;
+    is_closed = false;
+    n_waiting = 0;
+    n_begun = 0;
+    n_direct_bytes = 0;
     for (int i = 0; i < N_PARTS; i++) {
         parts[i] = (struct chain_part){.name = NAME, .index = i, .offset = (uint64_t)i * PART_BYTES};
         parts[i].bytes = PART_BYTES;
