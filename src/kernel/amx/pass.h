@@ -70,7 +70,12 @@ ALWAYS_INLINE void passes(const struct gemm *g, int k, int n_pairs, int max_tile
 ALWAYS_INLINE struct ahead ahead_in_pass(const struct gemm *g, int r0, const uint8_t *row[][TILE_ROWS], int n_tiles,
                                          int i, int part, int n_parts, int bytes)
 {
-    if (i + 1 < n_tiles) return (struct ahead){row[i + 1], (size_t)part * (size_t)bytes, bytes, TILE_ROWS, 1};
+    if (i + 1 < n_tiles)
+        return (struct ahead){.row = row[i + 1],
+                              .offset = (size_t)part * (size_t)bytes,
+                              .bytes = bytes,
+                              .n_rows = TILE_ROWS,
+                              .step_rows = 1};
     const bool last = part + 1 == n_parts;
     return (struct ahead){
         .row = row[0],

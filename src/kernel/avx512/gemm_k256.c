@@ -163,7 +163,11 @@ ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one 
 
 /* ---- many columns ---- */
 
-#define PANEL_COLS   512  /* columns with accumulators in scratch */
+#define PANEL_COLS 512 /* columns with accumulators in scratch */
+/* Up to so many columns wait for memory: then the next rows are prefetched as one stream, if they, the rows in use and
+ * the activations leave room in L2. */
+#define STREAM_COLS  8
+#define STREAM_BYTES (512u << 10)
 #define PANEL_BLOCKS 4096 /* blocks of activations that are used for all rows in turn: 1 MiB, half of L2 */
 
 struct tile256 {
@@ -343,7 +347,7 @@ ALWAYS_INLINE void block_columns(int nc, int group, bool min, bool narrow, const
         for (int c = 0; c < nc; c++) s[r][c] = _mm512_setzero_si512();
 #pragma GCC unroll 1
     for (int g = 0; g < 256 / group; g++) {
-        ahead_step(ahead);
+        ahead_product(ahead);
         group_dots(nc, group, min, t, col, g, p);
 #pragma GCC unroll 2
         for (int r = 0; r < 2; r++) {
@@ -373,20 +377,19 @@ typedef void columns_fn(const struct tile256 *t, const struct column *col, bool 
             block_columns(nc, group, min, false, t, c, a, acc);                                                        \
     }
 #define COLUMNS_EACH(nc) COLUMNS(nc, 16, 0) COLUMNS(nc, 16, 1) COLUMNS(nc, 32, 0) COLUMNS(nc, 32, 1)
-COLUMNS_EACH(1)
 COLUMNS_EACH(2)
 COLUMNS_EACH(3)
 COLUMNS_EACH(4)
 COLUMNS_EACH(5)
 COLUMNS_EACH(6)
 
-/* [columns - 1][group == 32][has minimums] */
+/* [columns - 1][group == 32][has minimums]; groups of two and more columns have at least two */
 #define COLUMNS_ROW(nc)                                                                                                \
     {                                                                                                                  \
         {columns_##nc##_16_0, columns_##nc##_16_1}, { columns_##nc##_32_0, columns_##nc##_32_1 }                       \
     }
-static columns_fn *const columns_table[TILE_COLS][2][2] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
-                                                           COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
+static columns_fn *const columns_table[TILE_COLS][2][2] = {
+    [1] = COLUMNS_ROW(2), COLUMNS_ROW(3), COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
 
 /* n things in as few equal parts of at most `most` as possible: the size of one. */
 static int part_size(int n, int most)
@@ -439,8 +442,8 @@ static void panel_resume(const struct gemm *g, const struct panel *p, int r0, st
 
 /* Prefetching of the next block: of the same rows, without its first line, which came with this block; or the panel's
  * first block of the next rows. */
-ALWAYS_INLINE struct ahead ahead_block(int bytes, const struct gemm *g, const struct panel *p, int r0, int b,
-                                       const uint8_t *const *row)
+static struct ahead ahead_block(int bytes, const struct gemm *g, const struct panel *p, int r0, int b,
+                                const uint8_t *const *row)
 {
     const size_t size = (size_t)bytes;
     struct ahead a = {.row = row, .n_rows = TILE_ROWS, .step_rows = 1};
@@ -455,19 +458,48 @@ ALWAYS_INLINE struct ahead ahead_block(int bytes, const struct gemm *g, const st
     return a;
 }
 
+/* Whether the next rows are prefetched as one stream, block by block of these: whole rows that follow each other. It is
+ * long before they are needed, so the processor never waits for the last of them. Two or three columns with short
+ * groups take too little time for the steps (Q6_K). */
+static bool is_stream(const struct gemm *g, const struct panel *p, int bytes, int group)
+{
+    size_t row = (size_t)p->nb * (size_t)bytes;
+    return p->n <= STREAM_COLS && p->n * group >= 64 && row == g->ld_w &&
+           2 * TILE_ROWS * row + (size_t)(p->n * g->k) <= STREAM_BYTES;
+}
+
+static struct ahead ahead_stream(int bytes, const struct gemm *g, int r0, int b, int n_steps)
+{
+    const size_t size = TILE_ROWS * (size_t)bytes;
+    const uint8_t *next = g->w + (size_t)(r0 + TILE_ROWS) * g->ld_w;
+    struct ahead a = {.line = (const char *)next + (size_t)b * size};
+    if (r0 + TILE_ROWS < g->n_rows) a.step_lines = ((int)size / 64 + n_steps - 1) / n_steps;
+    return a;
+}
+
+/* The rows of the first tile, at once. */
+static void fetch_first(const struct gemm *g)
+{
+    const size_t n = g->n_rows < TILE_ROWS ? (size_t)g->n_rows : TILE_ROWS;
+    for (size_t i = 0; i < n * g->ld_w; i += 64) _mm_prefetch((const char *)g->w + i, _MM_HINT_T1);
+}
+
 ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struct panel *p, struct many *m)
 {
     const struct format256 F = format256_of(type);
     const int steps = (p->n + TILE_COLS - 1) / TILE_COLS * (256 / F.group);
+    const bool stream = is_stream(g, p, F.bytes, F.group);
     for (int b = 0; b < p->nb; b++)
         for (int c = 0; c < p->n; c++)
             sums_of(F, act_q256_at(gemm_x(g, p->c0 + c), g->k), p->b0 + b, &m->sums[b * p->n + c]);
+    if (stream) fetch_first(g);
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];
         tile_rows(g, r0, row);
         panel_resume(g, p, r0, m);
         for (int b = p->b0; b < p->b0 + p->nb; b++) {
-            struct ahead ahead = ahead_block(F.bytes, g, p, r0, b, row);
+            struct ahead ahead =
+                stream ? ahead_stream(F.bytes, g, r0, b, steps) : ahead_block(F.bytes, g, p, r0, b, row);
             tile_load(type, row, b, &ahead, m, &m->tile);
             ahead_rest(&ahead, steps);
             panel_block(F, g, p, b, m, &ahead);

@@ -81,6 +81,9 @@ struct ahead {
     int bytes;     /* of the next part */
     int n_rows;    /* left */
     int step_rows;
+    /* Or lines in the order in which they lie in memory, in the steps of the product only. */
+    const char *line;
+    int step_lines;
 };
 
 /* For part `part` of the n_parts of the tile at r0, with `bytes` in each row: a row per step. */
@@ -107,6 +110,13 @@ ALWAYS_INLINE void ahead_step(struct ahead *a)
         for (int j = 0; j < a->bytes; j += 64) _mm_prefetch(p + j, _MM_HINT_T1);
         _mm_prefetch(p + a->bytes - 1, _MM_HINT_T1);
     }
+}
+
+/* A step of the product. */
+ALWAYS_INLINE void ahead_product(struct ahead *a)
+{
+    for (int i = 0; i < a->step_lines; i++, a->line += 64) _mm_prefetch(a->line, _MM_HINT_T1);
+    ahead_step(a);
 }
 
 #endif
