@@ -41,7 +41,7 @@ export async function runTwice(client, cases, tcpCases = {}) {
     const all = {};
     for (const [transport, list] of [["tcp", {...cases, ...tcpCases}], ["unix", cases]]) {
         const clients = Object.fromEntries(Object.keys(daemons).map(name => [name, client(transport, name)]));
-        for (const [name, test] of Object.entries(list)) all[`${name} over ${transport}`] = () => test(clients);
+        for (const [name, test] of Object.entries(list)) all[`${name}_over_${transport}`] = () => test(clients);
     }
     await run(all, {finish: () => Promise.all(written)});
 }
