@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "grammar/schema/schema_impl.h"
 
-#define MAX_DEPTH 40 /* nodes that are expanded while others are */
+#define MAX_DEPTH 20 /* nodes that are expanded while others are */
 
 /* ---- failures ---- */
 
@@ -83,7 +83,7 @@ uint32_t schema_number(struct schema *s, const json_t *value)
     return s->n_entries - 1;
 }
 
-const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin)
+const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin, const json_t *of)
 {
     json_t **p = limits_grow(s->l, s->made, &s->cap_made, s->n_made + 1, sizeof *p);
     if (!made || !p) {
@@ -93,10 +93,17 @@ const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin)
     }
     s->made = p;
     p[s->n_made++] = made;
-    uint32_t i = schema_number(s, made);
-    if (i == UINT32_MAX) return NULL;
+    uint32_t i = schema_number(s, made), k = schema_number(s, of);
+    if (i == UINT32_MAX || k == UINT32_MAX) return NULL;
     s->entries[i].origin = origin_of(s, origin);
+    s->entries[k].made = made;
     return made;
+}
+
+const json_t *schema_made(struct schema *s, const json_t *of)
+{
+    uint32_t i = schema_number(s, of);
+    return i == UINT32_MAX ? NULL : s->entries[i].made;
 }
 
 /* ---- nodes ---- */
@@ -183,6 +190,8 @@ bool schema_fits(struct schema *s, uint32_t node)
 static bool init(struct schema *s, const json_t *schema)
 {
     uint32_t never = CLAIM_NEVER;
+    s->patterns = json_object();
+    if (!s->patterns) limits_fail(s->l, QN_ENOMEM, "there is no memory for a schema");
     if (!word_set_init(&s->sets, s->l) || !scalar_init(s)) return false;
     s->t->nodes = limits_grow(s->l, NULL, &s->t->cap_nodes, 16, sizeof *s->t->nodes);
     s->info = limits_grow(s->l, NULL, &s->cap_info, 16, sizeof *s->info);
@@ -222,6 +231,7 @@ bool schema_compile(struct json_tables *t, struct regex *r, const json_t *schema
     bool ok = compile(&s, schema, root);
     if (!ok) add_place(&s);
     for (uint32_t i = 0; i < s.n_made; i++) json_decref(s.made[i]);
+    json_decref(s.patterns);
     limits_release(s.l, s.made, s.cap_made, sizeof *s.made);
     limits_release(s.l, s.entries, s.cap_entries, sizeof *s.entries);
     limits_release(s.l, s.slots, s.cap_slots, sizeof *s.slots);

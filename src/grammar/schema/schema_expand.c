@@ -10,7 +10,7 @@
 
 #include "grammar/schema/schema_impl.h"
 
-#define MAX_CHOICES      200  /* one after the other */
+#define MAX_CHOICES      100  /* one after the other */
 #define MAX_ALTERNATIVES 5000 /* of one node, those included that turn out to be empty */
 
 /* ---- making atoms ---- */

@@ -93,8 +93,9 @@ struct alternative {
 /* Of a json_t that has a number. */
 struct schema_entry {
     const json_t *value;
-    re_id pattern;        /* of a string that is a pattern: its expression; RE_NONE: not compiled yet */
-    const json_t *origin; /* of a schema made by the compiler: the one it was made for */
+    const json_t *origin; /* of a schema that the compiler made: the one that it was made for */
+    const json_t *made;   /* of a value: the schema that only it satisfies; of a schema with `oneOf`: the same without
+                             it; NULL: not made yet */
 };
 
 enum node_state { NODE_NEW, NODE_OPEN, NODE_EXPANDED };
@@ -116,6 +117,7 @@ struct schema {
     struct schema_entry *entries; /* [n_entries] */
     uint32_t *slots;              /* [n_slots] hash table of entries by address: number + 1 */
     json_t **made;                /* [n_made] schemas made by the compiler */
+    json_t *patterns;             /* an object: the expressions of patterns that were compiled */
     const json_t *at;             /* the schema that is being read */
     const char *keyword;          /* and its keyword */
     uint32_t cap_info, n_entries, cap_entries, n_slots, cap_slots, n_made, cap_made;
@@ -134,8 +136,11 @@ bool schema_fail(struct schema *s, const json_t *schema, const char *keyword, in
 
 /* The number of a value. UINT32_MAX after a failure. */
 uint32_t schema_number(struct schema *s, const json_t *value);
-/* Keeps a schema that the compiler made for `origin` until the end. NULL after a failure. */
-const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin);
+/* Keeps a schema that the compiler made until the end. origin: the one whose place it has; of: the value that it is
+ * made for, for schema_made(). NULL after a failure. */
+const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin, const json_t *of);
+/* The schema that was kept for the value; NULL: none was. */
+const json_t *schema_made(struct schema *s, const json_t *of);
 /* Appends a claim to a set of *n claims that has room. */
 void claims_add(struct schema *s, uint32_t *claims, uint32_t *n, const json_t *schema, bool negative);
 /* The node of a set of claims, which is sorted. */
@@ -173,7 +178,8 @@ bool keyword_count(struct schema *s, const json_t *schema, const char *keyword, 
 
 /* ---- schema_scalar.c: keywords for strings and numbers ---- */
 
-re_id scalar_pattern(struct schema *s, const json_t *pattern);
+/* The texts in which the pattern matches. */
+re_id scalar_pattern(struct schema *s, const char *pattern, size_t n);
 /* The expression of a keyword for strings or numbers, and the kind of its atom. False: it constrains nothing, or there
  * was a failure. */
 bool scalar_keyword(struct schema *s, const json_t *schema, const char *keyword, const json_t *value,

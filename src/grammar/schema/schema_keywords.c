@@ -165,14 +165,23 @@ static bool are_apart(struct reading *r, const json_t *a, const json_t *b, const
     return !schema_fits(r->s, schema_node(r->s, claims, n));
 }
 
+/* The schema without one of its keywords. */
+static const json_t *without(struct reading *r, const char *keyword)
+{
+    const json_t *made = schema_made(r->s, r->schema);
+    if (made || r->s->l->rc) return made;
+    json_t *rest = json_copy((json_t *)r->schema);
+    json_object_del(rest, keyword);
+    return schema_keep(r->s, rest, r->schema, r->schema);
+}
+
 /* Each branch; and not those of the others that may hold too. */
 static bool do_one_of(struct reading *r, const char *keyword, const json_t *value)
 {
     const struct option *options = NULL;
     if (!json_is_array(value)) return malformed(r, keyword, "a list of schemas");
-    json_t *rest = json_copy((json_t *)r->schema);
-    json_object_del(rest, keyword);
-    if (!schema_keep(r->s, rest, r->schema)) return false;
+    const json_t *rest = without(r, keyword);
+    if (!rest) return false;
     for (size_t i = json_array_size(value); i-- > 0;) {
         const json_t *one = json_array_get(value, i);
         const struct atom *atoms = NULL;

@@ -27,7 +27,7 @@ struct building {
     const char **names; /* [n_names] in order */
     uint32_t *slots;    /* [n_slots] hash table: index of names[] + 1 */
     uint32_t n_names, n_slots;
-    const json_t *patterns[MAX_PATTERNS]; /* the strings, which differ */
+    const char *patterns[MAX_PATTERNS]; /* which differ */
     re_id pattern_re[MAX_PATTERNS];
     uint32_t n_patterns;
     re_id allowed;    /* the names that `propertyNames` allows; RE_ALL: all */
@@ -107,25 +107,16 @@ static bool list_names(struct building *b)
 
 /* ---- patterns ---- */
 
-/* A pattern's own string: patterns are keys of objects, and the compiler wants a value. */
-static const json_t *pattern_value(struct building *b, const char *pattern)
-{
-    for (uint32_t i = 0; i < b->n_patterns; i++)
-        if (strcmp(json_string_value(b->patterns[i]), pattern) == 0) return b->patterns[i];
-    return NULL;
-}
-
 static bool add_pattern(struct building *b, const json_t *schema, const char *pattern)
 {
-    if (pattern_value(b, pattern)) return true;
+    for (uint32_t i = 0; i < b->n_patterns; i++)
+        if (strcmp(b->patterns[i], pattern) == 0) return true;
     if (b->n_patterns == MAX_PATTERNS)
         return schema_fail(b->s, schema, "patternProperties", QN_EUNSUP, "more than %d patterns", MAX_PATTERNS);
     b->s->at = schema;
     b->s->keyword = "patternProperties";
-    const json_t *value = schema_keep(b->s, json_string(pattern), schema);
-    if (!value) return false;
-    b->patterns[b->n_patterns] = value;
-    b->pattern_re[b->n_patterns++] = scalar_pattern(b->s, value);
+    b->patterns[b->n_patterns] = pattern;
+    b->pattern_re[b->n_patterns++] = scalar_pattern(b->s, pattern, strlen(pattern));
     return !b->s->l->rc;
 }
 
@@ -160,7 +151,7 @@ static bool add_group_claims(struct building *b, const json_t *group, const char
     bool evaluated = mine != NULL;
     if (mine && n) claims_add(b->s, b->claims, n, mine, false);
     for (uint32_t i = 0; list && i < b->n_patterns; i++) {
-        const json_t *schema = patterns >> i & 1 ? json_object_get(list, json_string_value(b->patterns[i])) : NULL;
+        const json_t *schema = patterns >> i & 1 ? json_object_get(list, b->patterns[i]) : NULL;
         if (schema && n) claims_add(b->s, b->claims, n, schema, false);
         evaluated |= schema != NULL;
     }

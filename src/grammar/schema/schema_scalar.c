@@ -24,15 +24,15 @@ bool scalar_init(struct schema *s)
 
 /* ---- strings ---- */
 
-re_id scalar_pattern(struct schema *s, const json_t *pattern)
+re_id scalar_pattern(struct schema *s, const char *pattern, size_t n)
 {
-    uint32_t i = schema_number(s, pattern);
-    if (i == UINT32_MAX) return RE_NONE;
-    if (s->entries[i].pattern == RE_NONE) {
-        re_id re = pattern_compile(s->r, json_string_value(pattern), json_string_length(pattern), PATTERN_SEARCH);
-        s->entries[i].pattern = re;
-    }
-    return s->entries[i].pattern;
+    bool is_key = strlen(pattern) == n;
+    json_t *known = is_key ? json_object_get(s->patterns, pattern) : NULL;
+    if (known) return (re_id)json_integer_value(known);
+    re_id re = pattern_compile(s->r, pattern, n, PATTERN_SEARCH);
+    if (re && is_key && json_object_set_new(s->patterns, pattern, json_integer(re)))
+        limits_fail(s->l, QN_ENOMEM, "there is no memory for a pattern");
+    return s->l->rc ? RE_NONE : re;
 }
 
 /* The formats of numbers (OpenAPI) that say more than their type. */
@@ -164,7 +164,7 @@ bool scalar_keyword(struct schema *s, const json_t *schema, const char *keyword,
     if (strcmp(keyword, "format") == 0) return format(s, schema, value, kind, re);
     if (strcmp(keyword, "pattern") == 0) {
         if (!json_is_string(value)) return schema_fail(s, schema, keyword, QN_EDATA, "it is not a string");
-        *re = scalar_pattern(s, value);
+        *re = scalar_pattern(s, json_string_value(value), json_string_length(value));
         return !s->l->rc;
     }
     if (strcmp(keyword, "minLength") == 0 || strcmp(keyword, "maxLength") == 0) {

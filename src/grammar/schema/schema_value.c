@@ -40,7 +40,9 @@ bool keyword_types(struct schema *s, const json_t *schema, const json_t *value, 
 
 const json_t *keyword_value_schema(struct schema *s, const json_t *schema_of, const json_t *value)
 {
+    const json_t *made = schema_made(s, value);
     bool is_object = json_is_object(value);
+    if (made || s->l->rc) return made;
     json_t *schema = json_pack("{s:s}", "type", is_object ? "object" : "array"),
            *parts = is_object ? json_object() : json_array();
     json_t *names = json_array();
@@ -55,7 +57,7 @@ const json_t *keyword_value_schema(struct schema *s, const json_t *schema_of, co
     json_object_set_new(schema, is_object ? "additionalProperties" : "items", json_false());
     if (is_object) json_object_set(schema, "required", names);
     json_decref(names);
-    return schema_keep(s, schema, schema_of);
+    return schema_keep(s, schema, schema_of, value);
 }
 
 uint32_t keyword_type_of(const json_t *value)
