@@ -129,6 +129,46 @@ static void fill_free(struct filling *f, config_id c, const struct free_string *
         if (token_fits(f, c, f->t->odd[i])) set_bit(f->mask, f->t->odd[i]);
 }
 
+/* ---- strings that any text can begin ---- */
+
+/* Whether the only state of the configuration is in a string that any text can begin; *stack: where it returns to. */
+static bool is_total(struct automaton *m, config_id c, uint32_t *stack)
+{
+    uint32_t n, n_words;
+    const uint32_t *thread = automaton_threads(m, c, &n);
+    if (c == CONFIG_DEAD || n != 1) return false;
+    const uint32_t *w = word_set_get(&m->states, thread[0], &n_words);
+    *stack = thread[1];
+    return w[0] == STATE_STRING && w[2] == STRING_PLAIN && re_is_total(m->r, w[1]);
+}
+
+static void set_if_fits(struct filling *f, config_id c, const struct trie_item *item)
+{
+    for (;; item++) {
+        if (token_fits(f, c, item->token)) set_bit(f->mask, item->token);
+        if (item->is_last) return;
+    }
+}
+
+/* Tokens without escapes that stay inside fit. Those with escapes, and those that end the string where something may go
+ * on, are looked at one by one. */
+static void fill_total(struct filling *f, config_id c, uint32_t stack)
+{
+    const struct token_trie *t = f->t;
+    config_id after = automaton_after(f->m, stack);
+    memcpy(f->mask, t->plain_mask, token_trie_mask_words(t) * sizeof *f->mask);
+    for (uint32_t i = 0; i < t->n_escapes; i++)
+        if (token_fits(f, c, t->escapes[i])) set_bit(f->mask, t->escapes[i]);
+    if (t->closers_empty >= 0) set_if_fits(f, c, t->closers.items + t->closers_empty);
+    for (uint32_t i = 0; i < t->closers.n_nodes;) {
+        const struct trie_node *node = &t->closers.nodes[i];
+        bool skip = node->depth == 0 && !automaton_step(f->m, after, node->byte);
+        if (!skip && node->first >= 0) set_if_fits(f, c, t->closers.items + node->first);
+        i = skip ? node->next : i + 1;
+    }
+    f->n_nodes += WORTH_KEEPING + 1;
+}
+
 /* ---- nearly free strings ---- */
 
 /* The configuration of a free string that most of the tokens that stay inside lead to with their first byte;
@@ -185,6 +225,11 @@ static void fill(struct filling *f, config_id c)
     struct free_string s;
     if (is_free(f->m, c, &s)) {
         fill_free(f, c, &s);
+        return;
+    }
+    uint32_t stack;
+    if (is_total(f->m, c, &stack)) {
+        fill_total(f, c, stack);
         return;
     }
     config_id like = nearly(f, c);

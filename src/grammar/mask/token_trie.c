@@ -201,6 +201,21 @@ static bool may_repeat(const uint8_t *p, size_t n)
     return false;
 }
 
+/* Notes that a token stays inside a string, or may do so. */
+static void add_inside(struct token_trie *t, qn_token id, const uint8_t *p, size_t n, const struct string_scan *s)
+{
+    bool escapes = memchr(p, '\\', n) != NULL;
+    if (escapes) t->escapes[t->n_escapes++] = id;
+    if (s->odd) {
+        t->odd[t->n_odd++] = id;
+        return;
+    }
+    t->inside[t->n_inside++] = (struct trie_inside){id, small(s->n_chars)};
+    t->inside_mask[id / 64] |= (uint64_t)1 << (id % 64);
+    if (!escapes) t->plain_mask[id / 64] |= (uint64_t)1 << (id % 64);
+    t->inside_by_byte[p[0]]++;
+}
+
 /* Lists the texts of all tokens in all[], and those after a closing quotation mark in closers[]. */
 static void sort_out(struct token_trie *t, struct token_entry *all, uint32_t *n_all, struct token_entry *closers,
                      uint32_t *n_closers)
@@ -212,16 +227,11 @@ static void sort_out(struct token_trie *t, struct token_entry *all, uint32_t *n_
         struct string_scan s = scan_string(p, n);
         all[(*n_all)++] = (struct token_entry){p, (uint32_t)n, id, 0};
         if (may_repeat(p, n)) t->repeats[t->n_repeats++] = id;
-        if (s.odd) {
-            t->odd[t->n_odd++] = id;
-        } else if (s.fits && s.end < n) {
+        if (s.odd || (s.fits && s.end == n))
+            add_inside(t, id, p, n, &s);
+        else if (s.fits)
             closers[(*n_closers)++] =
                 (struct token_entry){p + s.end + 1, (uint32_t)(n - s.end - 1), id, small(s.n_chars)};
-        } else if (s.fits) {
-            t->inside[t->n_inside++] = (struct trie_inside){id, small(s.n_chars)};
-            t->inside_mask[id / 64] |= (uint64_t)1 << (id % 64);
-            t->inside_by_byte[p[0]]++;
-        }
     }
     if (t->n_inside > 1) qsort(t->inside, t->n_inside, sizeof *t->inside, by_chars);
 }
@@ -242,7 +252,9 @@ static int build(struct token_trie *t, const struct vocab *v, struct token_entry
     t->inside_mask = mem_calloc(token_trie_mask_words(t), sizeof *t->inside_mask);
     t->odd = mem_alloc((size_t)t->n_tokens * sizeof *t->odd);
     t->repeats = mem_alloc((size_t)t->n_tokens * sizeof *t->repeats);
-    if (!t->inside || !t->inside_mask || !t->odd || !t->repeats)
+    t->plain_mask = mem_calloc(token_trie_mask_words(t), sizeof *t->plain_mask);
+    t->escapes = mem_alloc((size_t)t->n_tokens * sizeof *t->escapes);
+    if (!t->inside || !t->inside_mask || !t->plain_mask || !t->escapes || !t->odd || !t->repeats)
         return error_nomem(e, "a tree of tokens", (size_t)t->n_tokens * sizeof *t->inside);
     int rc = read_texts(t, v, e);
     if (rc == 0) rc = read_eog(t, v, e);
@@ -280,6 +292,8 @@ void token_trie_free(struct token_trie *t)
     mem_free(t->closers.items);
     mem_free(t->inside);
     mem_free(t->inside_mask);
+    mem_free(t->plain_mask);
+    mem_free(t->escapes);
     mem_free(t->odd);
     mem_free(t->repeats);
     mem_free(t->start);

@@ -51,9 +51,11 @@ struct token_trie {
     int32_t closers_empty;      /* the first item of those without such a text, which have no node; -1: none */
     struct trie_inside *inside; /* [n_inside] those that stay inside, by falling n_chars */
     uint64_t *inside_mask;      /* [token_trie_mask_words()] the same as a mask */
+    uint64_t *plain_mask;       /* those of them without a backslash */
+    qn_token *escapes;          /* [n_escapes] those with one, and `odd` */
     qn_token *odd;              /* [n_odd] those with half of a surrogate pair, which may stay inside or not */
     qn_token *repeats;          /* [n_repeats] those in which one value may end and another one begin */
-    uint32_t n_inside, n_odd, n_repeats;
+    uint32_t n_inside, n_escapes, n_odd, n_repeats;
     uint32_t inside_by_byte[256]; /* how many of them begin with this byte */
     uint32_t *start; /* [n_tokens + 1] the text of token i is bytes[start[i] .. start[i + 1]); empty: none */
     uint8_t *bytes;

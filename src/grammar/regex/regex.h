@@ -117,6 +117,9 @@ static inline void re_mark_byte(uint64_t bits[4], unsigned byte)
 bool re_is_live(struct regex *r, re_id a);
 /* The derivative, or RE_NONE if that matches no text. */
 re_id re_step(struct regex *r, re_id a, uint8_t byte);
+/* Whether every text can be continued so that it matches, as with a pattern that may match anywhere; false also where
+ * that is hard to find out. */
+bool re_is_total(struct regex *r, re_id a);
 bool re_matches(struct regex *r, re_id a, const void *p, size_t n);
 /* How many texts it matches, at most `most`. */
 uint32_t re_count(struct regex *r, re_id a, uint32_t most);

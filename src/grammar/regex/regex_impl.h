@@ -9,9 +9,11 @@
 
 enum re_flag {
     RE_F_NULLABLE = 1,
-    RE_F_TEXT = 2, /* it matches nothing but complete UTF-8 */
-    RE_F_LIVE = 4, /* it is known to match a text */
-    RE_F_DEAD = 8, /* it is known to match none */
+    RE_F_TEXT = 2,     /* it matches nothing but complete UTF-8 */
+    RE_F_LIVE = 4,     /* it is known to match a text */
+    RE_F_DEAD = 8,     /* it is known to match none */
+    RE_F_TOTAL = 16,   /* it is known that every text can be continued so that it matches */
+    RE_F_PARTIAL = 32, /* that is known to be wrong, or hard to find out */
 };
 
 #define RE_MEMO 2048 /* derivatives that are remembered; a newer one replaces an older one in the same place */

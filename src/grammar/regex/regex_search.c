@@ -122,6 +122,51 @@ bool re_is_live(struct regex *r, re_id a)
     return false;
 }
 
+/* ---- which expressions any text can begin ---- */
+
+#define TOTAL_SEARCH 200 /* places that are looked at */
+
+/* A place in any text: what may follow in UTF-8, and in the expression. */
+struct text_place {
+    re_id any, re;
+};
+
+/* Adds what follows a place by all bytes of UTF-8. False: some text cannot follow, or there are too many places. */
+static bool add_places(struct regex *r, struct text_place *list, uint32_t *n, struct text_place from)
+{
+    uint64_t bits[4] = {1};
+    re_bounds(r, from.any, bits);
+    re_bounds(r, from.re, bits);
+    for (unsigned b = 0; b < 256; b++) {
+        if (!(bits[b / 64] >> (b % 64) & 1)) continue;
+        struct text_place to = {re_derive(r, from.any, (uint8_t)b), RE_NONE};
+        if (!to.any) continue;
+        to.re = re_step(r, from.re, (uint8_t)b);
+        uint32_t i = 0;
+        while (i < *n && (list[i].any != to.any || list[i].re != to.re)) i++;
+        if (!to.re || i == TOTAL_SEARCH) return false;
+        if (i == *n) list[(*n)++] = to;
+    }
+    return !r->l->rc;
+}
+
+bool re_is_total(struct regex *r, re_id a)
+{
+    struct text_place list[TOTAL_SEARCH] = {{re_chars(r, 0, RE_NO_MAX), a}};
+    uint32_t n = 1;
+    if (r->flags[a] & (RE_F_TOTAL | RE_F_PARTIAL)) return r->flags[a] & RE_F_TOTAL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (add_places(r, list, &n, list[i])) continue;
+        r->flags[a] |= RE_F_PARTIAL;
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].any == list[0].any) r->flags[list[i].re] |= RE_F_TOTAL;
+    return true;
+}
+
+/* ---- reading texts ---- */
+
 re_id re_step(struct regex *r, re_id a, uint8_t byte)
 {
     re_id d = re_derive(r, a, byte);

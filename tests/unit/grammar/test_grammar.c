@@ -250,6 +250,7 @@ static const char *const walked[] = {
     "{\"type\":\"array\",\"items\":{\"enum\":[\"red\",\"green\",\"ab\",\"abc\",12,1]},\"uniqueItems\":true,"
     "\"maxItems\":4}",
     "{\"type\":\"string\",\"format\":\"date-time\"}",
+    "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"ab.?red|\\\\n\\\\d\"}}",
     "{\"type\":\"array\",\"items\":{\"type\":\"number\",\"minimum\":-1,\"maximum\":12.5}}",
     "{\"type\":\"object\",\"propertyNames\":{\"maxLength\":3},\"additionalProperties\":{\"type\":\"string\",\"not\":{"
     "\"enum\":[\"red\",\"ab\"]}}}",
