@@ -91,6 +91,8 @@ static const char *const small_words[] = {
     "abcabc",
     "\n",
     "\t",
+    "ab\",\"ab\"",
+    "1,1",
     "\"\n",
     "x\n",
 };

@@ -234,6 +234,13 @@ static void tokens_cross_boundaries(void **state)
     assert_false(small_allows(&small, "\"x") || small_allows(&small, "}"));
     mask_after(g, "[]");
     grammar_free(g);
+    g = grammar_of("{\"type\":\"array\",\"items\":{\"type\":[\"integer\",\"string\"]},\"uniqueItems\":true}", NULL);
+    mask_after(g, "[\"");
+    assert_true(small_allows(&small, "ab\"") && small_allows(&small, "\",\""));
+    assert_false(small_allows(&small, "ab\",\"ab\""));
+    mask_after(g, "[2");
+    assert_true(small_allows(&small, "1,1"));
+    grammar_free(g);
 }
 
 /* Schemas and grammars whose masks are compared with the reference along random texts. */
