@@ -69,7 +69,8 @@ static bool make(struct grammar *g, compiler *compile, const struct source *s)
     if (g->limits.rc) return false;
     g->automaton.rules = g->rules.nodes;
     if (!automaton_init(&g->automaton)) return false;
-    words[0] = s->schema ? STATE_VALUE : g->rules.n ? STATE_RULE : STATE_RAW;
+    words[0] = s->schema ? STATE_VALUE : STATE_RAW;
+    if (g->rules.n) words[0] = STATE_RULE;
     words[1] = node;
     g->start = automaton_start(&g->automaton, automaton_state(&g->automaton, words, words[0] == STATE_RULE ? 3 : 2));
     return !g->limits.rc;

@@ -121,7 +121,8 @@ static uint32_t join_stacks(struct automaton *m, uint32_t a, uint32_t b)
     if (!w) return 0;
     const uint32_t *x = word_set_get(&m->stacks, a, &na), *y = word_set_get(&m->stacks, b, &nb);
     while (i < na || k < nb) {
-        int c = i == na ? 1 : k == nb ? -1 : compare_pairs(x + i, y + k);
+        int c = k == nb ? -1 : 1;
+        if (i < na && k < nb) c = compare_pairs(x + i, y + k);
         const uint32_t *from = c <= 0 ? x + i : y + k;
         w[n++] = from[0];
         w[n++] = from[1];

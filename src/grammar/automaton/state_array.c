@@ -70,7 +70,8 @@ static bool may_end(const struct array_place *p) { return p->index >= p->o->leas
 static re_id unseen(struct automaton *m, const struct array_place *p, bool string)
 {
     const struct json_node *item = &m->tables->nodes[p->o->items[p->o->n_first]];
-    re_id re = string ? item->string : item->raw ? re_and2(m->r, item->raw, m->canonical) : RE_NONE;
+    re_id re = string ? item->string : item->raw;
+    if (!string && re) re = re_and2(m->r, re, m->canonical);
     return text_unseen(m, re, p->seen, string);
 }
 

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/inline/digits.h"
 #include "base/utf8.h"
 
 /* The place in an escape is one word: the part, the digits that were read, and their value. */
@@ -78,16 +79,9 @@ static bool after_backslash(struct regex *r, struct string_place *at, uint8_t by
     return byte == 'u' && (is_free(r, at->re) || any_control(r, at->re, 0, 0));
 }
 
-static int digit_of(uint8_t c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool read_digit(struct regex *r, struct string_place *at, struct escape e, uint8_t byte)
 {
-    int digit = digit_of(byte);
+    int digit = hex_digit(byte);
     if (digit < 0) return false;
     e.value = e.value << 4 | (uint32_t)digit;
     e.n_digits++;

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/inline/digits.h"
 #include "base/utf8.h"
 #include "grammar/regex/charset.h"
 #include "grammar/gbnf/gbnf_impl.h"
@@ -64,9 +65,7 @@ static bool take_hex(struct gbnf *p, unsigned n, uint32_t *cp)
 {
     *cp = 0;
     for (unsigned i = 0; i < n; i++) {
-        int c = peek(p), d = c >= '0' && c <= '9'                 ? c - '0'
-                             : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                                  : -1;
+        int d = hex_digit(peek(p));
         if (d < 0) return fail(p, "a hexadecimal digit is missing");
         *cp = *cp * 16 + (uint32_t)d;
         p->at++;
@@ -202,7 +201,7 @@ static bool parse_atom(struct gbnf *p, struct rule_part *out)
 static bool take_number(struct gbnf *p, uint32_t *n)
 {
     size_t from = p->at;
-    for (*n = 0; peek(p) >= '0' && peek(p) <= '9'; p->at++)
+    for (*n = 0; is_digit(peek(p)); p->at++)
         if (*n <= RE_COUNTED) *n = *n * 10 + (uint32_t)(peek(p) - '0');
     skip_space(p, false);
     return p->at > from;

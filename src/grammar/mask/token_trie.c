@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/inline/digits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -26,7 +27,7 @@ static unsigned char_length(const uint8_t *p, size_t n)
     static const uint8_t rest[] = {0x80, 0x80, 0x80};
     uint8_t whole[4] = {p[0]};
     uint32_t cp;
-    unsigned len = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
+    unsigned len = 1u + (p[0] >= 0x80) + (p[0] >= 0xE0) + (p[0] >= 0xF0);
     if (len <= n) return utf8_get(p, len, &cp);
     memcpy(whole + 1, rest, 3);
     memcpy(whole, p, n);
@@ -39,9 +40,7 @@ static bool is_hex(const uint8_t *p, size_t n, uint32_t *value)
 {
     *value = 0;
     for (size_t i = 0; i < n; i++) {
-        int c = p[i], d = c >= '0' && c <= '9'                 ? c - '0'
-                          : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                               : -1;
+        int d = hex_digit(p[i]);
         if (d < 0) return false;
         *value = *value * 16 + (uint32_t)d;
     }
@@ -71,7 +70,7 @@ static struct string_scan scan_string(const uint8_t *p, size_t n)
             return s;
         }
         bool escape = p[i] == '\\';
-        unsigned len = p[i] < 0x20 ? 0 : escape ? 1 : char_length(p + i, n - i);
+        unsigned len = p[i] < 0x20 ? 0 : char_length(p + i, n - i);
         if (escape && i + 1 < n) {
             unsigned more = escape_length(p + i + 1, n - i - 1, &s.odd);
             len = more ? 1 + more : 0;

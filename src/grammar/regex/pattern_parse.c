@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/inline/digits.h"
 #include "base/utf8.h"
 #include "grammar/regex/charset.h"
 #include "grammar/regex/pattern.h"
@@ -79,13 +80,6 @@ static bool take_char(struct pattern *p, uint32_t *cp)
     if (n == 0) return fail(p, QN_EDATA, "it is not UTF-8");
     p->at += n;
     return true;
-}
-
-static int hex_digit(int c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool take_hex(struct pattern *p, unsigned n, uint32_t *v)
@@ -170,12 +164,12 @@ static bool take_escape(struct pattern *p, struct charset *s, uint32_t *cp, bool
         *cp = p->text[p->at++] & 31u;
         return true;
     }
-    if (c == '0' && !(peek(p) >= '0' && peek(p) <= '9')) {
+    if (c == '0' && !is_digit(peek(p))) {
         *cp = 0;
         return true;
     }
     p->at--;
-    if (c >= '0' && c <= '9') return fail(p, QN_EUNSUP, "back-references are not supported");
+    if (is_digit(c)) return fail(p, QN_EUNSUP, "back-references are not supported");
     if (c == 'b' || c == 'B') return fail(p, QN_EUNSUP, "\\b and \\B are not supported");
     if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z')
         return fail(p, QN_EUNSUP, "this letter after a backslash is not supported");
@@ -290,7 +284,7 @@ static uint32_t parse_group(struct pattern *p)
 static bool take_count(struct pattern *p, uint32_t *n)
 {
     size_t from = p->at;
-    for (*n = 0; peek(p) >= '0' && peek(p) <= '9'; p->at++)
+    for (*n = 0; is_digit(peek(p)); p->at++)
         if (*n <= RE_COUNTED) *n = *n * 10 + (uint32_t)(peek(p) - '0');
     return p->at > from;
 }

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "base/inline/digits.h"
+
 char *uri_copy(struct slabs *slabs, struct limits *l, const char *s, size_t n)
 {
     char *p = slabs_get(slabs, l, n + 1);
@@ -61,19 +63,12 @@ const char *uri_join(struct slabs *slabs, struct limits *l, const char *base, co
     return p;
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 void uri_decode(char *s)
 {
     char *out = s;
     for (; *s; s++) {
-        bool escaped = *s == '%' && hex_value(s[1]) >= 0 && hex_value(s[2]) >= 0;
-        *out++ = escaped ? (char)(hex_value(s[1]) << 4 | hex_value(s[2])) : *s;
+        bool escaped = *s == '%' && hex_digit(s[1]) >= 0 && hex_digit(s[2]) >= 0;
+        *out++ = escaped ? (char)(hex_digit(s[1]) << 4 | hex_digit(s[2])) : *s;
         if (escaped) s += 2;
     }
     *out = '\0';
