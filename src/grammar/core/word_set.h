@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * word_set.h: gives equal lists of 32-bit words the same number.
+ *
+ * Everything that a grammar makes while it is explored (regular expressions, states, stacks, configurations) is such a
+ * list, so that two of them are equal if their numbers are. The numbers count up from 0, in the order in which lists
+ * are added; list 0 is empty and stands for nothing.
+ */
+#ifndef QUERN_GRAMMAR_WORD_SET_H
+#define QUERN_GRAMMAR_WORD_SET_H
+
+#include "grammar/core/limits.h"
+
+struct word_set {
+    uint32_t *words;     /* all lists, one after the other */
+    uint32_t *start;     /* [n + 1] list i is words[start[i] .. start[i + 1]) */
+    uint32_t *slot;      /* [n_slots] open addressing: the number of a list, 0: free */
+    uint32_t n, n_slots; /* n_slots is a power of two */
+    uint32_t cap_words, cap_start, cap_slot;
+};
+
+/* Adds the empty list. False: a failure was noted. */
+bool word_set_init(struct word_set *s, struct limits *l);
+void word_set_deinit(struct word_set *s, struct limits *l);
+/* The number of the list w[0 .. n), which is added if it is new; w must not point into the set. 0 after a failure. */
+uint32_t word_set_add(struct word_set *s, struct limits *l, const uint32_t *w, uint32_t n);
+
+/* List i, of *n words; valid until the next list is added. */
+static inline const uint32_t *word_set_get(const struct word_set *s, uint32_t i, uint32_t *n)
+{
+    *n = s->start[i + 1] - s->start[i];
+    return s->words + s->start[i];
+}
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * token_trie.c: see token_trie.h.
+ */
+#include "grammar/mask/token_trie.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/inline/digits.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+
+/* ---- what a token does inside a string ---- */
+
+/* How a token that begins inside a string, between two characters, goes on. */
+struct string_scan {
+    uint32_t n_chars; /* that it begins */
+    size_t end;       /* where the quotation mark is that ends the string; the length if there is none */
+    bool fits;        /* it is possible up to there */
+    bool odd;         /* it has half of a surrogate pair: this scan does not know */
+};
+
+/* The length of a character's UTF-8 at p, where n bytes are left and the last character may be cut off; 0: none. */
+static unsigned char_length(const uint8_t *p, size_t n)
+{
+    static const uint8_t rest[] = {0x80, 0x80, 0x80};
+    uint8_t whole[4] = {p[0]};
+    uint32_t cp;
+    unsigned len = 1u + (p[0] >= 0x80) + (p[0] >= 0xE0) + (p[0] >= 0xF0);
+    if (len <= n) return utf8_get(p, len, &cp);
+    memcpy(whole + 1, rest, 3);
+    memcpy(whole, p, n);
+    if (n == 1 && (p[0] == 0xE0 || p[0] == 0xF0)) whole[1] = 0xA0; /* the least that may follow */
+    return utf8_get(whole, len, &cp) ? (unsigned)n : 0;
+}
+
+/* Whether p[0 .. n) are hexadecimal digits. */
+static bool is_hex(const uint8_t *p, size_t n, uint32_t *value)
+{
+    *value = 0;
+    for (size_t i = 0; i < n; i++) {
+        int d = hex_digit(p[i]);
+        if (d < 0) return false;
+        *value = *value * 16 + (uint32_t)d;
+    }
+    return true;
+}
+
+/* The length of an escape after its backslash, at p; 0: none. */
+static unsigned escape_length(const uint8_t *p, size_t n, bool *odd)
+{
+    uint32_t value;
+    if (n == 0) return 0;
+    if (p[0] != 'u') return p[0] && strchr("\"\\/bfnrt", p[0]) ? 1 : 0;
+    size_t digits = n - 1 < 4 ? n - 1 : 4;
+    if (!is_hex(p + 1, digits, &value)) return 0;
+    bool whole = digits == 4;
+    for (; digits < 4 && digits > 0; digits++) value *= 16;
+    *odd |= value >= (whole ? 0xD800 : 0xD000) && value <= 0xDFFF;
+    return n < 5 ? (unsigned)n : 5;
+}
+
+static struct string_scan scan_string(const uint8_t *p, size_t n)
+{
+    struct string_scan s = {.fits = true};
+    for (size_t i = 0; i < n;) {
+        if (p[i] == '"') {
+            s.end = i;
+            return s;
+        }
+        bool escape = p[i] == '\\';
+        unsigned len = p[i] < 0x20 ? 0 : char_length(p + i, n - i);
+        if (escape && i + 1 < n) {
+            unsigned more = escape_length(p + i + 1, n - i - 1, &s.odd);
+            len = more ? 1 + more : 0;
+        }
+        s.n_chars++;
+        i += len;
+        s.fits = len > 0;
+        if (!s.fits) break;
+    }
+    s.end = n;
+    return s;
+}
+
+/* ---- building a tree ---- */
+
+/* A text and what it stands for, before it is in the tree. */
+struct token_entry {
+    const uint8_t *p;
+    uint32_t n;
+    qn_token token;
+    uint16_t n_chars;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    const struct token_entry *x = a, *y = b;
+    uint32_t n = x->n < y->n ? x->n : y->n;
+    int c = n ? memcmp(x->p, y->p, n) : 0;
+    if (c) return c;
+    if (x->n != y->n) return x->n < y->n ? -1 : 1;
+    if (x->n_chars != y->n_chars) return x->n_chars < y->n_chars ? -1 : 1;
+    return x->token < y->token ? -1 : 1;
+}
+
+static uint32_t shared(const struct token_entry *a, const struct token_entry *b)
+{
+    uint32_t i = 0;
+    while (i < a->n && i < b->n && a->p[i] == b->p[i]) i++;
+    return i;
+}
+
+/* Adds the nodes and items for sorted entries; empty texts have items only. There is room for all. */
+static void fill_trie(struct trie *t, const struct token_entry *e, uint32_t n)
+{
+    uint32_t path[TRIE_MAX_TOKEN], depth = 0; /* the nodes on the way to the last one */
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t keep = i ? shared(&e[i - 1], &e[i]) : 0;
+        bool same = i && e[i].n == e[i - 1].n && keep == e[i].n;
+        if (same) t->items[t->n_items - 1].is_last = false;
+        for (; depth > keep; depth--) t->nodes[path[depth - 1]].next = t->n_nodes;
+        for (; depth < e[i].n; depth++) {
+            path[depth] = t->n_nodes;
+            t->nodes[t->n_nodes++] = (struct trie_node){.first = -1, .depth = (uint16_t)depth, .byte = e[i].p[depth]};
+        }
+        if (!same && depth) t->nodes[path[depth - 1]].first = (int32_t)t->n_items;
+        t->items[t->n_items++] = (struct trie_item){e[i].token, e[i].n_chars, true};
+    }
+    for (; depth > 0; depth--) t->nodes[path[depth - 1]].next = t->n_nodes;
+}
+
+/* Builds a tree of entries, which it sorts. */
+static int build_trie(struct trie *t, struct token_entry *e, uint32_t n, struct qn_error *e_out)
+{
+    size_t n_nodes = 0;
+    if (n > 1) qsort(e, n, sizeof *e, by_text);
+    for (uint32_t i = 0; i < n; i++) n_nodes += e[i].n - (i ? shared(&e[i - 1], &e[i]) : 0);
+    t->nodes = mem_alloc(n_nodes * sizeof *t->nodes);
+    t->items = mem_alloc(n * sizeof *t->items);
+    if (!t->nodes || !t->items) return error_nomem(e_out, "a tree of tokens", n_nodes * sizeof *t->nodes);
+    fill_trie(t, e, n);
+    return 0;
+}
+
+/* ---- the texts of tokens ---- */
+
+static int read_texts(struct token_trie *t, const struct vocab *v, struct qn_error *e)
+{
+    struct buf text = {0};
+    size_t words = ((size_t)t->n_tokens + 1) * sizeof *t->start;
+    int rc = 0;
+    t->start = mem_calloc((size_t)t->n_tokens + 1, sizeof *t->start);
+    if (!t->start) return error_nomem(e, "the texts of tokens", words);
+    for (qn_token id = 0; id < t->n_tokens && rc == 0; id++) {
+        size_t before = text.len;
+        if (!vocab_is_special(v, id) && !vocab_is_eog(v, id)) rc = vocab_token_bytes(v, id, false, &text, e);
+        if (text.len - before > TRIE_MAX_TOKEN) text.len = before;
+        t->start[id + 1] = (uint32_t)text.len;
+    }
+    t->bytes = text.data;
+    return rc;
+}
+
+static int read_eog(struct token_trie *t, const struct vocab *v, struct qn_error *e)
+{
+    const qn_token *eog = vocab_eog(v, &t->n_eog);
+    size_t bytes = (size_t)t->n_eog * sizeof *eog;
+    t->eog = mem_alloc(bytes);
+    if (!t->eog) return error_nomem(e, "the tokens that end generation", bytes);
+    if (bytes) memcpy(t->eog, eog, bytes);
+    return 0;
+}
+
+const uint8_t *token_trie_text(const struct token_trie *t, qn_token token, size_t *n)
+{
+    *n = 0;
+    if (token < 0 || token >= t->n_tokens) return NULL;
+    *n = t->start[token + 1] - t->start[token];
+    return t->bytes + t->start[token];
+}
+
+/* ---- all of it ---- */
+
+static uint16_t small(uint32_t n) { return n < UINT16_MAX ? (uint16_t)n : UINT16_MAX; }
+
+static int by_chars(const void *a, const void *b)
+{
+    const struct trie_inside *x = a, *y = b;
+    if (x->n_chars != y->n_chars) return x->n_chars > y->n_chars ? -1 : 1;
+    return x->token < y->token ? -1 : 1;
+}
+
+/* Whether a comma comes after what may be the end of a JSON value. */
+static bool may_repeat(const uint8_t *p, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (p[i] == ',' && strchr("\"]}0123456789el", p[i - 1]) && p[i - 1]) return true;
+    return false;
+}
+
+/* Notes that a token stays inside a string, or may do so. */
+static void add_inside(struct token_trie *t, qn_token id, const uint8_t *p, size_t n, const struct string_scan *s)
+{
+    bool escapes = memchr(p, '\\', n) != NULL;
+    if (escapes) t->escapes[t->n_escapes++] = id;
+    if (s->odd) {
+        t->odd[t->n_odd++] = id;
+        return;
+    }
+    t->inside[t->n_inside++] = (struct trie_inside){id, small(s->n_chars)};
+    t->inside_mask[id / 64] |= (uint64_t)1 << (id % 64);
+    if (!escapes) t->plain_mask[id / 64] |= (uint64_t)1 << (id % 64);
+    t->inside_by_byte[p[0]]++;
+}
+
+/* Lists the texts of all tokens in all[], and those after a closing quotation mark in closers[]. */
+static void sort_out(struct token_trie *t, struct token_entry *all, uint32_t *n_all, struct token_entry *closers,
+                     uint32_t *n_closers)
+{
+    for (qn_token id = 0; id < t->n_tokens; id++) {
+        size_t n;
+        const uint8_t *p = token_trie_text(t, id, &n);
+        if (n == 0) continue;
+        struct string_scan s = scan_string(p, n);
+        all[(*n_all)++] = (struct token_entry){p, (uint32_t)n, id, 0};
+        if (may_repeat(p, n)) t->repeats[t->n_repeats++] = id;
+        if (s.odd || (s.fits && s.end == n))
+            add_inside(t, id, p, n, &s);
+        else if (s.fits)
+            closers[(*n_closers)++] =
+                (struct token_entry){p + s.end + 1, (uint32_t)(n - s.end - 1), id, small(s.n_chars)};
+    }
+    if (t->n_inside > 1) qsort(t->inside, t->n_inside, sizeof *t->inside, by_chars);
+}
+
+/* Those of the closers that have nothing after the quotation mark come first, and are no node of the tree. */
+static int build_closers(struct token_trie *t, struct token_entry *e, uint32_t n, struct qn_error *err)
+{
+    int rc = build_trie(&t->closers, e, n, err);
+    t->closers_empty = rc == 0 && n && e[0].n == 0 ? 0 : -1;
+    return rc;
+}
+
+static int build(struct token_trie *t, const struct vocab *v, struct token_entry *all, struct token_entry *closers,
+                 struct qn_error *e)
+{
+    uint32_t n_all = 0, n_closers = 0;
+    t->inside = mem_alloc((size_t)t->n_tokens * sizeof *t->inside);
+    t->inside_mask = mem_calloc(token_trie_mask_words(t), sizeof *t->inside_mask);
+    t->odd = mem_alloc((size_t)t->n_tokens * sizeof *t->odd);
+    t->repeats = mem_alloc((size_t)t->n_tokens * sizeof *t->repeats);
+    t->plain_mask = mem_calloc(token_trie_mask_words(t), sizeof *t->plain_mask);
+    t->escapes = mem_alloc((size_t)t->n_tokens * sizeof *t->escapes);
+    if (!t->inside || !t->inside_mask || !t->plain_mask || !t->escapes || !t->odd || !t->repeats)
+        return error_nomem(e, "a tree of tokens", (size_t)t->n_tokens * sizeof *t->inside);
+    int rc = read_texts(t, v, e);
+    if (rc == 0) rc = read_eog(t, v, e);
+    if (rc) return rc;
+    sort_out(t, all, &n_all, closers, &n_closers);
+    rc = build_trie(&t->all, all, n_all, e);
+    return rc ? rc : build_closers(t, closers, n_closers, e);
+}
+
+int token_trie_new(struct token_trie **out, const struct vocab *v, struct qn_error *e)
+{
+    size_t n = (size_t)vocab_n_tokens(v);
+    struct token_trie *t = mem_calloc(1, sizeof *t);
+    struct token_entry *all = mem_alloc(n * sizeof *all), *closers = mem_alloc(n * sizeof *closers);
+    int rc = t && all && closers ? 0 : error_nomem(e, "a tree of tokens", n * sizeof *all);
+    if (rc == 0) {
+        t->n_tokens = (int32_t)n;
+        rc = build(t, v, all, closers, e);
+    }
+    mem_free(all);
+    mem_free(closers);
+    if (rc)
+        token_trie_free(t);
+    else
+        *out = t;
+    return rc;
+}
+
+void token_trie_free(struct token_trie *t)
+{
+    if (!t) return;
+    mem_free(t->all.nodes);
+    mem_free(t->all.items);
+    mem_free(t->closers.nodes);
+    mem_free(t->closers.items);
+    mem_free(t->inside);
+    mem_free(t->inside_mask);
+    mem_free(t->plain_mask);
+    mem_free(t->escapes);
+    mem_free(t->odd);
+    mem_free(t->repeats);
+    mem_free(t->start);
+    mem_free(t->bytes);
+    mem_free(t->eog);
+    mem_free(t);
+}
