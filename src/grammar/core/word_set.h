@@ -28,8 +28,9 @@ uint32_t word_set_add(struct word_set *s, struct limits *l, const uint32_t *w, u
 /* List i, of *n words; valid until the next list is added. */
 static inline const uint32_t *word_set_get(const struct word_set *s, uint32_t i, uint32_t *n)
 {
+    static const uint32_t none = 0; /* while no list has words, there is no array */
     *n = s->start[i + 1] - s->start[i];
-    return s->words + s->start[i];
+    return *n ? s->words + s->start[i] : &none;
 }
 
 #endif
