@@ -197,6 +197,7 @@ static void replace(struct collection *c, config_id *keep, uint32_t n)
         word_set_deinit(c->kinds[kind].set, m->l);
         *c->kinds[kind].set = c->kinds[kind].copy;
     }
+    memset(m->unseen, 0, sizeof m->unseen);
     forget_successors(m);
 }
 

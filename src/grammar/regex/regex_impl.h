@@ -28,6 +28,9 @@ struct re_memo {
 /* Adds the expression with these words, its kind first. */
 re_id re_add(struct regex *r, const uint32_t *w, uint32_t n);
 
+/* Frees a list of words that no expression has any more. */
+void word_list_drop(struct regex *r, uint32_t i);
+
 /* Puts an operand on the scratch stack; and the union or intersection of those from `from` up, which are taken off. */
 bool re_push(struct regex *r, uint32_t x);
 re_id re_combine(struct regex *r, enum re_kind kind, uint32_t from);
