@@ -334,7 +334,7 @@ re_id re_combine(struct regex *r, enum re_kind kind, uint32_t from)
 {
     uint32_t to = r->n_scratch;
     re_id done = RE_NONE;
-    if (to - from > 8 && !limits_spend(r->l, (to - from) / 4)) {
+    if (to - from > 8 && !limits_spend(r->l, (to - from) / 2)) {
         r->n_scratch = from;
         return RE_NONE;
     }
