@@ -48,6 +48,7 @@ void automaton_deinit(struct automaton *m)
     limits_release(m->l, m->successors, m->cap_successors, sizeof *m->successors);
     limits_release(m->l, m->front, m->cap_front, sizeof *m->front);
     limits_release(m->l, m->todo, m->cap_todo, sizeof *m->todo);
+    limits_release(m->l, m->places, m->cap_places, sizeof *m->places);
     limits_release(m->l, m->joined, m->cap_joined, sizeof *m->joined);
     limits_release(m->l, m->scratch, m->cap_scratch, sizeof *m->scratch);
     *m = (struct automaton){0};
@@ -139,8 +140,10 @@ static bool add_edge(struct automaton *m, uint32_t first, uint32_t state, uint32
 static uint32_t join_stacks(struct automaton *m, uint32_t a, uint32_t b)
 {
     uint32_t na, nb, i = 0, k = 0, first = m->n_joined;
-    bool ok = limits_spend(m->l, 1);
+    struct joined_stacks *memo = &m->join_memo[(a * 31 + b) % JOIN_MEMO];
     if (a == b) return a;
+    if (memo->a == a && memo->b == b) return memo->both;
+    bool ok = limits_spend(m->l, 1);
     word_set_get(&m->stacks, a, &na);
     word_set_get(&m->stacks, b, &nb);
     while (ok && (i < na || k < nb)) {
@@ -159,6 +162,7 @@ static uint32_t join_stacks(struct automaton *m, uint32_t a, uint32_t b)
         if (w) joined = add_stack(m, w, n);
     }
     m->n_joined = first;
+    if (joined) *memo = (struct joined_stacks){a, b, joined};
     return joined;
 }
 
@@ -198,23 +202,37 @@ void automaton_call(struct automaton *m, uint32_t state, uint32_t to, uint32_t s
     automaton_add(m, state, automaton_push(m, to, stack));
 }
 
+/* Where the state is in the front, if it is there: the round in which it was added, and its index. */
+static uint32_t *place_in_front(struct automaton *m, uint32_t state)
+{
+    uint32_t before = m->cap_places;
+    uint32_t *p = limits_grow(m->l, m->places, &m->cap_places, 2 * (state + 1), sizeof *p);
+    if (!p) return NULL;
+    m->places = p;
+    memset(p + before, 0, (m->cap_places - before) * sizeof *p);
+    return p + 2 * state;
+}
+
 /* Joins the stack to that of the same state, if there is one. Whether anything is new. */
 static bool join_front(struct automaton *m, uint32_t state, uint32_t stack)
 {
-    for (uint32_t i = 0; i < m->n_front; i++) {
-        if (m->front[2 * i] != state) continue;
-        uint32_t both = join_stacks(m, m->front[2 * i + 1], stack);
-        bool is_new = both != m->front[2 * i + 1];
-        if (both) m->front[2 * i + 1] = both;
-        return is_new && both;
+    uint32_t *place = place_in_front(m, state);
+    if (!place) return false;
+    if (place[0] != m->round) {
+        place[0] = m->round;
+        place[1] = m->n_front;
+        return push_pair(m, &m->front, &m->n_front, &m->cap_front, state, stack);
     }
-    return push_pair(m, &m->front, &m->n_front, &m->cap_front, state, stack);
+    uint32_t i = 2 * place[1] + 1, both = join_stacks(m, m->front[i], stack);
+    bool is_new = both && both != m->front[i];
+    if (is_new) m->front[i] = both;
+    return is_new;
 }
 
 /* Adds what waits, and what it stands for without reading anything. */
 static void close_front(struct automaton *m)
 {
-    while (m->n_todo && limits_spend(m->l, 1 + m->n_front / 8)) {
+    while (m->n_todo && limits_spend(m->l, 1)) {
         uint32_t n, w[STATE_WORDS];
         m->n_todo--;
         uint32_t state = m->todo[2 * m->n_todo], stack = m->todo[2 * m->n_todo + 1];
@@ -265,6 +283,7 @@ static void begin_front(struct automaton *m)
 {
     m->n_front = m->n_todo = 0;
     m->front_accepts = false;
+    m->round++;
 }
 
 config_id automaton_start(struct automaton *m, uint32_t state)
