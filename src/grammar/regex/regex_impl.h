@@ -16,7 +16,7 @@ enum re_flag {
     RE_F_PARTIAL = 32, /* that is known to be wrong, or hard to find out */
 };
 
-#define RE_MEMO 2048 /* derivatives that are remembered; a newer one replaces an older one in the same place */
+#define RE_MEMO 8192 /* derivatives that are remembered; a newer one replaces an older one in the same place */
 
 struct re_memo {
     uint32_t of, derivative;
