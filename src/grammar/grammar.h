@@ -20,7 +20,7 @@
  * memory of a grammar has a limit: states that no cursor needs are dropped when there are too many.
  *
  * Hostile input: every limit is a number of steps or bytes, so the same input has the same result on every machine.
- * Compiling, a mask and a commit take well below a second even at their limits. docs/GRAMMARS.md lists what is
+ * At their limits compiling, a mask and a commit take about a tenth of a second. docs/GRAMMARS.md lists what is
  * accepted, and how each keyword is understood.
  */
 #ifndef QUERN_GRAMMAR_GRAMMAR_H

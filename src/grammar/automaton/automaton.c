@@ -48,6 +48,8 @@ void automaton_deinit(struct automaton *m)
     limits_release(m->l, m->successors, m->cap_successors, sizeof *m->successors);
     limits_release(m->l, m->front, m->cap_front, sizeof *m->front);
     limits_release(m->l, m->todo, m->cap_todo, sizeof *m->todo);
+    limits_release(m->l, m->places, m->cap_places, sizeof *m->places);
+    limits_release(m->l, m->joined, m->cap_joined, sizeof *m->joined);
     limits_release(m->l, m->scratch, m->cap_scratch, sizeof *m->scratch);
     *m = (struct automaton){0};
 }
@@ -110,26 +112,58 @@ static int compare_pairs(const void *a, const void *b)
     return (x[1] > y[1]) - (x[1] < y[1]);
 }
 
-/* Both stacks at once. */
+static bool push_joined(struct automaton *m, uint32_t state, uint32_t stack)
+{
+    uint32_t *p = limits_grow(m->l, m->joined, &m->cap_joined, m->n_joined + 2, sizeof *p);
+    if (!p) return false;
+    m->joined = p;
+    p[m->n_joined++] = state;
+    p[m->n_joined++] = stack;
+    return true;
+}
+
+static uint32_t join_stacks(struct automaton *m, uint32_t a, uint32_t b);
+
+/* Appends an edge to the stack that is being made from m->n_joined on; edges to the same state are one. */
+static bool add_edge(struct automaton *m, uint32_t first, uint32_t state, uint32_t stack)
+{
+    uint32_t last = m->n_joined - 2;
+    if (m->n_joined == first || m->joined[last] != state) return push_joined(m, state, stack);
+    if (state == 0) return true; /* the end of the text */
+    uint32_t both = join_stacks(m, m->joined[last + 1], stack);
+    m->joined[last + 1] = both;
+    return both != 0;
+}
+
+/* Both stacks at once. Where both return to the same state, the stacks under it are joined, too; so there are few
+ * different ones however many ways lead to a place. */
 static uint32_t join_stacks(struct automaton *m, uint32_t a, uint32_t b)
 {
-    uint32_t na, nb, n = 0, i = 0, k = 0;
+    uint32_t na, nb, i = 0, k = 0, first = m->n_joined;
+    struct joined_stacks *memo = &m->join_memo[(a * 31 + b) % JOIN_MEMO];
     if (a == b) return a;
+    if (memo->a == a && memo->b == b) return memo->both;
+    bool ok = limits_spend(m->l, 1);
     word_set_get(&m->stacks, a, &na);
     word_set_get(&m->stacks, b, &nb);
-    uint32_t *w = scratch(m, na + nb);
-    if (!w) return 0;
-    const uint32_t *x = word_set_get(&m->stacks, a, &na), *y = word_set_get(&m->stacks, b, &nb);
-    while (i < na || k < nb) {
-        int c = k == nb ? -1 : 1;
-        if (i < na && k < nb) c = compare_pairs(x + i, y + k);
-        const uint32_t *from = c <= 0 ? x + i : y + k;
-        w[n++] = from[0];
-        w[n++] = from[1];
-        i += c <= 0 ? 2 : 0;
-        k += c >= 0 ? 2 : 0;
+    while (ok && (i < na || k < nb)) {
+        const uint32_t *x = m->stacks.words + m->stacks.start[a] + i, *y = m->stacks.words + m->stacks.start[b] + k;
+        bool from_a = k == nb || (i < na && x[0] <= y[0]);
+        uint32_t edge[2] = {from_a ? x[0] : y[0], from_a ? x[1] : y[1]};
+        i += from_a ? 2 : 0;
+        k += from_a ? 0 : 2;
+        ok = add_edge(m, first, edge[0], edge[1]);
     }
-    return add_stack(m, w, n);
+    uint32_t joined = 0;
+    if (ok) {
+        uint32_t n = m->n_joined - first;
+        uint32_t *w = scratch(m, n);
+        if (w) memcpy(w, m->joined + first, n * sizeof *w);
+        if (w) joined = add_stack(m, w, n);
+    }
+    m->n_joined = first;
+    if (joined) *memo = (struct joined_stacks){a, b, joined};
+    return joined;
 }
 
 /* ---- the configuration that is being made ---- */
@@ -168,23 +202,37 @@ void automaton_call(struct automaton *m, uint32_t state, uint32_t to, uint32_t s
     automaton_add(m, state, automaton_push(m, to, stack));
 }
 
+/* Where the state is in the front, if it is there: the round in which it was added, and its index. */
+static uint32_t *place_in_front(struct automaton *m, uint32_t state)
+{
+    uint32_t before = m->cap_places;
+    uint32_t *p = limits_grow(m->l, m->places, &m->cap_places, 2 * (state + 1), sizeof *p);
+    if (!p) return NULL;
+    m->places = p;
+    memset(p + before, 0, (m->cap_places - before) * sizeof *p);
+    return p + 2 * state;
+}
+
 /* Joins the stack to that of the same state, if there is one. Whether anything is new. */
 static bool join_front(struct automaton *m, uint32_t state, uint32_t stack)
 {
-    for (uint32_t i = 0; i < m->n_front; i++) {
-        if (m->front[2 * i] != state) continue;
-        uint32_t both = join_stacks(m, m->front[2 * i + 1], stack);
-        bool is_new = both != m->front[2 * i + 1];
-        if (both) m->front[2 * i + 1] = both;
-        return is_new && both;
+    uint32_t *place = place_in_front(m, state);
+    if (!place) return false;
+    if (place[0] != m->round) {
+        place[0] = m->round;
+        place[1] = m->n_front;
+        return push_pair(m, &m->front, &m->n_front, &m->cap_front, state, stack);
     }
-    return push_pair(m, &m->front, &m->n_front, &m->cap_front, state, stack);
+    uint32_t i = 2 * place[1] + 1, both = join_stacks(m, m->front[i], stack);
+    bool is_new = both && both != m->front[i];
+    if (is_new) m->front[i] = both;
+    return is_new;
 }
 
 /* Adds what waits, and what it stands for without reading anything. */
 static void close_front(struct automaton *m)
 {
-    while (m->n_todo && limits_spend(m->l, 1 + m->n_front / 8)) {
+    while (m->n_todo && limits_spend(m->l, 1)) {
         uint32_t n, w[STATE_WORDS];
         m->n_todo--;
         uint32_t state = m->todo[2 * m->n_todo], stack = m->todo[2 * m->n_todo + 1];
@@ -235,6 +283,7 @@ static void begin_front(struct automaton *m)
 {
     m->n_front = m->n_todo = 0;
     m->front_accepts = false;
+    m->round++;
 }
 
 config_id automaton_start(struct automaton *m, uint32_t state)

@@ -63,6 +63,21 @@ struct config_info {
     uint32_t successors; /* where they begin, one for each bit; 0: not made yet */
 };
 
+/* What an expression matches besides the texts of a list. */
+struct unseen {
+    uint32_t list;
+    re_id of, re;
+    bool string;
+};
+
+/* Two stacks, and both at once. */
+struct joined_stacks {
+    uint32_t a, b, both;
+};
+
+#define UNSEEN_MEMO 16
+#define JOIN_MEMO   256
+
 struct automaton {
     struct limits *l;
     struct regex *r;
@@ -78,11 +93,17 @@ struct automaton {
     config_id *successors;    /* [n_successors] */
     uint32_t *front;          /* [2 n_front] the configuration that is being made: states and their stacks */
     uint32_t *todo;           /* [2 n_todo] states and stacks that are to be added to it */
+    uint32_t *places;         /* [cap_places] of each state: when it was last in the front, and its index */
+    uint32_t round;           /* the number of the front */
+    uint32_t *joined;         /* [n_joined] stacks that are being made */
     uint32_t *scratch;        /* [cap_scratch] */
-    uint32_t cap_depth, cap_info, n_successors, cap_successors, n_front, cap_front, n_todo, cap_todo, cap_scratch;
+    uint32_t cap_depth, cap_info, n_successors, cap_successors, n_front, cap_front, n_todo, cap_todo, n_joined,
+        cap_places, cap_joined, cap_scratch;
     bool front_accepts;
     uint32_t n_fixed; /* expressions with smaller numbers belong to the tables and rules, and are always kept */
-    re_id canonical;  /* scalars that have no other text, for arrays without equal items */
+    struct unseen unseen[UNSEEN_MEMO]; /* the last ones */
+    struct joined_stacks join_memo[JOIN_MEMO];
+    re_id canonical; /* scalars that have no other text, for arrays without equal items */
 };
 
 #define STACK_BOTTOM 1u         /* the stack under the first state */

@@ -197,6 +197,9 @@ static void replace(struct collection *c, config_id *keep, uint32_t n)
         word_set_deinit(c->kinds[kind].set, m->l);
         *c->kinds[kind].set = c->kinds[kind].copy;
     }
+    memset(m->unseen, 0, sizeof m->unseen);
+    memset(m->join_memo, 0, sizeof m->join_memo);
+    if (m->places) memset(m->places, 0, m->cap_places * sizeof *m->places);
     forget_successors(m);
 }
 

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/mem.h"
 #include "grammar/automaton/automaton_impl.h"
 
 uint32_t text_longer(struct automaton *m, uint32_t text, uint32_t byte)
@@ -29,39 +30,57 @@ uint32_t text_list_add(struct automaton *m, uint32_t list, uint32_t text)
     return word_set_add(&m->seen, m->l, p, n + 1);
 }
 
-/* An expression for the text. */
-static re_id re_of_text(struct automaton *m, uint32_t text)
+/* The bytes of a text, from its end; whether it is that of a string. n NULL: only that. */
+static bool read_text(const struct automaton *m, uint32_t text, char *end, uint32_t *n)
 {
-    re_id re = RE_EMPTY;
-    uint32_t n;
+    uint32_t last = 0, length = 0, n_words;
     while (text) {
-        const uint32_t *w = word_set_get(&m->texts, text, &n);
-        uint8_t byte = (uint8_t)w[1];
-        bool is_byte = w[1] < TEXT_OF_STRING;
+        const uint32_t *w = word_set_get(&m->texts, text, &n_words);
         text = w[0];
-        if (is_byte) re = re_cat(m->r, re_range(m->r, byte, byte), re);
+        last = w[1];
+        if (last == TEXT_OF_STRING) break;
+        length++;
+        if (end) *--end = (char)last;
     }
-    return re;
+    *n = length;
+    return last == TEXT_OF_STRING;
 }
 
-static bool is_string(const struct automaton *m, uint32_t text)
+/* The texts of one kind in a list, as words in one block of memory, which is the caller's; *n of them. */
+static struct str_ref *words_of(struct automaton *m, uint32_t list, bool string, uint32_t *n)
 {
-    uint32_t n, first = 0;
-    while (text) {
-        const uint32_t *w = word_set_get(&m->texts, text, &n);
-        text = w[0];
-        first = w[1];
+    uint32_t n_texts, length;
+    const uint32_t *texts = word_set_get(&m->seen, list, &n_texts);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < n_texts; i++) {
+        read_text(m, texts[i], NULL, &length);
+        bytes += length;
     }
-    return first == TEXT_OF_STRING;
+    if (!limits_spend(m->l, bytes / 4 + n_texts)) return NULL;
+    struct str_ref *words = mem_alloc(n_texts * sizeof *words + bytes);
+    if (!words) limits_fail(m->l, QN_ENOMEM, "there is no memory for %u texts", n_texts);
+    char *p = (char *)(words + n_texts);
+    *n = 0;
+    for (uint32_t i = 0; words && i < n_texts; i++) {
+        if (read_text(m, texts[i], NULL, &length) != string) continue;
+        p += length;
+        read_text(m, texts[i], p, &length);
+        words[(*n)++] = (struct str_ref){p - length, length};
+    }
+    return words;
 }
 
 re_id text_unseen(struct automaton *m, re_id re, uint32_t list, bool string)
 {
+    struct unseen *memo = &m->unseen[(list * 2 + string) % UNSEEN_MEMO];
     uint32_t n;
-    word_set_get(&m->seen, list, &n);
-    for (uint32_t i = 0; re && i < n; i++) {
-        uint32_t text = word_set_get(&m->seen, list, &n)[i];
-        if (is_string(m, text) == string) re = re_and2(m->r, re, re_not(m->r, re_of_text(m, text)));
-    }
-    return re_is_live(m->r, re) ? re : RE_NONE;
+    if (re == RE_NONE || list == 0) return re;
+    if (memo->list == list && memo->string == string && memo->of == re) return memo->re;
+    struct str_ref *words = words_of(m, list, string, &n);
+    re_id rest = words && n ? re_and2(m->r, re, re_not(m->r, re_words(m->r, words, n))) : re;
+    mem_free(words);
+    if (!re_is_live(m->r, rest)) rest = RE_NONE;
+    if (m->l->rc) return RE_NONE;
+    *memo = (struct unseen){list, re, rest, string};
+    return rest;
 }

@@ -86,7 +86,7 @@ bool regex_init(struct regex *r, struct limits *l)
 void regex_deinit(struct regex *r)
 {
     if (!r->l) return;
-    for (uint32_t i = 0; i < r->n_lists; i++) mem_free(r->lists[i].words);
+    for (uint32_t i = 0; i < r->n_lists; i++) word_list_drop(r, i);
     limits_release(r->l, r->lists, r->cap_lists, sizeof *r->lists);
     limits_release(r->l, r->numbers, r->cap_numbers, sizeof *r->numbers);
     limits_release(r->l, r->flags, r->cap_flags, 1);
@@ -334,6 +334,10 @@ re_id re_combine(struct regex *r, enum re_kind kind, uint32_t from)
 {
     uint32_t to = r->n_scratch;
     re_id done = RE_NONE;
+    if (to - from > 8 && !limits_spend(r->l, (to - from) / 2)) {
+        r->n_scratch = from;
+        return RE_NONE;
+    }
     /* The first word is the kind of the new expression. */
     if (re_push(r, kind) && push_operands(r, kind, from, to, &done)) done = normal(r, kind, to + 1);
     r->n_scratch = from;

@@ -41,10 +41,12 @@ enum re_kind {
     RE_MULTIPLE,
 };
 
-/* Strings of a schema, sorted by their bytes, without duplicates. */
+/* Strings, sorted by their bytes, without duplicates. */
 struct word_list {
-    struct str_ref *words; /* [n] owned */
+    struct str_ref *words; /* [n] owned, in one block with their bytes; NULL: the place of the list is free */
     uint32_t n;
+    size_t bytes;   /* of the block */
+    bool is_needed; /* found by regex_replace() */
 };
 
 struct str_ref {
@@ -57,8 +59,9 @@ struct regex {
     struct word_set set; /* kind, operands */
     uint8_t *flags;      /* [cap_flags] of each expression */
     struct re_memo *memo;
-    struct word_list *lists; /* [n_lists] */
-    struct decimal *numbers; /* [n_numbers] */
+    struct word_list *lists;  /* [n_lists] */
+    struct decimal *numbers;  /* [n_numbers] */
+    uint32_t first_free_list; /* no place before it is free */
     uint32_t cap_flags, n_lists, cap_lists, n_numbers, cap_numbers;
     uint32_t round;    /* of a search */
     uint32_t *visited; /* [cap_visited] the round in which a search last saw an expression */

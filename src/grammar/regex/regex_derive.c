@@ -125,7 +125,7 @@ void re_bounds(struct regex *r, re_id a, uint64_t bits[4])
     else if (kind == RE_NOT || kind == RE_REPEAT)
         re_bounds(r, x[0], bits);
     else if (kind == RE_OR || kind == RE_AND)
-        for (uint32_t i = 0; i < n; i++) re_bounds(r, x[i], bits);
+        for (uint32_t i = 0; i < n && limits_spend(r->l, i % 4 == 3); i++) re_bounds(r, x[i], bits);
     else
         re_leaf_bounds(r, x - 1, bits);
 }

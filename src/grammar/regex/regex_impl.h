@@ -16,7 +16,7 @@ enum re_flag {
     RE_F_PARTIAL = 32, /* that is known to be wrong, or hard to find out */
 };
 
-#define RE_MEMO 2048 /* derivatives that are remembered; a newer one replaces an older one in the same place */
+#define RE_MEMO 8192 /* derivatives that are remembered; a newer one replaces an older one in the same place */
 
 struct re_memo {
     uint32_t of, derivative;
@@ -27,6 +27,9 @@ struct re_memo {
 
 /* Adds the expression with these words, its kind first. */
 re_id re_add(struct regex *r, const uint32_t *w, uint32_t n);
+
+/* Frees a list of words that no expression has any more. */
+void word_list_drop(struct regex *r, uint32_t i);
 
 /* Puts an operand on the scratch stack; and the union or intersection of those from `from` up, which are taken off. */
 bool re_push(struct regex *r, uint32_t x);

@@ -21,43 +21,61 @@ static int compare_words(const void *a, const void *b)
 }
 
 /* Copies the words and their bytes into one block. */
-static struct str_ref *copy_words(struct regex *r, const struct str_ref *words, uint32_t n)
+static bool copy_words(struct regex *r, struct word_list *list, const struct str_ref *words, uint32_t n)
 {
     size_t bytes = n * sizeof *words;
     for (uint32_t i = 0; i < n; i++) bytes += words[i].n;
-    if (bytes > limits_left(r->l)) {
-        limits_fail(r->l, QN_ENOMEM, "the grammar needs more than its %zu bytes of memory", r->l->max_bytes);
-        return NULL;
-    }
-    struct str_ref *copy = mem_alloc(bytes);
+    struct str_ref *copy = bytes <= limits_left(r->l) ? mem_alloc(bytes) : NULL;
     if (!copy) {
-        limits_fail(r->l, QN_ENOMEM, "there is no memory for %zu bytes of a grammar", bytes);
-        return NULL;
+        limits_fail(r->l, QN_ENOMEM, "the grammar has no memory for %zu bytes of words", bytes);
+        return false;
     }
     char *p = (char *)(copy + n);
     for (uint32_t i = 0; i < n; i++) {
-        memcpy(p, words[i].p, words[i].n);
+        if (words[i].n) memcpy(p, words[i].p, words[i].n);
         copy[i] = (struct str_ref){p, words[i].n};
         p += words[i].n;
     }
-    r->l->bytes += bytes; /* until the grammar is freed */
-    return copy;
+    r->l->bytes += bytes;
+    *list = (struct word_list){copy, n, bytes, false};
+    return true;
+}
+
+void word_list_drop(struct regex *r, uint32_t i)
+{
+    r->l->bytes -= r->lists[i].bytes;
+    mem_free(r->lists[i].words);
+    r->lists[i] = (struct word_list){0};
+}
+
+/* The place of a new list; UINT32_MAX after a failure. */
+static uint32_t place_for_list(struct regex *r)
+{
+    for (uint32_t i = r->first_free_list; i < r->n_lists; i++) {
+        r->first_free_list = i + 1;
+        if (!r->lists[i].words) return i;
+    }
+    struct word_list *lists = limits_grow(r->l, r->lists, &r->cap_lists, r->n_lists + 1, sizeof *lists);
+    if (!lists) return UINT32_MAX;
+    r->lists = lists;
+    lists[r->n_lists] = (struct word_list){0};
+    r->first_free_list = r->n_lists + 1;
+    return r->n_lists++;
 }
 
 re_id re_words(struct regex *r, const struct str_ref *words, uint32_t n)
 {
     uint32_t k = 0;
     if (n == 0 || !limits_spend(r->l, n)) return RE_NONE;
-    struct word_list *lists = limits_grow(r->l, r->lists, &r->cap_lists, r->n_lists + 1, sizeof *lists);
-    struct str_ref *copy = lists ? copy_words(r, words, n) : NULL;
-    if (lists) r->lists = lists;
-    if (!copy) return RE_NONE;
+    uint32_t place = place_for_list(r);
+    if (place == UINT32_MAX || !copy_words(r, &r->lists[place], words, n)) return RE_NONE;
+    struct str_ref *copy = r->lists[place].words;
     if (n > 1) qsort(copy, n, sizeof *copy, compare_words);
     for (uint32_t i = 0; i < n; i++)
         if (i == 0 || compare_words(&copy[i], &copy[k - 1]) != 0) copy[k++] = copy[i];
-    lists[r->n_lists++] = (struct word_list){copy, k};
+    r->lists[place].n = k;
     if (k == 1 && copy[0].n == 0) return RE_EMPTY;
-    return re_add(r, (const uint32_t[]){RE_WORDS, r->n_lists - 1, 0, k, 0}, 5);
+    return re_add(r, (const uint32_t[]){RE_WORDS, place, 0, k, 0}, 5);
 }
 
 re_id re_text(struct regex *r, const void *p, size_t n)

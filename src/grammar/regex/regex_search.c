@@ -250,11 +250,26 @@ bool regex_copy(struct regex *r, uint8_t *needed, uint32_t *number, struct word_
     return ok;
 }
 
+/* Drops the lists of words that no needed expression has. */
+static void drop_lists(struct regex *r, const uint8_t *needed)
+{
+    for (uint32_t i = 1; i < r->set.n; i++) {
+        const uint32_t *w = r->set.words + r->set.start[i];
+        if (needed[i] && w[0] == RE_WORDS) r->lists[w[1]].is_needed = true;
+    }
+    for (uint32_t i = 0; i < r->n_lists; i++) {
+        if (!r->lists[i].is_needed) word_list_drop(r, i);
+        r->lists[i].is_needed = false;
+    }
+    r->first_free_list = 0;
+}
+
 void regex_replace(struct regex *r, const uint8_t *needed, const uint32_t *number, const struct word_set *from)
 {
     /* Numbers only become smaller, so that the flags can be moved in place. */
     for (uint32_t i = 1; i < r->set.n; i++)
         if (needed[i]) r->flags[number[i]] = r->flags[i];
+    drop_lists(r, needed);
     word_set_deinit(&r->set, r->l);
     r->set = *from;
     memset(r->memo, 0, RE_MEMO * sizeof *r->memo);

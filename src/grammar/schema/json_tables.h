@@ -30,6 +30,7 @@ struct object_rest {
 };
 
 struct object_shape {
+    uint32_t hash;             /* of its names and nodes */
     struct object_name *names; /* [n_names] in the order in which they are written */
     uint32_t *sorted;          /* [n_names] indices of names[], by their text */
     struct object_rest *rest;  /* [n_rest] */

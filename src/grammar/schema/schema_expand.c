@@ -120,7 +120,7 @@ static bool add_alternative(struct schema *s, uint32_t i, const struct alternati
     struct object_shape *object = no_objects ? NULL : object_new(s, a, &no_objects);
     struct array_shape *array = no_arrays || s->l->rc ? NULL : array_new(s, a, &no_arrays);
     struct json_node *node = &s->t->nodes[i];
-    if (!limits_spend(s->l, 20 + node->n_objects / 2 + node->n_arrays / 2)) return false;
+    if (!limits_spend(s->l, 20 + node->n_objects / 32 + node->n_arrays / 8)) return false;
     add_scalars(s, node, a);
     for (uint32_t k = 0; k < node->n_objects && !no_objects; k++) no_objects = object_same(node->objects[k], object);
     for (uint32_t k = 0; k < node->n_arrays && !no_arrays; k++) no_arrays = array_same(node->arrays[k], array);

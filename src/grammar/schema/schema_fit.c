@@ -48,7 +48,9 @@ bool object_fits(struct schema *s, const struct object_shape *o)
 
 bool object_same(const struct object_shape *a, const struct object_shape *b)
 {
-    if (a->n_names != b->n_names || a->n_rest != b->n_rest || a->least != b->least || a->most != b->most) return false;
+    if (a->hash != b->hash || a->n_names != b->n_names || a->n_rest != b->n_rest || a->least != b->least ||
+        a->most != b->most)
+        return false;
     for (uint32_t i = 0; i < a->n_names; i++) {
         const struct object_name *x = &a->names[i], *y = &b->names[i];
         if (x->node != y->node || x->required != y->required || x->n != y->n || memcmp(x->text, y->text, x->n) != 0)

@@ -352,6 +352,9 @@ struct object_shape *object_new(struct schema *s, const struct alternative *a, b
     if (!o || a->least_names > a->most_names || !fill(&b, o)) return NULL;
     o->least = a->least_names;
     o->most = a->most_names;
+    o->hash = o->n_rest;
+    for (uint32_t i = 0; i < o->n_names; i++)
+        o->hash = (o->hash ^ o->names[i].node ^ (uint32_t)o->names[i].required << 31) * 16777619u;
     *none = false;
     return o;
 }

@@ -49,6 +49,7 @@ static void gbnf_grammars(void **state)
         {"root ::= item+ \"\\x21\\u00e9\"\nitem ::= [\\]\\-a] ",
          {"a!\xC3\xA9", "]-!\xC3\xA9"},
          {"!\xC3\xA9", "b!\xC3\xA9"}},
+        {"root ::= \"b\" root root | \"\" | \"c\" root", {"", "b", "bb", "bcbbc"}, {"a"}},
         {"root ::= s s\ns ::= \"a\"*", {"", "a", "aaa"}, {"b"}},
         {"root ::= e\ne ::= t (\"+\" t)*\nt ::= \"1\" | \"[\" e \"]\"", {"1+1", "[1+[1]]+1"}, {"1+", "[1"}},
         {"root ::= \"a\" (\"b\" x{3} | \"c\")\nx ::= \"d\" | \"e\" x?", {"abddd", "ac", "abedded"}, {"abdd", "a"}},

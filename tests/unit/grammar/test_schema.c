@@ -414,7 +414,7 @@ static void hostile_schemas_reach_a_limit(void **state)
                                     i ? "," : "", i, i),
                          0);
     assert_int_equal(buf_str(&b, "]}", NULL), 0);
-    refuses((char *)b.data, QN_EUNSUP, "the grammar is too complex");
+    refuses((char *)b.data, QN_EUNSUP, "more than 5000 combinations");
     refuses("{\"type\":\"string\",\"allOf\":[{\"pattern\":\"^(.*a.{300})+$\"},{\"pattern\":\"^(.*b.{301})+$\"},{"
             "\"pattern\":\"^(.*c.{500}){3}$\"}]}",
             QN_EUNSUP, "/pattern: the grammar is too complex");
