@@ -122,6 +122,12 @@ static uint32_t compile_choice(struct grammar *g, const struct source *s)
         limits_fail(&g->limits, QN_EDATA, "%zu choices are too many", s->n);
         return RE_NONE;
     }
+    for (size_t i = 0; i < s->n; i++)
+        if (s->choices[i].n > g->limits.max_bytes) {
+            limits_fail(&g->limits, QN_ENOMEM, "choice %zu has %zu bytes; a grammar has %zu bytes of memory", i + 1,
+                        s->choices[i].n, g->limits.max_bytes);
+            return RE_NONE;
+        }
     struct str_ref *words = mem_alloc(s->n * sizeof *words);
     if (!words) limits_fail(&g->limits, QN_ENOMEM, "there is no memory for %zu choices", s->n);
     for (size_t i = 0; words && i < s->n; i++) words[i] = (struct str_ref){s->choices[i].p, (uint32_t)s->choices[i].n};

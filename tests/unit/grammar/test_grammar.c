@@ -114,6 +114,8 @@ static void regexes_and_choices(void **state)
     grammar_free(g);
     g = NULL;
     assert_int_equal(grammar_from_choice(&g, choices, 0, NULL, &e), QN_EDATA);
+    const struct str huge = {"red", ((size_t)1 << 32) + 3}; /* more than 32 bits can say: it is not "red" */
+    assert_int_equal(grammar_from_choice(&g, &huge, 1, NULL, &e), QN_ENOMEM);
     assert_int_equal(grammar_from_regex(&g, "a(", 2, NULL, &e), QN_EDATA);
     assert_non_null(strstr(e.msg, "character 3 of the pattern: ')' is missing"));
     assert_int_equal(grammar_from_regex(&g, "a(?!a)a", 7, NULL, &e), QN_EDATA);
