@@ -98,6 +98,7 @@ static bool do_const(struct reading *r, const char *keyword, const json_t *value
 {
     (void)keyword;
     json_t *list = json_pack("[O]", value);
+    if (!list) limits_fail(r->s->l, QN_ENOMEM, "there is no memory for a schema");
     bool ok = list && do_values(r, list);
     json_decref(list);
     return ok;
@@ -172,6 +173,10 @@ static const json_t *without(struct reading *r, const char *keyword)
     if (made || r->s->l->rc) return made;
     json_t *rest = json_copy((json_t *)r->schema);
     json_object_del(rest, keyword);
+    if (json_object_size(rest) + 1 != json_object_size(r->schema)) { /* the copy had no memory */
+        json_decref(rest);
+        rest = NULL;
+    }
     return schema_keep(r->s, rest, r->schema, r->schema);
 }
 

@@ -97,7 +97,10 @@ static void deny_enum(struct denial *d, const json_t *value)
 static void deny_const(struct denial *d, const json_t *value)
 {
     json_t *list = json_pack("[O]", value);
-    deny_values(d, list);
+    if (list)
+        deny_values(d, list);
+    else
+        limits_fail(d->s->l, QN_ENOMEM, "there is no memory for a schema");
     json_decref(list);
 }
 

@@ -46,17 +46,23 @@ const json_t *keyword_value_schema(struct schema *s, const json_t *schema_of, co
     json_t *schema = json_pack("{s:s}", "type", is_object ? "object" : "array"),
            *parts = is_object ? json_object() : json_array();
     json_t *names = json_array();
+    int bad = 0;
     for (void *it = json_object_iter((json_t *)value); it; it = json_object_iter_next((json_t *)value, it)) {
-        json_object_set_new(parts, json_object_iter_key(it), json_pack("{s:O}", "const", json_object_iter_value(it)));
-        json_array_append_new(names, json_string(json_object_iter_key(it)));
+        const char *name = json_object_iter_key(it);
+        bad |= json_object_set_new(parts, name, json_pack("{s:O}", "const", json_object_iter_value(it)));
+        bad |= json_array_append_new(names, json_string(name));
     }
     for (size_t i = 0; i < json_array_size(value); i++)
-        json_array_append_new(parts, json_pack("{s:O}", "const", json_array_get(value, i)));
-    if (!is_object) json_object_set_new(schema, "minItems", json_integer((json_int_t)json_array_size(value)));
-    json_object_set_new(schema, is_object ? "properties" : "prefixItems", parts);
-    json_object_set_new(schema, is_object ? "additionalProperties" : "items", json_false());
-    if (is_object) json_object_set(schema, "required", names);
+        bad |= json_array_append_new(parts, json_pack("{s:O}", "const", json_array_get(value, i)));
+    if (!is_object) bad |= json_object_set_new(schema, "minItems", json_integer((json_int_t)json_array_size(value)));
+    bad |= json_object_set_new(schema, is_object ? "properties" : "prefixItems", parts);
+    bad |= json_object_set_new(schema, is_object ? "additionalProperties" : "items", json_false());
+    if (is_object) bad |= json_object_set(schema, "required", names);
     json_decref(names);
+    if (bad) { /* no memory: with a part missing it would accept more */
+        json_decref(schema);
+        schema = NULL;
+    }
     return schema_keep(s, schema, schema_of, value);
 }
 

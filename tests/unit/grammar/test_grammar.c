@@ -404,6 +404,39 @@ static void every_allocation_may_fail(void **state)
     json_decref(schema);
 }
 
+/* Schemas that the compiler makes of values and of parts of others are whole, or it fails: with a part missing they
+ * would accept more. */
+static void without_memory_nothing_more_is_accepted(void **state)
+{
+    static const char *const wrong[] = {"{\"a\":{}", "{\"a\":{\"x\":[1,3", "{\"a\":[3,4", "{\"a\":[3],\"b\":2",
+                                        "{\"a\":[3],\"b\":1,\"c\":7}"};
+    (void)state;
+    json_t *schema = json_loads("{\"type\":\"object\",\"required\":[\"a\",\"b\",\"c\"],\"properties\":{"
+                                "\"a\":{\"enum\":[{\"x\":[1,2]},[3]]},"
+                                "\"b\":{\"oneOf\":[{\"const\":1},{\"type\":\"string\"}],\"minLength\":2},"
+                                "\"c\":{\"type\":\"integer\",\"maximum\":9,\"not\":{\"const\":7}}}}",
+                                0, NULL);
+    assert_non_null(schema);
+    bool hit = true;
+    for (uint64_t n = 1; hit; n++) {
+        struct grammar *g = NULL;
+        struct qn_error e = {0};
+        mem_fault_set(n);
+        int rc = grammar_from_schema(&g, schema, NULL, &e);
+        hit = mem_fault_hit();
+        mem_fault_set(0);
+        assert_true(rc == 0 || (hit && rc == QN_ENOMEM));
+        for (size_t i = 0; rc == 0 && i < sizeof wrong / sizeof *wrong; i++) {
+            struct grammar_cursor *c = NULL;
+            assert_int_equal(grammar_cursor_new(&c, g, &e), 0);
+            assert_int_equal(grammar_commit_bytes(c, wrong[i], strlen(wrong[i]), &e), QN_EDATA);
+            grammar_cursor_free(c);
+        }
+        grammar_free(g);
+    }
+    json_decref(schema);
+}
+
 static int open_small(void **state)
 {
     (void)state;
@@ -431,6 +464,8 @@ int main(void)
         cmocka_unit_test(states_that_nobody_needs_are_dropped),
         cmocka_unit_test(too_little_memory_is_an_error),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(without_memory_nothing_more_is_accepted),
     };
+    json_set_alloc_funcs(mem_alloc, mem_free); /* as in the program: its allocations may fail, too */
     return cmocka_run_group_tests(tests, open_small, close_small);
 }
