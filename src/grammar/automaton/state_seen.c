@@ -58,10 +58,13 @@ static struct str_ref *words_of(struct automaton *m, uint32_t list, bool string,
     }
     if (!limits_spend(m->l, bytes / 4 + n_texts)) return NULL;
     struct str_ref *words = mem_alloc(n_texts * sizeof *words + bytes);
-    if (!words) limits_fail(m->l, QN_ENOMEM, "there is no memory for %u texts", n_texts);
+    if (!words) {
+        limits_fail(m->l, QN_ENOMEM, "there is no memory for %u texts", n_texts);
+        return NULL;
+    }
     char *p = (char *)(words + n_texts);
     *n = 0;
-    for (uint32_t i = 0; words && i < n_texts; i++) {
+    for (uint32_t i = 0; i < n_texts; i++) {
         if (read_text(m, texts[i], NULL, &length) != string) continue;
         p += length;
         read_text(m, texts[i], p, &length);

@@ -85,8 +85,8 @@ uint32_t schema_number(struct schema *s, const json_t *value)
 
 const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin, const json_t *of)
 {
-    json_t **p = limits_grow(s->l, s->made, &s->cap_made, s->n_made + 1, sizeof *p);
-    if (!made || !p) {
+    json_t **p = made ? limits_grow(s->l, s->made, &s->cap_made, s->n_made + 1, sizeof *p) : NULL;
+    if (!p) {
         limits_fail(s->l, QN_ENOMEM, "there is no memory for a schema");
         json_decref(made);
         return NULL;
