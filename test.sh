@@ -51,7 +51,7 @@ n_stages=$([ "$full" ] && echo 9 || echo 3)
 stage_no=0
 budgets=9 # for what is installed first
 # Some tests mostly wait: two more than there are processors keep these busy. With sanitizers they compute more.
-jobs=$(($(nproc) + ${full:-2}))
+jobs=$(($(nproc) + 2)) jobs_sanitized=$(($(nproc) + 1))
 
 result() { echo "$*" >> "$results"; }
 count() { grep -c "^$1 " "$2" || true; }
@@ -254,18 +254,22 @@ stage_clang() {
         run_tests clang --suite unit --suite kernel --timeout-multiplier 4
 }
 
-# Compiles everything with clang, so that its warnings are seen here.
+# A sanitizer's messages need nothing of the debug information but line numbers; the rest takes a tenth of the
+# compiler's time. Compiles everything with clang, so that its warnings are seen here.
 stage_asan() {
+    local jobs=$jobs_sanitized
     build asan clang --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
-        -Dkernel_sanitize=false --werror && compile build/asan && run_tests asan --timeout-multiplier 10
+        -Dkernel_sanitize=false -Dc_args=-gline-tables-only --werror &&
+        compile build/asan && run_tests asan --timeout-multiplier 10
 }
 
 # Kernels are instrumented here: two threads that write the same row are seen in a kernel only.
 stage_tsan() {
     # ThreadSanitizer's fixed address layout does not survive every kernel's randomisation.
-    local wrapper=
+    local wrapper= jobs=$jobs_sanitized
     setarch -R true 2> /dev/null && wrapper="setarch -R"
-    build tsan clang --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=thread -Db_lundef=false &&
+    build tsan clang --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=thread -Db_lundef=false \
+        -Dc_args=-gline-tables-only &&
         run_tests tsan --suite threads --timeout-multiplier 10
 }
 
@@ -280,7 +284,7 @@ fuzz() {
 
 stage_fuzz() {
     build fuzz clang --buildtype=debugoptimized -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false \
-        -Dc_args=-fsanitize=fuzzer-no-link || return
+        -Dc_args='-fsanitize=fuzzer-no-link -gline-tables-only' || return
     compile build/fuzz fuzzers || return
     local names name
     names=$(find build/fuzz/tests/fuzz -maxdepth 1 -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)

@@ -42,12 +42,6 @@ def tcp(port):
     return socket.create_connection(("127.0.0.1", port), LIMIT)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
     """A process that answers over HTTP: `with Server(...) as s:`; ends with SIGTERM, and waits for what is done then."""
 
@@ -61,11 +55,12 @@ class Server:
             try:
                 if self.is_up():
                     return self
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 pass
             time.sleep(0.005)
-        self.log.seek(0)
-        lib.fail(f"{self.process.args[0]} does not answer (status {self.process.poll()}): {self.log.read()[-500:]}")
+        status = self.process.poll()
+        self.process.kill()
+        lib.fail(f"{self.process.args[0]} does not answer (status {status}): {self.messages()[-500:]}")
 
     def __exit__(self, *what):
         start = time.monotonic()
@@ -74,6 +69,11 @@ class Server:
         self.stop_s = time.monotonic() - start
         self.log.close()
 
+    def messages(self):
+        """What it has written so far; read apart from its own place in the file."""
+        with open(f"/proc/self/fd/{self.log.fileno()}") as f:
+            return f.read()
+
     def is_up(self):
         c = self.connect()
         c.request("GET", "/health")
@@ -81,23 +81,29 @@ class Server:
 
 
 class Daemon(Server):
-    """quern serve. keys: names of API keys, for clients on a TCP port."""
+    """quern serve. keys: names of API keys, for clients on a TCP port, which the system chooses."""
 
     def __init__(self, program, model, *options, keys=(), **popen):
         self.dir = tempfile.TemporaryDirectory(prefix="quern-bench-")
         self.sock = os.path.join(self.dir.name, "sock")
-        listen, self.port = ["--listen", self.sock], None
+        listen = ["--listen", self.sock]
         if keys:
-            self.port = free_port()
             path = os.path.join(self.dir.name, "keys")
             with open(path, "w") as f:
                 f.writelines(f"{hashlib.sha256(name.encode()).hexdigest()} {name}\n" for name in keys)
-            listen += ["--listen", f"127.0.0.1:{self.port}", "--api-keys", path]
+            listen += ["--listen", "127.0.0.1:0", "--api-keys", path]
         self.start([program, "serve", model, *listen, *options], **popen)
 
     def __exit__(self, *what):
         super().__exit__(*what)
         self.dir.cleanup()
+
+    def is_up(self):
+        """It also says where it listens."""
+        said = re.search(r"quern: serving .*\n", self.messages())
+        at = said and re.search(r"http://127\.0\.0\.1:(\d+)", said[0])
+        self.port = at and int(at[1])
+        return bool(said) and super().is_up()
 
     def open(self, key=None):
         return tcp(self.port) if key else unix(self.sock)
@@ -108,10 +114,18 @@ class Daemon(Server):
         return UnixConnection(self.sock)
 
     def ask(self, method, path, body=None, connection=None):
+        """connection: one that is kept; the daemon may have closed it after a long time without a request."""
         c = connection or self.connect()
-        c.request(method, path, json.dumps(body) if body is not None else None,
-                  {"Content-Type": "application/json"} if body is not None else {})
-        r = c.getresponse()
+        what = [method, path] if body is None else [method, path, json.dumps(body), {"Content-Type": "application/json"}]
+        try:
+            c.request(*what)
+            r = c.getresponse()
+        except ConnectionError:
+            if not connection:
+                raise
+            c.close()
+            c.request(*what)
+            r = c.getresponse()
         data = r.read()
         if r.status != 200:
             lib.fail(f"{path}: status {r.status}: {data[:500].decode()}")
@@ -152,12 +166,15 @@ class Daemon(Server):
             return 1024 * int(re.search(r"VmRSS:\s*(\d+)", f.read())[1])
 
     def cpu_seconds(self, without=()):
-        """Of all its threads, but for those whose names begin like one of `without`."""
+        """Of all its threads, but for those whose names begin like one of `without`, and those that end meanwhile."""
         ns, tasks = 0, f"/proc/{self.process.pid}/task"
         for task in os.listdir(tasks):
-            with open(f"{tasks}/{task}/comm") as name, open(f"{tasks}/{task}/schedstat") as stat:
-                if not name.read().startswith(tuple(without)):
-                    ns += int(stat.read().split()[0])
+            try:
+                with open(f"{tasks}/{task}/comm") as name, open(f"{tasks}/{task}/schedstat") as stat:
+                    if not name.read().startswith(tuple(without)):
+                        ns += int(stat.read().split()[0])
+            except (FileNotFoundError, ProcessLookupError):
+                pass
         return 1e-9 * ns
 
 
@@ -167,7 +184,7 @@ class Stream:
     def __init__(self, d, prompt, n, key=None, **more):
         body = json.dumps({"prompt": prompt, "max_tokens": n, "stream": True, "stream_options": {"include_usage": True}} | more)
         bearer = f"Authorization: Bearer {key}\r\n" if key else ""
-        self.pieces = []
+        self.pieces, self.is_whole = [], False
         self.started = time.monotonic()
         self.sock = d.open(key)
         self.sock.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{bearer}"
@@ -180,6 +197,7 @@ class Stream:
         """Notes what has come; whether more may come."""
         data = self.sock.recv(1 << 18)
         self.pieces.append((time.monotonic(), data))
+        self.is_whole = not data
         return bool(data)
 
     def close(self):
@@ -221,23 +239,33 @@ class Stream:
                 self.times.append(when)
                 self.counts.append(len((e["choices"][0].get("logprobs") or {}).get("tokens", [0])))
                 self.text += e["choices"][0]["text"]
+        if self.is_whole and not self.usage:
+            lib.fail(f"a stream ended before its answer did, after {len(self.times)} pieces of text")
         return self
+
+    def moments(self):
+        """The times without repetition: tokens that waited for the reader came together."""
+        return sorted(set(self.times))
 
     def first_s(self):
         return self.times[0] - self.started
 
 
-def gather(streams, seconds=LIMIT, on_end=None, until=None):
-    """Reads streams until all are over, or the one that is waited for, or the time. on_end(stream): one is over; it may
-    return another one. Otherwise what has come is parsed when all are over: a long stream takes some 20 ms, which would be
-    a gap in the others."""
-    over = []
+def gather(streams, at_least_s=0, until=None, on_end=None):
+    """Reads streams until all are over. With until, only until this holds and at_least_s have passed. on_end(stream): one is
+    over; it may return another one. Otherwise what has come is parsed at the end: a long stream takes some 20 ms, which
+    would be a gap in the others."""
+    over, begin = [], time.monotonic()
     with selectors.DefaultSelector() as s:
         for x in streams:
             s.register(x, selectors.EVENT_READ)
-        end = time.monotonic() + seconds
-        while s.get_map() and (left := end - time.monotonic()) > 0 and until not in over:
-            for key, _ in s.select(left):
+        while s.get_map():
+            passed = time.monotonic() - begin
+            if until and passed >= at_least_s and until():
+                break
+            if passed >= at_least_s + LIMIT:
+                lib.fail(f"{len(s.get_map())} streams are not over after {passed:.0f} s")
+            for key, _ in s.select(at_least_s - passed if passed < at_least_s else at_least_s + LIMIT - passed):
                 if key.fileobj.take():
                     continue
                 s.unregister(key.fileobj)

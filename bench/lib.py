@@ -4,7 +4,7 @@
 It finds (and builds) the programs and runs them, installs the peer, computes medians, and prints tables and the lines
 of a results file. The scripts measure nothing themselves. Every number comes from `quern --json`, `test_kernels --json`
 or the peer, and results are ratios of numbers from the same minutes. Every failure ends in one line on stderr and
-status 2.
+status 2; what a script did not expect ends in a traceback and status 3.
 """
 import argparse
 import csv
@@ -16,6 +16,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +29,17 @@ median = statistics.median
 def fail(text):
     print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr)
     sys.exit(2)
+
+
+def run(main):
+    """Ends the program with the status that main() returns. An exception is not status 1: that is an answer."""
+    try:
+        status = main()
+    except Exception as e:
+        traceback.print_exc()
+        print(f"{Path(sys.argv[0]).name}: unexpected {type(e).__name__}: {e}", file=sys.stderr)
+        status = 3
+    sys.exit(status)
 
 
 def note(text):
@@ -191,6 +203,7 @@ def limit(r):
 
 
 def show(rows):
+    print(machine())
     table(["", "target", "measured", "of the runs", ""],
           [[r["what"], limit(r), f"{r['measured']:.3g}" + (f" {r['unit']}" if r["met"] is None else ""),
             f"{r['low']:.3g} .. {r['high']:.3g}" if r["low"] != r["high"] else "",

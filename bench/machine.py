@@ -10,7 +10,7 @@ DEFAULT_QUERN = str(Path(__file__).resolve().parent.parent / "build" / "quern")
 
 
 def quern_json(program, *args):
-    return json.loads(subprocess.run([program, *args, "--json"], check=True, capture_output=True, text=True).stdout)
+    return json.loads(subprocess.run([program, *args, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def drop_from_cache(path):

@@ -19,6 +19,7 @@ import math
 import os
 import random
 import selectors
+import socket
 import time
 
 import daemon
@@ -55,27 +56,27 @@ class Quern(daemon.Daemon):
     name = "quern"
 
     def __init__(self, args):
-        self.tcp_port = daemon.free_port()
-        super().__init__(args.quern, args.model, "--listen", f"127.0.0.1:{self.tcp_port}", "--parallel", args.slots,
-                         "--ctx", args.slot_ctx, "--kv-tokens", args.slots * args.slot_ctx, "--queue", 1000, *args.engine)
+        super().__init__(args.quern, args.model, "--listen", "127.0.0.1:0", "--parallel", args.slots, "--ctx", args.slot_ctx, "--kv-tokens", args.slots * args.slot_ctx, "--queue", 1000, *args.engine)
 
     def open(self, key=None):
-        return daemon.tcp(self.tcp_port)
+        return daemon.tcp(self.port)
 
 
 class LlamaServer(daemon.Server):
     name = "llama-server"
 
     def __init__(self, args):
-        self.tcp_port = daemon.free_port()
-        self.start([args.peer, "-m", args.model, "--host", "127.0.0.1", "--port", self.tcp_port, "-np", args.slots,
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.start([args.peer, "-m", args.model, "--host", "127.0.0.1", "--port", self.port, "-np", args.slots,
                     "-c", args.slots * args.slot_ctx, "--threads", args.threads or len(os.sched_getaffinity(0))])
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", self.tcp_port, timeout=daemon.LIMIT)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=daemon.LIMIT)
 
     def open(self, key=None):
-        return daemon.tcp(self.tcp_port)
+        return daemon.tcp(self.port)
 
 
 # ---- what is asked ----

@@ -350,6 +350,51 @@ QN_API bool qn_reply_is_thinking(const qn_reply *r);
 /* Takes the next event of the last push or end. Returns false when there are no more. */
 QN_API bool qn_reply_next(qn_reply *r, struct qn_reply_event *event);
 
+/* ---- grammars ---- */
+
+/* The texts that an answer may become, compiled for one model. Immutable for its users, so any number of threads may
+ * use it. docs/STRUCTURED.md says what is supported, and docs/GRAMMARS.md how each part of a schema is understood. */
+typedef struct qn_grammar qn_grammar;
+
+enum qn_grammar_kind {
+    QN_GRAMMAR_JSON_OBJECT, /* any JSON object; there is no text */
+    QN_GRAMMAR_JSON_SCHEMA, /* JSON that is valid for the schema in the text */
+    QN_GRAMMAR_GBNF,        /* the language of llama.cpp's grammars */
+    QN_GRAMMAR_REGEX,       /* a regular expression that matches the whole answer */
+    QN_GRAMMAR_CHOICE,      /* one of several texts: a JSON array of strings */
+    QN_GRAMMAR_TOOL_CALLS,  /* calls of the tools of a prompt, in the form of its model; there is no text */
+};
+struct qn_grammar_params {
+    size_t size;
+    enum qn_grammar_kind kind;
+    const char *text; /* [n], borrowed for the call */
+    size_t n;
+    bool spaces;    /* JSON: one space may follow each ',' and ':'; otherwise there is no white space */
+    bool any_order; /* JSON: the names of an object come in any order, and not in that of `properties` */
+    /* As in struct qn_request_params: a grammar that is kept is used again only with the same identity and salt, so
+     * that nobody learns from the time of compiling what others ask for. */
+    uint64_t identity, salt[2];
+    /* For tool calls, and borrowed for the call. Arguments fit the schema of their tool, unless the tool has `strict`
+     * false and a schema that cannot be enforced. Where a text may come in place of the calls, only tools with `strict`
+     * true are held to their schemas; the arguments of the others are any object. */
+    const qn_prompt *prompt;  /* its tools and its template; such a grammar goes with replies to this prompt */
+    bool required;            /* a call has to come; false: a text may come in its place, or before it */
+    bool one_call;            /* there is one call at most */
+    const char *const *names; /* [n_names] the tools that may be called; none: all of them */
+    size_t n_names;
+    const qn_grammar *form; /* of the text in place of a call; NULL: the text is free */
+};
+QN_API void qn_grammar_params_init(struct qn_grammar_params *p);
+/* Compiles a grammar, in the calling thread, in a tenth of a second at most. The model keeps the grammars that were
+ * used last, so the same text is compiled once. They take at most 16 MiB each, with their texts, and a model has 32.
+ * QN_EDATA: the text is malformed, nothing fits it, or it exceeds a limit. QN_EUNSUP: a part of it cannot be enforced.
+ * The message begins with the place: "/properties/a/pattern: ...", "tool 'f': /properties/...". QN_EUSAGE: of tool
+ * calls: the prompt has no tools, or none with one of the names, or a call cannot come where it ends. QN_EBUSY: 32
+ * different grammars are in use. Any thread.
+ */
+QN_API int qn_grammar_new(qn_grammar **out, const qn_model *m, const struct qn_grammar_params *p, struct qn_error *e);
+QN_API void qn_grammar_free(qn_grammar *g); /* requests that use it go on; NULL is fine */
+
 /* ---- engine ---- */
 
 enum qn_kv { QN_KV_F16, QN_KV_F32, QN_KV_Q8_0 };
@@ -398,6 +443,33 @@ struct qn_engine_plan {
 QN_API int qn_engine_plan(struct qn_engine_plan *out, const qn_model *m, const struct qn_engine_params *p,
                           const struct qn_scheduler_params *s, struct qn_error *e);
 
+/* ---- drafts ---- */
+
+/* Which drafters (docs/DECODERS.md) guess the next tokens of answers. Guesses change when tokens come, never which. */
+enum qn_draft {
+    QN_DRAFT_OFF,
+    QN_DRAFT_AUTO,    /* those that are there: NGRAM; MTP if the model has the block; MODEL if there is a draft model */
+    QN_DRAFT_NGRAM,   /* what followed the same tokens before */
+    QN_DRAFT_MTP,     /* the model's block that predicts the token after the next one */
+    QN_DRAFT_MODEL,   /* a small model */
+    QN_DRAFT_WEDLM,   /* the model itself, at masks after the end; never one of AUTO, and not for sessions */
+    QN_DRAFT_DEFAULT, /* of a scheduler or a session: MODEL if there is a draft model, or else OFF; of a request: AUTO
+                       */
+};
+/* Returns "off", "auto", "ngram", "mtp", "model", "wedlm" or "default"; NULL: it is no value of this type. */
+QN_API const char *qn_draft_name(enum qn_draft draft);
+
+struct qn_usage {
+    /* Tokens: of the prompt; of these, those that came from the cache and were not computed; of all answers together */
+    int n_prompt, n_cached, n_generated;
+    /* Of all answers together: the passes that brought their tokens, after the one that read the prompt; the guessed
+     * tokens that were computed in them; of these, those that were right. */
+    int n_passes, n_drafted, n_accepted;
+    /* If the context rotates: the tokens that an answer's context does not hold any more, of the prompt and of the
+     * answer, and how often it rotated after the prompt. The largest numbers of all answers */
+    int n_dropped, n_rotations;
+};
+
 /* ---- session ---- */
 
 typedef struct qn_session qn_session;
@@ -430,6 +502,14 @@ QN_API int qn_session_sync_with(qn_session *s, const qn_token *tokens, size_t n,
  * points to are borrowed while the session lives, or until the next call of this function. The timeline stays. A
  * failure changes nothing. */
 QN_API int qn_session_set_sampling(qn_session *s, const struct qn_sampling *sampling, struct qn_error *e);
+/* Lets drafters guess the next tokens from now on, so that one pass may bring several of them. qn_session_step()
+ * returns the same tokens as without drafts, and one at a time. model: the draft model, for MODEL and AUTO; held. NULL:
+ * none. What drafters need is taken from the engine's budget, for each session. A new session, one that was loaded and
+ * a fork have no drafts. QN_EUSAGE, QN_EUNSUP: a drafter that is named cannot be there, or the draft model has another
+ * vocabulary. A failure changes nothing. */
+QN_API int qn_session_set_draft(qn_session *s, enum qn_draft draft, const qn_model *model, struct qn_error *e);
+/* Sets n_passes, n_drafted and n_accepted of *out to what drafts did since they were set, and the others to 0. */
+QN_API int qn_session_usage(const qn_session *s, struct qn_usage *out, struct qn_error *e);
 /* Draws the next token and appends it to the timeline. QN_EFULL: the context is full. */
 QN_API int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e);
 /* Sets *logits to the logits that follow the timeline, [n_vocab], valid until the next call on this session. */
@@ -481,10 +561,16 @@ struct qn_scheduler_params {
     uint64_t cache_bytes;  /* most bytes on disk; 0: nothing is written */
     const char *hash_dir;  /* another folder where SHA-256 of model files may be stored already; cache_dir is searched
                               too. NULL: none. Copied */
+    int reads_ahead;       /* not 0: while no request is there, prefixes that are only on disk are read into memory that
+                              nobody uses, the most recently used first */
+    enum qn_draft draft;   /* the drafters that it has. Those that are named have to be there */
+    const qn_model *draft_model; /* a small model with the same vocabulary, for MODEL and AUTO; held. Its weights and
+                                    its KV cache are taken from the engine's budget. NULL: none */
 };
 QN_API void qn_scheduler_params_init(struct qn_scheduler_params *p);
 /* Makes a scheduler and its thread. p NULL: the defaults. Its memory (for each place n_vocab logits and a sampler) is
- * taken from the engine's budget. */
+ * taken from the engine's budget. QN_EUSAGE: among others, the draft model has another vocabulary; the message has the
+ * first token that differs. */
 QN_API int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *p, struct qn_error *e);
 /* Refuses new requests, ends those that wait, lets running ones continue for grace_s seconds, and then ends the rest
  * (QN_FINISH_STOPPED). Returns when every request has had its last event. Any thread may call it, but a callback may
@@ -530,11 +616,6 @@ enum qn_event_type {
     QN_EVENT_DONE,   /* the last event, exactly one for each request: finish, error, usage, timings */
 };
 
-struct qn_usage {
-    /* Tokens: of the prompt; of these, those that came from the cache and were not computed; of all answers together */
-    int n_prompt, n_cached, n_generated;
-};
-
 struct qn_timings {
     double queue_ms, prefill_ms, decode_ms; /* from submission to admission, to the first token, to the end */
     double paused_ms;                       /* of these, the longest that one of the answers had given way */
@@ -542,7 +623,8 @@ struct qn_timings {
      * for this identity and salt. "differs": all stored sequences continue with another token. "ends": the stored
      * sequence ends. "evicted": the rest was stored, but has been evicted. "room": there was no memory to read it from
      * disk. "damaged": its copy on disk cannot be used. "state": more is stored, but without a copy of the recurrent
-     * state after it. "unused": the request wants all of its rows computed. */
+     * state after it. "window": more is stored, but not the window before its end that some layers need. "unused": the
+     * request wants all of its rows computed. */
     const char *miss;
     int miss_position; /* the first position that was missed */
     /* "differs" only: the prompt's token at this position, and the one that a stored sequence has there */
@@ -613,8 +695,29 @@ struct qn_request_params {
                                 score, and no answer */
     qn_callback *callback;
     void *arg;
+    /* Each answer is one of the grammar's texts, unless it ends by its length or a stop string; NULL: none. The request
+     * fails in the middle with QN_EDATA if no token fits that logit_bias does not ban, and with QN_EUNSUP if the text
+     * becomes too complex. Not with ignore_eog or an embedding. */
+    const qn_grammar *grammar;
+    /* The conversation that the answers reply to. Thoughts before the text, and tool calls in its place, then follow no
+     * grammar. NULL: the text begins with the first token. Borrowed for the call */
+    const qn_prompt *grammar_prompt;
     bool no_text; /* events have no text, because the caller turns the tokens into text itself (qn_reply, qn_text).
                      Cannot be combined with stop strings, which are looked for in the text */
+    const qn_token *replay; /* [n_replay] the first tokens of each answer, instead of those that are drawn. Everything
+                               is computed as always: it is for measurements. Not with a grammar */
+    size_t n_replay;
+    enum qn_draft
+        draft; /* which of the scheduler's drafters may guess; the scheduler has to have those that are named */
+    /* The context rotates: whenever the prompt and the answer reach n_ctx tokens, the first n_keep stay (at most half
+     * of n_ctx), and the oldest half of the others is dropped. What remains is computed again at its new positions, as
+     * if it were a prompt, so keys and values are those of an ordinary sequence. Then max_tokens may be more than the
+     * context has room for (-1: n_ctx), and the prompt may be longer than the context: its tokens in excess are dropped
+     * in the same way. Which tokens are dropped depends on nothing but their number. Draws go on with the numbers that
+     * they would have without dropping, and penalties look at the tokens that remain. Not with prompt_logprobs or an
+     * embedding. */
+    bool rotates;
+    int n_keep;
 };
 #define QN_MAX_TOP_LOGPROBS 20
 QN_API void qn_request_params_init(struct qn_request_params *p);
@@ -643,7 +746,9 @@ struct qn_scheduler_stats {
     uint64_t n_submitted, n_refused;      /* requests; refused: with QN_EBUSY */
     uint64_t n_done[QN_FINISH_ERROR + 1]; /* requests, by enum qn_finish */
     uint64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
-    uint64_t n_steps, n_rows, n_prefill_rows; /* n_rows / n_steps is the mean batch */
+    uint64_t n_steps, n_rows, n_prefill_rows;                           /* n_rows / n_steps is the mean batch */
+    uint64_t n_drafted[QN_DRAFT_DEFAULT], n_accepted[QN_DRAFT_DEFAULT]; /* guessed tokens that became rows, and those
+                                                                             that were right, by drafter */
     uint64_t n_pauses, n_rows_again; /* how often an answer gave way; rows that were computed again for that reason */
     double step_s;                   /* seconds that the last step took */
     double busy_s;                   /* seconds that all steps took */
@@ -653,8 +758,12 @@ struct qn_scheduler_stats {
     uint64_t budget_bytes, used_bytes; /* used is the sum of these: */
     uint64_t weight_bytes, kv_bytes, state_bytes, buffer_bytes, scheduler_bytes, cache_bytes;
     int n_pages, n_pages_free, n_pages_cached; /* of the KV cache; cached: evicted when an answer needs them */
-    int n_pages_touched;                       /* ever in use; the others are reserved, but not in memory yet */
+    uint64_t kv_touched_bytes; /* the part of kv_bytes that was ever in use; the others are not in memory yet */
     int page_tokens;
+    /* Pages for layers that look back no further than a window, which keep only that; cached: as above. Their bytes are
+     * a part of kv_bytes. */
+    int n_windows, n_windows_free, n_windows_cached;
+    uint64_t window_bytes;
     int n_states, n_states_free; /* recurrent states. Of those in use, copies that the cache keeps: */
     int n_snapshots;
     int n_snapshots_disk;

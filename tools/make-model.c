@@ -2,12 +2,15 @@
  *
  * make-model.c: writes a GGUF model of random weights in the shape of a real one.
  *
- *     make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S]
+ *     make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S] [--nextn 1] [--meek D]
  *
  * Speed does not depend on what the weights are, only on their types and shapes: such a file serves for timings
  * and for tests of equality, needs no download and has no licence. It loads wherever the real model does. The
  * weights of a matrix with rows of k elements have a deviation of 1/sqrt(k), the norms are about 1: so activations
  * keep their size from layer to layer. The same arguments always give the same bytes.
+ *
+ * --nextn 1 adds the block that predicts the token after the next one. With --meek D the layers' results are divided by
+ * D, so that the next token mostly follows from the last one, and the block's prediction is that: it is often right.
  *
  * The tokenizer is a byte-level BPE of the right size: 256 bytes, then words of made-up syllables with a merge rule
  * each, then three special tokens and a ChatML template.
@@ -254,7 +257,8 @@ static void put_model_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, ".vocab_size", s->n_vocab);
     kv_u32(h, p, ".context_length", s->n_ctx);
     kv_u32(h, p, ".embedding_length", s->d_model);
-    kv_u32(h, p, ".block_count", p->n_layer);
+    kv_u32(h, p, ".block_count", p->n_layer + p->n_nextn);
+    u32_if(h, p, ".nextn_predict_layers", p->n_nextn);
     kv_u32(h, p, ".feed_forward_length", s->d_ff);
     kv_u32(h, p, ".attention.head_count", s->n_head);
     put_head_keys(h, p);
@@ -347,6 +351,23 @@ static void rope_freqs(const struct shape *s, float *out)
     }
 }
 
+/* Whether the matrix gives what a layer adds. */
+static bool is_result(const struct item *t)
+{
+    return strstr(t->name, "attn_output.") || strstr(t->name, "ssm_out.") || strstr(t->name, "ffn_down");
+}
+
+static double rms_of(const struct plan *p, const struct item *t)
+{
+    return 1 / sqrt((double)t->ne[0]) / (p->meek > 0 && is_result(t) ? p->meek : 1);
+}
+
+/* Rows of [I | 0]: the block passes the embedding on. */
+static void fill_joint(float *out, size_t n, int64_t k, uint64_t first)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (first + i) % (uint64_t)k == (first + i) / (uint64_t)k;
+}
+
 /* Calls for its random numbers by name, so that a tensor is the same in a model of fewer layers.
  * chunk: CHUNK bytes to work in. */
 static int write_tensor(const struct plan *p, const struct item *t, struct out_file *f, uint8_t *chunk,
@@ -368,15 +389,17 @@ static int write_tensor(const struct plan *p, const struct item *t, struct out_f
             fill_uniform((float *)chunk, n, -0.15f, 0.1f, &state);
         else if (t->role == ROUTER) /* far enough apart for a clear choice of experts, other ones for each token */
             fill_blocks(chunk, t->type, n, 2 / sqrt((double)t->ne[0]), &state);
+        else if (t->role == JOINT && p->meek > 0)
+            fill_joint((float *)chunk, n, t->ne[0], bytes / block_bytes - n_left);
         else
-            fill_blocks(chunk, t->type, n, 1 / sqrt((double)t->ne[0]), &state);
+            fill_blocks(chunk, t->type, n, rms_of(p, t), &state);
         int rc = out_file_write(f, chunk, n * block_bytes, e);
         if (rc) return rc;
         n_left -= n;
     }
     memset(chunk, 0, ALIGN);
     if (dtype_get(t->type)->tail) {
-        float scale = fill_tail(t->type, 1 / sqrt((double)t->ne[0]));
+        float scale = fill_tail(t->type, rms_of(p, t));
         memcpy(chunk, &scale, sizeof scale);
     }
     return out_file_write(f, chunk, (size_t)(padded(stored_bytes(t)) - bytes), e);
@@ -403,7 +426,7 @@ static int write_model(const struct plan *p, const char *path, struct qn_error *
 
 static void usage(FILE *f)
 {
-    fprintf(f, "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S]\nshapes:");
+    fprintf(f, "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S] [--nextn 1] [--meek D]\nshapes:");
     for (size_t i = 0; shape_name(i); i++) fprintf(f, " %s", shape_name(i));
     fprintf(f, "\ntypes (%s unless given):", scheme_name(0));
     for (size_t i = 0; scheme_name(i); i++) fprintf(f, " %s", scheme_name(i));
@@ -433,6 +456,15 @@ static int option(struct plan *p, const char *name, const char *value, struct qn
         return error_set(e, QN_EUSAGE, "%s needs a number, not '%s'", name, value ? value : "");
     if (!strcmp(name, "--seed")) {
         p->seed = v;
+        return 0;
+    }
+    if (!strcmp(name, "--meek")) {
+        p->meek = (double)v;
+        return 0;
+    }
+    if (!strcmp(name, "--nextn")) {
+        if (v > 1) return error_set(e, QN_EUSAGE, "--nextn %llu: 0 or 1", v);
+        p->n_nextn = (int)v;
         return 0;
     }
     if (strcmp(name, "--layers")) return error_set(e, QN_EUSAGE, "there is no option '%s'", name);

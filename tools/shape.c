@@ -2,8 +2,7 @@
  *
  * shape.c: the shapes of models and the tensors they consist of. See shape.h.
  *
- * The mixtures of types are those of llama.cpp's quantiser. Does not list the layers that only predict further tokens
- * (nextn), which are not run.
+ * The mixtures of types are those of llama.cpp's quantiser.
  */
 #include "shape.h"
 
@@ -22,7 +21,7 @@ enum when { ALWAYS, ATTENTION, RECURRENT, DENSE, EXPERTS, SHARED, BALANCED, LORA
 enum size {
     ONE, EMBD, FF, FF2, Q, Q_GATES, KV, QKV, HEAD, HEADS, /* dims; FF2: gate and up in one; Q_GATES: q and gates */
     CONV, N_TAPS, DELTA, DELTA_BA, DELTA_HEADS, DELTA_HEAD,
-    N_EXPERTS, FF_EXPERT, FF_SHARED,
+    N_EXPERTS, FF_EXPERT, FF_SHARED, EMBD2,
     Q_RANK, KV_RANK, KV_IN, NOPE, V_HEAD, KV_B, OUT,
 };
 
@@ -122,6 +121,11 @@ deepseek2 = {"deepseek2", {PRE_NORM, MAT("attn_q.weight", NO_LORA_Q, MATRIX, EMB
                            MAT("attn_output.weight", ALWAYS, MATRIX, OUT, EMBD), FFN_NORM, FFN, MOE,
                            VEC("exp_probs_b.bias", BALANCED, BIAS, N_EXPERTS), SHEXP}};
 
+/* What a block that predicts the token after the next one has besides a layer. */
+static const struct rule nextn_rules[] = {
+    MAT("nextn.eh_proj.weight", ALWAYS, JOINT, EMBD2, EMBD), VEC("nextn.enorm.weight", ALWAYS, NORM, EMBD),
+    VEC("nextn.hnorm.weight", ALWAYS, NORM, EMBD), VEC("nextn.shared_head_norm.weight", ALWAYS, NORM, EMBD), {0}};
+
 /* ---- shapes ---- */
 
 #define BASE(family_, pre_, layers, d, heads, kv, dim, ff, vocab, ctx, theta, eps_, tied_) \
@@ -164,6 +168,8 @@ static const struct shape shapes[] = {
      .gate = 1, V2_YARN(4096)},
     {"gpt-oss-20b",         BASE(gpt_oss,   "gpt-4o",    24, 2880, 64,  8,  64,  2880, 201088, 131072, 15e4f, 1e-5f, false),
      .n_swa = 128, MIX(32, 4, 2880), .scaling = "yarn", .scaling_factor = 32, .n_ctx_orig = 4096},
+    {"gemma3-4b",           BASE(gemma3,    "default",   34, 2560,  8,  4, 256, 10240, 262144, 131072, 1e6f, 1e-6f, true),
+     .n_swa = 1024, .scaling = "linear", .scaling_factor = 8},
 
     {"llama-tiny",          BASE(llama,     "llama-bpe",  2,  256,  4,  2,  64,   512,    512,   2048, 1e4f, 1e-5f, false)},
     {"qwen2-tiny",          BASE(qwen2,     "qwen2",      2,  256,  4,  2,  64,   512,    512,   2048, 1e6f, 1e-6f, true)},
@@ -280,6 +286,7 @@ static int64_t size_of(const struct shape *s, enum size z)
     switch (z) {
     case ONE: return 1;
     case EMBD: return s->d_model;
+    case EMBD2: return 2 * (int64_t)s->d_model;
     case FF: return s->d_ff;
     case FF2: return 2 * (int64_t)s->d_ff;
     case Q: return q;
@@ -308,9 +315,11 @@ static int64_t size_of(const struct shape *s, enum size z)
     return 0;
 }
 
-static bool is_in(const struct shape *s, int layer, enum when when)
+static bool is_in(const struct plan *p, int layer, enum when when)
 {
-    bool recurrent = s->n_v && layer % 4 != 3, experts = s->n_expert && layer >= s->n_dense_lead;
+    const struct shape *s = p->shape;
+    bool recurrent = s->n_v && layer % 4 != 3 && layer < p->n_layer;
+    bool experts = s->n_expert && layer >= s->n_dense_lead;
 
     switch (when) {
     case ALWAYS: return true;
@@ -356,6 +365,7 @@ static enum dtype choose(const struct plan *p, enum role role, int layer, int64_
     enum mix mix = p->scheme->mix;
     bool more = layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 
+    if (role == JOINT && !p->meek) role = MATRIX;
     if (role >= NORM) return DT_F32;
     if (mix == FP4_EXPERTS && n_matrices > 1) t = DT_MXFP4;
     if (t == DT_I2_S && role <= OUTPUT) t = DT_F16; /* only a layer's matrices may have it */
@@ -403,16 +413,18 @@ int plan_tensors(struct plan *p, struct qn_error *e)
 {
     const struct shape *s = p->shape;
     /* four of the whole model; where experts are apart, three for each */
-    size_t most = 4 + (N_OF(s->family->rules) + (s->apart ? 3 * (size_t)s->n_expert : 0)) * (size_t)p->n_layer;
+    size_t most = 4 + (N_OF(s->family->rules) + N_OF(nextn_rules) + (s->apart ? 3 * (size_t)s->n_expert : 0)) *
+                          (size_t)(p->n_layer + p->n_nextn);
     int64_t n_pairs = (s->n_rot ? s->n_rot : s->head_dim) / 2;
 
     p->items = mem_calloc(most, sizeof *p->items);
     if (!p->items) return error_nomem(e, "the list of tensors", most * sizeof *p->items);
     add(p, -1, "token_embd.weight", EMBED, 2, s->d_model, s->n_vocab, 1);
     if (s->rope_factor > 0) add(p, -1, "rope_freqs.weight", ROPE_FREQS, 1, n_pairs, 1, 1);
-    for (int i = 0; i < p->n_layer; i++)
+    for (int i = 0; i < p->n_layer + p->n_nextn; i++)
         for (const struct rule *r = s->family->rules; r->name; r++)
-            if (is_in(s, i, r->when)) add_ruled(p, i, r);
+            if (is_in(p, i, r->when)) add_ruled(p, i, r);
+    for (const struct rule *r = nextn_rules; r->name && p->n_nextn; r++) add_ruled(p, p->n_layer, r);
     add(p, -1, "output_norm.weight", NORM, 1, s->d_model, 1, 1);
     if (!s->tied) add(p, -1, "output.weight", OUTPUT, 2, s->d_model, s->n_vocab, 1);
     return 0;

@@ -64,7 +64,7 @@ struct scheme {
 };
 
 /* From NORM on they stay f32. */
-enum role { EMBED, OUTPUT, ATTN_V, ATTN_QKV, FFN_DOWN, MATRIX, NORM, BIAS, ROPE_FREQS, ROUTER, TAPS, DECAY };
+enum role { EMBED, OUTPUT, ATTN_V, ATTN_QKV, FFN_DOWN, MATRIX, NORM, BIAS, ROPE_FREQS, ROUTER, TAPS, DECAY, JOINT };
 
 struct item {
     char name[64];
@@ -78,6 +78,8 @@ struct plan {
     const struct shape *shape;
     const struct scheme *scheme;
     int n_layer;
+    int n_nextn; /* blocks after the layers that predict further tokens: 0, 1 */
+    double meek; /* the layers' results are divided by this, and such a block's guess is then often right; 0: not */
     uint64_t seed;
     struct item *items;
     size_t n_items;

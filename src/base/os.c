@@ -186,6 +186,7 @@ int os_read_file(struct buf *out, const char *path, size_t limit, struct qn_erro
     int r = 0, fd = open_regular(path, &st, e);
 
     if (fd < 0) return fd;
+    r = buf_reserve(out, 0, e); /* an empty file is an empty string, not a null pointer */
     while (r == 0 && (n = read(fd, part, sizeof part)) != 0) {
         if (n < 0)
             r = errno == EINTR ? 0 : error_set(e, QN_ENOINPUT, "cannot read '%s': %m", path);
@@ -373,4 +374,36 @@ void os_cgroup_limits(const char *root, struct os_limits *out)
         limit_by_group(out, mount, group);
     }
     fclose(f);
+}
+
+int os_open_log(int *fd, const char *path, unsigned mode, struct qn_error *e)
+{
+    struct stat st;
+    int f = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, (mode_t)mode);
+    if (f < 0) return error_set(e, QN_EIO, "cannot write '%s': %m", path);
+    if (fstat(f, &st) == 0 && S_ISREG(st.st_mode)) {
+        *fd = f;
+        return 0;
+    }
+    close(f);
+    return error_set(e, QN_EIO, "cannot write '%s': not a regular file", path);
+}
+
+int os_append(int fd, const void *p, size_t n)
+{
+    struct stat st;
+    size_t done = 0;
+    int why = fstat(fd, &st) ? errno : 0;
+    while (!why && done < n) {
+        ssize_t k = write(fd, (const char *)p + done, n - done);
+        if (k > 0)
+            done += (size_t)k;
+        else if (k == 0 || errno != EINTR)
+            why = k == 0 ? ENOSPC : errno;
+    }
+    if (!why) return 0;
+    struct stat now; /* half of a line would spoil the next one */
+    if (done && fstat(fd, &now) == 0 && now.st_size == st.st_size + (off_t)done && ftruncate(fd, st.st_size))
+        return why;
+    return why;
 }

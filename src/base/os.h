@@ -41,10 +41,15 @@ bool map_is_in_memory(const void *p, size_t bytes);
  */
 void map_ask_ahead(const void *p, size_t bytes);
 
-/* Appends the bytes of a regular file, at most `limit`, to the buffer. For small files that others may change at any
- * time, because reading a mapped file that was cut short ends the process. Errors as map_open(); QN_EDATA: it is
- * longer. */
+/* Appends the bytes of a regular file, at most `limit`, to the buffer, which has memory and its NUL afterwards even if
+ * the file is empty. For small files that others may change at any time, because reading a mapped file that was cut
+ * short ends the process. Errors as map_open(); QN_EDATA: it is longer. */
 int os_read_file(struct buf *out, const char *path, size_t limit, struct qn_error *e);
+/* Opens a regular file for os_append(), or makes it with these permissions. QN_EIO: it is another kind of file, too: a
+ * pipe could hold up its writer. *fd: the caller's. */
+int os_open_log(int *fd, const char *path, unsigned mode, struct qn_error *e);
+/* Appends all of the bytes, or none if nobody else writes to the file. Returns 0 or an errno. */
+int os_append(int fd, const void *p, size_t n);
 
 /* Whether a file or directory of this name exists, and whether it is a directory. Links are followed. False also where
  * the system does not let us look. */

@@ -203,14 +203,28 @@ void pool_free(struct pool *p)
 
 int pool_n_threads(const struct pool *p) { return p->n; }
 
+/* Pins the caller to the first CPU, if it may run there, and saves its mask. The other members are pinned to the other
+ * CPUs. The system often wakes a thread where its waker runs, so the caller would share the CPU of a member for long
+ * times, each at half its speed, while a CPU is idle. Returns false if nothing was changed. */
+static bool pin_caller(const struct pool *p, cpu_set_t *old)
+{
+    int cpu = p->members[0].cpu;
+    if (cpu < 0 || sched_getaffinity(0, sizeof *old, old) != 0 || !CPU_ISSET((size_t)cpu, old)) return false;
+    pin_self(cpu);
+    return true;
+}
+
 void pool_run(struct pool *p, pool_fn *fn, void *arg)
 {
+    cpu_set_t old;
+
     assert(fn);
     if (p->n == 1) {
         fn(arg, 0, 1);
         return;
     }
     assert(atomic_load_explicit(&p->n_working, memory_order_relaxed) == 0); /* one run at a time */
+    bool is_pinned = pin_caller(p, &old);
     uint32_t seen = gate_gen(&p->done);
     p->fn = fn;
     p->arg = arg;
@@ -218,6 +232,7 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg)
     gate_open(&p->start);
     fn(arg, 0, p->n);
     gate_wait(&p->done, seen, p->spin_ns);
+    if (is_pinned) sched_setaffinity(0, sizeof old, &old);
 }
 
 void pool_barrier(struct pool *p)

@@ -15,9 +15,9 @@
 struct pool;
 typedef void pool_fn(void *arg, int ith, int nth);
 
-/* n_threads >= 1, with the caller. pin: if the process has that many CPUs, each member but the caller is pinned to one
- * CPU of the affinity mask. The caller's own mask does not change, because threads that it starts later would inherit
- * it. *out is the caller's, to pool_free(). QN_ENOMEM: a thread cannot be started. */
+/* n_threads >= 1, with the caller. pin: if the process has that many CPUs, each member is pinned to one CPU of the
+ * affinity mask. The caller is pinned during a run only, because threads that it starts later would inherit its mask.
+ * *out is the caller's, to pool_free(). QN_ENOMEM: a thread cannot be started. */
 int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e);
 void pool_free(struct pool *p); /* NULL is fine; not during a run */
 int pool_n_threads(const struct pool *p);

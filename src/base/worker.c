@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "base/os.h"
@@ -50,7 +51,11 @@ int worker_new(struct worker **out, const char *name, struct qn_error *e)
     snprintf(w->name, sizeof w->name, "%s", name);
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->wake, NULL);
-    pthread_cond_init(&w->done, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* as clock_ns() */
+    pthread_cond_init(&w->done, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     int rc = os_thread_start(&w->thread, thread_main, w, name, e);
     if (rc) {
         mem_free(w);
@@ -98,4 +103,15 @@ void worker_wait(struct worker *w, const struct worker_job *job)
     pthread_mutex_lock(&w->mutex);
     while (!job->is_done) pthread_cond_wait(&w->done, &w->mutex);
     pthread_mutex_unlock(&w->mutex);
+}
+
+bool worker_wait_until(struct worker *w, const struct worker_job *job, uint64_t ns)
+{
+    const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    int rc = 0;
+    pthread_mutex_lock(&w->mutex);
+    while (!job->is_done && !rc) rc = pthread_cond_timedwait(&w->done, &w->mutex, &t);
+    bool is_done = job->is_done;
+    pthread_mutex_unlock(&w->mutex);
+    return is_done;
 }

@@ -2,7 +2,7 @@
  *
  * worker.h: a thread that runs jobs one after another, for a thread that must not wait for disk or network itself.
  *
- * A job belongs to the worker from worker_post() until worker_is_done() or worker_wait() says that it is done. The job
+ * A job belongs to the worker from worker_post() until worker_is_done() or a wait says that it is done. The job
  * sees everything that was written before the post. A thread that was told that the job is done sees everything that
  * the job wrote.
  */
@@ -10,6 +10,7 @@
 #define QUERN_BASE_WORKER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/error.h"
 
@@ -29,5 +30,7 @@ void worker_free(struct worker *w); /* first runs all jobs that were posted. NUL
 void worker_post(struct worker *w, struct worker_job *job);
 bool worker_is_done(struct worker *w, const struct worker_job *job);
 void worker_wait(struct worker *w, const struct worker_job *job);
+/* The same, up to a time of clock_ns(). Returns whether it is done. */
+bool worker_wait_until(struct worker *w, const struct worker_job *job, uint64_t ns);
 
 #endif

@@ -48,8 +48,9 @@ struct chain_write *chain_write_new(const struct chain_head *h, struct qn_error 
         w->head = *h;
         w->index = mem_calloc(1, index_bytes);
         w->last = is_full ? NULL : mem_alloc(h->page_bytes);
+        w->last_window = is_full || !h->n_windows ? NULL : mem_alloc(kv_window_page_bytes(&h->shape));
     }
-    if (w && w->index && (is_full || w->last)) return w;
+    if (w && w->index && (is_full || (w->last && (w->last_window || !h->n_windows)))) return w;
     error_nomem(e, "what a file of the cache takes", index_bytes + h->page_bytes);
     chain_write_free(w);
     return NULL;
@@ -60,12 +61,23 @@ void chain_write_free(struct chain_write *w)
     if (!w) return;
     mem_free(w->index);
     mem_free(w->last);
+    mem_free(w->last_window);
     mem_free(w);
+}
+
+/* Whether part i is the window page of a last page that is not full. */
+static bool is_last_window(const struct chain_write *w, uint32_t i)
+{
+    const struct chain_head *h = &w->head;
+    uint32_t n_pages = chain_n_pages(h), k = i - n_pages;
+    return w->last_window && i >= n_pages && k + 1 == h->n_windows &&
+           chain_index_windows(h, w->index)[k] + 1 == h->first_page + n_pages;
 }
 
 static const uint8_t *part_at(const struct chain_write *w, uint32_t i)
 {
-    return w->last && i + 1 == chain_n_pages(&w->head) ? w->last : w->parts[i];
+    if (w->last && i + 1 == chain_n_pages(&w->head)) return w->last;
+    return is_last_window(w, i) ? w->last_window : w->parts[i];
 }
 
 static int write_parts(const struct chain_write *w, struct out_file *f, struct qn_error *e)
@@ -103,9 +115,14 @@ void chain_write_run(struct worker_job *job)
     struct chain_write *w = (struct chain_write *)job;
     const struct chain_head *h = &w->head;
     uint64_t *sums = chain_index_sums(h, w->index);
+    uint32_t n_pages = chain_n_pages(h), used = h->n_tokens % (uint32_t)h->shape.page_slots;
     if (w->last) {
-        memcpy(w->last, w->parts[chain_n_pages(h) - 1], h->page_bytes);
-        kv_page_clear(&h->shape, w->last, (int)(h->n_tokens % (uint32_t)h->shape.page_slots));
+        memcpy(w->last, w->parts[n_pages - 1], h->page_bytes);
+        kv_page_clear(&h->shape, w->last, (int)used);
+    }
+    if (w->last_window) {
+        memcpy(w->last_window, w->parts[n_pages + h->n_windows - 1], kv_window_page_bytes(&h->shape));
+        kv_window_page_clear(&h->shape, w->last_window, (int)used);
     }
     for (uint32_t i = 0; i < chain_n_parts(h); i++) sums[i] = chain_part_sum(part_at(w, i), chain_part_bytes(h, i));
     chain_index_seal(h, w->index);

@@ -23,13 +23,14 @@ struct chain_write {
     char name[CHAIN_NAME_BYTES];
     uint64_t time_ns; /* the file's modification time, since 1970 */
     struct chain_head head;
-    void *index;   /* the tokens; the sums are filled in */
-    uint8_t *last; /* room for a page, if the last one is not full: it is written with zeros after its slots */
-    int rc;        /* once it is done */
+    void *index;          /* the tokens and the numbers of window pages; the sums are filled in */
+    uint8_t *last;        /* room for a page, if the last one is not full: it is written with zeros after its slots */
+    uint8_t *last_window; /* the same for its window page, if that is in the file */
+    int rc;               /* once it is done */
     struct qn_error error;
     uint8_t *parts[]; /* [chain_n_parts(&head)] */
 };
-/* Allocates index and last, too. NULL: no memory. */
+/* Allocates index, last and last_window, too. NULL: no memory. */
 struct chain_write *chain_write_new(const struct chain_head *h, struct qn_error *e);
 void chain_write_free(struct chain_write *w);
 void chain_write_run(struct worker_job *job);

@@ -11,6 +11,9 @@
  * If sequences have a recurrent state, pages are useless without the state after them. A lookup then ends where a
  * snapshot was taken, which is a copy of the state after some slots of a node.
  *
+ * If layers have windows (kv.h), a node may have a window page, too. A lookup then ends where the window pages of all
+ * slots that the next row can see are there. Window pages are evicted without their pages.
+ *
  * Only sequences whose positions are their slots may be stored. Like the pool, this is not thread-safe.
  */
 #ifndef QUERN_CACHE_PREFIX_H
@@ -33,6 +36,7 @@ struct prefix_key {
 struct prefix_place {
     void *file;
     int index;
+    bool has_window; /* the file has the window page of this page, too */
 };
 
 /* A copy of a state. It hangs on the node whose page has its last slot. Read by store.c; written by snapshot.c and
@@ -64,6 +68,9 @@ struct prefix_node {
     int depth;                         /* nodes between the root and this one; a root has -1 */
     int n;                             /* tokens, at least 1 */
     uint8_t *page;                     /* NULL: not in the pool */
+    uint8_t *window;                   /* its window page; NULL: it has none */
+    uint64_t window_use;               /* number of the window page's last use */
+    bool is_passing;                   /* the window page was kept on the way, where no message or answer ends */
     struct prefix_place place;
     struct prefix_snapshot *snapshots;
     qn_token tokens[]; /* [page_slots] */
@@ -86,14 +93,15 @@ enum prefix_miss {
     PREFIX_NO_ROOM, /* the next page is on disk, and there is no memory to read it */
     PREFIX_DAMAGED, /* the next page's copy on disk could not be used */
     PREFIX_STATE,   /* more is stored, but no snapshot of the state after it */
+    PREFIX_WINDOW,  /* more is stored, but not the window before its end */
     PREFIX_N_MISS
 };
 const char *prefix_miss_name(enum prefix_miss m); /* one word, for timings */
 
 struct prefix_match {
-    int n_slots;  /* found and usable: with states, up to the last snapshot */
+    int n_slots;  /* found and usable: with states, up to the last snapshot; with windows, up to the last whole one */
     int n_stored; /* found, usable or not */
-    int n_placed; /* the number of n_slots' last pages that have to be read from disk */
+    int n_placed; /* the number of n_slots' last pages that have to be read from disk, perhaps for their window pages */
     enum prefix_miss miss;
     qn_token asked, stored; /* PREFIX_DIFFERS: token n_slots of the request, and one that is stored */
     /* The one after n_slots; valid until the tree changes, unless it is held. NULL: sequences have no states, or
@@ -103,6 +111,7 @@ struct prefix_match {
 
 struct prefix_stats {
     int n_nodes, n_pages, n_placed;                /* now: nodes; nodes with a page in the pool; nodes on disk */
+    int n_windows;                                 /* now: window pages */
     int n_snapshots, n_snapshots_placed, n_states; /* now: snapshots; those on disk; their states of the pool */
     size_t page_bytes, node_bytes;
     int n_unsaved;           /* pages in the pool that are not on disk */
@@ -117,7 +126,9 @@ struct prefix_chain {
     int n_tokens, n_pages, n_placed; /* tokens from the start; pages in the pool; pages on disk */
     size_t bytes, own_bytes;         /* of pages in the pool; of those pages that no other chain shares */
     int n_counted, n_placed_counted; /* pages, each counted for only one of the chains that share it */
-    int n_states, n_states_placed;   /* snapshots with data; on disk */
+    int n_windows, n_windows_placed; /* window pages, as above */
+    int n_windows_counted, n_windows_placed_counted;
+    int n_states, n_states_placed; /* snapshots with data; on disk */
     int n_states_counted, n_states_placed_counted;
     uint64_t used_ns; /* clock_ns() of the last use, 0 = not since it was read from disk */
 };
@@ -151,6 +162,9 @@ int prefix_places(struct prefix *p, const struct prefix_key *key, const qn_token
  * the tree is as it was. */
 int prefix_insert(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, const struct kv_seq *m,
                   struct qn_error *e);
+/* The same in the middle of a prompt: window pages that are new to the tree are evicted before others. */
+int prefix_insert_passing(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n,
+                          const struct kv_seq *m, struct qn_error *e);
 /* Frees up to n pages of the pool, the least recently used first and children before parents. A page that a sequence
  * holds is kept, because taking it from the tree would free nothing. saved_only: pages that are not on disk are kept,
  * too. Returns the number of freed pages. */
@@ -158,6 +172,10 @@ int prefix_evict(struct prefix *p, int n, bool saved_only);
 /* Returns the pages that prefix_evict() could free now: those in the pool that no sequence holds. Counts up to `most`.
  */
 int prefix_n_evictable(const struct prefix *p, int most);
+/* The same for window pages: those that were kept on the way first, then the least recently used, those at the end of a
+ * chain before those at its beginning. The nodes keep their pages. */
+int prefix_evict_windows(struct prefix *p, int n);
+int prefix_n_evictable_windows(const struct prefix *p, int most);
 /* Takes a chain from the tree, except for nodes that other chains share, and its copies from the backing. */
 void prefix_drop(struct prefix *p, struct prefix_node *leaf);
 
@@ -191,6 +209,12 @@ struct kv_pool *prefix_pool(const struct prefix *p);
 int prefix_graft(struct prefix *p, const struct prefix_key *key, const qn_token *tokens, int n, int first, void *file,
                  struct prefix_node **nodes, struct qn_error *e);
 void prefix_place(struct prefix *p, struct prefix_node *node, struct prefix_place place); /* it has none */
+/* The node, which has a place and no page, gets the page that was read from there, and shares it. The order of use
+ * stays as it is. */
+void prefix_fill(struct prefix *p, struct prefix_node *node, uint8_t *page);
+/* The same for its window page. The node has its page. */
+void prefix_fill_window(struct prefix *p, struct prefix_node *node, uint8_t *window);
+void prefix_place_window(struct prefix_node *node); /* its place has the window page, too */
 /* The copy is gone. Frees the node, and then its parents, if no page, place or child is left. */
 void prefix_unplace(struct prefix *p, struct prefix_node *node);
 /* The same for snapshots. prefix_snapshot_graft adds the snapshot after n stored tokens; *out stays NULL if they are
@@ -199,6 +223,12 @@ int prefix_snapshot_graft(struct prefix *p, const struct prefix_key *key, const 
                           struct prefix_place place, struct prefix_snapshot **out, struct qn_error *e);
 void prefix_snapshot_place(struct prefix *p, struct prefix_snapshot *s, struct prefix_place place);
 void prefix_snapshot_unplace(struct prefix *p, struct prefix_snapshot *s);
+/* A state to fill and pass to prefix_snapshot_fill() or prefix_state_put(), for which no other snapshot has to give up
+ * its own. NULL: none is free. */
+uint8_t *prefix_state_get_free(struct prefix *p);
+/* The snapshot, which has a place and no data, gets the state that was read from there, and owns it. It is the first to
+ * be evicted. */
+void prefix_snapshot_fill(struct prefix *p, struct prefix_snapshot *s, uint8_t *state);
 const struct prefix_node *prefix_root(const struct prefix_node *node);
 
 #endif

@@ -93,6 +93,16 @@ void snapshot_give(struct snapshots *all, struct prefix_snapshot *s, uint8_t *st
     list(all, s);
 }
 
+void snapshot_give_unused(struct snapshots *all, struct prefix_snapshot *s, uint8_t *state)
+{
+    assert(!s->data);
+    s->data = state;
+    s->newer = all->oldest;
+    s->older = NULL;
+    *(all->oldest ? &all->oldest->older : &all->newest) = s;
+    all->oldest = s;
+}
+
 void snapshot_use(struct snapshots *all, struct prefix_snapshot *s, uint64_t now)
 {
     s->used_ns = now;

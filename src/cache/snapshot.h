@@ -30,6 +30,8 @@ struct prefix_snapshot *snapshot_new(struct snapshots *all, struct prefix_node *
 struct prefix_snapshot *snapshot_at(const struct prefix_node *node, int n_slots); /* NULL: none */
 void snapshot_give(struct snapshots *all, struct prefix_snapshot *s,
                    uint8_t *state); /* it has no data; takes it over */
+/* The same, as the one that was used least recently. */
+void snapshot_give_unused(struct snapshots *all, struct prefix_snapshot *s, uint8_t *state);
 void snapshot_use(struct snapshots *all, struct prefix_snapshot *s, uint64_t now);
 /* Takes the snapshot from its node. It has no place on disk any more. If it is held, it keeps its data until it is
  * released. */

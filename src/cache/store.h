@@ -56,19 +56,30 @@ void store_sweep(struct store *s);
 struct store_read;
 
 /* Begins to read the pages that prefix_find() found for the n tokens after m's slots, into m's own pages, which are
- * reserved; and the state after them, if `snapshot` is only on disk (NULL: no state is read). Returns NULL if there is
- * nothing to read or no memory, or if sequences have states and not everything is on disk. */
+ * reserved; the window pages that are needed after them, into m's, which are opened; and the state after them, if
+ * `snapshot` is only on disk (NULL: no state is read). Returns NULL if there is nothing to read or no memory, or if
+ * sequences have states or windows and not everything is on disk. */
 struct store_read *store_read(struct store *s, const struct prefix_key *key, const qn_token *tokens, int n,
                               const struct kv_seq *m, const struct prefix_snapshot *snapshot);
 /* False: it is still being read; with `wait`, it waits until it is done. True: the read is done and freed. The first
- * *n_pages pages were read and verified; if these are not all, *miss is the reason. *state is the state, if everything
- * was read, for prefix_snapshot_take() or prefix_state_put(); otherwise NULL. */
+ * *n_pages pages were read and verified; if not everything was, which includes window pages, *miss is the reason.
+ * *state is the state, if everything was read, for prefix_snapshot_take() or prefix_state_put(); otherwise NULL. */
 bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pages, uint8_t **state,
                     enum prefix_miss *miss);
 /* Gives up the read. Its pages are held until the thread has noticed. */
 void store_read_cancel(struct store *s, struct store_read *r);
 /* Releases the pages of reads that were given up. True: some are still held, or a file is being written. */
 bool store_holds_pages(struct store *s);
+
+/* ---- reading ahead ---- */
+
+/* Reads what is only on disk back into memory that nobody uses, a piece of about 64 MB at a time: pages, then states,
+ * or the window pages at the end, of the most recently used chains, each only if all of its pages fit. Nothing is
+ * evicted for it, and no order of use changes. Takes over the piece that has been read, and begins the next one.
+ * Returns false if none is under way afterwards: nothing is left that fits, or no memory. */
+bool store_read_ahead(struct store *s);
+/* Takes over the piece that has been read, and begins none. Returns false if none is under way. */
+bool store_settle_ahead(struct store *s);
 
 void store_stats(const struct store *s, struct store_stats *out);
 

@@ -11,6 +11,7 @@
 #include "base/json/json_text.h"
 #include "client/chat_impl.h"
 #include "client/sse.h"
+#include "receipt/receipt.h"
 
 #define BODY_MAX ((size_t)64 << 10) /* bytes of a refusal */
 #define NOTE_MAX 160
@@ -81,8 +82,26 @@ static void read_counts(struct chat_result *r, const json_t *event)
         r->n_generated = chat_number(usage, "completion_tokens");
         r->n_cached = chat_number(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
     }
+    if (json_is_object(quern)) r->n_dropped = chat_number(quern, "dropped_tokens");
+    if (json_is_integer(json_object_get(quern, "drafted"))) {
+        r->n_passes = chat_number(quern, "passes");
+        r->n_drafted = chat_number(quern, "drafted");
+        r->n_accepted = chat_number(quern, "accepted");
+    }
     r->prefill_ms = read_ms(quern, "prefill_ms", r->prefill_ms);
     r->decode_ms = read_ms(quern, "decode_ms", r->decode_ms);
+}
+
+/* Gives a document of Quern's server to the sink, if it is there. */
+static int read_document(struct answer_stream *s, const json_t *event, const char *name, enum chat_piece kind)
+{
+    const json_t *v = json_object_get(json_object_get(event, "quern"), name);
+    struct buf text = {0};
+    if (!json_is_object(v)) return 0;
+    int rc = json_text_add(&text, v, RECEIPT_FLAGS, "a receipt", s->e);
+    if (!rc) rc = tell(s, kind, (char *)text.data, text.len);
+    buf_deinit(&text);
+    return rc;
 }
 
 static int read_event(struct answer_stream *s, const json_t *event)
@@ -95,6 +114,8 @@ static int read_event(struct answer_stream *s, const json_t *event)
     if (choices && !json_is_null(choices) && !json_is_array(choices)) return bad(s, "choices is no list");
     read_counts(s->result, event);
     json_array_foreach(choices, i, choice) if (!rc) rc = read_choice(s, choice);
+    if (!rc) rc = read_document(s, event, "receipt", CHAT_RECEIPT);
+    if (!rc) rc = read_document(s, event, "receipt_prompt", CHAT_PROMPT);
     return rc;
 }
 

@@ -6,6 +6,8 @@
  * refuses a long body says so before it has read all of it, and closes. Closing the socket ends a request at the other
  * side.
  *
+ * A silent server is asked whether it lives by silence.c.
+ *
  * Cancelling adds to the count of an eventfd, which is polled together with the socket. So a signal handler needs only
  * write().
  */
@@ -18,13 +20,17 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "client/remote.h"
 #include "client/response.h"
+#include "client/silence.h"
 
 #define READ_BYTES 16384
+#define RETRY_MS   20 /* until the next attempt to connect to a server that accepts no connection */
 
 struct client {
     int cancel_fd;
@@ -33,7 +39,9 @@ struct client {
     bool failed;           /* an exchange has failed; there cannot be another one */
     client_dial *dial;     /* NULL: cannot be done */
     void *arg;
-    char *path; /* the path of the socket, if dial is our own function */
+    char *path;     /* the path of the socket, if dial is our own function */
+    int silence_ms; /* 0: no limit */
+    bool is_silent; /* the last exchange failed because of it */
 };
 
 /* ---- opening ---- */
@@ -76,40 +84,63 @@ int client_open_dial(struct client **out, client_dial *dial, void *arg, struct q
     return rc;
 }
 
-static int dial_path(void *arg, int *out, struct qn_error *e)
+int client_connect(const char *path, int wait_ms)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
-    const char *path = arg;
-    int fd, rc, why;
-    if (!*path || strlen(path) >= sizeof at.sun_path)
-        return error_set(e, QN_EUSAGE, "the socket's path has %zu bytes, 1 to %zu are possible: '%s'", strlen(path),
-                         sizeof at.sun_path - 1, path);
+    const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000};
+    uint64_t end = clock_ns() + (uint64_t)wait_ms * 1000000;
+    int fd, why;
+    if (strlen(path) >= sizeof at.sun_path) return -ENAMETOOLONG;
     memcpy(at.sun_path, path, strlen(path));
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return error_set(e, QN_EIO, "socket: %m");
-    do {
-        rc = connect(fd, (const struct sockaddr *)&at, sizeof at);
-    } while (rc < 0 && errno == EINTR);
-    if (rc == 0) {
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -errno;
+    while (connect(fd, (const struct sockaddr *)&at, sizeof at)) { /* EAGAIN: as many wait as the server lets wait */
+        why = errno;
+        bool again = why == EINTR || (why == EAGAIN && (!wait_ms || clock_ns() < end));
+        if (!again) {
+            close(fd);
+            return -why;
+        }
+        if (why == EAGAIN) nanosleep(&pause, NULL);
+    }
+    return fd;
+}
+
+static int dial_path(void *arg, int *out, struct qn_error *e)
+{
+    const struct client *c = arg;
+    size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    if (!*c->path || strlen(c->path) > most)
+        return error_set(e, QN_EUSAGE, "the socket's path has %zu bytes, 1 to %zu are possible: '%s'", strlen(c->path),
+                         most, c->path);
+    int fd = client_connect(c->path, c->silence_ms);
+    if (fd >= 0) {
         *out = fd;
         return 0;
     }
-    why = errno;
-    close(fd);
-    if (why == ENOENT || why == ECONNREFUSED || why == ENOTDIR)
-        return error_set(e, QN_ENOINPUT, "nobody listens on the socket '%s'", path);
-    errno = why;
-    return error_set(e, QN_EIO, "cannot connect to the socket '%s': %m", path);
+    if (fd == -ENOENT || fd == -ECONNREFUSED || fd == -ENOTDIR)
+        return error_set(e, QN_ENOINPUT, "nobody listens on the socket '%s'", c->path);
+    if (fd == -EAGAIN) {
+        silence_error(c->path, c->silence_ms, e);
+        return QN_EBUSY;
+    }
+    return error_set(e, QN_EIO, "cannot connect to the socket '%s': %s", c->path, strerror(-fd));
 }
 
-int client_open_socket(struct client **out, const char *path, struct qn_error *e)
+int client_open_socket(struct client **out, const char *path, int silence_ms, struct qn_error *e)
 {
-    char *copy = mem_dup(path, strlen(path));
-    int rc = copy ? client_open_dial(out, dial_path, copy, e) : error_nomem(e, "a path", strlen(path) + 1);
+    struct client *c = NULL;
+    int rc = make(&c, e);
+    if (rc) return rc;
+    c->dial = dial_path;
+    c->arg = c;
+    c->silence_ms = silence_ms;
+    c->path = mem_dup(path, strlen(path));
+    rc = c->path ? dial_path(c, &c->fd, e) : error_nomem(e, "a path", strlen(path) + 1);
     if (rc)
-        mem_free(copy);
+        client_close(c);
     else
-        (*out)->path = copy;
+        *out = c;
     return rc;
 }
 
@@ -218,8 +249,20 @@ static int receive_some(struct exchange *x, struct qn_error *e)
     return 0;
 }
 
+/* The time is over in which the server may say nothing without being asked. */
+static int ask_whether_alive(struct exchange *x, struct qn_error *e)
+{
+    struct client *c = x->c;
+    switch (silence_ask(c->path, c->fd, c->cancel_fd, c->silence_ms - c->silence_ms / 2)) {
+    case SILENCE_CANCELLED: return client_cancelled(c->cancel_fd, e);
+    case SILENCE_DEAD: c->is_silent = true; return silence_error(c->path, c->silence_ms, e);
+    default: return 0;
+    }
+}
+
 static int run(struct exchange *x, struct qn_error *e)
 {
+    const int wait_ms = x->c->silence_ms ? x->c->silence_ms / 2 : -1;
     int rc = send_some(x, e);
     while (!rc && x->response.state != RESPONSE_DONE) {
         bool sending = x->n_left > 0 && !x->cut;
@@ -227,7 +270,13 @@ static int run(struct exchange *x, struct qn_error *e)
             {.fd = x->c->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))},
             {.fd = x->c->cancel_fd, .events = POLLIN},
         };
-        if (poll(p, 2, -1) < 0 && errno != EINTR) return error_set(e, QN_EIO, "poll: %m");
+        int n = poll(p, 2, wait_ms);
+        if (n < 0 && errno != EINTR) return error_set(e, QN_EIO, "poll: %m");
+        if (n < 0) continue;
+        if (n == 0) {
+            rc = ask_whether_alive(x, e);
+            continue;
+        }
         if (p[1].revents) return client_cancelled(x->c->cancel_fd, e);
         if (p[0].revents & ~POLLOUT) rc = receive_some(x, e);
         if (!rc && sending && p[0].revents & POLLOUT) rc = send_some(x, e);
@@ -248,7 +297,9 @@ static int connect_again(struct client *c, struct qn_error *e)
     if (c->fd >= 0) close(c->fd);
     c->fd = -1;
     if (!c->dial) return error_set(e, QN_EIO, "the server has closed the connection");
-    return c->dial(c->arg, &c->fd, e);
+    int rc = c->dial(c->arg, &c->fd, e);
+    c->is_silent = rc == QN_EBUSY;
+    return c->is_silent ? QN_EIO : rc;
 }
 
 static int exchange(struct client *c, const char *method, const char *path, const char *body, size_t n_body,
@@ -296,3 +347,5 @@ int client_send(struct client *c, const char *method, const char *path, const ch
     c->failed = rc != 0;
     return rc;
 }
+
+bool client_is_silent(const struct client *c) { return c && c->is_silent; }

@@ -13,6 +13,7 @@
 #ifndef QUERN_CLIENT_CLIENT_H
 #define QUERN_CLIENT_CLIENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -27,9 +28,17 @@ typedef int client_dial(void *arg, int *fd, struct qn_error *e);
 int client_open_dial(struct client **out, client_dial *dial, void *arg, struct qn_error *e);
 /* Uses a connected stream socket, which is taken over, also when this fails. It cannot be dialled again. */
 int client_open_fd(struct client **out, int fd, struct qn_error *e);
-/* Connects to a Unix socket. QN_ENOINPUT: nobody listens there; QN_EIO: it fails for another reason, which *e names;
- * QN_EUSAGE: the path cannot be that of a socket. */
-int client_open_socket(struct client **out, const char *path, struct qn_error *e);
+/* Connects to a Unix socket. QN_ENOINPUT: nobody listens there; QN_EBUSY: the server is silent, see below; QN_EIO: it
+ * fails for another reason, which *e names; QN_EUSAGE: the path cannot be that of a socket.
+ *
+ * silence_ms: how long the server may be silent; 0: without end. It is silent while it accepts no connection, and
+ * while no byte of an exchange goes in either direction. After half of that time it is asked on a connection of its own
+ * whether it lives (GET /health), because a server that loads a model has nothing to say. An answer of any kind begins
+ * the time anew. Without one the exchange ends with QN_EIO, and client_is_silent() is true. */
+int client_open_socket(struct client **out, const char *path, int silence_ms, struct qn_error *e);
+/* Connects a new descriptor to a Unix socket, and waits at most wait_ms (0: without end) for a server that accepts no
+ * connection. Returns the descriptor, or a negative errno: -EAGAIN if the time is over. */
+int client_connect(const char *path, int wait_ms);
 /* url: "https://host[:port][/prefix]", or http:// with a loopback host. "/v1/..." is added to the prefix, without a
  * "/v1" at the prefix's own end. key: sent as a bearer token to this host alone; NULL: none. authorities: a file of
  * certificates (PEM) to trust instead of the system's; NULL: the system's. Connects with the first request. */
@@ -51,6 +60,8 @@ typedef int client_sink(void *arg, const struct client_reply *r, const char *byt
  * and after a sink that ended the exchange, the client can only be closed. */
 int client_send(struct client *c, const char *method, const char *path, const char *body, size_t n_body,
                 client_sink *sink, void *arg, struct client_reply *reply, struct qn_error *e);
+/* Whether the last exchange failed because the server was silent. */
+bool client_is_silent(const struct client *c);
 /* Ends the running exchange, or the next one. Async-signal-safe. */
 void client_cancel(struct client *c);
 

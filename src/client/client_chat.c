@@ -96,8 +96,16 @@ static int collect(void *arg, const struct client_reply *r, const char *bytes, s
 
 void chat_result_init(struct chat_result *r)
 {
-    *r = (struct chat_result){
-        .n_prompt = -1, .n_cached = -1, .n_generated = -1, .prefill_ms = -1, .decode_ms = -1, .retry_after_s = -1};
+    *r = (struct chat_result){.n_prompt = -1,
+                              .n_cached = -1,
+                              .n_generated = -1,
+                              .n_dropped = -1,
+                              .n_passes = -1,
+                              .n_drafted = -1,
+                              .n_accepted = -1,
+                              .prefill_ms = -1,
+                              .decode_ms = -1,
+                              .retry_after_s = -1};
 }
 
 int chat_fetch(struct client *c, const char *method, const char *path, json_t *body, size_t limit, json_t **out,

@@ -18,9 +18,12 @@ enum chat_piece {
     CHAT_CONTENT,   /* text of the answer */
     CHAT_REASONING, /* the model's thoughts before the answer */
     CHAT_NOTE,      /* progress of the server: "prefill 512/4096", "queued, 3 before" */
+    CHAT_RECEIPT,   /* the receipt of the answer, if the request asked for it: JSON in its canonical form */
+    CHAT_PROMPT,    /* the prompt of a private receipt, in the same way */
 };
 
-/* Receives whole UTF-8 characters, not terminated. Non-zero ends the request. */
+/* Receives whole texts of the last two kinds, and of the others whole UTF-8 characters, not terminated. Non-zero ends
+ * the request. */
 typedef int chat_sink(void *arg, enum chat_piece kind, const char *text, size_t n);
 
 /* Numbers are -1 if the server does not give them. */
@@ -28,6 +31,8 @@ struct chat_result {
     char finish[24]; /* "stop", "length", "cancelled", ... */
     char model[128];
     int n_prompt, n_cached, n_generated; /* tokens */
+    int n_dropped; /* tokens that the context does not hold any more, because it rotates; -1: none */
+    int n_passes, n_drafted, n_accepted; /* passes of the answer; guessed tokens, and those that were right */
     double prefill_ms, decode_ms;
     int status;    /* the HTTP status if the server refused; 0 otherwise */
     char code[48]; /* the code of the error: "context_length_exceeded", "no_chat_template", ...; "": none was given */

@@ -25,6 +25,9 @@
 #include "base/math.h"
 #include "base/exact_math.h"
 
+#define TOP_BLOCK 64  /* values of which the largest is found first */
+#define TOP_MOST  256 /* candidates; for more of them the bound saves little */
+
 #define LN_2 0x1.62e42fefa39efp-1
 
 static size_t column_bytes(int cap) { return ((size_t)cap * 4 + 63) & ~(size_t)63; }
@@ -41,19 +44,23 @@ void filter_init(struct filter *f, int cap, const struct kernels *k, struct aren
     rank_init(&f->rank, cap, a);
 }
 
-void filter_begin(struct filter *f, int n_vocab)
+/* Appends those of v[lo..hi) that are at least `least` to the n candidates, without NaN and -inf. Returns their number.
+ */
+static int take(struct filter *f, int n, const float *v, int lo, int hi, float least)
 {
-    int n = 0;
-
-    assert(n_vocab <= f->cap);
-    for (int i = 0; i < n_vocab; i++) {
-        if (!(f->x[i] > -INFINITY)) /* NaN too */
-            continue;
-        f->x[n] = f->x[i];
+    for (int i = lo; i < hi; i++) {
+        if (!(v[i] >= least) || v[i] == -INFINITY) continue;
+        f->x[n] = v[i];
         f->id[n++] = i;
     }
-    assert(n > 0);
-    f->n = n;
+    return n;
+}
+
+void filter_begin(struct filter *f, const float *v, int n_vocab)
+{
+    assert(n_vocab <= f->cap);
+    f->n = take(f, 0, v, 0, n_vocab, -INFINITY);
+    assert(f->n > 0);
     f->is_sorted = false;
 }
 
@@ -156,6 +163,50 @@ void filter_top_k(struct filter *f, int k)
     if (k >= f->n) return;
     order_begin(f);
     keep_first(f, k);
+}
+
+/* In pieces that are read as a whole, because a grammar's mask may leave hardly any value to stop at. */
+static bool is_any_below(const float *v, int n, float bound)
+{
+    for (int i = 0; i < n; i += TOP_BLOCK) {
+        int hi = i + TOP_BLOCK < n ? i + TOP_BLOCK : n, any = 0;
+        for (int k = i; k < hi; k++) any |= (v[k] < bound) & (v[k] > -INFINITY);
+        if (any) return true;
+    }
+    return false;
+}
+
+/* The k-th largest of the maxima of blocks is a bound: k blocks have a value that reaches it. Few blocks do, so nearly
+ * all values are read only once, for the maxima. */
+void filter_begin_top_k(struct filter *f, const float *v, int n_vocab, int k)
+{
+    int n_blocks = (n_vocab + TOP_BLOCK - 1) / TOP_BLOCK, n = 0;
+    float *max = f->e;
+
+    if (k > TOP_MOST || k > n_blocks) {
+        filter_begin(f, v, n_vocab);
+        filter_top_k(f, k);
+        return;
+    }
+    assert(n_vocab <= f->cap && k >= 1);
+    for (int b = 0; b < n_blocks; b++) {
+        int left = n_vocab - b * TOP_BLOCK;
+        max[b] = rank_largest(v + (size_t)b * TOP_BLOCK, left < TOP_BLOCK ? left : TOP_BLOCK);
+    }
+    f->k->topk(max, n_blocks, k, f->id, f->scratch); /* id is free until candidates are taken */
+    float least = max[f->id[k - 1]];
+    bool is_any_left = least > -INFINITY && is_any_below(v, n_vocab, least); /* v may be overwritten below */
+    for (int b = 0; b < n_blocks; b++) {
+        int hi = (b + 1) * TOP_BLOCK;
+        if (max[b] >= least && max[b] > -INFINITY) n = take(f, n, v, b * TOP_BLOCK, hi < n_vocab ? hi : n_vocab, least);
+    }
+    assert(n > 0);
+    f->n = n;
+    f->is_sorted = false;
+    if (n > k || is_any_left) {
+        order_begin(f);
+        keep_first(f, k);
+    }
 }
 
 void filter_typical(struct filter *f, float typical_p)

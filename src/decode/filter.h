@@ -29,9 +29,11 @@ struct filter {
 size_t filter_bytes(int cap); /* of arena that filter_init takes */
 void filter_init(struct filter *f, int cap, const struct kernels *k, struct arena *a);
 
-/* Makes the first n_vocab values of x the candidates, without those that are NaN or -inf. There must be one left and
- * none may be +inf. */
-void filter_begin(struct filter *f, int n_vocab);
+/* Makes the values of v[0..n_vocab) the candidates, without those that are NaN or -inf. There must be one left and none
+ * may be +inf. v may be f->x. */
+void filter_begin(struct filter *f, const float *v, int n_vocab);
+/* filter_begin() and then filter_top_k(), without looking at most values twice. */
+void filter_begin_top_k(struct filter *f, const float *v, int n_vocab, int k);
 
 /* "Probability" is the softmax, at temperature 1, of the candidates that are left when the filter starts. */
 

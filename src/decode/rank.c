@@ -16,6 +16,7 @@
 #include "decode/rank.h"
 
 #include <assert.h>
+#include <math.h> /* INFINITY; nothing is called */
 #include <string.h>
 
 #define RANK_STEPS    16.0f /* buckets per unit of distance: 1024 of them reach down to max - 64 */
@@ -103,6 +104,20 @@ static void step(struct rank *r)
     if (r->batch < r->n) r->batch *= RANK_GROWTH;
 }
 
+/* Eight maxima, so that the compiler can compute them together. */
+float rank_largest(const float *v, int n)
+{
+    float max[8];
+    int i = 0;
+
+    for (int j = 0; j < 8; j++) max[j] = -INFINITY;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) max[j] = v[i + j] > max[j] ? v[i + j] : max[j];
+    for (; i < n; i++) max[0] = v[i] > max[0] ? v[i] : max[0];
+    for (int j = 1; j < 8; j++) max[0] = max[j] > max[0] ? max[j] : max[0];
+    return max[0];
+}
+
 void rank_begin(struct rank *r, const float *v, int n)
 {
     assert(n >= 1 && n <= r->cap);
@@ -111,8 +126,7 @@ void rank_begin(struct rank *r, const float *v, int n)
     r->n_done = 0;
     r->bucket = 0;
     r->batch = RANK_FIRST;
-    r->max = v[0];
-    for (int i = 1; i < n; i++) r->max = v[i] > r->max ? v[i] : r->max;
+    r->max = rank_largest(v, n);
     memset(r->count, 0, sizeof r->count);
     for (int i = 0; i < n; i++) r->count[bucket_of(r, v[i])]++;
 }

@@ -34,6 +34,9 @@ size_t rank_bytes(int cap);
 /* A rank of up to cap values, its memory from a; there is nothing to free. */
 void rank_init(struct rank *r, int cap, struct arena *a);
 
+/* The largest of v[0..n); -INFINITY if there is none. NaN is not a value. */
+float rank_largest(const float *v, int n);
+
 /* Starts to rank v[0..n), 1 <= n <= cap, no NaN and a largest value that is finite. v must not change while
  * rank_at() still has to sort. */
 void rank_begin(struct rank *r, const float *v, int n);

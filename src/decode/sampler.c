@@ -2,10 +2,10 @@
  *
  * sampler.c: chooses a token from logits: bias, penalties, the chain of filters, the draw.
  *
- * The logits are copied and adjusted (bias, penalties, DRY). Then the filters of filter.c run in the order of the
- * fields of struct qn_sampling. Then one random number decides. It is a function of (seed, position), so a token can be
- * drawn again, out of order, or by a draft and by the model that checks it, with the same result. All memory of a pick
- * is one arena that is made beforehand; only the history grows, in sampler_reserve().
+ * If there is a bias or a penalty, the logits are copied and adjusted. Then the filters of filter.c run in the order of
+ * the fields of struct qn_sampling. Then one random number decides. It is a function of (seed, position), so a token
+ * can be drawn again, out of order, or by a draft and by the model that checks it, with the same result. All memory of
+ * a pick is one arena that is made beforehand; only the history grows, in sampler_reserve().
  *
  * DRY ("don't repeat yourself") needs, for each token t, the length of the longest sequence that ends the history and
  * that t followed before. Read backwards from its end, the history is a string whose Z-function (Gusfield, "Algorithms
@@ -18,7 +18,7 @@
  * accepted, towards a mean surprise of tau (Basu et al. 2020, version 2; surprise under the model's own distribution,
  * as in the paper).
  *
- * Grammars are not known here: a caller that forbids tokens gives them the logit -inf.
+ * Grammars are not known here: a caller gives a mask of the tokens that are allowed, or forbidden ones the logit -inf.
  */
 #include "decode/sampler.h"
 
@@ -54,9 +54,10 @@ struct sampler {
     size_t penalty_window, dry_window,
         window; /* tokens that are looked back at; 0: off; window is the larger of the two */
 
-    double mirostat_mu; /* the bound, bits */
-    double surprise;    /* of `picked`, bits */
-    qn_token picked;    /* the last pick, until a token is accepted; -1: none */
+    double mirostat_mu;   /* the bound, bits */
+    double surprise;      /* of `picked`, bits */
+    qn_token picked;      /* the last pick, until a token is accepted; -1: none */
+    const uint64_t *mask; /* of the tokens that are allowed; NULL: all are */
 };
 
 void qn_sampling_init(struct qn_sampling *s)
@@ -172,13 +173,15 @@ int sampler_new(struct sampler **out, const struct qn_sampling *p, int n_vocab, 
     filter_init(&s->filter, n_vocab, k, &s->arena);
     s->mark = arena_get(&s->arena, (size_t)n_vocab * sizeof *s->mark);
     s->breaker = arena_get(&s->arena, (size_t)n_vocab);
-    memset(s->mark, 0, (size_t)n_vocab * sizeof *s->mark);
-    memset(s->breaker, 0, (size_t)n_vocab);
-    for (size_t i = 0; i < p->n_dry_breakers; i++) s->breaker[p->dry_breakers[i]] = 1;
     if (p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0)
         s->penalty_window = window_of(p->penalty_last_n);
     if (p->dry_multiplier > 0) s->dry_window = window_of(p->dry_last_n);
     s->window = s->penalty_window > s->dry_window ? s->penalty_window : s->dry_window;
+    if (s->window) { /* else nothing uses them, and their memory is never touched */
+        memset(s->mark, 0, (size_t)n_vocab * sizeof *s->mark);
+        memset(s->breaker, 0, (size_t)n_vocab);
+        for (size_t i = 0; i < p->n_dry_breakers; i++) s->breaker[p->dry_breakers[i]] = 1;
+    }
     s->log_dry_base = math_log((double)p->dry_base);
     s->mirostat_mu = 2 * (double)p->mirostat_tau; /* the paper's start */
     s->picked = -1;
@@ -335,35 +338,58 @@ static void dry(struct sampler *s, float *x)
 
 /* ---- the chain ---- */
 
-/* Writes the adjusted logits to the filter's x. Returns the token of the largest, or QN_ENUMERIC. */
-static int adjust(struct sampler *s, const float *logits, uint64_t position, struct qn_error *e)
-{
-    float *x = s->filter.x;
+void sampler_set_mask(struct sampler *s, const uint64_t *mask) { s->mask = mask; }
 
-    memcpy(x, logits, (size_t)s->n_vocab * sizeof *x);
-    for (size_t i = 0; i < s->p.n_logit_bias; i++) x[s->p.logit_bias[i].token] += s->p.logit_bias[i].bias;
-    if (s->n_history > 0 && s->penalty_window > 0) penalise(s, x);
-    if (s->n_history > 0 && s->dry_window > 0) dry(s, x);
-    int best = s->filter.k->argmax(x, s->n_vocab, s->filter.scratch);
-    if (best < 0 || x[best] == -INFINITY)
+/* Gives tokens that are not allowed the logit -inf. */
+static void apply_mask(const struct sampler *s, float *x)
+{
+    for (int i = 0; i < s->n_vocab; i += 64) {
+        uint64_t word = s->mask[i / 64];
+        int n = s->n_vocab - i < 64 ? s->n_vocab - i : 64;
+        if (word == UINT64_MAX) continue;
+        if (!word)
+            for (int k = 0; k < n; k++) x[i + k] = -INFINITY;
+        for (int k = 0; word && k < n; k++) x[i + k] = word >> k & 1 ? x[i + k] : -INFINITY;
+    }
+}
+
+/* Sets *logits to the adjusted logits: they are in the filter's x if anything changes them. Returns the token of the
+ * largest, or QN_ENUMERIC. */
+static int adjust(struct sampler *s, const float **logits, uint64_t position, struct qn_error *e)
+{
+    if (s->p.n_logit_bias || (s->n_history && s->window) || s->mask) {
+        float *x = s->filter.x;
+        memcpy(x, *logits, (size_t)s->n_vocab * sizeof *x);
+        for (size_t i = 0; i < s->p.n_logit_bias; i++) x[s->p.logit_bias[i].token] += s->p.logit_bias[i].bias;
+        if (s->n_history > 0 && s->penalty_window > 0) penalise(s, x);
+        if (s->n_history > 0 && s->dry_window > 0) dry(s, x);
+        if (s->mask) apply_mask(s, x);
+        *logits = x;
+    }
+    int best = s->filter.k->argmax(*logits, s->n_vocab, s->filter.scratch);
+    if (best < 0 || (*logits)[best] == -INFINITY)
         return error_set(e, QN_ENUMERIC,
                          "sampling: position %llu has no token to choose: all %d logits are NaN or -infinity",
                          (unsigned long long)position, s->n_vocab);
     return best;
 }
 
-static void run_filters(struct sampler *s, uint64_t position)
+static void run_filters(struct sampler *s, const float *logits, uint64_t position)
 {
     const struct qn_sampling *p = &s->p;
     struct filter *f = &s->filter;
 
-    filter_begin(f, s->n_vocab);
+    bool is_cut = p->top_k > 0 && p->top_n_sigma == 0 && p->mirostat_tau == 0; /* top-k is the first filter */
+    if (is_cut)
+        filter_begin_top_k(f, logits, s->n_vocab, p->top_k);
+    else
+        filter_begin(f, logits, s->n_vocab);
     if (p->mirostat_tau > 0) {
         filter_mirostat(f, s->mirostat_mu);
         return;
     }
     if (p->top_n_sigma > 0) filter_top_n_sigma(f, p->top_n_sigma);
-    if (p->top_k > 0) filter_top_k(f, p->top_k);
+    if (p->top_k > 0 && !is_cut) filter_top_k(f, p->top_k);
     if (p->typical_p < 1) filter_typical(f, p->typical_p);
     if (p->top_p < 1) filter_top_p(f, p->top_p);
     if (p->min_p > 0) filter_min_p(f, p->min_p);
@@ -372,22 +398,19 @@ static void run_filters(struct sampler *s, uint64_t position)
 }
 
 /* +inf has no distribution: a caller gives it to a token that must be taken. */
-static bool is_greedy(const struct sampler *s, int best)
-{
-    return s->p.temperature == 0 || s->filter.x[best] == INFINITY;
-}
+static bool is_greedy(const struct sampler *s, float best) { return s->p.temperature == 0 || best == INFINITY; }
 
 int sampler_pick(struct sampler *s, const float *logits, uint64_t position, qn_token *out, struct qn_error *e)
 {
     struct filter *f = &s->filter;
 
-    int best = adjust(s, logits, position, e);
+    int best = adjust(s, &logits, position, e);
     if (best < 0) return best;
-    if (is_greedy(s, best)) {
+    if (is_greedy(s, logits[best])) {
         *out = best;
         return 0;
     }
-    run_filters(s, position);
+    run_filters(s, logits, position);
     float max = f->max; /* of all candidates when mirostat is on; not used otherwise */
     double total = f->total;
     filter_weigh(f, s->p.temperature);
@@ -404,14 +427,14 @@ int sampler_probs(struct sampler *s, const float *logits, uint64_t position, flo
 {
     struct filter *f = &s->filter;
 
-    int best = adjust(s, logits, position, e);
+    int best = adjust(s, &logits, position, e);
     if (best < 0) return best;
     memset(probs, 0, (size_t)s->n_vocab * sizeof *probs);
-    if (is_greedy(s, best)) {
+    if (is_greedy(s, logits[best])) {
         probs[best] = 1;
         return 0;
     }
-    run_filters(s, position);
+    run_filters(s, logits, position);
     filter_weigh(f, s->p.temperature);
     for (int i = 0; i < f->n; i++) probs[f->id[i]] = (float)((double)f->e[i] / f->total);
     return 0;

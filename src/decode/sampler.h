@@ -34,6 +34,10 @@ void sampler_accept(struct sampler *s, qn_token token);
 /* Empties the history; the reserved room stays. */
 void sampler_reset(struct sampler *s);
 
+/* Allows only the tokens whose bit is set from now on: bit i % 64 of word i / 64 is token i's. The mask is borrowed
+ * until the next call; NULL: all are allowed. It counts after bias and penalties, before the filters. Copies of the
+ * sampler have none. */
+void sampler_set_mask(struct sampler *s, const uint64_t *mask);
 /* The token for `position` from logits [n_vocab], which are not modified: -inf bans a token, NaN counts as -inf, and
  * if any are +inf the lowest of those tokens is the answer. QN_ENUMERIC when all are NaN or -inf. Allocates nothing. */
 int sampler_pick(struct sampler *s, const float *logits, uint64_t position, qn_token *out, struct qn_error *e);

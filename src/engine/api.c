@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "format/file/model_files.h"
+#include "grammar/calls/calls.h"
 #include "model/arithmetic.h"
 #include "text/token/fim.h"
 #include "text/token/rank_prompt.h"
@@ -20,6 +21,7 @@ void qn_model_params_init(struct qn_model_params *p)
 
 static void free_model(struct qn_model *m)
 {
+    shelf_deinit(&m->grammars);
     model_free(m->model);
     mem_free(m->name);
     mem_free(m);
@@ -63,6 +65,7 @@ int qn_model_open_with(qn_model **out, const char *path, const struct qn_model_p
     struct qn_model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(e, "a model", sizeof *m);
     hold_init(&m->hold);
+    shelf_init(&m->grammars);
     rc = model_load_with(&m->model, path, p ? p->pre : NULL, e);
     if (!rc) rc = make_name(m, e);
     if (rc) {
@@ -82,6 +85,63 @@ void qn_model_close(qn_model *m)
 {
     if (m && hold_give_up(&m->hold, __func__)) free_model(m);
 }
+
+/* ---- grammars ---- */
+
+void qn_grammar_params_init(struct qn_grammar_params *p)
+{
+    if (p) *p = (struct qn_grammar_params){.size = sizeof *p};
+}
+
+static int get(struct shelved **out, const qn_model *m, const struct qn_grammar_params *p, struct qn_error *e)
+{
+    struct grammar_shelf *shelf = (struct grammar_shelf *)&m->grammars; /* a part of the model that changes */
+    struct qn_grammar_params calls = *p;
+    struct guide_start start;
+    struct buf text = {0};
+    if (p->kind != QN_GRAMMAR_TOOL_CALLS) return shelf_get(out, shelf, m->model->vocab, p, e);
+    if (!p->prompt) return error_set(e, QN_EUSAGE, "grammar: tool calls need a prompt");
+    prompt_guide_start(p->prompt, &start);
+    const struct qn_grammar_params *form = p->form ? &p->form->shelved->p : NULL;
+    int rc = calls_describe(&text, p, prompt_tools(p->prompt), start.form, start.begins, form, e);
+    calls.text = (char *)text.data;
+    calls.n = text.len;
+    calls.spaces = !form;
+    calls.any_order = form && form->any_order;
+    if (!rc) rc = shelf_get(out, shelf, m->model->vocab, &calls, e);
+    buf_deinit(&text);
+    return rc;
+}
+
+int qn_grammar_new(qn_grammar **out, const qn_model *m, const struct qn_grammar_params *p, struct qn_error *e)
+{
+    int rc;
+    if (!out || !m || !p) return usage_null(e, __func__);
+    if ((rc = usage_size(e, "grammar", p->size, sizeof *p)) ||
+        (rc = usage_array(e, "grammar", "text", p->text, p->n)) ||
+        (rc = usage_array(e, "grammar", "names", p->names, p->n_names)))
+        return rc;
+    struct qn_grammar *g = mem_calloc(1, sizeof *g);
+    if (!g) return error_nomem(e, "a grammar", sizeof *g);
+    rc = get(&g->shelved, m, p, e);
+    if (rc) {
+        mem_free(g);
+        return rc;
+    }
+    g->model = model_hold(m);
+    *out = g;
+    return 0;
+}
+
+void qn_grammar_free(qn_grammar *g)
+{
+    if (!g) return;
+    shelf_put(g->shelved);
+    model_let_go(g->model);
+    mem_free(g);
+}
+
+/* ---- what a model is ---- */
 
 int32_t qn_model_n_vocab(const qn_model *m) { return m ? m->model->hp.n_vocab : 0; }
 

@@ -16,23 +16,51 @@
 /* Copies of recurrent states: when the caller does not ask for a number, and the least when memory is short. */
 #define DEFAULT_SNAPSHOTS 16
 #define LEAST_SNAPSHOTS   2
+/* Windows that are kept where sequences can be continued, besides those of the sessions: for each session, and in
+ * addition. */
+#define KEPT_WINDOWS_EACH 2
+#define KEPT_WINDOWS      2
 
-/* The output matrix may be the same tensor; then every token reads all of it. */
+/* The output matrix may be the same tensor; then every token reads all of it, where it computes logits. */
 const struct tensor *budget_rows_only(const struct model *m)
 {
-    return m->token_embd != m->output ? m->token_embd : NULL;
+    return m->token_embd != m->output || !model_is_last(m) ? m->token_embd : NULL;
 }
 
 /* Returns the bytes that every token reads. */
 static uint64_t weight_bytes(const struct model *m)
 {
     const struct tensor *rare = budget_rows_only(m);
-    return weights_tensor_bytes(m->weights) - (rare ? rare->bytes : 0);
+    bool has_rare = rare && (model_is_first(m) || m->has_nextn);
+    return weights_tensor_bytes(m->weights) - (has_rare ? rare->bytes : 0);
 }
 
 static int64_t whole_pages(int64_t n_tokens) { return (n_tokens + KV_PAGE_SLOTS - 1) / KV_PAGE_SLOTS * KV_PAGE_SLOTS; }
 
 static int64_t clamp(int64_t x, int64_t least, int64_t most) { return x < least ? least : x > most ? most : x; }
+
+/* Returns the number of window pages for a cache of n_pages pages: those of all sessions, each with one page more for
+ * the rows of a pass, those that a whole batch opens, and the ones that are kept. A page needs one window page at most,
+ * unless a session is copying it. */
+static int64_t count_windows(const struct kv_shape *shape, const struct qn_engine_params *p, int64_t n_pages)
+{
+    int64_t n_batch = p->n_batch ? p->n_batch : DEFAULT_BATCH, n = p->n_sessions, each = kv_window_pages(shape) + 1;
+    int64_t all = ((1 + KEPT_WINDOWS_EACH) * n + KEPT_WINDOWS) * each + n_batch / shape->page_slots + 1;
+    if (!shape->n_layer_win) return 0;
+    return all < n_pages + n ? all : n_pages + n;
+}
+
+/* Returns how many pages fit `room` bytes, with their window pages. */
+static uint64_t pages_that_fit(const struct kv_shape *shape, const struct qn_engine_params *p, uint64_t room)
+{
+    uint64_t page = kv_page_bytes(shape), window = kv_window_page_bytes(shape), most = INT32_MAX;
+    if (!page) return most;
+    uint64_t n_windows = (uint64_t)count_windows(shape, p, INT32_MAX), n_sessions = (uint64_t)p->n_sessions;
+    uint64_t few = room > n_sessions * window ? (room - n_sessions * window) / (page + window) : 0;
+    if (few + n_sessions <= n_windows) return few < most ? few : most;
+    uint64_t many = (room - n_windows * window) / page;
+    return many < most ? many : most;
+}
 
 /* Returns the bytes of the KV cache if the caller does not ask for a size: a quarter of the budget, and half of what
  * the weights leave of it. */
@@ -46,8 +74,7 @@ static uint64_t usual_kv_bytes(const struct qn_engine_params *p, const struct mo
 static int settle_ctx(struct qn_engine_params *p, const struct model *m, struct qn_error *e)
 {
     struct kv_shape shape = budget_kv_shape(m, p->kv);
-    uint64_t page = kv_page_bytes(&shape), fits = page ? usual_kv_bytes(p, m) / page : INT32_MAX;
-    int64_t room = (int64_t)(fits < INT32_MAX ? fits : INT32_MAX) * KV_PAGE_SLOTS, n = p->n_sessions;
+    int64_t room = (int64_t)pages_that_fit(&shape, p, usual_kv_bytes(p, m)) * KV_PAGE_SLOTS, n = p->n_sessions;
     int64_t most = m->hp.n_ctx_train < DEFAULT_CTX ? m->hp.n_ctx_train : DEFAULT_CTX;
     int64_t least = most < LEAST_CTX ? most : LEAST_CTX;
     int64_t all = p->kv_tokens;
@@ -96,7 +123,7 @@ int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_le
 struct kv_shape budget_kv_shape(const struct model *m, enum qn_kv kv)
 {
     static const enum kv_type types[] = {[QN_KV_F16] = KV_F16, [QN_KV_F32] = KV_F32, [QN_KV_Q8_0] = KV_Q8_0};
-    return forward_kv_shape(m, types[kv]);
+    return forward_window_shape(m, types[kv]);
 }
 
 static void set_states(struct budget *b, const struct kv_shape *shape, int n)
@@ -135,7 +162,7 @@ void budget_spare_states(const struct kv_shape *shape, const struct qn_engine_pa
 static int64_t ctx_that_fits(const struct model *m, const struct qn_engine_params *p, enum qn_kv kv, uint64_t room)
 {
     struct kv_shape shape = budget_kv_shape(m, kv);
-    return (int64_t)(room / ((uint64_t)p->n_sessions * kv_page_bytes(&shape))) * KV_PAGE_SLOTS;
+    return (int64_t)(pages_that_fit(&shape, p, room) / (uint64_t)p->n_sessions) * KV_PAGE_SLOTS;
 }
 
 /* The same, with buffers for batches of one row. */
@@ -177,7 +204,9 @@ int budget_count(const struct model *m, const struct qn_engine_params *p, struct
 {
     struct kv_shape shape = budget_kv_shape(m, p->kv);
     b->weights = weight_bytes(m);
-    b->kv = kv_page_bytes(&shape) * (uint64_t)(p->kv_tokens / KV_PAGE_SLOTS);
+    b->n_windows = (int)count_windows(&shape, p, p->kv_tokens / KV_PAGE_SLOTS);
+    b->kv = kv_page_bytes(&shape) * (uint64_t)(p->kv_tokens / KV_PAGE_SLOTS) +
+            kv_window_page_bytes(&shape) * (uint64_t)b->n_windows;
     b->buffers = forward_bytes(m, p->n_batch, p->n_sessions, p->n_threads) +
                  session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return count_states(&shape, p, b, e);

@@ -14,8 +14,9 @@
 #define STREAM_BYTES ((uint64_t)256 << 20)
 
 struct budget {
-    uint64_t weights; /* bytes that every token reads */
-    uint64_t kv, buffers;
+    uint64_t weights;     /* bytes that every token reads */
+    uint64_t kv, buffers; /* kv: of pages, and of the n_windows window pages */
+    int n_windows;
     uint64_t states; /* bytes of the n_states recurrent states */
     int n_states;
     uint64_t room; /* bytes of the budget that are left for weights */

@@ -62,6 +62,7 @@ static void list(struct qn_scheduler *s, struct errand *x)
 static void drop(struct qn_scheduler *s, struct errand *x)
 {
     x->n = reuse_drop(s->reuse, x->identity, x->id);
+    drafts_empty(s);
     /* Deleted files may have held pages that others use: these have to be written again. */
     s->is_unsaved = reuse_has_disk(s->reuse);
     s->is_full = false;

@@ -158,6 +158,18 @@ const char *qn_chat_change_name(enum qn_chat_change change)
     return NULL;
 }
 
+const json_t *prompt_tools(const struct qn_prompt *p) { return p->prompt.tools; }
+
+void prompt_guide_start(const struct qn_prompt *p, struct guide_start *out)
+{
+    *out = (struct guide_start){.form = &p->prompt.form,
+                                .begins = p->prompt.begins,
+                                .is_silent = p->prompt.is_silent,
+                                .has_tools = json_array_size(p->prompt.tools) > 0,
+                                .prompt = p->prompt.text.data ? (const char *)p->prompt.text.data : "",
+                                .n_prompt = p->prompt.text.len};
+}
+
 /* ---- replies ---- */
 
 /* Returns true if the reply's leading space belongs to it. A vocabulary that puts a space before a text also puts one

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "engine/budget.h"
+#include "engine/core/stage.h"
 
 void qn_engine_params_init(struct qn_engine_params *p)
 {
@@ -53,7 +54,11 @@ static uint64_t place_weights(const struct model *m, const struct qn_engine_para
     return locked;
 }
 
-int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine_params *params, struct qn_error *e)
+typedef struct kv_shape shape_fn(const struct model *m, enum kv_type type);
+
+/* shape: not NULL for a head. Its buffers are those of the smallest pass, because no pass uses them. */
+static int make(qn_engine **out, const qn_model *model, const struct qn_engine_params *params, shape_fn *head_shape,
+                struct qn_error *e)
 {
     struct qn_engine_params p;
     struct kernels kt;
@@ -85,17 +90,37 @@ int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine
     if ((rc = batch_init(&g->batch, p.n_batch, e))) goto fail;
     if ((rc = pool_new(&g->pool, p.n_threads, p.n_threads > 1, e))) goto fail;
     shape = budget_kv_shape(m, p.kv);
-    if ((rc = kv_pool_new(&g->kv, &shape, p.kv_tokens, b.n_states, &g->ledger, e))) goto fail;
+    if (head_shape) shape = head_shape(m, shape.type);
+    if ((rc = kv_pool_new(&g->kv, &shape, p.kv_tokens, b.n_states, b.n_windows, &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
-    if ((rc = forward_init(&g->forward, m, &kt, g->pool, p.n_batch, p.n_sessions, p.n_ctx, &g->ledger, e))) goto fail;
-    g->forward.pass.is_streaming = b.room < b.weights;
-    g->locked_bytes = place_weights(m, &p, &b);
+    if ((rc = forward_init(&g->forward, m, &kt, g->pool, head_shape ? 1 : p.n_batch, p.n_sessions, p.n_ctx, &g->ledger,
+                           e)))
+        goto fail;
+    g->is_head = head_shape != NULL;
+    g->forward.pass.is_streaming = g->is_head || b.room < b.weights;
+    if (!g->is_head) g->locked_bytes = place_weights(m, &p, &b);
     *out = g;
     return 0;
 fail:
     qn_engine_free(g);
     return rc;
 }
+
+int qn_engine_new(qn_engine **out, const qn_model *model, const struct qn_engine_params *params, struct qn_error *e)
+{
+    return make(out, model, params, NULL, e);
+}
+
+int engine_new_head(qn_engine **out, const qn_model *model, const struct qn_engine_params *params, shape_fn *shape,
+                    struct qn_error *e)
+{
+    struct qn_engine_params p = *params;
+    p.n_threads = 1; /* the layers need the CPUs */
+    model->model->has_nextn = false;
+    return make(out, model, &p, shape, e);
+}
+
+void engine_set_stage(struct qn_engine *g, const struct stage *stage) { g->stage = stage; }
 
 void engine_make_room(struct qn_engine *g, size_t bytes)
 {
@@ -109,6 +134,7 @@ void engine_make_room(struct qn_engine *g, size_t bytes)
 
 static void free_engine(struct qn_engine *g)
 {
+    if (g->stage) g->stage->ops->close(g->stage->arg);
     forward_deinit(&g->forward);
     kv_pool_free(g->kv);
     pool_free(g->pool);
@@ -131,6 +157,13 @@ void qn_engine_free(qn_engine *g)
 
 /* ---- one sequence ---- */
 
+void engine_settle(struct qn_engine *g)
+{
+    void (*settle)(void *arg) = g->settle;
+    g->settle = NULL;
+    if (settle) settle(g->settle_arg);
+}
+
 static bool is_cancelled(const struct qn_engine *g)
 {
     return g->watch && g->watch->is_cancelled && g->watch->is_cancelled(g->watch->arg);
@@ -140,6 +173,8 @@ static bool is_cancelled(const struct qn_engine *g)
 static int run_batch(struct qn_engine *g, struct kv_seq *m, float *logits, struct qn_error *e)
 {
     struct pass *pass = &g->forward.pass;
+    int rc = kv_seq_open(m, m->n_slots, m->n_slots + g->batch.n, e);
+    if (rc) return rc;
     if (g->watch) {
         pass->is_cancelled = g->watch->is_cancelled;
         pass->cancel_arg = g->watch->arg;
@@ -168,6 +203,7 @@ static int check_tokens(const struct qn_engine *g, const struct kv_seq *m, const
 int engine_append(struct qn_engine *g, struct kv_seq *m, const qn_token *tokens, size_t n, float *logits,
                   struct qn_error *e)
 {
+    engine_settle(g);
     int rc = check_tokens(g, m, tokens, n, e);
     if (rc) return rc;
     if ((rc = kv_seq_reserve(m, m->n_slots + (int)n, e))) return rc;
@@ -183,6 +219,7 @@ int engine_append(struct qn_engine *g, struct kv_seq *m, const qn_token *tokens,
 int engine_append_all(struct qn_engine *g, struct kv_seq *m, const qn_token *tokens, size_t n, int every,
                       float *scratch, engine_sink *sink, void *arg, struct qn_error *e)
 {
+    engine_settle(g);
     int rc = check_tokens(g, m, tokens, n, e);
     if (rc) return rc;
     if ((rc = kv_seq_reserve(m, m->n_slots + (int)n, e))) return rc;

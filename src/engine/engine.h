@@ -9,8 +9,10 @@
 #ifndef QUERN_ENGINE_ENGINE_H
 #define QUERN_ENGINE_ENGINE_H
 
-#include "engine/hold.h"
-#include "engine/usage.h"
+#include "engine/core/hold.h"
+#include "engine/core/stage.h"
+#include "engine/core/usage.h"
+#include "grammar/guide.h"
 #include "model/forward.h"
 #include "model/load.h"
 
@@ -18,6 +20,12 @@ struct qn_model {
     struct model *model;
     struct hold hold;
     char *name; /* for qn_model_name() */
+    struct grammar_shelf grammars;
+};
+
+struct qn_grammar {
+    const struct qn_model *model; /* held */
+    struct shelved *shelved;      /* one of its users */
 };
 
 /* Takes a reference to the model, for objects that use it: the caller may close the model before them by mistake. */
@@ -35,13 +43,35 @@ struct qn_engine {
     size_t locked_bytes; /* of these, the bytes that the system cannot drop */
     struct kv_pool *kv;
     struct forward forward;
+    bool is_head;              /* its steps run elsewhere (core/stage.h) */
+    const struct stage *stage; /* where; NULL: it computes itself, or the head has none yet */
     int n_ctx, n_batch, n_sessions;
     struct batch batch;             /* the batch of the present pass, with room for n_batch rows */
     const struct qn_prefill *watch; /* the functions that follow the present call; NULL: none */
     size_t watch_total;             /* tokens of the timeline that the call evaluates */
+    /* Takes back what the last pass computed too much of. NULL: nothing (engine_settle) */
+    void (*settle)(void *arg);
+    void *settle_arg;
 };
 
+/* Makes an engine whose steps run elsewhere (core/stage.h). shape: gives the head's cache a shape of its own. Memory is
+ * counted as if the layers were here. *out needs a stage (engine_set_stage()) before its scheduler gets requests. Such
+ * an engine has no sessions, and drafts with the model's own block for the next token are off. */
+int engine_new_head(qn_engine **out, const qn_model *model, const struct qn_engine_params *params,
+                    struct kv_shape (*shape)(const struct model *m, enum kv_type type), struct qn_error *e);
+/* stage: becomes the engine's. */
+void engine_set_stage(struct qn_engine *g, const struct stage *stage);
+
+/* The tools of a prompt, borrowed; NULL: there are none. */
+const json_t *prompt_tools(const struct qn_prompt *p);
+/* Where the replies to a prompt begin; the prompt is borrowed. */
+void prompt_guide_start(const struct qn_prompt *p, struct guide_start *out);
+
 void engine_let_go(struct qn_engine *g); /* drops a reference from hold_get(&g->hold); NULL is fine */
+
+/* The last pass may have rows of drafts (session_drafts.h). Call it before whatever needs the engine's buffers, or a
+ * session that is not ahead. */
+void engine_settle(struct qn_engine *g);
 
 /* Makes `bytes` of the ledger free by taking room from weights that the system can drop. Locked weights keep their
  * room, and the weights keep at least STREAM_BYTES, so fewer bytes may be free in the end. */

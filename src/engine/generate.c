@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 #include "base/json/json_text.h"
-#include "engine/conversation.h"
+#include "engine/core/conversation.h"
 #include "engine/session.h"
 
 struct generation {

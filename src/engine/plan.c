@@ -4,6 +4,7 @@
  * part of neither.
  */
 #include "engine/budget.h"
+#include "engine/draft_model.h"
 #include "engine/scheduler.h"
 
 int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const struct qn_engine_params *engine,
@@ -26,8 +27,9 @@ int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const stru
     if (scheduler) s = *scheduler;
     if ((rc = budget_settle(&p, m, &level, e)) || (rc = budget_count(m, &p, &b, e))) return rc;
     if ((rc = scheduler_settle(&s, p.n_batch, b.n_states, e))) return rc;
-    uint64_t rest =
-        b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running) + scheduler_tree_bytes(p.kv_tokens / KV_PAGE_SLOTS);
+    uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running, drafts_rows(&s)) +
+                    drafts_bytes(m, &p, &s) + scheduler_tree_bytes(p.kv_tokens / KV_PAGE_SLOTS);
+    if (s.draft_model && (rc = draft_model_check(s.draft_model, model, e))) return rc;
     out->n_ctx = p.n_ctx;
     out->kv_tokens = p.kv_tokens;
     struct kv_shape shape = budget_kv_shape(m, p.kv);

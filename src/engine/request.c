@@ -10,15 +10,18 @@
 #include "engine/request.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/os.h"
+#include "engine/core/rotate.h"
 
 void qn_request_params_init(struct qn_request_params *p)
 {
     if (!p) return;
-    *p = (struct qn_request_params){.size = sizeof *p, .max_tokens = -1, .n_answers = 1, .n_top_logprobs = -1};
+    *p = (struct qn_request_params){
+        .size = sizeof *p, .max_tokens = -1, .n_answers = 1, .n_top_logprobs = -1, .draft = QN_DRAFT_DEFAULT};
     qn_sampling_init(&p->sampling);
 }
 
@@ -37,6 +40,7 @@ static int check_pointers(const struct qn_request_params *p, struct qn_error *e)
     int rc = usage_array(e, "request", "prompt", p->prompt, p->n_prompt);
     if (!rc) rc = usage_array(e, "request", "boundaries", p->boundaries, p->n_boundaries);
     if (!rc) rc = usage_array(e, "request", "stop_tokens", p->stop_tokens, p->n_stop_tokens);
+    if (!rc) rc = usage_array(e, "request", "replay", p->replay, p->n_replay);
     if (!rc) rc = usage_strings(e, "request", "stop", p->stop, p->n_stop);
     return rc;
 }
@@ -50,11 +54,19 @@ static int check_ranges(const struct qn_request_params *p, struct qn_error *e)
     if (p->n_top_logprobs < -1 || p->n_top_logprobs > QN_MAX_TOP_LOGPROBS)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, not -1..%d", p->n_top_logprobs, QN_MAX_TOP_LOGPROBS);
     if (p->no_text && p->n_stop) return error_set(e, QN_EUSAGE, "request: no_text with stop strings");
+    if (p->n_replay && p->grammar) return error_set(e, QN_EUSAGE, "request: replay with a grammar");
     if (p->deadline_ms < 0) return error_set(e, QN_EUSAGE, "request: deadline of %d ms", p->deadline_ms);
     if ((unsigned)p->pooling > QN_POOL_RANK) return error_set(e, QN_EUSAGE, "request: unknown pooling %d", p->pooling);
     if (p->prompt_logprobs && (p->n_top_logprobs < 0 || p->pooling))
         return error_set(e, QN_EUSAGE, "request: logprobs of the prompt %s",
                          p->pooling ? "and an embedding of it are two requests" : "without n_top_logprobs");
+    if (p->grammar && (p->pooling || p->ignore_eog))
+        return error_set(e, QN_EUSAGE, "request: a grammar and %s", p->pooling ? "an embedding" : "ignore_eog");
+    if ((unsigned)p->draft > QN_DRAFT_DEFAULT)
+        return error_set(e, QN_EUSAGE, "request: unknown drafter %d", (int)p->draft);
+    if (p->rotates && (p->pooling || p->prompt_logprobs))
+        return error_set(e, QN_EUSAGE, "request: a context that rotates, and %s",
+                         p->pooling ? "an embedding" : "logprobs of the prompt");
     if (p->pooling && p->n_answers > 1)
         return error_set(e, QN_EUSAGE, "request: an embedding has 1 answer, not %d", p->n_answers);
     return 0;
@@ -77,24 +89,39 @@ static int room(const struct qn_engine *g)
     return slots < g->n_ctx ? slots : g->n_ctx;
 }
 
+/* What rotates has the whole context, so that the memory decides nothing. */
+static int check_rotation(const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
+{
+    int slots = room(g);
+    if (!p->rotates) return 0;
+    if (slots < g->n_ctx)
+        return error_set(e, QN_ENOMEM, "request: a context of %d tokens cannot rotate in a KV cache of %d", g->n_ctx,
+                         slots);
+    return rotate_check(g->n_ctx, p->n_keep, e);
+}
+
 static int check(const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
 {
     int n_vocab = g->model->hp.n_vocab, rc = usage_size(e, "request", p->size, sizeof *p);
     struct sampler *sampler = NULL;
     struct qn_text *text = NULL;
     if (rc || (rc = check_ranges(p, e)) || (rc = check_pointers(p, e))) return rc;
+    if (p->pooling && g->is_head)
+        return error_set(e, QN_EUNSUP, "request: a model on several hosts computes no embeddings and no scores yet");
     if (p->pooling == QN_POOL_RANK && !g->model->rank_head)
         return error_set(e, QN_EUSAGE, "request: the model does not rank");
     if (p->n_top_logprobs > n_vocab)
         return error_set(e, QN_EUSAGE, "request: %d top logprobs, the vocabulary has %d", p->n_top_logprobs, n_vocab);
     /* A prompt as long as the context can be read, but leaves no room for an answer. */
     bool answers = p->max_tokens != 0 && !p->pooling;
-    if (p->n_prompt > (size_t)(room(g) - answers))
+    if ((rc = check_rotation(p, g, e))) return rc;
+    if (!p->rotates && p->n_prompt > (size_t)(room(g) - answers))
         return error_set(e, QN_EFULL, "request: a prompt of %zu tokens does not fit the context of %d%s", p->n_prompt,
                          room(g), answers ? " with an answer" : "");
     if ((rc = check_tokens(p->prompt, p->n_prompt, n_vocab, "token", e))) return rc;
     if ((rc = check_boundaries(p, e))) return rc;
     if ((rc = check_tokens(p->stop_tokens, p->n_stop_tokens, n_vocab, "stop token", e))) return rc;
+    if ((rc = check_tokens(p->replay, p->n_replay, n_vocab, "token of the replay", e))) return rc;
     if ((rc = sampler_new(&sampler, &p->sampling, n_vocab, &g->forward.pass.kt, e))) return rc;
     sampler_free(sampler);
     if ((rc = text_new(&text, g->model->vocab, false, p->stop, p->n_stop, NULL, 0, e))) return rc;
@@ -138,9 +165,11 @@ static struct request *copy(const struct qn_request_params *p, const struct voca
     size_t text = 0, stops = p->n_stop * sizeof *p->stop, bias = q->n_logit_bias * sizeof *q->logit_bias;
     size_t bans = (size_t)n_eog * sizeof *q->logit_bias;
     size_t prompt = p->n_prompt * sizeof(qn_token), breakers = q->n_dry_breakers * sizeof(qn_token);
+    size_t replay = p->n_replay * sizeof(qn_token);
     size_t tokens = p->n_stop_tokens * sizeof(qn_token), boundaries = p->n_boundaries * sizeof *p->boundaries;
     for (size_t i = 0; i < p->n_stop; i++) text += strlen(p->stop[i]) + 1;
-    struct request *r = mem_alloc(sizeof *r + stops + bias + bans + prompt + breakers + tokens + boundaries + text);
+    size_t ids = prompt + breakers + tokens + replay;
+    struct request *r = mem_alloc(sizeof *r + stops + bias + bans + ids + boundaries + text);
     if (!r) return NULL;
     *r = (struct request){.p = *p, .place = -1, .deadline_ns = UINT64_MAX};
     uint8_t *at = (uint8_t *)(r + 1);
@@ -152,22 +181,87 @@ static struct request *copy(const struct qn_request_params *p, const struct voca
     r->p.prompt = put(&at, p->prompt, prompt);
     r->p.sampling.dry_breakers = put(&at, q->dry_breakers, breakers);
     r->p.stop_tokens = put(&at, p->stop_tokens, tokens);
+    r->p.replay = put(&at, p->replay, replay);
     ban_eog(r, biases + q->n_logit_bias, eog, n_eog);
     r->p.boundaries = put(&at, p->boundaries, boundaries);
     for (size_t i = 0; i < p->n_stop; i++) stop[i] = put(&at, p->stop[i], strlen(p->stop[i]) + 1);
     return r;
 }
 
+/* Makes the guides of all answers, and the first mask, which is the same for all. */
+static int make_guides(struct request *r, const struct qn_engine *g, struct qn_error *e)
+{
+    struct guide_start start;
+    const struct qn_request_params *p = &r->p;
+    int rc = 0;
+    if (!p->grammar || !r->max_tokens) return 0;
+    if (p->grammar->model != g->handle) return error_set(e, QN_EUSAGE, "request: the grammar is for another model");
+    if (p->grammar_prompt) prompt_guide_start(p->grammar_prompt, &start);
+    r->guides = mem_calloc((size_t)p->n_answers, sizeof *r->guides);
+    if (!r->guides) return error_nomem(e, "masks", (size_t)p->n_answers * sizeof *r->guides);
+    for (int i = 0; i < p->n_answers && !rc; i++) {
+        struct guide_job *j = r->guides[i] = mem_calloc(1, sizeof *j);
+        if (!j) return error_nomem(e, "a mask", sizeof *j);
+        rc = guide_new(&j->guide, p->grammar->shelved, g->model->vocab, g->model->hp.n_vocab,
+                       p->grammar_prompt ? &start : NULL, e);
+        if (!rc) guide_prepare(j->guide);
+        if (!rc) rc = guide_failed(j->guide, e);
+    }
+    r->p.grammar = NULL; /* borrowed until here */
+    r->p.grammar_prompt = NULL;
+    return rc;
+}
+
+/* A copy with the tokens of the prompt that a rotating context holds. */
+static struct request *copy_rotated(const struct qn_request_params *p, const struct qn_engine *g)
+{
+    size_t n = p->rotates ? rotate_dropped(p->n_prompt, g->n_ctx, p->n_keep) : 0, keep = (size_t)p->n_keep;
+    if (!n) return copy(p, g->model->vocab);
+    struct qn_request_params q = *p;
+    struct request *r = NULL;
+    q.n_prompt -= n;
+    qn_token *tokens = mem_alloc(q.n_prompt * sizeof *tokens);
+    int *boundaries = mem_alloc((p->n_boundaries + 1) * sizeof *boundaries);
+    if (tokens && boundaries) {
+        memcpy(tokens, p->prompt, keep * sizeof *tokens);
+        memcpy(tokens + keep, p->prompt + keep + n, (q.n_prompt - keep) * sizeof *tokens);
+        q.n_boundaries = 0;
+        for (size_t i = 0; i < p->n_boundaries; i++) {
+            size_t at = (size_t)p->boundaries[i];
+            if (at <= keep || at > keep + n) boundaries[q.n_boundaries++] = (int)(at <= keep ? at : at - n);
+        }
+        q.prompt = tokens;
+        q.boundaries = boundaries;
+        r = copy(&q, g->model->vocab);
+    }
+    if (r) r->n_dropped = r->usage.n_dropped = (int)n;
+    mem_free(tokens);
+    mem_free(boundaries);
+    return r;
+}
+
+/* Sets what the context holds at most, and how long answers may be. */
+static void set_lengths(struct request *r, const struct qn_request_params *p, const struct qn_engine *g)
+{
+    int n_prompt = (int)r->p.n_prompt, most = p->rotates ? INT_MAX / 2 - r->n_dropped : room(g) - n_prompt;
+    int wanted = p->max_tokens < 0 ? (p->rotates ? g->n_ctx : most) : p->max_tokens;
+    r->max_tokens = p->pooling ? 0 : wanted > most ? most : wanted;
+    r->n_slots = p->rotates && r->max_tokens > g->n_ctx - n_prompt ? g->n_ctx : n_prompt + r->max_tokens;
+}
+
 int request_new(struct request **out, const struct qn_request_params *p, const struct qn_engine *g, struct qn_error *e)
 {
     int rc = check(p, g, e);
     if (rc) return rc;
-    struct request *r = copy(p, g->model->vocab);
+    struct request *r = copy_rotated(p, g);
     if (!r) return error_nomem(e, "a request", p->n_prompt * sizeof(qn_token));
     r->submitted_ns = clock_ns();
     if (p->deadline_ms) r->deadline_ns = r->submitted_ns + (uint64_t)p->deadline_ms * 1000000u;
-    int most = room(g) - (int)p->n_prompt;
-    r->max_tokens = p->pooling ? 0 : p->max_tokens < 0 || p->max_tokens > most ? most : p->max_tokens;
+    set_lengths(r, p, g);
+    if ((rc = make_guides(r, g, e))) {
+        request_free(r);
+        return rc;
+    }
     *out = r;
     return 0;
 }
@@ -176,12 +270,16 @@ void request_free(struct request *r)
 {
     if (!r) return;
     assert(!r->answers && !r->restore);
+    for (int i = 0; r->guides && i < r->p.n_answers; i++)
+        if (r->guides[i]) {
+            guide_free(r->guides[i]->guide);
+            mem_free(r->guides[i]);
+        }
+    mem_free(r->guides);
     mem_free(r);
 }
 
 /* ---- room ---- */
-
-int request_slots(const struct request *r) { return (int)r->p.n_prompt + r->max_tokens; }
 
 static int answer_init(struct answer *a, const struct request *r, int i, struct qn_engine *g, struct qn_error *e)
 {
@@ -195,6 +293,7 @@ static int answer_init(struct answer *a, const struct request *r, int i, struct 
     if (!a->tokens) return error_nomem(e, "an answer's tokens", n * sizeof *a->tokens);
     memcpy(a->tokens, p->prompt, p->n_prompt * sizeof *a->tokens);
     a->n_tokens = (int)p->n_prompt;
+    a->n_dropped = r->n_dropped;
     if (!r->max_tokens) return 0;
     if ((rc = sampler_new(&a->sampler, &sampling, g->model->hp.n_vocab, &g->forward.pass.kt, e))) return rc;
     if ((rc = sampler_reserve(a->sampler, n, e))) return rc;
@@ -240,6 +339,22 @@ int request_fork(struct request *r, struct qn_engine *g, struct qn_error *e)
     return rc;
 }
 
+void request_rotate(struct request *r, struct answer *a)
+{
+    int keep = r->p.n_keep, n = rotate_step(r->n_slots, keep);
+    assert(request_is_full(r, a) && !a->memory.n_slots);
+    a->n_tokens -= n;
+    a->n_dropped += n;
+    a->n_reached = 0;
+    if (a->n_dropped > r->usage.n_dropped) {
+        r->usage.n_dropped = a->n_dropped;
+        r->usage.n_rotations++;
+    }
+    memmove(a->tokens + keep, a->tokens + keep + n, (size_t)(a->n_tokens - keep) * sizeof *a->tokens);
+    sampler_reset(a->sampler);
+    for (int i = 0; i < a->n_tokens; i++) sampler_accept(a->sampler, a->tokens[i]);
+}
+
 void request_release(struct request *r)
 {
     for (int i = 0; i < r->n_started; i++) answer_deinit(&r->answers[i]);
@@ -276,7 +391,7 @@ bool request_is_paused(const struct request *r)
 
 enum qn_finish request_doom(const struct request *r, uint64_t now_ns, uint64_t stop_ns)
 {
-    if (atomic_load_explicit(&r->is_cancelled, memory_order_relaxed)) return QN_FINISH_CANCELLED;
+    if (request_is_cancelled(r)) return QN_FINISH_CANCELLED;
     if (now_ns >= r->deadline_ns) return QN_FINISH_DEADLINE;
     return now_ns >= stop_ns ? QN_FINISH_STOPPED : QN_FINISH_NONE;
 }

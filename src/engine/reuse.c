@@ -15,7 +15,7 @@
 #include "base/os.h"
 #include "cache/secret.h"
 #include "cache/store.h"
-#include "engine/model_id.h"
+#include "engine/core/model_id.h"
 #include "engine/model_key.h"
 #include "format/file/model_files.h"
 
@@ -26,8 +26,10 @@ struct reuse {
     struct store *closed; /* a store that is opened when `id` is done */
     struct model_id *id;
     uint8_t secret[SECRET_BYTES];
+    bool reads_ahead;   /* what is on disk, while there is no request */
     bool is_lost;       /* the model's file has changed: nothing is kept any more */
     size_t state_bytes; /* 0: the model has no recurrent state */
+    int window;         /* tokens that windowed layers see; 0: there are none, or they keep everything */
     int snapshot_every;
     uint64_t n_lookups, n_hits, n_hit_tokens;
 };
@@ -43,6 +45,8 @@ static struct prefix_key key_of(const struct reuse *u, const struct request *r)
     memcpy(key.word, hash, sizeof key.word);
     return key;
 }
+
+uint64_t reuse_owner(const struct reuse *u, const struct request *r) { return key_of(u, r).word[0]; }
 
 /* ---- life ---- */
 
@@ -90,7 +94,9 @@ int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler
     if (!u) return error_nomem(e, "the prefix cache", sizeof *u);
     u->engine = g;
     u->state_bytes = kv_pool_shape(g->kv)->state_bytes;
+    u->window = kv_pool_shape(g->kv)->window;
     u->snapshot_every = p->snapshot_every;
+    u->reads_ahead = p->reads_ahead;
     int n_states = u->state_bytes ? kv_pool_n_states(g->kv) - p->n_running : 0; /* except those of running answers */
     int rc = prefix_new(&u->tree, g->kv, n_states, &g->ledger, e);
     if (!rc) rc = open_directory(u, p, wake, arg, e);
@@ -116,27 +122,28 @@ void reuse_give_up(struct reuse *u) { u->is_lost = true; }
 
 /* ---- use ---- */
 
-/* Keeps the first n tokens of an answer and their pages. Returns false if there is no memory, or nothing may be kept.
- */
-static bool keep(struct reuse *u, const struct request *r, const struct answer *a, int n)
+/* Keeps the first n tokens of an answer and their pages. is_passing: no message or answer ends here. Returns false if
+ * there is no memory, or nothing may be kept. */
+static bool keep(struct reuse *u, const struct request *r, const struct answer *a, int n, bool is_passing)
 {
     struct prefix_key key = key_of(u, r);
-    return n > 0 && !u->is_lost && !prefix_insert(u->tree, &key, a->tokens, n, &a->memory, NULL);
+    if (n < 1 || u->is_lost) return false;
+    return !(is_passing ? prefix_insert_passing : prefix_insert)(u->tree, &key, a->tokens, n, &a->memory, NULL);
 }
 
-/* Keeps everything that a holds, and its state. is_passing: no message or answer ends here. */
+/* Keeps everything that a holds, and its state. */
 static void keep_state(struct reuse *u, const struct request *r, const struct answer *a, bool is_passing)
 {
     struct prefix_key key = key_of(u, r);
     int n = a->memory.n_slots;
-    if (keep(u, r, a, n)) prefix_snapshot(u->tree, &key, a->tokens, n, a->memory.state, is_passing, NULL);
+    if (keep(u, r, a, n, is_passing)) prefix_snapshot(u->tree, &key, a->tokens, n, a->memory.state, is_passing, NULL);
 }
 
 /* Keeps whole pages only: the answer goes on writing into the last page, so sharing that one is no use. */
-static void keep_pages(struct reuse *u, const struct request *r, int n)
+static void keep_pages(struct reuse *u, const struct request *r, int n, bool is_passing)
 {
     int slots = kv_pool_shape(prefix_pool(u->tree))->page_slots;
-    keep(u, r, &r->answers[0], n / slots * slots);
+    keep(u, r, &r->answers[0], n / slots * slots, is_passing);
 }
 
 void reuse_find(struct reuse *u, struct request *r, int most)
@@ -176,6 +183,18 @@ static void miss_at(struct request *r, enum prefix_miss why)
     r->miss = prefix_miss_name(why);
 }
 
+/* Whether stored pages are of use only as a whole, with the state or the window after them. */
+static bool needs_all(const struct reuse *u) { return u->state_bytes || u->window; }
+
+/* Opens the window after the n tokens that are read. */
+static bool open_window(struct reuse *u, struct kv_seq *m, int n)
+{
+    const struct kv_shape *shape = kv_pool_shape(m->pool);
+    int from = kv_window_first(shape, n) * shape->page_slots, after = m->n_pages * shape->page_slots;
+    int next = (m->n_slots + shape->page_slots - 1) / shape->page_slots * shape->page_slots;
+    return reuse_open(u, m, from > next ? from : next, n < after ? n : after);
+}
+
 /* Begins to read pages. The state comes from memory at once, or else from disk with the pages. */
 static struct store_read *begin_read(struct reuse *u, struct request *r)
 {
@@ -184,8 +203,9 @@ static struct store_read *begin_read(struct reuse *u, struct request *r)
     struct prefix_match match;
     prefix_peek(u->tree, &key, r->p.prompt, r->n_known, &match);
     struct prefix_snapshot *s = match.snapshot;
-    if (u->state_bytes && match.n_slots < r->n_known) return NULL; /* it was evicted when room was made */
-    if (s && s->data) kv_seq_set_state(m, s->data);                /* the state after the slots that are being read */
+    if (needs_all(u) && match.n_slots < r->n_known) return NULL; /* it was evicted when room was made */
+    if (u->window && !open_window(u, m, r->n_known)) return NULL;
+    if (s && s->data) kv_seq_set_state(m, s->data); /* the state after the slots that are being read */
     return store_read(u->store, &key, r->p.prompt, r->n_known, m, s && !s->data ? s : NULL);
 }
 
@@ -193,7 +213,7 @@ bool reuse_restore(struct reuse *u, struct request *r)
 {
     if (!r->is_on_disk) return true;
     r->restore = begin_read(u, r);
-    r->avoids_disk = !r->restore && u->state_bytes;
+    r->avoids_disk = !r->restore && needs_all(u);
     if (!r->restore) miss_at(r, PREFIX_NO_ROOM);
     return !r->avoids_disk;
 }
@@ -208,16 +228,17 @@ bool reuse_restored(struct reuse *u, struct request *r)
     if (!store_read_end(u->store, r->restore, false, &n_pages, &state, &why)) return false;
     r->restore = NULL;
     int n = m->n_slots + n_pages * slots;
-    kv_seq_extend(m, n < r->n_known ? n : r->n_known);
+    if (u->window && (why != PREFIX_ALL || n < r->n_known)) n = 0; /* a part is no use */
+    if (n > 0) kv_seq_extend(m, n < r->n_known ? n : r->n_known);
     r->n_cached = m->n_slots;
-    keep_pages(u, r, r->n_cached);
+    keep_pages(u, r, r->n_cached, false);
     if (r->n_cached == r->n_known && why == PREFIX_ALL) {
         if (state) kv_seq_set_state(m, state);
         if (state) prefix_snapshot_take(u->tree, &key, r->p.prompt, r->n_known, state);
         return true;
     }
     miss_at(r, why == PREFIX_ALL ? PREFIX_EVICTED : why); /* it has been evicted meanwhile, or was damaged */
-    r->avoids_disk = u->state_bytes > 0;
+    r->avoids_disk = needs_all(u);
     return true;
 }
 
@@ -236,14 +257,14 @@ void reuse_count(struct reuse *u, const struct request *r)
     u->n_hit_tokens += (uint64_t)r->n_cached;
 }
 
-void reuse_keep_prompt(struct reuse *u, const struct request *r) { keep_pages(u, r, (int)r->p.n_prompt); }
+void reuse_keep_prompt(struct reuse *u, const struct request *r) { keep_pages(u, r, (int)r->p.n_prompt, false); }
 
 void reuse_keep_answer(struct reuse *u, const struct request *r, const struct answer *a)
 {
     if (u->state_bytes && !r->p.pooling)
         keep_state(u, r, a, false);
     else
-        keep(u, r, a, a->memory.n_slots);
+        keep(u, r, a, a->memory.n_slots, false);
 }
 
 /* Returns the first boundary after `from` that the request itself has, or INT_MAX. */
@@ -257,7 +278,8 @@ static int next_boundary(const struct request *r, int from)
 
 int reuse_next_cut(const struct reuse *u, const struct request *r, int from)
 {
-    if (!u->state_bytes || r->p.pooling) return INT_MAX;
+    bool has_cuts = u->state_bytes || (u->window && (int)r->p.n_prompt > u->window);
+    if (!has_cuts || r->p.pooling) return INT_MAX;
     int next = next_boundary(r, from), on_the_way = (from / u->snapshot_every + 1) * u->snapshot_every;
     return next < on_the_way ? next : on_the_way;
 }
@@ -266,8 +288,22 @@ void reuse_keep_cut(struct reuse *u, const struct request *r)
 {
     const struct answer *a = &r->answers[0];
     int n = a->memory.n_slots;
-    if (reuse_next_cut(u, r, n - 1) == n) keep_state(u, r, a, next_boundary(r, n - 1) != n);
+    if (reuse_next_cut(u, r, n - 1) != n) return;
+    bool is_passing = next_boundary(r, n - 1) != n;
+    if (u->state_bytes)
+        keep_state(u, r, a, is_passing);
+    else
+        keep_pages(u, r, n, is_passing);
 }
+
+bool reuse_open(struct reuse *u, struct kv_seq *m, int from, int to)
+{
+    while (kv_seq_open(m, from, to, NULL))
+        if (!prefix_evict_windows(u->tree, 1)) return false;
+    return true;
+}
+
+int reuse_n_evictable_windows(const struct reuse *u, int most) { return prefix_n_evictable_windows(u->tree, most); }
 
 int reuse_evict(struct reuse *u, int n) { return prefix_evict(u->tree, n, false); }
 int reuse_n_evictable(const struct reuse *u, int most) { return prefix_n_evictable(u->tree, most); }
@@ -301,6 +337,16 @@ bool reuse_save(struct reuse *u, bool *is_new)
     return rc > 0;
 }
 
+bool reuse_read_ahead(struct reuse *u)
+{
+    return u->reads_ahead && u->store && !u->is_lost && store_read_ahead(u->store);
+}
+
+void reuse_settle_ahead(struct reuse *u)
+{
+    if (u->store) store_settle_ahead(u->store);
+}
+
 bool reuse_holds_pages(struct reuse *u) { return u->store && store_holds_pages(u->store); }
 
 void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out)
@@ -310,6 +356,7 @@ void reuse_stats(const struct reuse *u, struct qn_scheduler_stats *out)
     prefix_stats(u->tree, &p);
     if (u->store) store_stats(u->store, &d);
     out->n_pages_cached = p.n_pages;
+    out->n_windows_cached = p.n_windows;
     out->n_snapshots = p.n_states;
     out->n_snapshots_disk = p.n_snapshots_placed;
     out->cache_lookups = u->n_lookups;
@@ -330,7 +377,8 @@ static struct prefix_node *next_of(const struct reuse *u, uint64_t identity, con
 
 int reuse_list(struct reuse *u, uint64_t identity, struct qn_cached **list, size_t *n, struct qn_error *e)
 {
-    uint64_t page_bytes = kv_page_bytes(kv_pool_shape(prefix_pool(u->tree))), now = clock_ns();
+    const struct kv_shape *shape = kv_pool_shape(prefix_pool(u->tree));
+    uint64_t page = kv_page_bytes(shape), window = kv_window_page_bytes(shape), now = clock_ns();
     size_t n_all = 0, i = 0;
     for (struct prefix_node *leaf = NULL; (leaf = next_of(u, identity, leaf));) n_all++;
     struct qn_cached *all = mem_calloc(n_all, sizeof *all);
@@ -342,10 +390,12 @@ int reuse_list(struct reuse *u, uint64_t identity, struct qn_cached **list, size
             .id = c.id,
             .n_tokens = c.n_tokens,
             .memory_bytes = c.bytes + (uint64_t)c.n_states * u->state_bytes,
-            .disk_bytes = (uint64_t)c.n_placed * page_bytes + (uint64_t)c.n_states_placed * u->state_bytes,
-            .memory_part_bytes = (uint64_t)c.n_counted * page_bytes + (uint64_t)c.n_states_counted * u->state_bytes,
-            .disk_part_bytes =
-                (uint64_t)c.n_placed_counted * page_bytes + (uint64_t)c.n_states_placed_counted * u->state_bytes,
+            .disk_bytes = (uint64_t)c.n_placed * page + (uint64_t)c.n_windows_placed * window +
+                          (uint64_t)c.n_states_placed * u->state_bytes,
+            .memory_part_bytes = (uint64_t)c.n_counted * page + (uint64_t)c.n_windows_counted * window +
+                                 (uint64_t)c.n_states_counted * u->state_bytes,
+            .disk_part_bytes = (uint64_t)c.n_placed_counted * page + (uint64_t)c.n_windows_placed_counted * window +
+                               (uint64_t)c.n_states_placed_counted * u->state_bytes,
             .idle_s = c.used_ns ? 1e-9 * (double)(now - c.used_ns) : -1,
         };
     }

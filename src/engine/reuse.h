@@ -6,6 +6,9 @@
  * at the prompt's boundaries, after every snapshot_every tokens, and where the prompt begins to differ from stored
  * sequences, because a third one may differ there, too. These places are the prompt's cuts: a piece of the prompt that
  * is computed in one step has to end at them. Copies are also kept at the ends of answers.
+ *
+ * A model with windows (cache/kv.h) has the same cuts if the prompt is longer than the window. The whole pages before a
+ * cut are kept when the step that ends there has run, because a later step drops window pages that they need.
  */
 #ifndef QUERN_ENGINE_REUSE_H
 #define QUERN_ENGINE_REUSE_H
@@ -21,6 +24,8 @@ int reuse_new(struct reuse **out, struct qn_engine *g, const struct qn_scheduler
 void reuse_open_disk(struct reuse *u);
 /* Call it when the model's file has changed: from then on, nothing more is kept or written. */
 void reuse_give_up(struct reuse *u);
+/* Returns a number for the identity and the salt of a request: those of other requests have another one. */
+uint64_t reuse_owner(const struct reuse *u, const struct request *r);
 void reuse_free(struct reuse *u); /* NULL is fine */
 /* Looks for the first `most` tokens of r's prompt, which must be fewer than all. Attaches the pages that are in the
  * pool to the first answer's empty memory. Notes in r how many tokens are known, whether some are on disk, and why
@@ -45,6 +50,10 @@ void reuse_keep_cut(struct reuse *u, const struct request *r);
 /* Keep the whole pages of the prompt, when it has been evaluated; and everything that an answer holds, when it ends. */
 void reuse_keep_prompt(struct reuse *u, const struct request *r);
 void reuse_keep_answer(struct reuse *u, const struct request *r, const struct answer *a);
+/* Makes the slots [from, to), which are reserved, writable in windowed layers (kv_seq_open). Evicts window pages for
+ * that. Returns false if there are not enough at present. */
+bool reuse_open(struct reuse *u, struct kv_seq *m, int from, int to);
+int reuse_n_evictable_windows(const struct reuse *u, int most); /* window pages that it could evict now */
 /* Evicts up to n pages from the pool. Returns how many. */
 int reuse_evict(struct reuse *u, int n);
 int reuse_evict_saved(struct reuse *u, int n);          /* the same, but only pages that are on disk */
@@ -54,6 +63,10 @@ int reuse_n_on_disk(const struct reuse *u);             /* pages that are on dis
 /* Moves the writing to disk on: completes a file that has been written, and begins the next one. Returns true while a
  * file is being written; false if nothing is left to write, or it failed. *is_new: the writing of a file has ended. */
 bool reuse_save(struct reuse *u, bool *is_new);
+/* Reads what is only on disk ahead, into memory that nobody uses: takes over what has been read, and begins to read
+ * more. Returns false if nothing is being read afterwards. */
+bool reuse_read_ahead(struct reuse *u);
+void reuse_settle_ahead(struct reuse *u); /* only takes over what has been read */
 /* Returns true if some pages cannot be evicted at present, because they are being written, or belong to a read that was
  * given up. */
 bool reuse_holds_pages(struct reuse *u);

@@ -9,6 +9,10 @@
  * there is none, it gives way to itself, computes the tokens of that page again, and then shares no page that it writes
  * to.
  *
+ * Window pages are got as they are needed, by room_grow() for the next row of each answer, and for more rows of a
+ * prompt as far as there are some. They are evicted, and answers give way for them, in the same way. An answer alone
+ * always gets them, because the pool has more than one needs (budget.c).
+ *
  * No livelock. While anything can run, each step computes rows. Rows are computed again only after an answer gave way,
  * and that happens only when another answer has filled a page, or a request of higher priority is admitted. Both happen
  * a limited number of times: answers end, and an answer that goes on again gets all pages of its tokens at once, so it
@@ -20,6 +24,8 @@
  * that they leave only as they need them, the last ones first.
  */
 #include "engine/room.h"
+
+#include <limits.h>
 
 #include "base/os.h"
 
@@ -36,6 +42,15 @@ static int pages_of(const struct qn_scheduler *s, int n_slots)
 {
     int slots = page_slots(s);
     return (n_slots + slots - 1) / slots;
+}
+
+/* Returns the window pages that a sequence of n_slots slots holds at most, with those of a pass of a few rows. */
+static int windows_of(const struct qn_scheduler *s, int n_slots)
+{
+    const struct kv_shape *shape = kv_pool_shape(s->engine->kv);
+    int n = pages_of(s, n_slots), most = kv_window_pages(shape) + 1;
+    if (!shape->n_layer_win) return 0;
+    return n < most ? n : most;
 }
 
 bool room_is_quiet(const struct qn_scheduler *s)
@@ -72,25 +87,49 @@ static void estimate(struct qn_scheduler *s)
     s->mean_answer = n_tokens / s->n_ended;
 }
 
-/* Returns the tokens that an answer with n tokens will probably still get. */
-static int expected(const struct qn_scheduler *s, const struct request *r, int n)
+/* Returns the tokens that an answer will probably still get before it ends, or its context rotates. */
+static int expected(const struct qn_scheduler *s, const struct request *r, const struct answer *a)
 {
-    double total = s->mean_answer > 1.5 * n ? s->mean_answer : 1.5 * n;
-    return (total < r->max_tokens ? (int)total : r->max_tokens) - n;
+    int n = request_n_answered(r, a), left = request_n_left(r, a);
+    double more = (s->mean_answer > 1.5 * n ? s->mean_answer : 1.5 * n) - n;
+    return more < left ? (int)more : left;
 }
 
 /* Returns the pages that an answer will probably take in addition to those of its present tokens. */
 static int growth(const struct qn_scheduler *s, const struct request *r, const struct answer *a)
 {
-    int more = expected(s, r, a->n_tokens - (int)r->p.n_prompt);
+    int more = expected(s, r, a);
     return pages_of(s, a->n_tokens + more) - pages_of(s, a->n_tokens);
 }
 
 /* Returns the pages that the answers of a request will probably take, before its prompt is read. */
 static int growth_of_all(const struct qn_scheduler *s, const struct request *r)
 {
-    int n = (int)r->p.n_prompt, all = pages_of(s, n + expected(s, r, 0));
+    const struct answer begin = {.n_tokens = (int)r->p.n_prompt, .n_dropped = r->n_dropped};
+    int n = begin.n_tokens, all = pages_of(s, n + expected(s, r, &begin));
     return all - pages_of(s, n) + (r->max_tokens ? (r->p.n_answers - 1) * (all - n / page_slots(s)) : 0);
+}
+
+/* Returns the window pages that an answer does not hold, of those that it needs for n_slots slots. */
+static int missing_windows(const struct qn_scheduler *s, const struct answer *a, int n_slots)
+{
+    int n = windows_of(s, n_slots) - kv_seq_n_windows(&a->memory);
+    return n > 0 ? n : 0;
+}
+
+/* Returns the window pages that all that runs will probably take in addition to those that it holds. */
+static int window_growth(const struct qn_scheduler *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        const struct request *r = s->running[i];
+        for (int k = 0; k < r->n_started; k++) {
+            const struct answer *a = &r->answers[k];
+            int more = expected(s, r, a);
+            if (request_answer_runs(r, k)) n += missing_windows(s, a, a->n_tokens + more);
+        }
+    }
+    return n;
 }
 
 /* The same for all that runs. */
@@ -138,11 +177,11 @@ static void leave_to_cache(struct qn_scheduler *s, const struct request *r, stru
     kv_seq_truncate(&a->memory, 0);
 }
 
-static void pause_answer(struct qn_scheduler *s, struct request *r, int k)
+/* Pauses an answer that has left its pages. */
+static void begin_pause(struct qn_scheduler *s, struct request *r, int k)
 {
     struct answer *a = &r->answers[k];
     struct qn_event ev = {.type = QN_EVENT_PAUSE, .answer = k, .token = -1};
-    leave_to_cache(s, r, a);
     a->is_paused = true;
     a->paused_ns = clock_ns();
     s->is_full = false;
@@ -151,6 +190,25 @@ static void pause_answer(struct qn_scheduler *s, struct request *r, int k)
     s->stats.n_paused++;
     pthread_mutex_unlock(&s->mutex);
     request_tell(r, &ev);
+}
+
+static void pause_answer(struct qn_scheduler *s, struct request *r, int k)
+{
+    leave_to_cache(s, r, &r->answers[k]);
+    begin_pause(s, r, k);
+}
+
+void room_lose(struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        for (int k = 0; k < r->n_started; k++) {
+            bool runs = request_answer_runs(r, k);
+            kv_seq_truncate(&r->answers[k].memory, 0);
+            if (runs) begin_pause(s, r, k);
+        }
+    }
+    reuse_evict(s->reuse, INT_MAX);
 }
 
 void room_end_pause(struct qn_scheduler *s, struct request *r, int k)
@@ -210,19 +268,29 @@ static bool reserve(struct qn_scheduler *s, struct request *r, struct answer *a,
     while (!make_free(s, missing_pages(s, m, a->n_tokens), is_new)) {
         int less = m->n_slots - m->n_slots % page_slots(s);
         if (less == m->n_slots) return false;
-        kv_seq_truncate(m, m->state ? 0 : less);
-        if (m->state && is_new) /* goes back to an earlier copy of the state */
+        bool is_cut = m->state || kv_seq_whole(m, less) < less;
+        kv_seq_truncate(m, is_cut ? 0 : less);
+        if (is_cut && is_new) /* goes back to an earlier copy of the state, or an earlier window */
             reuse_find(s->reuse, r, less);
-        else if (m->state)
+        else if (is_cut)
             reuse_find_again(s->reuse, r, a, less);
         if (is_new) r->n_cached = m->n_slots;
     }
     return kv_seq_reserve(m, a->n_tokens, NULL) == 0;
 }
 
-/* Returns true if there are `need` pages, and what will probably be needed beside them. Evicts nothing. */
-static bool is_room(const struct qn_scheduler *s, int need, int more)
+/* The same for the window pages of an answer. */
+static bool is_window_room(const struct qn_scheduler *s, const struct answer *a)
 {
+    int missing = missing_windows(s, a, a->n_tokens) - kv_pool_n_free_windows(s->engine->kv);
+    if (!room_is_quiet(s)) missing += window_growth(s);
+    return missing <= 0 || reuse_n_evictable_windows(s->reuse, missing) >= missing;
+}
+
+/* Returns true if there are `need` pages, and what will probably be needed beside them. Evicts nothing. */
+static bool is_room(const struct qn_scheduler *s, const struct answer *a, int need, int more)
+{
+    if (kv_pool_n_windows(s->engine->kv) && !is_window_room(s, a)) return false;
     if (room_is_quiet(s))
         more = 0; /* something has to run */
     else
@@ -232,9 +300,9 @@ static bool is_room(const struct qn_scheduler *s, int need, int more)
 }
 
 /* Lets answers of a lower priority give way until there is room. */
-static bool find_room(struct qn_scheduler *s, const struct request *r, int need, int more)
+static bool find_room(struct qn_scheduler *s, const struct request *r, const struct answer *a, int need, int more)
 {
-    while (!is_room(s, need, more)) {
+    while (!is_room(s, a, need, more)) {
         struct room_paused p = first_to_give_way(s);
         if (!p.request || p.request->p.priority >= r->p.priority) return false;
         pause_answer(s, p.request, p.answer);
@@ -251,7 +319,7 @@ int room_start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
         struct answer *a = &r->answers[0];
         reuse_find(s->reuse, r, n - 1);
         int need = pages_of(s, n) - a->memory.n_pages;
-        if (!find_room(s, r, need, growth_of_all(s, r)) || !reserve(s, r, a, true)) {
+        if (!find_room(s, r, a, need, growth_of_all(s, r)) || !reserve(s, r, a, true)) {
             request_release(r);
             return QN_EFULL;
         }
@@ -271,9 +339,55 @@ void room_fork(struct qn_scheduler *s, struct request *r)
     }
 }
 
-bool room_has_page(const struct qn_scheduler *s, const struct answer *a)
+static bool has_page(const struct qn_scheduler *s, const struct answer *a)
 {
     return a->n_tokens <= a->memory.n_pages * page_slots(s);
+}
+
+bool room_has_page(const struct qn_scheduler *s, const struct answer *a)
+{
+    return has_page(s, a) && kv_seq_is_open(&a->memory);
+}
+
+int room_open(struct qn_scheduler *s, struct answer *a, int n)
+{
+    struct kv_seq *m = &a->memory;
+    int slots = page_slots(s), from = m->n_slots;
+    if (!room_has_page(s, a)) return 0;
+    while (n > 1 && !reuse_open(s->reuse, m, from, from + n)) {
+        int less = (from + n - 1) / slots * slots - from; /* up to a page less */
+        n = less > 0 ? less : 1;
+    }
+    return n;
+}
+
+/* Returns how many of the pages of slots [from, to) are missing in a list of n pages, of which entries may be NULL. */
+static int n_missing(uint8_t *const *pages, int n, int slots, int from, int to)
+{
+    int missing = 0;
+    for (int i = from / slots; i <= (to - 1) / slots; i++) missing += i >= n || !pages[i];
+    return missing;
+}
+
+int room_draft(struct qn_scheduler *s, struct answer *a, int n)
+{
+    struct kv_seq *m = &a->memory;
+    int slots = page_slots(s), from = m->n_slots, to = a->n_tokens + n;
+    int left = n_free(s) - s->n_places, left_windows = kv_pool_n_free_windows(s->engine->kv) - s->n_places;
+    int here = slots - 1 - from % slots; /* rows on the page of the next row */
+    if (n <= here) return n;
+    bool is_room = n_missing(m->pages, m->n_pages, slots, from, to) <= left &&
+                   (!m->windows || n_missing(m->windows, m->n_pages, slots, from, to) <= left_windows);
+    if (!is_room || kv_seq_reserve(m, to, NULL) || kv_seq_open(m, from, to, NULL)) return here;
+    return n;
+}
+
+void room_undraft(struct answer *a) { kv_seq_unreserve(&a->memory, a->n_tokens); }
+
+/* Gets the window page of an answer's next slot, if it can be had at present. */
+static bool open_next(struct qn_scheduler *s, struct answer *a)
+{
+    return reuse_open(s->reuse, &a->memory, a->memory.n_slots, a->memory.n_slots + 1);
 }
 
 /* Gives an answer the page of its next slot. It may have to give way itself. If a page can be had as soon as it is on
@@ -282,7 +396,12 @@ static void grow(struct qn_scheduler *s, struct request *r, int k)
 {
     struct answer *a = &r->answers[k];
     while (request_answer_runs(r, k) && !room_has_page(s, a)) {
-        if (make_free(s, 1, true)) {
+        if (has_page(s, a)) {
+            if (open_next(s, a)) break;
+            if (reuse_holds_pages(s->reuse)) break;
+            struct room_paused p = first_to_give_way(s);
+            pause_answer(s, p.request, p.answer);
+        } else if (make_free(s, 1, true)) {
             kv_seq_reserve(&a->memory, a->n_tokens, NULL); /* cannot fail: it is one page, which is free */
         } else if (reuse_n_evictable(s->reuse, 1) > 0) {
             break;
@@ -322,7 +441,8 @@ bool room_resume(struct qn_scheduler *s, struct room_paused p)
     int most = needs_all && a->n_reached < a->n_tokens - 1 ? a->n_reached : a->n_tokens - 1;
     int more = request_is_reading(r) ? growth_of_all(s, r) : growth(s, r, a);
     reuse_find_again(s->reuse, r, a, most);
-    if (!find_room(s, r, pages_of(s, a->n_tokens) - a->memory.n_pages, more) || !reserve(s, r, a, false)) {
+    int need = pages_of(s, a->n_tokens) - a->memory.n_pages;
+    if (!find_room(s, r, a, need, more) || !reserve(s, r, a, false)) {
         kv_seq_truncate(&a->memory, 0);
         return false;
     }
@@ -333,4 +453,19 @@ bool room_resume(struct qn_scheduler *s, struct room_paused p)
         pthread_mutex_unlock(&s->mutex);
     }
     return true;
+}
+
+/* ---- rotating ---- */
+
+void room_rotate(struct qn_scheduler *s, struct request *r, int k)
+{
+    struct answer *a = &r->answers[k];
+    leave_to_cache(s, r, a);
+    request_rotate(r, a);
+    drafts_open_again(s, r, k);
+    if (a->is_paused) return;
+    reuse_find_again(s->reuse, r, a, a->n_tokens - 1);
+    if (reserve(s, r, a, false)) return;
+    kv_seq_truncate(&a->memory, 0);
+    pause_answer(s, r, k);
 }

@@ -31,6 +31,14 @@ void room_fork(struct qn_scheduler *s, struct request *r);
  * has no page then waits until cached pages are on disk, for two seconds at most. */
 void room_grow(struct qn_scheduler *s);
 bool room_has_page(const struct qn_scheduler *s, const struct answer *a); /* for its next row */
+/* Returns how many of the next n rows of an answer have window pages, which it gets for that; at least 1, unless
+ * room_has_page() is false. */
+int room_open(struct qn_scheduler *s, struct answer *a, int n);
+/* Returns for how many of n drafted rows after an answer's next row there are pages. It takes pages for them only while
+ * every answer could still get one more of the free ones. */
+int room_draft(struct qn_scheduler *s, struct answer *a, int n);
+/* Gives back the pages that drafted rows had, except for one with the next row. */
+void room_undraft(struct answer *a);
 /* Leaves what the finished answers of a running request hold to the cache. */
 void room_collect(struct qn_scheduler *s, struct request *r);
 
@@ -43,9 +51,13 @@ struct room_paused {
 struct room_paused room_first_paused(const struct qn_scheduler *s);
 /* Lets a paused answer go on. Returns false if there is no room at present. */
 bool room_resume(struct qn_scheduler *s, struct room_paused p);
+/* What was computed of all sequences is lost: pauses every answer that runs, and empties the cache. */
+void room_lose(struct qn_scheduler *s);
 /* Returns true if no step can have rows: nothing runs, or everything that runs is paused. */
 bool room_is_quiet(const struct qn_scheduler *s);
 /* Ends the pause of an answer that is about to go on or to end. Does nothing if it is not paused. */
 void room_end_pause(struct qn_scheduler *s, struct request *r, int answer);
+/* Rotates the context of an answer that is full. What remains is computed again, as far as it is not in the cache. */
+void room_rotate(struct qn_scheduler *s, struct request *r, int answer);
 
 #endif

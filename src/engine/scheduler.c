@@ -28,6 +28,7 @@
 #define SNAPSHOT_EVERY  4096     /* tokens: a large model reads them in seconds, a copy takes milliseconds */
 #define END_WEIGHT      0.25     /* weight of the last request in the moving means */
 #define POLL_NS         5000000u /* between two looks at the disk, when there is nothing else to do */
+#define AHEAD_POLL_NS   1000000u /* the same, while it is read ahead, a piece of some 30 ms at a time */
 #define MAX_RUNNING     4096
 #define MAX_QUEUED      4096 /* a limit, because places in the queue are counted one by one */
 
@@ -72,7 +73,10 @@ static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish 
     uint64_t now = clock_ns(), admitted = r->admitted_ns ? r->admitted_ns : now;
     uint64_t answering = r->answering_ns ? r->answering_ns : now;
     struct qn_event ev = {.type = QN_EVENT_DONE, .token = -1, .finish = why};
-    ev.usage = (struct qn_usage){(int)r->p.n_prompt, r->n_cached, r->n_generated};
+    ev.usage = r->usage;
+    ev.usage.n_prompt = (int)r->p.n_prompt;
+    ev.usage.n_cached = r->n_cached;
+    ev.usage.n_generated = r->n_generated;
     ev.timings = (struct qn_timings){ms(r->submitted_ns, admitted),
                                      ms(admitted, answering),
                                      ms(answering, now),
@@ -89,6 +93,7 @@ static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish 
     count_end(s, r, why, now);
     pthread_mutex_unlock(&s->mutex);
     request_tell(r, &ev);
+    masks_retire(s, r);
     request_free(r);
 }
 
@@ -120,6 +125,7 @@ static void end_running(struct qn_scheduler *s, int i, enum qn_finish why)
         if (r->answers[k].finish == QN_FINISH_NONE) request_finish_answer(r, k, why);
     for (int k = 0; k < r->n_started; k++) reuse_keep_answer(s->reuse, r, &r->answers[k]);
     if (r->n_generated) room_learn(s, r);
+    drafts_close(s, r);
     request_release(r);
     s->is_unsaved = reuse_has_disk(s->reuse);
     s->patience_ns = 0; /* it leaves new pages, so the next request waits for the disk again */
@@ -161,7 +167,8 @@ static void end_some(struct qn_scheduler *s, bool is_stopping)
     bool are_lost = is_changed(s);
     uint64_t now = clock_ns(), stop = s->stop_ns;
     for (struct request **at = &s->waiting, *r; (r = *at);) {
-        enum qn_finish why = are_lost ? QN_FINISH_ERROR : request_doom(r, now, is_stopping ? now : stop);
+        enum qn_finish why =
+            are_lost || r->error.code ? QN_FINISH_ERROR : request_doom(r, now, is_stopping ? now : stop);
         if (why != QN_FINISH_NONE) {
             unlink_waiting(s, at);
             tell_done(s, r, why);
@@ -232,6 +239,7 @@ static void enter(struct qn_scheduler *s, struct request **at)
     pthread_mutex_unlock(&s->mutex);
     expect(s, r);
     r->answers[0].n_reached = r->n_cached;
+    drafts_open(s, r, 0);
     if (!r->restore) reuse_count(s->reuse, r);
     request_tell(r, &ev);
 }
@@ -324,8 +332,9 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
 {
     pthread_mutex_lock(&s->mutex);
     s->stats.n_pages_free = kv_pool_n_free(s->engine->kv);
-    s->stats.n_pages_touched = kv_pool_n_touched(s->engine->kv);
+    s->stats.kv_touched_bytes = kv_pool_touched_bytes(s->engine->kv);
     s->stats.n_states_free = kv_pool_n_free_states(s->engine->kv);
+    s->stats.n_windows_free = kv_pool_n_free_windows(s->engine->kv);
     reuse_stats(s->reuse, &s->stats);
     while (is_idle(s)) {
         bool awaits_disk = s->is_unsaved || s->n_running || s->waiting;
@@ -334,7 +343,13 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
             pthread_mutex_unlock(&s->mutex);
             s->is_cold = prepare(s);
             pthread_mutex_lock(&s->mutex);
-            s->stats.n_pages_touched = kv_pool_n_touched(s->engine->kv);
+            s->stats.kv_touched_bytes = kv_pool_touched_bytes(s->engine->kv);
+        } else if (!awaits_disk && s->is_ahead) {
+            pthread_mutex_unlock(&s->mutex);
+            s->is_ahead = reuse_read_ahead(s->reuse);
+            pthread_mutex_lock(&s->mutex);
+            reuse_stats(s->reuse, &s->stats);
+            if (s->is_ahead && is_idle(s)) wait_until(s, clock_ns() + AHEAD_POLL_NS);
         } else if (!awaits_disk)
             pthread_cond_wait(&s->wake, &s->mutex);
         else if (!wait_until(s, clock_ns() + POLL_NS))
@@ -355,6 +370,7 @@ static bool await(struct qn_scheduler *s, bool *is_stopping)
 static void wait_again(struct qn_scheduler *s, int i)
 {
     struct request *r = s->running[i], **at = &s->waiting;
+    drafts_close(s, r);
     request_release(r);
     r->share->expected -= r->n_expected;
     r->n_expected = 0;
@@ -404,7 +420,7 @@ static void open_disk(struct qn_scheduler *s)
     pthread_mutex_unlock(&s->mutex);
     if (!is_ready) return;
     reuse_open_disk(s->reuse);
-    s->is_unsaved = s->is_cold = reuse_has_disk(s->reuse);
+    s->is_unsaved = s->is_cold = s->is_ahead = reuse_has_disk(s->reuse);
     s->is_full = false;
 }
 
@@ -415,6 +431,7 @@ static void tend_disk(struct qn_scheduler *s)
     open_disk(s);
     bool was_unsaved = s->is_unsaved;
     tend_restored(s);
+    reuse_settle_ahead(s->reuse);
     if (was_unsaved) s->is_unsaved = reuse_save(s->reuse, &is_new);
     if (is_new || was_unsaved != s->is_unsaved) s->is_full = false;
     if (s->awaits_pages && !reuse_holds_pages(s->reuse)) s->awaits_pages = s->is_full = false;
@@ -435,6 +452,7 @@ static void *thread_main(void *arg)
         tend_disk(s);
         end_some(s, is_stopping);
         tell_places(s);
+        if (s->is_lost && !scheduler_mend(s)) continue;
         admit(s);
         if (has_rows(s)) step_run(s);
     }
@@ -445,7 +463,7 @@ static void *thread_main(void *arg)
 
 void qn_scheduler_params_init(struct qn_scheduler_params *p)
 {
-    if (p) *p = (struct qn_scheduler_params){.size = sizeof *p};
+    if (p) *p = (struct qn_scheduler_params){.size = sizeof *p, .draft = QN_DRAFT_DEFAULT};
 }
 
 int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, struct qn_error *e)
@@ -454,6 +472,9 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, s
         return error_set(e, QN_EUSAGE, "scheduler: %d running answers, not 0..%d", p->n_running, MAX_RUNNING);
     if (p->n_queued < 0 || p->n_queued > MAX_QUEUED)
         return error_set(e, QN_EUSAGE, "scheduler: %d queued requests, not 0..%d", p->n_queued, MAX_QUEUED);
+    if ((unsigned)p->draft > QN_DRAFT_DEFAULT)
+        return error_set(e, QN_EUSAGE, "scheduler: unknown drafter %d", (int)p->draft);
+    if (p->draft == QN_DRAFT_DEFAULT) p->draft = p->draft_model ? QN_DRAFT_MODEL : QN_DRAFT_OFF;
     if (p->n_prefill < 0) return error_set(e, QN_EUSAGE, "scheduler: %d prompt rows in a step", p->n_prefill);
     if (p->snapshot_every < 0)
         return error_set(e, QN_EUSAGE, "scheduler: %d tokens between copies of the state", p->snapshot_every);
@@ -474,19 +495,20 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, s
     return 0;
 }
 
-size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places)
+size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places, int n_drafted)
 {
     size_t n = (size_t)n_places, ctx = (size_t)n_ctx;
     return n * (sampler_bytes(m->hp.n_vocab, ctx) + ctx * 4) +
-           (n + PROMPT_LOGPROB_ROWS + 1) * (size_t)m->hp.n_vocab * sizeof(float);
+           (n + PROMPT_LOGPROB_ROWS + (size_t)n_drafted + 1) * (size_t)m->hp.n_vocab * sizeof(float);
 }
 
 /* Samplers and tokens are allocated when requests start, but are taken from the ledger for all places now. */
 static int alloc(struct qn_scheduler *s, struct qn_error *e)
 {
     const struct model *m = s->engine->model;
-    size_t n = (size_t)s->n_places, n_vocab = (size_t)m->hp.n_vocab, rows = n + PROMPT_LOGPROB_ROWS;
-    size_t bytes = scheduler_bytes(m, s->engine->n_ctx, s->n_places);
+    size_t n = (size_t)s->n_places, n_vocab = (size_t)m->hp.n_vocab, n_drawn = n + (size_t)s->drafts.most;
+    size_t rows = n_drawn + PROMPT_LOGPROB_ROWS,
+           bytes = scheduler_bytes(m, s->engine->n_ctx, s->n_places, s->drafts.most);
     engine_make_room(s->engine, bytes + scheduler_tree_bytes(kv_pool_n_pages(s->engine->kv)));
     int rc = ledger_take(&s->engine->ledger, bytes, "the scheduler", e);
     if (rc) return rc;
@@ -495,14 +517,16 @@ static int alloc(struct qn_scheduler *s, struct qn_error *e)
     s->parts = mem_calloc(n, sizeof *s->parts);
     s->memories = mem_calloc(n, sizeof(struct kv_seq *));
     s->logits = mem_calloc(rows * n_vocab, sizeof *s->logits);
+    s->drawn = mem_calloc(n_drawn, sizeof *s->drawn);
     s->work = mem_calloc(n_vocab, sizeof *s->work);
     s->scratch = mem_aligned(64, KERNEL_SCRATCH_BYTES);
-    if (!s->running || !s->parts || !s->memories || !s->logits || !s->work || !s->scratch)
+    if (!s->running || !s->parts || !s->memories || !s->logits || !s->drawn || !s->work || !s->scratch)
         return error_nomem(e, "a scheduler", bytes);
     return 0;
 }
 
-int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params, struct qn_error *e)
+int scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params,
+                  const struct drafters_own *own, struct qn_error *e)
 {
     struct qn_scheduler_params p;
     pthread_condattr_t monotonic;
@@ -529,7 +553,7 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     s->stop_ns = UINT64_MAX;
     room_init(s);
     s->warm = (struct warm){.weights = g->model->weights, .is_gentle = true};
-    s->is_cold = true;
+    s->is_cold = s->is_ahead = true;
     s->last_step_ns = clock_ns();
     pthread_mutex_init(&s->mutex, NULL);
     pthread_condattr_init(&monotonic);
@@ -537,17 +561,26 @@ int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler
     pthread_cond_init(&s->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&s->end, NULL);
+    engine_settle(g);
+    if ((rc = drafts_init(s, &p, own, e))) goto fail;
     if ((rc = alloc(s, e))) goto fail;
     if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
     if ((rc = reuse_new(&s->reuse, g, &p, disk_is_ready, s, e))) goto fail;
+    if ((rc = drafts_make(s, &p, e))) goto fail;
     reuse_stats(s->reuse, &s->stats); /* for callers that ask before the thread has run */
     if ((rc = os_thread_start(&s->thread, thread_main, s, "the scheduler", e))) goto fail;
     s->has_thread = true;
     *out = s;
     return 0;
 fail:
+    s->drafts.drafters.of[DRAFT_OWN] = NULL;
     qn_scheduler_free(s);
     return rc;
+}
+
+int qn_scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params, struct qn_error *e)
+{
+    return scheduler_new(out, g, params, NULL, e);
 }
 
 void qn_scheduler_stop(qn_scheduler *s, double grace_s)
@@ -575,6 +608,8 @@ void qn_scheduler_free(qn_scheduler *s)
         qn_scheduler_stop(s, 0);
         pthread_join(s->thread, NULL);
     }
+    masks_end(s);
+    drafts_deinit(s);
     reuse_free(s->reuse);
     shares_deinit(&s->shares);
     ledger_give(&s->engine->ledger, s->bytes);
@@ -585,6 +620,7 @@ void qn_scheduler_free(qn_scheduler *s)
     mem_free(s->parts);
     mem_free(s->memories);
     mem_free(s->logits);
+    mem_free(s->drawn);
     mem_free(s->work);
     mem_free(s->scratch);
     atomic_store(&s->engine->is_lent, false);
@@ -655,6 +691,7 @@ int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, 
     if (!s || !p) return usage_null(e, __func__);
     int rc = request_new(&r, p, s->engine, e);
     if (!rc) rc = check_room(s, r, e);
+    if (!rc) rc = drafts_check(s, p->draft, e);
     if (!rc && qn_scheduler_look(s, e) < 0) rc = QN_EDATA;
     if (rc) goto fail;
     pthread_mutex_lock(&s->mutex);
@@ -724,11 +761,13 @@ int qn_scheduler_stats(qn_scheduler *s, struct qn_scheduler_stats *out)
     out->budget_bytes = g->ledger.budget;
     out->used_bytes = ledger_used(&g->ledger);
     out->weight_bytes = g->weight_bytes;
-    out->kv_bytes = kv_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)kv_pool_n_pages(g->kv);
+    out->n_windows = kv_pool_n_windows(g->kv);
+    out->window_bytes = kv_window_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)out->n_windows;
+    out->kv_bytes = kv_page_bytes(kv_pool_shape(g->kv)) * (uint64_t)kv_pool_n_pages(g->kv) + out->window_bytes;
     out->n_states = kv_pool_n_states(g->kv);
     out->state_bytes = kv_states_bytes(kv_pool_shape(g->kv), out->n_states);
     out->buffer_bytes = forward_buffer_bytes(&g->forward);
-    out->scheduler_bytes = s->bytes;
+    out->scheduler_bytes = s->bytes + s->drafts.bytes;
     out->cache_bytes = out->used_bytes - out->weight_bytes - out->kv_bytes - out->state_bytes - out->buffer_bytes -
                        out->scheduler_bytes; /* nothing else takes bytes while a scheduler owns the engine */
     out->n_pages = kv_pool_n_pages(g->kv);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * scheduler.h: the struct of qn_scheduler, shared by scheduler.c (life, queue, admission), step.c (one step) and
- * cached.c (the cache's list).
+ * scheduler.h: the struct of qn_scheduler, shared by scheduler.c (life, queue, admission), step.c (one step),
+ * masks.c (the masks of answers with a grammar) and cached.c (the cache's list).
  *
  * There are three kinds of fields. The mutex guards the first kind. Of the second kind are the lists `waiting` and
  * `running`: only the scheduler's thread changes them, and only with the mutex held, so it reads them without the
@@ -12,19 +12,25 @@
 
 #include <pthread.h>
 
-#include "engine/pace.h"
+#include "engine/core/pace.h"
+#include "engine/drafts.h"
 #include "engine/reuse.h"
 #include "format/warm.h"
 
 /* Prompt rows of a step that can have logits, in addition to the rows of answers. */
 #define PROMPT_LOGPROB_ROWS 32
 
-/* The rows of one answer in a step: its next token, or a piece of the prompt. */
+/* The rows of one answer in a step: its next token and drafted ones, or a piece of the prompt. */
 struct step_part {
     struct request *request;
     int answer;
     int row, n;               /* the first row in the batch, and how many */
     int logits_row, n_logits; /* the first row of logits, and how many */
+    int n_drafted;            /* rows of drafts, the last ones */
+    int n_aside;              /* rows after all these, which never stay; they are not counted in n and n_logits */
+    const struct draft_offer *offer; /* the drafts; NULL: none */
+    int n_drawn;                     /* tokens that were drawn already, from the first rows of logits */
+    int n_kept;                      /* rows that stay */
 };
 
 struct qn_scheduler {
@@ -58,14 +64,18 @@ struct qn_scheduler {
     struct shares shares;
     struct reuse *reuse;
     struct pace pace;
+    struct drafts drafts;
     int n_places_taken; /* places that answers of running requests have */
     struct warm warm;
-    bool is_cold;         /* prepare() has something to do */
-    bool is_unsaved;      /* something is being written to disk, or may have to be */
-    bool is_full;         /* the next request, or answer to go on, did not fit, and nothing has changed since */
-    bool awaits_pages;    /* it did not fit, and the disk's threads hold some pages */
-    bool is_stalled;      /* the last step had no rows: all that runs waits for pages */
-    uint64_t patience_ns; /* until then it waits for pages to be saved; 0: not begun; UINT64_MAX: waited enough */
+    struct worker *masks;      /* makes masks that take long; NULL: none did yet */
+    struct guide_job *retired; /* of requests that have ended: the other thread still has something of them */
+    bool is_cold;              /* prepare() has something to do */
+    bool is_ahead;             /* reuse_read_ahead() has something to do */
+    bool is_unsaved;           /* something is being written to disk, or may have to be */
+    bool is_full;              /* the next request, or answer to go on, did not fit, and nothing has changed since */
+    bool awaits_pages;         /* it did not fit, and the disk's threads hold some pages */
+    bool is_stalled;           /* the last step had no rows: all that runs waits for pages */
+    uint64_t patience_ns;      /* until then it waits for pages to be saved; 0: not begun; UINT64_MAX: waited enough */
     double n_ended,
         n_ended_tokens; /* answers and their tokens; each answer that ends makes the older ones count less */
     double mean_answer; /* the expected tokens of an answer, unless its max_tokens is smaller */
@@ -73,13 +83,41 @@ struct qn_scheduler {
     /* of one step; parts and memories are [n_places], and the rows are in engine->batch */
     struct step_part *parts;
     int n_parts, n_rows, n_prefill_rows, n_logits;
+    int n_told; /* tokens that answers got, without the first ones */
     struct kv_seq **memories;
-    float *logits;      /* [n_places + PROMPT_LOGPROB_ROWS][n_vocab] */
+    float *logits;      /* [n_places + PROMPT_LOGPROB_ROWS + drafts.most][n_vocab] */
+    qn_token *drawn;    /* [n_places + drafts.most]: a token for each of the first rows of logits */
     float *work;        /* [n_vocab] */
     void *scratch;      /* for kernels */
+    atomic_int n_dealt; /* parts that members of the team took to draw their tokens */
     bool was_abandoned; /* the last step was abandoned */
+    bool is_lost;       /* the engine's stage does not answer */
+    bool is_emptied;    /* since then, no sequence has pages any more */
     uint64_t asked_ns;  /* the time of the last check whether to abandon the step */
 };
+
+/* ---- lost.c ---- */
+
+/* The processes that have the layers do not answer (stage.h). */
+void scheduler_lose_stage(struct qn_scheduler *s, const struct qn_error *why);
+/* Between steps: if they were lost, takes back what they had of all sequences, and tries to go on. Returns false if
+ * nothing can be computed now. */
+bool scheduler_mend(struct qn_scheduler *s);
+
+/* ---- masks.c ---- */
+
+/* Prepares the masks that the next step needs, with little work for each. Those that need more are left to another
+ * thread; their answers have no rows in steps until then. */
+void masks_prepare(struct qn_scheduler *s);
+/* Waits until one more mask is there, for 2 ms at most. */
+enum masks_waited { MASKS_NONE /* is being made */, MASKS_MADE, MASKS_LATE };
+enum masks_waited masks_wait(struct qn_scheduler *s);
+/* Makes the mask of an answer's next token with little work, in the middle of a step. Returns false if it needs more.
+ */
+bool masks_try(struct request *r, int answer);
+/* Frees the guides of a request that has ended, now or when the other thread does not use them any more. */
+void masks_retire(struct qn_scheduler *s, struct request *r);
+void masks_end(struct qn_scheduler *s); /* frees everything; all requests have ended */
 
 /* Runs one step of all running requests: a row for each answer and a piece of the prompts that are being read. */
 void step_run(struct qn_scheduler *s);
@@ -87,10 +125,14 @@ void step_run(struct qn_scheduler *s);
 /* Replaces zeros by the defaults and checks the ranges. n_states: recurrent states that the engine has; 0: the model
  * has none. QN_EUSAGE: a value is out of range, or a step has too few rows. QN_ENOMEM: there are too few states. */
 int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, struct qn_error *e);
-/* Returns the bytes that a scheduler with so many places takes from the ledger, without the cache's prefix list. */
-size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places);
+/* Returns the bytes that a scheduler with so many places and drafted rows takes from the ledger, without the cache's
+ * prefix list and the drafters. */
+size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places, int n_drafted);
 /* Returns the bytes that are left for that list: about 400 for each page in memory, and as much for those on disk. */
 static inline size_t scheduler_tree_bytes(int n_pages) { return ((size_t)8 << 20) + (size_t)n_pages * 1024; }
+/* As qn_scheduler_new(), with a drafter of a test, which is the scheduler's if the call succeeds. NULL: none. */
+int scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params,
+                  const struct drafters_own *own, struct qn_error *e);
 /* Returns true if some of the weights could not be read since the last call. The results of the step are then dropped,
  * and all requests end. */
 bool scheduler_lost_weights(struct qn_scheduler *s);
@@ -103,6 +145,9 @@ static inline int scheduler_check_thread(const struct qn_scheduler *s, const cha
     if (!s->has_thread || !pthread_equal(pthread_self(), s->thread)) return 0;
     return error_set(e, QN_EUSAGE, "%s: called from a callback of this scheduler", function);
 }
+
+/* Returns true if the next step can have a row for the answer's next token. */
+bool step_has_next(const struct qn_scheduler *s, const struct request *r, int answer);
 
 /* Counts rows that were computed for a request in its identity's share. */
 void scheduler_charge(struct request *r, int rows);

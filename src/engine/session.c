@@ -11,11 +11,13 @@
  * some places before. If the timeline is cut, it goes back to the longest copy that is short enough, or to its
  * beginning. A new copy replaces the oldest one. The number of copies is the session's part of the engine's states,
  * which may be none.
+ *
+ * In the same way, a session of a model with windows (cache/kv.h) pins the windows at such places.
  */
 #include <string.h>
 
 #include "engine/budget.h"
-#include "engine/session.h"
+#include "engine/session_drafts.h"
 
 #ifndef SNAPSHOT_EVERY      /* a test makes it smaller */
 #define SNAPSHOT_EVERY 2048 /* tokens between copies in a long sync() */
@@ -45,7 +47,7 @@ static void take_snapshot(struct qn_session *s, bool has_logits)
     if (!new.state) {
         if (s->n_snapshots == s->max_snapshots) kv_state_put(s->engine->kv, s->snapshots[--s->n_snapshots].state);
         if (!(new.state = kv_state_get(s->engine->kv))) return;
-        memcpy(new.state, s->memory.state, kv_pool_shape(s->engine->kv)->state_bytes);
+        kv_state_copy(s->engine->kv, new.state, s->memory.state);
         memmove(s->snapshots + 1, s->snapshots, (size_t)s->n_snapshots++ * sizeof new);
         s->snapshots[0] = new;
     }
@@ -61,18 +63,20 @@ static void copy_snapshots(struct qn_session *s, const struct qn_session *from)
         struct session_copy *new = &s->snapshots[s->n_snapshots];
         *new = from->snapshots[i];
         if (!(new->state = kv_state_get(s->engine->kv))) return;
-        memcpy(new->state, from->snapshots[i].state, kv_pool_shape(s->engine->kv)->state_bytes);
+        kv_state_copy(s->engine->kv, new->state, from->snapshots[i].state);
         if (new->has_logits)
             memcpy(s->kept_logits, from->kept_logits, (size_t)s->engine->model->hp.n_vocab * sizeof *s->kept_logits);
         s->n_snapshots++;
     }
 }
 
-/* Drops all evaluated tokens except the first n. If there is no copy of the state after n tokens, it goes back further.
+/* Drops all evaluated tokens except the first n. If there is no copy of the state after n tokens, or not the window
+ * before them, it goes back further.
  * Returns how many evaluated tokens are left. */
 static size_t cut(struct qn_session *s, size_t n)
 {
     const struct session_copy *best = NULL;
+    if (!s->memory.state) n = (size_t)kv_seq_whole(&s->memory, (int)n);
     if (!s->memory.state || n == (size_t)s->memory.n_slots) {
         kv_seq_truncate(&s->memory, (int)n);
         return n;
@@ -130,6 +134,8 @@ static int alloc_session(struct qn_session **out, struct qn_engine *g, struct qn
     }
     int spare = s->memory.state ? (kv_pool_n_states(g->kv) - g->n_sessions) / g->n_sessions : 0;
     s->max_snapshots = spare < SESSION_SNAPSHOTS ? spare : SESSION_SNAPSHOTS;
+    int n_windows = kv_pool_n_windows(g->kv) / g->n_sessions / (kv_window_pages(kv_pool_shape(g->kv)) + 1);
+    s->max_pins = n_windows > KV_PINS ? KV_PINS : n_windows - 1; /* one is the window before the next token */
     *out = s;
     return 0;
 fail:
@@ -162,6 +168,7 @@ int qn_session_new(qn_session **out, qn_engine *g, const struct qn_sampling *sam
 void qn_session_free(qn_session *s)
 {
     if (!s) return;
+    session_drafts_free(s);
     drop_snapshots(s, 0);
     kv_seq_deinit(&s->memory);
     sampler_free(s->sampler);
@@ -185,22 +192,30 @@ int session_catch_up(struct qn_session *s, struct qn_error *e)
     size_t done = (size_t)s->memory.n_slots;
     if (s->ready) return 0;
     int rc = engine_append(s->engine, &s->memory, s->tokens + done, s->n_tokens - done, s->logits, e);
-    if (!rc) s->ready = true;
-    return rc;
+    if (rc) return rc;
+    session_drafts_read(s);
+    s->ready = true;
+    return 0;
+}
+
+static void keep_place(struct qn_session *s, bool has_logits)
+{
+    if (s->memory.state) take_snapshot(s, has_logits);
+    kv_seq_pin(&s->memory, s->max_pins);
 }
 
 /* The same for many tokens: keeps copies of the state on the way. */
 static int catch_up_far(struct qn_session *s, struct qn_error *e)
 {
     int rc = 0;
-    while (s->memory.state && !rc) {
+    while ((s->memory.state || s->memory.windows) && !rc) {
         size_t done = (size_t)s->memory.n_slots, n = SNAPSHOT_EVERY - done % SNAPSHOT_EVERY;
         if (s->n_tokens - done <= n) break;
         rc = engine_append(s->engine, &s->memory, s->tokens + done, n, s->logits, e);
-        if (!rc) take_snapshot(s, false);
+        if (!rc) keep_place(s, false);
     }
     if (!rc) rc = session_catch_up(s, e);
-    if (!rc && s->memory.state) take_snapshot(s, true);
+    if (!rc) keep_place(s, true);
     return rc;
 }
 
@@ -213,14 +228,16 @@ static void retell(struct qn_session *s)
 
 void session_restored(struct qn_session *s)
 {
+    session_drafts_restart(s);
     s->ready = true;
     retell(s);
-    if (s->memory.state) take_snapshot(s, true);
+    keep_place(s, true);
 }
 
 static int sync(struct qn_session *s, const qn_token *tokens, size_t n, size_t *n_kept, struct qn_error *e)
 {
     int rc;
+    engine_settle(s->engine);
     size_t same = 0, evaluated = (size_t)s->memory.n_slots;
     if (n == 0) return error_set(e, QN_EUSAGE, "session: no tokens: the model needs at least one to begin with");
     if (n > (size_t)s->engine->n_ctx)
@@ -233,12 +250,15 @@ static int sync(struct qn_session *s, const qn_token *tokens, size_t n, size_t *
     while (same < n && same < evaluated && s->tokens[same] == tokens[same]) same++;
     s->ready = same == n && go_back(s, n);
     if (!s->ready) same = cut(s, same < n ? same : n - 1); /* the last token is evaluated again for its logits */
+    bool goes_on = n >= s->n_tokens && !memcmp(tokens, s->tokens, s->n_tokens * sizeof *tokens);
     memmove(s->tokens, tokens, n * sizeof *tokens);
     s->n_tokens = n;
+    if (!goes_on) session_drafts_restart(s);
     rc = catch_up_far(s, e);
     if (rc) { /* `logits` do not belong to the tokens that are left, so the last of them is evaluated again */
         size_t left = (size_t)s->memory.n_slots;
         s->n_tokens = left ? cut(s, left - 1) + 1 : 0;
+        session_drafts_restart(s);
         retell(s);
         return rc;
     }
@@ -290,6 +310,36 @@ int qn_session_set_sampling(qn_session *s, const struct qn_sampling *sampling, s
     return 0;
 }
 
+/* Makes the logits that follow the timeline. */
+static int evaluate(struct qn_session *s, struct qn_error *e)
+{
+    bool is_next = s->n_tokens == (size_t)s->memory.n_slots + 1;
+    return s->drafts && is_next && !s->ready ? session_drafts_pass(s, e) : session_catch_up(s, e);
+}
+
+static const float *next_logits(const struct qn_session *s)
+{
+    const float *ahead = session_drafts_logits(s);
+    return ahead ? ahead : s->logits;
+}
+
+int qn_session_set_draft(qn_session *s, enum qn_draft draft, const qn_model *model, struct qn_error *e)
+{
+    int rc;
+    if (!s) return usage_null(e, __func__);
+    if (!qn_draft_name(draft)) return error_set(e, QN_EUSAGE, "session: no drafts of kind %d", (int)draft);
+    if ((rc = session_check_engine(s->engine, e))) return rc;
+    return session_drafts_set(s, draft, model, NULL, e);
+}
+
+int qn_session_usage(const qn_session *s, struct qn_usage *out, struct qn_error *e)
+{
+    if (!s || !out) return usage_null(e, __func__);
+    const struct draft_seqs none = {0}, *d = s->drafts ? &s->drafts->seqs : &none;
+    *out = (struct qn_usage){.n_passes = d->n_passes, .n_drafted = d->n_drafted, .n_accepted = d->n_accepted};
+    return 0;
+}
+
 int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e)
 {
     qn_token t;
@@ -299,12 +349,14 @@ int qn_session_step(qn_session *s, qn_token *token, struct qn_error *e)
     if (s->n_tokens == 0) return error_set(e, QN_EUSAGE, "session: nothing to continue: sync some tokens first");
     if (s->n_tokens == (size_t)s->engine->n_ctx)
         return error_set(e, QN_EFULL, "session: the context of %d tokens is full", s->engine->n_ctx);
-    rc = session_catch_up(s, e);
-    if (!rc) rc = sampler_pick(s->sampler, s->logits, s->n_tokens, &t, e);
+    rc = evaluate(s, e);
     if (rc) return rc;
+    session_drafts_draw(s);
+    if ((rc = sampler_pick(s->sampler, next_logits(s), s->n_tokens, &t, e))) return rc;
     s->tokens[s->n_tokens++] = t;
     s->ready = false;
     sampler_accept(s->sampler, t);
+    session_drafts_drawn(s);
     *token = t;
     return 0;
 }
@@ -315,8 +367,8 @@ int qn_session_logits(qn_session *s, const float **logits, struct qn_error *e)
     if (!s || !logits) return usage_null(e, __func__);
     if ((rc = session_check_engine(s->engine, e))) return rc;
     if (s->n_tokens == 0) return error_set(e, QN_EUSAGE, "session: no tokens, so no logits");
-    rc = session_catch_up(s, e);
-    if (!rc) *logits = s->logits;
+    rc = evaluate(s, e);
+    if (!rc) *logits = next_logits(s);
     return rc;
 }
 
@@ -326,6 +378,7 @@ int qn_session_fork(qn_session **out, const qn_session *from, struct qn_error *e
     if (!out || !from) return usage_null(e, __func__);
     int rc = alloc_session(&s, from->engine, e);
     if (rc) return rc;
+    engine_settle(from->engine); /* `from` may be ahead */
     rc = sampler_clone(&s->sampler, from->sampler, e);
     if (rc) {
         qn_session_free(s);

@@ -8,6 +8,8 @@
 #include "decode/sampler.h"
 #include "engine/engine.h"
 
+struct session_drafts;
+
 #define SESSION_SNAPSHOTS 6 /* most copies that a session keeps */
 /* A copy of the recurrent state after n_slots slots. */
 struct session_copy {
@@ -27,6 +29,8 @@ struct qn_session {
     size_t bytes;                                     /* taken from the ledger */
     struct session_copy snapshots[SESSION_SNAPSHOTS]; /* [n_snapshots] are in use, the newest first */
     int n_snapshots, max_snapshots;
+    int max_pins;                  /* windows that are kept in addition to the last one; less than 1: none */
+    struct session_drafts *drafts; /* NULL: none */
     float *kept_logits; /* [n_vocab] logits of the copy that has_logits; NULL: the model has no recurrent state */
 };
 

@@ -4,7 +4,8 @@
  *
  *     head      [64]                 magic, version, the number of logits, their checksum, the head's checksum
  *     (zeros to 4096)
- *     chain     chain_file_bytes()   tokens, pages and state, in the format of cache/chain_file.h, with checksums
+ *     chain     chain_file_bytes()   tokens, pages, the window pages after them, and state, in the format of
+ *                                    cache/chain_file.h, with checksums
  *     logits    [n_vocab] f32        the logits after the last token
  *
  * The file has the logits because a recurrent state cannot go back by one token to compute them again. Every number of
@@ -21,7 +22,7 @@
 #include "base/out_file.h"
 #include "cache/chain_file.h"
 #include "engine/model_key.h"
-#include "engine/model_print.h"
+#include "engine/core/model_print.h"
 #include "engine/session.h"
 
 #define VERSION    1
@@ -57,15 +58,25 @@ static size_t logits_bytes(const struct qn_engine *g) { return (size_t)g->model-
 /* ---- saving ---- */
 
 /* Returns the bytes of part i for the file. In the last page, slots that do not belong to the session are cleared in a
- * copy. scratch: a page. */
+ * copy. scratch: a page or window page. */
 static const void *part_of(const struct qn_session *s, const struct chain_head *h, uint32_t i, uint8_t *scratch)
 {
-    if (i == chain_n_pages(h)) return s->memory.state;
-    int used = s->memory.n_slots - (int)i * h->shape.page_slots;
-    if (used >= h->shape.page_slots) return s->memory.pages[i];
-    memcpy(scratch, s->memory.pages[i], h->page_bytes);
-    kv_page_clear(&h->shape, scratch, used);
+    bool is_window = i >= chain_n_pages(h) && i < chain_n_pages(h) + h->n_windows;
+    uint32_t page = is_window ? i - h->n_windows : i; /* window pages are those of the last pages */
+    if (page >= chain_n_pages(h)) return s->memory.state;
+    const uint8_t *from = is_window ? s->memory.windows[page] : s->memory.pages[page];
+    int used = s->memory.n_slots - (int)page * h->shape.page_slots;
+    if (used >= h->shape.page_slots) return from;
+    memcpy(scratch, from, chain_part_bytes(h, i));
+    (is_window ? kv_window_page_clear : kv_page_clear)(&h->shape, scratch, used);
     return scratch;
+}
+
+/* Returns the number of window pages that a timeline of n tokens needs to go on. */
+static uint32_t n_windows_of(const struct kv_shape *shape, uint32_t n)
+{
+    uint32_t n_pages = (n + (uint32_t)shape->page_slots - 1) / (uint32_t)shape->page_slots;
+    return shape->n_layer_win ? n_pages - (uint32_t)kv_window_first(shape, (int)n) : 0;
 }
 
 static int write_zeros(struct out_file *f, uint64_t n, struct qn_error *e)
@@ -100,6 +111,7 @@ static int write_all(struct out_file *f, const struct qn_session *s, const struc
 static void fill_index(const struct qn_session *s, const struct chain_head *h, void *index, uint8_t *scratch)
 {
     memcpy(chain_index_tokens(index), s->tokens, s->n_tokens * sizeof *s->tokens);
+    for (uint32_t i = 0; i < h->n_windows; i++) chain_index_windows(h, index)[i] = chain_n_pages(h) - h->n_windows + i;
     for (uint32_t i = 0; i < chain_n_parts(h); i++)
         chain_index_sums(h, index)[i] = chain_part_sum(part_of(s, h, i, scratch), chain_part_bytes(h, i));
     chain_index_seal(h, index);
@@ -111,9 +123,11 @@ static int save(const struct qn_session *s, const char *path, struct qn_error *e
     struct chain_head h = {.shape = *kv_pool_shape(s->engine->kv), .n_tokens = (uint32_t)s->n_tokens};
     h.page_bytes = kv_page_bytes(&h.shape);
     h.has_state = h.shape.state_bytes > 0;
+    h.n_windows = n_windows_of(&h.shape, h.n_tokens);
+    size_t window_bytes = kv_window_page_bytes(&h.shape);
     key_of(s->engine, h.model);
     void *index = mem_calloc(1, chain_index_bytes(&h));
-    uint8_t *scratch = mem_aligned(64, h.page_bytes);
+    uint8_t *scratch = mem_aligned(64, h.page_bytes > window_bytes ? h.page_bytes : window_bytes);
     int rc = index && scratch ? 0 : error_nomem(e, "a session's file", h.page_bytes + chain_index_bytes(&h));
     if (!rc) rc = out_file_open(&f, path, e);
     if (!rc && fchmod(f.fd, 0600)) rc = error_set(e, QN_EIO, "cannot make '%s' private: %s", path, strerror(errno));
@@ -133,6 +147,7 @@ int qn_session_save(qn_session *s, const char *path, struct qn_error *e)
     int rc;
     if (!s || !path) return usage_null(e, __func__);
     if ((rc = session_check_engine(s->engine, e))) return rc;
+    engine_settle(s->engine);
     if (s->n_tokens == 0) return error_set(e, QN_EUSAGE, "session: no tokens to save");
     if ((rc = session_catch_up(s, e))) return rc;
     return save(s, path, e);
@@ -181,7 +196,7 @@ static bool is_shape(const struct kv_shape *a, const struct kv_shape *b)
 {
     return a->type == b->type && a->n_layer == b->n_layer && a->n_head_kv == b->n_head_kv &&
            a->head_dim == b->head_dim && a->head_dim_v == b->head_dim_v && a->page_slots == b->page_slots &&
-           a->state_bytes == b->state_bytes;
+           a->state_bytes == b->state_bytes && a->n_layer_win == b->n_layer_win && a->window == b->window;
 }
 
 /* Checks that this engine can continue the timeline. After that, all sizes are those of the engine. */
@@ -194,7 +209,7 @@ static int check_chain(struct session_reader *r, const struct chain_head *h, con
     key_of(g, model);
     if (memcmp(h->model, model, sizeof model) || !is_shape(&h->shape, shape) || h->page_bytes != kv_page_bytes(shape))
         return error_set(&r->why, QN_EUNSUP, "of another model, or of another version of its arithmetic");
-    if (h->first_page || h->has_state != (shape->state_bytes > 0))
+    if (h->first_page || h->has_state != (shape->state_bytes > 0) || h->n_windows != n_windows_of(shape, h->n_tokens))
         return error_set(&r->why, QN_EDATA, "it holds a part of a timeline");
     if (h->n_tokens > (uint32_t)g->n_ctx)
         return error_set(&r->why, QN_EFULL, "%u tokens do not fit the engine's context of %d", h->n_tokens, g->n_ctx);
@@ -227,6 +242,10 @@ static int read_tokens(struct session_reader *r, struct qn_session *s, const str
 {
     int rc = read_at(r, index, chain_index_bytes(h), CHAIN_AT + CHAIN_HEAD_BYTES);
     if (rc || (rc = chain_index_check(h, index, &r->why))) return rc;
+    uint32_t first = chain_n_pages(h) - h->n_windows; /* their numbers rise: if the first is right, all are */
+    if (h->n_windows && chain_index_windows(h, index)[0] != first)
+        return error_set(&r->why, QN_EDATA, "its window begins at page %u, not %u", chain_index_windows(h, index)[0],
+                         first);
     const qn_token *tokens = chain_index_tokens(index);
     for (uint32_t i = 0; i < h->n_tokens; i++)
         if (tokens[i] < 0 || tokens[i] >= s->engine->model->hp.n_vocab)
@@ -238,7 +257,11 @@ static int read_tokens(struct session_reader *r, struct qn_session *s, const str
 static int read_part(struct session_reader *r, struct qn_session *s, const struct chain_head *h, void *index,
                      uint32_t i)
 {
-    void *to = i < chain_n_pages(h) ? s->memory.pages[i] : s->memory.state;
+    void *to = s->memory.state;
+    if (i < chain_n_pages(h))
+        to = s->memory.pages[i];
+    else if (i < chain_n_pages(h) + h->n_windows)
+        to = s->memory.windows[i - h->n_windows];
     uint64_t bytes = chain_part_bytes(h, i);
     int rc = read_at(r, to, bytes, CHAIN_AT + chain_part_offset(h, i));
     if (!rc && chain_part_sum(to, bytes) != chain_index_sums(h, index)[i])
@@ -253,6 +276,8 @@ static int read_all(struct session_reader *r, struct qn_session *s, const struct
     uint64_t logits = logits_bytes(s->engine);
     int rc = index ? read_tokens(r, s, h, index) : error_nomem(&r->why, "the tokens", chain_index_bytes(h));
     if (!rc) rc = kv_seq_reserve(&s->memory, (int)h->n_tokens, &r->why);
+    int from = kv_window_first(&h->shape, (int)h->n_tokens) * h->shape.page_slots;
+    if (!rc) rc = kv_seq_open(&s->memory, from, (int)h->n_tokens, &r->why);
     for (uint32_t i = 0; i < chain_n_parts(h) && !rc; i++) rc = read_part(r, s, h, index, i);
     if (!rc) rc = read_at(r, s->logits, logits, CHAIN_AT + chain_file_bytes(h));
     if (!rc && hash_bytes(s->logits, logits, VERSION) != head->logits_sum)

@@ -20,11 +20,14 @@
 
 #include "base/os.h"
 #include "decode/logprob.h"
+#include "engine/core/stage.h"
 #include "model/rank_head.h"
 
 /* How much longer prompt rows may make a step. The aim is that no gap is three times as long; the rest is a margin. */
 #define STRETCH 1.75
 #define ASK_NS  1000000 /* between two checks whether the step is still wanted */
+
+#define DRAW_TOGETHER 4 /* answers; for fewer, waking the team may take longer than drawing */
 
 #define RATE_WEIGHT 0.125 /* weight of the last step in the moving means of rates */
 
@@ -41,7 +44,41 @@ static void add_row(struct qn_scheduler *s, qn_token t, int pos, bool want)
 static void add_part(struct qn_scheduler *s, struct request *r, int answer, int n)
 {
     s->memories[s->n_parts] = &r->answers[answer].memory;
-    s->parts[s->n_parts++] = (struct step_part){r, answer, s->n_rows, n, s->n_logits, 0};
+    s->parts[s->n_parts++] = (struct step_part){
+        .request = r, .answer = answer, .row = s->n_rows, .n = n, .logits_row = s->n_logits, .n_kept = n};
+}
+
+bool step_has_next(const struct qn_scheduler *s, const struct request *r, int k)
+{
+    const struct answer *a = &r->answers[k];
+    return request_answer_runs(r, k) && answer_rows(a) == 1 && room_has_page(s, a) && request_has_mask(r, k);
+}
+
+/* Adds a row after those of the part, in a slot of its own. */
+static void add_aside(struct qn_scheduler *s, const struct draft_row *row)
+{
+    struct batch *b = &s->engine->batch;
+    int slot = b->slot[b->n - 1] + 1;
+    batch_add(b, row->token, row->pos, s->n_parts - 1, row->is_asked);
+    b->slot[b->n - 1] = slot;
+    s->n_rows++;
+    s->n_logits += row->is_asked;
+    s->parts[s->n_parts - 1].n_aside++;
+}
+
+/* Adds the rows of drafts after an answer's next row. */
+static void add_drafts(struct qn_scheduler *s, const struct draft_offer *o)
+{
+    struct step_part *p = &s->parts[s->n_parts - 1];
+    struct batch *b = &s->engine->batch;
+    int from = b->slot[p->row] + 1, n = o->plans[o->kind].n_rows;
+    for (int i = 0; i < n; i++) add_row(s, o->proposed[o->kind][i], from + i, true);
+    for (int i = 0; i < o->n_aside; i++) add_aside(s, &o->aside[i]);
+    p->offer = o;
+    p->n_drafted = n;
+    p->n += n;
+    if (!kv_pool_shape(s->engine->kv)->state_bytes) return;
+    for (int i = 0; i < p->n; i++) b->held[p->row + i] = true;
 }
 
 static void gather_answers(struct qn_scheduler *s)
@@ -51,18 +88,22 @@ static void gather_answers(struct qn_scheduler *s)
         if (request_is_reading(r)) continue;
         for (int k = 0; k < r->n_started; k++) {
             const struct answer *a = &r->answers[k];
-            if (!request_answer_runs(r, k) || answer_rows(a) != 1 || !room_has_page(s, a)) continue;
+            if (!step_has_next(s, r, k)) continue;
+            const struct draft_offer *drafts = drafts_take(s, r, k);
             add_part(s, r, k, 1);
             add_row(s, a->tokens[a->n_tokens - 1], a->memory.n_slots, true);
+            if (drafts) add_drafts(s, drafts);
         }
     }
 }
 
 /* Returns how many of an answer's rows the step takes: at most `most`, and not beyond a place where a copy of the state
  * is kept, or where rows begin to be told. */
-static int piece(const struct qn_scheduler *s, const struct request *r, const struct answer *a, int most, int n_scored)
+static int piece(const struct qn_scheduler *s, const struct request *r, int answer, int most, int n_scored)
 {
+    const struct answer *a = &r->answers[answer];
     int from = a->memory.n_slots, n = answer_rows(a) < most ? answer_rows(a) : most;
+    if (n == answer_rows(a) && !request_has_mask(r, answer)) n--; /* its last row is the one that is drawn from */
     if (!request_is_reading(r)) return n;
     int cut = reuse_next_cut(s->reuse, r, from), untold = a->n_reached - from;
     if (n > cut - from) n = cut - from;
@@ -79,9 +120,10 @@ static void gather_prompts(struct qn_scheduler *s, int most)
         struct request *r = s->running[i];
         bool is_reading = request_is_reading(r), is_scored = is_reading && r->p.prompt_logprobs;
         for (int k = 0; k < r->n_started && most > 0; k++) {
-            const struct answer *a = &r->answers[k];
+            struct answer *a = &r->answers[k];
             if (!request_answer_runs(r, k) || (!is_reading && answer_rows(a) == 1)) continue;
-            int from = a->memory.n_slots, last = a->n_tokens - 1, n = piece(s, r, a, most, n_scored);
+            int from = a->memory.n_slots, last = a->n_tokens - 1, n = piece(s, r, k, most, n_scored);
+            if (n > 0) n = room_open(s, a, n);
             if (n == 0) continue;
             if (is_scored) n_scored += n;
             add_part(s, r, k, n);
@@ -96,13 +138,14 @@ static void gather(struct qn_scheduler *s)
 {
     batch_clear(&s->engine->batch);
     s->n_parts = s->n_rows = s->n_logits = 0;
+    drafts_propose(s);
     gather_answers(s);
     int n_decode = s->n_rows, most = s->engine->n_batch - n_decode;
     if (most > s->n_prefill) most = s->n_prefill;
     if (n_decode && most > 0) most = pace_prefill_rows(&s->pace, n_decode, STRETCH, most);
     gather_prompts(s, most);
     s->n_prefill_rows = s->n_rows - n_decode;
-    assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS); /* each place has at most one answer */
+    assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS + s->drafts.most); /* a place has at most one answer */
 }
 
 /* A step without rows would be repeated for ever, so each request that should have had rows gets an error. Those that
@@ -126,14 +169,26 @@ static bool is_wasted(void *arg)
     if (now - s->asked_ns < ASK_NS) return false;
     s->asked_ns = now;
     for (int i = 0; i < s->n_parts; i++)
-        if (request_doom(s->parts[i].request, now, stop)) n += s->parts[i].n;
+        if (request_doom(s->parts[i].request, now, stop)) n += s->parts[i].n + s->parts[i].n_aside;
     return n == s->n_rows || (2 * n > s->n_rows && !s->was_abandoned);
+}
+
+/* The same where the layers are elsewhere. */
+static bool run_away(struct qn_scheduler *s, bool has_copies)
+{
+    const struct stage *at = s->engine->stage;
+    struct qn_error e;
+    int rc = at->ops->run(at->arg, &s->engine->batch, s->memories, has_copies ? is_wasted : NULL, s, s->logits, &e);
+    s->was_abandoned = rc == QN_ECANCEL;
+    if (rc && rc != QN_ECANCEL) scheduler_lose_stage(s, &e);
+    return !rc;
 }
 
 static bool run(struct qn_scheduler *s)
 {
     struct qn_engine *g = s->engine;
-    bool has_copies = s->n_parts <= g->forward.max_seqs || !kv_pool_shape(g->kv)->state_bytes;
+    bool has_copies = g->is_head || s->n_parts <= g->forward.max_seqs || !kv_pool_shape(g->kv)->state_bytes;
+    if (g->stage) return run_away(s, has_copies);
     g->forward.pass.is_cancelled = has_copies ? is_wasted : NULL;
     g->forward.pass.cancel_arg = s;
     bool done = forward_run(&g->forward, &g->batch, s->memories, s->logits);
@@ -222,64 +277,141 @@ static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
         else if (r->max_tokens == 0)
             request_finish_answer(r, k, QN_FINISH_LENGTH);
         else
-            request_next_token(r, k, g, logits_row(s, p->logits_row + p->n_logits - 1), s->work, s->scratch);
+            request_next_token(r, k, -1, g, logits_row(s, p->logits_row + p->n_logits - 1), s->work, s->scratch);
     }
-    if (!failed) room_fork(s, r);
+    if (failed) return;
+    room_fork(s, r);
+    for (int k = 1; k < r->n_started; k++) drafts_open(s, r, k);
 }
 
-static void take_in(struct qn_scheduler *s, const struct step_part *p)
+/* Draws the tokens of an answer, as far as they are those of the next rows, and without the masks that follow. */
+static void draw_part(struct qn_scheduler *s, struct step_part *p)
+{
+    const qn_token *drafts = s->engine->batch.token + p->row + p->n - p->n_drafted;
+    qn_token *drawn = s->drawn + p->logits_row;
+    for (int i = 0; i < p->n_logits && (i == 0 || (drawn[i - 1] == drafts[i - 1] && !p->request->guides)); i++) {
+        drawn[i] = request_draw(p->request, p->answer, i, logits_row(s, p->logits_row + i));
+        if (drawn[i] < 0) return;
+        p->n_drawn = i + 1;
+    }
+}
+
+/* A member of the team draws tokens until none is left. */
+static void draw_some(void *arg, int ith, int nth)
+{
+    struct qn_scheduler *s = arg;
+    (void)ith, (void)nth;
+    for (int i; (i = atomic_fetch_add_explicit(&s->n_dealt, 1, memory_order_relaxed)) < s->n_parts;) {
+        struct step_part *p = &s->parts[i];
+        if (!request_is_reading(p->request)) draw_part(s, p);
+    }
+}
+
+/* Draws the tokens of answers together, because one draw looks at all logits of its row. */
+static void draw(struct qn_scheduler *s)
+{
+    atomic_store_explicit(&s->n_dealt, 0, memory_order_relaxed);
+    if (s->n_parts >= DRAW_TOGETHER) pool_run(s->engine->pool, draw_some, s);
+}
+
+/* Takes the tokens of an answer in the order of their rows. A row stays if the tokens before it are those that it was
+ * computed with. An answer without the mask of its next token goes on in another step. */
+static void take_tokens(struct qn_scheduler *s, struct step_part *p)
+{
+    struct request *r = p->request;
+    const struct answer *a = &r->answers[p->answer];
+    const qn_token *drafts = s->engine->batch.token + p->row + p->n - p->n_drafted;
+    int n = 0;
+    bool goes_on = true;
+    while (n < p->n_logits && goes_on) {
+        qn_token drawn = n < p->n_drawn ? s->drawn[p->logits_row + n] : -1;
+        request_next_token(r, p->answer, drawn, s->engine, logits_row(s, p->logits_row + n), s->work, s->scratch);
+        n++;
+        goes_on = a->finish == QN_FINISH_NONE && n < p->n_logits && a->tokens[a->n_tokens - 1] == drafts[n - 1] &&
+                  !request_is_cancelled(r) && masks_try(r, p->answer);
+    }
+    p->n_kept = p->n - p->n_logits + n;
+    s->n_told += n;
+    r->answers[p->answer].drafts.n_passes += n > 0;
+}
+
+/* What follows from rows of a prompt, from slot `from` on. is_new: they were not told before. */
+static void take_in_prompt(struct qn_scheduler *s, const struct step_part *p, int from, bool is_new)
+{
+    struct request *r = p->request;
+    if (is_new && r->p.prompt_logprobs) tell_prompt(s, p, from);
+    if (is_new && r->p.pooling) pool_rows(s, p);
+    if (is_new) tell_prefill(r);
+    reuse_keep_cut(s->reuse, r);
+    if (answer_rows(&r->answers[p->answer]) == 0) begin_answers(s, p);
+}
+
+static void take_in(struct qn_scheduler *s, struct step_part *p)
 {
     struct request *r = p->request;
     struct answer *a = &r->answers[p->answer];
-    int from = a->memory.n_slots, to = from + p->n;
+    bool is_reading = request_is_reading(r);
+    if (!is_reading) take_tokens(s, p);
+    int from = a->memory.n_slots, to = from + p->n_kept;
     bool is_new = to > a->n_reached; /* while a prompt is read, a part has either rows that were told, or new ones */
     kv_seq_extend(&a->memory, to);
     if (is_new) {
         scheduler_charge(r, to - (from > a->n_reached ? from : a->n_reached));
         a->n_reached = to;
     }
-    if (!request_is_reading(r)) {
-        if (answer_rows(a) == 0)
-            request_next_token(r, p->answer, s->engine, logits_row(s, p->logits_row), s->work, s->scratch);
-        return;
-    }
-    if (is_new && r->p.prompt_logprobs) tell_prompt(s, p, from);
-    if (is_new && r->p.pooling) pool_rows(s, p);
-    if (is_new) tell_prefill(r);
-    reuse_keep_cut(s->reuse, r);
-    if (answer_rows(a) == 0) begin_answers(s, p);
+    if (is_reading) take_in_prompt(s, p, from, is_new);
 }
 
-static void count(struct qn_scheduler *s, uint64_t t0, int n_decode)
+static void count(struct qn_scheduler *s, uint64_t t0)
 {
     struct qn_scheduler_stats *st = &s->stats;
     uint64_t now = clock_ns();
-    double seconds = 1e-9 * (double)(now - t0);
+    double seconds = 1e-9 * (double)(now - t0), pass_s = seconds - s->drafts.seconds;
     pthread_mutex_lock(&s->mutex);
     st->n_steps++;
     st->n_rows += (uint64_t)s->n_rows;
     st->n_prefill_rows += (uint64_t)s->n_prefill_rows;
     st->step_s = seconds;
     st->busy_s += seconds;
-    if (n_decode) st->decode_tokens_per_s = pace_mean(st->decode_tokens_per_s, n_decode / seconds, RATE_WEIGHT);
+    if (s->n_told) st->decode_tokens_per_s = pace_mean(st->decode_tokens_per_s, s->n_told / seconds, RATE_WEIGHT);
     if (s->n_prefill_rows)
         st->prefill_tokens_per_s = pace_mean(st->prefill_tokens_per_s, s->n_prefill_rows / seconds, RATE_WEIGHT);
     s->last_step_ns = now;
     pthread_mutex_unlock(&s->mutex);
-    pace_learn(&s->pace, s->n_rows, seconds);
+    pace_learn(&s->pace, s->n_rows, s->n_prefill_rows, pass_s);
+    drafts_took(s, pass_s);
+}
+
+/* Rotates the contexts that have become full. */
+static void rotate(struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++)
+        for (int k = 0; k < s->running[i]->n_started; k++)
+            if (request_is_full(s->running[i], &s->running[i]->answers[k])) room_rotate(s, s->running[i], k);
 }
 
 void step_run(struct qn_scheduler *s)
 {
     uint64_t t0 = clock_ns();
+    enum masks_waited waited = MASKS_NONE;
     room_grow(s);
-    gather(s);
+    masks_prepare(s);
+    do gather(s);
+    while (!s->n_rows && (waited = masks_wait(s)) == MASKS_MADE);
+    if (!s->n_rows && waited == MASKS_LATE) return;
     s->is_stalled = !s->n_rows;
     if (s->is_stalled) {
         fail_all(s);
         return;
     }
-    if (!run(s)) return;
+    if (!run(s)) {
+        drafts_forget(s);
+        return;
+    }
+    draw(s);
+    s->n_told = 0;
     for (int i = 0; i < s->n_parts; i++) take_in(s, &s->parts[i]);
-    count(s, t0, s->n_rows - s->n_prefill_rows);
+    drafts_settle(s);
+    rotate(s);
+    count(s, t0);
 }

@@ -162,6 +162,7 @@ static int ask_once(struct get_reply *r, const struct curl *curl, const struct f
     curl->easy_setopt(r->h, CURLOPT_WRITEFUNCTION, on_body);
     curl->easy_setopt(r->h, CURLOPT_WRITEDATA, &t);
     curl->easy_setopt(r->h, CURLOPT_RANGE, range);
+    curl->easy_setopt(r->h, CURLOPT_FILETIME, 1L);
     rc = curl->easy_perform(r->h);
     if (rc == CURLE_WRITE_ERROR && r->is_cut) rc = CURLE_OK;
     if (rc == CURLE_ABORTED_BY_CALLBACK)

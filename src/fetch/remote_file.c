@@ -79,6 +79,10 @@ static void take_version(struct remote_file *p, const struct curl *curl, CURL *h
 {
     char raw[280] = "";
 
+    curl_off_t modified = -1;
+
+    if (curl->easy_getinfo(h, CURLINFO_FILETIME_T, &modified)) modified = -1;
+    p->modified_s = modified;
     snprintf(p->etag, sizeof p->etag, "%s", remote_file_etag(get_header(curl, h, "ETag")));
     if (*p->etag == '"')
         snprintf(p->if_range, sizeof p->if_range, "%s", p->etag); /* a weak one is not valid for parts */

@@ -17,6 +17,7 @@ struct remote_file {
     char *url;     /* the address where redirects ended; owned */
     uint64_t size; /* bytes */
     bool has_ranges;
+    int64_t modified_s; /* when it was changed there, in seconds since 1970; -1: not known */
     char etag[256];     /* as the server wrote it; "": none, or one that cannot be kept (remote_file_etag) */
     char if_range[256]; /* what a request for a part sends to get this version only; "": nothing can */
     char version[300];  /* a printable name of the version; "": versions cannot be told apart */

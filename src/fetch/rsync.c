@@ -154,7 +154,8 @@ static int call(struct call *c, const struct fetch_options *o, struct qn_error *
         return error_set(e, QN_EUNSUP,
                          "this needs the rsync program, which is not installed (Debian's package is rsync)");
     if (no) return error_set(e, QN_EIO, "cannot run rsync: %s", strerror(no));
-    if (!o->watch(o->arg, NULL, 0, 0)) return error_set(e, QN_ECANCEL, "stopped while rsync was running");
+    if (!o->watch(o->arg, NULL, 0, 0))
+        return error_set(e, QN_ECANCEL, "stopped while rsync was running; the same command goes on from here");
     c->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return 0;
 }
@@ -250,7 +251,10 @@ int rsync_fetch(const char *place, bool is_folder, const char *to, int show_fd, 
         bool again = r == QN_EIO && is_loss(c.status) && n_try < MAX_TRIES;
         end(&c);
         if (!again) break;
-        r = pause_before(n_try, o) ? 0 : error_set(e, QN_ECANCEL, "stopped while '%s' was being fetched", place);
+        r = pause_before(n_try, o)
+                ? 0
+                : error_set(e, QN_ECANCEL, "stopped while '%s' was being fetched; the same command goes on from here",
+                            place);
     }
     buf_deinit(&from);
     buf_deinit(&into);

@@ -22,6 +22,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "fetch/get.h"
 
@@ -261,6 +262,14 @@ static int start_lane(struct transfer *t, struct lane *l, uint64_t from, uint64_
     return 0;
 }
 
+/* Says whether the same command goes on. */
+static int stopped(const struct transfer *t, struct qn_error *e)
+{
+    return error_set(e, QN_ECANCEL, "stopped while '%s' was being fetched; the same command %s", t->from->source,
+                     t->from->has_ranges ? "goes on from here"
+                                         : "begins again: its server cannot send parts of a file");
+}
+
 static int start_lanes(struct transfer *t, struct qn_error *e)
 {
     uint64_t from, to;
@@ -308,7 +317,7 @@ static int finish_lane(struct transfer *t, struct lane *l, CURLcode rc, struct q
     if (l->end == 0 && (rc || l->at < l->to))
         lose(l, rc ? get_why(t->curl, rc) : "its server sends less than was asked for");
     if (rc == CURLE_ABORTED_BY_CALLBACK) {
-        r = error_set(e, QN_ECANCEL, "stopped while '%s' was being fetched", t->from->source);
+        r = stopped(t, e);
     } else if (l->end > 0) {
         r = l->end;
     } else if (l->is_fatal || rc == CURLE_PEER_FAILED_VERIFICATION) {
@@ -356,8 +365,7 @@ static int run(struct transfer *t, struct qn_error *e)
         if (mc) return error_set(e, QN_EIO, "cannot fetch '%s': %s", t->from->source, t->curl->multi_strerror(mc));
         if ((r = finish_lanes(t, e))) return r;
         if ((r = keep(t, false, e))) return r;
-        if (!t->o->watch(t->o->arg, "fetching", spans_bytes(&t->side->written), t->side->size))
-            return error_set(e, QN_ECANCEL, "stopped while '%s' was being fetched", t->from->source);
+        if (!t->o->watch(t->o->arg, "fetching", spans_bytes(&t->side->written), t->side->size)) return stopped(t, e);
         t->curl->multi_poll(t->multi, NULL, 0, POLL_MS, NULL);
     }
 }
@@ -370,6 +378,8 @@ int transfer(const struct remote_file *from, const struct partial_file *part, st
 
     if (!t.curl) return QN_EUNSUP;
     if (!from->has_ranges && spans_bytes(&side->written) < side->size) {
+        if (spans_bytes(&side->written) > 0)
+            log_at(LOG_WARN, "'%s' is begun anew: its server cannot send parts of a file", part->path);
         spans_clear(&side->written);
         spans_clear(&side->synced);
     }

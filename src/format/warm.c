@@ -25,7 +25,7 @@ bool warm_step(struct warm *wm)
 {
     for (; wm->tensor < weights_n_tensors(wm->weights); wm->tensor++, wm->offset = 0) {
         const struct tensor *t = weights_tensor_at(wm->weights, wm->tensor);
-        if (wm->offset >= t->bytes) continue;
+        if (wm->offset >= t->bytes || !weights_is_used(wm->weights, wm->tensor)) continue;
         const uint8_t *from = t->data + wm->offset;
         size_t n = t->bytes - wm->offset < STEP_BYTES ? t->bytes - wm->offset : STEP_BYTES;
         wm->offset += n;

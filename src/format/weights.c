@@ -45,6 +45,7 @@ struct weights {
     struct tensor *tensors;   /* [n_tensors], of all parts in order */
     size_t n_tensors;
     struct names names; /* tensor name -> index into tensors */
+    bool *is_used;      /* [n_tensors]; NULL: all are */
     uint64_t tensor_bytes, file_bytes;
 };
 
@@ -257,6 +258,7 @@ void weights_close(struct weights *w)
     hf_folder_close(&w->folder);
     model_files_deinit(&w->files);
     names_deinit(&w->names);
+    mem_free(w->is_used);
     mem_free(w->tensors);
     mem_free(w->part);
     mem_free(w->path);
@@ -357,11 +359,14 @@ uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part)
     return *part < weights_n_parts(w) ? (uint64_t)(w->tensors[i].data - map_of(w, *part)->data) : 0;
 }
 
-int weights_check_finite(const struct weights *w, struct qn_error *e)
+int weights_check_finite(const struct weights *w, weights_watch *watch, void *arg, struct qn_error *e)
 {
+    uint64_t done = 0, total = weights_tensor_bytes(w);
     for (size_t i = 0; i < w->n_tensors; i++) {
         int rc = finite_check(&w->tensors[i], e);
         if (rc) return rc;
+        done += w->tensors[i].bytes;
+        if (watch && !watch(arg, done, total)) return error_set(e, QN_ECANCEL, "stopped");
     }
     return 0;
 }
@@ -380,7 +385,9 @@ int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *e
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct tensor *t = &w->tensors[i];
         size_t side = tensor_side_bytes(t);
-        if (t == except || part_of(w, t->data) == weights_n_parts(w) || t->bytes + side > bytes - *locked) continue;
+        if (t == except || !weights_is_used(w, i) || part_of(w, t->data) == weights_n_parts(w) ||
+            t->bytes + side > bytes - *locked)
+            continue;
         int error = lock_bytes(w, t->data, t->bytes);
         if (!error) error = lock_bytes(w, t->side.scale, side / 2);
         if (!error) error = lock_bytes(w, t->side.bias, side / 2);
@@ -389,6 +396,22 @@ int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *e
     }
     return 0;
 }
+
+int weights_use(struct weights *w, bool (*is_used)(const void *arg, const struct tensor *t), const void *arg,
+                struct qn_error *e)
+{
+    assert(!w->is_used);
+    w->is_used = mem_calloc(w->n_tensors, sizeof *w->is_used);
+    if (!w->is_used) return error_nomem(e, "the list of used tensors", w->n_tensors);
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const struct tensor *t = &w->tensors[i];
+        w->is_used[i] = is_used(arg, t);
+        if (!w->is_used[i]) w->tensor_bytes -= t->bytes + tensor_side_bytes(t);
+    }
+    return 0;
+}
+
+bool weights_is_used(const struct weights *w, size_t i) { return !w->is_used || w->is_used[i]; }
 
 uint64_t weights_tensor_bytes(const struct weights *w) { return w->tensor_bytes; }
 

@@ -49,17 +49,24 @@ int meta_bool(const struct weights *w, const char *key, bool *out, struct qn_err
 int meta_str(const struct weights *w, const char *key, struct str *out, struct qn_error *e);
 
 /* ---- tensors ---- */
+/* Says which tensors this process uses, if it is not all of them: the others are neither counted, nor locked, nor
+ * entered into the page table ahead. Before any other thread has w; only once. */
+int weights_use(struct weights *w, bool (*is_used)(const void *arg, const struct tensor *t), const void *arg,
+                struct qn_error *e);
+bool weights_is_used(const struct weights *w, size_t i);
 size_t weights_n_tensors(const struct weights *w);
 const struct tensor *weights_tensor_at(const struct weights *w, size_t i);      /* about in file order */
 const struct tensor *weights_tensor(const struct weights *w, const char *name); /* NULL when absent */
 /* Where tensor i begins, in bytes from the start of its file. *part: which file that is, from 0; weights_n_parts() for
  * a small tensor of a folder that was made in memory. */
 uint64_t weights_tensor_place(const struct weights *w, size_t i, size_t *part);
-uint64_t weights_tensor_bytes(const struct weights *w); /* of all tensors */
+uint64_t weights_tensor_bytes(const struct weights *w); /* of all tensors that are used */
 uint64_t weights_file_bytes(const struct weights *w);   /* of all files that hold tensors */
+/* Called after each tensor with the bytes so far; false: stop. */
+typedef bool weights_watch(void *arg, uint64_t done, uint64_t total);
 /* Reads all tensor data and searches it for NaN and infinity: the scales of every block, and float tensors element by
  * element. QN_EDATA names the tensor and the element of the first one found. */
-int weights_check_finite(const struct weights *w, struct qn_error *e);
+int weights_check_finite(const struct weights *w, weights_watch *watch, void *arg, struct qn_error *e);
 /* Keeps tensors in memory from their first use on: as many as fit into `bytes`, in file order, without `except` (may be
  * NULL). *locked: how many bytes that are. Returns 0, or the errno at which it stopped. Lasts until weights_close(). */
 int weights_lock(const struct weights *w, uint64_t bytes, const struct tensor *except, uint64_t *locked);

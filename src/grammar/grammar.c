@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "grammar/calls/calls.h"
 #include "grammar/mask/mask.h"
 #include "grammar/regex/pattern.h"
 #include "grammar/schema/schema.h"
@@ -26,6 +27,7 @@ struct grammar {
     struct grammar_cursor *cursors; /* the first one; NULL: none */
     uint32_t n_cursors;
     size_t low_bytes; /* in use after the last time that states were dropped */
+    uint32_t work;    /* of each call */
 };
 
 struct grammar_cursor {
@@ -38,7 +40,8 @@ struct grammar_cursor {
 
 /* What the compilers of each language get and give. */
 struct source {
-    const json_t *schema;
+    const json_t *schema, *calls;
+    const struct token_trie *trie;
     const char *text;
     const struct str *choices;
     size_t n;
@@ -58,6 +61,7 @@ static struct grammar *new_grammar(const struct grammar_options *o)
     g->automaton.tables = &g->tables;
     g->automaton.spaces = o && o->spaces;
     g->automaton.any_order = o && o->any_order;
+    g->automaton.most_depth = AUTOMATON_DEPTH;
     return g;
 }
 
@@ -87,6 +91,7 @@ static int new_from(struct grammar **out, compiler *compile, const struct source
         return rc;
     }
     g->low_bytes = g->limits.bytes;
+    g->work = WORK_OF_A_CALL;
     *out = g;
     return 0;
 }
@@ -124,7 +129,7 @@ static uint32_t compile_choice(struct grammar *g, const struct source *s)
     }
     for (size_t i = 0; i < s->n; i++)
         if (s->choices[i].n > g->limits.max_bytes) {
-            limits_fail(&g->limits, QN_ENOMEM, "choice %zu has %zu bytes; a grammar has %zu bytes of memory", i + 1,
+            limits_fail(&g->limits, QN_EUNSUP, "choice %zu has %zu bytes; a grammar has %zu bytes of memory", i + 1,
                         s->choices[i].n, g->limits.max_bytes);
             return RE_NONE;
         }
@@ -134,6 +139,14 @@ static uint32_t compile_choice(struct grammar *g, const struct source *s)
     re_id re = words ? re_words(&g->regex, words, (uint32_t)s->n) : RE_NONE;
     mem_free(words);
     return only_if_live(g, re);
+}
+
+static uint32_t compile_calls(struct grammar *g, const struct source *s)
+{
+    uint32_t root = 0;
+    g->automaton.most_depth = CALLS_DEPTH;
+    calls_compile(&g->rules, &g->tables, &g->regex, s->calls, s->trie, &root);
+    return root;
 }
 
 int grammar_from_schema(struct grammar **out, const json_t *schema, const struct grammar_options *o, struct qn_error *e)
@@ -168,6 +181,12 @@ int grammar_from_choice(struct grammar **out, const struct str *choices, size_t 
     return new_from(out, compile_choice, &(struct source){.choices = choices, .n = n}, o, e);
 }
 
+int grammar_from_calls(struct grammar **out, const json_t *description, const struct token_trie *t,
+                       const struct grammar_options *o, struct qn_error *e)
+{
+    return new_from(out, compile_calls, &(struct source){.calls = description, .trie = t}, o, e);
+}
+
 void grammar_free(struct grammar *g)
 {
     if (!g) return;
@@ -178,6 +197,8 @@ void grammar_free(struct grammar *g)
     regex_deinit(&g->regex);
     mem_free(g);
 }
+
+void grammar_set_work(struct grammar *g, uint32_t steps) { g->work = steps ? steps : WORK_OF_A_CALL; }
 
 size_t grammar_memory(const struct grammar *g) { return g->limits.bytes; }
 
@@ -243,10 +264,10 @@ static void begin(struct grammar *g)
 {
     struct limits *l = &g->limits;
     l->rc = 0;
-    l->work = WORK_OF_A_CALL;
+    l->work = g->work;
     if (l->bytes > g->low_bytes + (l->max_bytes - g->low_bytes) / 2) drop_states(g);
     l->rc = 0;
-    l->work = WORK_OF_A_CALL;
+    l->work = g->work;
 }
 
 static int misfit(const struct grammar *g, size_t i, struct qn_error *e)
@@ -303,38 +324,40 @@ int grammar_mask_reference(struct grammar_cursor *c, const struct token_trie *t,
 
 /* ---- what must come next ---- */
 
+/* The first byte after b that may have another successor; 256: there is none. */
+static int next_bound(const struct automaton *m, config_id c, int b)
+{
+    for (b++; b < 256; b++)
+        if (m->info[c].bounds[b / 8] >> (b % 8) & 1) break;
+    return b;
+}
+
 /* The only byte that may come next, or -1. */
 static int only_byte(struct automaton *m, config_id c)
 {
     int only = -1;
     if (automaton_accepts(m, c)) return -1;
-    for (int b = 0; b < 256; b++) {
-        if (automaton_step(m, c, (uint8_t)b) == CONFIG_DEAD) continue;
-        if (only >= 0) return -1;
+    for (int b = 0, next; b < 256; b = next) {
+        bool is_dead = automaton_step(m, c, (uint8_t)b) == CONFIG_DEAD; /* the first step finds the bounds */
+        next = m->info[c].successors ? next_bound(m, c, b) : b + 1;
+        if (is_dead) continue;
+        if (only >= 0 || next > b + 1) return -1;
         only = b;
     }
     return only;
 }
 
-int grammar_forced_bytes(struct grammar_cursor *c, size_t max, struct buf *out, struct qn_error *e)
+size_t grammar_forced_bytes(struct grammar_cursor *c, uint8_t *out, size_t max)
 {
     struct automaton *m = &c->g->automaton;
-    size_t before = out->len;
+    size_t n = 0;
     begin(c->g);
-    config_id at = c->at;
-    for (size_t i = 0; i < max; i++) {
+    for (config_id at = c->at; n < max; n++) {
         int b = only_byte(m, at);
-        uint8_t byte = (uint8_t)b;
         if (b < 0 || c->g->limits.rc) break;
-        int rc = buf_add(out, &byte, 1, e);
-        if (rc) {
-            out->len = before;
-            return rc;
-        }
-        at = automaton_step(m, at, byte);
+        at = automaton_step(m, at, out[n] = (uint8_t)b);
     }
-    if (c->g->limits.rc) out->len = before;
-    return limits_report(&c->g->limits, e);
+    return n;
 }
 
 int grammar_forced_token(struct grammar_cursor *c, const struct token_trie *t, qn_token *token, struct qn_error *e)

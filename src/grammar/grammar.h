@@ -49,7 +49,8 @@ struct grammar_options {
 
 /* All of these compile a grammar. *out is the caller's, to grammar_free(). The input is borrowed for the call; o may be
  * NULL. QN_EDATA: the input is malformed, no text fits it, or it exceeds a limit; QN_EUNSUP: a part of it cannot be
- * enforced; QN_ENOMEM: memory_bytes are not enough. The message begins with the place: a JSON pointer into the schema
+ * enforced, or memory_bytes are not enough; QN_ENOMEM. The message begins with the place: a JSON pointer into the
+ * schema
  * ("/properties/a/pattern: ..."), or "line 3: ...", or "character 5: ...". */
 
 /* A JSON Schema of draft 2020-12, 2019-09, 7, 6 or 4. The texts are JSON documents that are valid for it. */
@@ -66,9 +67,15 @@ int grammar_from_regex(struct grammar **out, const char *pattern, size_t n, cons
 /* One of n strings. */
 int grammar_from_choice(struct grammar **out, const struct str *choices, size_t n, const struct grammar_options *o,
                         struct qn_error *e);
+/* Tool calls, as calls.h describes them, for a vocabulary. */
+int grammar_from_calls(struct grammar **out, const json_t *description, const struct token_trie *t,
+                       const struct grammar_options *o, struct qn_error *e);
 /* Frees the grammar, which must have no cursors any more; NULL is fine. */
 void grammar_free(struct grammar *g);
 
+/* Limits the work of each following call on this grammar and its cursors; 0: the usual limit. A call that reaches a
+ * smaller limit has QN_EUNSUP, and may be repeated with a larger one: what it has found out is kept. */
+void grammar_set_work(struct grammar *g, uint32_t steps);
 /* Bytes that the grammar has allocated, its states and cached masks included. */
 size_t grammar_memory(const struct grammar *g);
 
@@ -81,8 +88,8 @@ int grammar_cursor_copy(struct grammar_cursor **out, const struct grammar_cursor
 void grammar_cursor_free(struct grammar_cursor *c); /* NULL is fine */
 
 /* Reads bytes, or those of a token. QN_EDATA: they do not fit; the message has the number of the first byte that does
- * not. QN_EUSAGE: the token has no text; an end of generation is not committed. QN_ENOMEM, QN_EUNSUP (too complex): a
- * limit was reached. On failure the cursor stays where it was. */
+ * not. QN_EUSAGE: the token is not in the tree; an end of generation is not committed. QN_EUNSUP (too complex): a limit
+ * was reached. QN_ENOMEM. On failure the cursor stays where it was. */
 int grammar_commit_bytes(struct grammar_cursor *c, const void *p, size_t n, struct qn_error *e);
 int grammar_commit_token(struct grammar_cursor *c, const struct token_trie *t, qn_token token, struct qn_error *e);
 
@@ -97,9 +104,9 @@ int grammar_mask(struct grammar_cursor *c, const struct token_trie *t, uint64_t 
 /* The same, computed token by token: the definition of a mask, for tests. It takes a hundred times as long. */
 int grammar_mask_reference(struct grammar_cursor *c, const struct token_trie *t, uint64_t *mask, struct qn_error *e);
 
-/* Appends the bytes that must come next, at most max of them: there is one possible byte each time, and the text is not
- * complete before it. QN_ENOMEM, QN_EUNSUP: as above. */
-int grammar_forced_bytes(struct grammar_cursor *c, size_t max, struct buf *out, struct qn_error *e);
+/* Writes the bytes that must come next, at most max of them: there is one possible byte each time, and the text is not
+ * complete before it. Returns how many; there may be more if the limit of the work was reached. */
+size_t grammar_forced_bytes(struct grammar_cursor *c, uint8_t *out, size_t max);
 /* The only token that may come next, or -1 if there are several. Fails like grammar_mask(). */
 int grammar_forced_token(struct grammar_cursor *c, const struct token_trie *t, qn_token *token, struct qn_error *e);
 

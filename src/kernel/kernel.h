@@ -139,6 +139,12 @@ enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_N };
 #define ATTN_MAX_DIM 576 /* of a latent and its rotated key: 512 + 64 */
 #define KV_GROUP     16  /* slots whose keys are stored side by side */
 
+/* A partial result of a query row, as floats: the largest logit, the sum of the exponentials, and from ATTN_PARTIAL_O
+ * on the weighted sum of values, with room for a multiple of 16. */
+#define ATTN_PARTIAL_M 0
+#define ATTN_PARTIAL_L 1
+#define ATTN_PARTIAL_O 16
+
 /* out[i] = the attention of query row i over one KV head (docs/KERNELS.md section 3). The head's keys and values lie in
  * pages of page_slots slots (a multiple of 16):
  *
@@ -161,8 +167,23 @@ struct attn {
     const uint8_t *const *pages; /* page p holds slots p * page_slots ... */
     int page_slots;
     size_t k_offset, v_offset; /* bytes from a page's start to the keys (values) of this layer and head */
+    /* 0: the chunks' results are merged. Else all rows see the same slots, sinks are ignored, out[i] points at row i's
+     * partial result of its first chunk, and ld_partial floats further is that of the next chunk. */
+    size_t ld_partial;
 };
 typedef void attn_fn(const struct attn *a, void *scratch);
+
+/* Merges the partial results of a row's chunks, in their order, and gives attention's result. With out NULL, the first
+ * partial result becomes the merged one, which later chunks can be merged into. */
+struct attn_merge {
+    float *partial;
+    int n; /* >= 1 */
+    size_t ld_partial;
+    int head_dim_v;
+    const float *sink; /* the row's, or NULL */
+    float *out;        /* [head_dim_v] or NULL */
+};
+typedef void attn_merge_fn(const struct attn_merge *m, void *scratch);
 
 size_t kv_key_bytes(enum kv_type t, int head_dim);   /* of one group of 16 slots */
 size_t kv_value_bytes(enum kv_type t, int head_dim); /* of one slot */
@@ -247,6 +268,7 @@ struct kernels {
     quant_fn *quant[ACT_N];
     gemm_fn *gemm[DT_N]; /* NULL for types that are no weights */
     attn_fn *attn;
+    attn_merge_fn *attn_merge;
     kv_put_fn *put_key, *put_value;
     conv_silu_fn *conv_silu;
     delta_fn *delta;

@@ -13,7 +13,18 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "model/block.h"
 #include "model/rank_head.h"
+
+/* What the block that predicts the token after the next one has in addition to a layer (nextn.h). */
+static const struct bind_rule nextn_rules[] = {
+    RULE(MATRIX, "nextn.eh_proj", joint, DIM_2EMBD, DIM_EMBD, IN_ALL),
+    RULE(VECTOR, "nextn.enorm", embd_norm, DIM_EMBD, DIM_NONE, IN_ALL),
+    RULE(VECTOR, "nextn.hnorm", hidden_norm, DIM_EMBD, DIM_NONE, IN_ALL),
+    RULE_OPTIONAL(VECTOR, "nextn.shared_head_norm", head_norm, DIM_EMBD, DIM_NONE, IN_ALL),
+    RULE_OPTIONAL(MATRIX, "nextn.embed_tokens", own_embd, DIM_EMBD, DIM_VOCAB, IN_ALL),
+    RULE_OPTIONAL(MATRIX, "nextn.shared_head_head", own_head, DIM_EMBD, DIM_VOCAB, IN_ALL),
+    {0}};
 
 struct binder {
     struct model *m;
@@ -28,6 +39,7 @@ static int64_t dim_of(const struct hparams *h, enum bind_dim d)
     switch (d) {
     case DIM_NONE: return 1;
     case DIM_EMBD: return h->n_embd;
+    case DIM_2EMBD: return 2 * (int64_t)h->n_embd;
     case DIM_VOCAB: return h->n_vocab;
     case DIM_FF: return h->n_ff;
     case DIM_2FF: return 2 * (int64_t)h->n_ff;
@@ -384,14 +396,24 @@ static int bind_views(struct binder *b, int il)
     return 0;
 }
 
-static int bind_layer(struct binder *b, int il)
+static int bind_rules(struct binder *b, int il, const struct bind_rule *rules)
 {
     int rc = 0;
-    for (const struct bind_rule *r = b->m->arch->rules; r->name && !rc; r++)
+    for (const struct bind_rule *r = rules; r->name && !rc; r++)
         if (is_in(&b->m->hp, il, r->when)) rc = bind_rule(b, il, r);
+    return rc;
+}
+
+static int bind_layer(struct binder *b, int il)
+{
+    int rc = bind_rules(b, il, b->m->arch->rules);
+    if (!rc && il == b->m->hp.n_layer) rc = bind_rules(b, il, nextn_rules);
     if (!rc && b->m->hp.layer[il].has_experts) rc = check_experts(b, il);
     return rc ? rc : bind_views(b, il);
 }
+
+/* The layers of a pass, and the block that predicts the token after the next one. */
+static int n_bound_layers(const struct model *m) { return m->hp.n_layer + m->has_nextn; }
 
 static int bind_all(struct binder *b)
 {
@@ -408,15 +430,15 @@ static int bind_all(struct binder *b)
     if ((rc = bind_vector(b, "rope_freqs.weight", h->n_rot / 2, 1, true, &m->rope_freqs))) return rc;
     if ((rc = bind_vector(b, "rope_factors_long.weight", h->n_rot / 2, 1, true, &m->rope_long))) return rc;
     if ((rc = bind_vector(b, "rope_factors_short.weight", h->n_rot / 2, 1, true, &m->rope_short))) return rc;
-    for (int il = 0; il < h->n_layer; il++)
+    for (int il = 0; il < n_bound_layers(m); il++)
         if ((rc = bind_layer(b, il))) return rc;
     return 0;
 }
 
-/* Whether a rule asks for "PART" (after "blk.N.") in layer il. */
-static bool is_asked_for(const struct model *m, int il, const char *part)
+/* Whether one of the rules asks for "PART" (after "blk.N.") in layer il. */
+static bool is_asked_by(const struct model *m, const struct bind_rule *rules, int il, const char *part)
 {
-    for (const struct bind_rule *r = m->arch->rules; r->name; r++) {
+    for (const struct bind_rule *r = rules; r->name; r++) {
         size_t n = strlen(r->name);
         if (!is_in(&m->hp, il, r->when)) continue;
         if (r->kind == BIND_EXPERTS && is_each_name(r->name, part, m->hp.n_expert)) return true;
@@ -431,8 +453,14 @@ static bool is_asked_for(const struct model *m, int il, const char *part)
     return false;
 }
 
+static bool is_asked_for(const struct model *m, int il, const char *part)
+{
+    if (is_asked_by(m, m->arch->rules, il, part)) return true;
+    return il == m->hp.n_layer && is_asked_by(m, nextn_rules, il, part);
+}
+
 /* Refuses a tensor that no rule asked for, by name, because it would change the function that the file describes.
- * Tensors of layers that are not run (nextn) are ignored. */
+ * Layers that only predict further tokens are passed over, except the first one in families that use it. */
 static int refuse_unbound(struct binder *b)
 {
     const struct weights *w = b->m->weights;
@@ -447,10 +475,10 @@ static int refuse_unbound(struct binder *b)
         for (size_t j = 0; j < sizeof top / sizeof top[0]; j++) known |= strcmp(t->name, top[j]) == 0;
         if (!known && t == b->m->rank_head) b->n_bound++, known = true;
         if (!known && sscanf(t->name, "blk.%d.%n", &il, &at) == 1 && at && il >= 0) {
-            if (il >= h->n_layer && il < h->n_layer + h->n_nextn)
+            if (il >= n_bound_layers(b->m) && il < h->n_layer + h->n_nextn)
                 b->n_bound++, known = true;
             else
-                known = il < h->n_layer && is_asked_for(b->m, il, t->name + at);
+                known = il < n_bound_layers(b->m) && is_asked_for(b->m, il, t->name + at);
         }
         if (!known)
             return error_set(b->e, QN_EUNSUP, "model: tensor '%s' has no role in architecture '%s'", t->name,
@@ -482,12 +510,25 @@ static int check_nextn(struct binder *b)
     return 0;
 }
 
+/* Whether the layer after the last one has tensors of a block that predicts the token after the next one. */
+static bool find_nextn(const struct model *m)
+{
+    char prefix[32];
+    size_t n = (size_t)snprintf(prefix, sizeof prefix, "blk.%d.nextn.", m->hp.n_layer);
+    if (!m->arch->has_nextn || !m->hp.n_nextn) return false;
+    for (size_t i = 0; i < weights_n_tensors(m->weights); i++)
+        if (!strncmp(weights_tensor_at(m->weights, i)->name, prefix, n)) return true;
+    return false;
+}
+
 int bind_model(struct model *m, struct qn_error *e)
 {
     struct binder b = {.m = m, .e = e};
     int rc;
-    m->layers = mem_calloc((size_t)m->hp.n_layer, sizeof *m->layers);
-    if (!m->layers) return error_nomem(e, "the layer table", (size_t)m->hp.n_layer * sizeof *m->layers);
+    m->has_nextn = find_nextn(m);
+    size_t n = (size_t)n_bound_layers(m);
+    m->layers = mem_calloc(n, sizeof *m->layers);
+    if (!m->layers) return error_nomem(e, "the layer table", n * sizeof *m->layers);
     if ((rc = bind_all(&b))) return rc;
     if ((rc = rank_head_find(m, e))) return rc;
     if ((rc = refuse_unbound(&b))) return rc;

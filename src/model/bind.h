@@ -11,6 +11,7 @@
 enum bind_dim {
     DIM_NONE, /* 1 */
     DIM_EMBD,
+    DIM_2EMBD, /* an embedding and a hidden row */
     DIM_VOCAB,
     DIM_FF,
     DIM_2FF, /* gate and up in one */

@@ -103,8 +103,7 @@ void block_latent(const struct member *me, int il);
 void block_delta(const struct member *me, int il);
 /* block_delta() in recurrent layers, block_attn() in the others. */
 void block_hybrid(const struct member *me, int il);
-/* Reads the numbers of gated DeltaNet, and sets which layers are recurrent and where their states are. Called by the
- * families' pages. */
+/* Reads the numbers of gated DeltaNet, and sets which layers are recurrent. Called by the families' pages. */
 int delta_hparams(struct hparams *h, struct hp_reader *r);
 /* x += c F(RMS(x; ffn_norm)), F(m) = Wdown (f(Wgate m) * (Wup m)) */
 void block_ffn(const struct member *me, int il, enum act_kind f);

@@ -7,24 +7,11 @@
 #include "model/pass/ops_attn.h"
 #include "model/pass/ops_common.h"
 
-/* Computes q, k and v of src's rows and stores k and v, for op_attend(). */
-static void project(const struct member *me, int il, const struct acts *src)
-{
-    struct pass *pass = me->pass;
-    const struct layer *l = &pass->model->layers[il];
-    op_matmul(me, il, OP_ATTENTION_MATRIX, "attn_q", &l->wq, src, pass->q);
-    op_matmul(me, il, OP_ATTENTION_MATRIX, "attn_k", &l->wk, src, pass->k);
-    op_matmul(me, il, OP_ATTENTION_MATRIX, "attn_v", &l->wv, src, pass->v);
-    op_sync(me);
-    if (l->q_row_norm) op_norm_qk(me, il);
-    op_rope_store(me, il);
-}
-
 static void norm_project(const struct member *me, int il)
 {
     const struct layer *l = &me->pass->model->layers[il];
     op_norm(me, il, "attn_norm", l->attn_norm, (const struct linear *const[]){&l->wq, &l->wk, &l->wv, NULL});
-    project(me, il, &me->pass->h);
+    op_project(me, il, &me->pass->h);
 }
 
 void block_attn(const struct member *me, int il)
@@ -57,7 +44,7 @@ void block_attn_bare(const struct member *me, int il)
 {
     const struct layer *l = &me->pass->model->layers[il];
     op_quant_x(me, il, (const struct linear *const[]){&l->wq, &l->wk, &l->wv, NULL});
-    project(me, il, &me->pass->bare);
+    op_project(me, il, &me->pass->bare);
     op_attend(me, il);
     output_post(me, il);
 }

@@ -61,19 +61,6 @@ static int read_pattern(struct hparams *h, struct hp_reader *r)
     return 0;
 }
 
-static void lay_out(struct hparams *h)
-{
-    size_t layer_bytes =
-        act_round64((size_t)h->delta_n_head_v * (size_t)h->delta_dim_v * (size_t)h->delta_dim_k * sizeof(float)) +
-        hp_rule_offset(h);
-    h->state_bytes = 0;
-    for (int i = 0; i < h->n_layer; i++) {
-        if (!h->layer[i].is_recurrent) continue;
-        h->layer[i].state_offset = h->state_bytes;
-        h->state_bytes += layer_bytes;
-    }
-}
-
 int delta_hparams(struct hparams *h, struct hp_reader *r)
 {
     int rc, inner = 0;
@@ -98,6 +85,5 @@ int delta_hparams(struct hparams *h, struct hp_reader *r)
     static const char *const sections[] = {"rope.dimension_sections", "rope.mrope_section", "rope.mrope_interleaved"};
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++)
         hp_key(r, sections[i]); /* a token of a text has one position, so all sections rotate alike */
-    lay_out(h);
     return 0;
 }

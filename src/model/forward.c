@@ -11,8 +11,32 @@
 struct kv_shape forward_kv_shape(const struct model *m, enum kv_type type)
 {
     const struct hparams *h = &m->hp;
-    return (struct kv_shape){type,          h->n_layer_kv, h->n_head_kv,  h->head_dim,
-                             h->head_dim_v, KV_PAGE_SLOTS, h->state_bytes};
+    if (!h->n_layer_kv) /* pages that nobody writes to; they have a size, so that each has an address */
+        return (struct kv_shape){.type = type,
+                                 .n_layer = 1,
+                                 .n_head_kv = 1,
+                                 .head_dim = 1,
+                                 .head_dim_v = 1,
+                                 .page_slots = KV_PAGE_SLOTS,
+                                 .state_bytes = h->state_bytes};
+    return (struct kv_shape){.type = type,
+                             .n_layer = h->n_layer_kv,
+                             .n_head_kv = h->n_head_kv,
+                             .head_dim = h->head_dim,
+                             .head_dim_v = h->head_dim_v,
+                             .page_slots = KV_PAGE_SLOTS,
+                             .state_bytes = h->state_bytes};
+}
+
+struct kv_shape forward_window_shape(const struct model *m, enum kv_type type)
+{
+    const struct hparams *h = &m->hp;
+    struct kv_shape s = forward_kv_shape(m, type);
+    if (!h->n_layer_win || h->state_bytes) return s; /* states have cuts of their own */
+    s.n_layer -= h->n_layer_win;
+    s.n_layer_win = h->n_layer_win;
+    s.window = h->n_swa;
+    return s;
 }
 
 /* ---- buffers ---- */
@@ -69,30 +93,26 @@ size_t forward_buffer_bytes(const struct forward *f) { return f->region.size + f
 
 /* ---- the pass ---- */
 
-static struct member member_of(struct pass *p, int ith, int nth)
-{
-    return (struct member){p, ith, nth, p->scratch + (size_t)ith * KERNEL_SCRATCH_BYTES};
-}
-
 static void run_layers(void *arg, int ith, int nth)
 {
     struct pass *p = arg;
-    const struct member me = member_of(p, ith, nth);
+    const struct member me = op_member(p, ith, nth);
     if (p->states.n_saved) delta_copy_states(&me, false); /* op_embed() lines up before anyone changes them */
     op_embed(&me);
-    for (int il = 0; il < p->model->hp.n_layer; il++) p->model->arch->layer(&me, il);
-    if (p->n_out) op_logits(&me);
+    const struct hparams *h = &p->model->hp;
+    for (int il = h->layer_lo; il < h->layer_hi; il++) p->model->arch->layer(&me, il);
+    if (p->n_out && model_is_last(p->model)) op_logits(&me);
 }
 
 static void put_back(void *arg, int ith, int nth)
 {
-    const struct member me = member_of(arg, ith, nth);
+    const struct member me = op_member(arg, ith, nth);
     delta_copy_states(&me, true);
 }
 
 static void run_again(void *arg, int ith, int nth)
 {
-    const struct member me = member_of(arg, ith, nth);
+    const struct member me = op_member(arg, ith, nth);
     delta_copy_states(&me, true);
     op_sync(&me);
     delta_replay(&me);
@@ -105,10 +125,9 @@ static void list_out_rows(struct pass *p)
         if (p->batch->want_logits[r]) p->out_rows[p->n_out++] = r;
 }
 
-bool forward_run(struct forward *f, const struct batch *b, struct kv_seq *const *mem, float *logits)
+void forward_begin(struct forward *f, const struct batch *b, struct kv_seq *const *mem, float *logits, bool has_state)
 {
     struct pass *p = &f->pass;
-    const struct hparams *h = &p->model->hp;
     int threads = pool_n_threads(p->pool);
     assert(b->n >= 1 && b->n <= f->max_rows);
     p->batch = b;
@@ -119,8 +138,23 @@ bool forward_run(struct forward *f, const struct batch *b, struct kv_seq *const 
     pass_cut(p, p->model, b->n, threads, f->region.data);
     p->can_stop = p->is_cancelled != NULL;
     list_out_rows(p);
-    attn_survey(&p->calls, h, b, threads);
-    states_survey(&p->states, b, h->state_bytes != 0, &p->can_stop);
+    attn_survey(&p->calls, &p->model->hp, b, threads);
+    states_survey(&p->states, b, has_state, &p->can_stop);
+}
+
+bool forward_run(struct forward *f, const struct batch *b, struct kv_seq *const *mem, float *logits)
+{
+    assert(model_is_first(f->pass.model) && model_is_last(f->pass.model));
+    return forward_run_stage(f, b, mem, NULL, logits);
+}
+
+bool forward_run_stage(struct forward *f, const struct batch *b, struct kv_seq *const *mem, const float *in,
+                       float *logits)
+{
+    struct pass *p = &f->pass;
+    assert(model_is_first(p->model) || in);
+    p->rows_in = in;
+    forward_begin(f, b, mem, logits, p->model->hp.state_bytes != 0);
     pool_run(p->pool, run_layers, p);
     if (!atomic_load_explicit(&p->is_abandoned, memory_order_relaxed)) return true;
     if (p->states.n_saved) pool_run(p->pool, put_back, p);
@@ -136,10 +170,23 @@ void forward_accept(struct forward *f, const int32_t *n_accepted)
     states_forget(&p->states);
 }
 
+void forward_take_back(struct forward *f)
+{
+    struct pass *p = &f->pass;
+    assert(p->can_stop && !p->is_abandoned);
+    if (p->states.n_saved) pool_run(p->pool, put_back, p);
+}
+
+const float *forward_row(const struct forward *f, int r)
+{
+    assert(!f->pass.is_abandoned && r >= 0 && r < f->max_rows);
+    return rows_at(f->pass.x, r);
+}
+
 void forward_hidden(const struct forward *f, int r, float *out)
 {
     const struct pass *p = &f->pass;
     const struct hparams *h = &p->model->hp;
-    assert(!p->is_abandoned && r >= 0 && r < f->max_rows);
+    assert(!p->is_abandoned && r >= 0 && r < f->max_rows && model_is_last(p->model));
     p->kt.rms_norm(rows_at(p->x, r), p->model->output_norm, h->norm_eps, h->n_embd, out, p->scratch);
 }

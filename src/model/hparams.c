@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernel/kernel.h"
 #include "model/model.h"
 
 /* Only the sources choose which names are asked for, so no file can make this assertion fail. */
@@ -296,14 +297,42 @@ static int read_pooling(struct hp_reader *r, struct hparams *h)
     return error_set(r->e, QN_EUNSUP, "model: '%s' is %d (%s): not none, mean or last", r->key, v, names[v]);
 }
 
-/* Numbers the layers with attention, after the family has set which those are. */
+/* Bytes of one recurrent layer's state. */
+static size_t layer_state_bytes(const struct hparams *h)
+{
+    size_t rule = (size_t)h->delta_n_head_v * (size_t)h->delta_dim_v * (size_t)h->delta_dim_k * sizeof(float);
+    return hp_rule_offset(h) + act_round64(rule);
+}
+
+/* Numbers the layers with attention, and places the states of the others. */
 static void number_layers(struct hparams *h)
 {
-    h->n_layer_kv = 0;
-    for (int i = 0; i < h->n_layer; i++) {
-        h->layer[i].kv = h->layer[i].is_recurrent ? -1 : h->n_layer_kv++;
-        h->has_local_rope |= h->layer[i].rope == ROPE_LOCAL;
+    int n_full = 0, n_attn = 0;
+    for (int i = h->layer_lo; i < h->layer_hi; i++) n_full += !h->layer[i].is_recurrent && !h->layer[i].n_swa;
+    h->n_layer_win = 0;
+    h->state_bytes = 0;
+    h->has_local_rope = false;
+    for (int i = h->layer_lo; i < h->layer_hi; i++) {
+        struct hp_layer *l = &h->layer[i];
+        l->kv = l->is_recurrent ? -1 : n_attn++;
+        l->state_offset = h->state_bytes;
+        if (l->is_recurrent) h->state_bytes += layer_state_bytes(h);
+        /* A window that the context never leaves saves nothing. At least one layer keeps everything, so that every page
+         * of the cache has a size. */
+        l->is_windowed = !l->is_recurrent && l->n_swa && l->n_swa < h->n_ctx_train && (n_full || l->kv > 0);
+        h->n_layer_win += l->is_windowed;
+        l->kv_of_kind = l->is_windowed ? h->n_layer_win - 1 : l->kv - h->n_layer_win;
+        h->has_local_rope |= l->rope == ROPE_LOCAL;
     }
+    h->n_layer_kv = n_attn;
+}
+
+void hp_cut(struct hparams *h, int lo, int hi)
+{
+    assert(lo >= 0 && lo < hi && hi <= h->n_layer);
+    h->layer_lo = lo;
+    h->layer_hi = hi;
+    number_layers(h);
 }
 
 int hparams_read(struct hparams *out, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e)
@@ -330,7 +359,11 @@ int hparams_read(struct hparams *out, const struct weights *w, const struct arch
         h.layer[i] = (struct hp_layer){.n_swa = h.n_swa, .has_experts = h.n_expert > 0, .rope = ROPE_MAIN};
     if ((rc = a->hparams(&h, &r))) return rc;
     if ((rc = hp_refuse_unknown(&r, &h))) return rc;
-    number_layers(&h);
+    /* The first layer that predicts further tokens has a cache of its own, in which it is number 0. */
+    if (h.n_nextn) h.layer[h.n_layer] = (struct hp_layer){.has_experts = h.n_expert > 0, .rope = ROPE_MAIN};
+    hp_cut(&h, 0, h.n_layer);
+    if (!h.n_layer_kv)
+        return error_set(e, QN_EUNSUP, "model: none of the %d layers has attention, which the cache needs", h.n_layer);
     *out = h;
     return 0;
 }

@@ -36,13 +36,16 @@ struct hp_layer {
     enum rope_use rope;
     int n_swa;           /* a query at position p sees positions > p - n_swa; 0: all of them */
     int kv;              /* its number among the layers with attention, in the KV cache; -1: it has none */
+    bool is_windowed;    /* the KV cache may keep the window only; never set for all layers with attention */
+    int kv_of_kind;      /* its number among those layers with attention that agree in is_windowed */
     size_t state_offset; /* bytes from the start of a sequence's state to this layer's; recurrent ones only */
 };
 
 struct hparams {
-    const char *arch; /* static string, from the registry */
-    int n_layer;      /* layers that are run, without those that only predict further tokens (nextn) */
-    int n_nextn;      /* layers that only predict further tokens; they follow the others in the file */
+    const char *arch;       /* static string, from the registry */
+    int n_layer;            /* layers of a pass, without those that only predict further tokens (nextn.h) */
+    int layer_lo, layer_hi; /* the layers that this process runs: 0 and n_layer, unless hp_cut() was called */
+    int n_nextn;            /* layers that only predict further tokens; they follow the others in the file */
     int n_embd, n_vocab;
     int n_ff; /* of the dense network; 0: no layer has one */
     int n_ctx_train;
@@ -65,7 +68,7 @@ struct hparams {
     int rope_ctx_orig;       /* context before scaling */
     double yarn_log_mul;     /* as the file says; deepseek2 */
     double rope_base_local;  /* of ROPE_LOCAL, which is never scaled */
-    bool has_local_rope;     /* at least one layer is ROPE_LOCAL */
+    bool has_local_rope;     /* at least one layer that is run is ROPE_LOCAL */
 
     int n_expert, n_expert_used; /* 0: none */
     int n_ff_exp, n_ff_shexp;    /* width of an expert; width of the expert of all tokens, 0: there is none */
@@ -80,7 +83,7 @@ struct hparams {
     int delta_n_head_k, delta_n_head_v; /* the second is a multiple of the first */
     int delta_dim_k, delta_dim_v;       /* of a head */
     bool delta_is_grouped;              /* value head h reads key head h / r, else h % n_head_k */
-    size_t state_bytes;                 /* of a sequence, all layers; 0: none */
+    size_t state_bytes;                 /* of a sequence, all layers that are run; 0: none */
     bool has_attn_gate;                 /* q's rows are [q | gate] of each head */
 
     /* multi-head latent attention; 0: none */
@@ -90,8 +93,10 @@ struct hparams {
 
     enum pooling pooling; /* as the file says */
 
-    int n_layer_kv; /* layers with attention */
-    struct hp_layer layer[HP_MAX_LAYERS];
+    /* The following, and the numbers of layers in cache and state, are about the layers that are run. */
+    int n_layer_kv;                       /* layers with attention */
+    int n_layer_win;                      /* those that are windowed; they all have the same window */
+    struct hp_layer layer[HP_MAX_LAYERS]; /* [n_layer], and the first of those that only predict further tokens */
 };
 
 /* Width of attention's result: the values of all heads. */
@@ -117,6 +122,9 @@ static inline size_t hp_rule_offset(const struct hparams *h)
  * for and that may change the network is refused, unless it has its neutral value (keys.c). n_vocab is the number of
  * the tokenizer's tokens. */
 int hparams_read(struct hparams *h, const struct weights *w, const struct arch *a, int n_vocab, struct qn_error *e);
+
+/* The layers that are run become [lo, hi), of which there is at least one; none need have attention. */
+void hp_cut(struct hparams *h, int lo, int hi);
 
 /* ---- for the families' pages ---- */
 

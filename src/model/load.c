@@ -4,6 +4,7 @@
  */
 #include "model/load.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "format/warm.h"
@@ -88,6 +89,27 @@ void model_free(struct model *m)
     release(m);
     weights_close(m->weights);
     mem_free(m);
+}
+
+/* Whether the stage needs a tensor. Of a tied model, the last stage needs the embedding table for its logits. The
+ * vectors of no layer are small, and were copied. */
+static bool is_in_stage(const void *arg, const struct tensor *t)
+{
+    const struct model *m = arg;
+    int il, at = 0;
+    if (sscanf(t->name, "blk.%d.%n", &il, &at) == 1 && at)
+        return il < m->hp.n_layer ? il >= m->hp.layer_lo && il < m->hp.layer_hi : m->has_nextn;
+    if (t == m->token_embd && (model_is_first(m) || m->has_nextn)) return true;
+    return t == m->output || t == m->rank_head ? model_is_last(m) : t != m->token_embd;
+}
+
+int model_cut(struct model *m, int lo, int hi, struct qn_error *e)
+{
+    if (lo < 0 || lo >= hi || hi > m->hp.n_layer)
+        return error_set(e, QN_EUSAGE, "model: layers %d..%d, but it has %d", lo, hi - 1, m->hp.n_layer);
+    hp_cut(&m->hp, lo, hi);
+    if (!model_is_last(m)) m->has_nextn = false;
+    return weights_use(m->weights, is_in_stage, m, e);
 }
 
 int model_check(const struct weights *w, const char *pre, struct qn_error *e)

@@ -12,6 +12,11 @@ int model_load(struct model **out, const char *path, struct qn_error *e);
 /* The same with a pre-tokeniser, as in vocab_load_with(). */
 int model_load_with(struct model **out, const char *path, const char *pre, struct qn_error *e);
 void model_free(struct model *m);
+/* Makes the model one stage: its layers [lo, hi). Everything that is made for it later is that of the stage: passes
+ * (forward_run_stage()), shapes of caches, budgets, and which weights are entered into the page table. The first stage
+ * embeds the tokens. The last one computes the logits and has the block that predicts the token after the next one.
+ * Only once, and before anything uses the model. QN_EUSAGE: there are no such layers. */
+int model_cut(struct model *m, int lo, int hi, struct qn_error *e);
 
 /* The same checks on weights that are already open and stay the caller's. */
 int model_check(const struct weights *w, const char *pre, struct qn_error *e);

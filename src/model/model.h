@@ -68,6 +68,11 @@ struct layer {
     struct linear wq_a, wq_b, wkv_a, wkv_b;
     const float *q_a_norm, *kv_a_norm; /* [n_lora_q], [n_lora_kv] */
     struct experts wk_b, wv_b;         /* one matrix a head */
+
+    /* only in the block that predicts the token after the next one (nextn.h) */
+    struct linear joint;                              /* {2 n_embd, n_embd}: of [embedding | hidden row] */
+    const float *embd_norm, *hidden_norm, *head_norm; /* [n_embd]; head_norm NULL: output_norm */
+    struct linear own_embd, own_head;                 /* {n_embd, n_vocab}; w NULL: those of the model */
 };
 
 struct model {
@@ -81,9 +86,15 @@ struct model {
     int64_t rank_row[2];                      /* those of "yes" and "no" */
     const float *rope_freqs;                  /* [n_rot/2] or NULL */
     const float *rope_long, *rope_short;      /* [n_rot/2] or NULL */
-    struct layer *layers;                     /* [n_layer], owned */
+    bool has_nextn;                           /* the file has the block that predicts the token after the next one */
+    struct layer *layers;                     /* [n_layer], and that block; owned */
     struct arena vectors;                     /* the copied small vectors, and views */
 };
+
+/* Whether this process embeds the tokens, and whether it computes the logits: the whole model does both. See
+ * model_cut(). */
+static inline bool model_is_first(const struct model *m) { return m->hp.layer_lo == 0; }
+static inline bool model_is_last(const struct model *m) { return m->hp.layer_hi == m->hp.n_layer; }
 
 struct member; /* of the team that runs a pass: model/pass/op.h */
 
@@ -98,6 +109,9 @@ struct arch {
     /* The keys that the family honours of those that hparams.c reads for some families only, NULL at the end; or NULL.
      */
     const char *const *keys;
+    /* Files may have a block that predicts the token after the next one (nextn.h): the family's last kind of layer,
+     * with attention. In files of other families such layers are passed over. */
+    bool has_nextn;
 };
 
 const struct arch *arch_find(const char *name, size_t n); /* NULL when not supported */

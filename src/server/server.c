@@ -49,7 +49,11 @@ int server_load(struct server *s, const struct models_config *m, bool has_page, 
 {
     int rc = models_open(&s->models, m, e);
     const struct api_config c = {
-        .models = s->models, .requests = &s->requests, .program_bytes = s->program_bytes, .has_page = has_page};
+        .models = s->models,
+        .requests = &s->requests,
+        .program_bytes = s->program_bytes,
+        .has_page = has_page,
+        .receipts = {.kv = m->engine.kv, .pre = m->model.pre, .hash_dir = m->scheduler.hash_dir, .log = s->receipts}};
     return rc ? rc : api_new(&s->api, &c, e);
 }
 

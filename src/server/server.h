@@ -19,6 +19,7 @@ struct server {
     struct models *models;
     struct api *api;
     struct http *http;
+    int receipts; /* the descriptor of a file for receipts, set before server_load(); 0: none */
 };
 
 /* Sets the limits and routes of an http_config. The caller adds listeners and the rules of access. */

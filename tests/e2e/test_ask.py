@@ -19,6 +19,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 
 PARROT = os.path.abspath(sys.argv.pop(5))
 
@@ -143,7 +144,7 @@ def test_words_are_the_instruction():
     f = Fake("yes")
     check(ask("Is", "this", "it?", QUERN_SOCKET=f.sock)[0] == b"yes\n")
     check(f.asked[0]["messages"] == [{"role": "user", "content": "Is this it?"}], f.asked)
-    check(set(f.asked[0]) <= {"messages", "stream", "stream_options"}, "what nobody said is not sent", f.asked)
+    check(set(f.asked[0]) <= {"messages", "seed", "stream", "stream_options"}, "what nobody said is not sent", f.asked)
     ask("ask", "Is this it?", QUERN_SOCKET=f.sock)
     check(f.text == "Is this it?", f.text)
     ask("--", "serve", QUERN_SOCKET=f.sock)
@@ -167,7 +168,9 @@ def test_texts_come_before_the_instruction():
             (("-f", "a.txt"), None, "a.txt:\n```\nfirst\n```\n"),
             (("-f", "a.txt", "Why?", "--file", "b ``` .txt"), b"log",
              "a.txt:\n```\nfirst\n```\n\nb ``` .txt:\n````\n```\nsecond\n```\n````\n\nstandard input:\n```\nlog\n```\n\nWhy?"),
-            (("Why?",), b"", "```\n```\n\nWhy?")]:
+            (("-f", "a.txt", "-f", "-", "-f", "b ``` .txt", "Why?"), b"log",
+             "a.txt:\n```\nfirst\n```\n\nstandard input:\n```\nlog\n```\n\nb ``` .txt:\n````\n```\nsecond\n```\n````\n\nWhy?"),
+            (("--allow-empty", "Why?"), b"", "```\n```\n\nWhy?")]:
         ask(*args, text=text, QUERN_SOCKET=f.sock)
         check(f.text == message, args, f.text)
     with open(a) as file:
@@ -206,10 +209,23 @@ def test_forms():
     check(f.asked[-1]["response_format"]["json_schema"]["schema"] == {"type": "object"}, f.asked[-1])
     ask("x", "--json-object", QUERN_SOCKET=f.sock)
     check(f.asked[-1]["response_format"] == {"type": "json_object"}, f.asked[-1])
-    ask("x", "--json-object", "--schema", "schema.json", status=64, QUERN_SOCKET=f.sock)
+    ask("x", "--grammar", written("g.gbnf", b'root ::= "x"'), QUERN_SOCKET=f.sock)
+    check(f.asked[-1]["grammar"] == 'root ::= "x"', f.asked[-1])
+    ask("x", "--regex", "a+", QUERN_SOCKET=f.sock)
+    check(f.asked[-1]["regex"] == "a+", f.asked[-1])
+    ask("x", "--choice", "yes,no,", QUERN_SOCKET=f.sock)
+    check(f.asked[-1]["choice"] == ["yes", "no", ""], f.asked[-1])
+    for other in ["--json-object"], ["--grammar", "g.gbnf"], ["--regex", "a"], ["--choice", "a"]:
+        ask("x", *other, "--schema", "schema.json", status=64, QUERN_SOCKET=f.sock)
     _, said = ask("x", "--schema", written("bad.json", b'{"type": }'), status=65, QUERN_SOCKET=f.sock)
     check("bad.json:1:" in said, said)
     ask("x", "--schema", "none.json", status=66, QUERN_SOCKET=f.sock)
+    n = len(f.asked)
+    for empty in ["--grammar", written("empty.gbnf", b"")], ["--regex", ""], ["--choice", ""]:
+        check("it is empty" in ask("x", *empty, status=64, QUERN_SOCKET=f.sock)[1], "an empty form is not no form", empty)
+    for bad in ["--grammar", written("bad.gbnf", b"\xff")], ["--regex", b"a\xff"], ["--choice", b"a\xff,b"]:
+        check("not UTF-8" in ask("x", *bad, status=65, QUERN_SOCKET=f.sock)[1], bad)
+    check(len(f.asked) == n, "nothing was asked")
 
 
 def test_personas():
@@ -249,7 +265,9 @@ def test_the_answer_and_nothing_else():
     check(ask("x", QUERN_SOCKET=f.sock)[0] == b"", "an empty answer is empty")
     f.finish = "length"
     out, said = ask("x", QUERN_SOCKET=f.sock)
-    check(said.startswith("quern: warning: the answer was cut"), said)
+    check(said == "quern: warning: the answer was cut, because the context is full (see --ctx)\n", said)
+    out, said = ask("-n", "7", "x", QUERN_SOCKET=f.sock)
+    check(said == "quern: warning: the answer was cut after --max-tokens 7\n", said)
 
 
 def test_verbose_and_events():
@@ -270,7 +288,7 @@ def test_nothing_to_ask():
     check(p.returncode == 64 and p.stderr.startswith(b"usage: ") and not p.stdout, p)
     ask("-v", status=64, QUERN_SOCKET=f.sock)
     _, said = ask("serv", status=64, QUERN_SOCKET=f.sock)
-    check("did you mean 'serve'" in said and "quern -- serv" in said, said)
+    check("did you mean 'quern serve'" in said and "quern -- serv" in said, said)
     _, said = ask("--no-such", "x", status=64, QUERN_SOCKET=f.sock)
     check("--no-such" in said, said)
     for args in ((), ("-p", "summarize"), ("--overflow=tail",), ("--overflow=chunk",)):
@@ -279,6 +297,19 @@ def test_nothing_to_ask():
     check(not f.asked)
     ask("serv", text=b"x", QUERN_SOCKET=f.sock)
     check(f.text.endswith("serv"), "with something on standard input it is an instruction", f.text)
+
+
+def test_an_empty_text():
+    f = Fake("yes")
+    written("none.txt", b"")
+    for how in (), ("--overflow=tail",), ("--overflow=chunk",):
+        for args, text, what in ((), b"", "standard input is empty"), (("-f", "none.txt"), None, "none.txt is empty"), \
+                (("-f", "none.txt"), b"", "all texts are empty"):
+            _, said = ask("Who is suspicious?", *args, *how, text=text, status=65, QUERN_SOCKET=f.sock)
+            check(what in said and "--allow-empty" in said, args, how, said)
+    check(not f.asked)
+    ask("Who is suspicious?", "-f", "none.txt", text=b"root", QUERN_SOCKET=f.sock)
+    check("root" in f.text, "one text has something", f.text)
 
 
 def test_exit_codes():
@@ -311,6 +342,176 @@ def endless(f):
         while not f.left.is_set():
             yield "la " * 1000
     return answer
+
+
+def test_whole_lines_for_a_pipe():
+    """So that the lines of several programs with one pipe do not mix."""
+    f, go = Fake(), threading.Event()
+
+    def pieces(_):
+        yield "first "
+        yield "half\nsecond"
+        go.wait(LIMIT)
+        yield " half"
+    f.answer = pieces
+    p = subprocess.Popen([QUERN, "hello"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={**ENV, "QUERN_SOCKET": f.sock})
+    early = os.read(p.stdout.fileno(), 1000)
+    go.set()
+    late, _ = p.communicate(timeout=LIMIT)
+    check((early, late, p.returncode) == (b"first half\n", b"second half\n", 0), early, late, p.returncode)
+    long = "x" * 100000
+    f.answer = lambda _: [long, long, "\n", "end"]
+    said, _ = ask("hello", QUERN_SOCKET=f.sock)
+    check(said == (long + long + "\nend\n").encode(), "a long line", len(said))
+
+
+def each(f, text, *args, **more):
+    out, said = ask("--each", *args, text=text, QUERN_SOCKET=f.sock, **more)
+    return out.decode().splitlines(), said
+
+
+def test_each_line():
+    f = Fake()
+    late = threading.Event()
+
+    def echo(asked):
+        line = asked["messages"][-1]["content"].split("\n")[1]
+        if line == "0":
+            late.wait(LIMIT)  # the first answer is the last to come
+        if line == "40":
+            late.set()
+        return [f" {line}\n\n", f"and {line}\r\n "]
+    f.answer = echo
+    out, _ = each(f, "".join(f"{i}\n" for i in range(30)).encode() + b"\r\n\n40\r\nlast\r", "repeat")
+    check(out == [f"{i} and {i}" for i in range(30)] + ["", "", "40 and 40", "last and last"], out)
+    check(len(f.asked) == 32, "empty lines are not asked", len(f.asked))
+    many = [str(i) for i in range(1000)]
+    check(each(f, "\n".join(many).encode(), "repeat")[0] == [f"{i} and {i}" for i in many], "many lines")
+    out, _ = each(f, b"a\n\nb\n", "repeat", "--json")
+    check([json.loads(x) for x in out] == [{"line": 1, "text": " a\n\nand a\r\n ", "finish": "stop"}, {"line": 2, "text": "", "finish": ""},
+                                           {"line": 3, "text": " b\n\nand b\r\n ", "finish": "stop"}], out)
+    f.finish = "length"
+    check("2 of 2 answers were cut" in each(f, b"a\nb", "repeat")[1])
+    f.answer = lambda asked: ["\033]0;x\007ä"]
+    for more in (), ("--json",):
+        shown = written_to(lambda slave: ask("--each", "x", *more, text=b"a\nb\n", stdout=slave, QUERN_SOCKET=f.sock))
+        check(b"\033" not in shown and b"\007" not in shown and shown.count(b"\n") == 2, shown)
+
+
+def test_each_line_that_fails():
+    f = Fake()
+    f.answer = lambda asked: ["yes"]
+    long = b"x " * 1200  # more words than the context has tokens
+    p = subprocess.run([QUERN, "--each", "x"], input=b"a\n" + long + b"\nb\n" + b"y" * (1 << 21) + b"\nc\n", capture_output=True, timeout=LIMIT,
+                       env={**ENV, "QUERN_SOCKET": f.sock})
+    check(p.returncode == 65 and p.stdout == b"yes\n\nyes\n\nyes\n", p)
+    check(re.findall(rb"^quern: line (\d)", p.stderr, re.M) == [b"2", b"4"], p.stderr)
+    for args, words in (("-f", "x"), "excludes --file"), (("--overflow=tail",), "--overflow"):
+        _, said = ask("--each", *args, text=b"x", status=64, QUERN_SOCKET=f.sock)
+        check(words in said, said)
+    ask("--each", "x", status=64, QUERN_SOCKET=f.sock)
+
+
+def test_each_line_of_a_slow_pipe():
+    """An answer comes before the next line does, and a signal ends it all."""
+    f = Fake("yes")
+    p = subprocess.Popen([QUERN, "--each", "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         env={**ENV, "QUERN_SOCKET": f.sock})
+    for line in b"\xc3\xa4\n", b"b\n":
+        p.stdin.write(line[:1])
+        p.stdin.flush()
+        p.stdin.write(line[1:])
+        p.stdin.flush()
+        check(os.read(p.stdout.fileno(), 100) == b"yes\n", line)
+    started, never = threading.Event(), threading.Event()
+
+    def hang(asked):
+        yield "a"
+        started.set()
+        never.wait(LIMIT)
+        yield from ("b" for _ in range(1000))
+    f.answer = hang
+    p.stdin.write(b"c\n")
+    p.stdin.flush()
+    check(started.wait(LIMIT))
+    p.send_signal(signal.SIGTERM)
+    check(p.wait(LIMIT) == -signal.SIGTERM, p.returncode)
+    never.set()
+
+
+def test_each_line_when_nobody_wants_answers():
+    """The input stays open, and no further line comes."""
+    f = Fake("yes")
+    f.answer = lambda asked: ["yes"]
+    gone = subprocess.Popen([QUERN, "--each", "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**ENV, "QUERN_SOCKET": f.sock})
+    gone.stdin.write(b"a\n")
+    gone.stdin.flush()
+    check(os.read(gone.stdout.fileno(), 100) == b"yes\n")
+    gone.stdout.close()
+    gone.stdin.write(b"b\n")
+    gone.stdin.flush()
+    check(gone.wait(LIMIT) == 0, "a reader that leaves is no error", gone.returncode, gone.stderr.read())
+    lost = subprocess.Popen([QUERN, "--each", "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**ENV, "QUERN_SOCKET": f.sock})
+    lost.stdin.write(b"a\n")
+    lost.stdin.flush()
+    check(os.read(lost.stdout.fileno(), 100) == b"yes\n")
+
+    def fail(asked):
+        os.remove(f.sock)
+        yield "y"
+        raise OSError
+    f.answer = fail
+    lost.stdin.write(b"b\n")
+    lost.stdin.flush()
+    check(lost.wait(LIMIT) == 69, "a server that is lost", lost.returncode, lost.stderr.read())
+
+
+def test_each_line_at_a_model():
+    alone = [subprocess.run([QUERN, "--in-process", "-m", PARROT, "-n", "6", "--temperature", "0", "say"], input=line.encode(), capture_output=True,
+                            env=ENV, timeout=LIMIT).stdout.decode() for line in ("one", "two", "three")]
+    r = subprocess.run([QUERN, "--in-process", "-m", PARROT, "-n", "6", "--temperature", "0", "--each", "say"], input=b"one\ntwo\nthree\n",
+                       capture_output=True, env=ENV, timeout=LIMIT)
+    check(r.returncode == 0 and [" ".join(x.split()) for x in alone] == r.stdout.decode().splitlines(), alone, r)
+
+
+def test_seeds():
+    f = Fake("yes")
+    for args, env, seed in ((), {}, 0), (("--seed", "7"), {}, 7), (("--seed", "7"), {"QUERN_ASK_SEED": "random"}, 7), ((), {"QUERN_ASK_SEED": "8"}, 8):
+        ask("x", *args, QUERN_SOCKET=f.sock, **env)
+        check(f.asked[-1]["seed"] == seed, args, env, f.asked[-1])
+    drawn = set()
+    for args, env in ((("--seed", "random"), {}), ((), {"QUERN_ASK_SEED": "random"})) * 2:
+        ask("x", *args, QUERN_SOCKET=f.sock, **env)
+        drawn.add(f.asked[-1]["seed"])
+    check(len(drawn) == 4 and all(0 <= s < 2**63 for s in drawn), drawn)
+    _, said = ask("x", "--seed", "rand", status=64, QUERN_SOCKET=f.sock)
+    check("'rand' is not a whole number or random" in said, said)
+
+
+def test_only_the_code():
+    f = Fake("Here ", "you are:\n``", "`sh\nls\n\n", "ls -l\n```", "\nand\n```\nno\n```\n")
+    check(ask("-x", "x", QUERN_SOCKET=f.sock) == (b"ls\n\nls -l\n", ""), "the first block")
+    for pieces, code in (["~~~~\n```\na\n~~~\n~~~~  \nb"], "```\na\n~~~\n"), (["  ```c\nint x;"], "int x;\n"), (["```\n```\nx"], ""), \
+            (["``` a`b\n```\nx\n```"], "x\n"), (["```\n    ```\n```x\n```"], "    ```\n```x\n"):
+        f.answer = lambda _, pieces=pieces: pieces
+        out, said = ask("--extract", "x", QUERN_SOCKET=f.sock)
+        check((out.decode(), said) == (code, ""), pieces, out, said)
+    f.answer = lambda _: ["no code ``` here"]
+    out, said = ask("-x", "x", QUERN_SOCKET=f.sock)
+    check(out == b"no code ``` here\n" and "no code block" in said, out, said)
+    f.answer = lambda _: ["```\n\033]0;x\007ls\n```\n"]
+    shown = written_to(lambda slave: ask("-x", "x", stdout=slave, QUERN_SOCKET=f.sock))
+    check(b"\033" not in shown and b"ls" in shown, shown)
+    for other in "--json", "--each":
+        ask("-x", other, "x", text=b"x", status=64, QUERN_SOCKET=f.sock)
+
+
+def test_few_open_files():
+    r = subprocess.run(["prlimit", "--nofile=100", QUERN, "--in-process", "-m", PARROT, "-n", "2", "hello"], stdin=subprocess.DEVNULL,
+                       capture_output=True, env=ENV, timeout=LIMIT)
+    check(r.returncode == 0 and r.stdout and b"open files" not in r.stderr, r)
 
 
 def test_a_reader_that_leaves():
@@ -423,8 +624,8 @@ def test_pieces_are_asked_once_and_then_known():
     out, asked, said = in_pieces(f, text, "What?")
     check(len(asked) > 40 and out.startswith(b"Noted"), len(asked), out)
     mapped = [a for a in asked if a["messages"][-1]["content"].split("```\n")[1].startswith("line")]
-    whole = "".join(a["messages"][-1]["content"].split("```\n")[1] for a in mapped)
-    check(whole.encode() == text, "the pieces are the text")
+    parts = [a["messages"][-1]["content"].split("```\n")[1].encode() for a in mapped]
+    check(b"".join(sorted(parts, key=text.index)) == text, "the pieces are the text")
     check(all(a["temperature"] == 0 and a["max_tokens"] == 62 and "What?" in a["messages"][-1]["content"] for a in mapped))
     check("max_tokens" not in asked[-1] and asked[-1]["messages"][-1]["content"].endswith("What?"), asked[-1])
     again = in_pieces(f, text, "What?")
@@ -450,9 +651,60 @@ def test_a_dense_piece_is_halved():
     text = b"".join(b"%d " % digits.randrange(10) for _ in range(20000))
     out, asked, _ = in_pieces(f, text, "What?")
     answered = [a for a in asked if len(a["messages"][-1]["content"].split()) + a.get("max_tokens", 1) <= 1000]
-    whole = "".join(a["messages"][-1]["content"].split("```\n")[1].rstrip("\n") for a in answered if re.search(r"```\n\d ", a["messages"][-1]["content"]))
-    check(whole.encode() == text, len(whole), len(text))
+    parts = [a["messages"][-1]["content"].split("```\n")[1].rstrip("\n").encode() for a in answered if re.search(r"```\n\d ", a["messages"][-1]["content"])]
+    check(b"".join(sorted(parts, key=text.index)) == text, sum(map(len, parts)), len(text))
     check(len(answered) < len(asked), "some were refused")
+
+
+def test_pieces_are_asked_at_once_and_their_answers_are_in_order():
+    f, running, most = Fake(n_ctx=1000), [], []
+    text = lines(3000)
+
+    def slow(ask):
+        running.append(ask)
+        most.append(len(running))
+        time.sleep(random.random() * 0.05)
+        running.remove(ask)
+        return notes(ask)
+
+    f.answer = slow
+    out, asked, _ = in_pieces(f, text, "What?")
+    check(max(most) == 8, "eight at once", max(most))
+    one = Fake(n_ctx=1000)
+    one.answer = notes
+    check(in_pieces(one, text, "What?")[0] == out and sorted(map(str, one.asked)) == sorted(map(str, asked)), "and the same is asked")
+    last = re.findall(r"Noted \d+ bytes from (\S+)\.", asked[-1]["messages"][-1]["content"])
+    check(asked[-1] == one.asked[-1] and last, "in the same order", asked[-1])
+
+
+def test_a_piece_that_fails_is_named_and_the_others_are_kept():
+    f, text = Fake(n_ctx=1000), lines(3000)
+
+    def fails(ask):
+        time.sleep(0.02)
+        return notes(ask) if "line 1500 " not in ask["messages"][-1]["content"] else ({"content": 5},)
+
+    f.answer = fails
+    said = ask("--overflow=chunk", "What?", text=text, status=65, QUERN_SOCKET=f.sock, XDG_CACHE_HOME=path("cache-fails"))[1]
+    at = re.search(r"piece (\d+) of standard input, at byte (\d+): ", said)
+    check(at and 0 < text.index(b"line 1500 ") - int(at[2]) < 4000 and len(f.asked) < int(at[1]) + 16, said, len(f.asked))
+    before, f.answer = len(f.asked), notes
+    ask("--overflow=chunk", "What?", text=text, QUERN_SOCKET=f.sock, XDG_CACHE_HOME=path("cache-fails"))
+    mapped = [a["messages"][-1]["content"] for a in f.asked[before:] if "```\nline" in a["messages"][-1]["content"]]
+    check(all("line 1 " not in m for m in mapped) and any("line 1500 " in m for m in mapped), "what was answered is known")
+
+
+def test_a_signal_ends_pieces_that_wait_for_more_text():
+    f = Fake(n_ctx=1000)
+    f.answer = lambda ask: time.sleep(LIMIT) or ()
+    p = subprocess.Popen([QUERN, "--overflow=chunk", "What?"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         env={**ENV, "QUERN_SOCKET": f.sock, "XDG_CACHE_HOME": path("cache-signal")})
+    p.stdin.write(lines(3000))
+    p.stdin.flush()
+    while not f.asked:
+        time.sleep(0.01)
+    p.send_signal(signal.SIGTERM)
+    check(p.wait(timeout=LIMIT) == -signal.SIGTERM and not p.stdout.read(), p.returncode, p.stderr.read())
 
 
 def test_damaged_answers_are_not_used():

@@ -48,10 +48,11 @@ def chat(server, *args, env=None, **more):
 
 
 def say(t, text):
-    """What is shown until the next prompt. The line as it was drawn goes before."""
+    """What is shown until the next prompt, without the line that sets turns off. The line as it was drawn goes before."""
     t.send(text.encode() + b"\r")
-    t.expect(b"\r\n\x1b[?2004l")
-    return t.expect(b"\x1b[?2004h")[:-8].decode().replace("\r\n", "\n")
+    t.expect(b"\r\n\x1b[?2004h")
+    got = t.expect(b"\x1b[?2004h")[:-8].decode().replace("\r\n", "\n")
+    return got[:-1] if got.endswith("\n\n") else got
 
 
 def pipe(server, text, *args, env=None):
@@ -273,6 +274,81 @@ def test_commands():
     server.stop()
 
 
+def test_turns_are_set_off_and_lines_wrapped():
+    server = Server(PARROT, *SIZES)
+    with chat(server, size=(24, 40)) as t:
+        t.send(b"hi\r")
+        t.expect((HELLO + "\n\n").replace("\n", "\r\n").encode())
+        t.expect(b"> ")
+        t.send(b"sing\r")
+        t.expect(("la li lu " * 4).encode() + b"la\r\nli lu la")
+        t.send(b"\x03")
+        t.expect(b"(stopped)\r\n\r\n")
+        t.expect(b"> ")
+    server.stop()
+
+
+def test_files_go_with_the_next_message():
+    server = Server(PARROT, *SIZES)
+    one, two, saved = path("one.txt"), path("two words.txt"), path("files.chat")
+    for name, text in (one, "hello"), (two, "wo``rld\n"):
+        with open(name, "w") as f:
+            f.write(text)
+    with chat(server, "-f", one) as t:
+        check("(8 bytes, attached to the next message)" in say(t, "/file " + two), "the confirmation")
+        check("no such file" in say(t, "/file nowhere").lower(), "a file that is missing")
+        check(say(t, "hi") == HELLO + "\n", "the reply")
+        say(t, "hi")
+        say(t, "/save " + saved)
+    said = [m["content"] for m in messages(saved) if m["role"] == "user"]
+    check(said == [f"{one}:\n```\nhello\n```\n\n{two}:\n```\nwo``rld\n```\n\nhi", "hi"], said)
+    server.stop()
+
+
+def test_tab_completes_files_and_models():
+    server = Server(PARROT, *SIZES)
+    os.makedirs(path("tab/in [it]"), exist_ok=True)
+    for name in "one note.txt", "in [it]/deep.txt", "two.txt", "twö.txt":
+        with open(path("tab/" + name), "w") as f:
+            f.write("x")
+    with chat(server) as t:
+        check("(1 byte, attached" in say(t, "/file " + path("tab/one") + "\t"), "a file")
+        check("(1 byte, attached" in say(t, "/file " + path("tab/in") + "\td\t"), "a file in a folder")
+        t.send(b"/file " + path("tab/t").encode() + b"\t\t")
+        t.expect("two.txt  twö.txt\r".encode())
+        check("(1 byte, attached" in say(t, "o\t"), "one of two")
+        check("(m answers" in say(t, "/model \t"), "the model")
+    server.stop()
+
+
+def test_the_last_conversation_goes_on():
+    server = Server(PARROT, *SIZES)
+    state, saved = {"XDG_STATE_HOME": path("last-state")}, path("last.chat")
+    with chat(server, env=state) as t:
+        say(t, "hi")
+    with chat(server, "-c", env=state) as t:
+        check(b"(going on from 2 messages)" in t.all, t.all)
+        say(t, "think")
+        say(t, "/save " + saved)
+    check([m["content"] for m in messages(saved) if m["role"] == "user"] == ["hi", "think"], messages(saved))
+    with chat(server, "--no-keep", env=state) as t:
+        say(t, "paint")
+    got = subprocess.run([QUERN, "-c", "And?"], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT,
+                         env=SANITIZERS | {"PATH": os.environ["PATH"]} | environment(server, **state))
+    check(got.returncode == 0 and got.stdout, got)
+    with open(path("last-state/quern/last.chat")) as f:
+        check([json.loads(line)["content"] for line in f][::2] == ["hi", "think", "And?"], "the filter goes on from the chat")
+    server.stop()
+
+
+def test_another_model_is_confirmed():
+    server = Server(PARROT, *SIZES)
+    with chat(server) as t:
+        check(f"(m answers, at unix:{server.sock})" in say(t, "/model m"), "the model that is there")
+        check("(nobody answers, at " in (got := say(t, "/model nobody")) and "does not list it" in got, repr(got))
+    server.stop()
+
+
 def test_a_new_window_size():
     server = Server(PARROT, *SIZES)
     with chat(server, size=(24, 80)) as t:
@@ -285,6 +361,79 @@ def test_a_new_window_size():
         t.resize(10, 20)
         t.expect(b"> ")
         check(say(t, "hi") == HELLO + "\n", "the reply in another window")
+    server.stop()
+
+
+@contextlib.contextmanager
+def during_a_reply(server, **more):
+    with chat(server, **more) as t:
+        t.send(b"sing\r")
+        t.expect(b"la li lu la li lu ")
+        yield t
+
+
+def test_a_paste_during_a_reply_is_one_paste():
+    server = Server(PARROT, *SIZES)
+    saved = path("ahead.chat")
+    lines = "".join(f"{i} ein Wörtchen\r" for i in range(6000)) + "end"
+    with during_a_reply(server) as t:
+        t.send(PASTE % "one\x03\rtwo ü".encode() + b"\x03")
+        t.expect(b"(stopped)")
+        t.expect(b"[paste 1: 11 bytes, 2 lines]")
+        check(b"two" not in t.all, "it is shown in the reply")
+        say(t, " and")
+        t.send(b"sing\r")
+        t.expect(b"la li lu la li lu ")
+        t.send(b"eins\rzwei\r\rvier\r")  # a terminal without brackets
+        t.expect(b"la li lu")
+        t.send(b"\x03")
+        t.expect(b"(stopped)")
+        t.expect(b"[paste 1: 16 bytes, 4 lines]")
+        say(t, " end")
+        t.send(b"sing\r")
+        t.expect(b"la li lu la li lu ")
+        t.send(PASTE % lines.encode() + b"\x03")  # at once: a long text is sent by a thread
+        t.expect(b"(stopped)")
+        t.expect(b"lines]")
+        say(t, "")
+        say(t, "/save " + saved)
+    said = [m["content"] for m in messages(saved) if m["role"] == "user"]
+    check(said == ["sing", "one\x03\ntwo ü and", "sing", "eins\nzwei\n\nvier\n end", "sing", lines.replace("\r", "\n")],
+          [m[:100] for m in said])
+    server.stop()
+
+
+def test_keys_during_a_reply_are_for_the_next_message():
+    server = Server(PARROT, *SIZES)
+    with during_a_reply(server) as t:
+        t.send("grüße hi".encode())
+        for key in b"\x7f\x7f", b"think", b"\r", b"\x03":
+            t.expect(b"la li lu")
+            t.send(key)
+        t.expect(FOUR.encode() + b"\r\n\r\n")
+        t.expect(b"> ")
+        say(t, "/save " + path("keys.chat"))
+        check(messages(path("keys.chat"))[2]["content"] == "grüße think", messages(path("keys.chat")))
+        t.send(b"sing\r")
+        t.expect(b"la li lu la li lu ")
+        t.send(b"\x04\x03")
+        check(t.wait() == 0, "Ctrl-D", t.process.returncode)
+    server.stop()
+
+
+def test_ctrl_z_during_a_reply():
+    server = Server(PARROT, *SIZES)
+    for stop in (lambda t: t.send(b"\x1a")), (lambda t: t.signal(signal.SIGTSTP)):
+        with during_a_reply(server) as t:
+            stop(t)
+            t.expect(b"\x1b[?2004l")
+            until(LIMIT, t.restored, "the terminal's modes stay")
+            t.signal(signal.SIGCONT)
+            t.expect(b"\x1b[?2004h")
+            t.send(b"hi\r\x03")
+            t.expect(b"(stopped)")
+            t.expect((HELLO + "\r\n").encode())
+            t.expect(b"> ")
     server.stop()
 
 

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import termios
 import time
+from xml.etree import ElementTree
 
 from lib.cases import check, complaints, run
 from lib.files import TMP, path, read, written
@@ -398,15 +399,32 @@ def test_files_that_are_no_models():
         refused(65, "radians per position", *on_model(command, written("fast", fast)))
     for command in COMMANDS:
         refused(66, "nothing.gguf", *on_model(command, path("nothing.gguf")))
+        refused(66, "did you mean", *on_model(command, os.path.basename(STORY)[:-6]), "--models", os.path.dirname(STORY))
         refused(66, "the folder has no config.json", *on_model(command, TMP.name))
         refused(66, "not a regular file", *on_model(command, "/dev/null"))
     check(not os.path.exists(path("never")), "logits wrote a file")
 
 
+def test_models_have_names():
+    name, folder = os.path.splitext(os.path.basename(STORY))[0], os.path.dirname(STORY)
+    for command in COMMANDS:
+        line, by_path = on_model(command, name), on_model(command, STORY)
+        if command in ("run", "explain", "bench"):
+            line, by_path = ([*x, *(["-n", "1"] if command != "explain" else []), *(["-p", "8"] if command == "bench" else [])] for x in (line, by_path))
+        r = quern(*line, "--models", folder, stdin=subprocess.DEVNULL)
+        check(r.returncode == 0, command, r.returncode, r.stderr)
+        check(quern(*by_path, stdin=subprocess.DEVNULL).returncode == 0, command)
+    os.remove(path("never"))
+    here = quern("inspect", name, "--models", TMP.name)
+    check(here.returncode == 66 and name.encode() in here.stderr, here)
+
+
 def test_usage_errors():
     r = quern(stdin=subprocess.DEVNULL)
     check(r.returncode == 64 and b"usage: quern [OPTIONS] [INSTRUCTION...]" in r.stderr and not r.stdout, r.returncode, r.stderr)
-    refused(64, "did you mean 'serve'", "serv", stdin=subprocess.DEVNULL)
+    refused(64, "did you mean 'quern serve'", "serv", stdin=subprocess.DEVNULL)
+    for word, line in ("list", "models"), ("status", "ps"), ("version", "--version"), ("reviewer", "-p reviewer < FILE"):
+        refused(64, f"did you mean 'quern {line}'", word, stdin=subprocess.DEVNULL)
     refused(64, "nothing is asked", "")
     for command in COMMANDS:
         refused(64, "unknown option '--nonsense'", command, "--nonsense", RANDOM)
@@ -420,6 +438,8 @@ def test_usage_errors():
             ["--logit-bias", "5"], ["--logit-bias", "5=x"], ["--cpu", "z80"], ["--stop", ""], ["--temperature", "-1"], \
             ["--top-p", "2"], ["--repetition-penalty", "0"], ["--logit-bias", "5=nan"], ["--logit-bias", "40000=1"], ["--top-k"]:
         refused(64, "", "run", STORY, "x", *wrong)
+    refused(64, "did you mean '--temperature'", "run", STORY, "x", "--temprature=1")
+    refused(64, "-n, --predict: 'x'", "run", STORY, "x", "-n", "x")
     refused(64, "nothing to measure", "bench", RANDOM, "-p", "0", "-n", "0")
     refused(64, "either --ids or --ids-file", "logits", RANDOM, "-o", path("never"))
     refused(64, "exclude each other", "tokenize", "-d", "--add-special", RANDOM)
@@ -475,9 +495,21 @@ def test_inspect_and_check():
     check("llama" in text and "token_embd.weight" in text and all(c == "\n" or c.isprintable() for c in text), text[:100])
     for deep in [], ["--deep"]:
         out = good("check", *deep, STORY, RANDOM).decode()
-        check(re.fullmatch(rf"{re.escape(STORY)}: ok .*\n{re.escape(RANDOM)}: ok .*\n", out), out)
+        hashed = "    sha256 [0-9a-f]{64}\n" if deep else ""
+        check(re.fullmatch(rf"{re.escape(STORY)}: ok .*\n{hashed}{re.escape(RANDOM)}: ok .*\n{hashed}", out), out)
     r = quern("check", STORY, path("nothing.gguf"), RANDOM)  # all are looked at
     check(r.returncode == 66 and r.stdout.count(b": ok") == 2 and r.stderr.count(b"\n") == 1, r.returncode, r.stdout, r.stderr)
+
+
+def test_schemas_are_checked():
+    fine = written("fine.json", b'{"type":"object","properties":{"a":{"type":"string","minLength":2},"n":{"minimum":17,"type":"integer"},'
+                                b'"x":{}},"required":["a","n"]}')
+    out = good("check", "--schema", fine, written("any.json", b"{}")).decode().splitlines()
+    check(out[0] == f'{fine}: ok, for example {{"a":"aa","n":100}}' and len(out) == 2, out)
+    refused(65, "bad.json: /properties/a/format: the format 'dob'", "check", "--schema", written("bad.json", b'{"properties":{"a":{"format":"dob"}}}'))
+    refused(65, "broken.json:1:1: ", "check", "--schema", written("broken.json", b"{"))
+    refused(65, "none.json: ", "check", "--schema", written("none.json", b"false"))
+    refused(66, "nowhere.json", "check", "--schema", "nowhere.json")
 
 
 def test_explain_adds_up_to_the_weights():
@@ -494,10 +526,31 @@ def test_explain_adds_up_to_the_weights():
         for key in "bytes", "macs_int8", "macs_f32":
             check(sum(op[key] for op in j["operations"]) == j["total"][key], key, "does not add up")
         check(("ms" in j["total"]) == bool(extra), "measured times with --analyze and only then")
+        check([p["rows"] for p in j["passes"]] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32], j["passes"])
+        for p in j["passes"]:
+            check(p["floor_ms"] > 0 and ("ms" in p) == bool(extra) and ("break_even" in p) == bool(extra and p["rows"] > 1), p)
+            check(not p.get("break_even") or 0 <= p["break_even"] <= 1, p)
+    check("passes" not in json.loads(good("explain", "--json", STORY, "-p", "4")), "of several rows, where several were asked for")
     deep = json.loads(good("explain", "--json", STORY, "-d", "200"))
     check(deep["total"]["bytes"] > total, "depth costs nothing")
-    text = good("explain", STORY).decode()
-    check("total" in text and "output head" in text, text[-200:])
+
+
+def test_explain_says_and_draws_where_the_time_goes():
+    for extra, words in ([], ["at most "]), (["--analyze", "-r", "1"], ["at most ", "measured ", "are reached ("]), \
+            (["-p", "32", "-d", "64"], ["a pass of 32 tokens after 64 others"]):
+        text = good("explain", STORY, *extra).decode()
+        for word in ["output head", "sets the pace: ", "tokens/s", "Bars: #", *words]:
+            check(word in " ".join(text.split()), extra, word, text)
+        check(re.search("%  [#=]{10}", text) or "-r" in extra, "no bars", text)
+        shares = [int(n) for n in re.findall(r" (\d+)%(?:  |$)", text.split("\npart")[1].split("\n\n")[0], re.M)]
+        check(len(shares) == 6 and 96 <= sum(shares) <= 104, "shares of time", shares, text)
+        svg = path("token.svg")
+        good("explain", STORY, *extra, "--json", "--svg", svg)
+        ElementTree.fromstring(read(svg))
+        check(read(svg).count(b"<circle") >= 5 and (b">measured</text>" in read(svg)) == ("-r" in extra), read(svg)[:500])
+    good("explain", ROOT + "/models/tiny-draft-q8_0.gguf", "--svg", path("small.svg"))
+    check(b": 0.00 ms" not in read(path("small.svg")), "small times have digits", read(path("small.svg"))[:2000])
+    refused(74, "token.svg", "explain", STORY, "--svg", path("nowhere/token.svg"))
 
 
 def test_bench_json_has_what_comparisons_read():
@@ -508,6 +561,10 @@ def test_bench_json_has_what_comparisons_read():
         check(len(t["tok_s"]) == 2 and all(v > 0 for v in t["tok_s"] + [t["ceiling"]]), name, t)
         check(min(t["tok_s"]) <= t["median"] <= max(t["tok_s"]), name, t)
         check(t["depth"] == (100 if "@" in name else 0) and ("times_one_row" in t) == (t["kind"] == "batch"), name, t)
+        if p := t.get("break_even"):
+            tokens = sum(p**i for i in range(t["tokens"]))
+            check(p == 2 and t["times_one_row"] > t["tokens"] or abs(tokens - max(t["times_one_row"], 1)) < 1e-3, name, t)
+        check(("break_even" in t) == (t["kind"] == "batch" and t["tokens"] > 1), name, t)
     tests = j["tests"]
     check(tests["pp16"]["tokens"] == 16 and tests["tg"]["tokens"] == 4 and tests["b8"]["tokens"] == 8, tests)
     check(tests["b8"]["macs_int8"] == 8 * tests["b1"]["macs_int8"], "all rows of a batch have logits")
@@ -516,6 +573,35 @@ def test_bench_json_has_what_comparisons_read():
     one = json.loads(good("bench", STORY, "-p", "0", "-n", "2", "-r", "9", "--seconds", "0", "--json", "--threads", "1"))
     check(list(one["tests"]) == ["tg"] and len(one["tests"]["tg"]["tok_s"]) == 1 and one["threads"] == 1, one)
     check(b"decode" in good("bench", STORY, "-p", "4", "-n", "2", "-r", "1"), "no table")
+
+
+def test_bench_replays_answers():
+    """The answers' tokens do not depend on drafts, so only counts and the form of the output are checked."""
+    def texts(*lines):
+        with open(path("texts.jsonl"), "w") as f:
+            f.write("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+        return path("texts.jsonl")
+
+    ids = [5 + i % 7 for i in range(200)]
+    file = texts({"prompt": ids[:50], "answer": ids}, "", {"prompt": [9], "answer": list(range(100, 230))})
+    j = json.loads(good("bench", STORY, "--replay", file, "--draft", "ngram", "--streams", "1,2", "--json"))
+    check(j["draft"] == "ngram" and [r["streams"] for r in j["replay"]] == [1, 2], j)
+    for r, n in zip(j["replay"], (5, 2)): # 3 blocks and 2
+        check(len(r["plain_tok_s"]) == len(r["draft_tok_s"]) <= n, r)
+        check(r["tokens"] == 64 * r["streams"] * len(r["plain_tok_s"]), r)
+        check(0 <= r["accepted"] <= r["drafted"] and r["passes"] + r["accepted"] <= r["tokens"], r)
+    check(b"of the speed without drafts" in good("bench", STORY, "--replay", file, "--rounds", "1"), "no table")
+    for ids in [], [-1], [1 << 20], ["x"], [1.5], "x", None:
+        refused(65, "texts.jsonl:1: ", "bench", STORY, "--replay", texts({"prompt": ids, "answer": [1] * 64}))
+    refused(65, "an answer 64", "bench", STORY, "--replay", texts({"prompt": [1], "answer": [1] * 63}))
+    refused(65, "texts.jsonl:2: not a JSON object", "bench", STORY, "--replay",
+            texts({"prompt": [1], "answer": [1] * 64}, "{"))
+    refused(65, "no texts", "bench", STORY, "--replay", texts(""))
+    refused(66, "never", "bench", STORY, "--replay", path("never"))
+    refused(64, "--streams", "bench", STORY, "--replay", file, "--streams", "0")
+    refused(64, "MODEL", "bench", "--replay", file)
+    refused(64, "--rounds is for --replay", "bench", STORY, "--rounds", "2")
+    refused(64, "--rows excludes --replay", "bench", STORY, "--replay", file, "-b", "2")
 
 
 def test_bench_counts_every_batch_of_a_prompt():
@@ -542,6 +628,15 @@ def test_bench_ceilings():
     check(set(levels()) <= set(j["levels"]) and j["threads"] == 1 and j["read_gbs"] > 0 and "mapped_gbs" not in j, j)
     check(all(v > 0 for level in j["levels"].values() for v in level.values()), j)
     check(b"GMAC/s int8" in good("bench", STORY, "--ceilings"), "no table")
+
+
+def test_ceilings_say_how_much_they_moved():
+    for args in ["bench", STORY, "-p", "4", "-n", "2", "-r", "1"], ["explain", STORY]:
+        c = json.loads(good(*args, "--json"))["ceilings"]
+        names = {"read_gbs", "mapped_gbs", "int8_gmacs", "f32_gmacs"}
+        check(set(c) == names | {"low"} and set(c["low"]) == names, c)
+        check(all(0 < c["low"][name] <= c[name] for name in names), c)
+        check(len(re.findall(rb"GB/s read \([\d.]+\).*\n.*\(slowest pass\)", good(*args))) == 1, "the table has no spread")
 
 
 UMASK = os.umask(0)

@@ -113,7 +113,7 @@ def test_errors_about_values():
     refused("[serve]\nkv = 'f64'", ":2: kv: 'f64' is not one of f16|f32|q8_0")
     refused("[serve]\nname = 1", ":2: name: this is a string, not a whole number")
     refused("[run]\ntemperature = inf", ":2: temperature: 'inf' is not a number")
-    refused("[run]\nseed = -1", ":2: seed: '-1' is not a whole number")
+    refused("[run]\nseed = -1", ":2: seed: '-1' is not a whole number or random")
     p = quern("check", "--config", written("c.toml", "[serve]\nctx = 0"), path("none"))
     check(p.returncode == 66, "values of other commands are theirs", p)
 
@@ -145,7 +145,7 @@ def test_a_path_may_begin_in_the_home():
 def test_what_cannot_be_written_is_said():
     p = subprocess.run([QUERN.encode(), b"config", b"serve", b"--name", b"a\xff"], stdout=subprocess.PIPE,
                        env=SANITIZERS | {"QUERN_CONFIG": ""}, timeout=60 * SLOWNESS)
-    check(p.returncode == 0 and b"not UTF-8, which a configuration is, but set by --name\n" in p.stdout, p)
+    check(p.returncode == 0 and b"# name # not UTF-8, which a configuration is, # but set by --name # " in b" ".join(p.stdout.split()), p)
     check("name" not in tomllib.loads(p.stdout.decode()).get("serve", {}), p)
 
 

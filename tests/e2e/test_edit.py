@@ -12,8 +12,10 @@ import os
 import signal
 import sys
 import tempfile
+import time
 
 from lib.cases import check, run
+from lib.screen import Screen
 from lib.terminal import Terminal
 
 PROBE, SLOWNESS = sys.argv[1], int(sys.argv[2])
@@ -211,6 +213,47 @@ def test_a_new_window_size():
         t.resize(10, 100)
         t.expect(b"ask> ")
         gets(t, b"z" * 90 + LEFT * 3 + b"!\n", "z" * 87 + "!zzz")
+
+
+def settle(t, screen, mark, answers=True):
+    """Plays the terminal until the line is drawn and the cursor stands after the mark."""
+    def stands():
+        row = "".join(screen.lines[screen.y][:screen.x])
+        return row.endswith(mark) or not row and "".join(screen.lines[screen.y - 1]).endswith(mark)
+    deadline = time.monotonic() + t.limit
+    while True:
+        screen.feed(t.seen.decode())
+        t.seen = b""
+        for answer in screen.answers if answers else []:
+            t.send(answer.encode())
+        screen.answers.clear()
+        if stands():
+            return
+        check(t.read(deadline) or t.seen, "the line is not drawn:", screen.text())
+
+
+def test_another_width_leaves_nothing_behind():
+    words = "_".join(f"w{i}" for i in range(30))  # 109 columns
+    for reflows in True, False:
+        for answers in (True, False) if not reflows else (True,):
+            for wide in (False,) if reflows else (False, True):  # the emulator divides wide characters
+                with editor({} if reflows else {"XTERM_VERSION": "1"}, size=(24, 80)) as t:
+                    screen = Screen(24, 80, reflows)
+                    screen.feed("before\r\nask> ")
+                    typed = "日本語" * 20 + "end" if wide else words
+                    last = typed[-3:]
+                    t.send(typed.encode())
+                    settle(t, screen, last)
+                    for mark, columns in zip("ABCDEF", (40, 100, 33, 60, 120, 80)):
+                        screen.resize(24, columns)
+                        t.resize(24, columns)
+                        t.send(mark.encode())
+                        typed += mark
+                        settle(t, screen, mark, answers)
+                        check(screen.text().startswith("before\nask> "), columns, reflows, screen.text())
+                        shown = "".join(screen.text().split("\n")[1:]).replace(" ", "")
+                        check(shown == ("ask> " + typed).replace(" ", ""), columns, reflows, answers, screen.text())
+                    t.send(b"\x15\r")
 
 
 def test_a_tiny_window():

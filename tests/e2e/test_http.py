@@ -34,7 +34,7 @@ TLS_PROBE = os.path.abspath(sys.argv.pop(4))
 SLOWNESS = float(sys.argv[3])
 LIMIT = 20 * SLOWNESS  # seconds for one exchange
 SEEN = 0.050 * SLOWNESS  # seconds until a hang-up is noticed
-SLACK = 2 * SLOWNESS  # seconds by which the end of a wait may be late on a busy machine
+SLACK = 8 * SLOWNESS  # seconds by which the end of a wait may be late on a busy machine
 HOST = "Host: localhost\r\n"
 
 
@@ -964,7 +964,7 @@ def test_a_reader_that_has_stopped_is_given_up():
     c, t0 = s.connect(), time.monotonic()
     c.sendall(f"GET /flood?bytes=1000000000 HTTP/1.1\r\n{HOST}\r\n".encode())
     s.wait_for(lambda t: t["hangups"] == 1 and t["jobs"] == 0)
-    check(.9 < time.monotonic() - t0 < 4 * SLOWNESS, "after", time.monotonic() - t0)
+    check(.9 < time.monotonic() - t0 < .9 + SLACK, "after", time.monotonic() - t0)
     c.close()
     s.stop()
 

@@ -157,7 +157,7 @@ def test_values_that_make_no_sense_are_refused_by_name():
             ({"response_fields": ["a\0b"]}, "invalid_value", "response_fields"),
             ({"response_fields": ["content"], "stream": True}, "unsupported_value", "response_fields"),
             ({"lora": [{"id": 0, "scale": 0.5}]}, "unsupported_value", "lora"),
-            ({"grammar": "root ::= x"}, "unsupported_value", "grammar"),
+            ({"grammar": "root ::= x"}, "invalid_value", "grammar"),
             ({"wobble": 1}, "unknown_field", "wobble")):
         refused(s.post("/infill", {**VIM, **members}), 400, code, param)
     for odd in "", "\0", "\ufffd<|fim_suffix|>\0", "\r\n\t\r\n", "🙂" * 50:

@@ -119,7 +119,7 @@ def test_models_are_listed_with_what_they_are():
         check(14e6 < story["parameters"] < 16e6 and story["bytes"] == os.path.getsize(STORY), story)
         check(story["memory_bytes"] > story["bytes"] and story["tokens_per_second"] > 1 and not story["default"], story)
         table = h.quern("models").out.splitlines()
-        check(len(table) == 3 and table[0].split() == "NAME ARCHITECTURE PARAMETERS SIZE TYPE TOKENS/S FITS".split(), table)
+        check(len(table) == 3 and table[0].split() == "NAME FAMILY PARAMS SIZE TYPE AT MOST FITS".split(), table)
         check(table[2].split()[:3] == ["story", "llama", "15.2M"] and table[2].endswith("yes"), table)
         check(len({line.index(w) for line, w in zip(table[1:], ("qwen3", "llama"))}) == 1, "columns line up", table)
 

@@ -26,7 +26,7 @@ FIRST_WORD = subprocess.run([QUERN, "run", "-n", "1", "--greedy", STORY, "Once"]
 
 # A command line of each command that prints, and what it reads.
 PRINTING = {
-    "ask": (["ask", "--in-process", "-m", CHAT, "-n", "4", "Hello"], b""),
+    "ask": (["ask", "--in-process", "-m", CHAT, "-n", "4", "Hello"], b"there"),
     "chat": (["chat", "--in-process", "-m", CHAT], b"Hello\n"),
     "run": (["run", STORY, "-n", "4", "--greedy", "Once"], b""),
     "tokenize": (["tokenize", STORY], b"Once"),
@@ -106,8 +106,9 @@ def test_no_home():
         check(status == 0 and out, name, status, repr(err))
     status, out, err = quern(["models"], env=bare)
     check(status in (0, 66) and err.count("\n") <= 1, status, repr(err))
-    status, out, err = quern(["ask", "--in-process", "Hello"], env=bare)
-    one_line("ask", status, 66, err)
+    status, out, err = quern(["ask", "--in-process", "Hello"], b"there", env=bare)
+    one_line("ask", status, 66, err.split("\n")[0])
+    check(err.count("\n") == 4 and err.count("quern pull hf:") == 3, err)
 
 
 def test_home_that_is_read_only():
@@ -197,7 +198,7 @@ def test_sockets_that_nobody_serves():
     s.bind(path("stale"))
     s.close()
     for command in [["ask", "Hello"], ["ps"], ["stop"]]:
-        status, _, err = quern([*command, "--socket", path("stale")])
+        status, _, err = quern([*command, "--socket", path("stale")], b"there")
         one_line(command[0], status, 69, err, path("stale"))
     shutil.rmtree(path("home"), ignore_errors=True)
 

@@ -266,6 +266,26 @@ def test_bad_command_lines():
     s.stop()
 
 
+def test_a_draft_model_is_for_one_model_and_changes_no_answer():
+    asks = [{"temperature": 0, "max_tokens": 60}, {"temperature": 0.8, "seed": 5, "max_tokens": 60, "logprobs": 2}]
+    answers = []
+    for args in (STORY,), (STORY, "--draft-model", STORY), (*BOTH, "--draft-model", "story=" + STORY):
+        s = Server(*args)
+        name = {"model": "story"} if "chat=" + CHAT in args else {}
+        answers.append([s.complete(**name, **a).json["choices"] for a in asks])
+        s.stop()
+    check(answers[0] == answers[1] == answers[2], answers)
+    for models, drafts, status, text in ((BOTH, [STORY], 64, "MODEL="), (BOTH, ["x=" + STORY], 64, "no model 'x'"),
+                                         (BOTH, ["story=" + STORY, "story=" + STORY], 64, "already"),
+                                         ((STORY,), ["/nothing"], 66, "/nothing"), ((STORY,), [path("log0")], 65, "log0"),
+                                         ((STORY,), [CHAT], 64, "draft model: token")):
+        options = [word for d in drafts for word in ("--draft-model", d)]
+        r = subprocess.run([QUERN, "serve", "--listen", path("bad/sock"), *models, *options], capture_output=True,
+                           timeout=LIMIT)
+        lines = [line for line in r.stderr.decode().splitlines() if "warning" not in line]
+        check(r.returncode == status and len(lines) == 1 and text in lines[0], models, drafts, r)
+
+
 # ---- who has the memory ----
 
 
@@ -462,7 +482,7 @@ def test_an_idle_daemon_is_small():
 
 def test_it_starts_and_stops_at_once():
     for args in ((), (STORY,), BOTH):
-        for _ in range(4):  # a busy machine may hold it up, but not each time
+        for _ in range(12):  # a busy machine may hold it up, but not each time
             s = Server(*args)
             stop_s = s.stop()
             print(f"    {len(args)} models: ready in {1e3 * s.ready_s:.0f} ms, stopped in {1e3 * stop_s:.0f} ms")

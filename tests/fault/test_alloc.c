@@ -475,6 +475,47 @@ static void requests_with_faults(void **state)
     teardown();
 }
 
+/* The same for an answer with a grammar, which is compiled each time: its text has other bounds. */
+static void a_grammar_with_faults(void **state)
+{
+    (void)state;
+    struct qn_error e;
+    struct heard got;
+    struct qn_grammar_params gp;
+    qn_scheduler *s;
+    char text[64];
+    setup();
+    assert_int_equal(qn_scheduler_new(&s, w.engine, NULL, &e), 0);
+    qn_grammar_params_init(&gp);
+    gp.kind = QN_GRAMMAR_JSON_SCHEMA;
+    gp.text = text;
+    for (uint64_t i = 1;; i++) {
+        struct qn_request_params p = request(&got, 1);
+        qn_grammar *g = NULL;
+        gp.n = (size_t)snprintf(text, sizeof text, "{\"type\":\"string\",\"minLength\":%d,\"maxLength\":%d}", 5,
+                                10000 + (int)i);
+        p.ignore_eog = false;
+        p.salt[0] = i;
+        mem_fault_set(i);
+        int rc = qn_grammar_new(&g, w.model, &gp, &e);
+        p.grammar = g;
+        if (!rc) rc = qn_submit(s, &p, NULL, NULL, &e);
+        if (rc)
+            assert_int_equal(rc, QN_ENOMEM);
+        else
+            await(&got);
+        int hit = mem_fault_hit();
+        mem_fault_set(0);
+        qn_grammar_free(g);
+        if (!hit) {
+            assert_int_not_equal(got.finish, QN_FINISH_ERROR);
+            break;
+        }
+    }
+    qn_scheduler_free(s);
+    teardown();
+}
+
 /* ---- counts ---- */
 
 static void steps(int n)
@@ -512,15 +553,17 @@ static void a_step_calls_no_malloc_at_all(void **state)
     assert_int_equal(n_live, live);
 }
 
-static void a_step_of_the_scheduler_calls_no_malloc(void **state)
+static void steps_call_no_malloc(enum qn_draft draft)
 {
-    (void)state;
     struct heard h;
     struct qn_error e;
     qn_scheduler *s;
+    struct qn_scheduler_params sp;
     long live = n_live;
     setup();
-    assert_int_equal(qn_scheduler_new(&s, w.engine, NULL, &e), 0);
+    qn_scheduler_params_init(&sp);
+    sp.draft = draft;
+    assert_int_equal(qn_scheduler_new(&s, w.engine, &sp, &e), 0);
     struct qn_request_params p = request(&h, 1);
     assert_int_equal(qn_submit(s, &p, NULL, NULL, &e), 0);
     await(&h);
@@ -529,6 +572,18 @@ static void a_step_of_the_scheduler_calls_no_malloc(void **state)
     qn_scheduler_free(s);
     teardown();
     assert_int_equal(n_live, live);
+}
+
+static void a_step_of_the_scheduler_calls_no_malloc(void **state)
+{
+    (void)state;
+    steps_call_no_malloc(QN_DRAFT_OFF);
+}
+
+static void a_step_with_drafts_calls_no_malloc(void **state)
+{
+    (void)state;
+    steps_call_no_malloc(QN_DRAFT_NGRAM);
 }
 
 int main(int argc, char **argv)
@@ -543,7 +598,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_step_calls_no_allocation_of_ours),
         cmocka_unit_test(a_step_calls_no_malloc_at_all),
         cmocka_unit_test(requests_with_faults),
+        cmocka_unit_test(a_grammar_with_faults),
         cmocka_unit_test(a_step_of_the_scheduler_calls_no_malloc),
+        cmocka_unit_test(a_step_with_drafts_calls_no_malloc),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: test_alloc MODEL\n");

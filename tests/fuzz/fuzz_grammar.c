@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_grammar.c: libFuzzer entry for grammars: a schema, a GBNF grammar or a regular expression, and a walk through
- * its texts.
+ * fuzz_grammar.c: libFuzzer entry for grammars: a schema, a GBNF grammar, a regular expression or the tool of a call,
+ * and a walk through its texts.
  *
- * Input: a letter (s, g, r; a capital one: with spaces and any order), the source, a NUL byte, and a program: each of
- * its bytes chooses one of the bytes that may come next. Whatever the source is, compiling and walking must end within
- * their limits. A text never leads to a dead end. Each mask is that of the reference. The same walk gives the same
- * results after states were dropped.
+ * Input: a letter (s, g, r; 1 to 7: calls in a form, with a schema; a capital one: with spaces and any order), the
+ * source, a NUL byte, and a program: each of its bytes chooses one of the bytes that may come next. Whatever the source
+ * is, compiling and walking must end within their limits. A text never leads to a dead end. Each mask is that of the
+ * reference. The same walk gives the same results after states were dropped.
  */
 #include <assert.h>
 #include <string.h>
@@ -17,6 +17,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct small small;
 
+/* Calls of a tool with this schema, in a form; the odd ones with a text in their place. */
+static int compile_calls(struct grammar **g, int form, const json_t *schema, const struct grammar_options *o,
+                         struct qn_error *e)
+{
+    json_t *calls = json_pack("{s:i,s:i,s:s,s:b,s:b,s:[{s:s,s:O,s:b}]}", "calls", form, "style",
+                              json_is_object(schema) ? (int)json_object_size(schema) : 0, "think", "<think>", "many", 1,
+                              "text", form % 2, "tools", "name", "f", "parameters", schema, "held", 1);
+    int rc = calls ? grammar_from_calls(g, calls, small.t, o, e) : error_nomem(e, "calls", 0);
+    json_decref(calls);
+    return rc;
+}
+
 static int compile(struct grammar **g, char kind, const char *text, size_t n, size_t memory, struct qn_error *e)
 {
     struct grammar_options o = {.memory_bytes = memory};
@@ -26,7 +38,8 @@ static int compile(struct grammar **g, char kind, const char *text, size_t n, si
     if ((kind | 32) == 'r') return grammar_from_regex(g, text, n, &o, e);
     json_t *schema = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
     if (!schema) return error_set(e, QN_EDATA, "not JSON");
-    int rc = grammar_from_schema(g, schema, &o, e);
+    bool in_calls = kind >= '1' && kind <= '7';
+    int rc = in_calls ? compile_calls(g, kind - '0', schema, &o, e) : grammar_from_schema(g, schema, &o, e);
     json_decref(schema);
     return rc;
 }

@@ -17,14 +17,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct chat_form forms[8] = {
-    {CHAT_CALLS_NONE, NULL, NULL},
-    {CHAT_CALLS_TAG, "<think>", "</think>"},
-    {CHAT_CALLS_LLAMA, NULL, NULL},
-    {CHAT_CALLS_MISTRAL, "[THINK]", "[/THINK]"},
-    {CHAT_CALLS_HARMONY, NULL, NULL},
-    {CHAT_CALLS_CODE, NULL, NULL},
-    {CHAT_CALLS_CALLS, "<think>", "</think>"},
-    {CHAT_CALLS_UPPER, NULL, NULL},
+    {CHAT_CALLS_NONE, NULL, NULL, 0},
+    {CHAT_CALLS_TAG, "<think>", "</think>", 0},
+    {CHAT_CALLS_LLAMA, NULL, NULL, 0},
+    {CHAT_CALLS_MISTRAL, "[THINK]", "[/THINK]", 0},
+    {CHAT_CALLS_HARMONY, NULL, NULL, 0},
+    {CHAT_CALLS_CODE, NULL, NULL, 0},
+    {CHAT_CALLS_CALLS, "<think>", "</think>", 0},
+    {CHAT_CALLS_UPPER, NULL, NULL, 0},
 };
 
 struct events {

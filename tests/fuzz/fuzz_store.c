@@ -41,7 +41,7 @@ static void forget(void *arg, struct prefix_place place, bool dropped)
 
 static void enter(const struct chain_head *h, void *index)
 {
-    const struct kv_shape shape = {KV_F32, 1, 1, 2, 2, 16, h->has_state ? 200 : 0};
+    const struct kv_shape shape = {KV_F32, 1, 1, 2, 2, 16, h->has_state ? 200 : 0, 0, 0};
     struct ledger ledger;
     struct kv_pool *pool;
     struct prefix *tree;
@@ -50,7 +50,7 @@ static void enter(const struct chain_head *h, void *index)
     struct prefix_place places[100];
     struct file f = {.n_pages = (int)chain_n_pages(h)};
     ledger_init(&ledger, 1 << 20);
-    if (h->shape.page_slots != 16 || kv_pool_new(&pool, &shape, 64, 2, &ledger, NULL)) return;
+    if (h->shape.page_slots != 16 || kv_pool_new(&pool, &shape, 64, 2, 0, &ledger, NULL)) return;
     int rc = prefix_new(&tree, pool, 1, &ledger, NULL);
     assert(!rc);
     f.tree = tree;
@@ -59,7 +59,7 @@ static void enter(const struct chain_head *h, void *index)
     const qn_token *tokens = chain_index_tokens(index);
     if (f.n_pages) rc = prefix_graft(tree, &h->key, tokens, (int)h->n_tokens, (int)h->first_page, &f, f.nodes, NULL);
     if (!rc && h->has_state) {
-        struct prefix_place place = {&f, f.n_pages};
+        struct prefix_place place = {.file = &f, .index = f.n_pages};
         rc = prefix_snapshot_graft(tree, &h->key, tokens, (int)h->n_tokens, place, &f.snapshot, NULL);
         assert((f.snapshot != NULL) == (!rc && f.n_pages && h->first_page == 0));
     }

@@ -51,6 +51,7 @@ static const struct family {
     enum weighing weighing;
     bool post_is_pre; /* what is called a norm behind attention is the one before the network */
     int odd_scale;    /* with so many layers, attention is scaled by the heads' share of d_model */
+    bool gated;       /* each head of q is followed by a gate for the head's result */
 } families[] = {
     {.name = "llama", .adjacent = true}, /* q and k rows are stored permuted instead */
     {.name = "qwen2"},
@@ -66,6 +67,9 @@ static const struct family {
     {.name = "qwen3moe"},
     {.name = "qwen2moe", .weighing = AS_THEY_ARE},
     {.name = "gpt-oss", .f = CLAMPED, .period = 2, .post_is_pre = true},
+    {.name = "qwen35", .post_is_pre = true, .gated = true}, /* only layers with attention: naive_layer() */
+    {.name = "qwen35moe", .post_is_pre = true, .gated = true},
+    {.name = "qwen3next", .post_is_pre = true, .gated = true},
     {.name = "bitnet"},
     {.name = "bitnet-b1.58", .f = SQUARED_RELU},
 };
@@ -437,6 +441,20 @@ static void add_branch(struct pass *p, int l, const char *post, double *y, doubl
     for (int i = 0; i < p->n * p->d_model; i++) x[i] += p->residual * y[i];
 }
 
+/* q and the sigmoids of the gates that follow each of its heads. */
+static void project_gated(struct pass *p, int l, const double *n, double *q, double *gates)
+{
+    int dim = p->head_dim, rows = p->n * p->n_head;
+    double *y = doubles((size_t)rows * (size_t)dim * 2);
+    project(p, l, "attn_q", n, p->d_model, y, 2 * p->n_head * dim);
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < dim; i++) {
+            q[r * dim + i] = y[2 * r * dim + i];
+            gates[r * dim + i] = 1 / (1 + exp(-y[(2 * r + 1) * dim + i]));
+        }
+    mem_free(y);
+}
+
 /* q, k and v of rows of n, from one matrix or three. */
 static void project_qkv(struct pass *p, int l, const double *n, double *q, int d_q, double *k, double *v, int d_kv)
 {
@@ -588,16 +606,24 @@ static void layer(struct pass *p, int l, double *x)
     size_t n = (size_t)p->n;
     double *norm = doubles(n * (size_t)d), *y = doubles(n * (size_t)d);
     double *q = doubles(n * (size_t)d_q), *k = doubles(n * (size_t)d_kv), *v = doubles(n * (size_t)d_kv);
-    double *heads = doubles(n * (size_t)d_q);
+    double *heads = doubles(n * (size_t)d_q), *gates = doubles(n * (size_t)d_q);
     const char *post = p->family->post_is_pre ? "none" : "post_attention_norm.weight";
     const char *pre = p->family->post_is_pre ? "post_attention_norm.weight" : "ffn_norm.weight";
 
-    project_qkv(p, l, norm_if(p, l, "attn_norm.weight", x, p->n, d, norm) ? norm : x, q, d_q, k, v, d_kv);
+    const double *in = norm_if(p, l, "attn_norm.weight", x, p->n, d, norm) ? norm : x;
+    if (p->family->gated) {
+        project_gated(p, l, in, q, gates);
+        project(p, l, "attn_k", in, d, k, d_kv);
+        project(p, l, "attn_v", in, d, v, d_kv);
+    } else {
+        project_qkv(p, l, in, q, d_q, k, v, d_kv);
+    }
     norm_heads(p, l, "attn_q_norm.weight", q, p->n_head);
     norm_heads(p, l, "attn_k_norm.weight", k, p->n_head_kv);
     rotate(p, l, q, p->n_head);
     rotate(p, l, k, p->n_head_kv);
     attend(p, l, q, k, v, heads);
+    for (size_t i = 0; p->family->gated && i < n * (size_t)d_q; i++) heads[i] *= gates[i];
     norm_if(p, l, "attn_sub_norm.weight", heads, p->n, d_q, heads);
     project(p, l, "attn_output", heads, d_q, y, d);
     add_branch(p, l, post, y, x);
@@ -605,8 +631,24 @@ static void layer(struct pass *p, int l, double *x)
     feed_forward(p, l, norm_if(p, l, pre, x, p->n, d, norm) ? norm : x, y);
     add_branch(p, l, "post_ffw_norm.weight", y, x);
 
-    double *all[] = {norm, y, q, k, v, heads};
+    double *all[] = {norm, y, q, k, v, heads, gates};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) mem_free(all[i]);
+}
+
+void naive_layer(const struct weights *w, int l, double *x, int n, int n_ctx, const struct naive_skew *skew,
+                 size_t *n_used)
+{
+    struct pass p = {.w = w, .n = n, .n_ctx = n_ctx};
+    if (says(w, "general.architecture", "deepseek2")) {
+        naive_latent_layer(w, l, x, n, skew, n_used);
+        return;
+    }
+    read_shape(&p, skew);
+    p.n_used = 0;
+    layer(&p, l, x);
+    *n_used = p.n_used;
+    mem_free(p.turn);
+    mem_free(p.turn_local);
 }
 
 double *naive_logits(const struct weights *w, const qn_token *tokens, int n, int n_ctx, const struct naive_skew *skew,

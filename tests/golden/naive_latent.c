@@ -378,6 +378,14 @@ static void layer(struct pass *p, int l, double *x)
     mem_free(m);
 }
 
+void naive_latent_layer(const struct weights *w, int l, double *x, int n, const struct naive_skew *skew, size_t *n_used)
+{
+    struct pass p = {.w = w, .n = n};
+    read_shape(&p, skew);
+    layer(&p, l, x);
+    *n_used = p.n_read;
+}
+
 double *naive_latent_logits(const struct weights *w, const qn_token *tokens, int n, const struct naive_skew *skew,
                             int *n_vocab)
 {

@@ -123,10 +123,69 @@ static void check_world(struct world *w)
             guarded_free(&got[i]);
         }
     }
-    for (int i = 0; i < w->a.n_q; i++) {
-        guarded_free(&want[i]);
-        guarded_free(&w->q[i]);
+    for (int i = 0; i < w->a.n_q; i++) guarded_free(&want[i]);
+}
+
+/* Outputs of all rows from the partial results of their chunks, which two calls compute and two merges take. */
+static void run_in_parts(struct world *w, enum cpu_level l, struct guarded *out)
+{
+    struct attn a = w->a;
+    const size_t ld = ATTN_PARTIAL_O + ((size_t)a.head_dim_v + 15) / 16 * 16;
+    const int first = w->lo[0] / ATTN_CHUNK, n = (w->hi[0] + ATTN_CHUNK - 1) / ATTN_CHUNK - first;
+    const int n_calls[] = {rnd_below(n + 1), n}, n_merged = 1 + rnd_below(n);
+    struct guarded parts = guarded_new((size_t)n * (size_t)a.n_q * ld * sizeof(float), 0, AT_END);
+    float *ptr[ATTN_MAX_Q];
+    int32_t lo[ATTN_MAX_Q], hi[ATTN_MAX_Q];
+    void *scratch = l == CPU_REF ? NULL : scratch_dirty();
+    a.out = ptr, a.lo = lo, a.hi = hi;
+    a.ld_partial = (size_t)a.n_q * ld;
+    for (int call = 0, from = 0; call < 2; from = n_calls[call++]) {
+        if (from == n_calls[call]) continue;
+        for (int i = 0; i < a.n_q; i++) {
+            int begin = (first + from) * ATTN_CHUNK, end = (first + n_calls[call]) * ATTN_CHUNK;
+            lo[i] = begin > w->lo[0] ? begin : w->lo[0];
+            hi[i] = end < w->hi[0] ? end : w->hi[0];
+            ptr[i] = (float *)parts.p + (size_t)from * a.ld_partial + (size_t)i * ld;
+        }
+        table[l].attn(&a, scratch);
     }
+    for (int i = 0; i < a.n_q; i++) {
+        float *p = (float *)parts.p + (size_t)i * ld, *last = p + (size_t)(n_merged - 1) * a.ld_partial;
+        struct attn_merge m = {p, n_merged, a.ld_partial, a.head_dim_v, a.sink ? &a.sink[i] : NULL, NULL};
+        table[l].attn_merge(&m, scratch);
+        memmove(last, p, ld * sizeof *p);
+        out[i] = guarded_new((size_t)a.head_dim_v * 4, 0, AT_END);
+        m.partial = last, m.n = n - n_merged + 1, m.out = (float *)out[i].p;
+        table[l].attn_merge(&m, scratch);
+    }
+    guarded_free(&parts);
+}
+
+static void check_parts_of(struct world *w, enum cpu_level l, const struct guarded *want)
+{
+    struct guarded got[ATTN_MAX_Q];
+    run_in_parts(w, l, got);
+    for (int i = 0; i < w->a.n_q; i++) {
+        check_floats(l, "merged", (float *)want[i].p, (float *)got[i].p, (size_t)w->a.head_dim_v);
+        guarded_free(&got[i]);
+    }
+}
+
+/* Partial results that are merged later give the bits of one call. The reference is slow: it merges only where there
+ * are enough chunks to be merged in the wrong order. */
+static void check_parts(struct world *w)
+{
+    struct guarded want[ATTN_MAX_Q];
+    for (int i = 1; i < w->a.n_q; i++) w->lo[i] = w->lo[0], w->hi[i] = w->hi[0];
+    run(w, CPU_REF, want);
+    if (w->hi[0] - w->lo[0] > 2 * ATTN_CHUNK) check_parts_of(w, CPU_REF, want);
+    for (int l = first_level; l <= last_level; l++) check_parts_of(w, (enum cpu_level)l, want);
+    for (int i = 0; i < w->a.n_q; i++) guarded_free(&want[i]);
+}
+
+static void free_world(struct world *w)
+{
+    for (int i = 0; i < w->a.n_q; i++) guarded_free(&w->q[i]);
     for (int p = 0; p < w->n_pages; p++) guarded_free(&w->page[p]);
 }
 
@@ -155,6 +214,8 @@ void check_attn(int rounds)
         for (int i = 0; wanted("attn") && i < 150 * rounds; i++) {
             random_world(&w, (enum kv_type)t);
             check_world(&w);
+            if (i % 2) check_parts(&w);
+            free_world(&w);
         }
         for (int i = 0; wanted("put") && i < 200 * rounds; i++)
             check_put((enum kv_type)t, i & 1, rnd_of(head_dims, LEN(head_dims)), rnd_below(48),

@@ -7,12 +7,14 @@
  */
 #include "cli/ask/chunk.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
 
 #include "base/mem.h"
 #include "cli/core/cli.h"
+#include "cli/ask/crew.h"
 #include "cli/ask/piece_cache.h"
 #include "cli/ask/pieces.h"
 #include "cli/core/progress.h"
@@ -36,11 +38,14 @@ static const char last_words[] =
 
 struct chunk_state {
     struct ask_run *a;
+    pthread_mutex_t mutex; /* protects the cache, the counts and `computed` */
+    pthread_cond_t changed;
     struct piece_cache cache;
-    int n_answer;      /* most tokens of an answer */
-    struct buf words;  /* the instruction of this round */
-    const char *label; /* name of the text that is read */
-    FILE *out;         /* the answers of this round */
+    const struct buf *computed[CREW_AT_ONCE]; /* requests that are being answered, by thread; NULL: none */
+    int n_answer;                             /* most tokens of an answer */
+    struct buf words;                         /* the instruction of this round */
+    const char *label;                        /* name of the text that is read */
+    FILE *out;                                /* the answers of this round */
     uint64_t n_pieces, n_found, n_empty;
     struct progress progress;
     struct qn_error e;
@@ -59,65 +64,114 @@ static int set_words(struct chunk_state *c, const char *words)
 
 /* ---- a piece ---- */
 
+/* One piece, or a part of it, that a thread answers. */
+struct chunk_piece {
+    struct chunk_state *c;
+    struct place *place;
+    struct crew_piece *to; /* gets the answer, and what fails */
+};
+
 /* The request for one piece: greedy and short, whatever the options for the last answer are. */
-static int piece_request(struct chunk_state *c, const char *text, size_t n, json_t **out)
+static int piece_request(const struct chunk_piece *w, const char *text, size_t n, json_t **out)
 {
+    struct chunk_state *c = w->c;
     struct message_text t = {c->label, {.head = text, .n_head = n}};
     struct buf message = {0};
-    int rc = message_compose(&message, &t, 1, (char *)c->words.data, &c->e);
-    if (!rc) rc = ask_request_greedy(c->a, (char *)message.data, message.len, c->n_answer, out, &c->e);
+    int rc = message_compose(&message, &t, 1, (char *)c->words.data, &w->to->e);
+    if (!rc) rc = ask_request_greedy(c->a, (char *)message.data, message.len, c->n_answer, out, &w->to->e);
     buf_deinit(&message);
     return rc;
 }
 
-static int write_answer(struct chunk_state *c, const struct buf *answer)
+/* Adds an answer to those of the piece, with a blank line after it. With the mutex held. */
+static int add_answer(const struct chunk_piece *w, const struct buf *answer)
 {
     size_t n = answer->len;
     while (n && strchr(" \n\r\t", answer->data[n - 1])) n--;
-    if (!n) c->n_empty++;
-    if (n && (fwrite(answer->data, 1, n, c->out) != n || fputs("\n\n", c->out) < 0))
-        return error_set(&c->e, QN_EIO, "the temporary file for answers: %m");
-    return 0;
+    if (!n) w->c->n_empty++;
+    int rc = n ? buf_add(&w->to->answer, answer->data, n, &w->to->e) : 0;
+    return n && !rc ? buf_str(&w->to->answer, "\n\n", &w->to->e) : rc;
 }
 
-static int answer_piece(struct chunk_state *c, const char *text, size_t n);
+static int answer_piece(const struct chunk_piece *w, const char *text, size_t n);
 
 /* Answers the two halves of a piece that the server has no room for. */
-static int answer_halves(struct chunk_state *c, const char *text, size_t n)
+static int answer_halves(const struct chunk_piece *w, const char *text, size_t n)
 {
     size_t half = pieces_half(text, n);
-    if (!half || half == n) return QN_EFULL; /* the message of the server is in c->e */
-    if (place_reopen(&c->a->place)) return error_set(&c->e, QN_EIO, "the connection is lost");
-    int rc = answer_piece(c, text, half);
-    return rc ? rc : answer_piece(c, text + half, n - half);
+    if (!half || half == n) return QN_EFULL; /* the message of the server is in to->e */
+    if (place_reopen(w->place)) return error_set(&w->to->e, QN_EIO, "the connection is lost");
+    int rc = answer_piece(w, text, half);
+    return rc ? rc : answer_piece(w, text + half, n - half);
 }
 
-/* Asks the server and keeps the answer. */
-static int compute(struct chunk_state *c, json_t *request, const char *key, size_t n_key, struct buf *answer)
+/* Whether another thread computes the answer for this key. With the mutex held. */
+static bool is_computed(const struct chunk_state *c, const struct buf *key)
 {
-    int rc = answer_collect(&c->a->place, request, answer, &c->result, &c->e);
-    if (!rc) piece_cache_add(&c->cache, key, n_key, answer->data ? (char *)answer->data : "", answer->len);
+    for (int i = 0; i < CREW_AT_ONCE; i++)
+        if (c->computed[i] && c->computed[i]->len == key->len && !memcmp(c->computed[i]->data, key->data, key->len))
+            return true;
+    return false;
+}
+
+/* Finds the answer, or asks the server and keeps it. What repeats is computed once. With the mutex held, except while
+ * the server computes. */
+static int find_or_compute(const struct chunk_piece *w, json_t *request, const struct buf *key, struct buf *answer)
+{
+    struct chunk_state *c = w->c;
+    const struct buf **mine = &c->computed[w->place->slot - 1];
+    while (is_computed(c, key)) pthread_cond_wait(&c->changed, &c->mutex);
+    bool found = piece_cache_find(&c->cache, (char *)key->data, key->len, answer);
+    c->n_found += found;
+    if (found) return 0;
+    *mine = key;
+    pthread_mutex_unlock(&c->mutex);
+    int rc = answer_collect(w->place, request, answer, &w->to->result, &w->to->e);
+    pthread_mutex_lock(&c->mutex);
+    *mine = NULL;
+    pthread_cond_broadcast(&c->changed);
+    if (!rc)
+        piece_cache_add(&c->cache, (char *)key->data, key->len, answer->data ? (char *)answer->data : "", answer->len);
     return rc;
 }
 
-static int answer_piece(struct chunk_state *c, const char *text, size_t n)
+static int answer_piece(const struct chunk_piece *w, const char *text, size_t n)
 {
+    struct chunk_state *c = w->c;
     struct buf answer = {0}, key = {0};
     json_t *request = NULL;
-    int rc = piece_request(c, text, n, &request);
-    if (!rc) rc = buf_printf(&key, &c->e, "%s\n", (char *)c->a->model.data);
-    if (!rc && answer_write_json(&key, request)) rc = error_nomem(&c->e, "chunk", n);
-    bool found = !rc && piece_cache_find(&c->cache, (char *)key.data, key.len, &answer);
-    if (!rc && !found) rc = compute(c, request, (char *)key.data, key.len, &answer);
+    w->to->result = (struct chat_result){0};
+    int rc = piece_request(w, text, n, &request);
+    if (!rc) rc = buf_printf(&key, &w->to->e, "%s\n", (char *)c->a->model.data);
+    if (!rc && answer_write_json(&key, request)) rc = error_nomem(&w->to->e, "chunk", n);
+    pthread_mutex_lock(&c->mutex);
+    if (!rc) rc = find_or_compute(w, request, &key, &answer);
+    bool too_large = rc && !strcmp(w->to->result.code, "context_length_exceeded");
+    if (!rc) rc = add_answer(w, &answer);
+    c->n_pieces += !too_large;
+    pthread_mutex_unlock(&c->mutex);
     json_decref(request);
     buf_deinit(&key);
-    bool too_large = rc && !strcmp(c->result.code, "context_length_exceeded");
-    if (!rc) rc = write_answer(c, &answer);
     buf_deinit(&answer);
-    if (too_large) return answer_halves(c, text, n);
-    c->n_pieces++;
-    c->n_found += found;
-    return rc;
+    return too_large ? answer_halves(w, text, n) : rc;
+}
+
+/* ---- the crew ---- */
+
+static int ask_piece(void *arg, struct place *p, struct crew_piece *piece)
+{
+    struct chunk_piece w = {.c = arg, .place = p, .to = piece};
+    return answer_piece(&w, (char *)piece->text.data, piece->text.len);
+}
+
+static int take_answer(void *arg, struct crew_piece *piece)
+{
+    struct chunk_state *c = arg;
+    const struct buf *b = &piece->answer;
+    progress_update(&c->progress, piece->at + piece->text.len);
+    if (b->len && fwrite(b->data, 1, b->len, c->out) != b->len)
+        return error_set(&piece->e, QN_EIO, "the temporary file for answers: %m");
+    return 0;
 }
 
 /* ---- a round ---- */
@@ -126,15 +180,17 @@ static int answer_piece(struct chunk_state *c, const char *text, size_t n)
 static int answer_pieces(struct chunk_state *c, pieces_source *source, void *arg, const char *name, uint64_t n_bytes)
 {
     struct pieces p;
-    uint64_t done = 0;
+    struct crew_piece failed;
     const char *text;
     size_t n, max = (size_t)c->a->n_ctx * BYTES_PER_TOKEN;
-    int rc = pieces_init(&p, max / 4, max, source, arg, &c->e);
+    int rc = pieces_init(&p, max / 4, max, source, arg, &c->e), broken = 0;
+    struct crew *crew = crew_new(&c->a->place, ask_piece, take_answer, c);
     progress_begin(&c->progress, name, "B", n_bytes);
-    while (!rc && !(rc = pieces_next(&p, &text, &n, &c->e)) && n) {
-        progress_update(&c->progress, done);
-        rc = answer_piece(c, text, n);
-        done += n;
+    while (!rc && !broken && !(rc = pieces_next(&p, &text, &n, &c->e)) && n) broken = crew_put(crew, text, n);
+    if (crew_end(crew, &failed) && !rc) {
+        c->result = failed.result;
+        rc = error_set(&c->e, failed.rc, "piece %llu of %s, at byte %llu: %s", (unsigned long long)failed.number, name,
+                       (unsigned long long)failed.at, failed.e.msg);
     }
     progress_end(&c->progress);
     pieces_deinit(&p);
@@ -296,6 +352,8 @@ int chunk_message(struct ask_run *a, struct buf *out)
     struct begun *b = cli_alloc(a->n_inputs, sizeof *b);
     bool fits = false;
     c->a = a;
+    pthread_mutex_init(&c->mutex, NULL);
+    pthread_cond_init(&c->changed, NULL);
     c->n_answer = a->n_ctx / 16;
     if (c->n_answer < MIN_ANSWER) c->n_answer = MIN_ANSWER;
     if (c->n_answer > MAX_ANSWER) c->n_answer = MAX_ANSWER;
@@ -319,6 +377,8 @@ int chunk_message(struct ask_run *a, struct buf *out)
         buf_deinit(&b[i].head);
     }
     if (c->out) fclose(c->out);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->mutex);
     buf_deinit(&c->words);
     cli_free(b);
     cli_free(c);

@@ -30,12 +30,14 @@ int input_open(struct input *s, const char *encoding, struct qn_error *e)
     if (fd < 0) return error_set(e, QN_ENOINPUT, "cannot open %s: %s", s->name, strerror(errno));
     s->fd = fd;
     s->bytes = bytes_of(fd);
-    return intake_open(&s->in, fd, s->name, encoding, e);
+    return intake_open(&s->in, fd, s->name, encoding, s->is_live, e);
 }
 
 int input_read(struct input *s, char *out, size_t cap, size_t *n, struct qn_error *e)
 {
-    return intake_read(s->in, out, cap, n, e);
+    int rc = intake_read(s->in, out, cap, n, e);
+    if (!rc) s->n_read += *n;
+    return rc;
 }
 
 void input_close(struct input *s)

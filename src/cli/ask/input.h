@@ -14,7 +14,9 @@ struct input {
     const char *path; /* NULL: standard input */
     char name[512];   /* for people and models: one line of UTF-8 */
     int fd;
+    bool is_live;      /* set it before opening: see intake_open() */
     uint64_t bytes;    /* size of a regular file when it was opened; 0: not known */
+    uint64_t n_read;   /* bytes of text that were read so far */
     struct intake *in; /* NULL: not open */
 };
 

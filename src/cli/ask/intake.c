@@ -23,7 +23,7 @@ struct intake {
     const char *name;
     const char *encoding; /* the encoding that cd converts from */
     iconv_t cd;
-    bool converts, ended;
+    bool converts, ended, is_live;
     size_t at, n;    /* the bytes of raw that are not used yet */
     uint64_t offset; /* position of raw[at] in the input */
     uint64_t n_odd, first_odd;
@@ -113,6 +113,8 @@ static const char *encoding_by_mark(const uint8_t *p, size_t n, size_t *n_mark)
 
 /* ---- bytes ---- */
 
+bool (*intake_is_cancelled)(void);
+
 /* Reads until `want` bytes are there, or the input ends. */
 static int fill(struct intake *in, size_t want, struct qn_error *e)
 {
@@ -122,7 +124,7 @@ static int fill(struct intake *in, size_t want, struct qn_error *e)
     }
     while (in->n < want && !in->ended) {
         ssize_t got = read(in->fd, in->raw + in->n, RAW - in->n);
-        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EINTR && !(intake_is_cancelled && intake_is_cancelled())) continue;
         if (got < 0)
             return error_set(e, errno == EISDIR ? QN_ENOINPUT : QN_EIO, "cannot read %s: %s", in->name,
                              strerror(errno));
@@ -139,7 +141,7 @@ static void take(struct intake *in, size_t n)
     in->offset += n;
 }
 
-int intake_open(struct intake **out, int fd, const char *name, const char *encoding, struct qn_error *e)
+int intake_open(struct intake **out, int fd, const char *name, const char *encoding, bool is_live, struct qn_error *e)
 {
     size_t n_mark = 0;
     int rc;
@@ -148,7 +150,8 @@ int intake_open(struct intake **out, int fd, const char *name, const char *encod
     memset(in, 0, offsetof(struct intake, raw));
     in->fd = fd;
     in->name = name;
-    if ((rc = fill(in, INTAKE_LOOK, e))) goto fail;
+    in->is_live = is_live;
+    if ((rc = fill(in, is_live ? 1 : INTAKE_LOOK, e))) goto fail;
     if (!encoding) {
         encoding = encoding_by_mark(in->raw, in->n, &n_mark);
         if ((!encoding || !*encoding) && (rc = refuse_binary(in, in->n < INTAKE_LOOK ? in->n : INTAKE_LOOK, e)))
@@ -273,12 +276,14 @@ static int read_converted(struct intake *in, char *out, size_t cap, size_t *n, s
 
 int intake_read(struct intake *in, char *out, size_t cap, size_t *n, struct qn_error *e)
 {
+    size_t want = in->is_live ? 1 : 16;
     int rc = 0;
     *n = 0;
     do {
-        if (in->n < 16 && (rc = fill(in, 16, e))) return rc;
+        if (in->n < want && (rc = fill(in, want, e))) return rc;
         if (!in->n) return 0;
         rc = in->converts ? read_converted(in, out, cap, n, e) : read_utf8(in, out, cap, n, e);
+        want = in->n + 1; /* of a character */
     } while (!rc && !*n);
     return rc;
 }

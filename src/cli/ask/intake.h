@@ -12,6 +12,7 @@
 #ifndef QUERN_CLI_INTAKE_H
 #define QUERN_CLI_INTAKE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,13 +23,17 @@ struct intake;
 
 /* The number of first bytes that decide what a text is. */
 #define INTAKE_LOOK 4096
+/* Asked after a signal whether reading ends with QN_EIO; NULL: it goes on. Set it before there are threads. */
+extern bool (*intake_is_cancelled)(void);
 /* The least cap of intake_read(). */
 #define INTAKE_MIN 64
 
 /* Reads the first bytes. fd and name ("standard input", "'a.log'") are borrowed. encoding: a name that iconv(3)
- * knows; NULL: find out. QN_EDATA: it is not text; QN_EUSAGE: no such encoding; QN_EIO, QN_ENOINPUT: it cannot be read.
+ * knows; NULL: find out. is_live: the text comes slowly, so what it is is decided by the bytes that come first, and
+ * intake_read() does not wait for more than there are. QN_EDATA: it is not text; QN_EUSAGE: no such encoding; QN_EIO,
+ * QN_ENOINPUT: it cannot be read.
  */
-int intake_open(struct intake **out, int fd, const char *name, const char *encoding, struct qn_error *e);
+int intake_open(struct intake **out, int fd, const char *name, const char *encoding, bool is_live, struct qn_error *e);
 /* Reads at most cap bytes: whole characters without NUL. *n is 0 only at the end. QN_EDATA names the offset. */
 int intake_read(struct intake *in, char *out, size_t cap, size_t *n, struct qn_error *e);
 /* The number of bytes that were read as Windows-1252; *first is the offset of the first. */

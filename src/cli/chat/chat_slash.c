@@ -82,6 +82,20 @@ static int list_models(struct chat_run *c)
     return CHAT_STAY;
 }
 
+/* Says who answers from now on. */
+static void confirm_model(struct chat_run *c)
+{
+    struct buf line = {0};
+    json_t *list = fetch_models(c);
+    const json_t *own = list ? own_model(c, list) : NULL;
+    bool is_unknown = list && !own && c->place.kind != PLACE_HERE;
+    if (!buf_printf(&line, NULL, "(%s answers, at %s%s)", c->place.model ? c->place.model : "the only model",
+                    c->place.name, is_unknown ? ", which does not list it" : ""))
+        show((char *)line.data, line.len);
+    buf_deinit(&line);
+    json_decref(list);
+}
+
 static int do_model(struct chat_run *c, const char *arg)
 {
     const char *before = c->o->place.model;
@@ -90,17 +104,18 @@ static int do_model(struct chat_run *c, const char *arg)
     strcpy(name, arg);
     place_close(&c->place);
     c->o->place.model = name;
-    int status = place_open(&c->place, &c->o->place);
+    int status = place_open(&c->place, &c->o->place, c->invocation);
     if (status) { /* a message was printed */
         place_close(&c->place);
         c->o->place.model = before;
         cli_free(name);
-        c->broken = place_open(&c->place, &c->o->place) != 0;
+        c->broken = place_open(&c->place, &c->o->place, c->invocation) != 0;
         return after(c, status);
     }
     cli_free(c->model);
     c->model = name;
     c->broken = false;
+    if (c->person) confirm_model(c);
     return CHAT_STAY;
 }
 
@@ -153,6 +168,21 @@ static int do_load(struct chat_run *c, const char *arg)
         status = cli_fail(&e);
     else if (c->person)
         printf("(%zu message%s loaded)\n", c->talk.n, c->talk.n == 1 ? "" : "s");
+    buf_deinit(&path);
+    return after(c, status);
+}
+
+static int do_file(struct chat_run *c, const char *arg)
+{
+    struct qn_error e;
+    struct buf path = {0};
+    size_t n;
+    int status = 0;
+    file_name(&path, arg);
+    if (chat_add_file(c, path.data ? (char *)path.data : "", &n, &e))
+        status = cli_fail(&e);
+    else if (c->person)
+        printf("(%zu byte%s, attached to the next message)\n", n, n == 1 ? "" : "s");
     buf_deinit(&path);
     return after(c, status);
 }
@@ -227,6 +257,7 @@ static int do_help(struct chat_run *c, const char *arg);
 static const struct command_row rows[] = {
     {"/model", "/model ", "NAME", "ask another model; without NAME: list the models", false, do_model},
     {"/system", "/system ", "TEXT", "set the system prompt; -: remove it; without TEXT: show it", false, do_system},
+    {"/file", "/file ", "FILE", "attach a file to the next message", true, do_file},
     {"/save", "/save ", "FILE", "write the conversation, one line of JSON per message", true, do_save},
     {"/load", "/load ", "FILE", "continue a saved conversation", true, do_load},
     {"/retry", "/retry", NULL, "ask again for a reply to the last message", false, do_retry},
@@ -286,8 +317,11 @@ int chat_command(struct chat_run *c, const char *text)
 
 const char *chat_complete(void *arg, const char *line, size_t n, size_t i)
 {
-    (void)arg;
+    struct chat_run *c = arg;
     for (size_t k = 0; n && k < N_ROWS; k++)
-        if (n <= strlen(rows[k].tab) && !strncmp(rows[k].tab, line, n) && i-- == 0) return rows[k].tab;
-    return NULL;
+        if (n <= strlen(rows[k].tab) && !strncmp(rows[k].tab, line, n) && strlen(rows[k].tab) > n && i-- == 0)
+            return rows[k].tab;
+    if (!memchr(line, ' ', n) || line[0] != '/') return NULL;
+    if (i == 0) chat_words_find(&c->words, c, line, n);
+    return i < c->words.n ? c->words.v[i] : NULL;
 }

@@ -13,6 +13,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "cli/ask/keep.h"
 #include "cli/chat/chat_run.h"
 #include "cli/place/sampling.h"
 
@@ -34,24 +35,12 @@ void chat_catch_interrupts(void)
 
 /* ---- the request ---- */
 
-static json_t *message_json(const struct chat_run *c, const struct talk_message *m)
-{
-    json_t *o = json_object();
-    int bad = json_object_set_new(o, "role", json_string(talk_role_name(m->role)));
-    if (m->thoughts && c->place.kind != PLACE_REMOTE) /* other servers refuse fields that are not in the API */
-        bad |= json_object_set_new(o, "reasoning_content", json_stringn(m->thoughts, m->n_thoughts));
-    bad |= json_object_set_new(o, "content", json_stringn(m->content, m->n_content));
-    if (!bad) return o;
-    json_decref(o);
-    return NULL;
-}
-
 json_t *chat_request(const struct chat_run *c)
 {
-    json_t *o = json_object(), *messages = json_array();
-    int bad = json_object_set_new(o, "messages", messages);
-    for (size_t i = 0; i < c->talk.n; i++) bad |= json_array_append_new(messages, message_json(c, &c->talk.v[i]));
+    json_t *o = json_object();
+    int bad = json_object_set_new(o, "messages", talk_json(&c->talk, c->place.kind != PLACE_REMOTE));
     if (c->place.model) bad |= json_object_set_new(o, "model", json_string(c->place.model));
+    if (c->o->context) bad |= json_object_set_new(o, "context", json_string(c->o->context));
     if (c->o->max_tokens) bad |= json_object_set_new(o, "max_tokens", json_integer(c->o->max_tokens));
     bad |= sampling_add(o, c->invocation, c->persona);
     if (!bad) return o;
@@ -72,7 +61,8 @@ int chat_connect(struct chat_run *c)
 struct reply {
     struct chat_run *c;
     struct buf content, thoughts;
-    int unshown; /* errno of a write that failed */
+    struct buf receipt, prompt; /* of the reply, for a file */
+    int unshown;                /* errno of a write that failed */
     struct qn_error e;
 };
 
@@ -80,12 +70,16 @@ static int on_piece(void *arg, enum chat_piece kind, const char *text, size_t n)
 {
     struct reply *r = arg;
     struct render *out = &r->c->render;
+    const struct receipt_options *kept = &r->c->o->receipt;
+    if (kind == CHAT_RECEIPT) return receipt_file_keep(&r->receipt, kept, text, n);
+    if (kind == CHAT_PROMPT) return receipt_file_keep(&r->prompt, kept, text, n);
     int rc = kind == CHAT_NOTE ? 0 : buf_add(kind == CHAT_CONTENT ? &r->content : &r->thoughts, text, n, &r->e);
     if (rc) return rc;
     switch (kind) {
     case CHAT_CONTENT: rc = render_answer(out, text, n, &r->e); break;
     case CHAT_REASONING: rc = render_thought(out, text, n, &r->e); break;
     case CHAT_NOTE: rc = render_note(out, text, n, &r->e); break;
+    default: break;
     }
     if (rc) r->unshown = errno;
     return rc;
@@ -111,6 +105,15 @@ static int failed(struct chat_run *c, const struct qn_error *e)
     return status;
 }
 
+/* A context that rotates forgets the middle of the conversation. */
+static void say_dropped(const struct chat_run *c)
+{
+    char text[96];
+    if (c->last.n_dropped <= 0) return;
+    snprintf(text, sizeof text, "the model no longer sees %d tokens of the conversation", c->last.n_dropped);
+    remark(c, text);
+}
+
 static int keep_reply(struct chat_run *c, const struct reply *r, bool cut, struct qn_error *e)
 {
     if (!r->content.len && !r->thoughts.len && cut) return 0; /* there is nothing to keep */
@@ -131,9 +134,17 @@ static int conclude(struct chat_run *c, struct reply *r, int rc, struct qn_error
         return cli_write_status();
     }
     if (length) remark(c, "the reply was cut: it has the most tokens allowed");
+    say_dropped(c);
     if (cancelled || (rc && interrupted)) remark(c, "stopped");
     if (!rc || interrupted) return 0;
     return failed(c, rc == QN_ECANCEL && r->e.code ? &r->e : e);
+}
+
+/* Sets the turn off from the next one, and keeps the conversation. */
+static void end_turn(const struct chat_run *c)
+{
+    fputc('\n', stderr);
+    if (!c->o->no_keep && !unanswered(c)) keep_write_last(&c->talk);
 }
 
 int chat_turn(struct chat_run *c)
@@ -147,6 +158,10 @@ int chat_turn(struct chat_run *c)
         fprintf(stderr, "quern: not enough memory for the conversation\n");
         return EX_TEMPFAIL;
     }
+    if ((status = receipt_file_ask(&c->o->receipt, request))) {
+        json_decref(request);
+        return status;
+    }
     c->last = (struct chat_result){.n_prompt = -1, .n_cached = -1, .n_generated = -1};
     interrupted = 0;
     asked = c->place.client;
@@ -155,6 +170,10 @@ int chat_turn(struct chat_run *c)
     c->broken = rc != 0 || interrupted;
     json_decref(request);
     status = conclude(c, &r, rc, &e);
+    if (!rc && !status && !c->gone) status = receipt_file_append(&c->o->receipt, &r.receipt, &r.prompt);
+    buf_deinit(&r.receipt);
+    buf_deinit(&r.prompt);
+    if (c->person && !c->gone) end_turn(c);
     buf_deinit(&r.content);
     buf_deinit(&r.thoughts);
     return status;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "cli/ask/keep.h"
 #include "cli/core/commands.h"
 #include "cli/chat/edit.h"
 #include "text/token/unicode.h"
@@ -84,14 +85,17 @@ static void open_editor(struct message_reader *s, struct chat_run *c)
 /* Sends a message and shows the reply. Returns 0 or an exit status. */
 static int say(struct chat_run *c, const char *text, size_t n)
 {
+    struct buf whole = {0};
     struct qn_error e;
     if (n > 1 && text[0] == '/' && text[1] == '/') { /* the second slash begins the message */
         text++;
         n--;
     }
     if (c->talk.n && c->talk.v[c->talk.n - 1].role == TALK_USER) talk_undo(&c->talk); /* it has no answer */
-    if (talk_add(&c->talk, TALK_USER, text, n, NULL, 0, false, &e)) return cli_fail(&e);
-    return chat_turn(c);
+    int rc = chat_compose(c, text, n, &whole, &e);
+    if (!rc) rc = talk_add(&c->talk, TALK_USER, (char *)whole.data, whole.len, NULL, 0, false, &e);
+    buf_deinit(&whole);
+    return rc ? cli_fail(&e) : chat_turn(c);
 }
 
 /* Reads messages and commands until there are no more. Returns the exit status. */
@@ -126,14 +130,16 @@ static int read_system(const struct chat_run *c, struct buf *text, struct qn_err
     enum opt_origin line = options_origin(c->invocation, "system"), file = options_origin(c->invocation, "system-file");
     if (o->system && o->system_file && line == file)
         return error_set(e, QN_EUSAGE, "--system and --system-file exclude each other");
+    if (o->args.n && (!o->persona || o->system || o->system_file))
+        return error_set(e, QN_EUSAGE, "--arg is for the text of a persona, and there is none");
     bool is_line = o->system && (!o->system_file || line > file);
     int rc = 0;
     if (is_line)
         rc = buf_str(text, o->system, e);
     else if (o->system_file)
         rc = os_read_file(text, o->system_file, MOST_SYSTEM, e);
-    else if (c->persona)
-        rc = buf_str(text, c->persona->system, e);
+    else if (o->persona)
+        rc = persona_text(text, c->persona, o->persona, &o->args, e);
     if (rc || unicode_is_utf8(text->data, text->len)) return rc;
     return error_set(e, QN_EDATA, "%s is not UTF-8 text", is_line ? "--system" : o->system_file);
 }
@@ -145,24 +151,31 @@ static int begin(struct chat_run *c)
     struct buf system = {0};
     struct qn_error e;
     int rc = o->persona ? persona_find(&c->persona, c->invocation->config, o->persona, &e) : 0;
+    size_t n_bytes;
     if (!rc && o->load) rc = talk_load(&c->talk, o->load, &e);
+    if (!rc && o->go_on) rc = keep_read_last(&c->talk, &e);
+    for (size_t i = 0; i < o->files.n && !rc; i++) rc = chat_add_file(c, o->files.v[i], &n_bytes, &e);
     if (!rc) rc = read_system(c, &system, &e);
     if (!rc && system.len) rc = talk_set_system(&c->talk, (char *)system.data, system.len, &e);
     buf_deinit(&system);
-    return rc ? cli_fail(&e) : place_open(&c->place, &o->place);
+    return rc ? cli_fail(&e) : place_open(&c->place, &o->place, c->invocation);
 }
 
 static int run(struct invocation *v)
 {
     struct chat_run c = {.o = v->options, .invocation = v, .last = {.n_prompt = -1, .n_cached = -1, .n_generated = -1}};
     struct message_reader s = {0};
+    if (c.o->load && c.o->go_on) return cli_usage("chat: --load and --continue exclude each other");
+    int status = receipt_file_check("chat", &c.o->receipt, true);
+    if (status) return status;
     c.person = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     render_init(&c.render, STDOUT_FILENO);
-    int status = begin(&c);
+    status = begin(&c);
     if (!status && c.person) {
         open_editor(&s, &c);
         chat_catch_interrupts();
         fprintf(stderr, "(%s answers; /help lists the commands)\n", c.place.name);
+        if (c.talk.n) fprintf(stderr, "(going on from %zu message%s)\n", c.talk.n, c.talk.n == 1 ? "" : "s");
     }
     if (!status) status = converse(&c, &s);
     edit_close(s.edit);
@@ -170,6 +183,8 @@ static int run(struct invocation *v)
     place_close(&c.place);
     talk_clear(&c.talk);
     render_deinit(&c.render);
+    buf_deinit(&c.files);
+    chat_words_clear(&c.words);
     cli_free(c.model);
     return status;
 }
@@ -184,9 +199,17 @@ static void init(void *options)
 #define AT(field) offsetof(struct chat_options, field)
 static const struct opt opts[] = {
     {"persona", 'p', OPT_STRING, AT(persona), "NAME", "use this persona", .words = WORDS_PERSONA},
+    {"arg", 0, OPT_STRINGS, AT(args), "NAME=VALUE", "an argument of the persona; may be repeated", .rare = true},
     {"system", 0, OPT_STRING, AT(system), "TEXT", "the system prompt"},
     {"system-file", 0, OPT_STRING, AT(system_file), "FILE", "the same from a file", .words = WORDS_FILE},
+    {"file", 'f', OPT_STRINGS, AT(files), "FILE", "attach a file to the first message; may be repeated",
+     .words = WORDS_FILE},
+    {"continue", 'c', OPT_FLAG, AT(go_on), NULL, "go on from the last conversation, also of the filter"},
+    {"no-keep", 0, OPT_FLAG, AT(no_keep), NULL, "do not keep the conversation for --continue", .rare = true},
     {"load", 0, OPT_STRING, AT(load), "FILE", "continue a saved conversation", .words = WORDS_FILE},
+    {"context", 0, OPT_STRING, AT(context), "HOW",
+     "when the context is full: plain (the chat ends) or rotate:KEEP (the first KEEP tokens and the newest stay)",
+     .rare = true},
     {"max-tokens", 'n', OPT_INT, AT(max_tokens), "N", "most tokens of a reply (default: the room in the context)", 1,
      INT32_MAX},
     {0},
@@ -194,17 +217,21 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {
     {"Options", opts},
+    {"Receipt", opts_receipt, AT(receipt), NULL, true},
     {"Where to ask", opts_place, AT(place), ""},
     {"Sampling", opts_sampling, AT(sampling), NULL, true},
     {"Engine, when this process answers", opts_engine, AT(place.engine), NULL, true},
     {"Context, when this process answers", opts_context, AT(place.engine), NULL, true},
     {"Model file, when this process answers", opts_model, AT(place.file), NULL, true},
+    {"Drafts", opts_draft, AT(place.draft), NULL, true},
     {0},
 };
 
 static const struct example examples[] = {
     {"quern chat", "With the daemon's model, or the only one in ~/models"},
     {"quern chat -m small --system 'Answer in one sentence.'", "With the model of this name"},
+    {"quern chat -f plan.txt", "With a file that the first message is about"},
+    {"quern chat -c", "Go on from the last conversation"},
     {"quern chat --load plan.chat", "Continue what /save plan.chat has written"},
     {"quern chat < questions.txt > answers.txt", "One message per line"},
     {0},
@@ -216,13 +243,17 @@ const struct command command_chat = {
     .brief = "talk with a model at the terminal",
     .about = "Talks with a model. If standard input is not a terminal, each line is a message, and standard output has "
              "only the replies.\n\n"
-             "A line that begins with a slash is a command: /help lists them, Tab completes them, and // begins a "
+             "A line that begins with a slash is a command: /help lists them, Tab completes them, their files and "
+             "models, and // begins a "
              "message with a slash. A line that ends in a backslash continues in the next line, Alt-Enter breaks a "
              "line, and a paste of several lines is one message. Ctrl-C stops the reply and keeps what was said until "
              "then; Ctrl-D ends the program.\n\n"
              "/save writes a plain file with one line of JSON per message: role and content, and, if there are any, "
              "reasoning_content (the thoughts) and cut (the reply was stopped). You can edit the file, and continue it "
              "with /load or --load.\n\n"
+             "At a terminal the conversation is kept after each reply, up to 1 MiB, for --continue of this command and "
+             "of the filter, in last.chat next to the history. Lines are wrapped between words, and bold text, "
+             "headings and code are shown as such.\n\n"
              "What was typed is kept in $XDG_STATE_HOME/quern/history, or ~/.local/state/quern/history.",
     .examples = examples,
     .groups = groups,

@@ -25,8 +25,10 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "cli/chat/ahead.h"
 #include "cli/chat/editlib.h"
 #include "cli/chat/history.h"
+#include "cli/core/columns.h"
 #include "cli/core/home.h"
 #include "cli/chat/paste.h"
 #include "cli/chat/signals.h"
@@ -34,6 +36,8 @@
 
 #define LEAST_ROWS    4 /* the smallest window for libedit, found by trying random keys */
 #define LEAST_COLUMNS 20
+
+#define MOST_OFFERED 60 /* completions that are shown */
 
 #define WAKE L'\x1D'
 
@@ -53,6 +57,13 @@ struct edit {
     bool brackets;         /* the terminal can be asked to bracket pastes */
     unsigned char input[1 << 14];
     size_t at, n; /* input[at .. n) was read and not used yet */
+    struct ahead ahead;
+    size_t ahead_at; /* ahead.typed was read before input, and is used up to here */
+    bool from_ahead; /* the last byte came from there */
+    int columns;     /* of the window when the line was drawn */
+    bool mute;       /* the terminal does not say where the cursor is */
+    bool reflows;    /* it joins and breaks lines when its width changes */
+    bool moved;      /* something else was written below the line */
     struct {
         cc_t key;
         int number;
@@ -122,9 +133,11 @@ static int on_signal(struct edit *ed, int number)
         ed->lib->set(ed->el, EL_PREP_TERM, 0); /* libedit may be wrong about the terminal's mode */
         ed->lib->set(ed->el, EL_PREP_TERM, 1);
         brackets(ed, true);
+        ed->moved = true;
         return INPUT_WAKE;
     case SIGINT:
         ed->at = ed->n = 0; /* discards what was typed ahead */
+        ed->ahead_at = ed->ahead.typed.len;
         __attribute__((fallthrough));
     default: ed->ended_by = number; return INPUT_END;
     }
@@ -134,6 +147,8 @@ static int on_signal(struct edit *ed, int number)
 static int next_byte(struct edit *ed)
 {
     struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = ed->signals.fd, .events = POLLIN}};
+    ed->from_ahead = ed->ahead_at < ed->ahead.typed.len;
+    if (ed->from_ahead) return ed->ahead.typed.data[ed->ahead_at++];
     while (ed->at == ed->n) {
         if (ed->ended_by) return INPUT_END;
         if (poll(fds, 2, -1) < 0 && errno != EINTR) return INPUT_END;
@@ -147,6 +162,15 @@ static int next_byte(struct edit *ed)
         ed->n = (size_t)got;
     }
     return ed->input[ed->at++];
+}
+
+/* Takes the last byte back. */
+static void unread(struct edit *ed)
+{
+    if (ed->from_ahead)
+        ed->ahead_at--;
+    else
+        ed->at--;
 }
 
 static struct edit *of(EditLine *el)
@@ -186,28 +210,129 @@ static int get_char(EditLine *el, wchar_t *out)
         if (c == INPUT_WAKE) continue;
         bytes[n++] = (uint8_t)c;
         unsigned len = unicode_next(bytes, n, &cp, &cut);
-        if (len < n) ed->at--; /* the last byte begins another character */
+        if (len < n) unread(ed); /* the last byte begins another character */
     }
     *out = cp == UNICODE_BAD ? 0xFFFD : (wchar_t)cp;
     return 1;
 }
 
+static struct winsize window(void)
+{
+    struct winsize w = {0};
+    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &w)) return (struct winsize){0};
+    return w; /* 0: not known */
+}
+
 /* Whether the window is too small for libedit: with a few columns it writes outside its memory, or loops forever. */
 static bool is_tiny(void)
 {
-    struct winsize w;
-    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &w)) return false;
-    return (w.ws_row && w.ws_row < LEAST_ROWS) || (w.ws_col && w.ws_col < LEAST_COLUMNS); /* 0: not known */
+    struct winsize w = window();
+    return (w.ws_row && w.ws_row < LEAST_ROWS) || (w.ws_col && w.ws_col < LEAST_COLUMNS);
 }
 
-/* ---- keys of our own ---- */
+/* ---- another width ---- */
 
+#define ASK_COLUMN "\033[6n" /* the answer is ESC [ row ; column R */
+#define ASK_MS     300
+
+/* Takes the terminal's answer out of the input. Returns the column, from 1; 0: it is not there. */
+static int take_column(struct edit *ed)
+{
+    for (size_t i = ed->at; i < ed->n; i++) {
+        char text[24] = "";
+        int row, column, len = 0;
+        memcpy(text, ed->input + i, ed->n - i < sizeof text - 1 ? ed->n - i : sizeof text - 1);
+        if (sscanf(text, "\033[%5d;%5dR%n", &row, &column, &len) != 2 || !len) continue;
+        memmove(ed->input + i, ed->input + i + len, ed->n - i - (size_t)len);
+        ed->n -= (size_t)len;
+        return column;
+    }
+    return 0;
+}
+
+/* The column of the cursor, from 1; 0: the terminal does not say. Keys that come meanwhile stay in the input. */
+static int ask_column(struct edit *ed)
+{
+    struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (!ed->brackets || ed->mute) return 0;
+    memmove(ed->input, ed->input + ed->at, ed->n - ed->at);
+    ed->n -= ed->at;
+    ed->at = 0;
+    say(ASK_COLUMN);
+    while (ed->n < sizeof ed->input && poll(&fd, 1, ASK_MS) > 0) {
+        ssize_t got = read(STDIN_FILENO, ed->input + ed->n, sizeof ed->input - ed->n);
+        if (got <= 0) break;
+        ed->n += (size_t)got;
+        int column = take_column(ed);
+        if (column) return column;
+    }
+    ed->mute = true;
+    return 0;
+}
+
+struct cell {
+    int row, column;
+};
+
+/* Moves on by a text, as a terminal of so many columns shows it. */
+static void advance(struct cell *at, const wchar_t *text, const wchar_t *end, int columns)
+{
+    for (uint32_t before = 0; text < end; before = (uint32_t)*text++) {
+        uint32_t cp = (uint32_t)*text;
+        int cells = cp < 0x20 || cp == 0x7F ? 2 : (int)columns_of(cp, before); /* ^X */
+        if (cp == '\t') cells = 8 - at->column % 8;
+        if (cp == '\n' || at->column + cells > columns) *at = (struct cell){at->row + 1, 0};
+        if (cp != '\n') at->column += cells;
+        if (at->column >= columns) *at = (struct cell){at->row + 1, 0};
+    }
+}
+
+static struct cell cursor_at(struct edit *ed, int columns)
+{
+    const LineInfoW *line = ed->lib->line(ed->el);
+    const wchar_t *before = ed->going_on ? ed->more : ed->prompt;
+    struct cell at = {0};
+    advance(&at, before, before + wcslen(before), columns);
+    advance(&at, line->buffer, line->cursor, columns);
+    return at;
+}
+
+/* How many rows the cursor is below the first one of the line, after the window has got another width. Some terminals
+ * cut lines, others break and join them: the cursor's column tells which. */
+static int rows_above(struct edit *ed, struct winsize now)
+{
+    int columns = now.ws_col ? now.ws_col : 80, before = ed->columns ? ed->columns : columns;
+    struct cell cut = cursor_at(ed, before), reflown = cursor_at(ed, columns);
+    if (columns == before || cut.row == reflown.row) return cut.row;
+    int column = ask_column(ed) - 1, cut_column = cut.column < columns ? cut.column : columns - 1;
+    if (column < 0) return cut.row;
+    if (cut_column != reflown.column) ed->reflows = abs(column - reflown.column) < abs(column - cut_column);
+    return ed->reflows ? reflown.row : cut.row;
+}
+
+/* Draws the line again where it begins. */
 static unsigned char key_wake(EditLine *el, wint_t c)
 {
+    struct edit *ed = of(el);
+    struct winsize now = window();
+    char go[32] = "";
     (void)c;
     if (is_tiny()) return CC_NORM;
-    of(el)->lib->resize(el);
-    return CC_REDISPLAY;
+    int rows = ed->moved ? 0 : rows_above(ed, now);
+    if (now.ws_row && rows >= now.ws_row) rows = now.ws_row - 1;
+    if (rows) snprintf(go, sizeof go, "\033[%dA", rows);
+    ed->columns = now.ws_col;
+    ed->moved = false;
+    if (!ed->brackets) { /* the terminal can do nothing of this */
+        ed->lib->resize(el);
+        return CC_REDISPLAY;
+    }
+    say("\r");
+    say(go);
+    say("\033[J");
+    ed->lib->resize(el);
+    ed->lib->set(el, EL_REFRESH);
+    return CC_NORM;
 }
 
 static unsigned char key_newline(EditLine *el, wint_t c)
@@ -298,10 +423,13 @@ static unsigned char key_complete(EditLine *el, wint_t c)
         if (rest && ed->lib->insert(el, rest) == 0) result = CC_REFRESH;
         mem_free(rest);
     } else if (n > 1) {
-        for (size_t i = 0; i < n; i++) {
+        size_t known = memchr(line.data, ' ', line.len) ? line.len : 0; /* of an argument its last part is shown */
+        while (known && line.data[known - 1] != '/' && line.data[known - 1] != ' ') known--;
+        for (size_t i = 0; i < n && i < MOST_OFFERED; i++) {
             say(i ? "  " : "\r\n");
-            say(ed->setup.complete(ed->setup.arg, (char *)line.data, line.len, i));
+            say(ed->setup.complete(ed->setup.arg, (char *)line.data, line.len, i) + known);
         }
+        if (n > MOST_OFFERED) say("  ...");
         say("\r\n");
         result = CC_REDISPLAY;
     } else if (!line.len || line.data[0] != '/') {
@@ -378,6 +506,19 @@ static int edited_line(struct edit *ed, struct buf *raw, bool *empty, struct qn_
     return rc ? rc : LINE;
 }
 
+/* Reads the rest of a paste that was made before the window was so small, if the line ends with its beginning. */
+static int plain_paste(struct edit *ed, struct buf *line, struct qn_error *e)
+{
+    const size_t n = sizeof PASTE_BEGIN - 1;
+    int rc = 0, c;
+    if (line->len < n || memcmp(line->data + line->len - n, PASTE_BEGIN, n)) return 0;
+    line->len -= n;
+    while (!rc && (c = next_byte(ed)) != INPUT_END)
+        if (c != INPUT_WAKE) rc = paste_byte(line, (unsigned char)c, e);
+    if (rc > 0) paste_lines(line);
+    return rc < 0 ? rc : 0;
+}
+
 /* The same with the terminal's own editing. */
 static int plain_line(struct edit *ed, struct buf *raw, bool *empty, struct qn_error *e)
 {
@@ -390,6 +531,7 @@ static int plain_line(struct edit *ed, struct buf *raw, bool *empty, struct qn_e
     while (!rc && (c = next_byte(ed)) != INPUT_END && c != '\n') {
         uint8_t byte = (uint8_t)c;
         if (c != INPUT_WAKE) rc = buf_add(&line, &byte, 1, e);
+        if (!rc && byte == '~') rc = plain_paste(ed, &line, e);
     }
     *empty = line.len == 0;
     if (!rc && c == INPUT_END) rc = NO_LINE;
@@ -424,6 +566,23 @@ static int read_lines(struct edit *ed, struct buf *raw, struct qn_error *e)
     }
 }
 
+/* Puts the bytes that were read and not used before those that came later. */
+static int join_ahead(struct edit *ed, struct qn_error *e)
+{
+    struct buf all = {0};
+    int rc = buf_add(&all, ed->input + ed->at, ed->n - ed->at, e);
+    const struct buf *typed = &ed->ahead.typed;
+    if (!rc && typed->len) rc = buf_add(&all, typed->data + ed->ahead_at, typed->len - ed->ahead_at, e);
+    if (rc) {
+        buf_deinit(&all);
+        return rc;
+    }
+    buf_deinit(&ed->ahead.typed);
+    ed->ahead.typed = all;
+    ed->ahead_at = ed->at = ed->n = 0;
+    return 0;
+}
+
 int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT, 0};
@@ -432,21 +591,31 @@ int edit_read(struct edit *ed, struct buf *text, struct qn_error *e)
     } keys[3] = {{VINTR, SIGINT}, {VQUIT, SIGQUIT}, {VSUSP, SIGTSTP}};
     struct buf raw = {0};
     size_t start = text->len;
+    ahead_stop(&ed->ahead);
     int rc = signals_catch(&ed->signals, caught, e);
     if (rc) return rc;
     fflush(stdout);
+    rc = join_ahead(ed, e);
+    if (rc) {
+        signals_release(&ed->signals);
+        return rc;
+    }
     ed->ended_by = 0;
     for (size_t i = 0; i < 3; i++) {
         ed->signal_keys[i].key = ed->before.c_cc[keys[i].index];
         ed->signal_keys[i].number = keys[i].number;
     }
     if (!is_tiny()) ed->lib->resize(ed->el); /* the window may have changed in between */
-    ed->lib->set(ed->el, EL_PREP_TERM, 1);   /* before anything is shown: what is typed after it is for the editor */
+    ed->columns = window().ws_col;
+    ed->moved = false;
+    ed->lib->set(ed->el, EL_PREP_TERM, 1); /* before anything is shown: what is typed after it is for the editor */
     brackets(ed, !is_tiny());
     rc = read_lines(ed, &raw, e);
-    brackets(ed, false);
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);
     signals_release(&ed->signals);
+    if (rc != EDIT_TEXT || ahead_start(&ed->ahead, &ed->before, ed->brackets && !is_tiny(), NULL)) {
+        brackets(ed, false);
+        tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);
+    }
     if (ed->ended_by) raise(ed->ended_by);
     if (rc == EDIT_TEXT) rc = paste_expand(&ed->pastes, (char *)raw.data, raw.len, text, e);
     if (rc == EDIT_TEXT) remember(ed, (char *)text->data + start, text->len - start);
@@ -509,6 +678,8 @@ int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error
         mem_free(ed);
         return error_set(e, QN_EIO, "standard input is not a terminal");
     }
+    /* What is supposed until a column tells. */
+    ed->reflows = term && strcmp(term, "linux") && strncmp(term, "screen", 6) && !getenv("XTERM_VERSION");
     ed->brackets = term && *term && strcmp(term, "dumb");
     ed->prompt = to_wide(setup->prompt, strlen(setup->prompt));
     ed->more = to_wide(setup->more, strlen(setup->more));
@@ -538,6 +709,11 @@ int edit_open(struct edit **out, const struct edit_setup *setup, struct qn_error
 void edit_close(struct edit *ed)
 {
     if (!ed) return;
+    if (ed->ahead.runs) {
+        ahead_stop(&ed->ahead);
+        brackets(ed, false);
+    }
+    buf_deinit(&ed->ahead.typed);
     if (ed->el) ed->lib->end(ed->el);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &ed->before);
     if (ed->entries) ed->lib->history_end(ed->entries);

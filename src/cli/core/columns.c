@@ -3,8 +3,8 @@
  * columns.c: measures cells, aligns them and prints them. See columns.h.
  *
  * The width of a character does not depend on the locale: file names are UTF-8 in every locale, and terminals do not
- * look at it either. The ranges are the blocks of Unicode that are wide as a whole, and those of marks that combine
- * with the letter before. A character that is missing here shifts the rest of its line, and nothing more.
+ * look at it either. The parts of an emoji with joiners count one by one, as wcwidth() has them: a terminal that joins
+ * them needs less room.
  *
  * Source: Unicode Standard Annex 11 (East Asian Width).
  */
@@ -13,45 +13,46 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cli/core/cli.h"
+#include "cli/core/term.h"
+#include "text/token/unicode.h"
 
 #define CELL_BYTES 4096
 
-struct range {
-    uint32_t lo, hi;
-};
+#define EMOJI_STYLE 0xFE0F /* the character before is drawn as an emoji */
 
-static bool is_in(const struct range *r, size_t n, uint32_t cp)
+size_t columns_of(uint32_t cp, uint32_t before)
 {
-    for (size_t i = 0; i < n; i++)
-        if (cp >= r[i].lo && cp <= r[i].hi) return true;
-    return false;
+    if (cp == EMOJI_STYLE) return before && unicode_cells(before) == 1;
+    return unicode_cells(cp);
 }
 
-static size_t char_width(uint32_t cp)
+size_t columns_fit(const char *text, size_t cells)
 {
-    static const struct range wide[] = {{0x1100, 0x115F},  {0x2E80, 0x303E},   {0x3041, 0xA4CF},   {0xA960, 0xA97C},
-                                        {0xAC00, 0xD7A3},  {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
-                                        {0xFFE0, 0xFFE6},  {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1FAFF},
-                                        {0x20000, 0x3FFFD}};
-    static const struct range none[] = {{0x0300, 0x036F}, {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF}, {0x200B, 0x200D},
-                                        {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}};
-    if (cp < 0x300) return 1;
-    if (is_in(none, sizeof none / sizeof *none, cp)) return 0;
-    return is_in(wide, sizeof wide / sizeof *wide, cp) ? 2 : 1;
+    const uint8_t *p = (const uint8_t *)text;
+    size_t width = 0, at = 0, n = strlen(text);
+    for (uint32_t cp, before = 0; at < n; before = cp) {
+        cp = '?';
+        unsigned len = utf8_get(p + at, n - at, &cp);
+        width += columns_of(cp, before);
+        if (width > cells) break;
+        at += len ? len : 1;
+    }
+    return at;
 }
 
 size_t columns_width(const char *text)
 {
     const uint8_t *p = (const uint8_t *)text;
     size_t width = 0, n = strlen(text);
-    while (n) {
-        uint32_t cp = '?';
+    for (uint32_t cp, before = 0; n; before = cp) {
+        cp = '?';
         unsigned len = utf8_get(p, n, &cp);
-        width += char_width(cp);
+        width += columns_of(cp, before);
         if (!len) len = 1;
         p += len;
         n -= len;
@@ -78,29 +79,95 @@ void columns_add(struct text_columns *c, const char *fmt, ...)
     c->cell[c->n++] = cell;
 }
 
-void columns_print(struct text_columns *c)
+#define LEAST_NAME 12 /* cells that a column 'n' keeps */
+#define LEAST_TEXT 16 /* cells that are left for the last column before its texts are broken */
+
+/* The places of the columns on a line. */
+struct places {
+    size_t n, limit;    /* columns; cells of a line */
+    size_t *at, *width; /* [n] first cell; cells */
+};
+
+/* Makes a column 'n' narrower, so that the others fit into the line. */
+static void make_room(const struct text_columns *c, struct places *p)
 {
-    size_t n_columns = strlen(c->align), *width = cli_alloc(n_columns, sizeof *width), gap = 0;
+    size_t sum = 0, last = p->n - 1;
+    for (size_t k = 0; k < p->n; k++) sum += p->width[k] + (k ? 2 : 0);
+    if (c->align[last] == 'l' && p->width[last] > LEAST_TEXT) sum -= p->width[last] - LEAST_TEXT;
+    for (size_t k = 0; k < p->n && sum > p->limit; k++) {
+        if (c->align[k] != 'n') continue;
+        size_t over = sum - p->limit, most = p->width[k] > LEAST_NAME ? p->width[k] - LEAST_NAME : 0;
+        p->width[k] -= over < most ? over : most;
+        sum -= over < most ? over : most;
+    }
+}
+
+static void set_places(const struct text_columns *c, struct places *p)
+{
     for (size_t i = 0; i < c->n; i++) {
         size_t w = columns_width(c->cell[i]);
-        if (w > width[i % n_columns]) width[i % n_columns] = w;
+        if (w > p->width[i % p->n]) p->width[i % p->n] = w;
     }
-    for (size_t i = 0; i < c->n; i++) {
-        size_t k = i % n_columns, rest = width[k] - columns_width(c->cell[i]);
-        if (c->align[k] == 'r') gap += rest;
-        if (c->cell[i][0]) { /* so that no line ends in spaces */
-            printf("%*s%s", (int)gap, "", c->cell[i]);
-            gap = 0;
+    make_room(c, p);
+    for (size_t k = 1; k < p->n; k++) p->at[k] = p->at[k - 1] + p->width[k - 1] + 2;
+}
+
+/* Prints a text of the last column; if it is too long for the line, its words are put on several lines. */
+static void print_words(const char *text, size_t at, size_t limit)
+{
+    size_t used = at;
+    for (const char *p = text; *p;) {
+        char word[CELL_BYTES];
+        size_t n = strcspn(p, " ");
+        memcpy(word, p, n);
+        word[n] = 0;
+        size_t w = columns_width(word);
+        if (p != text && used + 1 + w > limit) {
+            printf("\n%*s", (int)at, "");
+            used = at;
+        } else if (p != text) {
+            putchar(' ');
+            used++;
         }
-        gap += c->align[k] == 'l' ? rest + 2 : 2;
-        if (k == n_columns - 1) {
-            putchar('\n');
-            gap = 0;
-        }
-        cli_free(c->cell[i]);
+        fputs(word, stdout);
+        used += w;
+        p += n;
+        p += strspn(p, " ");
     }
+}
+
+static void print_row(const struct text_columns *c, const struct places *p, char **cell)
+{
+    size_t used = 0;
+    for (size_t k = 0; k < p->n; k++) {
+        size_t w = columns_width(cell[k]), to = p->at[k];
+        if (!*cell[k]) continue; /* so that no line ends in spaces */
+        if (c->align[k] == 'r') to += p->width[k] - w;
+        printf("%*s", (int)(to - used), "");
+        used = to + w;
+        if (k == p->n - 1 && c->align[k] == 'l' && used > p->limit)
+            print_words(cell[k], to, p->limit);
+        else
+            fputs(cell[k], stdout);
+        if (w <= p->width[k] || k == p->n - 1) continue;
+        putchar('\n'); /* a long name has a line of its own */
+        used = 0;
+    }
+    putchar('\n');
+}
+
+void columns_print(struct text_columns *c)
+{
+    struct places p = {.n = strlen(c->align),
+                       .limit = isatty(STDOUT_FILENO) ? (size_t)term_width(STDOUT_FILENO) : SIZE_MAX};
+    p.at = cli_alloc(p.n, sizeof *p.at);
+    p.width = cli_alloc(p.n, sizeof *p.width);
+    set_places(c, &p);
+    for (size_t i = 0; i < c->n; i += p.n) print_row(c, &p, c->cell + i);
+    for (size_t i = 0; i < c->n; i++) cli_free(c->cell[i]);
     cli_free(c->cell);
-    cli_free(width);
+    cli_free(p.at);
+    cli_free(p.width);
     *c = (struct text_columns){.align = c->align};
 }
 

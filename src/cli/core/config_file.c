@@ -186,8 +186,12 @@ int config_file_open(struct config_file *c, const char *named)
 {
     int rc = 0;
     *c = (struct config_file){0};
+    const char *by = named ? "--config" : "QUERN_CONFIG";
     if (!named) named = getenv("QUERN_CONFIG");
-    if (named && !*named) return 0;
+    if (named && !*named) {
+        c->refused = by;
+        return 0;
+    }
     c->path = named ? joined(named, "") : usual_path();
     if (c->path) rc = read_file(c);
     if (c->path && !rc) rc = check(c);

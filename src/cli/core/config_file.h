@@ -15,7 +15,8 @@
 #define CONFIG_PERSONAS "persona" /* the table that contains the tables of personas */
 
 struct config_file {
-    char *path; /* NULL: there is no file, and toml is empty */
+    char *path;          /* NULL: there is no file, and toml is empty */
+    const char *refused; /* "--config" or "QUERN_CONFIG", if it is empty, which means no file; otherwise NULL */
     struct toml toml;
 };
 

@@ -19,6 +19,8 @@
 #include <strings.h>
 #include <sysexits.h>
 
+#include "base/nearest.h"
+#include "base/rng.h"
 #include "cli/core/cli.h"
 #include "cli/core/config_file.h"
 
@@ -191,7 +193,10 @@ static bool set_value(const struct opt *o, void *out, const char *arg, struct pr
         return true;
     }
     case OPT_U64:
-        if (!parse_u64(arg, out, &end) || *end) return wrong(p, "'%s' is not a whole number", arg);
+        if (!strcmp(arg, "random"))
+            *(uint64_t *)out = rng_seed_from_os() >> 1; /* JSON has room for 63 bits */
+        else if (!parse_u64(arg, out, &end) || *end)
+            return wrong(p, "'%s' is not a whole number or random", arg);
         return true;
     case OPT_SIZE:
         if (!parse_size(arg, out)) return wrong(p, "'%s' is not a size such as 6G, 5.5G or 500M", arg);
@@ -268,6 +273,20 @@ static void reader_deinit(struct options_reader *r)
     cli_free(r->group);
 }
 
+/* Refuses a long option that is not known, or one that was given a value and has none. */
+static int refuse_flag(const struct options_reader *r, const char *command, const char *flag, bool is_known)
+{
+    struct nearest near = {0};
+    char word[NEAREST_MAX + 1], hint[NEAREST_MAX + 32] = "";
+    size_t n = strcspn(flag + 2, "=");
+    if (is_known) return cli_usage("%s: no value goes with option '%s' (see quern %s --help)", command, flag, command);
+    snprintf(word, sizeof word, "%.*s", (int)(n < NEAREST_MAX ? n : NEAREST_MAX), flag + 2);
+    near.word = word;
+    for (const struct option *o = r->longs; o->name; o++) nearest_offer(&near, o->name);
+    if (near.best) snprintf(hint, sizeof hint, "did you mean '--%s'? ", near.best);
+    return cli_usage("%s: unknown option '%s' (%ssee quern %s --help)", command, flag, hint, command);
+}
+
 /* Reads the options of the command line. They may be anywhere: argv is permuted so that the operands come last. */
 static int read_flags(struct options_reader *r, int argc, char **argv, enum help_size *help)
 {
@@ -288,19 +307,18 @@ static int read_flags(struct options_reader *r, int argc, char **argv, enum help
         if (c == '?' && optopt > 0 && optopt < 256 && optopt != 'h') /* a letter, possibly among others */
             return cli_usage("%s: unknown option '-%c' (see quern %s --help)", argv[0], optopt, argv[0]);
         if (c == '?') /* 'h': of --help=VALUE, because -h is always known */
-            return cli_usage("%s: %s option '%s' (see quern %s --help)", argv[0],
-                             optopt ? "no value goes with" : "unknown", argv[optind - 1], argv[0]);
+            return refuse_flag(r, argv[0], argv[optind - 1], optopt);
         for (int k = 0; c < 256 && k < r->n; k++)
             if (r->opt[k]->letter == c) i = k;
         if (!set_value(r->opt[i], options_value(r->v, r->group[i], r->opt[i]), optarg, &p))
-            return cli_usage("--%s: %s", r->opt[i]->name, p.text);
+            return c == r->opt[i]->letter ? cli_usage("-%c, --%s: %s", c, r->opt[i]->name, p.text)
+                                          : cli_usage("--%s: %s", r->opt[i]->name, p.text);
         r->v->origin[i] = ORIGIN_FLAG;
     }
     return 0;
 }
 
-/* Keeps a text that values point into. */
-static void keep(struct invocation *v, char *text)
+void options_keep(struct invocation *v, char *text)
 {
     char **more = cli_alloc((size_t)v->n_owned + 1, sizeof *more);
     if (v->n_owned) memcpy(more, v->owned, (size_t)v->n_owned * sizeof *more);
@@ -322,7 +340,7 @@ static int read_variable(struct options_reader *r, int i, const char *name, char
         *(bool *)out = k >= 2;
     } else if (o->kind == OPT_STRINGS) {
         char *text = cli_alloc(strlen(value) + 1, 1), *rest = strcpy(text, value), *piece;
-        keep(r->v, text);
+        options_keep(r->v, text);
         while ((piece = strsep(&rest, ":")))
             if (*piece) add_string(out, piece);
     } else if (!set_value(o, out, value, &p)) {
@@ -353,7 +371,7 @@ static const char *path_of(struct invocation *v, const struct opt *o, const char
     size_t n = strlen(home) + strlen(text);
     char *path = cli_alloc(n, 1);
     snprintf(path, n, "%s%s", home, text + 1);
-    keep(v, path);
+    options_keep(v, path);
     return path;
 }
 
@@ -378,10 +396,14 @@ static const char *text_of(struct invocation *v, const struct opt *o, const stru
 static int fail_type(const struct options_reader *r, const struct opt *o, const struct toml_entry *x,
                      const struct toml_value *is)
 {
-    static const char *const wanted[] = {[OPT_FLAG] = "true or false",          [OPT_INT] = "a whole number",
-                                         [OPT_U64] = "a whole number",          [OPT_FLOAT] = "a number",
-                                         [OPT_SIZE] = "a size such as \"6G\"",  [OPT_STRING] = "a string",
-                                         [OPT_STRINGS] = "an array of strings", [OPT_CHOICE] = "a string"};
+    static const char *const wanted[] = {[OPT_FLAG] = "true or false",
+                                         [OPT_INT] = "a whole number",
+                                         [OPT_U64] = "a whole number or \"random\"",
+                                         [OPT_FLOAT] = "a number",
+                                         [OPT_SIZE] = "a size such as \"6G\"",
+                                         [OPT_STRING] = "a string",
+                                         [OPT_STRINGS] = "an array of strings",
+                                         [OPT_CHOICE] = "a string"};
     return config_file_fail(r->v->config, x, "this is %s, not %s", wanted[o->kind], toml_type_name(is->type));
 }
 

@@ -23,7 +23,7 @@
 enum opt_kind {
     OPT_FLAG,    /* bool */
     OPT_INT,     /* int in [lo, hi] */
-    OPT_U64,     /* uint64_t, decimal or 0x... */
+    OPT_U64,     /* uint64_t, decimal or 0x..., or "random", which is another one each time */
     OPT_FLOAT,   /* float, finite */
     OPT_SIZE,    /* uint64_t bytes: 6G, 5.5G, 500M, 4096 */
     OPT_STRING,  /* const char * */
@@ -124,6 +124,9 @@ void options_env_name(char *out, size_t cap, const struct command *c, const stru
 
 /* The address of an option's value in the invocation. */
 void *options_value(const struct invocation *v, const struct opt_group *g, const struct opt *o);
+
+/* Takes a text that a value or an operand points into, and releases it with the invocation. */
+void options_keep(struct invocation *v, char *text);
 
 enum help_size { HELP_NONE, HELP_SHORT, HELP_LONG };
 /* Reads a command line (argv[0] is the name of the command), the environment and the configuration file. Permutes

@@ -4,6 +4,7 @@
  */
 #include "cli/core/progress.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,4 +110,18 @@ void progress_end(struct progress *p)
 
     if (p->is_shown && p->begun_ns && write(STDERR_FILENO, clear, sizeof clear - 1) < 0) return;
     p->is_shown = false;
+}
+
+void progress_note(const char *fmt, ...)
+{
+    char text[300], clean[300];
+    va_list ap;
+
+    if (!progress_is_wanted()) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    error_clean(clean, sizeof clean, text);
+    fprintf(stderr, "\r%.79s\033[K", clean);
+    fflush(stderr);
 }

@@ -33,4 +33,7 @@ void progress_update(struct progress *p, uint64_t done);
 /* Removes the line. A zeroed struct is fine, and so is a second call. */
 void progress_end(struct progress *p);
 
+/* Shows a text as the line, under the same conditions, in place of what was shown; "" removes it. */
+void progress_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

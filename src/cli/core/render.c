@@ -23,7 +23,12 @@ void render_init(struct render *r, int fd)
     *r = (struct render){.fd = fd, .terminal = isatty(fd), .colour = term_colour(fd), .line_begins = true};
 }
 
-void render_deinit(struct render *r) { buf_deinit(&r->out); }
+void render_deinit(struct render *r)
+{
+    markup_deinit(&r->markup);
+    buf_deinit(&r->shown);
+    buf_deinit(&r->out);
+}
 
 /* Whether a terminal would act on the character, or show it in another place. */
 static bool is_unsafe(uint32_t cp)
@@ -90,6 +95,7 @@ static int put(struct render *r, const uint8_t *p, unsigned len, uint32_t cp, st
 {
     const char *mark = r->part == RENDER_THOUGHT && !r->colour ? MARK : "";
     if (cp == '\n') {
+        if (r->part == RENDER_ANSWER && markup_end_line(&r->markup, &r->out, e)) return QN_ENOMEM;
         if (!r->line_begins || r->n_blank) r->n_blank++; /* none at the beginning of a part */
         return 0;
     }
@@ -101,8 +107,14 @@ static int put(struct render *r, const uint8_t *p, unsigned len, uint32_t cp, st
     }
     if (r->line_begins && buf_str(&r->out, mark, e)) return QN_ENOMEM;
     r->line_begins = false;
-    put_shown(&r->out, p, len, cp);
-    return 0;
+    if (r->part != RENDER_ANSWER) {
+        put_shown(&r->out, p, len, cp);
+        return 0;
+    }
+    buf_clear(&r->shown);
+    if (buf_reserve(&r->shown, 4 * len, e)) return QN_ENOMEM;
+    put_shown(&r->shown, p, len, cp);
+    return markup_add(&r->markup, &r->out, (char *)r->shown.data, r->shown.len, e);
 }
 
 /* Appends a piece of a part. The piece may begin and end inside a character. */
@@ -156,6 +168,7 @@ static int turn_to(struct render *r, enum render_part part, struct qn_error *e)
     if (rc || from == part) return rc;
     if (r->n_held) rc = put(r, r->held, r->n_held, UNICODE_BAD, e);
     r->n_held = 0;
+    if (!rc && from == RENDER_ANSWER) rc = markup_end_line(&r->markup, &r->out, e);
     r->n_blank = 0;
     if (!rc && from == RENDER_THOUGHT && r->fold)
         rc = put_duration(r, e);
@@ -165,6 +178,9 @@ static int turn_to(struct render *r, enum render_part part, struct qn_error *e)
         rc = buf_str(&r->out, from == RENDER_THOUGHT && part == RENDER_ANSWER ? "\n\n" : "\n", e);
     r->part = part;
     r->line_begins = true;
+    r->markup.styled = r->colour;
+    r->markup.wrap.width = term_width(r->fd);
+    if (part == RENDER_ANSWER && from == RENDER_NOTHING) markup_reset(&r->markup);
     if (rc || part != RENDER_THOUGHT) return rc;
     r->thinking_ns = clock_ns();
     if (r->colour && (rc = buf_str(&r->out, DIM, e))) return rc;
@@ -191,6 +207,7 @@ int render_answer(struct render *r, const char *p, size_t n, struct qn_error *e)
 {
     if (n == 0) return 0;
     int rc = r->terminal ? turn_to(r, RENDER_ANSWER, e) : put_plain(r, p, n, e);
+    if (r->terminal) r->markup.wrap.width = term_width(r->fd); /* the window may have changed */
     if (!rc && r->terminal) rc = put_all(r, p, n, e);
     return rc ? rc : flush(r, e);
 }

@@ -9,7 +9,7 @@
  * Thoughts come before the answer. They are dimmed if there is colour, marked with `| ` if there is none, and shown on
  * a terminal only. If they are folded, one line says how long they took.
  *
- * This module does not know where replies come from, and it does not format Markdown.
+ * An answer is laid out by markup.h. This module does not know where replies come from.
  */
 #ifndef QUERN_CLI_RENDER_H
 #define QUERN_CLI_RENDER_H
@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "cli/core/markup.h"
 
 enum render_part { RENDER_NOTHING, RENDER_THOUGHT, RENDER_ANSWER };
 
@@ -32,6 +33,8 @@ struct render {
     unsigned n_held;
     size_t n_blank;       /* line breaks that wait until something follows them */
     uint64_t thinking_ns; /* the time when the thoughts began */
+    struct markup markup; /* of the answer */
+    struct buf shown;     /* a character as it may be shown */
     struct buf out;       /* collects a piece, for one write */
 };
 

@@ -76,17 +76,19 @@ static void print_process(const struct daemon *d, const json_t *status)
     char up[40], size[32], line[1024], clean[1024];
     duration(daemon_number(status, "uptime_seconds"), up);
     size_of(status, "resident_bytes", size);
-    snprintf(line, sizeof line, "%s: pid %.0f, up %s, %s resident, quern %s", d->socket, daemon_number(status, "pid"),
-             up, size, daemon_text(status, "version"));
+    snprintf(line, sizeof line, "%s: pid %.0f, up %s, %s resident", d->socket, daemon_number(status, "pid"), up, size);
+    error_clean(clean, sizeof clean, line);
+    puts(clean);
+    snprintf(line, sizeof line, "quern %s", daemon_text(status, "version"));
     error_clean(clean, sizeof clean, line);
     puts(clean);
 }
 
 static void print_models(const json_t *models)
 {
-    static const char *const heads[] = {"MODEL",    "STATE",     "MEMORY", "RUNNING",  "WAITING",
-                                        "REQUESTS", "GENERATED", "READ/S", "TOKENS/S", NULL};
-    struct text_columns t = {.align = "llrrrrrrr"};
+    static const char *const heads[] = {"MODEL", "STATE",  "MEMORY", "RUN",      "WAIT",
+                                        "ALL",   "TOKENS", "READ/S", "TOKENS/S", NULL};
+    struct text_columns t = {.align = "nlrrrrrrr"};
     size_t i;
     json_t *m;
     if (!json_array_size(models)) return;
@@ -110,7 +112,7 @@ static void print_models(const json_t *models)
 static void print_sessions(const json_t *sessions)
 {
     static const char *const heads[] = {"SESSION", "MODEL", "TOKENS", "MEMORY", "DISK", "IDLE", NULL};
-    struct text_columns t = {.align = "llrrrr"};
+    struct text_columns t = {.align = "nnrrrr"};
     const json_t *list = json_object_get(sessions, "data");
     double total = daemon_number(sessions, "total");
     size_t i;
@@ -185,10 +187,13 @@ const struct command command_ps = {
     .name = "ps",
     .operands = "[OPTIONS]",
     .brief = "show the daemon's models, requests, sessions and rates",
-    .about = "Shows the running daemon: its models, their memory, their requests, and which of your conversations it "
-             "keeps.\n\n"
-             "MEMORY is what a model uses of the budget. READ/S and TOKENS/S are the recent tokens of prompts and of "
-             "answers per second. The sessions are those of the user who asks. Without a daemon the exit status is 69.",
+    .about =
+        "Shows the running daemon: its models, their memory, their requests, and which of your conversations it "
+        "keeps.\n\n"
+        "MEMORY is what a model uses of the budget. RUN, WAIT and ALL are the requests that run, that wait, and all "
+        "since the start; TOKENS are those of their answers. READ/S and TOKENS/S are the recent tokens of prompts and "
+        "of "
+        "answers per second. The sessions are those of the user who asks. Without a daemon the exit status is 69.",
     .examples = examples,
     .min = 0,
     .max = 0,

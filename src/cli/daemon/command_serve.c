@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,7 @@ static int find_sockets(struct serve *v, struct qn_error *e)
     if (v->n_sockets) return 0;
     if (home_socket(v->path, sizeof v->path, e))
         return cli_usage("serve: %s: --listen ADDRESS has to say where", e->msg);
+    if (home_make_above(v->path, e)) return cli_fail(e);
     v->sockets[v->n_sockets++] = (struct http_listen){.address = v->path, .group = v->o->group};
     return 0;
 }
@@ -213,7 +215,7 @@ static int open_http(struct serve *v, struct qn_error *e)
 
 static int fence_files(struct serve *v, struct qn_error *e)
 {
-    const char **paths = cli_alloc((size_t)v->o->models.n + 1, sizeof *paths);
+    const char **paths = cli_alloc(2 * (size_t)v->o->models.n + 1, sizeof *paths);
     struct serve_paths p = {
         .models = paths,
         .n_models = (size_t)v->o->models.n,
@@ -226,6 +228,8 @@ static int fence_files(struct serve *v, struct qn_error *e)
         .n_sockets = v->n_sockets,
     };
     for (int i = 0; i < v->o->models.n; i++) paths[i] = v->o->source[i].path;
+    for (int i = 0; i < v->o->models.n; i++)
+        if (v->o->source[i].draft) paths[p.n_models++] = v->o->source[i].draft;
     int rc = v->o->no_sandbox ? 0 : serve_fence_files(&p, &v->missing, e);
     cli_free(paths);
     return rc;
@@ -252,6 +256,30 @@ static int share(const struct serve *v, struct qn_error *e)
     return rc;
 }
 
+/* Opens the file for receipts before the fences, because it may be anywhere. It has the texts of conversations. */
+static int open_receipts(struct serve *v, struct qn_error *e)
+{
+    const char *path = v->o->receipts;
+    if (!path) return 0;
+    return os_open_log(&v->server.receipts, path, 0600, e);
+}
+
+/* Starts the stages before the fences, too. Their program lies next to this one, or where programs are found. */
+static int start_stages(struct serve *v, struct qn_error *e)
+{
+    static const char name[] = "quern-stage";
+    char path[PATH_MAX];
+    if (!v->o->stage_hosts) return 0;
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - sizeof name);
+    while (n > 0 && path[n - 1] != '/') n--;
+    memcpy(path + (n > 0 ? n : 0), name, sizeof name);
+    struct group_params p = {.program = n > 0 && !access(path, X_OK) ? path : name,
+                             .path = v->o->source[0].path,
+                             .hosts = v->o->stage_hosts,
+                             .n_threads = v->o->models.engine.n_threads};
+    return group_start(&v->o->models.group, &p, e);
+}
+
 static int serve(struct serve *v)
 {
     struct qn_error e = {0};
@@ -266,8 +294,9 @@ static int serve(struct serve *v)
     sigaddset(&set, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (server_share_memory(&v->server, &v->o->models, &e) || open_http(v, &e) ||
-        models_make_folders(&v->o->models, &e) || share(v, &e) || fence_files(v, &e) ||
-        server_load(&v->server, &v->o->models, v->o->page, &e) || fence_calls(v, &e) || server_start(&v->server, &e)) {
+        models_make_folders(&v->o->models, &e) || open_receipts(v, &e) || share(v, &e) || start_stages(v, &e) ||
+        fence_files(v, &e) || server_load(&v->server, &v->o->models, v->o->page, &e) || fence_calls(v, &e) ||
+        server_start(&v->server, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);
@@ -277,6 +306,8 @@ static int serve(struct serve *v)
         drain(v, &set);
     }
     server_close(&v->server);
+    group_free(v->o->models.group);
+    if (v->server.receipts > 0) close(v->server.receipts);
     buf_deinit(&v->missing);
     if (v->notify_fd >= 0) close(v->notify_fd);
     return rc;
@@ -321,7 +352,8 @@ const struct command command_serve = {
              "Anthropic (messages): quern-api(7). A request for something that is not supported is refused with the "
              "name of the field; nothing is dropped silently.\n\n"
              "Without --listen it listens on the sockets that a service manager passes, or on quern/quern.sock in "
-             "XDG_RUNTIME_DIR, for this user alone. On TCP every address except loopback needs --api-keys. A model has "
+             "XDG_RUNTIME_DIR (without it, on quern.sock in ~/.cache/quern), for this user alone. On TCP every address "
+             "except loopback needs --api-keys. A model has "
              "the name of its file without the folder and the ending; NAME=MODEL gives another name. MODEL is a file, "
              "a folder, or a name in the folders of models. Without any, the default model is served, or else all "
              "models in the "

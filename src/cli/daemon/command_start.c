@@ -69,6 +69,8 @@ static int find_socket(struct launch *l)
         strcpy(l->socket, path);
     } else if (home_socket(l->socket, sizeof l->socket, &e)) {
         return cli_usage("start: %s: --socket PATH has to say where", e.msg);
+    } else if (home_make_above(l->socket, &e)) {
+        return cli_fail(&e);
     }
     if (!listen->n) {
         *listen = (struct cli_strings){cli_alloc(1, sizeof *listen->v), 1}; /* the invocation owns it and frees it */
@@ -185,10 +187,12 @@ static int report_end(const struct launch *l)
 static void report_start(const struct launch *l)
 {
     char line[1024], clean[1024];
-    snprintf(line, sizeof line, "the daemon runs: pid %ld%s%s%s%s", (long)l->pid, l->socket[0] ? ", " : "", l->socket,
-             l->log_path ? ", log " : "", l->log_path ? l->log_path : "");
+    snprintf(line, sizeof line, "the daemon runs: pid %ld%s%s", (long)l->pid, l->socket[0] ? ", " : "", l->socket);
     error_clean(clean, sizeof clean, line);
     fprintf(stderr, "quern: %s\n", clean);
+    if (!l->log_path) return;
+    error_clean(clean, sizeof clean, l->log_path);
+    fprintf(stderr, "quern: its log: %s\n", clean);
 }
 
 /* Waits until the daemon is ready. signals: a descriptor for the signals that end this process, and the child with

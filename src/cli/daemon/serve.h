@@ -14,12 +14,12 @@
 
 struct serve_options {
     struct models_config models;
-    struct cli_strings listen, hosts, origins, proxies, pins, aliases, folders;
+    struct cli_strings listen, hosts, origins, proxies, pins, aliases, drafts, folders;
     const char *model; /* served if no model is named */
-    const char *keys, *cert, *key, *group, *name;
+    const char *keys, *cert, *key, *group, *name, *receipts, *context, *stage_hosts;
     int grace_s, connections, peer_connections;
     uint64_t cache_bytes;
-    bool log, no_sandbox, page;
+    bool log, no_sandbox, page, no_read_ahead;
     struct share_options share;
 
     /* The memory of models.source: */
@@ -27,6 +27,7 @@ struct serve_options {
     struct models_alias *alias;
     char **names, **paths; /* [n], the texts that were made */
     char **alias_names;    /* [aliases.n], the same */
+    char **draft_paths;    /* [drafts.n], the same */
     char *default_path;
     struct catalog found; /* the models in the folders, if all of them are served */
 };

@@ -131,6 +131,47 @@ static int set_aliases(struct serve_options *o)
     return rc;
 }
 
+/* ---- draft models ---- */
+
+/* The model that a draft model is for: MODEL=DRAFT names it, unless a file has that whole name. *draft: the rest. */
+static struct models_source *drafted(struct serve_options *o, const char *text, const char **draft)
+{
+    const char *equals = access(text, F_OK) ? strchr(text, '=') : NULL;
+    *draft = equals ? equals + 1 : text;
+    if (!equals) return o->models.n == 1 ? &o->source[0] : NULL;
+    char *name = text_of(text, (size_t)(equals - text));
+    struct models_source *m = named(o, name);
+    cli_free(name);
+    return m;
+}
+
+static int add_draft(struct serve_options *o, size_t i)
+{
+    const char *text = o->drafts.v[i], *draft;
+    struct models_source *m = drafted(o, text, &draft);
+    struct qn_error e = {0};
+    if (!m && draft == text)
+        return cli_usage("serve: --draft-model %s: %d models are served; MODEL=%s says for which", text, o->models.n,
+                         text);
+    if (!m)
+        return cli_usage("serve: --draft-model %s: there is no model '%.*s' here", text, (int)(draft - 1 - text), text);
+    if (m->draft) return cli_usage("serve: --draft-model %s: '%s' has a draft model already", text, m->name);
+    if (catalog_find(&o->draft_paths[i], &o->folders, draft, &e)) return cli_fail(&e);
+    m->draft = o->draft_paths[i];
+    return 0;
+}
+
+/* --draft goes before draft models that it leaves no use for, as when the configuration names one. */
+static int set_drafts(struct serve_options *o)
+{
+    enum qn_draft how = o->models.scheduler.draft;
+    int rc = 0;
+    if (how != QN_DRAFT_AUTO && how != QN_DRAFT_MODEL && how != QN_DRAFT_DEFAULT) return 0;
+    o->draft_paths = cli_alloc(o->drafts.n + 1, sizeof *o->draft_paths);
+    for (size_t i = 0; i < o->drafts.n && !rc; i++) rc = add_draft(o, i);
+    return rc;
+}
+
 static int set_models(struct serve_options *o, int n, char **operands, const char *name)
 {
     int rc = 0;
@@ -152,7 +193,21 @@ static int set_models(struct serve_options *o, int n, char **operands, const cha
         o->source[i].optional = all && n > 1;
     }
     for (size_t i = 0; i < o->pins.n && !rc; i++) rc = pin(o, o->pins.v[i]);
+    if (!rc) rc = set_drafts(o);
     return rc ? rc : set_aliases(o);
+}
+
+/* What stages cannot do yet is refused by name. */
+static int check_hosts(const struct serve_options *o)
+{
+    const char *other = NULL;
+    if (o->models.scheduler.cache_dir) other = "--cache-dir";
+    if (o->models.engine.lock_weights) other = "--mlock";
+    if (o->models.engine.cpu) other = "--cpu";
+    if (!o->stage_hosts) return 0;
+    if (o->models.n != 1) return cli_usage("serve: --hosts is for one model, not %d", o->models.n);
+    if (other) return cli_usage("serve: %s does not go together with --hosts yet", other);
+    return 0;
 }
 
 /* ---- options ---- */
@@ -173,10 +228,16 @@ void serve_options_init(void *options)
 int serve_options_finish(struct serve_options *o, int n, char **operands)
 {
     struct qn_scheduler_params *s = &o->models.scheduler;
+    if (o->context && !context_how_parse(o->context, &o->models.context))
+        return cli_usage("serve: --context '%s' is neither plain nor rotate:KEEP", o->context);
+    if (o->models.context.rotates && o->receipts)
+        return cli_usage("serve: --receipts and --context rotate exclude each other: such answers have no receipts");
     if (!o->cert != !o->key) return cli_usage("serve: --tls-cert and --tls-key go together");
     s->cache_bytes = s->cache_dir ? o->cache_bytes : 0;
-    if (s->cache_dir) s->hash_dir = hashes_dir();
-    return set_models(o, n, operands, o->name);
+    s->reads_ahead = !o->no_read_ahead;
+    if (s->cache_dir || o->receipts) s->hash_dir = hashes_dir();
+    int rc = set_models(o, n, operands, o->name);
+    return rc ? rc : check_hosts(o);
 }
 
 #define AT(field) offsetof(struct serve_options, field)
@@ -203,7 +264,18 @@ const struct opt serve_models[] = {
     {"name", 0, OPT_STRING, AT(name), "NAME", "name of a single model (default: the file's)"},
     {"alias", 0, OPT_STRINGS, AT(aliases), "NAME=MODEL",
      "another name for a model; * is any name that is not served; may be repeated", .rare = true},
-    {"pin", 0, OPT_STRINGS, AT(pins), "NAME", "load and keep this model; may be repeated"},
+    {"pin", 0, OPT_STRINGS, AT(pins), "NAME", "load and keep this model; may be repeated", .rare = true},
+    {"draft", 0, OPT_CHOICE, AT(models.scheduler.draft), "HOW",
+     "guess next tokens: off, auto, ngram, mtp, model, wedlm",
+     .choices = "off|auto|ngram|mtp|model|wedlm|default" /* in the order of enum qn_draft */},
+    {"draft-model", 0, OPT_STRINGS, AT(drafts), "[MODEL=]DRAFT",
+     "a small model with the same vocabulary that guesses tokens for MODEL; may be repeated", .words = WORDS_MODEL,
+     .rare = true},
+    {"hosts", 0, OPT_STRING, AT(stage_hosts), "HOST[:N],...",
+     "compute the model in several processes, each with some of its layers: N on each host", .rare = true},
+    {"context", 0, OPT_STRING, AT(context), "HOW",
+     "when the context is full: plain (the answer ends) or rotate:KEEP (the first KEEP tokens and the newest stay)",
+     .rare = true},
     {"idle", 0, OPT_INT, AT(models.idle_s), "SECONDS", "unload models idle so long (default 0: never)", 0, 1 << 30},
     {"parallel", 0, OPT_INT, AT(models.scheduler.n_running), "N", "answers computed together (default 8)", 1, 1024},
     {"queue", 0, OPT_INT, AT(models.scheduler.n_queued), "N", "requests that may wait (default 64)", 1, 65536,
@@ -218,6 +290,8 @@ const struct opt serve_models[] = {
     {"cache-dir", 0, OPT_STRING, AT(models.scheduler.cache_dir), "DIR", "keep computed prefixes in this folder",
      .words = WORDS_FOLDER},
     {"cache-bytes", 0, OPT_SIZE, AT(cache_bytes), "BYTES", "most bytes in --cache-dir (default 4G)", .rare = true},
+    {"no-read-ahead", 0, OPT_FLAG, AT(no_read_ahead), NULL, "read from --cache-dir only when a request needs it",
+     .rare = true},
     {0},
 };
 
@@ -225,6 +299,8 @@ const struct opt serve_process[] = {
     {"grace", 0, OPT_INT, AT(grace_s), "SECONDS", "time for running answers after a signal (default 30)", 0, 86400,
      .rare = true},
     {"no-sandbox", 0, OPT_FLAG, AT(no_sandbox), NULL, "do not restrict the process", .rare = true},
+    {"receipts", 0, OPT_STRING, AT(receipts), "FILE", "append a receipt of each answer, for quern verify",
+     .words = WORDS_FILE, .rare = true},
     {"log", 0, OPT_FLAG, AT(log), NULL, "a line on standard error for each request"},
     {0},
 };
@@ -243,6 +319,8 @@ void serve_options_free(struct serve_options *o)
     mem_free((void *)(uintptr_t)o->models.scheduler.hash_dir);
     for (size_t i = 0; o->alias_names && i < o->aliases.n; i++) cli_free(o->alias_names[i]);
     cli_free(o->alias_names);
+    for (size_t i = 0; o->draft_paths && i < o->drafts.n; i++) mem_free(o->draft_paths[i]);
+    cli_free(o->draft_paths);
     cli_free(o->alias);
     catalog_close(&o->found);
     cli_free(o->names);

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
+#include "cli/place/operand.h"
 #include "engine/engine.h"
 
 struct sink {
@@ -140,6 +141,7 @@ struct logits {
     struct qn_model_params model;
     const char *ids, *ids_file, *out;
     int every;
+    struct cli_strings folders;
 };
 
 static void init(void *options)
@@ -160,6 +162,7 @@ static int run(struct invocation *v)
     if (!o->out || !strcmp(o->out, "-")) return cli_usage("logits: there is no -o FILE (a regular file)");
     for (const int *sig = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *sig; sig++)
         if (signal(*sig, on_signal) == SIG_IGN) signal(*sig, SIG_IGN); /* a signal that nohup ignores stays ignored */
+    if ((rc = operand_model(v, 0, &o->folders))) return rc;
     if ((rc = read_ids(o->ids, o->ids_file, &ids, &n))) return rc;
     rc = write_logits(v->operand[0], &o->model, &o->engine, ids, n, o->every, o->out);
     cli_free(ids);
@@ -178,8 +181,11 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {
-    {"Options", opts}, {"Engine", opts_engine, AT(engine)}, {"Model file", opts_model, AT(model), .rare = true}, {0}};
+static const struct opt_group groups[] = {{"Options", opts},
+                                          {"Engine", opts_engine, AT(engine)},
+                                          {"Model file", opts_model, AT(model), .rare = true},
+                                          OPERAND_GROUP(AT(folders)),
+                                          {0}};
 
 static const struct example examples[] = {
     {"quern logits m.gguf --ids \"1 306 4658\" -o a.f32", "The logits after each of three tokens"},

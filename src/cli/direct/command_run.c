@@ -14,6 +14,8 @@
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
 #include "cli/core/render.h"
+#include "cli/direct/run_receipt.h"
+#include "cli/place/operand.h"
 
 struct run_options {
     int n_predict;
@@ -21,8 +23,10 @@ struct run_options {
     struct qn_sampling sampling;
     struct qn_engine_params engine;
     struct qn_model_params model;
-    struct cli_strings stop, bias;
+    struct draft_options draft;
+    struct cli_strings stop, bias, folders;
     struct qn_logit_bias *biases;
+    struct receipt_options receipt;
 };
 
 /* Parses the values of --logit-bias, "ID=BIAS". */
@@ -119,10 +123,30 @@ static int tokenize(const struct run_options *r, const qn_model *m, const qn_eng
     return qn_tokenize(m, prompt, n, QN_ADD_BOS | (r->special ? QN_PARSE_SPECIAL : 0), NULL, ids, n_ids, e);
 }
 
-static int answer(const struct run_options *r, const char *path, const char *prompt, size_t prompt_len)
+/* Says who guesses tokens. *model: the draft model, for qn_model_close(). */
+static int set_draft(const struct run_options *r, qn_session *s, const char *path, qn_model **model, struct qn_error *e)
+{
+    int rc = path ? qn_model_open(model, path, e) : 0;
+    return rc ? rc : qn_session_set_draft(s, r->draft.how, *model, e);
+}
+
+/* Writes the receipt of the answer, if that was asked for. */
+static int keep_receipt(const struct run_options *r, struct run_answer *a)
+{
+    a->pre = r->model.pre;
+    a->kv = r->engine.kv;
+    a->sampling = r->sampling;
+    a->max_tokens = r->n_predict;
+    a->stop = (const char *const *)r->stop.v;
+    a->n_stop = r->stop.n;
+    return run_receipt_write(&r->receipt, a);
+}
+
+static int answer(const struct run_options *r, const char *path, const char *draft, const char *prompt,
+                  size_t prompt_len)
 {
     struct qn_error e = {0};
-    qn_model *m = NULL;
+    qn_model *m = NULL, *drafter = NULL;
     qn_engine *g = NULL;
     qn_session *s = NULL;
     qn_text *text = NULL;
@@ -130,16 +154,26 @@ static int answer(const struct run_options *r, const char *path, const char *pro
     size_t n = 0;
     int rc = EX_OK;
     if (qn_model_open_with(&m, path, &r->model, &e) || qn_engine_new(&g, m, &r->engine, &e) ||
-        qn_session_new(&s, g, &r->sampling, &e) || tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e) ||
+        qn_session_new(&s, g, &r->sampling, &e) || set_draft(r, s, draft, &drafter, &e) ||
+        tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e) ||
         qn_text_new(&text, m, prompt_len > 0, (const char *const *)r->stop.v, r->stop.n, &e) ||
         qn_session_sync(s, ids, n, NULL, &e))
         rc = cli_fail(&e);
     else
         rc = stream(r, m, g, s, text, &e);
+    if (!rc && r->receipt.path)
+        rc = keep_receipt(r, &(struct run_answer){.path = path,
+                                                  .model = m,
+                                                  .engine = g,
+                                                  .session = s,
+                                                  .text = text,
+                                                  .n_prompt = n,
+                                                  .continues = prompt_len > 0});
     qn_free(ids);
     qn_text_free(text);
     qn_session_free(s);
     qn_engine_free(g);
+    qn_model_close(drafter);
     qn_model_close(m);
     return rc;
 }
@@ -152,18 +186,24 @@ static void init(void *options)
     r->sampling.seed = qn_random_seed();
     qn_engine_params_init(&r->engine);
     qn_model_params_init(&r->model);
+    r->draft.how = QN_DRAFT_DEFAULT;
 }
 
 static int run(struct invocation *v)
 {
     struct run_options *r = v->options;
-    char *prompt = NULL;
+    char *prompt = NULL, *draft = NULL;
+    struct qn_error e = {0};
     size_t n;
     int rc;
+    if ((rc = receipt_file_check("run", &r->receipt, false))) return rc;
     if (r->greedy) r->sampling.temperature = 0;
+    if (operand_draft(&draft, &r->draft, &r->folders, &e)) return cli_fail(&e);
     r->biases = cli_alloc(r->bias.n, sizeof *r->biases);
-    if (!(rc = parse_biases(r)) && !(rc = read_prompt(v->n == 2 ? v->operand[1] : NULL, &prompt, &n)))
-        rc = answer(r, v->operand[0], prompt, n);
+    if (!(rc = operand_model(v, 0, &r->folders)) && !(rc = parse_biases(r)) &&
+        !(rc = read_prompt(v->n == 2 ? v->operand[1] : NULL, &prompt, &n)))
+        rc = answer(r, v->operand[0], draft, prompt, n);
+    cli_free(draft);
     cli_free(prompt);
     cli_free(r->biases);
     return rc;
@@ -184,10 +224,13 @@ static const struct opt opts[] = {
 
 static const struct opt_group groups[] = {
     {"Options", opts},
+    {"Receipt", opts_receipt, AT(receipt), .rare = true},
     {"Sampling", opts_sampling, AT(sampling)},
     {"Engine", opts_engine, AT(engine)},
     {"Context", opts_context, AT(engine)},
+    {"Drafts", opts_draft, AT(draft), .rare = true},
     {"Model file", opts_model, AT(model), .rare = true},
+    OPERAND_GROUP(AT(folders)),
     {0},
 };
 

@@ -16,6 +16,7 @@
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
 #include "cli/core/render.h"
+#include "cli/place/operand.h"
 #include "text/token/detok.h"
 #include "text/token/vocab.h"
 
@@ -56,6 +57,7 @@ static int decode(const struct vocab *v, const char *text, size_t n, unsigned fl
 struct tokenize {
     bool to_text, plain, add;
     struct qn_model_params model;
+    struct cli_strings folders;
 };
 
 static int run(struct invocation *inv)
@@ -69,6 +71,7 @@ static int run(struct invocation *inv)
     size_t n = 0;
     int status = 0;
     if (o->to_text && o->add) return cli_usage("tokenize: --decode and --add-special exclude each other");
+    if ((status = operand_model(inv, 0, &o->folders))) return status;
 
     int rc = weights_open(&w, inv->operand[0], &e);
     if (rc == 0) rc = vocab_load_with(&v, w, o->model.pre, &e);
@@ -101,7 +104,8 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", opts}, {"Model file", opts_model, AT(model), .rare = true}, {0}};
+static const struct opt_group groups[] = {
+    {"Options", opts}, {"Model file", opts_model, AT(model), .rare = true}, OPERAND_GROUP(AT(folders)), {0}};
 
 static const struct example examples[] = {
     {"quern tokenize m.gguf < letter.txt | wc -w", "How many tokens a text has"},

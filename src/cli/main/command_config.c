@@ -22,6 +22,7 @@
 #include "cli/main/help.h"
 
 #define COMMENT_COLUMN 40
+#define LINE_COLUMNS   80
 
 struct config_output {
     struct invocation *v; /* [n], one for each command */
@@ -135,10 +136,37 @@ static void put_origin(struct buf *out, const struct invocation *v, const struct
     }
 }
 
-static void pad(struct buf *out)
+/* Goes to the column of comments. Returns where that is. */
+static size_t pad(struct buf *out)
 {
     int n = out->len < COMMENT_COLUMN ? COMMENT_COLUMN - (int)out->len : 1;
     add(buf_printf(out, NULL, "%*s", n, ""));
+    return out->len;
+}
+
+/* Prints the line, whose comment begins at `at`. If it is too long for 80 columns, the comment goes on in the next
+ * lines, as comments of their own. */
+static void print_line(const struct buf *line, size_t at)
+{
+    const char *p = (const char *)line->data;
+    size_t used = at + 1;
+    if (line->len <= LINE_COLUMNS || at > COMMENT_COLUMN) {
+        puts(p);
+        return;
+    }
+    printf("%.*s", (int)used, p);
+    for (p += used; *p;) {
+        p += strspn(p, " ");
+        size_t n = strcspn(p, " ");
+        if (used > at + 1 && used + 1 + n > LINE_COLUMNS) {
+            printf("\n%*s#", (int)at, "");
+            used = at + 1;
+        }
+        printf(" %.*s", (int)n, p);
+        used += 1 + n;
+        p += n;
+    }
+    putchar('\n');
 }
 
 static void print_option(struct config_output *p, const struct invocation *v, const struct opt_group *g,
@@ -146,24 +174,25 @@ static void print_option(struct config_output *p, const struct invocation *v, co
 {
     struct buf *out = &p->line;
     bool is_default = v->origin[i] == ORIGIN_DEFAULT;
+    size_t at;
     buf_clear(out);
     add(buf_printf(out, NULL, "%s%s = ", is_default ? "# " : "", o->name));
     if (is_default && !is_fixed(v, g, o)) {
         add(buf_str(out, o->arg ? o->arg : "...", NULL));
-        pad(out);
+        at = pad(out);
         add(buf_printf(out, NULL, "# not set: %s", o->help));
     } else if (put_option_value(out, o, options_value(v, g, o))) {
         buf_clear(out);
         add(buf_printf(out, NULL, "# %s", o->name));
-        pad(out);
+        at = pad(out);
         add(buf_str(out, "# not UTF-8, which a configuration is, but set by ", NULL));
         put_origin(out, v, g, o, i);
     } else {
-        pad(out);
+        at = pad(out);
         add(buf_str(out, "# ", NULL));
         put_origin(out, v, g, o, i);
     }
-    printf("%s\n", out->data);
+    print_line(out, at);
 }
 
 struct search {
@@ -244,8 +273,9 @@ static void print_personas(struct config_output *p, const struct config_file *c)
             buf_clear(&p->line);
             add(buf_printf(&p->line, NULL, "%s = ", t->entry[k].key));
             add(toml_put_value(&p->line, &t->entry[k].value, NULL));
-            pad(&p->line);
-            printf("%s# %s:%d\n", p->line.data, path, t->entry[k].line);
+            size_t at = pad(&p->line);
+            add(buf_printf(&p->line, NULL, "# %s:%d", path, t->entry[k].line));
+            print_line(&p->line, at);
         }
     }
 }

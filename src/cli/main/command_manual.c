@@ -2,25 +2,29 @@
  *
  * command_manual.c: `quern manual`: prints the manual from the tables of the commands, as pages for man.
  *
- * To a pipe or a file it prints roff in the macros of man(7); at a terminal man shows the page. quern(1) is the page
+ * man shows the page; with --roff it is printed in the macros of man(7). quern(1) is the page
  * of the command whose name may be left out, with everything about the whole program. Each other command has its own
  * page, and the configuration has quern.toml(5). tools/make-api-page makes the page of the daemon's API.
  */
 #include "cli/main/manual_text.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "base/os.h"
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
 #include "cli/main/help.h"
 #include "cli/place/persona.h"
 #include "cli/main/roff.h"
+#include "cli/main/roff_plain.h"
 
 static const char config_page[] = "quern.toml";
 static const char program_brief[] = "language models as a Unix tool";
@@ -416,51 +420,142 @@ static void print_page(FILE *f, const struct manual_page *p)
         command_page(f, p->command);
 }
 
-/* Shows a page with man at a terminal. If there is no man, the page is printed as it is. */
+/* Shows a page with man at a terminal, where it uses a pager. */
+static bool page_at_terminal(const struct manual_page *p)
+{
+    FILE *man = popen("exec man -l - 2> /dev/null", "w");
+    if (!man) return false;
+    print_page(man, p);
+    int status = pclose(man);
+    return WIFEXITED(status) && WEXITSTATUS(status) != 127;
+}
+
+/* Writes a page as man writes it into a pipe. What man cannot write it does not tell; so this program writes. */
+static bool page_as_text(const struct manual_page *p)
+{
+    char block[4096];
+    size_t n, all = 0;
+    FILE *roff = tmpfile();
+    if (!roff) return false;
+    print_page(roff, p);
+    if (fflush(roff) || lseek(fileno(roff), 0, SEEK_SET) || dup2(fileno(roff), STDIN_FILENO) < 0) {
+        fclose(roff);
+        return false;
+    }
+    FILE *man = popen("exec man -l - 2> /dev/null", "r");
+    fclose(roff);
+    if (!man) return false;
+    for (; (n = fread(block, 1, sizeof block, man)) > 0; all += n) fwrite(block, 1, n, stdout);
+    pclose(man);
+    return all > 0;
+}
+
+/* For a machine without man, as a container is. */
+static void page_without_man(const struct manual_page *p)
+{
+    FILE *roff = tmpfile();
+    if (!roff) {
+        print_page(stdout, p);
+        return;
+    }
+    print_page(roff, p);
+    rewind(roff);
+    roff_plain(roff, stdout);
+    fclose(roff);
+}
+
 static void show_page(const struct manual_page *p)
 {
-    FILE *man = isatty(STDOUT_FILENO) ? popen("exec man -l - 2> /dev/null", "w") : NULL;
-    if (man) {
-        print_page(man, p);
-        int status = pclose(man);
-        if (WIFEXITED(status) && WEXITSTATUS(status) != 127) return;
+    if (!(isatty(STDOUT_FILENO) ? page_at_terminal(p) : page_as_text(p))) page_without_man(p);
+}
+
+/* The file of the API's page, which is not in the program but installed next to it; false: it is not there. */
+static bool find_api_page(char path[PATH_MAX])
+{
+    char program[PATH_MAX - 64];
+    static const char *const endings[] = {"", ".gz"};
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n <= 0) return false;
+    program[n] = 0;
+    *strrchr(program, '/') = 0;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        snprintf(path, PATH_MAX, "%s/../share/man/man7/quern-api.7%s", program, endings[i]);
+        if (os_exists(path)) return true;
     }
-    print_page(stdout, p);
+    return false;
 }
 
-static void list_one(bool terminal, const char *page, const char *name, int number, const char *brief)
+static bool is_api_page(const char *name)
 {
-    if (terminal)
-        printf("  %s%s(%d)%*s%s\n", page, name, number, (int)(14 - strlen(page) - strlen(name)), "", brief);
-    else
+    return !strcmp(name, "api") || !strcmp(name, "quern-api") || !strcmp(name, "quern-api.7");
+}
+
+static int show_api_page(void)
+{
+    char path[PATH_MAX];
+    if (!find_api_page(path))
+        return cli_usage("manual: quern-api(7) comes with the installation; in the sources it is docs/API.md");
+    setenv("QUERN_PAGE", path, 1);
+    if (!system("exec man -l \"$QUERN_PAGE\" 2> /dev/null")) return EX_OK;
+    FILE *page = popen("exec gzip -cdf \"$QUERN_PAGE\"", "r");
+    if (!page) return EX_UNAVAILABLE;
+    roff_plain(page, stdout);
+    return pclose(page) ? EX_UNAVAILABLE : EX_OK;
+}
+
+static void list_one(bool files, const char *page, const char *name, int number, const char *brief)
+{
+    if (files)
         printf("%s%s.%d\n", page, name, number);
+    else
+        printf("  %s%s(%d)%*s%s\n", page, name, number, (int)(14 - strlen(page) - strlen(name)), "", brief);
 }
 
-/* Prints the list of pages for people, or the file names that the pages are installed as. */
-static void list_pages(bool terminal)
+/* Prints the list of pages for people, or the file names that the program's own pages are installed as. */
+static void list_pages(bool files)
 {
-    list_one(terminal, "quern", "", 1, program_brief);
+    char path[PATH_MAX];
+    list_one(files, "quern", "", 1, program_brief);
     for (const struct command *const *c = commands; *c; c++)
-        if (has_page(*c)) list_one(terminal, "quern-", (*c)->name, 1, (*c)->brief);
-    list_one(terminal, config_page, "", 5, config_brief);
-    if (terminal) puts("\nquern manual NAME shows one of them.");
+        if (has_page(*c)) list_one(files, "quern-", (*c)->name, 1, (*c)->brief);
+    list_one(files, config_page, "", 5, config_brief);
+    if (!files && find_api_page(path)) list_one(files, "quern-api", "", 7, "the daemon's API");
+    if (!files) puts("\nquern manual NAME shows one of them.");
 }
+
+struct manual_options {
+    bool roff;
+};
 
 static int run(struct invocation *v)
 {
+    const struct manual_options *o = v->options;
     struct manual_page p;
     if (v->n == 0)
-        list_pages(isatty(STDOUT_FILENO));
+        list_pages(o->roff);
+    else if (!o->roff && is_api_page(v->operand[0]))
+        return show_api_page();
     else if (!find_page(&p, v->operand[0]))
         return cli_usage("manual: there is no page '%s' (quern manual lists them)", v->operand[0]);
+    else if (o->roff)
+        print_page(stdout, &p);
     else
         show_page(&p);
     return EX_OK;
 }
 
+static const struct opt manual_opts[] = {
+    {"roff", 0, OPT_FLAG, offsetof(struct manual_options, roff), NULL,
+     "write the page in the format of man; without NAME: names of files", .rare = true},
+    {0},
+};
+
+static const struct opt_group manual_groups[] = {{"Options", manual_opts}, {0}};
+
 static const struct example manual_examples[] = {
     {"quern manual serve", "Read the page of a command"},
-    {"for p in $(quern manual); do quern manual $p > man/$p; done", "Make the files that a package installs"},
+    {"for p in $(quern manual --roff); do quern manual --roff $p > man/$p; done",
+     "Make the files that a package installs"},
     {0},
 };
 
@@ -468,13 +563,15 @@ const struct command command_manual = {
     .name = "manual",
     .operands = "[NAME]",
     .brief = "show a page of the manual, or list the pages",
-    .about = "Shows a page of the manual. NAME is a command, quern or quern.toml. Without NAME it lists the pages.\n\n"
-             "To a pipe or a file the page is written in the format of man (roff), and the list has the names of "
-             "files.",
+    .about = "Shows a page of the manual. NAME is a command, quern, quern.toml, or api for that of the daemon's API. "
+             "Without NAME it lists the pages.\n\n"
+             "man shows the page; without man, it is plain text. --roff writes it in the format of man instead, for "
+             "installing it.",
     .min = 0,
     .max = 1,
     .words = WORDS_COMMAND,
     .examples = manual_examples,
-    .size = 1,
+    .groups = manual_groups,
+    .size = sizeof(struct manual_options),
     .run = run,
 };

@@ -22,8 +22,13 @@ const struct command *const commands[] = {
     &command_explain,
     &command_inspect,
     &command_check,
+    &command_verify,
+    &command_count,
+    &command_embed,
     &command_tokenize,
     &command_logits,
+    &command_default,
+    &command_personas,
     &command_config,
     &command_manual,
     &command_completion,
@@ -35,7 +40,8 @@ const struct command *const commands[] = {
 
 #define AT(field) offsetof(struct qn_sampling, field)
 const struct opt opts_sampling[] = {
-    {"seed", 0, OPT_U64, AT(seed), "N", "the same seed gives the same answer (default: a new one each time)"},
+    {"seed", 0, OPT_U64, AT(seed), "N",
+     "the same seed gives the same answer; or random (default: 0 for the filter, random for others)"},
     {"temperature", 0, OPT_FLOAT, AT(temperature), "X", "0: greedy (default 0.8)"},
     {"top-k", 0, OPT_INT, AT(top_k), "N", "keep the N most likely tokens; 0: off (default 40)", .hi = INT32_MAX,
      .rare = true},

@@ -20,6 +20,7 @@
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
 #include "cli/main/help.h"
+#include "cli/place/persona.h"
 
 static void log_to_stderr(void *arg, enum log_level level, const char *line)
 {
@@ -74,17 +75,38 @@ static void keep_standard_descriptors(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) _exit(EX_OSERR);
 }
 
-/* Runs the filter; argv has its options and its instruction. Under another name than quern the program is the
- * persona of that name. */
-static int ask(const char *persona, int argc, char **argv)
+#define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789-_"
+
+/* Whether a word is an argument of a persona: NAME=VALUE. */
+static bool is_argument(const char *word)
 {
-    static char command[] = "ask", option[] = "--persona";
-    char **all = cli_alloc((size_t)argc + 4, sizeof *all);
+    size_t n = strspn(word, NAME_CHARS);
+    return n && word[0] != '-' && word[n] == '=';
+}
+
+/* The persona of a word @NAME; NULL: it is none. */
+static const char *at_persona(const char *word)
+{
+    size_t n = strcspn(word, " \t\n,:;?!/");
+    return word[0] == '@' && n > 1 && !word[n] ? word + 1 : NULL;
+}
+
+/* Runs the filter; argv has its options and its instruction, and before them, if has_args is set, may have arguments of
+ * the persona. Under another name than quern the program is the
+ * persona of that name. */
+static int ask(const char *persona, bool has_args, int argc, char **argv)
+{
+    static char command[] = "ask", option[] = "--persona", arg[] = "--arg";
+    char **all = cli_alloc(2 * (size_t)argc + 4, sizeof *all);
     int n = 0, status;
     all[n++] = command;
     if (persona) {
         all[n++] = option;
         all[n++] = (char *)(uintptr_t)persona;
+    }
+    for (; has_args && argc && is_argument(*argv); argv++, argc--) {
+        all[n++] = arg;
+        all[n++] = *argv;
     }
     memcpy(all + n, argv, (size_t)argc * sizeof *argv);
     status = run(&command_ask, n + argc, all);
@@ -99,20 +121,36 @@ static const char *called_as(const char *argv0)
     return name && *name && strcmp(name, "quern") && strncmp(name, "quern-", 6) ? name : NULL;
 }
 
-/* The command whose name is close to a single word, with nothing on standard input; NULL: none. */
-static const char *meant(int argc, char **argv)
+/* Commands that other programs of this kind have, and what they are here. */
+static const struct {
+    const char *theirs, *ours;
+} elsewhere[] = {
+    {"list", "models"},      {"ls", "models"},         {"status", "ps"},       {"version", "--version"},
+    {"log", "manual start"}, {"logs", "manual start"}, {"show", "inspect"},    {"info", "inspect"},
+    {"remove", "rm"},        {"delete", "rm"},         {"download", "pull"},   {"get", "pull"},
+    {"server", "serve"},     {"man", "manual"},        {"benchmark", "bench"}, {"settings", "config"},
+    {"restart", "start"},    {"kill", "stop"},         {"quit", "stop"},
+};
+
+/* Writes the command line that a single word was probably meant to be, with nothing on standard input. Returns false if
+ * it is an instruction. */
+static bool meant(int argc, char **argv, char *out, size_t cap)
 {
     struct nearest near = {.word = argv[1]};
-    if (argc != 2 || argv[1][0] == '-' || cli_has_stdin()) return NULL;
+    if (argc != 2 || argv[1][0] == '-' || cli_has_stdin()) return false;
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (!strcmp(argv[1], elsewhere[i].theirs)) return snprintf(out, cap, "%s", elsewhere[i].ours) > 0;
+    for (const struct persona *p = personas; p->name; p++)
+        if (!strcmp(argv[1], p->name)) return snprintf(out, cap, "-p %s < FILE", p->name) > 0;
     for (const struct command *const *c = commands; *c; c++) nearest_offer(&near, (*c)->name);
-    return near.best;
+    return near.best && snprintf(out, cap, "%s", near.best) > 0;
 }
 
 static int dispatch(int argc, char **argv)
 {
     const char *persona = argc ? called_as(argv[0]) : NULL;
-    if (persona) return ask(persona, argc - 1, argv + 1);
-    if (argc < 2 && cli_has_stdin()) return ask(NULL, 0, argv);
+    if (persona) return ask(persona, false, argc - 1, argv + 1);
+    if (argc < 2 && cli_has_stdin()) return ask(NULL, false, 0, argv);
     if (argc < 2) {
         help_program(stderr, HELP_SHORT);
         return EX_USAGE;
@@ -128,11 +166,12 @@ static int dispatch(int argc, char **argv)
     }
     const struct command *c = command_find(argv[1]);
     if (c) return run(c, argc - 1, argv + 1);
-    const char *near = meant(argc, argv);
-    if (near)
-        return cli_usage("there is no command '%s'; did you mean '%s'? (as an instruction: quern -- %s)", argv[1], near,
-                         argv[1]);
-    return ask(NULL, argc - 1, argv + 1);
+    char near[96];
+    if (meant(argc, argv, near, sizeof near))
+        return cli_usage("there is no command '%s'; did you mean 'quern %s'? (as an instruction: quern -- %s)", argv[1],
+                         near, argv[1]);
+    if ((persona = at_persona(argv[1]))) return ask(persona, true, argc - 2, argv + 2);
+    return ask(NULL, false, argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv)

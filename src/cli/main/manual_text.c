@@ -20,7 +20,8 @@ const struct manual_part manual_program[] = {
      "@XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_STATE_HOME, XDG_RUNTIME_DIR, HOME\nThe places of the files below.\n"},
     {"FILES",
      "@~/.config/quern/config.toml, /etc/quern/config.toml\nThe configuration, if there is one: quern.toml(5).\n\n"
-     "@$XDG_RUNTIME_DIR/quern/quern.sock\nThe socket of this user's daemon.\n\n"
+     "@$XDG_RUNTIME_DIR/quern/quern.sock, ~/.cache/quern/quern.sock\nThe socket of this user's daemon. The second "
+     "one is for a session without a runtime folder.\n\n"
      "@/run/quern/quern.sock\nThe socket of the system's daemon.\n\n"
      "@~/models\nModels, unless other folders are configured.\n\n"
      "@$XDG_CACHE_HOME/quern/ceilings.json, ~/.cache/quern/ceilings.json\nThe measured speed of this machine, for "
@@ -82,6 +83,9 @@ const struct manual_part manual_personas[] = {
     {"PERSONAS",
      "A section [persona.NAME] defines a persona, for quern -p NAME, or for a symbolic link NAME to quern. It has "
      "any options of the commands that take a persona; they apply when the persona is selected. A section with the "
-     "name of a built-in persona goes before that persona's own options:\n"},
+     "name of a built-in persona goes before that persona's own options.\n\n"
+     "A file personas/NAME.txt in the folder of the configuration (~/.config/quern) defines a persona too: its text is "
+     "the system message. In such a text, and in system of a section, {{lang}} stands for an argument and {{lang=C}} "
+     "for one with a default: quern @NAME lang=Go. These personas are built in:\n"},
     {0},
 };

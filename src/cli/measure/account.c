@@ -74,7 +74,7 @@ int account_cost(struct account *a, const struct model *m, enum kv_type kv, int 
     ledger_init(&l, SIZE_MAX); /* this takes address space only: nothing is written */
     kernels_init_cost(&kt);
     if ((rc = pool_new(&pool, 1, 0, e))) goto done;
-    if ((rc = kv_pool_new(&kvp, &shape, depth + n_rows, 1, &l, e))) goto done;
+    if ((rc = kv_pool_new(&kvp, &shape, depth + n_rows, 1, 0, &l, e))) goto done;
     if ((rc = kv_seq_init(&mem, kvp, depth + n_rows, e))) goto done;
     if ((rc = kv_seq_reserve(&mem, depth + n_rows, e))) goto done;
     if ((rc = forward_init(&forward, m, &kt, pool, n_rows, 1, depth + n_rows, &l, e))) goto done;
@@ -103,14 +103,18 @@ done:
 
 int account_fill(struct kv_seq *m, int depth, struct qn_error *e)
 {
-    size_t page_bytes = kv_page_bytes(kv_pool_shape(m->pool)), machine = os_memory_bytes();
+    const struct kv_shape *shape = kv_pool_shape(m->pool);
+    size_t page_bytes = kv_page_bytes(shape), machine = os_memory_bytes();
     if ((size_t)m->max_pages > machine / page_bytes)
         return error_set(e, QN_ENOMEM, "the keys and values of %lld tokens are %llu bytes, this machine has %zu left",
                          (long long)m->max_pages * KV_PAGE_SLOTS,
                          (unsigned long long)page_bytes * (unsigned)m->max_pages, machine);
     int rc = kv_seq_reserve(m, depth, e);
+    if (!rc) rc = kv_seq_open(m, kv_window_first(shape, depth) * shape->page_slots, depth, e);
     if (rc) return rc;
     for (int i = 0; i < m->n_pages; i++) memset(m->pages[i], 0x11, page_bytes);
+    for (int i = 0; m->windows && i < m->n_pages; i++)
+        if (m->windows[i]) memset(m->windows[i], 0x11, kv_window_page_bytes(shape));
     kv_seq_extend(m, depth);
     return 0;
 }
@@ -149,6 +153,7 @@ int account_measure(struct account *a, struct qn_engine *g, int n_rows, int dept
     if ((rc = kv_seq_init(&mem, g->kv, g->n_ctx, e))) goto done;
     if ((rc = account_fill(&mem, depth, e))) goto done;
     if ((rc = kv_seq_reserve(&mem, depth + n_rows, e))) goto done;
+    if ((rc = kv_seq_open(&mem, depth, depth + n_rows, e))) goto done;
     if ((rc = make_batch(&b, n_rows, depth, 1, g->model->hp.n_vocab, e))) goto done;
     if ((rc = alloc_ops(&t, g->model, e))) goto done;
     logits = mem_calloc((size_t)g->model->hp.n_vocab, sizeof *logits);
@@ -174,6 +179,28 @@ done:
     mem_free(logits);
     batch_deinit(&b);
     kv_seq_deinit(&mem);
+    return rc;
+}
+
+int account_time(struct qn_engine *g, int n_rows, int depth, int reps, uint64_t *ns, struct qn_error *e)
+{
+    struct kv_seq mem = {0};
+    struct batch b = {0};
+    size_t bytes = (size_t)n_rows * (size_t)g->model->hp.n_vocab * sizeof(float);
+    float *logits = mem_alloc(bytes);
+    uint64_t *times = mem_calloc((size_t)reps, sizeof *times);
+    int rc = logits && times ? kv_seq_init(&mem, g->kv, g->n_ctx, e) : error_nomem(e, "measurements", bytes);
+    if (!rc) rc = account_fill(&mem, depth, e);
+    if (!rc) rc = kv_seq_reserve(&mem, depth + n_rows, e);
+    if (!rc) rc = kv_seq_open(&mem, depth, depth + n_rows, e);
+    if (!rc) rc = make_batch(&b, n_rows, depth, n_rows, g->model->hp.n_vocab, e);
+    if (!rc) run_once(g, &b, &mem, logits, NULL); /* brings the file's pages into memory */
+    for (int i = 0; i < reps && !rc; i++) times[i] = run_once(g, &b, &mem, logits, NULL);
+    if (!rc) *ns = median(times, reps);
+    batch_deinit(&b);
+    kv_seq_deinit(&mem);
+    mem_free(logits);
+    mem_free(times);
     return rc;
 }
 

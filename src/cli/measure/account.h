@@ -27,6 +27,8 @@ void account_scale_experts(struct account *a, double factor);
 /* Fills in ns and the number of experts that were read: the median of `reps` passes. The engine's context must hold
  * depth + n_rows tokens. */
 int account_measure(struct account *a, struct qn_engine *g, int n_rows, int depth, int reps, struct qn_error *e);
+/* The time of a pass whose n_rows rows all want logits: the median of `reps` passes. */
+int account_time(struct qn_engine *g, int n_rows, int depth, int reps, uint64_t *ns, struct qn_error *e);
 /* Releases the operations. */
 void account_deinit(struct account *a);
 

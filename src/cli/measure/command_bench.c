@@ -9,10 +9,11 @@
  *       b8      one pass of 8 rows, all with logits, as for drafts and for streams; it alternates with a
  *               pass of one row and is also given as a multiple of it
  *
- * Each test is repeated, and its median and spread are given. The ceilings are measured in the same run, because the
- * speed of shared machines changes, and a rate says little without its ceiling. Weights that stay in the processor's
- * caches are read faster than memory allows, so their fraction is above 100%. Sampling and text are not measured.
- * --ceilings measures the machine alone.
+ * Each test is repeated, and its median and spread are given. The ceilings are measured before and after the tests,
+ * because the speed of shared machines changes, and a rate says little without its ceiling. Weights that stay in the
+ * processor's caches are read faster than memory allows, so their fraction is above 100%. Sampling and text are not
+ * measured.
+ * --ceilings measures the machine alone, and --replay the use of drafts (replay.h).
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -23,9 +24,14 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "cli/measure/account.h"
-#include "cli/measure/ceilings.h"
+#include "cli/measure/ceilings_kept.h"
+#include "cli/measure/explain.h"
+#include "cli/measure/replay.h"
+#include "cli/measure/row_costs.h"
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
+#include "cli/core/progress.h"
+#include "cli/place/operand.h"
 
 #define MAX_LIST 32
 
@@ -51,8 +57,12 @@ struct bench {
     char name[512]; /* the path, printable */
     int n_predict, reps, seconds;
     bool json, ceilings;
+    struct replay_params replay; /* path NULL: not asked for */
+    const char *streams;
+    struct draft_options draft;
     struct qn_engine_params p;
     struct qn_model_params file;
+    struct cli_strings folders;
 
     struct bench_test *tests; /* by depth, then in the order of the kinds */
     int n_tests;
@@ -173,6 +183,8 @@ static int measure(struct bench *b, struct bench_test *t, struct qn_error *e)
     uint64_t start = clock_ns();
     int rc;
     do {
+        progress_note("test %d of %d: %s, run %d of %d", (int)(t - b->tests) + 1, b->n_tests, t->name, t->n_runs + 1,
+                      b->reps);
         if ((rc = run_once(b, t, &t->s[t->n_runs], &t->one_s[t->n_runs], e))) return rc;
         t->n_runs++;
     } while (t->n_runs < b->reps && seconds_since(start) < b->seconds);
@@ -239,6 +251,13 @@ static int take_buffers(struct bench *b, struct qn_error *e)
     return kv_seq_init(&b->mem, b->engine->kv, b->engine->n_ctx, e);
 }
 
+static int probe(struct bench *b, struct qn_error *e)
+{
+    enum cpu_level level = (enum cpu_level)cpu_level_parse(b->engine->forward.pass.kt.name);
+    progress_note("measuring this machine");
+    return ceilings_measure(&b->c, b->engine->pool, level, b->engine->model->weights, e);
+}
+
 static int bench_all(struct bench *b, struct qn_error *e)
 {
     int rc, filled = -1;
@@ -253,14 +272,17 @@ static int bench_all(struct bench *b, struct qn_error *e)
             kv_seq_truncate(&b->mem, 0);
             filled = t->depth;
             if ((rc = account_fill(&b->mem, filled, e))) return rc;
+            kv_seq_pin(&b->mem, 1); /* for rewind_to() */
             if (b->state) memcpy(b->state, b->mem.state, kv_pool_shape(b->engine->kv)->state_bytes);
             /* a first run without the clock brings the file's pages into memory */
             if ((rc = engine_append(b->engine, &b->mem, b->tokens, 1, b->logits, e))) return rc;
         }
+        if (i == 0 && (rc = probe(b, e))) return rc;
         if ((rc = measure(b, t, e))) return rc;
     }
-    enum cpu_level level = (enum cpu_level)cpu_level_parse(b->engine->forward.pass.kt.name);
-    if ((rc = ceilings_measure(&b->c, b->engine->pool, level, b->engine->model->weights, e))) return rc;
+    if ((rc = probe(b, e))) return rc;
+    ceilings_improve(&b->c, pool_n_threads(b->engine->pool),
+                     (enum cpu_level)cpu_level_parse(b->engine->forward.pass.kt.name));
     for (int i = 0; i < b->n_tests; i++)
         if ((rc = add_costs(b, &b->tests[i], e))) return rc;
     return 0;
@@ -294,21 +316,40 @@ static double times_one_row(const struct bench_test *t)
     return median(t->s, t->n_runs) / median(t->one_s, t->n_runs);
 }
 
+static void print_rows(const struct bench_test *t)
+{
+    printf("    %.2f times one row", times_one_row(t));
+    if (t->rows > 1) row_print_break_even(t->rows, times_one_row(t));
+    putchar('\n');
+}
+
+/* Writes a rate with as many digits as are useful. */
+static const char *rate_text(double v, char dst[24])
+{
+    explain_rate(v, dst);
+    return dst;
+}
+
+static void print_test(const struct bench_test *t)
+{
+    char name[64], after[32] = "", rates[4][24];
+    if (t->depth) snprintf(after, sizeof after, " after %d", t->depth);
+    snprintf(name, sizeof name, t->kind == BATCH ? "%s of %d rows%s" : "%s of %d%s", kinds[t->kind], t->rows, after);
+    printf("%-26s %9s %9s %9s %4d %9s %6.0f%%\n", name, rate_text(middle(t), rates[0]),
+           rate_text(rate(t, t->n_runs - 1), rates[1]), rate_text(rate(t, 0), rates[2]), t->n_runs,
+           rate_text(ceiling_of(t), rates[3]), 100 * middle(t) / ceiling_of(t));
+    if (t->kind == BATCH) print_rows(t);
+}
+
 static void print_table(const struct bench *b)
 {
-    printf("model      %s (%s), %.2f GB of weights\n", b->name, b->engine->model->hp.arch,
-           (double)weights_tensor_bytes(b->engine->model->weights) * 1e-9);
-    printf("machine    %d threads, %s; reads %.1f GB/s (the mapped file %.1f), %.0f GMAC/s int8, %.0f GFMA/s f32\n",
-           pool_n_threads(b->engine->pool), b->engine->forward.pass.kt.name, b->c.read_gbs, b->c.mapped_gbs,
-           b->c.int8_gmacs, b->c.f32_gmacs);
-    for (int i = 0; i < b->n_tests; i++) {
-        const struct bench_test *t = &b->tests[i];
-        printf("%-10s %5d %s at depth %-6d %9.2f tok/s  (%.2f .. %.2f, %d run%s)  %3.0f%% of %.2f", kinds[t->kind],
-               t->rows, t->kind == BATCH ? "rows  " : "tokens", t->depth, middle(t), rate(t, t->n_runs - 1), rate(t, 0),
-               t->n_runs, t->n_runs == 1 ? "" : "s", 100 * middle(t) / ceiling_of(t), ceiling_of(t));
-        if (t->kind == BATCH) printf("  %.2f times one row", times_one_row(t));
-        putchar('\n');
-    }
+    char bytes[24];
+    explain_amount((double)weights_tensor_bytes(b->engine->model->weights), "B", bytes);
+    printf("model      %s (%s), %s of weights\n", b->name, b->engine->model->hp.arch, bytes);
+    printf("machine    %d threads, %s\n", pool_n_threads(b->engine->pool), b->engine->forward.pass.kt.name);
+    ceilings_print(&b->c);
+    printf("\n%-26s %9s %9s %9s %4s %9s %7s\n", "test", "tokens/s", "slowest", "fastest", "runs", "at most", "reached");
+    for (int i = 0; i < b->n_tests; i++) print_test(&b->tests[i]);
 }
 
 static json_t *json_test(const struct bench_test *t)
@@ -321,6 +362,8 @@ static json_t *json_test(const struct bench_test *t)
                           (json_int_t)t->macs_int8, "macs_f32", (json_int_t)t->macs_f32);
     if (t->n_experts) json_object_set_new(j, "experts", json_integer((json_int_t)t->n_experts));
     if (t->kind == BATCH) json_object_set_new(j, "times_one_row", json_real(times_one_row(t)));
+    if (t->kind == BATCH && t->rows > 1)
+        json_object_set_new(j, "break_even", json_real(row_break_even(t->rows, times_one_row(t))));
     return j;
 }
 
@@ -329,11 +372,10 @@ static void print_json(const struct bench *b)
     json_t *tests = json_object();
     for (int i = 0; i < b->n_tests; i++) json_object_set_new(tests, b->tests[i].name, json_test(&b->tests[i]));
     json_t *j = json_pack(
-        "{s:s,s:s,s:I,s:i,s:s,s:s,s:i,s:s,s:{s:f,s:f,s:f,s:f},s:o}", "model", b->name, "arch",
-        b->engine->model->hp.arch, "weight_bytes", (json_int_t)weights_tensor_bytes(b->engine->model->weights),
-        "threads", pool_n_threads(b->engine->pool), "cpu", b->engine->forward.pass.kt.name, "kv", kv_names[b->p.kv],
-        "batch", b->engine->n_batch, "version", qn_version(), "ceilings", "read_gbs", b->c.read_gbs, "mapped_gbs",
-        b->c.mapped_gbs, "int8_gmacs", b->c.int8_gmacs, "f32_gmacs", b->c.f32_gmacs, "tests", tests);
+        "{s:s,s:s,s:I,s:i,s:s,s:s,s:i,s:s,s:o,s:o}", "model", b->name, "arch", b->engine->model->hp.arch,
+        "weight_bytes", (json_int_t)weights_tensor_bytes(b->engine->model->weights), "threads",
+        pool_n_threads(b->engine->pool), "cpu", b->engine->forward.pass.kt.name, "kv", kv_names[b->p.kv], "batch",
+        b->engine->n_batch, "version", qn_version(), "ceilings", ceilings_json(&b->c), "tests", tests);
     cli_print_json(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
 }
 
@@ -349,12 +391,13 @@ static int show_ceilings(const struct bench *b, struct qn_error *e)
     if ((rc = pool_new(&pool, n, n > 1, e))) goto done;
     for (int l = 0; l < CPU_N; l++) {
         if (!cpu_has((enum cpu_level)l)) continue;
+        c = (struct ceilings){0};
         ceilings_compute(&c, pool, (enum cpu_level)l);
         json_object_set_new(levels, cpu_level_name((enum cpu_level)l),
                             json_pack("{s:f,s:f}", "int8_gmacs", c.int8_gmacs, "f32_gmacs", c.f32_gmacs));
         if (!b->json)
-            printf("%-10s %9.1f GMAC/s int8 %9.1f GFMA/s f32\n", cpu_level_name((enum cpu_level)l), c.int8_gmacs,
-                   c.f32_gmacs);
+            printf("%-10s %9.1f (%.1f) GMAC/s int8 %9.1f (%.1f) GFMA/s f32\n", cpu_level_name((enum cpu_level)l),
+                   c.int8_gmacs, c.low.int8_gmacs, c.f32_gmacs, c.low.f32_gmacs);
     }
     if ((rc = ceilings_read(&c, pool, cpu_best(), model ? model->model->weights : NULL, e))) goto done;
     if (b->json) {
@@ -362,13 +405,73 @@ static int show_ceilings(const struct bench *b, struct qn_error *e)
         if (c.mapped_bytes) json_object_set_new(j, "mapped_gbs", json_real(c.mapped_gbs));
         cli_print_json(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
     } else {
-        printf("%-10s %9.1f GB/s, anonymous memory\n", "read", c.read_gbs);
-        if (c.mapped_bytes) printf("%-10s %9.1f GB/s, the mapped file\n", "read", c.mapped_gbs);
+        printf("%-10s %9.1f (%.1f) GB/s, anonymous memory\n", "read", c.read_gbs, c.low.read_gbs);
+        if (c.mapped_bytes)
+            printf("%-10s %9.1f (%.1f) GB/s, the mapped file\n", "read", c.mapped_gbs, c.low.mapped_gbs);
+        printf("In parentheses: the slowest of several passes. Other programs slow them down.\n");
     }
 done:
     json_decref(levels);
     pool_free(pool);
     qn_model_close(model);
+    return rc;
+}
+
+/* ---- replays ---- */
+
+static json_t *json_replay(const struct replay_result *r)
+{
+    json_t *plain = json_array(), *drafted = json_array();
+    for (int i = 0; i < r->n_rounds; i++) {
+        json_array_append_new(plain, json_real(r->plain[i]));
+        json_array_append_new(drafted, json_real(r->drafted[i]));
+    }
+    return json_pack("{s:i, s:f, s:f, s:f, s:o, s:o, s:I, s:I, s:I, s:I}", "streams", r->n_streams, "ratio", r->median,
+                     "low", r->low, "high", r->high, "plain_tok_s", plain, "draft_tok_s", drafted, "tokens",
+                     (json_int_t)r->n_tokens, "passes", (json_int_t)r->n_passes, "drafted", (json_int_t)r->n_drafted,
+                     "accepted", (json_int_t)r->n_accepted);
+}
+
+static void print_replay(const struct bench *b, const struct replay_result *results, int n)
+{
+    if (b->json) {
+        json_t *all = json_array();
+        for (int i = 0; i < n; i++) json_array_append_new(all, json_replay(&results[i]));
+        cli_print_json(
+            json_pack("{s:s, s:s, s:o}", "model", b->name, "draft", qn_draft_name(b->replay.draft), "replay", all),
+            JSON_INDENT(2));
+        return;
+    }
+    printf("model      %s, drafts: %s\n", b->name, qn_draft_name(b->replay.draft));
+    for (int i = 0; i < n; i++) {
+        const struct replay_result *r = &results[i];
+        printf("streams    %d: %.3f of the speed without drafts (%.3f .. %.3f; rounds: %d)\n"
+               "           tokens: %ld, passes: %ld, guesses: %ld right of %ld\n",
+               r->n_streams, r->median, r->low, r->high, r->n_rounds, r->n_tokens, r->n_passes, r->n_accepted,
+               r->n_drafted);
+    }
+}
+
+static int run_replay(struct bench *b)
+{
+    struct replay_result results[MAX_LIST] = {0};
+    struct qn_error e = {0};
+    qn_model *drafter = NULL;
+    char *draft = NULL;
+    int rc = parse_list("--streams", b->streams, 64, false, b->replay.streams, &b->replay.n_streams);
+    if (rc) return rc;
+    if (!b->replay.n_streams) return cli_usage("--streams: no streams");
+    if (qn_model_open_with(&b->model, b->path, &b->file, &e)) return cli_fail(&e);
+    if (operand_draft(&draft, &b->draft, &b->folders, &e) || (draft && qn_model_open(&drafter, draft, &e)))
+        rc = cli_fail(&e);
+    b->replay.draft = b->draft.how;
+    b->replay.draft_model = drafter;
+    error_clean(b->name, sizeof b->name, b->path);
+    if (!rc) rc = replay_run(&b->replay, b->model, &b->p, results);
+    if (!rc) print_replay(b, results, b->replay.n_streams);
+    replay_deinit(results, b->replay.n_streams);
+    qn_model_close(drafter);
+    mem_free(draft);
     return rc;
 }
 
@@ -380,21 +483,42 @@ static void init(void *options)
     b->n_predict = 32;
     b->reps = 3;
     b->seconds = 30;
+    b->streams = "1";
+    b->replay.n_rounds = 16;
+    b->draft.how = QN_DRAFT_AUTO;
     qn_engine_params_init(&b->p);
     qn_model_params_init(&b->file);
+}
+
+/* Refuses options of the command line that what is measured does not look at. */
+static int check_mode(const struct invocation *v, const struct bench *b)
+{
+    static const char *const plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
+                             *const replay[] = {"draft", "draft-model", "repeat", "streams", "rounds", NULL};
+    for (const char *const *name = b->replay.path ? plain : replay; *name; name++)
+        if (options_origin(v, *name) == ORIGIN_FLAG)
+            return cli_usage("bench: --%s %s --replay", *name, b->replay.path ? "excludes" : "is for");
+    return 0;
 }
 
 static int run(struct invocation *v)
 {
     struct bench *b = v->options;
     struct qn_error e = {0};
-    int rc;
+    int rc = check_mode(v, b);
+    if (rc) return rc;
     if (!v->n && !b->ceilings) return cli_usage("bench: one MODEL (see quern bench --help)");
+    if (v->n && (rc = operand_model(v, 0, &b->folders))) return rc;
     b->path = v->operand[0];
     if (b->ceilings) return (rc = show_ceilings(b, &e)) ? cli_fail(&e) : 0;
+    if (b->replay.path) {
+        if (!(rc = v->n ? 0 : cli_usage("bench: --replay needs a MODEL"))) rc = run_replay(b);
+        goto done;
+    }
     if ((rc = list_tests(b))) goto done;
     error_clean(b->name, sizeof b->name, b->path);
     rc = bench_all(b, &e);
+    progress_note("%s", "");
     if (rc)
         rc = cli_fail(&e);
     else if (b->json)
@@ -419,12 +543,22 @@ static const struct opt opts[] = {
     {"mlock", 0, OPT_FLAG, AT(p.lock_weights), NULL, "lock weights in memory, as many as the budget allows",
      .rare = true},
     {"ceilings", 0, OPT_FLAG, AT(ceilings), NULL, "measure only the machine; MODEL may be left out"},
+    {"replay", 0, OPT_STRING, AT(replay.path), "FILE", "measure drafts on the recorded answers in FILE"},
+    {"streams", 0, OPT_STRING, AT(streams), "LIST", "with --replay: answers at once (default 1)", .rare = true},
+    {"rounds", 0, OPT_INT, AT(replay.n_rounds), "N", "with --replay: blocks of 64 tokens (default 16)", 1, 100000,
+     .rare = true},
+    {"repeat", 0, OPT_FLAG, AT(replay.repeats), NULL,
+     "with --replay: begin again when the answers are used up, as somebody else", .rare = true},
     {"json", 0, OPT_FLAG, AT(json), NULL, "one JSON object instead of a table"},
     {0},
 };
 
-static const struct opt_group groups[] = {
-    {"Options", opts}, {"Engine", opts_engine, AT(p)}, {"Model file", opts_model, AT(file), .rare = true}, {0}};
+static const struct opt_group groups[] = {{"Options", opts},
+                                          {"Drafts (with --replay; default auto)", opts_draft, AT(draft), .rare = true},
+                                          {"Engine", opts_engine, AT(p)},
+                                          {"Model file", opts_model, AT(file), .rare = true},
+                                          OPERAND_GROUP(AT(folders)),
+                                          {0}};
 
 static const struct example examples[] = {
     {"quern bench m.gguf", "Prefill of 512 tokens, decode of 32"},
@@ -443,8 +577,12 @@ const struct command command_bench = {
              "The tests are prefill (pp512: a prompt of 512 tokens), decode (tg: single tokens, one after the other) "
              "and passes of several rows (b8), each at every --depth. LIST is numbers with commas between them. Each "
              "test is repeated; the output has the median and the spread. The ceilings are measured in the same run, "
-             "because the speed of shared machines changes. Weights that stay in the processor's caches are read "
-             "faster than memory allows, so their fraction is above 100%.",
+             "with the slowest pass of each, because the speed of shared machines changes. Weights that stay in the "
+             "processor's caches are read "
+             "faster than memory allows, so their fraction is above 100%.\n\n"
+             "--replay measures drafts instead: recorded answers are replayed with drafts and without in turn, in "
+             "blocks of 64 tokens. Each line of FILE is a JSON object; \"prompt\" and \"answer\" are arrays of token "
+             "ids.",
     .min = 0,
     .max = 1,
     .words = WORDS_MODEL,

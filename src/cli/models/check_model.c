@@ -6,13 +6,14 @@
 
 #include "model/load.h"
 
-int check_model(struct weights **w, const char *path, bool deep, const char *pre, struct qn_error *e)
+int check_model(struct weights **w, const char *path, bool deep, const char *pre, weights_watch *watch, void *arg,
+                struct qn_error *e)
 {
     struct qn_error why = {0};
     int rc = weights_open(w, path, e);
     if (rc) return rc; /* names the file */
     rc = model_check(*w, pre, &why);
-    if (!rc && deep) rc = weights_check_finite(*w, &why);
+    if (!rc && deep) rc = weights_check_finite(*w, watch, arg, &why);
     if (!rc) return 0;
     weights_close(*w);
     *w = NULL;

@@ -9,8 +9,10 @@
 
 #include "format/weights.h"
 
-/* Opens a model and runs every check that loading runs; with `deep` it also reads all tensor data. pre: as in
+/* Opens a model and runs every check that loading runs; with `deep` it also reads all tensor data, and
+ * calls watch, which may be NULL, as weights_check_finite() does. pre: as in
  * vocab_load_with(). Errors name the path. *w is the caller's to close with weights_close(); NULL after an error. */
-int check_model(struct weights **w, const char *path, bool deep, const char *pre, struct qn_error *e);
+int check_model(struct weights **w, const char *path, bool deep, const char *pre, weights_watch *watch, void *arg,
+                struct qn_error *e);
 
 #endif

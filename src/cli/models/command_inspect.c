@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,10 +20,13 @@
 #include "cli/core/cli.h"
 #include "cli/core/columns.h"
 #include "cli/core/commands.h"
+#include "cli/place/operand.h"
 #include "format/weights.h"
 
 #define SHOWN_ELEMENTS 6  /* elements of an array, for people */
 #define JSON_ELEMENTS  64 /* elements of an array in JSON; longer arrays are cut */
+#define LINE_CELLS     80 /* of a terminal */
+#define KEY_CELLS      38 /* of the column of metadata keys */
 #define SHOWN_BYTES    60 /* bytes of a string, for people */
 #define KV_TOKENS      1024
 
@@ -156,24 +160,48 @@ static void number_text(const struct meta *m, uint64_t i, char *dst, size_t cap)
         snprintf(dst, cap, ">= 2^63");
 }
 
-/* Prints a scalar, or "type[n] first, second, ..." because a vocabulary must not fill the screen. */
-static void print_value(const struct meta *m)
+/* Adds a formatted text to a line that has room for `cap` bytes. */
+__attribute__((format(printf, 4, 5))) static void add_text(char *line, size_t *n, size_t cap, const char *fmt, ...)
 {
+    va_list ap;
+    va_start(ap, fmt);
+    int len = vsnprintf(line + *n, cap - *n, fmt, ap);
+    va_end(ap);
+    if (len > 0) *n += (size_t)len < cap - *n ? (size_t)len : cap - *n - 1;
+}
+
+/* Cuts a text to at most `room` cells, and says so. */
+static void cut_to(char *text, size_t room)
+{
+    if (columns_width(text) <= room) return;
+    text[columns_fit(text, room - 3)] = 0;
+    strcat(text, "...");
+}
+
+/* Prints a scalar, or "type[n] first, second, ..." because a vocabulary must not fill the screen. room: in cells. */
+static void print_value(const struct meta *m, size_t room)
+{
+    char line[(4 * SHOWN_BYTES + 16) * 2];
+    size_t len = 0;
     char text[4 * SHOWN_BYTES + 16];
     uint64_t cursor = 0;
     struct str s;
     size_t shown_bytes = m->type == MT_ARRAY ? SHOWN_BYTES / 4 : SHOWN_BYTES;
     uint64_t n = m->n < SHOWN_ELEMENTS ? m->n : SHOWN_ELEMENTS;
-    if (m->type == MT_ARRAY) printf("%s[%" PRIu64 "] ", meta_type_name(m->elem), m->n);
+    line[0] = 0;
+    if (m->type == MT_ARRAY) add_text(line, &len, sizeof line - 4, "%s[%" PRIu64 "] ", meta_type_name(m->elem), m->n);
     for (uint64_t i = 0; i < n; i++) {
         bool is_text = meta_next_str(m, &cursor, &s);
         if (is_text)
             clean_text(s, shown_bytes, text, sizeof text);
         else
             number_text(m, i, text, sizeof text);
-        printf("%s%s%s%s", i ? ", " : "", is_text ? "\"" : "", text, is_text ? "\"" : "");
+        add_text(line, &len, sizeof line - 4, "%s%s%s%s", i ? ", " : "", is_text ? "\"" : "", text,
+                 is_text ? "\"" : "");
     }
-    printf("%s\n", n < m->n ? ", ..." : "");
+    if (n < m->n) add_text(line, &len, sizeof line - 4, ", ...");
+    cut_to(line, room);
+    puts(line);
 }
 
 /* ---- for people ---- */
@@ -185,25 +213,19 @@ static void print_size(const char *label, uint64_t bytes, const char *after)
     printf("  %-12s %12s%s\n", label, text, after);
 }
 
-/* Prints the tensors. Offsets are from the beginning of the file, as a hex viewer shows them. */
+/* Prints the tensors. --json has their exact sizes and places too. */
 static void print_tensors(const struct weights *w)
 {
-    printf("\ntensors (name, type, shape, bytes, offset%s)\n", weights_n_parts(w) > 1 ? ", part" : "");
+    printf("\ntensors (name, type, shape, size)\n");
     for (size_t i = 0; i < weights_n_tensors(w); i++) {
         const struct tensor *t = weights_tensor_at(w, i);
-        char name[4 * 64 + 1], shape[96];
-        size_t part, n = 0;
-        uint64_t offset = weights_tensor_place(w, i, &part);
+        char name[4 * 64 + 1], shape[96], size[32];
+        size_t n = 0;
+        columns_size(t->bytes, size);
         error_clean(name, sizeof name, t->name);
         for (int d = 0; d < t->n_dims; d++)
             n += (size_t)snprintf(shape + n, sizeof shape - n, "%s%" PRId64, d ? " x " : "", t->ne[d]);
-        printf("  %-36s %-8s %-20s %12zu", name, dtype_get(t->type)->name, shape, t->bytes);
-        if (part < weights_n_parts(w))
-            printf(" %14" PRIu64, offset);
-        else
-            printf(" %14s", "(made)");
-        if (weights_n_parts(w) > 1 && part < weights_n_parts(w)) printf(" %4zu", part + 1);
-        putchar('\n');
+        printf("  %-36s %-8s %-19s %11s\n", name, dtype_get(t->type)->name, shape, size);
     }
 }
 
@@ -245,8 +267,9 @@ static void print_report(const struct weights *w, const struct summary *s)
     for (size_t i = 0; i < weights_n_meta(w); i++) {
         const struct meta *m = weights_meta_at(w, i);
         clean_text(m->key, SHOWN_BYTES, text, sizeof text);
-        printf("  %-44s ", text);
-        print_value(m);
+        size_t used = 2 + columns_width(text) + 1, at = used < KEY_CELLS + 3 ? KEY_CELLS + 3 : used;
+        printf("  %s%*s", text, (int)(at - used + 1), "");
+        print_value(m, at + 20 < LINE_CELLS ? LINE_CELLS - at : 20);
     }
     print_tensors(w);
 }
@@ -349,6 +372,7 @@ static int print_json(const struct weights *w, const struct summary *s, struct q
 
 struct inspect {
     bool json;
+    struct cli_strings folders;
 };
 
 static int run(struct invocation *v)
@@ -358,6 +382,7 @@ static int run(struct invocation *v)
     struct qn_error e = {0};
     struct weights *w = NULL;
     int rc = 0;
+    if ((rc = operand_model(v, 0, &o->folders))) return rc;
     if (weights_open(&w, v->operand[0], &e)) return cli_fail(&e);
     summarise(w, &s);
     if (o->json)
@@ -374,7 +399,7 @@ static const struct opt opts[] = {
     {0},
 };
 
-static const struct opt_group groups[] = {{"Options", opts}, {0}};
+static const struct opt_group groups[] = {{"Options", opts}, OPERAND_GROUP(offsetof(struct inspect, folders)), {0}};
 
 static const struct example examples[] = {
     {"quern inspect m.gguf", "Architecture, size, quantisation, metadata"},

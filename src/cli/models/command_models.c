@@ -22,7 +22,7 @@
 #include "format/weights.h"
 
 enum verdict { NO_MODEL, FITS, FROM_DISK, TOO_LARGE };
-static const char *const verdict_words[] = {"-", "yes", "reads from disk", "no"};
+static const char *const verdict_words[] = {"-", "yes", "from disk", "no"};
 static const char *const verdict_names[] = {"unusable", "fits", "reads_from_disk", "does_not_fit"};
 
 struct model_row {
@@ -124,15 +124,16 @@ static void count_text(uint64_t n, char dst[32])
 
 static void print_table(const struct models_command *o, size_t n)
 {
-    static const char *const heads[] = {"", "NAME", "ARCHITECTURE", "PARAMETERS", "SIZE", "TYPE", "TOKENS/S", "FITS"};
-    struct text_columns t = {.align = "lllrrlrl"};
+    static const char *const heads[] = {"", "NAME", "FAMILY", "PARAMS", "SIZE", "TYPE", "AT MOST", "FITS"};
+    struct text_columns t = {.align = "lnlrrlrl"};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) columns_add(&t, "%s", heads[i]);
     for (size_t i = 0; i < n; i++) {
         const struct model_row *r = &o->rows[i];
         char params[32] = "-", size[32], rate[32] = "-";
         if (r->n_params) count_text(r->n_params, params);
         columns_size(r->entry->bytes, size);
-        if (r->tokens_per_s > 0) snprintf(rate, sizeof rate, r->tokens_per_s < 10 ? "%.1f" : "%.0f", r->tokens_per_s);
+        if (r->tokens_per_s > 0)
+            snprintf(rate, sizeof rate, r->tokens_per_s < 10 ? "%.1f tok/s" : "%.0f tok/s", r->tokens_per_s);
         columns_add(&t, "%s", r->is_default ? "*" : "");
         columns_add(&t, "%s", r->entry->name);
         columns_add(&t, "%s", r->arch[0] ? r->arch : "-");
@@ -257,8 +258,9 @@ const struct command command_models = {
     .about =
         "Lists the models in the folders: their size, whether they fit into memory, and how fast they would be.\n\n"
         "A model is a file NAME.gguf, all parts of a split model, or a folder with a config.json. TYPE is the "
-        "type of most of its bytes. TOKENS/S is the most that this machine can give, from the bytes and "
-        "multiply-adds of a token and the measured speed of the machine. The measurement is kept for a month in "
+        "type of most of its bytes. AT MOST are the tokens per second that no program exceeds on this machine, from "
+        "the bytes and multiply-adds of a token and the measured speed of the machine. The measurement is kept for a "
+        "month in "
         "$XDG_CACHE_HOME/quern or ~/.cache/quern. FITS says whether the weights and a context of 4096 tokens (or "
         "the model's, if that is less) fit into memory; a model that reads from disk does so for every token. A "
         "model that cannot be used is listed with the reason. A star marks the default model.",

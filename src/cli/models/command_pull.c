@@ -92,15 +92,17 @@ static void watch_signals(void)
 /* ---- a file over HTTP ---- */
 
 /* Compares an existing file with the one that would be fetched; *same gets the result. If the hash is not known, the
- * size decides for one of several files of a model; UINT64_MAX: nothing decides. Returns 0 or an exit status. */
-static int compare(struct pull *p, const char *path, const char *sha256, uint64_t size, bool *same)
+ * size and the time of the last change decide; any_time: the size alone. Returns 0 or an exit status. */
+static int compare(struct pull *p, const char *path, const char *sha256, const struct remote_file *from, bool any_time,
+                   bool *same)
 {
     struct qn_error e;
     struct stat st;
     char hex[65];
     int fd, r;
 
-    *same = !*sha256 && stat(path, &st) == 0 && (uint64_t)st.st_size == size;
+    *same = !*sha256 && stat(path, &st) == 0 && (uint64_t)st.st_size == from->size &&
+            (any_time || (from->modified_s > 0 && st.st_mtime == from->modified_s));
     if (!*sha256 || (fd = open(path, O_RDONLY | O_CLOEXEC)) < 0) return 0;
     r = file_sha256(hex, fd, path, &p->fetch, &e);
     end_progress(p);
@@ -120,6 +122,8 @@ static int fetch_file(struct pull *p, const char *path, struct remote_file *from
     rc = download(&part, from, p->source.repo, sha256, &p->fetch, &e);
     end_progress(p);
     rc = rc ? cli_fail(&e) : pull_finish(&part, replace);
+    if (!rc && from->modified_s > 0) /* by which the next pull sees that it is the same file */
+        utimensat(AT_FDCWD, path, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, {.tv_sec = from->modified_s}}, 0);
     if (!rc) hashes_remember(path, *sha256 ? sha256 : from->sha256); /* the download was compared with it */
     partial_close(&part);
     return rc;
@@ -142,7 +146,7 @@ static int pull_url(struct pull *p, const char *url, const char *path, const cha
     if (remote_file_open(&from, &p->fetch, url, p->source.repo, &e)) return cli_fail(&e);
     const char *hash = *sha256 ? sha256 : from.sha256;
     if (os_exists(path) && (there == THERE_OURS || !p->o->force))
-        rc = compare(p, path, hash, there == THERE_ALONE ? UINT64_MAX : from.size, &same);
+        rc = compare(p, path, hash, &from, there != THERE_ALONE, &same);
     if (!rc && !same && !replace && os_exists(path)) {
         cli_usage("pull: '%s' is there already, and %s; --force replaces it", path,
                   *hash ? "is another file" : "nothing says whether it is the same");
@@ -186,7 +190,7 @@ static int pull_parts(struct pull *p, uint64_t n)
     }
     cli_free(p->path);
     p->path = first;
-    if (!rc && check_model(&w, first, false, NULL, &e)) rc = cli_fail(&e);
+    if (!rc && check_model(&w, first, false, NULL, NULL, NULL, &e)) rc = cli_fail(&e);
     weights_close(w);
     return rc;
 }

@@ -94,7 +94,7 @@ static int check_file(const char *path, const char *name, struct qn_error *e)
     int r;
 
     if ((!ends_in(name, ".gguf") && !is_gguf(path)) || pull_n_parts(name) > 1) return 0;
-    r = check_model(&w, path, false, NULL, e);
+    r = check_model(&w, path, false, NULL, NULL, NULL, e);
     weights_close(w);
     return r;
 }
@@ -107,7 +107,7 @@ static int check_folder(const char *path, struct qn_error *e)
     DIR *d;
 
     if (os_exists(config)) {
-        r = check_model(&w, path, false, NULL, e);
+        r = check_model(&w, path, false, NULL, NULL, NULL, e);
         weights_close(w);
     } else if ((d = opendir(path))) {
         for (const struct dirent *f; r == 0 && (f = readdir(d));) {

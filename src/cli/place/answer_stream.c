@@ -15,22 +15,28 @@
 
 #include "base/json/json_text.h"
 #include "cli/core/cli.h"
+#include "cli/core/code_block.h"
 #include "cli/core/render.h"
 #include "cli/core/term.h"
 
+#define MAX_HELD ((size_t)1 << 16) /* bytes of a line; a longer one is written in pieces */
+
 /* ---- signals ---- */
 
-static struct client *volatile running; /* NULL: no exchange */
-static volatile sig_atomic_t caught;    /* the signal that came; 0: none */
+static struct client *volatile running[PLACE_CONNECTIONS]; /* by the slot of the place; NULL: no exchange */
+static volatile sig_atomic_t caught;                       /* the signal that came; 0: none */
 
 static void on_signal(int sig)
 {
-    struct client *c = running;
-    if (c && !caught) {
+    bool is_first = !caught, runs = false;
+    for (int i = 0; is_first && i < PLACE_CONNECTIONS; i++) {
+        struct client *c = running[i];
+        if (!c) continue;
+        runs = true;
         caught = sig;
         client_cancel(c);
-        return;
     }
+    if (runs) return;
     if (cli_unfinished) unlink(cli_unfinished);
     signal(sig, SIG_DFL); /* nothing runs, or this is the second signal */
     raise(sig);
@@ -50,9 +56,11 @@ int answer_end(int status)
 {
     if (!caught) return status;
     signal(caught, SIG_DFL);
-    raise(caught);
+    kill(getpid(), caught); /* a thread may call this that has blocked signals */
     return status;
 }
+
+bool answer_is_cancelled(void) { return caught; }
 
 /* ---- errors ---- */
 
@@ -85,9 +93,12 @@ struct output {
     struct answer_manner m;
     bool notes, noted; /* notes: standard error is a terminal; noted: it shows a note */
     bool colour, thinking;
+    bool begun;                 /* a piece of the answer came, or of the thoughts */
     bool shown, thoughts_shown; /* standard output is a terminal of any kind; standard error is one */
     struct buf clean;           /* a piece without what a terminal would act on */
-    char last;                  /* the last byte written; 0: none yet */
+    struct buf line;            /* the beginning of a line for a pipe or a file, not written yet */
+    struct buf receipt, prompt; /* of the answer, for a file */
+    char last;                  /* the last byte of the answer; 0: none yet */
     int error;                  /* errno of a write that failed */
 };
 
@@ -145,14 +156,71 @@ static int put(struct output *o, const char *text, size_t n)
     return 0;
 }
 
-/* Writes a piece of the answer: to a file or a pipe as it is, to a terminal without what it would act on. */
-static int put_content(struct output *o, const char *text, size_t n)
+static bool reader_is_gone(struct output *o)
 {
-    if (!o->shown) return put(o, text, n);
+    struct pollfd p = {.fd = STDOUT_FILENO};
+    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLERR)) return false;
+    o->error = EPIPE;
+    return true;
+}
+
+/* Writes what is held of a line. */
+static int put_held(struct output *o)
+{
+    int rc = put(o, (char *)o->line.data, o->line.len);
+    buf_clear(&o->line);
+    return rc;
+}
+
+/* Holds the piece until its line is complete, so that the lines of several programs that write to one pipe do not
+ * mix. */
+static int put_lines(struct output *o, const char *text, size_t n)
+{
+    const char *end = memrchr(text, '\n', n);
+    size_t whole = end ? (size_t)(end - text) + 1 : o->line.len + n > MAX_HELD ? n : 0;
+    if (buf_add(&o->line, text, whole, NULL)) goto fail;
+    if (whole && put_held(o)) return -1;
+    if (buf_add(&o->line, text + whole, n - whole, NULL)) goto fail;
+    if (n) o->last = text[n - 1];
+    return reader_is_gone(o);
+fail:
+    o->error = ENOMEM;
+    return -1;
+}
+
+/* Writes text without what a terminal would act on. */
+static int put_clean(struct output *o, const char *text, size_t n)
+{
     buf_clear(&o->clean);
     if (!render_clean(&o->clean, text, n, NULL)) return put(o, (char *)o->clean.data, o->clean.len);
     o->error = ENOMEM;
     return -1;
+}
+
+/* Writes a piece of the answer: to a file or a pipe in whole lines, to a terminal without what it would act on. */
+static int put_content(struct output *o, const char *text, size_t n)
+{
+    if (o->m.extract) {
+        if (!buf_add(&o->line, text, n, NULL)) return reader_is_gone(o);
+        o->error = ENOMEM;
+        return -1;
+    }
+    if (!o->shown) return put_lines(o, text, n);
+    return put_clean(o, text, n);
+}
+
+/* Writes the code block of an answer that was held as a whole. */
+static int put_extract(struct output *o)
+{
+    size_t n = o->line.len;
+    const char *text = n ? (char *)o->line.data : "", *code = code_block_find(text, n, &n);
+    if (!code) {
+        fputs("quern: warning: the answer has no code block, so this is all of it\n", stderr);
+        code = text;
+    }
+    int rc = o->shown ? put_clean(o, code, n) : put(o, code, n);
+    buf_clear(&o->line);
+    return rc;
 }
 
 int answer_write_json(struct buf *out, const json_t *value)
@@ -174,17 +242,15 @@ static int put_event(struct output *o, json_t *event)
     return rc;
 }
 
-static bool reader_is_gone(struct output *o)
-{
-    struct pollfd p = {.fd = STDOUT_FILENO};
-    if (poll(&p, 1, 0) != 1 || !(p.revents & POLLERR)) return false;
-    o->error = EPIPE;
-    return true;
-}
-
 static int take_piece(void *arg, enum chat_piece kind, const char *text, size_t n)
 {
     struct output *o = arg;
+    o->begun |= kind == CHAT_CONTENT || kind == CHAT_REASONING;
+    struct buf *copy = kind == CHAT_CONTENT ? o->m.text : kind == CHAT_REASONING ? o->m.thoughts : NULL;
+    if (copy && buf_add(copy, text, n, NULL)) {
+        o->error = ENOMEM;
+        return -1;
+    }
     switch (kind) {
     case CHAT_NOTE: put_note(o, text, n); return reader_is_gone(o);
     case CHAT_REASONING:
@@ -196,6 +262,8 @@ static int take_piece(void *arg, enum chat_piece kind, const char *text, size_t 
         end_thoughts(o);
         if (o->m.json) return put_event(o, json_pack("{s:s, s:s%}", "type", "content", "text", text, n));
         return put_content(o, text, n);
+    case CHAT_RECEIPT: return receipt_file_keep(&o->receipt, o->m.receipt, text, n);
+    case CHAT_PROMPT: return receipt_file_keep(&o->prompt, o->m.receipt, text, n);
     }
     return 0;
 }
@@ -205,10 +273,18 @@ static int take_piece(void *arg, enum chat_piece kind, const char *text, size_t 
 static int send_request(struct place *p, json_t *request, chat_sink *sink, void *arg, struct chat_result *r,
                         struct qn_error *e)
 {
-    running = p->client;
+    running[p->slot] = p->client;
     int rc = caught ? error_set(e, QN_ECANCEL, "cancelled") : chat_send(p->client, request, sink, arg, r, e);
-    running = NULL;
+    running[p->slot] = NULL;
     return rc;
+}
+
+int answer_elsewhere(struct place *p, json_t *request)
+{
+    if (!client_is_silent(p->client)) return -1;
+    int status = place_next(p);
+    if (!status) place_fit(p, request);
+    return status;
 }
 
 static double per_second(int n, double ms) { return n > 0 && ms > 0 ? n * 1000.0 / ms : 0; }
@@ -222,6 +298,8 @@ static void say_numbers(const struct place *p, const struct chat_result *r)
         fprintf(stderr, " (%.0f/s)", per_second(r->n_prompt - (r->n_cached > 0 ? r->n_cached : 0), r->prefill_ms));
     if (r->n_generated >= 0) fprintf(stderr, "; %d written", r->n_generated);
     if (r->decode_ms > 0) fprintf(stderr, " (%.1f/s)", per_second(r->n_generated, r->decode_ms));
+    if (r->n_drafted > 0)
+        fprintf(stderr, "; %d of %d guesses right, %d passes", r->n_accepted, r->n_drafted, r->n_passes);
     fprintf(stderr, "; %s\n", *r->finish ? r->finish : "no reason given for the end");
 }
 
@@ -248,22 +326,35 @@ static int put_end(struct output *o, const struct chat_result *r)
     set_count(usage, "prompt_tokens", r->n_prompt);
     set_count(usage, "cached_tokens", r->n_cached);
     set_count(usage, "completion_tokens", r->n_generated);
+    set_count(usage, "drafted_tokens", r->n_drafted);
+    set_count(usage, "accepted_tokens", r->n_accepted);
+    set_count(usage, "passes", r->n_passes);
     set_number(timings, "prefill_ms", r->prefill_ms);
     set_number(timings, "decode_ms", r->decode_ms);
     return put_event(o, json_pack("{s:s, s:s, s:s, s:o, s:o}", "type", "end", "finish", r->finish, "model", r->model,
                                   "usage", usage, "timings", timings));
 }
 
-static int finish(struct output *o, const struct place *p, const struct chat_result *r)
+/* Says why the answer ended before its end. */
+static void say_cut(const struct chat_result *r, json_int_t max_tokens)
 {
-    int rc = 0;
-    if (o->m.json)
+    if (max_tokens > 0 && (r->n_generated < 0 || r->n_generated >= max_tokens))
+        fprintf(stderr, "quern: warning: the answer was cut after --max-tokens %lld\n", (long long)max_tokens);
+    else
+        fprintf(stderr, "quern: warning: the answer was cut, because the context is full (see --ctx)\n");
+}
+
+static int finish(struct output *o, const struct place *p, const json_t *request, const struct chat_result *r)
+{
+    int rc = o->m.extract ? put_extract(o) : 0;
+    o->m.extract = false; /* what follows is written */
+    if (rc)
+        return rc;
+    else if (o->m.json)
         rc = put_end(o, r);
     else if (o->last && o->last != '\n')
-        rc = put(o, "\n", 1);
-    if (!rc && !strcmp(r->finish, "length"))
-        fprintf(stderr, "quern: warning: the answer was cut after %d tokens: --max-tokens, or the context is full\n",
-                r->n_generated);
+        rc = o->shown ? put(o, "\n", 1) : put_content(o, "\n", 1);
+    if (!rc && !strcmp(r->finish, "length")) say_cut(r, json_integer_value(json_object_get(request, "max_tokens")));
     if (o->m.verbose) say_numbers(p, r);
     return rc;
 }
@@ -277,17 +368,27 @@ int answer_stream(struct place *p, json_t *request, const struct answer_manner *
                        .thoughts_shown = isatty(STDERR_FILENO)};
     struct chat_result r = {0};
     struct qn_error e = {0};
-    int rc = m->json ? put_start(&o, p) : 0;
-    if (!rc) rc = send_request(p, request, take_piece, &o, &r, &e);
-    clear_note(&o);
-    end_thoughts(&o);
-    if (!rc) rc = finish(&o, p, &r);
+    int moved = 0, rc;
+    do {
+        rc = m->json ? put_start(&o, p) : 0;
+        if (!rc) rc = send_request(p, request, take_piece, &o, &r, &e);
+        clear_note(&o);
+        end_thoughts(&o);
+    } while (rc && !o.begun && !(moved = answer_elsewhere(p, request)));
+    if (m->is_whole) *m->is_whole = !rc && strcmp(r.finish, "length");
+    if (!rc) rc = finish(&o, p, request, &r);
+    if (!o.error && !o.m.extract) put_held(&o); /* of an answer that failed or was interrupted */
+    int status = rc || o.error ? EX_OK : receipt_file_write(m->receipt, &o.receipt, &o.prompt);
+    buf_deinit(&o.receipt);
+    buf_deinit(&o.prompt);
     buf_deinit(&o.clean);
+    buf_deinit(&o.line);
     if (o.error) {
         errno = o.error;
         return cli_write_status();
     }
-    return rc ? answer_fail(&e, &r) : EX_OK;
+    if (moved > 0) return moved;
+    return rc ? answer_fail(&e, &r) : status;
 }
 
 struct collected {

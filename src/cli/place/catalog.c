@@ -324,12 +324,14 @@ static int no_model(const struct catalog *c, const struct cli_strings *folders, 
         rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and none in %s (quern pull gets one)",
                        name, in);
     else if (!c->n)
-        rc = error_set(e, QN_ENOINPUT, "there is no model in %s: name a file, or get one with quern pull", in);
+        rc = error_set(e, QN_ENOINPUT, "there is no model in %s: name a file with -m, or get one with quern pull", in);
     else if (name)
         rc = error_set(e, QN_ENOINPUT, "there is no model '%.200s': no such file, and in %s are: %s%s", name, in, have,
                        near);
     else
-        rc = error_set(e, QN_ENOINPUT, "which model? There are %zu in %s: %s", c->n, in, have);
+        rc = error_set(e, QN_ENOINPUT,
+                       "which model? Say it with -m, or once with quern default: there are %zu in %s: %s", c->n, in,
+                       have);
     buf_deinit(&where);
     buf_deinit(&names);
     return rc;
@@ -349,6 +351,14 @@ static const struct catalog_entry *named(const struct catalog *c, const char *na
     for (size_t i = 0; i < c->n; i++) /* the name of the file, with its ending */
         if (!strcmp(catalog_last_name(c->entry[i].path), name)) return &c->entry[i];
     return NULL;
+}
+
+bool catalog_is_empty(const struct cli_strings *folders)
+{
+    struct catalog c = {0};
+    bool is_empty = !catalog_open(&c, folders, NULL) && !c.n;
+    catalog_close(&c);
+    return is_empty;
 }
 
 int catalog_find(char **path, const struct cli_strings *folders, const char *name, struct qn_error *e)

@@ -42,6 +42,9 @@ void catalog_close(struct catalog *c); /* a zeroed catalog may be closed */
  * how to get one. */
 int catalog_find(char **path, const struct cli_strings *folders, const char *name, struct qn_error *e);
 
+/* Whether the folders have no model. */
+bool catalog_is_empty(const struct cli_strings *folders);
+
 /* The name of the model at a path, for mem_free(); NULL: no memory. */
 char *catalog_name(const char *path);
 /* The part of a path after its last slash, borrowed from it. */

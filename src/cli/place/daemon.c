@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "cli/core/home.h"
 #include "client/client_chat.h"
 
+#define QUIET_S      1  /* for a daemon that is asked for a name that is not found */
 #define ANSWER_S     10 /* these answers come from a thread that never computes */
 #define ANSWER_BYTES ((size_t)16 << 20)
 
@@ -29,19 +29,16 @@ const struct opt opts_socket[] = {
     {0},
 };
 
-/* Connects to one socket. Returns 0 or an errno. */
-static int connect_to(struct daemon *d, const char *path)
+/* Connects to one socket, within wait_s if it accepts no connection. Returns 0 or an errno. */
+static int connect_to(struct daemon *d, const char *path, int wait_s)
 {
-    struct sockaddr_un at = {.sun_family = AF_UNIX};
     struct ucred peer = {0};
     socklen_t n = sizeof peer;
     struct qn_error e = {0};
-    if (strlen(path) >= sizeof at.sun_path) return ENAMETOOLONG;
-    memcpy(at.sun_path, path, strlen(path));
     snprintf(d->socket, sizeof d->socket, "%s", path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return errno;
-    if (connect(fd, (const struct sockaddr *)&at, sizeof at) || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n)) {
+    int fd = client_connect(path, wait_s * 1000);
+    if (fd < 0) return -fd;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n)) {
         int why = errno;
         close(fd);
         return why;
@@ -53,12 +50,11 @@ static int connect_to(struct daemon *d, const char *path)
 
 static bool nobody_listens(int why) { return why == ENOENT || why == ECONNREFUSED || why == ENOTDIR; }
 
-static int open_named(struct daemon *d, const char *path, bool quietly)
+/* Says why the socket cannot be used. */
+static int fail(const char *path, int why, bool quietly)
 {
     struct qn_error e;
-    int why = connect_to(d, path);
-    if (!why) return 0;
-    if (nobody_listens(why) && quietly) return EX_UNAVAILABLE;
+    if (quietly && (nobody_listens(why) || why == EAGAIN)) return EX_UNAVAILABLE;
     if (nobody_listens(why))
         error_set(&e, 0, "no daemon runs: nobody listens on the socket '%s'", path);
     else
@@ -70,13 +66,14 @@ static int open_named(struct daemon *d, const char *path, bool quietly)
 int daemon_open(struct daemon *d, const char *named, bool quietly)
 {
     char user[sizeof d->socket];
+    int wait_s = quietly ? QUIET_S : ANSWER_S, why;
     *d = (struct daemon){0};
-    if (named) return open_named(d, named, quietly);
+    if (named) return (why = connect_to(d, named, wait_s)) ? fail(named, why, quietly) : 0;
     bool has_user = !home_socket(user, sizeof user, NULL);
-    int why = has_user ? connect_to(d, user) : ENOENT;
+    why = has_user ? connect_to(d, user, wait_s) : ENOENT;
     if (!why) return 0;
-    if (!nobody_listens(why)) return open_named(d, user, quietly); /* says why it failed */
-    if (!connect_to(d, HOME_SYSTEM_SOCKET)) return 0;
+    if (!nobody_listens(why)) return fail(user, why, quietly);
+    if (!connect_to(d, HOME_SYSTEM_SOCKET, wait_s)) return 0;
     bool two = has_user && strcmp(user, HOME_SYSTEM_SOCKET); /* for root both are the same */
     if (!quietly)
         fprintf(stderr, "quern: no daemon runs: nobody listens on %s%s" HOME_SYSTEM_SOCKET "\n", two ? user : "",

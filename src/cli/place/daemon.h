@@ -24,7 +24,8 @@ struct daemon {
 };
 
 /* Connects to the named socket, or else to this user's, or else to the system's. Returns 0 or an exit status, after
- * a message; 69 if nobody listens, and then there is no message with `quietly`. Always followed by daemon_close(). */
+ * a message; 69 if nobody listens or accepts the connection, and then there is no message with `quietly`. Always
+ * followed by daemon_close(). */
 int daemon_open(struct daemon *d, const char *named, bool quietly);
 /* Closes the connection; may be called twice. */
 void daemon_close(struct daemon *d);

@@ -35,10 +35,10 @@ void hashes_remember(const char *path, const char *hex)
     if (*hex && sha256_from_hex(hash, hex) && file_mark_get(&m, path)) remember(&m, hash);
 }
 
-int hashes_make(uint8_t out[SHA256_BYTES], const char *path, struct qn_error *e)
+int hashes_make(uint8_t out[SHA256_BYTES], const char *path, file_hash_watch *watch, void *arg, struct qn_error *e)
 {
     struct file_mark m;
-    int rc = file_hash_path(out, &m, path, false, NULL, NULL, e);
+    int rc = file_hash_path(out, &m, path, false, watch, arg, e);
     if (!rc) remember(&m, out);
     return rc;
 }

@@ -14,7 +14,8 @@
 char *hashes_dir(void);
 /* Remembers the hash of a file, 64 hexadecimal digits; "": it is not known, and nothing happens. */
 void hashes_remember(const char *path, const char *hex);
-/* Reads the whole file, computes its hash and remembers it. Errors are those of file_hash_path(). */
-int hashes_make(uint8_t out[SHA256_BYTES], const char *path, struct qn_error *e);
+/* Reads the whole file, computes its hash and remembers it. watch: NULL, or as in file_hash(). Errors are those of
+ * file_hash_path(). */
+int hashes_make(uint8_t out[SHA256_BYTES], const char *path, file_hash_watch *watch, void *arg, struct qn_error *e);
 
 #endif

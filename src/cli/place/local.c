@@ -9,17 +9,21 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "cli/core/home.h"
 #include "cli/place/catalog.h"
+#include "cli/place/place.h"
 #include "server/server.h"
 
 struct local {
+    char *draft;       /* path of the draft model; NULL: none */
+    char *hashes;      /* folder of hashes, which need not exist; NULL: none is known */
     char *path, *name; /* path and name of the model; the name is the one a daemon would give it */
     struct models_source source;
     struct models_config models;
     struct server server;
 };
 
-int local_open(struct local **out, const char *path, const struct qn_model_params *file,
+int local_open(struct local **out, const char *path, const struct local_draft *d, const struct qn_model_params *file,
                const struct qn_engine_params *p, struct qn_error *e)
 {
     struct local *l = mem_calloc(1, sizeof *l);
@@ -28,16 +32,20 @@ int local_open(struct local **out, const char *path, const struct qn_model_param
     if (!l) return error_nomem(e, "a server", sizeof *l);
     l->path = mem_dup(path, strlen(path));
     l->name = catalog_name(path);
-    if (!l->path || !l->name) {
+    if (d->model) l->draft = mem_dup(d->model, strlen(d->model));
+    if (!l->path || !l->name || (d->model && !l->draft)) {
         local_close(l);
         return error_nomem(e, "a path", strlen(path) + 1);
     }
-    l->source = (struct models_source){.name = l->name, .path = l->path};
+    l->source = (struct models_source){.name = l->name, .path = l->path, .draft = l->draft};
     l->models = (struct models_config){.source = &l->source, .n = 1, .model = *file, .engine = *p};
     qn_scheduler_params_init(&l->models.scheduler);
+    l->models.scheduler.draft = d->how;
+    if (!home_path(&l->hashes, HOME_CACHE, "hashes", NULL)) l->models.scheduler.hash_dir = l->hashes;
     rc = server_share_memory(&l->server, &l->models, e);
     if (!rc) {
         server_config(&l->server, &c);
+        c.max_connections = c.peer_connections = PLACE_CONNECTIONS;
         rc = http_open(&l->server.http, &c, e);
     }
     if (!rc) rc = server_load(&l->server, &l->models, false, e);
@@ -65,6 +73,8 @@ void local_close(struct local *l)
 {
     if (!l) return;
     server_close(&l->server);
+    mem_free(l->hashes);
+    mem_free(l->draft);
     mem_free(l->path);
     mem_free(l->name);
     mem_free(l);

@@ -12,8 +12,14 @@
 
 struct local;
 
-/* Loads the model at `path` and starts the server. *out is for local_close(). */
-int local_open(struct local **out, const char *path, const struct qn_model_params *file,
+/* Who guesses tokens. model: the path of a draft model; NULL: none. */
+struct local_draft {
+    enum qn_draft how;
+    const char *model;
+};
+
+/* Loads the model at `path`, and its draft model, and starts the server. *out is for local_close(). */
+int local_open(struct local **out, const char *path, const struct local_draft *d, const struct qn_model_params *file,
                const struct qn_engine_params *p, struct qn_error *e);
 /* Opens a connection. *fd is the client's end, which the caller closes. */
 int local_connect(struct local *l, int *fd, struct qn_error *e);

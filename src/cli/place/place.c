@@ -13,13 +13,14 @@
 #include <sysexits.h>
 
 #include "base/os.h"
-#include "cli/place/catalog.h"
 #include "cli/core/cli.h"
 #include "cli/core/home.h"
 #include "cli/place/local.h"
+#include "cli/place/operand.h"
 #include "client/client_chat.h"
 
 #define KEY_MAX    4096
+#define SILENCE_S  20                /* twice the longest time between two comments of a stream */
 #define MODELS_MAX ((size_t)4 << 20) /* size limit of a remote's list of models */
 
 #define AT(field) offsetof(struct place_options, field)
@@ -35,6 +36,9 @@ const struct opt opts_place[] = {
      "file whose first line is the API key of the remote", .words = WORDS_FILE, .rare = true},
     {"remote-key-command", 0, OPT_STRING, AT(remote_key_command), "COMMAND", "shell command that prints the key",
      .rare = true},
+    {"silence", 0, OPT_INT, AT(silence_s), "S",
+     "ask the next place if a daemon is silent for S seconds (default: 20; 0: wait without end)", 0, 86400,
+     .rare = true},
     {"in-process", 0, OPT_FLAG, AT(in_process), NULL, "load the model in this process; ask no server"},
     {0},
 };
@@ -42,8 +46,10 @@ const struct opt opts_place[] = {
 
 void place_options_init(struct place_options *o)
 {
+    o->silence_s = SILENCE_S;
     qn_engine_params_init(&o->engine);
     qn_model_params_init(&o->file);
+    o->draft.how = QN_DRAFT_DEFAULT;
 }
 
 /* ---- the places ---- */
@@ -53,7 +59,7 @@ static const char *given(const char *s) { return s && *s ? s : NULL; }
 
 static int try_socket(struct place *p, struct qn_error *e)
 {
-    int rc = client_open_socket(&p->client, p->socket, e);
+    int rc = client_open_socket(&p->client, p->socket, p->o->silence_s * 1000, e);
     if (rc) return rc;
     p->kind = PLACE_SOCKET;
     p->model = given(p->o->model);
@@ -68,12 +74,28 @@ static int open_named(struct place *p, struct qn_error *e)
     return try_socket(p, e);
 }
 
+static void warn_silent(const struct qn_error *e) { fprintf(stderr, "quern: warning: %s\n", e->msg); }
+
+/* Tries a socket that nobody has named. */
+static bool open_unnamed(struct place *p)
+{
+    struct qn_error e = {0};
+    int rc = try_socket(p, &e);
+    if (rc == QN_EBUSY) warn_silent(&e);
+    return !rc;
+}
+
+static bool open_system(struct place *p)
+{
+    if (!strcmp(p->socket, HOME_SYSTEM_SOCKET)) return false; /* it was tried: for root both are the same */
+    snprintf(p->socket, sizeof p->socket, HOME_SYSTEM_SOCKET);
+    return open_unnamed(p);
+}
+
 /* Connects to this user's daemon or the system's. */
 static bool open_default(struct place *p)
 {
-    if (!home_socket(p->socket, sizeof p->socket, NULL) && !try_socket(p, NULL)) return true;
-    snprintf(p->socket, sizeof p->socket, HOME_SYSTEM_SOCKET);
-    return !try_socket(p, NULL);
+    return (!home_socket(p->socket, sizeof p->socket, NULL) && open_unnamed(p)) || open_system(p);
 }
 
 static int connect_remote(struct place *p)
@@ -136,20 +158,40 @@ static int open_remote(struct place *p)
 
 static int dial_here(void *arg, int *fd, struct qn_error *e) { return local_connect(arg, fd, e); }
 
+/* Models of three sizes to begin with: their memory is that of the weights and of some thousand tokens. */
+static void suggest_models(void)
+{
+    static const struct {
+        const char *memory, *file;
+    } some[] = {
+        {"1 GB", "Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf"},
+        {"4 GB", "Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf"},
+        {"7 GB", "Qwen/Qwen3-8B-GGUF/Qwen3-8B-Q4_K_M.gguf"},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        fprintf(stderr, "  %s of memory:  quern pull hf:%s\n", some[i].memory, some[i].file);
+}
+
 static int open_here(struct place *p)
 {
     struct qn_error e = {0};
-    char *path = NULL, name[480];
-    int rc = catalog_find(&path, &p->o->models, given(p->o->model), &e);
+    char *path = NULL, *draft = NULL, name[480];
+    int rc = operand_find(&path, &p->o->models, given(p->o->model), &e);
+    if (!rc) rc = operand_draft(&draft, &p->o->draft, &p->o->models, &e);
     p->kind = PLACE_HERE;
     if (!rc) {
         error_clean(name, sizeof name, path);
         snprintf(p->name, sizeof p->name, "this process (%s)", name);
-        rc = local_open(&p->local, path, &p->o->file, &p->o->engine, &e);
+        struct local_draft d = {p->o->draft.how, draft};
+        rc = local_open(&p->local, path, &d, &p->o->file, &p->o->engine, &e);
     }
     if (!rc) rc = client_open_dial(&p->client, dial_here, p->local, &e);
     cli_free(path);
-    return rc ? cli_fail(&e) : 0;
+    cli_free(draft);
+    if (!rc) return 0;
+    int status = cli_fail(&e);
+    if (rc == QN_ENOINPUT && !given(p->o->model) && catalog_is_empty(&p->o->models)) suggest_models();
+    return status;
 }
 
 /* Whether a model's name looks like that of a file, and there is such a file or folder. */
@@ -160,22 +202,52 @@ static bool is_file(const char *model)
     return looks && os_exists(model);
 }
 
-int place_open(struct place *p, const struct place_options *o)
+struct local_flag {
+    const struct invocation *v;
+    const char *name; /* NULL: none */
+};
+
+/* Finds an option of the command line that says how a model is loaded. */
+static int find_local(void *arg, const struct command *c, const struct opt_group *g, const struct opt *o, int i)
+{
+    struct local_flag *f = arg;
+    (void)c;
+    if (f->v->origin[i] != ORIGIN_FLAG) return 0;
+    bool is_draft = g->opts == opts_draft && o->at == offsetof(struct draft_options, model);
+    if (g->opts != opts_engine && g->opts != opts_context && g->opts != opts_model && !is_draft) return 0;
+    f->name = o->name;
+    return 1;
+}
+
+static int find_place(struct place *p, const struct place_options *o, bool remote_first)
 {
     struct qn_error e = {0};
-    *p = (struct place){.o = o};
     if (o->in_process) return open_here(p);
+    if (remote_first && given(o->remote)) return open_remote(p);
     if (given(o->socket) && is_file(o->model))
         return cli_usage("'%s' is a file, which the daemon at '%s' cannot load: give the name it has there, or "
                          "--in-process",
                          o->model, o->socket);
     if (given(o->socket)) {
         int rc = open_named(p, &e), status = rc ? cli_fail(&e) : 0;
-        return rc == QN_ENOINPUT ? EX_UNAVAILABLE : status;
+        return rc == QN_ENOINPUT || rc == QN_EBUSY ? EX_UNAVAILABLE : status;
     }
     if (is_file(o->model)) return open_here(p);
     if (open_default(p)) return 0;
     return given(o->remote) ? open_remote(p) : open_here(p);
+}
+
+int place_open(struct place *p, const struct place_options *o, const struct invocation *v)
+{
+    *p = (struct place){.o = o};
+    bool remote_first = v && options_origin(v, "remote") == ORIGIN_FLAG && options_origin(v, "socket") != ORIGIN_FLAG;
+    int status = find_place(p, o, remote_first);
+    struct local_flag f = {.v = v};
+    if (!status && v && p->kind != PLACE_HERE) options_walk(v->command, find_local, &f);
+    if (f.name)
+        return cli_usage("--%s is for a model in this process, but %s answers: leave it out, or add --in-process",
+                         f.name, p->name);
+    return status;
 }
 
 int place_reopen(struct place *p)
@@ -185,12 +257,52 @@ int place_reopen(struct place *p)
     client_close(p->client);
     p->client = NULL;
     switch (p->kind) {
-    case PLACE_SOCKET: rc = client_open_socket(&p->client, p->socket, &e); break;
+    case PLACE_SOCKET: rc = client_open_socket(&p->client, p->socket, p->o->silence_s * 1000, &e); break;
     case PLACE_REMOTE: return connect_remote(p);
     case PLACE_HERE: rc = client_open_dial(&p->client, dial_here, p->local, &e); break;
     }
     return rc ? cli_fail(&e) : 0;
 }
+
+int place_next(struct place *p)
+{
+    struct qn_error e;
+    error_set(&e, QN_EIO, "the daemon at '%s' hangs: it has been silent for %d s (see --silence)", p->socket,
+              p->o->silence_s);
+    client_close(p->client);
+    p->client = NULL;
+    p->model = NULL;
+    if (given(p->o->socket)) {
+        cli_fail(&e);
+        return EX_UNAVAILABLE;
+    }
+    warn_silent(&e);
+    if (open_system(p)) return 0;
+    return given(p->o->remote) ? open_remote(p) : open_here(p);
+}
+
+void place_fit(const struct place *p, json_t *request)
+{
+    json_t *message;
+    size_t i;
+    if (p->model)
+        json_object_set_new(request, "model", json_string(p->model));
+    else
+        json_object_del(request, "model");
+    if (p->kind != PLACE_REMOTE) return;
+    json_object_del(request, "enable_thinking");
+    json_array_foreach(json_object_get(request, "messages"), i, message) json_object_del(message, "reasoning_content");
+}
+
+int place_again(struct place *other, const struct place *p, int slot)
+{
+    *other = *p;
+    other->client = NULL;
+    other->slot = slot;
+    return place_reopen(other);
+}
+
+void place_end_again(struct place *other) { client_close(other->client); }
 
 void place_close(struct place *p)
 {

@@ -6,6 +6,10 @@
  * socket, the configured remote endpoint, and this process. For the last one the same server runs in this process, on
  * a pair of sockets, so all places answer the same bytes to the same request.
  *
+ * A --remote on the command line goes before all sockets but one on the command line.
+ * A daemon that hangs is left for the next of these places, with a warning. It hangs if it is silent for so long as
+ * --silence says (client.h has what that means).
+ *
  * If a named socket or a remote endpoint does not answer, that is an error: nothing replaces silently what somebody
  * has chosen. A model that is named as a file is loaded in this process in any case, because no server can be told to
  * load one.
@@ -17,6 +21,7 @@
 #include <quern.h>
 
 #include "cli/core/options.h"
+#include "cli/place/operand.h"
 #include "client/client.h"
 
 /* The options of all commands that ask a server or look for models. A member of the command's options. */
@@ -25,13 +30,17 @@ struct place_options {
     struct cli_strings models;   /* folders of models; none: ~/models */
     const char *socket, *remote; /* remote: a URL */
     const char *remote_key_file, *remote_key_command;
+    int silence_s;                  /* after which a daemon hangs; 0: it never does */
     bool in_process;                /* no socket, no remote */
     struct qn_engine_params engine; /* for a model in this process */
     struct qn_model_params file;    /* the same */
+    struct draft_options draft;     /* the same; `how` is also a field of requests */
 };
 extern const struct opt opts_place[]; /* options for the fields before `engine`, in section "" of the configuration */
 /* Sets the defaults of the engine and the model file. */
 void place_options_init(struct place_options *o);
+
+#define PLACE_CONNECTIONS 16 /* that a process has at once */
 
 enum place_kind { PLACE_SOCKET, PLACE_REMOTE, PLACE_HERE };
 
@@ -44,14 +53,25 @@ struct place {
     const struct place_options *o;
     char socket[256]; /* PLACE_SOCKET: its path */
     char *only;       /* PLACE_REMOTE: the name of its only model, if the user named none */
+    int slot;         /* of the connection, among those of this process: 0..PLACE_CONNECTIONS-1 */
 };
 
-/* Finds the place and connects to it. Returns 0 or an exit status, after a message. Always followed by
- * place_close(). */
-int place_open(struct place *p, const struct place_options *o);
+/* Finds the place and connects to it. v: the command line that o is from; NULL: none. What is on the command line is
+ * honoured or refused: --remote there goes before the daemons, and an option for a model in this process is an error
+ * beside another place. Returns 0 or an exit status, after a message. Always followed by place_close(). */
+int place_open(struct place *p, const struct place_options *o, const struct invocation *v);
 /* Connects again to the same place, after an exchange that failed or was cancelled. Returns 0 or an exit status,
  * after a message. */
 int place_reopen(struct place *p);
+/* After an exchange that failed because the daemon was silent: goes to the next place, after a warning. Returns 0 or an
+ * exit status, after a message: there is no other place where the daemon was named. */
+int place_next(struct place *p);
+/* Makes a request for chat completions one for this place, which was made for another one. */
+void place_fit(const struct place *p, json_t *request);
+/* Makes *other another connection to the place of p, with a slot of its own, for another thread. It borrows the rest of
+ * p, which must be closed last. Returns 0 or an exit status, after a message. */
+int place_again(struct place *other, const struct place *p, int slot);
+void place_end_again(struct place *other);
 /* Closes the connection, and the server in this process if there is one; may be called twice. */
 void place_close(struct place *p);
 

@@ -4,6 +4,8 @@
  */
 #include "cli/place/sampling.h"
 
+#include "cli/place/place.h"
+
 #include <stdio.h>
 
 struct sampling_request {
@@ -15,6 +17,7 @@ static json_t *value_of(const struct opt *o, const void *at)
 {
     switch (o->kind) {
     case OPT_INT: return json_integer(*(const int *)at);
+    case OPT_CHOICE: return json_string(qn_draft_name(*(const enum qn_draft *)at));
     case OPT_U64: return json_integer((json_int_t) * (const uint64_t *)at);
     default: return json_real((double)*(const float *)at);
     }
@@ -25,7 +28,8 @@ static int add_one(void *arg, const struct command *c, const struct opt_group *g
     const struct sampling_request *a = arg;
     char name[64];
     (void)c;
-    if (g->opts != opts_sampling || a->v->origin[i] == ORIGIN_DEFAULT) return 0;
+    bool is_draft = g->opts == opts_draft && o->kind == OPT_CHOICE;
+    if ((g->opts != opts_sampling && !is_draft) || a->v->origin[i] == ORIGIN_DEFAULT) return 0;
     snprintf(name, sizeof name, "%s", o->name);
     for (char *p = name; *p; p++)
         if (*p == '-') *p = '_';

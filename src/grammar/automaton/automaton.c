@@ -94,7 +94,7 @@ static uint32_t add_stack(struct automaton *m, const uint32_t *w, uint32_t n)
 
 uint32_t automaton_push(struct automaton *m, uint32_t state, uint32_t stack)
 {
-    if (!state || !stack || m->depth[stack] >= AUTOMATON_DEPTH) return 0;
+    if (!state || !stack || m->depth[stack] >= m->most_depth) return 0;
     return add_stack(m, (const uint32_t[]){state, stack}, 2);
 }
 

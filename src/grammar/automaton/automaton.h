@@ -20,7 +20,7 @@ typedef uint32_t config_id;
 
 #define CONFIG_DEAD ((config_id)0) /* no text goes on from here, and none ends here */
 
-#define AUTOMATON_DEPTH 1000 /* the highest stack */
+#define AUTOMATON_DEPTH 1000 /* the highest stack, if nobody asks for less */
 
 /* The kind of a state is its first word; these are the words after it. Where a state says nothing else, `node` and
  * `shape` are a node of the tables and the index of one of its shapes. */
@@ -84,6 +84,7 @@ struct automaton {
     const struct json_tables *tables; /* may be empty */
     const struct rule_node *rules;    /* may be NULL */
     bool spaces, any_order;
+    uint16_t most_depth; /* the highest stack */
     struct word_set states, stacks, configs;
     struct word_set names;    /* sets of names: a bit for each */
     struct word_set texts;    /* the texts of items or names: another text, and a byte after it */
@@ -109,8 +110,8 @@ struct automaton {
 #define STACK_BOTTOM 1u         /* the stack under the first state */
 #define NOT_MADE     UINT32_MAX /* a successor that was not asked for yet */
 
-/* The other members are set before: l, r, tables, rules, spaces, any_order. Call automaton_deinit() also after a
- * failure.
+/* The other members are set before: l, r, tables, rules, spaces, any_order, most_depth. Call automaton_deinit() also
+ * after a failure.
  */
 bool automaton_init(struct automaton *m);
 void automaton_deinit(struct automaton *m);

@@ -87,8 +87,11 @@ static uint32_t one_more(const struct object_place *p)
     return matters ? p->count + 1 : p->count;
 }
 
-/* Other names must differ until there are enough of them. */
-static bool must_differ(const struct object_place *p) { return p->o->distinct && p->count < p->o->least; }
+/* Other names must differ, perhaps until there are enough of them. */
+static bool must_differ(const struct object_place *p)
+{
+    return p->o->all_distinct || (p->o->distinct && p->count < p->o->least);
+}
 
 /* The place after name i. */
 static struct object_place after_name(struct automaton *m, struct object_place p, uint32_t i)
@@ -133,9 +136,9 @@ static bool other_may_come(struct automaton *m, const struct object_place *p)
 {
     if (p->o->n_rest == 0) return false;
     if (!m->any_order && p->o->required_from[p->place] != 0) return false;
-    if (!p->o->counted) return true;
+    if (!p->o->counted && !p->o->all_distinct) return true;
     struct object_place next = after_other(m, *p, 0);
-    if (!can_finish(m, &next, must_differ(p))) return false;
+    if (p->o->counted && !can_finish(m, &next, must_differ(p))) return false;
     for (uint32_t i = 0; i < p->o->n_rest; i++)
         if (other_names(m, p, i)) return true;
     return false;

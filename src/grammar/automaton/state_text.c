@@ -107,6 +107,7 @@ static void close_rule(struct automaton *m, const uint32_t *w, uint32_t stack)
     switch (node->kind) {
     case RULE_END: automaton_return(m, stack); break;
     case RULE_TERM: add_part(m, STATE(m, STATE_RAW, node->re), node->next, stack); break;
+    case RULE_VALUE: add_part(m, STATE(m, STATE_VALUE, node->first), node->next, stack); break;
     case RULE_CALL: add_part(m, STATE(m, STATE_RULE, node->first, 0), node->next, stack); break;
     case RULE_REPEAT: close_repeat(m, w, stack); break;
     default:

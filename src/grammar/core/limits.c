@@ -42,7 +42,7 @@ void *limits_grow(struct limits *l, void *p, uint32_t *cap, uint32_t need, size_
     while (n < need) n *= 2;
     size_t more = (size_t)(n - *cap) * size;
     if (n > UINT32_MAX || more > limits_left(l)) {
-        limits_fail(l, QN_ENOMEM, "the grammar needs more than its %zu bytes of memory", l->max_bytes);
+        limits_fail(l, QN_EUNSUP, "the grammar needs more than its %zu bytes of memory", l->max_bytes);
         return NULL;
     }
     void *q = mem_realloc(p, (size_t)n * size);

@@ -11,12 +11,18 @@
 
 #include "grammar/core/limits.h"
 
+/* Of the hash table. */
+struct word_slot {
+    uint32_t hash; /* of the list */
+    uint32_t list; /* its number; 0: the slot is free */
+};
+
 struct word_set {
-    uint32_t *words;     /* all lists, one after the other */
-    uint32_t *start;     /* [n + 1] list i is words[start[i] .. start[i + 1]) */
-    uint32_t *slot;      /* [n_slots] open addressing: the number of a list, 0: free */
-    uint32_t n, n_slots; /* n_slots is a power of two */
-    uint32_t cap_words, cap_start, cap_slot;
+    uint32_t *words;         /* all lists, one after the other */
+    uint32_t *start;         /* [n + 1] list i is words[start[i] .. start[i + 1]) */
+    struct word_slot *slots; /* [n_slots] open addressing */
+    uint32_t n, n_slots;     /* n_slots is a power of two */
+    uint32_t cap_words, cap_start;
 };
 
 /* Adds the empty list. False: a failure was noted. */

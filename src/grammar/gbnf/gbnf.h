@@ -13,6 +13,7 @@ enum rule_kind {
     RULE_CALL,   /* the rule that begins at node `first` */
     RULE_CHOICE, /* one of the branches `first`, its `other`, that one's `other`, ... */
     RULE_BRANCH, /* the sequence that begins at `first` */
+    RULE_VALUE,  /* a JSON value: node `first` of the tables (json_tables.h) */
     RULE_REPEAT, /* the sequence that begins at `first`, least to most times */
 };
 

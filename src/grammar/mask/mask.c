@@ -242,13 +242,30 @@ static void fill(struct filling *f, config_id c)
     }
 }
 
-/* Takes out the tokens in which a text ends and comes a second time. */
+/* Whether an item may have ended without a byte of its own at the end, as numbers and `null` do. */
+static bool may_have_ended(const struct automaton *m, config_id c)
+{
+    uint32_t n, n_words;
+    const uint32_t *thread = automaton_threads(m, c, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (*word_set_get(&m->states, thread[2 * i], &n_words) == STATE_UNIQUE_RAW) return true;
+    return false;
+}
+
+static void check_tokens(struct filling *f, config_id c, const qn_token *tokens, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        bool set = f->mask[tokens[i] / 64] >> (tokens[i] % 64) & 1;
+        if (set && !token_fits(f, c, tokens[i])) clear_bit(f->mask, tokens[i]);
+    }
+}
+
+/* Takes out the tokens after which a text would have come twice, or would have to: one that ends in the token, or that
+ * ended before it. */
 static void check_repeats(struct filling *f, config_id c)
 {
-    for (uint32_t i = 0; i < f->t->n_repeats; i++) {
-        qn_token token = f->t->repeats[i];
-        if ((f->mask[token / 64] >> (token % 64) & 1) && !token_fits(f, c, token)) clear_bit(f->mask, token);
-    }
+    check_tokens(f, c, f->t->repeats, f->t->n_repeats);
+    if (may_have_ended(f->m, c)) check_tokens(f, c, f->t->commas, f->t->n_commas);
 }
 
 static void keep(struct automaton *m, struct mask_cache *cache, config_id c, const uint64_t *mask, size_t bytes)

@@ -146,6 +146,22 @@ static int build_trie(struct trie *t, struct token_entry *e, uint32_t n, struct 
 
 /* ---- the texts of tokens ---- */
 
+/* Appends the text of a token as the tree has it. */
+static int read_text(const struct vocab *v, qn_token id, struct buf *text, struct qn_error *e)
+{
+    static const uint8_t mark = TRIE_SPECIAL;
+    size_t before = text->len;
+    if (vocab_is_eog(v, id)) return 0;
+    if (vocab_is_special(v, id)) {
+        struct str s = vocab_token_text(v, id);
+        int rc = s.n ? buf_add(text, &mark, 1, e) : 0;
+        return rc ? rc : buf_add(text, s.p, s.n, e);
+    }
+    int rc = vocab_token_bytes(v, id, false, text, e);
+    if (!rc && text->len > before && memchr(text->data + before, mark, text->len - before)) text->len = before;
+    return rc;
+}
+
 static int read_texts(struct token_trie *t, const struct vocab *v, struct qn_error *e)
 {
     struct buf text = {0};
@@ -155,7 +171,7 @@ static int read_texts(struct token_trie *t, const struct vocab *v, struct qn_err
     if (!t->start) return error_nomem(e, "the texts of tokens", words);
     for (qn_token id = 0; id < t->n_tokens && rc == 0; id++) {
         size_t before = text.len;
-        if (!vocab_is_special(v, id) && !vocab_is_eog(v, id)) rc = vocab_token_bytes(v, id, false, &text, e);
+        rc = read_text(v, id, &text, e);
         if (text.len - before > TRIE_MAX_TOKEN) text.len = before;
         t->start[id + 1] = (uint32_t)text.len;
     }
@@ -179,6 +195,63 @@ const uint8_t *token_trie_text(const struct token_trie *t, qn_token token, size_
     if (token < 0 || token >= t->n_tokens) return NULL;
     *n = t->start[token + 1] - t->start[token];
     return t->bytes + t->start[token];
+}
+
+/* The next node for byte b among those from *i to *end, which become its children; NULL: there is none. */
+static const struct trie_node *child(const struct trie *t, uint32_t *i, uint32_t *end, uint8_t b)
+{
+    while (*i < *end && t->nodes[*i].byte != b) *i = t->nodes[*i].next;
+    if (*i >= *end) return NULL;
+    const struct trie_node *node = &t->nodes[(*i)++];
+    *end = node->next;
+    return node;
+}
+
+bool token_trie_has(const struct token_trie *t, const void *text, size_t n)
+{
+    const struct trie_node *node = NULL;
+    uint32_t i = 0, end = t->all.n_nodes;
+    for (size_t k = 0; k < n; k++)
+        if (!(node = child(&t->all, &i, &end, ((const uint8_t *)text)[k]))) return false;
+    return node && node->first >= 0;
+}
+
+qn_token token_trie_longest(const struct token_trie *t, const void *text, size_t n, size_t *n_bytes, int *n_tokens)
+{
+    uint32_t i = 0, end = t->all.n_nodes;
+    qn_token longest = -1;
+    *n_tokens = 0;
+    *n_bytes = 0;
+    for (size_t k = 0; k < n; k++) {
+        const struct trie_node *node = child(&t->all, &i, &end, ((const uint8_t *)text)[k]);
+        if (!node) break;
+        if (node->first < 0) continue;
+        const struct trie_item *item = &t->all.items[node->first];
+        for (++*n_tokens; !item->is_last; item++) ++*n_tokens;
+        longest = item->token;
+        *n_bytes = k + 1;
+    }
+    return longest;
+}
+
+static void set_items(const struct trie *t, const struct trie_node *node, uint64_t *mask)
+{
+    if (node->first < 0) return;
+    for (const struct trie_item *x = &t->items[node->first];; x++) {
+        mask[x->token / 64] |= (uint64_t)1 << (x->token % 64);
+        if (x->is_last) return;
+    }
+}
+
+void token_trie_meet(const struct token_trie *t, const void *text, size_t n, uint64_t *mask)
+{
+    uint32_t i = 0, end = t->all.n_nodes;
+    for (size_t k = 0; k < n; k++) {
+        const struct trie_node *node = child(&t->all, &i, &end, ((const uint8_t *)text)[k]);
+        if (!node) return;
+        set_items(&t->all, node, mask);
+    }
+    for (; i < end; i++) set_items(&t->all, &t->all.nodes[i], mask);
 }
 
 /* ---- all of it ---- */
@@ -225,7 +298,10 @@ static void sort_out(struct token_trie *t, struct token_entry *all, uint32_t *n_
         if (n == 0) continue;
         struct string_scan s = scan_string(p, n);
         all[(*n_all)++] = (struct token_entry){p, (uint32_t)n, id, 0};
-        if (may_repeat(p, n)) t->repeats[t->n_repeats++] = id;
+        if (may_repeat(p, n))
+            t->repeats[t->n_repeats++] = id;
+        else if (p[0] == ',')
+            t->commas[t->n_commas++] = id;
         if (s.odd || (s.fits && s.end == n))
             add_inside(t, id, p, n, &s);
         else if (s.fits)
@@ -251,9 +327,10 @@ static int build(struct token_trie *t, const struct vocab *v, struct token_entry
     t->inside_mask = mem_calloc(token_trie_mask_words(t), sizeof *t->inside_mask);
     t->odd = mem_alloc((size_t)t->n_tokens * sizeof *t->odd);
     t->repeats = mem_alloc((size_t)t->n_tokens * sizeof *t->repeats);
+    t->commas = mem_alloc((size_t)t->n_tokens * sizeof *t->commas);
     t->plain_mask = mem_calloc(token_trie_mask_words(t), sizeof *t->plain_mask);
     t->escapes = mem_alloc((size_t)t->n_tokens * sizeof *t->escapes);
-    if (!t->inside || !t->inside_mask || !t->plain_mask || !t->escapes || !t->odd || !t->repeats)
+    if (!t->inside || !t->inside_mask || !t->plain_mask || !t->escapes || !t->odd || !t->repeats || !t->commas)
         return error_nomem(e, "a tree of tokens", (size_t)t->n_tokens * sizeof *t->inside);
     int rc = read_texts(t, v, e);
     if (rc == 0) rc = read_eog(t, v, e);
@@ -295,6 +372,7 @@ void token_trie_free(struct token_trie *t)
     mem_free(t->escapes);
     mem_free(t->odd);
     mem_free(t->repeats);
+    mem_free(t->commas);
     mem_free(t->start);
     mem_free(t->bytes);
     mem_free(t->eog);

@@ -2,7 +2,10 @@
  *
  * token_trie.h: the texts of a vocabulary's tokens as a tree of bytes, in which masks are computed.
  *
- * The tree holds every token with a text, except control, unknown and user-defined ones. Tokens that are made for the
+ * The tree holds every token with a text. Control, unknown and user-defined tokens have the byte TRIE_SPECIAL before
+ * their text, which is in no text of UTF-8. So they are never part of a text, and a grammar can ask for one where the
+ * form of a tool call has it. Tokens that end generation, and those with that byte in their text, are not in the tree.
+ * Tokens that are made for the
  * inside of a JSON string are listed a second time: a string in which any text is allowed takes all of them, so that a
  * mask for it is a copy of memory (mask.c).
  */
@@ -15,6 +18,7 @@
 
 #include "text/token/vocab.h"
 
+#define TRIE_SPECIAL   0xFF
 #define TRIE_MAX_TOKEN 1000 /* bytes of the longest token in the tree; longer ones are never allowed */
 
 /* Nodes are in preorder: the children of node i begin at i + 1, and next is the first node after all that begin with
@@ -55,7 +59,8 @@ struct token_trie {
     qn_token *escapes;          /* [n_escapes] those with one, and `odd` */
     qn_token *odd;              /* [n_odd] those with half of a surrogate pair, which may stay inside or not */
     qn_token *repeats;          /* [n_repeats] those in which one value may end and another one begin */
-    uint32_t n_inside, n_escapes, n_odd, n_repeats;
+    qn_token *commas;           /* [n_commas] the others that begin with a comma: before it, a value may have ended */
+    uint32_t n_inside, n_escapes, n_odd, n_repeats, n_commas;
     uint32_t inside_by_byte[256]; /* how many of them begin with this byte */
     uint32_t *start; /* [n_tokens + 1] the text of token i is bytes[start[i] .. start[i + 1]); empty: none */
     uint8_t *bytes;
@@ -71,7 +76,15 @@ void token_trie_free(struct token_trie *t); /* NULL is fine */
 /* The number of 64-bit words of a mask. */
 static inline size_t token_trie_mask_words(const struct token_trie *t) { return ((size_t)t->n_tokens + 63) / 64; }
 
-/* The text of a token, *n bytes, borrowed; *n is 0 for a token without a text, and for one outside the vocabulary. */
+/* The text of a token as the tree has it, *n bytes, borrowed; *n is 0 for a token that is not in the tree, and for one
+ * outside the vocabulary. */
 const uint8_t *token_trie_text(const struct token_trie *t, qn_token token, size_t *n);
+/* Whether some token has exactly this text. */
+bool token_trie_has(const struct token_trie *t, const void *text, size_t n);
+/* The longest token that the text begins with, or -1; *n_bytes is its length. Of tokens with the same text it is the
+ * last one: tokens of single bytes come before those of texts. *n_tokens: how many tokens the text begins with. */
+qn_token token_trie_longest(const struct token_trie *t, const void *text, size_t n, size_t *n_bytes, int *n_tokens);
+/* Sets the bits of the tokens that the text begins with, and of those that begin with the text. */
+void token_trie_meet(const struct token_trie *t, const void *text, size_t n, uint64_t *mask);
 
 #endif

@@ -50,14 +50,11 @@ static uint8_t flags_of_leaf(const struct regex *r, const uint32_t *w)
 re_id re_add(struct regex *r, const uint32_t *w, uint32_t n)
 {
     uint32_t before = r->set.n;
+    uint8_t *flags = limits_grow(r->l, r->flags, &r->cap_flags, before + 1, 1); /* no list is without flags */
+    if (!flags) return RE_NONE;
+    r->flags = flags;
     re_id a = word_set_add(&r->set, r->l, w, n);
     if (a < before) return a;
-    uint8_t *flags = limits_grow(r->l, r->flags, &r->cap_flags, a + 1, 1);
-    if (!flags) {
-        r->set.n--; /* its flags are missing; nothing is added after a failure */
-        return RE_NONE;
-    }
-    r->flags = flags;
     if (w[0] == RE_OR || w[0] == RE_AND)
         flags[a] = flags_of_list(r, w, n);
     else if (w[0] >= RE_WORDS)
@@ -200,16 +197,38 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* How many of the first numbers are in order. */
+static uint32_t in_order(const uint32_t *p, uint32_t n)
+{
+    uint32_t k = n > 0;
+    while (k < n && p[k - 1] <= p[k]) k++;
+    return k;
+}
+
+/* Puts p[at] in its place among the `at` before it, which are in order. */
+static void put_in_order(uint32_t *p, uint32_t at)
+{
+    uint32_t x = p[at], lo = 0, hi = at;
+    while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (p[mid] <= x)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    memmove(p + lo + 1, p + lo, (at - lo) * sizeof *p);
+    p[lo] = x;
+}
+
+/* Mostly few numbers follow many that are in order already. */
 static void sort_unique(uint32_t *p, uint32_t *n)
 {
-    uint32_t k = 0;
-    for (uint32_t i = 1; i < *n && *n < 12; i++)
-        for (uint32_t j = i; j > 0 && p[j - 1] > p[j]; j--) {
-            uint32_t t = p[j];
-            p[j] = p[j - 1];
-            p[j - 1] = t;
-        }
-    if (*n >= 12) qsort(p, *n, sizeof *p, by_number);
+    uint32_t k = in_order(p, *n);
+    if (*n - k < 12)
+        for (; k < *n; k++) put_in_order(p, k);
+    else
+        qsort(p, *n, sizeof *p, by_number);
+    k = 0;
     for (uint32_t i = 0; i < *n; i++)
         if (i == 0 || p[i] != p[k - 1]) p[k++] = p[i];
     *n = k;

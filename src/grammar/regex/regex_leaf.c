@@ -27,7 +27,8 @@ static bool copy_words(struct regex *r, struct word_list *list, const struct str
     for (uint32_t i = 0; i < n; i++) bytes += words[i].n;
     struct str_ref *copy = bytes <= limits_left(r->l) ? mem_alloc(bytes) : NULL;
     if (!copy) {
-        limits_fail(r->l, QN_ENOMEM, "the grammar has no memory for %zu bytes of words", bytes);
+        limits_fail(r->l, bytes <= limits_left(r->l) ? QN_ENOMEM : QN_EUNSUP,
+                    "the grammar has no memory for %zu bytes of words", bytes);
         return false;
     }
     char *p = (char *)(copy + n);

@@ -42,6 +42,7 @@ struct object_shape {
     uint32_t n_other;        /* how many names of the rest there are, at most `least` */
     bool counted;            /* `least` or `most` says more than `required` does */
     bool distinct;           /* and names of the rest must differ, so that they count */
+    bool all_distinct;       /* names of the rest must differ, however many there are */
 };
 
 struct array_shape {

@@ -32,7 +32,7 @@ bool schema_fail(struct schema *s, const json_t *schema, const char *keyword, in
 
 static uint32_t slot_of(const struct schema *s, const json_t *value)
 {
-    uint32_t at = (uint32_t)(((uintptr_t)value >> 4) * 0x9E3779B1u) & (s->n_slots - 1);
+    uint32_t at = (uint32_t)(((uint64_t)(uintptr_t)value * 0x9E3779B97F4A7C15u) >> 32) & (s->n_slots - 1);
     while (s->slots[at] && s->entries[s->slots[at] - 1].value != value) at = (at + 1) & (s->n_slots - 1);
     return at;
 }
@@ -100,6 +100,16 @@ const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin, 
     return made;
 }
 
+bool schema_charge(struct schema *s, size_t bytes)
+{
+    if (bytes > limits_left(s->l))
+        limits_fail(s->l, QN_EUNSUP, "the grammar needs more than its %zu bytes of memory", s->l->max_bytes);
+    if (s->l->rc) return false;
+    s->l->bytes += bytes;
+    s->made_bytes += bytes;
+    return true;
+}
+
 const json_t *schema_made(struct schema *s, const json_t *of)
 {
     uint32_t i = schema_number(s, of);
@@ -134,6 +144,7 @@ uint32_t schema_node(struct schema *s, uint32_t *claims, uint32_t n)
         if (k == 0 || claims[i] != claims[k - 1]) claims[k++] = claims[i];
     }
     uint32_t node = word_set_add(&s->sets, s->l, claims, k);
+    if (node > NODE_NEVER) node += s->shift;
     if (node < s->t->n_nodes || s->l->rc) return node;
     struct json_node *nodes = limits_grow(s->l, s->t->nodes, &s->t->cap_nodes, node + 1, sizeof *nodes);
     if (nodes) s->t->nodes = nodes;
@@ -187,22 +198,32 @@ bool schema_fits(struct schema *s, uint32_t node)
 
 /* ---- all of it ---- */
 
+/* Makes the two nodes that all schemas have, and takes those of earlier schemas as they are. */
+static bool make_nodes(struct schema *s)
+{
+    struct json_tables *t = s->t;
+    s->n_before = t->n_nodes;
+    s->shift = t->n_nodes ? t->n_nodes - NODE_NEVER - 1 : 0;
+    s->info = limits_grow(s->l, NULL, &s->cap_info, t->n_nodes + 16, sizeof *s->info);
+    if (!s->info) return false;
+    for (uint32_t i = 0; i < t->n_nodes; i++) s->info[i] = (struct node_info){NODE_EXPANDED, 2};
+    s->info[NODE_NEVER] = (struct node_info){NODE_EXPANDED, 1};
+    if (s->n_before) return true;
+    t->nodes = limits_grow(s->l, NULL, &t->cap_nodes, 16, sizeof *t->nodes);
+    if (!t->nodes) return false;
+    t->nodes[NODE_ANY] = t->nodes[NODE_NEVER] = (struct json_node){0};
+    s->info[NODE_ANY] = (struct node_info){0};
+    t->n_nodes = 2;
+    return true;
+}
+
 static bool init(struct schema *s, const json_t *schema)
 {
     uint32_t never = CLAIM_NEVER;
     s->patterns = json_object();
     if (!s->patterns) limits_fail(s->l, QN_ENOMEM, "there is no memory for a schema");
-    if (!word_set_init(&s->sets, s->l) || !scalar_init(s)) return false;
-    s->t->nodes = limits_grow(s->l, NULL, &s->t->cap_nodes, 16, sizeof *s->t->nodes);
-    s->info = limits_grow(s->l, NULL, &s->cap_info, 16, sizeof *s->info);
-    if (!s->t->nodes || !s->info) return false;
-    s->t->nodes[NODE_ANY] = (struct json_node){0};
-    s->info[NODE_ANY] = (struct node_info){0};
-    s->t->n_nodes = 1;
+    if (!word_set_init(&s->sets, s->l) || !scalar_init(s) || !make_nodes(s)) return false;
     word_set_add(&s->sets, s->l, &never, 1);
-    s->t->nodes[NODE_NEVER] = (struct json_node){0};
-    s->info[NODE_NEVER] = (struct node_info){NODE_EXPANDED, 1};
-    s->t->n_nodes = 2;
     return schema_doc_init(&s->doc, s->l, &s->slabs, schema);
 }
 
@@ -215,7 +236,7 @@ static bool compile(struct schema *s, const json_t *schema, uint32_t *root)
         return schema_fail(s, schema, NULL, QN_EDATA, "a schema is an object, true or false");
     claims_add(s, claims, &n, schema, false);
     *root = schema_node(s, claims, n);
-    for (uint32_t i = 0; i < s->t->n_nodes; i++)
+    for (uint32_t i = s->n_before; i < s->t->n_nodes; i++)
         if (!schema_expand(s, i)) return false;
     schema_find_values(s);
     if (s->l->rc) return false;
@@ -231,6 +252,7 @@ bool schema_compile(struct json_tables *t, struct regex *r, const json_t *schema
     bool ok = compile(&s, schema, root);
     if (!ok) add_place(&s);
     for (uint32_t i = 0; i < s.n_made; i++) json_decref(s.made[i]);
+    s.l->bytes -= s.made_bytes;
     json_decref(s.patterns);
     limits_release(s.l, s.made, s.cap_made, sizeof *s.made);
     limits_release(s.l, s.entries, s.cap_entries, sizeof *s.entries);

@@ -9,8 +9,8 @@
 
 #include "grammar/schema/json_tables.h"
 
-/* Compiles the schema, which is borrowed, into t; its root is node *root. Call json_tables_deinit() also after a
- * failure. The failure is in r->l, with its place. */
+/* Compiles the schema, which is borrowed, into t, next to those that were compiled before; its root is node *root. Call
+ * json_tables_deinit() also after a failure. The failure is in r->l, with its place. */
 bool schema_compile(struct json_tables *t, struct regex *r, const json_t *schema, uint32_t *root);
 void json_tables_deinit(struct json_tables *t, struct limits *l);
 

@@ -181,10 +181,10 @@ bool expand_claims(struct schema *s, uint32_t node)
 {
     struct alternative a = {
         .types = TYPE_ALL, .string = RE_ALL, .number = RE_ALL, .most_names = JSON_NO_MAX, .most_items = JSON_NO_MAX};
-    uint32_t n;
-    word_set_get(&s->sets, node, &n);
+    uint32_t n, set = node > NODE_NEVER ? node - s->shift : node;
+    word_set_get(&s->sets, set, &n);
     for (uint32_t i = n; i-- > 0;) {
-        uint32_t claim = word_set_get(&s->sets, node, &n)[i];
+        uint32_t claim = word_set_get(&s->sets, set, &n)[i];
         if (claim == CLAIM_NEVER) return true;
         struct atom atom = {.kind = ATOM_SCHEMA, .schema = s->entries[claim / 2].value, .negative = claim & 1};
         a.list[ATOM_SCHEMA] = atom_new(s, atom, a.list[ATOM_SCHEMA]);

@@ -150,14 +150,14 @@ static void drop_empty_shapes(struct schema *s, struct json_node *x)
 
 void schema_find_values(struct schema *s)
 {
-    for (uint32_t i = 0; i < s->t->n_nodes; i++) s->info[i].fits = 1;
+    for (uint32_t i = s->n_before; i < s->t->n_nodes; i++) s->info[i].fits = 1;
     for (bool changed = true; changed && !s->l->rc;) {
         changed = false;
-        for (uint32_t i = s->t->n_nodes; i-- > 0;) {
+        for (uint32_t i = s->t->n_nodes; i-- > s->n_before;) {
             if (s->info[i].fits == 2 || !limits_spend(s->l, 1) || !has_value(s, &s->t->nodes[i])) continue;
             s->info[i].fits = 2;
             changed = true;
         }
     }
-    for (uint32_t i = 0; i < s->t->n_nodes && !s->l->rc; i++) drop_empty_shapes(s, &s->t->nodes[i]);
+    for (uint32_t i = s->n_before; i < s->t->n_nodes && !s->l->rc; i++) drop_empty_shapes(s, &s->t->nodes[i]);
 }

@@ -110,16 +110,19 @@ struct schema {
     struct regex *r;
     struct json_tables *t;
     struct schema_doc doc;
-    struct slabs slabs; /* what lives until the end of compiling */
-    struct word_set
-        sets; /* of each node: its claims; a claim is twice the number of a schema, and 1 if it is negative */
+    struct slabs slabs;   /* what lives until the end of compiling */
+    struct word_set sets; /* of each node of this schema: its claims; a claim is twice the number of a schema, and 1 if
+                             it is negative */
     struct node_info *info;       /* [cap_info] */
     struct schema_entry *entries; /* [n_entries] */
     uint32_t *slots;              /* [n_slots] hash table of entries by address: number + 1 */
     json_t **made;                /* [n_made] schemas made by the compiler */
+    size_t made_bytes;            /* of them, counted in l */
     json_t *patterns;             /* an object: the expressions of patterns that were compiled */
     const json_t *at;             /* the schema that is being read */
     const char *keyword;          /* and its keyword */
+    uint32_t n_before;            /* nodes of schemas that were compiled before this one; 0: it is the first one */
+    uint32_t shift; /* a node\'s number less that of its claims, except for the two nodes that all schemas have */
     uint32_t cap_info, n_entries, cap_entries, n_slots, cap_slots, n_made, cap_made;
     uint32_t n_alternatives;    /* of the node that is being expanded */
     unsigned depth;             /* expansions inside expansions */
@@ -139,6 +142,9 @@ uint32_t schema_number(struct schema *s, const json_t *value);
 /* Keeps a schema that the compiler made until the end. origin: the one whose place it has; of: the value that it is
  * made for, for schema_made(). NULL after a failure. */
 const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin, const json_t *of);
+/* Counts the bytes of schemas that the compiler is about to make, until the end. False: a failure; there are too many.
+ */
+bool schema_charge(struct schema *s, size_t bytes);
 /* The schema that was kept for the value; NULL: none was. */
 const json_t *schema_made(struct schema *s, const json_t *of);
 /* Appends a claim to a set of *n claims that has room. */
@@ -185,11 +191,11 @@ re_id scalar_pattern(struct schema *s, const char *pattern, size_t n);
 bool scalar_keyword(struct schema *s, const json_t *schema, const char *keyword, const json_t *value,
                     enum atom_kind *kind, re_id *re);
 bool scalar_init(struct schema *s); /* integer, number and plain */
-/* A number as it is written, and (loose) all other ways to write the same. */
-re_id scalar_number(struct schema *s, const json_t *value, bool loose);
 /* The strings and the numbers among the values of an enumeration; RE_NONE where there are none. */
 re_id scalar_strings(struct schema *s, const json_t *values);
-re_id scalar_numbers(struct schema *s, const json_t *values, bool loose);
+re_id scalar_numbers(struct schema *s, const json_t *values);
+/* The same numbers, in every way that they can be written. */
+re_id scalar_loose_numbers(struct schema *s, const json_t *values);
 
 /* ---- schema_object.c, schema_array.c ---- */
 

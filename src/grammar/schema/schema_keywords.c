@@ -74,7 +74,7 @@ static bool do_values(struct reading *r, const json_t *values)
     if (set & TYPE_STRING)
         if (!apply(r, (struct atom){.kind = ATOM_STRING, .a = scalar_strings(r->s, values)})) return false;
     if (set & TYPE_NUMBER)
-        if (!apply(r, (struct atom){.kind = ATOM_NUMBER, .a = scalar_numbers(r->s, values, false)})) return false;
+        if (!apply(r, (struct atom){.kind = ATOM_NUMBER, .a = scalar_numbers(r->s, values)})) return false;
     if (!(set & (TYPE_ARRAY | TYPE_OBJECT))) return apply(r, types(set));
     for (size_t i = json_array_size(values); i-- > 0;) {
         const json_t *v = json_array_get(values, i);
@@ -97,9 +97,10 @@ static bool do_enum(struct reading *r, const char *keyword, const json_t *value)
 static bool do_const(struct reading *r, const char *keyword, const json_t *value)
 {
     (void)keyword;
-    json_t *list = json_pack("[O]", value);
-    if (!list) limits_fail(r->s->l, QN_ENOMEM, "there is no memory for a schema");
-    bool ok = list && do_values(r, list);
+    json_t *list = json_array();
+    bool ok = !json_array_append(list, (json_t *)value);
+    if (!ok) limits_fail(r->s->l, QN_ENOMEM, "there is no memory for a schema");
+    ok = ok && do_values(r, list);
     json_decref(list);
     return ok;
 }

@@ -84,7 +84,7 @@ static void deny_values(struct denial *d, const json_t *values)
     }
     if (set & TYPE_STRING)
         atoms = with(d, (struct atom){.kind = ATOM_STRING, .a = re_not(d->s->r, scalar_strings(d->s, values))}, atoms);
-    if (set & TYPE_NUMBER) atoms = with(d, other_number(d, scalar_numbers(d->s, values, true)), atoms);
+    if (set & TYPE_NUMBER) atoms = with(d, other_number(d, scalar_loose_numbers(d->s, values)), atoms);
     set &= TYPE_NULL | TYPE_FALSE | TYPE_TRUE;
     offer(d, with(d, types(TYPE_ALL & ~set), atoms));
 }

@@ -116,18 +116,27 @@ static bool multiple(struct schema *s, const json_t *schema, const json_t *value
     return !s->l->rc;
 }
 
-re_id scalar_number(struct schema *s, const json_t *value, bool loose)
+/* Every way to write a number. */
+static re_id loose_number(struct schema *s, const json_t *value)
 {
     struct decimal x;
-    char text[DECIMAL_DIGITS + 3];
     if (!decimal_of(&x, value)) {
         limits_fail(s->l, QN_EUNSUP, "the number has too many digits");
         return RE_NONE;
     }
-    re_id re = re_text(s->r, text, decimal_write(&x, text));
-    if (!loose) return re;
     return re_and(
         s->r, (const re_id[]){s->plain, re_bound(s->r, &x, DECIMAL_AT_LEAST), re_bound(s->r, &x, DECIMAL_AT_MOST)}, 3);
+}
+
+/* Writes a number in the one way that answers have. Returns the length; 0 after a failure. */
+static uint32_t write_number(struct schema *s, const json_t *value, char text[DECIMAL_DIGITS + 3])
+{
+    struct decimal x;
+    if (json_is_integer(value))
+        return (uint32_t)snprintf(text, DECIMAL_DIGITS, "%lld", (long long)json_integer_value(value));
+    if (decimal_of(&x, value)) return decimal_write(&x, text);
+    limits_fail(s->l, QN_EUNSUP, "the number has too many digits");
+    return 0;
 }
 
 /* ---- enumerations ---- */
@@ -144,12 +153,27 @@ re_id scalar_strings(struct schema *s, const json_t *values)
     return words && n ? re_words(s->r, words, n) : RE_NONE;
 }
 
-re_id scalar_numbers(struct schema *s, const json_t *values, bool loose)
+re_id scalar_numbers(struct schema *s, const json_t *values)
+{
+    char text[DECIMAL_DIGITS + 3];
+    uint32_t n = 0;
+    size_t size = json_array_size(values);
+    struct str_ref *words = slabs_get(&s->slabs, s->l, size * sizeof *words);
+    for (size_t i = 0; words && i < size; i++) {
+        const json_t *v = json_array_get(values, i);
+        uint32_t length = json_is_number(v) ? write_number(s, v, text) : 0;
+        char *copy = length ? slabs_get(&s->slabs, s->l, length) : NULL;
+        if (copy) words[n++] = (struct str_ref){memcpy(copy, text, length), length};
+    }
+    return n && !s->l->rc ? re_words(s->r, words, n) : RE_NONE;
+}
+
+re_id scalar_loose_numbers(struct schema *s, const json_t *values)
 {
     re_id all = RE_NONE;
     for (size_t i = 0; i < json_array_size(values); i++) {
         const json_t *v = json_array_get(values, i);
-        if (json_is_number(v)) all = re_or2(s->r, all, scalar_number(s, v, loose));
+        if (json_is_number(v)) all = re_or2(s->r, all, loose_number(s, v));
     }
     return all;
 }

@@ -6,6 +6,8 @@
 
 #include "grammar/schema/schema_impl.h"
 
+#define CONST_BYTES 320 /* of the schema of a constant, as jansson keeps it */
+
 static bool add_type(struct schema *s, const json_t *schema, const json_t *name, uint32_t *set, bool *integer)
 {
     static const struct {
@@ -38,22 +40,32 @@ bool keyword_types(struct schema *s, const json_t *schema, const json_t *value, 
     return true;
 }
 
+/* {"const": value}; NULL: there is no memory. */
+static json_t *const_schema(json_t *value)
+{
+    json_t *schema = json_object();
+    if (!schema || !json_object_set_nocheck(schema, "const", value)) return schema;
+    json_decref(schema);
+    return NULL;
+}
+
 const json_t *keyword_value_schema(struct schema *s, const json_t *schema_of, const json_t *value)
 {
     const json_t *made = schema_made(s, value);
     bool is_object = json_is_object(value);
-    if (made || s->l->rc) return made;
+    if (made || s->l->rc || !schema_charge(s, CONST_BYTES * (1 + json_object_size(value) + json_array_size(value))))
+        return made;
     json_t *schema = json_pack("{s:s}", "type", is_object ? "object" : "array"),
            *parts = is_object ? json_object() : json_array();
     json_t *names = json_array();
     int bad = 0;
     for (void *it = json_object_iter((json_t *)value); it; it = json_object_iter_next((json_t *)value, it)) {
         const char *name = json_object_iter_key(it);
-        bad |= json_object_set_new(parts, name, json_pack("{s:O}", "const", json_object_iter_value(it)));
+        bad |= json_object_set_new(parts, name, const_schema(json_object_iter_value(it)));
         bad |= json_array_append_new(names, json_string(name));
     }
     for (size_t i = 0; i < json_array_size(value); i++)
-        bad |= json_array_append_new(parts, json_pack("{s:O}", "const", json_array_get(value, i)));
+        bad |= json_array_append_new(parts, const_schema(json_array_get(value, i)));
     if (!is_object) bad |= json_object_set_new(schema, "minItems", json_integer((json_int_t)json_array_size(value)));
     bad |= json_object_set_new(schema, is_object ? "properties" : "prefixItems", parts);
     bad |= json_object_set_new(schema, is_object ? "additionalProperties" : "items", json_false());

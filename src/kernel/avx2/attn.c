@@ -20,6 +20,7 @@
 #define MAX_Q      32 /* rows in one pass: a call with more takes several */
 #define VALUE_RUN  32 /* slots whose values are summed before the next dims: they stay in L1 */
 #define MAX_BLOCKS (ATTN_MAX_DIM / 32)
+#define KEY_BYTES  (2 * KV_GROUP + 32 * KV_GROUP) /* 32 dims of a group of Q8_0 keys */
 
 /* A running (chunk's) result of every row. */
 struct partials {
@@ -39,14 +40,37 @@ _Static_assert(sizeof(struct work) <= KERNEL_SCRATCH_BYTES, "the work fits the s
 static int int_min(int a, int b) { return a < b ? a : b; }
 static int int_max(int a, int b) { return a > b ? a : b; }
 
+/* The keys of the group of slot s; its value. */
+static const uint8_t *key_at(const struct attn *a, int s)
+{
+    return a->pages[s / a->page_slots] + a->k_offset +
+           (size_t)(s % a->page_slots / KV_GROUP) * kv_key_bytes(a->type, a->head_dim);
+}
+
+static const uint8_t *value_at(const struct attn *a, int s)
+{
+    return a->pages[s / a->page_slots] + a->v_offset +
+           (size_t)(s % a->page_slots) * kv_value_bytes(a->type, a->head_dim_v);
+}
+
+/* Fetches [p + from, p + from + bytes); p NULL: nothing. What is read next is fetched in the order in which it lies in
+ * memory, and a few lines at a time, because the processor drops more. */
+VEC_INLINE void fetch(const uint8_t *p, size_t from, size_t bytes)
+{
+    for (size_t i = 0; p && i < bytes; i += 64) _mm_prefetch((const char *)p + from + i, _MM_HINT_T0);
+}
+
 /* ---- scores ---- */
 
-/* Dot products of n rows with 16 keys, F32 or F16. */
-VEC_INLINE void dot_float(enum kv_type t, int n, const float *const *q, const uint8_t *group, int dim, __m256 (*s)[2])
+/* Dot products of n rows with 16 keys, F32 or F16; as many bytes from next on are fetched, unless it is NULL. */
+VEC_INLINE void dot_float(enum kv_type t, int n, const float *const *q, const uint8_t *group, const uint8_t *next,
+                          int dim, __m256 (*s)[2])
 {
+    const size_t bytes = KV_GROUP * (t == KV_F32 ? 4 : 2);
     for (int r = 0; r < n; r++) s[r][0] = s[r][1] = _mm256_setzero_ps();
     for (int i = 0; i < dim; i++) {
         __m256 lo, hi;
+        if (i % 8 == 0) fetch(next, bytes * (size_t)i, 8 * bytes);
         if (t == KV_F32) {
             lo = _mm256_loadu_ps((const float *)(group + 64 * (size_t)i));
             hi = _mm256_loadu_ps((const float *)(group + 64 * (size_t)i + 32));
@@ -63,11 +87,12 @@ VEC_INLINE void dot_float(enum kv_type t, int n, const float *const *q, const ui
 }
 
 /* The same for Q8_0 keys; q and d are the n rows of struct work. */
-VEC_INLINE void dot_q8(int n, int8_t (*q)[ATTN_MAX_DIM], float (*d)[MAX_BLOCKS], const uint8_t *group, int dim,
-                       __m256 (*s)[2])
+VEC_INLINE void dot_q8(int n, int8_t (*q)[ATTN_MAX_DIM], float (*d)[MAX_BLOCKS], const uint8_t *group,
+                       const uint8_t *next, int dim, __m256 (*s)[2])
 {
     for (int r = 0; r < n; r++) s[r][0] = s[r][1] = _mm256_setzero_ps();
-    for (int b = 0; 32 * b < dim; b++, group += 2 * KV_GROUP + 32 * KV_GROUP) {
+    for (int b = 0; 32 * b < dim; b++, group += KEY_BYTES) {
+        fetch(next, (size_t)b * KEY_BYTES, KEY_BYTES);
         __m256i sum[ROWS][2];
         for (int r = 0; r < n; r++) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
         for (int g = 0; g < 8; g++) { /* 4 dims of 16 keys */
@@ -96,15 +121,15 @@ VEC_INLINE void scores(enum kv_type t, int n, const struct attn *a, struct work 
 {
     const __m256 scale = _mm256_set1_ps(a->scale), cap = _mm256_set1_ps(a->softcap);
     const __m256 inv = _mm256_set1_ps(1.0f / a->softcap);
-    size_t group_bytes = kv_key_bytes(t, a->head_dim);
     for (int slot = lo & ~(KV_GROUP - 1); slot < hi; slot += KV_GROUP) {
-        const uint8_t *group =
-            a->pages[slot / a->page_slots] + a->k_offset + (size_t)(slot % a->page_slots / KV_GROUP) * group_bytes;
+        const uint8_t *group = key_at(a, slot);
+        const uint8_t *next = NULL;
+        if (row == 0) next = slot + KV_GROUP < hi ? key_at(a, slot + KV_GROUP) : value_at(a, lo);
         __m256 s[ROWS][2];
         if (t == KV_Q8_0)
-            dot_q8(n, w->q + row, w->d + row, group, a->head_dim, s);
+            dot_q8(n, w->q + row, w->d + row, group, next, a->head_dim, s);
         else
-            dot_float(t, n, a->q + row, group, a->head_dim, s);
+            dot_float(t, n, a->q + row, group, next, a->head_dim, s);
         for (int r = 0; r < n; r++)
             for (int h = 0; h < 2; h++) {
                 __m256 v = _mm256_mul_ps(scale, s[r][h]);
@@ -190,12 +215,16 @@ VEC_INLINE void values_dims(enum kv_type t, int n_rows, int width, const uint8_t
         for (int h = 0; h < width; h++) _mm256_storeu_ps(o[r] + i + 8 * h, acc[r][h]);
 }
 
-/* All dims, n slots that lie in one page. */
-VEC_INLINE void values_run(enum kv_type t, int n_rows, const uint8_t *v, size_t ld_v, int n, int dim,
-                           const float *const *p, float *const *o)
+/* All dims, n slots that lie in one page; as many bytes from next on are fetched. */
+VEC_INLINE void values_run(enum kv_type t, int n_rows, const uint8_t *v, const uint8_t *next, size_t ld_v, int n,
+                           int dim, const float *const *p, float *const *o)
 {
     int width = n_rows <= 2 ? 4 : 2, i = 0; /* up to 8 sums in flight */
-    for (; i + 8 * width <= dim; i += 8 * width) values_dims(t, n_rows, width, v, ld_v, n, i, p, o);
+    size_t part = (size_t)n * ld_v * 8 * (size_t)width / (size_t)dim;
+    for (; i + 8 * width <= dim; i += 8 * width) {
+        fetch(next, part * (size_t)(i / (8 * width)), part);
+        values_dims(t, n_rows, width, v, ld_v, n, i, p, o);
+    }
     for (; i + 8 <= dim; i += 8) values_dims(t, n_rows, 1, v, ld_v, n, i, p, o);
     for (; i < dim; i++)
         for (int r = 0; r < n_rows; r++)
@@ -208,6 +237,7 @@ VEC_INLINE void values(enum kv_type t, int n_rows, const struct attn *a, struct 
                        int hi)
 {
     size_t ld_v = kv_value_bytes(t, a->head_dim_v);
+    if (lo >= hi) return;
     for (int slot = lo, n; slot < hi; slot += n) {
         int in_page = slot % a->page_slots;
         const float *p[ROWS];
@@ -217,16 +247,41 @@ VEC_INLINE void values(enum kv_type t, int n_rows, const struct attn *a, struct 
             p[r] = w->p[row + r] + (slot - c0);
             o[r] = w->chunk.o[row + r];
         }
-        values_run(t, n_rows, a->pages[slot / a->page_slots] + a->v_offset + (size_t)in_page * ld_v, ld_v, n,
-                   a->head_dim_v, p, o);
+        const uint8_t *next = NULL;
+        if (row == 0 && slot + n < hi) next = value_at(a, slot + n);
+        if (row == 0 && slot + n >= hi && c0 + ATTN_CHUNK < a->hi[row]) next = key_at(a, c0 + ATTN_CHUNK);
+        values_run(t, n_rows, value_at(a, slot), next, ld_v, n, a->head_dim_v, p, o);
     }
 }
 
 /* ---- chunks ---- */
 
+typedef void part_fn(const struct attn *a, struct work *w, int row, int c0, int lo, int hi);
+
+/* The scores and values of 1 to ROWS rows. */
+#define PART(F, T, N)                                                                                                  \
+    static void F##_##T##_##N(const struct attn *a, struct work *w, int row, int c0, int lo, int hi)                   \
+    {                                                                                                                  \
+        F(KV_##T, N, a, w, row, c0, lo, hi);                                                                           \
+    }
+#define PARTS(F, T) PART(F, T, 1) PART(F, T, 2) PART(F, T, 3) PART(F, T, 4)
+PARTS(scores, F32)
+PARTS(scores, F16)
+PARTS(scores, Q8_0)
+PARTS(values, F32)
+PARTS(values, F16)
+PARTS(values, Q8_0)
+#define LIST(F, T)                                                                                                     \
+    {                                                                                                                  \
+        F##_##T##_1, F##_##T##_2, F##_##T##_3, F##_##T##_4                                                             \
+    }
+static part_fn *const scores_of[KV_N][ROWS] = {LIST(scores, F32), LIST(scores, F16), LIST(scores, Q8_0)};
+static part_fn *const values_of[KV_N][ROWS] = {LIST(values, F32), LIST(values, F16), LIST(values, Q8_0)};
+
 /* The chunk at c0 for n <= ROWS rows from `row` on, into w->chunk; rows that see none of it are left out. */
-VEC_INLINE void chunk(enum kv_type t, const struct attn *a, struct work *w, int row, int n, int c0)
+static void chunk(const struct attn *a, struct work *w, int row, int n, int c0)
 {
+    part_fn *const *const score = scores_of[a->type], *const *const weigh = values_of[a->type];
     int lo[ROWS], hi[ROWS], all_lo = c0, all_hi = c0 + ATTN_CHUNK, any_lo = all_hi, any_hi = all_lo;
     for (int r = 0; r < n; r++) {
         lo[r] = int_max(a->lo[row + r], c0);
@@ -238,17 +293,17 @@ VEC_INLINE void chunk(enum kv_type t, const struct attn *a, struct work *w, int 
     }
     /* Rows that all overlap have no gap between them: a page that no row sees is not touched. */
     bool together = n > 1 && all_lo < all_hi;
-    if (together) scores(t, n, a, w, row, c0, any_lo, any_hi);
+    if (together) score[n - 1](a, w, row, c0, any_lo, any_hi);
     for (int r = 0; r < n; r++) {
         if (lo[r] >= hi[r]) continue;
-        if (!together) scores(t, 1, a, w, row + r, c0, lo[r], hi[r]);
+        if (!together) score[0](a, w, row + r, c0, lo[r], hi[r]);
         softmax(w->p[row + r], lo[r] - c0, hi[r] - c0, &w->chunk.m[row + r], &w->chunk.l[row + r]);
         memset(w->chunk.o[row + r], 0, (size_t)a->head_dim_v * sizeof(float));
-        values(t, 1, a, w, row + r, c0, lo[r], together ? all_lo : hi[r]);
+        weigh[0](a, w, row + r, c0, lo[r], together ? all_lo : hi[r]);
     }
     if (!together) return;
-    values(t, n, a, w, row, c0, all_lo, all_hi);
-    for (int r = 0; r < n; r++) values(t, 1, a, w, row + r, c0, all_hi, hi[r]);
+    weigh[n - 1](a, w, row, c0, all_lo, all_hi);
+    for (int r = 0; r < n; r++) weigh[0](a, w, row + r, c0, all_hi, hi[r]);
 }
 
 static float exp1(float x) { return _mm256_cvtss_f32(math_exp8(_mm256_set1_ps(x))); }
@@ -263,73 +318,87 @@ static void merge_values(float *o, const float *c, float f, bool scale_old, int 
     }
 }
 
-/* The chunk's result of one row into its total. */
-static void merge(struct work *w, int row, int n, bool first)
+/* A chunk's result (cm, cl, co) into the result (m, l, o). */
+static void merge(float *m, float *l, float *o, float cm, float cl, const float *co, int n)
+{
+    const bool is_higher = cm > *m;
+    float f = exp1(is_higher ? *m - cm : cm - *m);
+    *l = is_higher ? __builtin_fmaf(*l, f, cl) : __builtin_fmaf(cl, f, *l);
+    merge_values(o, co, f, is_higher, n);
+    if (is_higher) *m = cm;
+}
+
+/* The chunk's result of one row into its total, or to where chunk i's result is wanted. */
+static void keep(const struct attn *a, struct work *w, int row, int i, bool is_first)
 {
     struct partials *t = &w->total, *c = &w->chunk;
-    if (first) {
+    const size_t bytes = (size_t)a->head_dim_v * sizeof(float);
+    if (a->ld_partial) {
+        float *to = a->out[row] + (size_t)i * a->ld_partial;
+        to[ATTN_PARTIAL_M] = c->m[row];
+        to[ATTN_PARTIAL_L] = c->l[row];
+        memcpy(to + ATTN_PARTIAL_O, c->o[row], bytes);
+    } else if (is_first) {
         t->m[row] = c->m[row];
         t->l[row] = c->l[row];
-        memcpy(t->o[row], c->o[row], (size_t)n * sizeof(float));
-    } else if (c->m[row] > t->m[row]) {
-        float f = exp1(t->m[row] - c->m[row]);
-        t->l[row] = __builtin_fmaf(t->l[row], f, c->l[row]);
-        merge_values(t->o[row], c->o[row], f, true, n);
-        t->m[row] = c->m[row];
+        memcpy(t->o[row], c->o[row], bytes);
     } else {
-        float f = exp1(c->m[row] - t->m[row]);
-        t->l[row] = __builtin_fmaf(c->l[row], f, t->l[row]);
-        merge_values(t->o[row], c->o[row], f, false, n);
+        merge(&t->m[row], &t->l[row], t->o[row], c->m[row], c->l[row], c->o[row], a->head_dim_v);
     }
 }
 
-/* The sink, and the division. */
-static void finish(const struct attn *a, struct work *w, int row)
+/* The sink (NULL: none), and the division. */
+static void finish(float m, float l, float *o, const float *sink, float *out, int n)
 {
-    float *o = w->total.o[row], l = w->total.l[row], m = w->total.m[row], *out = a->out[row];
-    if (a->sink && a->sink[row] > m) {
-        float f = exp1(m - a->sink[row]);
+    if (sink && *sink > m) {
+        float f = exp1(m - *sink);
         l = __builtin_fmaf(l, f, 1.0f);
-        for (int i = 0; i < a->head_dim_v; i++) o[i] *= f;
-    } else if (a->sink) {
-        l = __builtin_fmaf(1.0f, exp1(a->sink[row] - m), l);
+        for (int i = 0; i < n; i++) o[i] *= f;
+    } else if (sink) {
+        l = __builtin_fmaf(1.0f, exp1(*sink - m), l);
     }
     float r = 1.0f / l;
-    for (int i = 0; i < a->head_dim_v; i++) out[i] = o[i] * r;
+    for (int i = 0; i < n; i++) out[i] = o[i] * r;
 }
 
-VEC_INLINE void attn_type(enum kv_type t, const struct attn *a, struct work *w)
+static void attn_merge_avx2(const struct attn_merge *m, void *scratch)
+{
+    float *t = m->partial, *c = t;
+    (void)scratch;
+    for (int i = 1; i < m->n; i++) {
+        c += m->ld_partial;
+        merge(&t[ATTN_PARTIAL_M], &t[ATTN_PARTIAL_L], t + ATTN_PARTIAL_O, c[ATTN_PARTIAL_M], c[ATTN_PARTIAL_L],
+              c + ATTN_PARTIAL_O, m->head_dim_v);
+    }
+    if (m->out) finish(t[ATTN_PARTIAL_M], t[ATTN_PARTIAL_L], t + ATTN_PARTIAL_O, m->sink, m->out, m->head_dim_v);
+}
+
+/* At most MAX_Q rows. */
+static void attn_rows(const struct attn *a, struct work *w)
 {
     int lo = a->lo[0], hi = a->hi[0];
     for (int r = 0; r < a->n_q; r++) {
         assert(a->lo[r] >= 0 && a->lo[r] < a->hi[r]);
         lo = int_min(lo, a->lo[r]);
         hi = int_max(hi, a->hi[r]);
-        for (int b = 0; t == KV_Q8_0 && 32 * b < a->head_dim; b++) {
+        for (int b = 0; a->type == KV_Q8_0 && 32 * b < a->head_dim; b++) {
             float x[32] = {0};
             memcpy(x, a->q[r] + 32 * b, (size_t)int_min(32, a->head_dim - 32 * b) * sizeof *x);
             w->d[r][b] = avx2_quant32(x, w->q[r] + 32 * b);
         }
     }
-    for (int c0 = lo / ATTN_CHUNK * ATTN_CHUNK; c0 < hi; c0 += ATTN_CHUNK) {
-        int r0 = 0;
-        for (; r0 + ROWS <= a->n_q; r0 += ROWS) chunk(t, a, w, r0, ROWS, c0);
-        if (a->n_q - r0 == 3) chunk(t, a, w, r0, 3, c0);
-        if (a->n_q - r0 == 2) chunk(t, a, w, r0, 2, c0);
-        if (a->n_q - r0 == 1) chunk(t, a, w, r0, 1, c0);
+    const int first = lo / ATTN_CHUNK * ATTN_CHUNK;
+    for (int c0 = first; c0 < hi; c0 += ATTN_CHUNK) {
+        for (int r = 0; r < a->n_q; r += ROWS) chunk(a, w, r, int_min(ROWS, a->n_q - r), c0);
         for (int r = 0; r < a->n_q; r++)
-            if (a->lo[r] < c0 + ATTN_CHUNK && a->hi[r] > c0) merge(w, r, a->head_dim_v, a->lo[r] >= c0);
+            if (a->lo[r] < c0 + ATTN_CHUNK && a->hi[r] > c0) keep(a, w, r, (c0 - first) / ATTN_CHUNK, a->lo[r] >= c0);
     }
-    for (int r = 0; r < a->n_q; r++) finish(a, w, r);
+    for (int r = 0; r < a->n_q && !a->ld_partial; r++)
+        finish(w->total.m[r], w->total.l[r], w->total.o[r], a->sink ? &a->sink[r] : NULL, a->out[r], a->head_dim_v);
 }
-
-static void attn_f32_avx2(const struct attn *a, void *scratch) { attn_type(KV_F32, a, scratch); }
-static void attn_f16_avx2(const struct attn *a, void *scratch) { attn_type(KV_F16, a, scratch); }
-static void attn_q8_0_avx2(const struct attn *a, void *scratch) { attn_type(KV_Q8_0, a, scratch); }
 
 static void attn_avx2(const struct attn *a, void *scratch)
 {
-    static attn_fn *const fn[KV_N] = {attn_f32_avx2, attn_f16_avx2, attn_q8_0_avx2};
     assert(a->n_q >= 1 && a->n_q <= ATTN_MAX_Q && a->head_dim <= ATTN_MAX_DIM && a->head_dim_v <= ATTN_MAX_DIM);
     for (int q = 0; q < a->n_q; q += MAX_Q) {
         struct attn b = *a;
@@ -339,8 +408,12 @@ static void attn_avx2(const struct attn *a, void *scratch)
         b.lo += q;
         b.hi += q;
         if (a->sink) b.sink += q;
-        fn[a->type](&b, scratch);
+        attn_rows(&b, scratch);
     }
 }
 
-void avx2_init_attn(struct kernels *k) { k->attn = attn_avx2; }
+void avx2_init_attn(struct kernels *k)
+{
+    k->attn = attn_avx2;
+    k->attn_merge = attn_merge_avx2;
+}

@@ -27,10 +27,8 @@ void avx2_init_act(struct kernels *k);
 void avx2_init_rope(struct kernels *k);
 void avx2_init_topk(struct kernels *k);
 
-/* Products with 1 .. AVX2_ROWS_COLUMNS columns, the same at the level with AVX-VNNI: by type and number of columns - 1.
- * NULL for other types. */
-#define AVX2_ROWS_COLUMNS 3
-extern gemm_fn *const avx2_rows32[DT_N][AVX2_ROWS_COLUMNS], *const avx2_rows256[DT_N][AVX2_ROWS_COLUMNS];
+/* Products with one column by type, the same at the level with AVX-VNNI; NULL for other types. */
+extern gemm_fn *const avx2_rows32[DT_N], *const avx2_rows256[DT_N];
 
 /* 32 values to 32 bytes by the rule of the Q32 format; returns the scale. */
 float avx2_quant32(const float *x, int8_t *q);

@@ -3,14 +3,15 @@
  * gemm_b32.c: matrix products with the types that have a float scale per 32 elements.
  *
  * The two loops of gemm_k256.c, with one float step per 32 instead of per 256: t = dw * S (+ m *
- * sum), acc = fma(d, t, acc), blocks ascending. Eight blocks of a row are taken together: few columns by
- * gemm_b32_few.c, more by tile32.h, where a column's share of them is prepared at once.
+ * sum), acc = fma(d, t, acc), blocks ascending. Eight blocks of a row are taken together: one column by
+ * gemm_b32_one.c, more by tile32.h, where a column's share of them is prepared at once.
  */
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/tile32.h"
 
 #define PANEL_ROWS 64  /* rows whose tiles are unpacked together, at most */
 #define FEW_COLS   32  /* below, half as many: as in gemm_k256.c */
+#define AHEAD_COLS 32  /* up to so many wait for memory: as in gemm_k256.c */
 #define PANEL_COLS 512 /* columns whose accumulators are in scratch at once */
 
 /* ---- tile ---- */
@@ -62,26 +63,28 @@ static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const
 
 /* n_rows of up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every
  * column passes over them while they are in the first-level cache. */
-VEC_INLINE void tile_panel(struct kind32 k, const struct kind32 *kind, unpack32_fn *unpack, const struct gemm *g,
-                           int r0, int n_rows, int c0, int n_cols, struct tile32 *tiles, float *acc)
+static void tile_panel(const struct kind32 *k, const struct gemm *g, int r0, int n_rows, int c0, int n_cols,
+                       struct tile32 *tiles, float *acc)
 {
     const int n_blocks = g->k / 32, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS, most = TILE_ROWS * n_tiles;
+    tile_dot_fn *const *dots = tile_dots(*k);
     const uint8_t *row[PANEL_ROWS];
     vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, most, row);
     memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
     for (int i = 0; i < n_blocks; i += 8) {
         int n = n_blocks - i < 8 ? n_blocks - i : 8;
-        size_t ahead = i + 8 < n_blocks ? bytes_of(k, i + 8) : (size_t)most * g->ld_w;
-        vec_prefetch_rows(row, most, ahead, bytes_of(k, 8));
+        size_t ahead = i + 8 < n_blocks ? bytes_of(*k, i + 8) : (size_t)most * g->ld_w;
+        vec_prefetch_rows(row, most, ahead, bytes_of(*k, 8));
+        if (g->n_cols <= AHEAD_COLS)
+            vec_prefetch_part(g->w + (size_t)(r0 + n_rows) * g->ld_w, (size_t)most * g->ld_w, i / 8,
+                              (n_blocks + 7) / 8);
         for (int h = 0; h < 2 * n_tiles; h++)
-            tile_load(k, unpack, row + 8 * h, (struct place32){g, r0 + 8 * h, r0 + n_rows - 1, i}, n, h % 2,
-                      tiles + h / 2);
-        tile_columns(kind, tile_dots(k), g, c0, n_cols, i, n, tiles, n_tiles, acc);
+            tile_load(k, row + 8 * h, (struct place32){g, r0 + 8 * h, r0 + n_rows - 1, i}, n, h % 2, tiles + h / 2);
+        tile_columns(k, dots, g, c0, n_cols, i, n, tiles, n_tiles, acc);
     }
 }
 
-VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, unpack32_fn *unpack, const struct gemm *g,
-                           void *scratch)
+static void gemm_tiles(const struct kind32 *k, const struct gemm *g, void *scratch)
 {
     struct tile32 *tiles = scratch;
     float *acc = (float *)(tiles + PANEL_ROWS / TILE_ROWS); /* [PANEL_COLS][PANEL_ROWS] */
@@ -90,7 +93,7 @@ VEC_INLINE void gemm_tiles(struct kind32 k, const struct kind32 *kind, unpack32_
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
         for (int r0 = 0; r0 < g->n_rows; r0 += panel_rows) {
             int n_rows = g->n_rows - r0 < panel_rows ? g->n_rows - r0 : panel_rows;
-            tile_panel(k, kind, unpack, g, r0, n_rows, c0, n_cols, tiles, acc);
+            tile_panel(k, g, r0, n_rows, c0, n_cols, tiles, acc);
             vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }
@@ -103,14 +106,12 @@ _Static_assert(sizeof(struct tile32) * (PANEL_ROWS / TILE_ROWS) + sizeof(float) 
 /* ---- one function per type ---- */
 
 #define GEMM(ID, name, ...)                                                                                            \
-    static void tiles_##name(const struct gemm *g, void *scratch)                                                      \
-    {                                                                                                                  \
-        gemm_tiles(kind_##name, &kind_##name, unpack32_##name, g, scratch);                                            \
-    }                                                                                                                  \
     static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
     {                                                                                                                  \
-        gemm_fn *fn = g->n_cols <= AVX2_ROWS_COLUMNS ? avx2_rows32[DT_##ID][g->n_cols - 1] : tiles_##name;             \
-        fn(g, scratch);                                                                                                \
+        if (g->n_cols == 1)                                                                                            \
+            avx2_rows32[DT_##ID](g, scratch);                                                                          \
+        else                                                                                                           \
+            gemm_tiles(&kind_##name, g, scratch);                                                                      \
     }
 #define ENTRY(ID, name, ...) k->gemm[DT_##ID] = gemm_##name;
 

@@ -6,18 +6,19 @@
  * have an order to keep: t = dw * S (- dmin * M), then acc = fma(d, t, acc) with blocks
  * ascending. Two shapes of loop do the same sums:
  *
- *   rows  for few columns: gemm_k256_few.c, the same for AVX2 with AVX-VNNI and without.
+ *   rows  for one column: gemm_k256_one.c, the same for AVX2 with AVX-VNNI and without.
  *   tile  for more columns: tile256.h. One block of 64 rows (32 when columns are few) is multiplied with every
  *         column, whose block is prepared and fetched once for them.
  *
- * Both are written once, over the type's unpack function and a struct kind256 of constants;
- * inlining makes a copy per type. Handles no float weights and no 32-element blocks.
+ * Types share both as far as that costs no speed; a struct kind256 says how they differ. Handles no float weights and
+ * no 32-element blocks.
  */
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/tile256.h"
 
 #define PANEL_ROWS 64  /* rows whose tiles are unpacked together, at most */
 #define FEW_COLS   32  /* below, half as many: their tiles and the weights to come share the first cache */
+#define AHEAD_COLS 32  /* up to so many wait for memory: the next panel is prefetched in the order of memory, too */
 #define PANEL_COLS 512 /* columns whose accumulators are in scratch at once */
 
 /* ---- tile ---- */
@@ -76,8 +77,26 @@ static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, cons
     }
 }
 
-VEC_INLINE void gemm_tiles(struct kind256 k, const struct kind256 *kind, unpack256_fn *unpack, const struct gemm *g,
-                           void *scratch)
+/* n_rows of up to panel_rows rows from r0 on with a panel of columns. */
+static void tile_panel(const struct kind256 *k, const struct gemm *g, int r0, int n_rows, int panel_rows, int c0,
+                       int n_cols, struct tile256 *tiles, float *acc)
+{
+    const int n_blocks = g->k / 256, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const uint8_t *next = g->w + (size_t)(r0 + n_rows) * g->ld_w, *row[PANEL_ROWS];
+    tile_dot_fn *const *dots = tile_dots(*k);
+    vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, panel_rows, row);
+    memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
+    for (int i = 0; i < n_blocks; i++) {
+        /* the next block, or the next panel's first one */
+        vec_prefetch_rows(row, panel_rows, i + 1 < n_blocks ? (size_t)(i + 1) * k->bytes : (size_t)panel_rows * g->ld_w,
+                          k->bytes);
+        if (g->n_cols <= AHEAD_COLS) vec_prefetch_part(next, (size_t)panel_rows * g->ld_w, i, n_blocks);
+        for (int h = 0; h < 2 * n_tiles; h++) tile_load(k, row + 8 * h, (size_t)i * k->bytes, h % 2, tiles + h / 2);
+        tile_columns(k, dots, g, c0, n_cols, i, tiles, n_tiles, acc);
+    }
+}
+
+static void gemm_tiles(const struct kind256 *k, const struct gemm *g, void *scratch)
 {
     struct tile256 *tiles = scratch;
     float *acc = (float *)(tiles + PANEL_ROWS / TILE_ROWS); /* [PANEL_COLS][PANEL_ROWS] */
@@ -86,19 +105,7 @@ VEC_INLINE void gemm_tiles(struct kind256 k, const struct kind256 *kind, unpack2
         int n_cols = g->n_cols - c0 < PANEL_COLS ? g->n_cols - c0 : PANEL_COLS;
         for (int r0 = 0; r0 < g->n_rows; r0 += panel_rows) {
             int n_rows = g->n_rows - r0 < panel_rows ? g->n_rows - r0 : panel_rows;
-            int n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
-            const uint8_t *row[PANEL_ROWS];
-            vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, panel_rows, row);
-            memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
-            for (int i = 0; i < g->k / 256; i++) {
-                /* the next block, or the next panel's first one */
-                vec_prefetch_rows(row, panel_rows,
-                                  i + 1 < g->k / 256 ? (size_t)(i + 1) * k.bytes : (size_t)panel_rows * g->ld_w,
-                                  k.bytes);
-                for (int h = 0; h < 2 * n_tiles; h++)
-                    tile_load(k, unpack, row + 8 * h, (size_t)i * k.bytes, h % 2, tiles + h / 2);
-                tile_columns(kind, tile_dots(k), g, c0, n_cols, i, tiles, n_tiles, acc);
-            }
+            tile_panel(k, g, r0, n_rows, panel_rows, c0, n_cols, tiles, acc);
             vec_store_panel(acc, PANEL_ROWS, n_rows, n_cols, g->y + (size_t)c0 * g->ld_y + r0, g->ld_y);
         }
     }
@@ -111,14 +118,12 @@ _Static_assert(sizeof(struct tile256) * (PANEL_ROWS / TILE_ROWS) + sizeof(float)
 /* ---- one function per type ---- */
 
 #define GEMM(ID, name, ...)                                                                                            \
-    static void tiles_##name(const struct gemm *g, void *scratch)                                                      \
-    {                                                                                                                  \
-        gemm_tiles(kind_##name, &kind_##name, unpack256_##name, g, scratch);                                           \
-    }                                                                                                                  \
     static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
     {                                                                                                                  \
-        gemm_fn *fn = g->n_cols <= AVX2_ROWS_COLUMNS ? avx2_rows256[DT_##ID][g->n_cols - 1] : tiles_##name;            \
-        fn(g, scratch);                                                                                                \
+        if (g->n_cols == 1)                                                                                            \
+            avx2_rows256[DT_##ID](g, scratch);                                                                         \
+        else                                                                                                           \
+            gemm_tiles(&kind_##name, g, scratch);                                                                      \
     }
 #define ENTRY(ID, name, ...) k->gemm[DT_##ID] = gemm_##name;
 

@@ -70,40 +70,49 @@ VEC_INLINE __m256 tile_halves(__m256i v)
 }
 
 /* Any type: unpacked row by row, then transposed. */
-VEC_INLINE void tile_load_any(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
-                              struct tile256 *t)
+
+/* The scales and minimums of 8 rows' groups, in words. */
+VEC_INLINE void tile_scales(int group, int h, __m256i *sc, __m256i *mn, struct tile256 *t)
 {
-    __m256i q[8][8], sc[8], mn[8];
-    const uint8_t *bytes[8];
-    uint32_t halves[8];
-    for (int r = 0; r < 8; r++) {
-        struct block256 b;
-        unpack(row[r] + at, &b);
-        for (int j = 0; j < 8; j++)
-            q[r][j] = k.mode == SIGNED && DOT_VNNI ? _mm256_xor_si256(b.q[j], _mm256_set1_epi8(-128)) : b.q[j];
-        sc[r] = b.sc;
-        mn[r] = k.mode == MINIMUM ? b.mn : _mm256_slli_epi16(b.sc, k.shift);
-        halves[r] = b.halves;
-        bytes[r] = (const uint8_t *)q[r];
-    }
-    for (int i = 0; i < 64; i += 4) {
-        __m256i v[4];
-        vec_columns4(bytes, 4 * (size_t)i, v);
-        for (int j = 0; j < 4; j++) t->q[i + j][h] = v[j];
-    }
     vec_transpose8(sc);
     vec_transpose8(mn);
-    for (int g = 0; g < 256 / k.group; g++)
-        t->scale[g][h] = tile_scale_word(sc[g * k.group / 32], g * k.group % 32 / 8);
-    if (k.group == 16)
+    for (int g = 0; g < 256 / group; g++) t->scale[g][h] = tile_scale_word(sc[g * group / 32], g * group % 32 / 8);
+    if (group == 16)
         for (int j = 0; j < 8; j++) t->min[j][h] = mn[j];
-    else if (k.group == 32)
+    else if (group == 32)
         for (int j = 0; j < 4; j++)
             t->min[j][h] = _mm256_blend_epi16(mn[2 * j], _mm256_slli_epi32(mn[2 * j + 1], 16), 0xaa);
     else
         t->min[0][h] = _mm256_and_si256(mn[0], _mm256_set1_epi32(0xffff));
+}
+
+static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t)
+{
+    struct block256 b[8];
+    __m256i sc[8], mn[8];
+    const uint8_t *bytes[8];
+    uint32_t halves[8];
+    avx2_unpack256[k->type](row, at, 8, b);
+    for (int r = 0; r < 8; r++) {
+        bytes[r] = (const uint8_t *)b[r].q;
+        sc[r] = b[r].sc;
+        mn[r] = k->mode == MINIMUM ? b[r].mn : _mm256_slli_epi16(b[r].sc, k->shift);
+        halves[r] = b[r].halves;
+    }
+    const __m256i flip = _mm256_set1_epi8(k->mode == SIGNED && DOT_VNNI ? -128 : 0);
+    for (int i = 0; i < 64; i += 4) {
+        __m256i v[4];
+        vec_columns4(bytes, 4 * (size_t)i, v);
+        for (int j = 0; j < 4; j++) t->q[i + j][h] = _mm256_xor_si256(v[j], flip);
+    }
+    if (k->group == 16)
+        tile_scales(16, h, sc, mn, t);
+    else if (k->group == 32)
+        tile_scales(32, h, sc, mn, t);
+    else
+        tile_scales(256, h, sc, mn, t);
     __m256i v = vec_load(halves);
-    t->dw[h] = _mm256_mul_ps(tile_halves(v), _mm256_set1_ps(k.factor));
+    t->dw[h] = _mm256_mul_ps(tile_halves(v), _mm256_set1_ps(k->factor));
     t->dmin[h] = tile_halves(_mm256_srli_epi32(v, 16));
 }
 
@@ -183,17 +192,16 @@ VEC_INLINE void tile_load_q6_k(struct kind256 k, const uint8_t *const *row, size
 }
 
 /* Fills half h of a tile from the blocks at byte `at` of 8 rows. */
-VEC_INLINE void tile_load(struct kind256 k, unpack256_fn *unpack, const uint8_t *const *row, size_t at, int h,
-                          struct tile256 *t)
+static void tile_load(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t)
 {
-    if (k.type == DT_Q4_K)
+    if (k->type == DT_Q4_K)
         tile_load_q4_k(row, at, h, t);
-    else if (k.type == DT_Q5_K)
+    else if (k->type == DT_Q5_K)
         tile_load_q5_k(row, at, h, t);
-    else if (k.type == DT_Q6_K)
-        tile_load_q6_k(k, row, at, h, t);
+    else if (k->type == DT_Q6_K)
+        tile_load_q6_k(*k, row, at, h, t);
     else
-        tile_load_any(k, unpack, row, at, h, t);
+        tile_load_any(k, row, at, h, t);
 }
 
 /* ---- one block of a column ---- */

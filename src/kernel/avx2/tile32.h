@@ -41,48 +41,51 @@ typedef void tile_dot_fn(const struct tile32 *t, int n_blocks, const struct colu
 
 /* ---- 256 elements of 16 rows ---- */
 
-/* Any type: unpacked row by row, then transposed. */
-VEC_INLINE void tile_load_any(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
-                              int n_blocks, int h, struct tile32 *t)
+/* 8 rows' floats of 8 blocks, lanes = rows. */
+VEC_INLINE void tile_floats(const __m256 *from, int h, __m256 (*to)[2])
 {
-    const bool has_minimum = k.mode == MINIMUM || k.mode == BIASED;
-    const __m256i flip = _mm256_set1_epi8((k.mode == SIGNED || k.mode == BIASED) && DOT_VNNI ? -128 : 0);
-    const size_t at = bytes_of(k, from.block);
-    __m256i q[8][8], dw[8], dw1[8], m[8];
+    __m256i v[8];
+    for (int r = 0; r < 8; r++) v[r] = _mm256_castps_si256(from[r]);
+    vec_transpose8(v);
+    for (int j = 0; j < 8; j++) to[j][h] = _mm256_castsi256_ps(v[j]);
+}
+
+/* Any type: unpacked row by row, then transposed. */
+static void tile_load_any(const struct kind32 *k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
+                          struct tile32 *t)
+{
+    const __m256i flip = _mm256_set1_epi8((k->mode == SIGNED || k->mode == BIASED) && DOT_VNNI ? -128 : 0);
+    size_t at = bytes_of(*k, from.block);
+    __m256 dw[8], dw1[8], m[8];
+    struct blocks32 b[8];
     const uint8_t *bytes[8];
+    uint8_t padded[8][MAX_BYTES];
+    if (n_blocks < 8) {
+        memset(padded, 0, sizeof padded);
+        for (int r = 0; r < 8; r++) bytes[r] = memcpy(padded[r], row[r] + at, bytes_of(*k, n_blocks));
+        row = bytes;
+        at = 0;
+    }
+    avx2_unpack32[k->type](row, at, 8, b);
     for (int r = 0; r < 8; r++) {
-        struct blocks32 b;
-        const uint8_t *p = row[r] + at;
-        uint8_t padded[MAX_BYTES];
-        if (n_blocks < 8) {
-            memset(padded, 0, sizeof padded);
-            p = memcpy(padded, p, bytes_of(k, n_blocks));
-        }
-        unpack(p, &b);
-        if (k.has_side) {
+        if (k->has_side) {
             int last = from.row + r < from.last ? from.row + r : from.last;
             struct side side = side_from(from.g->side, from.g->k, last);
-            u32_side(&side, from.block, n_blocks, &b);
+            u32_side(&side, from.block, n_blocks, b + r);
         }
-        for (int j = 0; j < 8; j++) q[r][j] = _mm256_xor_si256(b.q[j], flip);
-        bytes[r] = (const uint8_t *)q[r];
-        dw[r] = _mm256_castps_si256(b.dw);
-        dw1[r] = k.mode == HALVED ? _mm256_castps_si256(b.dw1) : _mm256_setzero_si256();
-        m[r] = has_minimum ? _mm256_castps_si256(b.m) : _mm256_setzero_si256();
+        bytes[r] = (const uint8_t *)b[r].q;
+        dw[r] = b[r].dw;
+        if (k->mode == HALVED) dw1[r] = b[r].dw1;
+        if (k->mode == MINIMUM || k->mode == BIASED) m[r] = b[r].m;
     }
     for (int i = 0; i < 64; i += 4) {
         __m256i v[4];
         vec_columns4(bytes, 4 * (size_t)i, v);
-        for (int j = 0; j < 4; j++) t->q[i + j][h] = v[j];
+        for (int j = 0; j < 4; j++) t->q[i + j][h] = _mm256_xor_si256(v[j], flip);
     }
-    vec_transpose8(dw);
-    vec_transpose8(dw1);
-    vec_transpose8(m);
-    for (int j = 0; j < 8; j++) {
-        t->dw[j][h] = _mm256_castsi256_ps(dw[j]);
-        if (k.mode == HALVED) t->dw1[j][h] = _mm256_castsi256_ps(dw1[j]);
-        if (has_minimum) t->m[j][h] = _mm256_castsi256_ps(m[j]);
-    }
+    tile_floats(dw, h, t->dw);
+    if (k->mode == HALVED) tile_floats(dw1, h, t->dw1);
+    if (k->mode == MINIMUM || k->mode == BIASED) tile_floats(m, h, t->m);
 }
 
 /* The f16 at byte `at` of 8 rows. */
@@ -127,15 +130,15 @@ VEC_INLINE void tile_load_q8_0(struct kind32 k, const uint8_t *const *row, struc
 }
 
 /* Fills half h of a tile from n_blocks <= 8 blocks of 8 rows. */
-VEC_INLINE void tile_load(struct kind32 k, unpack32_fn *unpack, const uint8_t *const *row, struct place32 from,
-                          int n_blocks, int h, struct tile32 *t)
+static void tile_load(const struct kind32 *k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
+                      struct tile32 *t)
 {
-    if (k.type == DT_Q4_0)
-        tile_load_q4_0(k, row, from, n_blocks, h, t);
-    else if (k.type == DT_Q8_0)
-        tile_load_q8_0(k, row, from, n_blocks, h, t);
+    if (k->type == DT_Q4_0)
+        tile_load_q4_0(kind_q4_0, row, from, n_blocks, h, t);
+    else if (k->type == DT_Q8_0)
+        tile_load_q8_0(kind_q8_0, row, from, n_blocks, h, t);
     else
-        tile_load_any(k, unpack, row, from, n_blocks, h, t);
+        tile_load_any(k, row, from, n_blocks, h, t);
 }
 
 /* ---- 256 elements of a column ---- */

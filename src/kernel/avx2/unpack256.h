@@ -17,6 +17,7 @@
 
 #include "kernel/avx2/vec.h"
 #include "kernel/iq_grid.h"
+#include "tensor/dtype.h"
 
 struct block256 {
     __m256i q[8];    /* codes of elements 32j .. 32j + 31 */
@@ -24,6 +25,11 @@ struct block256 {
     uint32_t halves; /* f16 d, above it f16 dmin */
 };
 typedef void unpack256_fn(const uint8_t *w, struct block256 *b);
+
+/* Functions that unpack what n rows have at byte `at`, by type: for loops that types share (unpack.c). NULL for other
+ * types. */
+typedef void unpack256_rows_fn(const uint8_t *const *row, size_t at, int n, struct block256 *b);
+extern unpack256_rows_fn *const avx2_unpack256[DT_N];
 
 /* There are no byte shifts: shift words, then drop what came from the neighbour. */
 VEC_INLINE __m256i u256_and8(__m256i v, int mask) { return _mm256_and_si256(v, _mm256_set1_epi8((char)mask)); }
@@ -163,15 +169,21 @@ VEC_INLINE void unpack256_iq4_xs(const uint8_t *w, struct block256 *b)
     b->halves = vec_u16(w);
 }
 
-/* 32 magnitudes with the signs that the 4 bytes at `signs` say (bit set: minus), plus offset. */
-VEC_INLINE __m256i u256_signed(__m256i mag, const void *signs, int offset)
+/* 32 magnitudes plus offset, with the signs that bytes 4j .. 4j + 3 of both halves of `signs` say (bit set: minus). */
+VEC_INLINE __m256i u256_signed(__m256i mag, __m256i signs, int j, int offset)
 {
     const __m256i byte_of = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit_of = _mm256_set1_epi64x((int64_t)0x8040201008040201ull);
-    __m256i s = _mm256_shuffle_epi8(vec_splat32(signs), byte_of);
+    __m256i s = _mm256_shuffle_epi8(signs, _mm256_add_epi8(byte_of, _mm256_set1_epi8((char)(4 * j))));
     __m256i minus = _mm256_cmpeq_epi8(_mm256_and_si256(s, bit_of), bit_of);
     /* (mag ^ -1) + 1 is -mag */
     return _mm256_add_epi8(_mm256_xor_si256(mag, minus), _mm256_sub_epi8(_mm256_set1_epi8((char)offset), minus));
+}
+
+/* Half h of v in both halves. */
+VEC_INLINE __m256i u256_half_twice(__m256i v, int h)
+{
+    return h ? _mm256_permute4x64_epi64(v, 0xee) : _mm256_permute4x64_epi64(v, 0x44);
 }
 
 /* 32 sign indices of 7 bits as sign masks: the eighth bit is the parity of the seven. */
@@ -203,7 +215,7 @@ VEC_INLINE __m256i u256_grid8(const uint64_t *grid, uint32_t i0, uint32_t i1, ui
     return _mm256_setr_epi64x((int64_t)grid[i0], (int64_t)grid[i1], (int64_t)grid[i2], (int64_t)grid[i3]);
 }
 
-/* i: four times two grid indices of 4 elements */
+/* i: eight indices of entries of 4 elements */
 VEC_INLINE __m256i u256_grid4(const uint32_t *grid, const uint32_t *i)
 {
     return _mm256_setr_epi32((int32_t)grid[i[0]], (int32_t)grid[i[1]], (int32_t)grid[i[2]], (int32_t)grid[i[3]],
@@ -212,14 +224,14 @@ VEC_INLINE __m256i u256_grid4(const uint32_t *grid, const uint32_t *i)
 
 VEC_INLINE void unpack256_iq2_xxs(const uint8_t *w, struct block256 *b)
 {
-    uint32_t signs[8];
     /* The second dword of every 8 bytes */
     __m256i lo = _mm256_shuffle_epi32(vec_load(w + 2), 0xd8), hi = _mm256_shuffle_epi32(vec_load(w + 34), 0xd8);
     __m256i a = _mm256_permute4x64_epi64(_mm256_unpackhi_epi64(lo, hi), 0xd8);
-    vec_store(signs, u256_xxs(a, &b->sc));
+    __m256i signs = u256_xxs(a, &b->sc);
     for (int j = 0; j < 8; j++) {
         const uint8_t *p = w + 2 + 8 * j;
-        b->q[j] = u256_signed(u256_grid8(iq2xxs_grid, p[0], p[1], p[2], p[3]), signs + j, 64);
+        __m256i mag = u256_grid8(iq2xxs_grid, p[0], p[1], p[2], p[3]);
+        b->q[j] = u256_signed(mag, u256_half_twice(signs, j / 4), j % 4, 64);
     }
     b->halves = vec_u16(w);
 }
@@ -236,13 +248,12 @@ VEC_INLINE __m256i u256_odd_scales(const uint8_t *s)
 
 VEC_INLINE void unpack256_iq2_xs(const uint8_t *w, struct block256 *b)
 {
-    uint32_t signs[8];
     __m256i s = _mm256_packus_epi16(_mm256_srli_epi16(vec_load(w + 2), 9), _mm256_srli_epi16(vec_load(w + 34), 9));
-    vec_store(signs, u256_signs7(_mm256_permute4x64_epi64(s, 0xd8)));
+    s = u256_signs7(_mm256_permute4x64_epi64(s, 0xd8));
     for (int j = 0; j < 8; j++) {
         uint64_t v = vec_u64(w + 2 + 8 * j);
         __m256i mag = u256_grid8(iq2xs_grid, v & 511, v >> 16 & 511, v >> 32 & 511, v >> 48 & 511);
-        b->q[j] = u256_signed(mag, signs + j, 64);
+        b->q[j] = u256_signed(mag, u256_half_twice(s, j / 4), j % 4, 64);
     }
     b->sc = u256_odd_scales(w + 66);
     b->halves = vec_u16(w);
@@ -255,7 +266,7 @@ VEC_INLINE void unpack256_iq2_s(const uint8_t *w, struct block256 *b)
         uint32_t h = w[66 + j];
         __m256i mag = u256_grid8(iq2s_grid, p[0] | (h & 3) << 8, p[1] | (h & 12) << 6, p[2] | (h & 48) << 4,
                                  p[3] | (h & 192) << 2);
-        b->q[j] = u256_signed(mag, w + 34 + 4 * j, 64);
+        b->q[j] = u256_signed(mag, vec_splat32(w + 34 + 4 * j), 0, 64);
     }
     b->sc = u256_odd_scales(w + 74);
     b->halves = vec_u16(w);
@@ -263,12 +274,11 @@ VEC_INLINE void unpack256_iq2_s(const uint8_t *w, struct block256 *b)
 
 VEC_INLINE void unpack256_iq3_xxs(const uint8_t *w, struct block256 *b)
 {
-    uint32_t signs[8];
-    vec_store(signs, u256_xxs(vec_load(w + 66), &b->sc));
+    __m256i signs = u256_xxs(vec_load(w + 66), &b->sc);
     for (int j = 0; j < 8; j++) {
         uint32_t i[8];
         for (int n = 0; n < 8; n++) i[n] = w[2 + 8 * j + n];
-        b->q[j] = u256_signed(u256_grid4(iq3xxs_grid, i), signs + j, 64);
+        b->q[j] = u256_signed(u256_grid4(iq3xxs_grid, i), u256_half_twice(signs, j / 4), j % 4, 64);
     }
     b->halves = vec_u16(w);
 }
@@ -278,7 +288,7 @@ VEC_INLINE void unpack256_iq3_s(const uint8_t *w, struct block256 *b)
     for (int j = 0; j < 8; j++) {
         uint32_t h = w[66 + j], i[8];
         for (int n = 0; n < 8; n++) i[n] = w[2 + 8 * j + n] | (h << (8 - n) & 256);
-        b->q[j] = u256_signed(u256_grid4(iq3s_grid, i), w + 74 + 4 * j, 16);
+        b->q[j] = u256_signed(u256_grid4(iq3s_grid, i), vec_splat32(w + 74 + 4 * j), 0, 16);
     }
     uint64_t s = _pdep_u64(vec_u32(w + 106), 0x0f0f0f0f0f0f0f0full);
     b->sc = u256_scales_per_32(2 * s + 0x0101010101010101ull);
@@ -301,7 +311,7 @@ VEC_INLINE void unpack256_iq1_s(const uint8_t *w, struct block256 *b)
         s |= (uint64_t)(2 * (h >> 12 & 7) + 1) << (8 * j);
         __m256i grid = u256_grid8(iq1s_grid, p[0] | (h & 7) << 8, p[1] | (h & 0x38) << 5, p[2] | (h & 0x1c0) << 2,
                                   p[3] | (h >> 1 & 0x700));
-        b->q[j] = u256_iq1(grid, _mm256_set1_epi8(h >> 15 ? -1 : 1));
+        b->q[j] = u256_iq1(grid, _mm256_set1_epi8((char)(1 - 2 * (int)(h >> 15)))); /* a branch would be mispredicted */
     }
     b->sc = u256_scales_per_32(s);
     b->halves = vec_u16(w);

@@ -10,12 +10,18 @@
 #define QUERN_KERNEL_AVX2_UNPACK32_H
 
 #include "kernel/avx2/vec.h"
+#include "tensor/dtype.h"
 
 struct blocks32 {
     __m256i q[8];
     __m256 dw, dw1, m; /* dw1: of the last 16 elements of each 32, NVFP4 only */
 };
 typedef void unpack32_fn(const uint8_t *w, struct blocks32 *b);
+
+/* Functions that unpack what n rows have at byte `at`, by type: for loops that types share (unpack.c). NULL for other
+ * types. */
+typedef void unpack32_rows_fn(const uint8_t *const *row, size_t at, int n, struct blocks32 *b);
+extern unpack32_rows_fn *const avx2_unpack32[DT_N];
 
 /* 8 floats of a type. */
 VEC_INLINE __m256 u32_floats(enum dtype t, const uint8_t *p)
@@ -188,11 +194,14 @@ VEC_INLINE void unpack32_q2_0(const uint8_t *w, struct blocks32 *b)
     b->dw = _mm256_cvtph_ps(d);
 }
 
-/* MLX: codes only; u32_side() has the rest. 8 codes of some bits to 8 bytes. */
+/* MLX: codes only; u32_side() has the rest. 8 codes of some bits to 8 bytes. Odd sizes are put together from two loads;
+ * a copy to memory would have to be read again before it is whole. */
 VEC_INLINE long long u32_spread(const uint8_t *w, int bits)
 {
-    uint64_t v = 0;
-    memcpy(&v, w, (size_t)bits);
+    uint64_t v = vec_u16(w);
+    if (bits == 3) v |= (uint64_t)w[2] << 16;
+    if (bits == 5) v = vec_u32(w) | (uint64_t)w[4] << 32;
+    if (bits == 6) v = vec_u32(w) | (uint64_t)vec_u16(w + 4) << 32;
     return (long long)_pdep_u64(v, 0x0101010101010101u * (uint64_t)((1 << bits) - 1));
 }
 

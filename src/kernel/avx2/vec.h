@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#define VEC_AHEAD_MOST (384u << 10) /* bytes */
+
 #define VEC_INLINE static inline __attribute__((always_inline))
 
 VEC_INLINE __m256i vec_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
@@ -138,6 +140,15 @@ VEC_INLINE void vec_prefetch_rows(const uint8_t *const *row, int n, size_t ahead
 {
     for (int r = 0; r < n; r++)
         for (size_t p = 0; p < bytes; p += 64) vec_prefetch_l1(row[r], ahead + p);
+}
+
+/* Asks for part i of n parts of the bytes at p, in the order in which they lie in memory, into the second level. More
+ * than that holds next to what is in use are not asked for. */
+VEC_INLINE void vec_prefetch_part(const uint8_t *p, size_t bytes, int i, int n)
+{
+    const size_t from = bytes / (size_t)n * (size_t)i & ~(size_t)63, to = bytes / (size_t)n * (size_t)(i + 1);
+    if (bytes > VEC_AHEAD_MOST) return;
+    for (size_t at = from; at < to; at += 64) vec_prefetch_l2(p, at);
 }
 
 /* The 16 bytes at byte `at` of 8 rows as four registers of 4 bytes each, lanes = rows. */

@@ -12,10 +12,10 @@
  *            fringes of a causal mask) are added row by row: an unseen slot must not be touched, its
  *            memory may hold anything.
  *
- * Rows go in blocks of 12 (8, 4, 2, 1 where there are no more), a block that is not full repeating its last
- * row. Few rows (decode) read keys and values where they are, as fast as memory gives them: scores fetch the
- * chunk's values ahead, values the next chunk's keys. Many (prefill) share pieces that were widened to f32
- * in scratch and stay in L1: their inner loop is 24 multiply-adds and 14 loads.
+ * Rows go in blocks of 12 (8, 4, 2, 1 where there are no more), a block that is not full repeating its last row. Few
+ * rows (decode) read keys and values where they are, in the order in which they lie in memory, and fetch what they
+ * will read next. Many (prefill) share pieces that were widened to f32 in scratch and stay in L1: their inner loop is
+ * 24 multiply-adds and 14 loads.
  *
  * The outputs themselves hold the merged result so far.
  */
@@ -43,7 +43,7 @@ struct work {
         _Alignas(64) float values[ATTN_CHUNK][2 * 16];
         _Alignas(64) float scales[2][ATTN_CHUNK]; /* Q8_0 values that are read in place: of 32 dims each */
     } wide;
-    _Alignas(64) float o[ROWS][4 * 16]; /* of a block and the dims in hand */
+    _Alignas(64) float o[ROWS][ATTN_MAX_DIM]; /* of a block */
     _Alignas(64) int8_t q8[ATTN_MAX_Q][ATTN_MAX_DIM];
     float q8_d[ATTN_MAX_Q][ATTN_MAX_DIM / 32];
     int32_t q8_start[ATTN_MAX_Q][ATTN_MAX_DIM / 32]; /* -128 * sum of 32 q: keys are made unsigned */
@@ -52,6 +52,7 @@ struct work {
     _Alignas(64) float factor[ATTN_MAX_Q];
     bool started[ATTN_MAX_Q];
     uint8_t join[ATTN_MAX_Q];           /* enum join */
+    size_t out_at;                      /* floats from a row's output to where the chunk's result goes */
     int lo[ATTN_MAX_Q], hi[ATTN_MAX_Q]; /* slots of the chunk that the row sees; both 0: none */
 };
 static_assert(sizeof(struct work) <= KERNEL_SCRATCH_BYTES, "scratch");
@@ -69,8 +70,9 @@ struct chunk {
     struct block block[BLOCKS];
     int g0, g1; /* groups that any row sees */
     const uint8_t *key[GROUPS], *value[GROUPS];
-    const uint8_t *next_key[GROUPS]; /* NULL: none */
-    size_t key_bytes, value_bytes;   /* of a group, of a slot */
+    const uint8_t *next_key[GROUPS]; /* the first n_next groups of the next chunk */
+    int n_next;
+    size_t key_bytes, value_bytes; /* of a group, of a slot */
 };
 
 static int int_min(int a, int b) { return a < b ? a : b; }
@@ -78,31 +80,44 @@ static int int_max(int a, int b) { return a > b ? a : b; }
 
 static float exp_scalar(float x) { return _mm512_cvtss_f32(exp_512(_mm512_set1_ps(x))); }
 
-/* Lines of [p, p + bytes) into the second cache. */
-ALWAYS_INLINE void fetch(const uint8_t *p, size_t bytes)
+/* Groups' keys or values that are read next, a part of which is fetched every few steps of the work before: the
+ * processor drops what is asked for in one go. */
+struct next {
+    const uint8_t *const *p; /* groups that are still to be fetched, in the order in which they will be read */
+    int n;
+    size_t bytes; /* of a group */
+    size_t at;    /* bytes of the first one that are fetched */
+    size_t part;
+};
+
+static struct next next_of(const uint8_t *const *p, int n, size_t bytes, int n_steps)
 {
-    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+    size_t part = n > 0 ? ((size_t)n * bytes / (size_t)n_steps + 63) / 64 * 64 : 0;
+    return (struct next){.p = p, .n = int_max(n, 0), .bytes = bytes, .part = part};
+}
+
+ALWAYS_INLINE void fetch(struct next *t)
+{
+    if (!t->n) return;
+    for (size_t i = 0; i < t->part; i += 64) _mm_prefetch((const char *)*t->p + t->at + i, _MM_HINT_T0);
+    t->at += t->part;
+    if (t->at < t->bytes) return;
+    t->at = 0;
+    t->p++;
+    t->n--;
 }
 
 /* ---- scores ---- */
 
-/* Some rows times up to four groups of keys. */
+/* Some rows times two groups of keys. */
 struct dots {
     const struct attn *a;
     struct work *w;
-    int row, n;              /* rows from `row` on; beyond n the last is repeated */
-    int g0, g1;              /* groups g0 .. g1 of the chunk; beyond g1 the last is repeated */
-    const uint8_t *key[4];   /* each group's */
-    const uint8_t *ahead[4]; /* as many bytes as a group's values, to be fetched meanwhile; NULL: none */
-    size_t ahead_bytes;
+    int row, n;            /* rows from `row` on; beyond n the last is repeated */
+    int g0, g1;            /* groups g0 .. g1 of the chunk; beyond g1 the last is repeated */
+    const uint8_t *key[2]; /* each group's */
+    struct next *next;
 };
-
-/* Prefetches part i of n. */
-ALWAYS_INLINE void fetch_ahead(const struct dots *t, int ng, size_t i, size_t n)
-{
-    size_t part = (t->ahead_bytes + n - 1) / n;
-    for (int g = 0; g < ng; g++) fetch(t->ahead[g] + i * part, part);
-}
 
 /* One dim of 16 keys as f32. */
 ALWAYS_INLINE __m512 load_key(enum kv_type type, const uint8_t *key, int i)
@@ -113,48 +128,45 @@ ALWAYS_INLINE __m512 load_key(enum kv_type type, const uint8_t *key, int i)
 
 /* s[q][g] += n dims' products with float keys, dim i on; n is constant and small, so that this is one run of
  * multiply-adds and loads: every other instruction would take their place on a port. */
-ALWAYS_INLINE void dot_dims(enum kv_type type, int nq, int ng, const float *const *x, const uint8_t *const *key, int i,
-                            int n, __m512 s[ROWS][4])
+ALWAYS_INLINE void dot_dims(enum kv_type type, int nq, const float *const *x, const uint8_t *const *key, int i, int n,
+                            __m512 s[ROWS][2])
 {
 #pragma GCC unroll 4
     for (int j = 0; j < n; j++) {
-        __m512 k[4];
-#pragma GCC unroll 4
-        for (int g = 0; g < ng; g++) k[g] = load_key(type, key[g], i + j);
+        __m512 k[2];
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) k[g] = load_key(type, key[g], i + j);
 #pragma GCC unroll 12
         for (int q = 0; q < nq; q++) {
             __m512 v = _mm512_set1_ps(x[q][i + j]);
-#pragma GCC unroll 4
-            for (int g = 0; g < ng; g++) s[q][g] = _mm512_fmadd_ps(v, k[g], s[q][g]);
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) s[q][g] = _mm512_fmadd_ps(v, k[g], s[q][g]);
         }
     }
 }
 
 /* s[q][g] = 16 dot products with float keys. */
-ALWAYS_INLINE void dot_float(enum kv_type type, int nq, int ng, const struct dots *t, __m512 s[ROWS][4])
+ALWAYS_INLINE void dot_float(enum kv_type type, int nq, const struct dots *t, __m512 s[ROWS][2])
 {
     const float *x[ROWS];
     const int dim = t->a->head_dim;
-    const uint8_t *key[4];
     int i = 0;
-#pragma GCC unroll 4
-    for (int g = 0; g < ng; g++) key[g] = t->key[g];
 #pragma GCC unroll 12
     for (int q = 0; q < nq; q++) {
         x[q] = t->a->q[t->row + int_min(q, t->n - 1)];
-#pragma GCC unroll 4
-        for (int g = 0; g < ng; g++) s[q][g] = _mm512_setzero_ps();
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) s[q][g] = _mm512_setzero_ps();
     }
     for (; i + 4 <= dim; i += 4) {
-        if (t->ahead[0]) fetch_ahead(t, ng, (size_t)i / 4, (size_t)dim / 4);
-        dot_dims(type, nq, ng, x, key, i, 4, s);
+        fetch(t->next);
+        dot_dims(type, nq, x, t->key, i, 4, s);
     }
-    for (; i < dim; i++) dot_dims(type, nq, ng, x, key, i, 1, s);
+    for (; i < dim; i++) dot_dims(type, nq, x, t->key, i, 1, s);
 }
 
 /* The same for Q8_0 keys and quantised queries: exact integers per 32 dims, then the contract's t and fma.
  * Key bytes are made unsigned by flipping their top bit (+128), which the start value takes out again. */
-ALWAYS_INLINE void dot_q8(int nq, int ng, const struct dots *t, __m512 s[ROWS][4])
+ALWAYS_INLINE void dot_q8(int nq, const struct dots *t, __m512 s[ROWS][2])
 {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
     const struct work *w = t->w;
@@ -163,32 +175,32 @@ ALWAYS_INLINE void dot_q8(int nq, int ng, const struct dots *t, __m512 s[ROWS][4
 #pragma GCC unroll 12
     for (int q = 0; q < nq; q++) {
         row[q] = t->row + int_min(q, t->n - 1);
-#pragma GCC unroll 4
-        for (int g = 0; g < ng; g++) s[q][g] = _mm512_setzero_ps();
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) s[q][g] = _mm512_setzero_ps();
     }
     for (int b = 0; b < n; b++) {
         const size_t at = (size_t)b * KEY_Q8_BYTES;
-        __m512i sum[ROWS][4];
+        __m512i sum[ROWS][2];
 #pragma GCC unroll 12
         for (int q = 0; q < nq; q++)
-#pragma GCC unroll 4
-            for (int g = 0; g < ng; g++) sum[q][g] = _mm512_set1_epi32(w->q8_start[row[q]][b]);
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) sum[q][g] = _mm512_set1_epi32(w->q8_start[row[q]][b]);
         for (int i = 0; i < 8; i++) {
-            __m512i k[4];
-            if (t->ahead[0] && i % 4 == 0) fetch_ahead(t, ng, (size_t)(2 * b + i / 4), (size_t)(2 * n));
-#pragma GCC unroll 4
-            for (int g = 0; g < ng; g++)
+            __m512i k[2];
+            if (i % 4 == 0) fetch(t->next);
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++)
                 k[g] = _mm512_xor_si512(_mm512_loadu_si512(t->key[g] + at + 2 * KV_GROUP + 64 * i), flip);
 #pragma GCC unroll 12
             for (int q = 0; q < nq; q++) {
                 int32_t v;
                 memcpy(&v, w->q8[row[q]] + 32 * b + 4 * i, 4);
 #pragma GCC unroll 4
-                for (int g = 0; g < ng; g++) sum[q][g] = _mm512_dpbusd_epi32(sum[q][g], k[g], _mm512_set1_epi32(v));
+                for (int g = 0; g < 2; g++) sum[q][g] = _mm512_dpbusd_epi32(sum[q][g], k[g], _mm512_set1_epi32(v));
             }
         }
-#pragma GCC unroll 4
-        for (int g = 0; g < ng; g++) {
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) {
             __m512 d = load_f16x16((const uint16_t *)(t->key[g] + at));
 #pragma GCC unroll 12
             for (int q = 0; q < nq; q++) {
@@ -200,21 +212,21 @@ ALWAYS_INLINE void dot_q8(int nq, int ng, const struct dots *t, __m512 s[ROWS][4
 }
 
 /* Scores to p; rows that are repeated get theirs too, so that nothing undefined is multiplied later. */
-ALWAYS_INLINE void scores(enum kv_type type, int nq, int ng, const struct dots *t)
+ALWAYS_INLINE void scores(enum kv_type type, int nq, const struct dots *t)
 {
     const __m512 scale = _mm512_set1_ps(t->a->scale);
-    __m512 s[ROWS][4];
-    float *p[4];
+    __m512 s[ROWS][2];
+    float *p[2];
     if (type == KV_Q8_0)
-        dot_q8(nq, ng, t, s);
+        dot_q8(nq, t, s);
     else
-        dot_float(type, nq, ng, t, s);
-#pragma GCC unroll 4
-    for (int g = 0; g < ng; g++) p[g] = t->w->p[t->row] + KV_GROUP * int_min(t->g0 + g, t->g1 - 1);
+        dot_float(type, nq, t, s);
+#pragma GCC unroll 2
+    for (int g = 0; g < 2; g++) p[g] = t->w->p[t->row] + KV_GROUP * int_min(t->g0 + g, t->g1 - 1);
 #pragma GCC unroll 12
     for (int q = 0; q < nq; q++)
-#pragma GCC unroll 4
-        for (int g = 0; g < ng; g++) _mm512_store_ps(p[g] + q * ATTN_CHUNK, _mm512_mul_ps(scale, s[q][g]));
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) _mm512_store_ps(p[g] + q * ATTN_CHUNK, _mm512_mul_ps(scale, s[q][g]));
 }
 
 /* ---- softmax ---- */
@@ -311,15 +323,15 @@ ALWAYS_INLINE __m512 load_value(enum kv_type type, const uint8_t *v, int z, __mm
     return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), load_quants(v, z));
 }
 
-/* Slots times the dims in hand: registers z0 .. z0 + n of a value; beyond n the last is repeated. */
+/* Slots times the dims in hand, which are n registers; beyond n the last is repeated. */
 struct row_weights {
     struct work *w;
     const uint8_t *const *value; /* each group's first slot */
     size_t value_bytes;
-    int z0, n;
-    __mmask16 last;              /* lanes of register z0 + n - 1 */
-    const uint8_t *const *ahead; /* for each group, 16 * ahead_bytes to be fetched meanwhile; NULL: none */
-    size_t ahead_from, ahead_bytes;
+    int z0;         /* the first register's place in a value */
+    int z, n;       /* and in the sums */
+    __mmask16 last; /* lanes of the last register */
+    struct next *next;
 };
 
 /* acc += n slots' values times their weights; n is constant, as in dot_dims(). */
@@ -348,7 +360,8 @@ ALWAYS_INLINE void weigh_slots(enum kv_type type, int nq, int nz, const float *p
 ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct row_weights *t, int row, int at, int j0,
                          int j1)
 {
-    float(*o)[4 * 16] = t->w->o + at;
+    float(*o)[ATTN_MAX_DIM] = t->w->o + at;
+    const int o0 = 16 * t->z;
     __m512 acc[ROWS][4];
     __mmask16 mask[4];
     int reg[4];
@@ -357,11 +370,10 @@ ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct row_wei
         reg[z] = t->z0 + int_min(z, t->n - 1);
         mask[z] = z < t->n - 1 ? 0xffff : t->last;
 #pragma GCC unroll 12
-        for (int q = 0; q < nq; q++) acc[q][z] = _mm512_load_ps(o[q] + 16 * z);
+        for (int q = 0; q < nq; q++) acc[q][z] = _mm512_load_ps(o[q] + o0 + 16 * z);
     }
     for (int j = j0, end; j < j1; j = end) {
         const uint8_t *slot = t->value[j / KV_GROUP] + (size_t)(j % KV_GROUP) * t->value_bytes;
-        const uint8_t *ahead = t->ahead ? t->ahead[j / KV_GROUP] + t->ahead_from : NULL;
         const float *p = t->w->p[row] + j;
         const float *d[4];
 #pragma GCC unroll 4
@@ -369,7 +381,7 @@ ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct row_wei
         end = int_min(j1, (j / KV_GROUP + 1) * KV_GROUP);
         if (end - j == KV_GROUP) {
             for (int i = 0; i < KV_GROUP; i += 4, slot += 4 * t->value_bytes) {
-                if (ahead) fetch(ahead + (size_t)i * t->ahead_bytes, 4 * t->ahead_bytes);
+                fetch(t->next);
                 weigh_slots(type, nq, nz, p + i, slot, t->value_bytes, 4, reg, mask, d, acc);
 #pragma GCC unroll 4
                 for (int z = 0; z < nz; z++) d[z] += 4;
@@ -385,20 +397,21 @@ ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct row_wei
 #pragma GCC unroll 12
     for (int q = 0; q < nq; q++)
 #pragma GCC unroll 4
-        for (int z = 0; z < nz; z++) _mm512_store_ps(o[q] + 16 * z, acc[q][z]);
+        for (int z = 0; z < nz; z++)
+            if (z < t->n) _mm512_store_ps(o[q] + o0 + 16 * z, acc[q][z]);
 }
 
 /* ---- shapes ---- */
 
 /* How many rows go with how many groups of keys or registers of a value: 16 chains or more if there are enough rows. */
 struct shape {
-    int n; /* groups, and registers */
+    int n; /* registers */
     void (*scores)(const struct dots *t);
     void (*weigh)(const struct row_weights *t, int row, int at, int j0, int j1);
 };
 
-#define SCORES(NAME, TYPE, ROWS_, GROUPS_)                                                                             \
-    static void scores_##NAME(const struct dots *t) { scores(TYPE, ROWS_, GROUPS_, t); }
+#define SCORES(NAME, TYPE, ROWS_, REGS_)                                                                               \
+    static void scores_##NAME(const struct dots *t) { scores(TYPE, ROWS_, t); }
 #define WEIGH(NAME, TYPE, ROWS_, REGS_)                                                                                \
     static void weigh_##NAME(const struct row_weights *t, int row, int at, int j0, int j1)                             \
     {                                                                                                                  \
@@ -417,34 +430,20 @@ struct shape {
     X(f16_12, KV_F16, 12, 2)                                                                                           \
     X(q8_1, KV_Q8_0, 1, 4)                                                                                             \
     X(q8_2, KV_Q8_0, 2, 4)                                                                                             \
+    X(q8_4, KV_Q8_0, 4, 4)                                                                                             \
     X(q8_8, KV_Q8_0, 8, 2)
 SHAPES(SCORES)
 SHAPES(WEIGH)
-WEIGH(q8_4, KV_Q8_0, 4, 4)
 WEIGH(q8_12, KV_Q8_0, 12, 2)
 
-/* Integer sums next to scores take twice the registers: four rows do two groups, then two; twelve rows are eight,
- * then four. */
-static void scores_q8_4(const struct dots *t)
-{
-    struct dots rest = *t;
-    scores(KV_Q8_0, 4, 2, t);
-    rest.g0 += 2;
-    if (rest.g0 >= rest.g1) return;
-    memcpy(rest.key, t->key + 2, 2 * sizeof *rest.key);
-    memcpy(rest.ahead, t->ahead + 2, 2 * sizeof *rest.ahead);
-    if (!t->ahead[0]) rest.ahead[0] = NULL;
-    scores(KV_Q8_0, 4, 2, &rest);
-}
-
+/* Integer sums next to scores take twice the registers: twelve rows are eight, then four. */
 static void scores_q8_12(const struct dots *t)
 {
     struct dots rest = *t;
     scores_q8_8(t);
     rest.row += 8;
     rest.n -= 8;
-    rest.ahead[0] = NULL;
-    scores(KV_Q8_0, 4, 2, &rest);
+    scores_q8_4(&rest);
 }
 
 #define SHAPE(NAME, N)                                                                                                 \
@@ -491,10 +490,10 @@ static void widen_values(enum kv_type type, const struct chunk *c, struct work *
 }
 
 /* The scales of registers z .. z + n of all Q8_0 values, in w->wide: one conversion for 16 slots, not one for each. */
-static void widen_scales(const struct chunk *c, struct work *w, int z, int n)
+static void widen_scales(const struct chunk *c, struct work *w, int z, int n, int g0, int g1)
 {
     for (int b = 0; 2 * b < n; b++)
-        for (int g = c->g0; g < c->g1; g++) {
+        for (int g = g0; g < g1; g++) {
             const uint8_t *v = c->value[g] + 34 * (z / 2 + b);
             uint16_t h[KV_GROUP];
             for (int j = 0; j < KV_GROUP; j++, v += c->value_bytes) memcpy(h + j, v, 2);
@@ -502,19 +501,23 @@ static void widen_scales(const struct chunk *c, struct work *w, int z, int n)
         }
 }
 
-/* The scores of all rows, a few groups of keys after the other. */
+/* The scores of all rows, two groups of keys after the other. Few rows fetch the next two meanwhile, many the values
+ * of the same slots. */
 static void chunk_scores(const struct attn *a, struct work *w, const struct chunk *c)
 {
-    bool widen = a->type == KV_F16 && a->n_q >= WIDEN;
+    const bool widen = a->type == KV_F16 && a->n_q >= WIDEN;
     const enum kv_type type = widen ? KV_F32 : a->type;
-    const struct shape *s = shape_for(type, c->block[0].n, a->n_q);
-    for (int g = c->g0; g < c->g1; g += s->n) {
-        int last = int_min(g + s->n, c->g1) - 1;
-        struct dots t = {.a = a, .w = w, .g0 = g, .g1 = last + 1, .ahead_bytes = KV_GROUP * c->value_bytes};
-        for (int i = 0; i < s->n; i++) {
-            t.key[i] = c->key[int_min(g + i, last)];
-            t.ahead[i] = c->value[int_min(g + i, last)];
-        }
+    const int n_steps = type == KV_Q8_0 ? (a->head_dim + 31) / 32 * 2 : int_max(a->head_dim / 4, 1);
+    for (int g = c->g0; g < c->g1; g += 2) {
+        const int last = int_min(g + 2, c->g1) - 1, n_more = int_min(c->g1 - g - 2, 2);
+        struct next next;
+        if (a->n_q > ROWS)
+            next = next_of(c->value + g, last + 1 - g, KV_GROUP * c->value_bytes, n_steps);
+        else if (n_more > 0)
+            next = next_of(c->key + g + 2, n_more, c->key_bytes, n_steps);
+        else
+            next = next_of(c->value + c->g0, int_min(c->g1 - c->g0, 2), KV_GROUP * c->value_bytes, n_steps);
+        struct dots t = {.a = a, .w = w, .g0 = g, .g1 = last + 1, .key = {c->key[g], c->key[last]}, .next = &next};
         if (widen) {
             widen_keys(a, w, t.key);
             for (int i = 0; i < 2; i++) t.key[i] = (const uint8_t *)w->wide.keys[i];
@@ -525,31 +528,40 @@ static void chunk_scores(const struct attn *a, struct work *w, const struct chun
             t.row = k->row;
             t.n = k->n;
             shape_for(type, k->n, a->n_q)->scores(&t);
-            t.ahead[0] = NULL; /* once is enough */
         }
     }
 }
 
-/* The dims in hand of one block: what all of its rows see together, the slots before and after row by row, so that
- * each row's ascend; then into the output. */
-static void block_values(const struct attn *a, enum kv_type type, const struct row_weights *t, const struct block *k,
-                         int z)
+/* The dims in hand of one block, slots j0 .. j1 of the chunk: what all of its rows see together, the slots before and
+ * after row by row, so that each row's ascend. */
+static void weigh_block(const struct attn *a, enum kv_type type, const struct row_weights *t, const struct block *k,
+                        int j0, int j1)
 {
     const struct shape *s = shape_for(type, k->n, a->n_q), *one = shape_for(type, 1, 1);
-    struct work *w = t->w;
-    memset(w->o, 0, sizeof w->o);
-    for (int q = 0, row; q < k->n; q++)
-        if (w->lo[row = k->row + q] < k->all_lo) one->weigh(t, row, q, w->lo[row], int_min(w->hi[row], k->all_lo));
-    if (k->all_lo < k->all_hi) s->weigh(t, k->row, 0, k->all_lo, k->all_hi);
-    for (int q = 0, row; q < k->n; q++)
-        if (w->hi[row = k->row + q] > k->all_hi) one->weigh(t, row, q, int_max(w->lo[row], k->all_hi), w->hi[row]);
+    const struct work *w = t->w;
+    const int all_lo = int_max(k->all_lo, j0), all_hi = int_min(k->all_hi, j1);
+    const bool alike = k->lo == k->all_lo && k->hi == k->all_hi;
+    for (int q = 0; q < k->n && !alike; q++) {
+        int lo = int_max(w->lo[k->row + q], j0), hi = int_min(int_min(w->hi[k->row + q], k->all_lo), j1);
+        if (lo < hi) one->weigh(t, k->row + q, q, lo, hi);
+    }
+    if (all_lo < all_hi) s->weigh(t, k->row, 0, all_lo, all_hi);
+    for (int q = 0; q < k->n && !alike; q++) {
+        int lo = int_max(int_max(w->lo[k->row + q], k->all_hi), j0), hi = int_min(w->hi[k->row + q], j1);
+        if (lo < hi) one->weigh(t, k->row + q, q, lo, hi);
+    }
+}
+
+/* The sums of one block into the output, n registers from register z of the output on. */
+static void join_block(const struct attn *a, const struct work *w, const struct block *k, int z, int n)
+{
     for (int q = 0; q < k->n; q++) {
         const int row = k->row + q;
         const __m512 f = _mm512_set1_ps(w->factor[row]);
         if (w->lo[row] == w->hi[row]) continue;
-        for (int i = 0; i < t->n; i++) {
-            float *to = a->out[row] + 16 * (z + i);
-            __mmask16 m = i == t->n - 1 ? t->last : 0xffff;
+        for (int i = 0; i < n; i++) {
+            float *to = a->out[row] + w->out_at + 16 * (z + i);
+            __mmask16 m = first_lanes(int_min(a->head_dim_v - 16 * (z + i), 16));
             __m512 v = _mm512_load_ps(w->o[q] + 16 * i);
             if (w->join[row] == JOIN_HIGHER)
                 v = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, to), f, v);
@@ -560,37 +572,83 @@ static void block_values(const struct attn *a, enum kv_type type, const struct r
     }
 }
 
+/* Zeros for n registers of all sums: those of repeated rows, too. */
+static void clear_sums(struct work *w, int n)
+{
+    for (int q = 0; q < ROWS; q++)
+        for (int i = 0; i < n; i++) _mm512_store_ps(w->o[q] + 16 * i, _mm512_setzero_ps());
+}
+
+/* Registers z .. z + n of the values of chunk c, or as many of them as there are. */
+static struct row_weights weights_at(const struct attn *a, struct work *w, const struct chunk *c, int z, int n)
+{
+    const int n_regs = (a->head_dim_v + 15) / 16, dims = a->head_dim_v - 16 * z;
+    const __mmask16 last = z + n < n_regs ? 0xffff : first_lanes(a->head_dim_v - 16 * (n_regs - 1));
+    return (struct row_weights){.w = w,
+                                .value = c->value,
+                                .value_bytes = c->value_bytes,
+                                .z0 = z,
+                                .n = int_min(n, (dims + 15) / 16),
+                                .last = last};
+}
+
 /* The weighted values of all rows, a few registers of dims after the other, merged into the output. */
-static void chunk_values(const struct attn *a, struct work *w, const struct chunk *c)
+static void chunk_values_many(const struct attn *a, struct work *w, const struct chunk *c)
 {
     const int n_regs = (a->head_dim_v + 15) / 16;
     const bool widen = a->type != KV_F32 && a->n_q >= WIDEN;
     const enum kv_type type = widen ? KV_F32 : a->type;
     const struct shape *s = shape_for(type, c->block[0].n, a->n_q);
-    const size_t n_steps = (size_t)(n_regs + s->n - 1) / (size_t)s->n;
+    const int n_steps = (n_regs + s->n - 1) / s->n * (ATTN_CHUNK / 4);
+    struct next next = next_of(c->next_key, c->n_next, c->key_bytes, n_steps);
     const uint8_t *wide[GROUPS];
     for (int g = 0; g < GROUPS; g++) wide[g] = (const uint8_t *)w->wide.values[KV_GROUP * g];
     for (int z = 0; z < n_regs; z += s->n) {
-        struct row_weights t = {.w = w, .value = c->value, .value_bytes = c->value_bytes, .z0 = z, .last = 0xffff};
-        t.n = int_min(s->n, n_regs - z);
-        if (z + t.n == n_regs) t.last = first_lanes(a->head_dim_v - 16 * (n_regs - 1));
-        t.ahead = c->next_key[0] ? c->next_key : NULL;
-        t.ahead_bytes = (c->key_bytes / KV_GROUP + n_steps - 1) / n_steps;
-        t.ahead_from = (size_t)(z / s->n) * t.ahead_bytes * KV_GROUP;
+        struct row_weights t = weights_at(a, w, c, z, s->n);
+        struct next rest = {0};
+        t.next = &next;
         if (widen) {
             widen_values(a->type, c, w, z, t.n, t.last);
             t.value = wide;
             t.value_bytes = sizeof w->wide.values[0];
             t.z0 = 0;
         } else if (type == KV_Q8_0) {
-            widen_scales(c, w, z, t.n);
+            widen_scales(c, w, z, t.n, c->g0, c->g1);
         }
         for (int b = 0; b < c->n_blocks; b++) {
             if (c->block[b].lo == c->block[b].hi) continue;
-            block_values(a, type, &t, &c->block[b], z);
-            t.ahead = NULL;
+            clear_sums(w, t.n);
+            weigh_block(a, type, &t, &c->block[b], 0, ATTN_CHUNK);
+            join_block(a, w, &c->block[b], z, t.n);
+            t.next = &rest; /* once is enough */
         }
     }
+}
+
+/* The same for one block of rows, two groups of slots after the other, so that memory is read in its order; the next
+ * two are fetched meanwhile. */
+static void chunk_values_few(const struct attn *a, struct work *w, const struct chunk *c)
+{
+    const struct block *k = &c->block[0];
+    const int n_regs = (a->head_dim_v + 15) / 16;
+    const struct shape *s = shape_for(a->type, k->n, a->n_q);
+    const int n_steps = (n_regs + s->n - 1) / s->n * (2 * KV_GROUP / 4);
+    clear_sums(w, n_regs);
+    for (int g = c->g0; g < c->g1; g += 2) {
+        struct next next;
+        if (g + 2 < c->g1)
+            next = next_of(c->value + g + 2, int_min(c->g1 - g - 2, 2), KV_GROUP * c->value_bytes, n_steps);
+        else
+            next = next_of(c->next_key, int_min(c->n_next, 2), c->key_bytes, n_steps);
+        for (int z = 0; z < n_regs; z += s->n) {
+            struct row_weights t = weights_at(a, w, c, z, s->n);
+            t.z = z;
+            t.next = &next;
+            if (a->type == KV_Q8_0) widen_scales(c, w, z, t.n, g, int_min(g + 2, c->g1));
+            weigh_block(a, a->type, &t, k, KV_GROUP * g, KV_GROUP * (g + 2));
+        }
+    }
+    join_block(a, w, k, 0, n_regs);
 }
 
 /* Which slots of the chunk at `start` the rows see, and those that the rows of a block see together. */
@@ -683,19 +741,32 @@ static void attn(const struct attn *a, void *scratch)
         w->started[q] = false;
     }
     if (a->type == KV_Q8_0) quant_queries(a, w);
-    for (int start = first / ATTN_CHUNK * ATTN_CHUNK; start < end; start += ATTN_CHUNK) {
+    w->out_at = 0;
+    first = first / ATTN_CHUNK * ATTN_CHUNK;
+    for (int start = first; start < end; start += ATTN_CHUNK) {
         int next = int_min(end - start - ATTN_CHUNK, ATTN_CHUNK);
         survey(a, w, &c, start);
         if (c.g0 >= c.g1) continue;
         locate(a, &c, start, c.g0, c.g1, c.key, c.value);
-        c.next_key[0] = NULL;
-        if (next > 0) locate(a, &c, start + ATTN_CHUNK, 0, (next + KV_GROUP - 1) / KV_GROUP, c.next_key, NULL);
-        for (int g = (next + KV_GROUP - 1) / KV_GROUP; next > 0 && g < GROUPS; g++) c.next_key[g] = c.next_key[0];
+        if (a->ld_partial) {
+            memset(w->started, 0, sizeof w->started);
+            w->out_at = (size_t)((start - first) / ATTN_CHUNK) * a->ld_partial + ATTN_PARTIAL_O;
+        }
+        c.n_next = int_max(next + KV_GROUP - 1, 0) / KV_GROUP;
+        locate(a, &c, start + ATTN_CHUNK, 0, c.n_next, c.next_key, NULL);
         chunk_scores(a, w, &c);
         chunk_softmax(a, w);
-        chunk_values(a, w, &c);
+        if (a->n_q <= ROWS)
+            chunk_values_few(a, w, &c);
+        else
+            chunk_values_many(a, w, &c);
+        for (int q = 0; q < a->n_q && a->ld_partial; q++) {
+            float *to = a->out[q] + w->out_at - ATTN_PARTIAL_O;
+            to[ATTN_PARTIAL_M] = w->m[q];
+            to[ATTN_PARTIAL_L] = w->l[q];
+        }
     }
-    for (int q = 0; q < a->n_q; q++) finish(a, w, q);
+    for (int q = 0; q < a->n_q && !a->ld_partial; q++) finish(a, w, q);
 }
 
 void avx512_init_attn(struct kernels *k) { k->attn = attn; }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * delta.c: the gated delta rule, its convolution, gates and norms (docs/KERNELS.md section 5), AVX-512.
+ * delta.c: the gated delta rule, its convolution and gates (docs/KERNELS.md section 5), AVX-512.
  *
- * 16 dims of a head go through all steps before the next 16 do, so that their state (8 KB of 128 keys) comes from
- * memory once and stays in the first cache. A step passes over it twice, keeping its key and query in registers: the
- * first pass only reads, the second decays, updates, stores and multiplies by the query. Sixteen products are summed at
- * once (halving_sum_16), which also makes one register of what the sixteen dims learn.
+ * 16 dims of a head, a strip, go through all steps before the next do, so that their state (8 KB of 128 keys) comes
+ * from memory once and stays in the first cache. Two strips take turns: a step of one hides how long the sums of the
+ * other take. While a step updates the state, it multiplies it by the query and by the next step's key, so the state is
+ * read once a step. Sixteen products are summed at once (halving_sum_16), which also makes one register of what the
+ * sixteen dims learn. Sizes other than 128 keys and whole strips take the plain way: a pass that reads, a pass that
+ * updates.
  */
 #include <assert.h>
 
@@ -14,6 +16,14 @@
 #include "kernel/ref/ref.h"
 
 enum { DIMS = 16, PART = 8 }; /* dims together; registers of a key that are held at once */
+enum { ROWS_AHEAD = 12 }; /* rows of the convolution that are asked for ahead: they lie too far apart for hardware */
+
+/* Asks for n registers from p + ahead on. */
+ALWAYS_INLINE void fetch_later(const float *p, size_t ahead, int n)
+{
+    for (int i = 0; i < n; i++)
+        _mm_prefetch((const char *)((uintptr_t)p + sizeof(float) * (ahead + 16 * (size_t)i)), _MM_HINT_T0);
+}
 
 /* s[j] += the products of n dims' states with n_parts registers of x, the parts ascending. */
 ALWAYS_INLINE void read_dims(const float *m, int dk, int n, int n_parts, const float *x, __m512 *s)
@@ -59,10 +69,10 @@ ALWAYS_INLINE __m512 sums(const __m512 *s, int n)
     return _mm512_loadu_ps(v);
 }
 
-/* All steps of n <= DIMS dims from j0 on. full: dk is PART registers. */
-ALWAYS_INLINE void strip(const struct delta *d, int j0, int n, bool full)
+/* All steps of n <= DIMS dims from j0 on, the plain way. */
+static void strip(const struct delta *d, int j0, int n)
 {
-    const int dk = full ? 16 * PART : d->dk;
+    const int dk = d->dk;
     const __mmask16 mask = first_lanes(n);
     float *m = d->m + (size_t)j0 * (size_t)dk;
     /* The last step asks for the next strip. */
@@ -76,15 +86,86 @@ ALWAYS_INLINE void strip(const struct delta *d, int j0, int n, bool full)
         float learn[DIMS];
         for (int j = 0; j < n; j++) s[j] = _mm512_setzero_ps();
         for (int i = 0; i < dk; i += 16 * PART)
-            read_dims(m + i, dk, n, full || dk - i >= 16 * PART ? PART : (dk - i) / 16, k + i, s);
+            read_dims(m + i, dk, n, dk - i >= 16 * PART ? PART : (dk - i) / 16, k + i, s);
         __m512 v = _mm512_maskz_loadu_ps(mask, d->v + (size_t)t * d->ld_v + j0);
         _mm512_storeu_ps(learn, _mm512_mul_ps(beta, _mm512_fnmadd_ps(decay, sums(s, n), v)));
         for (int j = 0; j < n; j++) s[j] = _mm512_setzero_ps();
         for (int i = 0; i < dk; i += 16 * PART)
-            update_dims(m + i, dk, n, full || dk - i >= 16 * PART ? PART : (dk - i) / 16, k + i, q + i, decay, learn,
-                        ahead, s);
+            update_dims(m + i, dk, n, dk - i >= 16 * PART ? PART : (dk - i) / 16, k + i, q + i, decay, learn, ahead, s);
         _mm512_mask_storeu_ps(d->o + (size_t)t * d->ld_o + j0, mask, sums(s, n));
     }
+}
+
+/* Some strips of 128 keys, which take turns. */
+struct turn {
+    const struct delta *d;
+    int j;                /* the first strip's first dim */
+    float learn[2][DIMS]; /* what each dim adds to its state, times the key */
+};
+
+/* What strip s learns in step t, from its products with that step's key. */
+ALWAYS_INLINE void learn_step(struct turn *u, int s, int t, __m512 product)
+{
+    const struct delta *d = u->d;
+    const __m512 decay = _mm512_set1_ps(d->decay[(size_t)t * d->ld_gate]);
+    const __m512 beta = _mm512_set1_ps(d->beta[(size_t)t * d->ld_gate]);
+    __m512 v = _mm512_loadu_ps(d->v + (size_t)t * d->ld_v + u->j + DIMS * s);
+    _mm512_storeu_ps(u->learn[s], _mm512_mul_ps(beta, _mm512_fnmadd_ps(decay, product, v)));
+}
+
+/* Step t of n strips. is_last: no next key; instead, the states `ahead` bytes on are asked for. */
+ALWAYS_INLINE void turn_step(struct turn *u, int t, int n, bool is_last, size_t ahead)
+{
+    const struct delta *d = u->d;
+    const float *k = d->k + (size_t)t * d->ld_qk, *q = d->q + (size_t)t * d->ld_qk;
+    const float *next = is_last ? k : k + d->ld_qk;
+    const __m512 decay = _mm512_set1_ps(d->decay[(size_t)t * d->ld_gate]);
+    __m512 rk[PART], rq[PART], rn[PART], o[DIMS], p[DIMS];
+    if (t + ROWS_AHEAD < d->n_rows) {
+        fetch_later(d->v + (size_t)t * d->ld_v + u->j, ROWS_AHEAD * d->ld_v, n * DIMS / 16);
+        fetch_later(k, ROWS_AHEAD * d->ld_qk, PART);
+        fetch_later(q, ROWS_AHEAD * d->ld_qk, PART);
+    }
+    for (int i = 0; i < PART; i++) {
+        rk[i] = _mm512_loadu_ps(k + 16 * i);
+        rq[i] = _mm512_loadu_ps(q + 16 * i);
+        rn[i] = _mm512_loadu_ps(next + 16 * i);
+    }
+    for (int s = 0; s < n; s++) {
+        float *m = d->m + (size_t)(u->j + DIMS * s) * (16 * PART);
+        for (int j = 0; j < DIMS; j++, m += 16 * PART) {
+            const __m512 e = _mm512_set1_ps(u->learn[s][j]);
+            __m512 by_query = _mm512_setzero_ps(), by_next = _mm512_setzero_ps();
+#pragma GCC unroll 8
+            for (int i = 0; i < PART; i++) {
+                __m512 v = _mm512_fmadd_ps(rk[i], e, _mm512_mul_ps(decay, _mm512_loadu_ps(m + 16 * i)));
+                _mm512_storeu_ps(m + 16 * i, v);
+                by_query = _mm512_fmadd_ps(v, rq[i], by_query);
+                if (!is_last) by_next = _mm512_fmadd_ps(v, rn[i], by_next);
+                if (is_last && ahead) _mm_prefetch((const char *)((uintptr_t)(m + 16 * i) + ahead), _MM_HINT_T0);
+            }
+            o[j] = by_query;
+            p[j] = by_next;
+        }
+        _mm512_storeu_ps(d->o + (size_t)t * d->ld_o + u->j + DIMS * s, halving_sum_16(o));
+        if (!is_last) learn_step(u, s, t + 1, halving_sum_16(p));
+    }
+}
+
+/* All steps of n whole strips of 128 keys from dim j on. */
+static void strips(const struct delta *d, int j, int n)
+{
+    struct turn u = {.d = d, .j = j};
+    /* The last step asks for the next strips. */
+    const size_t ahead = j + DIMS * n < d->n_dims ? sizeof(float) * (size_t)(n * DIMS * 16 * PART) : 0;
+    for (int s = 0; s < n; s++) {
+        __m512 p[DIMS];
+        for (int i = 0; i < DIMS; i++) p[i] = _mm512_setzero_ps();
+        read_dims(d->m + (size_t)(j + DIMS * s) * (16 * PART), 16 * PART, DIMS, PART, d->k, p);
+        learn_step(&u, s, 0, halving_sum_16(p));
+    }
+    for (int t = 0; t + 1 < d->n_rows; t++) turn_step(&u, t, n, false, 0);
+    turn_step(&u, d->n_rows - 1, n, true, ahead);
 }
 
 static void delta(const struct delta *d, void *scratch)
@@ -94,10 +175,14 @@ static void delta(const struct delta *d, void *scratch)
         return;
     }
     int j = 0;
-    if (d->dk == 16 * PART)
-        for (; j + DIMS <= d->n_dims; j += DIMS) strip(d, j, DIMS, true);
-    for (; j + DIMS <= d->n_dims; j += DIMS) strip(d, j, DIMS, false);
-    if (j < d->n_dims) strip(d, j, d->n_dims - j, false);
+    for (int n; d->dk == 16 * PART && j + DIMS <= d->n_dims; j += DIMS * n) {
+        n = j + 2 * DIMS <= d->n_dims ? 2 : 1;
+        strips(d, j, n);
+    }
+    for (int n; j < d->n_dims; j += n) {
+        n = d->n_dims - j < DIMS ? d->n_dims - j : DIMS;
+        strip(d, j, n);
+    }
 }
 
 /* The taps of 16 channels, stored channel by channel: lane = channel. Those of 4 are moved about in registers. */
@@ -124,33 +209,43 @@ ALWAYS_INLINE void load_taps(const struct conv *c, int ch, int n, __m512 *w)
     }
 }
 
-/* All rows of 16 channels, the window in registers. */
-ALWAYS_INLINE void conv_channels(const struct conv *c, int taps, int ch, __mmask16 m, int n)
+/* All rows of n_regs registers of channels, the window in registers; m: the last one's channels. */
+ALWAYS_INLINE void conv_channels(const struct conv *c, int taps, int n_regs, int ch, __mmask16 m, int n)
 {
-    __m512 w[CONV_MAX_TAPS], x[CONV_MAX_TAPS];
-    load_taps(c, ch, n, w);
-    for (int i = 0; i < taps - 1; i++) x[i] = _mm512_maskz_loadu_ps(m, c->state + (size_t)i * c->ld_state + ch);
-    for (int t = 0; t < c->n_rows; t++) {
-        __m512 u = _mm512_setzero_ps();
-        x[taps - 1] = _mm512_maskz_loadu_ps(m, c->x + (size_t)t * c->ld_x + ch);
-        for (int i = 0; i < taps; i++) u = _mm512_fmadd_ps(w[i], x[i], u);
-        _mm512_mask_storeu_ps(c->y + (size_t)t * c->ld_y + ch, m, silu_512(u));
-        for (int i = 0; i < taps - 1; i++) x[i] = x[i + 1];
+    __m512 w[2][CONV_MAX_TAPS], x[2][CONV_MAX_TAPS];
+    for (int r = 0; r < n_regs; r++) {
+        load_taps(c, ch + 16 * r, n, w[r]);
+        for (int i = 0; i < taps - 1; i++)
+            x[r][i] = _mm512_maskz_loadu_ps(m, c->state + (size_t)i * c->ld_state + ch + 16 * r);
     }
-    for (int i = 0; i < taps - 1; i++) _mm512_mask_storeu_ps(c->state + (size_t)i * c->ld_state + ch, m, x[i]);
+    for (int t = 0; t < c->n_rows; t++) {
+        const float *from = c->x + (size_t)t * c->ld_x + ch;
+        float *to = c->y + (size_t)t * c->ld_y + ch;
+        if (t + ROWS_AHEAD < c->n_rows) fetch_later(from, ROWS_AHEAD * c->ld_x, n_regs);
+        for (int r = 0; r < n_regs; r++) {
+            __m512 u = _mm512_setzero_ps();
+            _mm_prefetch((const char *)((uintptr_t)(from + 16 * r) + ROWS_AHEAD * sizeof(float) * c->ld_x),
+                         _MM_HINT_T0);
+            x[r][taps - 1] = _mm512_maskz_loadu_ps(m, from + 16 * r);
+            for (int i = 0; i < taps; i++) u = _mm512_fmadd_ps(w[r][i], x[r][i], u);
+            _mm512_mask_storeu_ps(to + 16 * r, m, silu_512(u));
+            for (int i = 0; i < taps - 1; i++) x[r][i] = x[r][i + 1];
+        }
+    }
+    for (int r = 0; r < n_regs; r++)
+        for (int i = 0; i < taps - 1; i++)
+            _mm512_mask_storeu_ps(c->state + (size_t)i * c->ld_state + ch + 16 * r, m, x[r][i]);
 }
 
 static void conv_silu(const struct conv *c, void *scratch)
 {
     (void)scratch;
+    int ch = 0;
     assert(c->n_taps >= 2 && c->n_taps <= CONV_MAX_TAPS && c->n_rows >= 1);
-    EACH_16(ch, m, c->n_channels)
-    {
-        int n = c->n_channels - ch < 16 ? c->n_channels - ch : 16;
-        if (c->n_taps == 4)
-            conv_channels(c, 4, ch, (__mmask16)m, n);
-        else
-            conv_channels(c, c->n_taps, ch, (__mmask16)m, n);
+    for (; c->n_taps == 4 && ch + 32 <= c->n_channels; ch += 32) conv_channels(c, 4, 2, ch, 0xffff, 16);
+    for (int n; ch < c->n_channels; ch += n) {
+        n = c->n_channels - ch < 16 ? c->n_channels - ch : 16;
+        conv_channels(c, c->n_taps, 1, ch, first_lanes(n), n);
     }
 }
 
@@ -169,26 +264,9 @@ static void delta_gates(const float *a, const float *b, const float *rate, const
     }
 }
 
-static void l2_norm(const float *x, float eps, float scale, int n, float *y, void *scratch)
-{
-    (void)scratch;
-    __m512 ss = _mm512_setzero_ps();
-    EACH_16(i, m, n)
-    {
-        __m512 v = _mm512_maskz_loadu_ps((__mmask16)m, x + i);
-        ss = _mm512_mask3_fmadd_ps(v, v, ss, (__mmask16)m);
-    }
-    const __m512 r = _mm512_set1_ps(scale / __builtin_sqrtf(halving_sum(ss) + eps));
-    EACH_16(i, m, n)
-    {
-        _mm512_mask_storeu_ps(y + i, (__mmask16)m, _mm512_mul_ps(_mm512_maskz_loadu_ps((__mmask16)m, x + i), r));
-    }
-}
-
 void avx512_init_delta(struct kernels *k)
 {
     k->conv_silu = conv_silu;
     k->delta = delta;
     k->delta_gates = delta_gates;
-    k->l2_norm = l2_norm;
 }

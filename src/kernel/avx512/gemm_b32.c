@@ -177,15 +177,23 @@ ALWAYS_INLINE void piece_columns(int nc, enum step step, const struct tile32 *t,
     }
 }
 
-/* One tile times nc columns, into a[nc][TILE_ROWS]; the accumulators stay in registers for its 8 pieces. */
+/* The accumulators before (none: 0) and after a tile; floats between columns. */
+struct sums {
+    const float *from;
+    float *to;
+    size_t ld_from, ld_to;
+    __mmask16 some;
+};
+
+/* One tile times nc columns; the accumulators stay in registers for its 8 pieces. */
 ALWAYS_INLINE void tile_columns(int nc, enum step step, const struct tile32 *t, const struct column *col, int nb,
-                                struct ahead *ahead, float *a)
+                                struct ahead *ahead, const struct sums *a)
 {
     __m512 acc[2][TILE_COLS];
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++) {
-        acc[0][c] = _mm512_load_ps(a + c * TILE_ROWS);
-        acc[1][c] = _mm512_load_ps(a + c * TILE_ROWS + 16);
+        acc[0][c] = _mm512_maskz_loadu_ps(a->some, a->from + (size_t)c * a->ld_from);
+        acc[1][c] = _mm512_maskz_loadu_ps(a->some, a->from + (size_t)c * a->ld_from + 16);
     }
     for (int i = 0; i < nb; i++) {
         ahead_step(ahead);
@@ -193,18 +201,19 @@ ALWAYS_INLINE void tile_columns(int nc, enum step step, const struct tile32 *t, 
     }
 #pragma GCC unroll 6
     for (int c = 0; c < nc; c++) {
-        _mm512_store_ps(a + c * TILE_ROWS, acc[0][c]);
-        _mm512_store_ps(a + c * TILE_ROWS + 16, acc[1][c]);
+        _mm512_storeu_ps(a->to + (size_t)c * a->ld_to, acc[0][c]);
+        _mm512_storeu_ps(a->to + (size_t)c * a->ld_to + 16, acc[1][c]);
     }
 }
 
-typedef void columns_fn(const struct tile32 *t, const struct column *col, int nb, struct ahead *a, float *acc);
+typedef void columns_fn(const struct tile32 *t, const struct column *col, int nb, struct ahead *a,
+                        const struct sums *s);
 
 #define COLUMNS(nc, step)                                                                                              \
     static void columns_##nc##_##step(const struct tile32 *t, const struct column *c, int nb, struct ahead *a,         \
-                                      float *acc)                                                                      \
+                                      const struct sums *s)                                                            \
     {                                                                                                                  \
-        tile_columns(nc, step, t, c, nb, a, acc);                                                                      \
+        tile_columns(nc, step, t, c, nb, a, s);                                                                        \
     }
 #define COLUMNS_EACH(nc) COLUMNS(nc, STEP_PLAIN) COLUMNS(nc, STEP_MIN) COLUMNS(nc, STEP_HALVES)
 COLUMNS_EACH(1)
@@ -221,10 +230,17 @@ COLUMNS_EACH(6)
 static columns_fn *const columns_table[TILE_COLS][3] = {COLUMNS_ROW(1), COLUMNS_ROW(2), COLUMNS_ROW(3),
                                                         COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
 
-/* The tile in m, which is pieces b .. b + nb, times the columns c0 .. c0 + n. */
-static void many_pieces(const struct gemm *g, enum step step, int offset, struct many *m, int b, int nb, int c0, int n,
-                        struct ahead *ahead)
+/* The tile in m, of the rows from r0 on, which is pieces b .. b + nb, times the columns c0 .. c0 + n. If it has all
+ * rows, the results of the last tile go to y at once. */
+static void many_pieces(const struct gemm *g, enum step step, int offset, struct many *m, int r0, int b, int nb, int c0,
+                        int n, struct ahead *ahead)
 {
+    const bool last = g->n_rows - r0 >= TILE_ROWS && b + nb == g->k / 32;
+    struct sums s = {.from = m->acc,
+                     .to = last ? g->y + (size_t)c0 * g->ld_y + r0 : m->acc,
+                     .ld_from = TILE_ROWS,
+                     .ld_to = last ? g->ld_y : TILE_ROWS,
+                     .some = b > 0 ? 0xffff : 0};
     int nc;
     for (int c = 0; c < n; c += nc) {
         struct column col[TILE_COLS];
@@ -233,7 +249,10 @@ static void many_pieces(const struct gemm *g, enum step step, int offset, struct
             struct act_q32 x = act_q32_at(gemm_x(g, c0 + c + j), g->k);
             column_prepare(step == STEP_HALVES, offset, x, b, nb, &col[j]);
         }
-        columns_table[nc - 1][step](&m->tile, col, nb, ahead, m->acc + c * TILE_ROWS);
+        if (last && n - c >= 3 * TILE_COLS) tile_prefetch(s.to + 2 * (size_t)nc * g->ld_y, g->ld_y, nc);
+        columns_table[nc - 1][step](&m->tile, col, nb, ahead, &s);
+        s.from += (size_t)nc * s.ld_from;
+        s.to += (size_t)nc * s.ld_to;
     }
 }
 
@@ -249,16 +268,15 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
         for (int c0 = 0; c0 < g->n_cols; c0 += TILE_MAX_COLS) {
             int n = g->n_cols - c0 < TILE_MAX_COLS ? g->n_cols - c0 : TILE_MAX_COLS;
             const int steps = (n + TILE_COLS - 1) / TILE_COLS * TILE_PIECES;
-            memset(m->acc, 0, sizeof(float) * TILE_ROWS * (size_t)n);
             for (int b = 0; b < n_blocks; b += TILE_PIECES) {
                 int nb = n_blocks - b < TILE_PIECES ? n_blocks - b : TILE_PIECES;
                 struct ahead ahead = ahead_of(g, r0, row, b / TILE_PIECES, (n_blocks + TILE_PIECES - 1) / TILE_PIECES,
                                               TILE_PIECES / F.pieces * F.bytes);
                 tile32_load(type, false, row, b, nb, &ahead, m->bytes, &m->tile);
                 ahead_rest(&ahead, steps);
-                many_pieces(g, step, F.offset, m, b, nb, c0, n, &ahead);
+                many_pieces(g, step, F.offset, m, r0, b, nb, c0, n, &ahead);
             }
-            tile_store(g, r0, c0, n, m->acc);
+            if (g->n_rows - r0 < TILE_ROWS) tile_store(g, r0, c0, n, m->acc);
         }
     }
 }

@@ -12,13 +12,16 @@
  *                 stays in the second-level cache while all rows pass: at most 512 columns, and only
  *                 a part of long rows; between parts the accumulators wait in y.
  *
- * Block sums of four products are packed to 16 bits before they meet the scales: 4 * 64 * 127 fits.
- * Types with larger codes (IQ4_XS) multiply in 32 bits. Unsigned codes carry an offset, which is taken
- * out again as offset * (sum of scale * bsum), which is the same product that minimums need.
+ * Sums are packed to 16 bits before they meet the scales, where that loses nothing. With one column they are sums of
+ * four products: 4 * 64 * 127 fits, and types with larger codes (IQ4_XS) multiply in 32 bits. With more, they are sums
+ * over a group, and the activations tell whether they fit. Unsigned codes carry an offset, which is taken out again:
+ * with one column as offset * (sum of scale * bsum), which is the same product that minimums need; with more, from each
+ * group's sum.
  */
 #include <assert.h>
 
 #include "kernel/avx512/avx512.h"
+#include "kernel/avx512/gemm_fused.h"
 #include "kernel/avx512/unpack_rows.h"
 #include "kernel/avx512/stream.h"
 
@@ -172,9 +175,8 @@ ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one 
 
 struct tile256 {
     _Alignas(64) tile_codes u;
-    /* one dword per row, groups of 16 or 32: the scale in the low half, sign-extended to 16 bits only */
-    _Alignas(64) uint32_t scale[16][TILE_ROWS];
-    _Alignas(64) uint32_t min[8][TILE_ROWS]; /* two neighbouring groups' minimums */
+    _Alignas(64) uint32_t scale[8][TILE_ROWS]; /* of two neighbouring groups, of 16 or 32: a dword per row */
+    _Alignas(64) uint32_t min[8][TILE_ROWS];   /* two neighbouring groups' minimums */
     _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
 };
 
@@ -190,29 +192,31 @@ struct many {
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
     struct heads256 heads;
     struct sums sums[PANEL_BLOCKS]; /* [block][column] */
+    const int8_t *q[PANEL_COLS];    /* the columns' activations */
+    _Alignas(64) int32_t upper[2][TILE_COLS][16];
     _Alignas(64) float acc[PANEL_COLS][TILE_ROWS];
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
 
-/* Scale and minimum bytes of 16 rows to dwords: scales one by one, zero in the high half so that vpdpwssd
- * adds only the product of the low halves; minimums as the 16-bit pairs that it multiplies two at a time. */
+/* Bytes of 16 rows, four groups to a dword, to the pairs of 16-bit words that vpdpwssd multiplies. */
+ALWAYS_INLINE void tile_pairs(const __m512i *v, int n_pairs, bool is_signed, int half, uint32_t (*to)[TILE_ROWS])
+{
+    const __m512i first =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13));
+    const __m512i second =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(-1, 2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15));
+#pragma GCC unroll 8
+    for (int i = 0; i < n_pairs; i++) {
+        __m512i w = _mm512_shuffle_epi8(v[i / 2], i % 2 ? second : first);
+        w = is_signed ? _mm512_srai_epi16(w, 8) : _mm512_srli_epi16(w, 8);
+        _mm512_store_si512(to[i] + 16 * half, w);
+    }
+}
+
 ALWAYS_INLINE void tile_scales(const struct format256 F, const struct row_scales *v, int half, struct tile256 *t)
 {
-    const int n = 256 / F.group;
-    const __m512i pair0 =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13, -1));
-    const __m512i pair1 =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1));
-#pragma GCC unroll 16
-    for (int g = 0; g < n; g++) {
-        __m512i s = _mm512_slli_epi32(v->scale[g / 4], (unsigned)(24 - 8 * (g % 4)));
-        s = F.signed_scale ? _mm512_srli_epi32(_mm512_srai_epi32(s, 8), 16) : _mm512_srli_epi32(s, 24);
-        _mm512_store_si512(t->scale[g] + 16 * half, s);
-    }
-    for (int g = 0; F.min && g < n / 4; g++) {
-        _mm512_store_si512(t->min[2 * g] + 16 * half, _mm512_shuffle_epi8(v->min[g], pair0));
-        _mm512_store_si512(t->min[2 * g + 1] + 16 * half, _mm512_shuffle_epi8(v->min[g], pair1));
-    }
+    tile_pairs(v->scale, 128 / F.group, F.signed_scale, half, t->scale);
+    if (F.min) tile_pairs(v->min, 128 / F.group, false, half, t->min);
 }
 
 /* All but the codes of the blocks at byte `at` of 16 rows. */
@@ -227,7 +231,7 @@ ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t
     _mm512_store_ps(t->dmin + 16 * half, dmin);
 }
 
-/* Block b of 32 rows into t. An offset of the codes costs nothing in a tile, whose sums start at -offset * bsum. */
+/* Block b of 32 rows into t. */
 ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead *ahead,
                              struct many *m, struct tile256 *t)
 {
@@ -238,20 +242,6 @@ ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS
         return;
     }
     for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, put_codes, &t->u, ahead);
-}
-
-/* One column's share of a block, ready for the product. */
-struct column {
-    const int8_t *q;
-    const struct sums *sums;
-    int32_t start[16]; /* -offset * sum of q, per group */
-};
-
-/* 16 group sums of a block times -offset. */
-ALWAYS_INLINE void column_start(int offset, struct column *c)
-{
-    __m512i v = _mm512_cvtepi16_epi32(_mm256_loadu_si256((const void *)c->sums->group));
-    _mm512_storeu_si512(c->start, _mm512_mullo_epi32(v, _mm512_set1_epi32(-offset)));
 }
 
 /* With codes that are never negative the positive and the negative q bound a group's sum separately:
@@ -274,33 +264,120 @@ static void sums_of(const struct format256 F, struct act_q256 x, int b, struct s
     s->narrow = bound * F.max_code <= INT16_MAX;
 }
 
+/* A tile and a group of columns, at the block that is multiplied. */
+struct work {
+    const struct tile256 *t;
+    const int8_t *const *q;
+    size_t at; /* of the block in the columns' q */
+    const struct sums *sums;
+    bool narrow;   /* all of them */
+    __m128i shift; /* the logarithm of the codes' offset */
+    struct ahead *ahead;
+    int32_t (*upper)[TILE_COLS][16]; /* scratch */
+    /* The accumulators before (none: 0) and after the block; floats between columns. */
+    const float *from;
+    float *to;
+    size_t ld_from, ld_to;
+    __mmask16 some;
+};
+
+/* The sums of q of groups 2 i and 2 i + 1 of column c, as words in all lanes. */
+ALWAYS_INLINE __m512i sums_pair(const struct work *w, int c, int i)
+{
+    return broadcast_4((const int8_t *)(w->sums[c].group + 2 * i));
+}
+
 /* Dot products of group g with nc columns. */
-ALWAYS_INLINE void group_dots(int nc, int group, bool min, const struct tile256 *t, const struct column *col, int g,
+ALWAYS_INLINE void group_dots(int nc, int group, const struct work *w, const int8_t *const q[TILE_COLS], int g,
                               __m512i p[2][TILE_COLS])
 {
 #pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) p[0][c] = p[1][c] = min ? _mm512_setzero_si512() : _mm512_set1_epi32(col[c].start[g]);
+    for (int c = 0; c < nc; c++) p[0][c] = p[1][c] = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int i = 0; i < group / 4; i++) {
         int at = g * (group / 4) + i;
-        __m512i w[2];
+        __m512i u[2];
 #pragma GCC unroll 2
         for (int r = 0; r < 2; r++) {
-            w[r] = _mm512_load_si512(t->u[at][r]);
-            IN_REGISTER(w[r]);
+            u[r] = _mm512_load_si512(w->t->u[at][r]);
+            IN_REGISTER(u[r]);
         }
 #pragma GCC unroll 6
         for (int c = 0; c < nc; c++) {
-            __m512i x = broadcast_4(col[c].q + 4 * at);
+            __m512i x = broadcast_4(q[c] + 4 * at);
 #pragma GCC unroll 2
-            for (int r = 0; r < 2; r++) p[r][c] = _mm512_dpbusd_epi32(p[r][c], w[r], x);
+            for (int r = 0; r < 2; r++) p[r][c] = _mm512_dpbusd_epi32(p[r][c], u[r], x);
+        }
+    }
+}
+
+/* Adds group g to s in 32 bits: the sums of its products times its scales. */
+ALWAYS_INLINE void group_wide(int nc, bool min, const struct work *w, int g, __m512i p[2][TILE_COLS],
+                              __m512i s[2][TILE_COLS])
+{
+    const int up = g % 2 ? 0 : 16; /* the word of a pair */
+    __m512i scale[2];
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; r++) {
+        scale[r] = _mm512_load_si512(w->t->scale[g / 2] + 16 * r);
+        scale[r] = _mm512_srai_epi32(_mm512_slli_epi32(scale[r], up), 16);
+        IN_REGISTER(scale[r]);
+    }
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        __m512i offset = _mm512_srai_epi32(_mm512_slli_epi32(sums_pair(w, c, g / 2), up), 16);
+        offset = _mm512_sll_epi32(offset, w->shift);
+#pragma GCC unroll 2
+        for (int r = 0; r < 2; r++) {
+            if (!min) p[r][c] = _mm512_sub_epi32(p[r][c], offset);
+            s[r][c] = _mm512_add_epi32(s[r][c], _mm512_mullo_epi32(p[r][c], scale[r]));
+        }
+    }
+}
+
+/* Adds groups g and g + 1 to s. Where the sums of both fit 16 bits, one vpdpwssd multiplies them with their scales and
+ * adds them, g + 1 in the upper halves: that is half an instruction a group on the two units that multiply, which are
+ * the bound. Shifts, blends and subtractions do not use them. The sums of g + 1 wait in memory, because all registers
+ * are taken. */
+ALWAYS_INLINE void group_pair(int nc, int group, bool min, const struct work *w, const int8_t *const q[TILE_COLS],
+                              int g, __m512i s[2][TILE_COLS])
+{
+    __m512i p[2][TILE_COLS];
+    group_dots(nc, group, w, q, g + 1, p);
+    if (w->narrow) {
+#pragma GCC unroll 6
+        for (int c = 0; c < nc; c++)
+#pragma GCC unroll 2
+            for (int r = 0; r < 2; r++) _mm512_store_si512(w->upper[r][c], _mm512_slli_epi32(p[r][c], 16));
+    } else {
+        group_wide(nc, min, w, g + 1, p, s);
+    }
+    group_dots(nc, group, w, q, g, p);
+    if (!w->narrow) {
+        group_wide(nc, min, w, g, p, s);
+        return;
+    }
+    __m512i scale[2];
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; r++) {
+        scale[r] = _mm512_load_si512(w->t->scale[g / 2] + 16 * r);
+        IN_REGISTER(scale[r]);
+    }
+#pragma GCC unroll 6
+    for (int c = 0; c < nc; c++) {
+        __m512i offset = _mm512_sll_epi16(sums_pair(w, c, g / 2), w->shift);
+#pragma GCC unroll 2
+        for (int r = 0; r < 2; r++) {
+            __m512i both = _mm512_mask_loadu_epi16(p[r][c], 0xaaaaaaaa, w->upper[r][c]);
+            if (!min) both = _mm512_sub_epi16(both, offset);
+            s[r][c] = _mm512_dpwssd_epi32(s[r][c], both, scale[r]);
+            IN_REGISTER(s[r][c]);
         }
     }
 }
 
 /* The float steps of nc columns: t from the exact S, and M from the minimums. */
-ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct tile256 *t, const struct column *col,
-                                const __m512i s[2][TILE_COLS], float *acc)
+ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct work *w, const __m512i s[2][TILE_COLS])
 {
     __m512i m[2][TILE_COLS];
 #pragma GCC unroll 6
@@ -311,71 +388,53 @@ ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct tile25
             __m512i v[2];
 #pragma GCC unroll 2
             for (int r = 0; r < 2; r++) {
-                v[r] = _mm512_load_si512(t->min[i] + 16 * r);
+                v[r] = _mm512_load_si512(w->t->min[i] + 16 * r);
                 IN_REGISTER(v[r]);
             }
 #pragma GCC unroll 6
             for (int c = 0; c < nc; c++) {
-                __m512i x = broadcast_4((const int8_t *)(col[c].sums->group + 2 * i));
+                __m512i x = sums_pair(w, c, i);
 #pragma GCC unroll 2
                 for (int r = 0; r < 2; r++) m[r][c] = _mm512_dpwssd_epi32(m[r][c], v[r], x);
             }
         }
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++) {
-        __m512 dw = _mm512_load_ps(t->dw + 16 * r), dmin = _mm512_load_ps(t->dmin + 16 * r);
+        __m512 dw = _mm512_load_ps(w->t->dw + 16 * r), dmin = _mm512_load_ps(w->t->dmin + 16 * r);
 #pragma GCC unroll 6
         for (int c = 0; c < nc; c++) {
-            float *a = acc + c * TILE_ROWS + 16 * r;
+            __m512 a = _mm512_maskz_loadu_ps(w->some, w->from + (size_t)c * w->ld_from + 16 * r);
             __m512 v = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s[r][c]));
             if (min) v = _mm512_fnmadd_ps(dmin, _mm512_cvtepi32_ps(m[r][c]), v);
-            _mm512_store_ps(a, _mm512_fmadd_ps(_mm512_set1_ps(col[c].sums->d), v, _mm512_load_ps(a)));
+            a = _mm512_fmadd_ps(_mm512_set1_ps(w->sums[c].d), v, a);
+            _mm512_storeu_ps(w->to + (size_t)c * w->ld_to + 16 * r, a);
         }
     }
 }
 
-/* One tile times nc columns, into acc[nc][TILE_ROWS]. narrow: group sums fit 16 bits, and one vpdpwssd scales and
- * adds them; the same integers either way. Per 32 elements and register that is 8 + 1 (or 2) instructions on
- * the two vector ports, where 8 would be the peak. */
-ALWAYS_INLINE void block_columns(int nc, int group, bool min, bool narrow, const struct tile256 *t,
-                                 const struct column *col, struct ahead *ahead, float *acc)
+/* One tile times nc columns. Per 32 elements and register that is 8 + 1/2 (or 1) instructions on the two units for
+ * products, where 8 would be the peak. */
+ALWAYS_INLINE void block_columns(int nc, int group, bool min, const struct work *w)
 {
-    __m512i s[2][TILE_COLS], p[2][TILE_COLS];
-#pragma GCC unroll 2
-    for (int r = 0; r < 2; r++)
+    __m512i s[2][TILE_COLS];
+    const int8_t *q[TILE_COLS];
 #pragma GCC unroll 6
-        for (int c = 0; c < nc; c++) s[r][c] = _mm512_setzero_si512();
-#pragma GCC unroll 1
-    for (int g = 0; g < 256 / group; g++) {
-        ahead_product(ahead);
-        group_dots(nc, group, min, t, col, g, p);
-#pragma GCC unroll 2
-        for (int r = 0; r < 2; r++) {
-            __m512i scale = _mm512_load_si512(t->scale[g] + 16 * r);
-            if (!narrow) scale = _mm512_srai_epi32(_mm512_slli_epi32(scale, 16), 16);
-            IN_REGISTER(scale);
-#pragma GCC unroll 6
-            for (int c = 0; c < nc; c++) {
-                s[r][c] = narrow ? _mm512_dpwssd_epi32(s[r][c], p[r][c], scale)
-                                 : _mm512_add_epi32(s[r][c], _mm512_mullo_epi32(p[r][c], scale));
-                IN_REGISTER(s[r][c]);
-            }
-        }
+    for (int c = 0; c < nc; c++) {
+        q[c] = w->q[c] + w->at;
+        s[0][c] = s[1][c] = _mm512_setzero_si512();
     }
-    block_finish(nc, group, min, t, col, s, acc);
+#pragma GCC unroll 1
+    for (int g = 0; g < 256 / group; g += 2) {
+        ahead_product(w->ahead);
+        group_pair(nc, group, min, w, q, g, s);
+    }
+    block_finish(nc, group, min, w, s);
 }
 
-typedef void columns_fn(const struct tile256 *t, const struct column *col, bool narrow, struct ahead *a, float *acc);
+typedef void columns_fn(const struct work *w);
 
 #define COLUMNS(nc, group, min)                                                                                        \
-    static void columns_##nc##_##group##_##min(const struct tile256 *t, const struct column *c, bool narrow,           \
-                                               struct ahead *a, float *acc)                                            \
-    {                                                                                                                  \
-        if (narrow)                                                                                                    \
-            block_columns(nc, group, min, true, t, c, a, acc);                                                         \
-        else                                                                                                           \
-            block_columns(nc, group, min, false, t, c, a, acc);                                                        \
-    }
+    static void columns_##nc##_##group##_##min(const struct work *w) { block_columns(nc, group, min, w); }
 #define COLUMNS_EACH(nc) COLUMNS(nc, 16, 0) COLUMNS(nc, 16, 1) COLUMNS(nc, 32, 0) COLUMNS(nc, 32, 1)
 COLUMNS_EACH(2)
 COLUMNS_EACH(3)
@@ -403,36 +462,53 @@ struct panel {
     int c0, n, b0, nb;
 };
 
-/* The tile in m times block b of the panel. One column of a group whose sums do not fit makes the whole group
- * take the wide way. */
-static void panel_block(const struct format256 F, const struct gemm *g, const struct panel *p, int b, struct many *m,
-                        struct ahead *ahead)
+/* The tile in m, of the rows from r0 on, times block b of the panel. One column of a group whose sums do not fit makes
+ * the whole group take the wide way. The accumulators are in scratch, but the last block's go to y, and between panels
+ * of the same columns they wait there. */
+static void panel_block(const struct format256 F, const struct gemm *g, const struct panel *p, int r0, int b,
+                        struct many *m, struct ahead *ahead)
 {
-    const struct sums *sums = m->sums + (b - p->b0) * p->n;
-    int nc;
-    for (int c = 0; c < p->n; c += nc) {
-        struct column col[TILE_COLS];
-        bool narrow = true;
-        nc = tile_group(p->n - c);
-        for (int j = 0; j < nc; j++) {
-            col[j].q = (const int8_t *)gemm_x(g, p->c0 + c + j) + 256 * (size_t)b;
-            col[j].sums = sums + c + j;
-            narrow &= sums[c + j].narrow;
-            if (!F.min) column_start(F.offset, &col[j]);
-        }
-        columns_table[nc - 1][F.group == 32][F.min](&m->tile, col, narrow, ahead, m->acc[c]);
+    const int n_groups = (p->n + TILE_COLS - 1) / TILE_COLS, less = p->n / n_groups, n_more = p->n % n_groups;
+    const bool whole = g->n_rows - r0 >= TILE_ROWS, last = whole && b + 1 == p->b0 + p->nb;
+    float *y = g->y + (size_t)p->c0 * g->ld_y + r0;
+    struct work w = {.t = &m->tile,
+                     .q = m->q,
+                     .at = 256 * (size_t)b,
+                     .sums = m->sums + (b - p->b0) * p->n,
+                     .shift = _mm_cvtsi32_si128(__builtin_ctz((unsigned)F.offset | 1u << 16)),
+                     .ahead = ahead,
+                     .upper = m->upper,
+                     .from = m->acc[0],
+                     .to = m->acc[0],
+                     .ld_from = TILE_ROWS,
+                     .ld_to = TILE_ROWS,
+                     .some = b > 0 ? 0xffff : 0};
+    if (whole && b == p->b0 && b > 0) {
+        w.from = y;
+        w.ld_from = g->ld_y;
+    }
+    if (last) {
+        w.to = y;
+        w.ld_to = g->ld_y;
+    }
+    for (int i = 0; i < n_groups; i++) {
+        const int nc = i < n_more ? less + 1 : less;
+        w.narrow = true;
+        for (int j = 0; j < nc; j++) w.narrow &= w.sums[j].narrow;
+        if (last && i + 2 < n_groups) tile_prefetch(w.to + (size_t)(2 * nc) * g->ld_y, g->ld_y, nc);
+        columns_table[nc - 1][F.group == 32][F.min](&w);
+        w.q += nc;
+        w.sums += nc;
+        w.from += (size_t)nc * w.ld_from;
+        w.to += (size_t)nc * w.ld_to;
     }
 }
 
-/* The accumulators of a tile at r0: between panels of the same columns they wait in y. */
+/* The accumulators of a tile with less than TILE_ROWS rows, from y. */
 static void panel_resume(const struct gemm *g, const struct panel *p, int r0, struct many *m)
 {
-    int n = g->n_rows - r0 < TILE_ROWS ? g->n_rows - r0 : TILE_ROWS;
+    int n = g->n_rows - r0;
     __mmask16 m0 = first_lanes(n < 16 ? n : 16), m1 = n > 16 ? first_lanes(n - 16) : 0;
-    if (p->b0 == 0) {
-        memset(m->acc, 0, sizeof m->acc[0] * (size_t)p->n);
-        return;
-    }
     for (int c = 0; c < p->n; c++) {
         const float *y = g->y + (size_t)(p->c0 + c) * g->ld_y + r0;
         _mm512_store_ps(m->acc[c], _mm512_maskz_loadu_ps(m0, y));
@@ -487,8 +563,9 @@ static void fetch_first(const struct gemm *g)
 ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struct panel *p, struct many *m)
 {
     const struct format256 F = format256_of(type);
-    const int steps = (p->n + TILE_COLS - 1) / TILE_COLS * (256 / F.group);
+    const int steps = (p->n + TILE_COLS - 1) / TILE_COLS * (128 / F.group);
     const bool stream = is_stream(g, p, F.bytes, F.group);
+    for (int c = 0; c < p->n; c++) m->q[c] = (const int8_t *)gemm_x(g, p->c0 + c);
     for (int b = 0; b < p->nb; b++)
         for (int c = 0; c < p->n; c++)
             sums_of(F, act_q256_at(gemm_x(g, p->c0 + c), g->k), p->b0 + b, &m->sums[b * p->n + c]);
@@ -496,20 +573,25 @@ ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struc
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];
         tile_rows(g, r0, row);
-        panel_resume(g, p, r0, m);
+        const bool whole = g->n_rows - r0 >= TILE_ROWS;
+        if (!whole && p->b0 > 0) panel_resume(g, p, r0, m);
         for (int b = p->b0; b < p->b0 + p->nb; b++) {
             struct ahead ahead =
                 stream ? ahead_stream(F.bytes, g, r0, b, steps) : ahead_block(F.bytes, g, p, r0, b, row);
             tile_load(type, row, b, &ahead, m, &m->tile);
             ahead_rest(&ahead, steps);
-            panel_block(F, g, p, b, m, &ahead);
+            panel_block(F, g, p, r0, b, m, &ahead);
         }
-        tile_store(g, r0, p->c0, p->n, m->acc[0]);
+        if (!whole) tile_store(g, r0, p->c0, p->n, m->acc[0]);
     }
 }
 
 ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct many *m)
 {
+    if ((type == DT_Q4_K || type == DT_Q5_K || type == DT_Q6_K) && avx512_fused_takes(type, g)) {
+        avx512_gemm_fused(type, g, m);
+        return;
+    }
     const int n_blocks = g->k / 256, cols = part_size(g->n_cols, PANEL_COLS);
     const int blocks = part_size(n_blocks, PANEL_BLOCKS / cols);
     struct panel p;

@@ -55,10 +55,13 @@ static void put_value(enum kv_type t, const float *x, int head_dim, uint8_t *are
     if (t == KV_F32) {
         memcpy(slot, x, (size_t)head_dim * 4);
     } else if (t == KV_F16) {
-        for (int i = 0; i < head_dim; i += 16) {
-            int n = head_dim - i < 16 ? head_dim - i : 16;
+        int i = 0;
+        for (; i + 16 <= head_dim; i += 16)
+            _mm256_storeu_si256((void *)(slot + 2 * i),
+                                _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+        if (i < head_dim) {
             __m256i h = _mm512_cvtps_ph(load_padded(x, i, head_dim), _MM_FROUND_TO_NEAREST_INT);
-            _mm256_mask_storeu_epi16(slot + 2 * i, first_lanes(n), h);
+            _mm256_mask_storeu_epi16(slot + 2 * i, first_lanes(head_dim - i), h);
         }
     } else {
         for (int i = 0; i < head_dim; i += 32, slot += 34) {

@@ -5,8 +5,6 @@
  * Rounding is vcvtps2dq's nearest-even; sums of bytes are vpdpbusd against ones. F32 rows are copied, as
  * the reference does.
  */
-#include <string.h>
-
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/quant.h"
 
@@ -23,22 +21,33 @@ static void quant_q32(const float *x, int from, int n, int k, uint8_t *row, void
     }
 }
 
-/* The sums of q[256] over its 16 groups; returns the largest sum of |q| over one. Both are byte products
- * with ones, four to a dword, folded for all groups at once. */
-static int group_sums(const int8_t *q, int16_t *sums)
+/* The sums of 256 integers, 64 to a register, over their 16 groups; returns the largest sum of |q| over one. Both are
+ * byte products with ones, four to a dword, folded for all groups at once. */
+ALWAYS_INLINE int group_sums(const __m512i q[4], int16_t *sums)
 {
     const __m512i ones = _mm512_set1_epi8(1);
     __m512i s[4], m[4];
     for (int i = 0; i < 4; i++) {
-        __m512i v = _mm512_loadu_si512(q + 64 * i);
-        s[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, v);
-        m[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_abs_epi8(v), ones);
+        s[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, q[i]);
+        m[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_abs_epi8(q[i]), ones);
     }
     _mm256_storeu_si256((void *)sums, _mm512_cvtepi32_epi16(reduce_quarters(s)));
     return _mm512_reduce_max_epi32(reduce_quarters(m));
 }
 
-/* Two passes over 256 floats, which stay in L1: the magnitude, then the integers. */
+/* 64 values to nearest even as bytes. Packing leaves the dwords of 16 values in four 128-bit lanes. */
+ALWAYS_INLINE __m512i quant_64(const float *x, float id)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), _mm512_set1_ps(id)));
+    __m512i words = _mm512_packs_epi32(v[0], v[1]), more = _mm512_packs_epi32(v[2], v[3]);
+    return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(words, more));
+}
+
+/* Two passes over 256 floats, which stay in L1: the magnitude, then the integers. These stay in registers for their
+ * sums, because loads that span several recent stores wait for them. */
 static void quant_q256(const float *x, int from, int n, int k, uint8_t *row, void *scratch)
 {
     (void)scratch;
@@ -46,14 +55,15 @@ static void quant_q256(const float *x, int from, int n, int k, uint8_t *row, voi
     for (int b = from / 256; b < (from + n) / 256; b++, x += 256) {
         int8_t *q = (int8_t *)a.q + 256 * b;
         float id;
-        __m512i largest = _mm512_setzero_si512();
-        for (int i = 0; i < 256; i += 16) largest = max_bits(largest, _mm512_loadu_ps(x + i));
-        if (quant_scale(largest, (float *)a.d + b, &id))
-            for (int i = 0; i < 256; i += 16)
-                _mm_storeu_si128((void *)(q + i), quant_bytes(_mm512_loadu_ps(x + i), id));
-        else
-            memset(q, 0, 256);
-        ((uint16_t *)a.asum)[b] = (uint16_t)group_sums(q, (int16_t *)a.bsum + 16 * b);
+        __m512i largest[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()}, v[4];
+        for (int i = 0; i < 256; i += 32)
+            for (int j = 0; j < 2; j++) largest[j] = max_bits(largest[j], _mm512_loadu_ps(x + i + 16 * j));
+        bool is_zero = !quant_scale(_mm512_max_epi32(largest[0], largest[1]), (float *)a.d + b, &id);
+        for (int i = 0; i < 4; i++) {
+            v[i] = is_zero ? _mm512_setzero_si512() : quant_64(x + 64 * i, id);
+            _mm512_storeu_si512(q + 64 * i, v[i]);
+        }
+        ((uint16_t *)a.asum)[b] = (uint16_t)group_sums(v, (int16_t *)a.bsum + 16 * b);
     }
 }
 

@@ -17,28 +17,32 @@ static void rope_adjacent(float *x, const float (*cs)[2], int n_pairs)
     }
 }
 
-/* Pairs (i, i + n_pairs): cosines and sines, stored side by side, are taken apart by two permutations. x0 c -
- * x1 s is vfmsub with the second product rounded first, as the contract has it. */
+/* Up to 16 pairs (i, i + n_pairs) from pair i = 0 on, those of the lanes m; low and high: which of their cosines and
+ * sines exist. These, stored side by side, are taken apart by two permutations. x0 c - x1 s is vfmsub with the second
+ * product rounded first, as the contract has it. */
+ALWAYS_INLINE void rope_16(float *x, const float *cs, int n_pairs, __mmask16 m, __mmask16 low, __mmask16 high)
+{
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    __m512 a = _mm512_maskz_loadu_ps(low, cs), b = _mm512_maskz_loadu_ps(high, cs + 16);
+    __m512 c = _mm512_permutex2var_ps(a, even, b);
+    __m512 s = _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+    __m512 x0 = _mm512_maskz_loadu_ps(m, x), x1 = _mm512_maskz_loadu_ps(m, x + n_pairs);
+    _mm512_mask_storeu_ps(x, m, _mm512_fmsub_ps(x0, c, _mm512_mul_ps(x1, s)));
+    _mm512_mask_storeu_ps(x + n_pairs, m, _mm512_fmadd_ps(x0, s, _mm512_mul_ps(x1, c)));
+}
+
 static void rope(float *x, const float (*cs)[2], int n_pairs, bool adjacent, void *scratch)
 {
     (void)scratch;
-    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    int i = 0, n;
     if (adjacent) {
         rope_adjacent(x, cs, n_pairs);
         return;
     }
-    EACH_16(i, m, n_pairs)
-    {
-        int n = 2 * (n_pairs - i);
-        __m512 a = _mm512_maskz_loadu_ps(first_lanes(n < 16 ? n : 16), &cs[i][0]);
-        __m512 b = _mm512_maskz_loadu_ps(n <= 16 ? 0 : first_lanes(n < 32 ? n - 16 : 16), &cs[i][0] + 16);
-        __m512 c = _mm512_permutex2var_ps(a, even, b);
-        __m512 s = _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
-        __m512 x0 = _mm512_maskz_loadu_ps((__mmask16)m, x + i);
-        __m512 x1 = _mm512_maskz_loadu_ps((__mmask16)m, x + n_pairs + i);
-        _mm512_mask_storeu_ps(x + i, (__mmask16)m, _mm512_fmsub_ps(x0, c, _mm512_mul_ps(x1, s)));
-        _mm512_mask_storeu_ps(x + n_pairs + i, (__mmask16)m, _mm512_fmadd_ps(x0, s, _mm512_mul_ps(x1, c)));
-    }
+    for (; i + 16 <= n_pairs; i += 16) rope_16(x + i, cs[i], n_pairs, 0xffff, 0xffff, 0xffff);
+    if ((n = n_pairs - i) > 0)
+        rope_16(x + i, cs[i], n_pairs, first_lanes(n), first_lanes(n < 8 ? 2 * n : 16),
+                n < 8 ? 0 : first_lanes(2 * n - 16));
 }
 
 void avx512_init_rope(struct kernels *k) { k->rope = rope; }

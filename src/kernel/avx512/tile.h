@@ -71,6 +71,13 @@ ALWAYS_INLINE void tile_store(const struct gemm *g, int r0, int c0, int n_cols, 
     }
 }
 
+/* The rows of a tile in n columns of y that will soon be written. Columns are far apart, and each write would wait. */
+ALWAYS_INLINE void tile_prefetch(const float *y, size_t ld_y, int n)
+{
+    for (int c = 0; c < n; c++)
+        for (int i = 0; i < TILE_ROWS; i += 16) _mm_prefetch((const char *)(y + (size_t)c * ld_y + i), _MM_HINT_T0);
+}
+
 /* Prefetches the same rows' next part while this one is unpacked and used, a row or a few per step. It goes into L2: in
  * L1 it would push out the tile, which is used for every column. More than that, a second and longer distance as in
  * stream.h, was slower: its requests to memory hold all the fill buffers, and a load that would find its
@@ -81,9 +88,9 @@ struct ahead {
     int bytes;     /* of the next part */
     int n_rows;    /* left */
     int step_rows;
-    /* Or lines in the order in which they lie in memory, in the steps of the product only. */
+    /* Or lines in the order in which they lie in memory: so many in a step of the product, and while unpacking. */
     const char *line;
-    int step_lines;
+    int step_lines, unpack_lines;
 };
 
 /* For part `part` of the n_parts of the tile at r0, with `bytes` in each row: a row per step. */
@@ -105,6 +112,7 @@ ALWAYS_INLINE void ahead_rest(struct ahead *a, int n_steps) { a->step_rows = (a-
 
 ALWAYS_INLINE void ahead_step(struct ahead *a)
 {
+    for (int i = 0; i < a->unpack_lines; i++, a->line += 64) _mm_prefetch(a->line, _MM_HINT_T1);
     for (int i = 0; i < a->step_rows && a->n_rows > 0; i++, a->row++, a->n_rows--) {
         const char *p = (const char *)*a->row + a->offset;
         for (int j = 0; j < a->bytes; j += 64) _mm_prefetch(p + j, _MM_HINT_T1);

@@ -47,6 +47,9 @@ static void attn(const struct attn *a, void *scratch)
     c->macs_f32 += values;
 }
 
+/* Partial results are in cache. */
+static void attn_merge(const struct attn_merge *m, void *s) { (void)m, (void)s; }
+
 /* The state is read and written; the rows are in cache. */
 static void conv_silu(const struct conv *v, void *scratch)
 {
@@ -114,6 +117,7 @@ void kernels_init_cost(struct kernels *k)
         if (a != ACT_N) k->gemm[t] = a == ACT_F32 ? gemm_f32 : gemm_int8;
     }
     k->attn = attn;
+    k->attn_merge = attn_merge;
     k->put_key = k->put_value = put;
     k->conv_silu = conv_silu;
     k->delta = delta;

@@ -127,6 +127,43 @@ static void merge_sink(struct partial *t, float z, int n)
     }
 }
 
+/* The result: the sink, and the division by the sum. */
+static void finish(struct partial *t, const float *sink, int n, float *out)
+{
+    if (sink) merge_sink(t, *sink, n);
+    float r = 1.0f / t->l;
+    for (int i = 0; i < n; i++) out[i] = t->o[i] * r;
+}
+
+static void partial_store(const struct partial *t, int n, float *to)
+{
+    to[ATTN_PARTIAL_M] = t->m;
+    to[ATTN_PARTIAL_L] = t->l;
+    memcpy(to + ATTN_PARTIAL_O, t->o, (size_t)n * sizeof *t->o);
+}
+
+static void partial_load(struct partial *t, int n, const float *from)
+{
+    t->m = from[ATTN_PARTIAL_M];
+    t->l = from[ATTN_PARTIAL_L];
+    memcpy(t->o, from + ATTN_PARTIAL_O, (size_t)n * sizeof *t->o);
+}
+
+void attn_merge_ref(const struct attn_merge *m, void *scratch)
+{
+    struct partial total, c;
+    (void)scratch;
+    partial_load(&total, m->head_dim_v, m->partial);
+    for (int i = 1; i < m->n; i++) {
+        partial_load(&c, m->head_dim_v, m->partial + (size_t)i * m->ld_partial);
+        merge(&total, &c, m->head_dim_v);
+    }
+    if (m->out)
+        finish(&total, m->sink, m->head_dim_v, m->out);
+    else
+        partial_store(&total, m->head_dim_v, m->partial);
+}
+
 void attn_ref(const struct attn *a, void *scratch)
 {
     (void)scratch;
@@ -136,13 +173,19 @@ void attn_ref(const struct attn *a, void *scratch)
         struct partial total, c;
         if (a->type == KV_Q8_0) query_quant(&qq, a->q[row], a->head_dim);
         assert(a->lo[row] >= 0 && a->lo[row] < a->hi[row]);
+        if (a->ld_partial) {
+            float *to = a->out[row];
+            for (int s = a->lo[row]; s < a->hi[row]; to += a->ld_partial) {
+                s = chunk(a, row, &qq, s, a->hi[row], &c);
+                partial_store(&c, a->head_dim_v, to);
+            }
+            continue;
+        }
         int s = chunk(a, row, &qq, a->lo[row], a->hi[row], &total);
         while (s < a->hi[row]) {
             s = chunk(a, row, &qq, s, a->hi[row], &c);
             merge(&total, &c, a->head_dim_v);
         }
-        if (a->sink) merge_sink(&total, a->sink[row], a->head_dim_v);
-        float r = 1.0f / total.l;
-        for (int i = 0; i < a->head_dim_v; i++) a->out[row][i] = total.o[i] * r;
+        finish(&total, a->sink ? &a->sink[row] : NULL, a->head_dim_v, a->out[row]);
     }
 }

@@ -18,6 +18,7 @@ void kernels_init_ref(struct kernels *k)
         .strip = 256,
         .quant = {[ACT_F32] = quant_f32_ref, [ACT_Q32] = quant_q32_ref, [ACT_Q256] = quant_q256_ref},
         .attn = attn_ref,
+        .attn_merge = attn_merge_ref,
         .put_key = put_key_ref,
         .put_value = put_value_ref,
         .conv_silu = conv_silu_ref,

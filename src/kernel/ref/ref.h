@@ -10,6 +10,7 @@
 quant_fn quant_f32_ref, quant_q32_ref, quant_q256_ref;
 void gemm_init_ref(gemm_fn **table); /* [DT_N], filled where there is a kernel */
 attn_fn attn_ref;
+attn_merge_fn attn_merge_ref;
 kv_put_fn put_key_ref, put_value_ref;
 conv_silu_fn conv_silu_ref;
 delta_fn delta_ref;

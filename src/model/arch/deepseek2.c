@@ -13,7 +13,7 @@
  * factor)^2.
  *
  * DeepSeek-AI 2024 (arXiv:2405.04434, 2412.19437). Temperatures that grow with the position (Mistral Large 3) are not
- * supported. Layers that predict further tokens are not run.
+ * supported. A block after the last layer may predict the token after the next one (nextn.h).
  */
 #include <math.h>
 #include <stdio.h>
@@ -155,5 +155,9 @@ static void deepseek2_layer(const struct member *me, int il)
 
 static const char *const keys[] = {"attention.value_length", "expert_count", NULL};
 
-const struct arch arch_deepseek2 = {
-    .name = "deepseek2", .hparams = deepseek2_hparams, .rules = rules, .layer = deepseek2_layer, .keys = keys};
+const struct arch arch_deepseek2 = {.name = "deepseek2",
+                                    .hparams = deepseek2_hparams,
+                                    .rules = rules,
+                                    .layer = deepseek2_layer,
+                                    .keys = keys,
+                                    .has_nextn = true};

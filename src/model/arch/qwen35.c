@@ -6,7 +6,7 @@
  * rotated (text has one position, so the sections of the rotation are all the same). GGUF files have the value heads in
  * an order in which head h reads key head h % n_head_k; a folder of safetensors keeps them grouped, h / r, and says so,
  * as may a file of Ollama's converter.
- * Layers after the last one predict further tokens and are not run.
+ * A block after the last layer may predict the token after the next one (nextn.h).
  */
 #include "model/arch/arch.h"
 #include "model/block.h"
@@ -42,4 +42,5 @@ static void qwen35_layer(const struct member *me, int il)
     block_ffn(me, il, ACTIV_SILU);
 }
 
-const struct arch arch_qwen35 = {.name = "qwen35", .hparams = qwen35_hparams, .rules = rules, .layer = qwen35_layer};
+const struct arch arch_qwen35 = {
+    .name = "qwen35", .hparams = qwen35_hparams, .rules = rules, .layer = qwen35_layer, .has_nextn = true};

@@ -28,4 +28,5 @@ const struct arch arch_qwen35moe = {.name = "qwen35moe",
                                     .hparams = qwen35moe_hparams,
                                     .rules = rules,
                                     .layer = qwen3next_layer,
-                                    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL}};
+                                    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL},
+                                    .has_nextn = true};

@@ -71,4 +71,5 @@ const struct arch arch_qwen3next = {.name = "qwen3next",
                                     .hparams = qwen3next_hparams,
                                     .rules = rules,
                                     .layer = qwen3next_layer,
-                                    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL}};
+                                    .keys = (const char *const[]){"expert_count", "expert_used_count", NULL},
+                                    .has_nextn = true};

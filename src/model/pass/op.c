@@ -13,6 +13,11 @@
 #define STRIP_MIN_ROWS 64  /* fewer batch rows leave everything in cache without strips */
 #define PIECE_MACS     2e9 /* a member's multiply-adds before it looks again whether to go on: 5 to 20 ms */
 
+struct member op_member(struct pass *p, int ith, int nth)
+{
+    return (struct member){p, ith, nth, p->scratch + (size_t)ith * KERNEL_SCRATCH_BYTES};
+}
+
 /* ---- the team ---- */
 
 bool op_is_abandoned(const struct member *me)

@@ -14,6 +14,9 @@ struct member {
     void *scratch; /* this member's, for kernels */
 };
 
+/* Member ith of the nth that run the pass. */
+struct member op_member(struct pass *p, int ith, int nth);
+
 /* ---- the team ---- */
 
 /* Whether the pass is abandoned. Members then skip their work, but still line up wherever they would have. So they need

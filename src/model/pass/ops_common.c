@@ -7,7 +7,34 @@
  */
 #include "model/pass/ops_common.h"
 
+#include <string.h>
+
 /* ---- rows ---- */
+
+static void rotate_row(struct pass *pass, int r)
+{
+    rope_at(&pass->rope, pass->batch->pos[r], pass->cs + (size_t)r * (size_t)pass->rope.n_pairs);
+    if (pass->cs_local)
+        rope_at(&pass->rope_local, pass->batch->pos[r], pass->cs_local + (size_t)r * (size_t)pass->rope_local.n_pairs);
+}
+
+void op_begin_row(const struct member *me, const struct tensor *t, int r, float *x)
+{
+    struct pass *pass = me->pass;
+    const struct side side = side_from(t->side, t->ne[0], pass->batch->token[r]);
+    pass->kt.dequant(t->type, t->data + (size_t)pass->batch->token[r] * t->row_bytes, &side, t->ne[0], x, me->scratch);
+    if (pass->model->hp.embd_scale != 1) pass->kt.scale(x, pass->model->hp.embd_scale, (int)t->ne[0], me->scratch);
+    rotate_row(pass, r);
+}
+
+/* The same for a row whose residual the stage before has computed. */
+static void go_on_row(const struct member *me, int r)
+{
+    struct pass *pass = me->pass;
+    size_t n_embd = (size_t)pass->model->hp.n_embd;
+    memcpy(rows_at(pass->x, r), pass->rows_in + (size_t)r * n_embd, n_embd * sizeof *pass->rows_in);
+    rotate_row(pass, r);
+}
 
 void op_embed(const struct member *me)
 {
@@ -17,15 +44,10 @@ void op_embed(const struct member *me)
     op_begin(me, -1, OP_EMBEDDING, "token_embd", t->type, 1, t->ne[0], pass->batch->n);
     op_share(me, pass->batch->n, 1, &lo, &hi);
     for (int r = lo; r < hi; r++) {
-        const struct side side = side_from(t->side, t->ne[0], pass->batch->token[r]);
-        pass->kt.dequant(t->type, t->data + (size_t)pass->batch->token[r] * t->row_bytes, &side, t->ne[0],
-                         rows_at(pass->x, r), me->scratch);
-        if (pass->model->hp.embd_scale != 1)
-            pass->kt.scale(rows_at(pass->x, r), pass->model->hp.embd_scale, (int)t->ne[0], me->scratch);
-        rope_at(&pass->rope, pass->batch->pos[r], pass->cs + (size_t)r * (size_t)pass->rope.n_pairs);
-        if (pass->cs_local)
-            rope_at(&pass->rope_local, pass->batch->pos[r],
-                    pass->cs_local + (size_t)r * (size_t)pass->rope_local.n_pairs);
+        if (model_is_first(pass->model))
+            op_begin_row(me, t, r, rows_at(pass->x, r));
+        else
+            go_on_row(me, r);
     }
     op_end(me);
     op_sync(me);
@@ -185,37 +207,41 @@ void op_gate_up(const struct member *me, int il, const struct op_gated *net, con
     op_sync(me);
 }
 
-/* Scales and caps logits [lo, hi) of every row, if the model says so. */
-static void bend_logits(const struct member *me, int lo, int hi)
+/* Scales and caps logits [lo, hi) of every row of n_vocab, if the model says so. */
+static void bend_logits(const struct member *me, int n_vocab, int lo, int hi)
 {
     struct pass *pass = me->pass;
     const struct hparams *h = &pass->model->hp;
     for (int i = 0; i < pass->n_out; i++) {
-        float *y = pass->logits + (size_t)i * (size_t)h->n_vocab + lo;
+        float *y = pass->logits + (size_t)i * (size_t)n_vocab + lo;
         if (h->logit_scale != 1) pass->kt.scale(y, h->logit_scale, hi - lo, me->scratch);
         if (h->logit_softcap != 0) pass->kt.softcap(y, h->logit_softcap, hi - lo, me->scratch);
     }
 }
 
-/* Only the rows that want logits are normalised and multiplied. */
 void op_logits(const struct member *me)
 {
+    const struct model *m = me->pass->model;
+    op_logits_by(me, m->output_norm, &(struct linear){.w = m->output}, m->hp.n_vocab);
+}
+
+/* Only the rows that want logits are normalised and multiplied. */
+void op_logits_by(const struct member *me, const float *norm, const struct linear *out, int n_vocab)
+{
     struct pass *pass = me->pass;
-    const struct model *m = pass->model;
-    const struct linear out = {.w = m->output};
-    int n_embd = m->hp.n_embd, lo, hi;
+    int n_embd = pass->model->hp.n_embd, lo, hi;
     op_begin(me, -1, OP_OUTPUT, "output_norm", -1, n_embd, 1, pass->n_out);
     op_share(me, pass->n_out, 1, &lo, &hi);
     for (int i = lo; i < hi; i++) {
-        pass->kt.rms_norm(rows_at(pass->x, pass->out_rows[i]), m->output_norm, m->hp.norm_eps, n_embd,
+        pass->kt.rms_norm(rows_at(pass->x, pass->out_rows[i]), norm, pass->model->hp.norm_eps, n_embd,
                           rows_at(pass->h.f32, i), me->scratch);
-        op_quant_row(me, &pass->h, n_embd, i, (const struct linear *const[]){&out, NULL});
+        op_quant_row(me, &pass->h, n_embd, i, (const struct linear *const[]){out, NULL});
     }
     op_end(me);
     op_sync(me);
-    op_begin(me, -1, OP_OUTPUT, "output", m->output->type, m->output->ne[1], n_embd, pass->n_out);
-    op_share(me, (int)m->output->ne[1], me->pass->kt.row_unit, &lo, &hi);
-    if (op_matmul_part(me, &out, &pass->h, pass->n_out, lo, hi, pass->logits + lo, (size_t)m->hp.n_vocab))
-        bend_logits(me, lo, hi);
+    op_begin(me, -1, OP_OUTPUT, "output", out->w->type, n_vocab, n_embd, pass->n_out);
+    op_share(me, n_vocab, me->pass->kt.row_unit, &lo, &hi);
+    if (op_matmul_part(me, out, &pass->h, pass->n_out, lo, hi, pass->logits + lo, (size_t)n_vocab))
+        bend_logits(me, n_vocab, lo, hi);
     op_end(me);
 }

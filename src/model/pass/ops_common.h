@@ -9,8 +9,13 @@
 
 /* x = the embedding rows of the batch's tokens, scaled, and the rotations of its positions. Syncs. */
 void op_embed(const struct member *me);
+/* x = the row of an embedding table for row r's token, scaled; and the rotations of row r's position. */
+void op_begin_row(const struct member *me, const struct tensor *t, int r, float *x);
 /* The logits of the rows that want them: output norm and output matrix, scale and soft cap. */
 void op_logits(const struct member *me);
+/* The same with another norm and the first n_vocab rows of another matrix: pass->logits is [n_out][n_vocab], and h
+ * [n_out] has the normalised rows. */
+void op_logits_by(const struct member *me, const float *norm, const struct linear *out, int n_vocab);
 
 /* h = RMS(x; norm), and h in the formats of the given matrices (NULL-terminated). Syncs. */
 void op_norm(const struct member *me, int il, const char *name, const float *norm, const struct linear *const *users);

@@ -11,9 +11,11 @@
 
 #include "model/pass/op.h"
 
-#define BA_UNIT   8     /* matrix rows a share of the two small projections is a multiple of */
-#define DIM_STRIP 16    /* dims of a head that members share if there are too few heads */
-#define L2_EPS    1e-6F /* of keys and queries, as in training; the other norms have an epsilon of their own */
+#define BA_UNIT     8     /* matrix rows a share of the two small projections is a multiple of */
+#define DIM_STRIP   16    /* dims of a head that members share if there are too few heads */
+#define RULE_ROWS   128   /* rows that a head goes through before it is gated */
+#define GATES_AHEAD 4     /* rows whose gates are asked for ahead */
+#define L2_EPS      1e-6F /* of keys and queries, as in training; the other norms have an epsilon of their own */
 
 /* n consecutive rows of one sequence in one layer, as the recurrence takes them: row `row` of each and the following.
  */
@@ -21,7 +23,6 @@ struct delta_steps {
     struct rows qkv, decay, beta;
     int row, n;
     float *conv, *rule; /* the layer's part of the sequence's state */
-    int out;            /* the row of att for the first one's results */
 };
 
 static struct delta_steps steps_at(const struct member *me, int il, const struct state_span *p)
@@ -29,8 +30,7 @@ static struct delta_steps steps_at(const struct member *me, int il, const struct
     struct pass *pass = me->pass;
     uint8_t *state = pass->mem[p->seq]->state + pass->model->hp.layer[il].state_offset;
     float *rule = (float *)(state + hp_rule_offset(&pass->model->hp));
-    return (struct delta_steps){pass->delta.qkv, pass->delta.a, pass->delta.b, p->row, p->n,
-                                (float *)state,  rule,          p->row};
+    return (struct delta_steps){pass->delta.qkv, pass->delta.a, pass->delta.b, p->row, p->n, (float *)state, rule};
 }
 
 /* The first n held rows of the span in layer il, which is the nth_layer-th recurrent one: [qkv][decay][beta]. */
@@ -50,7 +50,7 @@ static struct delta_steps steps_kept(const struct member *me, int il, int nth_la
 static int recurrent_before(const struct hparams *h, int il)
 {
     int n = 0;
-    for (int i = 0; i < il; i++) n += h->layer[i].is_recurrent;
+    for (int i = h->layer_lo; i < il; i++) n += h->layer[i].is_recurrent;
     return n;
 }
 
@@ -62,7 +62,7 @@ void delta_cut(struct cutter *c, const struct model *m, int n, struct delta_rows
     int delta_v = h->delta_n_head_v * h->delta_dim_v;
     bool is_grouped = false;
     if (!h->state_bytes) return;
-    for (int i = 0; i < h->n_layer; i++) is_grouped |= m->layers[i].delta_in.w != NULL;
+    for (int i = h->layer_lo; i < h->layer_hi; i++) is_grouped |= m->layers[i].delta_in.w != NULL;
     d->qkv = cut_rows_apart(c, n, hp_conv_dim(h));
     d->z = cut_rows_apart(c, n, delta_v);
     d->ba = cut_rows(c, n, 2 * h->delta_n_head_v);
@@ -200,27 +200,27 @@ void op_delta_conv(const struct member *me, int il)
 
 /* ---- the rule ---- */
 
-/* Takes dims [j, j + n) of value head `head` through the rows. */
-static void rule_dims(const struct member *me, const struct delta_steps *t, int head, int j, int n)
+/* Takes dims [j, j + n) of value head `head` through n_rows rows from row on; the outputs replace the values. */
+static void rule_dims(const struct member *me, const struct delta_steps *t, int row, int n_rows, int head, int j, int n)
 {
     struct pass *pass = me->pass;
     const struct hparams *h = &pass->model->hp;
     int n_k = h->delta_n_head_k, dk = h->delta_dim_k, dv = h->delta_dim_v, wide;
     int key = h->delta_is_grouped ? head / (h->delta_n_head_v / n_k) : head % n_k;
-    const float *x = rows_at(t->qkv, t->row);
+    float *x = rows_at(t->qkv, row), *v = x + head_channel(h, 2 * n_k + head, &wide) + j;
     struct delta d = {.dk = dk,
                       .n_dims = n,
-                      .n_rows = t->n,
+                      .n_rows = n_rows,
                       .m = t->rule + ((size_t)head * (size_t)dv + (size_t)j) * (size_t)dk,
                       .q = x + head_channel(h, key, &wide),
                       .k = x + head_channel(h, n_k + key, &wide),
-                      .v = x + head_channel(h, 2 * n_k + head, &wide) + j,
-                      .o = rows_at(pass->att.f32, t->out) + head * dv + j,
-                      .decay = rows_at(t->decay, t->row) + head,
-                      .beta = rows_at(t->beta, t->row) + head,
+                      .v = v,
+                      .o = v,
+                      .decay = rows_at(t->decay, row) + head,
+                      .beta = rows_at(t->beta, row) + head,
                       .ld_qk = t->qkv.ld,
                       .ld_v = t->qkv.ld,
-                      .ld_o = pass->att.f32.ld,
+                      .ld_o = t->qkv.ld,
                       .ld_gate = t->decay.ld};
     pass->kt.delta(&d, me->scratch);
 }
@@ -231,44 +231,61 @@ static bool is_by_head(const struct member *me, const struct hparams *h)
     return h->delta_n_head_v % me->nth == 0 || h->delta_n_head_v >= 8 * me->nth;
 }
 
-/* Takes this member's heads or strips through the rows. */
-static void rule_share(const struct member *me, const struct delta_steps *t)
-{
-    const struct hparams *h = &me->pass->model->hp;
-    int dv = h->delta_dim_v, unit = is_by_head(me, h) ? dv : DIM_STRIP, strips = (dv + unit - 1) / unit, lo, hi;
-    op_share(me, h->delta_n_head_v * strips, 1, &lo, &hi);
-    for (int u = lo, n; u < hi; u += n) { /* neighbours of one head together */
-        int first = u % strips, j = first * unit;
-        n = strips - first < hi - u ? strips - first : hi - u;
-        rule_dims(me, t, u / strips, j, (first + n) * unit < dv ? n * unit : dv - j);
-    }
-}
-
-/* A value head's output in row r: normed, then gated. */
+/* A value head's output in row r: normed, then gated, into att. */
 static void gate_head(const struct member *me, int il, int r, int head)
 {
     struct pass *pass = me->pass;
     const struct hparams *h = &pass->model->hp;
-    int dv = h->delta_dim_v;
-    float *o = rows_at(pass->att.f32, r) + head * dv;
-    pass->kt.rms_norm(o, pass->model->layers[il].delta_norm, h->norm_eps, dv, o, me->scratch);
-    pass->kt.act_mul[ACTIV_SILU](rows_at(pass->delta.z, r) + head * dv, o, dv, o, me->scratch);
+    int dv, ch = head_channel(h, 2 * h->delta_n_head_k + head, &dv);
+    float *y = rows_at(pass->att.f32, r) + head * dv;
+    pass->kt.rms_norm(rows_at(pass->delta.qkv, r) + ch, pass->model->layers[il].delta_norm, h->norm_eps, dv, y,
+                      me->scratch);
+    pass->kt.act_mul[ACTIV_SILU](rows_at(pass->delta.z, r) + head * dv, y, dv, y, me->scratch);
+}
+
+/* The same in rows [row, end), which lie too far apart for the processor to see what comes next. */
+static void gate_rows(const struct member *me, int il, int head, int row, int end)
+{
+    const struct pass *pass = me->pass;
+    const int dv = pass->model->hp.delta_dim_v;
+    for (int r = row; r < end; r++) {
+        for (int i = 0; r + GATES_AHEAD < end && i < dv; i += 16) {
+            __builtin_prefetch(rows_at(pass->delta.z, r + GATES_AHEAD) + head * dv + i);
+            __builtin_prefetch(rows_at(pass->att.f32, r + GATES_AHEAD) + head * dv + i, 1);
+        }
+        gate_head(me, il, r, head);
+    }
+}
+
+/* Takes this member's heads or strips through the rows, a few rows at a time, whose keys and queries stay in the
+ * second-level cache for all strips. Whole heads are gated in layer il, too; -1: they are not. */
+static void rule_share(const struct member *me, const struct delta_steps *t, int il)
+{
+    const struct hparams *h = &me->pass->model->hp;
+    bool by_head = is_by_head(me, h);
+    int most = me->pass->kt.is_cost ? t->n : RULE_ROWS; /* the state comes from memory once */
+    int dv = h->delta_dim_v, unit = by_head ? dv : DIM_STRIP, strips = (dv + unit - 1) / unit, lo, hi;
+    op_share(me, h->delta_n_head_v * strips, 1, &lo, &hi);
+    for (int u = lo, n; u < hi; u += n) { /* neighbours of one head together */
+        int first = u % strips, j = first * unit, end = t->row + t->n;
+        n = strips - first < hi - u ? strips - first : hi - u;
+        for (int r = t->row, m; r < end; r += m) {
+            m = end - r < most ? end - r : most;
+            rule_dims(me, t, r, m, u / strips, j, (first + n) * unit < dv ? n * unit : dv - j);
+            if (il >= 0 && by_head) gate_rows(me, il, u, r, r + m);
+        }
+    }
 }
 
 void op_delta_rule(const struct member *me, int il)
 {
     struct pass *pass = me->pass;
     const struct hparams *h = &pass->model->hp;
-    int lo, hi;
     op_begin(me, il, OP_DELTA, "delta_rule", -1, (int64_t)h->delta_n_head_v * h->delta_dim_v, h->delta_dim_k,
              pass->batch->n);
     for (int p = 0; p < pass->states.n_spans && !op_is_abandoned(me); p++) {
         struct delta_steps t = steps_at(me, il, &pass->states.spans[p]);
-        rule_share(me, &t);
-        if (!is_by_head(me, h)) continue;
-        op_share(me, h->delta_n_head_v, 1, &lo, &hi);
-        for (int r = t.row; r < t.row + t.n; r++)
-            for (int head = lo; head < hi; head++) gate_head(me, il, r, head);
+        rule_share(me, &t, il);
     }
     op_end(me);
     op_sync(me);
@@ -312,7 +329,7 @@ void delta_replay(const struct member *me)
     const struct hparams *h = &pass->model->hp;
     int heads = 2 * h->delta_n_head_k + h->delta_n_head_v, nth_layer = 0, lo, hi;
     op_share(me, heads, 1, &lo, &hi);
-    for (int il = 0; il < h->n_layer; il++) {
+    for (int il = h->layer_lo; il < h->layer_hi; il++) {
         if (!h->layer[il].is_recurrent) continue;
         for (int stage = 0; stage < 2; stage++) {
             for (int p = 0; p < pass->states.n_spans; p++) {
@@ -320,7 +337,7 @@ void delta_replay(const struct member *me)
                 if (span->n_again == 0) continue;
                 struct delta_steps t = steps_kept(me, il, nth_layer, span, span->n_again);
                 for (int i = lo; stage == 0 && i < hi; i++) conv_head(me, il, i, &t);
-                if (stage == 1) rule_share(me, &t);
+                if (stage == 1) rule_share(me, &t, -1);
             }
             op_sync(me);
         }

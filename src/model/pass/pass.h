@@ -51,6 +51,7 @@ struct pass {
     /* the pass in progress */
     const struct batch *batch;
     struct kv_seq *const *mem; /* by the batch's sequence numbers */
+    const float *rows_in;      /* [rows][n_embd], the residual rows of the stage before this one; unused in the first */
     float *logits;
     int n_out;                /* out_rows */
     bool can_stop;            /* whether is_cancelled() is asked */

@@ -18,7 +18,7 @@ size_t states_bytes(const struct model *m, int max_seqs)
     const struct hparams *h = &m->hp;
     int n_recurrent = 0;
     if (!h->state_bytes) return 0;
-    for (int i = 0; i < h->n_layer; i++) n_recurrent += h->layer[i].is_recurrent;
+    for (int i = h->layer_lo; i < h->layer_hi; i++) n_recurrent += h->layer[i].is_recurrent;
     return saved_bytes(m, max_seqs) + (size_t)n_recurrent * PASS_MAX_HELD * delta_kept_ld(h) * sizeof(float);
 }
 

@@ -27,6 +27,7 @@ void params_init(struct answer_params *a, int n_vocab)
                                 .cache_prompt = true,
                                 .store = true};
     qn_sampling_init(&a->sampling);
+    a->draft = QN_DRAFT_DEFAULT;
 }
 
 void params_deinit(struct answer_params *a)
@@ -38,6 +39,8 @@ void params_deinit(struct answer_params *a)
     json_decref(a->instructions);
     json_decref(a->response_fields);
     buf_deinit(&a->tools_again);
+    buf_deinit(&a->format.text);
+    call_params_deinit(&a->calls);
     buf_deinit(&a->ignored.names);
     json_decref(a->made);
     json_decref(a->body);
@@ -49,6 +52,9 @@ static int check(struct answer_params *a, struct fault *f)
     if (a->has_best_of && a->best_of != a->n)
         return fault_set(f, 400, "unsupported_value", "best_of",
                          "best_of: only the value of n (%d) is supported, not %d", a->n, a->best_of);
+    if (a->format.is_set && a->ignore_eos)
+        return fault_set(f, 400, "unsupported_value", "ignore_eos",
+                         "ignore_eos: an answer with a form (%s) ends where that is complete", a->format.field);
     if (a->n_top > 0 && !a->logprobs) {
         a->n_top = 0;
         if (field_ignore(f, "top_logprobs")) return -1;
@@ -83,7 +89,8 @@ int params_let_go(struct answer_params *a, size_t *n_bytes, struct fault *f)
         a->text = NULL;
     else if (a->text && keep_text(a, PARAMS_MAX_STOP, &a->text, a->n_text, n_bytes, f))
         return -1;
-    *n_bytes += json_string_length(a->instructions) + a->tools_again.len + a->ignored.names.len;
+    *n_bytes += json_string_length(a->instructions) + a->tools_again.len + a->ignored.names.len + a->format.text.len +
+                a->calls.again.len;
     a->prompts = NULL;
     a->model = a->cache_salt = a->reasoning_effort = NULL;
     a->input_prefix = a->prompt = a->suffix = a->input_extra = a->samplers = NULL;
@@ -181,6 +188,19 @@ static int parse_stop_tokens(void *out, const struct field *field, const char *n
     return params_tokens(name, v, a->n_vocab, &a->stop_tokens, &a->n_stop_tokens, f);
 }
 
+/* Who may guess the next tokens. */
+static int parse_draft(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct answer_params *a = out;
+    (void)field;
+    for (enum qn_draft d = QN_DRAFT_OFF; d <= QN_DRAFT_DEFAULT; d++)
+        if (field_is(v, qn_draft_name(d))) {
+            a->draft = d;
+            return 0;
+        }
+    return field_unsupported(f, name, "anything but off, auto, ngram, mtp, model, wedlm and default is");
+}
+
 /* {"ID": BIAS, ...} */
 static int parse_logit_bias(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
@@ -250,19 +270,6 @@ static int parse_prompt(void *out, const struct field *field, const char *name, 
     return parse_prompt(out, field, name, first, f);
 }
 
-/* "auto" or "none". With "none" the model does not see the tools. A forced call would need a grammar. */
-int params_parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
-{
-    struct answer_params *a = out;
-    (void)field;
-    if (field_is(v, "auto") || field_is(v, "none")) {
-        a->no_tools = field_is(v, "none");
-        return 0;
-    }
-    if (json_is_string(v) || json_is_object(v)) return field_unsupported(f, name, "what forces a call is");
-    return field_wrong_type(f, name, "\"auto\" or \"none\"", v);
-}
-
 /* If false, the answer ends with its first call. */
 int params_parse_parallel(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
@@ -328,8 +335,17 @@ const struct field params_sampling_fields[] = {
     INT("priority", priority, -1000, 0), /* nobody may push others back, so it is never above 0 */
     INT("deadline_ms", deadline_ms, 0, INT_MAX),
     STRING("cache_salt", cache_salt, 1024),
-    ONLY("grammar", "[]"),
-    ONLY("json_schema", "[]"),
+    PARSE("draft", parse_draft),
+    PARSE("receipt", receipt_parse_wish),
+    PARSE("grammar", format_parse_grammar),
+    PARSE("json_schema", format_parse_schema),
+    PARSE("regex", format_parse_regex),
+    PARSE("choice", format_parse_choice),
+    PARSE("structured_outputs", format_parse_structured),
+    PARSE("guided_json", format_parse_schema), /* the same, as older servers have them */
+    PARSE("guided_grammar", format_parse_grammar),
+    PARSE("guided_regex", format_parse_regex),
+    PARSE("guided_choice", format_parse_choice),
     {0},
 };
 
@@ -353,7 +369,7 @@ const struct field params_openai_fields[] = {
      .present = AT(has_best_of)},
     IGNORED("store", "b"),
     IGNORED("metadata", "o"),
-    ONLY("response_format", "[{\"type\":\"text\"}]"),
+    PARSE("response_format", format_parse_response),
     {0},
 };
 
@@ -369,7 +385,7 @@ const struct field params_completion_fields[] = {
 const struct field params_chat_fields[] = {
     {.name = "messages", .type = FIELD_ARRAY, .at = AT(messages), .lo = 1, .hi = MANY, .required = true},
     {.name = "tools", .type = FIELD_ARRAY, .at = AT(tools), .hi = 1024},
-    PARSE("tool_choice", params_parse_tool_choice),
+    PARSE("tool_choice", call_parse_choice),
     PARSE("parallel_tool_calls", params_parse_parallel),
     {.name = "documents", .type = FIELD_ARRAY, .at = AT(documents), .hi = MANY},
     {.name = "chat_template_kwargs", .type = FIELD_OBJECT, .at = AT(template_kwargs)},

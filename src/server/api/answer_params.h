@@ -10,7 +10,9 @@
 #include <quern.h>
 
 #include "base/buf.h"
-#include "server/json/field.h"
+#include "server/api/call_params.h"
+#include "server/api/format_params.h"
+#include "server/api/receipts.h"
 
 #define PARAMS_MAX_STOP       16
 #define PARAMS_MAX_STOP_BYTES 65536 /* the engine's limit; checked here so that the field is named */
@@ -46,7 +48,13 @@ struct answer_params {
     qn_token *stop_tokens; /* [n_stop_tokens] */
     size_t n_stop_tokens;
     bool ignore_eos;
+    struct format_params format; /* owned */
+    struct call_params calls;    /* owned */
     int priority, deadline_ms;
+    enum qn_draft draft;
+    enum receipt_wish receipt; /* of the answers */
+    struct context_how context;
+    bool has_context;
     bool logprobs;
     int n_top; /* with each logprob */
 
@@ -103,7 +111,7 @@ json_t *params_joined(struct buf *text, struct fault *f);
 bool params_is_over(const struct answer_params *a, size_t i, struct fault *f);
 /* Turns an array of token ids into a list that the caller frees with mem_free(). */
 int params_tokens(const char *name, const json_t *array, int n_vocab, qn_token **out, size_t *n, struct fault *f);
-field_parser params_parse_stop, params_parse_tool_choice, params_parse_parallel, params_parse_stream_options;
+field_parser params_parse_stop, params_parse_parallel, params_parse_stream_options;
 field_parser params_parse_thinking; /* {"type": "enabled"}, with a budget that changes nothing */
 field_parser params_parse_context;  /* which parts of a long conversation are dropped: only if none ever are */
 

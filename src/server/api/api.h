@@ -10,6 +10,7 @@
 
 #include <quern.h>
 
+#include "server/api/receipts.h"
 #include "server/http/http.h"
 #include "server/models/served.h"
 
@@ -18,8 +19,9 @@ struct api_config {
     struct models *models;
     struct ledger *requests; /* memory that requests take in addition to their places with a model; NULL: not counted */
     size_t program_bytes;    /* memory of the process that nothing else counts */
-    bool has_page;           /* GET / is answered with the page for browsers */
-    int n_workers;           /* threads that read requests and turn text into tokens; 0: 2 */
+    struct receipts_config receipts;
+    bool has_page; /* GET / is answered with the page for browsers */
+    int n_workers; /* threads that read requests and turn text into tokens; 0: 2 */
 };
 
 struct api;

@@ -9,10 +9,11 @@
  *     job.c             a request for an answer, from its body to its submission
  *     job_event.c       a request for an answer, from its submission to its end
  *     resumable.c       streams that outlive their connection
- *     answer_params.c shared_params.c
+ *     answer_params.c shared_params.c format_params.c
  *                       the fields of requests for an answer
  *     item_store.c      responses that are kept for later requests
  *     vectors.c         requests that compute something for each of several texts
+ *     receipts.c        receipts of answers, for clients and for a log
  *     tally.c stats.c   what requests have used; histograms of each model
  *
  * The rooms after this one use it: dialect/ has how each API reads a request and writes an answer, endpoint/ the table
@@ -35,6 +36,7 @@
 #include "server/api/api.h"
 #include "server/api/answer_params.h"
 #include "server/api/item_store.h"
+#include "server/api/receipts.h"
 #include "server/json/json_out.h"
 
 /* ---- histograms (stats.c) ---- */
@@ -214,6 +216,7 @@ struct api {
     struct ticket *tickets; /* the list of all requests under way */
     atomic_bool ending;     /* the server stops: no request is wanted any more */
     struct resumables resumables;
+    struct receipts receipts;
 };
 
 /* Queues the request for a worker, or refuses it; in a handler. The request belongs to the worker from here on, and
@@ -271,9 +274,10 @@ struct who who_of(const struct http_identity *i, const char *cache_salt);
 
 /* ---- jobs (job.c) ---- */
 
-/* A complete tool call of an answer. */
+/* A tool call of an answer. */
 struct job_call {
-    char *name, *arguments;
+    char *name, *arguments; /* arguments: "" until it ends */
+    bool is_cut;            /* the answer ended in the middle of it; only where calls are sent in pieces */
 };
 
 #define JOB_LOGPROB_LISTS 5
@@ -290,9 +294,12 @@ struct job_answer {
     size_t n_chars;            /* characters (Unicode) of all tokens so far */
     int n_tokens, n_reasoning; /* so far; of these, tokens of thoughts with their marks */
     int n_unsure;              /* tokens since the last event, which may turn out to be the mark of thoughts */
+    bool is_calling;           /* the last call has begun, and is sent in pieces */
     bool ended;
     enum qn_finish finish;
     int stop_index;         /* which stop string ended it; -1: none */
+    enum receipt_end early; /* we ended it, and not the scheduler: how a receipt calls that; 0: the scheduler did */
+    bool went_on;           /* it had more tokens after we ended it */
     struct buf held;        /* the beginning of a line that may end the answer */
     int n_indent;           /* of this line so far */
     bool in_line, has_line; /* the line has more than white space; a line is complete */
@@ -318,6 +325,11 @@ struct dialect {
     void (*start)(struct job *j); /* may be NULL; called first for each prompt, for whole answers too */
     void (*text_stream)(struct job *j, int i, enum qn_reply_kind kind, const char *text, size_t n);
     void (*call_stream)(struct job *j, int i, const struct job_call *c);
+    /* Of streams whose calls fit a form, so that they can be sent while they are written: the last call of the answer
+     * has its name; it has n more bytes of arguments; it ends, and has all of them. NULL: calls are sent whole. */
+    void (*call_begin)(struct job *j, int i, const struct job_call *c);
+    void (*call_piece)(struct job *j, int i, const char *text, size_t n);
+    void (*call_end)(struct job *j, int i, const struct job_call *c);
     /* The end of answer i. For the last answer it is called when the counts are known. */
     void (*finish_stream)(struct job *j, int i, bool last);
     void (*close_stream)(struct job *j);
@@ -347,6 +359,7 @@ struct job {
     struct answer_params params;
     struct who who;
     qn_prompt *prompt;
+    qn_grammar *grammar;    /* NULL: none */
     const qn_token *tokens; /* [n_tokens] of the prompt: borrowed from `prompt`, `params` or `prompts` */
     size_t n_tokens;
     /* Several prompts of one request are submitted one after the other; `tokens` is that of prompt `at`. */
@@ -360,6 +373,7 @@ struct job {
     /* For responses: the one that this one continues, and this one if it will be kept; both held, NULL: none. */
     struct item_record *previous, *record;
     size_t items_taken; /* bytes of the ticket's memory for items that are not in the body, until there are tokens */
+    struct job_receipt receipt; /* zeroed: none is wanted */
     struct json_out out;
     struct qn_usage usage; /* once it is done: of all prompts together */
     struct qn_timings timings;
@@ -372,6 +386,7 @@ struct job {
     bool known;                  /* and the first one of prompt `at` */
     bool lost;                   /* the answer cannot be sent: no memory, or the client reads too slowly */
     uint64_t first_token_ns, last_token_ns;
+    int n_unwanted; /* tokens of the prompt that is being answered that came after we ended their answers: of no use */
 
     /* The last heartbeat, and how many had nothing new since; for the server's thread only. */
     int told_phase, told_done, n_untold;

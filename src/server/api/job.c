@@ -4,6 +4,7 @@
  */
 #include "server/api/api_impl.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -36,8 +37,10 @@ void job_free(struct job *j)
         mem_free(a->call);
     }
     mem_free(j->answer);
+    job_receipt_free(j);
     if (j->resumable) resumable_end(j->resumable, false);
     qn_prompt_free(j->prompt);
+    qn_grammar_free(j->grammar);
     item_store_release(j->api->items, j->previous);
     item_store_release(j->api->items, j->record);
     params_deinit(&j->params);
@@ -72,7 +75,7 @@ const char *job_finish_reason(const struct job *j, int i)
     switch (a->finish) {
     case QN_FINISH_LENGTH: return "length";
     case QN_FINISH_CANCELLED: return "cancelled";
-    default: return a->n_calls ? "tool_calls" : "stop";
+    default: return a->n_calls && !a->call[a->n_calls - 1].is_cut ? "tool_calls" : "stop";
     }
 }
 
@@ -118,6 +121,15 @@ void job_write_quern(struct job *j)
     else
         json_out_str(o, "tokens_per_second", NULL);
     json_out_int(o, "cached_tokens", j->usage.n_cached);
+    if (j->usage.n_drafted > 0) {
+        json_out_int(o, "passes", j->usage.n_passes);
+        json_out_int(o, "drafted", j->usage.n_drafted);
+        json_out_int(o, "accepted", j->usage.n_accepted);
+    }
+    if (j->usage.n_dropped > 0) {
+        json_out_int(o, "dropped_tokens", j->usage.n_dropped);
+        json_out_int(o, "rotations", j->usage.n_rotations);
+    }
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
     if (t->miss && !strcmp(t->miss, "differs")) {
@@ -126,6 +138,7 @@ void job_write_quern(struct job *j)
     }
     job_write_ignored(j, o);
     write_changes(o, qn_prompt_changes(j->prompt));
+    job_receipt_write(j);
     json_out_close(o, '}');
 }
 
@@ -199,7 +212,7 @@ static int prompt_failed(const struct job *j, struct fault *f, const struct qn_e
 /* Makes the object that qn_chat_prompt() takes, which checks everything inside of messages and tools. */
 int job_prepare_chat(struct job *j, struct fault *f)
 {
-    const struct answer_params *a = &j->params;
+    struct answer_params *a = &j->params;
     struct qn_error e = {0};
     struct buf text = {0};
     if (!j->served->chat)
@@ -210,7 +223,8 @@ int job_prepare_chat(struct job *j, struct fault *f)
     bad |= add_switches(a, kwargs);
     json_t *all = json_pack("{s:O,s:b,s:o}", "messages", a->messages, "add_generation_prompt", a->add_generation_prompt,
                             "chat_template_kwargs", kwargs);
-    if (a->tools && !a->no_tools) bad |= json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
+    a->calls.any = json_array_size(a->tools) > 0 && !a->no_tools;
+    if (a->calls.any) bad |= json_object_set(all, "tools", (json_t *)(uintptr_t)a->tools);
     if (a->documents) bad |= json_object_set(all, "documents", (json_t *)(uintptr_t)a->documents);
     bool made = all && !bad && !json_text_add(&text, all, JSON_COMPACT, "a conversation", NULL);
     json_decref(all);
@@ -219,7 +233,10 @@ int job_prepare_chat(struct job *j, struct fault *f)
     int rc =
         room ? qn_chat_prompt(&j->prompt, j->served->chat, (char *)text.data, text.len, &j->ticket->cancel, &e) : 0;
     ticket_give(j->ticket, taken);
-    buf_deinit(&text);
+    if (job_wants_receipt(j))
+        j->receipt.conversation = text;
+    else
+        buf_deinit(&text);
     if (!room) return made ? -1 : api_no_memory(f);
     if (rc) return prompt_failed(j, f, &e);
     j->tokens = qn_prompt_tokens(j->prompt, &j->n_tokens);
@@ -233,7 +250,7 @@ static int check_room(const struct job *j, size_t n_tokens, struct fault *f)
     if (n_tokens == 0)
         return fault_set(f, 400, "empty_prompt", j->d->prompt_field, "%s: the prompt has no tokens",
                          j->d->prompt_field);
-    if (n_tokens + answers <= (size_t)j->served->n_ctx) return 0;
+    if (n_tokens + answers <= (size_t)j->served->n_ctx || j->params.context.rotates) return 0;
     return api_too_long(f, j->d->refuse, j->d->prompt_field, n_tokens, j->served->n_ctx);
 }
 
@@ -255,6 +272,23 @@ static size_t prompt_bytes(const struct job *j)
     return n;
 }
 
+/* What looks at all tokens of the prompt, or proves an answer by them, cannot do without some. It has the daemon's
+ * usual context only if that is plain. */
+static int settle_context(struct job *j, struct fault *f)
+{
+    struct answer_params *a = &j->params;
+    const char *what = a->echo && a->logprobs ? "logprobs of an echo" : job_wants_receipt(j) ? "receipts" : NULL;
+    if (!a->has_context && !what) a->context = j->served->context;
+    if (!a->context.rotates) return 0;
+    if (what)
+        return fault_set(f, 400, "unsupported_value", "context",
+                         "context: %s, which this %s has, are not supported with a context that rotates", what,
+                         a->receipt || (a->echo && a->logprobs) ? "request" : "server");
+    if (a->context.n_keep <= j->served->n_ctx / 2) return 0;
+    return fault_set(f, 400, "out_of_range", "context", "context: rotate:%d keeps more than half of the context of %d",
+                     a->context.n_keep, j->served->n_ctx);
+}
+
 /* Reads the parameters as the dialect says, and turns them into tokens. It keeps nothing of the body except what the
  * answer needs. */
 static int read_params(struct job *j, json_t *body, size_t body_taken, struct fault *f)
@@ -265,7 +299,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     j->params.n_ctx = j->served->n_ctx;
     j->params.cancel = &t->cancel;
     j->params.stream = j->d->streams;
-    if (params_read(&j->params, j->d->tables, body, f)) return -1;
+    if (params_read(&j->params, j->d->tables, body, f) || settle_context(j, f)) return -1;
     if (j->params.deadline_ms > 0) t->deadline_ns = t->arrived_ns + (uint64_t)j->params.deadline_ms * 1000000;
     if (ticket_is_over(t)) return ticket_fault(t, f);
     j->who = who_of(http_identity(j->req), j->params.cache_salt);
@@ -275,6 +309,7 @@ static int read_params(struct job *j, json_t *body, size_t body_taken, struct fa
     if (j->d->prepare(j, f) || params_let_go(&j->params, &kept, f)) return -1;
     ticket_give(t, 2 * body_taken + j->items_taken);
     if (j->prompt) qn_prompt_text(j->prompt, &n_text);
+    kept += j->receipt.conversation.len;
     kept += qn_prompt_user_span(j->prompt, 0, NULL, NULL) * 2 * sizeof(size_t);
     return ticket_take(t, kept + n_text + prompt_bytes(j), "a prompt", f);
 }
@@ -363,7 +398,7 @@ int job_submit(struct job *j, double *retry_s, struct fault *f)
         j->tokens = j->prompts[j->at].tokens;
         j->n_tokens = j->prompts[j->at].n_tokens;
     }
-    int room = j->served->n_ctx - (int)j->n_tokens;
+    int room = a->context.rotates ? INT_MAX : j->served->n_ctx - (int)j->n_tokens;
     qn_request_params_init(&p);
     p.prompt = j->tokens;
     p.n_prompt = j->n_tokens;
@@ -381,9 +416,14 @@ int job_submit(struct job *j, double *retry_s, struct fault *f)
     p.continues = !j->prompt && j->n_tokens > 0;
     p.max_tokens = a->max_tokens > room ? room : a->max_tokens;
     p.n_answers = a->n;
+    p.grammar = j->grammar;
+    p.grammar_prompt = j->prompt;
     p.n_top_logprobs = a->logprobs ? a->n_top : -1;
     p.prompt_logprobs = a->echo && a->logprobs;
     p.priority = a->priority;
+    p.draft = a->draft;
+    p.rotates = a->context.rotates;
+    p.n_keep = a->context.n_keep;
     if (j->ticket->deadline_ns) p.deadline_ms = left_ms(j->ticket->deadline_ns);
     p.identity = j->who.identity;
     p.salt[0] = j->who.salt[0];
@@ -391,6 +431,7 @@ int job_submit(struct job *j, double *retry_s, struct fault *f)
     p.callback = job_on_event;
     p.arg = j;
     j->ticket->scheduler = j->served->scheduler;
+    job_receipt_submitted(j, &p);
     return qn_submit(j->served->scheduler, &p, &id, retry_s, &e) ? api_fault(f, &e) : 0;
 }
 
@@ -402,7 +443,10 @@ void job_begin(struct api_call *c, const struct dialect *d)
     struct job *j = job_read(c, d);
     if (!j) return;
     /* Once it is submitted, it belongs to the scheduler's thread. */
-    if (!check_rooms(j, &f) && !make_answers(j, &f) && !make_resumable(j, &f) && !job_submit(j, &retry_s, &f)) return;
+    if (!check_rooms(j, &f) && !format_compile(&j->grammar, &j->params.format, j->served->model, &j->who, &f) &&
+        !call_compile(j, &f) && !make_answers(j, &f) && !job_receipt_open(j, &f) && !make_resumable(j, &f) &&
+        !job_submit(j, &retry_s, &f))
+        return;
     ticket_unlist(j->ticket);
     api_refuse_busy(r, &f, retry_s, d->refuse);
     job_free(j);

@@ -11,8 +11,9 @@
  * notices. Nothing is paused, because a paused answer would hold its place and its memory for as long as the client
  * likes.
  *
- * A tool call is sent when it is complete and its arguments are valid JSON, never in pieces. Text that turns out to be
- * no call is sent as text, in a stream as in a whole answer.
+ * A tool call is sent when it is complete and its arguments are valid JSON. Text that turns out to be no call is sent
+ * as text, in a stream as in a whole answer. Where a grammar makes sure that the text of a call is one, streams send
+ * its arguments while they are written. If the answer ends in the middle of such a call, the call stays as it is.
  */
 #include "server/api/api_impl.h"
 
@@ -61,22 +62,82 @@ static void on_text(struct job *j, int i, enum qn_reply_kind kind, const char *t
     if (j->params.stream || j->d->sees_whole) j->d->text_stream(j, i, kind, text, n);
 }
 
-/* The call that was collected is complete. */
-static void on_call(struct job *j, int i)
+/* Adds a call with the name that was collected, and without arguments. NULL: there is no memory. */
+static struct job_call *add_call(struct job *j, int i)
 {
     struct job_answer *a = &j->answer[i];
     struct job_call *all = mem_realloc(a->call, (size_t)(a->n_calls + 1) * sizeof *all);
     if (all) {
         a->call = all;
         all[a->n_calls] =
-            (struct job_call){mem_dup(a->name.data ? (char *)a->name.data : "", a->name.len),
-                              mem_dup(a->arguments.data ? (char *)a->arguments.data : "", a->arguments.len)};
+            (struct job_call){mem_dup(a->name.data ? (char *)a->name.data : "", a->name.len), mem_dup("", 0), false};
         a->n_calls++;
     }
-    if (!all || !all[a->n_calls - 1].name || !all[a->n_calls - 1].arguments)
+    if (all && all[a->n_calls - 1].name && all[a->n_calls - 1].arguments) return &all[a->n_calls - 1];
+    j->out.failed = true;
+    return NULL;
+}
+
+/* Gives the last call the arguments that were collected. Returns false if there is no memory. */
+static bool set_arguments(struct job *j, int i)
+{
+    struct job_answer *a = &j->answer[i];
+    char *text = mem_dup(a->arguments.data ? (char *)a->arguments.data : "", a->arguments.len);
+    if (!text) {
         j->out.failed = true;
-    else if (j->params.stream || j->d->sees_whole)
-        j->d->call_stream(j, i, &a->call[a->n_calls - 1]);
+        return false;
+    }
+    mem_free(a->call[a->n_calls - 1].arguments);
+    a->call[a->n_calls - 1].arguments = text;
+    return true;
+}
+
+/* A call has its name. */
+static void on_call(struct job *j, int i, const char *name, size_t n)
+{
+    struct job_answer *a = &j->answer[i];
+    buf_clear(&a->name);
+    buf_clear(&a->arguments);
+    keep(j, &a->name, name, n);
+    if (!j->params.stream || !j->params.calls.is_compiled || !j->d->call_begin) return;
+    const struct job_call *c = add_call(j, i);
+    a->is_calling = c != NULL;
+    if (c) j->d->call_begin(j, i, c);
+}
+
+static void on_arguments(struct job *j, int i, const char *text, size_t n)
+{
+    keep(j, &j->answer[i].arguments, text, n);
+    if (j->answer[i].is_calling) j->d->call_piece(j, i, text, n);
+}
+
+/* The call that was sent in pieces ends. */
+static void end_pieces(struct job *j, int i, bool is_cut)
+{
+    struct job_answer *a = &j->answer[i];
+    a->is_calling = false;
+    a->call[a->n_calls - 1].is_cut = is_cut;
+    if (set_arguments(j, i)) j->d->call_end(j, i, &a->call[a->n_calls - 1]);
+}
+
+/* The call that was collected is complete. */
+static void on_call_end(struct job *j, int i)
+{
+    if (j->answer[i].is_calling) {
+        end_pieces(j, i, false);
+        return;
+    }
+    const struct job_call *c = add_call(j, i);
+    if (c && set_arguments(j, i) && (j->params.stream || j->d->sees_whole)) j->d->call_stream(j, i, c);
+}
+
+/* Text that began as a call and is none. A part that was sent as a call stays one, which is cut. */
+static void on_bad_call(struct job *j, int i, const char *text, size_t n)
+{
+    if (j->answer[i].is_calling)
+        end_pieces(j, i, true);
+    else
+        on_text(j, i, QN_REPLY_CONTENT, text, n);
 }
 
 /* Handles the pieces that the reply has made of its last token. Returns true if the answer has to end, because only one
@@ -88,17 +149,13 @@ static bool on_reply(struct job *j, int i)
     while (qn_reply_next(a->reply, &e)) {
         a->n_unsure = 0;
         switch (e.kind) {
-        case QN_REPLY_BAD_CALL:
+        case QN_REPLY_BAD_CALL: on_bad_call(j, i, e.text, e.n); break;
         case QN_REPLY_CONTENT: on_text(j, i, QN_REPLY_CONTENT, e.text, e.n); break;
         case QN_REPLY_REASONING: on_text(j, i, QN_REPLY_REASONING, e.text, e.n); break;
-        case QN_REPLY_CALL:
-            buf_clear(&a->name);
-            buf_clear(&a->arguments);
-            keep(j, &a->name, e.text, e.n);
-            break;
-        case QN_REPLY_ARGUMENTS: keep(j, &a->arguments, e.text, e.n); break;
+        case QN_REPLY_CALL: on_call(j, i, e.text, e.n); break;
+        case QN_REPLY_ARGUMENTS: on_arguments(j, i, e.text, e.n); break;
         case QN_REPLY_CALL_END:
-            on_call(j, i);
+            on_call_end(j, i);
             if (j->params.one_call) return true;
             break;
         }
@@ -110,6 +167,7 @@ static bool on_reply(struct job *j, int i)
 static void end_answer(struct job *j, int i, enum qn_finish finish, int stop_index)
 {
     struct job_answer *a = &j->answer[i];
+    if (a->is_calling) end_pieces(j, i, true);
     a->ended = true;
     a->finish = finish;
     a->stop_index = stop_index;
@@ -144,11 +202,17 @@ static void on_token(struct job *j, const struct qn_event *e)
         hists_add(&j->api->hists[j->served->index], HIST_NEXT_TOKEN, (double)(now - j->last_token_ns) * 1e-9);
     if (e->answer == 0) j->last_token_ns = now;
     if (!j->first_token_ns) j->first_token_ns = now;
-    if (a->ended || j->lost || j->ticket->gone) return;
+    j->n_unwanted += a->ended;
+    a->went_on |= a->ended;
+    if (a->ended) return;
+    if (j->lost || j->ticket->gone) a->early = RECEIPT_CANCELLED; /* the receipt has the tokens before this one */
+    if (a->early) return;
     a->n_tokens++;
+    job_receipt_token(j, i, e->token);
     if (j->params.logprobs) j->d->logprob(j, a, e);
     if (!a->reply) {
         if (!on_plain(j, i, e->text, e->n_text)) return;
+        a->early = RECEIPT_CANCELLED;
         end_answer(j, i, QN_FINISH_LENGTH, -1);
         if (j->n_ended == j->n_answers) qn_cancel(j->served->scheduler, j->ticket->number);
         return;
@@ -166,6 +230,7 @@ static void on_token(struct job *j, const struct qn_event *e)
     }
     bool enough = on_reply(j, i);
     if (!stopped && !enough) return;
+    if (!stopped) a->early = RECEIPT_CALL;
     end_answer(j, i, stopped ? QN_FINISH_STOP_STRING : QN_FINISH_STOP_TOKEN, qn_reply_stop_index(a->reply));
     if (j->n_ended == j->n_answers) qn_cancel(j->served->scheduler, j->ticket->number);
 }
@@ -175,12 +240,24 @@ static bool is_failure(enum qn_finish f)
     return f == QN_FINISH_ERROR || f == QN_FINISH_STOPPED || f == QN_FINISH_DEADLINE;
 }
 
+/* An answer that we cut after the token that ended it in any case has that end. */
+static void note_end(struct job_answer *a, const struct qn_event *e)
+{
+    bool is_end = e->finish == QN_FINISH_LENGTH || e->finish == QN_FINISH_STOP_STRING;
+    if (!a->ended || a->went_on || !is_end) return;
+    a->early = e->finish == QN_FINISH_LENGTH ? RECEIPT_LENGTH : RECEIPT_TEXT;
+    a->stop_index = e->stop_index;
+}
+
 /* The scheduler has ended an answer. We may have ended it before, after a stop text or a call. */
 static void on_finish(struct job *j, const struct qn_event *e)
 {
     int i = index_of(j, e);
     struct job_answer *a = &j->answer[i];
+    j->n_unwanted += a->ended && e->finish == QN_FINISH_STOP_TOKEN; /* that token has no event of its own */
+    if (a->early == RECEIPT_CANCELLED) note_end(a, e);
     if (a->ended || is_failure(e->finish)) return; /* a failure concerns the whole request: on_done() handles it */
+    if (e->finish == QN_FINISH_STOP_TOKEN && e->token >= 0 && !a->early) job_receipt_token(j, i, e->token);
     if (!a->reply) {
         if (!on_plain(j, i, e->text, e->n_text)) on_plain(j, i, NULL, 0);
     } else {
@@ -259,7 +336,13 @@ static void add_up(struct job *j, const struct qn_event *e)
 {
     j->usage.n_prompt += e->usage.n_prompt;
     j->usage.n_cached += e->usage.n_cached;
-    j->usage.n_generated += e->usage.n_generated;
+    j->usage.n_generated += e->usage.n_generated - j->n_unwanted;
+    j->n_unwanted = 0;
+    j->usage.n_passes += e->usage.n_passes;
+    j->usage.n_drafted += e->usage.n_drafted;
+    j->usage.n_accepted += e->usage.n_accepted;
+    if (j->usage.n_dropped < e->usage.n_dropped) j->usage.n_dropped = e->usage.n_dropped;
+    j->usage.n_rotations += e->usage.n_rotations;
     j->timings.queue_ms += e->timings.queue_ms;
     j->timings.prefill_ms += e->timings.prefill_ms;
     j->timings.decode_ms += e->timings.decode_ms;
@@ -300,6 +383,7 @@ static bool go_on(struct job *j, enum qn_finish finish, double *retry_s, struct 
     if (!j->prompts || j->at + 1 == j->n_prompts) return false;
     if (finish == QN_FINISH_CANCELLED || is_failure(finish) || j->lost || j->out.failed || j->ticket->gone)
         return false;
+    job_receipt_make(j);
     j->at++;
     j->known = false;
     j->last_token_ns = 0;
@@ -339,6 +423,7 @@ static void on_done(struct job *j, const struct qn_event *e)
     ticket_unlist(j->ticket); /* before the client sees the end, because its next request may rely on the place */
     for (int i = 0; i < j->n_answers && !failed; i++)
         if (!j->answer[i].ended) end_answer(j, i, QN_FINISH_CANCELLED, -1);
+    if (!failed) job_receipt_make(j);
     if (j->params.stream) {
         if (failed) {
             j->d->error_stream(j, &f);

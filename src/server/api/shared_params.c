@@ -127,6 +127,19 @@ static int parse_num_ctx(void *out, const struct field *field, const char *name,
     return field_ignore(f, name);
 }
 
+/* What happens when the context is full. */
+static int parse_context(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct answer_params *a = out;
+    const char *text = json_string_value(v);
+    (void)field;
+    if (text && strlen(text) == json_string_length(v) && context_how_parse(text, &a->context)) {
+        a->has_context = true;
+        return 0;
+    }
+    return field_unsupported(f, name, "anything but \"plain\" and \"rotate:KEEP\" is");
+}
+
 /* ---- the tables ---- */
 
 const struct field params_thinking_fields[] = {
@@ -142,6 +155,7 @@ const struct field params_thinking_fields[] = {
 const struct field params_shared_fields[] = {
     {.name = "cache_prompt", .type = FIELD_BOOL, .at = AT(cache_prompt)},
     {.name = "num_ctx", .type = FIELD_PARSE, .parse = parse_num_ctx},
+    {.name = "context", .type = FIELD_PARSE, .parse = parse_context},
     ONLY("min_tokens", "[0]"),
     ONLY("use_beam_search", "[]"),
     {.name = "skip_special_tokens", .type = FIELD_ONE_OF, .allowed = "[true]", .exact = true},

@@ -248,6 +248,7 @@ int api_new(struct api **out, const struct api_config *c, struct qn_error *e)
     a->start_ns = clock_ns();
     a->last = &a->first;
     resumables_init(a);
+    receipts_init(a);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
     pthread_condattr_t attr;
@@ -293,6 +294,7 @@ void api_free(struct api *a)
     mem_free(a->hists);
     item_store_free(a->items);
     resumables_deinit(a);
+    receipts_deinit(a);
     pthread_mutex_destroy(&a->lock);
     mem_free(a);
 }

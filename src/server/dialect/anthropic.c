@@ -41,7 +41,7 @@ static const char *stop_reason(const struct job *j)
     case QN_FINISH_LENGTH: return "max_tokens";
     case QN_FINISH_STOP_STRING: return "stop_sequence";
     case QN_FINISH_CANCELLED: return "cancelled";
-    default: return a->n_calls ? "tool_use" : "end_turn";
+    default: return a->n_calls && !a->call[a->n_calls - 1].is_cut ? "tool_use" : "end_turn";
     }
 }
 
@@ -70,7 +70,7 @@ static void write_head(struct job *j)
     json_out_str(&j->out, "model", j->served->name);
 }
 
-/* A block begins with an empty input; its delta brings all of it. */
+/* A block begins with an empty input; its deltas bring it. */
 static void write_call(struct job *j, const char *key, int k, const struct job_call *c, bool whole)
 {
     char id[SHORT_ID + 1];
@@ -136,7 +136,7 @@ static void text_stream(struct job *j, int i, enum qn_reply_kind kind, const cha
     end(j);
 }
 
-static void call_stream(struct job *j, int i, const struct job_call *c)
+static void call_begin(struct job *j, int i, const struct job_call *c)
 {
     struct job_answer *a = &j->answer[i];
     if (a->block) close_block(j);
@@ -144,14 +144,30 @@ static void call_stream(struct job *j, int i, const struct job_call *c)
     json_out_int(&j->out, "index", a->n_blocks);
     write_call(j, "content_block", a->n_calls - 1, c, false);
     end(j);
+}
+
+static void call_piece(struct job *j, int i, const char *text, size_t n)
+{
     begin(j, "content_block_delta");
-    json_out_int(&j->out, "index", a->n_blocks);
+    json_out_int(&j->out, "index", j->answer[i].n_blocks);
     json_out_open(&j->out, "delta", '{');
     json_out_str(&j->out, "type", "input_json_delta");
-    json_out_str(&j->out, "partial_json", c->arguments);
+    json_out_text(&j->out, "partial_json", text, n);
     json_out_close(&j->out, '}');
     end(j);
+}
+
+static void call_end(struct job *j, int i, const struct job_call *c)
+{
+    (void)i, (void)c;
     close_block(j);
+}
+
+static void call_stream(struct job *j, int i, const struct job_call *c)
+{
+    call_begin(j, i, c);
+    call_piece(j, i, c->arguments, strlen(c->arguments));
+    call_end(j, i, c);
 }
 
 static void finish_stream(struct job *j, int i, bool last)
@@ -222,6 +238,9 @@ const struct dialect anthropic = {
     .start = start,
     .text_stream = text_stream,
     .call_stream = call_stream,
+    .call_begin = call_begin,
+    .call_piece = call_piece,
+    .call_end = call_end,
     .finish_stream = finish_stream,
     .close_stream = close_stream,
     .error_stream = error_stream,

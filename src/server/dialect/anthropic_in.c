@@ -253,6 +253,7 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
     struct tool {
         const char *name, *description, *type;
         const json_t *schema;
+        bool strict, has_strict;
     } t;
     char prefix[32];
     static const struct field rows[] = {
@@ -268,7 +269,10 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         {.name = "defer_loading", .type = FIELD_ONE_OF, .allowed = "[]"},
         {.name = "allowed_callers", .type = FIELD_ONE_OF, .allowed = "[[\"direct\"]]"},
         IGNORED("cache_control", "o"),
-        IGNORED("strict", "b"),
+        {.name = "strict",
+         .type = FIELD_BOOL,
+         .at = offsetof(struct tool, strict),
+         .present = offsetof(struct tool, has_strict)},
         IGNORED("eager_input_streaming", "b"),
         IGNORED("input_examples", "a"),
         {0},
@@ -285,6 +289,9 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         if (field_read((const struct field *const[]){rows, NULL}, prefix, one, &t, f)) return -1;
         json_t *made = json_pack("{s:s,s:{s:s,s:s,s:O}}", "type", "function", "function", "name", t.name, "description",
                                  t.description ? t.description : "", "parameters", t.schema);
+        if (made && t.has_strict)
+            json_object_set_new(json_object_get(made, "function"), "strict", json_boolean(t.strict));
+        a->calls.strict |= t.strict;
         if (json_array_append_new(all, made)) return api_no_memory(f);
         if (params_is_over(a, i, f)) return -1;
     }
@@ -295,12 +302,13 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
 static int parse_tool_choice(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct choice {
-        const char *type, *name;
+        const char *type;
+        const json_t *name;
         bool one;
     } c = {0};
     static const struct field rows[] = {
         {.name = "type", .type = FIELD_STRING, .at = offsetof(struct choice, type), .hi = 64, .required = true},
-        {.name = "name", .type = FIELD_STRING, .at = offsetof(struct choice, name), .hi = 1024}, /* of a forced call */
+        {.name = "name", .type = FIELD_TEXT, .at = offsetof(struct choice, name), .hi = 1024},
         {.name = "disable_parallel_tool_use", .type = FIELD_BOOL, .at = offsetof(struct choice, one)},
         {0},
     };
@@ -311,7 +319,14 @@ static int parse_tool_choice(void *out, const struct field *field, const char *n
     a->no_tools = !strcmp(c.type, "none");
     a->one_call = c.one;
     if (a->no_tools || !strcmp(c.type, "auto")) return 0;
-    return field_unsupported(f, "tool_choice.type", "what forces a call is");
+    a->calls.required = true;
+    if (!strcmp(c.type, "any")) return 0;
+    if (strcmp(c.type, "tool"))
+        return field_unsupported(f, "tool_choice.type", "anything but auto, any, tool and none is");
+    if (!c.name)
+        return fault_set(f, 400, "missing_field", "tool_choice.name",
+                         "tool_choice.name: the name of the tool is missing");
+    return call_add_name(&a->calls, c.name, f);
 }
 
 /* How much the model may think, and in which form it answers. */
@@ -319,7 +334,7 @@ static int parse_output(void *out, const struct field *field, const char *name, 
 {
     static const struct field rows[] = {
         {.name = "effort", .type = FIELD_STRING, .at = AT(reasoning_effort), .hi = 32},
-        {.name = "format", .type = FIELD_ONE_OF, .allowed = "[]"},
+        {.name = "format", .type = FIELD_PARSE, .parse = format_parse_flat},
         IGNORED("task_budget", "o"),
         {0},
     };
@@ -342,7 +357,7 @@ const struct field anthropic_count_fields[] = {
     {.name = "tool_choice", .type = FIELD_PARSE, .parse = parse_tool_choice},
     {.name = "thinking", .type = FIELD_PARSE, .parse = params_parse_thinking},
     {.name = "output_config", .type = FIELD_PARSE, .parse = parse_output},
-    {.name = "output_format", .type = FIELD_ONE_OF, .allowed = "[]"},
+    {.name = "output_format", .type = FIELD_PARSE, .parse = format_parse_flat},
     {.name = "context_management", .type = FIELD_PARSE, .parse = params_parse_context},
     {.name = "mcp_servers", .type = FIELD_ONE_OF, .allowed = "[]"},
     IGNORED("cache_control", "o"),

@@ -172,15 +172,6 @@ static int parse_images(void *out, const struct field *field, const char *name, 
     return json_array_size(v) ? field_unsupported(f, name, "images are") : 0;
 }
 
-/* An empty text means no format. */
-static int parse_format(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
-{
-    (void)out;
-    (void)field;
-    if (!json_is_string(v) && !json_is_object(v)) return field_wrong_type(f, name, "a text or a schema", v);
-    return field_is(v, "") ? 0 : field_unsupported(f, name, "JSON mode and schemas are");
-}
-
 static int parse_prompt(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     struct answer_params *a = out;
@@ -197,7 +188,7 @@ const struct field ollama_fields[] = {
     PARSE("options", parse_options),
     PARSE("keep_alive", parse_keep_alive),
     PARSE("think", parse_think),
-    PARSE("format", parse_format),
+    PARSE("format", format_parse_ollama),
     {.name = "logprobs", .type = FIELD_BOOL, .at = AT(logprobs)},
     INT("top_logprobs", n_top, 0, QN_MAX_TOP_LOGPROBS),
     IGNORED("truncate", "snb"),

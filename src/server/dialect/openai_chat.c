@@ -44,7 +44,7 @@ static void usage(struct job *j) { write_usage(j, &j->usage, true); }
 /* So far, for a chunk. */
 static void usage_so_far(struct job *j)
 {
-    struct qn_usage u = {(int)j->n_tokens, 0, 0};
+    struct qn_usage u = {.n_prompt = (int)j->n_tokens};
     for (int i = 0; j->prompts && i < j->at; i++) u.n_prompt += (int)j->prompts[i].n_tokens;
     for (int i = 0; i < j->n_answers; i++) u.n_generated += j->answer[i].n_tokens;
     write_usage(j, &u, false);
@@ -193,6 +193,26 @@ static void call_stream(struct job *j, int i, const struct job_call *c)
     close_chunk(j, i, false, false);
 }
 
+/* The first chunk of a call in pieces has its name, */
+static void call_begin(struct job *j, int i, const struct job_call *c) { call_stream(j, i, c); }
+
+/* the others have parts of its arguments. */
+static void call_piece(struct job *j, int i, const char *text, size_t n)
+{
+    open_chunk(j, i);
+    json_out_open(&j->out, "tool_calls", '[');
+    json_out_open(&j->out, NULL, '{');
+    json_out_int(&j->out, "index", j->answer[i].n_calls - 1);
+    json_out_open(&j->out, "function", '{');
+    json_out_text(&j->out, "arguments", text, n);
+    json_out_close(&j->out, '}');
+    json_out_close(&j->out, '}');
+    json_out_close(&j->out, ']');
+    close_chunk(j, i, false, false);
+}
+
+static void call_end(struct job *j, int i, const struct job_call *c) { (void)j, (void)i, (void)c; }
+
 /* The last chunk of a choice has the finish reason and an empty delta. */
 static void finish_stream(struct job *j, int i, bool last)
 {
@@ -271,6 +291,9 @@ const struct dialect openai_chat = {
     .start = start,
     .text_stream = text_stream,
     .call_stream = call_stream,
+    .call_begin = call_begin,
+    .call_piece = call_piece,
+    .call_end = call_end,
     .finish_stream = finish_stream,
     .close_stream = openai_close_stream,
     .error_stream = openai_error_stream,

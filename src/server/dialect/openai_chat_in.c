@@ -67,8 +67,9 @@ static json_t *message_of(const struct answer_params *a, json_t *given, size_t i
     return NULL;
 }
 
-static int note_tools(const json_t *tools, struct fault *f)
+static int note_tools(struct answer_params *a, struct fault *f)
 {
+    const json_t *tools = a->tools;
     char where[40], name[48];
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i), *function = json_object_get(tool, "function");
@@ -77,7 +78,8 @@ static int note_tools(const json_t *tools, struct fault *f)
         snprintf(name, sizeof name, "tools[%zu].strict", i);
         if (strict && !json_is_null(strict) && !json_is_boolean(strict))
             return field_wrong_type(f, name, "true or false", strict);
-        if (note(f, function, where, "strict") || note(f, tool, where, "strict")) return -1;
+        a->calls.strict |= json_is_true(strict);
+        if (note(f, tool, where, "strict")) return -1;
         if (note(f, tool, where, "cache_control") || note(f, tool, where, "eager_input_streaming")) return -1;
     }
     return 0;
@@ -92,7 +94,7 @@ int openai_messages(struct answer_params *a, struct fault *f)
                          "continue_final_message: the last message has to be the assistant's");
     char where[40];
     json_t *out = params_keep(a, json_array(), f);
-    if (!out || note_tools(a->tools, f)) return -1;
+    if (!out || note_tools(a, f)) return -1;
     for (size_t i = 0; i < n; i++) {
         json_t *given = json_array_get(a->messages, i), *made = message_of(a, given, i, f);
         if (!made) return -1;

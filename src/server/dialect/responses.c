@@ -11,6 +11,8 @@
  */
 #include "server/dialect/responses.h"
 
+#include <string.h>
+
 static int thoughts_of(const struct job *j) { return j->params.summary ? ITEM_SUMMARY : ITEM_REASONING; }
 
 static int prepare(struct job *j, struct fault *f)
@@ -146,25 +148,50 @@ static void add_text(struct job *j, int i, enum qn_reply_kind kind, const char *
     end(j);
 }
 
-static void add_call(struct job *j, int i, const struct job_call *c)
+/* Begins the item of the last call. */
+static void call_begin(struct job *j, int i, const struct job_call *c)
 {
-    static const char *const steps[] = {"response.output_item.added", "response.function_call_arguments.delta",
-                                        "response.function_call_arguments.done", "response.output_item.done"};
     struct job_answer *a = &j->answer[i];
     if (a->block) close_item(j);
     const struct output_item *m = add_item(j, (struct output_item){.block = ITEM_CALL, .from = (size_t)(c - a->call)});
-    if (!m) return;
-    for (int k = 0; k < 4 && j->params.stream; k++) {
-        begin_item(j, steps[k]);
-        if (k == 0 || k == 3) {
-            responses_write_item(j, "item", a->n_blocks, m, k == 0);
-        } else {
-            responses_write_id(j, "item_id", "fc", a->n_blocks);
-            json_out_str(&j->out, k == 1 ? "delta" : "arguments", c->arguments);
-        }
+    if (!m || !j->params.stream) return;
+    begin_item(j, "response.output_item.added");
+    responses_write_item(j, "item", a->n_blocks, m, true);
+    end(j);
+}
+
+static void add_arguments(struct job *j, const char *type, const char *key, const char *text, size_t n)
+{
+    begin_item(j, type);
+    responses_write_id(j, "item_id", "fc", j->answer[0].n_blocks);
+    json_out_text(&j->out, key, text, n);
+    end(j);
+}
+
+static void call_piece(struct job *j, int i, const char *text, size_t n)
+{
+    (void)i; /* there is one answer */
+    if (j->params.stream) add_arguments(j, "response.function_call_arguments.delta", "delta", text, n);
+}
+
+static void call_end(struct job *j, int i, const struct job_call *c)
+{
+    struct job_answer *a = &j->answer[i];
+    if (j->out.failed) return; /* the item may not be there */
+    if (j->params.stream) {
+        add_arguments(j, "response.function_call_arguments.done", "arguments", c->arguments, strlen(c->arguments));
+        begin_item(j, "response.output_item.done");
+        responses_write_item(j, "item", a->n_blocks, last_item(j), false);
         end(j);
     }
     a->n_blocks++;
+}
+
+static void call_stream(struct job *j, int i, const struct job_call *c)
+{
+    call_begin(j, i, c);
+    call_piece(j, i, c->arguments, strlen(c->arguments));
+    call_end(j, i, c);
 }
 
 static void finish_stream(struct job *j, int i, bool last)
@@ -207,7 +234,10 @@ const struct dialect responses = {
     .prepare = prepare,
     .start = start,
     .text_stream = add_text,
-    .call_stream = add_call,
+    .call_stream = call_stream,
+    .call_begin = call_begin,
+    .call_piece = call_piece,
+    .call_end = call_end,
     .finish_stream = finish_stream,
     .close_stream = close_stream,
     .error_stream = error_stream,

@@ -266,9 +266,9 @@ static int parse_tools(void *out, const struct field *field, const char *name, c
         snprintf(place, sizeof place, "tools[%zu].strict", i);
         if (strict && !json_is_boolean(strict) && !json_is_null(strict))
             return field_wrong_type(f, place, "true or false", strict);
-        if (json_is_true(strict) && field_ignore(f, place)) return -1;
+        a->calls.strict |= json_is_true(strict);
         json_t *function = json_copy((json_t *)(uintptr_t)one); /* its members are checked when the prompt is made */
-        if (function) json_object_del(function, "type"), json_object_del(function, "strict");
+        if (function) json_object_del(function, "type");
         if (json_array_append_new(all, json_pack("{s:s,s:o}", "type", "function", "function", function)))
             return api_no_memory(f);
         if (params_is_over(a, i, f)) return -1;
@@ -318,7 +318,7 @@ static int parse_previous(void *out, const struct field *field, const char *name
 static int parse_text(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     static const struct field rows[] = {
-        {.name = "format", .type = FIELD_ONE_OF, .allowed = "[{\"type\":\"text\"}]"},
+        {.name = "format", .type = FIELD_PARSE, .parse = format_parse_flat},
         IGNORED("verbosity", "s"),
         {0},
     };
@@ -336,7 +336,7 @@ const struct field responses_fields[] = {
     {.name = "temperature", .type = FIELD_FLOAT, .at = AT(sampling.temperature), .lo = 0, .hi = 2},
     {.name = "top_p", .type = FIELD_FLOAT, .at = AT(sampling.top_p), .lo = 0, .hi = 1},
     PARSE("tools", parse_tools),
-    PARSE("tool_choice", params_parse_tool_choice),
+    PARSE("tool_choice", call_parse_choice),
     PARSE("parallel_tool_calls", params_parse_parallel),
     PARSE("reasoning", parse_reasoning),
     PARSE("text", parse_text),

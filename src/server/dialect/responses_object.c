@@ -86,7 +86,10 @@ static void write_call(struct job *j, const char *key, int index, const struct j
     json_out_str(&j->out, "call_id", id);
     json_out_str(&j->out, "name", c->name);
     json_out_str(&j->out, "arguments", begun ? "" : c->arguments);
-    json_out_str(&j->out, "status", begun ? "in_progress" : "completed");
+    if (begun)
+        json_out_str(&j->out, "status", "in_progress");
+    else
+        json_out_str(&j->out, "status", c->is_cut ? "incomplete" : "completed");
     json_out_close(&j->out, '}');
 }
 
@@ -142,7 +145,10 @@ static void write_asked(struct job *j)
     json_out_str(&j->out, "previous_response_id", a->continues[0] ? a->continues : NULL);
     json_out_bool(&j->out, "store", j->record != NULL);
     json_out_num(&j->out, "temperature", (double)a->sampling.temperature);
-    json_out_str(&j->out, "tool_choice", a->no_tools ? "none" : "auto");
+    if (a->calls.again.len)
+        json_out_raw(&j->out, "tool_choice", (char *)a->calls.again.data, a->calls.again.len);
+    else
+        json_out_str(&j->out, "tool_choice", "auto");
     json_out_raw(&j->out, "tools", tools->len ? (char *)tools->data : "[]", tools->len ? tools->len : 2);
     json_out_num(&j->out, "top_p", (double)a->sampling.top_p);
     json_out_str(&j->out, "truncation", "disabled");

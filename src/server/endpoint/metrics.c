@@ -63,6 +63,9 @@ static const struct metric {
     {"gauge", "kv_pages", "Pages of keys and values.", INT, STAT(n_pages)},
     {"gauge", "kv_pages_free", "Pages that hold nothing.", INT, STAT(n_pages_free)},
     {"gauge", "kv_pages_cached", "Pages that hold prefixes nobody uses now.", INT, STAT(n_pages_cached)},
+    {"gauge", "kv_windows", "Pages of layers that keep a window only.", INT, STAT(n_windows)},
+    {"gauge", "kv_windows_free", "Of these, pages that hold nothing.", INT, STAT(n_windows_free)},
+    {"gauge", "kv_windows_cached", "Of these, pages that prefixes keep.", INT, STAT(n_windows_cached)},
     {"gauge", "states", "Recurrent states that there is room for.", INT, STAT(n_states)},
     {"gauge", "states_free", "Of these, unused.", INT, STAT(n_states_free)},
     {"gauge", "states_cached", "Copies that the cache keeps.", INT, STAT(n_snapshots)},
@@ -110,6 +113,24 @@ static int write_finished(struct buf *b, const struct metric_row *rows, int n)
         for (int i = QN_FINISH_STOP_TOKEN; i <= QN_FINISH_ERROR; i++)
             bad |= buf_printf(b, NULL, "quern_requests_total{model=\"%s\",finish=\"%s\"} %" PRIu64 "\n",
                               label_of(&rows[k]), names[i], rows[k].m.stats.n_done[i]);
+    return bad;
+}
+
+/* Guessed tokens, by the drafter that guessed them. */
+static int write_drafts(struct buf *b, const struct metric_row *rows, int n)
+{
+    int bad = 0;
+    for (int right = 0; right < 2; right++) {
+        const char *name = right ? "accepted_tokens_total" : "drafted_tokens_total";
+        bad |= write_head(b, "counter", name,
+                          right ? "Of these, those that were right." : "Guessed tokens that became rows.");
+        for (int k = 0; k < n; k++)
+            for (enum qn_draft d = QN_DRAFT_NGRAM; d < QN_DRAFT_DEFAULT; d++) {
+                const struct qn_scheduler_stats *s = &rows[k].m.stats;
+                bad |= buf_printf(b, NULL, "quern_%s{model=\"%s\",drafter=\"%s\"} %" PRIu64 "\n", name,
+                                  label_of(&rows[k]), qn_draft_name(d), right ? s->n_accepted[d] : s->n_drafted[d]);
+            }
+    }
     return bad;
 }
 
@@ -169,7 +190,7 @@ static int write_all(const struct http_request *r, struct api *a, struct buf *b,
             bad |= buf_printf(b, NULL, "quern_%s{model=\"%s\"} %.17g\n", c->name, label_of(&rows[k]),
                               number_of(c, &rows[k].m));
     }
-    bad |= write_finished(b, rows, n);
+    bad |= write_finished(b, rows, n) | write_drafts(b, rows, n);
     for (int i = 0; i < N_HIST; i++) {
         bad |= hists_write_head(i, b);
         for (int k = 0; k < n; k++) bad |= hists_write(&a->hists[k], i, label_of(&rows[k]), b);

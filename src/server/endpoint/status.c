@@ -149,12 +149,6 @@ static uint64_t class_of(const struct models_info *m, size_t i)
     return v;
 }
 
-/* Bytes of the KV cache that have been in use. The others are promised but not in memory yet. */
-static uint64_t touched_bytes(const struct qn_scheduler_stats *s)
-{
-    return s->n_pages ? s->kv_bytes / (uint64_t)s->n_pages * (uint64_t)s->n_pages_touched : 0;
-}
-
 static void write_memory(struct json_out *o, const struct models_info *m)
 {
     const struct qn_scheduler_stats *s = &m->stats;
@@ -164,11 +158,14 @@ static void write_memory(struct json_out *o, const struct models_info *m)
     json_out_int(o, "granted_bytes", (int64_t)m->granted_bytes);
     json_out_int(o, "used_bytes", (int64_t)s->used_bytes);
     for (size_t i = 0; i < N_CLASSES; i++) json_out_int(o, classes[i].name, (int64_t)class_of(m, i));
-    json_out_int(o, "kv_touched_bytes", (int64_t)touched_bytes(s));
+    json_out_int(o, "kv_touched_bytes", (int64_t)s->kv_touched_bytes);
     json_out_int(o, "kv_pages", s->n_pages);
     json_out_int(o, "kv_pages_free", s->n_pages_free);
     json_out_int(o, "kv_pages_cached", s->n_pages_cached);
     json_out_int(o, "kv_page_tokens", s->page_tokens);
+    json_out_int(o, "kv_windows", s->n_windows);
+    json_out_int(o, "kv_windows_free", s->n_windows_free);
+    json_out_int(o, "kv_windows_cached", s->n_windows_cached);
     json_out_int(o, "states", s->n_states);
     json_out_int(o, "states_free", s->n_states_free);
     json_out_int(o, "states_cached", s->n_snapshots);
@@ -193,7 +190,7 @@ void endpoint_memory(struct http_request *r, void *ctx)
         models_look(models, i, &m);
         for (size_t k = 0; k < N_CLASSES; k++) sums[k] += class_of(&m, k);
         used += m.stats.used_bytes;
-        touched += touched_bytes(&m.stats);
+        touched += m.stats.kv_touched_bytes;
         write_memory(&o, &m);
     }
     json_out_close(&o, ']');

@@ -62,23 +62,25 @@ void loaded_free(struct loaded_model *p)
     qn_scheduler_free(p->scheduler);
     qn_engine_free(p->engine);
     qn_chat_free(p->chat);
+    qn_model_close(p->draft);
     qn_model_close(p->model);
     *p = (struct loaded_model){0};
     mem_trim();
 }
 
-int loaded_open(struct loaded_model *p, const char *path, const struct qn_model_params *file, struct qn_error *why,
-                struct qn_error *e)
+int loaded_open(struct loaded_model *p, const char *path, const char *draft, const struct qn_model_params *file,
+                struct qn_error *why, struct qn_error *e)
 {
     *p = (struct loaded_model){0};
     *why = (struct qn_error){0};
     int rc = qn_model_open_with(&p->model, path, file, e);
-    if (rc || !qn_chat_new(&p->chat, p->model, NULL, 0, why)) return rc;
-    p->chat = NULL;
-    if (why->code != QN_ENOMEM) return 0; /* without a template the model can still continue texts */
-    *e = *why;
-    loaded_free(p);
-    return QN_ENOMEM;
+    if (!rc && draft) rc = qn_model_open_with(&p->draft, draft, file, e);
+    if (!rc && qn_chat_new(&p->chat, p->model, NULL, 0, why) == QN_ENOMEM) {
+        *e = *why;
+        rc = QN_ENOMEM;
+    } /* without a template the model can still continue texts */
+    if (rc) loaded_free(p);
+    return rc;
 }
 
 static int start_scheduler(struct loaded_model *p, const char *name, struct qn_scheduler_params c, struct qn_error *e)
@@ -86,16 +88,19 @@ static int start_scheduler(struct loaded_model *p, const char *name, struct qn_s
     struct buf folder = {0};
     int rc = c.cache_dir ? folder_path(&folder, c.cache_dir, name, e) : 0;
     if (c.cache_dir) c.cache_dir = (char *)folder.data;
+    c.draft_model = p->draft;
     if (!rc) rc = qn_scheduler_new(&p->scheduler, p->engine, &c, e);
     buf_deinit(&folder);
     return rc;
 }
 
 int loaded_start(struct loaded_model *p, const char *name, const struct qn_engine_params *engine,
-                 const struct qn_scheduler_params *scheduler, struct qn_error *e)
+                 const struct qn_scheduler_params *scheduler, struct group *group, struct qn_error *e)
 {
-    int rc = qn_engine_new(&p->engine, p->model, engine, e);
+    int rc =
+        group ? group_engine(group, &p->engine, p->model, engine, e) : qn_engine_new(&p->engine, p->model, engine, e);
     if (!rc) rc = start_scheduler(p, name, *scheduler, e);
+    if (!rc && group) rc = group_attach(group, p->scheduler, e);
     if (rc) loaded_free(p);
     return rc;
 }

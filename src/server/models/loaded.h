@@ -5,22 +5,25 @@
 #ifndef QUERN_SERVER_LOADED_H
 #define QUERN_SERVER_LOADED_H
 
-#include <quern.h>
+#include "cluster/group.h"
 
 struct loaded_model {
     qn_model *model;
-    qn_chat *chat; /* NULL: the model has no template */
+    qn_model *draft; /* drafts for the model; NULL: there is none */
+    qn_chat *chat;   /* NULL: the model has no template */
     qn_engine *engine;
     qn_scheduler *scheduler;
 };
 
-/* Opens the parts that need no budget: model and template. *why: the fault of the template, "" if there is none. On
- * failure nothing stays open; this also holds for loaded_start(). */
-int loaded_open(struct loaded_model *p, const char *path, const struct qn_model_params *file, struct qn_error *why,
-                struct qn_error *e);
-/* Makes engine and scheduler. The scheduler's cache_dir is the folder for all models; this model has a folder in it. */
+/* Opens the parts that need no budget: model, draft model and template. draft: the path of the draft model, or NULL.
+ * *why: the fault of the template, "" if there is none. On failure nothing stays open; this also holds for
+ * loaded_start(). */
+int loaded_open(struct loaded_model *p, const char *path, const char *draft, const struct qn_model_params *file,
+                struct qn_error *why, struct qn_error *e);
+/* Makes engine and scheduler. group: the stages that have the model's layers; NULL: this process. The scheduler's
+ * cache_dir is the folder for all models; this model has a folder in it. */
 int loaded_start(struct loaded_model *p, const char *name, const struct qn_engine_params *engine,
-                 const struct qn_scheduler_params *scheduler, struct qn_error *e);
+                 const struct qn_scheduler_params *scheduler, struct group *group, struct qn_error *e);
 /* Ends running requests at once, frees the parts, and gives the memory back to the system. */
 void loaded_free(struct loaded_model *p);
 

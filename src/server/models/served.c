@@ -37,7 +37,7 @@
 struct entry {
     struct served held; /* first member: the entry is found from it. Its pointers are NULL unless the model is loaded */
     struct models *set;
-    const char *path;
+    const char *path, *draft_path;
     bool pinned, optional;
     bool has_chat;
     struct qn_chat_capabilities can; /* of its chat template, if it has one */
@@ -50,6 +50,7 @@ struct entry {
 
     enum models_state state;
     qn_engine *engine; /* NULL like the pointers of `held` */
+    qn_model *draft;   /* the same, and NULL if there is none */
     uint64_t granted;  /* bytes of the budget; 0 when not loaded */
     int n_users;
     uint64_t used_ns, n_loads;
@@ -93,7 +94,7 @@ static int start(const struct models *s, const struct entry *m, uint64_t granted
     engine.n_ctx = m->plan.n_ctx; /* the plan chose them after the whole budget */
     engine.kv_tokens = m->plan.kv_tokens;
     scheduler.cache_bytes /= (uint64_t)s->c.n;
-    return loaded_start(p, m->held.name, &engine, &scheduler, e);
+    return loaded_start(p, m->held.name, &engine, &scheduler, s->c.group, e);
 }
 
 /* ---- counters ---- */
@@ -109,6 +110,8 @@ static void add_counters(struct qn_scheduler_stats *sum, const struct qn_schedul
     sum->n_steps += s->n_steps;
     sum->n_rows += s->n_rows;
     sum->n_prefill_rows += s->n_prefill_rows;
+    for (int i = 0; i < QN_DRAFT_DEFAULT; i++) sum->n_drafted[i] += s->n_drafted[i];
+    for (int i = 0; i < QN_DRAFT_DEFAULT; i++) sum->n_accepted[i] += s->n_accepted[i];
     sum->n_pauses += s->n_pauses;
     sum->n_rows_again += s->n_rows_again;
     sum->busy_s += s->busy_s;
@@ -125,6 +128,7 @@ static void set_loaded(struct entry *m, const struct loaded_model *p)
     m->held.chat = p->chat;
     m->held.scheduler = p->scheduler;
     m->engine = p->engine;
+    m->draft = p->draft;
 }
 
 /* Another number for another file, a changed file, or other types of keys and values, because their answers differ. */
@@ -148,8 +152,11 @@ static void enter(struct entry *m, const struct loaded_model *p)
 
 static struct loaded_model loaded_of(const struct entry *m)
 {
-    return (struct loaded_model){(qn_model *)(uintptr_t)m->held.model, (qn_chat *)(uintptr_t)m->held.chat, m->engine,
-                                 m->held.scheduler};
+    return (struct loaded_model){.model = (qn_model *)(uintptr_t)m->held.model,
+                                 .draft = m->draft,
+                                 .chat = (qn_chat *)(uintptr_t)m->held.chat,
+                                 .engine = m->engine,
+                                 .scheduler = m->held.scheduler};
 }
 
 static void add_past(struct entry *m)
@@ -296,7 +303,9 @@ static int find_facts(const struct models *s, const struct entry *m, const struc
     if (rc) return rc;
     struct qn_engine_params engine = s->c.engine;
     engine.memory_bytes = s->budget / (uint64_t)s->c.n; /* so that the models fit together, if their weights do */
-    rc = qn_engine_plan(&f->plan, p->model, &engine, &s->c.scheduler, e);
+    struct qn_scheduler_params scheduler = s->c.scheduler;
+    scheduler.draft_model = p->draft;
+    rc = qn_engine_plan(&f->plan, p->model, &engine, &scheduler, e);
     if (rc) model_card_deinit(&f->card);
     f->plan.bytes += m->table_bytes;
     f->plan.least_bytes += m->table_bytes;
@@ -345,7 +354,7 @@ static void renew_facts(struct models *s, struct entry *m)
     struct qn_error e;
     if (!file_mark_get(&now, m->path) || file_mark_is_same(&now, &m->mark)) return;
     pthread_mutex_unlock(&s->lock);
-    int rc = loaded_open(&p, m->path, &s->c.model, &e, &e);
+    int rc = loaded_open(&p, m->path, m->draft_path, &s->c.model, &e, &e);
     if (!rc) rc = find_facts(s, m, &p, &f, &e);
     loaded_free(&p);
     pthread_mutex_lock(&s->lock);
@@ -372,7 +381,7 @@ static void bring(struct models *s, struct entry *m)
     m->state = MODEL_LOADING;
     pthread_mutex_unlock(&s->lock);
     uint64_t begin = clock_ns();
-    int rc = loaded_open(&p, m->path, &s->c.model, &why, &e);
+    int rc = loaded_open(&p, m->path, m->draft_path, &s->c.model, &why, &e);
     if (!rc) rc = start(s, m, granted, &p, &e);
     if (rc)
         log_at(LOG_WARN, "cannot load '%s': %s", m->held.name, e.msg);
@@ -462,7 +471,7 @@ static int open_first(struct models *s, struct entry *m, bool keep, struct qn_er
     struct facts f;
     struct qn_error why;
     size_t before = mem_in_use();
-    int rc = loaded_open(&p, m->path, &s->c.model, &why, e);
+    int rc = loaded_open(&p, m->path, m->draft_path, &s->c.model, &why, e);
     if (rc) return rc;
     size_t after = mem_in_use();
     /* Rounded up to pages of an allocator. Half a page is for the small pieces that it keeps, which count as used:
@@ -538,7 +547,9 @@ int models_open(struct models **out, const struct models_config *c, struct qn_er
         m->set = s;
         m->held.name = c->source[i].name;
         m->held.index = i;
+        m->held.context = c->context;
         m->path = c->source[i].path;
+        m->draft_path = c->source[i].draft;
         m->pinned = c->source[i].pinned;
         m->optional = c->source[i].optional && !m->pinned;
         m->last_wait = &m->waits;

@@ -14,14 +14,17 @@
 
 #include <quern.h>
 
+#include "cluster/group.h"
 #include "server/json/field.h"
 #include "server/models/card.h"
+#include "server/models/context_how.h"
 
 /* ---- the set ---- */
 
 struct models_source {
     const char *name; /* as clients call it */
     const char *path;
+    const char *draft; /* the path of its draft model; NULL: none */
     bool pinned;
     bool optional; /* if it cannot be served, it is left out, with a warning; not for a pinned one */
 };
@@ -43,7 +46,9 @@ struct models_config {
     struct qn_engine_params engine; /* for each model; memory_bytes is for all together, 0: what the machine has */
     /* For each model; but cache_dir gets a folder for each, and cache_bytes is divided equally. */
     struct qn_scheduler_params scheduler;
-    int idle_s; /* a model that was unused for so many seconds is unloaded; 0: never */
+    struct group *group;        /* the stages of the only model; NULL: models are computed in this process */
+    struct context_how context; /* of requests that do not say */
+    int idle_s;                 /* a model that was unused for so many seconds is unloaded; 0: never */
 };
 
 /* Makes the folders in cache_dir. Call it while the process may still make folders. */
@@ -68,7 +73,8 @@ struct served {
     const qn_model *model;
     const qn_chat *chat; /* NULL: it has no template, and conversations are refused */
     qn_scheduler *scheduler;
-    int n_ctx; /* tokens */
+    int n_ctx;                  /* tokens */
+    struct context_how context; /* of requests that do not say */
 };
 
 /* A request that wants a model. ready() is called from the set's thread without a lock: with the model, which is then

@@ -210,6 +210,38 @@ static int still_wanted(int rc, const struct qn_cancel *cancel, struct qn_error 
     return error_set(e, QN_ECANCEL, "chat: the prompt was cancelled");
 }
 
+/* Takes `strict` out of the request's tools, which is not for the model. Returns the tools with it, which are the
+ * caller's; NULL if there are none, or no memory. */
+static json_t *take_tools(json_t *request)
+{
+    json_t *tools = json_object_get(request, "tools"), *copy = json_array(), *tool;
+    size_t i;
+    int bad = !copy;
+    if (json_array_size(tools) == 0) {
+        json_decref(copy);
+        return NULL;
+    }
+    json_incref(tools);
+    json_array_foreach(tools, i, tool)
+    {
+        json_t *one = json_copy(tool), *f = json_copy(json_object_get(tool, "function"));
+        if (f) json_object_del(f, "strict");
+        bad |= json_object_set_new(one, "function", f) | json_array_append_new(copy, one);
+    }
+    if (!bad && !json_object_set_new(request, "tools", copy)) return tools;
+    if (bad) json_decref(copy);
+    json_decref(tools);
+    return NULL;
+}
+
+/* Whether the request switches thoughts off, in one of the words that templates have for it. */
+static bool is_silent(const json_t *request)
+{
+    const json_t *kwargs = json_object_get(request, "chat_template_kwargs");
+    return json_is_false(json_object_get(kwargs, "enable_thinking")) ||
+           json_is_false(json_object_get(kwargs, "thinking"));
+}
+
 int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *request, size_t n, const struct tm *now,
                      const struct qn_cancel *cancel, struct qn_error *e)
 {
@@ -221,20 +253,26 @@ int chat_prompt_make(struct chat_prompt *out, const struct chat *c, const char *
     if (rc == 0) rc = chat_request_parse(&parsed, request, n, e);
     if (rc) return rc;
     const struct variant *t = choose(c, parsed);
-    json_t *tools = json_object_get(parsed, "tools");
+    bool has_tools = json_array_size(json_object_get(parsed, "tools")) > 0;
+    json_t *tools = take_tools(parsed);
+    if (has_tools && !tools) rc = error_nomem(e, "a request's tools", 0);
     const struct chat_rendering r = {
         .template = t->template,
         .taste = &t->taste,
         .form = &t->form,
         .request = parsed,
         .input = {.trusted = c->trusted, .vouch = chat_vouch, .now = now, .n_bytes = n, .cancel = cancel}};
-    if (t->taste.no_tools && json_array_size(tools) > 0)
+    if (rc == 0 && t->taste.no_tools && has_tools)
         rc = error_set(e, QN_EUSAGE, "chat: tools: the model's chat template has no place for tools");
     if (rc == 0) rc = chat_render(&r, &rendered, &p.begins, &p.changed, e);
+    p.is_silent = is_silent(parsed);
     rc = still_wanted(rc, cancel, e);
     if (rc == 0) rc = take_rendered(&p, c, t, &rendered, cancel, e);
     jinja_output_deinit(&rendered);
-    if (rc == 0 && json_array_size(tools) > 0) p.tools = json_incref(tools);
+    if (rc == 0)
+        p.tools = tools;
+    else
+        json_decref(tools);
     json_decref(parsed);
     if (rc == 0) *out = p;
     return rc;

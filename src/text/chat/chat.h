@@ -42,6 +42,7 @@ struct chat_prompt {
     json_t *tools;           /* as the template got them; NULL: none */
     struct chat_form form;   /* of the template that was used */
     enum chat_begins begins; /* where the reply begins */
+    bool is_silent;          /* the request switched thoughts off */
     unsigned changed;        /* bits of enum qn_chat_change */
 };
 

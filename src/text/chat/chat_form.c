@@ -43,8 +43,37 @@ struct chat_form chat_form_of(const char *src, size_t n)
             f.think = thoughts[i].open;
             f.unthink = thoughts[i].close;
         }
+    f.style = chat_form_style(f.calls, src, n);
     if (f.calls == CHAT_CALLS_HARMONY) f.think = f.unthink = NULL; /* its thoughts are a channel */
     return f;
+}
+
+unsigned chat_form_style(enum chat_calls calls, const char *text, size_t n)
+{
+    switch (calls) {
+    case CHAT_CALLS_TAG:
+        if (!has(text, n, "<function=")) return 0;
+        return CHAT_STYLE_FUNCTIONS | (has(text, n, "<tool_call>") ? 0 : CHAT_STYLE_BARE);
+    case CHAT_CALLS_MISTRAL: return has(text, n, "[ARGS]") ? CHAT_STYLE_NAMED : 0;
+    case CHAT_CALLS_CALLS:
+        return has(text, n, "<tool_calls>[") || has(text, n, "<tool_calls>\n[") ? 0 : CHAT_STYLE_LINES;
+    default: return 0;
+    }
+}
+
+const char *const *chat_form_opens(enum chat_calls calls)
+{
+    static const char *const opens[][3] = {
+        [CHAT_CALLS_NONE] = {NULL},
+        [CHAT_CALLS_TAG] = {"<tool_call>", "<function=", NULL},
+        [CHAT_CALLS_LLAMA] = {"<|python_tag|>", NULL},
+        [CHAT_CALLS_MISTRAL] = {"[TOOL_CALLS]", NULL},
+        [CHAT_CALLS_HARMONY] = {NULL},
+        [CHAT_CALLS_CALLS] = {"<tool_calls>", NULL},
+        [CHAT_CALLS_UPPER] = {"<TOOLCALL>", NULL},
+        [CHAT_CALLS_CODE] = {"```tool_code", NULL},
+    };
+    return opens[calls];
 }
 
 bool chat_form_reads(const struct chat_form *f, const char *text, size_t n)

@@ -19,13 +19,28 @@ enum chat_calls {
     CHAT_CALLS_CODE,    /* ```tool_code, then {"name": ..., "parameters": {...}} or a list of these, then ``` */
 };
 
+/* How a template writes calls where its form can be written in several ways. */
+enum chat_style {
+    CHAT_STYLE_FUNCTIONS = 1u << 0, /* TAG: <function=NAME>, and no JSON */
+    CHAT_STYLE_BARE = 1u << 1,      /* and no <tool_call> around it */
+    CHAT_STYLE_NAMED = 1u << 2,     /* MISTRAL: NAME[ARGS]{...}, and no list */
+    CHAT_STYLE_LINES = 1u << 3,     /* CALLS: one call a line, and no list */
+};
+
 struct chat_form {
     enum chat_calls calls;
     const char *think, *unthink; /* the marks around thoughts; NULL: the model has none. Static strings */
+    unsigned style;              /* of enum chat_style */
 };
 
 /* The form of the replies of a model whose template is src, of n bytes. */
 struct chat_form chat_form_of(const char *src, size_t n);
+
+/* The style of a call that a template wrote for an earlier turn; text is the call, or more. */
+unsigned chat_form_style(enum chat_calls calls, const char *text, size_t n);
+
+/* The marks that begin a call in the middle of a text, ended by NULL; none where a text cannot go over into a call. */
+const char *const *chat_form_opens(enum chat_calls calls);
 
 /* Whether the text of a token is a mark of this form. The text of such a control token must be fed to the parser of
  * replies (chat_reply.h). */

@@ -89,6 +89,26 @@ static int check_messages(const json_t *messages, struct qn_error *e)
     return 0;
 }
 
+/* Notes the name of tool number i in `seen`: a call says which tool it is for by the name alone. */
+static int check_new_name(json_t *seen, const json_t *tool, size_t i, struct qn_error *e)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+    const json_t *before = json_object_get(seen, name);
+    if (!before) return json_object_set_new(seen, name, json_integer((json_int_t)i)) ? nomem(e) : 0;
+    return error_set(e, QN_EUSAGE, "chat: tools[%zu].function.name: '%.100s' is the name of tools[%lld] already", i,
+                     name, (long long)json_integer_value(before));
+}
+
+static int check_names(const json_t *tools, struct qn_error *e)
+{
+    json_t *seen = json_object();
+    int rc = seen ? 0 : nomem(e);
+    for (size_t i = 0; i < json_array_size(tools) && !rc; i++)
+        rc = check_new_name(seen, json_array_get(tools, i), i, e);
+    json_decref(seen);
+    return rc;
+}
+
 static int check_tools(const json_t *tools, struct qn_error *e)
 {
     size_t i;
@@ -104,8 +124,10 @@ static int check_tools(const json_t *tools, struct qn_error *e)
             return error_set(e, QN_EUSAGE, "chat: tools[%zu].function is missing", i);
         int rc = check_name(json_object_get(tool, "function"), where, "name", e);
         if (rc) return rc;
+        if (json_string_length(json_object_get(json_object_get(tool, "function"), "name")) == 0)
+            return error_set(e, QN_EUSAGE, "chat: %sname is empty", where);
     }
-    return 0;
+    return check_names(tools, e);
 }
 
 static int check(const json_t *request, struct qn_error *e)

@@ -193,9 +193,9 @@ static size_t common(const struct jinja_output *prompt, const struct jinja_outpu
     return n;
 }
 
-/* Finds the form in which the template writes a call, of those that can be read; CHAT_CALLS_NONE: none of them. The one
- * that form has is tried first. */
-static enum chat_calls probe_form(struct probe *p, const struct chat_form *form)
+/* Finds the form in which the template writes a call, of those that can be read, and its style; CHAT_CALLS_NONE: none
+ * of them. The one that form has is tried first. */
+static enum chat_calls probe_form(struct probe *p, const struct chat_form *form, unsigned *style)
 {
     static const enum chat_calls all[] = {CHAT_CALLS_TAG,   CHAT_CALLS_LLAMA, CHAT_CALLS_MISTRAL,
                                           CHAT_CALLS_CALLS, CHAT_CALLS_UPPER, CHAT_CALLS_CODE};
@@ -210,7 +210,10 @@ static enum chat_calls probe_form(struct probe *p, const struct chat_form *form)
         struct chat_form f = *form;
         if (i >= 0) f.calls = all[i];
         for (int k = 0; k < 2 && f.calls != CHAT_CALLS_NONE; k++)
-            if (reads_call(p, &f, tools, text + from[k], whole.text.len - from[k])) found = f.calls;
+            if (reads_call(p, &f, tools, text + from[k], whole.text.len - from[k])) {
+                found = f.calls;
+                *style = chat_form_style(found, text + from[k], whole.text.len - from[k]);
+            }
     }
     jinja_output_deinit(&prompt);
     jinja_output_deinit(&whole);
@@ -228,16 +231,18 @@ static bool probe_more(struct probe *p)
 static void probe_tools(struct probe *p, struct chat_form *form)
 {
     struct chat_taste *t = p->taste;
-    unsigned before = t->need;
+    unsigned before = t->need, style = 0;
     enum chat_calls calls = CHAT_CALLS_NONE;
-    if (shows(p, WITH_TOOLS(USER), "qztool qzdescription qzuser") && probe_loop(p)) calls = probe_form(p, form);
+    if (shows(p, WITH_TOOLS(USER), "qztool qzdescription qzuser") && probe_loop(p)) calls = probe_form(p, form, &style);
     if (calls != CHAT_CALLS_NONE && probe_more(p)) {
         form->calls = calls;
+        form->style = style;
         return;
     }
     t->need = before | CHAT_NEED_TOOL_TEXT;
     if (form->calls != CHAT_CALLS_HARMONY && probe_more(p)) {
         form->calls = CHAT_CALLS_TAG;
+        form->style = 0;
         return;
     }
     t->need = before;

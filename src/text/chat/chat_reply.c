@@ -159,16 +159,6 @@ static bool think(struct chat_reply *r)
 
 bool chat_content(struct chat_reply *r)
 {
-    static const char *const marks[][3] = {
-        [CHAT_CALLS_NONE] = {NULL},
-        [CHAT_CALLS_TAG] = {"<tool_call>", "<function=", NULL},
-        [CHAT_CALLS_LLAMA] = {"<|python_tag|>", NULL},
-        [CHAT_CALLS_MISTRAL] = {"[TOOL_CALLS]", NULL},
-        [CHAT_CALLS_HARMONY] = {NULL},
-        [CHAT_CALLS_CALLS] = {"<tool_calls>", NULL},
-        [CHAT_CALLS_UPPER] = {"<TOOLCALL>", NULL},
-        [CHAT_CALLS_CODE] = {"```tool_code", NULL},
-    };
     static chat_state *const states[][2] = {
         [CHAT_CALLS_NONE] = {NULL},
         [CHAT_CALLS_TAG] = {chat_call_tag, chat_call_function},
@@ -180,9 +170,10 @@ bool chat_content(struct chat_reply *r)
         [CHAT_CALLS_CODE] = {chat_call_code},
     };
     enum chat_calls form = r->tools ? r->form.calls : CHAT_CALLS_NONE;
-    int which = chat_give_until(r, QN_REPLY_CONTENT, marks[form]);
+    const char *const *marks = chat_form_opens(form);
+    int which = chat_give_until(r, QN_REPLY_CONTENT, marks);
     if (which < 0) return false;
-    size_t n = strlen(marks[form][which]);
+    size_t n = strlen(marks[which]);
     r->at -= n; /* the mark belongs to the call's text */
     chat_begin_call(r, n, states[form][which]);
     return true;

@@ -2,15 +2,17 @@
  *
  * tool_xml.c: reads tool calls of the form <function=NAME><parameter=KEY>value</parameter>...</function> (Qwen3-Coder).
  *
- * The form looks like XML and is not: nothing is escaped, a value ends at the first </parameter>, and one line break at
- * either end of it belongs to the form. Values have no type of their own; the tool's schema says which ones are
- * strings. Any other value is passed on as the JSON that it is, or as a string where it is not JSON. Parameters are
- * given out one by one, each as a member of the JSON object of the arguments.
+ * The form looks like XML and is not: nothing is escaped, a value ends at the first </parameter> (of JSON: the first
+ * one outside of a string), and one line break at either end of it belongs to the form. Values have no type of their
+ * own; the tool's schema says which ones are strings. Any other value is passed on as the JSON that it is, or as a
+ * string where it is not JSON. Parameters are given out one by one, each as a member of the JSON object of the
+ * arguments.
  */
 #include <string.h>
 
 #include "base/json/json_text.h"
 #include "text/chat/chat_state.h"
+#include "text/chat/tool_schema.h"
 
 static chat_state parameter, value;
 
@@ -77,31 +79,59 @@ static bool parameter(struct chat_reply *r)
     return true;
 }
 
-/* The type that the schema gives the parameter; NULL: none, or several. *known: the schema has this parameter. */
-static const char *type_of(const struct chat_reply *r, bool *known)
+/* Whether the parameter is a text: its schema says "string", or there is none. */
+static bool is_text(const struct chat_reply *r)
 {
     size_t i;
     json_t *tool;
-    *known = false;
     json_array_foreach((json_t *)r->tools, i, tool)
     {
         json_t *f = json_object_get(tool, "function"), *name = json_object_get(f, "name");
         if (json_string_length(name) != r->name.len || memcmp(json_string_value(name), r->name.data, r->name.len) != 0)
             continue;
-        json_t *all = json_object_get(json_object_get(f, "parameters"), "properties");
-        json_t *p = json_object_getn(all, (const char *)r->key.data, r->key.len);
-        *known = p != NULL;
-        return json_string_value(json_object_get(p, "type"));
+        json_t *all = tool_properties(json_object_get(f, "parameters"));
+        const json_t *p = json_object_getn(all, (const char *)r->key.data, r->key.len);
+        const char *type = json_string_value(json_object_get(p, "type"));
+        bool text = !p || (type && strcmp(type, "string") == 0);
+        json_decref(all);
+        return text;
     }
-    return NULL;
+    return true;
+}
+
+/* Whether the text looks like JSON and ends inside of a string. */
+static bool is_in_string(const char *p, size_t n)
+{
+    size_t first = 0;
+    bool inside = false;
+    while (first < n && (p[first] == '\n' || p[first] == ' ')) first++;
+    if (first == n || !strchr("[{\"", p[first])) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (inside && p[i] == '\\')
+            i++;
+        else if (p[i] == '"')
+            inside = !inside;
+    }
+    return inside;
+}
+
+/* Where the value ends. A string in JSON may have the mark in it; if no end comes after that string, the mark counts.
+ */
+static bool find_end(struct chat_reply *r, const char *end, size_t *n)
+{
+    if (!chat_find(r, end, n)) return false;
+    const char *p = chat_text(r), *hit = p + *n;
+    if (is_text(r)) return true;
+    while (hit && is_in_string(p, (size_t)(hit - p)))
+        hit = memmem(hit + 1, chat_left(r) - (size_t)(hit + 1 - p), end, strlen(end));
+    if (hit) *n = (size_t)(hit - p);
+    return hit || r->last;
 }
 
 /* Whether the value is JSON and the schema does not want a string. */
 static bool is_json(const struct chat_reply *r, const char *p, size_t n)
 {
-    bool known;
-    const char *type = type_of(r, &known);
-    if (!known || (type && strcmp(type, "string") == 0)) return false;
+    if (is_text(r)) return false;
     json_t *v = json_loadb(p, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
     json_decref(v);
     return v != NULL;
@@ -124,7 +154,7 @@ static bool value(struct chat_reply *r)
 {
     static const char end[] = "</parameter>";
     size_t n;
-    if (!chat_find(r, end, &n)) return chat_need_more(r);
+    if (!find_end(r, end, &n)) return chat_need_more(r);
     const char *p = chat_text(r), *key = (const char *)r->key.data;
     size_t n_all = n + strlen(end);
     json_t *utf8 = json_stringn(p, n); /* NULL for bytes that are not UTF-8, which JSON cannot hold */

@@ -162,6 +162,15 @@ int unicode_to_byte(uint32_t cp)
     return cp == 0x143 ? 0xAD : -1;
 }
 
+/* ---- widths ---- */
+
+unsigned unicode_cells(uint32_t cp)
+{
+    if (cp < 0x300) return 1;
+    if (utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_CN) return 1; /* a terminal shows a box */
+    return (unsigned)utf8proc_charwidth((utf8proc_int32_t)cp);
+}
+
 /* ---- NFC ---- */
 
 /* Whether normalisation may change this code point, alone or with a neighbour: marks (they are reordered and composed),

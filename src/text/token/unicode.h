@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * unicode.h: UTF-8 that may be broken, the byte alphabet of byte-level BPE, white space, and NFC.
+ * unicode.h: UTF-8 that may be broken, the byte alphabet of byte-level BPE, white space, widths, and NFC.
  *
  * Functions that append return 0 or QN_ENOMEM. All are pure and thread-safe.
  */
@@ -27,6 +27,8 @@ int unicode_mark_spaces(const uint8_t *p, size_t n, struct buf *out, struct qn_e
 /* Appends the text with a space in the place of every U+2581. */
 int unicode_unmark_spaces(const uint8_t *p, size_t n, struct buf *out, struct qn_error *e);
 
+/* How many cells of a terminal the character takes: 2 for wide ones, 0 for those that combine with the one before. */
+unsigned unicode_cells(uint32_t cp);
 /* Whether the character has Unicode's property White_Space. */
 bool unicode_is_space(uint32_t cp);
 /* How many bytes of white space the text begins with, and ends with. */

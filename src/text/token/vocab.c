@@ -176,6 +176,11 @@ bool vocab_adds_space(const struct vocab *v, bool first) { return first ? v->add
 
 bool vocab_is_valid(const struct vocab *v, qn_token id) { return id >= 0 && id < v->lex.n; }
 
+bool vocab_has_text(const struct vocab *v, qn_token id)
+{
+    return vocab_is_valid(v, id) && v->lex.type[id] != TOKEN_UNUSED && lexicon_text(&v->lex, id).n;
+}
+
 bool vocab_is_eog(const struct vocab *v, qn_token id) { return is_in(v->roles.eog, v->roles.n_eog, id); }
 
 const qn_token *vocab_eog(const struct vocab *v, int *n)

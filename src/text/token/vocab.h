@@ -58,6 +58,7 @@ bool vocab_add_eos(const struct vocab *v);
 
 /* These take any id, and are false for one outside the vocabulary. */
 bool vocab_is_valid(const struct vocab *v, qn_token id);
+bool vocab_has_text(const struct vocab *v, qn_token id);   /* it is in use, and its text is not empty */
 bool vocab_is_eog(const struct vocab *v, qn_token id);     /* generation ends at this token */
 const qn_token *vocab_eog(const struct vocab *v, int *n);  /* all tokens of this kind */
 bool vocab_is_control(const struct vocab *v, qn_token id); /* a control or unknown token: it has no text of its own */

@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 
-import {FOUR, HELLO, RESULT, THOUGHT, collect, leaves, load, refused, setup} from "./harness.mjs";
+import {FOUR, HELLO, RESULT, THOUGHT, collect, formed, leaves, load, refused, setup} from "./harness.mjs";
 import {aiModels} from "./talks.mjs";
 
 const ai = load("ai");
@@ -45,10 +45,10 @@ const each = {
         const r = await ai.generateText({model, prompt: "both", tools, stopWhen: ai.stepCountIs(2), maxRetries});
         assert.deepEqual([r.text, r.steps[0].text, seen], [RESULT, "I shall look.", ["Köln", "time"]]);
     },
-    async "an object is refused"(model) {
-        const schema = z.object({a: z.string()});
-        await refused(ai.generateText({model, prompt: "hi", output: ai.Output.object({schema}), maxRetries}));
-        await refused(ai.generateObject({model, prompt: "hi", schema, maxRetries}));
+    async "an object"(model) {
+        const schema = z.object({a: z.enum(["x", "y"]), b: z.boolean()});
+        await formed(ai.generateText({model, prompt: "an object", output: ai.Output.object({schema}), maxRetries}).then(r => r.output));
+        await formed(ai.generateObject({model, prompt: "an object", schema, maxRetries}).then(r => r.object));
     },
     async "an image is refused"(model) {
         const content = [{type: "text", text: "hi"}, {type: "image", image: Buffer.from("x"), mediaType: "image/png"}];
@@ -61,9 +61,14 @@ const each = {
         const r = await ai.generateText({model, prompt: "weather?", tools, stopWhen: ai.stepCountIs(2), maxRetries});
         assert.equal(r.text, RESULT);
     },
-    async "a tool that has to be called is refused"(model) {
-        const tools = {get_time: ai.tool({inputSchema: z.object({}), execute: () => "9"})};
-        await refused(ai.generateText({model, prompt: "hi", tools, toolChoice: "required", maxRetries}), "tool_choice");
+    async "a tool that has to be called"(model) {
+        const inputSchema = z.object({a: z.enum(["x", "y"]), b: z.boolean()});
+        const tools = {set_a: ai.tool({inputSchema, execute: () => "9"}), get_time: ai.tool({inputSchema: z.object({}), execute: () => "9"})};
+        for (const toolChoice of ["required", {type: "tool", toolName: "set_a"}]) {
+            const r = await ai.generateText({model, prompt: "hi", tools, toolChoice, maxRetries});
+            assert.ok(r.toolCalls.length > 0 && r.toolCalls.every(c => !c.invalid), JSON.stringify(r.toolCalls));
+            if (toolChoice.toolName) for (const c of r.toolCalls) assert.equal(c.toolName, "set_a");
+        }
     },
 };
 

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict";
 
-import {FOUR, HELLO, RESULT, THOUGHT, collect, leaves, load, refused, schema, setup} from "./harness.mjs";
+import {FOUR, HELLO, RESULT, THOUGHT, collect, formed, leaves, load, schema, setup} from "./harness.mjs";
 import {langchainModels} from "./talks.mjs";
 
 const {OpenAI, OpenAIEmbeddings} = load("@langchain/openai");
@@ -40,8 +40,8 @@ const each = {
         const results = r.tool_calls.map(c => new ToolMessage({content: "21", tool_call_id: c.id}));
         assert.equal((await llm.bindTools(tools).invoke([["human", "both"], r, ...results])).text, RESULT);
     },
-    async "an object is refused"(llm) {
-        await refused(llm.withStructuredOutput(z.object({a: z.string()}), {name: "answer"}).invoke("hi"));
+    async "an object"(llm) {
+        await formed(llm.withStructuredOutput(z.object({a: z.enum(["x", "y"]), b: z.boolean()}), {name: "answer"}).invoke("an object"));
     },
 };
 

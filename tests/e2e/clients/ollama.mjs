@@ -77,7 +77,7 @@ const cases = {
     },
     async ollama_what_is_not_done_is_said({parrot}) {
         await fails(parrot.chat({...say("hi"), model: "other"}), 404, "model 'other' not found");
-        await fails(parrot.chat(say("hi", {stream: true, format: "json"})), 400, "format");
+        await fails(parrot.chat(say("hi", {stream: true, format: "yaml"})), 400, "format");
         await fails(parrot.generate({model, prompt: "hi", images: [new Uint8Array([1, 2])]}), 400, "images");
         await fails(parrot.generate({model, prompt: "hi", options: {num_ctx: 1e6}}), 400, "options.num_ctx");
         assert.equal((await parrot.pull({model})).status, "success");

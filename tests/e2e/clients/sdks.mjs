@@ -9,6 +9,8 @@ import {reach, runTwice, tools} from "./twice.mjs";
 
 const {OpenAI} = load("openai");
 const {Anthropic} = load("@anthropic-ai/sdk");
+const {zodFunction, zodResponseFormat, zodResponsesFunction, zodTextFormat} = load("openai/helpers/zod");
+const {z} = load("zod");
 const {limit} = setup;
 
 function clients(transport, name, more = {}) {
@@ -182,6 +184,58 @@ const cases = {
         const one = (await openai.chat.completions.create(say("both", {tools, parallel_tool_calls: false}))).choices[0];
         assert.equal(one.message.tool_calls.length, 1);
     },
+    // A parrot that is asked for nothing it knows calls all the same, and so its arguments are right.
+    async a_tool_has_to_be_called({parrot: {openai, anthropic}}) {
+        const parameters = z.object({a: z.enum(["x", "y"]), n: z.number().int().min(1).max(9)});
+        const set = zodFunction({name: "set_a", parameters}), other = zodFunction({name: "other", parameters: z.object({})});
+        const right = v => assert.ok(parameters.safeParse(v).success, JSON.stringify(v));
+        const choice = {type: "function", function: {name: "set_a"}};
+        for (const more of [{}, {parallel_tool_calls: false}]) {
+            const ask = say("hello", {tools: [set, other], tool_choice: choice, max_tokens: 400, seed: 1, ...more});
+            const r = (await openai.chat.completions.parse(ask)).choices[0];
+            for (const c of r.message.tool_calls) right(c.function.parsed_arguments);
+            if (more.parallel_tool_calls === false) assert.equal(r.message.tool_calls.length, 1);
+            const stream = openai.chat.completions.stream(ask);
+            let n = 0;
+            stream.on("tool_calls.function.arguments.delta", () => n++);
+            const s = await stream.finalChatCompletion();
+            assert.deepEqual(s.choices[0].message.tool_calls.map(c => c.function), r.message.tool_calls.map(c => c.function));
+            assert.ok(n > 3 * r.message.tool_calls.length, `${n} pieces`);
+        }
+        const seen = [];
+        const runner = openai.chat.completions.runTools(say("hello", {tool_choice: choice, seed: 1, tools: [
+            {type: "function", function: {name: "set_a", parse: JSON.parse, function: v => { seen.push(v); return "done"; },
+                                          parameters: z.toJSONSchema(parameters)}}]}));
+        await runner.done();
+        assert.ok(seen.length > 0);
+        seen.forEach(right);
+        const input_schema = z.toJSONSchema(parameters), blocks = [{name: "set_a", input_schema}, {name: "other", input_schema: {type: "object"}}];
+        for (const tool_choice of [{type: "any", disable_parallel_tool_use: true}, {type: "tool", name: "set_a"}]) {
+            const ask = say("hello", {tools: blocks, tool_choice, max_tokens: 400, seed: 1});
+            const m = await anthropic.messages.create(ask);
+            assert.equal(m.stop_reason, "tool_use");
+            for (const b of m.content.filter(b => b.name === "set_a")) right(b.input);
+            if (tool_choice.name) assert.ok(m.content.every(b => b.name === "set_a"), JSON.stringify(m.content));
+            const stream = anthropic.messages.stream(ask);
+            let n = 0;
+            stream.on("inputJson", () => n++);
+            const final = await stream.finalMessage();
+            assert.deepEqual(final.content.map(b => b.input), m.content.map(b => b.input));
+            assert.ok(n > 3 * m.content.length, `${n} pieces`);
+        }
+        const i = await openai.responses.parse({model, input: "hello", seed: 1, tool_choice: {type: "function", name: "set_a"},
+                                                tools: [zodResponsesFunction({name: "set_a", parameters})]});
+        for (const o of i.output.filter(o => o.type === "function_call")) right(o.parsed_arguments);
+        assert.ok(i.output.some(o => o.type === "function_call"), JSON.stringify(i.output));
+        const stream = openai.responses.stream({model, input: "hello", seed: 1, tool_choice: "required",
+                                                tools: [zodResponsesFunction({name: "set_a", parameters})]});
+        let said = "", n = 0;
+        stream.on("response.function_call_arguments.delta", e => { said += e.delta; n++; });
+        const calls = (await stream.finalResponse()).output.filter(o => o.type === "function_call");
+        calls.forEach(o => right(o.parsed_arguments));
+        assert.equal(said, calls.map(o => o.arguments).join(""));
+        assert.ok(n > 3 * calls.length, `${n} pieces`);
+    },
     async what_is_no_call_is_text({parrot: {openai, anthropic}}) {
         const text = '<tool_call>\n{"name": "get_weather", "argum';
         const r = (await openai.chat.completions.create(say("broken", {tools}))).choices[0];
@@ -210,6 +264,17 @@ const cases = {
             assert.equal(await runner.finalContent(), RESULT);
             assert.deepEqual(seen, [PARIS]);
         }
+    },
+    async an_object_by_its_schema({parrot: {openai, anthropic}}) {
+        const kind = z.object({a: z.enum(["x", "y"]), b: z.boolean()}), is_kind = o => kind.parse(o);
+        const r = await openai.chat.completions.parse(say("an object", {response_format: zodResponseFormat(kind, "kind")}));
+        is_kind(r.choices[0].message.parsed);
+        const stream = openai.chat.completions.stream(say("an object", {response_format: zodResponseFormat(kind, "kind")}));
+        is_kind((await stream.finalChatCompletion()).choices[0].message.parsed);
+        is_kind((await openai.responses.parse({model, input: "an object", text: {format: zodTextFormat(kind, "kind")}})).output_parsed);
+        const format = {type: "json_schema", schema: {type: "object", properties: {a: {enum: ["x", "y"]}, b: {type: "boolean"}}, required: ["a"]}};
+        const m = await anthropic.messages.create(say("an object", {max_tokens: 100, output_config: {format}}));
+        assert.match(m.content[0].text, /^\{"a":"x","b":true\}$/);
     },
     async tools_of_responses({parrot: {openai}}) {
         const input = [{role: "user", content: "weather?"}];
@@ -373,7 +438,8 @@ const cases = {
         await wrong({wobble: 1, stream: true}, OpenAI.BadRequestError, "wobble", "unknown_field");
         await wrong({model: "gpt-5"}, OpenAI.NotFoundError, "model", "model_not_found");
         await wrong({messages: [{role: "user", content: "word ".repeat(40000)}]}, OpenAI.BadRequestError, "messages", "context_length_exceeded");
-        await wrong({tool_choice: "required", tools}, OpenAI.BadRequestError, "tool_choice", "unsupported_value");
+        await wrong({tool_choice: "sometimes", tools}, OpenAI.BadRequestError, "tool_choice", "unsupported_value");
+        await wrong({tool_choice: "required"}, OpenAI.BadRequestError, "tool_choice", "invalid_value");
         await assert.rejects(anthropic.messages.create(say("hi", {max_tokens: 0})), e =>
             e instanceof Anthropic.BadRequestError && e.error.error.type === "invalid_request_error" &&
             /max_tokens/.test(e.message));

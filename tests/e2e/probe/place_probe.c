@@ -45,7 +45,7 @@ static int run(struct invocation *v)
     size_t n;
     int status = cli_read_all(0, "stdin", CLI_MAX_INPUT, &text, &n), rc = 0, count = 0;
     json_t *request = status ? NULL : json_loadb(text, n, 0, NULL);
-    if (!status) status = place_open(&p, &o->place);
+    if (!status) status = place_open(&p, &o->place, v);
     if (!status) fprintf(stderr, "place: %s\n", p.name);
     if (!status && o->count) {
         rc = chat_count(p.client, request, &count, &e);
@@ -63,8 +63,13 @@ static const struct opt own[] = {
     {"twice", 0, OPT_FLAG, offsetof(struct options, twice), NULL, "ask a second time, on the same connection"},
     {0},
 };
-static const struct opt_group groups[] = {
-    {"probe", own, 0, NULL}, {"place", opts_place, offsetof(struct options, place), ""}, {0}};
+static const struct opt_group groups[] = {{"probe", own, 0, NULL},
+                                          {"place", opts_place, offsetof(struct options, place), ""},
+                                          {"drafts", opts_draft, offsetof(struct options, place.draft)},
+                                          {"engine", opts_engine, offsetof(struct options, place.engine)},
+                                          {"context", opts_context, offsetof(struct options, place.engine)},
+                                          {"file", opts_model, offsetof(struct options, place.file)},
+                                          {0}};
 static void init(void *o) { place_options_init(&((struct options *)o)->place); }
 
 static const struct command probe = {.name = "probe",

@@ -158,6 +158,18 @@ static int write_file(const char *path, const void *p, size_t n, struct qn_error
     return rc;
 }
 
+static void reads_an_empty_file_as_an_empty_string(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    put("empty", "");
+    assert_int_equal(os_read_file(&text, at("empty"), 8, NULL), 0);
+    assert_int_equal(text.len, 0);
+    assert_non_null(text.data);
+    assert_int_equal(text.data[0], 0);
+    buf_deinit(&text);
+}
+
 static void writes_whole_files(void **state)
 {
     (void)state;
@@ -325,6 +337,7 @@ int main(void)
         cmocka_unit_test(knows_what_is_in_memory),
         cmocka_unit_test(locks_pages_as_far_as_the_limit_goes),
         cmocka_unit_test(refuses_what_is_no_file),
+        cmocka_unit_test(reads_an_empty_file_as_an_empty_string),
         cmocka_unit_test(writes_whole_files),
         cmocka_unit_test(failed_write_leaves_nothing),
         cmocka_unit_test(a_lost_page_becomes_zeros),

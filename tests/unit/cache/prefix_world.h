@@ -21,10 +21,10 @@
 
 /* 1 layer, 1 KV head, 2 dims: a page is 256 bytes, 128 of keys, which are never written, and 16 values of 8 bytes: the
  * slots' numbers */
-static const struct kv_shape world_shape = {KV_F32, 1, 1, 2, 2, PAGE, 0};
+static const struct kv_shape world_shape = {KV_F32, 1, 1, 2, 2, PAGE, 0, 0, 0};
 #define STATE_BYTES 200
 #define SEQUENCES   8 /* the most that have a state at the same time */
-static const struct kv_shape state_shape = {KV_F32, 1, 1, 2, 2, PAGE, STATE_BYTES};
+static const struct kv_shape state_shape = {KV_F32, 1, 1, 2, 2, PAGE, STATE_BYTES, 0, 0};
 static const struct prefix_key key_a = {{1, 2}, 7}, key_b = {{1, 3}, 8};
 
 struct prefix_world {
@@ -46,7 +46,7 @@ static inline void world_open(struct prefix_world *w, int n_pages, int n_snapsho
     struct qn_error e = {0};
     *w = (struct prefix_world){.n_pages = n_pages};
     ledger_init(&w->ledger, (size_t)1 << 40);
-    if (kv_pool_new(&w->pool, shape, n_pages * PAGE, SEQUENCES + n_snapshots, &w->ledger, &e)) fail_msg("%s", e.msg);
+    if (kv_pool_new(&w->pool, shape, n_pages * PAGE, SEQUENCES + n_snapshots, 0, &w->ledger, &e)) fail_msg("%s", e.msg);
     if (prefix_new(&w->tree, w->pool, n_snapshots, &w->ledger, &e)) fail_msg("%s", e.msg);
 }
 

@@ -21,7 +21,7 @@
 #include "cache/kv.h"
 
 /* 2 layers, 3 KV heads, 4 dims, pages of 16 */
-static const struct kv_shape small = {KV_F32, 2, 3, 4, 4, 16, 0};
+static const struct kv_shape small = {KV_F32, 2, 3, 4, 4, 16, 0, 0, 0};
 
 static struct ledger ledger;
 
@@ -30,7 +30,7 @@ static struct kv_pool *make_pool(const struct kv_shape *s, int n_slots)
     struct kv_pool *p = NULL;
     struct qn_error e = {0};
     ledger_init(&ledger, (size_t)1 << 40);
-    if (kv_pool_new(&p, s, n_slots, 0, &ledger, &e)) fail_msg("%s", e.msg);
+    if (kv_pool_new(&p, s, n_slots, 0, 0, &ledger, &e)) fail_msg("%s", e.msg);
     return p;
 }
 
@@ -99,7 +99,7 @@ static void areas_are_aligned_and_apart(void **state)
     (void)state;
     for (enum kv_type t = 0; t < KV_N; t++)
         for (int dim = 2; dim <= 130; dim += 32) {
-            struct kv_shape s = {t, 3, 2, dim, dim, 32, 0};
+            struct kv_shape s = {t, 3, 2, dim, dim, 32, 0, 0, 0};
             struct kv_pool *p = make_pool(&s, 100);
             size_t keys = kv_key_bytes(t, dim) * 2, values = kv_value_bytes(t, dim) * 32, at = 0;
             for (int il = 0; il < 3; il++)
@@ -132,10 +132,10 @@ static void a_pool_over_budget_is_refused(void **state)
     struct qn_error e = {0};
     char needed[32];
     size_t before = os_resident_bytes();
-    struct kv_shape large = {KV_F16, 64, 64, 128, 128, 64, 0};
+    struct kv_shape large = {KV_F16, 64, 64, 128, 128, 64, 0, 0, 0};
     ledger_init(&ledger, (size_t)1 << 30);
     ledger_take(&ledger, 1000, "x", NULL);
-    assert_int_equal(kv_pool_new(&p, &large, 1 << 20, 0, &ledger, &e), QN_ENOMEM);
+    assert_int_equal(kv_pool_new(&p, &large, 1 << 20, 0, 0, &ledger, &e), QN_ENOMEM);
     assert_null(p);
     snprintf(needed, sizeof needed, "%zu bytes", kv_page_bytes(&large) << 14);
     assert_non_null(strstr(e.msg, needed));
@@ -147,7 +147,7 @@ static void a_pool_over_budget_is_refused(void **state)
 static void pages_are_not_resident_before_they_are_written(void **state)
 {
     (void)state;
-    struct kv_shape s = {KV_F16, 32, 8, 128, 128, 64, 0};
+    struct kv_shape s = {KV_F16, 32, 8, 128, 128, 64, 0, 0, 0};
     size_t before = os_resident_bytes();
     struct kv_pool *p = make_pool(&s, 4096);
     struct kv_seq m;
@@ -168,7 +168,7 @@ static void what_runs_out_of_memory_is_left_alone(void **state)
         struct qn_error e = {0};
         ledger_init(&ledger, 1 << 20);
         mem_fault_set((uint64_t)n);
-        int rc = kv_pool_new(&p, &small, 64, 0, &ledger, &e);
+        int rc = kv_pool_new(&p, &small, 64, 0, 0, &ledger, &e);
         if (!mem_fault_hit()) {
             mem_fault_set(0);
             free_pool(p);
@@ -192,7 +192,7 @@ static void what_runs_out_of_memory_is_left_alone(void **state)
 static void touched_pages_are_resident(void **state)
 {
     (void)state;
-    struct kv_shape s = {KV_F16, 32, 8, 128, 128, 64, 0};
+    struct kv_shape s = {KV_F16, 32, 8, 128, 128, 64, 0, 0, 0};
     struct kv_pool *p = make_pool(&s, 640);
     size_t page = kv_page_bytes(&s), before = os_resident_bytes(), slack = (size_t)3 << 20;
     uint8_t *first = kv_page_get(p);
@@ -422,11 +422,11 @@ static void cleared_slots_are_those_of_zeros(void **state)
     kernels_init_ref(&k);
     for (int type = 0; type < KV_N; type++)
         for (int from = 0; from <= 32; from++) {
-            struct kv_shape s = {(enum kv_type)type, 3, 2, 48, 48, 32, 0};
+            struct kv_shape s = {(enum kv_type)type, 3, 2, 48, 48, 32, 0, 0, 0};
             struct ledger l;
             struct kv_pool *p;
             ledger_init(&l, (size_t)1 << 30);
-            assert_int_equal(kv_pool_new(&p, &s, 64, 0, &l, NULL), 0);
+            assert_int_equal(kv_pool_new(&p, &s, 64, 0, 0, &l, NULL), 0);
             uint8_t *all = kv_page_get(p), *some = kv_page_get(p);
             for (int i = 0; i < s.n_layer * s.n_head_kv * s.page_slots; i++) {
                 int layer = i / (s.n_head_kv * s.page_slots), head = i / s.page_slots % s.n_head_kv;
@@ -464,7 +464,7 @@ static void a_state_is_copied_put_back_and_begins_with_zeros(void **state)
     struct qn_error e = {0};
     s.state_bytes = 100;
     ledger_init(&ledger, (size_t)1 << 40);
-    assert_int_equal(kv_pool_new(&p, &s, 20 * 16, 3, &ledger, &e), 0);
+    assert_int_equal(kv_pool_new(&p, &s, 20 * 16, 3, 0, &ledger, &e), 0);
     assert_int_equal(kv_states_bytes(&s, 3), 3 * 128);
     assert_int_equal(ledger_used(&ledger), 20 * kv_page_bytes(&s) + 3 * 128);
     make_memory(&a, p, 100);

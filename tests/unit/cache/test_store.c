@@ -62,6 +62,77 @@ static void a_conversation_comes_back(void **state)
     home_close(&h);
 }
 
+/* Reads ahead until nothing more fits. Returns the number of pages in the pool then. */
+static int read_all_ahead(struct home *h)
+{
+    while (store_read_ahead(h->store)) usleep(1000);
+    check_tree(&h->w, 0);
+    return stats_of(&h->w).n_pages;
+}
+
+static void it_is_read_ahead(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    home_open(&h, 30, ROOMY);
+    count_up(t, 200, 0);
+    count_up(u, 200, 1000);
+    request(&h.w, &key_a, t, 200);
+    request(&h.w, &key_b, u, 100);
+    save_all(&h);
+    home_close(&h);
+
+    home_open(&h, 30, ROOMY);
+    assert_int_equal(read_all_ahead(&h), 13 + 7);
+    assert_int_equal(find(&h.w, &key_a, t, 200, &match), 200);
+    assert_int_equal(match.n_placed, 0);
+    assert_int_equal(request(&h.w, &key_b, u, 100), 100); /* compares the pages' bytes */
+    assert_int_equal(save_all(&h), 0);
+    assert_int_equal(read_all_ahead(&h), 13 + 7);
+    home_close(&h);
+
+    home_open(&h, 10, ROOMY); /* the one that was used last fits, the other does not */
+    assert_int_equal(read_all_ahead(&h), 7);
+    assert_int_equal(find(&h.w, &key_b, u, 100, &match), 100);
+    assert_int_equal(match.n_placed, 0);
+    assert_int_equal(request(&h.w, &key_a, t, 160), 160); /* what was read ahead gives way */
+    assert_int_equal(n_logged, 0);
+    home_close(&h);
+}
+
+/* The tree changes while it is read: pages are computed again, or dropped, or their file is damaged. */
+static void the_tree_may_change_while_it_is_read_ahead(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    home_open(&h, 30, ROOMY);
+    count_up(t, 200, 0);
+    request(&h.w, &key_a, t, 200);
+    save_all(&h);
+    home_close(&h);
+
+    home_open(&h, 30, ROOMY);
+    assert_true(store_read_ahead(h.store));
+    request(&h.w, &key_a, t, 200);
+    assert_int_equal(read_all_ahead(&h), 13);
+    home_close(&h);
+
+    home_open(&h, 30, ROOMY);
+    assert_true(store_read_ahead(h.store));
+    home_close(&h);
+
+    home_open(&h, 30, ROOMY);
+    assert_true(store_read_ahead(h.store));
+    prefix_drop(h.w.tree, prefix_next_leaf(h.w.tree, NULL));
+    store_sweep(h.store);
+    assert_int_equal(read_all_ahead(&h), 0);
+    assert_int_equal(find(&h.w, &key_a, t, 200, &match), 0);
+    assert_int_equal(n_logged, 0);
+    home_close(&h);
+}
+
 static void superseded_files_go(void **state)
 {
     (void)state;
@@ -511,6 +582,30 @@ static void a_state_that_is_lost_costs_itself(void **state)
     }
 }
 
+static void a_state_is_read_ahead_with_its_pages(void **state)
+{
+    (void)state;
+    struct home h;
+    struct prefix_match match;
+    count_up(t, MAX_SEQ, 0);
+    home_open_with(&h, 60, 10, ROOMY);
+    request(&h.w, &key_a, t, 100);
+    request(&h.w, &key_a, t, 140);
+    save_all(&h);
+    home_close(&h);
+    for (int n_states = 1; n_states <= 10; n_states += 9) {
+        home_open_with(&h, 60, n_states, ROOMY);
+        assert_int_equal(read_all_ahead(&h), 9);
+        assert_int_equal(stats_of(&h.w).n_states, n_states == 1 ? 1 : 2); /* the longest one first */
+        assert_int_equal(find(&h.w, &key_a, t, 200, &match), 140);
+        assert_false(prefix_is_on_disk(&match));
+        assert_int_equal(request(&h.w, &key_a, t, 150), 140);
+        assert_int_equal(n_logged, 0);
+        home_close(&h);
+        if (n_states > 1) break;
+    }
+}
+
 static void a_state_that_nobody_waits_for_is_put_back(void **state)
 {
     (void)state;
@@ -548,6 +643,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_conversation_comes_back, empty_dir),
+        cmocka_unit_test_setup(it_is_read_ahead, empty_dir),
+        cmocka_unit_test_setup(the_tree_may_change_while_it_is_read_ahead, empty_dir),
         cmocka_unit_test_setup(superseded_files_go, empty_dir),
         cmocka_unit_test_setup(superseded_files_go_at_the_start, empty_dir),
         cmocka_unit_test_setup(branches_are_stored_once, empty_dir),
@@ -563,6 +660,7 @@ int main(void)
         cmocka_unit_test_setup(a_state_comes_back_with_its_pages, empty_dir),
         cmocka_unit_test_setup(of_a_chain_few_states_are_on_disk, empty_dir),
         cmocka_unit_test_setup(a_state_that_is_lost_costs_itself, empty_dir),
+        cmocka_unit_test_setup(a_state_is_read_ahead_with_its_pages, empty_dir),
         cmocka_unit_test_setup(a_state_that_nobody_waits_for_is_put_back, empty_dir),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

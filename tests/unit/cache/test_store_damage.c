@@ -96,7 +96,7 @@ static void other_models_files_are_kept(void **state)
     struct store *s = NULL;
     struct store_stats stats;
     ledger_init(&w.ledger, (size_t)1 << 40);
-    assert_int_equal(kv_pool_new(&w.pool, &other, 160, 0, &w.ledger, &e), 0);
+    assert_int_equal(kv_pool_new(&w.pool, &other, 160, 0, 0, &w.ledger, &e), 0);
     assert_int_equal(prefix_new(&w.tree, w.pool, 0, &w.ledger, &e), 0);
     assert_int_equal(open_store(&s, ROOMY, w.tree, this_model, &e), 0);
     store_stats(s, &stats);
@@ -456,7 +456,7 @@ static void live(unsigned seed)
     struct prefix_match match;
     w->arg = &h;
     ledger_init(&w->ledger, (size_t)1 << 40);
-    if (kv_pool_new(&w->pool, &world_shape, w->n_pages * PAGE, 0, &w->ledger, &e) ||
+    if (kv_pool_new(&w->pool, &world_shape, w->n_pages * PAGE, 0, 0, &w->ledger, &e) ||
         prefix_new(&w->tree, w->pool, 0, &w->ledger, &e) || open_store(&h.store, 60000, w->tree, this_model, &e))
         _exit(1);
     for (uint64_t i = 0;; i++) {

@@ -272,7 +272,7 @@ static void finding(void **state)
     assert_not_found(&none, "stroy", "(did you mean 'story'?)");
     assert_int_equal(unlink("models/story.gguf"), 0);
     put("models/b.gguf", 1);
-    assert_not_found(&none, NULL, "There are 2 in ~/models: a, b");
+    assert_not_found(&none, NULL, "there are 2 in ~/models: a, b");
 }
 
 static void files_of_a_model(void **state)

@@ -33,7 +33,7 @@ static int take_in(const void *bytes, size_t n, const char *encoding, size_t cap
     n_text = 0;
     assert_int_equal(fwrite(bytes, 1, n, f), n);
     rewind(f);
-    int rc = intake_open(&in, fileno(f), "it", encoding, &error);
+    int rc = intake_open(&in, fileno(f), "it", encoding, false, &error);
     while (!rc && got && !(rc = intake_read(in, text + n_text, cap, &got, &error))) {
         assert_true(got <= cap);
         n_text += got;
@@ -176,7 +176,7 @@ static void test_pipes_give_a_byte_at_a_time(void **state)
         _exit(0);
     }
     close(ends[1]);
-    assert_int_equal(intake_open(&in, ends[0], "it", NULL, &error), 0);
+    assert_int_equal(intake_open(&in, ends[0], "it", NULL, false, &error), 0);
     do {
         assert_int_equal(intake_read(in, text + all, sizeof text - all, &n, &error), 0);
         all += n;
@@ -201,7 +201,7 @@ static void test_what_cannot_be_read(void **state)
 {
     (void)state;
     struct intake *in = NULL;
-    assert_int_equal(intake_open(&in, -1, "it", NULL, &error), QN_EIO);
+    assert_int_equal(intake_open(&in, -1, "it", NULL, false, &error), QN_EIO);
     assert_string_equal(error.msg, "cannot read it: Bad file descriptor");
 }
 

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/chat/talk.h"
+#include "cli/core/talk.h"
 
 static char folder[] = "/tmp/quern-talk-XXXXXX";
 
@@ -38,6 +38,7 @@ static void what_is_saved_is_loaded(void **state)
         "line\none\ttab \"quoted\" \\ \x01 \x7f \0 NUL \xF0\x9F\x98\x80 \xE2\x80\xA8 gr\xC3\xBC\xC3\x9F";
     struct talk t = {0}, u = {0};
     struct qn_error e;
+    struct stat st;
     (void)state;
     add(&t, TALK_SYSTEM, "");
     assert_int_equal(talk_add(&t, TALK_USER, odd, sizeof odd - 1, NULL, 0, false, &e), 0);
@@ -45,6 +46,8 @@ static void what_is_saved_is_loaded(void **state)
     add(&t, TALK_USER, "again");
     assert_int_equal(talk_save(&t, path("a"), &e), 0);
     assert_int_equal(talk_save(&t, path("a"), &e), 0); /* over a conversation */
+    assert_int_equal(stat(path("a"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
     add(&u, TALK_USER, "what is replaced");
     assert_int_equal(talk_load(&u, path("a"), &e), 0);
     assert_int_equal(u.n, t.n);

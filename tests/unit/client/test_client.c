@@ -271,20 +271,20 @@ static void sockets_that_do_not_answer(void **state)
     struct qn_error e = {0};
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/sock", dir);
-    assert_int_equal(client_open_socket(&c, path, &e), QN_ENOINPUT); /* no such file */
+    assert_int_equal(client_open_socket(&c, path, 0, &e), QN_ENOINPUT); /* no such file */
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     strcpy(at.sun_path, path);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     close(fd);
-    assert_int_equal(client_open_socket(&c, path, &e), QN_ENOINPUT); /* left over */
+    assert_int_equal(client_open_socket(&c, path, 0, &e), QN_ENOINPUT); /* left over */
     assert_non_null(strstr(e.msg, path));
     unlink(path);
     rmdir(dir);
     memset(longer, 'a', sizeof longer);
     longer[sizeof longer - 1] = '\0';
-    assert_int_equal(client_open_socket(&c, longer, &e), QN_EUSAGE);
-    assert_int_equal(client_open_socket(&c, "", &e), QN_EUSAGE);
+    assert_int_equal(client_open_socket(&c, longer, 0, &e), QN_EUSAGE);
+    assert_int_equal(client_open_socket(&c, "", 0, &e), QN_EUSAGE);
 }
 
 static void urls(void **state)

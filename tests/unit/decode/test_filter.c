@@ -10,13 +10,16 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "decode/filter.h"
 #include "kernel/cpu.h"
 
-#define MAX_N 16
-#define LOW   (-1000.0F) /* a probability of 0 beside 0 */
+#define MAX_N   16
+#define LARGE_N 20000
+#define LOW     (-1000.0F) /* a probability of 0 beside 0 */
 
 static struct arena arena;
 static struct kernels kernels;
@@ -41,8 +44,47 @@ static int teardown(void **state)
 static struct filter *candidates(const float *x, int n)
 {
     memcpy(filter.x, x, (size_t)n * sizeof *x);
-    filter_begin(&filter, n);
+    filter_begin(&filter, filter.x, n);
     return &filter;
+}
+
+/* Values with ties, zeros of both signs, NaN and -inf. kind 0: all differ; 1: few values; 2: 41 at most are candidates.
+ */
+static float odd_value(int kind, int i)
+{
+    uint64_t r = rng_u64(7, (uint64_t)kind, (uint64_t)i);
+    if (r % 16 == 0) return -INFINITY;
+    if (r % 16 == 1) return __builtin_nanf("");
+    if (r % 16 == 2) return r & 64 ? 0.0f : -0.0f;
+    if (kind == 2 && i % 500) return -INFINITY;
+    return kind == 1 ? (float)(r >> 8 & 7) : (float)(r >> 32) * 1e-9f;
+}
+
+static void top_k_at_once_is_the_same_as_top_k(void **state)
+{
+    (void)state;
+    static float v[LARGE_N];
+    static int32_t id[LARGE_N];
+    static float x[LARGE_N];
+    struct arena a;
+    struct filter f;
+    assert_int_equal(arena_init(&a, filter_bytes(LARGE_N), NULL), 0);
+    filter_init(&f, LARGE_N, &kernels, &a);
+    for (int kind = 0; kind < 3; kind++)
+        for (int n = LARGE_N - 70; n <= LARGE_N; n += 35)
+            for (int k = 1; k <= 300; k = k * 3 - 1) {
+                for (int i = 0; i < n; i++) v[i] = odd_value(kind, i);
+                filter_begin(&f, v, n);
+                filter_top_k(&f, k);
+                int kept = f.n;
+                memcpy(id, f.id, (size_t)kept * sizeof *id);
+                memcpy(x, f.x, (size_t)kept * sizeof *x);
+                filter_begin_top_k(&f, v, n, k);
+                assert_int_equal(f.n, kept);
+                assert_memory_equal(f.id, id, (size_t)kept * sizeof *id);
+                assert_memory_equal(f.x, x, (size_t)kept * sizeof *x);
+            }
+    arena_deinit(&a);
 }
 
 static void assert_kept(const int32_t *id, int n)
@@ -140,6 +182,7 @@ int main(void)
         cmocka_unit_test(top_p_stops_where_the_sum_reaches_it),
         cmocka_unit_test(typical_stops_where_the_sum_reaches_it),
         cmocka_unit_test(top_k_keeps_the_lower_of_equal_tokens),
+        cmocka_unit_test(top_k_at_once_is_the_same_as_top_k),
         cmocka_unit_test(min_p_keeps_what_equals_it),
         cmocka_unit_test(top_n_sigma_keeps_what_equals_it),
         cmocka_unit_test(xtc_drops_all_but_the_last_that_reach_the_threshold),

@@ -755,6 +755,38 @@ static struct qn_sampling everything_on(void)
     return p;
 }
 
+static void a_mask_bans_like_minus_infinity(void **state)
+{
+    (void)state;
+    enum { MASKED = 200 };
+    uint64_t mask[(MASKED + 63) / 64] = {0};
+    float x[MASKED], banned[MASKED];
+    struct qn_sampling p = all_off(1);
+    p.repetition_penalty = 1.3f;
+    struct sampler *a = make(&p, MASKED), *b = make(&p, MASKED);
+    for (uint64_t round = 0; round < 50; round++) {
+        qn_token t, u;
+        memset(mask, 0, sizeof mask);
+        for (int i = 0; i < MASKED; i++) {
+            bool is_allowed = rng_uniform(3, round, (uint64_t)i) < 0.3;
+            x[i] = normal(round, (uint64_t)i);
+            banned[i] = is_allowed ? x[i] : -INFINITY;
+            if (is_allowed) mask[i / 64] |= (uint64_t)1 << (i % 64);
+        }
+        sampler_set_mask(a, mask);
+        assert_int_equal(sampler_pick(a, x, round, &t, NULL), 0);
+        assert_int_equal(sampler_pick(b, banned, round, &u, NULL), 0);
+        assert_int_equal(t, u);
+    }
+    memset(mask, 0, sizeof mask);
+    qn_token t;
+    struct qn_error e;
+    assert_int_equal(sampler_pick(a, x, 1, &t, &e), QN_ENUMERIC);
+    sampler_set_mask(a, NULL);
+    assert_int_equal(sampler_pick(a, x, 1, &t, &e), 0);
+    sampler_free(a), sampler_free(b);
+}
+
 static void pick_allocates_nothing(void **state)
 {
     (void)state;
@@ -836,6 +868,7 @@ int main(void)
         cmocka_unit_test(history_slides),
         cmocka_unit_test(dry_is_linear),
         cmocka_unit_test(mirostat_keeps_its_target),
+        cmocka_unit_test(a_mask_bans_like_minus_infinity),
         cmocka_unit_test(pick_allocates_nothing),
         cmocka_unit_test(survives_failed_allocations),
     };

@@ -2,7 +2,7 @@
  *
  * test_giving_way.c: requests that need more pages than there are, so that answers give way to each other.
  *
- *     test_giving_way MODEL N_SCHEDULES [PATTERN]
+ *     test_giving_way MODEL N_SCHEDULES [PATTERN [drafts]]    drafts: with drafters that know the answers, more or less
  *
  * Each schedule submits random requests at random times to a scheduler with a small pool: several answers, priorities,
  * identities, embeddings, logprobs of prompts, deadlines, and cancellation at any time. All of them have to end, with
@@ -24,8 +24,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/rng.h"
-#include "cache/kv.h"
+#include "../oracle.h"
+#include "engine/scheduler.h"
 
 #define MAX_CTX     320
 #define MAX_ANSWERS 3
@@ -58,6 +58,7 @@ struct record {
     struct qn_usage usage;
     struct qn_timings timings;
     atomic_bool *gate; /* waits in its prefill events until this is set; NULL: it does not */
+    atomic_bool is_at_gate;
 };
 
 static int n_ended;
@@ -106,6 +107,7 @@ static void told(void *arg, const struct qn_event *ev)
     note(r, ev);
     if (ev->type == QN_EVENT_DONE) pthread_cond_broadcast(&done);
     pthread_mutex_unlock(&mutex);
+    if (ev->type == QN_EVENT_PREFILL && r->gate) r->is_at_gate = true;
     while (ev->type == QN_EVENT_PREFILL && r->gate && !*r->gate) nap();
 }
 
@@ -140,6 +142,9 @@ static qn_engine *engine(int n_ctx, int n_sessions)
     return g;
 }
 
+static bool has_drafts;
+static struct oracle *next_oracle; /* for the next scheduler; NULL: it has no drafter */
+
 static qn_scheduler *scheduler(qn_engine *g, int n_running)
 {
     qn_scheduler *s = NULL;
@@ -147,7 +152,11 @@ static qn_scheduler *scheduler(qn_engine *g, int n_running)
     qn_scheduler_params_init(&p);
     p.n_running = n_running;
     p.n_queued = 2 * N_AT_ONCE;
-    OK(qn_scheduler_new(&s, g, &p, &e));
+    const struct hparams *h = &g->model->hp;
+    bool has_aside = !h->state_bytes && !h->n_layer_win && !h->n_lora_kv;
+    struct drafters_own own = {next_oracle ? &next_oracle->drafter : NULL, true, has_aside ? 7 : 0};
+    OK(scheduler_new(&s, g, &p, next_oracle ? &own : NULL, &e));
+    next_oracle = NULL;
     return s;
 }
 
@@ -195,14 +204,20 @@ static struct record *alone(int kind, int n_ctx)
     return r;
 }
 
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* All pages are free or cached, nothing runs or waits. */
 static struct qn_scheduler_stats idle(qn_scheduler *s)
 {
     struct qn_scheduler_stats st = {.size = sizeof st};
-    for (int i = 0; i < 20000; i++) {
+    for (double late = now_s() + LATE_S; now_s() < late; nap()) {
         qn_scheduler_stats(s, &st);
         if (!st.n_running && !st.n_queued && st.n_pages_free + st.n_pages_cached == st.n_pages) break;
-        nap();
     }
     assert_int_equal(st.n_pages_free + st.n_pages_cached, st.n_pages);
     assert_int_equal(st.n_paused, 0);
@@ -252,6 +267,21 @@ static void answer_shortly(qn_scheduler *s)
     }
 }
 
+/* Makes the scheduler stand still, in a short request, until the gate opens: what is submitted meanwhile is there at
+ * once, however long the submitting takes. */
+static struct record *stand_still(qn_scheduler *s, atomic_bool *gate)
+{
+    qn_token prompt[MAX_CTX];
+    struct qn_request_params p = request(0, MAX_CTX, prompt);
+    struct record *r = p.arg = record();
+    r->gate = gate;
+    p.max_tokens = 1;
+    p.salt[1] = 1;
+    OK(qn_submit(s, &p, NULL, NULL, &e));
+    while (!r->is_at_gate) nap();
+    return r;
+}
+
 /* Several long answers in a pool for little more than one: who gives way, and who goes on. */
 static void the_youngest_gives_way(void **state)
 {
@@ -259,21 +289,23 @@ static void the_youngest_gives_way(void **state)
     qn_token prompt[MAX_CTX];
     for (int turned = 0; turned < 2; turned++) { /* then the last one has the highest priority */
         struct record *r[3], *single[3];
-        atomic_bool gate = false; /* the first one does not run before all are there: it could end before the others */
+        atomic_bool gate = false;
         qn_engine *g = engine(MAX_CTX, 1);
         qn_scheduler *s = scheduler(g, 3);
         for (int i = 0; i < 3; i++) single[i] = alone(3 + 3 * i, MAX_CTX);
         answer_shortly(s);
+        struct record *still = stand_still(s, &gate);
         for (int i = 0; i < 3; i++) {
             struct qn_request_params p = request(3 + 3 * i, MAX_CTX, prompt);
             p.arg = r[i] = record();
-            r[i]->gate = &gate;
             p.n_answers = 1;
             p.priority = turned ? i : 0;
             p.ignore_eog = true;
             OK(qn_submit(s, &p, NULL, NULL, &e));
         }
         gate = true;
+        wait_for(still);
+        free(still);
         for (int i = 0; i < 3; i++) {
             wait_for(r[i]);
             assert_false(r[i]->is_wrong);
@@ -296,15 +328,15 @@ static void the_youngest_gives_way(void **state)
     }
 }
 
-/* Submits requests with one answer each, before the prompt of the first is read, and waits for their ends. */
+/* Submits requests with one answer each, before any of them is read, and waits for their ends. */
 static void submit_at_once(qn_scheduler *s, int n, const uint64_t *identity, const int *max_tokens, struct record **r)
 {
     qn_token prompt[MAX_CTX];
     atomic_bool gate = false;
+    struct record *still = stand_still(s, &gate);
     for (int i = 0; i < n; i++) {
         struct qn_request_params p = request(3 + 3 * i, MAX_CTX, prompt);
         p.arg = r[i] = record();
-        r[i]->gate = &gate;
         p.n_answers = 1;
         p.ignore_eog = true;
         p.identity = identity[i];
@@ -312,6 +344,8 @@ static void submit_at_once(qn_scheduler *s, int n, const uint64_t *identity, con
         OK(qn_submit(s, &p, NULL, NULL, &e));
     }
     gate = true;
+    wait_for(still);
+    free(still);
     for (int i = 0; i < n; i++) wait_for(r[i]);
 }
 
@@ -398,6 +432,19 @@ static void add_stats(qn_scheduler *s, struct total *t)
     t->n_requests += st.n_submitted;
 }
 
+/* A drafter that knows what the requests are answered. */
+static struct oracle *oracle(int which, int n_ctx, struct record *const *single)
+{
+    struct oracle *o = oracle_new((enum oracle_mood)(which % ORACLE_N_MOODS), n_vocab);
+    for (int kind = 0; kind < N_KINDS; kind++) {
+        qn_token prompt[MAX_CTX];
+        struct qn_request_params p = request(kind, n_ctx, prompt);
+        for (int k = 0; k < p.n_answers; k++)
+            oracle_tell(o, prompt, p.n_prompt, single[kind]->token[k], single[kind]->n[k]);
+    }
+    return o;
+}
+
 static void random_schedules(void **state)
 {
     static const struct {
@@ -412,6 +459,7 @@ static void random_schedules(void **state)
         for (int i = 0; i < N_KINDS; i++) single[i] = alone(i, n_ctx);
         for (int end = n_schedules * (z + 1) / n_sizes; which < end;) {
             qn_engine *g = engine(n_ctx, sizes[z].n_sessions);
+            if (has_drafts) next_oracle = oracle(which / 25 + which, n_ctx, single);
             qn_scheduler *s = scheduler(g, sizes[z].n_running);
             for (int i = 0; i < 25 && which < end; i++) run_schedule(s, n_ctx, which++, single);
             add_stats(s, &t);
@@ -434,12 +482,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_request_waits_for_pages_that_others_will_need),
         cmocka_unit_test(random_schedules),
     };
-    if (argc < 3 || argc > 4 || qn_model_open(&model, argv[1], &e)) {
+    if (argc < 3 || argc > 5 || qn_model_open(&model, argv[1], &e)) {
         fprintf(stderr, "test_giving_way: %s\n", e.code ? e.msg : "MODEL N_SCHEDULES");
         return 1;
     }
     n_schedules = atoi(argv[2]);
-    if (argc == 4) cmocka_set_test_filter(argv[3]);
+    if (argc > 3) cmocka_set_test_filter(argv[3]);
+    has_drafts = argc > 4;
     n_vocab = qn_model_n_vocab(model);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     qn_model_close(model);

@@ -318,6 +318,28 @@ static void things_are_freed_before_their_users(void **state)
     qn_scheduler_free(scheduler);
 }
 
+static void grammars(void **state)
+{
+    (void)state;
+    qn_grammar *g = NULL;
+    struct qn_grammar_params p;
+    qn_grammar_params_init(NULL);
+    qn_grammar_params_init(&p);
+    REFUSED(qn_grammar_new(NULL, model, &p, &e));
+    REFUSED(qn_grammar_new(&g, NULL, &p, &e));
+    REFUSED(qn_grammar_new(&g, model, NULL, &e));
+    p.n = 1;
+    REFUSED(qn_grammar_new(&g, model, &p, &e));
+    p.n = 0;
+    p.kind = (enum qn_grammar_kind)77;
+    REFUSED(qn_grammar_new(&g, model, &p, &e));
+    qn_grammar_params_init(&p);
+    p.size = 1;
+    REFUSED(qn_grammar_new(&g, model, &p, &e));
+    assert_null(g);
+    qn_grammar_free(NULL);
+}
+
 /* ---- schedulers ---- */
 
 static struct {
@@ -398,6 +420,13 @@ static void requests(void **state)
     BAD(p.prompt = &bad);
     BAD(p.n_boundaries = 1);
     BAD(p.boundaries = &boundary; p.n_boundaries = 1);
+    qn_grammar *grammar = NULL;
+    struct qn_grammar_params gp;
+    qn_grammar_params_init(&gp);
+    assert_int_equal(qn_grammar_new(&grammar, model, &gp, &e), 0);
+    BAD(p.grammar = grammar; p.ignore_eog = true);
+    BAD(p.grammar = grammar; p.pooling = QN_POOL_MEAN);
+    qn_grammar_free(grammar);
     BAD(p.n_stop = 1);
     BAD(p.stop = null; p.n_stop = 1);
     BAD(p.n_stop_tokens = 1);
@@ -445,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(chats),
         cmocka_unit_test(engines_and_sessions),
         cmocka_unit_test(things_are_freed_before_their_users),
+        cmocka_unit_test(grammars),
         cmocka_unit_test(requests),
     };
     if (argc != 2) return 2;

@@ -713,6 +713,10 @@ static void test_refusals(void **state)
     bad.stop = (const char *const[]){""};
     bad.n_stop = 1;
     REFUSED(qn_submit(s, &bad, NULL, NULL, &e), QN_EUSAGE, "empty");
+    bad = p;
+    bad.replay = (qn_token[]){1, n_vocab};
+    bad.n_replay = 2;
+    REFUSED(qn_submit(s, &bad, NULL, NULL, &e), QN_EUSAGE, "token of the replay 1 is");
 
     /* One that runs, held at the gate; two that wait; one too many. */
     r[0]->gate = &gate;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "engine/share.h"
+#include "engine/core/share.h"
 
 static void who_was_idle_does_not_catch_up(void **state)
 {

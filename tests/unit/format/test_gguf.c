@@ -791,14 +791,14 @@ static void test_open(void **state)
     assert_null(weights_tensor(w, "third"));
     assert_int_equal(weights_tensor_place(w, 1, &part), o.n - 68);
     assert_int_equal(part, 0);
-    assert_int_equal(weights_check_finite(w, &e), 0);
+    assert_int_equal(weights_check_finite(w, NULL, NULL, &e), 0);
     weights_close(w);
     weights_close(NULL);
 
     o.b[o.n - 67] = 0x7c;
     save(&o, "nan.gguf");
     w = open_ok("nan.gguf");
-    assert_int_equal(weights_check_finite(w, &e), QN_EDATA);
+    assert_int_equal(weights_check_finite(w, NULL, NULL, &e), QN_EDATA);
     weights_close(w);
 
     open_refused("absent.gguf", QN_ENOINPUT, "No such file or directory");

@@ -539,7 +539,7 @@ static void test_whole(void **state)
     weights_tensor_place(w, (size_t)(embd - weights_tensor_at(w, 0)), &part);
     assert_true(part == 0 && first_of(embd) == 7);
     assert_non_null(weights_tensor(w, "rope_freqs.weight"));
-    assert_int_equal(weights_check_finite(w, &e), 0);
+    assert_int_equal(weights_check_finite(w, NULL, NULL, &e), 0);
     weights_close(w);
     for (uint64_t i = 1;; i++) {
         mem_fault_set(i);

@@ -93,6 +93,7 @@ static const char *const small_words[] = {
     "\t",
     "ab\",\"ab\"",
     "1,1",
+    ",12",
     "\"\n",
     "x\n",
 };

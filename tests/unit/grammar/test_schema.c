@@ -422,6 +422,19 @@ static void hostile_schemas_reach_a_limit(void **state)
     buf_deinit(&b);
 }
 
+static void a_list_of_many_numbers_takes_little_memory(void **state)
+{
+    (void)state;
+    struct buf b = {0};
+    assert_int_equal(buf_str(&b, "{\"enum\":[0", NULL), 0);
+    for (int i = 1; i < 50000; i++) assert_int_equal(buf_printf(&b, NULL, ",%d", i * 7), 0);
+    assert_int_equal(buf_str(&b, ",0.125,-3]}", NULL), 0);
+    const struct judged cases[] = {
+        {(char *)b.data, {"0", "7", "349993", "70", "0.125", "-3"}, {"1", "349994", "350000", "07", "0.1", "-7", "3"}}};
+    check_with(cases, 1, &(struct grammar_options){.memory_bytes = 16 << 20});
+    buf_deinit(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +451,7 @@ int main(void)
         cmocka_unit_test(spaces_are_optional_where_they_are_allowed),
         cmocka_unit_test(refusals_name_the_place),
         cmocka_unit_test(hostile_schemas_reach_a_limit),
+        cmocka_unit_test(a_list_of_many_numbers_takes_little_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

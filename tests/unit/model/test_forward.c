@@ -40,6 +40,7 @@ static bool next_rows(qn_engine *g, struct kv_seq *m, float *logits, struct coun
 {
     batch_clear(&g->batch);
     for (int i = 0; i < N_NEXT; i++) batch_add(&g->batch, 3 + i * 5, m->n_slots + i, 0, i == N_NEXT - 1);
+    assert_int_equal(kv_seq_open(m, m->n_slots, m->n_slots + N_NEXT, NULL), 0);
     g->forward.pass.is_cancelled = c ? asked : NULL;
     g->forward.pass.cancel_arg = c;
     return forward_run(&g->forward, &g->batch, &m, logits);
@@ -128,6 +129,7 @@ static void held_rows(qn_engine *g, struct kv_seq *const *mem, bool interleaved,
         b->held[i] = q != 2;
     }
     g->forward.pass.is_cancelled = NULL;
+    for (int i = 0; i < 3; i++) assert_int_equal(kv_seq_open(mem[i], mem[i]->n_slots, next[i], NULL), 0);
     assert_true(forward_run(&g->forward, b, mem, logits));
 }
 
@@ -208,7 +210,7 @@ static void too_many_to_copy(void **state)
     assert_int_equal(qn_engine_new(&g, model, &p, &e), 0);
     float *logits = mem_alloc((size_t)qn_model_n_vocab(model) * sizeof(float));
     for (int q = 0; q < 2; q++) assert_int_equal(kv_seq_init(mem[q], g->kv, N_CTX / 2, &e), 0);
-    for (int q = 0; q < 2; q++) assert_int_equal(kv_seq_reserve(mem[q], 2, &e), 0);
+    for (int q = 0; q < 2; q++) assert_int_equal(kv_seq_reserve(mem[q], 2, &e) || kv_seq_open(mem[q], 0, 2, &e), 0);
     batch_clear(&g->batch);
     for (int i = 0; i < 4; i++) batch_add(&g->batch, 1 + i, i % 2, i / 2, false);
     g->forward.pass.is_cancelled = always;

@@ -416,12 +416,14 @@ static size_t hybrid_with(struct hparams_key k, struct hparams_key out[N_HYBRID 
     return n;
 }
 
-static void refused_hybrid(struct hparams_key k, const char *text)
+static void refused_hybrid_with(struct hparams_key k, int code, const char *text)
 {
     struct hparams_key keys[N_HYBRID + 1];
     size_t n = hybrid_with(k, keys);
-    refused_all(keys, n, QN_EDATA, text);
+    refused_all(keys, n, code, text);
 }
+
+static void refused_hybrid(struct hparams_key k, const char *text) { refused_hybrid_with(k, QN_EDATA, text); }
 
 static struct hparams accepted_hybrid(struct hparams_key k)
 {
@@ -451,11 +453,18 @@ static void hybrids(void **state)
     assert_true(h.state_bytes == 0 && h.n_layer_kv == 2);
     h = accepted_hybrid((struct hparams_key){"attention.recurrent_layers", ARRAY, 0, NULL, {0, 1, -1}});
     assert_true(!h.layer[0].is_recurrent && h.layer[1].is_recurrent);
-    h = accepted_hybrid(number("nextn_predict_layers", 1));
-    assert_true(h.n_layer == 1 && h.n_nextn == 1 && h.layer[0].is_recurrent);
+    refused_all(hybrid, N_HYBRID, QN_EUNSUP, "none of the 2 layers has attention");
+    refused_hybrid_with(number("nextn_predict_layers", 1), QN_EUNSUP, "none of the 1 layers has attention");
+    struct hparams_key block[N_HYBRID + 2] = {number("block_count", 5), number("nextn_predict_layers", 1)};
+    memcpy(block + 2, hybrid, sizeof hybrid);
+    h = accepted_all(block, N_HYBRID + 2);
+    assert_true(h.n_layer == 4 && h.n_nextn == 1 && h.n_layer_kv == 1 && h.layer[0].is_recurrent);
 
     /* as Ollama's converter writes it */
-    h = accepted_hybrid((struct hparams_key){"rope.mrope_section", ARRAY, 0, NULL, {11, 11, 10, -1}});
+    struct hparams_key ollama[N_HYBRID + 2] = {number("block_count", 4),
+                                               {"rope.mrope_section", ARRAY, 0, NULL, {11, 11, 10, -1}}};
+    memcpy(ollama + 2, hybrid, sizeof hybrid);
+    h = accepted_all(ollama, N_HYBRID + 2);
     assert_int_equal(h.n_rot, 16);
     refused_hybrid(number("ssm.v_head_reordered", 1), "'qwen35.ssm.v_head_reordered'");
 

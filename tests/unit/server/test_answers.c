@@ -185,7 +185,7 @@ static void tell_answer(const qn_token *t, size_t n, enum qn_finish finish)
                            .token = -1,
                            .finish = how,
                            .error = how == QN_FINISH_ERROR ? &error : NULL,
-                           .usage = {7, 3, (int)n}});
+                           .usage = {.n_prompt = 7, .n_cached = 3, .n_generated = (int)n}});
 }
 
 /* Sends a request, and gives the reply's tokens and the end to its callback: once for each of its prompts. false: the

@@ -56,6 +56,11 @@ static const char *const values[] = {
 };
 #define N_VALUES (sizeof values / sizeof values[0])
 
+#define NO_FORM      "\"\" false [] {}"
+#define FORM_TEXTS   NO_FORM " \"x\" \"auto\" \"auto\\u0000\""
+#define FORM_CHOICES NO_FORM " [\"x\"] [\"\"] [\"x\\u0000\"]"
+#define FORM_SCHEMAS "\"\" \"x\" \"auto\" \"auto\\u0000\" true false {} {\"x\":1} {\"1\":1} {\"100\":1}"
+
 #define NUMBERS "-1 0 1 0.5 2147483648 9223372036854775808 1e308"
 
 /* The values that rows with parsers of their own take. */
@@ -66,7 +71,7 @@ static const struct {
     {"tool_choice", "", anthropic_count_fields},
     {"options", "{}", NULL},
     {"keep_alive", NUMBERS, NULL},
-    {"format", "\"\"", NULL},
+    {"format", "\"\" {} {\"x\":1} {\"1\":1} {\"100\":1}", NULL},
     {"images", "[]", NULL},
     {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\"", ollama_text_fields},
     {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\"", ollama_embeddings_fields},
@@ -78,6 +83,9 @@ static const struct {
     {"stop_sequences", "[] [\"x\"] [\"\"]", NULL},
     {"logit_bias", "{} {\"1\":1}", NULL},
     {"stop_token_ids", "[] [1]", NULL},
+    {"receipt", "true false \"private\"", NULL},
+    {"draft", "\"off\" \"auto\" \"ngram\" \"mtp\" \"model\" \"wedlm\" \"default\"", NULL},
+    {"context", "", NULL}, /* its values are in test_serve.py */
     {"stream_options", "{}", NULL},
     {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\" [1] [\"x\"] [\"x\\u0000\"] [\"\"] [[1],[2]]", NULL},
     {"tool_choice", "\"auto\"", NULL},
@@ -106,6 +114,17 @@ static const struct {
     {"queries", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", NULL},
     {"documents", "\"\" \"x\" \"auto\" \"auto\\u0000\" [\"x\"] [\"\"] [\"x\\u0000\"]", score_fields},
     {"response_fields", "[] [\"x\"] [\"\"]", NULL},
+    {"grammar", FORM_TEXTS, NULL},
+    {"regex", FORM_TEXTS, NULL},
+    {"guided_grammar", FORM_TEXTS, NULL},
+    {"guided_regex", FORM_TEXTS, NULL},
+    {"json_schema", FORM_SCHEMAS, NULL},
+    {"guided_json", FORM_SCHEMAS, NULL},
+    {"choice", FORM_CHOICES, NULL},
+    {"guided_choice", FORM_CHOICES, NULL},
+    {"structured_outputs", NO_FORM, NULL},
+    {"response_format", NO_FORM, NULL},
+    {"output_format", NO_FORM, NULL},
 };
 
 static bool listed(const char *list, const char *value)
@@ -374,10 +393,19 @@ static void test_what_is_not_honoured_is_refused(void **state)
 {
     static const char *const cases[][2] = {
         {",\"wobble\":1", "unknown_field"},
-        {",\"response_format\":{\"type\":\"json_object\"}", "unsupported_value"},
+        {",\"response_format\":{\"type\":\"json_object\"}", ""},
+        {",\"response_format\":{\"type\":\"xml\"}", "unsupported_value"},
         {",\"response_format\":{\"type\":\"text\"}", ""},
-        {",\"tool_choice\":\"required\"", "unsupported_value"},
-        {",\"grammar\":\"root ::= x\"", "unsupported_value"},
+        {",\"tool_choice\":\"required\"", ""},
+        {",\"tool_choice\":\"sometimes\"", "unsupported_value"},
+        {",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}", ""},
+        {",\"tool_choice\":{\"type\":\"function\"}", "invalid_value"},
+        {",\"tool_choice\":{\"type\":\"function\",\"name\":\"f\\u0000\"}", "invalid_value"},
+        {",\"tool_choice\":{\"type\":\"custom\",\"name\":\"f\"}", "unsupported_value"},
+        {",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"any\"}", "invalid_value"},
+        {",\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[]}", "invalid_value"},
+        {",\"grammar\":\"root ::= x\"", ""},
+        {",\"grammar\":\"root ::= x\",\"regex\":\"x\"", "invalid_value"},
         {",\"stream_options\":{\"x\":1}", "unknown_field"},
         {",\"max_tokens\":16.0", ""},
         {",\"max_tokens\":16.5", "invalid_type"},

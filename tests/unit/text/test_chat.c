@@ -266,6 +266,10 @@ static void test_refused(void **state)
         {"{\"messages\": [{\"role\": \"user\", \"tool_calls\": [1]}]}",
          "messages[0].tool_calls[0].function is missing"},
         {"{\"messages\": [{\"role\": \"user\"}], \"tools\": [{}]}", "tools[0].type is not 'function'"},
+        {"{\"messages\": [{\"role\": \"user\"}], \"tools\": [{\"type\": \"function\", \"function\": {\"name\": "
+         "\"f\"}}, "
+         "{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}",
+         "tools[1].function.name: 'f' is the name of tools[0] already"},
         {"{\"messages\": [{\"role\": \"user\"}], \"tools\": [{\"type\": \"function\", \"function\": {}}]}",
          "tools[0].function.name is missing"},
         {"{\"messages\": [{\"role\": \"user\"}], \"add_generation_prompt\": 1}", "add_generation_prompt is not"},
@@ -311,11 +315,33 @@ static void test_forms(void **state)
         assert_int_equal(f.calls, rows[i].calls);
         assert_true(rows[i].think ? f.think && strcmp(f.think, rows[i].think) == 0 : !f.think);
     }
-    const struct chat_form tag = {CHAT_CALLS_TAG, "<think>", "</think>"};
+    const struct chat_form tag = {CHAT_CALLS_TAG, "<think>", "</think>", 0};
     assert_true(chat_form_reads(&tag, "<tool_call>", 11));
     assert_true(chat_form_reads(&tag, "</think>", 8));
     assert_false(chat_form_reads(&tag, "<s>", 3));
     assert_false(chat_form_reads(&tag, "<tool", 5));
+}
+
+/* The style in which a template wrote a call decides what a call that is asked for looks like. */
+static void test_styles(void **state)
+{
+    static const struct {
+        enum chat_calls calls;
+        const char *text;
+        unsigned style;
+    } rows[] = {
+        {CHAT_CALLS_TAG, "<tool_call>\n{\"name\": \"f\"}\n</tool_call>", 0},
+        {CHAT_CALLS_TAG, "<tool_call>\n<function=f>\n</function>\n</tool_call>", CHAT_STYLE_FUNCTIONS},
+        {CHAT_CALLS_TAG, "<seed:tool_call>\n<function=f>", CHAT_STYLE_FUNCTIONS | CHAT_STYLE_BARE},
+        {CHAT_CALLS_MISTRAL, "[TOOL_CALLS][{\"name\": \"f\"}]", 0},
+        {CHAT_CALLS_MISTRAL, "[TOOL_CALLS]f[ARGS]{}", CHAT_STYLE_NAMED},
+        {CHAT_CALLS_CALLS, "<tool_calls>[{}]</tool_calls>", 0},
+        {CHAT_CALLS_CALLS, "<tool_calls>\n{}\n</tool_calls>", CHAT_STYLE_LINES},
+        {CHAT_CALLS_HARMONY, "<|channel|>commentary to=functions.f<|message|>{}", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_int_equal(chat_form_style(rows[i].calls, rows[i].text, strlen(rows[i].text)), rows[i].style);
 }
 
 /* ---- what templates need ---- */
@@ -493,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_needs),
         cmocka_unit_test(test_needs_of_calls),
         cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_styles),
         cmocka_unit_test(test_hostile_templates),
         cmocka_unit_test(test_variables_for_thoughts),
     };

@@ -24,14 +24,14 @@ static const char tools_text[] = "[{\"type\": \"function\", \"function\": {\"nam
                                  "{\"a\": {\"type\": \"integer\"}, \"s\": {\"type\": \"string\"}, \"any\": {}}}}}]";
 static json_t *tools;
 
-static const struct chat_form tag = {CHAT_CALLS_TAG, "<think>", "</think>"};
-static const struct chat_form llama = {CHAT_CALLS_LLAMA, NULL, NULL};
-static const struct chat_form mistral = {CHAT_CALLS_MISTRAL, "[THINK]", "[/THINK]"};
-static const struct chat_form harmony = {CHAT_CALLS_HARMONY, NULL, NULL};
-static const struct chat_form code = {CHAT_CALLS_CODE, NULL, NULL};
-static const struct chat_form calls = {CHAT_CALLS_CALLS, NULL, NULL};
-static const struct chat_form upper = {CHAT_CALLS_UPPER, NULL, NULL};
-static const struct chat_form none = {CHAT_CALLS_NONE, NULL, NULL};
+static const struct chat_form tag = {CHAT_CALLS_TAG, "<think>", "</think>", 0};
+static const struct chat_form llama = {CHAT_CALLS_LLAMA, NULL, NULL, 0};
+static const struct chat_form mistral = {CHAT_CALLS_MISTRAL, "[THINK]", "[/THINK]", 0};
+static const struct chat_form harmony = {CHAT_CALLS_HARMONY, NULL, NULL, 0};
+static const struct chat_form code = {CHAT_CALLS_CODE, NULL, NULL, 0};
+static const struct chat_form calls = {CHAT_CALLS_CALLS, NULL, NULL, 0};
+static const struct chat_form upper = {CHAT_CALLS_UPPER, NULL, NULL, 0};
+static const struct chat_form none = {CHAT_CALLS_NONE, NULL, NULL, 0};
 
 struct joined {
     struct buf text;
@@ -193,6 +193,9 @@ static void test_function(void **state)
           "</function>\n</tool_call>ok",
           "{add|{\"a\": 12, \"s\": \"12\"}}ok");
     READS(tag, "<function=add>\n</function>", "{add|{}}");
+    READS(tag, "<function=add><parameter=any>[\"</parameter>\", 2]</parameter></function>y",
+          "{add|{\"any\": [\"</parameter>\", 2]}}y");
+    READS(tag, "<function=add><parameter=any>[\"x</parameter></function>y", "{add|{\"any\": \"[\\\"x\"}}y");
     READS(tag,
           "<tool_call><function=add><parameter=any>[1, {}]</parameter><parameter=new>1</parameter></function>"
           "</tool_call>",

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hello.h: the first packet that stages get: what all of them have to agree on, and the settings of the group.
+ *
+ * The head writes it. Every stage compares it with its own program and model, takes the settings, and passes the packet
+ * on. The last one replies. A stage that cannot agree replies with the reason, which names both sides.
+ */
+#ifndef QUERN_CLUSTER_HELLO_H
+#define QUERN_CLUSTER_HELLO_H
+
+#include "base/sha256.h"
+#include "cluster/step_packet.h"
+#include "model/model.h"
+
+#define HELLO_MAX_STAGES 64
+
+/* As it is on the wire: numbers of 4 bytes, and bytes. */
+struct hello {
+    char version[96]; /* of the program: release and commit; ends with a NUL */
+    uint8_t model[SHA256_BYTES];
+    int32_t arithmetic; /* arithmetic.h */
+    int32_t kv;         /* enum kv_type */
+    int32_t n_ctx, n_threads;
+    uint32_t group;
+    int32_t n_layer, n_stages;
+    int32_t cuts[HELLO_MAX_STAGES + 1]; /* stage i has the layers [cuts[i], cuts[i + 1]) */
+    struct step_limits limits;
+};
+
+/* Fills in what this program and model are, and an even cut of the layers. Everything else is 0. */
+void hello_init(struct hello *h, const struct model *m, int n_stages);
+/* A hash of the names, types, sizes and shapes of all tensors, and of the first and last bytes of each. It tells models
+ * apart that were made differently; it does not find a flipped bit. */
+void hello_model(uint8_t out[SHA256_BYTES], const struct model *m);
+
+#define HELLO_BYTES (PACKET_HEAD_BYTES + sizeof(struct hello))
+
+void packet_hello(struct packet_out *out, const struct hello *h);
+/* Reads the body and checks its numbers against the model's. QN_EDATA, QN_EUNSUP: this stage, `who`, does not agree. */
+int hello_read(struct hello *out, struct packet_in in, const struct model *m, const char *who, struct qn_error *e);
+
+#endif

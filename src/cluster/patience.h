@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * patience.h: how a stage waits: it asks a few times, and then sleeps between two questions.
+ *
+ * A process that asks without a pause keeps a CPU from others that compute. Sleeps grow from 20 to 100 microseconds,
+ * and are 2 milliseconds after 50 milliseconds without anything. One thread.
+ */
+#ifndef QUERN_CLUSTER_PATIENCE_H
+#define QUERN_CLUSTER_PATIENCE_H
+
+#include <stdint.h>
+
+struct patience {
+    int n_asked;       /* since something came */
+    uint64_t since_ns; /* when that was */
+};
+
+/* Something came, or the wait begins. */
+void patience_reset(struct patience *p);
+/* Nothing came: returns at once, or sleeps. */
+void patience_wait(struct patience *p);
+/* How long nothing came. */
+uint64_t patience_ns(const struct patience *p);
+
+#endif

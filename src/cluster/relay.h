@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * relay.h: packets passed on from one link to another, in the first stage: from the last stage to the head.
+ *
+ * Only the first stage is connected with the head, which does not use MPI.
+ */
+#ifndef QUERN_CLUSTER_RELAY_H
+#define QUERN_CLUSTER_RELAY_H
+
+#include "cluster/link.h"
+
+struct relay {
+    struct link *from, *to; /* borrowed */
+    uint8_t *data;          /* [cap] the packet that is on its way */
+    size_t cap;
+    struct link_transfer receive, send;
+};
+
+int relay_init(struct relay *r, struct link *from, struct link *to, size_t cap, struct qn_error *e);
+/* Moves packets on as far as that can be done now. For runner_params.tend; arg: the relay. */
+int relay_tend(void *arg, struct qn_error *e);
+void relay_deinit(struct relay *r);
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stage_life.c: a stage from its start to its end. See stage_life.h.
+ */
+#include "cluster/stage_life.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/pool.h"
+#include "cluster/hello.h"
+#include "cluster/relay.h"
+#include "cluster/runner.h"
+#include "kernel/cpu.h"
+#include "model/load.h"
+
+#define LAST_WORDS_NS 1000000000u /* how long a stage that cannot go on stays, until its reason has arrived */
+#define FIRST_BYTES   (HELLO_BYTES > 1024 ? HELLO_BYTES : 1024) /* the first packet may be an earlier stage's reply */
+
+_Static_assert(PACKET_HEAD_BYTES + 8 + PACKET_MAX_TEXT <= 1024, "a failure fits the first packet");
+
+struct stage_life {
+    struct stage_life_params p;
+    struct model *model;
+    struct kernels kernels;
+    struct pool *pool;
+    struct ledger ledger;
+    struct runner *runner;
+    struct relay relay;
+    struct hello hello;
+    uint8_t *first;
+    size_t n_first;
+};
+
+static int tend(struct stage_life *r, struct qn_error *e)
+{
+    if (atomic_load(r->p.stop)) return error_set(e, QN_ECANCEL, "cluster: the stage was stopped");
+    return r->relay.data ? relay_tend(&r->relay, e) : 0;
+}
+
+/* Waits for a transfer. */
+static int finish(struct stage_life *r, struct link_transfer *t, struct qn_error *e)
+{
+    struct patience wait;
+    bool done = false;
+    int rc = 0;
+    patience_reset(&wait);
+    while (!(rc = link_test(t, &done, e)) && !done && !(rc = tend(r, e))) patience_wait(&wait);
+    if (!done) link_cancel(t);
+    return rc;
+}
+
+static int send(struct stage_life *r, const void *p, size_t n, struct qn_error *e)
+{
+    struct link_transfer t;
+    int rc = link_isend(r->p.out, &t, p, n, e);
+    return rc ? rc : finish(r, &t, e);
+}
+
+static int receive_first(struct stage_life *r, struct qn_error *e)
+{
+    struct link_transfer t;
+    if (!(r->first = mem_alloc(FIRST_BYTES))) return error_nomem(e, "a packet", FIRST_BYTES);
+    int rc = link_irecv(r->p.in, &t, r->first, FIRST_BYTES, e);
+    if (!rc) rc = finish(r, &t, e);
+    r->n_first = rc ? 0 : t.n;
+    return rc;
+}
+
+static int make_runner(struct stage_life *r, struct qn_error *e)
+{
+    const struct hello *h = &r->hello;
+    int n = h->n_threads ? h->n_threads : r->p.n_threads, rc;
+    if (r->p.number >= h->n_stages)
+        return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, h->n_stages);
+    if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e))) return rc;
+    kernels_init(&r->kernels, cpu_best());
+    ledger_init(&r->ledger, os_memory_bytes());
+    if ((rc = pool_new(&r->pool, n, n > 1, e))) return rc;
+    struct runner_params p = {.model = r->model,
+                              .kernels = &r->kernels,
+                              .pool = r->pool,
+                              .ledger = &r->ledger,
+                              .kv = (enum kv_type)h->kv,
+                              .n_ctx = h->n_ctx,
+                              .limits = h->limits,
+                              .group = h->group,
+                              .tend = r->relay.data ? relay_tend : NULL,
+                              .tend_arg = &r->relay};
+    return runner_new(&r->runner, &p, e);
+}
+
+/* Reads the head's greeting and gets ready. *group: the group's number, as far as it is known. */
+static int greet(struct stage_life *r, uint32_t *group, struct qn_error *e)
+{
+    struct packet_head head;
+    struct packet_in in = packet_body(r->first, r->n_first);
+    int rc = packet_read_head(&head, r->first, r->n_first, 0, e);
+    if (rc) return rc;
+    if (head.kind != PACKET_HELLO)
+        return error_set(e, QN_EDATA, "%s: a packet of kind %d instead of the first one", r->p.who, head.kind);
+    if (in.n == sizeof r->hello) memcpy(group, in.p + offsetof(struct hello, group), sizeof *group);
+    if ((rc = model_load(&r->model, r->p.path, e))) return rc;
+    if ((rc = hello_read(&r->hello, in, r->model, r->p.who, e))) return rc;
+    return make_runner(r, e);
+}
+
+/* Passes the greeting on, or answers it. */
+static int pass_greeting(struct stage_life *r, struct qn_error *e)
+{
+    uint8_t bytes[64] __attribute__((aligned(4)));
+    struct packet_out out = {.p = bytes, .cap = sizeof bytes};
+    if (!model_is_last(r->model)) return send(r, r->first, r->n_first, e);
+    packet_reply_tokens(&out, r->hello.group, 0, NULL, 0);
+    return send(r, out.p, out.n, e);
+}
+
+/* Tells the head why the stage cannot begin. */
+static void refuse(struct stage_life *r, uint32_t group, const struct qn_error *why)
+{
+    uint8_t bytes[PACKET_HEAD_BYTES + 8 + PACKET_MAX_TEXT] __attribute__((aligned(4)));
+    struct packet_out out = {.p = bytes, .cap = sizeof bytes};
+    packet_reply_failure(&out, group, 0, STEP_FAILED, why->msg);
+    send(r, out.p, out.n, NULL);
+}
+
+static size_t relay_bytes(const struct hello *h)
+{
+    const struct step_limits *l = &h->limits;
+    return packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
+}
+
+/* The largest packet that is relayed is known only from the greeting, which the first stage reads before any other. */
+static int start_relay(struct stage_life *r, struct qn_error *e)
+{
+    struct hello h;
+    struct packet_in in = packet_body(r->first, r->n_first);
+    if (!r->p.relay_from || r->n_first != HELLO_BYTES) return 0;
+    memcpy(&h, in.p, sizeof h);
+    if (h.limits.n_rows < 1 || h.limits.n_rows > 65536 || h.limits.n_logits < 1 || h.limits.n_logits > 65536 ||
+        h.limits.n_vocab < 1 || relay_bytes(&h) > PACKET_MAX_BYTES)
+        return error_set(e, QN_EDATA, "%s: replies to the head would be too large", r->p.who);
+    return relay_init(&r->relay, r->p.relay_from, r->p.in, relay_bytes(&h), e);
+}
+
+static bool is_reply(const uint8_t *data, size_t n)
+{
+    uint16_t kind = 0;
+    if (n >= PACKET_HEAD_BYTES) memcpy(&kind, data + 6, sizeof kind);
+    return kind == PACKET_REPLY;
+}
+
+/* An earlier stage may have failed instead of greeting: its reply is the reply of all. */
+static int begin(struct stage_life *r, struct qn_error *e)
+{
+    uint32_t group = 0;
+    int rc = receive_first(r, e);
+    if (!rc) rc = start_relay(r, e);
+    if (rc) return rc;
+    if (is_reply(r->first, r->n_first)) {
+        send(r, r->first, r->n_first, NULL);
+        return error_set(e, QN_EIO, "%s: an earlier stage cannot begin", r->p.who);
+    }
+    if ((rc = greet(r, &group, e))) {
+        refuse(r, group, e);
+        return rc;
+    }
+    return pass_greeting(r, e);
+}
+
+/* Lets the last packets arrive. */
+static void linger(struct stage_life *r)
+{
+    struct patience wait;
+    patience_reset(&wait);
+    while (patience_ns(&wait) < LAST_WORDS_NS && !tend(r, NULL)) patience_wait(&wait);
+}
+
+int stage_life_run(const struct stage_life_params *p, struct qn_error *e)
+{
+    struct stage_life r = {.p = *p};
+    int rc = begin(&r, e);
+    if (!rc) rc = runner_serve(r.runner, p->in, p->out, p->stop, e);
+    if (rc != QN_ECANCEL) linger(&r);
+    relay_deinit(&r.relay);
+    runner_free(r.runner);
+    pool_free(r.pool);
+    model_free(r.model);
+    mem_free(r.first);
+    return rc;
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_stages.py: tests a daemon whose model is computed by several processes (quern serve --hosts).
+
+    test_stages.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS QUERN_STAGE MODEL...
+
+The MODELs have five layers or more, one of each kind. Each answer is compared with that of a daemon that computes the
+model itself, as bytes. Processes are found as children of the daemon. test_serve.py describes the rest.
+"""
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+STAGE, MODELS = sys.argv[5], sys.argv[6:]
+del sys.argv[5:]
+
+from lib.cases import check, until
+from test_same import said
+from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, Server, main
+
+TEXT = "Once upon a time there was a little girl named Lily. She had a red ball and a small dog. "
+SMALL = ("--ctx", "512", "--batch", "64")
+ASKS = [
+    {"prompt": "One day", "max_tokens": 20, "temperature": 0, "logprobs": 5},
+    {"prompt": TEXT * 2, "max_tokens": 16, "seed": 6, "logprobs": 3, "repetition_penalty": 1.2},
+    {"prompt": TEXT * 2 + "Then", "max_tokens": 12, "seed": 7, "logprobs": 1},  # has a prefix in the cache
+    {"prompt": "A", "max_tokens": 20, "seed": 9, "logprobs": 2, "n": 3, "temperature": 1.5},
+    {"prompt": "a b a b a b", "max_tokens": 24, "temperature": 0, "logprobs": 1},  # drafts of --draft ngram
+    {"prompt": "List:", "max_tokens": 12, "seed": 4, "logprobs": 0, "grammar": 'root ::= [a-c]+ "."'},
+    {"prompt": "The end", "max_tokens": 6, "seed": 8, "logprobs": 1, "echo": True},
+]
+
+
+def children(pid):
+    """All processes that came of this one."""
+    found = []
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            for child in map(int, f.read().split()):
+                found += [child] + children(child)
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def command(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return f.read().split(b"\0")
+    except FileNotFoundError:
+        return []
+
+
+def named(server, *words):
+    """The daemon's processes whose command line begins with a program and a word."""
+    return [p for p in children(server.process.pid)
+            if [os.path.basename(w.decode()) for w in command(p)[:len(words)]] == list(words)]
+
+
+def lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def answers(server):
+    """All of ASKS, one after another and then at once."""
+    ask = lambda body: said(server.post("/v1/completions", body), False)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        return [ask(body) for body in ASKS] + list(pool.map(ask, ASKS))
+
+
+def end(server):
+    server.process.send_signal(signal.SIGTERM)
+    check(server.process.wait(LIMIT) == 0, "the daemon's status is", server.process.returncode)
+
+
+def test_stages_give_the_bytes_of_one_process():
+    for i, model in enumerate(MODELS):
+        more = SMALL + (("--draft", "ngram") if i % 2 == 0 else ())
+        alone = Server(model, *more)
+        expected = answers(alone)
+        end(alone)
+        stages = Server(model, *more, "--hosts", "localhost:2" if i else "localhost,localhost,localhost")
+        check(len(named(stages, "quern-stage", "rank")) == (2 if i else 3), "not as many stages as hosts")
+        for body, got, wanted in zip(ASKS * 2, answers(stages), expected):
+            check(got == wanted, model, body, got, wanted)
+        end(stages)
+
+
+class Streamed:
+    """An answer that is read as it comes. between() is called after its first bytes."""
+
+    def __init__(self, server, body, between):
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps(body | {"stream": True}),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        self.status = response.status
+        self.body = response.readline()
+        between()
+        self.body += response.read()
+        connection.close()
+
+
+def test_an_answer_goes_on_when_a_process_is_killed():
+    body = {"prompt": TEXT, "max_tokens": 380, "temperature": 1, "seed": 3, "ignore_eos": True, "logprobs": 1}
+    alone = Server(MODELS[0], *SMALL)
+    expected = said(Streamed(alone, body, lambda: None), True)
+    end(alone)
+    server = Server(MODELS[0], *SMALL, "--hosts", "localhost:2")
+    for words in ("quern-stage", "rank"), ("mpirun",):
+        old = named(server, "quern-stage", "rank")
+        victim = named(server, *words)[-1]
+        answer = Streamed(server, body, lambda: os.kill(victim, signal.SIGKILL))
+        check(said(answer, True) == expected, "another answer when", words, "was killed")
+        check(said(Streamed(server, body, lambda: None), True) == expected, "another answer later")
+        until(3 * SLOWNESS, lambda: not any(map(lives, old)), "stages stay after", words, "was killed")
+    check("the stages are lost" in server.stderr(), "the log does not say that stages were lost")
+    end(server)
+
+
+def test_nothing_stays_after_the_daemon():
+    for how in signal.SIGTERM, signal.SIGKILL:
+        server = Server(MODELS[0], *SMALL, "--hosts", "localhost:2")
+        old = children(server.process.pid)
+        check(len(old) >= 4, "watcher, mpirun and two stages are not there:", [command(p) for p in old])
+        folder = command(named(server, "quern-stage", "watch")[0])[2].decode()
+        server.process.send_signal(how)
+        server.process.wait(LIMIT)
+        until(3 * SLOWNESS, lambda: not any(map(lives, old)), "processes stay after", how)
+        until(3 * SLOWNESS, lambda: not os.path.exists(folder), "the folder stays after", how)
+
+
+def test_what_stages_cannot_do_is_refused_by_name():
+    for args, says in (
+            (["--hosts", "elsewhere"], "'elsewhere' is not this machine"),
+            (["--hosts", "localhost:0"], "not 1 to 64 stages"),
+            (["--hosts", "localhost:9"], "9 stages, but the model has"),
+            (["--hosts", "localhost", "--cache-dir", "/tmp"], "--cache-dir does not go together"),
+            (["--hosts", "localhost", "--mlock"], "--mlock does not go together"),
+    ):
+        done = subprocess.run([QUERN, "serve", MODELS[0], *args], capture_output=True, timeout=LIMIT)
+        check(done.returncode and says in done.stderr.decode(), args, done.stderr)
+    server = Server(MODELS[0], *SMALL, "--hosts", "localhost")
+    refused = server.post("/v1/embeddings", {"input": "a"})
+    check(refused.status == 400 and b"several hosts" in refused.body, refused.status, refused.body)
+    end(server)
+
+
+if __name__ == "__main__":
+    main(globals())

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_drafts.py: tests that a daemon with drafts gives the answers of one without.
+
+    test_drafts.py QUERN MODELS TOOLS N [PREFIX_OF_CASES]
+
+N requests are asked of each daemon, four at once; N may be FROM-TO, to ask many in pieces. MODELS and TOOLS are the
+folders models/ and tools/train. The models were trained, so that guesses are right at times: those of random weights
+are never right. How many guesses become rows depends on measured times, so the numbers are only compared with each
+other.
+"""
+import concurrent.futures
+import http.client
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+
+sys.path.insert(1, os.path.dirname(sys.path[0]))
+from lib.cases import check, run
+
+QUERN, MODELS, TOOLS = sys.argv[1:4]
+FROM, TO = map(int, ("0-" + sys.argv[4]).split("-")[-2:])
+sys.path.insert(1, TOOLS)
+import data
+
+LIMIT = 300
+
+
+def model(name):
+    return os.path.join(MODELS, f"tiny-{name}-q8_0.gguf")
+
+
+class Daemon:
+    def __init__(self, *args):
+        self.process = subprocess.Popen([QUERN, "serve", *args, "--name", "m", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE,
+                                        text=True)
+        said = []
+        for line in self.process.stderr:
+            said.append(line)
+            if found := re.search(r"127\.0\.0\.1:(\d+)", line):
+                self.port = int(found[1])
+                return
+        check(False, "no daemon", args, said)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        check(self.process.wait(LIMIT) == 0, "the daemon's status", self.process.returncode)
+        self.process.stderr.close()
+
+    def http(self, method, path, body=None):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
+        c.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"} if body else {})
+        r = c.getresponse()
+        text = r.read().decode()
+        c.close()
+        return r.status, text
+
+    def ask(self, body):
+        status, text = self.http("POST", "/v1/chat/completions", body)
+        return status, json.loads(text)
+
+    def all(self, bodies):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            return list(pool.map(self.ask, bodies))
+
+    def metric(self, name, draft):
+        found = re.search(rf'^quern_{name}{{[^}}]*"{draft}"[^}}]*}} (\d+)', self.http("GET", "/metrics")[1], re.M)
+        return int(found[1]) if found else None
+
+
+def requests(n):
+    """Requests of many kinds; the same ones each time."""
+    r = random.Random(7)
+    kinds = list(data.EXACT)
+    ways = [{"temperature": 0}, {"temperature": 1}, {"temperature": 0.7, "top_p": 0.9, "logprobs": True, "top_logprobs": 3},
+            {"temperature": 0, "frequency_penalty": 0.4, "logprobs": True}, {"temperature": 1.2, "top_k": 20, "n": 2},
+            {"temperature": 0, "stop": ["e", "4"]}, {"temperature": 0.5, "repetition_penalty": 1.2, "min_p": 0.05},
+            {"temperature": 0.8, "dry_multiplier": 0.8}, {"temperature": 1, "mirostat_tau": 4}, {"temperature": 0, "max_tokens": 3},
+            {"temperature": 0.6, "response_format": {"type": "json_object"}}, {"temperature": 1, "xtc_probability": 0.5, "xtc_threshold": 0.1}]
+    return [{"messages": [{"role": "user", "content": data.fresh(kinds[i % len(kinds)], r)[0]}], "max_tokens": 120, "seed": i,
+             **ways[i // len(kinds) % len(ways)]} for i in range(n)]
+
+
+def what_counts(reply):
+    """What must not differ. Times, ids, and what the cache and the drafters did, may."""
+    status, body = reply
+    usage = body.get("usage", {})
+    return status, body.get("choices"), body.get("error"), usage.get("prompt_tokens"), usage.get("completion_tokens")
+
+
+def same(name, draft, *args, both=()):
+    """A daemon with these drafts answers as one without; returns how many drafted tokens there were, and right ones.
+    Both daemons have the options `both`."""
+    bodies = requests(TO)[FROM:]
+    with Daemon(model(name), *both) as d:
+        plain = [what_counts(x) for x in d.all(bodies)]
+    check(sum(x[0] == 200 for x in plain) == TO - FROM, [x for x in plain if x[0] != 200][:3])
+    with Daemon(model(name), *args, *both) as d:
+        got = d.all(bodies)
+        for body, a, b in zip(bodies, plain, got):
+            check(a == what_counts(b), name, args, body, a, b)
+        for body in bodies[:8]:
+            again = d.ask({**body, "draft": "off"})
+            check(what_counts(again) == what_counts(got[bodies.index(body)]) and "drafted" not in again[1].get("quern", {}), again)
+        return d.metric("drafted_tokens_total", draft), d.metric("accepted_tokens_total", draft), got
+
+
+def test_guesses_from_what_was_said():
+    n, right, got = same("base", "ngram", "--draft", "ngram")
+    check(n >= right >= 0, n, right)
+    told = [x[1]["quern"] for x in got if "drafted" in x[1]["quern"]]
+    check(sum(t["drafted"] for t in told) == n and sum(t["accepted"] for t in told) == right, n, right, told[:2])
+
+
+def test_guesses_of_a_small_model():
+    n, right, _ = same("base", "model", "--draft-model", model("draft"))
+    check(n >= right >= 0, n, right)
+
+
+def test_guesses_of_the_model_itself():
+    n, right, _ = same("hybrid", "mtp", "--draft", "mtp")
+    check(n >= right >= 0, n, right)
+
+
+def test_guesses_of_all_kinds():
+    same("hybrid", "mtp", "--draft", "auto", "--draft-model", model("draft"))
+
+
+def test_windows_that_the_model_fills():
+    for kv in "f32", "f16", "q8_0":
+        n, right, _ = same("wedlm", "wedlm", "--draft", "wedlm", both=("--kv", kv))
+        check(n >= right >= 0, kv, n, right)
+
+
+def test_models_that_cannot_have_windows_are_refused_by_name():
+    r = subprocess.run([QUERN, "serve", model("hybrid"), "--listen", "127.0.0.1:0", "--draft", "wedlm"], capture_output=True, text=True,
+                       timeout=LIMIT)
+    check(r.returncode == 65 and "wedlm: the model has recurrent states" in r.stderr, r)
+
+
+def run_it(name, *args):
+    return subprocess.run([QUERN, "run", model(name), "-n", "120", "--seed", "7", *args], input=b"1, 2, 3, 4, 5, 6, 7, 8, 9,",
+                          capture_output=True, timeout=LIMIT)
+
+
+def test_run_says_the_same():
+    """`quern run` has drafts, too, and they change nothing."""
+    for name, hows in ("base", ("off", "auto", "ngram")), ("hybrid", ("off", "mtp", "auto")):
+        plain = run_it(name)
+        check(plain.returncode == 0 and plain.stdout, plain)
+        for how in hows:
+            r = run_it(name, "--draft", how)
+            check(r.returncode == 0 and r.stdout == plain.stdout, name, how, r, plain.stdout)
+        for more in (), ("--draft", "auto"):
+            r = run_it(name, "--draft-model", model("draft"), *more)
+            check(r.returncode == 0 and r.stdout == plain.stdout, name, more, r, plain.stdout)
+    for args, text in ((("--draft", "mtp"), b"block"), (("--draft", "model"), b"no draft model"),
+                       (("--draft-model", "/no/such"), b"/no/such"), (("--draft", "wedlm"), b"wedlm")):
+        r = run_it("base", *args)
+        check(r.returncode and not r.stdout and text in r.stderr and r.stderr.count(b"\n") == 1, args, r)
+
+
+def test_what_is_not_there_is_refused():
+    for args, text in (["--draft", "mtp"], "mtp"), (["--draft", "model"], "draft model"), (["--draft", "x"], "off|auto"):
+        r = subprocess.run([QUERN, "serve", model("base"), "--listen", "127.0.0.1:0", *args], capture_output=True, text=True, timeout=LIMIT)
+        check(r.returncode in (64, 65), args, r)
+        check(text.split("|")[0] in r.stderr and r.stderr.count("\n") == 1, args, r)
+    ask = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+    for how in "off", "ngram":  # go before a draft model, which then need not be there
+        with Daemon(model("base"), "--draft", how, "--draft-model", "/no/such/model") as d:
+            check(d.ask(ask)[0] == 200 and d.ask({**ask, "draft": "model"})[0] == 400, how)
+    r = subprocess.run([QUERN, "-m", model("base"), "--draft-model", model("draft"), "-n", "30", "-v", "a"], stdin=subprocess.DEVNULL,
+                       capture_output=True, text=True, timeout=LIMIT)
+    check(r.returncode == 0 and r.stdout, "the filter, in its own process", r)
+    with Daemon(model("base"), "--draft", "ngram") as d:
+        for value, status in ("ngram", 200), ("auto", 200), ("off", 200), ("mtp", 400), ("model", 400), ("fast", 400), (7, 400):
+            s, body = d.ask({**ask, "draft": value})
+            check(s == status and (s == 200 or "draft" in body["error"]["message"]), value, s, body)
+    with Daemon(model("base")) as d:
+        check(d.ask({**ask, "draft": "ngram"})[0] == 400, "this daemon has no drafters")
+
+
+if __name__ == "__main__":
+    run(globals(), sys.argv[5] if len(sys.argv) > 5 else "test_")

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_packet.c: libFuzzer entry for packets between stages: header, step, counts, reply.
+ *
+ * The bytes are a packet. Its group and size are made right first, because no fuzzer finds those by trying. What is
+ * accepted has to be within the limits.
+ */
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cluster/step_packet.h"
+
+#define GROUP 7
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Reads every number that a stage would use. */
+static void use(const struct step_packet *s, const struct step_limits *l)
+{
+    for (int i = 0; i < s->n_moves; i++) assert(s->moves[i].what < MOVE_WHATS && s->moves[i].to >= 0);
+    for (int i = 0; i < s->n_seqs; i++) {
+        const struct step_table *t = &s->tables[i];
+        for (int k = 0; k < t->n_pages - t->n_kept; k++) assert(t->pages[k] >= 0 && t->pages[k] < l->n_pages);
+        for (int k = 0; l->n_windows && k < t->n_pages - t->first_window; k++)
+            assert(t->windows[k] >= -1 && t->windows[k] < l->n_windows);
+    }
+    for (int r = 0; r < s->batch.n; r++)
+        assert(s->batch.slot[r] / l->page_slots < s->tables[s->batch.seq[r]].n_pages && s->batch.token[r] < l->n_vocab);
+    float sum = 0;
+    for (int i = 0; s->rows && i < s->batch.n * l->n_embd; i++) sum += s->rows[i];
+    (void)sum;
+}
+
+static void read_step(struct packet_in in, const struct step_limits *l)
+{
+    struct step_packet s;
+    if (step_packet_init(&s, l, NULL)) return;
+    for (int needs_rows = 0; needs_rows < 2; needs_rows++)
+        if (!step_packet_read(&s, l, in, needs_rows, NULL)) use(&s, l);
+    step_packet_deinit(&s);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct step_limits windows = {8, 3, 4, 20, 10, 0, 6, 16, 20, 4, 100},
+                                    states = {8, 3, 4, 20, 0, 5, 6, 16, 0, 4, 100};
+    const uint32_t group = GROUP, body = (uint32_t)(size - PACKET_HEAD_BYTES);
+    struct packet_head head;
+    struct packet_reply reply;
+    const int32_t *counts;
+    int n;
+    if (size < PACKET_HEAD_BYTES || size > 1 << 16) return 0;
+    uint8_t *p = mem_alloc(size);
+    memcpy(p, data, size);
+    if (!packet_read_head(&head, p, size, GROUP, NULL)) assert(head.body_bytes == body);
+    memcpy(p + 16, &group, sizeof group);
+    memcpy(p + 20, &body, sizeof body);
+    if (!packet_read_head(&head, p, size, GROUP, NULL)) {
+        struct packet_in in = packet_body(p, size);
+        if (head.kind == PACKET_STEP) {
+            read_step(in, &windows);
+            read_step(in, &states);
+        } else if (head.kind == PACKET_ACCEPT && !packet_read_accept(&counts, &n, in, 3, 32, NULL)) {
+            for (int i = 0; i < n; i++) assert(counts[i] >= 0 && counts[i] <= 32);
+        } else if (head.kind == PACKET_REPLY && !packet_read_reply(&reply, in, 8, 100, NULL)) {
+            for (int i = 0; i < reply.n_tokens; i++) assert(reply.tokens[i] < 100);
+        }
+    }
+    mem_free(p);
+    return 0;
+}
