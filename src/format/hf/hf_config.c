@@ -325,6 +325,7 @@ int hf_config_tokens(const struct hf_config *c, struct meta_build *b, struct qn_
     int rc, id;
     if (!(c->family->traits & HF_DIFFUSION)) return 0;
     if ((rc = hf_int(&v, "mask_token_id", 0, MAX_CTX, HF_ABSENT, &id))) return rc;
+    if ((rc = meta_build_bool(b, "quern.wedlm", true, e))) return rc;
     if (id == HF_ABSENT || meta_build_has(b, key)) return 0;
     return meta_build_u32(b, key, (uint32_t)id, e);
 }

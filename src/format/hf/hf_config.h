@@ -32,7 +32,7 @@ int hf_config_read(struct hf_config *c, const json_t *config, struct qn_error *e
 /* Adds all keys of a GGUF file but those of its tokenizer, and computes the divisors. has_mtp: the tensors of the
  * c->n_mtp blocks are there. */
 int hf_config_meta(struct hf_config *c, struct meta_build *b, bool has_mtp, struct qn_error *e);
-/* Adds the keys of the tokenizer that only config.json has. */
+/* Adds the keys of the tokenizer that only config.json has. `quern.wedlm`: the model_type is `wedlm`. */
 int hf_config_tokens(const struct hf_config *c, struct meta_build *b, struct qn_error *e);
 
 #endif

@@ -97,6 +97,7 @@ static void test_config(void **state)
     is_text(&l, "general.architecture", "qwen3");
     assert_true(number(&l, "qwen3.block_count") == 2 && number(&l, "qwen3.attention.key_length") == 128);
     assert_true(number(&l, "qwen3.rope.freq_base") == 1e6 && number(&l, "qwen3.rope.dimension_count") == 128);
+    assert_null(find(&l, "quern.wedlm"));
     assert_true(!c.is_tied && !c.n_freqs && !find(&l, "quern.rope_half_split"));
     assert_null(find(&l, "qwen3.attention.sliding_window"));
     meta_list_deinit(&l);
@@ -115,6 +116,7 @@ static void test_config(void **state)
 
     good("{\"model_type\":\"wedlm\",\"qk_norm\":false,\"mask_token_id\":7," REST_OF_QWEN3 "}", &c, &l);
     is_text(&l, "general.architecture", "qwen2");
+    assert_non_null(find(&l, "quern.wedlm"));
     assert_true(number(&l, "tokenizer.ggml.mask_token_id") == 7 && number(&l, "qwen2.block_count") == 2);
     meta_list_deinit(&l);
     good("{\"model_type\":\"wedlm\"," REST_OF_QWEN3 "}", &c, &l);
