@@ -136,7 +136,7 @@ static const struct drafter_type wedlm_type = {.name = "wedlm",
                                                .look = wedlm_look,
                                                .free = wedlm_free};
 
-static int check(const struct model *m, qn_token mask, struct qn_error *e)
+int wedlm_draft_check(const struct model *m, qn_token mask, struct qn_error *e)
 {
     const char *why = NULL;
     if (m->hp.state_bytes) why = "the model has recurrent states";
@@ -158,7 +158,7 @@ int wedlm_draft_new(struct drafter **out, const struct model *m, const struct ke
                     const struct wedlm_file *file, int n_seqs, struct ledger *l, struct qn_error *e)
 {
     size_t bytes = wedlm_draft_bytes(m, n_seqs);
-    int rc = check(m, file->mask, e);
+    int rc = wedlm_draft_check(m, file->mask, e);
     if (rc || (rc = ledger_take(l, bytes, what, e))) return rc;
     struct wedlm_draft *d = mem_calloc(1, sizeof *d);
     if (!d) {

@@ -20,6 +20,8 @@
 #include "decode/wedlm_file.h"
 #include "model/model.h"
 
+/* Whether the model can have windows. QN_EUNSUP names what it lacks. mask: of its file; -1: none. */
+int wedlm_draft_check(const struct model *m, qn_token mask, struct qn_error *e);
 /* Bytes that wedlm_draft_new() takes from the ledger. */
 size_t wedlm_draft_bytes(const struct model *m, int n_seqs);
 /* For n_seqs sequences at a time. file: the token of masks and the parameters; copied. m, kt and l are borrowed until

@@ -182,6 +182,14 @@ def test_what_is_not_there_is_refused():
         for value, status in ("ngram", 200), ("auto", 200), ("off", 200), ("mtp", 400), ("model", 400), ("fast", 400), (7, 400):
             s, body = d.ask({**ask, "draft": value})
             check(s == status and (s == 200 or "draft" in body["error"]["message"]), value, s, body)
+        for fields, status in (({"decoder": "plain"}, 200), ({"decoder": "auto", "draft": "ngram"}, 200), ({"decoder": "plain", "draft": "off"}, 200),
+                               ({"decoder": "plain", "draft": "ngram"}, 400), ({"decoder": "wedlm"}, 400), ({"decoder": 7}, 400)):
+            s, body = d.ask({**ask, **fields})
+            wanted = "decoder" if fields["decoder"] != "wedlm" else "wedlm"
+            check(s == status and (s == 200 or wanted in body["error"]["message"]), fields, s, body)
+    r = subprocess.run([QUERN, "-m", model("base"), "--decoder", "plain", "--draft", "ngram", "a"], stdin=subprocess.DEVNULL,
+                       capture_output=True, text=True, timeout=LIMIT)
+    check(r.returncode == 64 and "'plain'" in r.stderr and "'ngram'" in r.stderr, r)
     with Daemon(model("base")) as d:
         check(d.ask({**ask, "draft": "ngram"})[0] == 400, "this daemon has no drafters")
 
