@@ -13,10 +13,12 @@ import concurrent.futures
 import http.client
 import json
 import os
+import pathlib
 import random
 import re
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(1, os.path.dirname(sys.path[0]))
 from lib.cases import check, run
@@ -164,6 +166,31 @@ def test_run_says_the_same():
                        (("--draft-model", "/no/such"), b"/no/such"), (("--draft", "wedlm"), b"wedlm")):
         r = run_it("base", *args)
         check(r.returncode and not r.stdout and text in r.stderr and r.stderr.count(b"\n") == 1, args, r)
+
+
+def test_the_mask_is_checked():
+    """`quern check --wedlm` finds the token that behaves like a mask, whatever the file says."""
+    def check_it(path):
+        r = subprocess.run([QUERN, "check", "--wedlm", path], capture_output=True, text=True, timeout=LIMIT)
+        return r.returncode, r.stdout, r.stderr
+
+    s, out, err = check_it(model("wedlm"))
+    check(s == 0 and not err and out.splitlines()[1].startswith("     1023  <|mask|>") and "the file's mask" in out, s, out, err)
+    s, out, err = check_it(model("base"))
+    check(s == 65 and "no token behaves like a mask" in err, s, out, err)
+    s, out, err = check_it(model("hybrid"))
+    check(s == 65 and "recurrent states" in err and "hybrid" in err, s, out, err)
+    whole = pathlib.Path(model("wedlm")).read_bytes()
+    at = whole.index(b"tokenizer.ggml.mask_token_id") + len("tokenizer.ggml.mask_token_id") + 4
+    check(whole[at:at + 4] == (1023).to_bytes(4, "little"), "the file's mask")
+    with tempfile.TemporaryDirectory() as d:
+        path = str(pathlib.Path(d) / "m.gguf")
+        for mask, text in (1022, "the file's mask is 1022, but 1023 behaves more like one"), (1024, "mask_token_id is 1024, not 0..1023"):
+            pathlib.Path(path).write_bytes(whole[:at] + mask.to_bytes(4, "little") + whole[at + 4:])
+            s, out, err = check_it(path)
+            check(s == 65 and text in err, mask, s, out, err)
+        r = subprocess.run([QUERN, "-m", path, "--decoder", "wedlm", "a"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+        check(r.returncode == 65 and "mask_token_id is 1024, not 0..1023" in r.stderr, r)
 
 
 def test_what_is_not_there_is_refused():
