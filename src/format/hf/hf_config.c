@@ -40,11 +40,15 @@ static int find_family(struct hf_config *c, struct qn_error *e)
 /* WeDLM's network is Qwen3's or, without norms of the heads, Qwen2's. */
 static int choose_arch(struct hf_config *c, struct hf_value *v)
 {
-    bool has_norm = true;
+    bool has_norm = true, has_bias = true, says = false;
     c->arch = c->family->arch;
+    c->bias = -1;
     if (!(c->family->traits & HF_DIFFUSION)) return 0;
     int rc = hf_bool(v, "qk_norm", true, &has_norm);
     if (!rc && !has_norm) c->arch = "qwen2";
+    if (!rc) rc = hf_bool(v, "attention_bias", true, &has_bias);
+    if (!rc) rc = hf_bool(v, "attention_bias", false, &says);
+    if (!rc && has_bias == says) c->bias = says;
     return rc;
 }
 

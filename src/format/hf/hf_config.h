@@ -18,6 +18,7 @@ struct hf_config {
     const json_t *main; /* the object that describes the language model: config.json or its text_config */
     const json_t *top;  /* config.json */
     int n_layer, n_mtp; /* layers; blocks that predict further tokens */
+    int bias;           /* 1, 0: what WeDLM's attention_bias says of q, k and v; -1: nothing */
     bool is_tied;       /* the embeddings are also the output matrix */
     /* Divisors of the rotation's frequencies, computed from the configuration: freqs for rope_freqs.weight, longs and
      * shorts for rope_factors_long.weight and rope_factors_short.weight. A count of 0: none. */
