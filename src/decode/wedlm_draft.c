@@ -23,7 +23,7 @@ struct wedlm_draft {
     struct drafter base;
     struct ledger *ledger;
     const struct kernels *kt;
-    qn_token mask;
+    struct wedlm_file file;
     int n_vocab;
     size_t bytes;
     struct wedlm_seq *seqs, *free;
@@ -47,12 +47,11 @@ static void wedlm_free(struct drafter *base)
 static int wedlm_open(struct drafter *base, uint64_t identity, int max_tokens, void **seq, struct qn_error *e)
 {
     struct wedlm_draft *d = (struct wedlm_draft *)base;
-    struct wedlm_params p = wedlm_defaults();
     struct wedlm_seq *s = d->free;
     (void)identity, (void)max_tokens;
     if (!s) return error_set(e, QN_ENOMEM, "wedlm: all records of sequences are in use");
     d->free = s->next;
-    wedlm_begin(&s->window, &p, 0);
+    wedlm_begin(&s->window, &d->file.params, 0);
     *seq = s;
     return 0;
 }
@@ -96,11 +95,11 @@ static void propose(struct wedlm_draft *d, struct draft *draft)
     if (draft->most == 0) return;
     add_proposal(s, draft);
     if (draft->window == 0) return;
-    s->window.p.window = min_int(draft->window, WEDLM_MOST);
+    s->window.p.window = min_int(draft->window, d->file.params.window);
     int n = wedlm_gather(&s->window, draft->n_tokens + draft->most, rows);
     for (int r = draft->n; r < n && draft->n_aside < DRAFT_ASIDE; r++)
         draft->aside[draft->n_aside++] =
-            (struct draft_row){rows[r].is_filled ? rows[r].token : d->mask, rows[r].pos, !rows[r].is_filled};
+            (struct draft_row){rows[r].is_filled ? rows[r].token : d->file.mask, rows[r].pos, !rows[r].is_filled};
 }
 
 static void wedlm_propose(struct drafter *base, struct draft *drafts, int n)
@@ -137,13 +136,14 @@ static const struct drafter_type wedlm_type = {.name = "wedlm",
                                                .look = wedlm_look,
                                                .free = wedlm_free};
 
-static int check(const struct model *m, qn_token mask, struct qn_error *e)
+int wedlm_draft_check(const struct model *m, qn_token mask, struct qn_error *e)
 {
     const char *why = NULL;
     if (m->hp.state_bytes) why = "the model has recurrent states";
     if (m->hp.n_layer_win) why = "the model has windowed layers";
     if (m->hp.n_lora_kv) why = "the model has latent attention";
-    if (mask < 0) why = "the model's file names no mask token (tokenizer.ggml.mask_token_id)";
+    if (mask < 0)
+        why = "the model's file names no mask token (tokenizer.ggml.mask_token_id), and has none called <|mask|>";
     return why ? error_set(e, QN_EUNSUP, "wedlm: %s", why) : 0;
 }
 
@@ -154,11 +154,11 @@ size_t wedlm_draft_bytes(const struct model *m, int n_seqs)
     return sizeof(struct wedlm_draft) + (size_t)n_seqs * sizeof(struct wedlm_seq) + row_bytes(m) + KERNEL_SCRATCH_BYTES;
 }
 
-int wedlm_draft_new(struct drafter **out, const struct model *m, const struct kernels *kt, qn_token mask, int n_seqs,
-                    struct ledger *l, struct qn_error *e)
+int wedlm_draft_new(struct drafter **out, const struct model *m, const struct kernels *kt,
+                    const struct wedlm_file *file, int n_seqs, struct ledger *l, struct qn_error *e)
 {
     size_t bytes = wedlm_draft_bytes(m, n_seqs);
-    int rc = check(m, mask, e);
+    int rc = wedlm_draft_check(m, file->mask, e);
     if (rc || (rc = ledger_take(l, bytes, what, e))) return rc;
     struct wedlm_draft *d = mem_calloc(1, sizeof *d);
     if (!d) {
@@ -166,7 +166,7 @@ int wedlm_draft_new(struct drafter **out, const struct model *m, const struct ke
         return error_nomem(e, what, bytes);
     }
     *d = (struct wedlm_draft){
-        .base = {&wedlm_type}, .ledger = l, .kt = kt, .mask = mask, .n_vocab = m->hp.n_vocab, .bytes = bytes};
+        .base = {&wedlm_type}, .ledger = l, .kt = kt, .file = *file, .n_vocab = m->hp.n_vocab, .bytes = bytes};
     d->seqs = mem_calloc((size_t)n_seqs, sizeof *d->seqs);
     d->work = mem_calloc((size_t)d->n_vocab, sizeof *d->work);
     d->scratch = mem_aligned(64, KERNEL_SCRATCH_BYTES);

@@ -17,14 +17,17 @@
 #define QUERN_DECODE_WEDLM_DRAFT_H
 
 #include "decode/drafter.h"
-#include "decode/wedlm.h"
+#include "decode/wedlm_file.h"
 #include "model/model.h"
 
+/* Whether the model can have windows. QN_EUNSUP names what it lacks. mask: of its file; -1: none. */
+int wedlm_draft_check(const struct model *m, qn_token mask, struct qn_error *e);
 /* Bytes that wedlm_draft_new() takes from the ledger. */
 size_t wedlm_draft_bytes(const struct model *m, int n_seqs);
-/* For n_seqs sequences at a time. mask: the token of masks, or -1: there is none. m, kt and l are borrowed until the
- * drafter is freed. QN_EUNSUP names what the model lacks. QN_ENOMEM: the ledger has no room, among other reasons. */
-int wedlm_draft_new(struct drafter **out, const struct model *m, const struct kernels *kt, qn_token mask, int n_seqs,
-                    struct ledger *l, struct qn_error *e);
+/* For n_seqs sequences at a time. file: the token of masks and the parameters; copied. m, kt and l are borrowed until
+ * the drafter is freed. QN_EUNSUP names what the model lacks. QN_ENOMEM: the ledger has no room, among other reasons.
+ */
+int wedlm_draft_new(struct drafter **out, const struct model *m, const struct kernels *kt,
+                    const struct wedlm_file *file, int n_seqs, struct ledger *l, struct qn_error *e);
 
 #endif

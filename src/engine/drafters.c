@@ -82,10 +82,13 @@ static int make_model(struct drafters *d, struct qn_engine *g, enum qn_draft dra
 static int make_wedlm(struct drafters *d, struct qn_engine *g, enum qn_draft draft, struct qn_error *e)
 {
     const struct model *m = g->model;
+    struct wedlm_file file;
     if (draft != QN_DRAFT_WEDLM) return 0;
+    int rc = wedlm_file_read(&file, m, e);
+    if (rc) return rc;
+    d->most_window = file.params.window;
     engine_make_room(g, wedlm_draft_bytes(m, d->n_places));
-    return wedlm_draft_new(&d->of[DRAFT_WEDLM], m, &g->forward.pass.kt, vocab_mask(m->vocab), d->n_places, &g->ledger,
-                           e);
+    return wedlm_draft_new(&d->of[DRAFT_WEDLM], m, &g->forward.pass.kt, &file, d->n_places, &g->ledger, e);
 }
 
 int drafters_make(struct drafters *d, struct qn_engine *g, enum qn_draft draft, const struct qn_model *model,
@@ -172,6 +175,7 @@ static void choose_windows(struct drafters *d, int kind)
     for (int i = 0; i < d->n_offers && may; i++) {
         struct draft_offer *o = &d->offers[i];
         int most = min_int(o->most, d->most_rows - (n_rows - d->n_offers));
+        if (d->most_window) most = min_int(most, d->most_window);
         if (!o->seqs->of[kind]) continue;
         o->window = wedlm_pace_choose(&o->seqs->pace, &d->control, n_rows, tokens, most);
         if (d->is_eager) o->window = d->window;

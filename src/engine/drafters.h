@@ -59,6 +59,7 @@ struct drafters {
     struct wedlm_pace pace; /* of all sequences' windows */
     bool is_eager;          /* all proposed tokens become rows, as far as there is room: for tests */
     int window;             /* masks of each window, if is_eager */
+    int most_window;        /* masks of a window, by the model's file; 0: not said */
     int most_rows;          /* of a step, drafted or aside: the windows of all offers are within it; 0: no windows */
     struct draft_offer *offers; /* [n_offers] of [n_places] */
     struct draft *calls;        /* [n_places] of one call of propose() */

@@ -11,6 +11,7 @@
 #include "base/inline/minmax.h"
 #include "base/os.h"
 #include "decode/ngram.h"
+#include "decode/wedlm_draft.h"
 #include "engine/room.h"
 #include "engine/core/stage.h"
 
@@ -59,12 +60,24 @@ void drafts_deinit(struct qn_scheduler *s)
     *d = (struct drafts){0};
 }
 
+/* Why windows are not there: what the model lacks, or nobody has asked for them. */
+static int without_windows(const struct model *m, struct qn_error *e)
+{
+    struct wedlm_file file;
+    int rc = wedlm_file_read(&file, m, e);
+    if (!rc) rc = wedlm_draft_check(m, file.mask, e);
+    if (rc) return e ? (e->code = QN_EUNSUP) : QN_EUNSUP;
+    return error_set(e, QN_EUSAGE, "request: drafts by 'wedlm', which this model could have, but was not loaded with");
+}
+
 int drafts_check(const struct qn_scheduler *s, enum qn_draft draft, struct qn_error *e)
 {
     for (int kind = 0; kind < DRAFT_KINDS; kind++)
         if (draft > QN_DRAFT_AUTO && drafters_name(kind) == draft && !s->drafts.drafters.of[kind])
-            return error_set(e, QN_EUSAGE, "request: drafts by '%s', which is not there for this model",
-                             qn_draft_name(draft));
+            return draft == QN_DRAFT_WEDLM
+                       ? without_windows(s->engine->model, e)
+                       : error_set(e, QN_EUSAGE, "request: drafts by '%s', which is not there for this model",
+                                   qn_draft_name(draft));
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "cli/place/catalog.h"
 #include "cli/core/cli.h"
 #include "cli/daemon/share_models.h"
+#include "engine/core/decoder.h"
 #include "server/models/served.h"
 
 struct serve_options {
@@ -21,6 +22,7 @@ struct serve_options {
     uint64_t cache_bytes;
     bool log, no_sandbox, page, no_read_ahead;
     struct share_options share;
+    enum decoder decoder;
 
     /* The memory of models.source: */
     struct models_source *source;

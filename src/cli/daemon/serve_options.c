@@ -164,8 +164,10 @@ static int add_draft(struct serve_options *o, size_t i)
 /* --draft goes before draft models that it leaves no use for, as when the configuration names one. */
 static int set_drafts(struct serve_options *o)
 {
+    struct qn_error e = {0};
+    int rc = decoder_draft(o->decoder, &o->models.scheduler.draft, &e);
     enum qn_draft how = o->models.scheduler.draft;
-    int rc = 0;
+    if (rc) return cli_fail(&e);
     if (how != QN_DRAFT_AUTO && how != QN_DRAFT_MODEL && how != QN_DRAFT_DEFAULT) return 0;
     o->draft_paths = cli_alloc(o->drafts.n + 1, sizeof *o->draft_paths);
     for (size_t i = 0; i < o->drafts.n && !rc; i++) rc = add_draft(o, i);
@@ -268,6 +270,10 @@ const struct opt serve_models[] = {
     {"draft", 0, OPT_CHOICE, AT(models.scheduler.draft), "HOW",
      "guess next tokens: off, auto, ngram, mtp, model, wedlm",
      .choices = "off|auto|ngram|mtp|model|wedlm|default" /* in the order of enum qn_draft */},
+    {"decoder", 0, OPT_CHOICE, AT(decoder), "HOW",
+     "how tokens are found: plain (one by one: --draft off), wedlm (windows of masks: --draft wedlm) or auto (what "
+     "--draft says; the default)",
+     .choices = DECODER_CHOICES, .rare = true},
     {"draft-model", 0, OPT_STRINGS, AT(drafts), "[MODEL=]DRAFT",
      "a small model with the same vocabulary that guesses tokens for MODEL; may be repeated", .words = WORDS_MODEL,
      .rare = true},

@@ -24,6 +24,7 @@ struct run_options {
     struct qn_engine_params engine;
     struct qn_model_params model;
     struct draft_options draft;
+    enum qn_draft how; /* what they mean */
     struct cli_strings stop, bias, folders;
     struct qn_logit_bias *biases;
     struct receipt_options receipt;
@@ -127,7 +128,7 @@ static int tokenize(const struct run_options *r, const qn_model *m, const qn_eng
 static int set_draft(const struct run_options *r, qn_session *s, const char *path, qn_model **model, struct qn_error *e)
 {
     int rc = path ? qn_model_open(model, path, e) : 0;
-    return rc ? rc : qn_session_set_draft(s, r->draft.how, *model, e);
+    return rc ? rc : qn_session_set_draft(s, r->how, *model, e);
 }
 
 /* Writes the receipt of the answer, if that was asked for. */
@@ -198,7 +199,7 @@ static int run(struct invocation *v)
     int rc;
     if ((rc = receipt_file_check("run", &r->receipt, false))) return rc;
     if (r->greedy) r->sampling.temperature = 0;
-    if (operand_draft(&draft, &r->draft, &r->folders, &e)) return cli_fail(&e);
+    if (operand_draft(&draft, &r->how, &r->draft, &r->folders, &e)) return cli_fail(&e);
     r->biases = cli_alloc(r->bias.n, sizeof *r->biases);
     if (!(rc = operand_model(v, 0, &r->folders)) && !(rc = parse_biases(r)) &&
         !(rc = read_prompt(v->n == 2 ? v->operand[1] : NULL, &prompt, &n)))

@@ -462,9 +462,9 @@ static int run_replay(struct bench *b)
     if (rc) return rc;
     if (!b->replay.n_streams) return cli_usage("--streams: no streams");
     if (qn_model_open_with(&b->model, b->path, &b->file, &e)) return cli_fail(&e);
-    if (operand_draft(&draft, &b->draft, &b->folders, &e) || (draft && qn_model_open(&drafter, draft, &e)))
+    if (operand_draft(&draft, &b->replay.draft, &b->draft, &b->folders, &e) ||
+        (draft && qn_model_open(&drafter, draft, &e)))
         rc = cli_fail(&e);
-    b->replay.draft = b->draft.how;
     b->replay.draft_model = drafter;
     error_clean(b->name, sizeof b->name, b->path);
     if (!rc) rc = replay_run(&b->replay, b->model, &b->p, results);
@@ -494,7 +494,7 @@ static void init(void *options)
 static int check_mode(const struct invocation *v, const struct bench *b)
 {
     static const char *const plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
-                             *const replay[] = {"draft", "draft-model", "repeat", "streams", "rounds", NULL};
+                             *const replay[] = {"draft", "decoder", "draft-model", "repeat", "streams", "rounds", NULL};
     for (const char *const *name = b->replay.path ? plain : replay; *name; name++)
         if (options_origin(v, *name) == ORIGIN_FLAG)
             return cli_usage("bench: --%s %s --replay", *name, b->replay.path ? "excludes" : "is for");

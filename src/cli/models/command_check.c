@@ -3,6 +3,7 @@
  * command_check.c: `quern check FILE...`: says whether a model file is sound.
  *
  * It runs every check that loading runs (file format, hyper-parameters, tokenizer, tensor shapes) without loading.
+ * With --wedlm it also loads the model and tries its mask (check_wedlm.h).
  * With --schema the files are JSON Schemas. With --deep it also reads all tensor data and looks for NaN and infinity.
  * It prints one line per file: on stdout if the file is sound, on stderr if not. Reading the data is optional because a
  * file is usually much larger than its header.
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "cli/models/check_model.h"
 #include "cli/models/check_schema.h"
+#include "cli/models/check_wedlm.h"
 #include "cli/core/cli.h"
 #include "cli/core/columns.h"
 #include "cli/core/progress.h"
@@ -26,7 +28,7 @@
 #include "model/load.h"
 
 struct check {
-    bool deep, is_schema;
+    bool deep, is_schema, wedlm;
     struct qn_model_params model;
     struct cli_strings folders;
 };
@@ -110,14 +112,18 @@ static int check_one_schema(const char *path)
     return 0;
 }
 
+static void init(void *options) { qn_model_params_init(&((struct check *)options)->model); }
+
 static int run(struct invocation *v)
 {
     const struct check *o = v->options;
     int status = 0;
+    if (o->is_schema && o->wedlm) return cli_usage("check: --schema excludes --wedlm");
     /* All files are checked. The status is that of the first bad one. */
     for (int i = 0; i < v->n; i++) {
         int bad = o->is_schema ? 0 : operand_model(v, i, &o->folders);
         if (!bad) bad = o->is_schema ? check_one_schema(v->operand[i]) : check_file(v->operand[i], o);
+        if (!bad && o->wedlm) bad = check_wedlm(v->operand[i], &o->model);
         if (!status) status = bad;
     }
     return status;
@@ -128,6 +134,9 @@ static const struct opt opts[] = {
      "read all data too: refuse NaN and infinity, print the SHA-256"},
     {"schema", 0, OPT_FLAG, offsetof(struct check, is_schema), NULL,
      "the files are JSON Schemas: can an answer follow them? Print an example", .rare = true},
+    {"wedlm", 0, OPT_FLAG, offsetof(struct check, wedlm), NULL,
+     "load the model too, and try which token behaves like the mask of a WeDLM: is it the one that the file names?",
+     .rare = true},
     {0},
 };
 
@@ -161,5 +170,6 @@ const struct command command_check = {
     .rank = RANK_RARE,
     .groups = groups,
     .size = sizeof(struct check),
+    .init = init,
     .run = run,
 };

@@ -57,6 +57,10 @@ const struct opt opts_draft[] = {
      "model's own block), model (--draft-model), wedlm (masks that the model fills); default: off without "
      "--draft-model",
      .choices = "off|auto|ngram|mtp|model|wedlm|default" /* in the order of enum qn_draft */, .rare = true},
+    {"decoder", 0, OPT_CHOICE, AT(decoder), "HOW",
+     "how tokens are found: plain (one by one: --draft off), wedlm (windows of masks: --draft wedlm) or auto (what "
+     "--draft says; the default)",
+     .choices = DECODER_CHOICES, .rare = true},
     {"draft-model", 0, OPT_STRING, AT(model), "MODEL",
      "a small model with the same vocabulary that guesses tokens, so that the same answer comes sooner",
      .words = WORDS_MODEL, .rare = true},
@@ -64,10 +68,14 @@ const struct opt opts_draft[] = {
 };
 #undef AT
 
-int operand_draft(char **path, const struct draft_options *o, const struct cli_strings *folders, struct qn_error *e)
+int operand_draft(char **path, enum qn_draft *how, const struct draft_options *o, const struct cli_strings *folders,
+                  struct qn_error *e)
 {
-    bool has_use = o->how == QN_DRAFT_AUTO || o->how == QN_DRAFT_MODEL || o->how == QN_DRAFT_DEFAULT;
     *path = NULL;
+    *how = o->how;
+    int rc = decoder_draft(o->decoder, how, e);
+    if (rc) return rc;
+    bool has_use = *how == QN_DRAFT_AUTO || *how == QN_DRAFT_MODEL || *how == QN_DRAFT_DEFAULT;
     return has_use && o->model && *o->model ? catalog_find(path, folders, o->model, e) : 0;
 }
 

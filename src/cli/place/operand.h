@@ -9,6 +9,7 @@
 #include <quern.h>
 
 #include "cli/place/catalog.h"
+#include "engine/core/decoder.h"
 
 /* The group with --models, for commands with such an operand; `at` is the offset of a struct cli_strings. */
 #define OPERAND_GROUP(at)                                                                                              \
@@ -31,13 +32,16 @@ int operand_find(char **path, const struct cli_strings *folders, const char *nam
  * it is, so opening it says what is wrong with it. Returns 0 or an exit status, after a message. */
 int operand_model(struct invocation *v, int i, const struct cli_strings *folders);
 
-/* Who guesses tokens: the options --draft and --draft-model. */
+/* Who guesses tokens: the options --draft, --decoder and --draft-model. */
 struct draft_options {
     enum qn_draft how;
+    enum decoder decoder;
     const char *model; /* a file, or a name in the folders; NULL: none */
 };
 extern const struct opt opts_draft[];
-/* Writes the path of the draft model to *path, for mem_free(). NULL: there is none, or `how` has no use for it. */
-int operand_draft(char **path, const struct draft_options *o, const struct cli_strings *folders, struct qn_error *e);
+/* Writes to *how what --draft and --decoder mean together, and to *path the path of the draft model, for mem_free().
+ * NULL: there is none, or no use for it. QN_EUSAGE: the options contradict each other. */
+int operand_draft(char **path, enum qn_draft *how, const struct draft_options *o, const struct cli_strings *folders,
+                  struct qn_error *e);
 
 #endif

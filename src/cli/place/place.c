@@ -176,13 +176,14 @@ static int open_here(struct place *p)
 {
     struct qn_error e = {0};
     char *path = NULL, *draft = NULL, name[480];
+    enum qn_draft how = QN_DRAFT_DEFAULT;
     int rc = operand_find(&path, &p->o->models, given(p->o->model), &e);
-    if (!rc) rc = operand_draft(&draft, &p->o->draft, &p->o->models, &e);
+    if (!rc) rc = operand_draft(&draft, &how, &p->o->draft, &p->o->models, &e);
     p->kind = PLACE_HERE;
     if (!rc) {
         error_clean(name, sizeof name, path);
         snprintf(p->name, sizeof p->name, "this process (%s)", name);
-        struct local_draft d = {p->o->draft.how, draft};
+        struct local_draft d = {how, draft};
         rc = local_open(&p->local, path, &d, &p->o->file, &p->o->engine, &e);
     }
     if (!rc) rc = client_open_dial(&p->client, dial_here, p->local, &e);

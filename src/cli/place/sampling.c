@@ -17,7 +17,9 @@ static json_t *value_of(const struct opt *o, const void *at)
 {
     switch (o->kind) {
     case OPT_INT: return json_integer(*(const int *)at);
-    case OPT_CHOICE: return json_string(qn_draft_name(*(const enum qn_draft *)at));
+    case OPT_CHOICE:
+        return json_string(o->at == offsetof(struct draft_options, how) ? qn_draft_name(*(const enum qn_draft *)at)
+                                                                        : decoder_name(*(const enum decoder *)at));
     case OPT_U64: return json_integer((json_int_t) * (const uint64_t *)at);
     default: return json_real((double)*(const float *)at);
     }

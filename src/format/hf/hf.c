@@ -291,6 +291,9 @@ static int read_folder(struct hf_reader *r, const char *dir, const json_t *confi
         if ((rc = take(r, r->s.tensor[i]))) return rc;
     if (!r->c.is_tied && !is_there(r, "output.weight"))
         return error_set(r->e, QN_EDATA, "no lm_head.weight, and config.json does not say tie_word_embeddings");
+    if (r->c.bias >= 0 && is_there(r, "blk.0.attn_q.bias") != r->c.bias)
+        return error_set(r->e, QN_EDATA, "config.json: 'attention_bias' is %s, but self_attn.q_proj.bias is %s",
+                         r->c.bias ? "true" : "false", r->c.bias ? "missing" : "there");
     if ((rc = complete_vocab(r))) return rc;
     snprintf(mtp, sizeof mtp, "blk.%d.", r->c.n_layer);
     if ((rc = make_meta(r, dir, config, r->c.n_mtp && is_there(r, mtp)))) return rc;

@@ -40,11 +40,15 @@ static int find_family(struct hf_config *c, struct qn_error *e)
 /* WeDLM's network is Qwen3's or, without norms of the heads, Qwen2's. */
 static int choose_arch(struct hf_config *c, struct hf_value *v)
 {
-    bool has_norm = true;
+    bool has_norm = true, has_bias = true, says = false;
     c->arch = c->family->arch;
+    c->bias = -1;
     if (!(c->family->traits & HF_DIFFUSION)) return 0;
     int rc = hf_bool(v, "qk_norm", true, &has_norm);
     if (!rc && !has_norm) c->arch = "qwen2";
+    if (!rc) rc = hf_bool(v, "attention_bias", true, &has_bias);
+    if (!rc) rc = hf_bool(v, "attention_bias", false, &says);
+    if (!rc && has_bias == says) c->bias = says;
     return rc;
 }
 
@@ -325,6 +329,7 @@ int hf_config_tokens(const struct hf_config *c, struct meta_build *b, struct qn_
     int rc, id;
     if (!(c->family->traits & HF_DIFFUSION)) return 0;
     if ((rc = hf_int(&v, "mask_token_id", 0, MAX_CTX, HF_ABSENT, &id))) return rc;
+    if ((rc = meta_build_bool(b, "quern.wedlm", true, e))) return rc;
     if (id == HF_ABSENT || meta_build_has(b, key)) return 0;
     return meta_build_u32(b, key, (uint32_t)id, e);
 }

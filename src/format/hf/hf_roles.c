@@ -4,9 +4,9 @@
  *
  * Four files name these tokens, by text or by id, and they need not agree. A text in tokenizer_config.json wins over
  * one in special_tokens_map.json, and both win over the ids of generation_config.json and config.json. Those may be
- * lists; each id in them ends generation. Whether BOS is put in front is decided by tokenizer_config.json if it says
- * so; else by the class of the tokenizer (those of Llama and Gemma build their own post-processor); else by the
- * TemplateProcessing of tokenizer.json.
+ * lists; each id in them ends generation. Only for the mask, the id in config.json wins over the texts. Whether BOS is
+ * put in front is decided by tokenizer_config.json if it says so; else by the class of the tokenizer (those of Llama
+ * and Gemma build their own post-processor); else by the TemplateProcessing of tokenizer.json.
  */
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +56,8 @@ static int64_t valid_id(const struct hf_tokens *t, const json_t *v)
 static int64_t role_id(const struct hf_tokens *t, const struct hf_files *f, const char *name)
 {
     const json_t *const by_text[] = {f->config, f->special_map}, *const by_id[] = {f->generation, f->model_config};
+    int64_t mask = !strcmp(name, "mask") ? valid_id(t, id_of(f->model_config, name)) : -1;
+    if (mask >= 0) return mask;
     for (int i = 0; i < 2; i++) {
         const char *text = text_of(by_text[i], name);
         int64_t id = text ? hf_tokens_find(t, text, strlen(text)) : -1;

@@ -49,6 +49,8 @@ void params_deinit(struct answer_params *a)
 /* Checks that concern several fields. */
 static int check(struct answer_params *a, struct fault *f)
 {
+    struct qn_error e = {0};
+    if (decoder_draft(a->decoder, &a->draft, &e)) return fault_set(f, 400, "unsupported_value", "decoder", "%s", e.msg);
     if (a->has_best_of && a->best_of != a->n)
         return fault_set(f, 400, "unsupported_value", "best_of",
                          "best_of: only the value of n (%d) is supported, not %d", a->n, a->best_of);
@@ -201,6 +203,19 @@ static int parse_draft(void *out, const struct field *field, const char *name, c
     return field_unsupported(f, name, "anything but off, auto, ngram, mtp, model, wedlm and default is");
 }
 
+/* How tokens are found: a coarser choice of who may guess. */
+static int parse_decoder(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct answer_params *a = out;
+    (void)field;
+    for (enum decoder d = DECODER_AUTO; d <= DECODER_WEDLM; d++)
+        if (field_is(v, decoder_name(d))) {
+            a->decoder = d;
+            return 0;
+        }
+    return field_unsupported(f, name, "anything but auto, plain and wedlm is");
+}
+
 /* {"ID": BIAS, ...} */
 static int parse_logit_bias(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
@@ -336,6 +351,7 @@ const struct field params_sampling_fields[] = {
     INT("deadline_ms", deadline_ms, 0, INT_MAX),
     STRING("cache_salt", cache_salt, 1024),
     PARSE("draft", parse_draft),
+    PARSE("decoder", parse_decoder),
     PARSE("receipt", receipt_parse_wish),
     PARSE("grammar", format_parse_grammar),
     PARSE("json_schema", format_parse_schema),

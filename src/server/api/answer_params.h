@@ -10,6 +10,7 @@
 #include <quern.h>
 
 #include "base/buf.h"
+#include "engine/core/decoder.h"
 #include "server/api/call_params.h"
 #include "server/api/format_params.h"
 #include "server/api/receipts.h"
@@ -51,7 +52,8 @@ struct answer_params {
     struct format_params format; /* owned */
     struct call_params calls;    /* owned */
     int priority, deadline_ms;
-    enum qn_draft draft;
+    enum qn_draft draft; /* as `decoder` says, too */
+    enum decoder decoder;
     enum receipt_wish receipt; /* of the answers */
     struct context_how context;
     bool has_context;

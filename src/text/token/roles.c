@@ -44,10 +44,11 @@ static const char *const fim_mid_texts[] = {"<|fim_middle|>", "<fim-middle>",  "
 static const char *const fim_pad_texts[] = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", NULL};
 static const char *const fim_rep_texts[] = {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", NULL};
 static const char *const fim_sep_texts[] = {"<|file_sep|>", NULL};
+static const char *const mask_texts[] = {"<|mask|>", "[MASK]", "<mask>", "|<MASK>|", NULL};
 static const char *const *const role_texts[VOCAB_N_ROLES] = {
     [VOCAB_EOT] = eot_texts,         [VOCAB_EOM] = eom_texts,         [VOCAB_FIM_PRE] = fim_pre_texts,
     [VOCAB_FIM_SUF] = fim_suf_texts, [VOCAB_FIM_MID] = fim_mid_texts, [VOCAB_FIM_PAD] = fim_pad_texts,
-    [VOCAB_FIM_REP] = fim_rep_texts, [VOCAB_FIM_SEP] = fim_sep_texts,
+    [VOCAB_FIM_REP] = fim_rep_texts, [VOCAB_FIM_SEP] = fim_sep_texts, [VOCAB_MASK] = mask_texts,
 };
 
 static const char *const eog_texts[] = {"<|eot_id|>",

@@ -13,10 +13,12 @@ import concurrent.futures
 import http.client
 import json
 import os
+import pathlib
 import random
 import re
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(1, os.path.dirname(sys.path[0]))
 from lib.cases import check, run
@@ -166,6 +168,31 @@ def test_run_says_the_same():
         check(r.returncode and not r.stdout and text in r.stderr and r.stderr.count(b"\n") == 1, args, r)
 
 
+def test_the_mask_is_checked():
+    """`quern check --wedlm` finds the token that behaves like a mask, whatever the file says."""
+    def check_it(path):
+        r = subprocess.run([QUERN, "check", "--wedlm", path], capture_output=True, text=True, timeout=LIMIT)
+        return r.returncode, r.stdout, r.stderr
+
+    s, out, err = check_it(model("wedlm"))
+    check(s == 0 and not err and out.splitlines()[1].startswith("     1023  <|mask|>") and "the file's mask" in out, s, out, err)
+    s, out, err = check_it(model("base"))
+    check(s == 65 and "no token behaves like a mask" in err, s, out, err)
+    s, out, err = check_it(model("hybrid"))
+    check(s == 65 and "recurrent states" in err and "hybrid" in err, s, out, err)
+    whole = pathlib.Path(model("wedlm")).read_bytes()
+    at = whole.index(b"tokenizer.ggml.mask_token_id") + len("tokenizer.ggml.mask_token_id") + 4
+    check(whole[at:at + 4] == (1023).to_bytes(4, "little"), "the file's mask")
+    with tempfile.TemporaryDirectory() as d:
+        path = str(pathlib.Path(d) / "m.gguf")
+        for mask, text in (1022, "the file's mask is 1022, but 1023 behaves more like one"), (1024, "mask_token_id is 1024, not 0..1023"):
+            pathlib.Path(path).write_bytes(whole[:at] + mask.to_bytes(4, "little") + whole[at + 4:])
+            s, out, err = check_it(path)
+            check(s == 65 and text in err, mask, s, out, err)
+        r = subprocess.run([QUERN, "-m", path, "--decoder", "wedlm", "a"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+        check(r.returncode == 65 and "mask_token_id is 1024, not 0..1023" in r.stderr, r)
+
+
 def test_what_is_not_there_is_refused():
     for args, text in (["--draft", "mtp"], "mtp"), (["--draft", "model"], "draft model"), (["--draft", "x"], "off|auto"):
         r = subprocess.run([QUERN, "serve", model("base"), "--listen", "127.0.0.1:0", *args], capture_output=True, text=True, timeout=LIMIT)
@@ -182,6 +209,14 @@ def test_what_is_not_there_is_refused():
         for value, status in ("ngram", 200), ("auto", 200), ("off", 200), ("mtp", 400), ("model", 400), ("fast", 400), (7, 400):
             s, body = d.ask({**ask, "draft": value})
             check(s == status and (s == 200 or "draft" in body["error"]["message"]), value, s, body)
+        for fields, status in (({"decoder": "plain"}, 200), ({"decoder": "auto", "draft": "ngram"}, 200), ({"decoder": "plain", "draft": "off"}, 200),
+                               ({"decoder": "plain", "draft": "ngram"}, 400), ({"decoder": "wedlm"}, 400), ({"decoder": 7}, 400)):
+            s, body = d.ask({**ask, **fields})
+            wanted = "decoder" if fields["decoder"] != "wedlm" else "wedlm"
+            check(s == status and (s == 200 or wanted in body["error"]["message"]), fields, s, body)
+    r = subprocess.run([QUERN, "-m", model("base"), "--decoder", "plain", "--draft", "ngram", "a"], stdin=subprocess.DEVNULL,
+                       capture_output=True, text=True, timeout=LIMIT)
+    check(r.returncode == 64 and "'plain'" in r.stderr and "'ngram'" in r.stderr, r)
     with Daemon(model("base")) as d:
         check(d.ask({**ask, "draft": "ngram"})[0] == 400, "this daemon has no drafters")
 

@@ -559,6 +559,7 @@ static void drafters_change_nothing(void **state)
 static void windows_change_nothing(void **state)
 {
     static const int windows[] = {16, 5, 1};
+    struct wedlm_file file = {7, wedlm_defaults()};
     (void)state;
     for (int kv = QN_KV_F16; kv <= QN_KV_Q8_0; kv++) {
         struct setting t = usual;
@@ -567,7 +568,7 @@ static void windows_change_nothing(void **state)
         for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
             struct drafters_own own = {.is_eager = true, .window = windows[i]};
             qn_engine *g = engine(&t);
-            int rc = wedlm_draft_new(&own.drafter, g->model, &g->forward.pass.kt, 7, t.n_running, &g->ledger, &e);
+            int rc = wedlm_draft_new(&own.drafter, g->model, &g->forward.pass.kt, &file, t.n_running, &g->ledger, &e);
             if (rc) {
                 assert_int_equal(rc, QN_EUNSUP);
                 assert_true(strstr(e.msg, "recurrent") || strstr(e.msg, "windowed") || strstr(e.msg, "latent"));

@@ -97,6 +97,7 @@ static void test_config(void **state)
     is_text(&l, "general.architecture", "qwen3");
     assert_true(number(&l, "qwen3.block_count") == 2 && number(&l, "qwen3.attention.key_length") == 128);
     assert_true(number(&l, "qwen3.rope.freq_base") == 1e6 && number(&l, "qwen3.rope.dimension_count") == 128);
+    assert_null(find(&l, "quern.wedlm"));
     assert_true(!c.is_tied && !c.n_freqs && !find(&l, "quern.rope_half_split"));
     assert_null(find(&l, "qwen3.attention.sliding_window"));
     meta_list_deinit(&l);
@@ -115,6 +116,8 @@ static void test_config(void **state)
 
     good("{\"model_type\":\"wedlm\",\"qk_norm\":false,\"mask_token_id\":7," REST_OF_QWEN3 "}", &c, &l);
     is_text(&l, "general.architecture", "qwen2");
+    assert_non_null(find(&l, "quern.wedlm"));
+    assert_int_equal(c.bias, -1);
     assert_true(number(&l, "tokenizer.ggml.mask_token_id") == 7 && number(&l, "qwen2.block_count") == 2);
     meta_list_deinit(&l);
     good("{\"model_type\":\"wedlm\"," REST_OF_QWEN3 "}", &c, &l);
@@ -515,6 +518,37 @@ static float first_of(const struct tensor *t)
     return v;
 }
 
+/* What WeDLM's configuration says of biases is what its tensors have. */
+static void test_biases(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *said, *tensor, *message; /* NULL: fine */
+    } rows[] = {
+        {"", "", NULL},
+        {",\"attention_bias\":null", " model.layers.0.self_attn.q_proj.bias", NULL},
+        {",\"attention_bias\":true", " model.layers.0.self_attn.q_proj.bias", NULL},
+        {",\"attention_bias\":true", "", "'attention_bias' is true, but self_attn.q_proj.bias is missing"},
+        {",\"attention_bias\":false", " model.layers.0.self_attn.q_proj.bias",
+         "is false, but self_attn.q_proj.bias is "},
+        {",\"attention_bias\":1", "", "'attention_bias' is not true or false"},
+    };
+    put("tokenizer.json", TOKENIZER);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct weights *w;
+        struct qn_error e = {0};
+        char text[512], names[256];
+        snprintf(text, sizeof text, "{\"model_type\":\"wedlm\",\"qk_norm\":false%s," REST_OF_QWEN3 "}", rows[i].said);
+        snprintf(names, sizeof names, "model.embed_tokens.weight model.norm.weight lm_head.weight%s", rows[i].tensor);
+        put("config.json", text);
+        put_shard("model.safetensors", names);
+        int rc = weights_open(&w, dir, &e);
+        if (rc != (rows[i].message ? QN_EDATA : 0) || (rc && !strstr(e.msg, rows[i].message)))
+            fail_msg("%zu: %d %s", i, rc, e.msg);
+        if (!rc) weights_close(w);
+    }
+}
+
 /* A whole folder, of a family whose norms are made; and with every allocation of ours failing in turn. */
 static void test_whole(void **state)
 {
@@ -564,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_packed),
         cmocka_unit_test_setup_teardown(test_shards, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_folder, make_dir, remove_dir),
+        cmocka_unit_test_setup_teardown(test_biases, make_dir, remove_dir),
         cmocka_unit_test_setup_teardown(test_whole, make_dir, remove_dir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,7 @@ static const struct {
     {"stop_token_ids", "[] [1]", NULL},
     {"receipt", "true false \"private\"", NULL},
     {"draft", "\"off\" \"auto\" \"ngram\" \"mtp\" \"model\" \"wedlm\" \"default\"", NULL},
+    {"decoder", "\"auto\" \"plain\" \"wedlm\"", NULL},
     {"context", "", NULL}, /* its values are in test_serve.py */
     {"stream_options", "{}", NULL},
     {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\" [1] [\"x\"] [\"x\\u0000\"] [\"\"] [[1],[2]]", NULL},
@@ -368,6 +369,23 @@ static const char *read_chat(const char *members, struct answer_params *a)
     snprintf(text, sizeof text, "{\"messages\":[{}]%s}", members);
     json_t *body = field_parse_body(text, strlen(text), NULL, &f);
     return !body || params_read(a, chat, body, &f) ? f.code : "";
+}
+
+/* What is named in both ways has to agree; `auto` and `default` of drafts name nothing. */
+static void test_a_decoder_means_drafts(void **state)
+{
+    (void)state;
+    for (enum decoder d = DECODER_AUTO; d <= DECODER_WEDLM; d++)
+        for (enum qn_draft said = QN_DRAFT_OFF; said <= QN_DRAFT_DEFAULT; said++) {
+            struct qn_error e = {0};
+            enum qn_draft meant = d == DECODER_PLAIN ? QN_DRAFT_OFF : QN_DRAFT_WEDLM, draft = said;
+            bool agree = said == meant || said == QN_DRAFT_AUTO || said == QN_DRAFT_DEFAULT;
+            int rc = decoder_draft(d, &draft, &e);
+            assert_int_equal(rc, d == DECODER_AUTO || agree ? 0 : QN_EUSAGE);
+            assert_int_equal(draft, d == DECODER_AUTO || rc ? said : meant);
+            if (rc) assert_true(strstr(e.msg, decoder_name(d)) && strstr(e.msg, qn_draft_name(said)));
+        }
+    assert_null(decoder_name(DECODER_WEDLM + 1));
 }
 
 static void test_fields_set_what_they_say(void **state)
@@ -732,6 +750,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_field_takes_its_values_and_refuses_all_others_by_name),
         cmocka_unit_test(test_the_description_has_these_fields_and_routes),
+        cmocka_unit_test(test_a_decoder_means_drafts),
         cmocka_unit_test(test_fields_set_what_they_say),
         cmocka_unit_test(test_what_is_not_honoured_is_refused),
         cmocka_unit_test(test_what_changes_nothing_is_noted_by_name),
