@@ -58,6 +58,15 @@ class Server(OneModel):
         check(c.response.status == 200, "a stream", c.response.status)
         return c
 
+    def holding(self, model):
+        """A request that keeps the model in use until the connection is closed: its 20 times 64 answers take long, and
+        nobody has to read them meanwhile, because they come only at the end."""
+        c = Unix(self.sock)
+        c.request("POST", "/v1/completions", json.dumps({**ASK, "model": model, "max_tokens": 200, "ignore_eos": True, "n": 64,
+                                                         "prompt": [ASK["prompt"]] * 20}), {"Content-Type": "application/json"})
+        until(LIMIT, lambda: self.metric("model_requests", model) >= 1, "the request begins")
+        return c
+
     def states(self):
         return {m["id"]: m["state"] for m in self.get("/v1/models").json["data"]}
 
@@ -312,7 +321,7 @@ def test_the_least_used_gives_way_and_a_pinned_one_does_not():
 def test_a_model_that_does_not_fit_now_is_refused_with_numbers():
     n = needs(*BOTH, *MANY)
     s = Server(*BOTH, "--memory", str(max(n["story"], n["chat"]) + n[""]), *MANY)
-    held = s.running("story")
+    held = s.holding("story")
     r = s.complete(model="chat")
     refused(r, 503, "models_busy", "model", "in use")
     check(len(re.findall(r"\d{6,}", r.json["error"]["message"])) >= 2 and int(r.headers["Retry-After"]) > 0, r.body, r.headers)
