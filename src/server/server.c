@@ -45,6 +45,8 @@ int server_share_memory(struct server *s, struct models_config *m, struct qn_err
     return 0;
 }
 
+int server_listen(struct server *s, struct qn_error *e) { return http_listen(s->http, e); }
+
 int server_load(struct server *s, const struct models_config *m, bool has_page, struct qn_error *e)
 {
     int rc = models_open(&s->models, m, e);

@@ -867,6 +867,35 @@ def test_heartbeats_fill_the_silence():
     s.stop()
 
 
+# ---- before the start ----
+
+
+def test_before_the_start_requests_wait_and_health_is_answered():
+    for start in True, False:
+        s = Server("listen_first=1", "header_ms=300", "body_ms=300", stdin=subprocess.PIPE)
+        waiting = []
+        for body in b"", b"3\r\nabc\r\n0\r\n\r\n":
+            waiting.append(s.connect())
+            head = f"POST /echo HTTP/1.1\r\n{HOST}Connection: close\r\n"
+            waiting[-1].sendall(f"{head}{'Transfer-Encoding: chunked' if body else 'Content-Length: 0'}\r\n\r\n".encode() + body)
+        gone = s.connect()
+        gone.sendall(f"POST /echo HTTP/1.1\r\n{HOST}\r\n".encode())
+        gone.close()
+        e = refused(503, "GET", "/public", server=s)
+        check(e.error()["code"] == "starting" and e.headers["retry-after"] == "1", e.body)
+        refused(404, "GET", "/nowhere", server=s)
+        time.sleep(0.4)  # longer than a request may take to come: one that waits has no deadline
+        check(not select.select(waiting, [], [], 0)[0], "they do not wait")
+        s.process.stdin.write(b"s" if start else b"\n")
+        s.process.stdin.flush()
+        if start:
+            check([ends(c)[-3:] for c in waiting] == [b"\r\n\r\n"[1:], b"abc"], "they are answered")
+            check(s.ask("GET", "/public").status == 200, "it has started")
+        s.stop()
+        for c in waiting:
+            c.close()
+
+
 # ---- leaving ----
 
 

@@ -474,9 +474,10 @@ def test_who_is_no_daemon_is_not_ended():
         for pid in victim.pid, 1, 0, -1, "x", 1 << 40:
             p = subprocess.Popen([QUERN, "stop"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=h.env)
             s, _ = listener.accept()
-            s.recv(65536)
             body = json.dumps({"pid": pid})
-            s.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            for _ in "/health", "/v1/status":
+                s.recv(65536)
+                s.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
             err = p.communicate(timeout=LIMIT)[1].decode()
             s.close()
             check(p.returncode == 69 and "that is not a quern process here" in err, pid, p.returncode, err)

@@ -17,15 +17,16 @@ import http.client
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
 HANG_PROBE = sys.argv.pop(5)
 LARGEST = int(sys.argv.pop(5))
 
-from lib.cases import Skipped, check, until
+from lib.cases import Skipped, check, started, until
 from lib.files import linked, path
-from test_serve import CHAT, SLOWNESS, STORY, Answer, Server, main, refused
+from test_serve import CHAT, QUERN, SLOWNESS, STORY, Answer, Server, main, refused
 import test_serve as base
 
 # Meson has the C library fill what is freed, also the whole free rest of the heap when a buffer grows into it.
@@ -444,6 +445,33 @@ def test_a_worker_that_never_ends_does_not_keep_the_process():
         check(not os.path.exists(s.sock), "the socket is removed")
         for c in hanging + [waiting]:
             c.close()
+
+
+def test_a_daemon_that_loads_its_model_lives():
+    if HANG_PROBE == "none":
+        raise Skipped("a sanitizer's build loads nothing before itself")
+    model, sock = path("hang here.gguf"), path(f"run{len(started)}/quern.sock")
+    os.symlink(os.path.abspath(CHAT), model)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        loads = pool.submit(Server, model, tcp=False, env={**os.environ, "LD_PRELOAD": linked(HANG_PROBE)})
+        try:
+            check(until(60 * SLOWNESS, lambda: os.path.exists(sock)), "it listens")
+            asks = pool.submit(subprocess.run, [QUERN, "--silence", "1", "-n", "2", "Hello"], stdin=subprocess.DEVNULL,
+                               capture_output=True, env={**os.environ, "QUERN_SOCKET": sock})
+            c = base.Unix(sock)
+            c.request("GET", "/health")
+            health = Answer(c.getresponse())
+            check(health.status == 503 and health.json["error"]["code"] == "starting", health.status, health.body)
+            said = subprocess.run([QUERN, "ps", "--socket", sock], capture_output=True, text=True)
+            check(said.returncode == 75 and "is starting: it loads" in said.stderr, said)
+            check(not concurrent.futures.wait([asks], 2.5).done, "the filter waits for longer than a silence lasts")
+        finally:
+            open(model + ".go", "w").close()
+        s = loads.result()
+        got = asks.result()
+        check(got.returncode == 0 and got.stdout and not got.stderr.replace(b"\n", b"").startswith(b"quern: warning: the d"), got)
+        check(s.get("/health").status == 200, "it has started")
+    s.stop()
 
 
 def test_what_is_read_ends_with_the_grace():

@@ -11,7 +11,8 @@
  *
  * The sandbox decides the order of the start. Sockets come first, because they need rights that nothing needs later.
  * Files are fenced next, while there is one thread, and all later threads inherit the fence. System calls are fenced
- * last, when only accepting is left. So loading a model later must be possible inside both fences.
+ * before the first connection is accepted. Then models are loaded, inside both fences, while the daemon already answers
+ * who asks whether it lives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -295,8 +296,8 @@ static int serve(struct serve *v)
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     if (server_share_memory(&v->server, &v->o->models, &e) || open_http(v, &e) ||
         models_make_folders(&v->o->models, &e) || open_receipts(v, &e) || share(v, &e) || start_stages(v, &e) ||
-        fence_files(v, &e) || server_load(&v->server, &v->o->models, v->o->page, &e) || fence_calls(v, &e) ||
-        server_start(&v->server, &e)) {
+        fence_files(v, &e) || fence_calls(v, &e) || server_listen(&v->server, &e) ||
+        server_load(&v->server, &v->o->models, v->o->page, &e) || server_start(&v->server, &e)) {
         rc = cli_fail(&e);
     } else {
         say_where(v);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sysexits.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/os.h"
@@ -22,6 +23,8 @@
 #include "cli/core/commands.h"
 #include "cli/place/daemon.h"
 #include "cli/daemon/units.h"
+
+#define PAUSE_MS 50 /* until a daemon that is starting is asked again */
 
 struct stop_options {
     const char *socket;
@@ -94,6 +97,16 @@ static int end_process(const struct stop_options *o, const char *socket, pid_t p
     return status;
 }
 
+/* Asks which process it is. A daemon that is starting says so when it has started. */
+static int ask_status(struct daemon *d, int wait_s, json_t **answer, struct qn_error *e)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000};
+    uint64_t end = clock_ns() + (uint64_t)wait_s * 1000000000;
+    int rc;
+    while ((rc = daemon_ask(d, "/v1/status", answer, e)) && d->is_starting && clock_ns() < end) nanosleep(&pause, NULL);
+    return rc;
+}
+
 static int run(struct invocation *v)
 {
     const struct stop_options *o = v->options;
@@ -102,7 +115,7 @@ static int run(struct invocation *v)
     json_t *answer = NULL;
     pid_t pid = 0;
     int rc = daemon_open(&d, o->socket, false);
-    if (!rc && daemon_ask(&d, "/v1/status", &answer, &e)) rc = cli_fail(&e);
+    if (!rc && ask_status(&d, o->wait_s, &answer, &e)) rc = cli_fail(&e);
     if (!rc) rc = find_process(&d, daemon_pid(answer), &pid);
     json_decref(answer);
     client_close(d.client); /* otherwise the daemon would wait for this connection */

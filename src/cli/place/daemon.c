@@ -105,13 +105,19 @@ int daemon_ask(struct daemon *d, const char *target, json_t **out, struct qn_err
     asked = d->client;
     sigaction(SIGALRM, &act, &old);
     alarm(ANSWER_S);
-    int rc = chat_fetch(d->client, "GET", target, NULL, ANSWER_BYTES, out, &result, e);
+    json_t *health = NULL;
+    int rc = chat_fetch(d->client, "GET", "/health", NULL, ANSWER_BYTES, &health, &result, e);
+    json_decref(health);
+    d->is_starting = rc && !strcmp(result.code, "starting");
+    if (!rc || (result.status && !d->is_starting)) /* a model that is stalled is another matter */
+        rc = chat_fetch(d->client, "GET", target, NULL, ANSWER_BYTES, out, &result, e);
     alarm(0);
     sigaction(SIGALRM, &old, NULL);
     asked = NULL;
-    if (rc == QN_ECANCEL)
-        rc = error_set(e, QN_EBUSY, "the daemon at '%s' has not answered for %d s: it is starting, or it hangs",
-                       d->socket, ANSWER_S);
+    if (d->is_starting)
+        rc = error_set(e, QN_EBUSY, "the daemon at '%s' is starting: it loads its model", d->socket);
+    else if (rc == QN_ECANCEL)
+        rc = error_set(e, QN_EBUSY, "the daemon at '%s' has not answered for %d s: it hangs", d->socket, ANSWER_S);
     return rc;
 }
 

@@ -21,6 +21,7 @@ struct daemon {
     pid_t peer_pid; /* the process that made the socket: the daemon, or the service manager that started it; 0: it
                        cannot be seen from here */
     uid_t peer_uid;
+    bool is_starting; /* it said so when it was last asked */
 };
 
 /* Connects to the named socket, or else to this user's, or else to the system's. Returns 0 or an exit status, after
@@ -29,7 +30,8 @@ struct daemon {
 int daemon_open(struct daemon *d, const char *named, bool quietly);
 /* Closes the connection; may be called twice. */
 void daemon_close(struct daemon *d);
-/* Asks with GET and waits for the answer in *out, which the caller owns. QN_EBUSY: there was no answer within 10 s. */
+/* Asks with GET and waits for the answer in *out, which the caller owns. QN_EBUSY: there was no answer within 10 s, or
+ * the daemon is starting. */
 int daemon_ask(struct daemon *d, const char *target, json_t **out, struct qn_error *e);
 
 /* A number or a text of an answer; 0 or "" if the answer does not have it. */

@@ -5,8 +5,8 @@
  * One thread does everything that concerns sockets (door.c). Connections need descriptors, so http_open() raises the
  * limit on them or fails: it would be worse to find out under load.
  *
- * Opening and starting are separate. So a program can bind its sockets, give up the rights that this needs, and only
- * then load what it will serve. Clients that connect meanwhile wait in the kernel's queue.
+ * Opening, listening and starting are separate. So a program can bind its sockets, give up the rights that this needs,
+ * and only then load what it will serve. Clients that connect meanwhile wait, and can ask whether the program lives.
  */
 #include "server/http/http.h"
 
@@ -144,11 +144,24 @@ fail:
     return r;
 }
 
-int http_start(struct http *h, void *ctx, struct qn_error *e)
+int http_listen(struct http *h, struct qn_error *e)
 {
     assert(!h->has_door);
-    h->ctx = ctx;
     return start_thread(h, e);
+}
+
+int http_start(struct http *h, void *ctx, struct qn_error *e)
+{
+    int r = h->has_door ? 0 : start_thread(h, e);
+    if (r < 0) return r;
+    pthread_mutex_lock(&h->lock);
+    assert(!h->is_ready);
+    h->ctx = ctx;
+    h->is_ready = true;
+    for (size_t i = 0; i < h->n_slots; i++)
+        if (h->conn[i]) conn_poke(h->conn[i]);
+    pthread_mutex_unlock(&h->lock);
+    return 0;
 }
 
 /* ---- reloading ---- */

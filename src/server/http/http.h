@@ -94,7 +94,10 @@ void http_config_init(struct http_config *c); /* no listeners, no routes, and th
 /* Opens the listeners and reads keys and certificate; accepts nothing yet. Raises the soft limit on open files to the
  * number that max_connections needs. *h is freed with http_close(). */
 int http_open(struct http **h, const struct http_config *c, struct qn_error *e);
-/* Starts the server's thread; call it once. ctx goes to the handlers. */
+/* Starts the server's thread while the program is not ready: GET on a public route is answered 503 `starting`, and
+ * other requests wait for http_start() with their bodies unread. It may be left out. */
+int http_listen(struct http *h, struct qn_error *e);
+/* Hands requests to the handlers, with ctx, from now on. Call it once. */
 int http_start(struct http *h, void *ctx, struct qn_error *e);
 /* Serves a connected Unix socket; call it after http_start(). fd is taken over, also when this fails. A server without
  * listeners serves only such sockets. */

@@ -50,7 +50,7 @@ enum due_kind {
     DUE_NOTHING = N_DUE
 };
 
-enum conn_state { AT_FIRST, AT_HANDSHAKE, AT_HEAD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_WEBSOCKET, AT_LINGER };
+enum conn_state { AT_FIRST, AT_HANDSHAKE, AT_HEAD, AT_HOLD, AT_BODY, AT_HANDLER, AT_ANSWER, AT_WEBSOCKET, AT_LINGER };
 
 /* The client that a connection counts for: all connections of one peer share a number of places. */
 struct peer {
@@ -195,6 +195,7 @@ struct http {
     int n_running;            /* requests between their handler's call and their completion */
     int n_held;               /* requests that handlers still owe an answer */
     int n_alive;              /* requests that are not freed: a thread may be about to touch struct http */
+    bool is_ready;            /* handlers may be called, with ctx */
     bool draining, shut, door_stops; /* shut: the listeners are closed, nothing is accepted any more */
     uint64_t linger_ns;              /* while draining: until this time new connections may bring a request */
     struct {

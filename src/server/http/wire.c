@@ -2,9 +2,9 @@
  *
  * wire.c: the turn of a connection. wire_bytes.c moves its bytes.
  *
- *     first byte -> handshake -> head -> body -> handler -> answer -> head of the next request
- *                                                                  |-> linger: nothing is read any more
- *                                                                  \-> websocket (websocket.c) -> linger
+ *     first byte -> handshake -> head -> (hold) -> body -> handler -> answer -> head of the next request
+ *                                                                            |-> linger: nothing is read any more
+ *                                                                            \-> websocket (websocket.c) -> linger
  *
  * A turn goes on until the socket has no more bytes, takes no more, or the answer is not there yet. The event that ends
  * such a wait brings another turn. While a request is answered, nothing is read: the next request waits in the socket.
@@ -28,6 +28,33 @@
 
 /* ---- the head ---- */
 
+/* Goes on to the body. */
+static enum turn_end begin_body(struct conn *c)
+{
+    c->state = c->body_left ? AT_BODY : AT_HANDLER;
+    if (c->state == AT_BODY && c->req->expects && c->req->held && c->in.len == 0 &&
+        buf_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n", NULL))
+        return CLOSE;
+    return GO;
+}
+
+/* Before the program is ready a request waits, except for the question whether the program lives. */
+static enum turn_end at_hold(struct conn *c)
+{
+    struct http *h = c->http;
+    struct http_request *r = c->req;
+
+    pthread_mutex_lock(&h->lock);
+    bool is_ready = h->is_ready;
+    if (!c->is_short && (!is_ready || c->due == DUE_NOTHING)) conn_wait(c, is_ready ? DUE_BODY : DUE_NOTHING);
+    pthread_mutex_unlock(&h->lock);
+    if (is_ready) return begin_body(c);
+    if (!r->route || !(r->route->flags & HTTP_PUBLIC) || strcmp(r->method, "GET") != 0) return WAIT;
+    http_set_header(r, "Retry-After", "1");
+    http_error(r, 503, NULL, "starting", "the server is starting: it loads its model");
+    return begin_body(c);
+}
+
 static enum turn_end begin(struct conn *c, size_t n, int status, const char *why)
 {
     size_t n_unread;
@@ -40,13 +67,8 @@ static enum turn_end begin(struct conn *c, size_t n, int status, const char *why
     if (r < 0) return CLOSE;
     c->chunks = (struct chunks){0};
     c->body_left = c->req->n_body;
-    if (c->req->close && !c->req->held)
-        c->state = AT_ANSWER;
-    else
-        c->state = c->body_left ? AT_BODY : AT_HANDLER;
-    if (c->state == AT_BODY && c->req->expects && c->req->held && c->in.len == 0 &&
-        buf_str(&c->out, "HTTP/1.1 100 Continue\r\n\r\n", NULL))
-        return CLOSE;
+    if (!c->req->held && !c->req->close) return begin_body(c);
+    c->state = c->req->held ? AT_HOLD : AT_ANSWER;
     return GO;
 }
 
@@ -331,13 +353,10 @@ static void end(struct conn *c)
 void wire_turn(struct conn *c)
 {
     static enum turn_end (*const step[])(struct conn *) = {
-        [AT_FIRST] = wire_first_byte,
-        [AT_HANDSHAKE] = wire_handshake,
-        [AT_HEAD] = at_head,
-        [AT_BODY] = at_body,
-        [AT_HANDLER] = at_handler,
-        [AT_ANSWER] = at_answer,
-        [AT_WEBSOCKET] = websocket_turn,
+        [AT_FIRST] = wire_first_byte, [AT_HANDSHAKE] = wire_handshake,
+        [AT_HEAD] = at_head,          [AT_HOLD] = at_hold,
+        [AT_BODY] = at_body,          [AT_HANDLER] = at_handler,
+        [AT_ANSWER] = at_answer,      [AT_WEBSOCKET] = websocket_turn,
         [AT_LINGER] = at_linger,
     };
     enum turn_end t = GO;

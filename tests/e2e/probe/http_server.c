@@ -6,7 +6,8 @@
  *
  * Prints `ready PORT...` when it listens. On SIGTERM it drains for drain_ms, prints `left N`, closes and prints
  * `closed`. Names: keys, cert, key, host, origin, group, connections, peer, kept, proxy, header, body, queue, budget
- * (bytes), header_ms, body_ms, idle_ms, heartbeat_ms, drain_ms.
+ * (bytes), header_ms, body_ms, idle_ms, heartbeat_ms, drain_ms, listen_first (1: it starts when standard input says
+ * "s").
  *
  * Everything that takes time is a job in one list with one thread, as a scheduler would do it: callbacks mark a job
  * under the list's lock, and nothing of http.h is called while that is held.
@@ -294,7 +295,7 @@ static void print_log(void *arg, enum log_level level, const char *line)
 static struct http_listen listens[MAX_LISTEN];
 static const char *names[2], *proxy;
 static struct ledger budget;
-static int drain_ms = 1000;
+static int drain_ms = 1000, listen_first;
 
 static void option(struct http_config *c, const char *name, size_t n, const char *value)
 {
@@ -323,6 +324,7 @@ static void option(struct http_config *c, const char *name, size_t n, const char
         {"peer", NULL, NULL, &c->peer_connections},
         {"kept", NULL, NULL, &c->kept_connections},
         {"proxy", &proxy, NULL, NULL},
+        {"listen_first", NULL, NULL, &listen_first},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         if (strlen(options[i].name) != n || memcmp(options[i].name, name, n) != 0) continue;
@@ -378,7 +380,8 @@ int main(int argc, char **argv)
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     sigprocmask(SIG_BLOCK, &term, NULL);
-    if (http_open(&h, &c, &e) < 0 || http_start(h, NULL, &e) < 0) {
+    if (http_open(&h, &c, &e) < 0 || (listen_first && http_listen(h, &e) < 0) ||
+        (!listen_first && http_start(h, NULL, &e) < 0)) {
         fprintf(stderr, "%s\n", e.msg);
         return 69;
     }
@@ -387,6 +390,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < c.n_listen; i++) printf(" %d", http_port(h, i));
     printf("\n");
     fflush(stdout);
+    if (listen_first && getchar() == 's') http_start(h, NULL, &e);
 
     sigwait(&term, &signal_no);
     printf("left %d\n", http_drain(h, drain_ms));
