@@ -386,6 +386,10 @@ def test_models_and_personas_are_completed():
         check(offers("quern -p rev", **env) == offers("quern ask --persona rev", **env) == {"reviewer"}, offers)
         check("zebra" in offers("quern -m z", **env), offers, offers("quern -m z", **env))
         check("--persona" in offers("quern --pers"), offers, offers("quern --pers"))
+    for line, want in {"quern @rev": "quern @reviewer ", "quern ask -q @rev": "quern ask -q @reviewer "}.items():
+        check(readline(line, **env) == zsh(line, **env) == want, line, readline(line, **env), zsh(line, **env))
+        check(fish(line, **env) == {"@reviewer"}, line, fish(line, **env))
+    check(bash("quern @", **env) > {"@reviewer", "@translate"} and not bash("quern run @", **env), "all personas")
     check("two" not in quern("complete", "personas", **env), "a persona that is no word")
     check(bash("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, bash("quern run z", **env))
     check(fish("quern run z", **env) == {"zebra", "zephyr-7b.Q4_K_M"}, fish("quern run z", **env))

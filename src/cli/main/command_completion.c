@@ -102,26 +102,30 @@ static void bash(void)
         }
     printf(
         "    *) options='--config --help --help-all' ;;\n    esac\n}\n\n"
-        "# Those of the lines on standard input that begin as the word does.\n"
+        "# Those of the lines on standard input that begin as the word does, with $1 before them.\n"
         "_quern_reply()\n{\n    local word\n"
         "    while IFS= read -r word; do\n"
-        "        [[ $word == \"$cur\"* ]] && COMPREPLY+=(\"$word\")\n    done\n}\n\n"
+        "        [[ $word == \"$cur\"* ]] && COMPREPLY+=(\"$1$word\")\n    done\n}\n\n"
         "_quern()\n{\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=%s kind "
         "options\n"
         "    COMPREPLY=()\n    [[ $prev == '=' ]] && prev=${COMP_WORDS[COMP_CWORD-2]} # --option=value is three words\n"
         "    [[ $cur == '=' ]] && cur=\n"
-        "    if (( COMP_CWORD == 1 )); then\n"
-        "        _quern_options \"$command\"\n"
-        "        [[ $cur == -* ]] || options='",
+        "    case ${COMP_WORDS[1]} in\n    ",
         implied ? implied->name : "");
+    names(" | ");
+    fputs(") command=${COMP_WORDS[1]} ;;\n    esac\n"
+          "    if [[ $command == ask && ( $cur == @* || $prev == '@' ) ]]; then # @NAME may be two words\n"
+          "        cur=${cur#@}\n"
+          "        _quern_reply @ < <(command quern complete personas 2> /dev/null)\n"
+          "        return\n    fi\n"
+          "    if (( COMP_CWORD == 1 )); then\n"
+          "        _quern_options \"$command\"\n"
+          "        [[ $cur == -* ]] || options='",
+          stdout);
     names(" ");
     fputs("'\n        _quern_reply <<< \"${options// /$'\\n'}\"\n"
           "        [[ $cur == -* ]] && _quern_reply <<< --version\n"
           "        return\n    fi\n"
-          "    case ${COMP_WORDS[1]} in\n    ",
-          stdout);
-    names(" | ");
-    fputs(") command=${COMP_WORDS[1]} ;;\n    esac\n"
           "    [[ $prev == -* ]] && _quern_kind \"$command\" \"$prev\"\n"
           "    if [[ -z $kind && $cur == -* ]]; then\n"
           "        _quern_options \"$command\"\n"
@@ -221,7 +225,10 @@ static void zsh(void)
             quoted((*c)->brief, "\\:");
             puts("'");
         }
-    fputs("  )\n  if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n"
+    fputs("  )\n  if [[ $words[CURRENT] == @* ]] && { (( CURRENT == 2 )) || [[ $words[2] == ask ]] || "
+          "(( ! ${commands[(I)$words[2]:*]} )) }; then\n"
+          "    compset -P @\n    _quern__personas\n    return\n  fi\n"
+          "  if (( CURRENT == 2 )) && [[ $words[2] != -* ]]; then\n"
           "    _describe -t commands command commands\n    return\n  fi\n"
           "  case $words[2] in\n    (",
           stdout);
@@ -285,6 +292,13 @@ static void fish_operands(const struct command *c)
     putchar('\n');
 }
 
+static void fish_mentions(const struct command *implied)
+{
+    printf("complete -c quern -n '__quern_is %s; and string match -q \"@*\" -- (commandline -ct)' "
+           "-a '(printf \"@%%s\\n\" (command quern complete personas 2> /dev/null))'\n",
+           implied->name);
+}
+
 static void fish(void)
 {
     const struct command *implied = command_implied();
@@ -301,6 +315,7 @@ static void fish(void)
          "complete -c quern -n 'not __quern_first' -l config -r -F -d 'use this configuration file'\n"
          "complete -c quern -s h -l help -d 'print the common options and exit'\n"
          "complete -c quern -l help-all -d 'print all options and exit'");
+    if (implied) fish_mentions(implied);
     for (const struct command *const *c = commands; *c; c++) {
         if (!offered(*c)) continue;
         printf("complete -c quern -n __quern_first -a %s -d '", (*c)->name);
