@@ -170,6 +170,8 @@ def test_no_models_are_no_error():
         h.expect(0, "quern pull", "models")
         h.expect(66, "'nowhere'", "models", "--models", "nowhere")
         check(h.models() == {}, "JSON of none")
+        h.expect(0, "it has no model: get one with quern pull", "start")
+        h.expect(0, "", "stop")
 
 
 def test_the_machine_is_measured_once():

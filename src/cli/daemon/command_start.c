@@ -28,6 +28,7 @@
 #include "cli/place/daemon.h"
 #include "cli/core/home.h"
 #include "cli/daemon/serve.h"
+#include "cli/place/catalog.h"
 #include "cli/daemon/units.h"
 
 #define LOG_NAME   "serve.log"
@@ -49,6 +50,7 @@ struct launch {
     off_t log_begin; /* size of the log before the start */
     int ready[2];    /* a pipe */
     pid_t pid;
+    bool has_no_model; /* there is nothing to serve */
 };
 
 /* ---- the socket and the log ---- */
@@ -190,6 +192,7 @@ static void report_start(const struct launch *l)
     snprintf(line, sizeof line, "the daemon runs: pid %ld%s%s", (long)l->pid, l->socket[0] ? ", " : "", l->socket);
     error_clean(clean, sizeof clean, line);
     fprintf(stderr, "quern: %s\n", clean);
+    if (l->has_no_model) fputs("quern: it has no model: get one with quern pull, then quern stop and start\n", stderr);
     if (!l->log_path) return;
     error_clean(clean, sizeof clean, l->log_path);
     fprintf(stderr, "quern: its log: %s\n", clean);
@@ -279,6 +282,8 @@ static int run(struct invocation *v)
     if (is_plain(v) && units_are_there()) return start_unit();
     int rc = find_socket(&l);
     if (!rc && l.socket[0]) rc = check_free(&l);
+    const struct serve_options *o = &l.o->serve;
+    l.has_no_model = !v->n && !(o->model && *o->model) && catalog_is_empty(&o->folders);
     return rc ? rc : launch(&l, v);
 }
 
