@@ -74,6 +74,11 @@ int chat_refused(const json_t *answer, int status, struct chat_result *result, s
     return error_set(e, code_of_status(status), "the server answers with status %d", status);
 }
 
+bool chat_wants_model(const struct chat_result *r, const struct qn_error *e)
+{
+    return !strcmp(r->code, "missing_field") && strstr(e->msg, "model is missing");
+}
+
 /* ---- whole answers ---- */
 
 struct whole {

@@ -46,6 +46,9 @@ struct chat_result {
 int chat_send(struct client *c, json_t *request, chat_sink *sink, void *arg, struct chat_result *result,
               struct qn_error *e);
 
+/* Whether a request was refused because it names no model and the server has several. */
+bool chat_wants_model(const struct chat_result *r, const struct qn_error *e);
+
 /* Counts the tokens of the prompt of this request (POST /v1/chat/render). QN_EUNSUP: the server cannot tell. */
 int chat_count(struct client *c, json_t *request, int *n_tokens, struct qn_error *e);
 

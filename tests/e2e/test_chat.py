@@ -10,12 +10,14 @@ the keys and their effects.
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 from lib.cases import SANITIZERS, check, run, until
 from lib.files import path
+from lib.screen import Screen
 from lib.terminal import Terminal
 from test_serve import LIMIT, QUERN, Server
 
@@ -35,7 +37,7 @@ def environment(server=None, **more):
 def chat(server, *args, env=None, **more):
     t = Terminal([QUERN, "chat", *args], environment(server, **(env or {})), LIMIT, **more)
     try:
-        t.expect(b"answers; /help")
+        t.expect(b"commands)")
         t.expect(b"> ")
         yield t
         if t.process.poll() is None:
@@ -361,6 +363,45 @@ def test_a_new_window_size():
         t.resize(10, 20)
         t.expect(b"> ")
         check(say(t, "hi") == HELLO + "\n", "the reply in another window")
+    server.stop()
+
+
+def test_another_width_in_a_reply_leaves_nothing_behind():
+    server = Server(PARROT, *SIZES)
+    for before, after in (80, 40), (40, 80):
+        screen, fed = Screen(24, before), 0
+        with chat(server, size=(24, before)) as t:
+            t.send(b"sing\r")
+            for width in before, after, before:
+                t.resize(24, width)
+                screen.feed(t.all[fed:].decode())
+                fed = len(t.all)
+                screen.resize(24, width)
+                t.expect(b"la li lu " * 3)
+                for _ in range(4):
+                    t.expect(b"\r\n")
+            t.send(b"\x03")
+            t.expect(b"(stopped)")
+            t.expect(b"> ")
+            screen.feed(t.all[fed:len(t.all) - len(t.seen)].decode())
+        text = "".join("".join(row) + ("" if soft else "\n") for row, soft in zip(screen.lines, screen.soft))
+        words = text[text.index("sing") + 4:text.index("(stopped)")].split()
+        check(len(words) > 100 and words == [("la", "li", "lu")[i % 3] for i in range(len(words))], screen.text())
+        check(len(re.findall("^>", screen.text(), re.M)) == 2, "remains", screen.text())
+    server.stop()
+
+
+def test_what_the_program_says_fits():
+    server = Server(PARROT, *SIZES)
+    for size in (24, 80), (24, 60):
+        with chat(server, "--system", "x " * 100, size=size) as t:
+            said = t.all.decode().split("> ")[0] + "".join(say(t, c) for c in ("/help", "/model", "/system", "/model m"))
+            said = re.sub(r"\x1b\[[?\d]*[a-zA-Z]|\r", "", said)
+            wide = [line for line in said.split("\n") if len(line) > size[1] and " " in line[:size[1]]]
+            check(not wide and "commands)" in said and "// begins a message" in " ".join(said.split()), wide, said)
+    with chat(None, "--in-process", "-m", PARROT, "--ctx", "32768") as t:
+        got = " ".join((say(t, "/model " + PARROT) + say(t, "/model")).split())
+        check(f"(parrot answers, in this process ({PARROT}))" in got and "only model" not in got, repr(got))
     server.stop()
 
 

@@ -7,6 +7,7 @@ small commands next to it: personas, count, embed, default.
 
 Most cases ask the server of test_ask.py (Fake), which records each request.
 """
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import time
 
 from lib.cases import check
 from lib.files import path, written
+from lib.terminal import Terminal
 from test_ask import CHAT, ENV, Fake, LIMIT, PARROT, QUERN, ask
 from test_serve import Server, main
 
@@ -413,6 +415,26 @@ def test_an_alias_of_the_daemon_is_a_name_everywhere():
     ask("inspect", "gpt-y", status=66, **env)
     server.stop()
     ask("inspect", "gpt-x", status=66, **env)
+
+
+def test_of_several_models_one_has_to_be_named():
+    server = Server([f"one={PARROT}", f"two={CHAT}"])
+    for args in ["What?"], ["--each", "What?"], ["--yes", "What?"], ["embed", "What?"]:
+        err = ask(*args, text=b"x", status=2 if "--yes" in args else 64, QUERN_SOCKET=server.sock)[1]
+        check("which model?" in err and "-m NAME" in err and "quern default" in err, err)
+        check(all(len(line) <= 80 for line in err.splitlines()), err)
+    with contextlib.closing(Terminal([QUERN, "chat"], ENV | {"QUERN_SOCKET": server.sock}, LIMIT)) as t:
+        t.expect(b"commands)")
+        t.expect(b"> ")
+        t.send(b"hi\r")
+        t.expect(b"/model NAME asks one of them)")
+        t.expect(b"> ")
+        t.send(b"/model one\r")
+        t.expect(b"(one answers, at unix:")
+        t.expect(b"> ")
+        t.send(b"/retry\r")
+        t.expect(HELLO[:-1])
+    server.stop()
 
 
 def test_without_a_model_three_are_named():

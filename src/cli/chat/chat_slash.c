@@ -10,6 +10,7 @@
 
 #include "base/nearest.h"
 #include "cli/chat/chat_run.h"
+#include "cli/core/wrap.h"
 
 #define MOST_MODELS ((size_t)1 << 22) /* bytes of a list of models */
 
@@ -57,8 +58,20 @@ static const json_t *own_model(const struct chat_run *c, const json_t *list)
 static void show(const char *text, size_t n)
 {
     struct buf out = {0};
-    if (!render_clean(&out, text, n, NULL)) printf("%s\n", out.data ? (char *)out.data : "");
+    if (!render_clean(&out, text, n, NULL)) wrap_print(stdout, out.data ? (char *)out.data : "", 0);
     buf_deinit(&out);
+}
+
+/* Who answers, for people: "NAME answers, at unix:PATH". own: its entry in the list; NULL: it has none. */
+static void show_who(const struct chat_run *c, const json_t *own, const char *more)
+{
+    struct buf line = {0};
+    const char *id = json_string_value(json_object_get(own, "id"));
+    if (c->place.model) id = c->place.model;
+    if (!buf_printf(&line, NULL, "(%s answers, %s %s%s)", id ? id : "one of several models",
+                    c->place.kind == PLACE_HERE ? "in" : "at", c->place.name, more))
+        show((char *)line.data, line.len);
+    buf_deinit(&line);
 }
 
 static int list_models(struct chat_run *c)
@@ -66,8 +79,7 @@ static int list_models(struct chat_run *c)
     json_t *list = fetch_models(c);
     const json_t *own = list ? own_model(c, list) : NULL, *m;
     size_t i;
-    printf("answering: %s, at ", c->place.model ? c->place.model : "the only model");
-    show(c->place.name, strlen(c->place.name));
+    show_who(c, own, "");
     json_array_foreach(json_object_get(list, "data"), i, m)
     {
         const char *id = json_string_value(json_object_get(m, "id"));
@@ -85,14 +97,10 @@ static int list_models(struct chat_run *c)
 /* Says who answers from now on. */
 static void confirm_model(struct chat_run *c)
 {
-    struct buf line = {0};
     json_t *list = fetch_models(c);
     const json_t *own = list ? own_model(c, list) : NULL;
     bool is_unknown = list && !own && c->place.kind != PLACE_HERE;
-    if (!buf_printf(&line, NULL, "(%s answers, at %s%s)", c->place.model ? c->place.model : "the only model",
-                    c->place.name, is_unknown ? ", which does not list it" : ""))
-        show((char *)line.data, line.len);
-    buf_deinit(&line);
+    show_who(c, own, is_unknown ? ", which does not list it" : "");
     json_decref(list);
 }
 
@@ -272,10 +280,15 @@ enum { N_ROWS = sizeof rows / sizeof rows[0] };
 static int do_help(struct chat_run *c, const char *arg)
 {
     (void)c, (void)arg;
-    for (size_t i = 0; i < N_ROWS; i++)
-        printf("  %-8s %-5s %s\n", rows[i].name, rows[i].arg ? rows[i].arg : "", rows[i].help);
-    puts("Ctrl-C stops a reply. A line that ends in a backslash continues in the next line; Alt-Enter breaks a line.\n"
-         "// begins a message with a slash.");
+    char line[128];
+    for (size_t i = 0; i < N_ROWS; i++) {
+        snprintf(line, sizeof line, "  %-8s %-5s %s", rows[i].name, rows[i].arg ? rows[i].arg : "", rows[i].help);
+        wrap_print(stdout, line, 17);
+    }
+    wrap_print(stdout,
+               "Ctrl-C stops a reply. A line that ends in a backslash continues in the next line; Alt-Enter breaks a "
+               "line. // begins a message with a slash.",
+               0);
     return CHAT_STAY;
 }
 

@@ -15,6 +15,7 @@
 
 #include "cli/ask/keep.h"
 #include "cli/chat/chat_run.h"
+#include "cli/core/wrap.h"
 #include "cli/place/sampling.h"
 
 static struct client *volatile asked; /* the exchange that Ctrl-C ends */
@@ -88,7 +89,9 @@ static int on_piece(void *arg, enum chat_piece kind, const char *text, size_t n)
 /* Prints a line about the reply for the person. */
 static void remark(const struct chat_run *c, const char *text)
 {
-    fprintf(stderr, c->person ? "(%s)\n" : "quern: %s\n", text);
+    char line[256];
+    snprintf(line, sizeof line, c->person ? "(%s)" : "quern: %s", text);
+    wrap_print(stderr, line, 0);
 }
 
 static bool unanswered(const struct chat_run *c) { return c->talk.n && c->talk.v[c->talk.n - 1].role == TALK_USER; }
@@ -96,6 +99,10 @@ static bool unanswered(const struct chat_run *c) { return c->talk.n && c->talk.v
 /* Prints why a request failed, and what the person can do. Returns the exit status. */
 static int failed(struct chat_run *c, const struct qn_error *e)
 {
+    if (c->person && chat_wants_model(&c->last, e)) {
+        remark(c, "several models are served: /model lists them, /model NAME asks one of them");
+        return EX_USAGE;
+    }
     int status = cli_fail(e);
     if (c->last.status && c->last.retry_after_s > 0)
         fprintf(stderr, "quern: the server asks to try again in %d s\n", c->last.retry_after_s);

@@ -16,6 +16,7 @@
 #include "base/os.h"
 #include "cli/ask/keep.h"
 #include "cli/core/commands.h"
+#include "cli/core/wrap.h"
 #include "cli/chat/edit.h"
 #include "text/token/unicode.h"
 
@@ -174,7 +175,9 @@ static int run(struct invocation *v)
     if (!status && c.person) {
         open_editor(&s, &c);
         chat_catch_interrupts();
-        fprintf(stderr, "(%s answers; /help lists the commands)\n", c.place.name);
+        char line[sizeof c.place.name + 64];
+        snprintf(line, sizeof line, "(%s answers; /help lists the commands)", c.place.name);
+        wrap_print(stderr, line, 0);
         if (c.talk.n) fprintf(stderr, "(going on from %zu message%s)\n", c.talk.n, c.talk.n == 1 ? "" : "s");
     }
     if (!status) status = converse(&c, &s);

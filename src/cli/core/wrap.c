@@ -4,8 +4,12 @@
  */
 #include "cli/core/wrap.h"
 
+#include <string.h>
+#include <unistd.h>
+
 #include "base/utf8.h"
 #include "cli/core/columns.h"
+#include "cli/core/term.h"
 
 #define JOINER     0x200D  /* the next character is drawn over the one before */
 #define SKIN_FIRST 0x1F3FB /* colours of the emoji before */
@@ -98,3 +102,22 @@ void wrap_reset(struct wrap *w)
 }
 
 void wrap_deinit(struct wrap *w) { buf_deinit(&w->word); }
+
+void wrap_print(FILE *f, const char *line, int hang)
+{
+    struct wrap w = {.width = term_width(fileno(f)), .hang = hang, .fixed = !isatty(fileno(f))};
+    struct buf out = {0};
+    int rc = 0;
+    for (size_t n = strlen(line); n && !rc;) {
+        uint32_t cp;
+        unsigned len = utf8_get((const uint8_t *)line, n, &cp);
+        if (!len) len = 1;
+        rc = wrap_add(&w, &out, line, len, NULL);
+        line += len;
+        n -= len;
+    }
+    if (!rc) rc = wrap_end_line(&w, &out, NULL);
+    fprintf(f, "%s\n", !rc && out.len ? (char *)out.data : "");
+    buf_deinit(&out);
+    wrap_deinit(&w);
+}

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/buf.h"
 
@@ -34,5 +35,8 @@ int wrap_end_line(struct wrap *w, struct buf *out, struct qn_error *e);
 /* Forgets the line. Does not change the width. */
 void wrap_reset(struct wrap *w);
 void wrap_deinit(struct wrap *w);
+
+/* Prints a line, and wraps it if f is a terminal; lines that continue it are indented by `hang`. */
+void wrap_print(FILE *f, const char *line, int hang);
 
 #endif

@@ -71,6 +71,10 @@ int answer_fail(const struct qn_error *e, const struct chat_result *r)
         fprintf(stderr, "quern: %s (--overflow says what to do then)\n", e->msg);
         return EX_DATAERR;
     }
+    if (chat_wants_model(r, e)) {
+        fputs("quern: which model? Several are served: -m NAME says it, or once quern default\n", stderr);
+        return EX_USAGE;
+    }
     int status = cli_fail(e);
     if (!strcmp(r->code, "unsupported_value") || !strcmp(r->code, "no_chat_template")) return EX_UNAVAILABLE;
     switch (r->status) {

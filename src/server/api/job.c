@@ -216,7 +216,8 @@ int job_prepare_chat(struct job *j, struct fault *f)
     struct qn_error e = {0};
     struct buf text = {0};
     if (!j->served->chat)
-        return fault_set(f, 400, "no_chat_template", "messages", "the model has no chat template: only texts");
+        return fault_set(f, 400, "no_chat_template", "messages",
+                         "the model has no chat template, so it only continues texts");
     json_t *kwargs = json_object();
     int bad = 0;
     if (a->template_kwargs) bad |= json_object_update(kwargs, (json_t *)(uintptr_t)a->template_kwargs);
