@@ -157,7 +157,7 @@ def test_what_is_missing_or_wrong():
     missing = os.path.join(TMP.name, "missing.gguf")
     for args in (["compare", missing], ["compare", STORY, "--tests", "pp512,tgx"], ["compare"], ["compare", STORY, "--nonsense"],
                  ["validate", missing], ["targets", STORY, "--rows", "nonsense"], ["targets"], ["agree", missing],
-                 ["load", missing], ["session", STORY, "--rows", "nonsense"], ["serve", STORY, "--rows", "token,nonsense"],
+                 ["load", missing], ["each", missing], ["session", STORY, "--rows", "nonsense"], ["serve", STORY, "--rows", "token,nonsense"],
                  ["serve", STORY, "--mix", "--rates", "fast"], ["serve", STORY, "--mix", "--peer", missing], ["llama-server"],
                  ["decoders", missing], ["decoders", STORY, "--content", "nonsense"], ["decoders", STORY, "--draft", "mtp"],
                  ["ceilings", STORY, STORY], ["agree", STORY, STORY]):
