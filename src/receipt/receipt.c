@@ -76,6 +76,8 @@ int receipt_max_tokens(int asked, int n_slots, size_t n_prompt)
     return asked < 0 || asked > room ? room : asked;
 }
 
+int receipt_max_tokens_rotating(int asked, int n_slots) { return asked < 0 ? n_slots : asked; }
+
 void receipt_deinit(struct receipt *r)
 {
     json_decref(r->root);

@@ -44,6 +44,12 @@ struct receipt_model {
     const char *pre;                 /* the pre-tokeniser that the user named (qn_model_params.pre); NULL: none */
 };
 
+/* Windows of masks whose tokens are not verified (struct qn_wedlm of quern.h). */
+struct receipt_windows {
+    int window;
+    float entropy_threshold, pos_penalty;
+};
+
 struct receipt_answer {
     const qn_token *tokens; /* [n]; the one that ended the answer is the last */
     size_t n;
@@ -72,7 +78,11 @@ struct receipt {
 
     struct qn_sampling sampling; /* answer i draws with the seed sampling.seed + i */
     int max_tokens;              /* that an answer could have, after all limits */
-    const char *const *stop;     /* [n_stop] */
+    bool rotates;                /* as in struct qn_request_params: the context keeps n_keep tokens and the newest */
+    int n_keep;
+    bool is_replay; /* the answers were filled in unverified windows, so they have to be made again: */
+    struct receipt_windows windows;
+    const char *const *stop; /* [n_stop] */
     size_t n_stop;
     const qn_token *stop_tokens; /* [n_stop_tokens] */
     size_t n_stop_tokens;
@@ -97,6 +107,8 @@ void receipt_make_salt(char salt[RECEIPT_SALT + 1]);
 /* The most tokens that an answer can have of a sequence with n_slots, after its prompt. asked: by the user; -1: as many
  * as there is room for. */
 int receipt_max_tokens(int asked, int n_slots, size_t n_prompt);
+/* The same in a context of n_slots that rotates. */
+int receipt_max_tokens_rotating(int asked, int n_slots);
 
 /* Frees what a receipt owns. A zeroed struct is fine. */
 void receipt_deinit(struct receipt *r);

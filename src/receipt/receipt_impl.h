@@ -7,8 +7,9 @@
 
 #include "receipt/receipt.h"
 
-#define RECEIPT_VERSION 1
-#define RECEIPT_DECODER "sequence" /* one token after the other, whether they were guessed before or not */
+#define RECEIPT_VERSION  1
+#define RECEIPT_SEQUENCE "sequence" /* one token after the other, whether they were guessed before or not */
+#define RECEIPT_REPLAY   "replay"   /* in windows that were not verified */
 
 /* A number of struct qn_sampling. */
 struct receipt_number {

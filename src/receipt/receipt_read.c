@@ -14,6 +14,7 @@
 
 #define MOST_FILES   4096
 #define MOST_PROMPTS 100000 /* of one text */
+#define MOST_WINDOW  1024   /* far more than any decoder has */
 
 struct receipt_reader {
     struct receipt *r;
@@ -318,26 +319,49 @@ static void read_answers(struct receipt_reader *x, const json_t *root)
 
 /* ---- the whole ---- */
 
-/* Answers that another decoder made, such as "replay", are checked in another way. */
-static void check_decoder(struct receipt_reader *x, const json_t *root)
+/* Answers of a decoder that is not known are checked in another way. */
+static void read_decoder(struct receipt_reader *x, const json_t *root)
 {
+    static const char *const names[] = {"window", "entropy_threshold", "pos_penalty", NULL};
+    struct receipt_windows *w = &x->r->windows;
     const char *name = text(x, root, "decoder", NULL);
-    if (!x->rc && strcmp(name, RECEIPT_DECODER))
+    x->r->is_replay = !strcmp(name, RECEIPT_REPLAY);
+    if (!x->rc && !x->r->is_replay && strcmp(name, RECEIPT_SEQUENCE))
         FAIL(x, "receipt: 'decoder' is '%.40s': it was made by a newer Quern, and this version cannot check it", name);
+    if (!x->r->is_replay && json_object_get(root, "windows"))
+        FAIL(x, "receipt: 'windows' is for the decoder '" RECEIPT_REPLAY "'");
+    const json_t *o = x->r->is_replay ? member(x, root, "windows", JSON_OBJECT) : NULL;
+    if (!o) return;
+    x->in = "windows.";
+    only(x, o, names);
+    w->window = (int)whole(x, o, "window", 1, MOST_WINDOW);
+    w->entropy_threshold = real(x, o, "entropy_threshold");
+    w->pos_penalty = real(x, o, "pos_penalty");
+    if (!x->rc && !(w->entropy_threshold >= 0 && w->pos_penalty >= 0))
+        FAIL(x, "receipt: 'windows' has a negative number");
+    x->in = "";
+}
+
+static void read_context(struct receipt_reader *x, const json_t *root)
+{
+    struct receipt *r = x->r;
+    r->n_ctx = (int)whole(x, root, "n_ctx", 1, INT_MAX);
+    r->rotates = json_object_get(root, "rotate") != NULL;
+    if (r->rotates) r->n_keep = (int)whole(x, root, "rotate", 0, r->n_ctx / 2);
 }
 
 static void read_root(struct receipt_reader *x, const json_t *root)
 {
-    static const char *const names[] = {"receipt",     "arithmetic", "decoder",    "model",      "n_ctx",
-                                        "kv",          "prompt",     "sampling",   "max_tokens", "stop",
-                                        "stop_tokens", "one_call",   "ignore_eos", "continues",  "form",
-                                        "calls",       "answers",    "sha256",     NULL};
+    static const char *const names[] = {"receipt",    "arithmetic", "decoder",    "model", "n_ctx",       "kv",
+                                        "prompt",     "sampling",   "max_tokens", "stop",  "stop_tokens", "one_call",
+                                        "ignore_eos", "continues",  "form",       "calls", "answers",     "sha256",
+                                        "rotate",     "windows",    NULL};
     struct receipt *r = x->r;
-    check_decoder(x, root);
+    read_decoder(x, root);
     only(x, root, names);
     r->arithmetic = (int)whole(x, root, "arithmetic", 1, INT_MAX);
     read_model(x, root);
-    r->n_ctx = (int)whole(x, root, "n_ctx", 1, INT_MAX);
+    read_context(x, root);
     r->kv = (enum qn_kv)choice(x, root, "kv", receipt_kv_names);
     read_prompt(x, root);
     read_sampling(x, root);

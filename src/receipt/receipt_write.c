@@ -143,6 +143,18 @@ static json_t *calls(const struct receipt *r)
     return json_pack("{s:b, s:o}", "required", r->calls_required, "names", strings(r->call_names, r->n_call_names));
 }
 
+/* Members that most receipts do not have. */
+static int add_rare(json_t *o, const struct receipt *r)
+{
+    const struct receipt_windows *w = &r->windows;
+    int bad = 0;
+    if (r->rotates) bad |= json_object_set_new(o, "rotate", json_integer(r->n_keep));
+    if (!r->is_replay) return bad;
+    return bad | json_object_set_new(o, "windows",
+                                     json_pack("{s:i, s:o, s:o}", "window", w->window, "entropy_threshold",
+                                               real(w->entropy_threshold), "pos_penalty", real(w->pos_penalty)));
+}
+
 static json_t *document(const struct receipt *r, struct qn_error *e)
 {
     const struct {
@@ -151,7 +163,7 @@ static json_t *document(const struct receipt *r, struct qn_error *e)
     } all[] = {
         {"receipt", json_integer(RECEIPT_VERSION)},
         {"arithmetic", json_integer(r->arithmetic)},
-        {"decoder", json_string(RECEIPT_DECODER)},
+        {"decoder", json_string(r->is_replay ? RECEIPT_REPLAY : RECEIPT_SEQUENCE)},
         {"model", model(&r->model)},
         {"n_ctx", json_integer(r->n_ctx)},
         {"kv", json_string(receipt_kv_names[r->kv])},
@@ -170,6 +182,7 @@ static json_t *document(const struct receipt *r, struct qn_error *e)
     json_t *o = json_object();
     int bad = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) bad |= json_object_set_new(o, all[i].name, all[i].value);
+    bad |= add_rare(o, r);
     if (!bad) return o;
     json_decref(o);
     return NULL;

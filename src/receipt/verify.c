@@ -8,54 +8,33 @@
  */
 #include "receipt/verify.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "decode/logprob.h"
-#include "engine/request.h"
+#include "engine/core/rotate.h"
+#include "receipt/verify_impl.h"
 
 #define LOGITS_BYTES ((size_t)64 << 20) /* at most, for the rows of one pass; at least one row */
 #define DATE         "strftime_now"     /* with this in a template, a prompt depends on the day */
 
-struct verification {
-    const struct receipt *r;
-    struct qn_engine *g;
-    const struct verify_watch *watch;
-    struct verify_result *out;
-    qn_prompt *prompt;    /* of the conversation; NULL: there is none */
-    qn_grammar *grammar;  /* NULL: none */
-    struct kv_seq memory; /* of the prompt */
-    float *first;         /* [n_vocab] the logits after the prompt */
-    float *rows;          /* [n_rows][n_vocab] */
-    float *work;          /* [n_vocab] */
-    void *scratch;
-    int n_rows;
-    size_t taken; /* from the ledger */
-    size_t n_done, n_total;
-
-    /* the present answer */
-    const struct receipt_answer *a;
-    struct request *request;
-    qn_reply *reply; /* NULL: a continued text */
-    uint64_t *mask;  /* [n_words] of the present token; has_mask */
-    bool has_mask;
-    size_t i;       /* the token that comes next */
-    int stop_index; /* of the event that ended it */
-};
-
 /* ---- preparation ---- */
 
-void verify_engine(struct qn_engine_params *p, const struct receipt *r)
+void verify_engine(struct qn_engine_params *p, const struct receipt *r, bool is_replay)
 {
-    size_t longest = 0;
+    size_t longest = 0, n_ctx = (size_t)r->n_ctx;
     for (size_t i = 0; i < r->n_answers; i++)
         if (r->answers[i].n > longest) longest = r->answers[i].n;
-    size_t n = r->n_prompt + longest + 4 * KV_PAGE_SLOTS; /* two sequences that share the prompt's whole pages */
+    size_t n = r->n_prompt + longest; /* two sequences that share the prompt's whole pages */
+    if (r->rotates) n = n_ctx + (r->n_prompt < n_ctx ? r->n_prompt : n_ctx);
+    if (r->is_replay) n = n_ctx; /* windows depend on the room that is left */
+    n += 4 * KV_PAGE_SLOTS;
     p->n_ctx = r->n_ctx;
     p->kv = r->kv;
     p->kv_tokens = n < INT32_MAX ? (int)n : INT32_MAX;
-    p->n_sessions = 2;
+    p->n_sessions = is_replay && r->n_answers > 2 ? (int)r->n_answers : 2;
 }
 
 static int check_tokens(const qn_token *t, size_t n, int n_vocab, const char *what, struct qn_error *e)
@@ -73,11 +52,27 @@ static int check_fit(const struct verification *v, struct qn_error *e)
     int n_vocab = v->g->model->hp.n_vocab, rc = check_tokens(r->prompt, r->n_prompt, n_vocab, "the prompt", e);
     for (size_t i = 0; i < r->n_answers && !rc; i++) {
         rc = check_tokens(r->answers[i].tokens, r->answers[i].n, n_vocab, "an answer", e);
-        if (!rc && r->n_prompt + r->answers[i].n > (size_t)v->g->n_ctx)
+        if (!rc && !r->rotates && r->n_prompt + r->answers[i].n > (size_t)v->g->n_ctx)
             rc = error_set(e, QN_EDATA, "receipt: %zu tokens do not fit its context of %d",
                            r->n_prompt + r->answers[i].n, v->g->n_ctx);
     }
     return rc;
+}
+
+/* Finds the tokens of the prompt that the context holds. */
+static int hold_prompt(struct verification *v, struct qn_error *e)
+{
+    const struct receipt *r = v->r;
+    size_t keep = (size_t)r->n_keep, n = r->rotates ? rotate_dropped(r->n_prompt, r->n_ctx, r->n_keep) : 0;
+    v->held = r->prompt;
+    v->n_held = r->n_prompt - n;
+    if (!n) return 0;
+    v->own = mem_alloc(v->n_held * sizeof *v->own);
+    if (!v->own) return error_nomem(e, "a prompt", v->n_held * sizeof *v->own);
+    memcpy(v->own, r->prompt, keep * sizeof *v->own);
+    memcpy(v->own + keep, r->prompt + keep + n, (v->n_held - keep) * sizeof *v->own);
+    v->held = v->own;
+    return 0;
 }
 
 static bool has_date(const qn_model *m)
@@ -173,14 +168,13 @@ static void on_event(void *arg, const struct qn_event *e)
     if (e->type == QN_EVENT_FINISH) v->stop_index = e->finish == QN_FINISH_STOP_STRING ? e->stop_index : -1;
 }
 
-static void describe(struct verification *v, size_t k, struct qn_request_params *p)
+void verify_describe(struct verification *v, struct qn_request_params *p)
 {
     const struct receipt *r = v->r;
     qn_request_params_init(p);
     p->prompt = r->prompt;
     p->n_prompt = r->n_prompt;
     p->sampling = r->sampling;
-    p->sampling.seed += k;
     p->no_text = v->prompt != NULL;
     if (!v->prompt) {
         p->stop = r->stop;
@@ -191,24 +185,33 @@ static void describe(struct verification *v, size_t k, struct qn_request_params 
     p->ignore_eog = r->ignore_eos;
     p->continues = r->continues;
     p->max_tokens = r->max_tokens;
+    p->rotates = r->rotates;
+    p->n_keep = r->n_keep;
     p->grammar = v->grammar;
     p->grammar_prompt = v->prompt;
     p->draft = QN_DRAFT_OFF;
-    p->callback = on_event;
-    p->arg = v;
 }
 
-static int open_answer(struct verification *v, size_t k, const qn_chat *chat, struct qn_error *e)
+int verify_open_reply(struct verification *v, size_t k, struct qn_error *e)
 {
-    struct qn_request_params p;
-    const struct receipt *r = v->r;
-    v->a = &r->answers[k];
+    v->a = &v->r->answers[k];
     v->i = 0;
     v->out->answer = k;
-    describe(v, k, &p);
-    int rc = request_new(&v->request, &p, v->g, e);
+    if (!v->prompt) return 0;
+    return qn_reply_new(&v->reply, v->chat, v->prompt, v->r->stop, v->r->n_stop, e);
+}
+
+static int open_answer(struct verification *v, size_t k, struct qn_error *e)
+{
+    struct qn_request_params p;
+    int rc = verify_open_reply(v, k, e);
+    if (rc) return rc;
+    verify_describe(v, &p);
+    p.sampling.seed += k;
+    p.callback = on_event;
+    p.arg = v;
+    rc = request_new(&v->request, &p, v->g, e);
     if (rc == QN_EUSAGE || rc == QN_EFULL) return e ? (e->code = QN_EDATA) : QN_EDATA; /* the receipt asks for it */
-    if (!rc && v->prompt) rc = qn_reply_new(&v->reply, chat, v->prompt, r->stop, r->n_stop, e);
     if (rc || (rc = request_start(v->request, v->g, e))) return rc;
     kv_seq_fork(&v->request->answers[0].memory, &v->memory);
     return 0;
@@ -279,18 +282,18 @@ static int weigh(struct verification *v, const float *logits, struct qn_error *e
     struct verify_result *out = v->out;
     struct qn_sampling s = v->request->p.sampling; /* with the seed of this answer */
     struct sampler *sampler = NULL;
-    size_t n = v->r->n_prompt;
+    const struct answer *a = &v->request->answers[0];
+    size_t n = (size_t)a->n_tokens - 1; /* without the one that was drawn */
     if (s.temperature <= 0) {
         out->said_p = model_p(v, logits, out->said);
         out->expected_p = model_p(v, logits, out->expected);
         return 0;
     }
     int rc = sampler_new(&sampler, &s, v->g->model->hp.n_vocab, &v->g->forward.pass.kt, e);
-    if (!rc) rc = sampler_reserve(sampler, n + v->i, e);
-    for (size_t i = 0; i < n && !rc; i++) sampler_accept(sampler, v->r->prompt[i]);
-    for (size_t i = 0; i < v->i && !rc; i++) sampler_accept(sampler, v->a->tokens[i]);
+    if (!rc) rc = sampler_reserve(sampler, n, e);
+    for (size_t i = 0; i < n && !rc; i++) sampler_accept(sampler, a->tokens[i]);
     if (!rc && v->has_mask) sampler_set_mask(sampler, v->mask);
-    if (!rc) rc = sampler_probs(sampler, logits, n + v->i, v->work, e);
+    if (!rc) rc = sampler_probs(sampler, logits, n + (size_t)a->n_dropped, v->work, e);
     if (!rc) {
         out->said_p = (double)v->work[out->said];
         out->expected_p = (double)v->work[out->expected];
@@ -300,7 +303,7 @@ static int weigh(struct verification *v, const float *logits, struct qn_error *e
 }
 
 /* Notes a difference. Returns a positive number, which ends the check. */
-static int differs(struct verification *v, enum verify_outcome outcome)
+int verify_differs(struct verification *v, enum verify_outcome outcome)
 {
     v->out->outcome = outcome;
     v->out->at = v->i;
@@ -314,11 +317,21 @@ static int check_end(struct verification *v, enum receipt_end end)
     bool is_last = v->i + 1 == a->n;
     v->out->end = end;
     v->out->stop_index = v->stop_index;
-    if (end != RECEIPT_GOES_ON && !is_last) return differs(v, VERIFY_ENDS);
-    if (end == RECEIPT_GOES_ON && is_last && a->end != RECEIPT_CANCELLED) return differs(v, VERIFY_GOES_ON);
+    if (end != RECEIPT_GOES_ON && !is_last) return verify_differs(v, VERIFY_ENDS);
+    if (end == RECEIPT_GOES_ON && is_last && a->end != RECEIPT_CANCELLED) return verify_differs(v, VERIFY_GOES_ON);
     if (end == RECEIPT_GOES_ON) return 0;
     int stop_index = end == RECEIPT_TEXT ? v->stop_index : -1;
-    return end == a->end && stop_index == a->stop_index ? 0 : differs(v, VERIFY_END);
+    return end == a->end && stop_index == a->stop_index ? 0 : verify_differs(v, VERIFY_END);
+}
+
+int verify_took(struct verification *v, qn_token t, enum qn_finish finish, struct qn_error *e)
+{
+    enum receipt_end end = v->reply ? RECEIPT_GOES_ON : text_end(finish);
+    int rc = v->reply ? reply_end(v, t, finish, &end, e) : 0;
+    if (rc || (rc = check_end(v, end))) return rc;
+    v->i++;
+    if (v->watch && v->watch->progress) v->watch->progress(v->watch->arg, ++v->n_done, v->n_total);
+    return 0;
 }
 
 static void copy_mask(struct verification *v, struct guide *guide)
@@ -345,43 +358,55 @@ static int take_row(void *arg, const float *logits, struct qn_error *e)
     request_next_token(q, 0, -1, v->g, logits, v->work, v->scratch);
     if (a->n_tokens == n) {
         v->out->why = q->error;
-        return differs(v, VERIFY_NOTHING);
+        return verify_differs(v, VERIFY_NOTHING);
     }
     v->out->n_tokens++;
     v->out->said = v->a->tokens[v->i];
     v->out->expected = a->tokens[n];
-    if (v->out->said != v->out->expected) return (rc = weigh(v, logits, e)) ? rc : differs(v, VERIFY_TOKEN);
-    enum receipt_end end = v->reply ? RECEIPT_GOES_ON : text_end(a->finish);
-    if (v->reply && (rc = reply_end(v, a->tokens[n], a->finish, &end, e))) return rc;
-    if ((rc = check_end(v, end))) return rc;
-    v->i++;
-    if (v->watch && v->watch->progress) v->watch->progress(v->watch->arg, ++v->n_done, v->n_total);
-    return 0;
+    if (v->out->said != v->out->expected) return (rc = weigh(v, logits, e)) ? rc : verify_differs(v, VERIFY_TOKEN);
+    return verify_took(v, a->tokens[n], a->finish, e);
 }
 
 /* An answer without a token ends before its first one. */
-static int check_empty(struct verification *v)
+int verify_empty(struct verification *v)
 {
     v->out->end = v->r->max_tokens == 0 ? RECEIPT_LENGTH : RECEIPT_GOES_ON;
-    if (v->r->max_tokens == 0 && v->a->n) return differs(v, VERIFY_ENDS);
+    if (v->r->max_tokens == 0 && v->a->n) return verify_differs(v, VERIFY_ENDS);
     if (v->a->end == RECEIPT_CANCELLED) return 0;
-    if (v->r->max_tokens == 0) return v->a->end == RECEIPT_LENGTH ? 0 : differs(v, VERIFY_END);
-    return differs(v, VERIFY_GOES_ON);
+    if (v->r->max_tokens == 0) return v->a->end == RECEIPT_LENGTH ? 0 : verify_differs(v, VERIFY_END);
+    return verify_differs(v, VERIFY_GOES_ON);
 }
 
-static int check_answer(struct verification *v, size_t k, const qn_chat *chat, struct qn_error *e)
+/* Drops what a context that is full drops, and reads the rest as a prompt, as the scheduler does. */
+static int rotate(struct verification *v, struct qn_error *e)
 {
-    int rc = open_answer(v, k, chat, e);
+    struct answer *a = &v->request->answers[0];
+    kv_seq_truncate(&a->memory, 0);
+    request_rotate(v->request, a);
+    int rc = engine_append(v->g, &a->memory, a->tokens, (size_t)a->n_tokens, v->rows, e);
+    return rc ? rc : take_row(v, v->rows, e);
+}
+
+/* Reads as many of the answer's tokens as there is room for. */
+static int read_on(struct verification *v, struct qn_error *e)
+{
+    struct answer *a = &v->request->answers[0];
+    size_t n = v->a->n - v->i, room = (size_t)(request_slots(v->request) - a->n_tokens);
+    if (n > (size_t)v->n_rows) n = (size_t)v->n_rows;
+    if (n > room) n = room;
+    assert(n);
+    return engine_append_all(v->g, &a->memory, v->a->tokens + v->i - 1, n, 1, v->rows, take_row, v, e);
+}
+
+static int check_answer(struct verification *v, size_t k, struct qn_error *e)
+{
+    int rc = open_answer(v, k, e);
     if (!rc && (v->r->max_tokens == 0 || v->a->n == 0)) {
-        rc = check_empty(v);
+        rc = verify_empty(v);
     } else if (!rc) {
-        struct kv_seq *m = &v->request->answers[0].memory;
         rc = take_row(v, v->first, e);
-        for (size_t at = 0; !rc && at + 1 < v->a->n;) {
-            size_t left = v->a->n - 1 - at, n = left < (size_t)v->n_rows ? left : (size_t)v->n_rows;
-            rc = engine_append_all(v->g, m, v->a->tokens + at, n, 1, v->rows, take_row, v, e);
-            at += n;
-        }
+        while (!rc && v->i < v->a->n)
+            rc = request_is_full(v->request, &v->request->answers[0]) ? rotate(v, e) : read_on(v, e);
     }
     close_answer(v);
     return rc;
@@ -389,31 +414,40 @@ static int check_answer(struct verification *v, size_t k, const qn_chat *chat, s
 
 /* ---- the whole ---- */
 
-static int check_all(struct verification *v, const qn_chat *chat, bool is_other, struct qn_error *e)
+/* Reads the prompt, and then each answer. */
+static int check_by_reading(struct verification *v, struct qn_error *e)
+{
+    int rc = make_room(v, e);
+    if (rc || (rc = kv_seq_init(&v->memory, v->g->kv, v->g->n_ctx, e))) return rc;
+    rc = engine_append(v->g, &v->memory, v->held, v->n_held, v->first, e);
+    v->n_done = v->n_held;
+    for (size_t k = 0; k < v->r->n_answers && !rc; k++) rc = check_answer(v, k, e);
+    return rc;
+}
+
+static int check_all(struct verification *v, bool is_other, bool is_replay, struct qn_error *e)
 {
     const struct receipt *r = v->r;
     int rc = check_fit(v, e);
-    if (!rc) rc = make_prompt(v, chat, is_other, e);
+    if (!rc) rc = make_prompt(v, v->chat, is_other, e);
     if (rc || v->out->outcome != VERIFY_SAME) return rc;
-    if ((rc = make_grammar(v, e)) || (rc = make_room(v, e))) return rc;
-    if ((rc = kv_seq_init(&v->memory, v->g->kv, v->g->n_ctx, e))) return rc;
-    rc = engine_append(v->g, &v->memory, r->prompt, r->n_prompt, v->first, e);
-    v->n_total = r->n_prompt;
+    if ((rc = make_grammar(v, e)) || (rc = hold_prompt(v, e))) return rc;
+    v->n_total = v->n_held;
     for (size_t k = 0; k < r->n_answers; k++) v->n_total += r->answers[k].n;
-    v->n_done = r->n_prompt;
-    for (size_t k = 0; k < r->n_answers && !rc; k++) rc = check_answer(v, k, chat, e);
+    rc = is_replay ? verify_by_replay(v, e) : check_by_reading(v, e);
     return rc < 0 ? rc : 0;
 }
 
 int verify(struct verify_result *out, const struct receipt *r, qn_engine *g, const qn_chat *chat, bool is_other,
-           const struct verify_watch *watch, struct qn_error *e)
+           bool is_replay, const struct verify_watch *watch, struct qn_error *e)
 {
-    struct verification v = {.r = r, .g = g, .watch = watch, .out = out};
+    struct verification v = {.r = r, .g = g, .chat = chat, .watch = watch, .out = out};
     *out = (struct verify_result){.said = -1, .expected = -1, .stop_index = -1};
-    int rc = check_all(&v, chat, is_other, e);
+    int rc = check_all(&v, is_other, is_replay, e);
     kv_seq_deinit(&v.memory);
     qn_grammar_free(v.grammar);
     qn_prompt_free(v.prompt);
+    mem_free(v.own);
     mem_free(v.first);
     mem_free(v.rows);
     mem_free(v.work);

@@ -37,13 +37,15 @@ struct verify_watch {
     void *arg;
 };
 
-/* Sets what the engine for a receipt needs: context, kind and size of the KV cache. The other parameters stay. */
-void verify_engine(struct qn_engine_params *p, const struct receipt *r);
+/* Sets what the engine for a receipt needs: context, kind and size of the KV cache. The other parameters stay.
+ * is_replay: as for verify(). */
+void verify_engine(struct qn_engine_params *p, const struct receipt *r, bool is_replay);
 
 /* Checks r, whose prompt is known, with an engine as verify_engine() has it. is_other: the model is not the receipt's,
  * so the conversation may have another prompt with it; that of the receipt is used. chat: of the model; NULL: it has no
- * template. QN_EDATA: the receipt does not fit the model. QN_EUNSUP: it cannot be checked. */
+ * template. is_replay: the answers are made again, as r->is_replay needs it; any other receipt can be checked so, too.
+ * QN_EDATA: the receipt does not fit the model. QN_EUNSUP: it cannot be checked. */
 int verify(struct verify_result *out, const struct receipt *r, qn_engine *g, const qn_chat *chat, bool is_other,
-           const struct verify_watch *watch, struct qn_error *e);
+           bool is_replay, const struct verify_watch *watch, struct qn_error *e);
 
 #endif

@@ -77,6 +77,20 @@ def test_validate():
     assert "likeliest" in script("validate", STORY, "-n", 1).stdout
 
 
+def test_validate_of_receipts():
+    [r] = results("validate", STORY, "--receipts", "-n", 40, "--rounds", 1, status=(0, 1))  # so short an answer says nothing of the speed
+    assert [x["tokens"] for x in r["rounds"]] == [40] and r["rounds"][0]["verifies"] and r["ratio"] > 0, r
+
+
+def test_rotated():
+    text = os.path.join(TMP.name, "text")
+    with open(text, "w") as f:
+        f.write("Once upon a time there was a dog. It ran to the tree and found a ball. The dog was happy. " * 100)
+    r = results("rotated", STORY, text, "--ctx", 32, "--keep", "0,4", "--stretches", 3)["results"]
+    assert [x["context"] for x in r] == ["plain", "rotate:0", "beyond 2", "beyond 4", "rotate:4"], r
+    assert all(x["perplexity"] > 1 for x in r) and r[0]["difference"] == 0 and r[1]["tokens"] == 48, r
+
+
 def test_validate_sees_a_bit():
     """A program whose logits depend on the batch."""
     liar = os.path.join(TMP.name, "liar")

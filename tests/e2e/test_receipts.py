@@ -5,8 +5,9 @@
     test_receipts.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS N PARROT MODEL...
 
 test_serve.py describes the first arguments. N random answers of all MODELs have to verify, made by daemons with several
-instruction sets, drafts and a cache on disk, many at once. N receipts are altered: each has to be refused, or the first
-token that differs has to be the one at which a daemon's answer to the altered request differs.
+instruction sets, drafts, a context that rotates and a cache on disk, many at once, and by the filter. N receipts are
+altered: each has to be refused, or the first token that differs has to be the one at which a daemon's answer to the
+altered request differs.
 """
 import concurrent.futures
 import copy
@@ -118,7 +119,7 @@ def some(r, values):
 
 def request(r, names):
     """A random request: where it is sent, and its body."""
-    target = r.choice([COMPLETIONS] * 3 + [CHATS] * 2 + [MESSAGES, RESPONSES])
+    target = r.choice([COMPLETIONS] * 3 + [CHATS] * 2 + [MESSAGES, RESPONSES]) if names else CHATS
     text = "".join(r.choice(WORDS) for _ in range(r.randint(1, 20)))
     body = {"seed": r.randrange(2 ** 40), "stream": r.random() < 0.3, **some(r, SAMPLING)}
     most = r.choice([1, 3, 8, 16, 24])
@@ -128,7 +129,8 @@ def request(r, names):
         body |= {"model": "chat"}
     user = {"role": "user", "content": text}
     if target == CHATS:
-        body |= {"messages": [user], "max_tokens": most}
+        said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": r.choice(WORDS)}]
+        body |= {"messages": r.choice([[], [], said]) + [user], "max_tokens": most}
         if r.random() < 0.5:
             body |= {"tools": [TOOL], "parallel_tool_calls": r.random() < 0.5, "tool_choice": r.choice(["auto", "required", "required"])}
             body["max_tokens"] = r.choice([8, 90])
@@ -151,6 +153,17 @@ def request(r, names):
     return target, body
 
 
+def filters(server, r, n):
+    """Asks n questions with the filter, which go on with one conversation. Returns how many were answered."""
+    env, answered, talk = {**os.environ, "QUERN_SOCKET": server.sock}, 0, path(f"{os.path.basename(os.path.dirname(server.sock))}.chat")
+    for i in range(n):
+        options = ["--temperature", r.choice([0, 1.2]), "--seed", r.randrange(99), "-n", r.choice([1, 9])] + ["--session", talk] * (i % 3 < 2)
+        done = quern("ask", "-m", "chat", *options, "What is it?", input=r.choice(WORDS).encode() + b"!", env=env)
+        answered += done.returncode == 0
+        check(done.returncode in (0, 75), "the filter", done)
+    return answered
+
+
 def ask_all(server, requests):
     """Sends the requests, several at once. Returns how many were answered."""
     def one(item):
@@ -168,15 +181,21 @@ def test_random_answers_of_all_models_verify():
     log = path("receipts.jsonl")
     models = [f"{n}={path('models', n + '.gguf')}" for n in names + ["chat"]]
     expected = 0
-    for cpu, more in [("avx512", []), ("avx2", ["--draft", "ngram"]), ("ref", ["--batch", "7"]), ("avx2", ["--kv", "q8_0", "--parallel", "3"])]:
+    daemons = [("avx512", []), ("avx2", ["--draft", "ngram"]), ("ref", ["--batch", "7"]), ("avx2", ["--kv", "q8_0", "--parallel", "3"]),
+               ("avx512", ["--ctx", "64", "--context", "rotate:9"])]
+    for cpu, more in daemons:
         server = Server(models, "--ctx", "200", "--memory", "3G", "--cpu", cpu, "--receipts", log, "--cache-dir", path("cache"), *more, tcp=False)
-        asked = [request(r, names) for _ in range(max(N // 4, 1))]
-        expected += ask_all(server, asked)
+        asked = [request(r, names) for _ in range(max(N // 5, 1))]
+        if "--context" in more:
+            asked = [(target, body | {"max_tokens": r.choice([70, 130])} if target == COMPLETIONS else body) for target, body in asked]
+        expected += ask_all(server, asked) + filters(server, r, max(N // 200, 1))
         server.stop()
     lines = sorted(read(log).decode().splitlines(), key=lambda line: json.loads(line)["model"]["name"])
     ANSWERS.extend(map(json.loads, lines))
     kinds = {a["end"] for x in ANSWERS for a in x["answers"]} | {"calls" for x in ANSWERS if x["calls"]} | {"form" for x in ANSWERS if x["form"]}
-    check(N < 1000 or kinds == {"token", "text", "length", "calls", "form"}, kinds)
+    check(N < 1000 or kinds >= {"token", "text", "length", "call", "calls", "form"}, kinds)
+    check(N < 1000 or {x["model"]["name"] for x in ANSWERS} == {*names, "chat"}, "models")
+    check(any("rotate" in x and len(x["prompt"]["tokens"]) + len(a["tokens"]) > 64 for x in ANSWERS for a in x["answers"]), "none rotated")
     check(len(lines) == expected, "receipts:", len(lines), "of", expected)
     check(expected > 0.75 * (N - 4), "answered:", expected)
     for receipt, line in zip(ANSWERS, lines):
@@ -187,8 +206,9 @@ def test_random_answers_of_all_models_verify():
     for i, line in enumerate(lines):
         check(results.same(i), results.of.get(i), line)
     some_lines = lines[:: max(1, len(lines) // 20)]
-    results = Results(some_lines, "--models", path("models"), "--cpu", "ref", "--batch", "5")
-    check(results.run.returncode == 0, results.run.stdout.decode(), results.run.stderr.decode())
+    for more in ["--cpu", "ref", "--batch", "5"], ["--replay"]:
+        results = Results(some_lines, "--models", path("models"), *more)
+        check(results.run.returncode == 0, more, results.run.stdout.decode(), results.run.stderr.decode())
 
 
 # ---- altered receipts ----
@@ -220,6 +240,8 @@ class Altered:
     def __init__(self, server, seed):
         self.server, self.r = server, random.Random(seed)
         self.bases = [self.make_base() for _ in range(max(10, N // 12))]
+        body = {"prompt": [self.r.randrange(300, 20000) for _ in range(180)], "max_tokens": 40, "temperature": 1, "seed": 4, "context": "rotate:8"}
+        self.rotating = body, self.ask(body)
 
     def ask(self, body):
         answer = self.server.post(COMPLETIONS, body | {"receipt": True, "model": "m"})
@@ -278,13 +300,27 @@ class Altered:
         body["stop"] = receipt["stop"] = [self.r.choice("aeiou")]
         return hashed(receipt), first_difference(answer_of(receipt), answer_of(self.ask(body)))
 
+    def rotate(self):
+        """Another number of tokens is kept, of an answer in a context that rotates; or its context is another one."""
+        body, receipt = self.rotating
+        changed, keep = copy.deepcopy(receipt), self.r.choice([0, 7, 8, 9, 40, None])
+        changed["rotate"] = keep
+        how = "plain" if keep is None else f"rotate:{keep}"
+        if keep is None:
+            del changed["rotate"]
+            return hashed(changed), -1  # it does not fit
+        return hashed(changed), first_difference(answer_of(receipt), answer_of(self.ask(body | {"context": how})))
+
     def byte(self):
-        """A changed byte of the text, without a new hash."""
+        """A changed byte of the text, without a new hash. 1.0 and 1e0 are the same number."""
         _, receipt = self.base()
         text = canonical(receipt).encode()
-        i = self.r.randrange(len(text))
-        other = self.r.choice([c for c in b"0123456789abcdef,:\"x" if c != text[i]])
-        return (text[:i] + bytes([other]) + text[i + 1:]).decode(), -1
+        while True:
+            i = self.r.randrange(len(text))
+            other = self.r.choice([c for c in b"0123456789abcdef,:\"x" if c != text[i]])
+            changed = (text[:i] + bytes([other]) + text[i + 1:]).decode()
+            if text[i:i + 1] != b"." or other != ord("e"):
+                return changed, -1
 
     def model(self):
         _, receipt = self.base()
@@ -316,7 +352,7 @@ def test_altered_receipts_are_refused_or_the_first_difference_is_found():
     server = Server(STORY, "--ctx", "200", tcp=False)
     a = Altered(server, 2)
     kinds = [a.option, a.option, a.option, a.prompt, a.token, a.token, a.shorter, a.end, a.length, a.stop, a.byte, a.byte, a.model, a.arithmetic,
-             a.member]
+             a.member, a.rotate]
     altered = [kinds[i % len(kinds)]() for i in range(N)]
     server.stop()
     results = Results([receipt for receipt, _ in altered], "-m", STORY)
@@ -326,6 +362,10 @@ def test_altered_receipts_are_refused_or_the_first_difference_is_found():
         check(results.at(i) == at, kinds[i % len(kinds)].__name__, "expected", at, "but:", results.of.get(i), receipt)
         n_without += at is None
     check(n_without < N / 2, "without effect:", n_without)
+    share = altered[::max(1, N // 60)]
+    results = Results([receipt for receipt, _ in share], "-m", STORY, "--replay")
+    for i, (receipt, at) in enumerate(share):
+        check(results.at(i) == at, "made again, expected", at, "but:", results.of.get(i), receipt)
 
 
 # ---- the commands ----
@@ -524,9 +564,20 @@ def test_hostile_receipts_are_refused_by_name():
     r = path("hostile.json")
     quern("run", STORY, "-n", 4, "--seed", 3, "--receipt", r, "Once upon a time")
     good = json.loads(read(r))
-    million = [5] * 1000000
+    million, windows = [5] * 1000000, {"window": 8, "entropy_threshold": 0.4, "pos_penalty": 0.02}
     cases = [
-        (changed(good, "decoder", "replay"), 65, "'decoder' is 'replay': it was made by a newer Quern"),
+        (changed(good, "decoder", "later"), 65, "'decoder' is 'later': it was made by a newer Quern"),
+        (changed(good, "decoder", "replay"), 65, "'windows' is missing"),
+        (changed(good, "windows", windows), 65, "'windows' is for the decoder 'replay'"),
+        (changed(good | {"windows": windows}, "decoder", "replay"), 69, "in windows of 8 masks without verification"),
+        (changed(good | {"windows": windows | {"window": 0}}, "decoder", "replay"), 65, "'windows.window' is 0, not in 1.."),
+        (changed(good | {"windows": windows | {"pos_penalty": -1.0}}, "decoder", "replay"), 65, "a negative number"),
+        (changed(good | {"windows": windows | {"more": 1}}, "decoder", "replay"), 65, "'windows.more' is not known"),
+        (changed(good, "rotate", -1), 65, "'rotate' is -1, not in 0.."),
+        (changed(good, "rotate", good["n_ctx"] // 2 + 1), 65, "'rotate' is "),
+        (changed(good, "rotate", None), 65, "'rotate' is null"),
+        (changed(good, "rotate", 4), 0, "every token"),
+        (changed(good | {"rotate": 1}, "n_ctx", 3), 65, "keeps more than half of the context of 3"),
         (changed(good, "n_ctx", -1), 65, "'n_ctx' is -1, not in 1.."),
         (changed(good, "n_ctx", 2 ** 31 - 1), 65, ""),
         (changed(good, "n_ctx", 4), 65, "do not fit its context of 4"),

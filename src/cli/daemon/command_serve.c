@@ -265,6 +265,14 @@ static int open_receipts(struct serve *v, struct qn_error *e)
     return os_open_log(&v->server.receipts, path, 0600, e);
 }
 
+/* Lines reach the system as they are written, but the disk only now, because no step waits for a disk. */
+static void close_receipts(struct serve *v)
+{
+    if (v->server.receipts <= 0) return;
+    if (fsync(v->server.receipts)) log_at(LOG_WARN, "receipts may be lost: %s", strerror(errno));
+    close(v->server.receipts);
+}
+
 /* Starts the stages before the fences, too. Their program lies next to this one, or where programs are found. */
 static int start_stages(struct serve *v, struct qn_error *e)
 {
@@ -308,7 +316,7 @@ static int serve(struct serve *v)
     }
     server_close(&v->server);
     group_free(v->o->models.group);
-    if (v->server.receipts > 0) close(v->server.receipts);
+    close_receipts(v);
     buf_deinit(&v->missing);
     if (v->notify_fd >= 0) close(v->notify_fd);
     return rc;

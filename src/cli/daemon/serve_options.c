@@ -232,8 +232,6 @@ int serve_options_finish(struct serve_options *o, int n, char **operands)
     struct qn_scheduler_params *s = &o->models.scheduler;
     if (o->context && !context_how_parse(o->context, &o->models.context))
         return cli_usage("serve: --context '%s' is neither plain nor rotate:KEEP", o->context);
-    if (o->models.context.rotates && o->receipts)
-        return cli_usage("serve: --receipts and --context rotate exclude each other: such answers have no receipts");
     if (!o->cert != !o->key) return cli_usage("serve: --tls-cert and --tls-key go together");
     s->cache_bytes = s->cache_dir ? o->cache_bytes : 0;
     s->reads_ahead = !o->no_read_ahead;

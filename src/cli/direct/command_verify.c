@@ -30,6 +30,7 @@
 
 struct verify_options {
     const char *model, *against, *prompt;
+    bool replay;
     struct qn_engine_params engine;
     struct cli_strings folders;
 };
@@ -243,10 +244,11 @@ static int check(struct verify_run *v, const struct receipt *r, struct verify_re
     int rc = find_model(v, r, e);
     if (!rc && !v->o->against) rc = model_proof_compare(&r->model, &v->m.proof, e);
     if (rc) return rc;
-    verify_engine(&p, r);
+    bool is_replay = r->is_replay || v->o->replay;
+    verify_engine(&p, r, is_replay);
     progress_begin(&bar, "verify", "tokens", 0);
     rc = qn_engine_new(&g, v->m.model, &p, e);
-    if (!rc) rc = verify(x, r, g, v->m.chat, v->o->against != NULL, &watch, e);
+    if (!rc) rc = verify(x, r, g, v->m.chat, v->o->against != NULL, is_replay, &watch, e);
     progress_end(&bar);
     qn_engine_free(g);
     return rc;
@@ -354,6 +356,8 @@ static const struct opt opts[] = {
     {"against", 0, OPT_STRING, AT(against), "MODEL", "another model: where would it first have gone another way?",
      .words = WORDS_MODEL},
     {"prompt", 0, OPT_STRING, AT(prompt), "FILE", "the prompts of private receipts", .words = WORDS_FILE},
+    {"replay", 0, OPT_FLAG, AT(replay), NULL, "make the answers again instead of reading them, which takes longer",
+     .rare = true},
     {"threads", 0, OPT_INT, AT(engine.n_threads), "N", "threads (default: the CPUs this process may use)", 1, 1024},
     {"cpu", 0, OPT_STRING, AT(engine.cpu), "LEVEL",
      "instruction set at most: ref, avx2, avxvnni, avx512, avx512vbmi or amx", .rare = true},

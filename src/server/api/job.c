@@ -273,18 +273,17 @@ static size_t prompt_bytes(const struct job *j)
     return n;
 }
 
-/* What looks at all tokens of the prompt, or proves an answer by them, cannot do without some. It has the daemon's
- * usual context only if that is plain. */
+/* What looks at all tokens of the prompt cannot do without some. It has the daemon's usual context only if that is
+ * plain. */
 static int settle_context(struct job *j, struct fault *f)
 {
     struct answer_params *a = &j->params;
-    const char *what = a->echo && a->logprobs ? "logprobs of an echo" : job_wants_receipt(j) ? "receipts" : NULL;
-    if (!a->has_context && !what) a->context = j->served->context;
+    bool echoes = a->echo && a->logprobs;
+    if (!a->has_context && !echoes) a->context = j->served->context;
     if (!a->context.rotates) return 0;
-    if (what)
+    if (echoes)
         return fault_set(f, 400, "unsupported_value", "context",
-                         "context: %s, which this %s has, are not supported with a context that rotates", what,
-                         a->receipt || (a->echo && a->logprobs) ? "request" : "server");
+                         "context: logprobs of an echo are not supported with a context that rotates");
     if (a->context.n_keep <= j->served->n_ctx / 2) return 0;
     return fault_set(f, 400, "out_of_range", "context", "context: rotate:%d keeps more than half of the context of %d",
                      a->context.n_keep, j->served->n_ctx);

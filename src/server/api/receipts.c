@@ -123,6 +123,7 @@ static int most_tokens(const struct job *j, int asked)
     qn_scheduler_stats(j->served->scheduler, &s);
     int n_slots = s.n_pages * s.page_tokens;
     if (n_slots > j->served->n_ctx) n_slots = j->served->n_ctx;
+    if (j->params.context.rotates) return receipt_max_tokens_rotating(asked, n_slots);
     return receipt_max_tokens(asked, n_slots, j->n_tokens);
 }
 
@@ -172,6 +173,8 @@ static void describe(struct receipt *r, const struct job *j)
                           .kv = j->api->c.receipts.kv,
                           .sampling = p->sampling,
                           .max_tokens = j->receipt.max_tokens,
+                          .rotates = p->context.rotates,
+                          .n_keep = p->context.n_keep,
                           .stop = p->stop,
                           .n_stop = (size_t)p->n_stop,
                           .stop_tokens = p->stop_tokens,

@@ -31,6 +31,7 @@ static void write_usage(struct job *j, const struct qn_usage *u, bool done)
     if (done) { /* until then it is not known */
         json_out_open(&j->out, "prompt_tokens_details", '{');
         json_out_int(&j->out, "cached_tokens", u->n_cached);
+        if (u->n_dropped > 0) json_out_int(&j->out, "dropped_tokens", u->n_dropped);
         json_out_close(&j->out, '}');
     }
     json_out_open(&j->out, "completion_tokens_details", '{');

@@ -110,6 +110,7 @@ static void write_usage(struct job *j)
     json_out_int(&j->out, "input_tokens", u->n_prompt);
     json_out_open(&j->out, "input_tokens_details", '{');
     json_out_int(&j->out, "cached_tokens", u->n_cached);
+    if (u->n_dropped > 0) json_out_int(&j->out, "dropped_tokens", u->n_dropped);
     json_out_close(&j->out, '}');
     json_out_int(&j->out, "output_tokens", u->n_generated);
     json_out_open(&j->out, "output_tokens_details", '{');
