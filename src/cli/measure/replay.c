@@ -21,6 +21,7 @@
 #include "base/inline/minmax.h"
 #include "base/os.h"
 #include "cli/core/cli.h"
+#include "engine/scheduler.h"
 
 #define BLOCK      64      /* tokens */
 #define TOGETHER   1000000 /* ns: tokens that come so soon after another belong to its step */
@@ -286,10 +287,11 @@ static int with_streams(const struct replay_params *p, qn_engine *g, const struc
     struct qn_scheduler_params q;
     qn_scheduler *s = NULL;
     qn_scheduler_params_init(&q);
+    struct drafters_own own = {.is_eager = p->n_guesses > 0, .most = p->n_guesses, .right = p->right};
     q.n_running = q.n_queued = r->n_streams;
     q.draft = p->draft;
     q.draft_model = p->draft_model;
-    int rc = qn_scheduler_new(&s, g, &q, e);
+    int rc = scheduler_new(&s, g, &q, &own, e);
     if (!rc) rc = rounds(p, s, texts, r, e);
     qn_scheduler_free(s);
     return rc;

@@ -10,7 +10,7 @@
 #ifndef QUERN_CLI_REPLAY_H
 #define QUERN_CLI_REPLAY_H
 
-#include <quern.h>
+#include "engine/drafters.h"
 
 struct replay_params {
     const char *path;           /* the file with the texts */
@@ -19,6 +19,8 @@ struct replay_params {
     bool repeats;               /* the texts begin again when they are used up, for another identity */
     enum qn_draft draft;
     const qn_model *draft_model; /* NULL: none */
+    int n_guesses;               /* in each step of an answer; 0: as the controller decides */
+    struct drafts_right right;   /* how probably guesses of a drafter that costs time are right */
 };
 
 /* What was measured with so many answers at once. A round is the same blocks of answers with drafts and without. */

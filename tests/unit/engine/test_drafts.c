@@ -251,7 +251,7 @@ static qn_scheduler *scheduler_with(qn_engine *g, const struct setting *t, const
 /* oracle: NULL for no drafts. */
 static qn_scheduler *scheduler(qn_engine *g, const struct setting *t, struct oracle *o)
 {
-    struct drafters_own own = {o ? &o->drafter : NULL, true, 9};
+    struct drafters_own own = {.drafter = o ? &o->drafter : NULL, .is_eager = true, .window = 9};
     return scheduler_with(g, t, o ? &own : NULL);
 }
 
@@ -360,6 +360,42 @@ static void a_replay_is_how_the_answer_begins(void **state)
         free(r[1]);
     }
     qn_scheduler_free(s);
+    qn_engine_free(g);
+}
+
+/* The first guess of each step is right, and the second one is not. */
+static void a_measurement_says_which_guesses_are_right(void **state)
+{
+    (void)state;
+    enum { N_REPLAY = 41 };
+    struct drafters_own own = {.is_eager = true, .most = 2, .right = {{1, 0}, 2}};
+    struct qn_scheduler_params q;
+    qn_token replay[N_REPLAY];
+    qn_engine *g = engine(&usual);
+    for (int i = 0; i < N_REPLAY; i++) replay[i] = (qn_token)(rng_u64(78, 1, (uint64_t)i) % (uint64_t)n_vocab);
+    for (int draft = QN_DRAFT_MTP; draft <= QN_DRAFT_MODEL; draft++) {
+        qn_scheduler *s = NULL;
+        struct record *r = record();
+        struct qn_request_params p = request(kind_of("greedy"), r);
+        p.n_replay = (size_t)(p.max_tokens = N_REPLAY);
+        p.replay = replay;
+        qn_scheduler_params_init(&q);
+        q.draft = (enum qn_draft)draft;
+        q.draft_model = draft == QN_DRAFT_MODEL ? model : NULL;
+        if (draft == QN_DRAFT_MTP && !g->model->has_nextn) {
+            free(r);
+            continue;
+        }
+        OK(scheduler_new(&s, g, &q, &own, &e));
+        OK(qn_submit(s, &p, NULL, NULL, &e));
+        wait_for(r);
+        assert_memory_equal(r->token[0], replay, sizeof replay);
+        assert_int_equal(r->usage.n_passes, (N_REPLAY - 1) / 2); /* the prompt's step drew the first token */
+        assert_int_equal(r->usage.n_accepted, (N_REPLAY - 1) / 2);
+        assert_in_range(r->usage.n_drafted, N_REPLAY - 3, N_REPLAY - 1);
+        free(r);
+        qn_scheduler_free(s);
+    }
     qn_engine_free(g);
 }
 
@@ -594,7 +630,7 @@ static void forced_tokens_come_together(void **state)
 {
     (void)state;
     static const char only[] = "root ::= \"{ the only text that there is: word for word, 1 2 3 4 5 6 7 8 9 }\"\n";
-    struct drafters_own own = {NULL, true, 0};
+    struct drafters_own own = {.is_eager = true};
     struct qn_scheduler_params p;
     struct qn_grammar_params q;
     struct record *answers[2];
@@ -697,6 +733,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replay_is_how_the_answer_begins),
+        cmocka_unit_test(a_measurement_says_which_guesses_are_right),
         cmocka_unit_test(each_request_alone),
         cmocka_unit_test(a_right_drafter_saves_steps),
         cmocka_unit_test(all_at_once),
