@@ -478,6 +478,8 @@ static int run_replay(struct bench *b)
     int rc = parse_list("--streams", b->streams, 64, false, b->replay.streams, &b->replay.n_streams);
     if (rc) return rc;
     if (!b->replay.n_streams) return cli_usage("--streams: no streams");
+    if (b->replay.counts_cpu && b->p.n_threads != 1)
+        return cli_usage("--cpu-time needs --threads 1, because threads wait for each other");
     if ((rc = parse_right(b->right, &b->replay.right))) return rc;
     if (qn_model_open_with(&b->model, b->path, &b->file, &e)) return cli_fail(&e);
     if (operand_draft(&draft, &b->replay.draft, &b->draft, &b->folders, &e) ||
@@ -512,8 +514,8 @@ static void init(void *options)
 static int check_mode(const struct invocation *v, const struct bench *b)
 {
     static const char *const plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
-                             *const replay[] = {"draft",  "decoder", "draft-model", "repeat", "streams",
-                                                "rounds", "guesses", "right",       NULL};
+                             *const replay[] = {"draft",  "decoder", "draft-model", "repeat",   "streams",
+                                                "rounds", "guesses", "right",       "cpu-time", NULL};
     for (const char *const *name = b->replay.path ? plain : replay; *name; name++)
         if (options_origin(v, *name) == ORIGIN_FLAG)
             return cli_usage("bench: --%s %s --replay", *name, b->replay.path ? "excludes" : "is for");
@@ -568,6 +570,9 @@ static const struct opt opts[] = {
      .rare = true},
     {"repeat", 0, OPT_FLAG, AT(replay.repeats), NULL,
      "with --replay: begin again when the answers are used up, as somebody else", .rare = true},
+    {"cpu-time", 0, OPT_FLAG, AT(replay.counts_cpu), NULL,
+     "with --replay: count the time of the threads, not the clock's, because others use the machine; with --threads 1",
+     .rare = true},
     {"guesses", 0, OPT_INT, AT(replay.n_guesses), "N",
      "with --replay: so many guesses in every step, whatever they cost (default 0: as many as pay)", 0, DRAFT_MOST,
      .rare = true},

@@ -17,6 +17,7 @@ struct replay_params {
     int streams[32], n_streams; /* numbers of answers at once, each measured by itself */
     int n_rounds;               /* of each, at most */
     bool repeats;               /* the texts begin again when they are used up, for another identity */
+    bool counts_cpu;            /* the time of the process's threads, instead of the clock's */
     enum qn_draft draft;
     const qn_model *draft_model; /* NULL: none */
     int n_guesses;               /* in each step of an answer; 0: as the controller decides */
