@@ -2,12 +2,14 @@
  *
  * make-model.c: writes a GGUF model of random weights in the shape of a real one.
  *
- *     make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S] [--nextn 1] [--meek D]
+ *     make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--vocab N] [--seed S] [--nextn 1] [--meek D]
  *
  * Speed does not depend on what the weights are, only on their types and shapes: such a file serves for timings
  * and for tests of equality, needs no download and has no licence. It loads wherever the real model does. The
  * weights of a matrix with rows of k elements have a deviation of 1/sqrt(k), the norms are about 1: so activations
  * keep their size from layer to layer. The same arguments always give the same bytes.
+ *
+ * --vocab N leaves the vocabulary's first N - 3 tokens, and the special ones.
  *
  * --nextn 1 adds the block that predicts the token after the next one. With --meek D the layers' results are divided by
  * D, so that the next token mostly follows from the last one, and the block's prediction is that: it is often right.
@@ -426,7 +428,9 @@ static int write_model(const struct plan *p, const char *path, struct qn_error *
 
 static void usage(FILE *f)
 {
-    fprintf(f, "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--seed S] [--nextn 1] [--meek D]\nshapes:");
+    fprintf(
+        f,
+        "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--vocab N] [--seed S] [--nextn 1] [--meek D]\nshapes:");
     for (size_t i = 0; shape_name(i); i++) fprintf(f, " %s", shape_name(i));
     fprintf(f, "\ntypes (%s unless given):", scheme_name(0));
     for (size_t i = 0; scheme_name(i); i++) fprintf(f, " %s", scheme_name(i));
@@ -465,6 +469,14 @@ static int option(struct plan *p, const char *name, const char *value, struct qn
     if (!strcmp(name, "--nextn")) {
         if (v > 1) return error_set(e, QN_EUSAGE, "--nextn %llu: 0 or 1", v);
         p->n_nextn = (int)v;
+        return 0;
+    }
+    if (!strcmp(name, "--vocab")) {
+        if (v < FIRST_FILLER + N_SPECIALS || v > (unsigned)p->shape->n_vocab)
+            return error_set(e, QN_EUSAGE, "--vocab %llu: %d to %d", v, FIRST_FILLER + N_SPECIALS, p->shape->n_vocab);
+        p->cut = *p->shape;
+        p->cut.n_vocab = (int)v;
+        p->shape = &p->cut;
         return 0;
     }
     if (strcmp(name, "--layers")) return error_set(e, QN_EUSAGE, "there is no option '%s'", name);

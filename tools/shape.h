@@ -76,6 +76,7 @@ struct item {
 
 struct plan {
     const struct shape *shape;
+    struct shape cut; /* the shape with another vocabulary, if one was asked for */
     const struct scheme *scheme;
     int n_layer;
     int n_nextn; /* blocks after the layers that predict further tokens: 0, 1 */

@@ -130,6 +130,7 @@ static void expect_both(struct draft_control *c)
     expect(c, &c->drafted, c->plain.expected, UNTRIED);
 }
 
+static double max_of(double a, double b) { return a > b ? a : b; }
 static double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 static void measure(struct draft_control *c, struct draft_curve *v, int rows, double seconds)
@@ -214,7 +215,7 @@ void draft_control_drafted(struct draft_control *c, int kind, int n, double seco
         return;
     }
     double s = seconds / n, *mean = &c->token_s[kind], usual = *mean > 0 ? *mean : s;
-    if (c->level_s > 0) pay(c, -n * clamp(s, LUCK * usual, STALL * usual) / c->level_s);
+    if (c->level_s > 0) pay(c, -clamp(seconds, LUCK * n * usual, STALL * max_of(n * usual, c->level_s)) / c->level_s);
     *mean = usual * (1 + LEVEL_WEIGHT * (clamp(s / usual, FASTEST, SLOWEST) - 1));
 }
 
@@ -378,28 +379,48 @@ static int best_request(const struct draft_control *c, const struct draft_record
     return n;
 }
 
-static void begin_trial(struct draft_record *r, int kind)
+static bool is_known(const struct draft_control *c, int kind)
+{
+    float n = 0;
+    for (int i = 0; i < DRAFT_CLASSES; i++) n += c->rates[kind][i].n;
+    return n >= KNOWN;
+}
+
+/* A pause follows that is twice as long as the last one. */
+static uint32_t next_pause(uint32_t pause)
+{
+    return pause ? (uint32_t)min_int((int)pause * 2, LAST_PAUSE) : FIRST_PAUSE;
+}
+
+/* The pauses of all answers, and the account, have to allow the trial: however many answers begin, what the drafter
+ * showed in earlier ones is known. */
+static bool may_try(const struct draft_control *c, int kind)
+{
+    double own = c->level_s > 0 ? c->token_s[kind] / c->level_s : 0;
+    return c->n_steps >= c->tried[kind].next && c->credit >= clamp(TRIAL * own, 0, CREDIT_MOST / 2.0);
+}
+
+static void begin_trial(struct draft_control *c, struct draft_record *r, int kind)
 {
     struct draft_trial *t = &r->trials[kind];
-    t->pause = t->pause ? t->pause * 2 : FIRST_PAUSE;
-    if (t->pause > LAST_PAUSE) t->pause = LAST_PAUSE;
-    t->wait = t->pause;
+    t->wait = t->pause = next_pause(t->pause);
     t->n_left = TRIAL;
+    c->tried[kind].pause = next_pause(c->tried[kind].pause);
+    c->tried[kind].next = c->n_steps + c->tried[kind].pause;
     for (int i = 0; i < DRAFT_CLASSES; i++) r->rates[kind][i].n /= 2, r->rates[kind][i].n_right /= 2;
 }
 
 /* One token in each step of a trial. It need not become a row: it is compared anyway. */
-static int try_again(const struct draft_control *c, struct draft_record *r, int kind)
+static int try_again(struct draft_control *c, struct draft_record *r, int kind)
 {
     struct draft_trial *t = &r->trials[kind];
-    float n = 0;
-    for (int i = 0; i < DRAFT_CLASSES; i++) n += c->rates[kind][i].n;
-    if (t->n_left == 0 && t->pause == 0 && n >= KNOWN) t->pause = t->wait = FIRST_PAUSE;
+    if (t->n_left == 0 && t->pause == 0 && is_known(c, kind)) t->pause = t->wait = FIRST_PAUSE;
     if (t->n_left == 0 && t->wait > 0) {
         t->wait--;
         return 0;
     }
-    if (t->n_left == 0) begin_trial(r, kind);
+    if (t->n_left == 0 && !may_try(c, kind)) return 0;
+    if (t->n_left == 0) begin_trial(c, r, kind);
     t->n_left--;
     return 1;
 }
@@ -413,5 +434,6 @@ int draft_control_ask(struct draft_control *c, struct draft_record *r, int kind,
     int n = best_request(c, r, kind, n_rows, n_answers, min_int(most, DRAFT_MOST), least);
     if (n == 0) return try_again(c, r, kind);
     r->trials[kind] = (struct draft_trial){0};
+    c->tried[kind].next = c->tried[kind].pause = 0;
     return n;
 }

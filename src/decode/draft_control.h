@@ -61,6 +61,9 @@ struct draft_control {
     double lent;                       /* that of the last step's rows aside, which is taken out after this step */
     struct draft_rate rates[DRAFT_KINDS][DRAFT_CLASSES]; /* of all answers */
     double token_s[DRAFT_KINDS];                         /* what the drafter itself takes for a token; 0: nothing */
+    struct {
+        uint32_t next, pause; /* the step from which an answer may begin the next trial; steps between the last two */
+    } tried[DRAFT_KINDS];     /* by all answers: drafters that cost time and pay for none of them */
 };
 
 /* One answer with proposals, in the step that is being made. */

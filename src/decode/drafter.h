@@ -42,13 +42,14 @@ struct draft {
     void *seq;              /* the drafter's record of the sequence, from open() */
     const qn_token *tokens; /* [n_tokens] the whole sequence; no row has been computed for the last token yet */
     int n_tokens;
-    int most;            /* 0..DRAFT_MOST tokens are wanted; 0: only learn the new tokens */
-    qn_token *proposed;  /* [most] out */
-    uint8_t *sureness;   /* [most] out: 0..DRAFT_CLASSES-1 of each token, rising. What a class is worth is measured */
-    int n;               /* out: tokens proposed, 0..most */
-    bool is_unsure;      /* out: it looked for one, but proposes none, because none is probable enough */
-    struct guide *guide; /* of the sequence's grammar, ready for the next token; NULL: there is none */
-    int window;          /* rows aside with logits that are wanted; 0: none */
+    int most;           /* 0..DRAFT_MOST tokens are wanted; 0: only learn the new tokens */
+    qn_token *proposed; /* [most] out */
+    uint8_t *sureness;  /* [most] out: 0..DRAFT_CLASSES-1 of each token, rising. What a class is worth is measured */
+    int n;              /* out: tokens proposed, 0..most */
+    bool is_unsure;     /* out: it looked for one, but proposes none, because none is probable enough */
+    const qn_token *instead; /* [most] for measurements: what it proposes, whatever it guessed; NULL: its guesses */
+    struct guide *guide;     /* of the sequence's grammar, ready for the next token; NULL: there is none */
+    int window;              /* rows aside with logits that are wanted; 0: none */
     struct draft_row *aside; /* [DRAFT_ASIDE] out; used if the type has look() */
     int n_aside;             /* out */
 };

@@ -158,6 +158,7 @@ static void read_guess(struct mtp *d, int i)
     float *logits = d->logits + (size_t)i * (size_t)d->n_vocab;
     int best = p->kt.argmax(logits, d->n_vocab, p->scratch);
     float sum = p->kt.softmax_exp(logits, d->n_vocab, logits, p->scratch);
+    if (draft->instead) best = draft->instead[draft->n];
     draft->proposed[draft->n] = best < 0 ? 0 : best;
     draft->sureness[draft->n] = draft_class(1 / sum);
     draft->n++;

@@ -187,7 +187,9 @@ static bool grow(const struct draft_model *d, struct draft_part *c)
 {
     struct draft *p = c->draft;
     c->chance *= (double)c->p;
-    bool is_sure = c->token >= 0 && c->token < d->target->model->hp.n_vocab && c->chance >= (double)d->params.least;
+    if (p->instead) c->token = p->instead[p->n];
+    bool is_sure = p->instead ||
+                   (c->token >= 0 && c->token < d->target->model->hp.n_vocab && c->chance >= (double)d->params.least);
     p->is_unsure = p->n == 0 && !is_sure;
     if (!is_sure) return false;
     p->proposed[p->n] = c->token;

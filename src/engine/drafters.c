@@ -4,8 +4,10 @@
  */
 #include "engine/drafters.h"
 
+#include "base/hash.h"
 #include "base/inline/minmax.h"
 #include "base/os.h"
+#include "base/rng.h"
 #include "decode/forced.h"
 #include "decode/mtp.h"
 #include "decode/ngram.h"
@@ -45,6 +47,8 @@ int drafters_init(struct drafters *d, int n_places, const struct drafters_own *o
     if (own) d->of[DRAFT_OWN] = own->drafter;
     if (own) d->is_eager = own->is_eager;
     if (own) d->window = own->window;
+    if (own) d->right = own->right;
+    if (own) d->most = own->most;
     return 0;
 }
 
@@ -149,18 +153,20 @@ void drafters_close(struct drafters *d, struct draft_seqs *s)
 
 /* ---- proposals ---- */
 
-void drafters_offer(struct drafters *d, struct draft_seqs *s, const qn_token *tokens, int n_tokens, int most,
-                    struct guide *guide)
+struct draft_offer *drafters_offer(struct drafters *d, struct draft_seqs *s, const qn_token *tokens, int n_tokens,
+                                   int most, struct guide *guide)
 {
     struct draft_offer *o = &d->offers[d->n_offers++];
     o->seqs = s;
     o->tokens = tokens;
     o->n_tokens = n_tokens;
-    o->most = max_int(min_int(most, DRAFT_MOST), 0);
+    o->most = max_int(min_int(most, d->most ? d->most : DRAFT_MOST), 0);
     o->guide = guide;
     o->kind = o->window = o->n_aside = 0;
     for (int kind = 0; kind < DRAFT_KINDS; kind++)
         o->plans[kind] = (struct draft_plan){.record = &s->record, .kind = kind, .sureness = o->sureness[kind]};
+    o->n_recorded = 0;
+    return o;
 }
 
 bool drafters_have_aside(const struct drafters *d, int kind) { return d->of[kind] && d->of[kind]->type->look; }
@@ -186,14 +192,33 @@ static void choose_windows(struct drafters *d, int kind)
 
 static bool costs_time(int kind) { return kind == DRAFT_MTP || kind == DRAFT_MODEL; }
 
+/* Whether the drafter's guesses are replaced. */
+static bool pretends(const struct drafters *d, const struct draft_offer *o, int kind)
+{
+    return d->right.n && o->n_recorded && costs_time(kind);
+}
+
+/* What it proposes instead. The same for the same text, however its steps were cut. */
+static const qn_token *pretend(const struct drafters *d, struct draft_offer *o, int n)
+{
+    uint64_t text = hash_bytes(o->tokens, (size_t)o->n_tokens * sizeof *o->tokens, 0);
+    bool is_right = true;
+    for (int i = 0; i < n; i++) {
+        is_right &= i < o->n_recorded && rng_uniform(text, 0, (uint64_t)i) < (double)d->right.p[i];
+        o->instead[i] = is_right ? o->recorded[i] : i < o->n_recorded && o->recorded[i] == 0;
+    }
+    return o->instead;
+}
+
 /* Returns how many tokens a drafter should propose for a sequence; -1: it is not asked. */
 static int wanted(struct drafters *d, const struct draft_offer *o, int kind)
 {
+    int most = pretends(d, o, kind) ? min_int(o->most, d->right.n) : o->most;
     if (!o->seqs->of[kind]) return -1;
-    if (d->is_eager || !costs_time(kind)) return o->most;
+    if (d->is_eager || !costs_time(kind)) return most;
     const struct draft_plan *other = &o->plans[o->kind];
-    int n = draft_control_ask(&d->control, &o->seqs->record, kind, d->n_offers, d->n_offers, o->most,
-                              other->n ? other : NULL);
+    int n =
+        draft_control_ask(&d->control, &o->seqs->record, kind, d->n_offers, d->n_offers, most, other->n ? other : NULL);
     return n ? n : -1;
 }
 
@@ -224,6 +249,7 @@ static void ask(struct drafters *d, int kind)
                                        .window = o->window,
                                        .aside = o->aside,
                                        .most = most,
+                                       .instead = pretends(d, o, kind) ? pretend(d, o, most) : NULL,
                                        .proposed = o->proposed[kind],
                                        .sureness = o->sureness[kind]};
     }
@@ -234,6 +260,7 @@ static void ask(struct drafters *d, int kind)
         struct draft_offer *o = &d->offers[d->callers[i]];
         struct draft_plan *p = &o->plans[kind], *best = &o->plans[o->kind];
         p->n = p->most = d->calls[i].n;
+        for (int k = 0; k < p->n && d->calls[i].instead; k++) o->sureness[kind][k] = draft_class(d->right.p[k]);
         if (drafters_have_aside(d, kind)) o->n_aside = o->window ? d->calls[i].n_aside : 0;
         n_tokens += p->n + d->calls[i].is_unsure;
         if (d->calls[i].is_unsure) draft_control_unsure(&d->control, &o->seqs->record, kind);

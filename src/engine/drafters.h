@@ -47,10 +47,20 @@ struct draft_offer {
     struct draft_plan plans[DRAFT_KINDS]; /* those that were not asked have n == 0 */
     int kind;                             /* of the plan that may have rows */
     qn_token proposed[DRAFT_KINDS][DRAFT_MOST];
+    const qn_token *recorded; /* [n_recorded] the sequence's next tokens, if it is a replay */
+    int n_recorded;
+    qn_token instead[DRAFT_MOST];
     uint8_t sureness[DRAFT_KINDS][DRAFT_MOST];
     int window;                          /* masks that the sequence's window should have */
     struct draft_row aside[DRAFT_ASIDE]; /* [n_aside] rows after those of the drafts, which never stay */
     int n_aside;
+};
+
+/* For measurements: in a replay, guess i of a drafter that costs time is the recorded token with the probability p[i]
+ * if those before it are right. The drafter works as always, and its guesses are thrown away. */
+struct drafts_right {
+    float p[DRAFT_MOST];
+    int n; /* a proposal has no more guesses; 0: its guesses are its own */
 };
 
 struct drafters {
@@ -60,7 +70,9 @@ struct drafters {
     bool is_eager;          /* all proposed tokens become rows, as far as there is room: for tests */
     int window;             /* masks of each window, if is_eager */
     int most_window;        /* masks of a window, by the model's file; 0: not said */
-    int most_rows;          /* of a step, drafted or aside: the windows of all offers are within it; 0: no windows */
+    struct drafts_right right;
+    int most;      /* tokens of a proposal; 0: DRAFT_MOST */
+    int most_rows; /* of a step, drafted or aside: the windows of all offers are within it; 0: no windows */
     struct draft_offer *offers; /* [n_offers] of [n_places] */
     struct draft *calls;        /* [n_places] of one call of propose() */
     int *callers;               /* [n_places] their offers */
@@ -68,11 +80,14 @@ struct drafters {
     int n_offers, n_places;
 };
 
-/* A drafter that replaces those of the parameters. */
+/* What a test or a measurement wants to be different. */
 struct drafters_own {
-    struct drafter *drafter; /* becomes the owner's if that can be made, and stays the caller's otherwise */
+    struct drafter *drafter; /* replaces those of the parameters; NULL: does not. It becomes the owner's if that can be
+                                made, and stays the caller's otherwise */
     bool is_eager;
     int window; /* masks of each window, for a drafter with rows aside */
+    int most;   /* tokens of a proposal, 0..DRAFT_MOST; 0: as many as are wanted */
+    struct drafts_right right;
 };
 
 /* Room for n_places offers. own NULL: drafters_make() makes the drafters. Call drafters_deinit() after a failure,
@@ -95,9 +110,10 @@ bool drafters_may(enum qn_draft asked, int kind);
 void drafters_open(struct drafters *d, struct draft_seqs *s, enum qn_draft asked, uint64_t identity, int max_tokens);
 void drafters_close(struct drafters *d, struct draft_seqs *s);
 
-/* Adds an offer with the members that follow; the others are set by the functions below. */
-void drafters_offer(struct drafters *d, struct draft_seqs *s, const qn_token *tokens, int n_tokens, int most,
-                    struct guide *guide);
+/* Adds an offer with the members that follow and returns it. The others are set by the functions below, but for
+ * recorded, which is for the caller. */
+struct draft_offer *drafters_offer(struct drafters *d, struct draft_seqs *s, const qn_token *tokens, int n_tokens,
+                                   int most, struct guide *guide);
 /* Asks the drafters for proposals. */
 void drafters_ask(struct drafters *d);
 /* The most rows of plans[i], for a pass that takes back rows of recurrent states; returns `most` or less. */

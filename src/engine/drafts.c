@@ -143,8 +143,10 @@ static void offer(struct qn_scheduler *s)
             struct answer *a = &r->answers[k];
             if (!step_has_next(s, r, k)) continue;
             d->places[d->drafters.n_offers] = (struct draft_place){r, k};
-            drafters_offer(&d->drafters, &a->drafts, a->tokens, a->n_tokens, request_n_left(r, a) - 1,
-                           r->guides ? r->guides[k]->guide : NULL);
+            struct draft_offer *o = drafters_offer(&d->drafters, &a->drafts, a->tokens, a->n_tokens,
+                                                   request_n_left(r, a) - 1, r->guides ? r->guides[k]->guide : NULL);
+            o->n_recorded = max_int((int)r->p.n_replay - request_n_answered(r, a), 0);
+            if (o->n_recorded) o->recorded = r->p.replay + r->p.n_replay - o->n_recorded;
         }
     }
 }

@@ -130,7 +130,8 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, s
 size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places, int n_drafted);
 /* Returns the bytes that are left for that list: about 400 for each page in memory, and as much for those on disk. */
 static inline size_t scheduler_tree_bytes(int n_pages) { return ((size_t)8 << 20) + (size_t)n_pages * 1024; }
-/* As qn_scheduler_new(), with a drafter of a test, which is the scheduler's if the call succeeds. NULL: none. */
+/* As qn_scheduler_new(), with what a test or a measurement wants to be different: its drafter is the scheduler's if the
+ * call succeeds. NULL: nothing. */
 int scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_params *params,
                   const struct drafters_own *own, struct qn_error *e);
 /* Returns true if some of the weights could not be read since the last call. The results of the step are then dropped,

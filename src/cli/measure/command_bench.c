@@ -57,6 +57,7 @@ struct bench {
     char name[512]; /* the path, printable */
     int n_predict, reps, seconds;
     bool json, ceilings;
+    const char *right;
     struct replay_params replay; /* path NULL: not asked for */
     const char *streams;
     struct draft_options draft;
@@ -452,6 +453,22 @@ static void print_replay(const struct bench *b, const struct replay_result *resu
     }
 }
 
+/* "0.8,0.6": the last number holds for all further guesses. */
+static int parse_right(const char *list, struct drafts_right *r)
+{
+    char *end;
+    double p = 0;
+    for (const char *at = list; at && r->n < DRAFT_MOST; r->n++) {
+        p = strtod(at, &end);
+        if (end == at || !(p >= 0 && p <= 1) || (*end && *end != ','))
+            return cli_usage("--right: not a list of numbers 0..1: '%s'", list);
+        r->p[r->n] = (float)p;
+        at = *end ? end + 1 : NULL;
+    }
+    for (; list && r->n < DRAFT_MOST; r->n++) r->p[r->n] = (float)p;
+    return 0;
+}
+
 static int run_replay(struct bench *b)
 {
     struct replay_result results[MAX_LIST] = {0};
@@ -461,6 +478,9 @@ static int run_replay(struct bench *b)
     int rc = parse_list("--streams", b->streams, 64, false, b->replay.streams, &b->replay.n_streams);
     if (rc) return rc;
     if (!b->replay.n_streams) return cli_usage("--streams: no streams");
+    if (b->replay.counts_cpu && b->p.n_threads != 1)
+        return cli_usage("--cpu-time needs --threads 1, because threads wait for each other");
+    if ((rc = parse_right(b->right, &b->replay.right))) return rc;
     if (qn_model_open_with(&b->model, b->path, &b->file, &e)) return cli_fail(&e);
     if (operand_draft(&draft, &b->replay.draft, &b->draft, &b->folders, &e) ||
         (draft && qn_model_open(&drafter, draft, &e)))
@@ -494,7 +514,8 @@ static void init(void *options)
 static int check_mode(const struct invocation *v, const struct bench *b)
 {
     static const char *const plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
-                             *const replay[] = {"draft", "decoder", "draft-model", "repeat", "streams", "rounds", NULL};
+                             *const replay[] = {"draft",  "decoder", "draft-model", "repeat",   "streams",
+                                                "rounds", "guesses", "right",       "cpu-time", NULL};
     for (const char *const *name = b->replay.path ? plain : replay; *name; name++)
         if (options_origin(v, *name) == ORIGIN_FLAG)
             return cli_usage("bench: --%s %s --replay", *name, b->replay.path ? "excludes" : "is for");
@@ -549,6 +570,16 @@ static const struct opt opts[] = {
      .rare = true},
     {"repeat", 0, OPT_FLAG, AT(replay.repeats), NULL,
      "with --replay: begin again when the answers are used up, as somebody else", .rare = true},
+    {"cpu-time", 0, OPT_FLAG, AT(replay.counts_cpu), NULL,
+     "with --replay: count the time of the threads, not the clock's, because others use the machine; with --threads 1",
+     .rare = true},
+    {"guesses", 0, OPT_INT, AT(replay.n_guesses), "N",
+     "with --replay: so many guesses in every step, whatever they cost (default 0: as many as pay)", 0, DRAFT_MOST,
+     .rare = true},
+    {"right", 0, OPT_STRING, AT(right), "LIST",
+     "with --replay: how probably the first, second ... guess of mtp or model is right, instead of what it guesses: "
+     "for models with random weights, such as 0.8,0.7",
+     .rare = true},
     {"json", 0, OPT_FLAG, AT(json), NULL, "one JSON object instead of a table"},
     {0},
 };

@@ -21,6 +21,7 @@
 #include "base/inline/minmax.h"
 #include "base/os.h"
 #include "cli/core/cli.h"
+#include "engine/scheduler.h"
 
 #define BLOCK      64      /* tokens */
 #define TOGETHER   1000000 /* ns: tokens that come so soon after another belong to its step */
@@ -137,7 +138,16 @@ struct replay_turn {
     struct qn_usage usage; /* sums */
     struct qn_error error; /* code 0: none */
     struct replay_stream *streams;
+    bool counts_cpu;
 };
+
+static uint64_t now_ns(bool counts_cpu)
+{
+    struct timespec t;
+    if (!counts_cpu) return clock_ns();
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
 
 static void note_end(struct replay_turn *t, const struct qn_event *ev)
 {
@@ -154,7 +164,7 @@ static void told(void *arg, const struct qn_event *ev)
 {
     struct replay_stream *s = arg;
     pthread_mutex_lock(&s->turn->mutex);
-    if (ev->type == QN_EVENT_TOKEN && s->n < BLOCK) s->at[s->n++] = clock_ns();
+    if (ev->type == QN_EVENT_TOKEN && s->n < BLOCK) s->at[s->n++] = now_ns(s->turn->counts_cpu);
     if (ev->type == QN_EVENT_DONE) note_end(s->turn, ev);
     pthread_mutex_unlock(&s->turn->mutex);
 }
@@ -215,9 +225,10 @@ static struct replay_place place_of(const struct replay_texts *texts, int number
 
 /* *rate: tokens in a second; 0: the streams did not overlap. */
 static int turn(qn_scheduler *s, const struct replay_texts *texts, int round, int n_streams, enum qn_draft draft,
-                double *rate, struct qn_usage *usage, struct qn_error *e)
+                bool counts_cpu, double *rate, struct qn_usage *usage, struct qn_error *e)
 {
-    struct replay_turn t = {.mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+    struct replay_turn t = {
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .counts_cpu = counts_cpu};
     int rc = 0;
     t.streams = cli_alloc((size_t)n_streams, sizeof *t.streams);
     pthread_mutex_lock(&t.mutex);
@@ -265,7 +276,8 @@ static int rounds(const struct replay_params *p, qn_scheduler *s, const struct r
         struct qn_usage usage[2];
         for (int i = 0; i < 2 && !rc; i++) {
             int k = (i + round) % 2;
-            rc = turn(s, texts, round, r->n_streams, k ? p->draft : QN_DRAFT_OFF, &rate[k], &usage[k], e);
+            rc =
+                turn(s, texts, round, r->n_streams, k ? p->draft : QN_DRAFT_OFF, p->counts_cpu, &rate[k], &usage[k], e);
         }
         if (rc || rate[0] == 0 || rate[1] == 0) continue;
         r->plain[r->n_rounds] = rate[0];
@@ -286,10 +298,11 @@ static int with_streams(const struct replay_params *p, qn_engine *g, const struc
     struct qn_scheduler_params q;
     qn_scheduler *s = NULL;
     qn_scheduler_params_init(&q);
+    struct drafters_own own = {.is_eager = p->n_guesses > 0, .most = p->n_guesses, .right = p->right};
     q.n_running = q.n_queued = r->n_streams;
     q.draft = p->draft;
     q.draft_model = p->draft_model;
-    int rc = qn_scheduler_new(&s, g, &q, e);
+    int rc = scheduler_new(&s, g, &q, &own, e);
     if (!rc) rc = rounds(p, s, texts, r, e);
     qn_scheduler_free(s);
     return rc;

@@ -10,15 +10,18 @@
 #ifndef QUERN_CLI_REPLAY_H
 #define QUERN_CLI_REPLAY_H
 
-#include <quern.h>
+#include "engine/drafters.h"
 
 struct replay_params {
     const char *path;           /* the file with the texts */
     int streams[32], n_streams; /* numbers of answers at once, each measured by itself */
     int n_rounds;               /* of each, at most */
     bool repeats;               /* the texts begin again when they are used up, for another identity */
+    bool counts_cpu;            /* the time of the process's threads, instead of the clock's */
     enum qn_draft draft;
     const qn_model *draft_model; /* NULL: none */
+    int n_guesses;               /* in each step of an answer; 0: as the controller decides */
+    struct drafts_right right;   /* how probably guesses of a drafter that costs time are right */
 };
 
 /* What was measured with so many answers at once. A round is the same blocks of answers with drafts and without. */

@@ -553,7 +553,7 @@ static int answer(struct record *records, int n, bool has_drafts)
     struct qn_scheduler_params p;
     struct qn_scheduler_stats st = {.size = sizeof st};
     struct draft_model_params q = usual();
-    struct drafters_own own = {NULL, true, 0};
+    struct drafters_own own = {.is_eager = true};
     qn_scheduler_params_init(&p);
     p.n_running = q.n_places = N_REQUESTS + 1;
     if (has_drafts) own.drafter = drafter_of(g, q);

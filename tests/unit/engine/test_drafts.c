@@ -2,7 +2,7 @@
  *
  * test_drafts.c: answers with drafts are those without, to the bit, however good the drafts are.
  *
- *     test_drafts MODEL [PATTERN]
+ *     test_drafts MODEL [PATTERN [DRAFT_MODEL N]]
  *
  * Requests of all kinds are answered without drafts first, one after the other. The drafters are then told what the
  * answers say. The program is built with the smallest pages.
@@ -32,7 +32,8 @@
 #define TEXT_BYTES   4096
 #define N_IDENTITIES 2
 
-static qn_model *model;
+static qn_model *model, *small; /* small: a draft model; NULL: there is none */
+static int n_random = 60;       /* random prompts for each drafter */
 static qn_grammar *grammar;
 static int n_vocab;
 static struct qn_error e;
@@ -244,6 +245,7 @@ static qn_scheduler *scheduler_with(qn_engine *g, const struct setting *t, const
     qn_scheduler_params_init(&p);
     p.n_running = t->n_running;
     p.draft = t->draft;
+    p.draft_model = t->draft == QN_DRAFT_MODEL || t->draft == QN_DRAFT_AUTO ? small : NULL;
     OK(scheduler_new(&s, g, &p, own, &e));
     return s;
 }
@@ -251,7 +253,7 @@ static qn_scheduler *scheduler_with(qn_engine *g, const struct setting *t, const
 /* oracle: NULL for no drafts. */
 static qn_scheduler *scheduler(qn_engine *g, const struct setting *t, struct oracle *o)
 {
-    struct drafters_own own = {o ? &o->drafter : NULL, true, 9};
+    struct drafters_own own = {.drafter = o ? &o->drafter : NULL, .is_eager = true, .window = 9};
     return scheduler_with(g, t, o ? &own : NULL);
 }
 
@@ -360,6 +362,42 @@ static void a_replay_is_how_the_answer_begins(void **state)
         free(r[1]);
     }
     qn_scheduler_free(s);
+    qn_engine_free(g);
+}
+
+/* The first guess of each step is right, and the second one is not. */
+static void a_measurement_says_which_guesses_are_right(void **state)
+{
+    (void)state;
+    enum { N_REPLAY = 41 };
+    struct drafters_own own = {.is_eager = true, .most = 2, .right = {{1, 0}, 2}};
+    struct qn_scheduler_params q;
+    qn_token replay[N_REPLAY];
+    qn_engine *g = engine(&usual);
+    for (int i = 0; i < N_REPLAY; i++) replay[i] = (qn_token)(rng_u64(78, 1, (uint64_t)i) % (uint64_t)n_vocab);
+    for (int draft = QN_DRAFT_MTP; draft <= QN_DRAFT_MODEL; draft++) {
+        qn_scheduler *s = NULL;
+        struct record *r = record();
+        struct qn_request_params p = request(kind_of("greedy"), r);
+        p.n_replay = (size_t)(p.max_tokens = N_REPLAY);
+        p.replay = replay;
+        qn_scheduler_params_init(&q);
+        q.draft = (enum qn_draft)draft;
+        q.draft_model = draft == QN_DRAFT_MODEL ? model : NULL;
+        if (draft == QN_DRAFT_MTP && !g->model->has_nextn) {
+            free(r);
+            continue;
+        }
+        OK(scheduler_new(&s, g, &q, &own, &e));
+        OK(qn_submit(s, &p, NULL, NULL, &e));
+        wait_for(r);
+        assert_memory_equal(r->token[0], replay, sizeof replay);
+        assert_int_equal(r->usage.n_passes, (N_REPLAY - 1) / 2); /* the prompt's step drew the first token */
+        assert_int_equal(r->usage.n_accepted, (N_REPLAY - 1) / 2);
+        assert_in_range(r->usage.n_drafted, N_REPLAY - 3, N_REPLAY - 1);
+        free(r);
+        qn_scheduler_free(s);
+    }
     qn_engine_free(g);
 }
 
@@ -555,6 +593,72 @@ static void drafters_change_nothing(void **state)
     }
 }
 
+/* A prompt of random tokens, of tokens that repeat, or of a question that the trained models know. Returns its length.
+ */
+static size_t random_prompt(qn_token *to, uint64_t number)
+{
+    uint64_t n_used = 0;
+#define BELOW(n) (int)(rng_u64(number, 5, n_used++) % (uint64_t)(n))
+    size_t n = (size_t)BELOW(90) + 3, step = number % 3 ? (size_t)BELOW(12) + 1 : n;
+    for (size_t i = 0; i < n; i++) to[i] = i < step ? BELOW(n_vocab) : to[i - step];
+    if (number % 3 == 2) {
+        char text[200];
+        qn_token *ids = NULL;
+        int by = BELOW(3) + 1, from = BELOW(90);
+        snprintf(text, sizeof text, "<|im_start|>user\nCount from %d to %d by %d.<|im_end|>\n<|im_start|>assistant\n",
+                 from, from + by * (5 + BELOW(9)), by);
+        OK(qn_tokenize(model, text, strlen(text), QN_PARSE_SPECIAL, NULL, &ids, &n, &e));
+        memcpy(to, ids, n * sizeof *to);
+        qn_free(ids);
+    }
+    return n;
+}
+
+/* All that is guessed becomes rows. */
+static void random_prompts_are_answered_alike(void **state)
+{
+    (void)state;
+    struct drafters_own own = {.is_eager = true, .most = 5};
+    qn_engine *g[2] = {engine(&usual), engine(&usual)};
+    qn_scheduler *s[2] = {scheduler(g[0], &usual, NULL), NULL};
+    uint64_t number = 0;
+    answer_plainly(QN_KV_F16);
+    for (int draft = QN_DRAFT_AUTO; draft <= QN_DRAFT_MODEL; draft++) {
+        struct setting t = usual;
+        long n_drafted = 0, n_accepted = 0;
+        if (draft == QN_DRAFT_MTP && !g[1]->model->has_nextn) continue;
+        if (draft == QN_DRAFT_MODEL && !small) continue;
+        t.draft = (enum qn_draft)draft;
+        s[1] = scheduler_with(g[1], &t, &own);
+        for (int i = 0; i < n_random; i += N_KINDS) {
+            struct record *r[2][N_KINDS];
+            for (int kind = 0; kind < N_KINDS; kind++, number++)
+                for (int k = 0; k < 2; k++) {
+                    qn_token prompt[N_CTX];
+                    struct qn_request_params p = request(kind, r[k][kind] = record());
+                    p.prompt = prompt;
+                    p.n_prompt = random_prompt(prompt, number);
+                    p.sampling.seed = number;
+                    OK(qn_submit(s[k], &p, NULL, NULL, &e));
+                }
+            for (int kind = 0; kind < N_KINDS; kind++) {
+                wait_for(r[0][kind]);
+                wait_for(r[1][kind]);
+                same(r[1][kind], r[0][kind], true, kinds[kind]);
+                n_drafted += r[1][kind]->usage.n_drafted;
+                n_accepted += r[1][kind]->usage.n_accepted;
+                free(r[0][kind]);
+                free(r[1][kind]);
+            }
+        }
+        print_message("%s: %ld of %ld guesses were right\n", qn_draft_name(t.draft), n_accepted, n_drafted);
+        qn_scheduler_free(s[1]);
+    }
+    qn_scheduler_free(s[0]);
+    for (int k = 0; k < 2; k++) qn_engine_free(g[k]);
+    print_message("%lu prompts\n", (unsigned long)number);
+}
+
 /* Windows of the model itself, with any token as the mask; a model that cannot have them is refused by name. */
 static void windows_change_nothing(void **state)
 {
@@ -594,7 +698,7 @@ static void forced_tokens_come_together(void **state)
 {
     (void)state;
     static const char only[] = "root ::= \"{ the only text that there is: word for word, 1 2 3 4 5 6 7 8 9 }\"\n";
-    struct drafters_own own = {NULL, true, 0};
+    struct drafters_own own = {.is_eager = true};
     struct qn_scheduler_params p;
     struct qn_grammar_params q;
     struct record *answers[2];
@@ -697,6 +801,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_replay_is_how_the_answer_begins),
+        cmocka_unit_test(a_measurement_says_which_guesses_are_right),
         cmocka_unit_test(each_request_alone),
         cmocka_unit_test(a_right_drafter_saves_steps),
         cmocka_unit_test(all_at_once),
@@ -707,6 +812,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafters_change_nothing),
         cmocka_unit_test(a_drafter_that_is_not_there_is_refused),
         cmocka_unit_test(forced_tokens_come_together),
+        cmocka_unit_test(random_prompts_are_answered_alike),
         cmocka_unit_test(windows_change_nothing),
         cmocka_unit_test(a_drafter_that_is_never_sure_is_hardly_asked),
     };
@@ -719,6 +825,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_drafts MODEL [PATTERN] (%s)\n", e.msg);
         return 1;
     }
+    if (argc > 4 && qn_model_open(&small, argv[3], &e)) return 1;
+    if (argc > 4) n_random = atoi(argv[4]);
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     n_vocab = qn_model_n_vocab(model);
     make_prompts();
@@ -728,6 +836,7 @@ int main(int argc, char **argv)
         free(all_answers[i / N_KINDS].unstopped[i % N_KINDS]);
     }
     qn_grammar_free(grammar);
+    qn_model_close(small);
     qn_model_close(model);
     return failed;
 }

@@ -154,7 +154,8 @@ static qn_scheduler *scheduler(qn_engine *g, int n_running)
     p.n_queued = 2 * N_AT_ONCE;
     const struct hparams *h = &g->model->hp;
     bool has_aside = !h->state_bytes && !h->n_layer_win && !h->n_lora_kv;
-    struct drafters_own own = {next_oracle ? &next_oracle->drafter : NULL, true, has_aside ? 7 : 0};
+    struct drafters_own own = {
+        .drafter = next_oracle ? &next_oracle->drafter : NULL, .is_eager = true, .window = has_aside ? 7 : 0};
     OK(scheduler_new(&s, g, &p, next_oracle ? &own : NULL, &e));
     next_oracle = NULL;
     return s;

@@ -110,7 +110,7 @@ static struct oracle *oracle(enum oracle_mood mood)
 static void draft(qn_session *s, enum oracle_mood mood)
 {
     struct oracle *o = oracle(mood);
-    struct drafters_own own = {&o->drafter, true, 0};
+    struct drafters_own own = {.drafter = &o->drafter, .is_eager = true};
     o->most = mood == ORACLE_RIGHT ? 0 : 6;
     OK(session_drafts_set(s, QN_DRAFT_AUTO, NULL, &own, &e));
 }
