@@ -342,14 +342,9 @@ int group_engine(struct group *g, qn_engine **out, const qn_model *model, const 
     return engine_new_head(out, model, params, pipeline_kv_shape, e);
 }
 
-static void set_limits(struct group *g, const struct qn_scheduler *s)
+void group_limits(struct step_limits *l, const struct qn_scheduler *s)
 {
-    struct qn_engine *q = s->engine;
-    struct step_limits *l = &g->hello.limits;
-    hello_init(&g->hello, q->model, g->n_stages);
-    g->hello.kv = (int32_t)kv_pool_shape(q->kv)->type;
-    g->hello.n_ctx = q->n_ctx;
-    g->hello.n_threads = g->n_threads;
+    const struct qn_engine *q = s->engine;
     runner_limits(l, q->model, q->n_ctx);
     l->n_rows = q->n_batch;
     l->n_seqs = s->n_places;
@@ -359,6 +354,16 @@ static void set_limits(struct group *g, const struct qn_scheduler *s)
     l->n_pages = kv_pool_n_pages(q->kv);
     l->n_windows = kv_pool_n_windows(q->kv);
     l->n_states = kv_pool_n_states(q->kv);
+}
+
+static void set_limits(struct group *g, const struct qn_scheduler *s)
+{
+    const struct qn_engine *q = s->engine;
+    hello_init(&g->hello, q->model, g->n_stages);
+    g->hello.kv = (int32_t)kv_pool_shape(q->kv)->type;
+    g->hello.n_ctx = q->n_ctx;
+    g->hello.n_threads = g->n_threads;
+    group_limits(&g->hello.limits, s);
 }
 
 int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
