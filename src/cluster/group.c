@@ -276,7 +276,8 @@ static int join(struct group *g, struct qn_error *e)
                                 .group = g->hello.group,
                                 .to_first = g->link,
                                 .from_last = g->link,
-                                .deadline_ns = STEP_NS};
+                                .deadline_ns = STEP_NS,
+                                .depth = stage_steps(&g->stage)};
     if (!rc) rc = pipeline_new(&g->pipeline, &p, e);
     if (rc) drop(g);
     return rc;
@@ -284,11 +285,22 @@ static int join(struct group *g, struct qn_error *e)
 
 /* ---- the engine's stage ---- */
 
-static int run(void *arg, const struct batch *b, struct kv_seq *const *mem, bool (*is_cancelled)(void *arg),
-               void *cancel_arg, float *logits, struct qn_error *e)
+static int start(void *arg, const struct batch *b, struct kv_seq *const *mem, bool can_cancel, struct qn_error *e)
 {
     struct group *g = arg;
-    return pipeline_run(g->pipeline, b, mem, is_cancelled, cancel_arg, NULL, logits, e);
+    return pipeline_start(g->pipeline, b, mem, can_cancel, e);
+}
+
+static int end(void *arg, bool (*is_needed)(void *arg), void *needed_arg, struct stage_result *out, struct qn_error *e)
+{
+    struct group *g = arg;
+    return pipeline_finish(g->pipeline, is_needed, needed_arg, out, e);
+}
+
+static int cancel(void *arg, struct qn_error *e)
+{
+    struct group *g = arg;
+    return pipeline_cancel(g->pipeline, e);
 }
 
 static int accept_rows(void *arg, const int32_t *n_accepted, struct qn_error *e)
@@ -330,14 +342,9 @@ int group_engine(struct group *g, qn_engine **out, const qn_model *model, const 
     return engine_new_head(out, model, params, pipeline_kv_shape, e);
 }
 
-static void set_limits(struct group *g, const struct qn_scheduler *s)
+void group_limits(struct step_limits *l, const struct qn_scheduler *s)
 {
-    struct qn_engine *q = s->engine;
-    struct step_limits *l = &g->hello.limits;
-    hello_init(&g->hello, q->model, g->n_stages);
-    g->hello.kv = (int32_t)kv_pool_shape(q->kv)->type;
-    g->hello.n_ctx = q->n_ctx;
-    g->hello.n_threads = g->n_threads;
+    const struct qn_engine *q = s->engine;
     runner_limits(l, q->model, q->n_ctx);
     l->n_rows = q->n_batch;
     l->n_seqs = s->n_places;
@@ -349,19 +356,29 @@ static void set_limits(struct group *g, const struct qn_scheduler *s)
     l->n_states = kv_pool_n_states(q->kv);
 }
 
+static void set_limits(struct group *g, const struct qn_scheduler *s)
+{
+    const struct qn_engine *q = s->engine;
+    hello_init(&g->hello, q->model, g->n_stages);
+    g->hello.kv = (int32_t)kv_pool_shape(q->kv)->type;
+    g->hello.n_ctx = q->n_ctx;
+    g->hello.n_threads = g->n_threads;
+    group_limits(&g->hello.limits, s);
+}
+
 int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
 {
-    static const struct stage_ops ops = {run, accept_rows, mend, detach};
+    static const struct stage_ops ops = {start, end, cancel, accept_rows, mend, detach};
     int rc;
     g->engine = s->engine;
     set_limits(g, s);
+    g->stage = (struct stage){&ops, g, g->n_stages};
     while ((rc = mend(g, e)) == QN_EBUSY) poll(&(struct pollfd){.fd = g->listener, .events = POLLIN}, 1, 50);
     if (rc) {
         g->engine = NULL;
         return rc;
     }
     g->lost_ns = 0;
-    g->stage = (struct stage){&ops, g};
     engine_set_stage(s->engine, &g->stage);
     return 0;
 }

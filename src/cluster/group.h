@@ -12,6 +12,7 @@
 
 #include <quern.h>
 
+#include "cluster/step_packet.h"
 #include "engine/core/stage.h"
 
 struct group;
@@ -29,6 +30,8 @@ int group_start(struct group **out, const struct group_params *p, struct qn_erro
 /* As qn_engine_new(), for an engine whose steps the group runs. params->n_threads is not used. */
 int group_engine(struct group *g, qn_engine **out, const qn_model *model, const struct qn_engine_params *params,
                  struct qn_error *e);
+/* What packets of a scheduler's steps may have. */
+void group_limits(struct step_limits *l, const struct qn_scheduler *s);
 /* Waits until the stages are ready to compute for the scheduler of that engine. Before it gets requests. The engine
  * frees what this made. QN_EIO: no stage came in time; QN_EDATA, QN_EUNSUP: a stage has another model or program. */
 int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e);

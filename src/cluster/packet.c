@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define MAGIC   0x4b4e5251u /* "QRNK" */
-#define VERSION 2
+#define VERSION 3
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
 
@@ -55,17 +55,26 @@ void packet_accept(struct packet_out *out, uint32_t group, uint64_t step, const 
     put_list(out, n_accepted, n);
 }
 
-void packet_reply_tokens(struct packet_out *out, uint32_t group, uint64_t step, const qn_token *tokens, int n)
+static void begin_reply(struct packet_out *out, uint32_t group, uint64_t step, enum step_outcome outcome,
+                        const uint32_t *times, int n_times)
 {
     packet_begin(out, PACKET_REPLY, group, step);
-    packet_put_u32(out, STEP_DONE);
+    packet_put_u32(out, outcome);
+    packet_put_u32(out, (uint32_t)n_times);
+    packet_put(out, times, (size_t)n_times * sizeof *times);
+}
+
+void packet_reply_tokens(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
+                         const qn_token *tokens, int n)
+{
+    begin_reply(out, group, step, STEP_DONE, times, n_times);
     put_list(out, tokens, n);
 }
 
-void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, const float *logits, int n, int n_vocab)
+void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
+                         const float *logits, int n, int n_vocab)
 {
-    packet_begin(out, PACKET_REPLY, group, step);
-    packet_put_u32(out, STEP_LOGITS);
+    begin_reply(out, group, step, STEP_LOGITS, times, n_times);
     packet_put_u32(out, (uint32_t)n);
     packet_put(out, logits, (size_t)n * (size_t)n_vocab * sizeof *logits);
     packet_end(out);
@@ -74,7 +83,7 @@ void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, 
 size_t packet_reply_bytes(int n_rows, int n_logits, int n_vocab)
 {
     size_t tokens = (size_t)n_rows * sizeof(qn_token), logits = (size_t)n_logits * (size_t)n_vocab * sizeof(float);
-    return PACKET_HEAD_BYTES + 8 + PACKET_MAX_TEXT + (tokens > logits ? tokens : logits);
+    return PACKET_HEAD_BYTES + 12 + PACKET_MAX_TIMES * 4 + PACKET_MAX_TEXT + (tokens > logits ? tokens : logits);
 }
 
 void packet_reply_failure(struct packet_out *out, uint32_t group, uint64_t step, enum step_outcome outcome,
@@ -171,6 +180,12 @@ int packet_read_reply(struct packet_reply *out, struct packet_in in, int max_tok
     if (!packet_take_u32(&in, &outcome) || outcome >= STEP_OUTCOMES)
         return error_set(e, QN_EDATA, "cluster: a step ended with outcome %u", outcome);
     r.outcome = (enum step_outcome)outcome;
+    if (r.outcome == STEP_DONE || r.outcome == STEP_LOGITS) {
+        if (!packet_take_u32(&in, &n) || n > PACKET_MAX_TIMES || !(r.times = packet_take(&in, n, sizeof *r.times)))
+            return error_set(e, QN_EDATA, "cluster: times of %u stages in %zu bytes, the most are %d", n, in.n,
+                             PACKET_MAX_TIMES);
+        r.n_times = (int)n;
+    }
     if (r.outcome == STEP_DONE) {
         int rc = take_list(&r.tokens, &r.n_tokens, &in, max_tokens, n_vocab, "tokens", e);
         if (rc) return rc;

@@ -14,9 +14,9 @@
  *
  *     STEP     step_packet.h
  *     ACCEPT   u32 n, i32 n_accepted[n]: of the held rows of the last step, for each of its sequences
- *     CANCEL   nothing: the step is no longer wanted
- *     REPLY    u32 outcome, u32 n, then i32 token[n] or f32 logits[n][n_vocab] if the step is done, or n bytes of a
- *              message if it failed
+ *     CANCEL   nothing: this step and those before it are no longer wanted
+ *     REPLY    u32 outcome, and if the step is done: u32 n_times, us[n_times], u32 n, then i32 token[n] or
+ *              f32 logits[n][n_vocab]; if it failed: u32 n, n bytes of a message
  *
  *     HELLO    hello.h: the first packet of all, of group 0; its reply is one to step 0 without tokens
  *
@@ -34,6 +34,7 @@
 #define PACKET_HEAD_BYTES 24
 #define PACKET_MAX_BYTES  ((size_t)1 << 30)
 #define PACKET_MAX_TEXT   400 /* bytes of a failed step's message */
+#define PACKET_MAX_TIMES  64  /* stages that tell how long their pass took; STAGE_MOST */
 
 enum packet_kind { PACKET_STEP = 1, PACKET_ACCEPT, PACKET_CANCEL, PACKET_REPLY, PACKET_HELLO, PACKET_KINDS };
 
@@ -53,6 +54,8 @@ enum step_outcome {
 
 struct packet_reply {
     enum step_outcome outcome;
+    int n_times;            /* of a step that is done: */
+    const uint32_t *times;  /* microseconds that the pass of each stage took, in the packet */
     int n_tokens;           /* or rows of logits */
     const qn_token *tokens; /* in the packet, as the next one */
     const float *logits;    /* [n_tokens][n_vocab] */
@@ -76,9 +79,10 @@ void packet_end(struct packet_out *out);
 
 /* Whole packets. */
 void packet_accept(struct packet_out *out, uint32_t group, uint64_t step, const int32_t *n_accepted, int n);
-void packet_reply_tokens(struct packet_out *out, uint32_t group, uint64_t step, const qn_token *tokens, int n);
-void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, const float *logits, int n,
-                         int n_vocab);
+void packet_reply_tokens(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
+                         const qn_token *tokens, int n);
+void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
+                         const float *logits, int n, int n_vocab);
 /* outcome: STEP_ABANDONED or STEP_FAILED. text is cut at PACKET_MAX_TEXT bytes. */
 void packet_reply_failure(struct packet_out *out, uint32_t group, uint64_t step, enum step_outcome outcome,
                           const char *text);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "cluster/patience.h"
 #include "model/forward.h"
 
@@ -17,6 +18,12 @@ struct pipeline_place {
     int32_t *pages;             /* [n_pages_each] that table */
     int n_pages;
     uint64_t used; /* the step that used it last */
+};
+
+/* A step that is under way. */
+struct pipeline_step {
+    uint64_t no, since_ns;
+    int n_wanted;
 };
 
 struct pipeline {
@@ -35,10 +42,17 @@ struct pipeline {
     int32_t *counts;               /* [n_seqs] */
     uint64_t step_no;
 
+    struct pipeline_step steps[STAGE_STEPS]; /* [n_steps] the oldest first */
+    int n_steps;
+    uint64_t unwanted; /* the stages were told that this step and those before it are not wanted */
+    uint64_t told_ns;  /* when the last reply came */
+
     struct packet_out out;
-    size_t in_cap;
-    uint8_t *in;
     struct link_transfer send, receive;
+    size_t in_cap;
+    uint8_t *in[STAGE_STEPS + 1]; /* [depth + 1] replies: as many as can come while the head does something else */
+    size_t n_in[STAGE_STEPS + 1]; /* their bytes */
+    int first, n_come;            /* those that have come, in order; the next one is being filled */
 };
 
 /* ---- what happens to pages and states between steps ---- */
@@ -100,14 +114,20 @@ static int open_packets(struct pipeline *p, struct qn_error *e)
     if (!p->out.cap) return error_set(e, QN_EUSAGE, "cluster: steps of %d rows are too large for packets", l->n_rows);
     p->in_cap = packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
     p->out.p = mem_alloc(p->out.cap);
-    p->in = mem_alloc(p->in_cap);
-    return p->out.p && p->in ? 0 : error_nomem(e, "a packet", p->out.cap);
+    if (!p->out.p) return error_nomem(e, "a packet", p->out.cap);
+    for (int i = 0; i <= p->p.depth; i++)
+        if (!(p->in[i] = mem_alloc(p->in_cap))) return error_nomem(e, "a packet", p->in_cap);
+    return 0;
 }
+
+static int n_in(const struct pipeline *p) { return p->p.depth + 1; }
 
 /* A receive is under way all the time, because a stage may say at any time that it cannot go on. */
 static int listen_on(struct pipeline *p)
 {
-    return p->rc = link_irecv(p->p.from_last, &p->receive, p->in, p->in_cap, &p->broken);
+    if (p->n_come == n_in(p) || p->receive.is_started) return 0;
+    uint8_t *to = p->in[(p->first + p->n_come) % n_in(p)];
+    return p->rc = link_irecv(p->p.from_last, &p->receive, to, p->in_cap, &p->broken);
 }
 
 int pipeline_new(struct pipeline **out, const struct pipeline_params *params, struct qn_error *e)
@@ -115,6 +135,8 @@ int pipeline_new(struct pipeline **out, const struct pipeline_params *params, st
     struct pipeline *p = mem_calloc(1, sizeof *p);
     if (!p) return error_nomem(e, "a pipeline", sizeof *p);
     p->p = *params;
+    if (p->p.depth < 1) p->p.depth = 1;
+    assert(p->p.depth <= STAGE_STEPS);
     int rc = step_packet_init(&p->step, &p->p.limits, e);
     if (!rc) rc = open_tables(p, e);
     if (!rc) rc = open_packets(p, e);
@@ -142,7 +164,7 @@ void pipeline_free(struct pipeline *p)
     mem_free(p->counts);
     mem_free(p->moves);
     mem_free(p->out.p);
-    mem_free(p->in);
+    for (int i = 0; i < n_in(p); i++) mem_free(p->in[i]);
     step_packet_deinit(&p->step);
     mem_free(p);
 }
@@ -157,93 +179,113 @@ static int fail(struct pipeline *p, struct qn_error *e)
     return p->rc;
 }
 
-static int late(struct pipeline *p, const char *what)
-{
-    return error_set(&p->broken, QN_EIO, "cluster: %s step %llu within %llu ms", what, (unsigned long long)p->step_no,
-                     (unsigned long long)(p->p.deadline_ns / 1000000));
-}
-
-/* The step that is under way, or the last one, is over. A stage that failed may be behind it. */
+/* Whether it is a reply to the oldest step under way. A stage that failed may be behind it. */
 static int check_step(struct pipeline *p, const struct packet_head *head, const struct packet_reply *reply)
 {
     if (reply->outcome == STEP_FAILED) return error_set(&p->broken, QN_EIO, "a stage: %s", reply->text);
-    if (head->step == p->step_no) return 0;
+    if (!p->n_steps)
+        return error_set(&p->broken, QN_EDATA, "cluster: a reply to step %llu, which no step waits for",
+                         (unsigned long long)head->step);
+    if (head->step == p->steps[0].no) return 0;
     return error_set(&p->broken, QN_EDATA, "cluster: a reply to step %llu instead of step %llu",
-                     (unsigned long long)head->step, (unsigned long long)p->step_no);
+                     (unsigned long long)head->step, (unsigned long long)p->steps[0].no);
 }
 
-/* Reads the packet that came. */
-static int take_reply(struct pipeline *p, struct packet_reply *reply)
+/* Reads the oldest packet that came. */
+static int read_reply(struct pipeline *p, struct packet_reply *reply)
 {
     const struct step_limits *l = &p->p.limits;
     struct packet_head head;
+    const uint8_t *data = p->in[p->first];
+    size_t n = p->n_in[p->first];
     int most = l->n_logits ? l->n_logits : l->n_rows;
-    p->rc = packet_read_head(&head, p->in, p->receive.n, p->p.group, &p->broken);
+    p->rc = packet_read_head(&head, data, n, p->p.group, &p->broken);
     if (!p->rc && head.kind != PACKET_REPLY)
         p->rc = error_set(&p->broken, QN_EDATA, "cluster: a packet of kind %d instead of a reply", head.kind);
-    if (!p->rc) p->rc = packet_read_reply(reply, packet_body(p->in, p->receive.n), most, l->n_vocab, &p->broken);
+    if (!p->rc) p->rc = packet_read_reply(reply, packet_body(data, n), most, l->n_vocab, &p->broken);
     if (!p->rc) p->rc = check_step(p, &head, reply);
     return p->rc;
 }
 
-/* Nothing is expected, but a stage may have failed. */
-static int look_for_failure(struct pipeline *p)
+/* Gives back the buffer of the oldest packet. */
+static int drop_reply(struct pipeline *p)
 {
-    struct packet_reply reply;
-    bool done;
-    if ((p->rc = link_test(&p->receive, &done, &p->broken)) || !done || take_reply(p, &reply)) return p->rc;
-    return p->rc = error_set(&p->broken, QN_EDATA, "cluster: a reply to step %llu before the step was sent",
-                             (unsigned long long)p->step_no);
+    p->first = (p->first + 1) % n_in(p);
+    p->n_come--;
+    return listen_on(p);
 }
 
-/* Sends p->out, which has no reply, or only a later one, and waits until it has been sent. */
-static int send_out(struct pipeline *p)
+/* Moves on what is under way, as far as that can be done now. The first stage may take a packet only after this end has
+ * taken a reply, so neither is waited for alone. */
+static int move_on(struct pipeline *p)
+{
+    bool done = false;
+    if (p->rc) return p->rc;
+    if (p->receive.is_started) p->rc = link_test(&p->receive, &done, &p->broken);
+    if (done) {
+        p->n_in[(p->first + p->n_come++) % n_in(p)] = p->receive.n;
+        p->told_ns = clock_ns();
+        listen_on(p);
+    }
+    if (!p->rc && p->send.is_started) p->rc = link_test(&p->send, &done, &p->broken);
+    return p->rc;
+}
+
+/* The reason before its consequence: a stage that fails says why, and closes its links. */
+static int fail_for_reason(struct pipeline *p)
+{
+    for (struct packet_reply reply; p->n_come; p->n_come--, p->first = (p->first + 1) % n_in(p)) {
+        const uint8_t *data = p->in[p->first];
+        size_t n = p->n_in[p->first];
+        struct packet_head head;
+        if (packet_read_head(&head, data, n, p->p.group, NULL) || head.kind != PACKET_REPLY) continue;
+        if (packet_read_reply(&reply, packet_body(data, n), p->p.limits.n_rows, p->p.limits.n_vocab, NULL)) continue;
+        if (reply.outcome == STEP_FAILED) p->rc = error_set(&p->broken, QN_EIO, "a stage: %s", reply.text);
+    }
+    return p->rc;
+}
+
+static int late(struct pipeline *p, const char *what, uint64_t step)
+{
+    return p->rc = error_set(&p->broken, QN_EIO, "cluster: %s step %llu within %llu ms", what, (unsigned long long)step,
+                             (unsigned long long)(p->p.deadline_ns / 1000000));
+}
+
+/* What came while no step was under way, or before the next one is sent, can only be a failure. */
+static int check_idle(struct pipeline *p)
+{
+    struct packet_reply reply;
+    if (p->n_come > p->n_steps && !read_reply(p, &reply))
+        p->rc = error_set(&p->broken, QN_EDATA, "cluster: a reply to a step before the step was sent");
+    return p->rc;
+}
+
+/* Waits until the last packet has been sent: then the next one may be put together. */
+static int open_out(struct pipeline *p)
 {
     struct patience wait;
     patience_reset(&wait);
-    if ((p->rc = link_isend(p->p.to_first, &p->send, p->out.p, p->out.n, &p->broken))) return p->rc;
-    for (bool done = false; !done;) {
-        /* The reason before its consequence: a stage that fails closes its links. */
-        if (look_for_failure(p)) return p->rc;
-        if ((p->rc = link_test(&p->send, &done, &p->broken)) || done) return p->rc;
-        if (patience_ns(&wait) > p->p.deadline_ns) return p->rc = late(p, "the first stage did not take");
+    while (!move_on(p) && !check_idle(p) && p->send.is_started) {
+        if (patience_ns(&wait) > p->p.deadline_ns) return late(p, "the first stage did not take", p->step_no);
         patience_wait(&wait);
     }
-    return 0;
+    return p->rc ? fail_for_reason(p) : 0;
+}
+
+/* Begins to send p->out. */
+static int send_out(struct pipeline *p)
+{
+    if ((p->rc = link_isend(p->p.to_first, &p->send, p->out.p, p->out.n, &p->broken))) return fail_for_reason(p);
+    return move_on(p) ? fail_for_reason(p) : 0;
 }
 
 static int check_rows(struct pipeline *p, const struct packet_reply *reply)
 {
-    int n_wanted = 0, n = reply->n_tokens;
     enum step_outcome good = p->p.limits.n_logits ? STEP_LOGITS : STEP_DONE;
-    for (int i = 0; i < p->step.batch.n; i++) n_wanted += p->step.batch.want_logits[i];
-    if (reply->outcome == STEP_ABANDONED || (reply->outcome == good && n == n_wanted)) return 0;
+    if (reply->outcome == STEP_ABANDONED || (reply->outcome == good && reply->n_tokens == p->steps[0].n_wanted))
+        return 0;
     return p->rc = error_set(&p->broken, QN_EDATA, "cluster: step %llu ended with outcome %d and %d rows instead of %d",
-                             (unsigned long long)p->step_no, reply->outcome, n, n_wanted);
-}
-
-/* Sends the step, waits for the reply, and tells the stages once if the step is cancelled. */
-static int await_reply(struct pipeline *p, bool (*is_cancelled)(void *arg), void *arg, struct packet_reply *reply)
-{
-    struct patience wait;
-    patience_reset(&wait);
-    if ((p->rc = link_isend(p->p.to_first, &p->send, p->out.p, p->out.n, &p->broken))) return p->rc;
-    /* The first stage may take a packet only after this end has taken the reply, so neither is waited for alone. */
-    for (bool done = false, told = false, is_sent = false;;) {
-        if (!done && ((p->rc = link_test(&p->receive, &done, &p->broken)) || (done && take_reply(p, reply))))
-            return p->rc;
-        if (!is_sent && (p->rc = link_test(&p->send, &is_sent, &p->broken))) return p->rc;
-        if (done && is_sent) return check_rows(p, reply);
-        if (!done && is_sent && p->step.can_cancel && !told && is_cancelled(arg)) {
-            packet_begin(&p->out, PACKET_CANCEL, p->p.group, p->step_no);
-            packet_end(&p->out);
-            told = true;
-            is_sent = false;
-            if ((p->rc = link_isend(p->p.to_first, &p->send, p->out.p, p->out.n, &p->broken))) return p->rc;
-        }
-        if (patience_ns(&wait) > p->p.deadline_ns) return p->rc = late(p, "no stage answered");
-        patience_wait(&wait);
-    }
+                             (unsigned long long)p->steps[0].no, reply->outcome, reply->n_tokens, p->steps[0].n_wanted);
 }
 
 /* ---- steps ---- */
@@ -309,63 +351,122 @@ static void put_batch(struct pipeline *p, const struct batch *b, struct kv_seq *
     }
 }
 
-/* Writes the step with the last of the moves; those that it has no room for go ahead in packets of their own. */
-static int write_step(struct pipeline *p)
+static int send_moves(struct pipeline *p, const struct step_packet *s)
+{
+    if (open_out(p)) return p->rc;
+    packet_begin(&p->out, PACKET_STEP, p->p.group, p->step_no);
+    step_packet_put(&p->out, s, p->p.limits.n_windows > 0, 0);
+    packet_end(&p->out);
+    return send_out(p);
+}
+
+/* Sends the step with the last of the moves; those that it has no room for go ahead in packets of their own. */
+static int send_step(struct pipeline *p)
 {
     const int most = p->p.limits.n_moves, n = p->n_moves;
-    const bool has_windows = p->p.limits.n_windows > 0;
     struct step_packet moves = {0};
     int sent = 0;
-    for (; n - sent > most && !p->rc; sent += most) {
+    for (; n - sent > most; sent += most) {
         moves.moves = p->moves + sent;
         moves.n_moves = most;
-        packet_begin(&p->out, PACKET_STEP, p->p.group, p->step_no);
-        step_packet_put(&p->out, &moves, has_windows, 0);
-        packet_end(&p->out);
-        send_out(p);
+        if (send_moves(p, &moves)) return p->rc;
     }
-    p->n_moves = 0;
-    if (p->rc) return p->rc;
     p->step.n_moves = n - sent;
     p->step.moves = p->step.n_moves ? p->moves + sent : NULL;
-    packet_begin(&p->out, PACKET_STEP, p->p.group, p->step_no);
-    step_packet_put(&p->out, &p->step, has_windows, 0);
-    packet_end(&p->out);
-    return 0;
+    p->n_moves = 0;
+    return send_moves(p, &p->step);
 }
 
-static void copy_rows(void *to, const void *from, int n, size_t bytes)
+int pipeline_start(struct pipeline *p, const struct batch *b, struct kv_seq *const *mem, bool can_cancel,
+                   struct qn_error *e)
 {
-    if (n) memcpy(to, from, (size_t)n * bytes);
-}
-
-int pipeline_run(struct pipeline *p, const struct batch *b, struct kv_seq *const *mem, bool (*is_cancelled)(void *arg),
-                 void *arg, qn_token *tokens, float *logits, struct qn_error *e)
-{
-    struct packet_reply reply;
-    assert(b->n >= 1 && b->n <= p->p.limits.n_rows);
+    struct pipeline_step *s = &p->steps[p->n_steps];
+    assert(b->n >= 1 && b->n <= p->p.limits.n_rows && p->n_steps < p->p.depth);
     if (p->rc) return fail(p, e);
     p->step_no++;
     put_batch(p, b, mem);
     /* States are copied only before passes with several rows of a sequence (states.h), and every stage has to be able
      * to go back. */
-    p->step.can_cancel = is_cancelled && (!p->p.limits.n_states || b->n > p->step.n_seqs);
-    if (write_step(p) || await_reply(p, is_cancelled, arg, &reply)) return fail(p, e);
-    if (reply.outcome == STEP_DONE) copy_rows(tokens, reply.tokens, reply.n_tokens, sizeof *tokens);
-    if (reply.outcome == STEP_LOGITS)
-        copy_rows(logits, reply.logits, reply.n_tokens, (size_t)p->p.limits.n_vocab * sizeof *logits);
-    if (listen_on(p)) return fail(p, e);
-    if (reply.outcome == STEP_ABANDONED) {
-        remember(p, (struct step_move){.what = MOVE_UNDO});
-        return error_set(e, QN_ECANCEL, "cluster: step %llu was cancelled", (unsigned long long)p->step_no);
-    }
+    p->step.can_cancel = can_cancel && (!p->p.limits.n_states || b->n > p->step.n_seqs);
+    if (send_step(p)) return fail(p, e);
+    *s = (struct pipeline_step){.no = p->step_no, .since_ns = clock_ns()};
+    for (int i = 0; i < b->n; i++) s->n_wanted += b->want_logits[i];
+    p->n_steps++;
     return 0;
+}
+
+static void copy_rows(void *to, const void *from, int n, size_t bytes)
+{
+    if (n && to) memcpy(to, from, (size_t)n * bytes);
+}
+
+/* Takes the oldest reply. */
+static int take(struct pipeline *p, struct stage_result *out, struct qn_error *e)
+{
+    struct packet_reply reply;
+    if (read_reply(p, &reply) || check_rows(p, &reply)) return fail(p, e);
+    uint64_t no = p->steps[0].no;
+    memmove(p->steps, p->steps + 1, (size_t)--p->n_steps * sizeof *p->steps);
+    out->n_times = reply.n_times;
+    copy_rows(out->times, reply.times, reply.n_times, sizeof *reply.times);
+    if (reply.outcome == STEP_DONE) copy_rows(out->tokens, reply.tokens, reply.n_tokens, sizeof *reply.tokens);
+    if (reply.outcome == STEP_LOGITS)
+        copy_rows(out->logits, reply.logits, reply.n_tokens, (size_t)p->p.limits.n_vocab * sizeof *reply.logits);
+    if (drop_reply(p)) return fail(p, e);
+    if (reply.outcome != STEP_ABANDONED) return 0;
+    if (no == p->step_no) remember(p, (struct step_move){.what = MOVE_UNDO});
+    return error_set(e, QN_ECANCEL, "cluster: step %llu was cancelled", (unsigned long long)no);
+}
+
+int pipeline_finish(struct pipeline *p, bool (*is_needed)(void *arg), void *arg, struct stage_result *out,
+                    struct qn_error *e)
+{
+    struct patience wait;
+    patience_reset(&wait);
+    assert(p->rc || p->n_steps);
+    while (!move_on(p) && !p->n_come) {
+        uint64_t since = p->told_ns > p->steps[0].since_ns ? p->told_ns : p->steps[0].since_ns;
+        if (is_needed && is_needed(arg)) return error_set(e, QN_EBUSY, "cluster: the stages are at work");
+        if (clock_ns() - since > p->p.deadline_ns) late(p, "no stage answered", p->steps[0].no);
+        patience_wait(&wait);
+    }
+    if (p->rc) {
+        fail_for_reason(p);
+        return fail(p, e);
+    }
+    return take(p, out, e);
+}
+
+int pipeline_cancel(struct pipeline *p, struct qn_error *e)
+{
+    if (p->rc) return fail(p, e);
+    if (!p->n_steps || p->unwanted == p->step_no) return 0;
+    if (open_out(p)) return fail(p, e);
+    packet_begin(&p->out, PACKET_CANCEL, p->p.group, p->step_no);
+    packet_end(&p->out);
+    p->unwanted = p->step_no;
+    return send_out(p) ? fail(p, e) : 0;
+}
+
+int pipeline_run(struct pipeline *p, const struct batch *b, struct kv_seq *const *mem, bool (*is_cancelled)(void *arg),
+                 void *arg, qn_token *tokens, float *logits, struct qn_error *e)
+{
+    struct stage_result out = {.tokens = tokens, .logits = logits};
+    int rc = pipeline_start(p, b, mem, is_cancelled != NULL, e);
+    if (rc) return rc;
+    if (!p->step.can_cancel) is_cancelled = NULL;
+    while ((rc = pipeline_finish(p, is_cancelled, arg, &out, e)) == QN_EBUSY) {
+        is_cancelled = NULL;
+        if ((rc = pipeline_cancel(p, e))) return rc;
+    }
+    return rc;
 }
 
 int pipeline_accept(struct pipeline *p, const int32_t *n_accepted, struct qn_error *e)
 {
     const struct batch *b = &p->step.batch;
-    if (p->rc) return fail(p, e);
+    assert(!p->n_steps);
+    if (p->rc || open_out(p)) return fail(p, e);
     memset(p->counts, 0, (size_t)p->step.n_seqs * sizeof *p->counts);
     for (int i = 0; i < b->n; i++)
         if (b->held[i]) p->counts[b->seq[i]] = n_accepted[p->seqs[b->seq[i]]];

@@ -6,8 +6,19 @@
 
 #include <assert.h>
 #include <string.h>
+#include <time.h>
 
-#define N_BUFFERS 2 /* of packets that come: one is at work while the next arrives */
+#include "base/os.h"
+
+#define LAST_WORDS_NS 1000000000u
+#define MOST_SLEEP_NS 1000000     /* of a pass that is made slower */
+#define N_BUFFERS     LINK_WINDOW /* of packets that come: one is at work while the others arrive */
+#define N_OUT         2           /* of packets that go: one is put together while the other is sent */
+
+struct runner_out {
+    struct packet_out packet;
+    struct link_transfer send;
+};
 
 struct runner {
     struct runner_params p;
@@ -24,16 +35,17 @@ struct runner {
     /* packets */
     size_t cap;
     uint8_t *buffer[N_BUFFERS];
-    struct packet_out reply;
+    struct link_transfer receive[N_BUFFERS]; /* is_started: it has not come yet */
+    int first, n_posted;                     /* the buffers that are being filled, or are full, in order */
+    struct runner_out outs[N_OUT];
+    int at_out;
     struct link *in, *out;
-    struct link_transfer receive, send;
-    int next; /* the buffer that is being filled */
     const atomic_bool *stop;
 
     /* the pass in progress */
     uint64_t step_no;
-    bool is_cancelled;
-    int lost_rc; /* the link failed meanwhile, because of `lost` */
+    uint64_t unwanted; /* this step and those before it */
+    int lost_rc;       /* the link failed meanwhile, because of `lost` */
     struct qn_error lost;
 };
 
@@ -78,8 +90,10 @@ static int open_buffers(struct runner *r, struct qn_error *e)
     if (!model_is_last(r->p.model) || reply < r->cap) reply = r->cap;
     if (reply > PACKET_MAX_BYTES)
         return error_set(e, QN_EUSAGE, "cluster: replies of %d rows of logits are too large for packets", l->n_logits);
-    r->reply = (struct packet_out){.p = mem_alloc(reply), .cap = reply};
-    if (!r->reply.p) return error_nomem(e, "a packet", reply);
+    for (int i = 0; i < N_OUT; i++) {
+        r->outs[i].packet = (struct packet_out){.p = mem_alloc(reply), .cap = reply};
+        if (!r->outs[i].packet.p) return error_nomem(e, "a packet", reply);
+    }
     if (!model_is_last(r->p.model)) return 0;
     size_t n_logits = l->n_logits ? (size_t)l->n_logits : rows;
     r->logits = mem_alloc(n_logits * (size_t)l->n_vocab * sizeof *r->logits);
@@ -119,7 +133,7 @@ void runner_free(struct runner *r)
     mem_free(r->logits);
     mem_free(r->tokens);
     for (int i = 0; i < N_BUFFERS; i++) mem_free(r->buffer[i]);
-    mem_free(r->reply.p);
+    for (int i = 0; i < N_OUT; i++) mem_free(r->outs[i].packet.p);
     step_packet_deinit(&r->step);
     forward_deinit(&r->forward);
     kv_pool_free(r->kv);
@@ -185,94 +199,146 @@ static int check_tables(const struct runner *r, struct qn_error *e)
 
 /* ---- packets that come ---- */
 
+/* Keeps all buffers but one waiting for packets. */
 static int expect(struct runner *r, struct qn_error *e)
 {
-    return link_irecv(r->in, &r->receive, r->buffer[r->next], r->cap, e);
+    for (int rc; r->n_posted < N_BUFFERS - 1; r->n_posted++) {
+        int at = (r->first + r->n_posted) % N_BUFFERS;
+        if ((rc = link_irecv(r->in, &r->receive[at], r->buffer[at], r->cap, e))) return rc;
+    }
+    return 0;
 }
 
-/* Between two questions of a wait. */
-static int must_stop(struct runner *r, struct qn_error *e)
+/* Moves on what is under way, as far as that can be done now. Between two questions of a wait, and between pieces of a
+ * pass. */
+static int move_on(struct runner *r, struct qn_error *e)
 {
+    bool done = true;
+    int rc;
     if (atomic_load(r->stop)) return error_set(e, QN_ECANCEL, "cluster: the stage was stopped");
+    for (int i = 0; i < N_OUT; i++) /* the older one first */
+        if (r->outs[(r->at_out + 1 + i) % N_OUT].send.is_started &&
+            (rc = link_test(&r->outs[(r->at_out + 1 + i) % N_OUT].send, &done, e)))
+            return rc;
+    done = true;
+    for (int i = 0; done && i < r->n_posted; i++) {
+        struct link_transfer *t = &r->receive[(r->first + i) % N_BUFFERS];
+        if (t->is_started && (rc = link_test(t, &done, e))) return rc;
+    }
     return r->p.tend ? r->p.tend(r->p.tend_arg, e) : 0;
 }
 
-/* Sends the reply buffer, and waits until it has been sent. */
-static int send_on(struct runner *r, struct qn_error *e)
+/* Returns a buffer for a packet, when the packet that it had has been sent. */
+static int open_out(struct runner *r, struct packet_out **out, struct qn_error *e)
 {
     struct patience wait;
-    int rc = link_isend(r->out, &r->send, r->reply.p, r->reply.n, e);
+    struct runner_out *o = &r->outs[(r->at_out + 1) % N_OUT];
     patience_reset(&wait);
-    for (bool done = false; !rc && !done;) {
-        if ((rc = link_test(&r->send, &done, e)) || done) break;
-        if ((rc = must_stop(r, e))) {
-            link_cancel(&r->send);
-            return rc;
-        }
-        patience_wait(&wait);
-    }
-    return rc;
+    for (int rc; o->send.is_started; patience_wait(&wait))
+        if ((rc = move_on(r, e))) return rc;
+    r->at_out = (r->at_out + 1) % N_OUT;
+    o->packet.n = 0;
+    *out = &o->packet;
+    return 0;
+}
+
+/* Sends what was put into the last buffer. */
+static int send_on(struct runner *r, struct qn_error *e)
+{
+    struct runner_out *o = &r->outs[r->at_out];
+    int rc = link_isend(r->out, &o->send, o->packet.p, o->packet.n, e);
+    return rc ? rc : move_on(r, e);
 }
 
 /* Sends a packet as it came. */
 static int pass_on(struct runner *r, const uint8_t *data, size_t n, struct qn_error *e)
 {
-    r->reply.n = 0;
-    packet_put(&r->reply, data, n);
+    struct packet_out *out;
+    int rc = open_out(r, &out, e);
+    if (rc) return rc;
+    packet_put(out, data, n);
     return send_on(r, e);
 }
 
-/* Between two pieces of a pass: whether the packet that comes next ends it. Anything else stays where it is until the
- * pass is over. */
+/* Whether a packet that has come says that the present step is not wanted. */
+static bool look_for_cancel(struct runner *r)
+{
+    struct packet_head head;
+    for (int i = 0; i < r->n_posted; i++) {
+        int at = (r->first + i) % N_BUFFERS;
+        if (r->receive[at].is_started) break;
+        if (packet_read_head(&head, r->buffer[at], r->receive[at].n, r->p.group, NULL)) continue;
+        if (head.kind == PACKET_CANCEL && head.step > r->unwanted) r->unwanted = head.step;
+    }
+    return r->unwanted >= r->step_no;
+}
+
+/* Between two pieces of a pass. Anything but a cancellation stays where it is until the pass is over. */
 static bool is_unwanted(void *arg)
 {
     struct runner *r = arg;
-    struct packet_head head;
-    bool done;
-    if (r->is_cancelled) return true;
-    if ((r->lost_rc = must_stop(r, &r->lost))) return r->is_cancelled = true;
-    if (!r->receive.is_started) return false;
-    if ((r->lost_rc = link_test(&r->receive, &done, &r->lost))) return r->is_cancelled = true;
-    if (!done) return false;
-    if (packet_read_head(&head, r->buffer[r->next], r->receive.n, r->p.group, NULL)) return false;
-    r->is_cancelled = head.kind == PACKET_CANCEL && head.step == r->step_no;
-    return r->is_cancelled;
+    if (!r->lost_rc) r->lost_rc = move_on(r, &r->lost);
+    return r->lost_rc || look_for_cancel(r);
 }
 
 /* ---- steps ---- */
 
-static void write_rows(struct runner *r)
+static int write_rows(struct runner *r, struct qn_error *e)
 {
     const struct step_limits *l = &r->p.limits;
-    packet_begin(&r->reply, PACKET_STEP, r->p.group, r->step_no);
-    step_packet_put(&r->reply, &r->step, l->n_windows > 0, r->step.batch.n ? l->n_embd : 0);
+    struct packet_out *out;
+    int rc = open_out(r, &out, e);
+    if (rc) return rc;
+    packet_begin(out, PACKET_STEP, r->p.group, r->step_no);
+    step_packet_put(out, &r->step, l->n_windows > 0, r->step.batch.n ? l->n_embd : 0);
     for (int i = 0; i < r->step.batch.n; i++)
-        packet_put(&r->reply, forward_row(&r->forward, i), (size_t)l->n_embd * sizeof(float));
-    packet_end(&r->reply);
+        packet_put(out, forward_row(&r->forward, i), (size_t)l->n_embd * sizeof(float));
+    packet_end(out);
+    return send_on(r, e);
 }
 
-static void write_result(struct runner *r)
+static int write_result(struct runner *r, struct qn_error *e)
 {
-    int n = 0;
-    for (int i = 0; i < r->step.batch.n; i++) n += r->step.batch.want_logits[i];
+    const struct step_packet *s = &r->step;
+    struct packet_out *out;
+    int n = 0, rc = open_out(r, &out, e);
+    if (rc) return rc;
+    for (int i = 0; i < s->batch.n; i++) n += s->batch.want_logits[i];
     if (r->p.limits.n_logits) {
-        packet_reply_logits(&r->reply, r->p.group, r->step_no, r->logits, n, r->p.limits.n_vocab);
-        return;
+        packet_reply_logits(out, r->p.group, r->step_no, s->times, s->n_times, r->logits, n, r->p.limits.n_vocab);
+        return send_on(r, e);
     }
     if (n) r->p.draw(r->p.draw_arg, r->logits, n, r->tokens);
-    packet_reply_tokens(&r->reply, r->p.group, r->step_no, r->tokens, n);
+    packet_reply_tokens(out, r->p.group, r->step_no, s->times, s->n_times, r->tokens, n);
+    return send_on(r, e);
 }
 
+/* Makes a pass as slow as it has to be. */
+static void take_time(struct runner *r, uint64_t t0)
+{
+    uint64_t least = r->p.least_ns ? t0 + r->p.least_ns(r->p.least_arg, r->step.batch.n) : 0, now;
+    while ((now = clock_ns()) < least) {
+        uint64_t left = least - now;
+        nanosleep(&(struct timespec){.tv_nsec = left > MOST_SLEEP_NS ? MOST_SLEEP_NS : (long)left}, NULL);
+        if (is_unwanted(r)) return;
+    }
+}
+
+/* Returns false if the pass was abandoned. */
 static bool run(struct runner *r)
 {
     struct pass *pass = &r->forward.pass;
-    for (int i = 0; i < r->step.n_seqs; i++) r->mems[i] = &r->places[r->step.tables[i].place];
-    r->is_cancelled = false;
-    pass->is_cancelled = r->step.can_cancel ? is_unwanted : NULL;
+    struct step_packet *s = &r->step;
+    uint64_t t0 = clock_ns();
+    for (int i = 0; i < s->n_seqs; i++) r->mems[i] = &r->places[s->tables[i].place];
+    pass->is_cancelled = s->can_cancel ? is_unwanted : NULL;
     pass->cancel_arg = r;
-    r->can_accept = forward_run_stage(&r->forward, &r->step.batch, r->mems, r->step.rows, r->logits);
+    r->can_accept =
+        (!s->can_cancel || !is_unwanted(r)) && forward_run_stage(&r->forward, &s->batch, r->mems, s->rows, r->logits);
     pass->is_cancelled = NULL;
     r->done_step = r->step_no;
+    if (r->can_accept) take_time(r, t0);
+    if (s->n_times < PACKET_MAX_TIMES) s->times[s->n_times++] = (uint32_t)((clock_ns() - t0) / 1000);
     return r->can_accept;
 }
 
@@ -280,14 +346,14 @@ static bool run(struct runner *r)
  * from them. */
 static int abandon(struct runner *r, struct qn_error *e)
 {
+    struct packet_out *out;
     int rc = 0;
     r->step.batch.n = 0;
-    if (!model_is_last(r->p.model)) {
-        write_rows(r);
-        rc = send_on(r, e);
-    }
-    packet_reply_failure(&r->reply, r->p.group, r->step_no, STEP_ABANDONED, "");
-    return rc ? rc : send_on(r, e);
+    if (!model_is_last(r->p.model)) rc = write_rows(r, e);
+    if (!rc) rc = open_out(r, &out, e);
+    if (rc) return rc;
+    packet_reply_failure(out, r->p.group, r->step_no, STEP_ABANDONED, "");
+    return send_on(r, e);
 }
 
 /* A packet without rows brings moves and tables, and has no reply. */
@@ -300,13 +366,8 @@ static int do_step(struct runner *r, struct packet_in in, struct qn_error *e)
     for (int i = 0; i < r->step.n_seqs; i++) set_table(r, &r->step.tables[i]);
     r->can_accept = false;
     if (r->step.batch.n && !run(r)) return abandon(r, e);
-    if (!model_is_last(r->p.model))
-        write_rows(r);
-    else if (r->step.batch.n)
-        write_result(r);
-    else
-        return 0;
-    return send_on(r, e);
+    if (!model_is_last(r->p.model)) return write_rows(r, e);
+    return r->step.batch.n ? write_result(r, e) : 0;
 }
 
 static int do_accept(struct runner *r, const uint8_t *data, size_t n, struct qn_error *e)
@@ -331,8 +392,9 @@ static int handle(struct runner *r, const uint8_t *data, size_t n, struct qn_err
     switch (head.kind) {
     case PACKET_STEP: return do_step(r, packet_body(data, n), e);
     case PACKET_ACCEPT: return do_accept(r, data, n, e);
-    case PACKET_CANCEL: /* too late here, but perhaps not for a later stage */
-        return model_is_last(r->p.model) || r->is_cancelled ? 0 : pass_on(r, data, n, e);
+    case PACKET_CANCEL: /* later stages may be at steps before this one */
+        if (head.step > r->unwanted) r->unwanted = head.step;
+        return model_is_last(r->p.model) ? 0 : pass_on(r, data, n, e);
     default: /* a reply of an earlier stage is the reply of all */ return pass_on(r, data, n, e);
     }
 }
@@ -341,21 +403,35 @@ static int handle(struct runner *r, const uint8_t *data, size_t n, struct qn_err
 static int receive(struct runner *r, const uint8_t **data, size_t *n, struct qn_error *e)
 {
     struct patience wait;
+    const struct link_transfer *t = &r->receive[r->first];
     int rc = r->lost_rc;
     if (rc && e) *e = r->lost;
     if (rc) return rc;
     patience_reset(&wait);
-    /* A packet that came during a pass is done already. */
-    for (bool done = !r->receive.is_started; !done;) {
-        if ((rc = link_test(&r->receive, &done, e))) return rc;
-        if (done) break;
-        if ((rc = must_stop(r, e))) return rc;
-        patience_wait(&wait);
-    }
-    *data = r->buffer[r->next];
-    *n = r->receive.n;
-    r->next = (r->next + 1) % N_BUFFERS;
+    for (; t->is_started; patience_wait(&wait)) /* one that came during a pass is there */
+        if ((rc = move_on(r, e))) return rc;
+    *data = r->buffer[r->first];
+    *n = t->n;
+    r->first = (r->first + 1) % N_BUFFERS;
+    r->n_posted--;
     return expect(r, e);
+}
+
+/* The last words of a stage that cannot go on. */
+static void refuse(struct runner *r, const char *why)
+{
+    struct packet_out *out;
+    struct patience wait;
+    if (open_out(r, &out, NULL)) return;
+    packet_reply_failure(out, r->p.group, r->step_no, STEP_FAILED, why);
+    int rc = send_on(r, NULL);
+    patience_reset(&wait);
+    for (bool done = false; !rc && !done; patience_wait(&wait)) {
+        if (!r->outs[r->at_out].send.is_started || patience_ns(&wait) > LAST_WORDS_NS) break;
+        rc = link_test(&r->outs[r->at_out].send, &done, NULL);
+        if (!rc && r->p.tend) rc = r->p.tend(r->p.tend_arg, NULL);
+        if (atomic_load(r->stop)) rc = QN_ECANCEL;
+    }
 }
 
 int runner_serve(struct runner *r, struct link *in, struct link *out, const atomic_bool *stop, struct qn_error *e)
@@ -367,12 +443,10 @@ int runner_serve(struct runner *r, struct link *in, struct link *out, const atom
     r->out = out;
     r->stop = stop;
     int rc = expect(r, &why);
-    while (!rc && !(rc = receive(r, &data, &n, &why))) {
-        if ((rc = handle(r, data, n, &why)) != QN_EDATA) continue;
-        packet_reply_failure(&r->reply, r->p.group, r->step_no, STEP_FAILED, why.msg);
-        send_on(r, NULL);
-    }
-    link_cancel(&r->receive);
+    while (!rc && !(rc = receive(r, &data, &n, &why)))
+        if ((rc = handle(r, data, n, &why)) == QN_EDATA) refuse(r, why.msg);
+    for (int i = 0; i < N_BUFFERS; i++) link_cancel(&r->receive[i]);
+    for (int i = 0; i < N_OUT; i++) link_cancel(&r->outs[i].send);
     if (e) *e = why;
     return rc;
 }

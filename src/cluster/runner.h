@@ -32,6 +32,9 @@ struct runner_params {
      * the stage. NULL: nothing else has to be done. */
     int (*tend)(void *arg, struct qn_error *e);
     void *tend_arg;
+    /* For measuring: a pass of so many rows takes at least as many nanoseconds. NULL: it takes as long as it takes. */
+    uint64_t (*least_ns)(void *arg, int n_rows);
+    void *least_arg;
 };
 
 struct runner;

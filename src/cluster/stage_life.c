@@ -112,7 +112,7 @@ static int pass_greeting(struct stage_life *r, struct qn_error *e)
     uint8_t bytes[64] __attribute__((aligned(4)));
     struct packet_out out = {.p = bytes, .cap = sizeof bytes};
     if (!model_is_last(r->model)) return send(r, r->first, r->n_first, e);
-    packet_reply_tokens(&out, r->hello.group, 0, NULL, 0);
+    packet_reply_tokens(&out, r->hello.group, 0, NULL, 0, NULL, 0);
     return send(r, out.p, out.n, e);
 }
 

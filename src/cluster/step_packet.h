@@ -8,7 +8,8 @@
  * states were copied or cleared since the last step (moves, in their order), and the page tables of the step's
  * sequences. Tables are sent as far as they differ from the last one at the same place.
  *
- *     u32 flags, n_moves, n_seqs, n_rows, n_embd (0: no residual rows follow)
+ *     u32 flags, n_moves, n_seqs, n_rows, n_times, n_embd (0: no residual rows follow)
+ *     times   [n_times]  u32 microseconds that the stages before took for this step
  *     moves   [n_moves]  u32 what, i32 to, i32 from
  *     tables  [n_seqs]   i32 place, state, n_pages, n_kept, first_window,
  *                        i32 page[n_pages - n_kept], window[n_pages - first_window], -1: none
@@ -55,7 +56,8 @@ struct step_table {
 
 struct step_packet {
     bool can_cancel;
-    int n_moves, n_seqs;
+    int n_times, n_moves, n_seqs;
+    uint32_t times[PACKET_MAX_TIMES];
     const struct step_move *moves;
     struct step_table *tables; /* [n_seqs] */
     struct batch batch;

@@ -261,7 +261,7 @@ void drafts_settle(struct qn_scheduler *s)
         const struct step_part *p = &s->parts[i];
         if (p->n_aside) look(s, p);
         if (has_rows_to_forget(p)) room_undraft(part_answer(p));
-        drafters_absorb(&d->drafters, &part_answer(p)->drafts, p->row, s->engine->batch.slot[p->row], p->n_kept);
+        drafters_absorb(&d->drafters, &part_answer(p)->drafts, p->row, p->slot, p->n_kept);
     }
 }
 

@@ -18,6 +18,7 @@ void scheduler_lose_stage(struct qn_scheduler *s, const struct qn_error *why)
 {
     if (s->is_lost) return;
     log_at(LOG_WARN, "the stages are lost, and what runs waits for them: %s", why->msg);
+    away_forget(s);
     s->is_lost = true;
     s->is_emptied = false;
 }

@@ -27,6 +27,8 @@ struct answer {
     int n_tokens;
     int n_dropped; /* tokens that the context held before, of the prompt and of the answer */
     int n_reached; /* slots that were computed or found once: rows before it are not told or charged again */
+    int n_away;    /* rows after those of its memory that other processes compute (away.c) */
+    unsigned life; /* raised when its memory is lost: what was away then is of no use */
     enum qn_finish finish;
     bool is_paused;     /* it gave way */
     uint64_t paused_ns; /* since when */
@@ -59,6 +61,7 @@ struct request {
 
     /* while it runs; the prompt is read into the memory of the first answer */
     struct answer *answers;     /* [p.n_answers] */
+    int n_away;                 /* parts of steps that are under way in other processes */
     int n_started, n_open;      /* answers that have memory; answers that have not finished, even if they never began */
     double paused_ms;           /* the longest that one of its answers has waited for pages */
     double *pooled;             /* [n_embd] sums for an embedding */

@@ -192,9 +192,13 @@ static void begin_pause(struct qn_scheduler *s, struct request *r, int k)
     request_tell(r, &ev);
 }
 
+/* The state of an answer with rows that are away is not that of its slots, so nothing of it is kept. */
 static void pause_answer(struct qn_scheduler *s, struct request *r, int k)
 {
-    leave_to_cache(s, r, &r->answers[k]);
+    if (away_drop(&r->answers[k]))
+        kv_seq_truncate(&r->answers[k].memory, 0);
+    else
+        leave_to_cache(s, r, &r->answers[k]);
     begin_pause(s, r, k);
 }
 
@@ -352,11 +356,11 @@ bool room_has_page(const struct qn_scheduler *s, const struct answer *a)
 int room_open(struct qn_scheduler *s, struct answer *a, int n)
 {
     struct kv_seq *m = &a->memory;
-    int slots = page_slots(s), from = m->n_slots;
+    int slots = page_slots(s), from = m->n_slots + a->n_away, least = a->n_away ? 0 : 1;
     if (!room_has_page(s, a)) return 0;
-    while (n > 1 && !reuse_open(s->reuse, m, from, from + n)) {
+    while (n > least && !reuse_open(s->reuse, m, from, from + n)) {
         int less = (from + n - 1) / slots * slots - from; /* up to a page less */
-        n = less > 0 ? less : 1;
+        n = less > 0 ? less : least;
     }
     return n;
 }

@@ -176,6 +176,10 @@ static void end_some(struct qn_scheduler *s, bool is_stopping)
             at = &r->next;
     }
     for (int i = 0; i < s->n_running;) {
+        if (s->running[i]->n_away) { /* it ends when its rows are back */
+            i++;
+            continue;
+        }
         enum qn_finish why = outcome(s->running[i]);
         if (why == QN_FINISH_NONE) why = request_doom(s->running[i], now, stop);
         if (why != QN_FINISH_NONE)
@@ -315,7 +319,7 @@ static bool is_idle(const struct qn_scheduler *s)
 {
     return !s->inbox && !s->errands && !s->is_disk_ready && !(s->changed.code && (s->n_running || s->waiting)) &&
            (s->is_full || !(s->waiting || s->stats.n_paused)) && (s->is_stalled || !has_rows(s)) &&
-           !(s->is_stopping && s->n_waiting);
+           !(s->is_stopping && s->n_waiting) && !away_has_steps(s);
 }
 
 /* Prepares for the next request, while there is none, in a step of about a millisecond: enters weights that are in
@@ -454,7 +458,10 @@ static void *thread_main(void *arg)
         tell_places(s);
         if (s->is_lost && !scheduler_mend(s)) continue;
         admit(s);
-        if (has_rows(s)) step_run(s);
+        if (!s->engine->stage) {
+            if (has_rows(s)) step_run(s);
+        } else if (has_rows(s) || away_has_steps(s))
+            away_run(s);
     }
     return NULL;
 }
@@ -609,6 +616,7 @@ void qn_scheduler_free(qn_scheduler *s)
         pthread_join(s->thread, NULL);
     }
     masks_end(s);
+    away_free(s);
     drafts_deinit(s);
     reuse_free(s->reuse);
     shares_deinit(&s->shares);

@@ -26,6 +26,8 @@ struct step_part {
     int answer;
     int row, n;               /* the first row in the batch, and how many */
     int logits_row, n_logits; /* the first row of logits, and how many */
+    int slot;                 /* of the first row */
+    unsigned life;            /* of the answer, when the step began */
     int n_drafted;            /* rows of drafts, the last ones */
     int n_aside;              /* rows after all these, which never stay; they are not counted in n and n_logits */
     const struct draft_offer *offer; /* the drafts; NULL: none */
@@ -94,6 +96,11 @@ struct qn_scheduler {
     bool is_lost;       /* the engine's stage does not answer */
     bool is_emptied;    /* since then, no sequence has pages any more */
     uint64_t asked_ns;  /* the time of the last check whether to abandon the step */
+
+    struct flights *flights; /* steps under way in other processes; NULL: there was none yet */
+    int most_answers;        /* answers of a step at most */
+    int most_prompt;         /* prompt rows of a step at most; 0: as many as pace allows */
+    bool are_answers_away;   /* steps under way have rows of answers */
 };
 
 /* ---- lost.c ---- */
@@ -121,6 +128,28 @@ void masks_end(struct qn_scheduler *s); /* frees everything; all requests have e
 
 /* Runs one step of all running requests: a row for each answer and a piece of the prompts that are being read. */
 void step_run(struct qn_scheduler *s);
+/* The parts of such a step, for away.c. Returns false if it has no rows. */
+bool step_gather(struct qn_scheduler *s);
+void step_without_rows(struct qn_scheduler *s);
+/* Processes the results of the step that s describes. t0: when it began. seconds: that it took; 0: until now. */
+void step_take_in(struct qn_scheduler *s, uint64_t t0, double seconds);
+
+/* ---- away.c ---- */
+
+/* Begins a step, or waits for one that is under way, in other processes (stage.h). */
+void away_run(struct qn_scheduler *s);
+bool away_has_steps(const struct qn_scheduler *s); /* some are under way */
+/* What is away comes back no more, or is of no use: nothing of any answer is away. */
+void away_forget(struct qn_scheduler *s);
+void away_free(struct qn_scheduler *s);
+/* The memory of an answer is about to be lost. Returns true if some of its rows were away. */
+static inline bool away_drop(struct answer *a)
+{
+    bool was_away = a->n_away > 0;
+    a->n_away = 0;
+    a->life++;
+    return was_away;
+}
 
 /* Replaces zeros by the defaults and checks the ranges. n_states: recurrent states that the engine has; 0: the model
  * has none. QN_EUSAGE: a value is out of range, or a step has too few rows. QN_ENOMEM: there are too few states. */

@@ -44,14 +44,22 @@ static void add_row(struct qn_scheduler *s, qn_token t, int pos, bool want)
 static void add_part(struct qn_scheduler *s, struct request *r, int answer, int n)
 {
     s->memories[s->n_parts] = &r->answers[answer].memory;
-    s->parts[s->n_parts++] = (struct step_part){
-        .request = r, .answer = answer, .row = s->n_rows, .n = n, .logits_row = s->n_logits, .n_kept = n};
+    const struct answer *a = &r->answers[answer];
+    s->parts[s->n_parts++] = (struct step_part){.request = r,
+                                                .answer = answer,
+                                                .row = s->n_rows,
+                                                .n = n,
+                                                .logits_row = s->n_logits,
+                                                .slot = a->memory.n_slots + a->n_away,
+                                                .life = a->life,
+                                                .n_kept = n};
 }
 
 bool step_has_next(const struct qn_scheduler *s, const struct request *r, int k)
 {
     const struct answer *a = &r->answers[k];
-    return request_answer_runs(r, k) && answer_rows(a) == 1 && room_has_page(s, a) && request_has_mask(r, k);
+    return request_answer_runs(r, k) && answer_rows(a) == 1 && !a->n_away && room_has_page(s, a) &&
+           request_has_mask(r, k);
 }
 
 /* Adds a row after those of the part, in a slot of its own. */
@@ -86,7 +94,7 @@ static void gather_answers(struct qn_scheduler *s)
     for (int i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
         if (request_is_reading(r)) continue;
-        for (int k = 0; k < r->n_started; k++) {
+        for (int k = 0; k < r->n_started && s->n_parts < s->most_answers; k++) {
             const struct answer *a = &r->answers[k];
             if (!step_has_next(s, r, k)) continue;
             const struct draft_offer *drafts = drafts_take(s, r, k);
@@ -102,9 +110,10 @@ static void gather_answers(struct qn_scheduler *s)
 static int piece(const struct qn_scheduler *s, const struct request *r, int answer, int most, int n_scored)
 {
     const struct answer *a = &r->answers[answer];
-    int from = a->memory.n_slots, n = answer_rows(a) < most ? answer_rows(a) : most;
-    if (n == answer_rows(a) && !request_has_mask(r, answer)) n--; /* its last row is the one that is drawn from */
+    int from = a->memory.n_slots + a->n_away, left = a->n_tokens - from, n = left < most ? left : most;
+    if (n == left && !request_has_mask(r, answer)) n--; /* its last row is the one that is drawn from */
     if (!request_is_reading(r)) return n;
+    if (a->n_away && reuse_next_cut(s->reuse, r, from - 1) == from) return 0; /* a copy is made before it goes on */
     int cut = reuse_next_cut(s->reuse, r, from), untold = a->n_reached - from;
     if (n > cut - from) n = cut - from;
     if (n > untold && untold > 0) n = untold;
@@ -122,9 +131,9 @@ static void gather_prompts(struct qn_scheduler *s, int most)
         for (int k = 0; k < r->n_started && most > 0; k++) {
             struct answer *a = &r->answers[k];
             if (!request_answer_runs(r, k) || (!is_reading && answer_rows(a) == 1)) continue;
-            int from = a->memory.n_slots, last = a->n_tokens - 1, n = piece(s, r, k, most, n_scored);
+            int from = a->memory.n_slots + a->n_away, last = a->n_tokens - 1, n = piece(s, r, k, most, n_scored);
             if (n > 0) n = room_open(s, a, n);
-            if (n == 0) continue;
+            if (n <= 0) continue;
             if (is_scored) n_scored += n;
             add_part(s, r, k, n);
             for (int p = from; p < from + n; p++)
@@ -142,7 +151,12 @@ static void gather(struct qn_scheduler *s)
     gather_answers(s);
     int n_decode = s->n_rows, most = s->engine->n_batch - n_decode;
     if (most > s->n_prefill) most = s->n_prefill;
-    if (n_decode && most > 0) most = pace_prefill_rows(&s->pace, n_decode, STRETCH, most);
+    if (n_decode && most > 0)
+        most = pace_prefill_rows(&s->pace, n_decode, STRETCH, most);
+    else if (s->are_answers_away)
+        most = 0; /* answers would wait for these rows */
+    else if (s->most_prompt && most > s->most_prompt)
+        most = s->most_prompt;
     gather_prompts(s, most);
     s->n_prefill_rows = s->n_rows - n_decode;
     assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS + s->drafts.most); /* a place has at most one answer */
@@ -173,22 +187,10 @@ static bool is_wasted(void *arg)
     return n == s->n_rows || (2 * n > s->n_rows && !s->was_abandoned);
 }
 
-/* The same where the layers are elsewhere. */
-static bool run_away(struct qn_scheduler *s, bool has_copies)
-{
-    const struct stage *at = s->engine->stage;
-    struct qn_error e;
-    int rc = at->ops->run(at->arg, &s->engine->batch, s->memories, has_copies ? is_wasted : NULL, s, s->logits, &e);
-    s->was_abandoned = rc == QN_ECANCEL;
-    if (rc && rc != QN_ECANCEL) scheduler_lose_stage(s, &e);
-    return !rc;
-}
-
 static bool run(struct qn_scheduler *s)
 {
     struct qn_engine *g = s->engine;
-    bool has_copies = g->is_head || s->n_parts <= g->forward.max_seqs || !kv_pool_shape(g->kv)->state_bytes;
-    if (g->stage) return run_away(s, has_copies);
+    bool has_copies = s->n_parts <= g->forward.max_seqs || !kv_pool_shape(g->kv)->state_bytes;
     g->forward.pass.is_cancelled = has_copies ? is_wasted : NULL;
     g->forward.pass.cancel_arg = s;
     bool done = forward_run(&g->forward, &g->batch, s->memories, s->logits);
@@ -362,11 +364,13 @@ static void take_in(struct qn_scheduler *s, struct step_part *p)
     if (is_reading) take_in_prompt(s, p, from, is_new);
 }
 
-static void count(struct qn_scheduler *s, uint64_t t0)
+/* Where several steps are under way, a step counts from the end of the one before. pass_s: 0: not known. */
+static void count(struct qn_scheduler *s, uint64_t t0, double pass_s)
 {
     struct qn_scheduler_stats *st = &s->stats;
     uint64_t now = clock_ns();
-    double seconds = 1e-9 * (double)(now - t0), pass_s = seconds - s->drafts.seconds;
+    double seconds = 1e-9 * (double)(now - (pass_s > 0 && s->last_step_ns > t0 ? s->last_step_ns : t0));
+    if (!(pass_s > 0)) pass_s = seconds - s->drafts.seconds;
     pthread_mutex_lock(&s->mutex);
     st->n_steps++;
     st->n_rows += (uint64_t)s->n_rows;
@@ -390,28 +394,43 @@ static void rotate(struct qn_scheduler *s)
             if (request_is_full(s->running[i], &s->running[i]->answers[k])) room_rotate(s, s->running[i], k);
 }
 
+bool step_gather(struct qn_scheduler *s)
+{
+    room_grow(s);
+    masks_prepare(s);
+    gather(s);
+    return s->n_rows > 0;
+}
+
+/* Waits for a mask, or else nothing that runs can have rows. */
+void step_without_rows(struct qn_scheduler *s)
+{
+    if (masks_wait(s) != MASKS_NONE) return;
+    s->is_stalled = true;
+    fail_all(s);
+}
+
 void step_run(struct qn_scheduler *s)
 {
     uint64_t t0 = clock_ns();
-    enum masks_waited waited = MASKS_NONE;
-    room_grow(s);
-    masks_prepare(s);
-    do gather(s);
-    while (!s->n_rows && (waited = masks_wait(s)) == MASKS_MADE);
-    if (!s->n_rows && waited == MASKS_LATE) return;
-    s->is_stalled = !s->n_rows;
-    if (s->is_stalled) {
-        fail_all(s);
+    s->most_answers = s->n_places;
+    if (!step_gather(s)) {
+        step_without_rows(s);
         return;
     }
     if (!run(s)) {
         drafts_forget(s);
         return;
     }
+    step_take_in(s, t0, 0);
+}
+
+void step_take_in(struct qn_scheduler *s, uint64_t t0, double seconds)
+{
     draw(s);
     s->n_told = 0;
     for (int i = 0; i < s->n_parts; i++) take_in(s, &s->parts[i]);
     drafts_settle(s);
     rotate(s);
-    count(s, t0);
+    count(s, t0, seconds);
 }

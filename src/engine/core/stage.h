@@ -3,20 +3,39 @@
  * stage.h: where the steps of a scheduler run: in this process, or in other processes that have the layers.
  *
  * An engine without a struct stage computes itself. An engine with one is the head of a chain (cluster/pipeline.h): it
- * has the sequences, their page tables and everything that is done with logits, but no keys, values or states.
+ * has the sequences, their page tables and everything that is done with logits, but no keys, values or states. Several
+ * steps may be under way (away.c), each with rows of other answers or with the next rows of a prompt; stages compute
+ * them in their order.
  */
 #ifndef QUERN_ENGINE_CORE_STAGE_H
 #define QUERN_ENGINE_CORE_STAGE_H
 
 #include "model/forward.h"
 
-/* All functions are called from the scheduler's thread, except close. */
+#define STAGE_MOST 64 /* stages of a chain */
+
+/* What a step brought. */
+struct stage_result {
+    /* in: where the logits of the rows go that want them, or the tokens that the last stage chose */
+    float *logits;
+    qn_token *tokens;
+    int n_times;
+    uint32_t times[STAGE_MOST]; /* microseconds that the pass of each stage took */
+};
+
+/* All functions are called from the scheduler's thread, except close. A failure that is not named means that what the
+ * other processes had of all sequences is lost. */
 struct stage_ops {
-    /* As forward_run(). QN_ECANCEL: is_cancelled(cancel_arg) was true. Any other failure: what the other processes had
-     * of all sequences is lost. is_cancelled may be NULL. */
-    int (*run)(void *arg, const struct batch *b, struct kv_seq *const *mem, bool (*is_cancelled)(void *arg),
-               void *cancel_arg, float *logits, struct qn_error *e);
-    /* As forward_accept(). A failure is that of run. */
+    /* Begins a step. can_cancel: it may be cancelled, as far as the model allows. */
+    int (*start)(void *arg, const struct batch *b, struct kv_seq *const *mem, bool can_cancel, struct qn_error *e);
+    /* Waits for the oldest step under way. QN_EBUSY: is_needed(needed_arg) was true before that, which is asked again
+     * and again. QN_ECANCEL: the step was cancelled; if it is the last one that was begun, its sequences are as they
+     * were before. */
+    int (*finish)(void *arg, bool (*is_needed)(void *arg), void *needed_arg, struct stage_result *out,
+                  struct qn_error *e);
+    /* No step under way is wanted any more. They still have to be finished. */
+    int (*cancel)(void *arg, struct qn_error *e);
+    /* As forward_accept(), for the last step, when none is under way. */
     int (*accept)(void *arg, const int32_t *n_accepted, struct qn_error *e);
     /* After a failure, when no sequence has pages any more: tries to go on, with empty sequences, and soon returns.
      * QN_EBUSY: not yet. Any other failure: nothing can be computed for now, because of that. */
@@ -27,6 +46,13 @@ struct stage_ops {
 struct stage {
     const struct stage_ops *ops;
     void *arg;
+    int n_stages; /* n_stages + 1 steps may be under way, STAGE_STEPS at most */
 };
+
+#define STAGE_STEPS 9
+static inline int stage_steps(const struct stage *s)
+{
+    return s->n_stages < STAGE_STEPS ? s->n_stages + 1 : STAGE_STEPS;
+}
 
 #endif

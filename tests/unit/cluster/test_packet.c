@@ -75,11 +75,13 @@ static void replies_come_back(void **state)
 {
     (void)state;
     const qn_token tokens[] = {1, 99, 0};
+    const uint32_t times[] = {70, 80};
     struct packet_out out = out_of_bytes();
     struct packet_reply r;
-    packet_reply_tokens(&out, GROUP, 5, tokens, 3);
+    packet_reply_tokens(&out, GROUP, 5, times, 2, tokens, 3);
     assert_int_equal(packet_read_reply(&r, packet_body(bytes, out.n), 8, 100, NULL), 0);
     assert_true(r.outcome == STEP_DONE && r.n_tokens == 3 && !memcmp(r.tokens, tokens, sizeof tokens));
+    assert_true(r.n_times == 2 && r.times[1] == 80);
     assert_int_equal(packet_read_reply(&r, packet_body(bytes, out.n), 2, 100, NULL), QN_EDATA);
     assert_int_equal(packet_read_reply(&r, packet_body(bytes, out.n), 8, 99, NULL), QN_EDATA);
     assert_int_equal(packet_read_reply(&r, packet_body(bytes, out.n - 4), 8, 100, NULL), QN_EDATA);
@@ -99,7 +101,7 @@ static void logits_come_back(void **state)
     const float logits[] = {1, -2, 0.5f, 3};
     struct packet_out out = out_of_bytes();
     struct packet_reply r;
-    packet_reply_logits(&out, GROUP, 5, logits, 2, 2);
+    packet_reply_logits(&out, GROUP, 5, NULL, 0, logits, 2, 2);
     assert_int_equal(packet_read_reply(&r, packet_body(bytes, out.n), 2, 2, NULL), 0);
     assert_true(r.outcome == STEP_LOGITS && r.n_tokens == 2 && !memcmp(r.logits, logits, sizeof logits));
     assert_int_equal(packet_read_reply(&r, packet_body(bytes, out.n), 1, 2, NULL), QN_EDATA);
@@ -230,18 +232,30 @@ static void a_step_names_what_is_wrong(void **state)
         int32_t value;
         const char *says;
     } wrong[] = {
-        {0, 2, "flags is 2"},          {1, 5, "moves is 5"},
-        {2, 4, "sequences is 4"},      {3, 9, "rows is 9"},
-        {5, 4, "move's kind is 4"},    {6, 20, "move's end is 20"},
-        {7, -1, "move's start is -1"}, {11, 3, "place of a table is 3"},
-        {12, 5, "state is 5"},         {13, 7, "pages is 7"},
-        {14, 4, "kept pages is 4"},    {15, 4, "first window is 4"},
-        {16, 20, "page is 20"},        {18, 10, "window page is 10"},
-        {21, 2, "share place 2"},      {22, 4, "share place 0 or state 4"},
-        {29, 100, "token is 100"},     {34, -1, "position is -1"},
-        {39, 48, "slot is 48"},        {40, 45, "slot 45 after slot 45"},
-        {44, 2, "sequence is 2"},      {49, 4, "marks is 4"},
-        {52, 0, "not held alike"},
+        {0, 2, "flags is 2"},
+        {1, 5, "moves is 5"},
+        {2, 4, "sequences is 4"},
+        {3, 9, "rows is 9"},
+        {4, 65, "number of times is 65"},
+        {6, 4, "move's kind is 4"},
+        {7, 20, "move's end is 20"},
+        {8, -1, "move's start is -1"},
+        {12, 3, "place of a table is 3"},
+        {13, 5, "state is 5"},
+        {14, 7, "pages is 7"},
+        {15, 4, "kept pages is 4"},
+        {16, 4, "first window is 4"},
+        {17, 20, "page is 20"},
+        {19, 10, "window page is 10"},
+        {22, 2, "share place 2"},
+        {23, 4, "share place 0 or state 4"},
+        {30, 100, "token is 100"},
+        {35, -1, "position is -1"},
+        {40, 48, "slot is 48"},
+        {41, 45, "slot 45 after slot 45"},
+        {45, 2, "sequence is 2"},
+        {50, 4, "marks is 4"},
+        {53, 0, "not held alike"},
     };
     struct step_packet s;
     struct qn_error e;

@@ -411,7 +411,7 @@ static void a_refusal_between_steps_is_told_at_once(void **state)
     assert_int_equal(kv_pool_new(&b.kv, &shape, N_SEQS * N_CTX, N_STATES, 40, &b.ledger, &e), 0);
     assert_int_equal(link_open_pair(&to, &first, &e), 0);
     assert_int_equal(link_open_pair(&last, &from, &e), 0);
-    struct pipeline_params p = {b.kv, l, GROUP, to, from, DEADLINE_NS};
+    struct pipeline_params p = {b.kv, l, GROUP, to, from, DEADLINE_NS, 0};
     assert_int_equal(pipeline_new(&b.pipeline, &p, &e), 0);
     packet_reply_failure(&text, GROUP, 7, STEP_FAILED, "too many pages");
     assert_int_equal(link_isend(last, &t, bytes, text.n, &e), 0);

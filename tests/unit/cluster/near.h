@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * near.h: a scheduler whose model is computed by stages that are threads of this process.
+ *
+ * Everything but the links and the way in which stages are started is what `quern serve --hosts` uses.
+ */
+#ifndef QUERN_TESTS_CLUSTER_NEAR_H
+#define QUERN_TESTS_CLUSTER_NEAR_H
+
+#include <pthread.h>
+#include <string.h>
+
+#include "cluster/group.h"
+#include "cluster/pipeline.h"
+#include "cluster/runner.h"
+#include "engine/scheduler.h"
+#include "kernel/cpu.h"
+
+#define NEAR_MOST 8 /* stages */
+
+struct near_params {
+    const char *path;
+    int n_stages;
+    struct qn_engine_params engine;
+    struct qn_scheduler_params scheduler;
+    bool is_serial; /* a step begins when the one before has ended */
+    uint64_t (*least_ns)(void *arg, int n_rows);
+    void *least_arg;
+};
+
+struct near_stage {
+    qn_model *model;
+    struct kernels kernels;
+    struct pool *pool;
+    struct ledger ledger;
+    struct runner *runner;
+    struct link *in, *out;
+    const atomic_bool *stop;
+    pthread_t thread;
+    int rc;
+    struct qn_error error;
+};
+
+struct near {
+    struct near_params p;
+    qn_model *model;
+    qn_engine *engine;
+    qn_scheduler *scheduler;
+    struct stage stage;
+    struct pipeline *pipeline;
+    struct link *to_first, *from_last;
+    struct near_stage stages[NEAR_MOST];
+    atomic_bool stop;
+    struct stage_result early; /* of a serial step */
+    int early_rc;
+    /* for measuring; read them when nothing runs */
+    int n_steps;
+    double pass_s, slowest_s; /* sums over steps: of all stages; of the slowest one of each */
+};
+
+static void near_die(const char *what, const struct qn_error *e)
+{
+    fprintf(stderr, "%s: %s\n", what, e->msg);
+    abort();
+}
+
+static int near_start(void *arg, const struct batch *b, struct kv_seq *const *mem, bool can_cancel, struct qn_error *e)
+{
+    struct near *x = arg;
+    int rc = pipeline_start(x->pipeline, b, mem, can_cancel, e);
+    if (rc || !x->p.is_serial) return rc;
+    x->early.logits = x->engine->model ? x->scheduler->logits : NULL;
+    x->early_rc = pipeline_finish(x->pipeline, NULL, NULL, &x->early, e);
+    return x->early_rc == QN_ECANCEL ? 0 : x->early_rc;
+}
+
+static int near_finish(void *arg, bool (*is_needed)(void *arg), void *needed_arg, struct stage_result *out,
+                       struct qn_error *e)
+{
+    struct near *x = arg;
+    double slowest = 0;
+    int rc = x->early_rc;
+    if (x->p.is_serial)
+        *out = x->early;
+    else
+        rc = pipeline_finish(x->pipeline, is_needed, needed_arg, out, e);
+    if (rc) return rc;
+    x->n_steps++;
+    for (int i = 0; i < out->n_times; i++) {
+        x->pass_s += 1e-6 * out->times[i];
+        slowest = out->times[i] > slowest ? out->times[i] : slowest;
+    }
+    x->slowest_s += 1e-6 * slowest;
+    return 0;
+}
+
+static int near_cancel(void *arg, struct qn_error *e) { return pipeline_cancel(((struct near *)arg)->pipeline, e); }
+
+static int near_accept(void *arg, const int32_t *n_accepted, struct qn_error *e)
+{
+    return pipeline_accept(((struct near *)arg)->pipeline, n_accepted, e);
+}
+
+static void *near_stage_main(void *arg)
+{
+    struct near_stage *s = arg;
+    s->rc = runner_serve(s->runner, s->in, s->out, s->stop, &s->error);
+    link_close(s->in);
+    link_close(s->out);
+    return NULL;
+}
+
+static void near_stage_open(struct near *x, int i, const struct step_limits *l, uint32_t group)
+{
+    struct near_stage *s = &x->stages[i];
+    struct qn_error e;
+    int n_layer = x->model->model->hp.n_layer, n = x->p.n_stages;
+    if (qn_model_open(&s->model, x->p.path, &e)) near_die(x->p.path, &e);
+    if (model_cut(s->model->model, n_layer * i / n, n_layer * (i + 1) / n, &e)) near_die("layers", &e);
+    kernels_init(&s->kernels, cpu_best());
+    ledger_init(&s->ledger, (size_t)1 << 36);
+    if (pool_new(&s->pool, 1, 0, &e)) near_die("threads", &e);
+    struct runner_params p = {.model = s->model->model,
+                              .kernels = &s->kernels,
+                              .pool = s->pool,
+                              .ledger = &s->ledger,
+                              .kv = kv_pool_shape(x->engine->kv)->type,
+                              .n_ctx = x->engine->n_ctx,
+                              .limits = *l,
+                              .group = group,
+                              .least_ns = x->p.least_ns,
+                              .least_arg = x->p.least_arg};
+    if (runner_new(&s->runner, &p, &e)) near_die("a stage", &e);
+    s->stop = &x->stop;
+}
+
+static void near_chain_open(struct near *x)
+{
+    static uint32_t group = 4000;
+    const int n = x->p.n_stages;
+    struct link *ends[2 * (NEAR_MOST + 1)];
+    struct step_limits l;
+    struct qn_error e;
+    group++;
+    group_limits(&l, x->scheduler);
+    atomic_store(&x->stop, false);
+    for (int i = 0; i <= n; i++)
+        if (link_open_pair(&ends[2 * i], &ends[2 * i + 1], &e)) near_die("links", &e);
+    x->to_first = ends[0];
+    x->from_last = ends[2 * n + 1];
+    for (int i = 0; i < n; i++) {
+        near_stage_open(x, i, &l, group);
+        x->stages[i].in = ends[2 * i + 1];
+        x->stages[i].out = ends[2 * i + 2];
+        pthread_create(&x->stages[i].thread, NULL, near_stage_main, &x->stages[i]);
+    }
+    struct pipeline_params p = {.kv = x->engine->kv,
+                                .limits = l,
+                                .group = group,
+                                .to_first = x->to_first,
+                                .from_last = x->from_last,
+                                .deadline_ns = 60000000000u,
+                                .depth = stage_steps(&x->stage)};
+    if (pipeline_new(&x->pipeline, &p, &e)) near_die("the head", &e);
+}
+
+static void near_chain_close(struct near *x)
+{
+    atomic_store(&x->stop, true);
+    pipeline_free(x->pipeline);
+    x->pipeline = NULL;
+    link_close(x->to_first);
+    link_close(x->from_last);
+    for (int i = 0; i < x->p.n_stages; i++) {
+        struct near_stage *s = &x->stages[i];
+        pthread_join(s->thread, NULL);
+        runner_free(s->runner);
+        pool_free(s->pool);
+        qn_model_close(s->model);
+    }
+}
+
+/* New stages, which have nothing of what the old ones had. */
+static int near_mend(void *arg, struct qn_error *e)
+{
+    (void)e;
+    near_chain_close(arg);
+    near_chain_open(arg);
+    return 0;
+}
+
+static void near_close(void *arg) { near_chain_close(arg); }
+
+static void near_open(struct near *x, const struct near_params *p)
+{
+    static const struct stage_ops ops = {near_start, near_finish, near_cancel, near_accept, near_mend, near_close};
+    struct qn_error e;
+    *x = (struct near){.p = *p};
+    x->stage = (struct stage){&ops, x, p->is_serial ? 1 : p->n_stages};
+    if (qn_model_open(&x->model, p->path, &e)) near_die(p->path, &e);
+    if (engine_new_head(&x->engine, x->model, &p->engine, pipeline_kv_shape, &e)) near_die("the engine", &e);
+    if (qn_scheduler_new(&x->scheduler, x->engine, &p->scheduler, &e)) near_die("the scheduler", &e);
+    near_chain_open(x);
+    engine_set_stage(x->engine, &x->stage);
+}
+
+static void near_free(struct near *x)
+{
+    qn_scheduler_free(x->scheduler);
+    qn_engine_free(x->engine);
+    qn_model_close(x->model);
+}
+
+#endif
