@@ -426,8 +426,13 @@ def test_another_model_is_refused_and_against_says_where_it_differs():
     check(done.returncode == 65 and b"not the model of the receipt" in done.stderr, done)
     done = quern("verify", r, "--against", MODELS[0])
     check(done.returncode == 0, done)
+    check(not done.stderr, "the same vocabulary", done)
     done = quern("verify", r, "--against", MODELS[1])
     check(done.returncode in (1, 65), done)
+    done = quern("verify", written("twice", read(r) * 2), "--against", STORY)
+    check(done.returncode == 1 and done.stderr.count(b"has another vocabulary than the receipt's model") == 1, done)
+    done = quern("verify", written("large", read(r) + b'{"receipt":1,' + b" " * (16 << 20)))
+    check(b"receipt 2: receipt: this line has more than 16 MiB" in done.stderr, done.stderr[-300:])
 
 
 def test_the_conversation_of_a_receipt_is_checked():

@@ -20,6 +20,7 @@ from lib.retemplate import retemplate
 from test_serve import CHAT, LIMIT, QUERN, STORY, Server
 
 N, N_CTX = int(sys.argv[5]), int(sys.argv[6])
+IS_SANITIZED = int(sys.argv[4]) >= 20  # such a build keeps what was freed
 KEEP = N_CTX // 16
 STEP = (N_CTX - KEEP) // 2
 MOST_GROWTH = 2 << 20  # bytes: the conversation itself, of which there are copies while it is read
@@ -67,7 +68,7 @@ def test_an_endless_chat_stays_in_its_memory_and_can_be_replayed():
     early = next(size for at, size in sizes if at >= max(N // 5, 5 * N_CTX))
     print(f"{n} tokens in {len(replies)} turns, {rotations} rotations in replies, {sizes[-1][1] - early >> 10} KiB more at the end")
     check(dropped(n) > 0 and rotations > 0, n, rotations)
-    check(sizes[-1][1] < early + MOST_GROWTH, sizes)
+    check(IS_SANITIZED or sizes[-1][1] < early + MOST_GROWTH, sizes)
     server.stop()
     at = sorted(replies)
     level = "avx2" if N_CTX > 1000 else "ref"  # which is slow
@@ -89,7 +90,7 @@ def test_one_endless_answer_has_a_receipt():
     before = resident(server)
     own = server.post(COMPLETIONS, body).json["quern"]
     check(own["dropped_tokens"] == dropped(N + 2) and own["rotations"] == dropped(N + 2) // STEP, own)
-    check(resident(server) < before + MOST_GROWTH, before, resident(server))
+    check(IS_SANITIZED or resident(server) < before + MOST_GROWTH, before, resident(server))
     server.stop()
     done = subprocess.run([QUERN, "verify", log, "-m", CHAT, "--threads", "1"], capture_output=True, timeout=LIMIT * 20)
     check(done.returncode == 0 and done.stdout.count(b"every token") == 2, done)

@@ -41,6 +41,7 @@ struct verify_model {
     qn_model *model;
     qn_chat *chat;
     struct receipt_model proof; /* for --against without hashes of the files */
+    bool has_warned;
 };
 
 struct verify_run {
@@ -201,8 +202,22 @@ static int open_model(struct verify_run *v, const char *path, const char *pre, s
     if (!m->path || (pre && !m->pre)) return error_nomem(e, "a path", strlen(path) + 1);
     int rc = qn_model_open_with(&m->model, path, &p, e);
     if (!rc && qn_model_has_template(m->model) && qn_chat_new(&m->chat, m->model, NULL, 0, NULL)) m->chat = NULL;
-    if (!rc && !v->o->against) rc = prove(m, e);
+    if (!rc && !v->o->against)
+        rc = prove(m, e);
+    else if (!rc)
+        model_proof_texts(&m->proof, m->model);
     return rc;
+}
+
+/* Two files of one model may describe its vocabulary differently, so another one is no failure. */
+static void warn_of_vocabulary(struct verify_run *v, const struct receipt *r)
+{
+    if (v->m.has_warned || !strcmp(r->model.tokenizer, v->m.proof.tokenizer)) return;
+    fprintf(stderr,
+            "quern: warning: '%s' has another vocabulary than the receipt's model: the same number may be another "
+            "token\n",
+            v->o->against);
+    v->m.has_warned = true;
 }
 
 /* Finds and opens the model for a receipt, unless it is open. */
@@ -244,6 +259,7 @@ static int check(struct verify_run *v, const struct receipt *r, struct verify_re
     int rc = find_model(v, r, e);
     if (!rc && !v->o->against) rc = model_proof_compare(&r->model, &v->m.proof, e);
     if (rc) return rc;
+    if (v->o->against) warn_of_vocabulary(v, r);
     bool is_replay = r->is_replay || v->o->replay;
     verify_engine(&p, r, is_replay);
     progress_begin(&bar, "verify", "tokens", 0);
@@ -285,6 +301,9 @@ static void check_text(struct verify_run *v, const char *text, size_t n)
         int rc = receipt_read(&r, text + at, n - at < MOST_BYTES ? n - at : MOST_BYTES, &used, &e);
         size_t end = at + used;
         const char *line = rc ? memchr(text + at, '\n', n - at) : NULL;
+        if (rc && (size_t)((line ? line : text + n) - text) - at > MOST_BYTES)
+            error_set(&e, QN_EDATA, "receipt: this line has more than %zu MiB, the most that is read",
+                      MOST_BYTES >> 20);
         if (rc && (!used || end > n)) end = line ? (size_t)(line - text) + 1 : n;
         size_t rest = end;
         while (rest < n && isspace((unsigned char)text[rest])) rest++;
