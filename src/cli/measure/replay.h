@@ -31,7 +31,7 @@ struct replay_result {
     double *plain, *drafted;    /* [n_rounds] tokens in a second */
     double *ratio;              /* [n_rounds] drafted / plain, ascending */
     double median, low, high;   /* of the ratios; low, high: the 95% interval of the median */
-    double account;             /* the speed without drafts' overhead, by the times of the drafters' work in this run */
+    double account;             /* the ratio, by the times of the drafters' work and the controller's account */
     long n_tokens, n_passes;    /* of the answers with drafts */
     long n_drafted, n_accepted; /* tokens */
 };
