@@ -58,7 +58,8 @@ struct draft_control {
     int n_aside;                       /* rows aside (drafter.h) of that step: set before draft_control_share() */
     int n_accepted;                    /* drafted tokens of the step that were right */
     double credit;                     /* relative time that drafts may lose */
-    double lent;                       /* that of the last step's rows aside, which is taken out after this step */
+    double won_s; /* seconds that steps with drafts have saved, by the account; less than 0: lost */
+    double lent;  /* that of the last step's rows aside, which is taken out after this step */
     struct draft_rate rates[DRAFT_KINDS][DRAFT_CLASSES]; /* of all answers */
     double token_s[DRAFT_KINDS];                         /* what the drafter itself takes for a token; 0: nothing */
     struct {

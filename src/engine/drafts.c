@@ -251,6 +251,7 @@ void drafts_settle(struct qn_scheduler *s)
 {
     struct drafts *d = &s->drafts;
     if (!d->most) return;
+    uint64_t t0 = clock_ns();
     accept_states(s);
     for (int i = 0; i < d->n_taken; i++) {
         struct answer *a = answer_of(&d->places[i]);
@@ -263,6 +264,7 @@ void drafts_settle(struct qn_scheduler *s)
         if (has_rows_to_forget(p)) room_undraft(part_answer(p));
         drafters_absorb(&d->drafters, &part_answer(p)->drafts, p->row, p->slot, p->n_kept);
     }
+    d->settle_s = 1e-9 * (double)(clock_ns() - t0);
 }
 
 void drafts_forget(struct qn_scheduler *s)
@@ -276,5 +278,11 @@ void drafts_took(struct qn_scheduler *s, double seconds)
     struct drafts *d = &s->drafts;
     int n_drafted = 0;
     for (int i = 0; i < s->n_parts; i++) n_drafted += s->parts[i].n_drafted + s->parts[i].n_aside;
-    if (d->n_taken && d->n_taken == s->n_parts) draft_control_took(&d->drafters.control, s->n_rows, n_drafted, seconds);
+    if (!d->n_taken || d->n_taken != s->n_parts) return;
+    draft_control_took(&d->drafters.control, s->n_rows, n_drafted, seconds);
+    pthread_mutex_lock(&s->mutex);
+    d->sums.all_s += seconds + d->seconds;
+    d->sums.spent_s += d->seconds + (n_drafted ? 0 : d->settle_s); /* a step with drafts has paid for settling */
+    d->sums.won_s = d->drafters.control.won_s;
+    pthread_mutex_unlock(&s->mutex);
 }

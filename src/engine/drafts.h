@@ -35,7 +35,13 @@ struct drafts {
     int32_t *n_accepted;      /* [drafters.n_places] */
     struct draft_look *looks; /* [DRAFT_ASIDE] of one answer */
     int n_taken;
-    double seconds;       /* that the drafters took in this step */
+    double seconds;  /* that the drafters took in this step */
+    double settle_s; /* the same of drafts_settle() */
+    struct drafts_sums {
+        double all_s;     /* of all steps that could have drafts */
+        double spent_s;   /* in the functions of this file */
+        double won_s;     /* as in struct draft_control */
+    } sums;               /* guarded by the scheduler's mutex */
     _Atomic size_t bytes; /* that they have of the ledger */
 };
 

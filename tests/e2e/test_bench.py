@@ -151,6 +151,11 @@ def test_decoders():
     rows = results("decoders", STORY, "--never-below", "--content", "chat", "--rounds", 40, "--streams", "1", "--draft", "ngram,model",
                    "--draft-model", STORY, status=(0, 1))["rows"]
     assert [(r["draft"], r["rounds"] > 30) for r in rows] == [("ngram", True), ("model", True)], rows
+    assert all(0.3 < r["account"] < 3 for r in rows), rows
+    # Guesses that are right as often as asked for: the first of two, in every step.
+    r, = results("decoders", STORY, "--content", "json", "--rounds", 2, "--draft", "model", "--draft-model", STORY, "--guesses", 2,
+                 "--right", "1,0", "--cpu-time", "--seconds", 100, status=(0, 1))["rows"]
+    assert 0.45 < r["accepted"] < 0.55 and 1.8 < r["tokens_per_pass"] <= 2, r
 
 
 def test_decoders_keep():
@@ -174,6 +179,7 @@ def test_what_is_missing_or_wrong():
                  ["load", missing], ["each", missing], ["session", STORY, "--rows", "nonsense"], ["serve", STORY, "--rows", "token,nonsense"],
                  ["serve", STORY, "--mix", "--rates", "fast"], ["serve", STORY, "--mix", "--peer", missing], ["llama-server"],
                  ["decoders", missing], ["decoders", STORY, "--content", "nonsense"], ["decoders", STORY, "--draft", "mtp"],
+                 ["decoders", STORY, "--right", "2"], ["decoders", STORY, "--right", "0.5;"],
                  ["ceilings", STORY, STORY], ["agree", STORY, STORY]):
         r = script(*args, status=(2,))
         assert args[0] in r.stderr and not r.stdout and "Traceback" not in r.stderr, (args, r.stderr)

@@ -427,10 +427,10 @@ static json_t *json_replay(const struct replay_result *r)
         json_array_append_new(plain, json_real(r->plain[i]));
         json_array_append_new(drafted, json_real(r->drafted[i]));
     }
-    return json_pack("{s:i, s:f, s:f, s:f, s:o, s:o, s:I, s:I, s:I, s:I}", "streams", r->n_streams, "ratio", r->median,
-                     "low", r->low, "high", r->high, "plain_tok_s", plain, "draft_tok_s", drafted, "tokens",
-                     (json_int_t)r->n_tokens, "passes", (json_int_t)r->n_passes, "drafted", (json_int_t)r->n_drafted,
-                     "accepted", (json_int_t)r->n_accepted);
+    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:o, s:o, s:I, s:I, s:I, s:I}", "streams", r->n_streams, "ratio",
+                     r->median, "account", r->account, "low", r->low, "high", r->high, "plain_tok_s", plain,
+                     "draft_tok_s", drafted, "tokens", (json_int_t)r->n_tokens, "passes", (json_int_t)r->n_passes,
+                     "drafted", (json_int_t)r->n_drafted, "accepted", (json_int_t)r->n_accepted);
 }
 
 static void print_replay(const struct bench *b, const struct replay_result *results, int n)
@@ -447,9 +447,10 @@ static void print_replay(const struct bench *b, const struct replay_result *resu
     for (int i = 0; i < n; i++) {
         const struct replay_result *r = &results[i];
         printf("streams    %d: %.3f of the speed without drafts (%.3f .. %.3f; rounds: %d)\n"
+               "           by the times of all steps: %.4f\n"
                "           tokens: %ld, passes: %ld, guesses: %ld right of %ld\n",
-               r->n_streams, r->median, r->low, r->high, r->n_rounds, r->n_tokens, r->n_passes, r->n_accepted,
-               r->n_drafted);
+               r->n_streams, r->median, r->low, r->high, r->n_rounds, r->account, r->n_tokens, r->n_passes,
+               r->n_accepted, r->n_drafted);
     }
 }
 
@@ -532,6 +533,7 @@ static int run(struct invocation *v)
     if (v->n && (rc = operand_model(v, 0, &b->folders))) return rc;
     b->path = v->operand[0];
     if (b->ceilings) return (rc = show_ceilings(b, &e)) ? cli_fail(&e) : 0;
+    if (options_origin(v, "seconds") == ORIGIN_FLAG) b->replay.seconds = b->seconds;
     if (b->replay.path) {
         if (!(rc = v->n ? 0 : cli_usage("bench: --replay needs a MODEL"))) rc = run_replay(b);
         goto done;
@@ -558,7 +560,8 @@ static const struct opt opts[] = {
     {"rows", 'b', OPT_STRING, AT(batches), "LIST", "single passes of this many rows, logits for all (default none)"},
     {"depth", 'd', OPT_STRING, AT(depths), "LIST", "measure after this many earlier tokens (default 0)"},
     {"reps", 'r', OPT_INT, AT(reps), "N", "repetitions of a test (default 3)", 1, 10000},
-    {"seconds", 0, OPT_INT, AT(seconds), "N", "start no repetition of a test after N seconds (default 30)", 0, 86400,
+    {"seconds", 0, OPT_INT, AT(seconds), "N",
+     "start no repetition of a test after N seconds (default 30; with --replay, no block: no limit)", 0, 86400,
      .rare = true},
     {"batch", 0, OPT_INT, AT(p.n_batch), "N", "rows in one forward pass (default 512)", 1, 65536, .rare = true},
     {"mlock", 0, OPT_FLAG, AT(p.lock_weights), NULL, "lock weights in memory, as many as the budget allows",

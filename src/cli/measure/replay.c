@@ -250,6 +250,18 @@ static int turn(qn_scheduler *s, const struct replay_texts *texts, int round, in
 
 /* ---- rounds ---- */
 
+/* Adds what the scheduler's drafts took since the last call. */
+static void add_sums(qn_scheduler *s, struct drafts_sums *last, struct drafts_sums *to)
+{
+    pthread_mutex_lock(&s->mutex);
+    struct drafts_sums now = s->drafts.sums;
+    pthread_mutex_unlock(&s->mutex);
+    to->all_s += now.all_s - last->all_s;
+    to->spent_s += now.spent_s - last->spent_s;
+    to->won_s += now.won_s - last->won_s;
+    *last = now;
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -270,14 +282,17 @@ static void summarise(struct replay_result *r)
 static int rounds(const struct replay_params *p, qn_scheduler *s, const struct replay_texts *texts,
                   struct replay_result *r, struct qn_error *e)
 {
+    struct drafts_sums last = {0}, sums[2] = {{0}, {0}};
     int rc = 0, most = p->repeats ? p->n_rounds : n_blocks(texts) / r->n_streams;
-    for (int round = 0; round < min_int(p->n_rounds, most) && !rc; round++) {
+    uint64_t stop = p->seconds ? clock_ns() + (uint64_t)p->seconds * 1000000000 : UINT64_MAX;
+    for (int round = 0; round < min_int(p->n_rounds, most) && !rc && clock_ns() < stop; round++) {
         double rate[2] = {0, 0}; /* without drafts, with */
         struct qn_usage usage[2];
         for (int i = 0; i < 2 && !rc; i++) {
             int k = (i + round) % 2;
             rc =
                 turn(s, texts, round, r->n_streams, k ? p->draft : QN_DRAFT_OFF, p->counts_cpu, &rate[k], &usage[k], e);
+            add_sums(s, &last, &sums[k]);
         }
         if (rc || rate[0] == 0 || rate[1] == 0) continue;
         r->plain[r->n_rounds] = rate[0];
@@ -288,6 +303,7 @@ static int rounds(const struct replay_params *p, qn_scheduler *s, const struct r
         r->n_drafted += usage[1].n_drafted;
         r->n_accepted += usage[1].n_accepted;
     }
+    if (sums[1].all_s > 0) r->account = 1 - (sums[1].spent_s - sums[1].won_s) / sums[1].all_s;
     summarise(r);
     return rc;
 }

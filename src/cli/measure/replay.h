@@ -16,6 +16,7 @@ struct replay_params {
     const char *path;           /* the file with the texts */
     int streams[32], n_streams; /* numbers of answers at once, each measured by itself */
     int n_rounds;               /* of each, at most */
+    int seconds;                /* no round of a number of streams begins after them; 0: no limit */
     bool repeats;               /* the texts begin again when they are used up, for another identity */
     bool counts_cpu;            /* the time of the process's threads, instead of the clock's */
     enum qn_draft draft;
@@ -30,6 +31,7 @@ struct replay_result {
     double *plain, *drafted;    /* [n_rounds] tokens in a second */
     double *ratio;              /* [n_rounds] drafted / plain, ascending */
     double median, low, high;   /* of the ratios; low, high: the 95% interval of the median */
+    double account;             /* the ratio, by the times of the drafters' work and the controller's account */
     long n_tokens, n_passes;    /* of the answers with drafts */
     long n_drafted, n_accepted; /* tokens */
 };

@@ -33,7 +33,7 @@
 #define N_IDENTITIES 2
 
 static qn_model *model, *small; /* small: a draft model; NULL: there is none */
-static int n_random = 60;       /* random prompts for each drafter */
+static int n_random = 24;       /* random prompts for each drafter */
 static qn_grammar *grammar;
 static int n_vocab;
 static struct qn_error e;
