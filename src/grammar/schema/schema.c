@@ -102,10 +102,7 @@ const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin, 
 
 bool schema_charge(struct schema *s, size_t bytes)
 {
-    if (bytes > limits_left(s->l))
-        limits_fail(s->l, QN_EUNSUP, "the grammar needs more than its %zu bytes of memory", s->l->max_bytes);
-    if (s->l->rc) return false;
-    s->l->bytes += bytes;
+    if (!limits_take(s->l, bytes)) return false;
     s->made_bytes += bytes;
     return true;
 }
@@ -227,9 +224,37 @@ static bool init(struct schema *s, const json_t *schema)
     return schema_doc_init(&s->doc, s->l, &s->slabs, schema);
 }
 
+/* Counts the values in v, up to `most`. *has_list: there is an `enum` with too many. */
+static size_t count_values(const json_t *v, size_t most, bool *has_list)
+{
+    const char *key;
+    json_t *one;
+    size_t n = 1;
+    *has_list |= json_array_size(json_object_get(v, "enum")) > SCHEMA_MAX_ENUM;
+    for (size_t i = 0; i < json_array_size(v) && n <= most; i++)
+        n += count_values(json_array_get(v, i), most - n, has_list);
+    json_object_foreach((json_t *)v, key, one)
+    {
+        if (n > most) break;
+        n += count_values(one, most - n, has_list);
+    }
+    return n;
+}
+
+bool schema_is_small(const json_t *schema)
+{
+    bool has_list = false;
+    return count_values(schema, SCHEMA_MAX_VALUES, &has_list) <= SCHEMA_MAX_VALUES && !has_list;
+}
+
 static bool compile(struct schema *s, const json_t *schema, uint32_t *root)
 {
     uint32_t claims[1], n = 0;
+    bool has_list = false; /* refused with its place, later */
+    if (count_values(schema, SCHEMA_MAX_VALUES, &has_list) > SCHEMA_MAX_VALUES) {
+        limits_fail(s->l, QN_EUNSUP, "the schema has more than %d values", SCHEMA_MAX_VALUES);
+        return false;
+    }
     if (!init(s, schema)) return false;
     s->at = schema;
     if (!json_is_object(schema) && !json_is_boolean(schema))
@@ -252,7 +277,7 @@ bool schema_compile(struct json_tables *t, struct regex *r, const json_t *schema
     bool ok = compile(&s, schema, root);
     if (!ok) add_place(&s);
     for (uint32_t i = 0; i < s.n_made; i++) json_decref(s.made[i]);
-    s.l->bytes -= s.made_bytes;
+    limits_give(s.l, s.made_bytes);
     json_decref(s.patterns);
     limits_release(s.l, s.made, s.cap_made, sizeof *s.made);
     limits_release(s.l, s.entries, s.cap_entries, sizeof *s.entries);

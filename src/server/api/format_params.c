@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/json/json_text.h"
+#include "grammar/schema/schema.h"
 #include "server/api/api_impl.h"
 
 static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }
@@ -42,6 +43,10 @@ static int set_json(void *out, enum qn_grammar_kind kind, const char *name, cons
 {
     struct answer_params *a = out;
     if (set(out, kind, name, f)) return -1;
+    if (!schema_is_small(v)) /* before it is written and read again */
+        return fault_set(f, 400, "unsupported_value", name,
+                         "%s: the schema has more than %d values, or more than %d in an enum", name, SCHEMA_MAX_VALUES,
+                         SCHEMA_MAX_ENUM);
     return json_text_add(&a->format.text, v, JSON_COMPACT | JSON_ENCODE_ANY, "a schema", NULL) ? no_memory(f) : 0;
 }
 
@@ -136,13 +141,18 @@ static int parse_typed(void *out, const struct field *rows, const char *name, co
     static const struct field typed[] = {{.name = "type", .type = FIELD_PARSE, .parse = parse_label, .required = true},
                                          {0}},
                               /* llama-server takes a schema with this type, too */
-        json[] = {PARSE("type", parse_label), PARSE("schema", format_parse_schema), {0}};
+        json[] = {PARSE("type", parse_label), PARSE("schema", format_parse_schema), {0}},
+                              grammar[] = {PARSE("type", parse_label), PARSE("grammar", format_parse_grammar), {0}},
+                              regex[] = {PARSE("type", parse_label), PARSE("pattern", format_parse_regex), {0}};
     const json_t *type = json_object_get(v, "type");
     char member[96];
     if (field_is_empty(v)) return 0;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
     if (!json_is_string(type) || field_is(type, "text")) return read_rows(out, typed, name, v, f);
-    if (field_is(type, "json_schema")) return read_rows(out, rows, name, v, f);
+    if (field_is(type, "json_schema"))
+        return read_rows(out, json_object_get(v, "schema") ? schema_rows : rows, name, v, f);
+    if (field_is(type, "grammar") && json_object_get(v, "grammar")) return read_rows(out, grammar, name, v, f);
+    if (field_is(type, "regex") && json_object_get(v, "pattern")) return read_rows(out, regex, name, v, f);
     if (field_is(type, "json_object"))
         return field_is_empty(json_object_get(v, "schema")) && set(out, QN_GRAMMAR_JSON_OBJECT, name, f)
                    ? -1
@@ -205,5 +215,5 @@ int format_compile(qn_grammar **out, const struct format_params *p, const qn_mod
     if (rc == QN_EBUSY) return fault_set(f, 429, "queue_full", p->field, "%s: %s", p->field, e.msg);
     if (rc == QN_EUNSUP) return fault_set(f, 400, "unsupported_value", p->field, "%s: %s", p->field, e.msg);
     if (rc == QN_EDATA) return fault_set(f, 400, "invalid_value", p->field, "%s: %s", p->field, e.msg);
-    return rc ? no_memory(f) : 0;
+    return rc ? fault_set(f, 503, "no_memory", p->field, "%s: %s", p->field, e.msg) : 0;
 }
