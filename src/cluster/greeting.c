@@ -4,12 +4,15 @@
  */
 #include "cluster/greeting.h"
 
+#include <stddef.h>
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/rng.h"
 
-#define GREETING_NS  60000000000u /* until all stages have their memory */
-#define ANSWER_BYTES 1024
+#define GREETING_NS  60000000000u                              /* until all stages have their memory */
+#define ANSWER_BYTES (HELLO_BYTES > 1024 ? HELLO_BYTES : 1024) /* a probe's answer, or a refusal */
 
 int greeting_init(struct greeting *g, struct link *link, struct hello *hello, struct qn_error *e)
 {
@@ -24,11 +27,23 @@ int greeting_init(struct greeting *g, struct link *link, struct hello *hello, st
     return rc ? rc : link_isend(link, &g->send, g->bytes, out.n, e);
 }
 
+/* The stages' entries; everything else of it is the head's own. */
+static int read_probe(const struct greeting *g, struct qn_error *e)
+{
+    if (g->receive.n != HELLO_BYTES)
+        return error_set(e, QN_EDATA, "hosts: a probe's answer has %zu bytes, not %zu", g->receive.n, HELLO_BYTES);
+    memcpy(g->hello->host, g->answer + PACKET_HEAD_BYTES + offsetof(struct hello, host), sizeof g->hello->host);
+    return 0;
+}
+
 static int read_answer(const struct greeting *g, struct qn_error *e)
 {
     struct packet_head head;
     struct packet_reply reply;
     size_t n = g->receive.n;
+    bool is_probe = g->hello->is_probe && n >= PACKET_HEAD_BYTES && !packet_read_head(&head, g->answer, n, 0, NULL) &&
+                    head.kind == PACKET_HELLO;
+    if (is_probe) return read_probe(g, e);
     int rc = packet_read_head(&head, g->answer, n, g->hello->group, e);
     if (!rc && head.kind != PACKET_REPLY) rc = error_set(e, QN_EDATA, "hosts: a packet of kind %d", head.kind);
     if (!rc) rc = packet_read_reply(&reply, packet_body(g->answer, n), 0, g->hello->limits.n_vocab, e);

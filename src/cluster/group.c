@@ -17,8 +17,9 @@
 #include "base/rng.h"
 #include "cluster/greeting.h"
 #include "cluster/pipeline.h"
+#include "cluster/placement.h"
 #include "cluster/runner.h"
-#include "cluster/watcher.h"
+#include "cluster/start/watcher.h"
 #include "engine/budget.h"
 #include "engine/scheduler.h"
 
@@ -46,9 +47,11 @@ struct group {
     struct greeting greeting; /* under way if there is a link */
     bool is_asked;            /* the watcher was asked to start the stages again */
     bool is_alone;            /* one stage on this host is used instead of all */
-    uint64_t begin_ns;        /* of this try */
-    int n_failures;           /* tries that failed one after another */
-    struct qn_error why;      /* the last one */
+    bool is_placed;           /* `cuts` are for the hosts as they were measured */
+    int32_t cuts[HELLO_MAX_STAGES + 1];
+    uint64_t begin_ns;   /* of this try */
+    int n_failures;      /* tries that failed one after another */
+    struct qn_error why; /* the last one */
 };
 
 /* ---- starting ---- */
@@ -119,12 +122,14 @@ static void try_again(struct group *g)
     g->begin_ns = clock_ns();
 }
 
-/* The cuts for the stages that are there. */
+/* What the next packet says about stages and layers: a probe, or the cuts for the stages that are there. */
 static void set_stages(struct group *g)
 {
     int n = g->is_alone ? 1 : g->hosts.n_stages;
     g->hello.n_stages = n;
     for (int i = 0; i <= n; i++) g->hello.cuts[i] = i * g->hello.n_layer / n;
+    g->hello.is_probe = n > 1 && !g->is_placed;
+    if (n > 1 && g->is_placed) memcpy(g->hello.cuts, g->cuts, sizeof g->cuts);
 }
 
 /* Takes the connection of the first stage. QN_EBUSY: there is none yet. */
@@ -140,11 +145,86 @@ static int take_link(struct group *g, struct qn_error *e)
     return greeting_init(&g->greeting, g->link, &g->hello, e);
 }
 
+/* What all layers, and what comes after them, take of a host. */
+static int count_bytes(const struct group *g, struct budget *b)
+{
+    const struct qn_engine *q = g->engine;
+    struct qn_engine_params p;
+    enum cpu_level level;
+    qn_engine_params_init(&p);
+    p.n_ctx = q->n_ctx;
+    p.n_batch = q->n_batch;
+    p.n_sessions = q->n_sessions;
+    p.kv = (enum qn_kv)kv_pool_shape(q->kv)->type;
+    p.kv_tokens = kv_pool_n_pages(q->kv) * KV_PAGE_SLOTS;
+    int rc = budget_settle(&p, q->model, &level, NULL);
+    return rc ? rc : budget_check(q->model, &p, b, NULL);
+}
+
+/* Whether one stage with all layers fits this host, next to what the head has. */
+static bool fits_here(const struct group *g)
+{
+    struct budget b = {0};
+    return !count_bytes(g, &b) && b.room >= b.weights;
+}
+
+/* What each host can take, and how fast it is. *head_layers: what comes after the last layer, in layers. Returns the
+ * bytes of a layer with its part of the cache. */
+static double describe_hosts(const struct group *g, struct placement_host *host, double *head_layers)
+{
+    struct budget b = {0};
+    int n = g->hosts.n_stages, n_layer = g->hello.n_layer;
+    double head = (double)g->engine->model->output->bytes;
+    count_bytes(g, &b);
+    double weights = ((double)b.weights - head) / n_layer, layer = weights + (double)(b.kv + b.states) / n_layer;
+    for (int i = 0; i < n; i++) {
+        double room = 1048576.0 * g->hello.host[i].memory_mb - (double)(b.buffers + STREAM_BYTES);
+        if (i == n - 1) room -= head;
+        host[i].layer_ms = 1e-6 * g->hello.host[i].layer_ns;
+        host[i].most = room < layer * n_layer ? (int)(room / layer) : n_layer;
+    }
+    *head_layers = weights > 0 ? head / weights : 0;
+    return layer;
+}
+
+static void tell_placement(const struct group *g, const struct placement_host *host, double layer_bytes)
+{
+    int stage = 0;
+    for (int i = 0; i < g->hosts.n; i++)
+        for (int k = 0; k < g->hosts.host[i].n; k++, stage++) {
+            int lo = g->cuts[stage], hi = g->cuts[stage + 1];
+            log_at(LOG_INFO,
+                   "stage %d on %s: layers %d to %d, %.3f ms each, %.2f ms a token; memory %u MB, each needs %.1f MB",
+                   stage, g->hosts.host[i].name, lo, hi - 1, host[stage].layer_ms, host[stage].layer_ms * (hi - lo),
+                   g->hello.host[stage].memory_mb, layer_bytes / 1048576);
+        }
+    if (fits_here(g)) log_at(LOG_INFO, "the model fits this host, which alone would need no network");
+}
+
+/* Divides the layers by what the probe found, and says how. */
+static void place(struct group *g)
+{
+    struct placement_host host[HELLO_MAX_STAGES];
+    double head_layers, layer = describe_hosts(g, host, &head_layers);
+    bool fits = placement_cut(g->cuts, g->hosts.n_stages, g->hello.n_layer, host, head_layers);
+    tell_placement(g, host, layer);
+    if (!fits)
+        log_at(LOG_WARN, "the hosts have no room for all layers, so weights are read from disk again for every token");
+    g->is_placed = true;
+}
+
 /* Goes on with the connection. QN_EBUSY: it is not ready yet. */
 static int join(struct group *g, struct qn_error *e)
 {
     int rc = g->link ? 0 : take_link(g, e);
     if (!rc) rc = greeting_go_on(&g->greeting, e);
+    if (!rc && g->hello.is_probe) {
+        place(g);
+        set_stages(g);
+        greeting_deinit(&g->greeting);
+        rc = greeting_init(&g->greeting, g->link, &g->hello, e);
+        if (!rc) rc = error_set(e, QN_EBUSY, "hosts: the stages are not ready yet");
+    }
     if (rc) return rc;
     greeting_deinit(&g->greeting);
     struct pipeline_params p = {.kv = g->engine->kv,
@@ -176,22 +256,6 @@ static int count_failures(struct group *g, struct qn_error *e)
     g->begin_ns = clock_ns();
     if (is_late) try_again(g);
     return 0;
-}
-
-/* Whether one stage with all layers fits this host, next to what the head has. */
-static bool fits_here(const struct group *g)
-{
-    const struct qn_engine *q = g->engine;
-    struct qn_engine_params p;
-    struct budget b = {0};
-    enum cpu_level level;
-    qn_engine_params_init(&p);
-    p.n_ctx = q->n_ctx;
-    p.n_batch = q->n_batch;
-    p.n_sessions = q->n_sessions;
-    p.kv = (enum qn_kv)kv_pool_shape(q->kv)->type;
-    p.kv_tokens = kv_pool_n_pages(q->kv) * KV_PAGE_SLOTS;
-    return !budget_settle(&p, q->model, &level, NULL) && !budget_check(q->model, &p, &b, NULL) && b.room >= b.weights;
 }
 
 /* After too many failures: one stage here, if that is possible. */

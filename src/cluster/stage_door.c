@@ -52,8 +52,9 @@ static int open_relays(struct door *d, const struct hello *h, struct qn_error *e
                    l->n_vocab >= 1 && step_packet_bytes(l);
     size_t up = is_sane ? packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab) : 0;
     if (!is_sane || up > PACKET_MAX_BYTES) return error_set(e, QN_EDATA, "the head's packets would be too large");
-    int rc = relay_init(&d->down, d->p.head, d->p.first, step_packet_bytes(l), e);
-    return rc ? rc : relay_init(&d->up, d->p.last, d->p.head, up > REFUSAL_BYTES ? up : REFUSAL_BYTES, e);
+    size_t down = step_packet_bytes(l), least = HELLO_BYTES > REFUSAL_BYTES ? HELLO_BYTES : REFUSAL_BYTES;
+    int rc = relay_init(&d->down, d->p.head, d->p.first, down > least ? down : least, e);
+    return rc ? rc : relay_init(&d->up, d->p.last, d->p.head, up > least ? up : least, e);
 }
 
 static int tend(struct door *d, struct qn_error *e)

@@ -14,6 +14,7 @@
 #include "cluster/link_socket.h"
 #include "cluster/relay.h"
 #include "cluster/runner.h"
+#include "cluster/stage_speed.h"
 #include "engine/budget.h"
 #include "model/load.h"
 
@@ -70,7 +71,7 @@ static int send(struct stage_life *r, const void *p, size_t n, struct qn_error *
 static int receive_first(struct stage_life *r, struct qn_error *e)
 {
     struct link_transfer t;
-    if (!(r->first = mem_alloc(FIRST_BYTES))) return error_nomem(e, "a packet", FIRST_BYTES);
+    if (!r->first && !(r->first = mem_alloc(FIRST_BYTES))) return error_nomem(e, "a packet", FIRST_BYTES);
     int rc = link_irecv(r->p.in, &t, r->first, FIRST_BYTES, e);
     if (!rc) rc = finish(r, &t, e);
     r->n_first = rc ? 0 : t.n;
@@ -88,16 +89,23 @@ static void lock_weights(const struct stage_life *r)
                r->p.who, 1e-9 * (double)locked, strerror(error), os_lock_limit() / 1024);
 }
 
+/* Fills in this host's entry of the probe, and passes it on. */
+static int answer_probe(struct stage_life *r, struct qn_error *e)
+{
+    struct hello_host own = {.memory_mb =
+                                 (uint32_t)(os_memory_bytes() / (size_t)(r->p.n_local > 0 ? r->p.n_local : 1) >> 20)};
+    int rc = stage_speed(&own.layer_ns, r->model, &r->kernels, r->pool, e);
+    memcpy(r->first + PACKET_HEAD_BYTES + offsetof(struct hello, host) + (size_t)r->p.number * sizeof own, &own,
+           sizeof own);
+    return rc ? rc : send(r, r->first, r->n_first, e);
+}
+
 static int make_runner(struct stage_life *r, struct qn_error *e)
 {
     const struct hello *h = &r->hello;
-    int n = h->n_threads ? h->n_threads : r->p.n_threads, rc;
-    if (r->p.number >= h->n_stages)
-        return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, h->n_stages);
+    int rc;
     if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e))) return rc;
-    kernels_init(&r->kernels, r->p.cpu);
     ledger_init(&r->ledger, os_memory_bytes());
-    if ((rc = pool_new(&r->pool, n, n > 1, e))) return rc;
     struct runner_params p = {.model = r->model,
                               .kernels = &r->kernels,
                               .pool = r->pool,
@@ -125,7 +133,12 @@ static int greet(struct stage_life *r, struct qn_error *e)
     if (in.n == sizeof r->hello) memcpy(&r->group, in.p + offsetof(struct hello, group), sizeof r->group);
     if ((rc = model_load(&r->model, r->p.path, e))) return rc;
     if ((rc = hello_read(&r->hello, in, r->model, r->p.who, e))) return rc;
-    return make_runner(r, e);
+    if (r->p.number >= r->hello.n_stages)
+        return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, r->hello.n_stages);
+    int n = r->hello.n_threads ? r->hello.n_threads : r->p.n_threads;
+    kernels_init(&r->kernels, r->p.cpu);
+    if (!r->pool && (rc = pool_new(&r->pool, n, n > 1, e))) return rc;
+    return r->hello.is_probe ? answer_probe(r, e) : make_runner(r, e);
 }
 
 /* Passes the greeting on, or answers it. */
@@ -166,7 +179,8 @@ static void refuse(struct stage_life *r, const struct qn_error *why)
 static size_t relay_bytes(const struct hello *h)
 {
     const struct step_limits *l = &h->limits;
-    return packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
+    size_t n = packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
+    return n > FIRST_BYTES ? n : FIRST_BYTES;
 }
 
 /* The largest packet that is relayed is known only from the greeting, which the first stage reads before any other. */
@@ -174,7 +188,7 @@ static int start_relay(struct stage_life *r, struct qn_error *e)
 {
     struct hello h;
     struct packet_in in = packet_body(r->first, r->n_first);
-    if (!r->p.relay_from || r->n_first != HELLO_BYTES) return 0;
+    if (!r->p.relay_from || r->n_first != HELLO_BYTES || r->relay.data) return 0;
     memcpy(&h, in.p, sizeof h);
     if (h.limits.n_rows < 1 || h.limits.n_rows > 65536 || h.limits.n_logits < 1 || h.limits.n_logits > 65536 ||
         h.limits.n_vocab < 1 || relay_bytes(&h) > PACKET_MAX_BYTES)
@@ -189,8 +203,8 @@ static bool is_reply(const uint8_t *data, size_t n)
     return kind == PACKET_REPLY;
 }
 
-/* An earlier stage may have failed instead of greeting: its reply is the reply of all. */
-static int begin(struct stage_life *r, struct qn_error *e)
+/* One round of greetings. An earlier stage may have failed instead: its reply is the reply of all. */
+static int greet_once(struct stage_life *r, struct qn_error *e)
 {
     int rc = receive_first(r, e);
     if (!rc) rc = start_relay(r, e);
@@ -199,11 +213,19 @@ static int begin(struct stage_life *r, struct qn_error *e)
         send(r, r->first, r->n_first, NULL);
         return error_set(e, QN_EIO, "%s: an earlier stage cannot begin", r->p.who);
     }
-    if ((rc = greet(r, e))) {
-        refuse(r, e);
-        return rc;
+    if ((rc = greet(r, e))) refuse(r, e);
+    return rc;
+}
+
+static int begin(struct stage_life *r, struct qn_error *e)
+{
+    int rc = greet_once(r, e);
+    while (!rc && r->hello.is_probe) {
+        model_free(r->model);
+        r->model = NULL;
+        rc = greet_once(r, e);
     }
-    if ((rc = pass_greeting(r, e))) return rc;
+    if (rc || (rc = pass_greeting(r, e))) return rc;
     r->is_ready = true;
     return r->p.fence ? r->p.fence(r->p.path, e) : 0;
 }

@@ -15,6 +15,7 @@ struct stage_life_params {
     const char *who;  /* this stage's name in messages: "stage 1 on HOST" */
     int number;       /* from 0 */
     int n_threads;    /* if the head leaves it to the stage */
+    int n_local;      /* stages on this host */
     struct link *in, *out;
     struct link *relay_from; /* the last stage's link to this one, for the first of several; NULL: nothing to relay */
     struct link *head;       /* the head's socket, which gets signs of life, for the stage that has it; else NULL */

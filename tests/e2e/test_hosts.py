@@ -103,11 +103,14 @@ def test_hosts_give_the_bytes_of_one_process():
         one = Server(model, *SMALL)
         wanted = answers(one)
         end(one)
-        server = serve(names, model=model)
+        server = serve(names, "--log", model=model)
         n = sum(int((h + ":1").split(":")[1]) for h in names.split(",")) + names.startswith("host1")
         until(3 * SLOWNESS, lambda: len(all_of("quern-stage", "rank")) == n, names, "has not", n, "stages")
         for body, a, b in zip(ASKS * 2, answers(server), wanted):
             check(a == b, model, names, body, a, b)
+        cut = re.findall(r"stage (\d) on \S+: layers (\d) to (\d), (\d+\.\d+) ms each", server.stderr())
+        check(len(cut) == n - names.startswith("host1") and cut[0][1] == "0" and float(cut[0][3]) > 0, cut, server.stderr())
+        check(all(int(a[2]) + 1 == int(b[1]) for a, b in zip(cut, cut[1:])), cut)
         end(server)
 
 

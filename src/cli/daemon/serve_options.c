@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "cli/place/hashes.h"
-#include "cluster/network.h"
+#include "cluster/start/network.h"
 
 #define MAX_NAME 128 /* bytes; the name is a label, and the name of a folder */
 

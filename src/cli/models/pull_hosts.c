@@ -14,7 +14,7 @@
 #include "base/os.h"
 #include "cli/core/cli.h"
 #include "cli/core/progress.h"
-#include "cluster/hosts.h"
+#include "cluster/start/hosts.h"
 #include "fetch/rsync.h"
 
 /* Where a file goes: next to the path that the list has, under its own name. */

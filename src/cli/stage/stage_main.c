@@ -133,7 +133,8 @@ static int rank(int argc, char **argv)
     snprintf(whom, sizeof whom, "rank %d of %d", (number + size - 1) % size, size);
     int n = atoi(argv[4]);
     struct stage_life_params p = {.who = who, .number = number - is_door, .stop = &stop};
-    p.n_threads = n > 0 ? n : share_of_cpus(count_local(is_door && !number));
+    p.n_local = count_local(is_door && !number);
+    p.n_threads = n > 0 ? n : share_of_cpus(p.n_local);
     int rc = set_options(&p, argv, &e);
     if (!rc && size > 1) rc = open_beat(&beat, number, size, whom, &e);
     if (!rc && size > 1) p.beat = &beat;
@@ -150,7 +151,8 @@ static int alone(char **argv)
 {
     struct qn_error e = {0};
     int n = atoi(argv[4]);
-    struct stage_life_params p = {.who = "the stage", .stop = &stop, .n_threads = n > 0 ? n : os_n_cpus()};
+    struct stage_life_params p = {
+        .who = "the stage", .stop = &stop, .n_local = 1, .n_threads = n > 0 ? n : os_n_cpus()};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     int rc = set_options(&p, argv, &e);
     if (!rc) rc = open_links(&p, 0, 1, argv[3], &e);

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
-#include "cluster/watcher.h"
+#include "cluster/start/watcher.h"
 
 #define FIRST_PAUSE_MS 100
 #define LAST_PAUSE_MS  5000
@@ -68,7 +68,7 @@ static void kill_children(void)
     }
 }
 
-/* Waits for at most ms milliseconds for a letter of the head (cluster/watcher.h). 0: none came. */
+/* Waits for at most ms milliseconds for a letter of the head (cluster/start/watcher.h). 0: none came. */
 static char listen_to_head(int ms)
 {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};

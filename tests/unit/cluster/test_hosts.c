@@ -17,10 +17,11 @@
 
 #include "base/os.h"
 #include "cluster/beat.h"
-#include "cluster/hosts.h"
-#include "cluster/launch.h"
+#include "cluster/start/hosts.h"
+#include "cluster/start/launch.h"
 #include "cluster/link_socket.h"
-#include "cluster/network.h"
+#include "cluster/placement.h"
+#include "cluster/start/network.h"
 
 #define MS 1000000u
 
@@ -181,6 +182,33 @@ static void a_command_that_was_given_starts_all_ranks(void **state)
     }
 }
 
+/* ---- layers ---- */
+
+static void check_cut(int n, int n_layer, const struct placement_host *h, double head, const char *wanted)
+{
+    int32_t cuts[HOSTS_MAX_STAGES + 1];
+    char text[200] = "";
+    bool fits = placement_cut(cuts, n, n_layer, h, head);
+    for (int i = 0; i <= n; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%d ", cuts[i]);
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s", fits ? "fits" : "full");
+    assert_string_equal(text, wanted);
+}
+
+static void layers_go_where_they_are_done_soonest(void **state)
+{
+    (void)state;
+    const struct placement_host even[] = {{1, 99}, {1.2, 99}, {1.1, 99}}, fast[] = {{1, 99}, {3, 99}};
+    const struct placement_host small[] = {{1, 5}, {3, 99}}, unknown[] = {{0, 99}, {3, 99}};
+    const struct placement_host full[] = {{1, 10}, {1, 5}};
+    check_cut(3, 30, even, 0, "0 10 20 30 fits");
+    check_cut(3, 30, even, 3, "0 11 22 30 fits"); /* the last one has the head, too */
+    check_cut(2, 32, fast, 0, "0 24 32 fits");
+    check_cut(2, 32, small, 0, "0 5 32 fits");
+    check_cut(2, 32, unknown, 0, "0 16 32 fits");
+    check_cut(2, 30, full, 0, "0 20 30 full");
+    check_cut(3, 3, even, 9, "0 1 2 3 fits");
+}
+
 /* ---- signs of life ---- */
 
 static void silence_is_measured_against_the_usual_gap(void **state)
@@ -279,6 +307,7 @@ int main(void)
         cmocka_unit_test(an_interface_and_its_ports_are_checked),
         cmocka_unit_test(a_door_is_put_before_a_first_stage_elsewhere),
         cmocka_unit_test(a_command_that_was_given_starts_all_ranks),
+        cmocka_unit_test(layers_go_where_they_are_done_soonest),
         cmocka_unit_test(silence_is_measured_against_the_usual_gap),
         cmocka_unit_test(a_process_that_was_away_begins_anew),
         cmocka_unit_test(a_rank_that_is_stopped_is_noticed_within_a_second),

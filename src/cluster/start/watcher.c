@@ -2,7 +2,7 @@
  *
  * watcher.c: starts the watcher of stages and talks to it. See watcher.h.
  */
-#include "cluster/watcher.h"
+#include "cluster/start/watcher.h"
 
 #include <errno.h>
 #include <fcntl.h>

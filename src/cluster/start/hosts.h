@@ -6,8 +6,8 @@
  * a file: a line for each host, HOST [slots=N] [path=PATH], or HOST:N; `#` begins a comment. That is also what Open
  * MPI, MPICH and the MPI operator of Kubernetes write.
  */
-#ifndef QUERN_CLUSTER_HOSTS_H
-#define QUERN_CLUSTER_HOSTS_H
+#ifndef QUERN_CLUSTER_START_HOSTS_H
+#define QUERN_CLUSTER_START_HOSTS_H
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
  *
  * network.c: finds and checks the network of a group. See network.h.
  */
-#include "cluster/network.h"
+#include "cluster/start/network.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

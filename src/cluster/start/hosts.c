@@ -2,7 +2,7 @@
  *
  * hosts.c: reads a list or a file of hosts. See hosts.h.
  */
-#include "cluster/hosts.h"
+#include "cluster/start/hosts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -5,11 +5,11 @@
  * The head talks to rank 0 only, over a socket in a folder, so rank 0 runs on the head's host. If the first of the
  * hosts is another one, rank 0 is a door: a process without layers that passes packets on.
  */
-#ifndef QUERN_CLUSTER_LAUNCH_H
-#define QUERN_CLUSTER_LAUNCH_H
+#ifndef QUERN_CLUSTER_START_LAUNCH_H
+#define QUERN_CLUSTER_START_LAUNCH_H
 
-#include "cluster/hosts.h"
-#include "cluster/network.h"
+#include "cluster/start/hosts.h"
+#include "cluster/start/network.h"
 
 struct launch_params {
     const char *program;           /* quern-stage, the same on all hosts */

@@ -2,8 +2,8 @@
  *
  * network.h: the network that stages use, because MPI neither encrypts nor asks who is there.
  */
-#ifndef QUERN_CLUSTER_NETWORK_H
-#define QUERN_CLUSTER_NETWORK_H
+#ifndef QUERN_CLUSTER_START_NETWORK_H
+#define QUERN_CLUSTER_START_NETWORK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,12 +6,12 @@
  * head sends a letter for what should run from now on, and the watcher one for each run that ended. When the head is
  * gone, the watcher ends everything.
  */
-#ifndef QUERN_CLUSTER_WATCHER_H
-#define QUERN_CLUSTER_WATCHER_H
+#ifndef QUERN_CLUSTER_START_WATCHER_H
+#define QUERN_CLUSTER_START_WATCHER_H
 
 #include <sys/types.h>
 
-#include "cluster/launch.h"
+#include "cluster/start/launch.h"
 
 #define WATCHER_ALL   'a' /* all stages */
 #define WATCHER_ALONE 'o' /* one stage on this host */

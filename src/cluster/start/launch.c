@@ -4,7 +4,7 @@
  *
  * The options are those of Open MPI 4; its manual pages are mpirun(1) and the output of `ompi_info --all`.
  */
-#include "cluster/launch.h"
+#include "cluster/start/launch.h"
 
 #include <stdio.h>
 #include <string.h>
