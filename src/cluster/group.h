@@ -5,7 +5,8 @@
  *
  * group_start() starts the program quern-stage as a watcher, which starts mpirun, starts it again whenever it ends, and
  * ends everything when this process is gone. So this process starts no program later, and may be fenced in. The first
- * stage connects to a socket in a folder of its own; the others are reached through it.
+ * stage connects to a socket in a folder of its own; the others are reached through it. When they are lost twice in a
+ * row, and the model fits this host, one stage here takes their place.
  */
 #ifndef QUERN_CLUSTER_GROUP_H
 #define QUERN_CLUSTER_GROUP_H
@@ -20,12 +21,20 @@ struct group;
 struct group_params {
     const char *program; /* quern-stage */
     const char *path;    /* of the model */
-    const char *hosts;   /* "localhost,localhost", or "localhost:2": a stage for each; only this machine at present */
-    int n_threads;       /* of each stage; 0: the stages share the CPUs */
+    const char *hosts;   /* as in hosts.h; NULL: hostfile has them */
+    const char *hostfile;
+    int n_threads;               /* of each stage; 0: the stages of a host share its CPUs */
+    const char *cpu;             /* as in struct qn_engine_params */
+    const char *interface;       /* of the network, for other hosts than this one */
+    const char *ports;           /* as in network.h; NULL: the default */
+    const char *command, *agent; /* as in launch.h */
+    bool is_trusted;             /* the network may be public */
+    bool locks_weights, is_open; /* as in launch.h */
+    bool never_alone;            /* no stage on this host takes the place of all others */
 };
 
-/* Checks the hosts and starts the watcher. Call it while there is one thread and no fence. QN_EUSAGE, QN_EUNSUP: the
- * hosts; QN_EIO: something cannot be started. */
+/* Checks the hosts and starts the watcher. Call it while there is one thread and no fence. QN_EUSAGE: the hosts or
+ * their network; QN_EIO: something cannot be started. */
 int group_start(struct group **out, const struct group_params *p, struct qn_error *e);
 /* As qn_engine_new(), for an engine whose steps the group runs. params->n_threads is not used. */
 int group_engine(struct group *g, qn_engine **out, const qn_model *model, const struct qn_engine_params *params,

@@ -3,7 +3,8 @@
  * hello.h: the first packet that stages get: what all of them have to agree on, and the settings of the group.
  *
  * The head writes it. Every stage compares it with its own program and model, takes the settings, and passes the packet
- * on. The last one replies. A stage that cannot agree replies with the reason, which names both sides.
+ * on. The last one replies. A stage that cannot agree replies with the reason, which names both sides. A first round
+ * may be a probe, by which the head learns how fast the hosts are.
  */
 #ifndef QUERN_CLUSTER_HELLO_H
 #define QUERN_CLUSTER_HELLO_H
@@ -13,6 +14,12 @@
 #include "model/model.h"
 
 #define HELLO_MAX_STAGES 64
+
+/* What a stage says of its host in answer to a probe. */
+struct hello_host {
+    uint32_t layer_ns;  /* that one token takes in a layer; 0: not known */
+    uint32_t memory_mb; /* for this stage */
+};
 
 /* As it is on the wire: numbers of 4 bytes, and bytes. */
 struct hello {
@@ -25,6 +32,10 @@ struct hello {
     int32_t n_layer, n_stages;
     int32_t cuts[HELLO_MAX_STAGES + 1]; /* stage i has the layers [cuts[i], cuts[i + 1]) */
     struct step_limits limits;
+    /* A probe comes before the real greeting. Each stage compares what it has, measures its host, and fills in its
+     * entry; the last one sends the whole packet to the head, which then divides the layers. */
+    uint32_t is_probe;
+    struct hello_host host[HELLO_MAX_STAGES];
 };
 
 /* Fills in what this program and model are, and an even cut of the layers. Everything else is 0. */

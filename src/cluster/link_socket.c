@@ -2,9 +2,10 @@
  *
  * link_socket.c: a link over a connected stream socket, between the head and the first stage, which are on one machine.
  *
- * On the wire, a packet is its size as a u64 and its bytes. Transfers of one direction are done one after another.
+ * On the wire, a packet is its size as a u64 and its bytes. A size of UINT64_MAX is a beat. Transfers of one direction
+ * are done one after another.
  */
-#include "cluster/link.h"
+#include "cluster/link_socket.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/os.h"
+#include "cluster/pulse.h"
 
 /* One direction: the transfers that are under way, and how far the first of them is. */
 struct socket_way {
@@ -26,6 +29,9 @@ struct link_socket {
     struct link base;
     int fd;
     struct socket_way way[2]; /* sent, received */
+    uint64_t beat_ns;         /* when the last beat was sent */
+    size_t n_beat_left;       /* bytes of it that are not sent yet */
+    struct pulse pulse;
 };
 
 static struct link_socket *socket_of(struct link *l) { return (struct link_socket *)l; }
@@ -68,15 +74,43 @@ static ssize_t move(const struct link_socket *s, bool is_receive, void *p, size_
     return error_set(e, QN_EIO, "cluster: the connection has ended: %s", k ? strerror(errno) : "it was closed");
 }
 
+#define BEAT UINT64_MAX
+
+/* The rest of a beat. */
+static ssize_t send_beat(struct link_socket *s, struct qn_error *e)
+{
+    uint64_t beat = BEAT; /* all bytes are the same */
+    ssize_t k = move(s, false, &beat, s->n_beat_left, e);
+    if (k > 0) s->n_beat_left -= (size_t)k;
+    return k;
+}
+
+static int check_silence(struct link_socket *s, struct qn_error *e)
+{
+    uint64_t ns = pulse_missing(&s->pulse, clock_ns());
+    if (!ns) return 0;
+    return error_set(e, QN_EIO, "cluster: nothing came from the first stage for %llu ms",
+                     (unsigned long long)(ns / 1000000));
+}
+
 /* Moves the way's first packet on. *done: all of it. */
 static int advance(struct link_socket *s, bool is_receive, bool *done, struct qn_error *e)
 {
     struct socket_way *w = &s->way[is_receive];
     struct link_transfer *t = w->first;
     if (!is_receive) w->size = t->cap;
+    while (!is_receive && s->n_beat_left) {
+        ssize_t k = send_beat(s, e);
+        if (k <= 0) return (int)k;
+    }
     for (;;) {
         bool is_size = w->n_moved < sizeof w->size;
         size_t at = is_size ? w->n_moved : w->n_moved - sizeof w->size;
+        if (!is_size && is_receive && w->size == BEAT) {
+            pulse_heard(&s->pulse, clock_ns());
+            w->n_moved = 0;
+            continue;
+        }
         if (!is_size && w->size > t->cap)
             return error_set(e, QN_EDATA, "cluster: a packet of %llu bytes, there is room for %zu",
                              (unsigned long long)w->size, t->cap);
@@ -84,6 +118,7 @@ static int advance(struct link_socket *s, bool is_receive, bool *done, struct qn
         if (left == 0) break;
         ssize_t k = move(s, is_receive, (is_size ? (uint8_t *)&w->size : (uint8_t *)t->data) + at, left, e);
         if (k <= 0) return (int)k;
+        if (is_receive && !is_size) pulse_alive(&s->pulse, clock_ns());
         w->n_moved += (size_t)k;
     }
     t->n = (size_t)w->size;
@@ -102,6 +137,7 @@ static int socket_test(struct link *l, struct link_transfer *t, bool *done, stru
         is_moved = false;
         rc = advance(s, t->is_receive, &is_moved, e);
     }
+    if (!rc && !t->is_taken && t->is_receive) rc = check_silence(s, e);
     if (rc) unlink_transfer(w, t);
     *done = t->is_taken;
     return rc;
@@ -119,6 +155,18 @@ static void socket_close(struct link *l)
 {
     close(socket_of(l)->fd);
     mem_free(socket_of(l));
+}
+
+int link_socket_beat(struct link *l, struct qn_error *e)
+{
+    struct link_socket *s = socket_of(l);
+    uint64_t now = clock_ns();
+    if (!s->n_beat_left && now - s->beat_ns < PULSE_EVERY_NS) return 0;
+    if (s->way[0].first) return 0; /* a packet is a sign, too */
+    if (!s->n_beat_left) s->n_beat_left = sizeof(uint64_t);
+    s->beat_ns = now;
+    ssize_t k = send_beat(s, e);
+    return k < 0 ? (int)k : 0;
 }
 
 int link_open_socket(struct link **out, int fd, struct qn_error *e)

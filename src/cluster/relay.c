@@ -25,6 +25,7 @@ int relay_tend(void *arg, struct qn_error *e)
         if ((rc = link_isend(r->to, &r->send, r->data, r->receive.n, e))) return rc;
     }
     if ((rc = link_test(&r->send, &done, e)) || !done) return rc;
+    r->n_passed++;
     return link_irecv(r->from, &r->receive, r->data, r->cap, e);
 }
 

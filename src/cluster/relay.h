@@ -14,6 +14,7 @@ struct relay {
     uint8_t *data;          /* [cap] the packet that is on its way */
     size_t cap;
     struct link_transfer receive, send;
+    uint64_t n_passed; /* packets */
 };
 
 int relay_init(struct relay *r, struct link *from, struct link *to, size_t cap, struct qn_error *e);

@@ -260,6 +260,13 @@ static int pass_on(struct runner *r, const uint8_t *data, size_t n, struct qn_er
     return send_on(r, e);
 }
 
+/* Between two pieces of a pass. */
+static void tend_pass(void *arg)
+{
+    struct runner *r = arg;
+    if (!r->lost_rc) r->lost_rc = move_on(r, &r->lost);
+}
+
 /* Whether a packet that has come says that the present step is not wanted. */
 static bool look_for_cancel(struct runner *r)
 {
@@ -273,11 +280,11 @@ static bool look_for_cancel(struct runner *r)
     return r->unwanted >= r->step_no;
 }
 
-/* Between two pieces of a pass. Anything but a cancellation stays where it is until the pass is over. */
+/* The same: whether the pass ends. Anything but a cancellation stays where it is until it is over. */
 static bool is_unwanted(void *arg)
 {
     struct runner *r = arg;
-    if (!r->lost_rc) r->lost_rc = move_on(r, &r->lost);
+    tend_pass(r);
     return r->lost_rc || look_for_cancel(r);
 }
 
@@ -332,10 +339,12 @@ static bool run(struct runner *r)
     uint64_t t0 = clock_ns();
     for (int i = 0; i < s->n_seqs; i++) r->mems[i] = &r->places[s->tables[i].place];
     pass->is_cancelled = s->can_cancel ? is_unwanted : NULL;
+    pass->tend = s->can_cancel ? NULL : tend_pass;
     pass->cancel_arg = r;
     r->can_accept =
         (!s->can_cancel || !is_unwanted(r)) && forward_run_stage(&r->forward, &s->batch, r->mems, s->rows, r->logits);
     pass->is_cancelled = NULL;
+    pass->tend = NULL;
     r->done_step = r->step_no;
     if (r->can_accept) take_time(r, t0);
     if (s->n_times < PACKET_MAX_TIMES) s->times[s->n_times++] = (uint32_t)((clock_ns() - t0) / 1000);

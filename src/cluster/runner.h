@@ -28,8 +28,8 @@ struct runner_params {
     uint32_t group;
     runner_draw_fn *draw; /* NULL but in the last stage, and there if the head draws (limits.n_logits) */
     void *draw_arg;
-    /* Called again and again while the stage waits, and between pieces of a pass that can be cancelled. A failure ends
-     * the stage. NULL: nothing else has to be done. */
+    /* Called again and again while the stage waits, and between pieces of a pass. A failure ends the stage. NULL:
+     * nothing else has to be done. */
     int (*tend)(void *arg, struct qn_error *e);
     void *tend_arg;
     /* For measuring: a pass of so many rows takes at least as many nanoseconds. NULL: it takes as long as it takes. */

@@ -6,13 +6,16 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
 #include "base/pool.h"
 #include "cluster/hello.h"
+#include "cluster/link_socket.h"
 #include "cluster/relay.h"
 #include "cluster/runner.h"
-#include "kernel/cpu.h"
+#include "cluster/stage_speed.h"
+#include "engine/budget.h"
 #include "model/load.h"
 
 #define LAST_WORDS_NS 1000000000u /* how long a stage that cannot go on stays, until its reason has arrived */
@@ -31,13 +34,20 @@ struct stage_life {
     struct hello hello;
     uint8_t *first;
     size_t n_first;
+    uint32_t group;
+    bool is_ready; /* it has agreed with the head */
 };
 
 static int tend(struct stage_life *r, struct qn_error *e)
 {
     if (atomic_load(r->p.stop)) return error_set(e, QN_ECANCEL, "cluster: the stage was stopped");
-    return r->relay.data ? relay_tend(&r->relay, e) : 0;
+    int rc = r->relay.data ? relay_tend(&r->relay, e) : 0;
+    if (!rc && r->is_ready && r->p.head) rc = link_socket_beat(r->p.head, e);
+    if (!rc && r->is_ready && r->p.beat) rc = beat_tend(r->p.beat, e);
+    return rc;
 }
+
+static int tend_steps(void *arg, struct qn_error *e) { return tend(arg, e); }
 
 /* Waits for a transfer. */
 static int finish(struct stage_life *r, struct link_transfer *t, struct qn_error *e)
@@ -61,23 +71,41 @@ static int send(struct stage_life *r, const void *p, size_t n, struct qn_error *
 static int receive_first(struct stage_life *r, struct qn_error *e)
 {
     struct link_transfer t;
-    if (!(r->first = mem_alloc(FIRST_BYTES))) return error_nomem(e, "a packet", FIRST_BYTES);
+    if (!r->first && !(r->first = mem_alloc(FIRST_BYTES))) return error_nomem(e, "a packet", FIRST_BYTES);
     int rc = link_irecv(r->p.in, &t, r->first, FIRST_BYTES, e);
     if (!rc) rc = finish(r, &t, e);
     r->n_first = rc ? 0 : t.n;
     return rc;
 }
 
+static void lock_weights(const struct stage_life *r)
+{
+    uint64_t locked = 0;
+    if (!r->p.locks_weights) return;
+    int error = weights_lock(r->model->weights, r->ledger.budget - ledger_used(&r->ledger), budget_rows_only(r->model),
+                             &locked);
+    if (error)
+        log_at(LOG_WARN, "%s: only %.2f GB of weights are locked in memory: %s; the limit (ulimit -l) is %zu KB",
+               r->p.who, 1e-9 * (double)locked, strerror(error), os_lock_limit() / 1024);
+}
+
+/* Fills in this host's entry of the probe, and passes it on. */
+static int answer_probe(struct stage_life *r, struct qn_error *e)
+{
+    struct hello_host own = {.memory_mb =
+                                 (uint32_t)(os_memory_bytes() / (size_t)(r->p.n_local > 0 ? r->p.n_local : 1) >> 20)};
+    int rc = stage_speed(&own.layer_ns, r->model, &r->kernels, r->pool, e);
+    memcpy(r->first + PACKET_HEAD_BYTES + offsetof(struct hello, host) + (size_t)r->p.number * sizeof own, &own,
+           sizeof own);
+    return rc ? rc : send(r, r->first, r->n_first, e);
+}
+
 static int make_runner(struct stage_life *r, struct qn_error *e)
 {
     const struct hello *h = &r->hello;
-    int n = h->n_threads ? h->n_threads : r->p.n_threads, rc;
-    if (r->p.number >= h->n_stages)
-        return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, h->n_stages);
+    int rc;
     if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e))) return rc;
-    kernels_init(&r->kernels, cpu_best());
     ledger_init(&r->ledger, os_memory_bytes());
-    if ((rc = pool_new(&r->pool, n, n > 1, e))) return rc;
     struct runner_params p = {.model = r->model,
                               .kernels = &r->kernels,
                               .pool = r->pool,
@@ -86,13 +114,15 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
                               .n_ctx = h->n_ctx,
                               .limits = h->limits,
                               .group = h->group,
-                              .tend = r->relay.data ? relay_tend : NULL,
-                              .tend_arg = &r->relay};
-    return runner_new(&r->runner, &p, e);
+                              .tend = tend_steps,
+                              .tend_arg = r};
+    if ((rc = runner_new(&r->runner, &p, e))) return rc;
+    lock_weights(r);
+    return 0;
 }
 
-/* Reads the head's greeting and gets ready. *group: the group's number, as far as it is known. */
-static int greet(struct stage_life *r, uint32_t *group, struct qn_error *e)
+/* Reads the head's greeting and gets ready. */
+static int greet(struct stage_life *r, struct qn_error *e)
 {
     struct packet_head head;
     struct packet_in in = packet_body(r->first, r->n_first);
@@ -100,10 +130,15 @@ static int greet(struct stage_life *r, uint32_t *group, struct qn_error *e)
     if (rc) return rc;
     if (head.kind != PACKET_HELLO)
         return error_set(e, QN_EDATA, "%s: a packet of kind %d instead of the first one", r->p.who, head.kind);
-    if (in.n == sizeof r->hello) memcpy(group, in.p + offsetof(struct hello, group), sizeof *group);
+    if (in.n == sizeof r->hello) memcpy(&r->group, in.p + offsetof(struct hello, group), sizeof r->group);
     if ((rc = model_load(&r->model, r->p.path, e))) return rc;
     if ((rc = hello_read(&r->hello, in, r->model, r->p.who, e))) return rc;
-    return make_runner(r, e);
+    if (r->p.number >= r->hello.n_stages)
+        return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, r->hello.n_stages);
+    int n = r->hello.n_threads ? r->hello.n_threads : r->p.n_threads;
+    kernels_init(&r->kernels, r->p.cpu);
+    if (!r->pool && (rc = pool_new(&r->pool, n, n > 1, e))) return rc;
+    return r->hello.is_probe ? answer_probe(r, e) : make_runner(r, e);
 }
 
 /* Passes the greeting on, or answers it. */
@@ -116,19 +151,36 @@ static int pass_greeting(struct stage_life *r, struct qn_error *e)
     return send(r, out.p, out.n, e);
 }
 
-/* Tells the head why the stage cannot begin. */
-static void refuse(struct stage_life *r, uint32_t group, const struct qn_error *why)
+/* Lets the last packets arrive: t, or all that are relayed. */
+static void linger(struct stage_life *r, struct link_transfer *t)
 {
+    struct patience wait;
+    bool done = false;
+    patience_reset(&wait);
+    r->is_ready = false; /* a neighbour that is lost does not matter any more */
+    while (patience_ns(&wait) < LAST_WORDS_NS && !done && !tend(r, NULL) && (!t || !link_test(t, &done, NULL)))
+        patience_wait(&wait);
+    if (t) link_cancel(t);
+}
+
+/* Tells the head why the stage cannot begin, or go on. */
+static void refuse(struct stage_life *r, const struct qn_error *why)
+{
+    struct link_transfer t;
+    struct qn_error named;
     uint8_t bytes[PACKET_HEAD_BYTES + 8 + PACKET_MAX_TEXT] __attribute__((aligned(4)));
     struct packet_out out = {.p = bytes, .cap = sizeof bytes};
-    packet_reply_failure(&out, group, 0, STEP_FAILED, why->msg);
-    send(r, out.p, out.n, NULL);
+    bool has_name = !strncmp(why->msg, r->p.who, strlen(r->p.who));
+    if (!has_name) error_set(&named, why->code, "%s: %s", r->p.who, why->msg);
+    packet_reply_failure(&out, r->group, 0, STEP_FAILED, has_name ? why->msg : named.msg);
+    if (!link_isend(r->p.out, &t, out.p, out.n, NULL)) linger(r, &t);
 }
 
 static size_t relay_bytes(const struct hello *h)
 {
     const struct step_limits *l = &h->limits;
-    return packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
+    size_t n = packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
+    return n > FIRST_BYTES ? n : FIRST_BYTES;
 }
 
 /* The largest packet that is relayed is known only from the greeting, which the first stage reads before any other. */
@@ -136,7 +188,7 @@ static int start_relay(struct stage_life *r, struct qn_error *e)
 {
     struct hello h;
     struct packet_in in = packet_body(r->first, r->n_first);
-    if (!r->p.relay_from || r->n_first != HELLO_BYTES) return 0;
+    if (!r->p.relay_from || r->n_first != HELLO_BYTES || r->relay.data) return 0;
     memcpy(&h, in.p, sizeof h);
     if (h.limits.n_rows < 1 || h.limits.n_rows > 65536 || h.limits.n_logits < 1 || h.limits.n_logits > 65536 ||
         h.limits.n_vocab < 1 || relay_bytes(&h) > PACKET_MAX_BYTES)
@@ -151,10 +203,9 @@ static bool is_reply(const uint8_t *data, size_t n)
     return kind == PACKET_REPLY;
 }
 
-/* An earlier stage may have failed instead of greeting: its reply is the reply of all. */
-static int begin(struct stage_life *r, struct qn_error *e)
+/* One round of greetings. An earlier stage may have failed instead: its reply is the reply of all. */
+static int greet_once(struct stage_life *r, struct qn_error *e)
 {
-    uint32_t group = 0;
     int rc = receive_first(r, e);
     if (!rc) rc = start_relay(r, e);
     if (rc) return rc;
@@ -162,31 +213,37 @@ static int begin(struct stage_life *r, struct qn_error *e)
         send(r, r->first, r->n_first, NULL);
         return error_set(e, QN_EIO, "%s: an earlier stage cannot begin", r->p.who);
     }
-    if ((rc = greet(r, &group, e))) {
-        refuse(r, group, e);
-        return rc;
-    }
-    return pass_greeting(r, e);
+    if ((rc = greet(r, e))) refuse(r, e);
+    return rc;
 }
 
-/* Lets the last packets arrive. */
-static void linger(struct stage_life *r)
+static int begin(struct stage_life *r, struct qn_error *e)
 {
-    struct patience wait;
-    patience_reset(&wait);
-    while (patience_ns(&wait) < LAST_WORDS_NS && !tend(r, NULL)) patience_wait(&wait);
+    int rc = greet_once(r, e);
+    while (!rc && r->hello.is_probe) {
+        model_free(r->model);
+        r->model = NULL;
+        rc = greet_once(r, e);
+    }
+    if (rc || (rc = pass_greeting(r, e))) return rc;
+    r->is_ready = true;
+    return r->p.fence ? r->p.fence(r->p.path, e) : 0;
 }
 
 int stage_life_run(const struct stage_life_params *p, struct qn_error *e)
 {
     struct stage_life r = {.p = *p};
-    int rc = begin(&r, e);
-    if (!rc) rc = runner_serve(r.runner, p->in, p->out, p->stop, e);
-    if (rc != QN_ECANCEL) linger(&r);
+    struct qn_error why = {0};
+    int rc = begin(&r, &why);
+    if (!rc) rc = runner_serve(r.runner, p->in, p->out, p->stop, &why);
+    if (r.p.beat && r.p.beat->is_late) refuse(&r, &why);
+    if (rc != QN_ECANCEL) linger(&r, NULL);
+    if (r.p.beat) beat_deinit(r.p.beat);
     relay_deinit(&r.relay);
     runner_free(r.runner);
     pool_free(r.pool);
     model_free(r.model);
     mem_free(r.first);
+    if (rc && e) *e = why;
     return rc;
 }

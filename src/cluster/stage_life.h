@@ -7,15 +7,24 @@
 
 #include <stdatomic.h>
 
-#include "cluster/link.h"
+#include "cluster/beat.h"
+#include "kernel/cpu.h"
 
 struct stage_life_params {
     const char *path; /* of the model on this host */
     const char *who;  /* this stage's name in messages: "stage 1 on HOST" */
     int number;       /* from 0 */
     int n_threads;    /* if the head leaves it to the stage */
+    int n_local;      /* stages on this host */
     struct link *in, *out;
     struct link *relay_from; /* the last stage's link to this one, for the first of several; NULL: nothing to relay */
+    struct link *head;       /* the head's socket, which gets signs of life, for the stage that has it; else NULL */
+    struct beat *beat;       /* to the other ranks; NULL: there are none */
+    enum cpu_level cpu;
+    bool locks_weights;
+    /* Called once, when everything is open and before the first step: nothing else is needed from the system. NULL:
+     * nothing has to be done. */
+    int (*fence)(const char *path, struct qn_error *e);
     const atomic_bool *stop;
 };
 

@@ -166,7 +166,7 @@ static int failed(const struct call *c, const char *place, struct qn_error *e)
     const char *words = c->err.data ? (const char *)c->err.data : "";
     int code = c->status == 23 || c->status == 3 ? QN_ENOINPUT : QN_EIO;
 
-    return error_set(e, code, "cannot fetch '%s': rsync ends with status %d: %.*s", place, c->status,
+    return error_set(e, code, "cannot copy '%s': rsync ends with status %d: %.*s", place, c->status,
                      (int)strcspn(words, "\n"), words);
 }
 
@@ -280,5 +280,58 @@ int rsync_is_same(const char *place, const char *path, const struct fetch_option
     if (r == 0) r = c.out.len == 0;
     end(&c);
     buf_deinit(&into);
+    return r;
+}
+
+static void begin_send(struct call *c, bool is_folder, const struct fetch_options *o)
+{
+    begin(c, o);
+    if (is_folder) add(c, "--recursive");
+}
+
+static int finish_send(struct call *c, const char *path, bool is_folder, const char *place,
+                       const struct fetch_options *o, struct qn_error *e)
+{
+    struct buf from = {0}, into = {0};
+    int r = buf_printf(&from, e, "%s%s%s", path[0] == '/' ? "" : "./", path, is_folder ? "/" : "");
+    if (r == 0) r = buf_printf(&into, e, "%s%s", place, is_folder ? "/" : "");
+    if (r == 0) {
+        add(c, "--");
+        add(c, (const char *)from.data);
+        add(c, (const char *)into.data);
+        r = call(c, o, e);
+    }
+    if (r == 0 && c->status) r = failed(c, place, e);
+    buf_deinit(&from);
+    buf_deinit(&into);
+    return r;
+}
+
+int rsync_send(const char *path, bool is_folder, const char *place, int show_fd, const struct fetch_options *o,
+               struct qn_error *e)
+{
+    struct call c;
+    begin_send(&c, is_folder, o);
+    c.show_fd = show_fd;
+    add(&c, "--mkpath");
+    add(&c, "--partial");
+    add(&c, "--times");
+    if (show_fd >= 0) add(&c, "--info=progress2");
+    int r = finish_send(&c, path, is_folder, place, o, e);
+    end(&c);
+    return r;
+}
+
+int rsync_has_same(const char *path, bool is_folder, const char *place, const struct fetch_options *o,
+                   struct qn_error *e)
+{
+    struct call c;
+    begin_send(&c, is_folder, o);
+    add(&c, "--dry-run");
+    add(&c, "--checksum");
+    add(&c, "--out-format=%n");
+    int r = finish_send(&c, path, is_folder, place, o, e);
+    if (r == 0) r = c.out.len == 0;
+    end(&c);
     return r;
 }

@@ -87,7 +87,7 @@ def unpacked():
 def test_the_packages_are_made_and_the_tree_stays_as_it_is():
     before = output_of("git", "status", "--porcelain") if is_git() else ""
     names = sorted(os.path.basename(f).split("_")[0] for f in debs())
-    check(names == ["libquern-dev", "libquern0", "quern", "quern-models"], names)
+    check(names == ["libquern-dev", "libquern0", "quern", "quern-cluster", "quern-models"], names)
     check((output_of("git", "status", "--porcelain") if is_git() else "") == before, "the tree has changed")
 
 
@@ -215,15 +215,15 @@ dpkg -i debs/*.deb > log 2>&1 || { cat log; exit 1; }
 cat /etc/quern/quern.env
 echo '= removed'
 install -d -o quern /var/cache/quern; touch /var/cache/quern/x
-dpkg --remove quern > log 2>&1 || { cat log; exit 1; }
+dpkg --remove quern quern-cluster > log 2>&1 || { cat log; exit 1; }
 ls /var/lib/quern /etc/quern
 echo '= purged'
-dpkg --purge quern quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
+dpkg --purge quern quern-cluster quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
 grep -i warning log || true
 grep -c "models in /var/lib/quern stay" log
 ls /var/lib/quern
 dpkg -i debs/*.deb > log 2>&1 || { cat log; exit 1; }
-QUERN_PURGE_MODELS=yes dpkg --purge quern quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
+QUERN_PURGE_MODELS=yes dpkg --purge quern quern-cluster quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
 grep -i warning log || true
 """
 

@@ -140,11 +140,15 @@ def test_nothing_stays_after_the_daemon():
 
 def test_what_stages_cannot_do_is_refused_by_name():
     for args, says in (
-            (["--hosts", "elsewhere"], "'elsewhere' is not this machine"),
+            (["--hosts", "elsewhere"], "name the interface"),
+            (["--hosts", "a b"], "'a b' is no name of a host"),
+            (["--hosts", "localhost=model"], "does not begin with /"),
+            (["--hosts", "localhost", "--hostfile", "/dev/null"], "exclude each other"),
+            (["--hostfile", "/dev/null"], "names no host"),
+            (["--interface", "lo"], "need --hosts"),
             (["--hosts", "localhost:0"], "not 1 to 64 stages"),
             (["--hosts", "localhost:9"], "9 stages, but the model has"),
             (["--hosts", "localhost", "--cache-dir", "/tmp"], "--cache-dir does not go together"),
-            (["--hosts", "localhost", "--mlock"], "--mlock does not go together"),
     ):
         done = subprocess.run([QUERN, "serve", MODELS[0], *args], capture_output=True, timeout=LIMIT)
         check(done.returncode and says in done.stderr.decode(), args, done.stderr)

@@ -17,10 +17,11 @@ struct serve_options {
     struct models_config models;
     struct cli_strings listen, hosts, origins, proxies, pins, aliases, drafts, folders;
     const char *model; /* served if no model is named */
-    const char *keys, *cert, *key, *group, *name, *receipts, *context, *stage_hosts;
+    const char *keys, *cert, *key, *group, *name, *receipts, *context, *stage_hosts, *hostfile, *interface,
+        *stage_ports, *launch, *launch_agent;
     int grace_s, connections, peer_connections;
     uint64_t cache_bytes;
-    bool log, no_sandbox, page, no_read_ahead;
+    bool log, no_sandbox, page, no_read_ahead, trusts_network, only_hosts;
     struct share_options share;
     enum decoder decoder;
 

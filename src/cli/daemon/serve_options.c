@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "cli/place/hashes.h"
+#include "cluster/start/network.h"
 
 #define MAX_NAME 128 /* bytes; the name is a label, and the name of a folder */
 
@@ -203,10 +204,13 @@ static int set_models(struct serve_options *o, int n, char **operands, const cha
 static int check_hosts(const struct serve_options *o)
 {
     const char *other = NULL;
+    const char *const network[] = {o->interface, o->stage_ports, o->launch, o->launch_agent};
+    for (size_t i = 0; i < sizeof network / sizeof network[0]; i++)
+        if (network[i] && !o->stage_hosts && !o->hostfile)
+            return cli_usage("serve: --interface, --stage-ports, --launch and --launch-agent need --hosts");
+    if (!o->stage_hosts && !o->hostfile) return 0;
+    if (o->stage_hosts && o->hostfile) return cli_usage("serve: --hosts and --hostfile exclude each other");
     if (o->models.scheduler.cache_dir) other = "--cache-dir";
-    if (o->models.engine.lock_weights) other = "--mlock";
-    if (o->models.engine.cpu) other = "--cpu";
-    if (!o->stage_hosts) return 0;
     if (o->models.n != 1) return cli_usage("serve: --hosts is for one model, not %d", o->models.n);
     if (other) return cli_usage("serve: %s does not go together with --hosts yet", other);
     return 0;
@@ -275,8 +279,22 @@ const struct opt serve_models[] = {
     {"draft-model", 0, OPT_STRINGS, AT(drafts), "[MODEL=]DRAFT",
      "a small model with the same vocabulary that guesses tokens for MODEL; may be repeated", .words = WORDS_MODEL,
      .rare = true},
-    {"hosts", 0, OPT_STRING, AT(stage_hosts), "HOST[:N],...",
-     "compute the model in several processes, each with some of its layers: N on each host", .rare = true},
+    {"hosts", 0, OPT_STRING, AT(stage_hosts), "HOST[:N][=PATH],...",
+     "compute the model on several hosts, each with some of its layers: N processes on each, where the model is at "
+     "PATH",
+     .rare = true},
+    {"hostfile", 0, OPT_STRING, AT(hostfile), "FILE", "the same, with a line for each host", .words = WORDS_FILE,
+     .rare = true},
+    {"interface", 0, OPT_STRING, AT(interface), "NAME", "network interface that the hosts share (wg0)", .rare = true},
+    {"stage-ports", 0, OPT_STRING, AT(stage_ports), "FROM-TO", "TCP ports that stages use (default " NETWORK_PORTS ")",
+     .rare = true},
+    {"i-trust-this-network", 0, OPT_FLAG, AT(trusts_network), NULL,
+     "use --interface although its address is public: what is sent is not encrypted", .rare = true},
+    {"only-hosts", 0, OPT_FLAG, AT(only_hosts), NULL,
+     "when the hosts do not answer, refuse requests; never compute the whole model here", .rare = true},
+    {"launch", 0, OPT_STRING, AT(launch), "COMMAND", "starts the processes instead of mpirun (srun --mpi=pmix)",
+     .rare = true},
+    {"launch-agent", 0, OPT_STRING, AT(launch_agent), "COMMAND", "reaches other hosts instead of ssh", .rare = true},
     {"context", 0, OPT_STRING, AT(context), "HOW",
      "when the context is full: plain (the answer ends) or rotate:KEEP (the first KEEP tokens and the newest stay)",
      .rare = true},

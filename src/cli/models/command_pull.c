@@ -24,6 +24,7 @@
 #include "cli/core/commands.h"
 #include "cli/place/hashes.h"
 #include "cli/core/progress.h"
+#include "cli/models/pull_hosts.h"
 #include "cli/models/pull_target.h"
 #include "fetch/download.h"
 #include "fetch/listing.h"
@@ -36,7 +37,7 @@
 struct pull_options {
     struct cli_strings models;
     const char *hub;
-    const char *output, *token_file, *ca;
+    const char *output, *token_file, *ca, *hosts;
     uint64_t limit_rate;
     int timeout_s, n_connections;
     bool force, insecure_http;
@@ -337,6 +338,22 @@ static int read_token(struct pull *p)
     return 0;
 }
 
+/* The model's files go to the other hosts one after another. */
+static int to_hosts(struct pull *p)
+{
+    uint64_t n = pull_n_parts(catalog_last_name(p->path));
+    char **paths = cli_alloc(n ? (size_t)n : 1, sizeof *paths);
+    int rc;
+
+    if (n <= 1) n = 1;
+    paths[0] = p->path;
+    for (uint64_t no = 1; n > 1 && no <= n; no++) paths[no - 1] = part_named(p->path, n, no);
+    rc = pull_to_hosts(p->o->hosts, paths, (int)n, &p->fetch);
+    for (uint64_t i = 0; n > 1 && i < n; i++) cli_free(paths[i]);
+    cli_free(paths);
+    return rc;
+}
+
 static int pull(struct pull *p)
 {
     uint64_t n;
@@ -352,6 +369,7 @@ static int pull(struct pull *p)
     default: rc = n > 1 ? pull_parts(p, n) : pull_url(p, p->source.place, p->path, p->source.sha256, THERE_ALONE);
     }
     end_progress(p);
+    if (!rc && p->o->hosts) rc = to_hosts(p);
     if (!rc) printf("%s\n", p->path);
     return rc;
 }
@@ -372,8 +390,16 @@ static int run(struct invocation *v)
         .watch = watch,
         .arg = &p,
     };
-    if (location_parse(&p.source, v->operand[0], o->hub, o->insecure_http, &e)) return cli_fail(&e);
-    rc = pull(&p);
+    if (o->hosts && os_exists(v->operand[0])) {
+        p.path = cli_alloc(strlen(v->operand[0]) + 1, 1);
+        strcpy(p.path, v->operand[0]);
+        watch_signals();
+        rc = to_hosts(&p);
+        if (!rc) printf("%s\n", p.path);
+    } else {
+        if (location_parse(&p.source, v->operand[0], o->hub, o->insecure_http, &e)) return cli_fail(&e);
+        rc = pull(&p);
+    }
     buf_deinit(&p.token);
     location_deinit(&p.source);
     cli_free(p.path);
@@ -397,6 +423,8 @@ static void init(void *options)
 static const struct opt own[] = {
     {"output", 'o', OPT_STRING, AT(output), "FILE", "path of the file here, or of its folder", .words = WORDS_FILE},
     {"force", 'f', OPT_FLAG, AT(force), NULL, "replace an existing file that is different"},
+    {"hosts", 0, OPT_STRING, AT(hosts), "HOST[=PATH],...",
+     "bring the model to these hosts too, through rsync and ssh; SRC may then be a file that is here", .rare = true},
     {"limit-rate", 0, OPT_SIZE, AT(limit_rate), "BYTES", "most bytes per second, such as 2M (one connection)"},
     {"connections", 0, OPT_INT, AT(n_connections), "N", "number of connections (default 4)", 1, 16, .rare = true},
     {"timeout", 0, OPT_INT, AT(timeout_s), "SECONDS", "give up on a connection after this silence (default 30)", 1,

@@ -15,15 +15,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/os.h"
+#include "cluster/start/watcher.h"
 
 #define FIRST_PAUSE_MS 100
 #define LAST_PAUSE_MS  5000
 #define GOOD_NS        10000000000u /* a group that ran so long began well: the next pause is short again */
 #define TERM_MS        500          /* that mpirun has to end its ranks */
+#define IS_OVER        (-1)         /* instead of a letter: the head is gone */
 
 static pid_t start(const char *log, char **argv)
 {
@@ -65,47 +68,67 @@ static void kill_children(void)
     }
 }
 
-/* Waits for at most ms milliseconds. Returns true if the head is gone. */
-static bool is_over(int ms)
+/* Waits for at most ms milliseconds for a letter of the head (cluster/start/watcher.h). 0: none came. */
+static char listen_to_head(int ms)
 {
     struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
-    char c;
-    return poll(&in, 1, ms) > 0 && read(STDIN_FILENO, &c, 1) <= 0;
+    char c = 0;
+    if (poll(&in, 1, ms) <= 0) return 0;
+    ssize_t n = read(STDIN_FILENO, &c, 1);
+    if (n < 0 && errno == EINTR) return 0;
+    return n <= 0 ? IS_OVER : c;
 }
 
-/* Runs the command once. Returns true if the head is gone. */
-static bool run_once(const char *log, char **argv)
+static void tell_head(char c) { (void)!send(STDIN_FILENO, &c, 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
+
+/* Runs the command once. Returns the letter that ended it; 0: it ended by itself. */
+static char run_once(const char *log, char **argv)
 {
-    bool over = false, ended = false;
+    char letter = 0;
+    bool ended = false;
     pid_t pid = start(log, argv);
-    if (pid < 0) return is_over(LAST_PAUSE_MS);
-    while (!(ended = reap(pid)) && !over) over = is_over(50);
+    if (pid < 0) return listen_to_head(LAST_PAUSE_MS);
+    while (!(ended = reap(pid)) && !letter) letter = listen_to_head(20);
     if (!ended) kill(pid, SIGTERM);
     for (int ms = 0; !ended && ms < TERM_MS; ms += 10) {
         poll(NULL, 0, 10);
         ended = reap(pid);
     }
     kill_children();
-    return over;
+    return letter;
 }
 
-int watch(const char *folder, char **argv)
+static void remove_folder(const char *folder)
 {
     static const char *const names[] = {"log", "head"};
     char path[512];
-    snprintf(path, sizeof path, "%s/log", folder);
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    for (int pause_ms = FIRST_PAUSE_MS;;) {
-        uint64_t begin = clock_ns();
-        if (run_once(path, argv)) break;
-        if (clock_ns() - begin > GOOD_NS) pause_ms = FIRST_PAUSE_MS;
-        if (is_over(pause_ms)) break;
-        pause_ms = pause_ms < LAST_PAUSE_MS / 2 ? 2 * pause_ms : LAST_PAUSE_MS;
-    }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         unlink(path);
     }
     rmdir(folder);
+}
+
+int watch(const char *folder, char **all, char **alone)
+{
+    char path[512], **argv = all;
+    snprintf(path, sizeof path, "%s/log", folder);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    for (int pause_ms = FIRST_PAUSE_MS;;) {
+        uint64_t begin = clock_ns();
+        char letter = run_once(path, argv);
+        if (!letter) {
+            if (clock_ns() - begin > GOOD_NS) pause_ms = FIRST_PAUSE_MS;
+            tell_head(WATCHER_ENDED);
+            letter = listen_to_head(pause_ms);
+            pause_ms = pause_ms < LAST_PAUSE_MS / 2 ? 2 * pause_ms : LAST_PAUSE_MS;
+        }
+        if (letter == IS_OVER) break;
+        if (!letter) continue;
+        tell_head(WATCHER_DONE);
+        argv = letter == WATCHER_ALONE ? alone : all;
+        pause_ms = FIRST_PAUSE_MS;
+    }
+    remove_folder(folder);
     return 0;
 }

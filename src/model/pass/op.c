@@ -23,6 +23,7 @@ struct member op_member(struct pass *p, int ith, int nth)
 bool op_is_abandoned(const struct member *me)
 {
     struct pass *pass = me->pass;
+    if (me->ith == 0 && pass->tend) pass->tend(pass->cancel_arg);
     if (!pass->can_stop) return false;
     if (atomic_load_explicit(&pass->is_abandoned, memory_order_relaxed)) return true;
     if (me->ith != 0 || !pass->is_cancelled(pass->cancel_arg)) return false;

@@ -31,7 +31,9 @@ struct pass {
     /* Asked by the calling thread before each piece of its work, a few milliseconds long: true abandons the pass. NULL:
      * never. */
     bool (*is_cancelled)(void *arg);
-    void *cancel_arg;
+    /* Called as often by that thread, also in passes that cannot be abandoned. NULL: nothing else has to be done. */
+    void (*tend)(void *arg);
+    void *cancel_arg;        /* of both */
     bool is_streaming;       /* the weights do not fit in memory: experts are read ahead as soon as they are chosen */
     uint64_t n_experts_read; /* the sum of trace_op.n_experts over all operations of all passes */
 

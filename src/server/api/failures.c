@@ -20,6 +20,7 @@ int api_fault(struct fault *f, const struct qn_error *e)
     case QN_EBUSY: return fault_set(f, 429, "queue_full", NULL, "%s", e->msg);
     case QN_ECANCEL: return fault_set(f, 503, "stopping", NULL, "%s", e->msg);
     case QN_ENOMEM: return fault_set(f, 503, "no_memory", NULL, "%s", e->msg);
+    case QN_EIO: return fault_set(f, 503, "unavailable", NULL, "%s", e->msg); /* other hosts do not answer */
     default: return fault_set(f, 500, "internal", NULL, "%s", e->msg);
     }
 }

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * greeting.c: greets stages. See greeting.h.
+ */
+#include "cluster/greeting.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/os.h"
+#include "base/rng.h"
+
+#define GREETING_NS  60000000000u                              /* until all stages have their memory */
+#define ANSWER_BYTES (HELLO_BYTES > 1024 ? HELLO_BYTES : 1024) /* a probe's answer, or a refusal */
+
+int greeting_init(struct greeting *g, struct link *link, struct hello *hello, struct qn_error *e)
+{
+    *g = (struct greeting){.link = link, .hello = hello, .begin_ns = clock_ns()};
+    g->bytes = mem_alloc(HELLO_BYTES);
+    g->answer = mem_alloc(ANSWER_BYTES);
+    if (!g->bytes || !g->answer) return error_nomem(e, "a packet", HELLO_BYTES);
+    struct packet_out out = {.p = g->bytes, .cap = HELLO_BYTES};
+    hello->group = (uint32_t)rng_seed_from_os();
+    packet_hello(&out, hello);
+    int rc = link_irecv(link, &g->receive, g->answer, ANSWER_BYTES, e);
+    return rc ? rc : link_isend(link, &g->send, g->bytes, out.n, e);
+}
+
+/* The stages' entries; everything else of it is the head's own. */
+static int read_probe(const struct greeting *g, struct qn_error *e)
+{
+    if (g->receive.n != HELLO_BYTES)
+        return error_set(e, QN_EDATA, "hosts: a probe's answer has %zu bytes, not %zu", g->receive.n, HELLO_BYTES);
+    memcpy(g->hello->host, g->answer + PACKET_HEAD_BYTES + offsetof(struct hello, host), sizeof g->hello->host);
+    return 0;
+}
+
+static int read_answer(const struct greeting *g, struct qn_error *e)
+{
+    struct packet_head head;
+    struct packet_reply reply;
+    size_t n = g->receive.n;
+    bool is_probe = g->hello->is_probe && n >= PACKET_HEAD_BYTES && !packet_read_head(&head, g->answer, n, 0, NULL) &&
+                    head.kind == PACKET_HELLO;
+    if (is_probe) return read_probe(g, e);
+    int rc = packet_read_head(&head, g->answer, n, g->hello->group, e);
+    if (!rc && head.kind != PACKET_REPLY) rc = error_set(e, QN_EDATA, "hosts: a packet of kind %d", head.kind);
+    if (!rc) rc = packet_read_reply(&reply, packet_body(g->answer, n), 0, g->hello->limits.n_vocab, e);
+    if (!rc && reply.outcome != STEP_DONE) rc = error_set(e, QN_EUNSUP, "hosts: %s", reply.text);
+    return rc;
+}
+
+/* The answer is looked for first: a stage that refuses closes its link afterwards. */
+int greeting_go_on(struct greeting *g, struct qn_error *e)
+{
+    bool done = false;
+    int rc = link_test(&g->receive, &done, e);
+    if (!rc && done) return read_answer(g, e);
+    if (!rc && g->send.is_started) rc = link_test(&g->send, &done, e);
+    if (rc) return rc;
+    if (clock_ns() - g->begin_ns > GREETING_NS)
+        return error_set(e, QN_EUNSUP, "hosts: the stages were not ready within %llu s",
+                         (unsigned long long)(GREETING_NS / 1000000000));
+    return error_set(e, QN_EBUSY, "hosts: the stages are not ready yet");
+}
+
+void greeting_deinit(struct greeting *g)
+{
+    if (!g->link) return;
+    link_cancel(&g->send);
+    link_cancel(&g->receive);
+    mem_free(g->bytes);
+    mem_free(g->answer);
+    *g = (struct greeting){0};
+}

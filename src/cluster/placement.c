@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * placement.c: divides layers. See placement.h.
+ */
+#include "cluster/placement.h"
+
+#include <assert.h>
+
+#include "cluster/start/hosts.h"
+
+#define SAME 1.25
+
+/* Layer times; all are 1 if they hardly differ, or if one is not known. */
+static void settle_times(double *ms, int n, const struct placement_host *host)
+{
+    double least = host[0].layer_ms, most = least;
+    for (int i = 1; i < n; i++) {
+        if (host[i].layer_ms < least) least = host[i].layer_ms;
+        if (host[i].layer_ms > most) most = host[i].layer_ms;
+    }
+    for (int i = 0; i < n; i++) ms[i] = least > 0 && most > SAME * least ? host[i].layer_ms : 1;
+}
+
+bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placement_host *host, double head_layers)
+{
+    double ms[HOSTS_MAX_STAGES];
+    int count[HOSTS_MAX_STAGES];
+    int64_t room = 0;
+    assert(n_stages >= 1 && n_stages <= HOSTS_MAX_STAGES && n_stages <= n_layer);
+    settle_times(ms, n_stages, host);
+    for (int i = 0; i < n_stages; i++) {
+        count[i] = 1;
+        room += host[i].most > 1 ? host[i].most : 1;
+    }
+    bool fits = room >= n_layer;
+    /* The next layer goes where the stage is done soonest with it; without room for all, where there is most left. */
+    for (int left = n_layer - n_stages; left > 0; left--) {
+        int best = -1;
+        double best_ms = 0;
+        for (int i = 0; i < n_stages; i++) {
+            double most = host[i].most > 0 ? host[i].most : 0.5;
+            double after =
+                fits ? ms[i] * (count[i] + 1 + (i == n_stages - 1 ? head_layers : 0)) : (count[i] + 1) / most;
+            if ((fits && count[i] >= host[i].most) || (best >= 0 && after >= best_ms)) continue;
+            best = i;
+            best_ms = after;
+        }
+        assert(best >= 0);
+        count[best]++;
+    }
+    cuts[0] = 0;
+    for (int i = 0; i < n_stages; i++) cuts[i + 1] = cuts[i] + count[i];
+    return fits;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * placement.h: which stage has which layers, by the speed and the memory of its host.
+ *
+ * The slowest stage decides how many tokens a second a group makes when several answers keep all stages busy, so its
+ * time is made as small as possible. Times that differ by less than a quarter count as equal, because they were
+ * measured in a few milliseconds.
+ */
+#ifndef QUERN_CLUSTER_PLACEMENT_H
+#define QUERN_CLUSTER_PLACEMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct placement_host {
+    double layer_ms; /* of one token; 0: not known */
+    int most;        /* layers that fit its memory */
+};
+
+/* Sets cuts[n_stages + 1] so that stage i has the layers [cuts[i], cuts[i + 1]), at least one each. head_layers: the
+ * work after the last layer, in layers. Returns false if the hosts have no room for all layers; they are then divided
+ * in proportion to the room. n_stages <= n_layer. */
+bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placement_host *host, double head_layers);
+
+#endif

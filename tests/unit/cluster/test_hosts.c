@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_hosts.c: lists of hosts, their network, the commands that start stages, and signs of life.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/os.h"
+#include "cluster/beat.h"
+#include "cluster/start/hosts.h"
+#include "cluster/start/launch.h"
+#include "cluster/link_socket.h"
+#include "cluster/placement.h"
+#include "cluster/start/network.h"
+
+#define MS 1000000u
+
+/* ---- lists ---- */
+
+static void a_list_has_names_counts_and_paths(void **state)
+{
+    (void)state;
+    struct hosts h;
+    assert_int_equal(hosts_read(&h, "localhost:2,10.0.0.7=/models/a=b.gguf,b.example.org:3=/m", NULL, NULL), 0);
+    assert_int_equal(h.n, 3);
+    assert_int_equal(h.n_stages, 6);
+    assert_true(h.host[0].is_here && !h.host[1].is_here && !h.are_here);
+    assert_int_equal(h.host[2].n, 3);
+    assert_string_equal(h.host[1].path, "/models/a=b.gguf");
+    assert_string_equal(h.host[0].path, "");
+    hosts_deinit(&h);
+    assert_int_equal(hosts_read(&h, "127.0.0.1,localhost", NULL, NULL), 0);
+    assert_true(h.are_here);
+    hosts_deinit(&h);
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+    (void)state;
+    static const char *const wrong[][2] = {
+        {"", "no name"},        {"a,", "no name"},          {"-x", "no name"},       {"a b", "no name"},
+        {"a;b", "no name"},     {"a:0", "not 1 to 64"},     {"a:65", "not 1 to 64"}, {"a:x", "not 1 to 64"},
+        {"a=rel", "not begin"}, {"a:40,b:40", "80 stages"}, {"a:", "not 1 to 64"}};
+    struct hosts h;
+    struct qn_error e;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(hosts_read(&h, wrong[i][0], NULL, &e), QN_EUSAGE);
+        assert_non_null(strstr(e.msg, wrong[i][1]));
+    }
+    assert_int_equal(hosts_read(&h, NULL, "/nowhere/hosts", &e), QN_ENOINPUT);
+}
+
+static void write_file(char *name, const char *text)
+{
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+static void a_file_has_the_lines_that_others_write(void **state)
+{
+    (void)state;
+    char good[] = "/tmp/quern-hosts-XXXXXX", bad[] = "/tmp/quern-hosts-XXXXXX";
+    struct hosts h;
+    struct qn_error e;
+    write_file(good,
+               "# two laptops\nlocalhost slots=1\n\nb.local slots=2 path=/m/x.gguf max_slots=4 # the fast one\nc:2");
+    write_file(bad, "a\nb cores=4\n");
+    assert_int_equal(hosts_read(&h, NULL, good, &e), 0);
+    assert_int_equal(h.n_stages, 5);
+    assert_string_equal(h.host[1].path, "/m/x.gguf");
+    hosts_deinit(&h);
+    assert_int_equal(hosts_read(&h, NULL, bad, &e), QN_EUSAGE);
+    assert_non_null(strstr(e.msg, "line 2: 'cores=4'"));
+    unlink(good);
+    unlink(bad);
+}
+
+/* ---- networks ---- */
+
+static void only_addresses_of_ones_own_are_private(void **state)
+{
+    (void)state;
+    static const uint32_t own[] = {0x0a000001, 0xac10ffff, 0xac1fffff, 0xc0a80101, 0xa9fe0001, 0x64400001, 0x7f000001};
+    static const uint32_t others[] = {0x0b000000, 0xac200000, 0xc0a90000, 0x08080808, 0x64800000, 0xc0000201};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) assert_true(network_is_private(own[i]));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) assert_false(network_is_private(others[i]));
+}
+
+static void an_interface_and_its_ports_are_checked(void **state)
+{
+    (void)state;
+    struct network n;
+    struct qn_error e;
+    assert_int_equal(network_find(&n, "lo", NULL, false, &e), 0);
+    assert_string_equal(n.subnet, "127.0.0.0/8");
+    assert_int_equal(n.port, 47600);
+    assert_int_equal(n.n_ports, 100);
+    assert_int_equal(network_find(&n, "nope0", NULL, false, &e), QN_EUSAGE);
+    static const char *const wrong[] = {"", "1-2", "50000", "50000-50010", "60000-70000", "50000-50100x"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(network_find(&n, "lo", wrong[i], false, &e), QN_EUSAGE);
+}
+
+/* ---- commands ---- */
+
+static void join_words(const struct words *w, char *out, size_t size)
+{
+    out[0] = '\0';
+    for (int i = 0; i < w->n; i++) snprintf(out + strlen(out), size - strlen(out), "%s%s", i ? " " : "", w->v[i]);
+}
+
+static void a_door_is_put_before_a_first_stage_elsewhere(void **state)
+{
+    (void)state;
+    char text[4096];
+    struct hosts h;
+    struct words w = {0};
+    struct network n = {.name = "wg0", .subnet = "10.1.0.0/24", .port = 5000, .n_ports = 40};
+    struct launch_params l = {.program = "/bin/stage",
+                              .path = "/m",
+                              .address = "/s",
+                              .hosts = &h,
+                              .network = &n,
+                              .agent = "ssh -q",
+                              .locks_weights = true};
+    assert_int_equal(hosts_read(&h, "b:2=/n,localhost", NULL, NULL), 0);
+    assert_int_equal(launch_all(&w, &l, NULL), 0);
+    join_words(&w, text, sizeof text);
+    assert_non_null(strstr(text, " --host localhost:1 -n 1 /bin/stage rank /m /s 0 dl- best : --host b:2 -n 2 "
+                                 "/bin/stage rank /n /s 0 dl- best : --host localhost:1 -n 1 "));
+    assert_non_null(strstr(text, "btl_tcp_if_include 10.1.0.0/24"));
+    assert_non_null(strstr(text, "oob_tcp_if_include 10.1.0.0/24"));
+    assert_non_null(strstr(text, "btl_tcp_port_min_v4 5000 --mca btl_tcp_port_range_v4 20"));
+    assert_non_null(strstr(text, "oob_tcp_dynamic_ipv4_ports 5020-5039"));
+    words_deinit(&w);
+    assert_int_equal(launch_alone(&w, &l, NULL), 0);
+    join_words(&w, text, sizeof text);
+    assert_string_equal(text, "/bin/stage alone /m /s 0 l- best");
+    words_deinit(&w);
+    hosts_deinit(&h);
+}
+
+static void a_command_that_was_given_starts_all_ranks(void **state)
+{
+    (void)state;
+    char text[1024];
+    struct hosts h;
+    struct words w = {0};
+    struct qn_error e;
+    struct launch_params l = {.program = "stage",
+                              .path = "/m",
+                              .address = "/s",
+                              .hosts = &h,
+                              .n_threads = 4,
+                              .cpu = "avx2",
+                              .command = " srun  --mpi=pmix ",
+                              .is_open = true};
+    assert_int_equal(hosts_read(&h, "localhost,b,c", NULL, NULL), 0);
+    assert_int_equal(launch_all(&w, &l, NULL), 0);
+    join_words(&w, text, sizeof text);
+    assert_string_equal(text, "srun --mpi=pmix -n 3 stage rank /m /s 4 o- avx2");
+    words_deinit(&w);
+    hosts_deinit(&h);
+    static const char *const wrong[] = {"b,localhost", "localhost,b=/other"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(hosts_read(&h, wrong[i], NULL, NULL), 0);
+        assert_int_equal(launch_all(&w, &l, &e), QN_EUSAGE);
+        words_deinit(&w);
+        hosts_deinit(&h);
+    }
+}
+
+/* ---- layers ---- */
+
+static void check_cut(int n, int n_layer, const struct placement_host *h, double head, const char *wanted)
+{
+    int32_t cuts[HOSTS_MAX_STAGES + 1];
+    char text[200] = "";
+    bool fits = placement_cut(cuts, n, n_layer, h, head);
+    for (int i = 0; i <= n; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%d ", cuts[i]);
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s", fits ? "fits" : "full");
+    assert_string_equal(text, wanted);
+}
+
+static void layers_go_where_they_are_done_soonest(void **state)
+{
+    (void)state;
+    const struct placement_host even[] = {{1, 99}, {1.2, 99}, {1.1, 99}}, fast[] = {{1, 99}, {3, 99}};
+    const struct placement_host small[] = {{1, 5}, {3, 99}}, unknown[] = {{0, 99}, {3, 99}};
+    const struct placement_host full[] = {{1, 10}, {1, 5}};
+    check_cut(3, 30, even, 0, "0 10 20 30 fits");
+    check_cut(3, 30, even, 3, "0 11 22 30 fits"); /* the last one has the head, too */
+    check_cut(2, 32, fast, 0, "0 24 32 fits");
+    check_cut(2, 32, small, 0, "0 5 32 fits");
+    check_cut(2, 32, unknown, 0, "0 16 32 fits");
+    check_cut(2, 30, full, 0, "0 20 30 full");
+    check_cut(3, 3, even, 9, "0 1 2 3 fits");
+}
+
+/* ---- signs of life ---- */
+
+static void silence_is_measured_against_the_usual_gap(void **state)
+{
+    (void)state;
+    struct pulse s = {0};
+    uint64_t now = 5000 * (uint64_t)MS;
+    assert_int_equal(pulse_missing(&s, now), 0); /* nothing was expected */
+    for (int i = 0; i < 20; i++) pulse_heard(&s, now += 100 * MS);
+    for (int ms = 50; ms <= 1000; ms += 50) assert_int_equal(pulse_missing(&s, now + (uint64_t)ms * MS), 0);
+    assert_int_equal(pulse_missing(&s, now + 1050 * (uint64_t)MS), 1050 * (uint64_t)MS);
+    for (int i = 0; i < 20; i++) pulse_heard(&s, now += 400 * MS); /* a slow one is given more */
+    for (int ms = 50; ms <= 4000; ms += 50) assert_int_equal(pulse_missing(&s, now + (uint64_t)ms * MS), 0);
+    assert_true(pulse_missing(&s, now + 4050 * (uint64_t)MS) > 0);
+}
+
+static void a_process_that_was_away_begins_anew(void **state)
+{
+    (void)state;
+    struct pulse s = {0};
+    uint64_t now = 5000 * (uint64_t)MS;
+    pulse_heard(&s, now);
+    assert_int_equal(pulse_missing(&s, now + 9000 * (uint64_t)MS), 0);
+    assert_int_equal(pulse_missing(&s, now + 9200 * (uint64_t)MS), 0);
+    pulse_alive(&s, now + 9400 * (uint64_t)MS);
+    for (int ms = 9500; ms <= 10400; ms += 100) assert_int_equal(pulse_missing(&s, now + (uint64_t)ms * MS), 0);
+    assert_true(pulse_missing(&s, now + 10450 * (uint64_t)MS) > 0);
+}
+
+/* Tends both until a second without signs of the one that is stopped is noticed. */
+static void a_rank_that_is_stopped_is_noticed_within_a_second(void **state)
+{
+    (void)state;
+    struct link *a, *b, *c, *d;
+    struct beat first, second;
+    struct qn_error e;
+    assert_int_equal(link_open_pair(&a, &b, NULL), 0);
+    assert_int_equal(link_open_pair(&c, &d, NULL), 0);
+    beat_init(&first, a, d, "rank 1");
+    beat_init(&second, c, b, "rank 0");
+    uint64_t begin = clock_ns();
+    while (clock_ns() - begin < 250 * (uint64_t)MS) {
+        assert_int_equal(beat_tend(&first, NULL), 0);
+        assert_int_equal(beat_tend(&second, NULL), 0);
+        usleep(1000);
+    }
+    begin = clock_ns();
+    while (!beat_tend(&first, &e)) usleep(1000);
+    uint64_t took = clock_ns() - begin;
+    assert_true(first.is_late && took > 800 * (uint64_t)MS);
+    assert_non_null(strstr(e.msg, "nothing came from rank 1 for 1"));
+    beat_deinit(&first);
+    beat_deinit(&second);
+    link_close(a);
+    link_close(b);
+    link_close(c);
+    link_close(d);
+}
+
+static void signs_do_not_disturb_the_packets_of_a_socket(void **state)
+{
+    (void)state;
+    int fd[2];
+    struct link *stage, *head;
+    struct link_transfer t, r;
+    uint8_t out[100], in[100];
+    bool done = false;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    assert_int_equal(link_open_socket(&stage, fd[0], NULL), 0);
+    assert_int_equal(link_open_socket(&head, fd[1], NULL), 0);
+    for (int i = 0; i < 100; i++) out[i] = (uint8_t)(255 - i % 3);
+    assert_int_equal(link_irecv(head, &r, in, sizeof in, NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(link_socket_beat(stage, NULL), 0);
+        usleep(i < 2 ? 110000 : 0);
+    }
+    assert_int_equal(link_test(&r, &done, NULL), 0);
+    assert_false(done);
+    assert_int_equal(link_isend(stage, &t, out, sizeof out, NULL), 0);
+    assert_int_equal(link_socket_beat(stage, NULL), 0);
+    while (!done) assert_int_equal(link_test(&t, &done, NULL), 0);
+    for (done = false; !done;) assert_int_equal(link_test(&r, &done, NULL), 0);
+    assert_int_equal(r.n, 100);
+    assert_memory_equal(in, out, 100);
+    link_close(stage);
+    link_close(head);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_has_names_counts_and_paths),
+        cmocka_unit_test(what_makes_no_sense_is_refused),
+        cmocka_unit_test(a_file_has_the_lines_that_others_write),
+        cmocka_unit_test(only_addresses_of_ones_own_are_private),
+        cmocka_unit_test(an_interface_and_its_ports_are_checked),
+        cmocka_unit_test(a_door_is_put_before_a_first_stage_elsewhere),
+        cmocka_unit_test(a_command_that_was_given_starts_all_ranks),
+        cmocka_unit_test(layers_go_where_they_are_done_soonest),
+        cmocka_unit_test(silence_is_measured_against_the_usual_gap),
+        cmocka_unit_test(a_process_that_was_away_begins_anew),
+        cmocka_unit_test(a_rank_that_is_stopped_is_noticed_within_a_second),
+        cmocka_unit_test(signs_do_not_disturb_the_packets_of_a_socket),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
