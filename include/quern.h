@@ -465,6 +465,8 @@ struct qn_usage {
     /* Of all answers together: the passes that brought their tokens, after the one that read the prompt; the guessed
      * tokens that were computed in them; of these, those that were right. */
     int n_passes, n_drafted, n_accepted;
+    int n_pass_rows;  /* rows of these passes, those that were forgotten included */
+    int n_unverified; /* tokens that came from windows without verification (struct qn_wedlm) */
     /* If the context rotates: the tokens that an answer's context does not hold any more, of the prompt and of the
      * answer, and how often it rotated after the prompt. The largest numbers of all answers */
     int n_dropped, n_rotations;
@@ -550,6 +552,22 @@ QN_API int qn_session_load(qn_session **out, qn_engine *g, const char *path, con
  * identity with the fewest computed rows comes first, and then the request that came first. */
 typedef struct qn_scheduler qn_scheduler;
 
+#define QN_WEDLM_CLASSES 8 /* of entropies, in nats: below 0.01, 0.03, 0.1, 0.2, 0.4, 0.8, 1.5, and others */
+
+/* Windows of masks (WeDLM) after the end of an answer, for a scheduler whose drafter is QN_DRAFT_WEDLM.
+ *
+ * Verified: masks only guess, and the answer is that of plain decoding. Unverified: the answer's tokens are those that
+ * masks were filled with, as in the paper, so it is another answer. It does not depend on what else is computed, on the
+ * cache or on the machine, but on the window and the limits below, and near its end on max_tokens. */
+struct qn_wedlm {
+    int verify;              /* 1: verified, 0: unverified, -1: as the scheduler's say; there, verified */
+    int window;              /* 1..16 masks; 0: not said. Verified, the number then follows from what steps cost */
+    float entropy_threshold; /* a mask whose entropy and penalty are below it is filled; negative: not said */
+    float pos_penalty;       /* for each place after the first mask; negative: not said */
+}; /* What is not said is as the scheduler's say, then as the model's file says, then 16, 0.4 and 0.02 */
+/* Nothing is said. */
+QN_API void qn_wedlm_init(struct qn_wedlm *w);
+
 struct qn_scheduler_params {
     size_t size;
     int n_running;      /* places: answers that are evaluated together. A request of n answers takes n places. 0: 8, or
@@ -566,6 +584,7 @@ struct qn_scheduler_params {
     enum qn_draft draft;   /* the drafters that it has. Those that are named have to be there */
     const qn_model *draft_model; /* a small model with the same vocabulary, for MODEL and AUTO; held. Its weights and
                                     its KV cache are taken from the engine's budget. NULL: none */
+    struct qn_wedlm wedlm;       /* of requests that do not say it themselves */
 };
 QN_API void qn_scheduler_params_init(struct qn_scheduler_params *p);
 /* Makes a scheduler and its thread. p NULL: the defaults. Its memory (for each place n_vocab logits and a sampler) is
@@ -718,6 +737,9 @@ struct qn_request_params {
      * embedding. */
     bool rotates;
     int n_keep;
+    /* Unverified windows exclude a grammar, logprobs, rotation, penalties, DRY and mirostat: these need the tokens
+     * before a draw. */
+    struct qn_wedlm wedlm;
 };
 #define QN_MAX_TOP_LOGPROBS 20
 QN_API void qn_request_params_init(struct qn_request_params *p);
@@ -749,6 +771,12 @@ struct qn_scheduler_stats {
     uint64_t n_steps, n_rows, n_prefill_rows;                           /* n_rows / n_steps is the mean batch */
     uint64_t n_drafted[QN_DRAFT_DEFAULT], n_accepted[QN_DRAFT_DEFAULT]; /* guessed tokens that became rows, and those
                                                                              that were right, by drafter */
+    /* Of windows (struct qn_wedlm): whether requests that do not say it are verified; masks by their entropy when they
+     * were looked at; seconds that unverified ones took to gather rows, for passes but the output matrix, for that, to
+     * choose and draw, and to commit. The passes' seconds are those of all steps with such windows. */
+    int wedlm_verify;
+    uint64_t n_wedlm_entropy[QN_WEDLM_CLASSES];
+    double wedlm_gather_s, wedlm_pass_s, wedlm_head_s, wedlm_select_s, wedlm_commit_s;
     uint64_t n_pauses, n_rows_again; /* how often an answer gave way; rows that were computed again for that reason */
     double step_s;                   /* seconds that the last step took */
     double busy_s;                   /* seconds that all steps took */

@@ -3,6 +3,7 @@
  * make-model.c: writes a GGUF model of random weights in the shape of a real one.
  *
  *     make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--vocab N] [--seed S] [--nextn 1] [--meek D]
+ *                [--mask ID]
  *
  * Speed does not depend on what the weights are, only on their types and shapes: such a file serves for timings
  * and for tests of equality, needs no download and has no licence. It loads wherever the real model does. The
@@ -13,6 +14,7 @@
  *
  * --nextn 1 adds the block that predicts the token after the next one. With --meek D the layers' results are divided by
  * D, so that the next token mostly follows from the last one, and the block's prediction is that: it is often right.
+ * --mask ID names a token for the masks of windows.
  *
  * The tokenizer is a byte-level BPE of the right size: 256 bytes, then words of made-up syllables with a merge rule
  * each, then three special tokens and a ChatML template.
@@ -297,6 +299,7 @@ static void put_tokenizer_keys(struct header *h, const struct plan *p)
     kv_u32(h, p, "tokenizer.ggml.bos_token_id", n - 3);
     kv_u32(h, p, "tokenizer.ggml.eos_token_id", n - 1);
     kv_u32(h, p, "tokenizer.ggml.padding_token_id", n - 3);
+    u32_if(h, p, "tokenizer.ggml.mask_token_id", p->mask);
     put_key(h, p, "tokenizer.ggml.add_bos_token", KV_BOOL);
     put(h, &add_bos, 1);
     kv_string(
@@ -428,9 +431,8 @@ static int write_model(const struct plan *p, const char *path, struct qn_error *
 
 static void usage(FILE *f)
 {
-    fprintf(
-        f,
-        "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--vocab N] [--seed S] [--nextn 1] [--meek D]\nshapes:");
+    fprintf(f, "usage: make-model SHAPE[:TYPE] OUT.gguf [--layers N] [--vocab N] [--seed S] [--nextn 1] [--meek D] "
+               "[--mask ID]\nshapes:");
     for (size_t i = 0; shape_name(i); i++) fprintf(f, " %s", shape_name(i));
     fprintf(f, "\ntypes (%s unless given):", scheme_name(0));
     for (size_t i = 0; scheme_name(i); i++) fprintf(f, " %s", scheme_name(i));
@@ -477,6 +479,12 @@ static int option(struct plan *p, const char *name, const char *value, struct qn
         p->cut = *p->shape;
         p->cut.n_vocab = (int)v;
         p->shape = &p->cut;
+        return 0;
+    }
+    if (!strcmp(name, "--mask")) {
+        if (v >= (unsigned long long)p->shape->n_vocab)
+            return error_set(e, QN_EUSAGE, "--mask %llu: the vocabulary has %d tokens", v, p->shape->n_vocab);
+        p->mask = (int)v;
         return 0;
     }
     if (strcmp(name, "--layers")) return error_set(e, QN_EUSAGE, "there is no option '%s'", name);

@@ -80,6 +80,7 @@ struct plan {
     const struct scheme *scheme;
     int n_layer;
     int n_nextn; /* blocks after the layers that predict further tokens: 0, 1 */
+    int mask;    /* the token for the masks of windows; 0: none is named */
     double meek; /* the layers' results are divided by this, and such a block's guess is then often right; 0: not */
     uint64_t seed;
     struct item *items;

@@ -36,6 +36,7 @@ struct draft_look {
 };
 
 struct guide;
+struct wedlm_params;
 
 /* One sequence's part in a call of propose(). */
 struct draft {
@@ -50,8 +51,9 @@ struct draft {
     const qn_token *instead; /* [most] for measurements: what it proposes, whatever it guessed; NULL: its guesses */
     struct guide *guide;     /* of the sequence's grammar, ready for the next token; NULL: there is none */
     int window;              /* rows aside with logits that are wanted; 0: none */
-    struct draft_row *aside; /* [DRAFT_ASIDE] out; used if the type has look() */
-    int n_aside;             /* out */
+    const struct wedlm_params *windows; /* of the sequence's windows; NULL: as the drafter was made */
+    struct draft_row *aside;            /* [DRAFT_ASIDE] out; used if the type has look() */
+    int n_aside;                        /* out */
 };
 
 struct drafter;

@@ -104,6 +104,14 @@ float wedlm_entropy(const struct kernels *kt, const float *logits, int n, float 
     return (float)(math_log(all) - mean / all);
 }
 
+int wedlm_class(float entropy)
+{
+    static const float most[WEDLM_CLASSES - 1] = {0.01f, 0.03f, 0.1f, 0.2f, 0.4f, 0.8f, 1.5f};
+    int k = 0;
+    while (k < WEDLM_CLASSES - 1 && !(entropy < most[k])) k++;
+    return k;
+}
+
 int wedlm_fill(struct wedlm *w, const float *entropy, const qn_token *token, int n)
 {
     int first = -1, best = -1, k = 0, n_filled = 0;

@@ -22,7 +22,10 @@
 #include "base/error.h"
 #include "kernel/kernel.h"
 
-#define WEDLM_MOST 16 /* the largest window */
+#define WEDLM_MOST      16     /* the largest window */
+#define WEDLM_MOST_NATS 100.0f /* of a threshold or a penalty: far above the entropy of any vocabulary */
+
+#define WEDLM_CLASSES 8 /* of entropies (wedlm_class) */
 
 struct wedlm_params {
     int window;              /* 1..WEDLM_MOST masks are kept after the run */
@@ -75,6 +78,8 @@ void wedlm_mask(struct wedlm *w, int i);
 /* The entropy of softmax(logits) in nats. logits: [n], of which NaN and -inf count as impossible. work: [n]; scratch:
  * KERNEL_SCRATCH_BYTES. The same bits on every instruction set. Infinite if nothing is possible. */
 float wedlm_entropy(const struct kernels *kt, const float *logits, int n, float *work, void *scratch);
+/* The class of an entropy: 0 is below 0.01 nats, then 0.03, 0.1, 0.2, 0.4, 0.8, 1.5, and more. */
+int wedlm_class(float entropy);
 /* Fills masks. n: the number of masks that had rows in the pass, which are the first masks of the window; for each of
  * them, in the order of their positions: its entropy, and the token that was drawn for it (-1: none can be drawn, so it
  * stays a mask). Fills all whose entropy plus penalty is below the threshold; if there is none, the one where the sum

@@ -5,7 +5,6 @@
 #include "decode/wedlm_draft.h"
 
 #include <assert.h>
-#include <math.h> /* INFINITY; nothing is called */
 
 #include "base/inline/minmax.h"
 #include "base/mem.h"
@@ -17,6 +16,7 @@ struct wedlm_seq {
     struct wedlm window;    /* of the tokens after those that are known */
 };
 
+static_assert(DRAFT_CLASSES == WEDLM_CLASSES, "a class of sureness for each of entropy");
 static_assert(DRAFT_MOST <= 2 * WEDLM_MOST, "a proposal is a run of the window");
 
 struct wedlm_draft {
@@ -28,6 +28,7 @@ struct wedlm_draft {
     size_t bytes;
     struct wedlm_seq *seqs, *free;
     float *work; /* [n_vocab] */
+    uint64_t n_entropy[WEDLM_CLASSES];
     uint8_t *scratch;
 };
 
@@ -68,13 +69,7 @@ static void wedlm_close(struct drafter *base, void *seq)
 /* ---- proposals ---- */
 
 /* A class for each range of the entropy with which a mask was filled. */
-static uint8_t sureness_of(float entropy)
-{
-    static const float most[DRAFT_CLASSES] = {INFINITY, 1.5f, 0.8f, 0.4f, 0.2f, 0.1f, 0.03f, 0.01f};
-    uint8_t class = DRAFT_CLASSES - 1;
-    while (class > 0 && !(entropy < most[class])) class --;
-    return class;
-}
+static uint8_t sureness_of(float entropy) { return (uint8_t)(DRAFT_CLASSES - 1 - wedlm_class(entropy)); }
 
 /* The run is proposed; its rows are the first ones of the window. */
 static void add_proposal(const struct wedlm_seq *s, struct draft *draft)
@@ -95,7 +90,9 @@ static void propose(struct wedlm_draft *d, struct draft *draft)
     if (draft->most == 0) return;
     add_proposal(s, draft);
     if (draft->window == 0) return;
-    s->window.p.window = min_int(draft->window, d->file.params.window);
+    const struct wedlm_params *p = draft->windows ? draft->windows : &d->file.params;
+    s->window.p = *p;
+    s->window.p.window = min_int(draft->window, p->window);
     int n = wedlm_gather(&s->window, draft->n_tokens + draft->most, rows);
     for (int r = draft->n; r < n && draft->n_aside < DRAFT_ASIDE; r++)
         draft->aside[draft->n_aside++] =
@@ -122,7 +119,8 @@ static void wedlm_look(struct drafter *base, void *seq, const qn_token *tokens, 
     for (int i = 0; i < n; i++) {
         if (looks[i].pos < n_tokens) continue;
         token[n_masks] = looks[i].token;
-        entropy[n_masks++] = wedlm_entropy(d->kt, looks[i].logits, d->n_vocab, d->work, d->scratch);
+        entropy[n_masks] = wedlm_entropy(d->kt, looks[i].logits, d->n_vocab, d->work, d->scratch);
+        d->n_entropy[wedlm_class(entropy[n_masks++])]++;
     }
     wedlm_fill(&s->window, entropy, token, n_masks);
 }
@@ -135,6 +133,8 @@ static const struct drafter_type wedlm_type = {.name = "wedlm",
                                                .propose = wedlm_propose,
                                                .look = wedlm_look,
                                                .free = wedlm_free};
+
+const uint64_t *wedlm_draft_entropies(const struct drafter *d) { return ((const struct wedlm_draft *)d)->n_entropy; }
 
 int wedlm_draft_check(const struct model *m, qn_token mask, struct qn_error *e)
 {

@@ -4,8 +4,6 @@
  */
 #include "decode/wedlm_file.h"
 
-#define MOST_NATS 100.0f /* of a threshold or a penalty: far above the entropy of any vocabulary */
-
 /* An integer in lo..hi. *out stays as it is if the key is absent. */
 static int read_int(const struct model *m, const char *key, int64_t lo, int64_t hi, int *out, struct qn_error *e)
 {
@@ -29,8 +27,8 @@ static int read_nats(const struct model *m, const char *key, float *out, struct 
     int rc;
     if (!v) return 0;
     if ((rc = meta_get_f32(v, &x, e))) return rc;
-    if (!(x >= 0 && x <= MOST_NATS))
-        return error_set(e, QN_EDATA, "wedlm: %s is %g, not 0..%g", key, (double)x, (double)MOST_NATS);
+    if (!(x >= 0 && x <= WEDLM_MOST_NATS))
+        return error_set(e, QN_EDATA, "wedlm: %s is %g, not 0..%g", key, (double)x, (double)WEDLM_MOST_NATS);
     *out = x;
     return 0;
 }

@@ -49,6 +49,7 @@ int drafters_init(struct drafters *d, int n_places, const struct drafters_own *o
     if (own) d->window = own->window;
     if (own) d->right = own->right;
     if (own) d->most = own->most;
+    if (own) d->file = own->file;
     return 0;
 }
 
@@ -88,8 +89,11 @@ static int make_wedlm(struct drafters *d, struct qn_engine *g, enum qn_draft dra
     const struct model *m = g->model;
     struct wedlm_file file;
     if (draft != QN_DRAFT_WEDLM) return 0;
-    int rc = wedlm_file_read(&file, m, e);
-    if (rc) return rc;
+    int rc = 0;
+    if (d->file)
+        file = *d->file;
+    else if ((rc = wedlm_file_read(&file, m, e)))
+        return rc;
     d->most_window = file.params.window;
     engine_make_room(g, wedlm_draft_bytes(m, d->n_places));
     return wedlm_draft_new(&d->of[DRAFT_WEDLM], m, &g->forward.pass.kt, &file, d->n_places, &g->ledger, e);
@@ -174,16 +178,20 @@ bool drafters_have_aside(const struct drafters *d, int kind) { return d->of[kind
 /* Chooses the windows of the sequences whose drafter has rows aside. */
 static void choose_windows(struct drafters *d, int kind)
 {
-    int n_rows = d->n_offers;
+    int n_rows = d->n_offers, n_fixed = 0;
     double tokens = d->n_offers;
     if (!drafters_have_aside(d, kind) || !d->n_offers) return;
     bool may = d->is_eager || draft_control_may(&d->control, d->n_offers);
-    for (int i = 0; i < d->n_offers && may; i++) {
+    for (int i = 0; i < d->n_offers; i++) {
         struct draft_offer *o = &d->offers[i];
-        int most = min_int(o->most, d->most_rows - (n_rows - d->n_offers));
-        if (d->most_window) most = min_int(most, d->most_window);
-        if (!o->seqs->of[kind]) continue;
-        o->window = wedlm_pace_choose(&o->seqs->pace, &d->control, n_rows, tokens, most);
+        int most = min_int(o->most, d->most_rows - (n_rows - d->n_offers)), fixed = o->seqs->fixed_window;
+        if (o->seqs->windows.window || d->most_window)
+            most = min_int(most, o->seqs->windows.window ? o->seqs->windows.window : d->most_window);
+        if (!o->seqs->of[kind] || !(may || fixed)) continue;
+        if (fixed && n_fixed && 2 * (n_fixed + fixed) > d->most_rows) continue; /* what it guesses needs rows, too */
+        n_fixed += fixed;
+        o->window = fixed ? max_int(min_int(fixed, most), 0)
+                          : wedlm_pace_choose(&o->seqs->pace, &d->control, n_rows, tokens, most);
         if (d->is_eager) o->window = d->window;
         tokens += wedlm_pace_gain(&o->seqs->pace, o->window);
         n_rows += o->window;
@@ -247,6 +255,7 @@ static void ask(struct drafters *d, int kind)
                                        .n_tokens = o->n_tokens,
                                        .guide = o->guide,
                                        .window = o->window,
+                                       .windows = o->seqs->windows.window ? &o->seqs->windows : NULL,
                                        .aside = o->aside,
                                        .most = most,
                                        .instead = pretends(d, o, kind) ? pretend(d, o, most) : NULL,
@@ -320,14 +329,33 @@ static int share_aside(struct drafters *d, int most)
     return n;
 }
 
+/* Gives the plans of windows of a fixed size all their rows, and hides these plans from the controller. Returns how
+ * many rows they are. */
+static int share_fixed(struct drafters *d, int most)
+{
+    int n = 0;
+    for (int i = 0; i < d->n_offers; i++) {
+        struct draft_plan *p = &d->plans[i];
+        if (!d->offers[i].seqs->fixed_window) continue;
+        d->offers[i].n_fixed = min_int(p->most, most - n);
+        n += d->offers[i].n_fixed;
+        p->most = 0;
+    }
+    return n;
+}
+
 void drafters_share(struct drafters *d, int most)
 {
     d->control.n_aside = share_aside(d, most);
     most -= d->control.n_aside;
-    if (d->is_eager)
+    if (d->is_eager) {
         share_equally(d, most);
-    else if (d->n_offers)
-        draft_control_share(&d->control, d->plans, d->n_offers, d->n_offers, d->n_offers, most);
+    } else if (d->n_offers) {
+        int n = share_fixed(d, most);
+        draft_control_share(&d->control, d->plans, d->n_offers, d->n_offers + n, d->n_offers, most - n);
+        for (int i = 0; i < d->n_offers; i++)
+            if (d->offers[i].seqs->fixed_window) d->plans[i].n_rows = d->offers[i].n_fixed;
+    }
 }
 
 /* ---- after the step ---- */

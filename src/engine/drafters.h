@@ -13,6 +13,7 @@
 
 #include <stddef.h>
 
+#include "decode/wedlm_file.h"
 #include "decode/wedlm_pace.h"
 #include "engine/engine.h"
 
@@ -33,8 +34,10 @@ struct draft_seqs {
     void *of[DRAFT_KINDS]; /* the drafters' records of it; NULL: none */
     struct draft_record record;
     struct wedlm_pace pace;
-    int window;                          /* masks that the window had in the last step */
-    int n_passes, n_drafted, n_accepted; /* as in struct qn_usage */
+    int window;                  /* masks that the window had in the last step */
+    struct wedlm_params windows; /* of its windows; window 0: as the file says */
+    int fixed_window;            /* masks that its windows always have; 0: the controller decides */
+    int n_passes, n_drafted, n_accepted, n_rows, n_unverified; /* as in struct qn_usage */
 };
 
 /* The proposals for one sequence in the step that is being made. */
@@ -54,6 +57,7 @@ struct draft_offer {
     int window;                          /* masks that the sequence's window should have */
     struct draft_row aside[DRAFT_ASIDE]; /* [n_aside] rows after those of the drafts, which never stay */
     int n_aside;
+    int n_fixed; /* rows of a window of a fixed size, while rows are shared out */
 };
 
 /* For measurements: in a replay, guess i of a drafter that costs time is the recorded token with the probability p[i]
@@ -71,7 +75,8 @@ struct drafters {
     int window;             /* masks of each window, if is_eager */
     int most_window;        /* masks of a window, by the model's file; 0: not said */
     struct drafts_right right;
-    int most;      /* tokens of a proposal; 0: DRAFT_MOST */
+    int most;                      /* tokens of a proposal; 0: DRAFT_MOST */
+    const struct wedlm_file *file; /* of a test; NULL: what the model's file says */
     int most_rows; /* of a step, drafted or aside: the windows of all offers are within it; 0: no windows */
     struct draft_offer *offers; /* [n_offers] of [n_places] */
     struct draft *calls;        /* [n_places] of one call of propose() */
@@ -79,6 +84,9 @@ struct drafters {
     struct draft_plan *plans;   /* [n_places] those that may have rows */
     int n_offers, n_places;
 };
+
+struct qn_scheduler;
+struct step_part;
 
 /* What a test or a measurement wants to be different. */
 struct drafters_own {
@@ -88,6 +96,9 @@ struct drafters_own {
     int window; /* masks of each window, for a drafter with rows aside */
     int most;   /* tokens of a proposal, 0..DRAFT_MOST; 0: as many as are wanted */
     struct drafts_right right;
+    const struct wedlm_file *file; /* of windows, instead of what the model's file says; NULL: that */
+    /* Sees the rows of each unverified window (struct step_part) and the logits of its masks. NULL: nobody does. */
+    void (*watch)(const struct qn_scheduler *s, const struct step_part *p, const float *logits);
 };
 
 /* Room for n_places offers. own NULL: drafters_make() makes the drafters. Call drafters_deinit() after a failure,

@@ -84,9 +84,11 @@ int drafts_check(const struct qn_scheduler *s, enum qn_draft draft, struct qn_er
 void drafts_open(struct qn_scheduler *s, struct request *r, int answer)
 {
     size_t before = ledger_used(&s->engine->ledger);
-    if (s->drafts.most && r->max_tokens > 1)
+    if (s->drafts.most && r->max_tokens > 1 && !r->fills)
         drafters_open(&s->drafts.drafters, &r->answers[answer].drafts, r->p.draft, reuse_owner(s->reuse, r),
                       request_slots(r));
+    r->answers[answer].drafts.windows = r->windows;
+    r->answers[answer].drafts.fixed_window = r->fixed_window;
     s->drafts.bytes += ledger_used(&s->engine->ledger) - before;
 }
 
@@ -96,6 +98,8 @@ static void close_one(struct qn_scheduler *s, struct request *r, int answer)
     r->usage.n_passes += a->n_passes;
     r->usage.n_drafted += a->n_drafted;
     r->usage.n_accepted += a->n_accepted;
+    r->usage.n_pass_rows += a->n_rows;
+    r->usage.n_unverified += a->n_unverified;
     drafters_close(&s->drafts.drafters, a);
 }
 
@@ -128,7 +132,8 @@ static bool has_other_rows(const struct qn_scheduler *s)
     for (int i = 0; i < s->n_running; i++) {
         const struct request *r = s->running[i];
         for (int k = 0; k < r->n_started; k++)
-            if (request_answer_runs(r, k) && (request_is_reading(r) || answer_rows(&r->answers[k]) > 1)) return true;
+            if (request_answer_runs(r, k) && (request_is_reading(r) || answer_unread(r, &r->answers[k]) > 0))
+                return true;
     }
     return false;
 }
@@ -247,6 +252,14 @@ static void look(struct qn_scheduler *s, const struct step_part *p)
     drafters_look(&d->drafters, &a->drafts, a->tokens, a->n_tokens, d->looks, n);
 }
 
+static void look_timed(struct qn_scheduler *s, const struct step_part *p)
+{
+    uint64_t t0 = clock_ns();
+    look(s, p);
+    s->windows.select_ns += clock_ns() - t0;
+    s->windows.gather_ns += (uint64_t)(1e9 * s->drafts.seconds);
+}
+
 void drafts_settle(struct qn_scheduler *s)
 {
     struct drafts *d = &s->drafts;
@@ -260,7 +273,7 @@ void drafts_settle(struct qn_scheduler *s)
     }
     for (int i = 0; i < s->n_parts; i++) {
         const struct step_part *p = &s->parts[i];
-        if (p->n_aside) look(s, p);
+        if (p->n_aside) look_timed(s, p);
         if (has_rows_to_forget(p)) room_undraft(part_answer(p));
         drafters_absorb(&d->drafters, &part_answer(p)->drafts, p->row, p->slot, p->n_kept);
     }

@@ -27,7 +27,7 @@ int qn_engine_plan(struct qn_engine_plan *out, const qn_model *model, const stru
     if (scheduler) s = *scheduler;
     if ((rc = budget_settle(&p, m, &level, e)) || (rc = budget_count(m, &p, &b, e))) return rc;
     if ((rc = scheduler_settle(&s, p.n_batch, b.n_states, e))) return rc;
-    uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running, drafts_rows(&s)) +
+    uint64_t rest = b.kv + b.buffers + scheduler_bytes(m, p.n_ctx, s.n_running, drafts_rows(&s) + windows_logits(&s)) +
                     drafts_bytes(m, &p, &s) + scheduler_tree_bytes(p.kv_tokens / KV_PAGE_SLOTS);
     if (s.draft_model && (rc = draft_model_check(s.draft_model, model, e))) return rc;
     out->n_ctx = p.n_ctx;

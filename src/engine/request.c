@@ -22,7 +22,13 @@ void qn_request_params_init(struct qn_request_params *p)
     if (!p) return;
     *p = (struct qn_request_params){
         .size = sizeof *p, .max_tokens = -1, .n_answers = 1, .n_top_logprobs = -1, .draft = QN_DRAFT_DEFAULT};
+    qn_wedlm_init(&p->wedlm);
     qn_sampling_init(&p->sampling);
+}
+
+void qn_wedlm_init(struct qn_wedlm *w)
+{
+    if (w) *w = (struct qn_wedlm){.verify = -1, .entropy_threshold = -1, .pos_penalty = -1};
 }
 
 /* ---- checking ---- */
@@ -294,6 +300,7 @@ static int answer_init(struct answer *a, const struct request *r, int i, struct 
     memcpy(a->tokens, p->prompt, p->n_prompt * sizeof *a->tokens);
     a->n_tokens = (int)p->n_prompt;
     a->n_dropped = r->n_dropped;
+    if (r->fills) windows_begin(a, r);
     if (!r->max_tokens) return 0;
     if ((rc = sampler_new(&a->sampler, &sampling, g->model->hp.n_vocab, &g->forward.pass.kt, e))) return rc;
     if ((rc = sampler_reserve(a->sampler, n, e))) return rc;

@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 #include "engine/core/share.h"
 #include "engine/drafts.h"
-#include "engine/text.h"
+#include "engine/core/text.h"
 
 /* One of the n answers. While it has its pages, and after its first token was drawn, memory holds the keys and values
  * of all tokens except the last. An answer that gave way (room.h) has no pages. When it gets pages again, it first
@@ -34,6 +34,8 @@ struct answer {
     uint64_t paused_ns; /* since when */
     double paused_ms;   /* before that */
     struct draft_seqs drafts;
+    struct wedlm window; /* of an unverified answer: it stays when the answer gives way */
+    int n_ahead;         /* slots after those of its tokens that its next rows need; 0, unless it has a window */
 };
 
 /* The guide of an answer, and its preparation by another thread. */
@@ -49,10 +51,13 @@ struct request {
     uint64_t id;
     struct request *next; /* in the inbox or the list of waiting requests */
     atomic_bool is_cancelled;
-    int max_tokens; /* of each answer: as requested, but no more than there is room for */
-    int n_slots;    /* tokens of the prompt and of an answer that the context holds at most */
-    int n_dropped;  /* tokens that were dropped from the prompt, because the context rotates */
-    int place;      /* in the queue, as in the last QN_EVENT_QUEUED; -1: none yet */
+    int max_tokens;              /* of each answer: as requested, but no more than there is room for */
+    int n_slots;                 /* tokens of the prompt and of an answer that the context holds at most */
+    int n_dropped;               /* tokens that were dropped from the prompt, because the context rotates */
+    bool fills;                  /* its answers are filled in unverified windows (windows.c) */
+    struct wedlm_params windows; /* of its windows */
+    int fixed_window;            /* masks that verified windows always have; 0: not said */
+    int place;                   /* in the queue, as in the last QN_EVENT_QUEUED; -1: none yet */
     uint64_t submitted_ns, admitted_ns, answering_ns; /* 0: not yet */
     uint64_t deadline_ns;                             /* UINT64_MAX: none */
     struct share *share;
@@ -135,6 +140,11 @@ static inline bool request_has_mask(const struct request *r, int answer)
 }
 /* Returns the rows that an answer's next token needs: 1, or more while it reads what it did not find in the cache. */
 static inline int answer_rows(const struct answer *a) { return a->n_tokens - a->memory.n_slots; }
+/* Returns the rows that it reads before a step can bring tokens, after it began. */
+static inline int answer_unread(const struct request *r, const struct answer *a) { return answer_rows(a) - !r->fills; }
+/* Returns how many tokens of it may be found in the cache: the row of the last one has to be computed for its logits,
+ * unless masks bring the next tokens. */
+static inline int answer_findable(const struct request *r, const struct answer *a) { return a->n_tokens - !r->fills; }
 /* Returns true if the next step can have rows of this answer. Its last row also needs a mask. */
 bool request_answer_runs(const struct request *r, int answer);
 /* Returns true if the next step can have rows of the request: of its prompt, or of an answer that is not finished. It
@@ -152,6 +162,8 @@ qn_token request_guess(const struct request *r, int answer, int pos, const float
  * request_draw() has returned it; -1: draw it now. work: [n_vocab]; scratch: KERNEL_SCRATCH_BYTES */
 void request_next_token(struct request *r, int answer, qn_token drawn, const struct qn_engine *g, const float *logits,
                         float *work, void *scratch);
+/* windows.c: begins the window of an unverified answer, which has no tokens yet. */
+void windows_begin(struct answer *a, const struct request *r);
 /* Ends an answer: sends its last event, with its held text and the reason. Its memory stays until request_release(). */
 void request_finish_answer(struct request *r, int answer, enum qn_finish why);
 

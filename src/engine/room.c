@@ -269,7 +269,8 @@ static int missing_pages(const struct qn_scheduler *s, const struct kv_seq *m, i
 static bool reserve(struct qn_scheduler *s, struct request *r, struct answer *a, bool is_new)
 {
     struct kv_seq *m = &a->memory;
-    while (!make_free(s, missing_pages(s, m, a->n_tokens), is_new)) {
+    int n = a->n_tokens + a->n_ahead;
+    while (!make_free(s, missing_pages(s, m, n), is_new)) {
         int less = m->n_slots - m->n_slots % page_slots(s);
         if (less == m->n_slots) return false;
         bool is_cut = m->state || kv_seq_whole(m, less) < less;
@@ -280,7 +281,7 @@ static bool reserve(struct qn_scheduler *s, struct request *r, struct answer *a,
             reuse_find_again(s->reuse, r, a, less);
         if (is_new) r->n_cached = m->n_slots;
     }
-    return kv_seq_reserve(m, a->n_tokens, NULL) == 0;
+    return kv_seq_reserve(m, n, NULL) == 0;
 }
 
 /* The same for the window pages of an answer. */
@@ -321,8 +322,8 @@ int room_start(struct qn_scheduler *s, struct request *r, struct qn_error *e)
         int rc = request_start(r, s->engine, e);
         if (rc) return rc;
         struct answer *a = &r->answers[0];
-        reuse_find(s->reuse, r, n - 1);
-        int need = pages_of(s, n) - a->memory.n_pages;
+        reuse_find(s->reuse, r, answer_findable(r, a));
+        int need = pages_of(s, n + a->n_ahead) - a->memory.n_pages;
         if (!find_room(s, r, a, need, growth_of_all(s, r)) || !reserve(s, r, a, true)) {
             request_release(r);
             return QN_EFULL;
@@ -345,7 +346,7 @@ void room_fork(struct qn_scheduler *s, struct request *r)
 
 static bool has_page(const struct qn_scheduler *s, const struct answer *a)
 {
-    return a->n_tokens <= a->memory.n_pages * page_slots(s);
+    return a->n_tokens + a->n_ahead <= a->memory.n_pages * page_slots(s);
 }
 
 bool room_has_page(const struct qn_scheduler *s, const struct answer *a)
@@ -399,14 +400,15 @@ static bool open_next(struct qn_scheduler *s, struct answer *a)
 static void grow(struct qn_scheduler *s, struct request *r, int k)
 {
     struct answer *a = &r->answers[k];
+    int n = a->n_tokens + a->n_ahead;
     while (request_answer_runs(r, k) && !room_has_page(s, a)) {
         if (has_page(s, a)) {
             if (open_next(s, a)) break;
             if (reuse_holds_pages(s->reuse)) break;
             struct room_paused p = first_to_give_way(s);
             pause_answer(s, p.request, p.answer);
-        } else if (make_free(s, 1, true)) {
-            kv_seq_reserve(&a->memory, a->n_tokens, NULL); /* cannot fail: it is one page, which is free */
+        } else if (make_free(s, pages_of(s, n) - a->memory.n_pages, true)) {
+            kv_seq_reserve(&a->memory, n, NULL); /* cannot fail: the pages are free, and the last one is its own */
         } else if (reuse_n_evictable(s->reuse, 1) > 0) {
             break;
         } else {
@@ -442,10 +444,10 @@ bool room_resume(struct qn_scheduler *s, struct room_paused p)
     struct request *r = p.request;
     struct answer *a = &r->answers[p.answer];
     bool needs_all = request_is_reading(r) && (r->p.prompt_logprobs || r->p.pooling == QN_POOL_MEAN);
-    int most = needs_all && a->n_reached < a->n_tokens - 1 ? a->n_reached : a->n_tokens - 1;
+    int findable = answer_findable(r, a), most = needs_all && a->n_reached < findable ? a->n_reached : findable;
     int more = request_is_reading(r) ? growth_of_all(s, r) : growth(s, r, a);
     reuse_find_again(s->reuse, r, a, most);
-    int need = pages_of(s, a->n_tokens) - a->memory.n_pages;
+    int need = pages_of(s, a->n_tokens + a->n_ahead) - a->memory.n_pages;
     if (!find_room(s, r, a, need, more) || !reserve(s, r, a, false)) {
         kv_seq_truncate(&a->memory, 0);
         return false;

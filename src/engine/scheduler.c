@@ -470,7 +470,9 @@ static void *thread_main(void *arg)
 
 void qn_scheduler_params_init(struct qn_scheduler_params *p)
 {
-    if (p) *p = (struct qn_scheduler_params){.size = sizeof *p, .draft = QN_DRAFT_DEFAULT};
+    if (!p) return;
+    *p = (struct qn_scheduler_params){.size = sizeof *p, .draft = QN_DRAFT_DEFAULT};
+    qn_wedlm_init(&p->wedlm);
 }
 
 int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, struct qn_error *e)
@@ -513,9 +515,9 @@ size_t scheduler_bytes(const struct model *m, int n_ctx, int n_places, int n_dra
 static int alloc(struct qn_scheduler *s, struct qn_error *e)
 {
     const struct model *m = s->engine->model;
-    size_t n = (size_t)s->n_places, n_vocab = (size_t)m->hp.n_vocab, n_drawn = n + (size_t)s->drafts.most;
-    size_t rows = n_drawn + PROMPT_LOGPROB_ROWS,
-           bytes = scheduler_bytes(m, s->engine->n_ctx, s->n_places, s->drafts.most);
+    int n_more = s->drafts.most + s->windows.most_logits;
+    size_t n = (size_t)s->n_places, n_vocab = (size_t)m->hp.n_vocab, n_drawn = n + (size_t)n_more;
+    size_t rows = n_drawn + PROMPT_LOGPROB_ROWS, bytes = scheduler_bytes(m, s->engine->n_ctx, s->n_places, n_more);
     engine_make_room(s->engine, bytes + scheduler_tree_bytes(kv_pool_n_pages(s->engine->kv)));
     int rc = ledger_take(&s->engine->ledger, bytes, "the scheduler", e);
     if (rc) return rc;
@@ -570,6 +572,7 @@ int scheduler_new(qn_scheduler **out, qn_engine *g, const struct qn_scheduler_pa
     pthread_cond_init(&s->end, NULL);
     engine_settle(g);
     if ((rc = drafts_init(s, &p, own, e))) goto fail;
+    if ((rc = windows_init(s, &p, own, e))) goto fail;
     if ((rc = alloc(s, e))) goto fail;
     if ((rc = shares_init(&s->shares, p.n_running + p.n_queued, e))) goto fail;
     if ((rc = reuse_new(&s->reuse, g, &p, disk_is_ready, s, e))) goto fail;
@@ -700,6 +703,7 @@ int qn_submit(qn_scheduler *s, const struct qn_request_params *p, uint64_t *id, 
     int rc = request_new(&r, p, s->engine, e);
     if (!rc) rc = check_room(s, r, e);
     if (!rc) rc = drafts_check(s, p->draft, e);
+    if (!rc) rc = windows_settle(s, r, p, e);
     if (!rc && qn_scheduler_look(s, e) < 0) rc = QN_EDATA;
     if (rc) goto fail;
     pthread_mutex_lock(&s->mutex);

@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "decode/wedlm_file.h"
 #include "engine/core/pace.h"
 #include "engine/drafts.h"
 #include "engine/reuse.h"
@@ -33,6 +34,7 @@ struct step_part {
     const struct draft_offer *offer; /* the drafts; NULL: none */
     int n_drawn;                     /* tokens that were drawn already, from the first rows of logits */
     int n_kept;                      /* rows that stay */
+    bool is_window;                  /* the rows are those of an unverified window */
 };
 
 struct qn_scheduler {
@@ -67,6 +69,17 @@ struct qn_scheduler {
     struct reuse *reuse;
     struct pace pace;
     struct drafts drafts;
+    struct windows {
+        void (*watch)(const struct qn_scheduler *s, const struct step_part *p, const float *logits); /* of a test */
+        bool is_there;          /* the model was loaded for windows */
+        struct wedlm_file file; /* its mask and parameters */
+        struct qn_wedlm usual;  /* of requests that do not say it */
+        int most_logits;        /* rows of logits of unverified windows in a step */
+        int turn;               /* the running request that begins, if a step has not enough rows for all windows */
+        uint64_t n_entropy[QN_WEDLM_CLASSES];
+        uint64_t gather_ns, select_ns, commit_ns; /* of the step, for its statistics */
+        uint64_t run_ns, ran_ns;                  /* when its pass began and ended, if it ran here */
+    } windows;
     int n_places_taken; /* places that answers of running requests have */
     struct warm warm;
     struct worker *masks;      /* makes masks that take long; NULL: none did yet */
@@ -87,8 +100,8 @@ struct qn_scheduler {
     int n_parts, n_rows, n_prefill_rows, n_logits;
     int n_told; /* tokens that answers got, without the first ones */
     struct kv_seq **memories;
-    float *logits;      /* [n_places + PROMPT_LOGPROB_ROWS + drafts.most][n_vocab] */
-    qn_token *drawn;    /* [n_places + drafts.most]: a token for each of the first rows of logits */
+    float *logits;      /* [n_places + PROMPT_LOGPROB_ROWS + drafts.most + windows.most_logits][n_vocab] */
+    qn_token *drawn;    /* [n_places + drafts.most + windows.most_logits]: one for each of the first rows of logits */
     float *work;        /* [n_vocab] */
     void *scratch;      /* for kernels */
     atomic_int n_dealt; /* parts that members of the team took to draw their tokens */
@@ -125,6 +138,26 @@ bool masks_try(struct request *r, int answer);
 /* Frees the guides of a request that has ended, now or when the other thread does not use them any more. */
 void masks_retire(struct qn_scheduler *s, struct request *r);
 void masks_end(struct qn_scheduler *s); /* frees everything; all requests have ended */
+
+/* ---- windows.c ---- */
+
+/* The windows of the parameters, after scheduler_settle(). QN_EDATA, QN_EUNSUP: the model cannot have any. */
+int windows_init(struct qn_scheduler *s, const struct qn_scheduler_params *p, const struct drafters_own *own,
+                 struct qn_error *e);
+/* Returns the rows of logits that a step may need for unverified windows. */
+int windows_logits(const struct qn_scheduler_params *p);
+/* Sets the members of a new request that say what its windows are. p: as they came. QN_EUSAGE, QN_EUNSUP: it cannot
+ * have what it asks for. */
+int windows_settle(const struct qn_scheduler *s, struct request *r, const struct qn_request_params *p,
+                   struct qn_error *e);
+/* Returns the rows of the answer's next window. rows: [2 * WEDLM_MOST] */
+int windows_rows(const struct request *r, struct answer *a, struct wedlm_row *rows);
+/* Takes the tokens of the run and fills masks, after a step with the window's rows. logits: of its masks. Returns how
+ * many tokens there were; keys and values of the others are forgotten. */
+int windows_take(struct qn_scheduler *s, struct request *r, int answer, const float *logits);
+
+/* Counts what windows did in a step, with the mutex held. */
+void windows_count(struct qn_scheduler *s);
 
 /* Runs one step of all running requests: a row for each answer and a piece of the prompts that are being read. */
 void step_run(struct qn_scheduler *s);

@@ -31,7 +31,19 @@
 
 #define RATE_WEIGHT 0.125 /* weight of the last step in the moving means of rates */
 
+static void begin_answers(struct qn_scheduler *s, struct request *r, const float *logits);
+
 /* ---- gathering ---- */
+
+/* Begins the answers of requests whose whole prompt was found. Only windows need no row of it. */
+static void begin_known(struct qn_scheduler *s)
+{
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        if (r->fills && request_is_reading(r) && request_answer_runs(r, 0) && answer_rows(&r->answers[0]) == 0)
+            begin_answers(s, r, NULL);
+    }
+}
 
 static void add_row(struct qn_scheduler *s, qn_token t, int pos, bool want)
 {
@@ -58,7 +70,7 @@ static void add_part(struct qn_scheduler *s, struct request *r, int answer, int 
 bool step_has_next(const struct qn_scheduler *s, const struct request *r, int k)
 {
     const struct answer *a = &r->answers[k];
-    return request_answer_runs(r, k) && answer_rows(a) == 1 && !a->n_away && room_has_page(s, a) &&
+    return !r->fills && request_answer_runs(r, k) && answer_rows(a) == 1 && !a->n_away && room_has_page(s, a) &&
            request_has_mask(r, k);
 }
 
@@ -130,25 +142,66 @@ static void gather_prompts(struct qn_scheduler *s, int most)
         bool is_reading = request_is_reading(r), is_scored = is_reading && r->p.prompt_logprobs;
         for (int k = 0; k < r->n_started && most > 0; k++) {
             struct answer *a = &r->answers[k];
-            if (!request_answer_runs(r, k) || (!is_reading && answer_rows(a) == 1)) continue;
+            if (!request_answer_runs(r, k) || (!is_reading && answer_unread(r, a) == 0)) continue;
             int from = a->memory.n_slots + a->n_away, last = a->n_tokens - 1, n = piece(s, r, k, most, n_scored);
             if (n > 0) n = room_open(s, a, n);
             if (n <= 0) continue;
             if (is_scored) n_scored += n;
             add_part(s, r, k, n);
             for (int p = from; p < from + n; p++)
-                add_row(s, a->tokens[p], p, p == last ? r->max_tokens > 0 : is_scored && p >= a->n_reached);
+                add_row(s, a->tokens[p], p,
+                        p == last ? r->max_tokens > 0 && !r->fills : is_scored && p >= a->n_reached);
             most -= n;
         }
     }
+}
+
+/* Adds the rows of an answer's window. Returns false if the step has not enough rows for them. */
+static bool add_window(struct qn_scheduler *s, struct request *r, int k, int n_before)
+{
+    struct answer *a = &r->answers[k];
+    struct batch *b = &s->engine->batch;
+    struct wedlm_row rows[2 * WEDLM_MOST];
+    int n = windows_rows(r, a, rows), n_masks = 0;
+    for (int i = 0; i < n; i++) n_masks += !rows[i].is_filled;
+    if (s->n_rows + n > s->engine->n_batch || s->n_logits - n_before + n_masks > s->windows.most_logits) return false;
+    add_part(s, r, k, n);
+    s->parts[s->n_parts - 1].is_window = true;
+    for (int i = 0; i < n; i++) {
+        add_row(s, rows[i].is_filled ? rows[i].token : s->windows.file.mask, rows[i].pos, !rows[i].is_filled);
+        b->slot[b->n - 1] = a->n_tokens + i;
+    }
+    return true;
+}
+
+/* Adds the windows of unverified answers, in turns if not all of them have room. */
+static void gather_windows(struct qn_scheduler *s)
+{
+    int n_before = s->n_logits, n_rows = s->n_rows, first = s->windows.turn, next = -1;
+    if (!s->windows.is_there || !s->n_running) return;
+    uint64_t t0 = clock_ns();
+    for (int i = 0; i < s->n_running; i++) {
+        int at = (first + i) % s->n_running;
+        struct request *r = s->running[at];
+        if (!r->fills || request_is_reading(r)) continue;
+        for (int k = 0; k < r->n_started; k++) {
+            struct answer *a = &r->answers[k];
+            if (!request_answer_runs(r, k) || answer_unread(r, a) || !room_has_page(s, a)) continue;
+            if (!add_window(s, r, k, n_before) && next < 0) next = at;
+        }
+    }
+    s->windows.turn = next < 0 ? 0 : next;
+    s->windows.gather_ns = s->n_rows > n_rows ? clock_ns() - t0 : 0;
 }
 
 static void gather(struct qn_scheduler *s)
 {
     batch_clear(&s->engine->batch);
     s->n_parts = s->n_rows = s->n_logits = 0;
+    begin_known(s);
     drafts_propose(s);
     gather_answers(s);
+    gather_windows(s);
     int n_decode = s->n_rows, most = s->engine->n_batch - n_decode;
     if (most > s->n_prefill) most = s->n_prefill;
     if (n_decode && most > 0)
@@ -159,7 +212,8 @@ static void gather(struct qn_scheduler *s)
         most = s->most_prompt;
     gather_prompts(s, most);
     s->n_prefill_rows = s->n_rows - n_decode;
-    assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS + s->drafts.most); /* a place has at most one answer */
+    /* a place has at most one answer */
+    assert(s->n_logits <= s->n_places + PROMPT_LOGPROB_ROWS + s->drafts.most + s->windows.most_logits);
 }
 
 /* A step without rows would be repeated for ever, so each request that should have had rows gets an error. Those that
@@ -260,10 +314,10 @@ static void tell_rank(struct request *r, const struct model *m)
     request_tell(r, &ev);
 }
 
-/* The prompt has been read: begins the answers. */
-static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
+/* The prompt has been read: begins the answers. logits: of its last row; NULL if there are none, because windows follow
+ * or no answer is asked for. */
+static void begin_answers(struct qn_scheduler *s, struct request *r, const float *logits)
 {
-    struct request *r = p->request;
     struct qn_engine *g = s->engine;
     r->answering_ns = clock_ns();
     reuse_keep_prompt(s->reuse, r);
@@ -278,8 +332,8 @@ static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
             request_finish_answer(r, k, QN_FINISH_ERROR);
         else if (r->max_tokens == 0)
             request_finish_answer(r, k, QN_FINISH_LENGTH);
-        else
-            request_next_token(r, k, -1, g, logits_row(s, p->logits_row + p->n_logits - 1), s->work, s->scratch);
+        else if (!r->fills)
+            request_next_token(r, k, -1, g, logits, s->work, s->scratch);
     }
     if (failed) return;
     room_fork(s, r);
@@ -305,7 +359,7 @@ static void draw_some(void *arg, int ith, int nth)
     (void)ith, (void)nth;
     for (int i; (i = atomic_fetch_add_explicit(&s->n_dealt, 1, memory_order_relaxed)) < s->n_parts;) {
         struct step_part *p = &s->parts[i];
-        if (!request_is_reading(p->request)) draw_part(s, p);
+        if (!request_is_reading(p->request) && !p->request->fills) draw_part(s, p);
     }
 }
 
@@ -335,6 +389,19 @@ static void take_tokens(struct qn_scheduler *s, struct step_part *p)
     p->n_kept = p->n - p->n_logits + n;
     s->n_told += n;
     r->answers[p->answer].drafts.n_passes += n > 0;
+    if (n) r->answers[p->answer].drafts.n_rows += p->n + p->n_aside;
+}
+
+/* The same for a window. */
+static void take_window(struct qn_scheduler *s, struct step_part *p)
+{
+    struct answer *a = &p->request->answers[p->answer];
+    a->drafts.n_passes++;
+    a->drafts.n_rows += p->n;
+    if (s->windows.watch) s->windows.watch(s, p, logits_row(s, p->logits_row));
+    p->n_kept = windows_take(s, p->request, p->answer, logits_row(s, p->logits_row));
+    a->drafts.n_unverified += p->n_kept;
+    s->n_told += p->n_kept;
 }
 
 /* What follows from rows of a prompt, from slot `from` on. is_new: they were not told before. */
@@ -345,7 +412,8 @@ static void take_in_prompt(struct qn_scheduler *s, const struct step_part *p, in
     if (is_new && r->p.pooling) pool_rows(s, p);
     if (is_new) tell_prefill(r);
     reuse_keep_cut(s->reuse, r);
-    if (answer_rows(&r->answers[p->answer]) == 0) begin_answers(s, p);
+    if (answer_rows(&r->answers[p->answer]) == 0)
+        begin_answers(s, r, p->n_logits ? logits_row(s, p->logits_row + p->n_logits - 1) : NULL);
 }
 
 static void take_in(struct qn_scheduler *s, struct step_part *p)
@@ -353,7 +421,10 @@ static void take_in(struct qn_scheduler *s, struct step_part *p)
     struct request *r = p->request;
     struct answer *a = &r->answers[p->answer];
     bool is_reading = request_is_reading(r);
-    if (!is_reading) take_tokens(s, p);
+    if (p->is_window)
+        take_window(s, p);
+    else if (!is_reading)
+        take_tokens(s, p);
     int from = a->memory.n_slots, to = from + p->n_kept;
     bool is_new = to > a->n_reached; /* while a prompt is read, a part has either rows that were told, or new ones */
     kv_seq_extend(&a->memory, to);
@@ -362,6 +433,7 @@ static void take_in(struct qn_scheduler *s, struct step_part *p)
         a->n_reached = to;
     }
     if (is_reading) take_in_prompt(s, p, from, is_new);
+    if (r->fills && a->finish != QN_FINISH_NONE) room_undraft(a);
 }
 
 /* Where several steps are under way, a step counts from the end of the one before. pass_s: 0: not known. */
@@ -380,6 +452,7 @@ static void count(struct qn_scheduler *s, uint64_t t0, double pass_s)
     if (s->n_told) st->decode_tokens_per_s = pace_mean(st->decode_tokens_per_s, s->n_told / seconds, RATE_WEIGHT);
     if (s->n_prefill_rows)
         st->prefill_tokens_per_s = pace_mean(st->prefill_tokens_per_s, s->n_prefill_rows / seconds, RATE_WEIGHT);
+    windows_count(s);
     s->last_step_ns = now;
     pthread_mutex_unlock(&s->mutex);
     pace_learn(&s->pace, s->n_rows, s->n_prefill_rows, pass_s);
@@ -418,10 +491,12 @@ void step_run(struct qn_scheduler *s)
         step_without_rows(s);
         return;
     }
+    s->windows.run_ns = clock_ns();
     if (!run(s)) {
         drafts_forget(s);
         return;
     }
+    s->windows.ran_ns = clock_ns();
     step_take_in(s, t0, 0);
 }
 

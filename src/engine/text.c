@@ -5,7 +5,7 @@
  * There are two filters in a row, each of which may hold bytes back. The first turns tokens into whole characters. The
  * second looks for stop strings. A push that fails changes neither, so that it can be tried again.
  */
-#include "engine/text.h"
+#include "engine/core/text.h"
 
 #include <assert.h>
 #include <string.h>

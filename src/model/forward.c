@@ -6,6 +6,7 @@
 
 #include <assert.h>
 
+#include "base/os.h"
 #include "model/pass/ops_common.h"
 
 struct kv_shape forward_kv_shape(const struct model *m, enum kv_type type)
@@ -101,7 +102,9 @@ static void run_layers(void *arg, int ith, int nth)
     op_embed(&me);
     const struct hparams *h = &p->model->hp;
     for (int il = h->layer_lo; il < h->layer_hi; il++) p->model->arch->layer(&me, il);
-    if (p->n_out && model_is_last(p->model)) op_logits(&me);
+    if (!p->n_out || !model_is_last(p->model)) return;
+    if (ith == 0) p->head_ns = clock_ns();
+    op_logits(&me);
 }
 
 static void put_back(void *arg, int ith, int nth)

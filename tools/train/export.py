@@ -41,7 +41,8 @@ def keys_of(name, shape, vocab):
         "mask_token_id": vocab.mask, "add_bos_token": False,
     }
     keys = {k if "general." in k else f"{shape.arch}.{k}": v for k, v in keys.items()}
-    return {**keys, **{"tokenizer.ggml." + k: v for k, v in tokenizer.items()}, "tokenizer.chat_template": TEMPLATE}
+    windows = {"wedlm.entropy_threshold": 0.2} if name == "wedlm" else {}
+    return {**keys, **{"tokenizer.ggml." + k: v for k, v in tokenizer.items()}, "tokenizer.chat_template": TEMPLATE, **windows}
 
 
 def tensors_of(net):

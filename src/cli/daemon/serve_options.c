@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "cli/place/hashes.h"
+#include "cli/place/operand.h"
 #include "cluster/start/network.h"
 
 #define MAX_NAME 128 /* bytes; the name is a label, and the name of a folder */
@@ -279,6 +280,7 @@ const struct opt serve_models[] = {
     {"draft-model", 0, OPT_STRINGS, AT(drafts), "[MODEL=]DRAFT",
      "a small model with the same vocabulary that guesses tokens for MODEL; may be repeated", .words = WORDS_MODEL,
      .rare = true},
+    OPTS_WEDLM(AT(models.scheduler.wedlm)),
     {"hosts", 0, OPT_STRING, AT(stage_hosts), "HOST[:N][=PATH],...",
      "compute the model on several hosts, each with some of its layers: N processes on each, where the model is at "
      "PATH",

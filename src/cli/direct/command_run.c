@@ -187,7 +187,7 @@ static void init(void *options)
     r->sampling.seed = qn_random_seed();
     qn_engine_params_init(&r->engine);
     qn_model_params_init(&r->model);
-    r->draft.how = QN_DRAFT_DEFAULT;
+    draft_options_init(&r->draft);
 }
 
 static int run(struct invocation *v)
@@ -199,6 +199,8 @@ static int run(struct invocation *v)
     int rc;
     if ((rc = receipt_file_check("run", &r->receipt, false))) return rc;
     if (r->greedy) r->sampling.temperature = 0;
+    if (draft_options_say_windows(&r->draft))
+        return cli_usage("run: it has no windows of masks (--window, --wedlm-verify and the like): quern ask has");
     if (operand_draft(&draft, &r->how, &r->draft, &r->folders, &e)) return cli_fail(&e);
     r->biases = cli_alloc(r->bias.n, sizeof *r->biases);
     if (!(rc = operand_model(v, 0, &r->folders)) && !(rc = parse_biases(r)) &&

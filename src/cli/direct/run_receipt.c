@@ -8,7 +8,7 @@
 #include "cli/core/cli.h"
 #include "cli/place/catalog.h"
 #include "cli/place/hashes.h"
-#include "engine/text.h"
+#include "engine/core/text.h"
 #include "model/arithmetic.h"
 #include "receipt/model_proof.h"
 

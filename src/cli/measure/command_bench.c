@@ -28,6 +28,7 @@
 #include "cli/measure/explain.h"
 #include "cli/measure/replay.h"
 #include "cli/measure/row_costs.h"
+#include "cli/measure/window_bench.h"
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
 #include "cli/core/progress.h"
@@ -487,9 +488,12 @@ static int run_replay(struct bench *b)
         (draft && qn_model_open(&drafter, draft, &e)))
         rc = cli_fail(&e);
     b->replay.draft_model = drafter;
+    b->replay.wedlm = b->draft.wedlm;
     error_clean(b->name, sizeof b->name, b->path);
-    if (!rc) rc = replay_run(&b->replay, b->model, &b->p, results);
-    if (!rc) print_replay(b, results, b->replay.n_streams);
+    if (!rc && b->draft.decoder == DECODER_WEDLM)
+        rc = window_bench(&b->replay, b->model, &b->p, b->name, b->json);
+    else if (!rc && !(rc = replay_run(&b->replay, b->model, &b->p, results)))
+        print_replay(b, results, b->replay.n_streams);
     replay_deinit(results, b->replay.n_streams);
     qn_model_close(drafter);
     mem_free(draft);
@@ -506,6 +510,7 @@ static void init(void *options)
     b->seconds = 30;
     b->streams = "1";
     b->replay.n_rounds = 16;
+    draft_options_init(&b->draft);
     b->draft.how = QN_DRAFT_AUTO;
     qn_engine_params_init(&b->p);
     qn_model_params_init(&b->file);
@@ -515,8 +520,10 @@ static void init(void *options)
 static int check_mode(const struct invocation *v, const struct bench *b)
 {
     static const char *const plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
-                             *const replay[] = {"draft",  "decoder", "draft-model", "repeat",   "streams",
-                                                "rounds", "guesses", "right",       "cpu-time", NULL};
+                             *const replay[] = {
+                                 "draft",  "decoder",           "draft-model", "repeat",   "streams",
+                                 "rounds", "guesses",           "right",       "cpu-time", "wedlm-verify",
+                                 "window", "entropy-threshold", "pos-penalty", NULL};
     for (const char *const *name = b->replay.path ? plain : replay; *name; name++)
         if (options_origin(v, *name) == ORIGIN_FLAG)
             return cli_usage("bench: --%s %s --replay", *name, b->replay.path ? "excludes" : "is for");
@@ -567,7 +574,8 @@ static const struct opt opts[] = {
     {"mlock", 0, OPT_FLAG, AT(p.lock_weights), NULL, "lock weights in memory, as many as the budget allows",
      .rare = true},
     {"ceilings", 0, OPT_FLAG, AT(ceilings), NULL, "measure only the machine; MODEL may be left out"},
-    {"replay", 0, OPT_STRING, AT(replay.path), "FILE", "measure drafts on the recorded answers in FILE"},
+    {"replay", 0, OPT_STRING, AT(replay.path), "FILE",
+     "measure drafts on the recorded answers in FILE; with --decoder wedlm: what windows do, by content"},
     {"streams", 0, OPT_STRING, AT(streams), "LIST", "with --replay: answers at once (default 1)", .rare = true},
     {"rounds", 0, OPT_INT, AT(replay.n_rounds), "N", "with --replay: blocks of 64 tokens (default 16)", 1, 100000,
      .rare = true},

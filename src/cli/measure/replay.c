@@ -27,16 +27,6 @@
 #define TOGETHER   1000000 /* ns: tokens that come so soon after another belong to its step */
 #define MOST_BYTES ((size_t)1 << 26)
 
-struct replay_text {
-    qn_token *tokens; /* [n_prompt + n_answer] */
-    int n_prompt, n_answer;
-};
-
-struct replay_texts {
-    struct replay_text *v;
-    int n, longest;
-};
-
 /* ---- the file ---- */
 
 static int bad(const char *path, int line, const char *what)
@@ -65,6 +55,8 @@ static int parse_line(const char *path, int line, const char *text, size_t n, in
            *answer = json_object_get(doc, "answer");
     int rc = 0;
     if (!doc) return bad(path, line, "not a JSON object");
+    const char *class = json_string_value(json_object_get(doc, "class"));
+    snprintf(t->class, sizeof t->class, "%s", class ? class : "");
     t->tokens = cli_alloc(json_array_size(prompt) + json_array_size(answer) + 1, sizeof *t->tokens);
     t->n_prompt = add_ids(prompt, n_vocab, t->tokens);
     t->n_answer = t->n_prompt < 0 ? -1 : add_ids(answer, n_vocab, t->tokens + t->n_prompt);
@@ -95,7 +87,7 @@ static int parse_texts(const char *path, const char *data, size_t n, int n_vocab
     return rc || texts->n ? rc : bad(path, 1, "no texts");
 }
 
-static int load_texts(const char *path, int n_vocab, struct replay_texts *texts)
+int replay_load(struct replay_texts *texts, const char *path, int n_vocab)
 {
     char *data = NULL;
     size_t n = 0;
@@ -111,7 +103,7 @@ static int load_texts(const char *path, int n_vocab, struct replay_texts *texts)
     return rc;
 }
 
-static void free_texts(struct replay_texts *texts)
+void replay_free(struct replay_texts *texts)
 {
     for (int i = 0; i < texts->n; i++) cli_free(texts->v[i].tokens);
     cli_free(texts->v);
@@ -318,6 +310,7 @@ static int with_streams(const struct replay_params *p, qn_engine *g, const struc
     q.n_running = q.n_queued = r->n_streams;
     q.draft = p->draft;
     q.draft_model = p->draft_model;
+    q.wedlm = p->wedlm;
     int rc = scheduler_new(&s, g, &q, &own, e);
     if (!rc) rc = rounds(p, s, texts, r, e);
     qn_scheduler_free(s);
@@ -331,7 +324,7 @@ int replay_run(const struct replay_params *p, qn_model *m, const struct qn_engin
     struct qn_engine_params q = *engine;
     struct qn_error e = {0};
     qn_engine *g = NULL;
-    int rc = load_texts(p->path, qn_model_n_vocab(m), &texts), status = rc, most = 1;
+    int rc = replay_load(&texts, p->path, qn_model_n_vocab(m)), status = rc, most = 1;
     for (int i = 0; i < p->n_streams; i++)
         if (p->streams[i] > most) most = p->streams[i];
     q.n_ctx = texts.longest + 1;
@@ -346,7 +339,7 @@ int replay_run(const struct replay_params *p, qn_model *m, const struct qn_engin
         rc = with_streams(p, g, &texts, r, &e);
     }
     qn_engine_free(g);
-    free_texts(&texts);
+    replay_free(&texts);
     if (status) return status;
     return rc ? cli_fail(&e) : 0;
 }

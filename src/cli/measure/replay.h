@@ -5,12 +5,28 @@
  * The tokens of an answer are given, and everything else is computed as always. So drafts are as often right as they
  * are on the recorded text, and cost what they cost on this model, even if its weights are random.
  *
- * A file has a JSON object in each line: "prompt" and "answer" are arrays of token ids.
+ * A file has a JSON object in each line: "prompt" and "answer" are arrays of token ids. "class" may be the name of a
+ * kind of content.
  */
 #ifndef QUERN_CLI_REPLAY_H
 #define QUERN_CLI_REPLAY_H
 
 #include "engine/drafters.h"
+
+struct replay_text {
+    qn_token *tokens; /* [n_prompt + n_answer] */
+    int n_prompt, n_answer;
+    char class[32];
+};
+
+struct replay_texts {
+    struct replay_text *v;
+    int n, longest; /* longest: tokens of a prompt with its answer */
+};
+
+/* Reads a file. Returns 0 or an exit status, after a message. replay_free() is due in both cases. */
+int replay_load(struct replay_texts *texts, const char *path, int n_vocab);
+void replay_free(struct replay_texts *texts);
 
 struct replay_params {
     const char *path;           /* the file with the texts */
@@ -23,6 +39,7 @@ struct replay_params {
     const qn_model *draft_model; /* NULL: none */
     int n_guesses;               /* in each step of an answer; 0: as the controller decides */
     struct drafts_right right;   /* how probably guesses of a drafter that costs time are right */
+    struct qn_wedlm wedlm;       /* verified */
 };
 
 /* What was measured with so many answers at once. A round is the same blocks of answers with drafts and without. */

@@ -64,9 +64,22 @@ const struct opt opts_draft[] = {
     {"draft-model", 0, OPT_STRING, AT(model), "MODEL",
      "a small model with the same vocabulary that guesses tokens, so that the same answer comes sooner",
      .words = WORDS_MODEL, .rare = true},
+    OPTS_WEDLM(AT(wedlm)),
     {0},
 };
 #undef AT
+
+void draft_options_init(struct draft_options *o)
+{
+    *o = (struct draft_options){.how = QN_DRAFT_DEFAULT};
+    qn_wedlm_init(&o->wedlm);
+}
+
+bool draft_options_say_windows(const struct draft_options *o)
+{
+    const struct qn_wedlm *w = &o->wedlm;
+    return w->verify >= 0 || w->window || w->entropy_threshold >= 0 || w->pos_penalty >= 0;
+}
 
 int operand_draft(char **path, enum qn_draft *how, const struct draft_options *o, const struct cli_strings *folders,
                   struct qn_error *e)

@@ -36,9 +36,41 @@ int operand_model(struct invocation *v, int i, const struct cli_strings *folders
 struct draft_options {
     enum qn_draft how;
     enum decoder decoder;
-    const char *model; /* a file, or a name in the folders; NULL: none */
+    const char *model;     /* a file, or a name in the folders; NULL: none */
+    struct qn_wedlm wedlm; /* fields of requests */
 };
 extern const struct opt opts_draft[];
+/* Nothing is said. */
+void draft_options_init(struct draft_options *o);
+/* The options of windows, for a struct qn_wedlm at `at`. */
+#define OPTS_WEDLM(at)                                                                                                 \
+    {"wedlm-verify",                                                                                                   \
+     0,                                                                                                                \
+     OPT_CHOICE,                                                                                                       \
+     at + offsetof(struct qn_wedlm, verify),                                                                           \
+     "yes|no",                                                                                                         \
+     "windows: only guess, so that the answer is that of plain decoding (yes, the default), or take what masks were "  \
+     "filled with (no)",                                                                                               \
+     .choices = "no|yes",                                                                                              \
+     .rare = true},                                                                                                    \
+        {"window",    0,                                                                                               \
+         OPT_INT,     at + offsetof(struct qn_wedlm, window),                                                          \
+         "N",         "windows: masks (default: as many as pay, or the file's number if unverified)",                  \
+         1,           16,                                                                                              \
+         .rare = true},                                                                                                \
+        {"entropy-threshold",                                                                                          \
+         0,                                                                                                            \
+         OPT_FLOAT,                                                                                                    \
+         at + offsetof(struct qn_wedlm, entropy_threshold),                                                            \
+         "X",                                                                                                          \
+         "windows: fill masks below so many nats (default: as the file says, or 0.4)",                                 \
+         .rare = true},                                                                                                \
+    {                                                                                                                  \
+        "pos-penalty", 0, OPT_FLOAT, at + offsetof(struct qn_wedlm, pos_penalty), "X",                                 \
+            "windows: nats for each place after the first mask (default: as the file says, or 0.02)", .rare = true     \
+    }
+/* Whether anything is said of windows. */
+bool draft_options_say_windows(const struct draft_options *o);
 /* Writes to *how what --draft and --decoder mean together, and to *path the path of the draft model, for mem_free().
  * NULL: there is none, or no use for it. QN_EUSAGE: the options contradict each other. */
 int operand_draft(char **path, enum qn_draft *how, const struct draft_options *o, const struct cli_strings *folders,

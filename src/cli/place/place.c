@@ -49,7 +49,7 @@ void place_options_init(struct place_options *o)
     o->silence_s = SILENCE_S;
     qn_engine_params_init(&o->engine);
     qn_model_params_init(&o->file);
-    o->draft.how = QN_DRAFT_DEFAULT;
+    draft_options_init(&o->draft);
 }
 
 /* ---- the places ---- */

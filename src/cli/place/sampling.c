@@ -18,8 +18,9 @@ static json_t *value_of(const struct opt *o, const void *at)
     switch (o->kind) {
     case OPT_INT: return json_integer(*(const int *)at);
     case OPT_CHOICE:
-        return json_string(o->at == offsetof(struct draft_options, how) ? qn_draft_name(*(const enum qn_draft *)at)
-                                                                        : decoder_name(*(const enum decoder *)at));
+        if (o->at == offsetof(struct draft_options, how)) return json_string(qn_draft_name(*(const enum qn_draft *)at));
+        if (o->at != offsetof(struct draft_options, decoder)) return json_boolean(*(const int *)at);
+        return json_string(decoder_name(*(const enum decoder *)at));
     case OPT_U64: return json_integer((json_int_t) * (const uint64_t *)at);
     default: return json_real((double)*(const float *)at);
     }
@@ -30,7 +31,7 @@ static int add_one(void *arg, const struct command *c, const struct opt_group *g
     const struct sampling_request *a = arg;
     char name[64];
     (void)c;
-    bool is_draft = g->opts == opts_draft && o->kind == OPT_CHOICE;
+    bool is_draft = g->opts == opts_draft && o->kind != OPT_STRING;
     if ((g->opts != opts_sampling && !is_draft) || a->v->origin[i] == ORIGIN_DEFAULT) return 0;
     snprintf(name, sizeof name, "%s", o->name);
     for (char *p = name; *p; p++)

@@ -57,6 +57,7 @@ struct pass {
     float *logits;
     int n_out;                /* out_rows */
     bool can_stop;            /* whether is_cancelled() is asked */
+    uint64_t head_ns;         /* when the last pass with logits began with the output matrix */
     atomic_bool is_abandoned; /* nobody begins another piece of work */
 };
 

@@ -28,6 +28,7 @@ void params_init(struct answer_params *a, int n_vocab)
                                 .store = true};
     qn_sampling_init(&a->sampling);
     a->draft = QN_DRAFT_DEFAULT;
+    qn_wedlm_init(&a->wedlm);
 }
 
 void params_deinit(struct answer_params *a)
@@ -216,6 +217,16 @@ static int parse_decoder(void *out, const struct field *field, const char *name,
     return field_unsupported(f, name, "anything but auto, plain and wedlm is");
 }
 
+/* Whether windows only guess, so that the answer is that of plain decoding. */
+static int parse_verify(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
+{
+    struct answer_params *a = out;
+    (void)field;
+    if (!json_is_boolean(v)) return field_wrong_type(f, name, "true or false", v);
+    a->wedlm.verify = json_is_true(v);
+    return 0;
+}
+
 /* {"ID": BIAS, ...} */
 static int parse_logit_bias(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
@@ -352,6 +363,10 @@ const struct field params_sampling_fields[] = {
     STRING("cache_salt", cache_salt, 1024),
     PARSE("draft", parse_draft),
     PARSE("decoder", parse_decoder),
+    PARSE("wedlm_verify", parse_verify),
+    INT("window", wedlm.window, 1, 16),
+    FLOAT("entropy_threshold", wedlm.entropy_threshold, 0, 100),
+    FLOAT("pos_penalty", wedlm.pos_penalty, 0, 100),
     PARSE("receipt", receipt_parse_wish),
     PARSE("grammar", format_parse_grammar),
     PARSE("json_schema", format_parse_schema),

@@ -54,6 +54,7 @@ struct answer_params {
     int priority, deadline_ms;
     enum qn_draft draft; /* as `decoder` says, too */
     enum decoder decoder;
+    struct qn_wedlm wedlm;     /* what is said of windows */
     enum receipt_wish receipt; /* of the answers */
     struct context_how context;
     bool has_context;

@@ -126,6 +126,11 @@ void job_write_quern(struct job *j)
         json_out_int(o, "drafted", j->usage.n_drafted);
         json_out_int(o, "accepted", j->usage.n_accepted);
     }
+    if (j->usage.n_unverified > 0) {
+        json_out_str(o, "decoder", "wedlm_unverified");
+        if (!j->usage.n_drafted) json_out_int(o, "passes", j->usage.n_passes);
+        json_out_int(o, "rows", j->usage.n_pass_rows);
+    }
     if (j->usage.n_dropped > 0) {
         json_out_int(o, "dropped_tokens", j->usage.n_dropped);
         json_out_int(o, "rotations", j->usage.n_rotations);
@@ -422,6 +427,7 @@ int job_submit(struct job *j, double *retry_s, struct fault *f)
     p.prompt_logprobs = a->echo && a->logprobs;
     p.priority = a->priority;
     p.draft = a->draft;
+    p.wedlm = a->wedlm;
     p.rotates = a->context.rotates;
     p.n_keep = a->context.n_keep;
     if (j->ticket->deadline_ns) p.deadline_ms = left_ms(j->ticket->deadline_ns);

@@ -340,6 +340,8 @@ static void add_up(struct job *j, const struct qn_event *e)
     j->n_unwanted = 0;
     j->usage.n_passes += e->usage.n_passes;
     j->usage.n_drafted += e->usage.n_drafted;
+    j->usage.n_pass_rows += e->usage.n_pass_rows;
+    j->usage.n_unverified += e->usage.n_unverified;
     j->usage.n_accepted += e->usage.n_accepted;
     if (j->usage.n_dropped < e->usage.n_dropped) j->usage.n_dropped = e->usage.n_dropped;
     j->usage.n_rotations += e->usage.n_rotations;

@@ -94,12 +94,28 @@ static int find_model(struct job *j, struct qn_error *e)
 
 bool job_wants_receipt(const struct job *j) { return j->params.receipt || j->api->c.receipts.log > 0; }
 
+/* Whether each token is drawn after all tokens before it. */
+static bool is_verified(const struct job *j)
+{
+    const struct answer_params *a = &j->params;
+    bool may = a->draft == QN_DRAFT_DEFAULT || a->draft == QN_DRAFT_AUTO || a->draft == QN_DRAFT_WEDLM;
+    struct qn_scheduler_stats s = {.size = sizeof s};
+    if (a->wedlm.verify >= 0 || !may) return a->wedlm.verify != 0;
+    qn_scheduler_stats(j->served->scheduler, &s);
+    return s.wedlm_verify;
+}
+
 int job_receipt_open(struct job *j, struct fault *f)
 {
     struct qn_error e = {0};
     struct job_receipt *r = &j->receipt;
     if (!job_wants_receipt(j)) return 0;
     r->wish = j->params.receipt;
+    if (!is_verified(j))
+        return fault_set(
+            f, 400, "unsupported_value", "wedlm_verify",
+            "wedlm_verify: an answer of unverified windows has no receipt: what it was drawn from cannot be "
+            "found from its tokens");
     if (r->wish == RECEIPT_PRIVATE) receipt_make_salt(r->salt);
     r->tokens = mem_calloc((size_t)j->n_answers, sizeof *r->tokens);
     if (!r->tokens) return api_no_memory(f);

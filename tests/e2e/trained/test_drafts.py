@@ -140,6 +140,49 @@ def test_windows_that_the_model_fills():
         check(n >= right >= 0, kv, n, right)
 
 
+def test_unverified_windows():
+    """Eight answers, half of them of unverified windows and half plain, have in one daemon what they have alone."""
+    r, kinds = random.Random(9), list(data.EXACT)
+    bodies = [{"messages": [{"role": "user", "content": data.fresh(kinds[i], r)[0]}], "max_tokens": 100, "seed": i, "temperature": i % 4 / 3,
+               **({"wedlm_verify": False, "window": 4 + i, "entropy_threshold": 0.3, "pos_penalty": 0.01} if i % 2 else {"decoder": "plain"})}
+              for i in range(8)]
+    what = lambda x: (what_counts(x), x[1]["quern"].get("decoder"), x[1]["quern"].get("rows"))
+    with Daemon(model("wedlm"), "--decoder", "wedlm") as d:
+        alone = [what(d.ask(b)) for b in bodies]
+        check([x[1] for x in alone] == [None, "wedlm_unverified"] * 4, alone)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for body, a, b in zip(bodies, alone, pool.map(d.ask, bodies)):
+                check(what(b) == a, body, a, b)
+        for more, text in (({"receipt": True}, "receipt"), ({"logprobs": True}, "logprobs"), ({"frequency_penalty": 1}, "penalties"),
+                           ({"response_format": {"type": "json_object"}}, "grammar"), ({"mirostat_tau": 5}, "mirostat"),
+                           ({"dry_multiplier": 1}, "DRY"), ({"decoder": "plain"}, "off"), ({"context": "rotate:4"}, "rotates")):
+            s, reply = d.ask({**bodies[1], **more})
+            check(s == 400 and text in reply["error"]["message"] and "wedlm_verify" in str(reply), more, s, reply)
+    with Daemon(model("wedlm")) as d:
+        s, reply = d.ask(bodies[1])
+        check(s == 400 and "wedlm" in reply["error"]["message"], s, reply)
+    with Daemon(model("wedlm"), "--decoder", "wedlm", "--wedlm-verify", "no", "--window", "5", "--entropy-threshold", "0.3", "--pos-penalty",
+                "0.01") as d:
+        usual = {k: v for k, v in bodies[1].items() if k not in ("wedlm_verify", "window", "entropy_threshold", "pos_penalty")}
+        check(what(d.ask(usual)) == alone[1] and what(d.ask(bodies[0])) == alone[0], "the daemon's own windows")
+        s, reply = d.ask({**usual, "receipt": True})
+        check(s == 400 and "receipt" in reply["error"]["message"], s, reply)
+    r = run_it("wedlm", "--window", "4")
+    check(r.returncode == 64 and b"--window" in r.stderr and not r.stdout, r)
+
+
+def test_windows_of_a_fixed_size():
+    """Windows of a size that was asked for are used, whatever they cost, and change nothing."""
+    question = next(data.fresh("records", random.Random(i))[0] for i in range(1))
+    body = {"messages": [{"role": "user", "content": question}], "max_tokens": 200, "temperature": 0}
+    with Daemon(model("wedlm"), "--decoder", "wedlm") as d:
+        plain = what_counts(d.ask({**body, "decoder": "plain"}))
+        for window in 2, 4, 8, 16:
+            got = d.ask({**body, "window": window})
+            n, q = got[1]["usage"]["completion_tokens"], got[1]["quern"]
+            check(what_counts(got) == plain and q["accepted"] > n / 4 and q["passes"] <= n - q["accepted"], window, plain, got)
+
+
 def test_models_that_cannot_have_windows_are_refused_by_name():
     r = subprocess.run([QUERN, "serve", model("hybrid"), "--listen", "127.0.0.1:0", "--draft", "wedlm"], capture_output=True, text=True,
                        timeout=LIMIT)

@@ -86,6 +86,7 @@ static const struct {
     {"receipt", "true false \"private\"", NULL},
     {"draft", "\"off\" \"auto\" \"ngram\" \"mtp\" \"model\" \"wedlm\" \"default\"", NULL},
     {"decoder", "\"auto\" \"plain\" \"wedlm\"", NULL},
+    {"wedlm_verify", "true false", NULL},
     {"context", "", NULL}, /* its values are in test_serve.py */
     {"stream_options", "{}", NULL},
     {"prompt", "\"\" \"x\" \"auto\" \"auto\\u0000\" [1] [\"x\"] [\"x\\u0000\"] [\"\"] [[1],[2]]", NULL},

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * windows.c: answers that are filled in windows of masks, without verification. See scheduler.h.
+ *
+ * The window is that of decode/wedlm.h. The rows of its run are computed under plain causal attention over the tokens
+ * before them, in their final slots. These tokens are committed after the step, and only they become part of the
+ * answer's memory. So pages hold true tokens, and the cache may have them.
+ *
+ * Nothing that a window does depends on other requests, on the cache or on time: its rows are all in one step or not at
+ * all, and it stays while the answer is paused. It ends before the answer's last slot.
+ *
+ * Penalties, DRY, mirostat and grammars need the tokens before a draw, and a mask is drawn when some of them are not
+ * known. A logprob would be that of a row which does not see all tokens before it. So these are refused.
+ */
+#include <assert.h>
+
+#include "base/inline/minmax.h"
+#include "base/os.h"
+#include "decode/wedlm_draft.h"
+#include "engine/room.h"
+
+static_assert(QN_WEDLM_CLASSES == WEDLM_CLASSES, "they are the same");
+
+#define TOGETHER 4 /* places whose windows have logits in one step */
+
+/* ---- parameters ---- */
+
+static int check_said(const struct qn_wedlm *w, const char *what, struct qn_error *e)
+{
+    if (w->verify < -1 || w->verify > 1)
+        return error_set(e, QN_EUSAGE, "%s: wedlm_verify is %d, not -1..1", what, w->verify);
+    if (w->window < 0 || w->window > WEDLM_MOST)
+        return error_set(e, QN_EUSAGE, "%s: a window of %d masks, not 1..%d", what, w->window, WEDLM_MOST);
+    if (!(w->entropy_threshold <= WEDLM_MOST_NATS) || !(w->pos_penalty <= WEDLM_MOST_NATS))
+        return error_set(e, QN_EUSAGE, "%s: an entropy_threshold or pos_penalty above %g", what,
+                         (double)WEDLM_MOST_NATS);
+    return 0;
+}
+
+int windows_logits(const struct qn_scheduler_params *p)
+{
+    return p->draft == QN_DRAFT_WEDLM ? min_int(p->n_running, TOGETHER) * WEDLM_MOST : 0;
+}
+
+int windows_init(struct qn_scheduler *s, const struct qn_scheduler_params *p, const struct drafters_own *own,
+                 struct qn_error *e)
+{
+    struct windows *w = &s->windows;
+    int rc = check_said(&p->wedlm, "scheduler", e);
+    s->stats.wedlm_verify = 1;
+    if (rc || p->draft != QN_DRAFT_WEDLM) return rc;
+    if (own && own->file)
+        w->file = *own->file;
+    else if ((rc = wedlm_file_read(&w->file, s->engine->model, e)))
+        return rc;
+    if ((rc = wedlm_draft_check(s->engine->model, w->file.mask, e))) return rc;
+    w->usual = p->wedlm;
+    w->watch = own ? own->watch : NULL;
+    s->stats.wedlm_verify = w->usual.verify != 0;
+    w->most_logits = windows_logits(p);
+    w->is_there = true;
+    return 0;
+}
+
+static bool is_said(const struct qn_wedlm *w)
+{
+    return w->verify >= 0 || w->window || w->entropy_threshold >= 0 || w->pos_penalty >= 0;
+}
+
+static float first_said(float a, float b, float file) { return a >= 0 ? a : b >= 0 ? b : file; }
+
+/* What an unverified answer cannot have; NULL: nothing. */
+static const char *excluded(const struct qn_request_params *p)
+{
+    const struct qn_sampling *q = &p->sampling;
+    bool looks_back =
+        q->penalty_last_n != 0 && (q->repetition_penalty != 1 || q->frequency_penalty != 0 || q->presence_penalty != 0);
+    if (p->grammar) return "a grammar";
+    if (p->n_top_logprobs >= 0) return "logprobs";
+    if (p->rotates) return "a context that rotates";
+    if (p->n_replay) return "a replay";
+    if (looks_back) return "penalties";
+    if (q->dry_multiplier > 0) return "DRY";
+    if (q->mirostat_tau > 0) return "mirostat";
+    return NULL;
+}
+
+static int check_unverified(const struct qn_scheduler *s, const struct request *r, const struct qn_request_params *p,
+                            struct qn_error *e)
+{
+    const char *why = excluded(p);
+    int n_rows = 2 * r->windows.window + s->n_places + s->drafts.most;
+    if (why)
+        return error_set(e, QN_EUSAGE,
+                         "request: %s needs the tokens before each draw, which unverified windows do not have "
+                         "(wedlm_verify)",
+                         why);
+    if (s->engine->is_head)
+        return error_set(e, QN_EUNSUP, "request: a model on several hosts has no unverified windows (wedlm_verify)");
+    if (n_rows > s->engine->n_batch)
+        return error_set(e, QN_EUSAGE,
+                         "request: a window of %d masks needs steps of %d rows, and the engine's have %d (n_batch)",
+                         r->windows.window, n_rows, s->engine->n_batch);
+    return 0;
+}
+
+int windows_settle(const struct qn_scheduler *s, struct request *r, const struct qn_request_params *p,
+                   struct qn_error *e)
+{
+    const struct windows *w = &s->windows;
+    const struct qn_wedlm *own = &p->wedlm, *usual = &w->usual;
+    int rc = check_said(own, "request", e);
+    bool may = p->draft == QN_DRAFT_DEFAULT || p->draft == QN_DRAFT_AUTO || p->draft == QN_DRAFT_WEDLM;
+    if (rc) return rc;
+    if (is_said(own) && !w->is_there) return drafts_check(s, QN_DRAFT_WEDLM, e);
+    if (is_said(own) && !may)
+        return error_set(e, QN_EUSAGE, "request: wedlm_verify and the like are for windows, but draft is '%s'",
+                         qn_draft_name(p->draft));
+    if (!w->is_there || !may) return 0;
+    int said = own->window ? own->window : usual->window;
+    r->fixed_window = said;
+    r->windows = (struct wedlm_params){
+        .window = said ? said : w->file.params.window,
+        .entropy_threshold =
+            first_said(own->entropy_threshold, usual->entropy_threshold, w->file.params.entropy_threshold),
+        .pos_penalty = first_said(own->pos_penalty, usual->pos_penalty, w->file.params.pos_penalty)};
+    bool fills = !(own->verify >= 0 ? own->verify : usual->verify) && r->max_tokens > 0;
+    if (fills && (rc = check_unverified(s, r, p, e))) return rc;
+    r->fills = fills;
+    return 0;
+}
+
+/* ---- steps ---- */
+
+/* The slots after the answer's tokens that its next window needs. */
+static void look_ahead(struct answer *a, const struct request *r)
+{
+    a->n_ahead = min_int(wedlm_run(&a->window) + r->windows.window, request_slots(r) - a->n_tokens);
+}
+
+void windows_begin(struct answer *a, const struct request *r)
+{
+    wedlm_begin(&a->window, &r->windows, a->n_tokens);
+    look_ahead(a, r);
+}
+
+int windows_rows(const struct request *r, struct answer *a, struct wedlm_row *rows)
+{
+    int n = wedlm_gather(&a->window, request_slots(r), rows);
+    assert(n == a->n_ahead);
+    return n;
+}
+
+static void fill(struct qn_scheduler *s, const struct request *r, int answer, const float *logits)
+{
+    struct answer *a = &r->answers[answer];
+    struct wedlm *w = &a->window;
+    size_t n_vocab = (size_t)s->engine->model->hp.n_vocab;
+    float entropy[WEDLM_MOST];
+    qn_token token[WEDLM_MOST];
+    int n = 0;
+    for (int i = 0; i < w->n; i++) {
+        const float *row = logits + (size_t)n * n_vocab;
+        if (w->entries[i].is_filled) continue;
+        entropy[n] = wedlm_entropy(&s->engine->forward.pass.kt, row, (int)n_vocab, s->work, s->scratch);
+        token[n++] = request_guess(r, answer, w->from + i, row);
+    }
+    for (int i = 0; i < n; i++) s->windows.n_entropy[wedlm_class(entropy[i])]++;
+    wedlm_fill(w, entropy, token, n);
+}
+
+void windows_count(struct qn_scheduler *s)
+{
+    struct windows *w = &s->windows;
+    struct qn_scheduler_stats *st = &s->stats;
+    uint64_t head_ns = s->engine->forward.pass.head_ns, run_ns = w->run_ns, ran_ns = w->ran_ns;
+    bool has_head = head_ns >= run_ns && head_ns <= ran_ns; /* a pass elsewhere has not */
+    const struct drafter *d = s->drafts.drafters.of[DRAFT_WEDLM];
+    for (int i = 0; d && i < QN_WEDLM_CLASSES; i++)
+        st->n_wedlm_entropy[i] = w->n_entropy[i] + wedlm_draft_entropies(d)[i];
+    if (w->gather_ns) {
+        st->wedlm_gather_s += 1e-9 * (double)w->gather_ns;
+        st->wedlm_pass_s += 1e-9 * (double)((has_head ? head_ns : ran_ns) - run_ns);
+        st->wedlm_head_s += 1e-9 * (double)(has_head ? ran_ns - head_ns : 0);
+        st->wedlm_select_s += 1e-9 * (double)w->select_ns;
+        st->wedlm_commit_s += 1e-9 * (double)w->commit_ns;
+    }
+    w->gather_ns = w->select_ns = w->commit_ns = 0;
+}
+
+int windows_take(struct qn_scheduler *s, struct request *r, int answer, const float *logits)
+{
+    struct answer *a = &r->answers[answer];
+    int run = wedlm_run(&a->window), n = 0;
+    uint64_t t0 = clock_ns();
+    while (n < run && a->finish == QN_FINISH_NONE && !request_is_cancelled(r))
+        request_next_token(r, answer, a->window.entries[n++].token, s->engine, NULL, s->work, s->scratch);
+    wedlm_commit(&a->window, n);
+    uint64_t t1 = clock_ns();
+    if (a->finish == QN_FINISH_NONE && n == run) fill(s, r, answer, logits);
+    look_ahead(a, r);
+    s->windows.commit_ns += t1 - t0;
+    s->windows.select_ns += clock_ns() - t1;
+    return n;
+}
