@@ -132,7 +132,7 @@ ALWAYS_INLINE __m512 half_ue4m3(__m512i x)
 ALWAYS_INLINE size_t scale_at(enum dtype t, int at) { return t == DT_NVFP4 ? 2 * (size_t)at : 0; }
 
 /* The scales at byte `at` of 16 places, and in *second the minimums, or NVFP4's second scales (other types do not set
- * it). 16 bytes are loaded from each, which blocks of all types have there. A gather would take longer: gather_8(). */
+ * it). 16 bytes are loaded from each, which blocks of all types have there. A gather would take longer: entries.h. */
 ALWAYS_INLINE void scales32(enum dtype t, const uint8_t *const place[16], size_t at, __m512 *dw, __m512 *second)
 {
     __m512i dwords[4];
