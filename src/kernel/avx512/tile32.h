@@ -25,11 +25,14 @@ ALWAYS_INLINE void tile32_load(enum dtype type, bool is_signed, const uint8_t *c
     const struct format32 F = format32_of(type);
     const bool subtract = is_signed && F.offset;
     const __m512i minus = _mm512_set1_epi8((char)F.offset);
+    /* not by gather: entries.h */
     for (int half = 0; half < TILE_ROWS; half += 16) {
         for (int i = 0; i < nb; i++) {
             const size_t at = (size_t)((b + i) / F.pieces * F.bytes) + scale_at(type, (b + i) % F.pieces);
             __m512 dw, second = _mm512_setzero_ps();
-            scales32(type, row + half, at, &dw, &second);
+            __m512i v[4]; /* 16 bytes of each row's block, which every type has there */
+            transpose_rows(row + half, at, v);
+            scales32(type, v[0], &dw, &second);
             _mm512_store_ps(t->dw[i] + half, dw);
             if (F.min || F.halves) _mm512_store_ps(t->second[i] + half, second);
         }

@@ -131,13 +131,10 @@ ALWAYS_INLINE __m512 half_ue4m3(__m512i x)
 /* Where the scales of a piece are in its block, from its number in it. */
 ALWAYS_INLINE size_t scale_at(enum dtype t, int at) { return t == DT_NVFP4 ? 2 * (size_t)at : 0; }
 
-/* The scales at byte `at` of 16 places, and in *second the minimums, or NVFP4's second scales (other types do not set
- * it). 16 bytes are loaded from each, which blocks of all types have there. A gather would take longer: entries.h. */
-ALWAYS_INLINE void scales32(enum dtype t, const uint8_t *const place[16], size_t at, __m512 *dw, __m512 *second)
+/* The scales of 16 pieces from the first four bytes of each, and in *second the minimums, or NVFP4's second scales
+ * (other types do not set it). */
+ALWAYS_INLINE void scales32(enum dtype t, __m512i v, __m512 *dw, __m512 *second)
 {
-    __m512i dwords[4];
-    transpose_rows(place, at, dwords);
-    const __m512i v = dwords[0];
     const __m512i byte = _mm512_set1_epi32(255);
     if (t == DT_MXFP4) {
         *dw = half_e8m0(_mm512_and_si512(v, byte));
