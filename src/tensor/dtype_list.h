@@ -6,8 +6,8 @@
  * number comes from here: enum dtype, the sizes (dtype.c), the places of floats (format/file/finite.c), the
  * activations that weights are multiplied with, the constants of the kernels of each instruction set and their
  * dispatch tables (kernel/). A new type is a row here, a function for each instruction set that unpacks its blocks
- * (ref/unpack.c, avx2/unpack*.h, avx512/unpack*.h; for a codebook also avx512vbmi/gemm_iq.c), a test and a line in the
- * documents. Source: the tensor type table of the GGUF format (docs/FORMATS.md).
+ * (ref/unpack.c, avx2/unpack*.h, avx512/unpack*.h; for a codebook also gemm_iq.c of avx512/ and avx512vbmi/), a test and
+ * a line in the documents. Source: the tensor type table of the GGUF format (docs/FORMATS.md).
  *
  * Every row begins with
  *
@@ -28,7 +28,6 @@
  *
  *   group          elements that share a scale
  *   slow, shigh    the smallest and the largest scale
- *   apart          whether a block stores magnitudes and signs of the codes apart
  *   factor         dw = d * factor, a power of two
  *
  * Ids without a row were given up by the format (4, 5, 31-33, 37, 38); 36 was too, and is BitNet's now.
@@ -87,26 +86,26 @@
 /* A float scale for 256 elements and integer scales for groups of them; multiplied with activations in Q256. The codes
  * of some are made of bits at fixed places, those of the others of entries of a codebook (kernel/iq_grid.h). */
 #define DTYPES_K256_BITS(X) \
-    /* ID      name    id block bytes tail floats    at  at  low high   min  group slow shigh apart factor */ \
-    X(Q2_K,    q2_k,    10, 256,  84, 0,   F16,      80, 82,    0,   3, true,   16,    0,  15, false, 1.0f)   \
-    X(Q3_K,    q3_k,    11, 256, 110, 0,   F16,     108,  0,   -4,   3, false,  16,  -32,  31, false, 1.0f)   \
-    X(Q4_K,    q4_k,    12, 256, 144, 0,   F16,       0,  2,    0,  15, true,   32,    0,  63, false, 1.0f)   \
-    X(Q5_K,    q5_k,    13, 256, 176, 0,   F16,       0,  2,    0,  31, true,   32,    0,  63, false, 1.0f)   \
-    X(Q6_K,    q6_k,    14, 256, 210, 0,   F16,     208,  0,  -32,  31, false,  16, -128, 127, false, 1.0f)   \
-    X(IQ4_XS,  iq4_xs,  23, 256, 136, 0,   F16,       0,  0, -127, 113, false,  32,  -32,  31, false, 1.0f)   \
-    X(TQ1_0,   tq1_0,   34, 256,  54, 0,   F16,      52,  0,   -1,   1, false, 256,    1,   1, false, 1.0f)   \
-    X(TQ2_0,   tq2_0,   35, 256,  66, 0,   F16,      64,  0,   -1,   2, false, 256,    1,   1, false, 1.0f)   \
-    X(I2_S,    i2_s,    36, 256,  64, 4,   NONE,      0,  0,   -1,   2, false, 256,    1,   1, false, 1.0f)
+    /* ID      name    id block bytes tail floats    at  at  low high   min  group slow shigh factor */ \
+    X(Q2_K,    q2_k,    10, 256,  84, 0,   F16,      80, 82,    0,   3, true,   16,    0,  15, 1.0f)   \
+    X(Q3_K,    q3_k,    11, 256, 110, 0,   F16,     108,  0,   -4,   3, false,  16,  -32,  31, 1.0f)   \
+    X(Q4_K,    q4_k,    12, 256, 144, 0,   F16,       0,  2,    0,  15, true,   32,    0,  63, 1.0f)   \
+    X(Q5_K,    q5_k,    13, 256, 176, 0,   F16,       0,  2,    0,  31, true,   32,    0,  63, 1.0f)   \
+    X(Q6_K,    q6_k,    14, 256, 210, 0,   F16,     208,  0,  -32,  31, false,  16, -128, 127, 1.0f)   \
+    X(IQ4_XS,  iq4_xs,  23, 256, 136, 0,   F16,       0,  0, -127, 113, false,  32,  -32,  31, 1.0f)   \
+    X(TQ1_0,   tq1_0,   34, 256,  54, 0,   F16,      52,  0,   -1,   1, false, 256,    1,   1, 1.0f)   \
+    X(TQ2_0,   tq2_0,   35, 256,  66, 0,   F16,      64,  0,   -1,   2, false, 256,    1,   1, 1.0f)   \
+    X(I2_S,    i2_s,    36, 256,  64, 4,   NONE,      0,  0,   -1,   2, false, 256,    1,   1, 1.0f)
 
 #define DTYPES_K256_CODEBOOK(X) \
-    /* ID      name    id block bytes tail floats    at  at  low high   min  group slow shigh apart factor */ \
-    X(IQ1_S,   iq1_s,   19, 256,  50, 0,   F16,       0,  0,   -9,   9, false,  32,    1,  15, false, 0.125f) \
-    X(IQ1_M,   iq1_m,   29, 256,  56, 0,   NIBBLES,  48,  0,   -9,   9, false,  16,    1,  15, false, 0.125f) \
-    X(IQ2_XXS, iq2_xxs, 16, 256,  66, 0,   F16,       0,  0,  -43,  43, false,  32,    1,  31, true,  0.125f) \
-    X(IQ2_XS,  iq2_xs,  17, 256,  74, 0,   F16,       0,  0,  -43,  43, false,  16,    1,  31, true,  0.125f) \
-    X(IQ2_S,   iq2_s,   22, 256,  82, 0,   F16,       0,  0,  -43,  43, false,  16,    1,  31, true,  0.125f) \
-    X(IQ3_XXS, iq3_xxs, 18, 256,  98, 0,   F16,       0,  0,  -62,  62, false,  32,    1,  31, true,  0.25f)  \
-    X(IQ3_S,   iq3_s,   21, 256, 110, 0,   F16,       0,  0,  -15,  15, false,  32,    1,  31, true,  1.0f)
+    /* ID      name    id block bytes tail floats    at  at  low high   min  group slow shigh factor */ \
+    X(IQ1_S,   iq1_s,   19, 256,  50, 0,   F16,       0,  0,   -9,   9, false,  32,    1,  15, 0.125f) \
+    X(IQ1_M,   iq1_m,   29, 256,  56, 0,   NIBBLES,  48,  0,   -9,   9, false,  16,    1,  15, 0.125f) \
+    X(IQ2_XXS, iq2_xxs, 16, 256,  66, 0,   F16,       0,  0,  -43,  43, false,  32,    1,  31, 0.125f) \
+    X(IQ2_XS,  iq2_xs,  17, 256,  74, 0,   F16,       0,  0,  -43,  43, false,  16,    1,  31, 0.125f) \
+    X(IQ2_S,   iq2_s,   22, 256,  82, 0,   F16,       0,  0,  -43,  43, false,  16,    1,  31, 0.125f) \
+    X(IQ3_XXS, iq3_xxs, 18, 256,  98, 0,   F16,       0,  0,  -62,  62, false,  32,    1,  31, 0.25f)  \
+    X(IQ3_S,   iq3_s,   21, 256, 110, 0,   F16,       0,  0,  -15,  15, false,  32,    1,  31, 1.0f)
 
 /* clang-format on */
 

@@ -152,7 +152,6 @@ ALWAYS_INLINE void pass(enum dtype type, const struct gemm *g, int r0, int n_til
     const int n_pieces = g->k / 32, n_parts = (n_pieces + TILE_PIECES - 1) / TILE_PIECES;
     const int part_bytes = TILE_PIECES / F.pieces * F.bytes;
     const uint8_t *row[PASS_TILES][TILE_ROWS];
-    assert(g->ld_w < INT32_MAX / TILE_ROWS);
     for (int i = 0; i < n_tiles; i++) {
         tile_rows(g, r0 + i * TILE_ROWS, row[i]);
         memset(m->acc[i], 0, sizeof(float) * TILE_ROWS * (size_t)n);

@@ -33,7 +33,7 @@ struct kind256 {
  *   32  c <= 3: 24384   8  c <= 15: 30480   4  c <= 31: 31496   2  c <= 63: 32004   1  c <= 127: 32258
  * A run ends with the elements that share a scale. */
 #define MODE256(low, high, min) ((min) ? MINIMUM : CODE_TOP(low, high) > 127 ? SIGNED : OFFSET)
-#define KIND256(ID, name, id, block, size, tail, floats, at0, at1, low, high, min, share, slow, shigh, apart, times)   \
+#define KIND256(ID, name, id, block, size, tail, floats, at0, at1, low, high, min, share, slow, shigh, times)          \
     static const struct kind256 kind_##name = {.type = DT_##ID,                                                        \
                                                .bytes = (size),                                                        \
                                                .mode = MODE256(low, high, min),                                        \

@@ -14,6 +14,8 @@ void avx512_init_gemm_k256(struct kernels *k);
 /* This folder's function for a type of each; NULL for others. */
 gemm_fn *avx512_gemm_b32(enum dtype t);
 gemm_fn *avx512_gemm_k256(enum dtype t);
+/* The products of the codebook types with one column, by type. */
+extern gemm_fn *const avx512_gemm_iq_one[DT_N];
 
 /* The product with one type, by the number of columns: one_column() and many_columns() are the file's. */
 #define AVX512_GEMM(ID, name, ...)                                                                                     \

@@ -41,10 +41,12 @@ ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, const s
     const struct format32 F = format32_of(type);
     const __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i block = _mm512_srli_epi32(number, (unsigned)__builtin_ctz((unsigned)F.pieces));
-    const __m512i offset = _mm512_mullo_epi32(block, _mm512_set1_epi32(F.bytes));
+    const __m512i at = _mm512_and_si512(number, _mm512_set1_epi32(F.pieces - 1));
+    __m512i offset = _mm512_mullo_epi32(block, _mm512_set1_epi32(F.bytes));
     __m512 dw, second = _mm512_setzero_ps();
     __m512i v[8], sum = _mm512_loadu_si512(o->sum + b);
-    scales32(type, w, offset, _mm512_and_si512(number, _mm512_set1_epi32(F.pieces - 1)), &dw, &second);
+    if (F.halves) offset = _mm512_add_epi32(offset, _mm512_add_epi32(at, at)); /* scale_at() */
+    scales32(type, _mm512_i32gather_epi32(offset, w, 1), &dw, &second);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
         struct piece p0 = piece_at(type, w, 2 * i), p1 = piece_at(type, w, 2 * i + 1);
@@ -261,7 +263,6 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
     const struct format32 F = format32_of(type);
     const enum step step = F.min ? STEP_MIN : F.halves ? STEP_HALVES : STEP_PLAIN;
     const int n_blocks = g->k / 32;
-    assert(g->ld_w < INT32_MAX / TILE_ROWS);
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];
         tile_rows(g, r0, row);

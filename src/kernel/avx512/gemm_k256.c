@@ -90,15 +90,13 @@ ALWAYS_INLINE void one_scales(int group, bool is_signed, bool wide, const uint8_
 }
 
 /* 16 partial sums of scale * code * q over one block. Each dword of p is four products; where they are not `wide`,
- * they are below 2^15, and packing with saturation loses nothing. Signs of the magnitude types are put on q. */
-ALWAYS_INLINE __m512i one_block(bool wide, bool magnitude, const struct codes256 *c, const __m512i s[4],
-                                const int8_t *q)
+ * they are below 2^15, and packing with saturation loses nothing. */
+ALWAYS_INLINE __m512i one_block(bool wide, const struct codes256 *c, const __m512i s[4], const int8_t *q)
 {
     __m512i p[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         __m512i x = _mm512_loadu_si512(q + 64 * i);
-        if (magnitude) x = _mm512_mask_sub_epi8(x, c->negative[i], _mm512_setzero_si512(), x);
         p[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), c->u[i], x);
     }
     if (wide) {
@@ -129,11 +127,11 @@ ALWAYS_INLINE __m512 one_batch(enum dtype type, const uint8_t *w, int b, struct 
         prefetch_stream(w + i * F.bytes, (size_t)F.bytes);
         unpack256(type, w + i * F.bytes, &c);
         one_scales(F.group, F.signed_scale, wide, h->scale + n_groups * i, s);
-        sum[i] = one_block(wide, F.magnitude, &c, s, o->q + 256 * (b + i));
+        sum[i] = one_block(wide, &c, s, o->q + 256 * (b + i));
     }
     __m512 dw = _mm512_mul_ps(load_f16x16(h->d), _mm512_set1_ps(F.dw_factor));
     __m512i s = reduce_16(sum);
-    if (F.offset && !F.magnitude) {
+    if (F.offset) {
         __m512i shift = one_dot(F.group, F.signed_scale, h->scale, bsum);
         s = _mm512_sub_epi32(s, _mm512_mullo_epi32(shift, _mm512_set1_epi32(F.offset)));
     }
@@ -606,7 +604,19 @@ ALWAYS_INLINE void many_columns(enum dtype type, const struct gemm *g, struct ma
 
 /* ---- one function a type ---- */
 
-DTYPES_K256(AVX512_GEMM)
+DTYPES_K256_BITS(AVX512_GEMM)
+
+/* One column of a codebook type: gemm_iq.c. */
+#define CODEBOOK(ID, name, ...)                                                                                        \
+    static void gemm_##name##_n(const struct gemm *g, void *scratch) { many_columns(DT_##ID, g, scratch); }            \
+    static void gemm_##name(const struct gemm *g, void *scratch)                                                       \
+    {                                                                                                                  \
+        if (g->n_cols == 1)                                                                                            \
+            avx512_gemm_iq_one[DT_##ID](g, scratch);                                                                   \
+        else                                                                                                           \
+            gemm_##name##_n(g, scratch);                                                                               \
+    }
+DTYPES_K256_CODEBOOK(CODEBOOK)
 
 static gemm_fn *const by_type[DT_N] = {DTYPES_K256(AVX512_GEMM_ENTRY)};
 

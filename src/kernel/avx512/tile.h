@@ -25,15 +25,19 @@
 
 typedef uint8_t tile_codes[TILE_K / 4][2][64];
 
+/* Bytes of 16 rows, TILE_K apart, as the 16 elements of number `chunk` in half `half` of u. */
+ALWAYS_INLINE void tile_chunk(const uint8_t *bytes, int chunk, int half, tile_codes u)
+{
+    __m512i out[4];
+    transpose_stride(bytes, TILE_K, out);
+    for (int i = 0; i < 4; i++) _mm512_store_si512(u[4 * chunk + i][half], out[i]);
+}
+
 /* Row-major bytes [TILE_ROWS][TILE_K] -> tile order; only the first n_k of each row. */
 ALWAYS_INLINE void tile_transpose(const uint8_t *bytes, int n_k, tile_codes u)
 {
     for (int half = 0; half < 2; half++)
-        for (int j = 0; j < n_k / 16; j++) {
-            __m512i out[4];
-            transpose_stride(bytes + half * 16 * TILE_K + 16 * j, TILE_K, out);
-            for (int i = 0; i < 4; i++) _mm512_store_si512(u[4 * j + i][half], out[i]);
-        }
+        for (int j = 0; j < n_k / 16; j++) tile_chunk(bytes + half * 16 * TILE_K + 16 * j, j, half, u);
 }
 
 /* Four activation bytes in every lane. */

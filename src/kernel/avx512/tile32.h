@@ -18,21 +18,21 @@ struct tile32 {
 };
 
 /* Pieces b .. b + nb of 32 rows, nb <= TILE_PIECES; is_signed: codes without their offset. bytes: scratch of TILE_ROWS
- * * TILE_K. Rows lie at most 2 GiB apart. */
+ * * TILE_K. */
 ALWAYS_INLINE void tile32_load(enum dtype type, bool is_signed, const uint8_t *const row[TILE_ROWS], int b, int nb,
                                struct ahead *ahead, uint8_t *bytes, struct tile32 *t)
 {
     const struct format32 F = format32_of(type);
     const bool subtract = is_signed && F.offset;
     const __m512i minus = _mm512_set1_epi8((char)F.offset);
-    /* scales by gather: 16 rows are 16 places that share nothing */
+    /* not by gather: entries.h */
     for (int half = 0; half < TILE_ROWS; half += 16) {
-        int32_t offset[16];
-        for (int r = 0; r < 16; r++) offset[r] = (int32_t)(row[half + r] - row[0]);
         for (int i = 0; i < nb; i++) {
-            struct piece p = piece_at(type, row[0], b + i);
+            const size_t at = (size_t)((b + i) / F.pieces * F.bytes) + scale_at(type, (b + i) % F.pieces);
             __m512 dw, second = _mm512_setzero_ps();
-            scales32(type, p.w, _mm512_loadu_si512(offset), _mm512_set1_epi32(p.at), &dw, &second);
+            __m512i v[4]; /* 16 bytes of each row's block, which every type has there */
+            transpose_rows(row + half, at, v);
+            scales32(type, v[0], &dw, &second);
             _mm512_store_ps(t->dw[i] + half, dw);
             if (F.min || F.halves) _mm512_store_ps(t->second[i] + half, second);
         }

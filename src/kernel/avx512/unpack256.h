@@ -3,10 +3,8 @@
  * unpack256.h: a stored block of 256 weights as four registers of bytes and a few bytes of scales.
  *
  * The codes come out in natural order, 64 to a register, unsigned: u = code + offset, so that
- * vpdpbusd can take them. The codebook types (IQ2, IQ3) give magnitudes and sign masks instead:
- * one product of four of them then fits 16 bits, which u with its offset would not. Scales and
- * minimums are left as bytes in memory, where the users want them: 8 per block when a scale covers
- * 32 elements, 16 when it covers 16.
+ * vpdpbusd can take them. Scales and minimums are left as bytes in memory, where the users want them: 8 per block when
+ * a scale covers 32 elements, 16 when it covers 16. The codebook types' codes are made in entries.h.
  *
  * All functions switch on a type that is a constant at every call, so each use is compiled for one
  * type. The formats are described in ref/unpack.c, element by element; here is only how their bits
@@ -20,7 +18,6 @@
 
 #include "kernel/avx512/lanes.h"
 #include "kernel/codes.h"
-#include "kernel/iq_grid.h"
 #include "tensor/dtype.h"
 
 /* The constants of a type that the generic code needs. */
@@ -33,24 +30,21 @@ struct format256 {
     int max_scale;     /* the largest |scale| */
     bool min;          /* has minimums; then offset is 0 */
     bool signed_scale; /* the scale bytes are i8 */
-    bool magnitude;    /* unpack256 gives |code| and signs */
     float dw_factor;   /* dw = d * this */
 };
 
 ALWAYS_INLINE struct format256 format256_of(enum dtype t)
 {
-#define FORMAT(ID, name, id, block, size, tail, floats, at0, at1, low, high, has_min, share, slow, shigh, apart,       \
-               times)                                                                                                  \
+#define FORMAT(ID, name, id, block, size, tail, floats, at0, at1, low, high, has_min, share, slow, shigh, times)       \
     case DT_##ID:                                                                                                      \
         return (struct format256){.bytes = (size),                                                                     \
                                   .group = (share) < 32 ? 16 : 32,                                                     \
                                   .offset = CODE_OFFSET(low),                                                          \
                                   .max_code = CODE_MAGNITUDE(low, high),                                               \
-                                  .max_u = (apart) ? (high) : CODE_TOP(low, high),                                     \
+                                  .max_u = CODE_TOP(low, high),                                                        \
                                   .max_scale = CODE_MAGNITUDE(slow, shigh),                                            \
                                   .min = (has_min),                                                                    \
                                   .signed_scale = (slow) < 0,                                                          \
-                                  .magnitude = (apart),                                                                \
                                   .dw_factor = (times)};
     switch (t) {
         DTYPES_K256(FORMAT)
@@ -89,27 +83,10 @@ ALWAYS_INLINE uint64_t bytes8(uint8_t b) { return 0x0101010101010101u * b; }
 /* Each byte, 0..63, minus 32: no borrow crosses a byte because bit 7 is set meanwhile. */
 ALWAYS_INLINE uint64_t minus_32(uint64_t v) { return ((v | bytes8(0x80)) - bytes8(32)) ^ bytes8(0x80); }
 
-/* Eight 7-bit sign indices -> sign masks: bit 7 becomes the parity of the others. */
-ALWAYS_INLINE uint64_t sign_masks(uint64_t v)
-{
-    uint64_t p = v ^ v >> 4;
-    p ^= p >> 2;
-    p ^= p >> 1;
-    return v | (p & bytes8(1)) << 7;
-}
-
-/* Four 7-bit sign indices in the low 28 bits of each of two words. */
-ALWAYS_INLINE uint64_t sign_masks_packed(uint32_t a, uint32_t b)
-{
-    uint64_t v = (a & 0x0fffffffu) | (uint64_t)(b & 0x0fffffffu) << 28;
-    return sign_masks(_pdep_u64(v, bytes8(0x7f)));
-}
-
 /* ---- codes ---- */
 
 struct codes256 {
     __m512i u[4];
-    __mmask64 negative[4]; /* magnitude types only */
 };
 
 /* Two 32-byte halves of a register shifted right by different amounts: 32 bytes under two shifts
@@ -211,79 +188,10 @@ ALWAYS_INLINE __m512i iq4_lookup(__m512i nibbles)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), nibbles);
 }
 
-/* Eight entries of 8 bytes. */
-ALWAYS_INLINE __m512i gather_8(const uint64_t *grid, __m512i index) { return _mm512_i64gather_epi64(index, grid, 8); }
-
+/* Eight bytes, one in each qword. */
 ALWAYS_INLINE __m512i widen_index_8(uint64_t bytes)
 {
     return _mm512_cvtepu8_epi64(_mm_cvtsi64_si128((long long)bytes));
-}
-
-ALWAYS_INLINE __m512i join_index_8(uint64_t low, uint64_t high)
-{
-    return _mm512_or_si512(widen_index_8(low), _mm512_slli_epi64(widen_index_8(high), 8));
-}
-
-ALWAYS_INLINE void unpack_iq2_xxs(const uint8_t *w, int i, struct codes256 *o)
-{
-    const uint8_t *p = w + 2 + 16 * i;
-    uint64_t index = get_u32(p) | (uint64_t)get_u32(p + 8) << 32;
-    o->u[i] = gather_8(iq2xxs_grid, widen_index_8(index));
-    o->negative[i] = sign_masks_packed(get_u32(p + 4), get_u32(p + 12));
-}
-
-ALWAYS_INLINE void unpack_iq2_xs(const uint8_t *w, int i, struct codes256 *o)
-{
-    __m128i v = _mm_loadu_si128((const void *)(w + 2 + 16 * i));
-    o->u[i] = gather_8(iq2xs_grid, _mm512_cvtepu16_epi64(_mm_and_si128(v, _mm_set1_epi16(511))));
-    o->negative[i] = sign_masks((uint64_t)_mm_cvtsi128_si64(_mm_cvtepi16_epi8(_mm_srli_epi16(v, 9))));
-}
-
-ALWAYS_INLINE void unpack_iq2_s(const uint8_t *w, int i, struct codes256 *o)
-{
-    uint64_t high = _pdep_u64(get_u16(w + 66 + 2 * i), bytes8(3));
-    o->u[i] = gather_8(iq2s_grid, join_index_8(get_u64(w + 2 + 8 * i), high));
-    o->negative[i] = get_u64(w + 34 + 8 * i);
-}
-
-ALWAYS_INLINE void unpack_iq3_xxs(const uint8_t *w, int i, struct codes256 *o)
-{
-    __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(w + 2 + 16 * i)));
-    o->u[i] = _mm512_i32gather_epi32(index, iq3xxs_grid, 4);
-    o->negative[i] = sign_masks_packed(get_u32(w + 66 + 8 * i), get_u32(w + 70 + 8 * i));
-}
-
-ALWAYS_INLINE void unpack_iq3_s(const uint8_t *w, int i, struct codes256 *o)
-{
-    __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(w + 2 + 16 * i)));
-    __mmask16 high = (__mmask16)get_u16(w + 66 + 2 * i);
-    index = _mm512_mask_add_epi32(index, high, index, _mm512_set1_epi32(256));
-    o->u[i] = _mm512_i32gather_epi32(index, iq3s_grid, 4);
-    o->negative[i] = get_u64(w + 74 + 8 * i);
-}
-
-/* 8 * grid + 16 + 1, or - 1 where the delta is negative. */
-ALWAYS_INLINE __m512i iq1_codes(__m512i grid, __mmask64 minus)
-{
-    __m512i delta = _mm512_mask_blend_epi8(minus, _mm512_set1_epi8(17), _mm512_set1_epi8(15));
-    __m512i g2 = _mm512_add_epi8(grid, grid), g4 = _mm512_add_epi8(g2, g2);
-    return _mm512_add_epi8(_mm512_add_epi8(g4, g4), delta);
-}
-
-ALWAYS_INLINE void unpack_iq1_s(const uint8_t *w, int i, struct codes256 *o)
-{
-    uint32_t h0 = get_u16(w + 34 + 4 * i), h1 = get_u16(w + 36 + 4 * i);
-    uint64_t high = _pdep_u64((h0 & 0xfff) | (uint64_t)(h1 & 0xfff) << 12, bytes8(7));
-    __mmask64 minus = (h0 >> 15 ? 0xffffffffu : 0) | (h1 >> 15 ? 0xffffffff00000000u : 0);
-    o->u[i] = iq1_codes(gather_8(iq1s_grid, join_index_8(get_u64(w + 2 + 8 * i), high)), minus);
-}
-
-ALWAYS_INLINE void unpack_iq1_m(const uint8_t *w, int i, struct codes256 *o)
-{
-    uint64_t nibbles = _pdep_u64(get_u32(w + 32 + 4 * i), bytes8(15));
-    __m512i index = join_index_8(get_u64(w + 8 * i), nibbles & bytes8(7));
-    __mmask64 minus = (nibbles >> 3 & bytes8(1)) * 0xff;
-    o->u[i] = iq1_codes(gather_8(iq1s_grid, index), minus);
 }
 
 /* Digit n of bytes in 16-bit lanes, as bytes: (byte * 3^n mod 256) * 3 / 256. */
@@ -310,22 +218,6 @@ ALWAYS_INLINE void unpack_tq1_0(const uint8_t *w, __m512i u[4])
     for (int i = 0; i < 4; i++) u[i] = _mm512_load_si512(out + 64 * i);
 }
 
-/* 64 elements, register i of o: of the types that have no better way for all 256. */
-ALWAYS_INLINE void unpack_64(enum dtype t, const uint8_t *w, int i, struct codes256 *o)
-{
-    switch (t) {
-    case DT_IQ4_XS: o->u[i] = iq4_lookup(nibbles_of_two(w + 8 + 32 * i, w + 24 + 32 * i)); break;
-    case DT_IQ2_XXS: unpack_iq2_xxs(w, i, o); break;
-    case DT_IQ2_XS: unpack_iq2_xs(w, i, o); break;
-    case DT_IQ2_S: unpack_iq2_s(w, i, o); break;
-    case DT_IQ3_XXS: unpack_iq3_xxs(w, i, o); break;
-    case DT_IQ3_S: unpack_iq3_s(w, i, o); break;
-    case DT_IQ1_S: unpack_iq1_s(w, i, o); break;
-    case DT_IQ1_M: unpack_iq1_m(w, i, o); break;
-    default: __builtin_unreachable();
-    }
-}
-
 ALWAYS_INLINE void unpack256(enum dtype t, const uint8_t *w, struct codes256 *o)
 {
     switch (t) {
@@ -337,9 +229,10 @@ ALWAYS_INLINE void unpack256(enum dtype t, const uint8_t *w, struct codes256 *o)
     case DT_TQ1_0: unpack_tq1_0(w, o->u); break;
     case DT_TQ2_0: unpack_two_bits(w, o->u); break;
     case DT_I2_S: unpack_two_bits_down(w, o->u); break;
-    default:
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) unpack_64(t, w, i, o);
+    case DT_IQ4_XS:
+        for (int i = 0; i < 4; i++) o->u[i] = iq4_lookup(nibbles_of_two(w + 8 + 32 * i, w + 24 + 32 * i));
+        break;
+    default: __builtin_unreachable();
     }
 }
 

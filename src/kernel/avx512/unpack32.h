@@ -128,13 +128,13 @@ ALWAYS_INLINE __m512 half_ue4m3(__m512i x)
     return _mm512_mask_mov_ps(v, nan, _mm512_setzero_ps());
 }
 
-/* The scales of 16 pieces whose blocks are at base + offset[i], and in *second the minimums, or NVFP4's second scales
- * (other types do not set it). The four bytes loaded are inside the
- * block for every type. at: the pieces' number in their blocks. */
-ALWAYS_INLINE void scales32(enum dtype t, const uint8_t *base, __m512i offset, __m512i at, __m512 *dw, __m512 *second)
+/* Where the scales of a piece are in its block, from its number in it. */
+ALWAYS_INLINE size_t scale_at(enum dtype t, int at) { return t == DT_NVFP4 ? 2 * (size_t)at : 0; }
+
+/* The scales of 16 pieces from the first four bytes of each, and in *second the minimums, or NVFP4's second scales
+ * (other types do not set it). */
+ALWAYS_INLINE void scales32(enum dtype t, __m512i v, __m512 *dw, __m512 *second)
 {
-    if (t == DT_NVFP4) offset = _mm512_add_epi32(offset, _mm512_add_epi32(at, at));
-    __m512i v = _mm512_i32gather_epi32(offset, base, 1);
     const __m512i byte = _mm512_set1_epi32(255);
     if (t == DT_MXFP4) {
         *dw = half_e8m0(_mm512_and_si512(v, byte));

@@ -13,6 +13,7 @@
 #ifndef QUERN_KERNEL_AVX512_UNPACK_ROWS_H
 #define QUERN_KERNEL_AVX512_UNPACK_ROWS_H
 
+#include "kernel/avx512/entries.h"
 #include "kernel/avx512/tile.h"
 #include "kernel/avx512/unpack32.h"
 
@@ -245,24 +246,54 @@ ALWAYS_INLINE struct row_scales rows_heads(enum dtype type, const uint8_t *const
 
 /* ---- types that rows_can() refuses ---- */
 
-/* The codes of the blocks of 256 at byte `at` of 32 rows into u, by way of bytes[TILE_ROWS * TILE_K]. Magnitudes and
- * signs become codes with an offset here. */
+/* The codes of a block of a codebook type to bytes[256], in chunks of 16 that codebook_chunk() names. words: IQ1. */
+ALWAYS_INLINE void codebook_unpack(enum dtype t, const uint8_t *w, const uint16_t *words, uint8_t *bytes)
+{
+    __m512i u[4], scale[2], v[4];
+    codebook_codes(t, w, words, u, scale);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        v[2 * i] = _mm512_unpacklo_epi8(u[2 * i], u[2 * i + 1]);
+        v[2 * i + 1] = _mm512_unpackhi_epi8(u[2 * i], u[2 * i + 1]);
+    }
+    if (!is_iq3(t)) {
+        u[0] = _mm512_unpacklo_epi16(v[0], v[2]), u[1] = _mm512_unpackhi_epi16(v[0], v[2]);
+        u[2] = _mm512_unpacklo_epi16(v[1], v[3]), u[3] = _mm512_unpackhi_epi16(v[1], v[3]);
+    }
+    for (int i = 0; i < 4; i++) _mm512_store_si512(bytes + 64 * i, is_iq3(t) ? v[i] : u[i]);
+}
+
+/* Which 16 elements of a block the i-th chunk of its codes is. */
+ALWAYS_INLINE int codebook_chunk(enum dtype t, int i)
+{
+    return is_iq3(t) ? 8 * (i / 8) + 2 * (i % 4) + i / 4 % 2 : 4 * (i % 4) + i / 4;
+}
+
+/* The codes of the blocks of 256 at byte `at` of 32 rows into u, by way of bytes[TILE_ROWS * TILE_K]. */
 ALWAYS_INLINE void rows_unpack(enum dtype type, const uint8_t *const row[TILE_ROWS], size_t at, struct ahead *ahead,
                                uint8_t *bytes, tile_codes u)
 {
-    const struct format256 F = format256_of(type);
-    const __m512i offset = _mm512_set1_epi8((char)F.offset);
+    const bool codebook = is_codebook(type);
+    struct ring ring;
+    const uint8_t *place[TILE_ROWS];
+    for (int r = 0; r < TILE_ROWS; r++) place[r] = row[r] + at;
+#pragma GCC unroll 1
     for (int r = 0; r < TILE_ROWS; r++) {
         struct codes256 c;
         ahead_step(ahead);
-        unpack256(type, row[r] + at, &c);
-        for (int i = 0; i < 4; i++) {
-            __m512i v = c.u[i];
-            if (F.magnitude) v = _mm512_mask_sub_epi8(_mm512_add_epi8(offset, v), c.negative[i], offset, v);
-            _mm512_store_si512(bytes + r * TILE_K + 64 * i, v);
+        if (is_iq1(type)) ring_step(type, place, 0, r, TILE_ROWS, &ring);
+        if (codebook) {
+            codebook_unpack(type, place[r], ring.words[r % RING], bytes + r * TILE_K);
+            continue;
         }
+        unpack256(type, place[r], &c);
+        for (int i = 0; i < 4; i++) _mm512_store_si512(bytes + r * TILE_K + 64 * i, c.u[i]);
     }
-    tile_transpose(bytes, TILE_K, u);
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < TILE_K / 16; i++) {
+            const int chunk = codebook ? codebook_chunk(type, i) : i;
+            tile_chunk(bytes + half * 16 * TILE_K + 16 * i, chunk, half, u);
+        }
 }
 
 #endif

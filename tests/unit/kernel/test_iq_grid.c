@@ -55,7 +55,30 @@ static void test_signs(void **state)
 }
 
 #ifdef __x86_64__
+#include "kernel/avx512/words.h"
 #include "kernel/avx512vbmi/planes.h"
+
+static void the_words_hold_the_entries_of_the_codebooks(void **state)
+{
+    static const struct {
+        const uint64_t *grid;
+        const uint16_t *words;
+        int n;
+    } octets[] = {{iq2xxs_grid, iq2xxs_words, 256}, {iq2xs_grid, iq2xs_words, 512}, {iq2s_grid, iq2s_words, 1024}};
+    static const int magnitude[4] = {8, 25, 43, -1}, xxs[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < octets[t].n; i++)
+            for (int e = 0; e < 8; e++)
+                assert_int_equal(magnitude[octets[t].words[i] >> (2 * e) & 3], octets[t].grid[i] >> (8 * e) & 0xff);
+    for (int i = 0; i < 2048; i++)
+        for (int e = 0; e < 8; e++) assert_int_equal(iq1s_words[i] >> (2 * e) & 3, iq1s_grid[i] >> (8 * e) & 3);
+    for (int i = 0; i < 512; i++)
+        for (int e = 0; e < 4; e++) {
+            if (i < 256) assert_int_equal(xxs[iq3xxs_words[i] >> (4 * e) & 15], iq3xxs_grid[i] >> (8 * e) & 0xff);
+            assert_int_equal(2 * (iq3s_words[i] >> (4 * e) & 15) + 1, iq3s_grid[i] >> (8 * e) & 0xff);
+        }
+}
 
 static uint32_t byte_of(const uint64_t *words, int i) { return (uint32_t)(words[i / 8] >> (i % 8 * 8) & 0xff); }
 
@@ -122,6 +145,7 @@ int main(void)
         cmocka_unit_test(test_crc),
         cmocka_unit_test(test_signs),
 #ifdef __x86_64__
+        cmocka_unit_test(the_words_hold_the_entries_of_the_codebooks),
         cmocka_unit_test(the_planes_hold_the_entries_of_the_codebooks),
         cmocka_unit_test(the_pair_codes_obey_their_signs),
 #endif
