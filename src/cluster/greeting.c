@@ -55,6 +55,7 @@ static int read_answer(const struct greeting *g, struct qn_error *e)
 int greeting_go_on(struct greeting *g, struct qn_error *e)
 {
     bool done = false;
+    if (!g->link || !g->receive.is_started) return error_set(e, QN_EIO, "hosts: nobody is being greeted");
     int rc = link_test(&g->receive, &done, e);
     if (!rc && done) return read_answer(g, e);
     if (!rc && g->send.is_started) rc = link_test(&g->send, &done, e);

@@ -55,7 +55,7 @@ def install():
         output_of("meson", "setup", build, SOURCE, "--buildtype=release", "--prefix=" + PREFIX, env={**environment(), "CC": CC})
         for name in os.listdir(BUILD):
             file = os.path.join(BUILD, name)
-            if (name == "quern" or name.startswith("libquern.so.")) and os.path.isfile(file) and not os.path.islink(file):
+            if (name in ("quern", "quern-stage") or name.startswith("libquern.so.")) and os.path.isfile(file) and not os.path.islink(file):
                 shutil.copy(file, build)
         r = call("meson", "install", "--no-rebuild", "-C", build)
         if r.returncode != 0:

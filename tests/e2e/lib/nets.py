@@ -103,7 +103,7 @@ class Host:
         sh(f"rm /run/down.{self.name}; ip link set {self.wire} up")
 
     def count(self):
-        """Bytes that this host has received and sent: payloads, headers of TCP and IP, and 14 bytes of each frame."""
+        """Bytes received and sent, and frames received and sent. Each has 14 bytes of Ethernet, and headers of IP and TCP."""
         text = subprocess.run(inside(self.name, "cat", "/proc/net/dev"), capture_output=True, check=True).stdout
         words = next(line for line in text.decode().splitlines() if "eth0:" in line).split(":")[1].split()
         return int(words[0]), int(words[8]), int(words[1]), int(words[9])

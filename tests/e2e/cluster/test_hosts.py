@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(1, os.path.dirname(sys.path[0]))
 from lib import nets
 from lib.cases import Skipped, check, until
 from lib.files import path, read
@@ -256,6 +257,25 @@ def test_a_slow_network_changes_no_byte_and_is_no_loss():
         end(server)
     finally:
         close_all()
+
+
+def test_a_token_takes_few_bytes_on_the_wire():
+    """From one stage to the next: a header, the row's residuals, and what tells the row's place."""
+    n_embd, n_tokens = 576, 200
+    wide = path("wide.gguf")
+    subprocess.run([os.path.join(os.path.dirname(QUERN), "tools/make-model"), "smollm2-135m:q4_0", wide, "--layers", "3"],
+                   check=True, capture_output=True)
+    server = serve("host1,host2", model=wide)
+    ask = lambda n: server.post("/v1/completions", BODY | {"prompt": "a", "max_tokens": n})
+    ask(2)
+    before, begin = hosts[0].count(), time.monotonic()
+    ask(n_tokens)
+    after, seconds = hosts[0].count(), time.monotonic() - begin
+    header = 14 + 20 + 32  # of Ethernet, IP and TCP
+    sent = (after[1] - before[1] - header * (after[3] - before[3])) / n_tokens
+    print(f"    {sent:.0f} bytes a token, {4 * n_embd} of them residuals; {n_tokens / seconds:.0f} tokens a second")
+    check(4 * n_embd < sent <= 1.05 * (24 + 4 * n_embd + 4), sent)
+    end(server)
 
 
 def test_busy_hosts_are_no_loss():
