@@ -82,8 +82,27 @@ static uint32_t shortest(struct regex *r, re_id a)
     return memo->derivative;
 }
 
+#define LONG_CHAIN 64 /* parts of a chain that are looked at for its last one */
+
+/* Whether some text that the expression matches can be made longer by any number of characters, as where a pattern
+ * matches anywhere in a text. false: that is not known. */
+static bool is_extensible(struct regex *r, re_id a)
+{
+    uint32_t n;
+    if (!(r->flags[a] & RE_F_LIVE) || !re_is_text(r, a)) return false;
+    if (re_kind(r, a) == RE_OR) {
+        const uint32_t *x = re_operands(r, a, &n);
+        for (uint32_t i = 0; i < n && limits_spend(r->l, i % 4 == 3); i++)
+            if (re_kind(r, x[i]) != RE_OR && is_extensible(r, x[i])) return true;
+        return false;
+    }
+    for (int i = 0; i < LONG_CHAIN && re_kind(r, a) == RE_CAT; i++) a = re_operands(r, a, &n)[1];
+    return re_kind(r, a) == RE_CHARS && re_operands(r, a, &n)[1] == RE_NO_MAX;
+}
+
 /* Whether an intersection of a number of characters with something else is live because of the shortest text of the
- * latter, which is searched once for all numbers. false: that is not known. */
+ * latter, which is searched once for all numbers, or because its texts can be of any length. false: that is not known.
+ */
 static bool is_surely_live(struct regex *r, re_id a)
 {
     uint32_t n, from = r->n_scratch, least = 0, most = 0;
@@ -103,6 +122,7 @@ static bool is_surely_live(struct regex *r, re_id a)
     }
     re_id others = limited ? re_combine(r, RE_AND, from) : RE_NONE;
     r->n_scratch = from;
+    if (most == RE_NO_MAX && is_extensible(r, others)) return true;
     uint32_t bytes = others ? shortest(r, others) : UINT32_MAX; /* of one to four for a character */
     return bytes != UINT32_MAX && bytes <= most && (bytes + 3) / 4 >= least;
 }
