@@ -93,9 +93,16 @@ void qn_grammar_params_init(struct qn_grammar_params *p)
     if (p) *p = (struct qn_grammar_params){.size = sizeof *p};
 }
 
+/* The part of a model that changes. */
+static struct grammar_shelf *shelf_of(const qn_model *m) { return (struct grammar_shelf *)&m->grammars; }
+
+void model_pay_grammars(const struct qn_model *m, struct ledger *l) { shelf_pay_from(shelf_of(m), l); }
+
+size_t model_grammar_bytes(const struct qn_model *m) { return shelf_bytes(&m->grammars); }
+
 static int get(struct shelved **out, const qn_model *m, const struct qn_grammar_params *p, struct qn_error *e)
 {
-    struct grammar_shelf *shelf = (struct grammar_shelf *)&m->grammars; /* a part of the model that changes */
+    struct grammar_shelf *shelf = shelf_of(m);
     struct qn_grammar_params calls = *p;
     struct guide_start start;
     struct buf text = {0};

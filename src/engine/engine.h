@@ -32,6 +32,11 @@ struct qn_grammar {
 const struct qn_model *model_hold(const struct qn_model *m);
 void model_let_go(const struct qn_model *m); /* drops the reference; NULL is fine */
 
+/* Takes the memory of the model's grammars from this ledger, which lives longer. Call it before the first grammar.
+ * Without it they have a ledger of their own (grammar/shelf.h). */
+void model_pay_grammars(const struct qn_model *m, struct ledger *l);
+size_t model_grammar_bytes(const struct qn_model *m); /* taken from the ledger */
+
 struct qn_engine {
     const struct qn_model *handle; /* held */
     const struct model *model;     /* belongs to the handle */

@@ -26,8 +26,8 @@ struct grammar {
     config_id start;
     struct grammar_cursor *cursors; /* the first one; NULL: none */
     uint32_t n_cursors;
-    size_t low_bytes; /* in use after the last time that states were dropped */
-    uint32_t work;    /* of each call */
+    size_t low_bytes;    /* in use after the last time that states were dropped */
+    uint32_t work;       /* of each call */
 };
 
 struct grammar_cursor {
@@ -49,10 +49,18 @@ struct source {
 
 typedef uint32_t compiler(struct grammar *g, const struct source *s);
 
-static struct grammar *new_grammar(const struct grammar_options *o)
+static int new_grammar(struct grammar **out, const struct grammar_options *o, struct qn_error *e)
 {
+    struct limits_source *source = o ? o->source : NULL;
+    int rc = source ? limits_source_take(source, sizeof **out, "a grammar", e) : 0;
+    if (rc) return rc;
     struct grammar *g = mem_calloc(1, sizeof *g);
-    if (!g) return NULL;
+    if (!g) {
+        if (source) limits_source_give(source, sizeof *g);
+        return error_nomem(e, "a grammar", sizeof *g);
+    }
+    *out = g;
+    g->limits.source = source;
     g->limits.max_bytes = o && o->memory_bytes ? o->memory_bytes : GRAMMAR_MEMORY;
     g->limits.work = WORK_OF_COMPILING;
     g->limits.bytes = sizeof *g;
@@ -62,7 +70,7 @@ static struct grammar *new_grammar(const struct grammar_options *o)
     g->automaton.spaces = o && o->spaces;
     g->automaton.any_order = o && o->any_order;
     g->automaton.most_depth = AUTOMATON_DEPTH;
-    return g;
+    return 0;
 }
 
 static bool make(struct grammar *g, compiler *compile, const struct source *s)
@@ -83,10 +91,11 @@ static bool make(struct grammar *g, compiler *compile, const struct source *s)
 static int new_from(struct grammar **out, compiler *compile, const struct source *s, const struct grammar_options *o,
                     struct qn_error *e)
 {
-    struct grammar *g = new_grammar(o);
-    if (!g) return error_nomem(e, "a grammar", sizeof *g);
+    struct grammar *g = NULL;
+    int rc = new_grammar(&g, o, e);
+    if (rc) return rc;
     if (!make(g, compile, s)) {
-        int rc = limits_report(&g->limits, e);
+        rc = limits_report(&g->limits, e);
         grammar_free(g);
         return rc;
     }
@@ -195,6 +204,7 @@ void grammar_free(struct grammar *g)
     rules_deinit(&g->rules, &g->limits);
     json_tables_deinit(&g->tables, &g->limits);
     regex_deinit(&g->regex);
+    limits_give(&g->limits, sizeof *g);
     mem_free(g);
 }
 
@@ -276,7 +286,18 @@ static int misfit(const struct grammar *g, size_t i, struct qn_error *e)
     return error_set(e, QN_EDATA, "byte %zu does not fit the grammar", i + 1);
 }
 
-int grammar_commit_bytes(struct grammar_cursor *c, const void *p, size_t n, struct qn_error *e)
+/* Whether the last call failed for want of memory, and there is some now because states were dropped. */
+static bool may_try_again(struct grammar *g)
+{
+    size_t before = g->limits.bytes;
+    if (g->limits.rc != QN_ENOMEM) return false;
+    g->limits.rc = 0;
+    g->limits.work = g->work;
+    drop_states(g);
+    return g->limits.bytes < before;
+}
+
+static int commit_bytes(struct grammar_cursor *c, const void *p, size_t n, struct qn_error *e)
 {
     struct grammar *g = c->g;
     begin(g);
@@ -287,6 +308,15 @@ int grammar_commit_bytes(struct grammar_cursor *c, const void *p, size_t n, stru
     }
     c->at = at;
     return 0;
+}
+
+int grammar_commit_bytes(struct grammar_cursor *c, const void *p, size_t n, struct qn_error *e)
+{
+    struct qn_error first;
+    int rc = commit_bytes(c, p, n, &first);
+    if (rc == QN_ENOMEM && may_try_again(c->g)) return commit_bytes(c, p, n, e);
+    if (rc && e) *e = first;
+    return rc;
 }
 
 int grammar_commit_token(struct grammar_cursor *c, const struct token_trie *t, qn_token token, struct qn_error *e)
@@ -311,6 +341,10 @@ int grammar_mask(struct grammar_cursor *c, const struct token_trie *t, uint64_t 
 {
     begin(c->g);
     mask_fill(&c->g->automaton, &c->g->masks, t, c->at, mask);
+    if (c->g->limits.rc == QN_ENOMEM && may_try_again(c->g)) {
+        begin(c->g);
+        mask_fill(&c->g->automaton, &c->g->masks, t, c->at, mask);
+    }
     return check_mask(c->g, t, mask, e);
 }
 

@@ -33,6 +33,7 @@
 
 #include "base/buf.h"
 #include "format/weights.h"
+#include "grammar/core/limits.h"
 #include "grammar/mask/token_trie.h"
 
 struct grammar;
@@ -40,9 +41,10 @@ struct grammar_cursor;
 
 /* Zeroed: the defaults. */
 struct grammar_options {
-    bool spaces;         /* JSON: one space may follow each ',' and ':'; otherwise there is no white space */
-    bool any_order;      /* JSON: the names of an object come in any order, not in that of `properties` */
-    size_t memory_bytes; /* the most that the grammar may allocate; 0: GRAMMAR_MEMORY */
+    bool spaces;                  /* JSON: one space may follow each ',' and ':'; otherwise there is no white space */
+    bool any_order;               /* JSON: the names of an object come in any order, not in that of `properties` */
+    size_t memory_bytes;          /* the most that the grammar may allocate; 0: GRAMMAR_MEMORY */
+    struct limits_source *source; /* pays for its memory, and has to live longer; NULL: nothing does */
 };
 
 #define GRAMMAR_MEMORY ((size_t)64 << 20)

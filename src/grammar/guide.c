@@ -36,7 +36,8 @@ struct guide {
     size_t n_text; /* bytes that the cursor has read */
     char tail[TAIL];
     size_t n_tail;
-    struct buf bytes; /* of one token */
+    struct buf bytes;   /* of one token */
+    size_t taken_bytes; /* of the shelf's ledger */
     int n_words;
     uint64_t mask[]; /* [n_words] */
 };
@@ -81,15 +82,22 @@ int guide_new(struct guide **out, struct shelved *grammar, const struct vocab *v
               const struct guide_start *start, struct qn_error *e)
 {
     size_t n_words = ((size_t)n_vocab + 63) / 64;
+    size_t bytes = sizeof(struct guide) + n_words * sizeof(uint64_t) + vocab_max_token_bytes(v) + 2;
+    int rc = limits_source_take(&grammar->shelf->source, bytes, "the mask of an answer", e);
+    if (rc) return rc;
     struct guide *g = mem_calloc(1, sizeof *g + n_words * sizeof *g->mask);
-    if (!g) return error_nomem(e, "the mask of an answer", sizeof *g + n_words * sizeof *g->mask);
+    if (!g) {
+        limits_source_give(&grammar->shelf->source, bytes);
+        return error_nomem(e, "the mask of an answer", sizeof *g + n_words * sizeof *g->mask);
+    }
     assert(n_words >= token_trie_mask_words(grammar->trie));
     g->grammar = grammar;
     g->v = v;
     g->taken = -1;
     g->part = GUIDE_TEXT;
     g->n_words = (int)n_words;
-    int rc = buf_reserve(&g->bytes, vocab_max_token_bytes(v) + 1, e);
+    g->taken_bytes = bytes;
+    rc = buf_reserve(&g->bytes, vocab_max_token_bytes(v) + 1, e);
     if (!rc && start) {
         g->part = GUIDE_START;
         rc = begin_reply(g, start, e);
@@ -100,6 +108,7 @@ int guide_new(struct guide **out, struct shelved *grammar, const struct vocab *v
         pthread_mutex_unlock(&grammar->lock);
     }
     if (rc) {
+        limits_source_give(&grammar->shelf->source, bytes);
         buf_deinit(&g->bytes);
         mem_free(g);
         return rc;
@@ -115,6 +124,7 @@ static void free_locked(struct guide *g)
     struct shelved *grammar = g->grammar;
     grammar_cursor_free(g->cursor);
     pthread_mutex_unlock(&grammar->lock);
+    limits_source_give(&grammar->shelf->source, g->taken_bytes);
     buf_deinit(&g->bytes);
     mem_free(g);
     shelf_put(grammar);

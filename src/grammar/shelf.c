@@ -5,23 +5,51 @@
 #include "grammar/shelf.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
 
-void shelf_init(struct grammar_shelf *s)
-{
-    *s = (struct grammar_shelf){.feeds = {-1, -1}};
-    pthread_mutex_init(&s->lock, NULL);
-}
-
 static void free_shelved(struct shelved *g)
 {
     if (!g) return;
+    size_t bytes = sizeof *g + g->p.n;
     grammar_free(g->g);
     pthread_mutex_destroy(&g->lock);
+    limits_source_give(&g->shelf->source, bytes);
     mem_free(g);
 }
+
+static struct shelved *take_oldest(struct grammar_shelf *s);
+
+/* Gives up one grammar that nobody uses. */
+static bool drop_one(void *arg)
+{
+    struct grammar_shelf *s = arg;
+    pthread_mutex_lock(&s->lock);
+    struct shelved *g = take_oldest(s);
+    pthread_mutex_unlock(&s->lock);
+    free_shelved(g);
+    return g != NULL;
+}
+
+void shelf_init(struct grammar_shelf *s)
+{
+    *s = (struct grammar_shelf){.feeds = {-1, -1}};
+    ledger_init(&s->own, SHELF_BYTES);
+    s->source.ledger = &s->own;
+    s->source.drop = drop_one;
+    s->source.arg = s;
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void shelf_pay_from(struct grammar_shelf *s, struct ledger *l)
+{
+    assert(!shelf_bytes(s));
+    s->source.ledger = l;
+}
+
+size_t shelf_bytes(const struct grammar_shelf *s) { return atomic_load(&s->source.used); }
 
 void shelf_deinit(struct grammar_shelf *s)
 {
@@ -31,7 +59,9 @@ void shelf_deinit(struct grammar_shelf *s)
         s->first = g->next;
         free_shelved(g);
     }
+    if (s->trie) s->source.used -= s->trie->taken;
     token_trie_free(s->trie);
+    assert(!shelf_bytes(s));
     pthread_mutex_destroy(&s->lock);
 }
 
@@ -78,18 +108,19 @@ static int from_calls(struct grammar **out, const struct qn_grammar_params *p, c
     return rc;
 }
 
-static int compile(struct grammar **out, const struct qn_grammar_params *p, const struct token_trie *t,
-                   struct qn_error *e)
+static int compile(struct grammar **out, struct grammar_shelf *s, const struct qn_grammar_params *p, struct qn_error *e)
 {
-    const struct grammar_options o = {
-        .spaces = p->spaces, .any_order = p->any_order, .memory_bytes = SHELF_GRAMMAR_BYTES - p->n};
+    const struct grammar_options o = {.spaces = p->spaces,
+                                      .any_order = p->any_order,
+                                      .memory_bytes = SHELF_GRAMMAR_BYTES - p->n,
+                                      .source = &s->source};
     switch (p->kind) {
     case QN_GRAMMAR_JSON_OBJECT: return grammar_from_json_object(out, &o, e);
     case QN_GRAMMAR_JSON_SCHEMA: return from_json(out, p, &o, e);
     case QN_GRAMMAR_GBNF: return grammar_from_gbnf(out, p->text, p->n, &o, e);
     case QN_GRAMMAR_REGEX: return grammar_from_regex(out, p->text, p->n, &o, e);
     case QN_GRAMMAR_CHOICE: return from_choice(out, p, &o, e);
-    case QN_GRAMMAR_TOOL_CALLS: return from_calls(out, p, t, &o, e);
+    case QN_GRAMMAR_TOOL_CALLS: return from_calls(out, p, s->trie, &o, e);
     }
     return error_set(e, QN_EUSAGE, "grammar: unknown kind %d", p->kind);
 }
@@ -100,8 +131,14 @@ static int new_shelved(struct shelved **out, struct grammar_shelf *s, const stru
     if (p->n >= SHELF_GRAMMAR_BYTES) /* the text stays on the shelf, too */
         return error_set(e, QN_EUNSUP, "the text has %zu bytes, a grammar may take %zu in all", p->n,
                          SHELF_GRAMMAR_BYTES);
-    struct shelved *g = mem_calloc(1, sizeof *g + p->n);
-    if (!g) return error_nomem(e, "a grammar", sizeof *g + p->n);
+    struct shelved *g;
+    int rc = limits_source_take(&s->source, sizeof *g + p->n, "the text of a grammar", e);
+    if (rc) return rc;
+    g = mem_calloc(1, sizeof *g + p->n);
+    if (!g) {
+        limits_source_give(&s->source, sizeof *g + p->n);
+        return error_nomem(e, "a grammar", sizeof *g + p->n);
+    }
     pthread_mutex_init(&g->lock, NULL);
     g->shelf = s;
     g->p = *p;
@@ -110,7 +147,7 @@ static int new_shelved(struct shelved **out, struct grammar_shelf *s, const stru
     g->p.names = NULL;
     if (p->n) memcpy(g + 1, p->text, p->n);
     g->p.text = (char *)(g + 1);
-    int rc = compile(&g->g, &g->p, s->trie, e);
+    rc = compile(&g->g, s, &g->p, e);
     if (rc)
         free_shelved(g);
     else
@@ -167,8 +204,11 @@ static int make_trie(struct grammar_shelf *s, const struct vocab *v, struct qn_e
 {
     pthread_mutex_lock(&s->lock); /* a second thread waits until the tree is there */
     bool is_new = !s->trie;
-    int rc = is_new ? token_trie_new(&s->trie, v, e) : 0;
-    if (!rc && is_new) find_feeds(s);
+    int rc = is_new ? token_trie_new_from(&s->trie, v, s->source.ledger, e) : 0;
+    if (!rc && is_new) {
+        s->source.used += s->trie->taken;
+        find_feeds(s);
+    }
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
@@ -221,7 +261,8 @@ static struct shelved *take_surplus(struct grammar_shelf *s)
     size_t bytes = 0;
     for (struct shelved *g = s->first; g; g = g->next)
         if (!g->n_users) bytes += g->p.n + grammar_memory(g->g);
-    return bytes > SHELF_IDLE_BYTES ? take_oldest(s) : NULL;
+    size_t part = s->source.ledger->budget / 8, most = part < SHELF_IDLE_BYTES ? part : SHELF_IDLE_BYTES;
+    return bytes > most ? take_oldest(s) : NULL;
 }
 
 void shelf_put(struct shelved *g)

@@ -49,7 +49,9 @@ int server_listen(struct server *s, struct qn_error *e) { return http_listen(s->
 
 int server_load(struct server *s, const struct models_config *m, bool has_page, struct qn_error *e)
 {
-    int rc = models_open(&s->models, m, e);
+    struct models_config config = *m;
+    config.requests = &s->requests;
+    int rc = models_open(&s->models, &config, e);
     const struct api_config c = {
         .models = s->models,
         .requests = &s->requests,

@@ -149,7 +149,7 @@ static void forget_successors(struct automaton *m)
     config_id *small = mem_realloc(m->successors, 2 * sizeof *small);
     if (!small) return;
     m->successors = small;
-    m->l->bytes -= (m->cap_successors - 2) * sizeof *small;
+    limits_give(m->l, (m->cap_successors - 2) * sizeof *small);
     m->cap_successors = 2;
 }
 

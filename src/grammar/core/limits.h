@@ -14,11 +14,27 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/mem.h"
+
+/* Where the memory of grammars comes from. Any thread may take from it and give back. */
+struct limits_source {
+    struct ledger *ledger; /* borrowed */
+    /* Called when the ledger has too few bytes left: gives some back, and returns false if there is nothing to give.
+     * NULL: never. */
+    bool (*drop)(void *arg);
+    void *arg;
+    _Atomic size_t used; /* bytes that were taken and not given back */
+};
+
+/* Takes bytes before they are allocated. QN_ENOMEM: there are not enough; the message is that of ledger_take(). */
+int limits_source_take(struct limits_source *s, size_t bytes, const char *what, struct qn_error *e);
+void limits_source_give(struct limits_source *s, size_t bytes);
 
 struct limits {
-    size_t bytes, max_bytes; /* allocated; the most that may be */
-    uint64_t work;           /* steps that are left */
-    int rc;                  /* 0, or the code of the first failure */
+    size_t bytes, max_bytes;      /* allocated; the most that may be */
+    struct limits_source *source; /* pays for them; borrowed; NULL: nothing does */
+    uint64_t work;                /* steps that are left */
+    int rc;                       /* 0, or the code of the first failure */
     struct qn_error error;
 };
 
@@ -28,6 +44,11 @@ bool limits_spend(struct limits *l, uint64_t steps);
 void limits_fail(struct limits *l, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Bytes that may still be allocated. */
 size_t limits_left(const struct limits *l);
+/* Counts bytes before they are allocated. False, after noting a failure: there are too many. */
+bool limits_take(struct limits *l, size_t bytes);
+/* The same without noting a failure, for what can be left out. */
+bool limits_try_take(struct limits *l, size_t bytes);
+void limits_give(struct limits *l, size_t bytes);
 /* Makes an array of elements of `size` bytes larger until it has `need` of them. Returns it, or NULL after noting a
  * failure; the old one then stays. */
 void *limits_grow(struct limits *l, void *p, uint32_t *cap, uint32_t need, size_t size);

@@ -16,20 +16,18 @@ struct slab {
 
 static struct slab *add_slab(struct slabs *c, struct limits *l, size_t bytes)
 {
+    struct slab *k;
     size_t last = c->last ? c->last->size : SLAB_BYTES / 2;
     size_t size = last < SLAB_BYTES * 16 ? last * 2 : last;
     if (size < bytes) size = bytes;
     if (l->rc) return NULL;
-    if (size > limits_left(l)) {
-        limits_fail(l, QN_ENOMEM, "the grammar needs more than its %zu bytes of memory", l->max_bytes);
-        return NULL;
-    }
-    struct slab *k = mem_calloc(1, sizeof *k + size);
+    if (!limits_take(l, sizeof *k + size)) return NULL;
+    k = mem_calloc(1, sizeof *k + size);
     if (!k) {
+        limits_give(l, sizeof *k + size);
         limits_fail(l, QN_ENOMEM, "there is no memory for %zu bytes of a grammar", size);
         return NULL;
     }
-    l->bytes += size;
     *k = (struct slab){c->last, size};
     c->last = k;
     c->used = 0;
@@ -50,7 +48,7 @@ void slabs_free(struct slabs *c, struct limits *l)
     while (c->last) {
         struct slab *k = c->last;
         c->last = k->before;
-        l->bytes -= k->size;
+        limits_give(l, sizeof *k + k->size);
         mem_free(k);
     }
     c->used = 0;

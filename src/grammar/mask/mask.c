@@ -272,9 +272,9 @@ static void keep(struct automaton *m, struct mask_cache *cache, config_id c, con
 {
     uint32_t i = c % MASK_SLOTS;
     if (!cache->slot[i].mask) {
-        if (bytes > limits_left(m->l) / 4) return;
+        if (bytes > limits_left(m->l) / 4 || !limits_try_take(m->l, bytes)) return;
         cache->slot[i].mask = mem_alloc(bytes);
-        if (cache->slot[i].mask) m->l->bytes += bytes;
+        if (!cache->slot[i].mask) limits_give(m->l, bytes);
     }
     if (!cache->slot[i].mask) return;
     memcpy(cache->slot[i].mask, mask, bytes);
@@ -320,7 +320,7 @@ void mask_cache_deinit(struct mask_cache *cache, struct limits *l)
 {
     size_t bytes = cache->trie ? token_trie_mask_words(cache->trie) * sizeof(uint64_t) : 0;
     for (int i = 0; i < MASK_SLOTS; i++) {
-        if (cache->slot[i].mask) l->bytes -= bytes;
+        if (cache->slot[i].mask) limits_give(l, bytes);
         mem_free(cache->slot[i].mask);
         cache->slot[i].mask = NULL;
         cache->slot[i].config = CONFIG_DEAD;

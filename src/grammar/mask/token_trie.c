@@ -84,6 +84,22 @@ static struct string_scan scan_string(const uint8_t *p, size_t n)
     return s;
 }
 
+/* ---- memory ---- */
+
+/* Takes memory for the tree from its ledger. */
+static int take(struct token_trie *t, size_t bytes, struct qn_error *e)
+{
+    int rc = t->ledger ? ledger_take(t->ledger, bytes, "the tree of the vocabulary's tokens", e) : 0;
+    if (!rc) t->taken += bytes;
+    return rc;
+}
+
+static void give(struct token_trie *t, size_t bytes)
+{
+    if (t->ledger) ledger_give(t->ledger, bytes);
+    t->taken -= bytes;
+}
+
 /* ---- building a tree ---- */
 
 /* A text and what it stands for, before it is in the tree. */
@@ -131,12 +147,14 @@ static void fill_trie(struct trie *t, const struct token_entry *e, uint32_t n)
     for (; depth > 0; depth--) t->nodes[path[depth - 1]].next = t->n_nodes;
 }
 
-/* Builds a tree of entries, which it sorts. */
-static int build_trie(struct trie *t, struct token_entry *e, uint32_t n, struct qn_error *e_out)
+/* Builds a tree of entries, which it sorts. all: that it is a part of. */
+static int build_trie(struct token_trie *all, struct trie *t, struct token_entry *e, uint32_t n, struct qn_error *e_out)
 {
     size_t n_nodes = 0;
     if (n > 1) qsort(e, n, sizeof *e, by_text);
     for (uint32_t i = 0; i < n; i++) n_nodes += e[i].n - (i ? shared(&e[i - 1], &e[i]) : 0);
+    int rc = take(all, n_nodes * sizeof *t->nodes + n * sizeof *t->items, e_out);
+    if (rc) return rc;
     t->nodes = mem_alloc(n_nodes * sizeof *t->nodes);
     t->items = mem_alloc(n * sizeof *t->items);
     if (!t->nodes || !t->items) return error_nomem(e_out, "a tree of tokens", n_nodes * sizeof *t->nodes);
@@ -165,10 +183,17 @@ static int read_text(const struct vocab *v, qn_token id, struct buf *text, struc
 static int read_texts(struct token_trie *t, const struct vocab *v, struct qn_error *e)
 {
     struct buf text = {0};
-    size_t words = ((size_t)t->n_tokens + 1) * sizeof *t->start;
-    int rc = 0;
+    size_t words = ((size_t)t->n_tokens + 1) * sizeof *t->start, most = 1;
+    /* What a token stands for is never longer than its text in the vocabulary, but for the mark of special ones. */
+    for (qn_token id = 0; id < t->n_tokens; id++) most += vocab_token_text(v, id).n + 1;
+    int rc = take(t, words + most, e);
+    if (!rc) rc = buf_reserve(&text, most - 1, e);
+    if (rc) return rc;
     t->start = mem_calloc((size_t)t->n_tokens + 1, sizeof *t->start);
-    if (!t->start) return error_nomem(e, "the texts of tokens", words);
+    if (!t->start) {
+        buf_deinit(&text);
+        return error_nomem(e, "the texts of tokens", words);
+    }
     for (qn_token id = 0; id < t->n_tokens && rc == 0; id++) {
         size_t before = text.len;
         rc = read_text(v, id, &text, e);
@@ -314,7 +339,7 @@ static void sort_out(struct token_trie *t, struct token_entry *all, uint32_t *n_
 /* Those of the closers that have nothing after the quotation mark come first, and are no node of the tree. */
 static int build_closers(struct token_trie *t, struct token_entry *e, uint32_t n, struct qn_error *err)
 {
-    int rc = build_trie(&t->closers, e, n, err);
+    int rc = build_trie(t, &t->closers, e, n, err);
     t->closers_empty = rc == 0 && n && e[0].n == 0 ? 0 : -1;
     return rc;
 }
@@ -323,6 +348,9 @@ static int build(struct token_trie *t, const struct vocab *v, struct token_entry
                  struct qn_error *e)
 {
     uint32_t n_all = 0, n_closers = 0;
+    size_t lists = sizeof *t->inside + sizeof *t->odd + sizeof *t->repeats + sizeof *t->commas + sizeof *t->escapes;
+    int rc = take(t, (size_t)t->n_tokens * lists + 2 * token_trie_mask_words(t) * sizeof *t->inside_mask, e);
+    if (rc) return rc;
     t->inside = mem_alloc((size_t)t->n_tokens * sizeof *t->inside);
     t->inside_mask = mem_calloc(token_trie_mask_words(t), sizeof *t->inside_mask);
     t->odd = mem_alloc((size_t)t->n_tokens * sizeof *t->odd);
@@ -332,31 +360,42 @@ static int build(struct token_trie *t, const struct vocab *v, struct token_entry
     t->escapes = mem_alloc((size_t)t->n_tokens * sizeof *t->escapes);
     if (!t->inside || !t->inside_mask || !t->plain_mask || !t->escapes || !t->odd || !t->repeats || !t->commas)
         return error_nomem(e, "a tree of tokens", (size_t)t->n_tokens * sizeof *t->inside);
-    int rc = read_texts(t, v, e);
+    rc = read_texts(t, v, e);
     if (rc == 0) rc = read_eog(t, v, e);
     if (rc) return rc;
     sort_out(t, all, &n_all, closers, &n_closers);
-    rc = build_trie(&t->all, all, n_all, e);
+    rc = build_trie(t, &t->all, all, n_all, e);
     return rc ? rc : build_closers(t, closers, n_closers, e);
 }
 
-int token_trie_new(struct token_trie **out, const struct vocab *v, struct qn_error *e)
+int token_trie_new_from(struct token_trie **out, const struct vocab *v, struct ledger *ledger, struct qn_error *e)
 {
-    size_t n = (size_t)vocab_n_tokens(v);
-    struct token_trie *t = mem_calloc(1, sizeof *t);
-    struct token_entry *all = mem_alloc(n * sizeof *all), *closers = mem_alloc(n * sizeof *closers);
-    int rc = t && all && closers ? 0 : error_nomem(e, "a tree of tokens", n * sizeof *all);
-    if (rc == 0) {
-        t->n_tokens = (int32_t)n;
-        rc = build(t, v, all, closers, e);
+    size_t n = (size_t)vocab_n_tokens(v), entries = 2 * n * sizeof(struct token_entry);
+    struct token_trie first = {.n_tokens = (int32_t)n, .ledger = ledger}, *t;
+    int rc = take(&first, sizeof *t + entries, e);
+    if (rc) return rc;
+    t = mem_alloc(sizeof *t);
+    struct token_entry *all = mem_alloc(entries), *closers = all ? all + n : NULL;
+    if (!t || !all) {
+        mem_free(t);
+        mem_free(all);
+        give(&first, first.taken);
+        return error_nomem(e, "a tree of tokens", entries);
     }
+    *t = first;
+    rc = build(t, v, all, closers, e);
     mem_free(all);
-    mem_free(closers);
+    give(t, entries);
     if (rc)
         token_trie_free(t);
     else
         *out = t;
     return rc;
+}
+
+int token_trie_new(struct token_trie **out, const struct vocab *v, struct qn_error *e)
+{
+    return token_trie_new_from(out, v, NULL, e);
 }
 
 void token_trie_free(struct token_trie *t)
@@ -376,5 +415,6 @@ void token_trie_free(struct token_trie *t)
     mem_free(t->start);
     mem_free(t->bytes);
     mem_free(t->eog);
+    give(t, t->taken);
     mem_free(t);
 }

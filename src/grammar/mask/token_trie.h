@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "text/token/vocab.h"
 
 #define TRIE_SPECIAL   0xFF
@@ -66,11 +67,15 @@ struct token_trie {
     uint8_t *bytes;
     qn_token *eog; /* [n_eog] the tokens that end generation */
     int n_eog;
+    struct ledger *ledger; /* pays for it; borrowed; NULL: nothing does */
+    size_t taken;          /* bytes from the ledger */
 };
 
 /* Builds the tree of a vocabulary, which is not needed afterwards. *out is the caller's, to token_trie_free(); it is
  * immutable, and any number of threads may use it. QN_ENOMEM. */
 int token_trie_new(struct token_trie **out, const struct vocab *v, struct qn_error *e);
+/* The same with memory from a ledger, which is taken before it is allocated. ledger: borrowed; NULL: none. */
+int token_trie_new_from(struct token_trie **out, const struct vocab *v, struct ledger *ledger, struct qn_error *e);
 void token_trie_free(struct token_trie *t); /* NULL is fine */
 
 /* The number of 64-bit words of a mask. */

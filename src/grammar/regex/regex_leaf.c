@@ -25,10 +25,11 @@ static bool copy_words(struct regex *r, struct word_list *list, const struct str
 {
     size_t bytes = n * sizeof *words;
     for (uint32_t i = 0; i < n; i++) bytes += words[i].n;
-    struct str_ref *copy = bytes <= limits_left(r->l) ? mem_alloc(bytes) : NULL;
+    if (!limits_take(r->l, bytes)) return false;
+    struct str_ref *copy = mem_alloc(bytes);
     if (!copy) {
-        limits_fail(r->l, bytes <= limits_left(r->l) ? QN_ENOMEM : QN_EUNSUP,
-                    "the grammar has no memory for %zu bytes of words", bytes);
+        limits_give(r->l, bytes);
+        limits_fail(r->l, QN_ENOMEM, "there is no memory for %zu bytes of a grammar's words", bytes);
         return false;
     }
     char *p = (char *)(copy + n);
@@ -37,14 +38,13 @@ static bool copy_words(struct regex *r, struct word_list *list, const struct str
         copy[i] = (struct str_ref){p, words[i].n};
         p += words[i].n;
     }
-    r->l->bytes += bytes;
     *list = (struct word_list){copy, n, bytes, false};
     return true;
 }
 
 void word_list_drop(struct regex *r, uint32_t i)
 {
-    r->l->bytes -= r->lists[i].bytes;
+    limits_give(r->l, r->lists[i].bytes);
     mem_free(r->lists[i].words);
     r->lists[i] = (struct word_list){0};
 }

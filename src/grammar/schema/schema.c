@@ -102,10 +102,7 @@ const json_t *schema_keep(struct schema *s, json_t *made, const json_t *origin, 
 
 bool schema_charge(struct schema *s, size_t bytes)
 {
-    if (bytes > limits_left(s->l))
-        limits_fail(s->l, QN_EUNSUP, "the grammar needs more than its %zu bytes of memory", s->l->max_bytes);
-    if (s->l->rc) return false;
-    s->l->bytes += bytes;
+    if (!limits_take(s->l, bytes)) return false;
     s->made_bytes += bytes;
     return true;
 }
@@ -252,7 +249,7 @@ bool schema_compile(struct json_tables *t, struct regex *r, const json_t *schema
     bool ok = compile(&s, schema, root);
     if (!ok) add_place(&s);
     for (uint32_t i = 0; i < s.n_made; i++) json_decref(s.made[i]);
-    s.l->bytes -= s.made_bytes;
+    limits_give(s.l, s.made_bytes);
     json_decref(s.patterns);
     limits_release(s.l, s.made, s.cap_made, sizeof *s.made);
     limits_release(s.l, s.entries, s.cap_entries, sizeof *s.entries);

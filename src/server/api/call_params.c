@@ -113,7 +113,7 @@ static int failed(struct fault *f, int rc, const struct qn_error *e)
     case QN_EUNSUP: return fault_set(f, 400, "unsupported_value", param, "%s: %s", param, e->msg);
     case QN_EUSAGE:
     case QN_EDATA: return fault_set(f, 400, "invalid_value", param, "%s: %s", param, e->msg);
-    default: return api_no_memory(f);
+    default: return fault_set(f, 503, "no_memory", param, "%s: %s", param, e->msg);
     }
 }
 

@@ -205,5 +205,5 @@ int format_compile(qn_grammar **out, const struct format_params *p, const qn_mod
     if (rc == QN_EBUSY) return fault_set(f, 429, "queue_full", p->field, "%s: %s", p->field, e.msg);
     if (rc == QN_EUNSUP) return fault_set(f, 400, "unsupported_value", p->field, "%s: %s", p->field, e.msg);
     if (rc == QN_EDATA) return fault_set(f, 400, "invalid_value", p->field, "%s: %s", p->field, e.msg);
-    return rc ? no_memory(f) : 0;
+    return rc ? fault_set(f, 503, "no_memory", p->field, "%s: %s", p->field, e.msg) : 0;
 }

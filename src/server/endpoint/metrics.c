@@ -60,6 +60,7 @@ static const struct metric {
     {"gauge", "memory_scheduler_bytes", "Logits and samplers of the places.", UINT64, STAT(scheduler_bytes)},
     {"gauge", "memory_cache_bytes", "The tree of cached prefixes.", UINT64, STAT(cache_bytes)},
     {"gauge", "memory_table_bytes", "The vocabulary and the template.", UINT64, AT(table_bytes)},
+    {"gauge", "memory_grammar_bytes", "Grammars of answers, from the memory of requests.", UINT64, AT(grammar_bytes)},
     {"gauge", "kv_pages", "Pages of keys and values.", INT, STAT(n_pages)},
     {"gauge", "kv_pages_free", "Pages that hold nothing.", INT, STAT(n_pages_free)},
     {"gauge", "kv_pages_cached", "Pages that hold prefixes nobody uses now.", INT, STAT(n_pages_cached)},

@@ -158,6 +158,7 @@ static void write_memory(struct json_out *o, const struct models_info *m)
     json_out_int(o, "granted_bytes", (int64_t)m->granted_bytes);
     json_out_int(o, "used_bytes", (int64_t)s->used_bytes);
     for (size_t i = 0; i < N_CLASSES; i++) json_out_int(o, classes[i].name, (int64_t)class_of(m, i));
+    json_out_int(o, "grammar_bytes", (int64_t)m->grammar_bytes);
     json_out_int(o, "kv_touched_bytes", (int64_t)s->kv_touched_bytes);
     json_out_int(o, "kv_pages", s->n_pages);
     json_out_int(o, "kv_pages_free", s->n_pages_free);
@@ -182,7 +183,7 @@ void endpoint_memory(struct http_request *r, void *ctx)
     struct json_out o = {.ledger = a->c.requests};
     const struct ledger *l = a->c.requests;
     uint64_t request = l ? ledger_used(l) : 0, connection = http_connection_bytes(r), room = l ? l->budget : 0;
-    uint64_t used = request + connection + a->c.program_bytes, sums[N_CLASSES] = {0}, touched = 0;
+    uint64_t used = request + connection + a->c.program_bytes, sums[N_CLASSES] = {0}, touched = 0, grammars = 0;
     json_out_open(&o, NULL, '{');
     json_out_int(&o, "budget_bytes", (int64_t)(models_budget_bytes(models) + room + a->c.program_bytes));
     json_out_open(&o, "models", '[');
@@ -191,12 +192,14 @@ void endpoint_memory(struct http_request *r, void *ctx)
         for (size_t k = 0; k < N_CLASSES; k++) sums[k] += class_of(&m, k);
         used += m.stats.used_bytes;
         touched += m.stats.kv_touched_bytes;
+        grammars += m.grammar_bytes;
         write_memory(&o, &m);
     }
     json_out_close(&o, ']');
     json_out_int(&o, "used_bytes", (int64_t)used);
     for (size_t k = 0; k < N_CLASSES; k++) json_out_int(&o, classes[k].name, (int64_t)sums[k]);
     json_out_int(&o, "request_bytes", (int64_t)request);
+    json_out_int(&o, "grammar_bytes", (int64_t)grammars);
     json_out_int(&o, "connection_bytes", (int64_t)connection);
     json_out_int(&o, "program_bytes", (int64_t)a->c.program_bytes);
     json_out_int(&o, "request_budget_bytes", (int64_t)room);

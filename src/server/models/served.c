@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/os.h"
+#include "engine/engine.h"
 #include "server/models/loaded.h"
 
 #define ROOM_NS 1000000000u /* how long requests wait for room */
@@ -94,6 +95,7 @@ static int start(const struct models *s, const struct entry *m, uint64_t granted
     engine.n_ctx = m->plan.n_ctx; /* the plan chose them after the whole budget */
     engine.kv_tokens = m->plan.kv_tokens;
     scheduler.cache_bytes /= (uint64_t)s->c.n;
+    if (s->c.requests) model_pay_grammars(p->model, s->c.requests);
     return loaded_start(p, m->held.name, &engine, &scheduler, s->c.group, e);
 }
 
@@ -800,6 +802,7 @@ void models_look(struct models *s, int i, struct models_info *out)
         .need_bytes = m->plan.bytes,
         .granted_bytes = m->granted,
         .table_bytes = m->held.model ? m->table_bytes : 0,
+        .grammar_bytes = m->held.model ? model_grammar_bytes(m->held.model) : 0,
         .n_users = m->n_users,
         .n_loads = m->n_loads,
         .idle_left_s = idle_left_s(s, m),

@@ -46,6 +46,7 @@ struct models_config {
     struct qn_engine_params engine; /* for each model; memory_bytes is for all together, 0: what the machine has */
     /* For each model; but cache_dir gets a folder for each, and cache_bytes is divided equally. */
     struct qn_scheduler_params scheduler;
+    struct ledger *requests;    /* pays for grammars; NULL: each model has a ledger of its own for them */
     struct group *group;        /* the stages of the only model; NULL: models are computed in this process */
     struct context_how context; /* of requests that do not say */
     int idle_s;                 /* a model that was unused for so many seconds is unloaded; 0: never */
@@ -119,6 +120,7 @@ struct models_info {
     uint64_t need_bytes;    /* the part of the budget that it needs to be loaded */
     uint64_t granted_bytes; /* that it has now */
     uint64_t table_bytes;   /* of these, those for vocabulary and template; 0 while it is not loaded */
+    uint64_t grammar_bytes; /* of its grammars; they are not part of the grant */
     int n_users;            /* requests that hold it */
     uint64_t n_loads;
     double idle_left_s; /* seconds until it is unloaded, if no request comes; -1: never */

@@ -36,7 +36,7 @@ static const char *const more[N_MORE] = {"{\"", "\":", "\"}", "\",\"", "}}", "na
 struct words {
     struct weights *w;
     struct vocab *v;
-    struct grammar_shelf shelf;
+    struct grammar_shelf *shelf; /* which stays where it is */
     qn_token eog;
 };
 
@@ -65,13 +65,16 @@ static struct words words_open(bool has_marks)
     s.w = vf_open(&f);
     if (vocab_load(&s.v, s.w, &e)) fail_msg("%s", e.msg);
     s.eog = vocab_eog(s.v, &n)[0];
-    shelf_init(&s.shelf);
+    s.shelf = malloc(sizeof *s.shelf);
+    assert_non_null(s.shelf);
+    shelf_init(s.shelf);
     return s;
 }
 
 static void words_close(struct words *s)
 {
-    shelf_deinit(&s->shelf);
+    shelf_deinit(s->shelf);
+    free(s->shelf);
     vocab_free(s->v);
     weights_close(s->w);
 }
@@ -121,7 +124,7 @@ static int shelved(struct shelved **out, struct words *s, const struct chat_form
     p.text = (char *)text.data;
     p.n = text.len;
     p.spaces = true;
-    if (!rc) rc = shelf_get(out, &s->shelf, s->v, &p, e);
+    if (!rc) rc = shelf_get(out, s->shelf, s->v, &p, e);
     buf_deinit(&text);
     return rc;
 }
@@ -509,8 +512,8 @@ static void every_allocation_may_fail(void **state)
         mem_fault_set(0);
         assert_true(rc == 0 || (hit && rc == QN_ENOMEM));
         shelf_put(g);
-        shelf_deinit(&s.shelf); /* so that nothing is found there */
-        shelf_init(&s.shelf);
+        shelf_deinit(s.shelf); /* so that nothing is found there */
+        shelf_init(s.shelf);
     }
     words_close(&s);
     json_decref(tools);

@@ -247,6 +247,67 @@ static void grammars_that_nobody_uses_give_their_memory_back(void **state)
     assert_int_equal(shelf.n, 8);
 }
 
+/* ---- memory ---- */
+
+static int get_words(struct shelved **out, int k, struct qn_error *e)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "(?:[a-f]{1,9}x%d){1,500}", k);
+    const struct qn_grammar_params p = {.kind = QN_GRAMMAR_REGEX, .text = text, .n = (size_t)n};
+    return shelf_get(out, &shelf, small.v, &p, e);
+}
+
+/* Room for the tree, and for some grammars that nobody uses. */
+static void all_memory_comes_from_the_ledger(void **state)
+{
+    (void)state;
+    struct ledger l;
+    struct qn_error e = {0};
+    struct shelved *first = NULL, *g = NULL;
+    struct guide *answer = NULL;
+    shelf_deinit(&shelf);
+    shelf_init(&shelf);
+    ledger_init(&l, (size_t)32 << 20);
+    shelf_pay_from(&shelf, &l);
+    if (get_words(&first, 0, &e)) fail_msg("%s", e.msg);
+    size_t tree = shelf.trie->taken;
+    assert_true(tree > 0 && ledger_used(&l) == shelf_bytes(&shelf));
+    assert_int_equal(guide_new(&answer, first, small.v, vocab_n_tokens(small.v), NULL, &e), 0);
+    guide_prepare(answer);
+    assert_int_equal(guide_failed(answer, &e), 0);
+    size_t used = ledger_used(&l);
+
+    for (int i = 1; i < 20; i++) { /* one after the other, they stay */
+        assert_int_equal(get_words(&g, i, &e), 0);
+        shelf_put(g);
+    }
+    assert_int_equal(shelf.n, 20);
+    size_t rest = l.budget - ledger_used(&l);
+    assert_int_equal(ledger_take(&l, rest, "the rest", &e), 0); /* others give up their memory for a new one */
+    assert_int_equal(get_words(&g, 20, &e), 0);
+    assert_true(shelf.n < 20);
+    struct shelved *one[SHELF_PLACES] = {NULL};
+    int n = 0;
+    while (n < SHELF_PLACES && !get_words(&one[n], 100 + n, &e)) n++;
+    assert_true(n > 0 && n < SHELF_PLACES && e.code == QN_ENOMEM); /* until all are in use */
+    assert_non_null(strstr(e.msg, "memory budget: "));
+    while (n) shelf_put(one[--n]);
+    shelf_put(g);
+
+    for (int i = 0; i < 200 && may(answer, byte("abx0"[i % 4])); i++) { /* an answer forgets what it found out */
+        guide_take(answer, byte("abx0"[i % 4]));
+        guide_prepare(answer);
+        assert_int_equal(guide_failed(answer, &e), 0);
+    }
+    guide_free(answer);
+    ledger_give(&l, rest);
+    assert_true(ledger_used(&l) == shelf_bytes(&shelf) && ledger_used(&l) < used + l.budget / 8);
+    shelf_put(first);
+    shelf_deinit(&shelf);
+    assert_int_equal(ledger_used(&l), 0);
+    shelf_init(&shelf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +320,7 @@ int main(void)
         cmocka_unit_test(only_analysis_and_calls_are_free_channels),
         cmocka_unit_test(what_is_forced),
         cmocka_unit_test(grammars_that_nobody_uses_give_their_memory_back),
+        cmocka_unit_test(all_memory_comes_from_the_ledger),
     };
     int n;
     small = small_open();

@@ -352,6 +352,28 @@ static void malformed_patterns_name_the_place(void **state)
     }
 }
 
+/* A pattern that may match anywhere has many states, and each of them with each length. */
+static void long_texts_with_a_pattern_inside_are_live_without_a_search(void **state)
+{
+    (void)state;
+    static const char pattern[] = "\\d+-[A-Fa-f0-9]*-[A-Fa-f0-9]{24}", text[] = "1-ab-2-0f-3-cd-4-5-6-7-8-9a";
+    struct limits l = {.max_bytes = 16 << 20, .work = 3000};
+    struct regex r;
+    assert_true(regex_init(&r, &l));
+    re_id re = re_and2(&r, re_chars(&r, 500, RE_NO_MAX), pattern_compile(&r, pattern, strlen(pattern), PATTERN_SEARCH));
+    for (size_t i = 0; i < strlen(text); i++) {
+        re = re_step(&r, re, (uint8_t)text[i]);
+        assert_true(re != RE_NONE);
+    }
+    assert_int_equal(l.rc, 0);
+    /* Nothing is claimed of texts that are limited, or are no UTF-8. */
+    re = re_and2(&r, re_chars(&r, 500, 600), re_cat(&r, re_text(&r, "a", 1), re_chars(&r, 0, 20)));
+    assert_false(re_is_live(&r, re));
+    re = re_and2(&r, re_chars(&r, 2, RE_NO_MAX), re_cat(&r, re_range(&r, 0xFF, 0xFF), re_chars(&r, 0, RE_NO_MAX)));
+    assert_false(re_is_live(&r, re));
+    regex_deinit(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +382,7 @@ int main(void)
         cmocka_unit_test(random_rules_have_their_texts),
         cmocka_unit_test(patterns_are_read_as_ecma_says),
         cmocka_unit_test(malformed_patterns_name_the_place),
+        cmocka_unit_test(long_texts_with_a_pattern_inside_are_live_without_a_search),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
