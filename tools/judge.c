@@ -19,7 +19,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "grammar/grammar.h"
+#include "grammar/shelf.h"
 
 static struct {
     struct weights *weights;
@@ -28,7 +28,7 @@ static struct {
     uint64_t *mask, *wanted;
     struct grammar_options options;
     unsigned check, n_masks;
-} judge = {.options = {.spaces = true}};
+} judge = {.options = {.spaces = true, .memory_bytes = SHELF_GRAMMAR_BYTES}};
 
 static void die(const char *what)
 {

@@ -13,8 +13,8 @@
 #include "grammar/regex/pattern.h"
 #include "grammar/schema/schema.h"
 
-#define WORK_OF_COMPILING 800000 /* steps (limits.h) */
-#define WORK_OF_A_CALL    800000
+#define WORK_OF_COMPILING 400000 /* steps (limits.h) */
+#define WORK_OF_A_CALL    400000
 
 struct grammar {
     struct limits limits;
@@ -26,6 +26,7 @@ struct grammar {
     config_id start;
     struct grammar_cursor *cursors; /* the first one; NULL: none */
     uint32_t n_cursors;
+    size_t memory_bytes; /* the most that it may take */
     size_t low_bytes;    /* in use after the last time that states were dropped */
     uint32_t work;       /* of each call */
 };
@@ -61,7 +62,8 @@ static int new_grammar(struct grammar **out, const struct grammar_options *o, st
     }
     *out = g;
     g->limits.source = source;
-    g->limits.max_bytes = o && o->memory_bytes ? o->memory_bytes : GRAMMAR_MEMORY;
+    g->memory_bytes = o && o->memory_bytes ? o->memory_bytes : GRAMMAR_MEMORY;
+    g->limits.max_bytes = g->memory_bytes / 2; /* of compiling */
     g->limits.work = WORK_OF_COMPILING;
     g->limits.bytes = sizeof *g;
     g->automaton.l = &g->limits;
@@ -100,6 +102,7 @@ static int new_from(struct grammar **out, compiler *compile, const struct source
         return rc;
     }
     g->low_bytes = g->limits.bytes;
+    g->limits.max_bytes = g->memory_bytes;
     g->work = WORK_OF_A_CALL;
     *out = g;
     return 0;

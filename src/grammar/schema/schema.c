@@ -224,9 +224,37 @@ static bool init(struct schema *s, const json_t *schema)
     return schema_doc_init(&s->doc, s->l, &s->slabs, schema);
 }
 
+/* Counts the values in v, up to `most`. *has_list: there is an `enum` with too many. */
+static size_t count_values(const json_t *v, size_t most, bool *has_list)
+{
+    const char *key;
+    json_t *one;
+    size_t n = 1;
+    *has_list |= json_array_size(json_object_get(v, "enum")) > SCHEMA_MAX_ENUM;
+    for (size_t i = 0; i < json_array_size(v) && n <= most; i++)
+        n += count_values(json_array_get(v, i), most - n, has_list);
+    json_object_foreach((json_t *)v, key, one)
+    {
+        if (n > most) break;
+        n += count_values(one, most - n, has_list);
+    }
+    return n;
+}
+
+bool schema_is_small(const json_t *schema)
+{
+    bool has_list = false;
+    return count_values(schema, SCHEMA_MAX_VALUES, &has_list) <= SCHEMA_MAX_VALUES && !has_list;
+}
+
 static bool compile(struct schema *s, const json_t *schema, uint32_t *root)
 {
     uint32_t claims[1], n = 0;
+    bool has_list = false; /* refused with its place, later */
+    if (count_values(schema, SCHEMA_MAX_VALUES, &has_list) > SCHEMA_MAX_VALUES) {
+        limits_fail(s->l, QN_EUNSUP, "the schema has more than %d values", SCHEMA_MAX_VALUES);
+        return false;
+    }
     if (!init(s, schema)) return false;
     s->at = schema;
     if (!json_is_object(schema) && !json_is_boolean(schema))

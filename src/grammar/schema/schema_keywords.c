@@ -91,6 +91,9 @@ static bool do_values(struct reading *r, const json_t *values)
 static bool do_enum(struct reading *r, const char *keyword, const json_t *value)
 {
     if (!json_is_array(value)) return malformed(r, keyword, "a list");
+    if (json_array_size(value) > SCHEMA_MAX_ENUM)
+        return schema_fail(r->s, r->schema, keyword, QN_EUNSUP, "it has %zu values, at most %d are possible",
+                           json_array_size(value), SCHEMA_MAX_ENUM);
     return do_values(r, value);
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/json/json_text.h"
+#include "grammar/schema/schema.h"
 #include "server/api/api_impl.h"
 
 static int no_memory(struct fault *f) { return fault_set(f, 503, "no_memory", NULL, "not enough memory"); }
@@ -42,6 +43,10 @@ static int set_json(void *out, enum qn_grammar_kind kind, const char *name, cons
 {
     struct answer_params *a = out;
     if (set(out, kind, name, f)) return -1;
+    if (!schema_is_small(v)) /* before it is written and read again */
+        return fault_set(f, 400, "unsupported_value", name,
+                         "%s: the schema has more than %d values, or more than %d in an enum", name, SCHEMA_MAX_VALUES,
+                         SCHEMA_MAX_ENUM);
     return json_text_add(&a->format.text, v, JSON_COMPACT | JSON_ENCODE_ANY, "a schema", NULL) ? no_memory(f) : 0;
 }
 
