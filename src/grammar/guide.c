@@ -50,6 +50,7 @@ static const char *const call_marks[] = {
     [CHAT_CALLS_LLAMA] = NULL,         [CHAT_CALLS_MISTRAL] = "[TOOL_CALLS]",
     [CHAT_CALLS_HARMONY] = NULL,       [CHAT_CALLS_CALLS] = "<tool_calls>",
     [CHAT_CALLS_UPPER] = "<TOOLCALL>", [CHAT_CALLS_CODE] = NULL,
+    [CHAT_CALLS_PYTHON] = NULL,
 };
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }

@@ -16,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct chat_form forms[8] = {
+static const struct chat_form forms[9] = {
     {CHAT_CALLS_NONE, NULL, NULL, 0},
     {CHAT_CALLS_TAG, "<think>", "</think>", 0},
     {CHAT_CALLS_LLAMA, NULL, NULL, 0},
@@ -25,6 +25,7 @@ static const struct chat_form forms[8] = {
     {CHAT_CALLS_CODE, NULL, NULL, 0},
     {CHAT_CALLS_CALLS, "<think>", "</think>", 0},
     {CHAT_CALLS_UPPER, NULL, NULL, 0},
+    {CHAT_CALLS_PYTHON, "<think>", "</think>", 0},
 };
 
 struct events {
@@ -79,7 +80,8 @@ static struct buf read_in(uint8_t how, const json_t *tools, const char *text, si
     struct chat_reply *r = NULL;
     struct qn_reply_event e;
     struct events v = {.kind = -1};
-    assert(chat_reply_new(&r, &forms[how & 7], how & 16 ? NULL : tools, (how & 8) && forms[how & 7].think, NULL) == 0);
+    const struct chat_form *form = &forms[how & 32 ? 8 : how & 7];
+    assert(chat_reply_new(&r, form, how & 16 ? NULL : tools, (how & 8) && form->think, NULL) == 0);
     for (size_t i = 0; i < n; i += step) {
         assert(chat_reply_push(r, text + i, n - i < step ? n - i : step, NULL) == 0);
         while (chat_reply_next(r, &e)) add(&v, &e);

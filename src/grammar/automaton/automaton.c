@@ -16,7 +16,7 @@
 const uint8_t automaton_bits[256] = {BITS_6(0), BITS_6(1), BITS_6(1), BITS_6(2)};
 
 /* Numbers have one text each only if zeros at their end and exponents are left out. */
-static const char canonical[] = "null|true|false|0|-?0\\.[0-9]*[1-9]|-?[1-9][0-9]*(?:\\.[0-9]*[1-9])?";
+static const char canonical[] = "null|true|false|None|True|False|0|-?0\\.[0-9]*[1-9]|-?[1-9][0-9]*(?:\\.[0-9]*[1-9])?";
 
 bool automaton_init(struct automaton *m)
 {

@@ -38,6 +38,7 @@ static const struct call_texts texts[] = {
                           "]" MAY("\n") MARK("</TOOLCALL>")},
     [CHAT_CALLS_CODE] = {"", "```tool_code\n{\"name\":" MAY(" ") "\"", "\"," MAY(" ") "\"parameters\":" MAY(" "),
                          "}\n```", "\n", ""},
+    [CHAT_CALLS_PYTHON] = {"[", "", "(", ")", "," MAY(" "), "]"},
 };
 
 /* The same where the template has another style. */
@@ -46,6 +47,11 @@ static const struct call_texts in_functions = {"",        MARK("<tool_call>") MA
                                                MAY("\n"), ""},
                                bare_functions = {"", "<function=", ">\n", "</function>", MAY("\n"), ""},
                                named = {"", MARK("[TOOL_CALLS]"), MAY(MARK("[CALL_ID]") ID) MARK("[ARGS]"), "", "", ""},
+                               in_start = {MARK("<|tool_call_start|>") "[", "", "(", ")", "," MAY(" "),
+                                           "]" MARK("<|tool_call_end|>")},
+                               in_tags = {MARK("<function_calls>") MAY("\n"), "", "(", ")", "\n",
+                                          MAY("\n") MARK("</function_calls>")},
+                               in_block = {"```tool_code\n", "", "(", ")", "\n", "\n```"},
                                in_lines = {MARK("<tool_calls>") MAY("\n"), JSON_CALL("arguments"), "\n",
                                            MAY("\n") MARK("</tool_calls>")};
 
@@ -55,6 +61,9 @@ static const struct call_texts *texts_of(const struct calls *c)
         return c->style & CHAT_STYLE_BARE ? &bare_functions : &in_functions;
     if (c->form == CHAT_CALLS_MISTRAL && c->style & CHAT_STYLE_NAMED) return &named;
     if (c->form == CHAT_CALLS_CALLS && c->style & CHAT_STYLE_LINES) return &in_lines;
+    if (c->form == CHAT_CALLS_PYTHON && c->style & CHAT_STYLE_START) return &in_start;
+    if (c->form == CHAT_CALLS_PYTHON && c->style & CHAT_STYLE_TAGS) return &in_tags;
+    if (c->form == CHAT_CALLS_CODE && c->style & CHAT_STYLE_PYTHON) return &in_block;
     return &texts[c->form];
 }
 
@@ -158,7 +167,7 @@ re_id calls_text_without(struct calls *c, const char *const *marks, uint32_t n)
 static re_id free_text(struct calls *c, const json_t *description)
 {
     static const char *const ends[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
-    static const char braces[] = "[ \\n\\r\\t]*\\{[\\s\\S]*";
+    static const char braces[] = "[ \\n\\r\\t]*\\{[\\s\\S]*", brackets[] = "[ \\n\\r\\t]*\\[[\\s\\S]*";
     const char *marks[8], *think = json_string_value(json_object_get(description, "think"));
     const char *const *opens = chat_form_opens(c->form);
     uint32_t n = 0;
@@ -166,8 +175,9 @@ static re_id free_text(struct calls *c, const json_t *description)
     for (int i = 0; c->form == CHAT_CALLS_HARMONY && i < 4; i++) marks[n++] = ends[i];
     if (think) marks[n++] = think;
     re_id re = calls_text_without(c, marks, n);
-    if (c->form != CHAT_CALLS_LLAMA) return re;
-    re_id call = pattern_compile(c->r, braces, strlen(braces), PATTERN_WHOLE);
+    if (c->form != CHAT_CALLS_LLAMA && c->form != CHAT_CALLS_PYTHON) return re;
+    const char *bare = c->form == CHAT_CALLS_LLAMA ? braces : brackets;
+    re_id call = pattern_compile(c->r, bare, strlen(bare), PATTERN_WHOLE);
     return re_and2(c->r, re, re_not(c->r, call));
 }
 
@@ -310,7 +320,9 @@ bool calls_compile(struct rules *g, struct json_tables *t, struct regex *r, cons
     const json_t *gbnf = json_object_get(description, "gbnf");
     uint32_t first = 0;
     c.style = (unsigned)json_integer_value(json_object_get(description, "style"));
-    if (form <= CHAT_CALLS_NONE || form > CHAT_CALLS_CODE)
+    c.has_words =
+        calls_is_python(&c) && !json_object_get(description, "schema") && !json_object_get(description, "object");
+    if (form <= CHAT_CALLS_NONE || form > CHAT_CALLS_PYTHON)
         limits_fail(r->l, QN_EUNSUP, "this model has no form of calls that is known");
     if (gbnf)
         gbnf_parse(g, r, json_string_value(gbnf), json_string_length(gbnf), &first);

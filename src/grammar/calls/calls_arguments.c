@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * calls_arguments.c: the arguments of a tool: a JSON object, or parameters one by one (<parameter=KEY>).
+ * calls_arguments.c: the arguments of a tool: a JSON object, or one by one (<parameter=KEY>, KEY=VALUE).
  *
  * The reader of parameters (text/chat/tool_xml.c) takes a value as a string if the tool's schema says "string" or does
  * not know the parameter, and as JSON otherwise. So the first kind is written as text, the other as JSON.
@@ -64,6 +64,73 @@ static uint32_t parameters(struct calls *c, const json_t *tool, uint32_t node, u
         branches = calls_branch(c, parameters_of(c, tool, c->t->nodes[node].objects[i], 0), branches);
     return calls_choice(c, branches, next);
 }
+
+/* ---- keywords ---- */
+
+/* KEY=VALUE. */
+static uint32_t keyword(struct calls *c, const json_t *tool, const char *key, size_t n, uint32_t node, bool is_first,
+                        uint32_t next)
+{
+    bool bad = n == 0 || n > 256 || key[0] == ' ' || key[n - 1] == ' ';
+    for (size_t i = 0; i < n && !bad; i++) bad = (uint8_t)key[i] < 0x20 || strchr(TOOL_NOT_IN_KEYWORDS, key[i]);
+    if (bad)
+        return calls_fail(c, tool,
+                          "an argument's name is empty, too long, or has a character that a keyword cannot have");
+    re_id comma = re_cat(c->r, re_text(c->r, ",", 1), re_repeat(c->r, re_text(c->r, " ", 1), 0, 1));
+    re_id head = re_cat(c->r, re_text(c->r, key, n), re_text(c->r, "=", 1));
+    return calls_term(c, is_first ? head : re_cat(c->r, comma, head), calls_value(c, node, next));
+}
+
+/* The rest of the arguments: after others, and after none. */
+struct keywords {
+    uint32_t more, first;
+};
+
+/* Puts one argument before the others. */
+static struct keywords add_keyword(struct calls *c, const json_t *tool, const char *key, size_t n, uint32_t node,
+                                   bool required, struct keywords rest)
+{
+    uint32_t more = keyword(c, tool, key, n, node, false, rest.more);
+    uint32_t first = keyword(c, tool, key, n, node, true, rest.more);
+    if (required) return (struct keywords){more, first};
+    more = calls_choice(c, calls_branch(c, more, calls_branch(c, rest.more, 0)), 0);
+    return (struct keywords){more, calls_choice(c, calls_branch(c, first, calls_branch(c, rest.first, 0)), 0)};
+}
+
+static uint32_t keywords(struct calls *c, const json_t *tool, uint32_t node, uint32_t next)
+{
+    uint32_t branches = 0;
+    for (uint32_t i = c->t->nodes[node].n_objects; i-- > 0 && !c->r->l->rc;) {
+        const struct object_shape *o = c->t->nodes[node].objects[i];
+        struct keywords rest = {next, next};
+        if (o->counted)
+            return calls_fail(c, tool, "this model's calls cannot have a least or a most number of arguments");
+        for (uint32_t k = o->n_names; k-- > 0 && !c->r->l->rc;) {
+            const struct object_name *x = &o->names[k];
+            if (x->allowed) rest = add_keyword(c, tool, x->text, x->n, x->node, x->required, rest);
+        }
+        branches = calls_branch(c, rest.first, branches);
+    }
+    return calls_choice(c, branches, 0);
+}
+
+/* Those that the tool mentions, with any values; none of them has to come. */
+static uint32_t any_keywords(struct calls *c, const json_t *tool, uint32_t next)
+{
+    struct keywords rest = {next, next};
+    const char *key;
+    json_t *value;
+    json_object_foreach(c->properties, key, value)
+    {
+        size_t n = strlen(key);
+        if (n == 0 || n > 256 || strpbrk(key, TOOL_NOT_IN_KEYWORDS " \n\t\r")) continue;
+        rest = add_keyword(c, tool, key, n, NODE_ANY, false, rest);
+        if (c->r->l->rc) break;
+    }
+    return rest.first;
+}
+
+/* ---- names ---- */
 
 /* Whether the reader takes a parameter's name, which is not escaped here. */
 static bool is_readable(const char *key)
@@ -146,6 +213,18 @@ static void list_values(struct calls *c, const json_t *x, re_id *listed)
     for (size_t i = 0; i < json_array_size(x); i++) list_values(c, json_array_get(x, i), listed);
 }
 
+/* Python's words in place of those of JSON. */
+static re_id with_words(struct calls *c, re_id raw)
+{
+    static const char *const words[][2] = {{"true", "True"}, {"false", "False"}, {"null", "None"}};
+    for (int i = 0; i < 3; i++) {
+        re_id json = re_text(c->r, words[i][0], strlen(words[i][0]));
+        if (!re_is_live(c->r, re_and2(c->r, raw, json))) continue;
+        raw = re_or2(c->r, re_and2(c->r, raw, re_not(c->r, json)), re_text(c->r, words[i][1], strlen(words[i][1])));
+    }
+    return raw;
+}
+
 /* Numbers that every reader has room for, in nodes from the first one on; and no name twice in an object, which the
  * reader of replies would not take. */
 static void make_readable(struct calls *c, uint32_t first, re_id listed)
@@ -156,7 +235,7 @@ static void make_readable(struct calls *c, uint32_t first, re_id listed)
         re_id both = x->raw ? re_and2(c->r, x->raw, small) : RE_NONE;
         if (x->raw && re_is_live(c->r, x->raw) && !re_is_live(c->r, both))
             limits_fail(c->r->l, QN_EUNSUP, "a number has to have more digits than the arguments of a call may have");
-        if (x->raw) x->raw = both;
+        if (x->raw) x->raw = c->has_words ? with_words(c, both) : both;
         for (uint32_t k = 0; k < x->n_objects; k++) x->objects[k]->all_distinct = x->objects[k]->n_rest > 0;
     }
 }
@@ -209,19 +288,21 @@ uint32_t calls_arguments(struct calls *c, const json_t *tool, uint32_t next)
 {
     const json_t *held = json_object_get(tool, "held");
     struct limits *l = c->r->l;
-    bool in_functions = c->form == CHAT_CALLS_TAG && c->style & CHAT_STYLE_FUNCTIONS;
+    bool in_parts = chat_form_has_parts(c->form, c->style), is_python = calls_is_python(c);
     uint32_t node = c->any;
     if (l->rc) return 0;
     bool fits = !json_is_false(held) && compile(c, tool, &node);
     bool may_fail = json_is_null(held) && (l->rc == QN_EUNSUP || l->rc == QN_EDATA) && l->work;
     if (l->rc && !may_fail) return name_failure(c, tool);
     l->rc = 0;
-    if (!in_functions) return calls_value(c, fits ? node : c->any, next);
+    if (!in_parts) return calls_value(c, fits ? node : c->any, next);
     c->properties = tool_properties(json_object_get(tool, "parameters"));
-    uint32_t first = fits ? parameters(c, tool, node, next) : any_parameters(c, tool, next);
+    uint32_t (*all)(struct calls *, const json_t *, uint32_t, uint32_t) = is_python ? keywords : parameters;
+    uint32_t (*any)(struct calls *, const json_t *, uint32_t) = is_python ? any_keywords : any_parameters;
+    uint32_t first = fits ? all(c, tool, node, next) : any(c, tool, next);
     if (json_is_null(held) && l->rc == QN_EUNSUP && l->work && fits) {
         l->rc = 0;
-        first = any_parameters(c, tool, next);
+        first = any(c, tool, next);
     }
     json_decref(c->properties);
     c->properties = NULL;

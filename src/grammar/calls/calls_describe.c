@@ -70,7 +70,8 @@ static int check_names(const struct qn_grammar_params *p, const json_t *tools, s
 static int check(const struct qn_grammar_params *p, const json_t *tools, const struct chat_form *form,
                  enum chat_begins begins, const struct qn_grammar_params *answer, struct qn_error *e)
 {
-    bool needs_begin = form->calls == CHAT_CALLS_HARMONY || form->calls == CHAT_CALLS_LLAMA;
+    bool needs_begin = form->calls == CHAT_CALLS_HARMONY || form->calls == CHAT_CALLS_LLAMA ||
+                       (form->calls == CHAT_CALLS_PYTHON && !(form->style & (CHAT_STYLE_START | CHAT_STYLE_TAGS)));
     if (json_array_size(tools) == 0) return error_set(e, QN_EUSAGE, "a call cannot come, because there are no tools");
     if (begins == CHAT_BEGIN_CONTENT && needs_begin)
         return error_set(e, QN_EUSAGE,

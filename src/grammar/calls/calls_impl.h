@@ -19,6 +19,7 @@ struct calls {
     enum chat_calls form;
     unsigned style;
     uint32_t any;       /* the node of any JSON object */
+    bool has_words;     /* values have the words True, False and None in place of JSON's */
     json_t *properties; /* of the tool whose parameters are being made (tool_schema.h); NULL: none */
 };
 
@@ -31,6 +32,11 @@ uint32_t calls_choice(struct calls *c, uint32_t branches, uint32_t next);
 
 /* The texts that have none of n marks in them. */
 re_id calls_text_without(struct calls *c, const char *const *marks, uint32_t n);
+/* Whether arguments are written as KEY=VALUE. */
+static inline bool calls_is_python(const struct calls *c)
+{
+    return c->form == CHAT_CALLS_PYTHON || (c->form == CHAT_CALLS_CODE && c->style & CHAT_STYLE_PYTHON);
+}
 /* Notes a failure of a tool. Returns 0. */
 uint32_t calls_fail(struct calls *c, const json_t *tool, const char *what);
 

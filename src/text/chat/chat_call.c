@@ -7,8 +7,6 @@
  * goes on after the form's closing mark; in a form without one it takes the rest of the reply. JSON without a mark
  * (Llama 3) may not be meant as a call: it is one if it has the name of one of the request's tools, and content
  * otherwise.
- *
- * Calls in the shape of Python, name(key=value), are not read. They come out as text.
  */
 #include <string.h>
 
@@ -44,6 +42,7 @@ static bool close_call(struct chat_reply *r)
         [CHAT_CALLS_CODE] = "```",
         [CHAT_CALLS_CALLS] = "</tool_calls>",
         [CHAT_CALLS_UPPER] = "</TOOLCALL>",
+        [CHAT_CALLS_PYTHON] = "",
     };
     const char *mark = marks[r->form.calls];
     chat_take_space(r);
@@ -102,8 +101,9 @@ static bool bad_call(struct chat_reply *r)
         [CHAT_CALLS_CODE] = "```",
         [CHAT_CALLS_CALLS] = "</tool_calls>",
         [CHAT_CALLS_UPPER] = "</TOOLCALL>",
+        [CHAT_CALLS_PYTHON] = NULL,
     };
-    const char *mark = marks[r->form.calls];
+    const char *mark = r->form.calls == CHAT_CALLS_PYTHON ? r->python_end : marks[r->form.calls];
     size_t at;
     if (mark && chat_find(r, mark, &at)) {
         chat_take(r, at + strlen(mark));
@@ -132,7 +132,7 @@ bool chat_need_more(struct chat_reply *r) { return r->last && chat_bad_call(r); 
 
 /* ---- its beginning and its JSON ---- */
 
-static bool is_tool(const struct chat_reply *r, const struct buf *name)
+bool chat_is_tool(const struct chat_reply *r, const struct buf *name)
 {
     size_t i;
     json_t *tool;
@@ -158,7 +158,7 @@ bool chat_call_json(struct chat_reply *r)
     }
     chat_take(r, used);
     if (t->name.len > 0 && !r->begun) {
-        if (r->bare && !is_tool(r, &t->name)) return chat_bad_call(r);
+        if (r->bare && !chat_is_tool(r, &t->name)) return chat_bad_call(r);
         chat_name_call(r, t->name.data, t->name.len);
     }
     if (r->begun) {
@@ -181,11 +181,21 @@ bool chat_call_tag(struct chat_reply *r)
     return true;
 }
 
-/* Begins a list of calls, or a single call. */
+/* Begins a list of calls, or a single call. In a block of code they may have the shape of Python. */
 bool chat_call_code(struct chat_reply *r)
 {
+    size_t skip = 1;
     chat_take_space(r);
     if (chat_left(r) == 0) return chat_need_more(r);
+    if (r->form.calls == CHAT_CALLS_CODE) {
+        while (*chat_text(r) == '[' && skip < chat_left(r) && strchr(" \n", chat_text(r)[skip])) skip++;
+        if (*chat_text(r) == '[' && skip == chat_left(r)) return chat_need_more(r);
+        char first = chat_text(r)[*chat_text(r) == '[' ? skip : 0];
+        if (chat_is_name(&first, 1)) {
+            r->state = chat_call_block;
+            return true;
+        }
+    }
     if (*chat_text(r) == '[') {
         chat_take(r, 1);
         r->listed = true;
@@ -194,7 +204,7 @@ bool chat_call_code(struct chat_reply *r)
     return true;
 }
 
-static bool is_name(const char *p, size_t n)
+bool chat_is_name(const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!((p[i] >= 'a' && p[i] <= 'z') || (p[i] >= 'A' && p[i] <= 'Z') || (p[i] >= '0' && p[i] <= '9') ||
@@ -213,7 +223,7 @@ static bool mistral_name(struct chat_reply *r)
     }
     const char *p = chat_text(r), *id = memmem(p, at, "[CALL_ID]", strlen("[CALL_ID]"));
     size_t n = id ? (size_t)(id - p) : at;
-    if (at > CHAT_MAX_NAME || !is_name(p, n)) return chat_bad_call(r);
+    if (at > CHAT_MAX_NAME || !chat_is_name(p, n)) return chat_bad_call(r);
     tool_json_deinit(&r->json);
     chat_fail(r, tool_json_init(&r->json, p, n, &r->error));
     chat_take(r, at + strlen("[ARGS]"));

@@ -22,6 +22,11 @@ static const struct {
     {CHAT_CALLS_CALLS, {"<tool_calls>", "</tool_calls>"}},
     {CHAT_CALLS_UPPER, {"<TOOLCALL>", ""}},
     {CHAT_CALLS_TAG, {"<tool_call>", ""}},
+    {CHAT_CALLS_PYTHON, {"<|tool_call_start|>", ""}},
+    {CHAT_CALLS_PYTHON, {"<|tool_list_start|>", ""}},
+    {CHAT_CALLS_PYTHON, {"\"List of tools: [\"", "keep_past_thinking"}},
+    {CHAT_CALLS_PYTHON, {"<function_calls>", ""}},
+    {CHAT_CALLS_PYTHON, {"[func_name1(", ""}},
     {CHAT_CALLS_LLAMA, {"<|python_tag|>", ""}},
     {CHAT_CALLS_LLAMA, {"<|start_header_id|>", "\"parameters\""}},
     {CHAT_CALLS_LLAMA, {"<|start_header_id|>", "\"parameters\\\""}},
@@ -48,6 +53,15 @@ struct chat_form chat_form_of(const char *src, size_t n)
     return f;
 }
 
+/* Whether a block of code begins with a name, and not with JSON. */
+static bool is_python_code(const char *text, size_t n)
+{
+    static const char mark[] = "```tool_code\n";
+    const char *hit = memmem(text, n, mark, strlen(mark)), *p = hit ? hit + strlen(mark) : text + n;
+    while (p < text + n && (*p == '[' || *p == ' ' || *p == '\n')) p++;
+    return p < text + n && ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || *p == '_');
+}
+
 unsigned chat_form_style(enum chat_calls calls, const char *text, size_t n)
 {
     switch (calls) {
@@ -57,13 +71,23 @@ unsigned chat_form_style(enum chat_calls calls, const char *text, size_t n)
     case CHAT_CALLS_MISTRAL: return has(text, n, "[ARGS]") ? CHAT_STYLE_NAMED : 0;
     case CHAT_CALLS_CALLS:
         return has(text, n, "<tool_calls>[") || has(text, n, "<tool_calls>\n[") ? 0 : CHAT_STYLE_LINES;
+    case CHAT_CALLS_PYTHON:
+        if (has(text, n, "<function_calls>")) return CHAT_STYLE_TAGS;
+        return has(text, n, "<|tool_call_start|>") || has(text, n, "List of tools: ") ? CHAT_STYLE_START : 0;
+    case CHAT_CALLS_CODE: return is_python_code(text, n) ? CHAT_STYLE_PYTHON : 0;
     default: return 0;
     }
 }
 
+bool chat_form_has_parts(enum chat_calls calls, unsigned style)
+{
+    return (calls == CHAT_CALLS_TAG && style & CHAT_STYLE_FUNCTIONS) ||
+           (calls == CHAT_CALLS_CODE && style & CHAT_STYLE_PYTHON) || calls == CHAT_CALLS_PYTHON;
+}
+
 const char *const *chat_form_opens(enum chat_calls calls)
 {
-    static const char *const opens[][3] = {
+    static const char *const opens[][4] = {
         [CHAT_CALLS_NONE] = {NULL},
         [CHAT_CALLS_TAG] = {"<tool_call>", "<function=", NULL},
         [CHAT_CALLS_LLAMA] = {"<|python_tag|>", NULL},
@@ -72,6 +96,7 @@ const char *const *chat_form_opens(enum chat_calls calls)
         [CHAT_CALLS_CALLS] = {"<tool_calls>", NULL},
         [CHAT_CALLS_UPPER] = {"<TOOLCALL>", NULL},
         [CHAT_CALLS_CODE] = {"```tool_code", NULL},
+        [CHAT_CALLS_PYTHON] = {"<|tool_call_start|>", "<function_calls>", "<|python_start|>", NULL},
     };
     return opens[calls];
 }
@@ -87,6 +112,8 @@ bool chat_form_reads(const struct chat_form *f, const char *text, size_t n)
         [CHAT_CALLS_CALLS] = {"<tool_calls>", "</tool_calls>"},
         [CHAT_CALLS_UPPER] = {"<TOOLCALL>", "</TOOLCALL>"},
         [CHAT_CALLS_CODE] = {NULL},
+        [CHAT_CALLS_PYTHON] = {"<|tool_call_start|>", "<|tool_call_end|>", "<|python_start|>", "<|python_end|>",
+                               "<function_calls>", "</function_calls>"},
     };
     for (int i = 0; i < 6 && marks[f->calls][i]; i++)
         if (strlen(marks[f->calls][i]) == n && memcmp(marks[f->calls][i], text, n) == 0) return true;

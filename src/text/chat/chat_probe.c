@@ -161,6 +161,17 @@ static bool probe_loop(struct probe *p)
     return false;
 }
 
+/* The same; if the template drops calls of a form that is known, they are written into the content of their message. */
+static bool probe_loop_with(struct probe *p, const struct chat_form *form)
+{
+    if (probe_loop(p)) return true;
+    if (form->calls != CHAT_CALLS_PYTHON || !(form->style & CHAT_STYLE_START)) return false;
+    p->taste->need |= CHAT_NEED_WRITTEN_CALLS;
+    if (probe_loop(p)) return true;
+    p->taste->need &= ~(unsigned)CHAT_NEED_WRITTEN_CALLS;
+    return false;
+}
+
 /* Whether the reader of replies finds the call in n bytes of text. */
 static bool reads_call(struct probe *p, const struct chat_form *form, const json_t *tools, const char *text, size_t n)
 {
@@ -197,8 +208,8 @@ static size_t common(const struct jinja_output *prompt, const struct jinja_outpu
  * of them. The one that form has is tried first. */
 static enum chat_calls probe_form(struct probe *p, const struct chat_form *form, unsigned *style)
 {
-    static const enum chat_calls all[] = {CHAT_CALLS_TAG,   CHAT_CALLS_LLAMA, CHAT_CALLS_MISTRAL,
-                                          CHAT_CALLS_CALLS, CHAT_CALLS_UPPER, CHAT_CALLS_CODE};
+    static const enum chat_calls all[] = {CHAT_CALLS_TAG,   CHAT_CALLS_LLAMA, CHAT_CALLS_MISTRAL, CHAT_CALLS_CALLS,
+                                          CHAT_CALLS_UPPER, CHAT_CALLS_CODE,  CHAT_CALLS_PYTHON};
     struct jinja_output prompt = {0}, whole = {0};
     enum chat_calls found = CHAT_CALLS_NONE;
     json_t *request = json_loads(WITH_TOOLS(USER), 0, NULL), *tools = json_object_get(request, "tools");
@@ -206,7 +217,7 @@ static enum chat_calls probe_form(struct probe *p, const struct chat_form *form,
     const char *text = (const char *)whole.text.data;
     const char *user = ok ? memmem(text, whole.text.len, "qzuser", 6) : NULL;
     size_t from[2] = {ok ? common(&prompt, &whole) : 0, user ? (size_t)(user - text) + 6 : 0};
-    for (int i = -1; i < 6 && ok && found == CHAT_CALLS_NONE; i++) {
+    for (int i = -1; i < 7 && ok && found == CHAT_CALLS_NONE; i++) {
         struct chat_form f = *form;
         if (i >= 0) f.calls = all[i];
         for (int k = 0; k < 2 && f.calls != CHAT_CALLS_NONE; k++)
@@ -233,7 +244,8 @@ static void probe_tools(struct probe *p, struct chat_form *form)
     struct chat_taste *t = p->taste;
     unsigned before = t->need, style = 0;
     enum chat_calls calls = CHAT_CALLS_NONE;
-    if (shows(p, WITH_TOOLS(USER), "qztool qzdescription qzuser") && probe_loop(p)) calls = probe_form(p, form, &style);
+    if (shows(p, WITH_TOOLS(USER), "qztool qzdescription qzuser") && probe_loop_with(p, form))
+        calls = probe_form(p, form, &style);
     if (calls != CHAT_CALLS_NONE && probe_more(p)) {
         form->calls = calls;
         form->style = style;

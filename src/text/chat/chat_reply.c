@@ -5,7 +5,7 @@
  * The text is searched for the marks that mean something at this point. An end of the text that may become a mark is
  * held back, and so is the white space before it, which belongs to the mark. Thoughts are looked for only where a part
  * of the reply begins, so an answer may mention <think>. The text after the mark of a call is read in chat_call.c and
- * tool_xml.c, the channels of gpt-oss in chat_harmony.c.
+ * tool_xml.c and tool_python.c, the channels of gpt-oss in chat_harmony.c.
  */
 #include "text/chat/chat_reply.h"
 
@@ -159,7 +159,7 @@ static bool think(struct chat_reply *r)
 
 bool chat_content(struct chat_reply *r)
 {
-    static chat_state *const states[][2] = {
+    static chat_state *const states[][3] = {
         [CHAT_CALLS_NONE] = {NULL},
         [CHAT_CALLS_TAG] = {chat_call_tag, chat_call_function},
         [CHAT_CALLS_LLAMA] = {chat_call_json},
@@ -168,6 +168,7 @@ bool chat_content(struct chat_reply *r)
         [CHAT_CALLS_CALLS] = {chat_call_code},
         [CHAT_CALLS_UPPER] = {chat_call_code},
         [CHAT_CALLS_CODE] = {chat_call_code},
+        [CHAT_CALLS_PYTHON] = {chat_call_start, chat_call_calls, chat_call_python},
     };
     enum chat_calls form = r->tools ? r->form.calls : CHAT_CALLS_NONE;
     const char *const *marks = chat_form_opens(form);
@@ -198,10 +199,11 @@ static bool begin(struct chat_reply *r)
             return true;
         }
     }
-    bool json = chat_left(r) > skip && chat_text(r)[skip] == '{' && skip < MAX_SPACE;
+    char first = chat_left(r) > skip && skip < MAX_SPACE ? chat_text(r)[skip] : '\0';
     r->state = chat_content;
-    if (json && r->tools && r->form.calls == CHAT_CALLS_LLAMA) {
-        chat_begin_call(r, skip, chat_call_json);
+    if (r->tools &&
+        ((first == '{' && r->form.calls == CHAT_CALLS_LLAMA) || (first == '[' && r->form.calls == CHAT_CALLS_PYTHON))) {
+        chat_begin_call(r, skip, first == '{' ? chat_call_json : chat_call_bare);
         r->bare = true;
     }
     return true;

@@ -39,7 +39,8 @@ static json_t *make_content(const struct adapt *a, json_t *content, bool calls)
 {
     if (json_is_array(content)) return join_parts(content);
     if (content && !json_is_null(content)) return json_incref(content);
-    bool null = calls ? !adapt_needs(a, CHAT_NEED_EMPTY | CHAT_NEED_TOOL_TEXT) : !a->taste->known;
+    bool null =
+        calls ? !adapt_needs(a, CHAT_NEED_EMPTY | CHAT_NEED_TOOL_TEXT | CHAT_NEED_WRITTEN_CALLS) : !a->taste->known;
     return null ? json_null() : json_string("");
 }
 

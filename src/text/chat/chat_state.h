@@ -52,6 +52,11 @@ struct chat_reply {
     struct buf name, key; /* <function=NAME><parameter=KEY> */
     json_t *keys;         /* an object whose members are the parameters that came */
 
+    /* name(key=value) */
+    const char *python_end; /* the mark that ends the calls; NULL: there is none. Static */
+    char quote;             /* of the value that is read: the quotation mark of the text that it is in; NUL: none */
+    int depth;              /* its open brackets */
+
     enum qn_reply_kind channel; /* gpt-oss: what the text of the message is */
 
     int rc; /* the first failure; nothing happens after it */
@@ -88,6 +93,8 @@ void chat_begin(struct chat_reply *r); /* begins a part of the reply: thoughts, 
 chat_state chat_content;
 chat_state chat_harmony_head, chat_harmony_body, chat_harmony_between;
 
+bool chat_is_name(const char *p, size_t n);                            /* letters, digits and _-.:/ */
+bool chat_is_tool(const struct chat_reply *r, const struct buf *name); /* one of the request's */
 /* Begins a call, and takes its opening mark of n unread bytes. */
 void chat_begin_call(struct chat_reply *r, size_t n, chat_state *state);
 /* Gives out the call's name. From now on the call has an index. */
@@ -100,5 +107,7 @@ bool chat_need_more(struct chat_reply *r);
 
 chat_state chat_call_tag, chat_call_json, chat_call_mistral, chat_call_code; /* after the mark of each form */
 chat_state chat_call_function;                                               /* tool_xml.c: after <function= */
+/* tool_python.c: after <|tool_call_start|>, <|python_start|>, <function_calls>, ```tool_code, and without a mark */
+chat_state chat_call_start, chat_call_python, chat_call_calls, chat_call_block, chat_call_bare;
 
 #endif

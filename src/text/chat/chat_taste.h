@@ -24,6 +24,7 @@ enum chat_need {
     CHAT_NEED_TOOL_TEXT = 1u << 10,     /* tools, calls and results as texts of our own (chat_tools.h) */
     CHAT_NEED_USER_LAST = 1u << 11, /* no system message if the last message is not the user's: it would be dropped */
     CHAT_NEED_LISTS = 1u << 12,     /* empty lists where there are no tools or documents, not null */
+    CHAT_NEED_WRITTEN_CALLS = 1u << 13, /* calls in the content of their message, as the model writes them (LFM 2) */
 };
 
 struct chat_taste {

@@ -70,10 +70,78 @@ static json_t *write_calls(const json_t *calls)
     return take(&b, rc);
 }
 
-/* A copy of the message with its calls as text. */
-static json_t *with_calls(const json_t *m)
+/* ---- calls in the shape of Python ---- */
+
+static int write_literal(struct buf *b, const json_t *v)
 {
-    json_t *copy = json_copy((json_t *)m), *text = write_calls(json_object_get(m, "tool_calls"));
+    const char *key;
+    json_t *one;
+    size_t i;
+    int rc = 0;
+    if (json_is_boolean(v)) return buf_str(b, json_is_true(v) ? "True" : "False", NULL);
+    if (json_is_null(v)) return buf_str(b, "None", NULL);
+    if (!json_is_array(v) && !json_is_object(v)) return json_text_add(b, v, FLAGS, "a call", NULL);
+    rc = buf_str(b, json_is_array(v) ? "[" : "{", NULL);
+    json_array_foreach((json_t *)v, i, one)
+    {
+        if (rc == 0 && i) rc = buf_str(b, ", ", NULL);
+        if (rc == 0) rc = write_literal(b, one);
+    }
+    i = 0;
+    json_object_foreach((json_t *)v, key, one)
+    {
+        json_t *name = json_string(key);
+        if (rc == 0 && i++) rc = buf_str(b, ", ", NULL);
+        if (rc == 0) rc = json_text_add(b, name, FLAGS, "a call", NULL);
+        if (rc == 0) rc = buf_str(b, ": ", NULL);
+        if (rc == 0) rc = write_literal(b, one);
+        json_decref(name);
+    }
+    return rc ? rc : buf_str(b, json_is_array(v) ? "]" : "}", NULL);
+}
+
+/* Arguments that are no object stay as the model wrote them. */
+static int write_arguments(struct buf *b, const json_t *arguments)
+{
+    const char *key;
+    json_t *one;
+    int rc = 0, n = 0;
+    if (json_is_string(arguments)) return buf_add(b, json_string_value(arguments), json_string_length(arguments), NULL);
+    json_object_foreach((json_t *)arguments, key, one)
+    {
+        if (rc == 0 && n++) rc = buf_str(b, ", ", NULL);
+        if (rc == 0) rc = buf_str(b, key, NULL);
+        if (rc == 0) rc = buf_str(b, "=", NULL);
+        if (rc == 0) rc = write_literal(b, one);
+    }
+    return rc;
+}
+
+static json_t *write_python(const json_t *calls)
+{
+    struct buf b = {0};
+    size_t i;
+    json_t *call;
+    int rc = buf_str(&b, "<|tool_call_start|>[", NULL);
+    json_array_foreach((json_t *)calls, i, call)
+    {
+        const json_t *f = json_object_get(call, "function"), *name = json_object_get(f, "name");
+        if (rc == 0 && i) rc = buf_str(&b, ", ", NULL);
+        if (rc == 0) rc = buf_add(&b, json_string_value(name), json_string_length(name), NULL);
+        if (rc == 0) rc = buf_str(&b, "(", NULL);
+        if (rc == 0) rc = write_arguments(&b, json_object_get(f, "arguments"));
+        if (rc == 0) rc = buf_str(&b, ")", NULL);
+    }
+    if (rc == 0) rc = buf_str(&b, "]<|tool_call_end|>", NULL);
+    return take(&b, rc);
+}
+
+/* ---- messages ---- */
+
+/* A copy of the message with its calls as text. */
+static json_t *with_calls(const json_t *m, json_t *(*write)(const json_t *calls))
+{
+    json_t *copy = json_copy((json_t *)m), *text = write(json_object_get(m, "tool_calls"));
     int rc = json_object_set_new(copy, "content", text ? chat_join(json_object_get(m, "content"), text) : NULL);
     json_decref(text);
     json_object_del(copy, "tool_calls");
@@ -121,7 +189,7 @@ json_t *chat_tools_as_text(const json_t *messages, const json_t *tools, bool *an
             made = write_results(messages, &i);
             *any = true;
         } else if (json_object_get(m, "tool_calls")) {
-            made = with_calls(m);
+            made = with_calls(m, write_calls);
             *any = true;
         } else {
             made = json_incref(m);
@@ -129,6 +197,21 @@ json_t *chat_tools_as_text(const json_t *messages, const json_t *tools, bool *an
         rc |= json_array_append_new(list, made);
     }
     json_decref(prompt);
+    if (rc == 0) return list;
+    json_decref(list);
+    return NULL;
+}
+
+json_t *chat_calls_as_python(const json_t *messages)
+{
+    json_t *list = json_array(), *m;
+    size_t i;
+    int rc = list ? 0 : -1;
+    json_array_foreach((json_t *)messages, i, m)
+    {
+        bool calls = json_object_get(m, "tool_calls") != NULL;
+        if (rc == 0) rc = json_array_append_new(list, calls ? with_calls(m, write_python) : json_incref(m));
+    }
     if (rc == 0) return list;
     json_decref(list);
     return NULL;

@@ -31,7 +31,7 @@ TEMPLATES = pathlib.Path(os.environ.get("QUERN_SHARED", "none")) / "golden/templ
 # One for each form, and some that have none, whose tools become texts.
 NAMES = ["Qwen-Qwen3-0.6B", "Qwen3-Coder", "Qwen3.5-4B", "StepFun3.5-Flash", "ByteDance-Seed-OSS", "meta-llama-Llama-3.1-8B-Instruct",
          "mistralai-Mistral-Nemo-Instruct-2407", "openai-gpt-oss-120b", "Apriel-1.6-15b-Thinker-fixed", "MiniMax-M1",
-         "NVIDIA-Nemotron-Nano-v2", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "deepseek-ai-DeepSeek-V3.1", "GLM-4.6", "google-gemma-2-2b-it"]
+         "NVIDIA-Nemotron-Nano-v2", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "deepseek-ai-DeepSeek-V3.1", "GLM-4.6", "google-gemma-2-2b-it", "LFM2-8B-A1B"]
 HERMES = """{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content or "" }}{% for c in m.tool_calls or [] %}<tool_call>
 {"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}

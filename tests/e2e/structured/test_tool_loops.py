@@ -50,6 +50,7 @@ FORMS = {
     "Qwen3-Coder": "<tool_call>\n%s\n</tool_call>" % FUNCTION,
     "Qwen3.5": "<tool_call>\n%s\n</tool_call>" % FUNCTION,
     "StepFun": "<tool_call>\n%s\n</tool_call>" % FUNCTION,
+    "LFM2": '<|tool_call_start|>[get_weather(city="Paris", days=2)]<|tool_call_end|>',
     "Seed-OSS": "<seed:tool_call>\n%s\n</seed:tool_call>" % FUNCTION,
 }
 FINAL = "<|channel|>final<|message|>"  # the head of a text by gpt-oss

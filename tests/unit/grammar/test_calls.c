@@ -93,6 +93,10 @@ static const struct chat_form forms[] = {
     {CHAT_CALLS_CALLS, NULL, NULL, CHAT_STYLE_LINES},
     {CHAT_CALLS_UPPER, NULL, NULL, 0},
     {CHAT_CALLS_CODE, NULL, NULL, 0},
+    {CHAT_CALLS_CODE, NULL, NULL, CHAT_STYLE_PYTHON},
+    {CHAT_CALLS_PYTHON, "<think>", "</think>", 0},
+    {CHAT_CALLS_PYTHON, "<think>", "</think>", CHAT_STYLE_START},
+    {CHAT_CALLS_PYTHON, NULL, NULL, CHAT_STYLE_TAGS},
 };
 #define N_FORMS (sizeof forms / sizeof *forms)
 

@@ -337,6 +337,11 @@ static void test_styles(void **state)
         {CHAT_CALLS_MISTRAL, "[TOOL_CALLS]f[ARGS]{}", CHAT_STYLE_NAMED},
         {CHAT_CALLS_CALLS, "<tool_calls>[{}]</tool_calls>", 0},
         {CHAT_CALLS_CALLS, "<tool_calls>\n{}\n</tool_calls>", CHAT_STYLE_LINES},
+        {CHAT_CALLS_PYTHON, "[f(a=1)]", 0},
+        {CHAT_CALLS_PYTHON, "<|tool_call_start|>[f(a=1)]<|tool_call_end|>", CHAT_STYLE_START},
+        {CHAT_CALLS_PYTHON, "<function_calls>f(a=1)</function_calls>", CHAT_STYLE_TAGS},
+        {CHAT_CALLS_CODE, "```tool_code\n{\"name\": \"f\"}\n```", 0},
+        {CHAT_CALLS_CODE, "```tool_code\nf(a=1)\n```", CHAT_STYLE_PYTHON},
         {CHAT_CALLS_HARMONY, "<|channel|>commentary to=functions.f<|message|>{}", 0},
     };
     (void)state;

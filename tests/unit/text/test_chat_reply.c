@@ -31,6 +31,7 @@ static const struct chat_form harmony = {CHAT_CALLS_HARMONY, NULL, NULL, 0};
 static const struct chat_form code = {CHAT_CALLS_CODE, NULL, NULL, 0};
 static const struct chat_form calls = {CHAT_CALLS_CALLS, NULL, NULL, 0};
 static const struct chat_form upper = {CHAT_CALLS_UPPER, NULL, NULL, 0};
+static const struct chat_form python = {CHAT_CALLS_PYTHON, "<think>", "</think>", 0};
 static const struct chat_form none = {CHAT_CALLS_NONE, NULL, NULL, 0};
 
 struct joined {
@@ -266,7 +267,8 @@ static void test_code(void **state)
     (void)state;
     READS(code, "Ok\n```tool_code\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}\n```\nDone", "Ok{f|{\"a\": 1}}Done");
     READS(code, "```tool_code\n[{\"name\": \"f\"}, {\"name\": \"g\"}]\n```", "{f|{}}{g|{}}");
-    READS(code, "```tool_code\nf(a=1)\n```x", "!```tool_code\nf(a=1)\n```!x");
+    READS(code, "```tool_code\nf(a=1)\n```x", "{f|{\"a\": 1}}x");
+    READS(code, "```tool_code\n!\n```x", "!```tool_code\n!\n```!x");
     READS(code, "```c\nint x;\n```", "```c\nint x;\n```");
 }
 
@@ -297,6 +299,10 @@ static void test_cut_short(void **state)
         {&harmony, "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary to=functions.f "
                    "<|constrain|>json<|message|>{\"a\": {}}<|call|>"},
         {&code, "a\n```tool_code\n[{\"name\": \"f\"}, {\"name\": \"g\"}]\n```"},
+        {&code, "```tool_code\n[f(a='x\\\\'), g()]\n```a"},
+        {&python, "<think>a</think>[add(a='\\u00e9\\'', b=[1, {\"x\": None}]), add()]b"},
+        {&python,
+         "a <|tool_call_start|>[f(a=1)]<|tool_call_end|>b<function_calls>\nf(a=(1, ))\ng()\n</function_calls>c"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof replies / sizeof replies[0]; i++)
@@ -312,42 +318,52 @@ static void test_cut_short(void **state)
 /* A byte of a reply replaced by each of a few that mean something. */
 static void test_garbage(void **state)
 {
-    static const char text[] =
+    static const char *const texts[] = {
         "<think>a</think>b<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, \"x\"]}}</tool_call>"
-        "<tool_call><function=add><parameter=a>1</parameter></function></tool_call>c";
-    static const char bytes[] = "<>{}[]\",:\\ \n\0001ae-\x80\xff";
+        "<tool_call><function=add><parameter=a>1</parameter></function></tool_call>c",
+        "[add(a=[1, 'x'], s={\"y\": True}), add()] <|tool_call_start|>[f(a='\\n')]<|tool_call_end|>b",
+    };
+    static const char bytes[] = "<>{}[]()\"',:=\\ \n\0001ae-\x80\xff";
     (void)state;
-    char changed[sizeof text];
-    for (size_t i = 0; i < sizeof text - 1; i++)
-        for (size_t k = 0; k < sizeof bytes; k++) {
-            memcpy(changed, text, sizeof text);
-            changed[i] = bytes[k];
-            char *whole = read_as(&tag, true, false, changed, sizeof text - 1, sizeof text);
-            char *one = read_as(&tag, true, false, changed, sizeof text - 1, 1);
+    char changed[200];
+    for (int t = 0; t < 2; t++) {
+        size_t n = strlen(texts[t]);
+        for (size_t i = 0; i < n * sizeof bytes; i++) {
+            memcpy(changed, texts[t], n);
+            changed[i / sizeof bytes] = bytes[i % sizeof bytes];
+            char *whole = read_as(t ? &python : &tag, true, false, changed, n, sizeof changed);
+            char *one = read_as(t ? &python : &tag, true, false, changed, n, 1);
             assert_string_equal(whole, one);
             mem_free(whole);
             mem_free(one);
         }
+    }
 }
 
 static void test_no_memory(void **state)
 {
     static const char text[] = "<think>a</think>b<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>"
-                               "<function=add><parameter=a>1</parameter></function>";
+                               "<function=add><parameter=a>1</parameter></function>",
+                      in_python[] =
+                          "<think>a</think>b<|tool_call_start|>[add(a=['x', {'y': 1}], s=None)]<|tool_call_end|>";
     (void)state;
+    bool is_python = false;
     for (uint64_t n = 1;; n++) {
         struct chat_reply *r = NULL;
         struct qn_error e = {0};
+        const char *all = is_python ? in_python : text;
         mem_fault_set(n);
-        int rc = chat_reply_new(&r, &tag, tools, false, &e);
-        if (rc == 0) rc = chat_reply_push(r, text, strlen(text), &e);
+        int rc = chat_reply_new(&r, is_python ? &python : &tag, tools, false, &e);
+        if (rc == 0) rc = chat_reply_push(r, all, strlen(all), &e);
         if (rc == 0) rc = chat_reply_end(r, "", 0, &e);
         bool hit = mem_fault_hit();
         mem_fault_set(0);
         chat_reply_free(r);
-        if (!hit) break;
-        assert_int_equal(rc, QN_ENOMEM);
-        assert_int_equal(e.code, QN_ENOMEM);
+        if (!hit && is_python) break;
+        if (!hit) n = 0;
+        is_python |= !hit;
+        assert_int_equal(rc, hit ? QN_ENOMEM : 0);
+        assert_int_equal(e.code, hit ? QN_ENOMEM : 0);
     }
 }
 
@@ -363,14 +379,76 @@ static void test_depth(void **state)
     buf_deinit(&b);
 }
 
+/* Calls in the shape of Python, in a list and in marks. */
+static void test_python(void **state)
+{
+    (void)state;
+    READS(python, "[add(a=1)]", "{add|{\"a\": 1}}");
+    READS(python, "<think>hm</think>\n[add(a=1, s='x'), add()]\n", "(hm){add|{\"a\": 1, \"s\": \"x\"}}{add|{}}");
+    READS(python, "<|tool_call_start|>[add(a=1), f(b=\"x\")]<|tool_call_end|> ok",
+          "{add|{\"a\": 1}}{f|{\"b\": \"x\"}}ok");
+    READS(python, "Well. <|tool_call_start|>[add(a=1)]<|tool_call_end|>", "Well.{add|{\"a\": 1}}");
+    READS(python, "<|python_start|>[add(a=1)]<|python_end|>", "{add|{\"a\": 1}}");
+    READS(python, "<function_calls>\nadd(a=1)\nx.y(b=[1, 2])\n</function_calls>Done",
+          "{add|{\"a\": 1}}{x.y|{\"b\": [1, 2]}}Done");
+    READS(code, "```tool_code\nadd(a=1)\nf()\n```", "{add|{\"a\": 1}}{f|{}}");
+    READS(code, "```tool_code\n[ add(a=1) , f()]\n```", "{add|{\"a\": 1}}{f|{}}");
+    /* values */
+    READS(python, "[add(a=True, b=False, c=None, d=true, e=null, f=-1.5e3)]",
+          "{add|{\"a\": true, \"b\": false, \"c\": null, \"d\": true, \"e\": null, \"f\": -1.5e3}}");
+    READS(python, "[add(a = [1, (2, 'x,)]'), {'k': {}, \"m\": [],},], b=())]",
+          "{add|{\"a\": [1, [2, \"x,)]\"], {\"k\": {}, \"m\": []}], \"b\": []}}");
+    READS(python, "[add(s='it\\'s \"so\"\\n\\\\ \\u00e9\\ud83d\\ude00\\x41\\d')]",
+          "{add|{\"s\": \"it's \\\"so\\\"\\n\\\\ \u00e9\U0001F600A\\\\d\"}}");
+    READS(python, "[add(unit of it=1, x-y=2,)]", "{add|{\"unit of it\": 1, \"x-y\": 2}}");
+    /* no calls */
+    READS(python, "[1, 2]", "[1, 2]");
+    READS(python, "[f(a=1)] is a list", "[f(a=1)] is a list"); /* no tool has that name */
+    READS(python, "[add", "[add");
+    READS(python, "I call [add(a=1)]", "I call [add(a=1)]");
+    check(&python, false, false, "[add(a=1)]", "[add(a=1)]");
+    READS(python, "[add(1)] x", "{add![add(1)] x!");
+    READS(python, "[add(a=1, a=2)]", "{add|{\"a\": 1![add(a=1, a=2)]!");
+    READS(python, "[add(a=b)]", "{add![add(a=b)]!");
+    READS(python, "[add(a=1]", "{add![add(a=1]!");
+    READS(python, "[add(a=01)]", "{add![add(a=01)]!");
+    READS(python, "[add(a={'x': 1, 'x': 2})]", "{add![add(a={'x': 1, 'x': 2})]!");
+    READS(python, "[add(a='\\ud83d')]", "{add![add(a='\\ud83d')]!");
+    READS(python, "[add(a='x", "{add![add(a='x!");
+    READS(python, "<|tool_call_start|>[add(1)]<|tool_call_end|>Hm",
+          "{add!<|tool_call_start|>[add(1)]<|tool_call_end|>!Hm");
+    READS(python, "<|tool_call_start|>no<|tool_call_end|>Hm", "!<|tool_call_start|>no<|tool_call_end|>!Hm");
+    assert_true(chat_form_reads(&python, "<|tool_call_end|>", 17));
+}
+
+/* A value is looked at once, however it is cut. */
+static void test_a_long_value_of_python_takes_linear_time(void **state)
+{
+    (void)state;
+    const size_t n = 1 << 20;
+    struct chat_reply *r = NULL;
+    struct qn_reply_event v;
+    size_t n_args = 0;
+    assert_int_equal(chat_reply_new(&r, &python, tools, CHAT_BEGIN_REPLY, NULL), 0);
+    assert_int_equal(chat_reply_push(r, "[add(s='", 8, NULL), 0);
+    for (size_t i = 0; i < n; i++) assert_int_equal(chat_reply_push(r, "x", 1, NULL), 0);
+    assert_int_equal(chat_reply_end(r, "')]", 3, NULL), 0);
+    while (chat_reply_next(r, &v)) n_args += v.kind == QN_REPLY_ARGUMENTS ? v.n : 0;
+    assert_int_equal(n_args, n + strlen("{\"s\": \"\"}"));
+    chat_reply_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_content),        cmocka_unit_test(test_thoughts),  cmocka_unit_test(test_tag),
-        cmocka_unit_test(test_tag_bad),        cmocka_unit_test(test_function),  cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_mistral),        cmocka_unit_test(test_harmony),   cmocka_unit_test(test_code),
-        cmocka_unit_test(test_lists_of_calls), cmocka_unit_test(test_cut_short), cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_python),    cmocka_unit_test(test_a_long_value_of_python_takes_linear_time),
+        cmocka_unit_test(test_content),   cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_tag),       cmocka_unit_test(test_tag_bad),
+        cmocka_unit_test(test_function),  cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_mistral),   cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_code),      cmocka_unit_test(test_lists_of_calls),
+        cmocka_unit_test(test_cut_short), cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_depth),
     };
     tools = json_loads(tools_text, 0, NULL);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
