@@ -141,13 +141,18 @@ static int parse_typed(void *out, const struct field *rows, const char *name, co
     static const struct field typed[] = {{.name = "type", .type = FIELD_PARSE, .parse = parse_label, .required = true},
                                          {0}},
                               /* llama-server takes a schema with this type, too */
-        json[] = {PARSE("type", parse_label), PARSE("schema", format_parse_schema), {0}};
+        json[] = {PARSE("type", parse_label), PARSE("schema", format_parse_schema), {0}},
+                              grammar[] = {PARSE("type", parse_label), PARSE("grammar", format_parse_grammar), {0}},
+                              regex[] = {PARSE("type", parse_label), PARSE("pattern", format_parse_regex), {0}};
     const json_t *type = json_object_get(v, "type");
     char member[96];
     if (field_is_empty(v)) return 0;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
     if (!json_is_string(type) || field_is(type, "text")) return read_rows(out, typed, name, v, f);
-    if (field_is(type, "json_schema")) return read_rows(out, rows, name, v, f);
+    if (field_is(type, "json_schema"))
+        return read_rows(out, json_object_get(v, "schema") ? schema_rows : rows, name, v, f);
+    if (field_is(type, "grammar") && json_object_get(v, "grammar")) return read_rows(out, grammar, name, v, f);
+    if (field_is(type, "regex") && json_object_get(v, "pattern")) return read_rows(out, regex, name, v, f);
     if (field_is(type, "json_object"))
         return field_is_empty(json_object_get(v, "schema")) && set(out, QN_GRAMMAR_JSON_OBJECT, name, f)
                    ? -1

@@ -79,11 +79,15 @@ def test_grammars_patterns_and_choices():
     for more, wanted in (({"grammar": GBNF}, "<[abc]{3}>"), ({"guided_grammar": GBNF}, "<[abc]{3}>"), ({"regex": "x{2,4}y"}, "x{2,4}y"),
                          ({"guided_regex": "x{2,4}y"}, "x{2,4}y"), ({"choice": ["yes", "no"]}, "yes|no"), ({"guided_choice": ["ä\n"]}, "ä\n?"),
                          ({"structured_outputs": {"regex": "[0-9]{3}"}}, "[0-9]{3}"), ({"structured_outputs": {"choice": ["one"]}}, "one"),
-                         ({"structured_outputs": {"grammar": GBNF}}, "<[abc]{3}>")):
+                         ({"structured_outputs": {"grammar": GBNF}}, "<[abc]{3}>"), ({"response_format": {"type": "grammar", "grammar": GBNF}}, "<[abc]{3}>"),
+                         ({"response_format": {"type": "regex", "pattern": "x{2}"}}, "xx"),
+                         ({"response_format": {"type": "json_schema", "schema": {"const": 5}}}, "5")):
         text = content(s.post(CHATS, {**USER, **HOT, **more}))
         check(re.fullmatch(wanted, text), more, text)
         text = s.post(TEXTS, {"prompt": ["hello", "you"], "max_tokens": 40, **HOT, **more}).json["choices"][1]["text"]
         check(re.fullmatch(wanted, text), more, text)
+    m = s.get("/v1/memory").json
+    check(0 < m["grammar_bytes"] <= m["request_bytes"] and m["models"][0]["grammar_bytes"] == m["grammar_bytes"] == s.metric("memory_grammar_bytes"), m)
     s.stop()
 
 
