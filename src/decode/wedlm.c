@@ -104,6 +104,11 @@ float wedlm_entropy(const struct kernels *kt, const float *logits, int n, float 
     return (float)(math_log(all) - mean / all);
 }
 
+void qn_wedlm_init(struct qn_wedlm *w)
+{
+    if (w) *w = (struct qn_wedlm){.verify = -1, .entropy_threshold = -1, .pos_penalty = -1};
+}
+
 int wedlm_class(float entropy)
 {
     static const float most[WEDLM_CLASSES - 1] = {0.01f, 0.03f, 0.1f, 0.2f, 0.4f, 0.8f, 1.5f};

@@ -26,11 +26,6 @@ void qn_request_params_init(struct qn_request_params *p)
     qn_sampling_init(&p->sampling);
 }
 
-void qn_wedlm_init(struct qn_wedlm *w)
-{
-    if (w) *w = (struct qn_wedlm){.verify = -1, .entropy_threshold = -1, .pos_penalty = -1};
-}
-
 /* ---- checking ---- */
 
 static int check_tokens(const qn_token *t, size_t n, int n_vocab, const char *what, struct qn_error *e)
