@@ -189,7 +189,8 @@ static void book(struct draft_control *c, int n_rows, int n_drafted, double time
     double plain = expected(&c->plain, n_rows - n_drafted), usual = expected(&c->drafted, n_rows);
     double spent = n_drafted ? clamp(time, LUCK * usual, STALL * usual) : 0;
     double lent = time_aside(c, n_rows, n_drafted, plain, spent);
-    double won = n_drafted ? plain * (c->n_answers + c->n_accepted) / c->n_answers - (spent - lent) - c->lent : 0;
+    int n = max_int(c->n_answers, 1);
+    double won = n_drafted ? plain * (n + c->n_accepted) / n - (spent - lent) - c->lent : 0;
     if (n_drafted) pay(c, won);
     c->won_s += won * c->level_s;
     if (!n_drafted) pay(c, -c->lent);

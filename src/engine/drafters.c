@@ -349,6 +349,7 @@ void drafters_share(struct drafters *d, int most)
     d->control.n_aside = share_aside(d, most);
     most -= d->control.n_aside;
     if (d->is_eager) {
+        d->control.n_answers = d->n_offers;
         share_equally(d, most);
     } else if (d->n_offers) {
         int n = share_fixed(d, most);
