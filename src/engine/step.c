@@ -260,6 +260,12 @@ static void tell_rank(struct request *r, const struct model *m)
     request_tell(r, &ev);
 }
 
+/* Where another process found no token to draw, the logits are as if they were here, for the error. */
+static void nothing_to_draw(const struct qn_scheduler *s, float *logits)
+{
+    for (int i = 0; i < s->engine->model->hp.n_vocab; i++) logits[i] = -INFINITY;
+}
+
 /* The prompt has been read: begins the answers. */
 static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
 {
@@ -278,8 +284,13 @@ static void begin_answers(struct qn_scheduler *s, const struct step_part *p)
             request_finish_answer(r, k, QN_FINISH_ERROR);
         else if (r->max_tokens == 0)
             request_finish_answer(r, k, QN_FINISH_LENGTH);
-        else
-            request_next_token(r, k, -1, g, logits_row(s, p->logits_row + p->n_logits - 1), s->work, s->scratch);
+        else {
+            float *logits = logits_row(s, p->logits_row + p->n_logits - 1);
+            const struct stage_drawn *heard = p->n_heard ? &s->heard[p->heard + k] : NULL;
+            qn_token drawn = heard ? request_hear(r, k, heard) : -1;
+            if (heard && drawn < 0) nothing_to_draw(s, logits);
+            request_next_token(r, k, drawn, heard, g, logits, s->work, s->scratch);
+        }
     }
     if (failed) return;
     room_fork(s, r);
@@ -292,7 +303,10 @@ static void draw_part(struct qn_scheduler *s, struct step_part *p)
     const qn_token *drafts = s->engine->batch.token + p->row + p->n - p->n_drafted;
     qn_token *drawn = s->drawn + p->logits_row;
     for (int i = 0; i < p->n_logits && (i == 0 || (drawn[i - 1] == drafts[i - 1] && !p->request->guides)); i++) {
-        drawn[i] = request_draw(p->request, p->answer, i, logits_row(s, p->logits_row + i));
+        float *logits = logits_row(s, p->logits_row + i);
+        drawn[i] = p->n_heard ? request_hear(p->request, p->answer, &s->heard[p->heard + i])
+                              : request_draw(p->request, p->answer, i, logits);
+        if (drawn[i] < 0 && p->n_heard) nothing_to_draw(s, logits);
         if (drawn[i] < 0) return;
         p->n_drawn = i + 1;
     }
@@ -313,7 +327,10 @@ static void draw_some(void *arg, int ith, int nth)
 static void draw(struct qn_scheduler *s)
 {
     atomic_store_explicit(&s->n_dealt, 0, memory_order_relaxed);
-    if (s->n_parts >= DRAW_TOGETHER) pool_run(s->engine->pool, draw_some, s);
+    if (s->engine->stage)
+        draw_some(s, 0, 1); /* little is left to be drawn here */
+    else if (s->n_parts >= DRAW_TOGETHER)
+        pool_run(s->engine->pool, draw_some, s);
 }
 
 /* Takes the tokens of an answer in the order of their rows. A row stays if the tokens before it are those that it was
@@ -327,7 +344,8 @@ static void take_tokens(struct qn_scheduler *s, struct step_part *p)
     bool goes_on = true;
     while (n < p->n_logits && goes_on) {
         qn_token drawn = n < p->n_drawn ? s->drawn[p->logits_row + n] : -1;
-        request_next_token(r, p->answer, drawn, s->engine, logits_row(s, p->logits_row + n), s->work, s->scratch);
+        request_next_token(r, p->answer, drawn, drawn >= 0 && p->n_heard ? &s->heard[p->heard + n] : NULL, s->engine,
+                           logits_row(s, p->logits_row + n), s->work, s->scratch);
         n++;
         goes_on = a->finish == QN_FINISH_NONE && n < p->n_logits && a->tokens[a->n_tokens - 1] == drafts[n - 1] &&
                   !request_is_cancelled(r) && masks_try(r, p->answer);
