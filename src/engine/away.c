@@ -39,7 +39,7 @@ struct flight {
 };
 
 /* A sampler that the last stage keeps. */
-struct voice {
+struct away_voice {
     uint64_t request; /* 0: none */
     int answer;
     int n_tokens, n_dropped; /* of the answer when the stage's sampler has seen as much; -1: not known */
@@ -49,7 +49,7 @@ struct flights {
     int n, cap;
     struct flight all[STAGE_STEPS]; /* [n] the oldest first, of [cap] */
     bool is_cancelled;              /* none of them is wanted */
-    struct voice *voices;           /* [n_places] */
+    struct away_voice *voices;      /* [n_places] */
     struct stage_draw *draws;       /* [n_places] of the step that begins, as what follows */
     struct qn_sampling *sampling;
     bool *are_put;
@@ -173,15 +173,15 @@ static bool is_running(const struct qn_scheduler *s, uint64_t request)
 }
 
 /* The voice of an answer; a place that none has any more if it is new. There are as many as answers that run. */
-static struct voice *voice_of(const struct qn_scheduler *s, const struct request *r, int answer)
+static struct away_voice *voice_of(const struct qn_scheduler *s, const struct request *r, int answer)
 {
-    struct voice *all = s->flights->voices, *at = NULL;
-    for (struct voice *v = all; v < all + s->n_places; v++)
+    struct away_voice *all = s->flights->voices, *at = NULL;
+    for (struct away_voice *v = all; v < all + s->n_places; v++)
         if (v->request == r->id && v->answer == answer) return v;
-    for (struct voice *v = all; !at && v < all + s->n_places; v++)
+    for (struct away_voice *v = all; !at && v < all + s->n_places; v++)
         if (!v->request || !is_running(s, v->request)) at = v;
     assert(at);
-    *at = (struct voice){.request = r->id, .answer = answer, .n_tokens = -1};
+    *at = (struct away_voice){.request = r->id, .answer = answer, .n_tokens = -1};
     return at;
 }
 
@@ -205,7 +205,7 @@ static void add_draw(struct qn_scheduler *s, const struct step_part *p, int answ
     struct request *r = p->request;
     bool begins = request_is_reading(r);
     const struct answer *a = &r->answers[begins ? 0 : answer];
-    struct voice *v = voice_of(s, r, answer);
+    struct away_voice *v = voice_of(s, r, answer);
     struct stage_draw *d = &f->draws[f->n_draws];
     *d = (struct stage_draw){.row = p->row + p->n - (begins ? 1 : p->n_logits),
                              .n = begins ? 1 : p->n_logits,
@@ -264,13 +264,13 @@ static void note_voices(struct qn_scheduler *s, const struct step_part *p)
     struct request *r = p->request;
     bool begins = request_is_reading(r);
     for (int k = 0; begins && k < p->n_heard; k++) {
-        struct voice *v = voice_of(s, r, k);
+        struct away_voice *v = voice_of(s, r, k);
         v->n_tokens = (int)r->p.n_prompt + (s->heard[p->heard + k].token >= 0);
         v->n_dropped = r->n_dropped;
     }
     if (begins || !p->n_heard) return;
     const struct answer *a = &r->answers[p->answer];
-    struct voice *v = voice_of(s, r, p->answer);
+    struct away_voice *v = voice_of(s, r, p->answer);
     v->n_tokens = a->n_tokens;
     v->n_dropped = a->n_dropped;
     for (int i = 0; i < p->n_heard; i++) v->n_tokens += s->heard[p->heard + i].token >= 0;
