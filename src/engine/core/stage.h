@@ -48,7 +48,7 @@ struct stage_result {
     float *logits;
     qn_token *tokens;
     struct stage_drawn *drawn; /* in: [n of all draws], in their order */
-    int n_logits; /* rows of logits that came */
+    int n_logits;              /* rows of logits that came */
     int n_times;
     uint32_t times[STAGE_MOST]; /* microseconds that the pass of each stage took */
 };
