@@ -283,10 +283,10 @@ static int try_to_join(struct group *g, struct qn_error *e)
 
 /* ---- the engine's stage ---- */
 
-static int start(void *arg, const struct batch *b, struct kv_seq *const *mem, bool can_cancel, struct qn_error *e)
+static int start(void *arg, const struct stage_step *s, bool can_cancel, struct qn_error *e)
 {
     struct group *g = arg;
-    return pipeline_start(g->pipeline, b, mem, can_cancel, e);
+    return pipeline_start(g->pipeline, s, can_cancel, e);
 }
 
 static int end(void *arg, bool (*is_needed)(void *arg), void *needed_arg, struct stage_result *out, struct qn_error *e)

@@ -80,9 +80,18 @@ void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, 
     packet_end(out);
 }
 
+void packet_begin_drawn(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
+                        int n_drawn, int n_logits)
+{
+    begin_reply(out, group, step, STEP_DRAWN, times, n_times);
+    packet_put_u32(out, (uint32_t)n_drawn);
+    packet_put_u32(out, (uint32_t)n_logits);
+}
+
 size_t packet_reply_bytes(int n_rows, int n_logits, int n_vocab)
 {
     size_t tokens = (size_t)n_rows * sizeof(qn_token), logits = (size_t)n_logits * (size_t)n_vocab * sizeof(float);
+    if (n_logits) logits += 8 + 2 * (size_t)n_logits * PACKET_DRAWN * 4; /* an answer of several begins with one row */
     return PACKET_HEAD_BYTES + 12 + PACKET_MAX_TIMES * 4 + PACKET_MAX_TEXT + (tokens > logits ? tokens : logits);
 }
 
@@ -180,7 +189,7 @@ int packet_read_reply(struct packet_reply *out, struct packet_in in, int max_tok
     if (!packet_take_u32(&in, &outcome) || outcome >= STEP_OUTCOMES)
         return error_set(e, QN_EDATA, "cluster: a step ended with outcome %u", outcome);
     r.outcome = (enum step_outcome)outcome;
-    if (r.outcome == STEP_DONE || r.outcome == STEP_LOGITS) {
+    if (r.outcome == STEP_DONE || r.outcome == STEP_LOGITS || r.outcome == STEP_DRAWN) {
         if (!packet_take_u32(&in, &n) || n > PACKET_MAX_TIMES || !(r.times = packet_take(&in, n, sizeof *r.times)))
             return error_set(e, QN_EDATA, "cluster: times of %u stages in %zu bytes, the most are %d", n, in.n,
                              PACKET_MAX_TIMES);
@@ -189,9 +198,12 @@ int packet_read_reply(struct packet_reply *out, struct packet_in in, int max_tok
     if (r.outcome == STEP_DONE) {
         int rc = take_list(&r.tokens, &r.n_tokens, &in, max_tokens, n_vocab, "tokens", e);
         if (rc) return rc;
-    } else if (r.outcome == STEP_LOGITS) {
-        if (!packet_take_u32(&in, &n) || n > (uint32_t)max_tokens ||
-            in.n != (size_t)n * (size_t)n_vocab * sizeof(float))
+    } else if (r.outcome == STEP_LOGITS || r.outcome == STEP_DRAWN) {
+        uint32_t drawn = 0;
+        if (r.outcome == STEP_DRAWN && !packet_take_u32(&in, &drawn)) drawn = UINT32_MAX;
+        bool is_cut = !packet_take_u32(&in, &n) || !(r.drawn = packet_take(&in, drawn, 4));
+        r.n_drawn = (int)drawn;
+        if (is_cut || n > (uint32_t)max_tokens || in.n != (size_t)n * (size_t)n_vocab * sizeof(float))
             return error_set(e, QN_EDATA, "cluster: %u rows of logits in %zu bytes, the most are %d", n, in.n,
                              max_tokens);
         r.n_tokens = (int)n;

@@ -16,7 +16,8 @@
  *     ACCEPT   u32 n, i32 n_accepted[n]: of the held rows of the last step, for each of its sequences
  *     CANCEL   nothing: this step and those before it are no longer wanted
  *     REPLY    u32 outcome, and if the step is done: u32 n_times, us[n_times], u32 n, then i32 token[n] or
- *              f32 logits[n][n_vocab]; if it failed: u32 n, n bytes of a message
+ *              f32 logits[n][n_vocab], or u32 n_drawn, n, what was drawn (voices.h), f32 logits[n][n_vocab];
+ *              if it failed: u32 n, n bytes of a message
  *
  *     HELLO    hello.h: the first packet of all, of group 0; its reply is one to step 0 without tokens
  *
@@ -49,6 +50,7 @@ enum step_outcome {
     STEP_ABANDONED, /* as in forward_run(): a stage has stopped, and those after it never began */
     STEP_FAILED,    /* the stages no longer agree: the group has to be started again */
     STEP_LOGITS,    /* done, and the head draws the tokens */
+    STEP_DRAWN,     /* done, and some tokens were drawn */
     STEP_OUTCOMES
 };
 
@@ -56,6 +58,8 @@ struct packet_reply {
     enum step_outcome outcome;
     int n_times;            /* of a step that is done: */
     const uint32_t *times;  /* microseconds that the pass of each stage took, in the packet */
+    int n_drawn;            /* numbers of 4 bytes at drawn */
+    const void *drawn;      /* in the packet */
     int n_tokens;           /* or rows of logits */
     const qn_token *tokens; /* in the packet, as the next one */
     const float *logits;    /* [n_tokens][n_vocab] */
@@ -83,10 +87,14 @@ void packet_reply_tokens(struct packet_out *out, uint32_t group, uint64_t step, 
                          const qn_token *tokens, int n);
 void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
                          const float *logits, int n, int n_vocab);
+/* A reply whose numbers about what was drawn, and rows of logits, follow (packet_put). packet_end() ends it. */
+void packet_begin_drawn(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
+                        int n_drawn, int n_logits);
 /* outcome: STEP_ABANDONED or STEP_FAILED. text is cut at PACKET_MAX_TEXT bytes. */
 void packet_reply_failure(struct packet_out *out, uint32_t group, uint64_t step, enum step_outcome outcome,
                           const char *text);
 
+#define PACKET_DRAWN 48 /* numbers of a token that was drawn, at most */
 /* Bytes of the largest reply, with its header. */
 size_t packet_reply_bytes(int n_rows, int n_logits, int n_vocab);
 

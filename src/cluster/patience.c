@@ -11,18 +11,20 @@
 #define ASK_AT_ONCE    5
 #define FIRST_SLEEP_NS 20000
 #define LAST_SLEEP_NS  100000
-#define IDLE_AFTER_NS  50000000
+#define IDLE_AFTER_NS  50000000u
 #define IDLE_SLEEP_NS  2000000
 
 void patience_reset(struct patience *p) { *p = (struct patience){.since_ns = clock_ns()}; }
 
 uint64_t patience_ns(const struct patience *p) { return clock_ns() - p->since_ns; }
 
+void patience_expect(struct patience *p, uint64_t ns) { p->alert_ns = ns; }
+
 void patience_wait(struct patience *p)
 {
     if (p->n_asked++ < ASK_AT_ONCE) return;
     long ns = FIRST_SLEEP_NS + (long)(p->n_asked - ASK_AT_ONCE - 1) * 5000;
     if (ns > LAST_SLEEP_NS) ns = LAST_SLEEP_NS;
-    if (patience_ns(p) > IDLE_AFTER_NS) ns = IDLE_SLEEP_NS;
+    if (patience_ns(p) > (p->alert_ns > IDLE_AFTER_NS ? p->alert_ns : IDLE_AFTER_NS)) ns = IDLE_SLEEP_NS;
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }

@@ -3,7 +3,8 @@
  * patience.h: how a stage waits: it asks a few times, and then sleeps between two questions.
  *
  * A process that asks without a pause keeps a CPU from others that compute. Sleeps grow from 20 to 100 microseconds,
- * and are 2 milliseconds after 50 milliseconds without anything. One thread.
+ * and are 2 milliseconds after 50 milliseconds without anything. Whoever knows that something is under way waits
+ * longer before that (patience_expect), because each such sleep adds to the time of a token. One thread.
  */
 #ifndef QUERN_CLUSTER_PATIENCE_H
 #define QUERN_CLUSTER_PATIENCE_H
@@ -13,10 +14,13 @@
 struct patience {
     int n_asked;       /* since something came */
     uint64_t since_ns; /* when that was */
+    uint64_t alert_ns; /* how long it is worth asking often; 0: 50 milliseconds */
 };
 
 /* Something came, or the wait begins. */
 void patience_reset(struct patience *p);
+/* Call it after patience_reset(): something will probably come within so many nanoseconds. */
+void patience_expect(struct patience *p, uint64_t ns);
 /* Nothing came: returns at once, or sleeps. */
 void patience_wait(struct patience *p);
 /* How long nothing came. */

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/os.h"
 #include "cluster/patience.h"
+#include "cluster/voices.h"
 #include "model/forward.h"
 
 /* A place for a table in the stages. */
@@ -23,7 +24,8 @@ struct pipeline_place {
 /* A step that is under way. */
 struct pipeline_step {
     uint64_t no, since_ns;
-    int n_wanted;
+    int n_wanted, n_drawn; /* rows that want logits; tokens that are drawn at most */
+    uint8_t *is_drawn;     /* [n_wanted] of [n_rows]: tokens are drawn from that row */
 };
 
 struct pipeline {
@@ -37,6 +39,7 @@ struct pipeline {
     struct pipeline_place *places; /* [limits.n_seqs] */
     struct step_packet step;       /* the last step */
     int32_t *lists;                /* [n_seqs][2][n_pages_each] what its tables point to */
+    uint32_t *draws;               /* [step_draw_numbers()] */
     int *numbers;                  /* [n_rows] the step's number of each sequence of the batch; -1: it has no rows */
     int *seqs;                     /* [n_seqs] the other way round */
     int32_t *counts;               /* [n_seqs] */
@@ -99,7 +102,11 @@ static int open_tables(struct pipeline *p, struct qn_error *e)
     p->numbers = mem_calloc((size_t)l->n_rows, sizeof *p->numbers);
     p->seqs = mem_calloc(n, sizeof *p->seqs);
     p->counts = mem_calloc(n, sizeof *p->counts);
-    if (!p->places || !p->lists || !p->numbers || !p->seqs || !p->counts)
+    p->draws = mem_calloc(step_draw_numbers(l) + 1, sizeof *p->draws);
+    for (int i = 0; i < p->p.depth; i++)
+        if (!(p->steps[i].is_drawn = mem_calloc((size_t)l->n_rows, 1)))
+            return error_nomem(e, "the rows of a step", (size_t)l->n_rows);
+    if (!p->draws || !p->places || !p->lists || !p->numbers || !p->seqs || !p->counts)
         return error_nomem(e, "the tables of stages", 2 * n * each * sizeof *p->lists);
     for (size_t i = 0; i < n; i++)
         if (!(p->places[i].pages = mem_calloc(each, sizeof *p->places->pages)))
@@ -162,6 +169,8 @@ void pipeline_free(struct pipeline *p)
     mem_free(p->numbers);
     mem_free(p->seqs);
     mem_free(p->counts);
+    mem_free(p->draws);
+    for (int i = 0; i < p->p.depth; i++) mem_free(p->steps[i].is_drawn);
     mem_free(p->moves);
     mem_free(p->out.p);
     for (int i = 0; i < n_in(p); i++) mem_free(p->in[i]);
@@ -281,11 +290,13 @@ static int send_out(struct pipeline *p)
 
 static int check_rows(struct pipeline *p, const struct packet_reply *reply)
 {
-    enum step_outcome good = p->p.limits.n_logits ? STEP_LOGITS : STEP_DONE;
-    if (reply->outcome == STEP_ABANDONED || (reply->outcome == good && reply->n_tokens == p->steps[0].n_wanted))
-        return 0;
+    const struct pipeline_step *s = &p->steps[0];
+    enum step_outcome good = s->n_drawn ? STEP_DRAWN : p->p.limits.n_logits ? STEP_LOGITS : STEP_DONE;
+    int n = s->n_wanted;
+    for (int i = 0; i < s->n_wanted; i++) n -= s->is_drawn[i];
+    if (reply->outcome == STEP_ABANDONED || (reply->outcome == good && reply->n_tokens == n)) return 0;
     return p->rc = error_set(&p->broken, QN_EDATA, "cluster: step %llu ended with outcome %d and %d rows instead of %d",
-                             (unsigned long long)p->steps[0].no, reply->outcome, reply->n_tokens, p->steps[0].n_wanted);
+                             (unsigned long long)s->no, reply->outcome, reply->n_tokens, n);
 }
 
 /* ---- steps ---- */
@@ -377,20 +388,48 @@ static int send_step(struct pipeline *p)
     return send_moves(p, &p->step);
 }
 
-int pipeline_start(struct pipeline *p, const struct batch *b, struct kv_seq *const *mem, bool can_cancel,
-                   struct qn_error *e)
+/* Writes the draws for which there is room, and marks their rows. A row is drawn from by all of its answers, or none.
+ */
+static void put_draws(struct pipeline *p, struct pipeline_step *s, const struct stage_step *in)
+{
+    size_t cap = step_draw_numbers(&p->p.limits), n = 0;
+    memset(s->is_drawn, 0, (size_t)p->p.limits.n_rows);
+    s->n_wanted = s->n_drawn = 0;
+    for (int i = 0, end; i < in->n_draws; i = end) {
+        const struct stage_draw *first = &in->draws[i];
+        size_t more = n, k = 1;
+        int n_tokens = 0;
+        for (end = i; end < in->n_draws && in->draws[end].row == first->row; end++, more += k) {
+            if (k) k = voices_put(p->draws + more, cap - more, &in->draws[end], p->p.limits.n_vocab);
+            n_tokens += in->draws[end].n;
+        }
+        for (int d = i; d < end; d++) *in->draws[d].is_put = k > 0;
+        if (!k) continue;
+        n = more;
+        s->n_drawn += n_tokens;
+        memset(s->is_drawn + first->row, 1, (size_t)first->n);
+    }
+    for (int i = 0; i < in->batch->n; i++) /* of the rows that want logits only; the place is never after i */
+        if (in->batch->want_logits[i]) s->is_drawn[s->n_wanted++] = s->is_drawn[i];
+    p->step.draws = p->draws;
+    p->step.n_draws = (int)n;
+}
+
+int pipeline_start(struct pipeline *p, const struct stage_step *in, bool can_cancel, struct qn_error *e)
 {
     struct pipeline_step *s = &p->steps[p->n_steps];
+    const struct batch *b = in->batch;
     assert(b->n >= 1 && b->n <= p->p.limits.n_rows && p->n_steps < p->p.depth);
     if (p->rc) return fail(p, e);
     p->step_no++;
-    put_batch(p, b, mem);
+    put_batch(p, b, in->mem);
+    put_draws(p, s, in);
     /* States are copied only before passes with several rows of a sequence (states.h), and every stage has to be able
      * to go back. */
     p->step.can_cancel = can_cancel && (!p->p.limits.n_states || b->n > p->step.n_seqs);
     if (send_step(p)) return fail(p, e);
-    *s = (struct pipeline_step){.no = p->step_no, .since_ns = clock_ns()};
-    for (int i = 0; i < b->n; i++) s->n_wanted += b->want_logits[i];
+    s->no = p->step_no;
+    s->since_ns = clock_ns();
     p->n_steps++;
     return 0;
 }
@@ -400,14 +439,34 @@ static void copy_rows(void *to, const void *from, int n, size_t bytes)
     if (n && to) memcpy(to, from, (size_t)n * bytes);
 }
 
+/* Takes the tokens that were drawn, and puts the logits of other rows in their places. */
+static int take_drawn(struct pipeline *p, const struct pipeline_step *s, const struct packet_reply *reply,
+                      struct stage_result *out)
+{
+    const size_t row = (size_t)p->p.limits.n_vocab;
+    const float *logits = reply->logits;
+    struct packet_in in = {reply->drawn, 4 * (size_t)reply->n_drawn};
+    if ((p->rc = voices_read(out->drawn, s->n_drawn, in, p->p.limits.n_vocab, &p->broken))) return p->rc;
+    for (int i = 0; i < s->n_wanted; i++) {
+        if (s->is_drawn[i]) continue;
+        copy_rows(out->logits + row * (size_t)i, logits, 1, row * sizeof *logits);
+        logits += row;
+    }
+    return 0;
+}
+
 /* Takes the oldest reply. */
 static int take(struct pipeline *p, struct stage_result *out, struct qn_error *e)
 {
     struct packet_reply reply;
     if (read_reply(p, &reply) || check_rows(p, &reply)) return fail(p, e);
-    uint64_t no = p->steps[0].no;
+    struct pipeline_step step = p->steps[0];
+    uint64_t no = step.no;
+    if (reply.outcome == STEP_DRAWN && take_drawn(p, &step, &reply, out)) return fail(p, e);
     memmove(p->steps, p->steps + 1, (size_t)--p->n_steps * sizeof *p->steps);
+    p->steps[p->n_steps] = step; /* for its list of rows */
     out->n_times = reply.n_times;
+    out->n_logits = reply.logits ? reply.n_tokens : 0;
     copy_rows(out->times, reply.times, reply.n_times, sizeof *reply.times);
     if (reply.outcome == STEP_DONE) copy_rows(out->tokens, reply.tokens, reply.n_tokens, sizeof *reply.tokens);
     if (reply.outcome == STEP_LOGITS)
@@ -423,6 +482,7 @@ int pipeline_finish(struct pipeline *p, bool (*is_needed)(void *arg), void *arg,
 {
     struct patience wait;
     patience_reset(&wait);
+    patience_expect(&wait, p->p.deadline_ns); /* a step is under way */
     assert(p->rc || p->n_steps);
     while (!move_on(p) && !p->n_come) {
         uint64_t since = p->told_ns > p->steps[0].since_ns ? p->told_ns : p->steps[0].since_ns;
@@ -452,7 +512,7 @@ int pipeline_run(struct pipeline *p, const struct batch *b, struct kv_seq *const
                  void *arg, qn_token *tokens, float *logits, struct qn_error *e)
 {
     struct stage_result out = {.tokens = tokens, .logits = logits};
-    int rc = pipeline_start(p, b, mem, is_cancelled != NULL, e);
+    int rc = pipeline_start(p, &(struct stage_step){b, mem, NULL, 0}, is_cancelled != NULL, e);
     if (rc) return rc;
     if (!p->step.can_cancel) is_cancelled = NULL;
     while ((rc = pipeline_finish(p, is_cancelled, arg, &out, e)) == QN_EBUSY) {

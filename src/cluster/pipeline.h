@@ -37,8 +37,7 @@ void pipeline_free(struct pipeline *p); /* NULL is fine; before the pool */
 /* Sends a step, of which fewer than `depth` may be under way. can_cancel: as far as the model allows. As in
  * forward_run(), passes over models with a recurrent state with one row of each sequence are never cancelled. QN_EIO,
  * QN_EDATA: the stages do not answer, or wrongly; no further step can be run. */
-int pipeline_start(struct pipeline *p, const struct batch *b, struct kv_seq *const *mem, bool can_cancel,
-                   struct qn_error *e);
+int pipeline_start(struct pipeline *p, const struct stage_step *s, bool can_cancel, struct qn_error *e);
 /* Takes what the oldest step under way brought. QN_EBUSY: the stages are still at it, and is_needed has returned true,
  * which is asked between two looks. QN_ECANCEL: the step was cancelled. If no later one was started, every sequence is
  * as it was before, except that its reserved slots hold anything; otherwise its sequences are lost. */

@@ -9,8 +9,11 @@
 #include <time.h>
 
 #include "base/os.h"
+#include "cluster/voices.h"
 
 #define LAST_WORDS_NS 1000000000u
+#define EXPECT        3           /* times the last wait for a packet is how long the next one is expected */
+#define EXPECT_NS     1000000000u /* at most */
 #define MOST_SLEEP_NS 1000000     /* of a pass that is made slower */
 #define N_BUFFERS     LINK_WINDOW /* of packets that come: one is at work while the others arrive */
 #define N_OUT         2           /* of packets that go: one is put together while the other is sent */
@@ -27,8 +30,11 @@ struct runner {
     struct kv_seq *places; /* [limits.n_seqs] the tables that were sent; their pages are not referenced */
     struct kv_seq **mems;  /* [limits.n_seqs] those of the present step */
     struct step_packet step;
-    float *logits;    /* [limits.n_logits or n_rows][n_vocab], in the last stage */
-    qn_token *tokens; /* [limits.n_rows], in the last stage */
+    float *logits;         /* [limits.n_logits or n_rows][n_vocab], in the last stage */
+    qn_token *tokens;      /* [limits.n_rows], in the last stage */
+    struct voices *voices; /* there, unless p.draw chooses tokens */
+    uint8_t *drawn;        /* [limits.n_rows] rows that voices draw from */
+    int n_drawn;           /* tokens that they draw at most */
     uint64_t done_step;
     bool can_accept; /* the last packet's step was completed here: its rows may be cut or taken back */
 
@@ -41,6 +47,7 @@ struct runner {
     int at_out;
     struct link *in, *out;
     const atomic_bool *stop;
+    uint64_t gap_ns; /* how long the last packet was waited for: the next one may take as long */
 
     /* the pass in progress */
     uint64_t step_no;
@@ -98,7 +105,9 @@ static int open_buffers(struct runner *r, struct qn_error *e)
     size_t n_logits = l->n_logits ? (size_t)l->n_logits : rows;
     r->logits = mem_alloc(n_logits * (size_t)l->n_vocab * sizeof *r->logits);
     r->tokens = mem_calloc(rows, sizeof *r->tokens);
-    if (r->logits && r->tokens) return 0;
+    r->drawn = mem_calloc(rows, sizeof *r->drawn);
+    if (r->logits && r->tokens && r->drawn)
+        return l->n_logits ? voices_new(&r->voices, l, r->p.kernels, r->p.ledger, e) : 0;
     return error_nomem(e, "a stage's logits", n_logits * (size_t)l->n_vocab * sizeof *r->logits);
 }
 
@@ -132,6 +141,8 @@ void runner_free(struct runner *r)
     mem_free(r->mems);
     mem_free(r->logits);
     mem_free(r->tokens);
+    mem_free(r->drawn);
+    voices_free(r->voices);
     for (int i = 0; i < N_BUFFERS; i++) mem_free(r->buffer[i]);
     for (int i = 0; i < N_OUT; i++) mem_free(r->outs[i].packet.p);
     step_packet_deinit(&r->step);
@@ -304,6 +315,26 @@ static int write_rows(struct runner *r, struct qn_error *e)
     return send_on(r, e);
 }
 
+/* What voices have drawn, and the logits of the other rows. */
+static int write_drawn(struct runner *r, struct packet_out *out, int n_wanted, struct qn_error *e)
+{
+    const struct step_packet *s = &r->step;
+    const size_t row = (size_t)r->p.limits.n_vocab;
+    int n_logits = n_wanted;
+    for (int i = 0; i < s->batch.n; i++) n_logits -= r->drawn[i];
+    packet_begin_drawn(out, r->p.group, r->step_no, s->times, s->n_times, 0, n_logits);
+    uint32_t n = (uint32_t)voices_draw(r->voices, s, r->logits, out);
+    memcpy(out->p + PACKET_HEAD_BYTES + 8 + 4 * (size_t)s->n_times, &n, sizeof n);
+    const float *logits = r->logits;
+    for (int i = 0; i < s->batch.n; i++) {
+        if (!s->batch.want_logits[i]) continue;
+        if (!r->drawn[i]) packet_put(out, logits, row * sizeof *logits);
+        logits += row;
+    }
+    packet_end(out);
+    return send_on(r, e);
+}
+
 static int write_result(struct runner *r, struct qn_error *e)
 {
     const struct step_packet *s = &r->step;
@@ -311,6 +342,7 @@ static int write_result(struct runner *r, struct qn_error *e)
     int n = 0, rc = open_out(r, &out, e);
     if (rc) return rc;
     for (int i = 0; i < s->batch.n; i++) n += s->batch.want_logits[i];
+    if (r->n_drawn) return write_drawn(r, out, n, e);
     if (r->p.limits.n_logits) {
         packet_reply_logits(out, r->p.group, r->step_no, s->times, s->n_times, r->logits, n, r->p.limits.n_vocab);
         return send_on(r, e);
@@ -357,7 +389,7 @@ static int abandon(struct runner *r, struct qn_error *e)
 {
     struct packet_out *out;
     int rc = 0;
-    r->step.batch.n = 0;
+    r->step.batch.n = r->step.n_draws = 0;
     if (!model_is_last(r->p.model)) rc = write_rows(r, e);
     if (!rc) rc = open_out(r, &out, e);
     if (rc) return rc;
@@ -370,6 +402,8 @@ static int do_step(struct runner *r, struct packet_in in, struct qn_error *e)
 {
     int rc = step_packet_read(&r->step, &r->p.limits, in, !model_is_first(r->p.model), e);
     if (!rc) rc = check_tables(r, e);
+    r->n_drawn = 0;
+    if (!rc && r->voices) rc = voices_prepare(r->voices, &r->step, r->drawn, &r->n_drawn, e);
     if (rc) return rc;
     for (int i = 0; i < r->step.n_moves; i++) move(r, &r->step.moves[i]);
     for (int i = 0; i < r->step.n_seqs; i++) set_table(r, &r->step.tables[i]);
@@ -417,8 +451,10 @@ static int receive(struct runner *r, const uint8_t **data, size_t *n, struct qn_
     if (rc && e) *e = r->lost;
     if (rc) return rc;
     patience_reset(&wait);
+    patience_expect(&wait, EXPECT * r->gap_ns < EXPECT_NS ? EXPECT * r->gap_ns : EXPECT_NS);
     for (; t->is_started; patience_wait(&wait)) /* one that came during a pass is there */
         if ((rc = move_on(r, e))) return rc;
+    r->gap_ns = patience_ns(&wait);
     *data = r->buffer[r->first];
     *n = t->n;
     r->first = (r->first + 1) % N_BUFFERS;

@@ -26,7 +26,7 @@ struct runner_params {
     int n_ctx;
     struct step_limits limits; /* those of the whole group */
     uint32_t group;
-    runner_draw_fn *draw; /* NULL but in the last stage, and there if the head draws (limits.n_logits) */
+    runner_draw_fn *draw; /* for tests: chooses all tokens if limits.n_logits is 0; otherwise NULL */
     void *draw_arg;
     /* Called again and again while the stage waits, and between pieces of a pass. A failure ends the stage. NULL:
      * nothing else has to be done. */

@@ -11,7 +11,7 @@
 #include "model/hparams.h"
 #include "model/pass/states.h"
 
-#define N_HEAD    6 /* numbers before the moves */
+#define N_HEAD    7 /* numbers before the moves */
 #define N_TABLE   5 /* numbers of a table before its lists */
 #define N_ROW     5 /* numbers of a row */
 #define MARK_WANT 1u
@@ -33,11 +33,20 @@ void step_packet_deinit(struct step_packet *s)
     *s = (struct step_packet){0};
 }
 
+/* Of each answer a mask and what it is drawn with; besides, some histories. What does not fit is drawn by the head. */
+size_t step_draw_numbers(const struct step_limits *l)
+{
+    if (!l->n_logits) return 0;
+    return (size_t)l->n_seqs * (64 + (size_t)l->n_vocab / 32) + 2 * (size_t)l->n_pages_each * (size_t)l->page_slots +
+           8192;
+}
+
 /* In double, because the product of limits may be more than fits 64 bits. */
 size_t step_packet_bytes(const struct step_limits *l)
 {
-    double numbers = N_HEAD + PACKET_MAX_TIMES + (double)l->n_seqs * (N_TABLE + 2.0 * l->n_pages_each) +
-                     (double)l->n_rows * N_ROW + (double)l->n_rows * l->n_embd;
+    double numbers = N_HEAD + PACKET_MAX_TIMES + (double)step_draw_numbers(l) +
+                     (double)l->n_seqs * (N_TABLE + 2.0 * l->n_pages_each) + (double)l->n_rows * N_ROW +
+                     (double)l->n_rows * l->n_embd;
     double bytes = PACKET_HEAD_BYTES + 4 * numbers + (double)l->n_moves * (double)sizeof(struct step_move);
     return bytes <= (double)PACKET_MAX_BYTES ? (size_t)bytes : 0;
 }
@@ -70,12 +79,14 @@ void step_packet_put(struct packet_out *out, const struct step_packet *s, bool h
                                    (uint32_t)s->n_seqs,
                                    (uint32_t)s->batch.n,
                                    (uint32_t)s->n_times,
+                                   (uint32_t)s->n_draws,
                                    (uint32_t)n_embd};
     packet_put(out, head, sizeof head);
     packet_put(out, s->times, (size_t)s->n_times * sizeof *s->times);
     packet_put(out, s->moves, (size_t)s->n_moves * sizeof *s->moves);
     for (int i = 0; i < s->n_seqs; i++) put_table(out, &s->tables[i], has_windows);
     put_rows(out, &s->batch);
+    packet_put(out, s->draws, (size_t)s->n_draws * sizeof *s->draws);
 }
 
 /* ---- reading ---- */
@@ -228,6 +239,7 @@ int step_packet_read(struct step_packet *s, const struct step_limits *l, struct 
     if (v[1] > (uint32_t)l->n_moves) return out_of(e, "number of moves", v[1], 0, l->n_moves);
     if (v[2] > (uint32_t)l->n_seqs) return out_of(e, "number of sequences", v[2], 0, l->n_seqs);
     if (v[3] > (uint32_t)l->n_rows) return out_of(e, "number of rows", v[3], 0, l->n_rows);
+    if (v[5] > step_draw_numbers(l)) return out_of(e, "number of draws", v[5], 0, (int64_t)step_draw_numbers(l));
     if (v[4] > PACKET_MAX_TIMES) return out_of(e, "number of times", v[4], 0, PACKET_MAX_TIMES);
     const void *times = packet_take(&in, v[4], sizeof *s->times);
     if (!times) return short_of(e, "times");
@@ -239,5 +251,7 @@ int step_packet_read(struct step_packet *s, const struct step_limits *l, struct 
     if (!(s->moves = packet_take(&in, v[1], sizeof *s->moves))) return short_of(e, "moves");
     if ((rc = check_moves(s, l, e)) || (rc = read_tables(s, l, &in, e))) return rc;
     if ((rc = read_rows(s, (int)v[3], &in, e)) || (rc = check_rows(s, l, e))) return rc;
-    return take_residual(s, l, &in, v[5], needs_rows, e);
+    if (!(s->draws = packet_take(&in, v[5], sizeof *s->draws))) return short_of(e, "draws");
+    s->n_draws = (int)v[5];
+    return take_residual(s, l, &in, v[6], needs_rows, e);
 }

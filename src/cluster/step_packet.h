@@ -8,12 +8,13 @@
  * states were copied or cleared since the last step (moves, in their order), and the page tables of the step's
  * sequences. Tables are sent as far as they differ from the last one at the same place.
  *
- *     u32 flags, n_moves, n_seqs, n_rows, n_times, n_embd (0: no residual rows follow)
+ *     u32 flags, n_moves, n_seqs, n_rows, n_times, n_draws, n_embd (0: no residual rows follow)
  *     times   [n_times]  u32 microseconds that the stages before took for this step
  *     moves   [n_moves]  u32 what, i32 to, i32 from
  *     tables  [n_seqs]   i32 place, state, n_pages, n_kept, first_window,
  *                        i32 page[n_pages - n_kept], window[n_pages - first_window], -1: none
  *     rows               i32 token[n_rows], pos[n_rows], slot[n_rows], seq[n_rows], u32 marks[n_rows]
+ *     draws   [n_draws]  u32 numbers for the last stage (voices.h)
  *     residual           f32 [n_rows][n_embd]
  */
 #ifndef QUERN_CLUSTER_STEP_PACKET_H
@@ -58,6 +59,8 @@ struct step_packet {
     bool can_cancel;
     int n_times, n_moves, n_seqs;
     uint32_t times[PACKET_MAX_TIMES];
+    int n_draws; /* numbers at draws */
+    const uint32_t *draws;
     const struct step_move *moves;
     struct step_table *tables; /* [n_seqs] */
     struct batch batch;
@@ -67,6 +70,8 @@ struct step_packet {
 /* Room for the packets of these limits. */
 int step_packet_init(struct step_packet *s, const struct step_limits *l, struct qn_error *e);
 void step_packet_deinit(struct step_packet *s);
+/* Numbers that draws of a step have at most. */
+size_t step_draw_numbers(const struct step_limits *l);
 /* Bytes of the largest packet of these limits, with its header. 0: more than PACKET_MAX_BYTES. */
 size_t step_packet_bytes(const struct step_limits *l);
 

@@ -279,6 +279,22 @@ void sampler_reset(struct sampler *s)
     s->picked = -1;
 }
 
+const qn_token *sampler_history(const struct sampler *s, size_t *n)
+{
+    *n = s->n_history < s->window ? s->n_history : s->window;
+    return s->history + (s->n_history - *n);
+}
+
+double sampler_bound(const struct sampler *s) { return s->mirostat_mu; }
+void sampler_set_bound(struct sampler *s, double bound) { s->mirostat_mu = bound; }
+double sampler_surprise(const struct sampler *s) { return s->picked >= 0 ? s->surprise : __builtin_nan(""); }
+
+void sampler_picked(struct sampler *s, qn_token token, double surprise)
+{
+    s->picked = token;
+    s->surprise = surprise;
+}
+
 /* ---- penalties ---- */
 
 static void penalise(struct sampler *s, float *x)

@@ -41,6 +41,19 @@ void sampler_set_mask(struct sampler *s, const uint64_t *mask);
 /* The token for `position` from logits [n_vocab], which are not modified: -inf bans a token, NaN counts as -inf, and
  * if any are +inf the lowest of those tokens is the answer. QN_ENUMERIC when all are NaN or -inf. Allocates nothing. */
 int sampler_pick(struct sampler *s, const float *logits, uint64_t position, qn_token *out, struct qn_error *e);
+
+/* ---- a sampler in another process that draws in the place of this one (cluster/voices.h) ---- */
+
+/* The tokens that the parameters look back at, the newest last; valid until the next change. */
+const qn_token *sampler_history(const struct sampler *s, size_t *n);
+/* Mirostat's bound, which moves with every token; 0 without mirostat. */
+double sampler_bound(const struct sampler *s);
+void sampler_set_bound(struct sampler *s, double bound);
+/* What mirostat learns from the last pick: goes to sampler_picked() where the token is accepted, too. NaN: nothing. */
+double sampler_surprise(const struct sampler *s);
+/* As if sampler_pick() had chosen the token. */
+void sampler_picked(struct sampler *s, qn_token token, double surprise);
+
 /* probs [n_vocab]: the probability with which sampler_pick would have drawn each token; 0 for those filtered out. */
 int sampler_probs(struct sampler *s, const float *logits, uint64_t position, float *probs, struct qn_error *e);
 

@@ -64,6 +64,15 @@ qn_token request_draw(const struct request *r, int answer, int ahead, const floa
     return draw(r, answer, ahead, logits, &t, NULL) ? -1 : t;
 }
 
+qn_token request_hear(const struct request *r, int answer, const struct stage_drawn *d)
+{
+    struct sampler *s = r->answers[answer].sampler;
+    if (d->token < 0) return -1;
+    if (d->surprise == d->surprise) sampler_picked(s, d->token, d->surprise);
+    sampler_accept(s, d->token);
+    return d->token;
+}
+
 qn_token request_guess(const struct request *r, int answer, int pos, const float *logits)
 {
     struct sampler *s = r->answers[answer].sampler;
@@ -72,8 +81,8 @@ qn_token request_guess(const struct request *r, int answer, int pos, const float
     return sampler_pick(s, logits, (uint64_t)(pos + r->answers[answer].n_dropped), &t, NULL) ? -1 : t;
 }
 
-void request_next_token(struct request *r, int answer, qn_token drawn, const struct qn_engine *g, const float *logits,
-                        float *work, void *scratch)
+void request_next_token(struct request *r, int answer, qn_token drawn, const struct stage_drawn *heard,
+                        const struct qn_engine *g, const float *logits, float *work, void *scratch)
 {
     struct answer *a = &r->answers[answer];
     struct qn_logprob top[QN_MAX_TOP_LOGPROBS];
@@ -92,9 +101,10 @@ void request_next_token(struct request *r, int answer, qn_token drawn, const str
     if (r->guides) guide_take(r->guides[answer]->guide, ev.token);
     if (r->p.n_top_logprobs >= 0) {
         ev.n_top = r->p.n_top_logprobs;
-        ev.top = top;
-        ev.logprob =
-            logprob_of(&g->forward.pass.kt, logits, g->model->hp.n_vocab, ev.token, top, ev.n_top, work, scratch);
+        ev.top = heard ? heard->top : top;
+        ev.logprob = heard ? heard->logprob
+                           : logprob_of(&g->forward.pass.kt, logits, g->model->hp.n_vocab, ev.token, top, ev.n_top,
+                                        work, scratch);
     }
     if (!r->p.no_text && qn_text_push(a->text, ev.token, &ev.text, &ev.n_text, &at_stop, &r->error)) {
         request_finish_answer(r, answer, QN_FINISH_ERROR);

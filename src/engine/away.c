@@ -12,6 +12,10 @@
  * state is copied that they change. An answer that has to give way loses its pages, and what comes back of it is
  * dropped.
  *
+ * Tokens are drawn by the last stage, which keeps a copy of each answer's sampler: a voice. What it is not told enough
+ * for is drawn here, from logits: drafted rows of an answer with a grammar, rows beside an answer's own (windows), and
+ * answers that replay tokens.
+ *
  * While drafters propose something, a step is alone, because they share its rows between all answers.
  */
 #include <assert.h>
@@ -34,11 +38,23 @@ struct flight {
     bool has_drafts;
 };
 
+/* A sampler that the last stage keeps. */
+struct away_voice {
+    uint64_t request; /* 0: none */
+    int answer;
+    int n_tokens, n_dropped; /* of the answer when the stage's sampler has seen as much; -1: not known */
+};
+
 struct flights {
     int n, cap;
     struct flight all[STAGE_STEPS]; /* [n] the oldest first, of [cap] */
     bool is_cancelled;              /* none of them is wanted */
-    double slowest;                 /* part of a pass that its slowest stage takes; 0: not known */
+    struct away_voice *voices;      /* [n_places] */
+    struct stage_draw *draws;       /* [n_places] of the step that begins, as what follows */
+    struct qn_sampling *sampling;
+    bool *are_put;
+    int n_draws;
+    double slowest; /* part of a pass that its slowest stage takes; 0: not known */
 };
 
 bool away_has_steps(const struct qn_scheduler *s) { return s->flights && s->flights->n; }
@@ -47,6 +63,10 @@ void away_free(struct qn_scheduler *s)
 {
     if (!s->flights) return;
     for (int i = 0; i < STAGE_STEPS; i++) mem_free(s->flights->all[i].parts);
+    mem_free(s->flights->voices);
+    mem_free(s->flights->draws);
+    mem_free(s->flights->sampling);
+    mem_free(s->flights->are_put);
     mem_free(s->flights);
     s->flights = NULL;
 }
@@ -56,14 +76,18 @@ static bool open_flights(struct qn_scheduler *s)
     if (s->flights) return true;
     s->flights = mem_calloc(1, sizeof *s->flights);
     if (!s->flights) return false;
-    s->flights->cap = stage_steps(s->engine->stage);
-    for (int i = 0; i < s->flights->cap; i++) {
-        s->flights->all[i].parts = mem_calloc((size_t)s->n_places, sizeof *s->parts);
-        if (s->flights->all[i].parts) continue;
-        away_free(s);
-        return false;
-    }
-    return true;
+    struct flights *f = s->flights;
+    size_t n = (size_t)s->n_places;
+    f->cap = stage_steps(s->engine->stage);
+    f->voices = mem_calloc(n, sizeof *f->voices);
+    f->draws = mem_calloc(n, sizeof *f->draws);
+    f->sampling = mem_calloc(n, sizeof *f->sampling);
+    f->are_put = mem_calloc(n, sizeof *f->are_put);
+    if (!s->heard) s->heard = mem_calloc(2 * n + (size_t)s->drafts.most, sizeof *s->heard);
+    bool is_open = f->voices && f->draws && f->sampling && f->are_put && s->heard;
+    for (int i = 0; i < f->cap; i++) is_open &= (f->all[i].parts = mem_calloc(n, sizeof *s->parts)) != NULL;
+    if (!is_open) away_free(s);
+    return is_open;
 }
 
 void away_forget(struct qn_scheduler *s)
@@ -76,6 +100,7 @@ void away_forget(struct qn_scheduler *s)
     if (!s->flights) return;
     s->flights->n = 0;
     s->flights->is_cancelled = false;
+    memset(s->flights->voices, 0, (size_t)s->n_places * sizeof *s->flights->voices);
 }
 
 /* ---- how large a step is ---- */
@@ -138,6 +163,119 @@ static bool size_step(struct qn_scheduler *s)
     return true;
 }
 
+/* ---- drawing ---- */
+
+static bool is_running(const struct qn_scheduler *s, uint64_t request)
+{
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i]->id == request) return true;
+    return false;
+}
+
+/* The voice of an answer; a place that none has any more if it is new. There are as many as answers that run. */
+static struct away_voice *voice_of(const struct qn_scheduler *s, const struct request *r, int answer)
+{
+    struct away_voice *all = s->flights->voices, *at = NULL;
+    for (struct away_voice *v = all; v < all + s->n_places; v++)
+        if (v->request == r->id && v->answer == answer) return v;
+    for (struct away_voice *v = all; !at && v < all + s->n_places; v++)
+        if (!v->request || !is_running(s, v->request)) at = v;
+    assert(at);
+    *at = (struct away_voice){.request = r->id, .answer = answer, .n_tokens = -1};
+    return at;
+}
+
+/* Whether the last stage can draw what follows the part's rows. */
+static bool can_draw(const struct step_part *p)
+{
+    const struct request *r = p->request;
+    bool begins = request_is_reading(r);
+    if (!p->n_logits || r->p.n_replay || !r->max_tokens) return false;
+    if (begins && p->slot + p->n != (int)r->p.n_prompt) return false; /* logprobs of the prompt */
+    for (int k = begins ? 0 : p->answer; r->guides && k < (begins ? r->p.n_answers : p->answer + 1); k++)
+        if (!request_has_mask(r, k) || guide_failed(r->guides[k]->guide, NULL) || (!begins && p->n_logits > 1))
+            return false;
+    return true;
+}
+
+/* Adds the draw of an answer. One that has not begun has the past of the first. */
+static void add_draw(struct qn_scheduler *s, const struct step_part *p, int answer)
+{
+    struct flights *f = s->flights;
+    struct request *r = p->request;
+    bool begins = request_is_reading(r);
+    const struct answer *a = &r->answers[begins ? 0 : answer];
+    struct away_voice *v = voice_of(s, r, answer);
+    struct stage_draw *d = &f->draws[f->n_draws];
+    *d = (struct stage_draw){.row = p->row + p->n - (begins ? 1 : p->n_logits),
+                             .n = begins ? 1 : p->n_logits,
+                             .voice = (int)(v - f->voices),
+                             .is_new = v->n_tokens != a->n_tokens || v->n_dropped != a->n_dropped,
+                             .sampling = &f->sampling[f->n_draws],
+                             .bound = sampler_bound(a->sampler),
+                             .position = (uint64_t)(a->n_tokens + a->n_dropped),
+                             .mask = r->guides ? guide_mask(r->guides[answer]->guide) : NULL,
+                             .n_top = r->p.n_top_logprobs,
+                             .is_put = &f->are_put[f->n_draws]};
+    d->history = sampler_history(a->sampler, &d->n_history);
+    f->sampling[f->n_draws] = r->p.sampling;
+    f->sampling[f->n_draws++].seed += (uint64_t)answer;
+    v->n_tokens = -1; /* until it is back */
+}
+
+static void add_draws(struct qn_scheduler *s)
+{
+    struct flights *f = s->flights;
+    f->n_draws = 0;
+    for (int i = 0; i < s->n_parts; i++) {
+        struct step_part *p = &s->parts[i];
+        int before = f->n_draws;
+        p->heard = before;
+        if (!can_draw(p)) continue;
+        if (!request_is_reading(p->request))
+            add_draw(s, p, p->answer);
+        else
+            for (int k = 0; k < p->request->p.n_answers; k++) add_draw(s, p, k);
+        p->n_heard = f->n_draws - before; /* draws, until it is known whether they were sent */
+    }
+}
+
+/* Finds where the tokens of each part will be. */
+static void place_draws(struct qn_scheduler *s)
+{
+    const struct flights *f = s->flights;
+    int n = 0;
+    for (int i = 0; i < s->n_parts; i++) {
+        struct step_part *p = &s->parts[i];
+        const struct stage_draw *d = &f->draws[p->heard];
+        if (!p->n_heard || !*d->is_put) {
+            p->n_heard = 0;
+            continue;
+        }
+        p->heard = n;
+        p->n_heard = p->n_heard > 1 ? p->n_heard : d->n;
+        n += p->n_heard;
+    }
+}
+
+/* Notes what the last stage's samplers have seen. */
+static void note_voices(struct qn_scheduler *s, const struct step_part *p)
+{
+    struct request *r = p->request;
+    bool begins = request_is_reading(r);
+    for (int k = 0; begins && k < p->n_heard; k++) {
+        struct away_voice *v = voice_of(s, r, k);
+        v->n_tokens = (int)r->p.n_prompt + (s->heard[p->heard + k].token >= 0);
+        v->n_dropped = r->n_dropped;
+    }
+    if (begins || !p->n_heard) return;
+    const struct answer *a = &r->answers[p->answer];
+    struct away_voice *v = voice_of(s, r, p->answer);
+    v->n_tokens = a->n_tokens;
+    v->n_dropped = a->n_dropped;
+    for (int i = 0; i < p->n_heard; i++) v->n_tokens += s->heard[p->heard + i].token >= 0;
+}
+
 /* ---- beginning ---- */
 
 static int start(struct qn_scheduler *s)
@@ -146,11 +284,14 @@ static int start(struct qn_scheduler *s)
     struct flight *f = &s->flights->all[s->flights->n];
     struct qn_error e;
     uint64_t t0 = clock_ns();
-    int rc = at->ops->start(at->arg, &s->engine->batch, s->memories, true, &e);
+    add_draws(s);
+    struct stage_step step = {&s->engine->batch, s->memories, s->flights->draws, s->flights->n_draws};
+    int rc = at->ops->start(at->arg, &step, true, &e);
     if (rc) {
         scheduler_lose_stage(s, &e);
         return rc;
     }
+    place_draws(s);
     memcpy(f->parts, s->parts, (size_t)s->n_parts * sizeof *s->parts);
     *f = (struct flight){.parts = f->parts,
                          .n_parts = s->n_parts,
@@ -251,7 +392,6 @@ static double learn(struct qn_scheduler *s, const struct stage_result *r)
 void away_run(struct qn_scheduler *s)
 {
     const struct stage *at = s->engine->stage;
-    struct stage_result result = {.logits = s->logits};
     struct qn_error e;
     if (!open_flights(s)) {
         for (int i = 0; i < s->n_running; i++)
@@ -263,6 +403,7 @@ void away_run(struct qn_scheduler *s)
         step_without_rows(s);
         return;
     }
+    struct stage_result result = {.logits = s->logits, .drawn = s->heard};
     int rc = at->ops->finish(at->arg, is_needed, s, &result, &e);
     if (rc == QN_EBUSY) {
         bool wasted = !s->flights->is_cancelled && are_wasted(s, clock_ns());
@@ -277,6 +418,8 @@ void away_run(struct qn_scheduler *s)
     s->was_abandoned = rc == QN_ECANCEL;
     if (rc)
         drafts_forget(s);
-    else
+    else {
+        for (int i = 0; i < s->n_parts; i++) note_voices(s, &s->parts[i]);
         step_take_in(s, f.t0, learn(s, &result));
+    }
 }

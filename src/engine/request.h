@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/core/share.h"
 #include "engine/drafts.h"
+#include "engine/core/stage.h"
 #include "engine/core/text.h"
 
 /* One of the n answers. While it has its pages, and after its first token was drawn, memory holds the keys and values
@@ -156,12 +157,15 @@ bool request_is_paused(const struct request *r);
  * there is none to draw. It changes nothing but the answer's sampler, so threads may draw for different answers at
  * once. An answer with a grammar has a mask for its next token only. */
 qn_token request_draw(const struct request *r, int answer, int ahead, const float *logits);
+/* The same, for a token that was drawn elsewhere (core/stage.h). */
+qn_token request_hear(const struct request *r, int answer, const struct stage_drawn *d);
 /* Draws the token at a position of an answer for a guess. It changes nothing. -1: there is none to draw. */
 qn_token request_guess(const struct request *r, int answer, int pos, const float *logits);
 /* Takes the next token of an answer, sends its event, and finishes the answer if it ends there. drawn: as
- * request_draw() has returned it; -1: draw it now. work: [n_vocab]; scratch: KERNEL_SCRATCH_BYTES */
-void request_next_token(struct request *r, int answer, qn_token drawn, const struct qn_engine *g, const float *logits,
-                        float *work, void *scratch);
+ * request_draw() or request_hear() has returned it; -1: draw it now. heard: it was drawn elsewhere, so there are no
+ * logits; NULL: it was not. work: [n_vocab]; scratch: KERNEL_SCRATCH_BYTES */
+void request_next_token(struct request *r, int answer, qn_token drawn, const struct stage_drawn *heard,
+                        const struct qn_engine *g, const float *logits, float *work, void *scratch);
 /* windows.c: begins the window of an unverified answer, which has no tokens yet. */
 void windows_begin(struct answer *a, const struct request *r);
 /* Ends an answer: sends its last event, with its held text and the reason. Its memory stays until request_release(). */

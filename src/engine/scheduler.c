@@ -631,6 +631,7 @@ void qn_scheduler_free(qn_scheduler *s)
     mem_free(s->parts);
     mem_free(s->memories);
     mem_free(s->logits);
+    mem_free(s->heard);
     mem_free(s->drawn);
     mem_free(s->work);
     mem_free(s->scratch);

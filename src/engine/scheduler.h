@@ -32,6 +32,7 @@ struct step_part {
     int n_drafted;            /* rows of drafts, the last ones */
     int n_aside;              /* rows after all these, which never stay; they are not counted in n and n_logits */
     const struct draft_offer *offer; /* the drafts; NULL: none */
+    int heard, n_heard;              /* the first in s->heard, and how many: tokens that were drawn elsewhere */
     int n_drawn;                     /* tokens that were drawn already, from the first rows of logits */
     int n_kept;                      /* rows that stay */
     bool is_window;                  /* the rows are those of an unverified window */
@@ -110,10 +111,11 @@ struct qn_scheduler {
     bool is_emptied;    /* since then, no sequence has pages any more */
     uint64_t asked_ns;  /* the time of the last check whether to abandon the step */
 
-    struct flights *flights; /* steps under way in other processes; NULL: there was none yet */
-    int most_answers;        /* answers of a step at most */
-    int most_prompt;         /* prompt rows of a step at most; 0: as many as pace allows */
-    bool are_answers_away;   /* steps under way have rows of answers */
+    struct stage_drawn *heard; /* what the last step that ended brought */
+    struct flights *flights;   /* steps under way in other processes; NULL: there was none yet */
+    int most_answers;          /* answers of a step at most */
+    int most_prompt;           /* prompt rows of a step at most; 0: as many as pace allows */
+    bool are_answers_away;     /* steps under way have rows of answers */
 };
 
 /* ---- lost.c ---- */

@@ -31,7 +31,7 @@
 
 #define RATE_WEIGHT 0.125 /* weight of the last step in the moving means of rates */
 
-static void begin_answers(struct qn_scheduler *s, struct request *r, const float *logits);
+static void begin_answers(struct qn_scheduler *s, struct request *r, const struct step_part *p);
 
 /* ---- gathering ---- */
 
@@ -314,9 +314,25 @@ static void tell_rank(struct request *r, const struct model *m)
     request_tell(r, &ev);
 }
 
-/* The prompt has been read: begins the answers. logits: of its last row; NULL if there are none, because windows follow
- * or no answer is asked for. */
-static void begin_answers(struct qn_scheduler *s, struct request *r, const float *logits)
+/* Where another process found no token to draw, the logits are as if they were here, for the error. */
+static void nothing_to_draw(const struct qn_scheduler *s, float *logits)
+{
+    for (int i = 0; i < s->engine->model->hp.n_vocab; i++) logits[i] = -INFINITY;
+}
+
+/* Draws the first token of an answer from the last row of the prompt's part, or takes what was drawn elsewhere. */
+static void begin_answer(struct qn_scheduler *s, struct request *r, int k, const struct step_part *p)
+{
+    float *logits = logits_row(s, p->logits_row + p->n_logits - 1);
+    const struct stage_drawn *heard = p->n_heard ? &s->heard[p->heard + k] : NULL;
+    qn_token drawn = heard ? request_hear(r, k, heard) : -1;
+    if (heard && drawn < 0) nothing_to_draw(s, logits);
+    request_next_token(r, k, drawn, heard, s->engine, logits, s->work, s->scratch);
+}
+
+/* The prompt has been read: begins the answers. p: the part with its last row; NULL: the whole prompt was found, and
+ * windows follow. */
+static void begin_answers(struct qn_scheduler *s, struct request *r, const struct step_part *p)
 {
     struct qn_engine *g = s->engine;
     r->answering_ns = clock_ns();
@@ -333,7 +349,7 @@ static void begin_answers(struct qn_scheduler *s, struct request *r, const float
         else if (r->max_tokens == 0)
             request_finish_answer(r, k, QN_FINISH_LENGTH);
         else if (!r->fills)
-            request_next_token(r, k, -1, g, logits, s->work, s->scratch);
+            begin_answer(s, r, k, p);
     }
     if (failed) return;
     room_fork(s, r);
@@ -346,7 +362,10 @@ static void draw_part(struct qn_scheduler *s, struct step_part *p)
     const qn_token *drafts = s->engine->batch.token + p->row + p->n - p->n_drafted;
     qn_token *drawn = s->drawn + p->logits_row;
     for (int i = 0; i < p->n_logits && (i == 0 || (drawn[i - 1] == drafts[i - 1] && !p->request->guides)); i++) {
-        drawn[i] = request_draw(p->request, p->answer, i, logits_row(s, p->logits_row + i));
+        float *logits = logits_row(s, p->logits_row + i);
+        drawn[i] = p->n_heard ? request_hear(p->request, p->answer, &s->heard[p->heard + i])
+                              : request_draw(p->request, p->answer, i, logits);
+        if (drawn[i] < 0 && p->n_heard) nothing_to_draw(s, logits);
         if (drawn[i] < 0) return;
         p->n_drawn = i + 1;
     }
@@ -367,7 +386,10 @@ static void draw_some(void *arg, int ith, int nth)
 static void draw(struct qn_scheduler *s)
 {
     atomic_store_explicit(&s->n_dealt, 0, memory_order_relaxed);
-    if (s->n_parts >= DRAW_TOGETHER) pool_run(s->engine->pool, draw_some, s);
+    if (s->engine->stage)
+        draw_some(s, 0, 1); /* little is left to be drawn here */
+    else if (s->n_parts >= DRAW_TOGETHER)
+        pool_run(s->engine->pool, draw_some, s);
 }
 
 /* Takes the tokens of an answer in the order of their rows. A row stays if the tokens before it are those that it was
@@ -381,7 +403,8 @@ static void take_tokens(struct qn_scheduler *s, struct step_part *p)
     bool goes_on = true;
     while (n < p->n_logits && goes_on) {
         qn_token drawn = n < p->n_drawn ? s->drawn[p->logits_row + n] : -1;
-        request_next_token(r, p->answer, drawn, s->engine, logits_row(s, p->logits_row + n), s->work, s->scratch);
+        request_next_token(r, p->answer, drawn, drawn >= 0 && p->n_heard ? &s->heard[p->heard + n] : NULL, s->engine,
+                           logits_row(s, p->logits_row + n), s->work, s->scratch);
         n++;
         goes_on = a->finish == QN_FINISH_NONE && n < p->n_logits && a->tokens[a->n_tokens - 1] == drafts[n - 1] &&
                   !request_is_cancelled(r) && masks_try(r, p->answer);
@@ -412,8 +435,7 @@ static void take_in_prompt(struct qn_scheduler *s, const struct step_part *p, in
     if (is_new && r->p.pooling) pool_rows(s, p);
     if (is_new) tell_prefill(r);
     reuse_keep_cut(s->reuse, r);
-    if (answer_rows(&r->answers[p->answer]) == 0)
-        begin_answers(s, r, p->n_logits ? logits_row(s, p->logits_row + p->n_logits - 1) : NULL);
+    if (answer_rows(&r->answers[p->answer]) == 0) begin_answers(s, r, p);
 }
 
 static void take_in(struct qn_scheduler *s, struct step_part *p)

@@ -194,7 +194,7 @@ int windows_take(struct qn_scheduler *s, struct request *r, int answer, const fl
     int run = wedlm_run(&a->window), n = 0;
     uint64_t t0 = clock_ns();
     while (n < run && a->finish == QN_FINISH_NONE && !request_is_cancelled(r))
-        request_next_token(r, answer, a->window.entries[n++].token, s->engine, NULL, s->work, s->scratch);
+        request_next_token(r, answer, a->window.entries[n++].token, NULL, s->engine, NULL, s->work, s->scratch);
     wedlm_commit(&a->window, n);
     uint64_t t1 = clock_ns();
     if (a->finish == QN_FINISH_NONE && n == run) fill(s, r, answer, logits);

@@ -354,7 +354,7 @@ static int take_row(void *arg, const float *logits, struct qn_error *e)
         guide_prepare(q->guides[0]->guide);
         if (!guide_failed(q->guides[0]->guide, NULL)) copy_mask(v, q->guides[0]->guide);
     }
-    request_next_token(q, 0, -1, v->g, logits, v->work, v->scratch);
+    request_next_token(q, 0, -1, NULL, v->g, logits, v->work, v->scratch);
     if (a->n_tokens == n) {
         v->out->why = q->error;
         return verify_differs(v, VERIFY_NOTHING);

@@ -138,6 +138,30 @@ def test_nothing_stays_after_the_daemon():
         until(3 * SLOWNESS, lambda: not os.path.exists(folder), "the folder stays after", how)
 
 
+def cpu_seconds(pid):
+    """What all threads of a process have computed."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat") as f:
+            total += int(f.read().split()[0])
+    return total / 1e9
+
+
+def test_stages_without_work_leave_the_cpu_to_others():
+    server = Server(MODELS[0], *SMALL, "--hosts", "localhost:2")
+    server.post("/v1/completions", {"prompt": "a", "max_tokens": 2})
+    time.sleep(0.3)
+    ranks = named(server, "quern-stage", "rank")
+    before, began = [cpu_seconds(p) for p in ranks], time.monotonic()
+    time.sleep(2)
+    seconds = time.monotonic() - began
+    for p, was in zip(ranks, before):
+        share = (cpu_seconds(p) - was) / seconds
+        print(f"an idle stage takes {100 * share:.2f}% of a CPU")
+        check(share <= 0.01 * SLOWNESS, "an idle stage takes", share, "of a CPU")
+    end(server)
+
+
 def test_what_stages_cannot_do_is_refused_by_name():
     for args, says in (
             (["--hosts", "elsewhere"], "name the interface"),

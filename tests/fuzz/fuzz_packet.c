@@ -11,7 +11,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cluster/step_packet.h"
+#include "cluster/voices.h"
+#include "kernel/cpu.h"
 
 #define GROUP 7
 
@@ -34,19 +35,63 @@ static void use(const struct step_packet *s, const struct step_limits *l)
     (void)sum;
 }
 
+/* Draws what the step says, from logits that are all alike. */
+static void draw(const struct step_packet *s, const struct step_limits *l)
+{
+    static float logits[8 * 100];
+    static uint8_t bytes[1 << 16] __attribute__((aligned(4)));
+    struct packet_out out = {.p = bytes, .cap = sizeof bytes};
+    struct stage_drawn drawn[16];
+    uint8_t rows[8];
+    struct kernels k;
+    struct ledger ledger;
+    struct voices *v;
+    int n;
+    kernels_init(&k, cpu_best());
+    ledger_init(&ledger, 1 << 26);
+    if (voices_new(&v, l, &k, &ledger, NULL)) return;
+    if (!voices_prepare(v, s, rows, &n, NULL)) {
+        voices_draw(v, s, logits, &out);
+        assert(!voices_read(drawn, n, (struct packet_in){bytes, out.n}, l->n_vocab, NULL));
+    }
+    voices_free(v);
+}
+
 static void read_step(struct packet_in in, const struct step_limits *l)
 {
     struct step_packet s;
     if (step_packet_init(&s, l, NULL)) return;
-    for (int needs_rows = 0; needs_rows < 2; needs_rows++)
-        if (!step_packet_read(&s, l, in, needs_rows, NULL)) use(&s, l);
+    for (int needs_rows = 0; needs_rows < 2; needs_rows++) {
+        if (step_packet_read(&s, l, in, needs_rows, NULL)) continue;
+        use(&s, l);
+        if (l->n_logits) draw(&s, l);
+    }
     step_packet_deinit(&s);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct step_limits windows = {8, 3, 4, 20, 10, 0, 6, 16, 20, 4, 100},
-                                    states = {8, 3, 4, 20, 0, 5, 6, 16, 0, 4, 100};
+    /* The size of the vocabulary is that of which a voice is small. */
+    static const struct step_limits windows = {.n_rows = 8,
+                                               .n_seqs = 3,
+                                               .n_moves = 4,
+                                               .n_logits = 8,
+                                               .n_pages = 20,
+                                               .n_windows = 10,
+                                               .n_pages_each = 6,
+                                               .page_slots = 16,
+                                               .window = 20,
+                                               .n_embd = 4,
+                                               .n_vocab = 100},
+                                    states = {.n_rows = 8,
+                                              .n_seqs = 3,
+                                              .n_moves = 4,
+                                              .n_pages = 20,
+                                              .n_states = 5,
+                                              .n_pages_each = 6,
+                                              .page_slots = 16,
+                                              .n_embd = 4,
+                                              .n_vocab = 100};
     const uint32_t group = GROUP, body = (uint32_t)(size - PACKET_HEAD_BYTES);
     struct packet_head head;
     struct packet_reply reply;
@@ -66,7 +111,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         } else if (head.kind == PACKET_ACCEPT && !packet_read_accept(&counts, &n, in, 3, 32, NULL)) {
             for (int i = 0; i < n; i++) assert(counts[i] >= 0 && counts[i] <= 32);
         } else if (head.kind == PACKET_REPLY && !packet_read_reply(&reply, in, 8, 100, NULL)) {
-            for (int i = 0; i < reply.n_tokens; i++) assert(reply.tokens[i] < 100);
+            struct stage_drawn drawn[8];
+            for (int i = 0; reply.tokens && i < reply.n_tokens; i++) assert(reply.tokens[i] < 100);
+            if (reply.outcome == STEP_DRAWN)
+                voices_read(drawn, 8, (struct packet_in){reply.drawn, 4 * (size_t)reply.n_drawn}, 100, NULL);
         }
     }
     mem_free(p);

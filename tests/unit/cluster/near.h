@@ -54,7 +54,7 @@ struct near {
     struct stage_result early; /* of a serial step */
     int early_rc;
     /* for measuring; read them when nothing runs */
-    int n_steps;
+    int n_steps, n_logits;
     double pass_s, slowest_s; /* sums over steps: of all stages; of the slowest one of each */
 };
 
@@ -64,12 +64,13 @@ static void near_die(const char *what, const struct qn_error *e)
     abort();
 }
 
-static int near_start(void *arg, const struct batch *b, struct kv_seq *const *mem, bool can_cancel, struct qn_error *e)
+static int near_start(void *arg, const struct stage_step *s, bool can_cancel, struct qn_error *e)
 {
     struct near *x = arg;
-    int rc = pipeline_start(x->pipeline, b, mem, can_cancel, e);
+    int rc = pipeline_start(x->pipeline, s, can_cancel, e);
     if (rc || !x->p.is_serial) return rc;
-    x->early.logits = x->engine->model ? x->scheduler->logits : NULL;
+    x->early.logits = x->scheduler->logits;
+    x->early.drawn = x->scheduler->heard;
     x->early_rc = pipeline_finish(x->pipeline, NULL, NULL, &x->early, e);
     return x->early_rc == QN_ECANCEL ? 0 : x->early_rc;
 }
@@ -86,6 +87,7 @@ static int near_finish(void *arg, bool (*is_needed)(void *arg), void *needed_arg
         rc = pipeline_finish(x->pipeline, is_needed, needed_arg, out, e);
     if (rc) return rc;
     x->n_steps++;
+    x->n_logits += out->n_logits;
     for (int i = 0; i < out->n_times; i++) {
         x->pass_s += 1e-6 * out->times[i];
         slowest = out->times[i] > slowest ? out->times[i] : slowest;

@@ -13,7 +13,8 @@
 
 #include "base/mem.h"
 #include "cluster/link.h"
-#include "cluster/step_packet.h"
+#include "cluster/voices.h"
+#include "kernel/cpu.h"
 
 #define GROUP 7
 
@@ -237,25 +238,26 @@ static void a_step_names_what_is_wrong(void **state)
         {2, 4, "sequences is 4"},
         {3, 9, "rows is 9"},
         {4, 65, "number of times is 65"},
-        {6, 4, "move's kind is 4"},
-        {7, 20, "move's end is 20"},
-        {8, -1, "move's start is -1"},
-        {12, 3, "place of a table is 3"},
-        {13, 5, "state is 5"},
-        {14, 7, "pages is 7"},
-        {15, 4, "kept pages is 4"},
-        {16, 4, "first window is 4"},
-        {17, 20, "page is 20"},
-        {19, 10, "window page is 10"},
-        {22, 2, "share place 2"},
-        {23, 4, "share place 0 or state 4"},
-        {30, 100, "token is 100"},
-        {35, -1, "position is -1"},
-        {40, 48, "slot is 48"},
-        {41, 45, "slot 45 after slot 45"},
-        {45, 2, "sequence is 2"},
-        {50, 4, "marks is 4"},
-        {53, 0, "not held alike"},
+        {5, 1, "number of draws is 1"},
+        {7, 4, "move's kind is 4"},
+        {8, 20, "move's end is 20"},
+        {9, -1, "move's start is -1"},
+        {13, 3, "place of a table is 3"},
+        {14, 5, "state is 5"},
+        {15, 7, "pages is 7"},
+        {16, 4, "kept pages is 4"},
+        {17, 4, "first window is 4"},
+        {18, 20, "page is 20"},
+        {20, 10, "window page is 10"},
+        {23, 2, "share place 2"},
+        {24, 4, "share place 0 or state 4"},
+        {31, 100, "token is 100"},
+        {36, -1, "position is -1"},
+        {41, 48, "slot is 48"},
+        {42, 45, "slot 45 after slot 45"},
+        {46, 2, "sequence is 2"},
+        {51, 4, "marks is 4"},
+        {54, 0, "not held alike"},
     };
     struct step_packet s;
     struct qn_error e;
@@ -278,6 +280,86 @@ static void limits_that_no_packet_can_have_are_noticed(void **state)
     l.n_rows = 1 << 20;
     l.n_embd = 1 << 20;
     assert_int_equal(step_packet_bytes(&l), 0);
+}
+
+/* ---- draws ---- */
+
+#define N_VOCAB 100
+
+static size_t put_draw(uint32_t *numbers, size_t cap)
+{
+    static const struct qn_logit_bias bias[] = {{3, 1}, {99, -2}};
+    static const qn_token history[] = {1, 2, 1}, breakers[] = {7};
+    static const uint64_t mask[] = {UINT64_MAX, 5};
+    struct qn_sampling q;
+    qn_sampling_init(&q);
+    q.repetition_penalty = 1.5f;
+    q.logit_bias = bias;
+    q.n_logit_bias = 2;
+    q.dry_breakers = breakers;
+    q.n_dry_breakers = 1;
+    const struct stage_draw d = {.row = 1,
+                                 .n = 1,
+                                 .voice = 2,
+                                 .is_new = true,
+                                 .sampling = &q,
+                                 .history = history,
+                                 .n_history = 3,
+                                 .position = 9,
+                                 .mask = mask,
+                                 .n_top = 2};
+    return voices_put(numbers, cap, &d, N_VOCAB);
+}
+
+/* Whatever stands in one of the numbers, the draw is refused, or a token of the vocabulary is drawn. */
+static void any_number_of_a_draw_may_be_hostile(void **state)
+{
+    (void)state;
+    static const uint32_t values[] = {0, 1, 2, 3, 8, 100, 0x7f800000, 0x7fc00000, 0x7fffffff, 0x80000000, 0xffffffff};
+    struct step_limits l = limits;
+    uint32_t numbers[128];
+    float logits[2 * N_VOCAB];
+    struct stage_drawn drawn[16];
+    uint8_t rows[8];
+    struct step_packet s;
+    struct kernels k;
+    struct ledger ledger;
+    struct voices *v;
+    int n, n_refused = 0, n_good = 0;
+    l.n_logits = 8;
+    for (int i = 0; i < 2 * N_VOCAB; i++) logits[i] = (float)(i % 7);
+    kernels_init(&k, cpu_best());
+    ledger_init(&ledger, 1 << 26);
+    assert_int_equal(voices_new(&v, &l, &k, &ledger, NULL), 0);
+    assert_int_equal(step_packet_init(&s, &l, NULL), 0);
+    for (int i = 0; i < 2; i++) batch_add(&s.batch, i, i, 0, true);
+    size_t size = put_draw(numbers, 128);
+    assert_true(size > 0);
+    for (size_t cap = 0; cap < size; cap++) assert_int_equal(put_draw(numbers, cap), 0);
+    s.draws = numbers;
+    for (size_t at = 0; at <= size; at++) {
+        for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+            struct packet_out out = out_of_bytes();
+            put_draw(numbers, 128);
+            if (at < size) numbers[at] = values[i];
+            s.n_draws = (int)size;
+            if (voices_prepare(v, &s, rows, &n, NULL)) {
+                n_refused++;
+                continue;
+            }
+            n_good++;
+            voices_draw(v, &s, logits, &out);
+            assert_int_equal(voices_read(drawn, n, (struct packet_in){bytes, out.n}, N_VOCAB, NULL), 0);
+            for (int d = 0; d < n; d++) assert_in_range(drawn[d].token + 2, 0, N_VOCAB + 1);
+            if (at == size) assert_true(n == 1 && drawn[0].n_top == 2 && rows[1] && !rows[0] && drawn[0].token >= 0);
+        }
+    }
+    for (s.n_draws = 1; s.n_draws < (int)size; s.n_draws++)
+        assert_int_equal(voices_prepare(v, &s, rows, &n, NULL), QN_EDATA);
+    assert_true(n_refused > 100 && n_good > 100);
+    step_packet_deinit(&s);
+    voices_free(v);
+    assert_int_equal(ledger_used(&ledger), 0);
 }
 
 /* ---- links ---- */
@@ -389,6 +471,7 @@ int main(void)
         cmocka_unit_test(any_number_of_a_step_may_be_hostile),
         cmocka_unit_test(a_step_names_what_is_wrong),
         cmocka_unit_test(limits_that_no_packet_can_have_are_noticed),
+        cmocka_unit_test(any_number_of_a_draw_may_be_hostile),
         cmocka_unit_test(a_link_keeps_the_order_of_packets),
         cmocka_unit_test(a_cancelled_packet_never_comes),
         cmocka_unit_test(a_packet_larger_than_its_room_is_refused),
