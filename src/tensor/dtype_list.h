@@ -6,8 +6,8 @@
  * number comes from here: enum dtype, the sizes (dtype.c), the places of floats (format/file/finite.c), the
  * activations that weights are multiplied with, the constants of the kernels of each instruction set and their
  * dispatch tables (kernel/). A new type is a row here, a function for each instruction set that unpacks its blocks
- * (ref/unpack.c, avx2/unpack*.h, avx512/unpack*.h; for a codebook also gemm_iq.c of avx512/ and avx512vbmi/), a test and
- * a line in the documents. Source: the tensor type table of the GGUF format (docs/FORMATS.md).
+ * (ref/unpack.c, avx2/unpack*.h, avx512/unpack*.h; for a codebook also gemm_iq.c of avx512/ and avx512vbmi/), a test
+ * and a line in the documents. Source: the tensor type table of the GGUF format (docs/FORMATS.md).
  *
  * Every row begins with
  *
