@@ -13,6 +13,8 @@
 #define LAST_SLEEP_NS  100000
 #define IDLE_AFTER_NS  50000000u
 #define IDLE_SLEEP_NS  2000000
+#define QUIET_AFTER_NS 1000000000u
+#define QUIET_SLEEP_NS 4000000
 
 void patience_reset(struct patience *p) { *p = (struct patience){.since_ns = clock_ns()}; }
 
@@ -25,6 +27,7 @@ void patience_wait(struct patience *p)
     if (p->n_asked++ < ASK_AT_ONCE) return;
     long ns = FIRST_SLEEP_NS + (long)(p->n_asked - ASK_AT_ONCE - 1) * 5000;
     if (ns > LAST_SLEEP_NS) ns = LAST_SLEEP_NS;
-    if (patience_ns(p) > (p->alert_ns > IDLE_AFTER_NS ? p->alert_ns : IDLE_AFTER_NS)) ns = IDLE_SLEEP_NS;
+    uint64_t waited = patience_ns(p), alert = p->alert_ns > IDLE_AFTER_NS ? p->alert_ns : IDLE_AFTER_NS;
+    if (waited > alert) ns = waited > alert + QUIET_AFTER_NS ? QUIET_SLEEP_NS : IDLE_SLEEP_NS;
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }

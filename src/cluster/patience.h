@@ -2,9 +2,10 @@
  *
  * patience.h: how a stage waits: it asks a few times, and then sleeps between two questions.
  *
- * A process that asks without a pause keeps a CPU from others that compute. Sleeps grow from 20 to 100 microseconds,
- * and are 2 milliseconds after 50 milliseconds without anything. Whoever knows that something is under way waits
- * longer before that (patience_expect), because each such sleep adds to the time of a token. One thread.
+ * A process that asks without a pause keeps a CPU from others that compute. Sleeps grow from 20 to 100 microseconds.
+ * They are 2 milliseconds after 50 milliseconds without anything, and 4 after another second. Whoever knows that
+ * something is under way waits longer before that (patience_expect), because each such sleep adds to the time of a
+ * token. One thread.
  */
 #ifndef QUERN_CLUSTER_PATIENCE_H
 #define QUERN_CLUSTER_PATIENCE_H
