@@ -282,7 +282,7 @@ void sampler_reset(struct sampler *s)
 const qn_token *sampler_history(const struct sampler *s, size_t *n)
 {
     *n = s->n_history < s->window ? s->n_history : s->window;
-    return s->history + (s->n_history - *n);
+    return *n ? s->history + (s->n_history - *n) : s->history;
 }
 
 double sampler_bound(const struct sampler *s) { return s->mirostat_mu; }
