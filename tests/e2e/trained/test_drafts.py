@@ -240,7 +240,8 @@ def test_what_is_not_there_is_refused():
     for args, text in (["--draft", "mtp"], "mtp"), (["--draft", "model"], "draft model"), (["--draft", "x"], "off|auto"):
         r = subprocess.run([QUERN, "serve", model("base"), "--listen", "127.0.0.1:0", *args], capture_output=True, text=True, timeout=LIMIT)
         check(r.returncode in (64, 65), args, r)
-        check(text.split("|")[0] in r.stderr and r.stderr.count("\n") == 1, args, r)
+        said = [line for line in r.stderr.splitlines() if "warning: the sandbox has gaps" not in line]  # of a sanitizer's build
+        check(len(said) == 1 and text.split("|")[0] in said[0], args, r)
     ask = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
     for how in "off", "ngram":  # go before a draft model, which then need not be there
         with Daemon(model("base"), "--draft", how, "--draft-model", "/no/such/model") as d:
