@@ -170,7 +170,8 @@ def test_nothing_stays_on_any_host_after_the_daemon():
 
 
 def test_a_host_with_another_model_is_refused_by_name():
-    for names, says in ((f"host1,host2={MODELS[1]}", "stage 1 on host2"), (f"host1={MODELS[1]},host2", "stage 0 on host1"),
+    other = os.path.abspath(MODELS[1])
+    for names, says in ((f"host1,host2={other}", "stage 1 on host2"), (f"host1={other},host2", "stage 0 on host1"),
                         ("host1=/nowhere,host2", "'/nowhere'")):
         try:
             end(serve(names))
@@ -260,10 +261,10 @@ def test_a_slow_network_changes_no_byte_and_is_no_loss():
 
 
 def test_a_token_takes_few_bytes_on_the_wire():
-    """From one stage to the next: a header, the row's residuals, and what tells the row's place."""
-    n_embd, n_tokens = 576, 200
+    """From one stage to the next: a header, the row's residuals, what tells the row's place, and how it is drawn."""
+    n_embd, n_tokens = 896, 200
     wide = path("wide.gguf")
-    subprocess.run([os.path.join(os.path.dirname(QUERN), "tools/make-model"), "smollm2-135m:q4_0", wide, "--layers", "3"],
+    subprocess.run([os.path.join(os.path.dirname(QUERN), "tools/make-model"), "qwen2-0.5b:q4_0", wide, "--layers", "3"],
                    check=True, capture_output=True)
     server = serve("host1,host2", model=wide)
     ask = lambda n: server.post("/v1/completions", BODY | {"prompt": "a", "max_tokens": n})
