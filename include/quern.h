@@ -771,10 +771,11 @@ struct qn_scheduler_stats {
     uint64_t n_steps, n_rows, n_prefill_rows;                           /* n_rows / n_steps is the mean batch */
     uint64_t n_drafted[QN_DRAFT_DEFAULT], n_accepted[QN_DRAFT_DEFAULT]; /* guessed tokens that became rows, and those
                                                                              that were right, by drafter */
-    /* Of windows (struct qn_wedlm): whether requests that do not say it are verified; masks by their entropy when they
-     * were looked at; seconds that unverified ones took to gather rows, for passes but the output matrix, for that, to
-     * choose and draw, and to commit. The passes' seconds are those of all steps with such windows. */
-    int wedlm_verify;
+    /* Of windows (struct qn_wedlm): those of requests that say nothing, of 0 masks if there are none; masks by their
+     * entropy when they were looked at; seconds that unverified ones took to gather rows, for passes but the output
+     * matrix, for that, to choose and draw, and to commit. The passes' seconds are those of all steps with such
+     * windows. */
+    struct qn_wedlm wedlm;
     uint64_t n_wedlm_entropy[QN_WEDLM_CLASSES];
     double wedlm_gather_s, wedlm_pass_s, wedlm_head_s, wedlm_select_s, wedlm_commit_s;
     uint64_t n_pauses, n_rows_again; /* how often an answer gave way; rows that were computed again for that reason */

@@ -5,6 +5,7 @@
 #include "cluster/voices.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "decode/logprob.h"
@@ -211,6 +212,7 @@ static int begin_voice(struct voices *v, struct voice *a, struct packet_in *in, 
     const qn_token *history = packet_take(in, n[2], 4);
     if (!bias || !breakers || !history) return cut_short(e);
     if (is_read) return 0;
+    if (!isfinite(bound)) return error_set(e, QN_EDATA, "cluster: a draw's bound is %g", bound);
     if (n[2] > HP_MAX_CTX) return bad(e, "history", n[2], 0, HP_MAX_CTX);
     for (uint32_t i = 0; i < n[2]; i++)
         if (history[i] < 0 || history[i] >= v->l->n_vocab) return bad(e, "token", history[i], 0, v->l->n_vocab - 1);

@@ -37,6 +37,20 @@ static int check_said(const struct qn_wedlm *w, const char *what, struct qn_erro
     return 0;
 }
 
+static float first_said(float a, float b, float file) { return a >= 0 ? a : b >= 0 ? b : file; }
+
+/* What a request says, then the scheduler, then the model's file. */
+static struct wedlm_params settled(const struct qn_wedlm *own, const struct qn_wedlm *usual,
+                                   const struct wedlm_file *file)
+{
+    int said = own->window ? own->window : usual->window;
+    return (struct wedlm_params){
+        .window = said ? said : file->params.window,
+        .entropy_threshold =
+            first_said(own->entropy_threshold, usual->entropy_threshold, file->params.entropy_threshold),
+        .pos_penalty = first_said(own->pos_penalty, usual->pos_penalty, file->params.pos_penalty)};
+}
+
 int windows_logits(const struct qn_scheduler_params *p)
 {
     return p->draft == QN_DRAFT_WEDLM ? min_int(p->n_running, TOGETHER) * WEDLM_MOST : 0;
@@ -47,7 +61,7 @@ int windows_init(struct qn_scheduler *s, const struct qn_scheduler_params *p, co
 {
     struct windows *w = &s->windows;
     int rc = check_said(&p->wedlm, "scheduler", e);
-    s->stats.wedlm_verify = 1;
+    s->stats.wedlm.verify = 1;
     if (rc || p->draft != QN_DRAFT_WEDLM) return rc;
     if (own && own->file)
         w->file = *own->file;
@@ -56,7 +70,8 @@ int windows_init(struct qn_scheduler *s, const struct qn_scheduler_params *p, co
     if ((rc = wedlm_draft_check(s->engine->model, w->file.mask, e))) return rc;
     w->usual = p->wedlm;
     w->watch = own ? own->watch : NULL;
-    s->stats.wedlm_verify = w->usual.verify != 0;
+    const struct wedlm_params usual = settled(&w->usual, &w->usual, &w->file);
+    s->stats.wedlm = (struct qn_wedlm){w->usual.verify != 0, usual.window, usual.entropy_threshold, usual.pos_penalty};
     w->most_logits = windows_logits(p);
     w->is_there = true;
     return 0;
@@ -66,8 +81,6 @@ static bool is_said(const struct qn_wedlm *w)
 {
     return w->verify >= 0 || w->window || w->entropy_threshold >= 0 || w->pos_penalty >= 0;
 }
-
-static float first_said(float a, float b, float file) { return a >= 0 ? a : b >= 0 ? b : file; }
 
 /* What an unverified answer cannot have; NULL: nothing. */
 static const char *excluded(const struct qn_request_params *p)
@@ -117,13 +130,8 @@ int windows_settle(const struct qn_scheduler *s, struct request *r, const struct
         return error_set(e, QN_EUSAGE, "request: wedlm_verify and the like are for windows, but draft is '%s'",
                          qn_draft_name(p->draft));
     if (!w->is_there || !may) return 0;
-    int said = own->window ? own->window : usual->window;
-    r->fixed_window = said;
-    r->windows = (struct wedlm_params){
-        .window = said ? said : w->file.params.window,
-        .entropy_threshold =
-            first_said(own->entropy_threshold, usual->entropy_threshold, w->file.params.entropy_threshold),
-        .pos_penalty = first_said(own->pos_penalty, usual->pos_penalty, w->file.params.pos_penalty)};
+    r->fixed_window = own->window ? own->window : usual->window;
+    r->windows = settled(own, usual, &w->file);
     bool fills = !(own->verify >= 0 ? own->verify : usual->verify) && r->max_tokens > 0;
     if (fills && (rc = check_unverified(s, r, p, e))) return rc;
     r->fills = fills;

@@ -62,14 +62,13 @@ static void on_event(void *arg, const struct qn_event *e)
     pthread_mutex_unlock(&x->mutex);
 }
 
-/* Asks for the decoder that made the answers. Windows are set here (struct qn_wedlm) by a version that has them. */
-static int choose_decoder(const struct receipt *r, struct qn_error *e)
+/* Asks for the decoder that made the answers. */
+static void choose_decoder(const struct receipt *r, struct qn_scheduler_params *sp, struct qn_request_params *p)
 {
-    if (!r->is_replay) return 0;
-    return error_set(e, QN_EUNSUP,
-                     "receipt: its answers were filled in windows of %d masks without verification, which "
-                     "this version of Quern cannot make again",
-                     r->windows.window);
+    const struct receipt_windows *w = &r->windows;
+    if (!r->is_replay) return;
+    sp->draft = p->draft = QN_DRAFT_WEDLM;
+    p->wedlm = (struct qn_wedlm){0, w->window, w->entropy_threshold, w->pos_penalty};
 }
 
 /* Makes the answers again. */
@@ -80,9 +79,10 @@ static int make_again(struct replay *x, struct qn_error *e)
     struct qn_request_params p;
     qn_scheduler_params_init(&sp);
     sp.n_running = (int)v->r->n_answers;
-    int rc = choose_decoder(v->r, e);
-    if (rc || (rc = qn_scheduler_new(&x->s, v->g, &sp, e))) return rc;
     verify_describe(v, &p);
+    choose_decoder(v->r, &sp, &p);
+    int rc = qn_scheduler_new(&x->s, v->g, &sp, e);
+    if (rc) return rc;
     p.n_answers = (int)v->r->n_answers;
     p.callback = on_event;
     p.arg = x;

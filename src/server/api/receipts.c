@@ -94,15 +94,20 @@ static int find_model(struct job *j, struct qn_error *e)
 
 bool job_wants_receipt(const struct job *j) { return j->params.receipt || j->api->c.receipts.log > 0; }
 
-/* Whether each token is drawn after all tokens before it. */
-static bool is_verified(const struct job *j)
+/* The windows that fill the answers; verify: 1 if each token is drawn after all tokens before it. */
+static struct qn_wedlm windows_of(const struct job *j)
 {
     const struct answer_params *a = &j->params;
+    const struct qn_wedlm *own = &a->wedlm;
     bool may = a->draft == QN_DRAFT_DEFAULT || a->draft == QN_DRAFT_AUTO || a->draft == QN_DRAFT_WEDLM;
     struct qn_scheduler_stats s = {.size = sizeof s};
-    if (a->wedlm.verify >= 0 || !may) return a->wedlm.verify != 0;
     qn_scheduler_stats(j->served->scheduler, &s);
-    return s.wedlm_verify;
+    struct qn_wedlm w = s.wedlm;
+    if (!may || own->verify >= 0) w.verify = may ? own->verify : 1;
+    if (own->window) w.window = own->window;
+    if (own->entropy_threshold >= 0) w.entropy_threshold = own->entropy_threshold;
+    if (own->pos_penalty >= 0) w.pos_penalty = own->pos_penalty;
+    return w;
 }
 
 int job_receipt_open(struct job *j, struct fault *f)
@@ -111,11 +116,6 @@ int job_receipt_open(struct job *j, struct fault *f)
     struct job_receipt *r = &j->receipt;
     if (!job_wants_receipt(j)) return 0;
     r->wish = j->params.receipt;
-    if (!is_verified(j))
-        return fault_set(
-            f, 400, "unsupported_value", "wedlm_verify",
-            "wedlm_verify: an answer of unverified windows has no receipt: what it was drawn from cannot be "
-            "found from its tokens");
     if (r->wish == RECEIPT_PRIVATE) receipt_make_salt(r->salt);
     r->tokens = mem_calloc((size_t)j->n_answers, sizeof *r->tokens);
     if (!r->tokens) return api_no_memory(f);
@@ -183,6 +183,7 @@ static void describe_prompt(struct receipt *r, const struct job *j)
 static void describe(struct receipt *r, const struct job *j)
 {
     const struct answer_params *p = &j->params;
+    const struct qn_wedlm w = windows_of(j);
     *r = (struct receipt){.arithmetic = MODEL_ARITHMETIC,
                           .model = *j->receipt.model,
                           .n_ctx = j->served->n_ctx,
@@ -191,6 +192,8 @@ static void describe(struct receipt *r, const struct job *j)
                           .max_tokens = j->receipt.max_tokens,
                           .rotates = p->context.rotates,
                           .n_keep = p->context.n_keep,
+                          .is_replay = !w.verify,
+                          .windows = {w.window, w.entropy_threshold, w.pos_penalty},
                           .stop = p->stop,
                           .n_stop = (size_t)p->n_stop,
                           .stop_tokens = p->stop_tokens,

@@ -32,7 +32,7 @@ static void put(struct literal *l, const void *p, size_t n)
 
 static void space(struct literal *l)
 {
-    while (l->p < l->end && strchr(" \n\r\t", *l->p)) l->p++;
+    while (l->p < l->end && *l->p && strchr(" \n\r\t", *l->p)) l->p++;
 }
 
 static bool starts(struct literal *l, const char *word)

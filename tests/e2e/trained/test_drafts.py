@@ -10,6 +10,7 @@ are never right. How many guesses become rows depends on measured times, so the 
 other.
 """
 import concurrent.futures
+import hashlib
 import http.client
 import json
 import os
@@ -140,6 +141,25 @@ def test_windows_that_the_model_fills():
         check(n >= right >= 0, kv, n, right)
 
 
+def check_receipts(receipts):
+    """They verify, and one with another token, seed or window does not, unless nothing follows from the change."""
+    def verify(one, *more):
+        one = {k: v for k, v in one.items() if k != "sha256"}  # no number of these is written in two ways
+        one["sha256"] = hashlib.sha256(json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+        return subprocess.run([QUERN, "verify", "-", "-m", model("wedlm"), *more], input=json.dumps(one), capture_output=True, text=True, timeout=LIMIT)
+    for one in receipts:
+        for kind in ([], ["--cpu", "ref", "--threads", "1"]):
+            done = verify(one, *kind)
+            check(done.returncode == 0 and "every token" in done.stdout, done)
+    tokens = receipts[0]["answers"][1]["tokens"]
+    at = len(tokens) // 2
+    tokens[at] = (tokens[at] + 1) % 900
+    done = verify(receipts[0])
+    check(done.returncode == 1 and f"token {at + 1} " in done.stdout, at, done)
+    done = verify({**receipts[1], "windows": {**receipts[1]["windows"], "window": 17}})
+    check(done.returncode == 65 and "17" in done.stderr, done)
+
+
 def test_unverified_windows():
     """Eight answers, half of them of unverified windows and half plain, have in one daemon what they have alone."""
     r, kinds = random.Random(9), list(data.EXACT)
@@ -153,7 +173,7 @@ def test_unverified_windows():
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             for body, a, b in zip(bodies, alone, pool.map(d.ask, bodies)):
                 check(what(b) == a, body, a, b)
-        for more, text in (({"receipt": True}, "receipt"), ({"logprobs": True}, "logprobs"), ({"frequency_penalty": 1}, "penalties"),
+        for more, text in (({"logprobs": True}, "logprobs"), ({"frequency_penalty": 1}, "penalties"),
                            ({"response_format": {"type": "json_object"}}, "grammar"), ({"mirostat_tau": 5}, "mirostat"),
                            ({"dry_multiplier": 1}, "DRY"), ({"decoder": "plain"}, "off"), ({"context": "rotate:4"}, "rotates")):
             s, reply = d.ask({**bodies[1], **more})
@@ -165,8 +185,11 @@ def test_unverified_windows():
                 "0.01") as d:
         usual = {k: v for k, v in bodies[1].items() if k not in ("wedlm_verify", "window", "entropy_threshold", "pos_penalty")}
         check(what(d.ask(usual)) == alone[1] and what(d.ask(bodies[0])) == alone[0], "the daemon's own windows")
-        s, reply = d.ask({**usual, "receipt": True})
-        check(s == 400 and "receipt" in reply["error"]["message"], s, reply)
+        receipts = [d.ask({**usual, "n": 2, "receipt": True})[1]["quern"]["receipt"], d.ask({**bodies[3], "receipt": True})[1]["quern"]["receipt"]]
+        check([r["windows"]["window"] for r in receipts] == [5, 7] and receipts[0]["decoder"] == "replay", receipts)
+        verified = d.ask({**usual, "wedlm_verify": True, "receipt": True})[1]["quern"]["receipt"]
+        check(verified["decoder"] == "sequence" and "windows" not in verified, verified)
+    check_receipts(receipts + [verified])
     r = run_it("wedlm", "--window", "4")
     check(r.returncode == 64 and b"--window" in r.stderr and not r.stdout, r)
 
