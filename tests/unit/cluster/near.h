@@ -7,14 +7,10 @@
 #ifndef QUERN_TESTS_CLUSTER_NEAR_H
 #define QUERN_TESTS_CLUSTER_NEAR_H
 
-#include <pthread.h>
-#include <string.h>
-
 #include "cluster/group.h"
 #include "cluster/pipeline.h"
-#include "cluster/runner.h"
 #include "engine/scheduler.h"
-#include "kernel/cpu.h"
+#include "stage_thread.h"
 
 #define NEAR_MOST 8 /* stages */
 
@@ -28,19 +24,6 @@ struct near_params {
     void *least_arg;
 };
 
-struct near_stage {
-    qn_model *model;
-    struct kernels kernels;
-    struct pool *pool;
-    struct ledger ledger;
-    struct runner *runner;
-    struct link *in, *out;
-    const atomic_bool *stop;
-    pthread_t thread;
-    int rc;
-    struct qn_error error;
-};
-
 struct near {
     struct near_params p;
     qn_model *model;
@@ -49,7 +32,7 @@ struct near {
     struct stage stage;
     struct pipeline *pipeline;
     struct link *to_first, *from_last;
-    struct near_stage stages[NEAR_MOST];
+    struct stage_thread stages[NEAR_MOST];
     atomic_bool stop;
     struct stage_result early; /* of a serial step */
     int early_rc;
@@ -57,12 +40,6 @@ struct near {
     int n_steps, n_logits;
     double pass_s, slowest_s; /* sums over steps: of all stages; of the slowest one of each */
 };
-
-static void near_die(const char *what, const struct qn_error *e)
-{
-    fprintf(stderr, "%s: %s\n", what, e->msg);
-    abort();
-}
 
 static int near_start(void *arg, const struct stage_step *s, bool can_cancel, struct qn_error *e)
 {
@@ -103,37 +80,16 @@ static int near_accept(void *arg, const int32_t *n_accepted, struct qn_error *e)
     return pipeline_accept(((struct near *)arg)->pipeline, n_accepted, e);
 }
 
-static void *near_stage_main(void *arg)
-{
-    struct near_stage *s = arg;
-    s->rc = runner_serve(s->runner, s->in, s->out, s->stop, &s->error);
-    link_close(s->in);
-    link_close(s->out);
-    return NULL;
-}
-
 static void near_stage_open(struct near *x, int i, const struct step_limits *l, uint32_t group)
 {
-    struct near_stage *s = &x->stages[i];
-    struct qn_error e;
     int n_layer = x->model->model->hp.n_layer, n = x->p.n_stages;
-    if (qn_model_open(&s->model, x->p.path, &e)) near_die(x->p.path, &e);
-    if (model_cut(s->model->model, n_layer * i / n, n_layer * (i + 1) / n, &e)) near_die("layers", &e);
-    kernels_init(&s->kernels, cpu_best());
-    ledger_init(&s->ledger, (size_t)1 << 36);
-    if (pool_new(&s->pool, 1, 0, &e)) near_die("threads", &e);
-    struct runner_params p = {.model = s->model->model,
-                              .kernels = &s->kernels,
-                              .pool = s->pool,
-                              .ledger = &s->ledger,
-                              .kv = kv_pool_shape(x->engine->kv)->type,
-                              .n_ctx = x->engine->n_ctx,
-                              .limits = *l,
-                              .group = group,
-                              .least_ns = x->p.least_ns,
-                              .least_arg = x->p.least_arg};
-    if (runner_new(&s->runner, &p, &e)) near_die("a stage", &e);
-    s->stop = &x->stop;
+    stage_thread_open(&x->stages[i], x->p.path, n_layer * i / n, n_layer * (i + 1) / n,
+                      (struct runner_params){.kv = kv_pool_shape(x->engine->kv)->type,
+                                             .n_ctx = x->engine->n_ctx,
+                                             .limits = *l,
+                                             .group = group,
+                                             .least_ns = x->p.least_ns,
+                                             .least_arg = x->p.least_arg});
 }
 
 static void near_chain_open(struct near *x)
@@ -147,14 +103,12 @@ static void near_chain_open(struct near *x)
     group_limits(&l, x->scheduler);
     atomic_store(&x->stop, false);
     for (int i = 0; i <= n; i++)
-        if (link_open_pair(&ends[2 * i], &ends[2 * i + 1], &e)) near_die("links", &e);
+        if (link_open_pair(&ends[2 * i], &ends[2 * i + 1], &e)) stage_die("links", &e);
     x->to_first = ends[0];
     x->from_last = ends[2 * n + 1];
     for (int i = 0; i < n; i++) {
         near_stage_open(x, i, &l, group);
-        x->stages[i].in = ends[2 * i + 1];
-        x->stages[i].out = ends[2 * i + 2];
-        pthread_create(&x->stages[i].thread, NULL, near_stage_main, &x->stages[i]);
+        stage_thread_start(&x->stages[i], ends[2 * i + 1], ends[2 * i + 2], &x->stop);
     }
     struct pipeline_params p = {.kv = x->engine->kv,
                                 .limits = l,
@@ -163,7 +117,7 @@ static void near_chain_open(struct near *x)
                                 .from_last = x->from_last,
                                 .deadline_ns = 60000000000u,
                                 .depth = stage_steps(&x->stage)};
-    if (pipeline_new(&x->pipeline, &p, &e)) near_die("the head", &e);
+    if (pipeline_new(&x->pipeline, &p, &e)) stage_die("the head", &e);
 }
 
 static void near_chain_close(struct near *x)
@@ -173,13 +127,7 @@ static void near_chain_close(struct near *x)
     x->pipeline = NULL;
     link_close(x->to_first);
     link_close(x->from_last);
-    for (int i = 0; i < x->p.n_stages; i++) {
-        struct near_stage *s = &x->stages[i];
-        pthread_join(s->thread, NULL);
-        runner_free(s->runner);
-        pool_free(s->pool);
-        qn_model_close(s->model);
-    }
+    for (int i = 0; i < x->p.n_stages; i++) stage_thread_close(&x->stages[i]);
 }
 
 /* New stages, which have nothing of what the old ones had. */
@@ -199,9 +147,9 @@ static void near_open(struct near *x, const struct near_params *p)
     struct qn_error e;
     *x = (struct near){.p = *p};
     x->stage = (struct stage){&ops, x, p->is_serial ? 1 : p->n_stages};
-    if (qn_model_open(&x->model, p->path, &e)) near_die(p->path, &e);
-    if (engine_new_head(&x->engine, x->model, &p->engine, pipeline_kv_shape, &e)) near_die("the engine", &e);
-    if (qn_scheduler_new(&x->scheduler, x->engine, &p->scheduler, &e)) near_die("the scheduler", &e);
+    if (qn_model_open(&x->model, p->path, &e)) stage_die(p->path, &e);
+    if (engine_new_head(&x->engine, x->model, &p->engine, pipeline_kv_shape, &e)) stage_die("the engine", &e);
+    if (qn_scheduler_new(&x->scheduler, x->engine, &p->scheduler, &e)) stage_die("the scheduler", &e);
     near_chain_open(x);
     engine_set_stage(x->engine, &x->stage);
 }

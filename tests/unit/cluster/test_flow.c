@@ -18,6 +18,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/os.h"
 #include "base/rng.h"
@@ -321,7 +322,7 @@ static struct outcome measure(const char *path, const struct load *l, struct tim
             q.ignore_eog = q.no_text = true;
             q.callback = take;
             q.arg = &r[i];
-            if (qn_submit(x.scheduler, &q, NULL, NULL, &e)) near_die("a request", &e);
+            if (qn_submit(x.scheduler, &q, NULL, NULL, &e)) stage_die("a request", &e);
         }
         wait_end(&w);
         for (int i = 0; i < l->n_answers; i++) {

@@ -15,14 +15,11 @@
 
 #include <cmocka.h>
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "cluster/pipeline.h"
-#include "cluster/runner.h"
-#include "engine/engine.h"
-#include "kernel/cpu.h"
+#include "stage_thread.h"
 
 #define MAX_STAGES  4
 #define N_CTX       384
@@ -67,19 +64,6 @@ static void draw(void *arg, const float *logits, int n, qn_token *tokens)
 
 /* ---- a chain of stages ---- */
 
-struct stage_thread {
-    qn_model *model;
-    struct kernels kernels;
-    struct pool *pool;
-    struct ledger ledger;
-    struct runner *runner;
-    struct link *in, *out;
-    const atomic_bool *stop;
-    pthread_t thread;
-    int rc;
-    struct qn_error error;
-};
-
 /* Something that runs batches: an engine, or a chain. */
 struct body {
     qn_model *model; /* whole; its vocabulary and numbers */
@@ -100,45 +84,6 @@ struct body {
     struct log log;
     int n_asked, cancel_at, n_cancelled;
 };
-
-static void *stage_main(void *arg)
-{
-    struct stage_thread *s = arg;
-    s->rc = runner_serve(s->runner, s->in, s->out, s->stop, &s->error);
-    return NULL;
-}
-
-static void stage_open(struct stage_thread *s, const char *path, int lo, int hi, const struct step_limits *l,
-                       struct log *log)
-{
-    struct qn_error e;
-    if (qn_model_open(&s->model, path, &e) || model_cut(s->model->model, lo, hi, &e)) fail_msg("%s", e.msg);
-    kernels_init(&s->kernels, cpu_best());
-    ledger_init(&s->ledger, (size_t)1 << 32);
-    assert_int_equal(pool_new(&s->pool, 1, 0, &e), 0);
-    struct runner_params p = {.model = s->model->model,
-                              .kernels = &s->kernels,
-                              .pool = s->pool,
-                              .ledger = &s->ledger,
-                              .kv = KV_F16,
-                              .n_ctx = N_CTX,
-                              .limits = *l,
-                              .group = GROUP,
-                              .draw = hi == s->model->model->hp.n_layer ? draw : NULL,
-                              .draw_arg = log};
-    if (runner_new(&s->runner, &p, &e)) fail_msg("%s", e.msg);
-}
-
-static void stage_close(struct stage_thread *s)
-{
-    pthread_join(s->thread, NULL);
-    link_close(s->in);
-    link_close(s->out);
-    runner_free(s->runner);
-    pool_free(s->pool);
-    assert_int_equal(ledger_used(&s->ledger), 0);
-    qn_model_close(s->model);
-}
 
 static void body_open(struct body *b, const char *path)
 {
@@ -185,12 +130,15 @@ static void chain_open(struct body *b, const char *path, int n_stages)
     b->to_first = ends[0];
     b->from_last = ends[2 * n_stages + 1];
     for (int i = 0; i < n_stages; i++) {
-        struct stage_thread *s = &b->stages[i];
-        stage_open(s, path, i * m->hp.n_layer / n_stages, (i + 1) * m->hp.n_layer / n_stages, &l, &b->log);
-        s->in = ends[2 * i + 1];
-        s->out = ends[2 * i + 2];
-        s->stop = &b->stop;
-        assert_int_equal(pthread_create(&s->thread, NULL, stage_main, s), 0);
+        bool is_last = i == n_stages - 1;
+        stage_thread_open(&b->stages[i], path, i * m->hp.n_layer / n_stages, (i + 1) * m->hp.n_layer / n_stages,
+                          (struct runner_params){.kv = KV_F16,
+                                                 .n_ctx = N_CTX,
+                                                 .limits = l,
+                                                 .group = GROUP,
+                                                 .draw = is_last ? draw : NULL,
+                                                 .draw_arg = &b->log});
+        stage_thread_start(&b->stages[i], ends[2 * i + 1], ends[2 * i + 2], &b->stop);
     }
     struct pipeline_params p = {.kv = b->kv,
                                 .limits = l,
@@ -212,7 +160,7 @@ static void body_close(struct body *b)
         pipeline_free(b->pipeline);
         link_close(b->to_first);
         link_close(b->from_last);
-        for (int i = 0; i < b->n_stages; i++) stage_close(&b->stages[i]);
+        for (int i = 0; i < b->n_stages; i++) stage_thread_close(&b->stages[i]);
         kv_pool_free(b->kv);
         assert_int_equal(ledger_used(&b->ledger), 0);
     }
