@@ -772,9 +772,8 @@ struct qn_scheduler_stats {
     uint64_t n_drafted[QN_DRAFT_DEFAULT], n_accepted[QN_DRAFT_DEFAULT]; /* guessed tokens that became rows, and those
                                                                              that were right, by drafter */
     /* Of windows (struct qn_wedlm): those of requests that say nothing, of 0 masks if there are none; masks by their
-     * entropy when they were looked at; seconds that unverified ones took to gather rows, for passes but the output
-     * matrix, for that, to choose and draw, and to commit. The passes' seconds are those of all steps with such
-     * windows. */
+     * entropy when they were looked at; seconds that steps with windows took to gather their rows, for passes but
+     * the output matrix, for that, to choose and draw, and to commit unverified ones. */
     struct qn_wedlm wedlm;
     uint64_t n_wedlm_entropy[QN_WEDLM_CLASSES];
     double wedlm_gather_s, wedlm_pass_s, wedlm_head_s, wedlm_select_s, wedlm_commit_s;

@@ -25,7 +25,7 @@
 #define WEDLM_MOST      16     /* the largest window */
 #define WEDLM_MOST_NATS 100.0f /* of a threshold or a penalty: far above the entropy of any vocabulary */
 
-#define WEDLM_CLASSES 8 /* of entropies (wedlm_class) */
+#define WEDLM_CLASSES QN_WEDLM_CLASSES /* of entropies (wedlm_class) */
 
 struct wedlm_params {
     int window;              /* 1..WEDLM_MOST masks are kept after the run */

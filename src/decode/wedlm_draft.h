@@ -30,8 +30,7 @@ size_t wedlm_draft_bytes(const struct model *m, int n_seqs);
 int wedlm_draft_new(struct drafter **out, const struct model *m, const struct kernels *kt,
                     const struct wedlm_file *file, int n_seqs, struct ledger *l, struct qn_error *e);
 
-/* The masks that it has looked at, by their entropy: classes of less than 0.01, 0.03, 0.1, 0.2, 0.4, 0.8, 1.5 nats, and
- * more. [WEDLM_CLASSES] */
+/* The masks that it has looked at, by wedlm_class(). [WEDLM_CLASSES] */
 const uint64_t *wedlm_draft_entropies(const struct drafter *d);
 
 #endif

@@ -132,7 +132,8 @@ static bool has_other_rows(const struct qn_scheduler *s)
     for (int i = 0; i < s->n_running; i++) {
         const struct request *r = s->running[i];
         for (int k = 0; k < r->n_started; k++)
-            if (request_answer_runs(r, k) && (request_is_reading(r) || answer_unread(r, &r->answers[k]) > 0))
+            if (request_answer_runs(r, k) &&
+                (r->fills || request_is_reading(r) || answer_unread(r, &r->answers[k]) > 0))
                 return true;
     }
     return false;
@@ -257,7 +258,7 @@ static void look_timed(struct qn_scheduler *s, const struct step_part *p)
     uint64_t t0 = clock_ns();
     look(s, p);
     s->windows.select_ns += clock_ns() - t0;
-    s->windows.gather_ns += (uint64_t)(1e9 * s->drafts.seconds);
+    s->windows.gather_ns = (uint64_t)(1e9 * s->drafts.seconds); /* of the step */
 }
 
 void drafts_settle(struct qn_scheduler *s)

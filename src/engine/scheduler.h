@@ -76,7 +76,7 @@ struct qn_scheduler {
         struct wedlm_file file; /* its mask and parameters */
         struct qn_wedlm usual;  /* of requests that do not say it */
         int most_logits;        /* rows of logits of unverified windows in a step */
-        int turn;               /* the running request that begins, if a step has not enough rows for all windows */
+        int turn;               /* the window that begins the next step, because the last one had no room for it */
         uint64_t n_entropy[QN_WEDLM_CLASSES];
         uint64_t gather_ns, select_ns, commit_ns; /* of the step, for its statistics */
         uint64_t run_ns, ran_ns;                  /* when its pass began and ended, if it ran here */

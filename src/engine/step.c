@@ -16,8 +16,10 @@
 #include "engine/room.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <math.h>
 
+#include "base/inline/minmax.h"
 #include "base/os.h"
 #include "decode/logprob.h"
 #include "engine/core/stage.h"
@@ -174,24 +176,34 @@ static bool add_window(struct qn_scheduler *s, struct request *r, int k, int n_b
     return true;
 }
 
-/* Adds the windows of unverified answers, in turns if not all of them have room. */
-static void gather_windows(struct qn_scheduler *s)
+/* Adds windows of unverified answers: those from number `from` up to `to`, counted over all of them. Returns the first
+ * for which the step has no room; -1: there is none. */
+static int add_windows(struct qn_scheduler *s, int from, int to, int n_before)
 {
-    int n_before = s->n_logits, n_rows = s->n_rows, first = s->windows.turn, next = -1;
-    if (!s->windows.is_there || !s->n_running) return;
-    uint64_t t0 = clock_ns();
+    int number = 0, none = -1;
     for (int i = 0; i < s->n_running; i++) {
-        int at = (first + i) % s->n_running;
-        struct request *r = s->running[at];
-        if (!r->fills || request_is_reading(r)) continue;
-        for (int k = 0; k < r->n_started; k++) {
+        struct request *r = s->running[i];
+        for (int k = 0; r->fills && !request_is_reading(r) && k < r->n_started; k++) {
             struct answer *a = &r->answers[k];
-            if (!request_answer_runs(r, k) || answer_unread(r, a) || !room_has_page(s, a)) continue;
-            if (!add_window(s, r, k, n_before) && next < 0) next = at;
+            int at = number++;
+            if (at < from || at >= to || !request_answer_runs(r, k)) continue;
+            if (answer_unread(r, a) || !room_has_page(s, a)) continue;
+            if (!add_window(s, r, k, n_before) && none < 0) none = at;
         }
     }
-    s->windows.turn = next < 0 ? 0 : next;
-    s->windows.gather_ns = s->n_rows > n_rows ? clock_ns() - t0 : 0;
+    return none;
+}
+
+/* Adds the windows of unverified answers. The first one for which a step has no room begins the next. */
+static void gather_windows(struct qn_scheduler *s)
+{
+    int n_before = s->n_logits, n_rows = s->n_rows;
+    if (!s->windows.is_there) return;
+    uint64_t t0 = clock_ns();
+    int none = add_windows(s, s->windows.turn, INT_MAX, n_before);
+    int again = add_windows(s, 0, s->windows.turn, n_before);
+    s->windows.turn = none >= 0 ? none : max_int(again, 0);
+    if (s->n_rows > n_rows) s->windows.gather_ns = clock_ns() - t0;
 }
 
 static void gather(struct qn_scheduler *s)

@@ -19,11 +19,18 @@
 #include "decode/wedlm_draft.h"
 #include "engine/room.h"
 
-static_assert(QN_WEDLM_CLASSES == WEDLM_CLASSES, "they are the same");
-
 #define TOGETHER 4 /* places whose windows have logits in one step */
 
 /* ---- parameters ---- */
+
+/* The first of the parameters that are said, by its name in requests; NULL: none is. */
+static const char *said_name(const struct qn_wedlm *w)
+{
+    if (w->verify >= 0) return "wedlm_verify";
+    if (w->window) return "window";
+    if (w->entropy_threshold >= 0) return "entropy_threshold";
+    return w->pos_penalty >= 0 ? "pos_penalty" : NULL;
+}
 
 static int check_said(const struct qn_wedlm *w, const char *what, struct qn_error *e)
 {
@@ -51,6 +58,19 @@ static struct wedlm_params settled(const struct qn_wedlm *own, const struct qn_w
         .pos_penalty = first_said(own->pos_penalty, usual->pos_penalty, file->params.pos_penalty)};
 }
 
+/* Whether steps have room for an unverified window. */
+static int check_steps(const struct qn_scheduler *s, int window, const char *what, struct qn_error *e)
+{
+    int n_rows = 2 * window + s->n_places + s->drafts.most;
+    if (s->engine->is_head)
+        return error_set(e, QN_EUNSUP, "%s: a model on several hosts has no unverified windows (wedlm_verify)", what);
+    if (n_rows > s->engine->n_batch)
+        return error_set(e, QN_EUSAGE,
+                         "%s: a window of %d masks needs steps of %d rows, and the engine's have %d (n_batch)", what,
+                         window, n_rows, s->engine->n_batch);
+    return 0;
+}
+
 int windows_logits(const struct qn_scheduler_params *p)
 {
     return p->draft == QN_DRAFT_WEDLM ? min_int(p->n_running, TOGETHER) * WEDLM_MOST : 0;
@@ -62,6 +82,9 @@ int windows_init(struct qn_scheduler *s, const struct qn_scheduler_params *p, co
     struct windows *w = &s->windows;
     int rc = check_said(&p->wedlm, "scheduler", e);
     s->stats.wedlm.verify = 1;
+    if (!rc && p->draft != QN_DRAFT_WEDLM && said_name(&p->wedlm))
+        return error_set(e, QN_EUSAGE, "scheduler: %s is for windows, but draft is '%s'", said_name(&p->wedlm),
+                         qn_draft_name(p->draft));
     if (rc || p->draft != QN_DRAFT_WEDLM) return rc;
     if (own && own->file)
         w->file = *own->file;
@@ -74,12 +97,7 @@ int windows_init(struct qn_scheduler *s, const struct qn_scheduler_params *p, co
     s->stats.wedlm = (struct qn_wedlm){w->usual.verify != 0, usual.window, usual.entropy_threshold, usual.pos_penalty};
     w->most_logits = windows_logits(p);
     w->is_there = true;
-    return 0;
-}
-
-static bool is_said(const struct qn_wedlm *w)
-{
-    return w->verify >= 0 || w->window || w->entropy_threshold >= 0 || w->pos_penalty >= 0;
+    return w->usual.verify ? 0 : check_steps(s, usual.window, "scheduler", e);
 }
 
 /* What an unverified answer cannot have; NULL: nothing. */
@@ -102,19 +120,21 @@ static int check_unverified(const struct qn_scheduler *s, const struct request *
                             struct qn_error *e)
 {
     const char *why = excluded(p);
-    int n_rows = 2 * r->windows.window + s->n_places + s->drafts.most;
     if (why)
         return error_set(e, QN_EUSAGE,
                          "request: %s needs the tokens before each draw, which unverified windows do not have "
                          "(wedlm_verify)",
                          why);
-    if (s->engine->is_head)
-        return error_set(e, QN_EUNSUP, "request: a model on several hosts has no unverified windows (wedlm_verify)");
-    if (n_rows > s->engine->n_batch)
-        return error_set(e, QN_EUSAGE,
-                         "request: a window of %d masks needs steps of %d rows, and the engine's have %d (n_batch)",
-                         r->windows.window, n_rows, s->engine->n_batch);
-    return 0;
+    return check_steps(s, r->windows.window, "request", e);
+}
+
+/* The reason why there are no windows, with the parameter that wants them. */
+static int refuse_windows(const struct qn_scheduler *s, const char *name, struct qn_error *e)
+{
+    struct qn_error why = {0};
+    int rc = drafts_check(s, QN_DRAFT_WEDLM, &why);
+    assert(rc);
+    return error_set(e, rc, "%s: %s", name, why.msg);
 }
 
 int windows_settle(const struct qn_scheduler *s, struct request *r, const struct qn_request_params *p,
@@ -125,9 +145,9 @@ int windows_settle(const struct qn_scheduler *s, struct request *r, const struct
     int rc = check_said(own, "request", e);
     bool may = p->draft == QN_DRAFT_DEFAULT || p->draft == QN_DRAFT_AUTO || p->draft == QN_DRAFT_WEDLM;
     if (rc) return rc;
-    if (is_said(own) && !w->is_there) return drafts_check(s, QN_DRAFT_WEDLM, e);
-    if (is_said(own) && !may)
-        return error_set(e, QN_EUSAGE, "request: wedlm_verify and the like are for windows, but draft is '%s'",
+    if (said_name(own) && !w->is_there) return refuse_windows(s, said_name(own), e);
+    if (said_name(own) && !may)
+        return error_set(e, QN_EUSAGE, "request: %s is for windows (wedlm_verify), but draft is '%s'", said_name(own),
                          qn_draft_name(p->draft));
     if (!w->is_there || !may) return 0;
     r->fixed_window = own->window ? own->window : usual->window;
@@ -159,7 +179,8 @@ int windows_rows(const struct request *r, struct answer *a, struct wedlm_row *ro
     return n;
 }
 
-static void fill(struct qn_scheduler *s, const struct request *r, int answer, const float *logits)
+/* Fills masks of the window. Returns false if there are some, and none of them can be filled. */
+static bool fill(struct qn_scheduler *s, const struct request *r, int answer, const float *logits)
 {
     struct answer *a = &r->answers[answer];
     struct wedlm *w = &a->window;
@@ -174,7 +195,7 @@ static void fill(struct qn_scheduler *s, const struct request *r, int answer, co
         token[n++] = request_guess(r, answer, w->from + i, row);
     }
     for (int i = 0; i < n; i++) s->windows.n_entropy[wedlm_class(entropy[i])]++;
-    wedlm_fill(w, entropy, token, n);
+    return wedlm_fill(w, entropy, token, n) > 0 || n == 0;
 }
 
 void windows_count(struct qn_scheduler *s)
@@ -205,7 +226,11 @@ int windows_take(struct qn_scheduler *s, struct request *r, int answer, const fl
         request_next_token(r, answer, a->window.entries[n++].token, NULL, s->engine, NULL, s->work, s->scratch);
     wedlm_commit(&a->window, n);
     uint64_t t1 = clock_ns();
-    if (a->finish == QN_FINISH_NONE && n == run) fill(s, r, answer, logits);
+    bool goes_on = a->finish == QN_FINISH_NONE && n == run;
+    if (goes_on && !fill(s, r, answer, logits)) {
+        error_set(&r->error, QN_ENUMERIC, "sampling: no mask after token %d has a token to choose", a->n_tokens);
+        request_finish_answer(r, answer, QN_FINISH_ERROR);
+    }
     look_ahead(a, r);
     s->windows.commit_ns += t1 - t0;
     s->windows.select_ns += clock_ns() - t1;

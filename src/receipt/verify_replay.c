@@ -81,18 +81,19 @@ static int make_again(struct replay *x, struct qn_error *e)
     sp.n_running = (int)v->r->n_answers;
     verify_describe(v, &p);
     choose_decoder(v->r, &sp, &p);
-    int rc = qn_scheduler_new(&x->s, v->g, &sp, e);
-    if (rc) return rc;
     p.n_answers = (int)v->r->n_answers;
     p.callback = on_event;
     p.arg = x;
-    rc = qn_submit(x->s, &p, NULL, NULL, e);
+    int rc = qn_scheduler_new(&x->s, v->g, &sp, e);
+    if (!rc) rc = qn_submit(x->s, &p, NULL, NULL, e);
     if (rc == QN_EUSAGE || rc == QN_EFULL) rc = e ? (e->code = QN_EDATA) : QN_EDATA; /* the receipt asks for it */
     pthread_mutex_lock(&x->mutex);
     while (!rc && !x->is_done) pthread_cond_wait(&x->done, &x->mutex);
     pthread_mutex_unlock(&x->mutex);
     qn_scheduler_free(x->s);
-    return rc;
+    if (rc || !x->error.code || x->error.code == QN_ENUMERIC) return rc;
+    if (e) *e = x->error; /* says nothing about the receipt */
+    return x->error.code;
 }
 
 /* Compares the next token. */

@@ -516,18 +516,29 @@ static void init(void *options)
     qn_model_params_init(&b->file);
 }
 
+/* Refuses the options of a list that the command line names. */
+static int exclude(const struct invocation *v, const char *const *names, const char *why)
+{
+    for (; *names; names++)
+        if (options_origin(v, *names) == ORIGIN_FLAG) return cli_usage("bench: --%s %s", *names, why);
+    return 0;
+}
+
 /* Refuses options of the command line that what is measured does not look at. */
 static int check_mode(const struct invocation *v, const struct bench *b)
 {
     static const char *const plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
-                             *const replay[] = {
-                                 "draft",  "decoder",           "draft-model", "repeat",   "streams",
-                                 "rounds", "guesses",           "right",       "cpu-time", "wedlm-verify",
-                                 "window", "entropy-threshold", "pos-penalty", NULL};
-    for (const char *const *name = b->replay.path ? plain : replay; *name; name++)
-        if (options_origin(v, *name) == ORIGIN_FLAG)
-            return cli_usage("bench: --%s %s --replay", *name, b->replay.path ? "excludes" : "is for");
-    return 0;
+                             *const replay[] = {"draft",        "decoder", "draft-model",
+                                                "repeat",       "streams", "rounds",
+                                                "guesses",      "right",   "cpu-time",
+                                                "wedlm-verify", "window",  "entropy-threshold",
+                                                "pos-penalty",  NULL},
+                             *const pairs[] = {"draft", "draft-model", "repeat",  "streams", "guesses",
+                                               "right", "cpu-time",    "seconds", NULL};
+    if (!b->replay.path) return exclude(v, replay, "is for --replay");
+    int rc = exclude(v, plain, "excludes --replay");
+    if (rc || b->draft.decoder != DECODER_WEDLM) return rc;
+    return exclude(v, pairs, "excludes --decoder wedlm, which measures windows alone, class by class");
 }
 
 static int run(struct invocation *v)

@@ -26,7 +26,7 @@
 
 #define N_CTX      160
 #define MAX_TOKENS 64
-#define N_ANSWERS  3
+#define N_ANSWERS  5
 #define N_CASES    8
 #define TEXT_BYTES 4096
 
@@ -49,11 +49,13 @@ struct record {
     char text[N_ANSWERS][TEXT_BYTES];
     enum qn_finish finish[N_ANSWERS];
     struct qn_usage usage;
-    int is_done, n_pauses, cancel_after;
+    struct qn_error error;
+    int is_done, n_pauses, cancel_after; /* is_done: the number of its last event among all */
     qn_scheduler *scheduler;
     const struct qn_request_params *pushes; /* another request, which is submitted after a few tokens; NULL: none */
 };
 
+static int n_events;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
 
@@ -62,6 +64,7 @@ static void told(void *arg, const struct qn_event *ev)
     struct record *r = arg;
     int k = ev->answer;
     pthread_mutex_lock(&mutex);
+    n_events++;
     if (ev->type == QN_EVENT_TOKEN) {
         if (k == 0) r->logprob[r->n[k]] = ev->logprob;
         r->token[k][r->n[k]++] = ev->token;
@@ -72,7 +75,8 @@ static void told(void *arg, const struct qn_event *ev)
     qn_scheduler *cancels = ev->type == QN_EVENT_TOKEN && r->n[k] == r->cancel_after ? r->scheduler : NULL;
     if (ev->type == QN_EVENT_DONE) {
         r->usage = ev->usage;
-        r->is_done = 1;
+        if (ev->error) r->error = *ev->error;
+        r->is_done = n_events;
         pthread_cond_broadcast(&done);
     }
     pthread_mutex_unlock(&mutex);
@@ -233,7 +237,7 @@ static void half_windows_half_plain_have_the_bytes_they_have_alone(void **state)
 static void threads_instructions_and_small_steps_change_nothing(void **state)
 {
     (void)state;
-    static const char *const cpus[] = {"generic", "avx2", "avx512"};
+    static const char *const cpus[] = {"ref", "avx2", "avx512"};
     answer_alone();
     for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++) {
         struct qn_engine_params p;
@@ -241,7 +245,9 @@ static void threads_instructions_and_small_steps_change_nothing(void **state)
         qn_engine_params_init(&p);
         p.cpu = cpus[i];
         p.n_ctx = N_CTX;
-        if (qn_engine_new(&g, model, &p, &e)) continue; /* this machine has not got it */
+        int rc = qn_engine_new(&g, model, &p, &e);
+        if (i == 0) OK(rc);
+        if (rc) continue; /* this machine has not got it */
         qn_engine_free(g);
         struct place at = place_with(cpus[i], QN_KV_F16, 3, 0, 80, NULL); /* not all windows fit a step */
         all_at_once(at.scheduler, cpus[i]);
@@ -377,6 +383,55 @@ static void answers_end_where_they_should(void **state)
     leave(at);
 }
 
+/* One request has more windows than a step. */
+static void a_request_with_many_answers_holds_up_no_other(void **state)
+{
+    (void)state;
+    qn_token prompt[N_CTX], other[N_CTX];
+    struct place at = place_with(NULL, QN_KV_F16, 2, 0, 256, NULL);
+    struct qn_request_params p = request(0, prompt, record()), q = request(2, other, record());
+    p.wedlm.window = q.wedlm.window = WEDLM_MOST;
+    p.wedlm.entropy_threshold = q.wedlm.entropy_threshold = 0; /* only the first mask is filled in a step */
+    p.wedlm.pos_penalty = q.wedlm.pos_penalty = WEDLM_MOST_NATS;
+    p.n_answers = N_ANSWERS;
+    q.max_tokens = 4;
+    struct record *many = p.arg, *one = q.arg;
+    many->scheduler = at.scheduler;
+    many->pushes = &q;
+    int first = n_events;
+    ask(at.scheduler, &p);
+    wait_for(one);
+    assert_true(one->is_done - first < (many->is_done - first) / 2);
+    free(many);
+    free(one);
+    leave(at);
+}
+
+static void a_window_without_tokens_to_choose_is_an_error(void **state)
+{
+    (void)state;
+    qn_token prompt[N_CTX];
+    struct place at = place();
+    struct qn_request_params p = request(0, prompt, record());
+    struct record *r = p.arg;
+    answer_alone();
+    struct qn_logit_bias *none = calloc((size_t)n_vocab, sizeof *none);
+    assert_non_null(none);
+    for (int i = 0; i < n_vocab; i++) none[i] = (struct qn_logit_bias){i, -INFINITY};
+    p.sampling.logit_bias = none;
+    p.sampling.n_logit_bias = (size_t)n_vocab;
+    ask(at.scheduler, &p);
+    assert_int_equal(r->finish[0], QN_FINISH_ERROR);
+    assert_int_equal(r->error.code, QN_ENUMERIC);
+    assert_int_equal(r->n[0], 0);
+    struct record *after = ask_case(at.scheduler, 0);
+    same(after, alone[0], "after it");
+    free(after);
+    free(none);
+    free(r);
+    leave(at);
+}
+
 static void refuse(qn_scheduler *s, const struct qn_request_params *p, const char *why)
 {
     assert_int_equal(qn_submit(s, p, NULL, NULL, &e), QN_EUSAGE);
@@ -402,7 +457,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
     q = p, q.wedlm.verify = 2, refuse(s, &q, "wedlm_verify is 2");
     leave(at);
     at = place_with(NULL, QN_KV_F16, 1, 0, 48, NULL);
-    q = p, q.wedlm.window = 16, refuse(at.scheduler, &q, "steps of 74 rows, and the engine's have 48");
+    q = p, q.wedlm.window = 16, refuse(at.scheduler, &q, "steps of 76 rows, and the engine's have 48");
     leave(at);
 }
 
@@ -483,6 +538,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(pages_hold_true_tokens),
         cmocka_unit_test(a_prompt_that_is_known_needs_no_row),
         cmocka_unit_test(answers_end_where_they_should),
+        cmocka_unit_test(a_request_with_many_answers_holds_up_no_other),
+        cmocka_unit_test(a_window_without_tokens_to_choose_is_an_error),
         cmocka_unit_test(what_cannot_be_is_refused_by_name),
     };
     bool is_trace = argc > 3 && !strcmp(argv[1], "--trace");
