@@ -218,7 +218,7 @@ install -d -o quern /var/cache/quern; touch /var/cache/quern/x
 dpkg --remove quern quern-cluster > log 2>&1 || { cat log; exit 1; }
 ls /var/lib/quern /etc/quern
 echo '= purged'
-dpkg --purge quern quern-cluster quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
+dpkg --purge quern quern-models libquern-dev libquern0 > log 2>&1 || { cat log; exit 1; }
 grep -i warning log || true
 grep -c "models in /var/lib/quern stay" log
 ls /var/lib/quern

@@ -574,7 +574,7 @@ def test_hostile_receipts_are_refused_by_name():
         (changed(good, "decoder", "later"), 65, "'decoder' is 'later': it was made by a newer Quern"),
         (changed(good, "decoder", "replay"), 65, "'windows' is missing"),
         (changed(good, "windows", windows), 65, "'windows' is for the decoder 'replay'"),
-        (changed(good | {"windows": windows}, "decoder", "replay"), 69, "in windows of 8 masks without verification"),
+        (changed(good | {"windows": windows}, "decoder", "replay"), 69, "names no mask token"),
         (changed(good | {"windows": windows | {"window": 0}}, "decoder", "replay"), 65, "'windows.window' is 0, not in 1.."),
         (changed(good | {"windows": windows | {"pos_penalty": -1.0}}, "decoder", "replay"), 65, "a negative number"),
         (changed(good | {"windows": windows | {"more": 1}}, "decoder", "replay"), 65, "'windows.more' is not known"),
