@@ -5,6 +5,7 @@
 #
 #     ./test.sh            the rules of the tree, a release build with gcc, and its tests
 #     ./test.sh --full     the same with the slow tests, packages, clang, sanitizers, fuzzers, strange surroundings
+#     ./test.sh --release  the same with the long tests: more cases of what the others have; for a release
 #     ./test.sh NAME...    builds and runs these tests (unit/kv) or suites (unit) in build/gcc
 #     ./test.sh --list     the names of the tests and suites
 #
@@ -21,10 +22,11 @@ set -uo pipefail
 cd "$(dirname "$0")" || exit
 . tools/install-deps
 
-full='' wanted=()
+full='' release='' wanted=()
 case ${1:-} in
 "") ;;
 --full) full=1 ;;
+--release) full=1 release=1 ;;
 --list) wanted=(--list) ;;
 -*) sed -n 's/^#  \{4,\}/usage: /p' "$0" >&2; exit 64 ;;
 *) wanted=("$@") ;;
@@ -161,7 +163,7 @@ install_npm() {
 # ---- some tests ----
 
 # Prints the names of all tests, or with names of tests and suites the tests they stand for. A suite does not include
-# its slow tests, unless it is `slow`.
+# its slow tests, unless it is `slow`. The long ones have a suite of their own.
 names_of() {
     meson introspect --tests build/gcc | python3 -c '
 import json, sys
@@ -238,6 +240,7 @@ stage_gcc() {
     unpack_golden
     local without=(--no-suite package)
     [ "$full" ] || without+=(--no-suite slow)
+    [ "$release" ] || without+=(--no-suite long)
     build_gcc && compile build/gcc && run_tests gcc "${without[@]}" --timeout-multiplier 4
 }
 
@@ -260,7 +263,7 @@ stage_asan() {
     local jobs=$jobs_sanitized
     build asan clang --buildtype=debugoptimized -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false \
         -Dkernel_sanitize=false -Dc_args=-gline-tables-only --werror &&
-        compile build/asan && run_tests asan --timeout-multiplier 10
+        compile build/asan && run_tests asan --no-suite long --timeout-multiplier 10
 }
 
 # Kernels are instrumented here: two threads that write the same row are seen in a kernel only.
