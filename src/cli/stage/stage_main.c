@@ -84,10 +84,9 @@ static int open_beat(struct beat *b, int rank, int size, const char *whom, struc
 static int count_local(bool is_door)
 {
     MPI_Comm here;
-    int mine = !is_door, n = 0, size = 0;
+    int mine = !is_door, n = 0;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
-    MPI_Comm_size(here, &size);
-    n = mine ? size : size - 1;
+    MPI_Allreduce(&mine, &n, 1, MPI_INT, MPI_SUM, here);
     MPI_Comm_free(&here);
     return n > 0 ? n : 1;
 }
