@@ -23,8 +23,8 @@
 #include "engine/budget.h"
 #include "engine/scheduler.h"
 
-#define START_NS     20000000000u /* until the first stage is connected */
-#define STEP_NS      60000000000u /* a pass; a process that has ended or is silent is noticed sooner */
+#define START_NS     20000000000u  /* until the first stage is connected */
+#define STEP_NS      600000000000u /* a pass; a process that has ended or is silent is noticed sooner (pulse.h) */
 #define ASK_MS       20
 #define N_MOVES      1024
 #define MAX_FAILURES 2

@@ -275,6 +275,7 @@ static int pass_on(struct runner *r, const uint8_t *data, size_t n, struct qn_er
 static void tend_pass(void *arg)
 {
     struct runner *r = arg;
+    if (r->p.pulse) pulse_own_look(r->p.pulse, clock_ns());
     if (!r->lost_rc) r->lost_rc = move_on(r, &r->lost);
 }
 
@@ -369,6 +370,7 @@ static bool run(struct runner *r)
     struct pass *pass = &r->forward.pass;
     struct step_packet *s = &r->step;
     uint64_t t0 = clock_ns();
+    if (r->p.pulse) pulse_own_begin(r->p.pulse, t0);
     for (int i = 0; i < s->n_seqs; i++) r->mems[i] = &r->places[s->tables[i].place];
     pass->is_cancelled = s->can_cancel ? is_unwanted : NULL;
     pass->tend = s->can_cancel ? NULL : tend_pass;
@@ -377,6 +379,7 @@ static bool run(struct runner *r)
         (!s->can_cancel || !is_unwanted(r)) && forward_run_stage(&r->forward, &s->batch, r->mems, s->rows, r->logits);
     pass->is_cancelled = NULL;
     pass->tend = NULL;
+    if (r->p.pulse) pulse_own_end(r->p.pulse, clock_ns(), r->can_accept);
     r->done_step = r->step_no;
     if (r->can_accept) take_time(r, t0);
     if (s->n_times < PACKET_MAX_TIMES) s->times[s->n_times++] = (uint32_t)((clock_ns() - t0) / 1000);

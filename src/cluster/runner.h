@@ -11,6 +11,7 @@
 
 #include "cluster/link.h"
 #include "cluster/patience.h"
+#include "cluster/pulse.h"
 #include "cluster/step_packet.h"
 #include "model/forward.h"
 
@@ -32,6 +33,7 @@ struct runner_params {
      * nothing else has to be done. */
     int (*tend)(void *arg, struct qn_error *e);
     void *tend_arg;
+    struct pulse_own *pulse; /* is told of passes, before tend is called in one; borrowed. NULL: none */
     /* For measuring: a pass of so many rows takes at least as many nanoseconds. NULL: it takes as long as it takes. */
     uint64_t (*least_ns)(void *arg, int n_rows);
     void *least_arg;

@@ -31,6 +31,7 @@ struct stage_life {
     struct ledger ledger;
     struct runner *runner;
     struct relay relay;
+    struct pulse_own pulse;
     struct hello hello;
     uint8_t *first;
     size_t n_first;
@@ -42,8 +43,10 @@ static int tend(struct stage_life *r, struct qn_error *e)
 {
     if (atomic_load(r->p.stop)) return error_set(e, QN_ECANCEL, "cluster: the stage was stopped");
     int rc = r->relay.data ? relay_tend(&r->relay, e) : 0;
-    if (!rc && r->is_ready && r->p.head) rc = link_socket_beat(r->p.head, e);
-    if (!rc && r->is_ready && r->p.beat) rc = beat_tend(r->p.beat, e);
+    if (rc || !r->is_ready) return rc;
+    uint64_t now = clock_ns(), need = pulse_own_need(&r->pulse);
+    if (r->p.head) rc = link_socket_beat(r->p.head, now, need, e);
+    if (!rc && r->p.beat) rc = beat_tend(r->p.beat, now, need, e);
     return rc;
 }
 
@@ -115,7 +118,8 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
                               .limits = h->limits,
                               .group = h->group,
                               .tend = tend_steps,
-                              .tend_arg = r};
+                              .tend_arg = r,
+                              .pulse = &r->pulse};
     if ((rc = runner_new(&r->runner, &p, e))) return rc;
     lock_weights(r);
     return 0;
