@@ -92,12 +92,19 @@ static void lock_weights(const struct stage_life *r)
                r->p.who, 1e-9 * (double)locked, strerror(error), os_lock_limit() / 1024);
 }
 
-/* Fills in this host's entry of the probe, and passes it on. */
+static int n_threads(const struct stage_life *r) { return r->hello.n_threads ? r->hello.n_threads : r->p.n_threads; }
+
+/* Fills in this host's entry of the probe, and passes it on. The threads that it needs end: those of the steps begin
+ * when the stage is fenced in. */
 static int answer_probe(struct stage_life *r, struct qn_error *e)
 {
     struct hello_host own = {.memory_mb =
                                  (uint32_t)(os_memory_bytes() / (size_t)(r->p.n_local > 0 ? r->p.n_local : 1) >> 20)};
-    int rc = stage_speed(&own.layer_ns, r->model, &r->kernels, r->pool, e);
+    struct pool *team;
+    int n = n_threads(r), rc = pool_new(&team, n, n > 1, e);
+    if (rc) return rc;
+    rc = stage_speed(&own.layer_ns, r->model, &r->kernels, team, e);
+    pool_free(team);
     memcpy(r->first + PACKET_HEAD_BYTES + offsetof(struct hello, host) + (size_t)r->p.number * sizeof own, &own,
            sizeof own);
     return rc ? rc : send(r, r->first, r->n_first, e);
@@ -107,7 +114,9 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
 {
     const struct hello *h = &r->hello;
     int rc;
-    if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e))) return rc;
+    if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e)) ||
+        (rc = pool_prepare(&r->pool, n_threads(r), n_threads(r) > 1, e)))
+        return rc;
     ledger_init(&r->ledger, os_memory_bytes());
     struct runner_params p = {.model = r->model,
                               .kernels = &r->kernels,
@@ -120,9 +129,7 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
                               .tend = tend_steps,
                               .tend_arg = r,
                               .pulse = &r->pulse};
-    if ((rc = runner_new(&r->runner, &p, e))) return rc;
-    lock_weights(r);
-    return 0;
+    return runner_new(&r->runner, &p, e);
 }
 
 /* Reads the head's greeting and gets ready. */
@@ -139,9 +146,7 @@ static int greet(struct stage_life *r, struct qn_error *e)
     if ((rc = hello_read(&r->hello, in, r->model, r->p.who, e))) return rc;
     if (r->p.number >= r->hello.n_stages)
         return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, r->hello.n_stages);
-    int n = r->hello.n_threads ? r->hello.n_threads : r->p.n_threads;
     kernels_init(&r->kernels, r->p.cpu);
-    if (!r->pool && (rc = pool_new(&r->pool, n, n > 1, e))) return rc;
     return r->hello.is_probe ? answer_probe(r, e) : make_runner(r, e);
 }
 
@@ -230,8 +235,12 @@ static int begin(struct stage_life *r, struct qn_error *e)
         rc = greet_once(r, e);
     }
     if (rc || (rc = pass_greeting(r, e))) return rc;
-    r->is_ready = true;
-    return r->p.fence ? r->p.fence(r->p.path, e) : 0;
+    lock_weights(r);
+    if (r->p.fence) rc = r->p.fence(r->p.path, e);
+    if (!rc) rc = pool_start(r->pool, e);
+    if (rc) refuse(r, e);
+    r->is_ready = !rc;
+    return rc;
 }
 
 int stage_life_run(const struct stage_life_params *p, struct qn_error *e)
