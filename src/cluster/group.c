@@ -50,7 +50,7 @@ struct group {
     bool is_counted; /* a link that failed was counted; that the run has ended may come later */
     bool is_alone;   /* one stage on this host is used instead of all */
     bool is_placed;  /* `cuts` are for the hosts as they were measured */
-    int32_t cuts[HELLO_MAX_STAGES + 1];
+    int32_t cuts[STAGE_MOST + 1];
     uint64_t begin_ns;   /* of this try */
     int n_failures;      /* tries that failed one after another */
     struct qn_error why; /* the last one */
@@ -208,7 +208,7 @@ static void tell_placement(const struct group *g, const struct placement_host *h
 /* Divides the layers by what the probe found, and says how. */
 static void place(struct group *g)
 {
-    struct placement_host host[HELLO_MAX_STAGES];
+    struct placement_host host[STAGE_MOST];
     double head_layers, layer = describe_hosts(g, host, &head_layers);
     bool fits = placement_cut(g->cuts, g->hosts.n_stages, g->hello.n_layer, host, head_layers);
     tell_placement(g, host, layer);

@@ -382,7 +382,7 @@ static bool run(struct runner *r)
     if (r->p.pulse) pulse_own_end(r->p.pulse, clock_ns(), r->can_accept);
     r->done_step = r->step_no;
     if (r->can_accept) take_time(r, t0);
-    if (s->n_times < PACKET_MAX_TIMES) s->times[s->n_times++] = (uint32_t)((clock_ns() - t0) / 1000);
+    if (s->n_times < STAGE_MOST) s->times[s->n_times++] = (uint32_t)((clock_ns() - t0) / 1000);
     return r->can_accept;
 }
 

@@ -21,6 +21,7 @@
 #include "cluster/link_socket.h"
 #include "cluster/placement.h"
 #include "cluster/start/network.h"
+#include "engine/core/stage.h"
 
 #define MS 1000000u
 
@@ -185,7 +186,7 @@ static void a_command_that_was_given_starts_all_ranks(void **state)
 
 static void check_cut(int n, int n_layer, const struct placement_host *h, double head, const char *wanted)
 {
-    int32_t cuts[HOSTS_MAX_STAGES + 1];
+    int32_t cuts[STAGE_MOST + 1];
     char text[200] = "";
     bool fits = placement_cut(cuts, n, n_layer, h, head);
     for (int i = 0; i <= n; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%d ", cuts[i]);
