@@ -49,7 +49,8 @@ int runner_new(struct runner **out, const struct runner_params *p, struct qn_err
 void runner_free(struct runner *r); /* NULL is fine */
 
 /* Receives packets from `in` and sends to `out` until *stop is true or a link fails. QN_EIO, QN_EDATA: why it ended.
- * The links are the caller's. A bad packet ends it, after a reply that says so. */
+ * QN_ENOMEM. The links are the caller's. A bad packet, or one that needs too much memory, ends it after a reply that
+ * says so. */
 int runner_serve(struct runner *r, struct link *in, struct link *out, const atomic_bool *stop, struct qn_error *e);
 
 #endif

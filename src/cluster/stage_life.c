@@ -117,7 +117,6 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
     if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e)) ||
         (rc = pool_prepare(&r->pool, n_threads(r), n_threads(r) > 1, e)))
         return rc;
-    ledger_init(&r->ledger, os_memory_bytes());
     struct runner_params p = {.model = r->model,
                               .kernels = &r->kernels,
                               .pool = r->pool,
@@ -202,7 +201,8 @@ static int start_relay(struct stage_life *r, struct qn_error *e)
     if (h.limits.n_rows < 1 || h.limits.n_rows > 65536 || h.limits.n_logits < 1 || h.limits.n_logits > 65536 ||
         h.limits.n_vocab < 1 || relay_bytes(&h) > PACKET_MAX_BYTES)
         return error_set(e, QN_EDATA, "%s: replies to the head would be too large", r->p.who);
-    return relay_init(&r->relay, r->p.relay_from, r->p.in, relay_bytes(&h), e);
+    int rc = ledger_take(&r->ledger, relay_bytes(&h), "replies to the head", e);
+    return rc ? rc : relay_init(&r->relay, r->p.relay_from, r->p.in, relay_bytes(&h), e);
 }
 
 static bool is_reply(const uint8_t *data, size_t n)
@@ -247,6 +247,7 @@ int stage_life_run(const struct stage_life_params *p, struct qn_error *e)
 {
     struct stage_life r = {.p = *p};
     struct qn_error why = {0};
+    ledger_init(&r.ledger, os_memory_bytes());
     int rc = begin(&r, &why);
     if (!rc) rc = runner_serve(r.runner, p->in, p->out, p->stop, &why);
     if (r.p.beat && r.p.beat->is_late) refuse(&r, &why);

@@ -29,6 +29,7 @@
 #define BYTES  (1 << 18)
 
 static const char *path;
+static int most_moves = 4; /* of the limits */
 
 struct bench {
     struct model *model;
@@ -63,7 +64,7 @@ static void bench_open(struct bench *b, bool is_first)
     *b = (struct bench){.got = mem_alloc(BYTES)};
     assert_int_equal(model_load(&b->model, path, &e), 0);
     int n = b->model->hp.n_layer, half = n / 2;
-    b->limits = (struct step_limits){.n_rows = N_ROWS, .n_seqs = 2, .n_moves = 4, .n_pages = 8};
+    b->limits = (struct step_limits){.n_rows = N_ROWS, .n_seqs = 2, .n_moves = most_moves, .n_pages = 8};
     if (b->model->hp.state_bytes) b->limits.n_states = 3;
     struct kv_shape shape = forward_window_shape(b->model, KV_F16);
     if (shape.n_layer_win) b->limits.n_windows = 8;
@@ -317,6 +318,24 @@ static void counts_without_a_step_are_refused(void **state)
     assert_int_equal(b.rc, QN_EDATA);
 }
 
+/* The limits are the head's. */
+static void packets_are_paid_for(void **state)
+{
+    (void)state;
+    size_t used[2], packet[2];
+    for (int i = 0; i < 2; i++) {
+        struct bench b;
+        most_moves = i ? 1 << 16 : 4;
+        bench_open(&b, true);
+        used[i] = ledger_used(&b.ledger);
+        packet[i] = step_packet_bytes(&b.limits);
+        start(&b);
+        bench_close(&b, true);
+    }
+    most_moves = 4;
+    assert_int_equal(used[1] - used[0], 6 * (packet[1] - packet[0])); /* four that come and two that go */
+}
+
 static void a_closed_link_ends_the_stage(void **state)
 {
     (void)state;
@@ -339,6 +358,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_step_that_goes_on_from_nothing_is_refused),
         cmocka_unit_test(taking_back_what_was_not_run_does_nothing),
         cmocka_unit_test(counts_without_a_step_are_refused),
+        cmocka_unit_test(packets_are_paid_for),
         cmocka_unit_test(a_closed_link_ends_the_stage),
     };
     assert_int_equal(argc, 2);
