@@ -49,12 +49,22 @@ struct bench {
     uint8_t *got;
     struct packet_head head; /* of the last packet that came */
     size_t n_got;
+    struct pulse_own pulse;
+    uint64_t need_ns; /* the most that it asked for while it was tended */
 };
 
 static void draw_first(void *arg, const float *logits, int n, qn_token *tokens)
 {
     (void)arg, (void)logits;
     for (int i = 0; i < n; i++) tokens[i] = i;
+}
+
+static int note_need(void *arg, struct qn_error *e)
+{
+    struct bench *b = arg;
+    (void)e;
+    if (pulse_own_need(&b->pulse) > b->need_ns) b->need_ns = pulse_own_need(&b->pulse);
+    return 0;
 }
 
 /* The first or the last of two stages. */
@@ -81,6 +91,9 @@ static void bench_open(struct bench *b, bool is_first)
                               .n_ctx = N_CTX,
                               .limits = b->limits,
                               .group = GROUP,
+                              .tend = note_need,
+                              .tend_arg = b,
+                              .pulse = &b->pulse,
                               .draw = is_first ? NULL : draw_first};
     if (runner_new(&b->runner, &p, &e)) fail_msg("%s", e.msg);
     assert_int_equal(link_open_pair(&b->to, &b->in, &e), 0);
@@ -200,6 +213,8 @@ static void the_first_stage_sends_rows_on(void **state)
     step_packet_deinit(&s);
     bench_close(&b, true);
     assert_int_equal(b.rc, QN_ECANCEL);
+    assert_int_equal(b.need_ns, PULSE_MOST_NS); /* the first pass may read from the disk */
+    assert_int_equal(pulse_own_need(&b.pulse), 0);
 }
 
 static void the_last_stage_answers_with_tokens(void **state)
