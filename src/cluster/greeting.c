@@ -62,7 +62,7 @@ int greeting_go_on(struct greeting *g, struct qn_error *e)
     if (rc) return rc;
     uint64_t limit = STAGE_NS * (uint64_t)g->hello->n_stages; /* they get ready one after another */
     if (clock_ns() - g->begin_ns > limit)
-        return error_set(e, QN_EUNSUP, "hosts: the %d stages were not ready within %llu s", g->hello->n_stages,
+        return error_set(e, QN_EUNSUP, "hosts: the stages (%d) were not ready within %llu s", g->hello->n_stages,
                          (unsigned long long)(limit / 1000000000));
     return error_set(e, QN_EBUSY, "hosts: the stages are not ready yet");
 }
