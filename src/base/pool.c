@@ -161,12 +161,11 @@ static int start_threads(struct pool *p)
     return r;
 }
 
-int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e)
+int pool_prepare(struct pool **out, int n_threads, int pin, struct qn_error *e)
 {
     assert(n_threads >= 1);
     size_t members_bytes = (size_t)n_threads * sizeof(struct pool_thread);
     struct pool *p = mem_aligned(CACHE_LINE, sizeof *p);
-    int r;
 
     if (!p) return error_nomem(e, "a thread pool", sizeof *p);
     memset(p, 0, sizeof *p);
@@ -174,20 +173,31 @@ int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e)
     p->spin_ns = n_threads > os_n_cpus() ? 0 : SPIN_NS;
     p->members = mem_calloc((size_t)n_threads, sizeof *p->members);
     if (!p->members) {
-        r = error_nomem(e, "a thread pool", members_bytes);
-        goto fail;
+        mem_free(p);
+        return error_nomem(e, "a thread pool", members_bytes);
     }
     for (int i = 0; i < n_threads; i++) p->members[i] = (struct pool_thread){.pool = p, .ith = i, .cpu = -1};
     if (pin) choose_cpus(p);
-    r = start_threads(p);
-    if (r) {
-        r = error_set(e, QN_ENOMEM, "cannot start thread %d of %d: %s", p->n_started + 2, n_threads, strerror(r));
-        goto fail;
-    }
     *out = p;
     return 0;
-fail:
-    pool_free(p);
+}
+
+int pool_start(struct pool *p, struct qn_error *e)
+{
+    int r = start_threads(p);
+    if (!r) return 0;
+    return error_set(e, QN_ENOMEM, "cannot start thread %d of %d: %s", p->n_started + 2, p->n, strerror(r));
+}
+
+int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e)
+{
+    struct pool *p;
+    int r = pool_prepare(&p, n_threads, pin, e);
+    if (r) return r;
+    if ((r = pool_start(p, e)))
+        pool_free(p);
+    else
+        *out = p;
     return r;
 }
 
@@ -218,7 +228,7 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg)
 {
     cpu_set_t old;
 
-    assert(fn);
+    assert(fn && p->n_started == p->n - 1);
     if (p->n == 1) {
         fn(arg, 0, 1);
         return;

@@ -19,6 +19,10 @@ typedef void pool_fn(void *arg, int ith, int nth);
  * affinity mask. The caller is pinned during a run only, because threads that it starts later would inherit its mask.
  * *out is the caller's, to pool_free(). QN_ENOMEM: a thread cannot be started. */
 int pool_new(struct pool **out, int n_threads, int pin, struct qn_error *e);
+/* The same in two steps, for a caller that has something to do before there are threads: a team that has none yet, and
+ * cannot run, and then its threads. */
+int pool_prepare(struct pool **out, int n_threads, int pin, struct qn_error *e);
+int pool_start(struct pool *p, struct qn_error *e);
 void pool_free(struct pool *p); /* NULL is fine; not during a run */
 int pool_n_threads(const struct pool *p);
 /* All members see what the caller wrote before; afterwards the caller sees what they wrote. */

@@ -11,7 +11,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 
-#define GREETING_NS  60000000000u                              /* until all stages have their memory */
+#define STAGE_NS     60000000000u                              /* until a stage has its memory */
 #define ANSWER_BYTES (HELLO_BYTES > 1024 ? HELLO_BYTES : 1024) /* a probe's answer, or a refusal */
 
 int greeting_init(struct greeting *g, struct link *link, struct hello *hello, struct qn_error *e)
@@ -60,9 +60,10 @@ int greeting_go_on(struct greeting *g, struct qn_error *e)
     if (!rc && done) return read_answer(g, e);
     if (!rc && g->send.is_started) rc = link_test(&g->send, &done, e);
     if (rc) return rc;
-    if (clock_ns() - g->begin_ns > GREETING_NS)
-        return error_set(e, QN_EUNSUP, "hosts: the stages were not ready within %llu s",
-                         (unsigned long long)(GREETING_NS / 1000000000));
+    uint64_t limit = STAGE_NS * (uint64_t)g->hello->n_stages; /* they get ready one after another */
+    if (clock_ns() - g->begin_ns > limit)
+        return error_set(e, QN_EUNSUP, "hosts: the stages (%d) were not ready within %llu s", g->hello->n_stages,
+                         (unsigned long long)(limit / 1000000000));
     return error_set(e, QN_EBUSY, "hosts: the stages are not ready yet");
 }
 

@@ -21,7 +21,8 @@ struct greeting {
 /* Gives the group a number, and begins. hello is borrowed; its is_probe says what is asked. */
 int greeting_init(struct greeting *g, struct link *link, struct hello *hello, struct qn_error *e);
 /* 0: the stages are ready; or, if it was a probe, hello->host has their answers. QN_EBUSY: they are not ready yet.
- * QN_EIO: the link failed. QN_EUNSUP: a stage does not agree, or did not answer in time. */
+ * QN_EIO: the link failed. QN_EUNSUP: a stage does not agree, or all of them did not answer in time: a minute for each.
+ */
 int greeting_go_on(struct greeting *g, struct qn_error *e);
 void greeting_deinit(struct greeting *g);
 

@@ -23,8 +23,8 @@
 #include "engine/budget.h"
 #include "engine/scheduler.h"
 
-#define START_NS     20000000000u /* until the first stage is connected */
-#define STEP_NS      60000000000u /* a pass; a process that has ended or is silent is noticed sooner */
+#define START_NS     20000000000u  /* until the first stage is connected */
+#define STEP_NS      600000000000u /* a pass; a process that has ended or is silent is noticed sooner (pulse.h) */
 #define ASK_MS       20
 #define N_MOVES      1024
 #define MAX_FAILURES 2
@@ -46,9 +46,11 @@ struct group {
     /* while there is no pipeline */
     struct greeting greeting; /* under way if there is a link */
     bool is_asked;            /* the watcher was asked to start the stages again */
-    bool is_alone;            /* one stage on this host is used instead of all */
-    bool is_placed;           /* `cuts` are for the hosts as they were measured */
-    int32_t cuts[HELLO_MAX_STAGES + 1];
+    bool is_greeted; /* the first stage was there when the greeting began: the link is not that of an old one */
+    bool is_counted; /* a link that failed was counted; that the run has ended may come later */
+    bool is_alone;   /* one stage on this host is used instead of all */
+    bool is_placed;  /* `cuts` are for the hosts as they were measured */
+    int32_t cuts[STAGE_MOST + 1];
     uint64_t begin_ns;   /* of this try */
     int n_failures;      /* tries that failed one after another */
     struct qn_error why; /* the last one */
@@ -109,6 +111,7 @@ static void drop(struct group *g)
     greeting_deinit(&g->greeting);
     pipeline_free(g->pipeline);
     link_close(g->link);
+    g->is_greeted = false;
     g->pipeline = NULL;
     g->link = NULL;
 }
@@ -119,6 +122,7 @@ static void try_again(struct group *g)
     drop(g);
     watcher_run(&g->watcher, g->is_alone ? WATCHER_ALONE : WATCHER_ALL);
     g->is_asked = true;
+    g->is_counted = false;
     g->begin_ns = clock_ns();
 }
 
@@ -126,7 +130,7 @@ static void try_again(struct group *g)
 static void set_stages(struct group *g)
 {
     int n = g->is_alone ? 1 : g->hosts.n_stages;
-    g->hello.n_stages = n;
+    g->hello.n_stages = g->stage.n_stages = n;
     for (int i = 0; i <= n; i++) g->hello.cuts[i] = i * g->hello.n_layer / n;
     g->hello.is_probe = n > 1 && !g->is_placed;
     if (n > 1 && g->is_placed) memcpy(g->hello.cuts, g->cuts, sizeof g->cuts);
@@ -204,7 +208,7 @@ static void tell_placement(const struct group *g, const struct placement_host *h
 /* Divides the layers by what the probe found, and says how. */
 static void place(struct group *g)
 {
-    struct placement_host host[HELLO_MAX_STAGES];
+    struct placement_host host[STAGE_MOST];
     double head_layers, layer = describe_hosts(g, host, &head_layers);
     bool fits = placement_cut(g->cuts, g->hosts.n_stages, g->hello.n_layer, host, head_layers);
     tell_placement(g, host, layer);
@@ -252,7 +256,8 @@ static int count_failures(struct group *g, struct qn_error *e)
     else
         error_set(&g->why, QN_EIO, "hosts: no stage came within %llu s%s", (unsigned long long)(START_NS / 1000000000),
                   log);
-    g->n_failures += n ? n : 1;
+    g->n_failures += n ? n - g->is_counted : 1;
+    g->is_counted = false;
     g->begin_ns = clock_ns();
     if (is_late) try_again(g);
     return 0;
@@ -270,12 +275,22 @@ static bool fall_back(struct group *g)
     return true;
 }
 
-/* A link that fails while stages are greeted is often that of stages that were ended: the next one is waited for. */
+/* A link that fails at once is that of stages that were ended before: the next one is waited for. If it fails later, so
+ * has this try. */
 static int try_to_join(struct group *g, struct qn_error *e)
 {
+    bool was_greeted = g->is_greeted;
     int rc = join(g, e);
     if (!rc) return 0;
-    if (rc != QN_EBUSY) drop(g);
+    if (rc == QN_EBUSY)
+        g->is_greeted = g->link != NULL;
+    else
+        drop(g);
+    if (rc == QN_EIO && was_greeted) {
+        error_set(&g->why, QN_EIO, "hosts: the stages have gone before they were ready: %s", e->msg);
+        g->n_failures++;
+        g->is_counted = true;
+    }
     if (rc != QN_EBUSY && rc != QN_EIO) return rc;
     rc = count_failures(g, e);
     return rc ? rc : QN_EBUSY;

@@ -81,7 +81,7 @@ static int check_settings(const struct hello *h, const struct model *m, struct q
     if ((rc = check_number(h->kv, 0, KV_Q8_0, "KV type", e)) ||
         (rc = check_number(h->n_ctx, 1, HP_MAX_CTX, "context", e)) ||
         (rc = check_number(h->n_threads, 0, 1024, "number of threads", e)) ||
-        (rc = check_number(h->n_stages, 1, HELLO_MAX_STAGES, "number of stages", e)) ||
+        (rc = check_number(h->n_stages, 1, STAGE_MOST, "number of stages", e)) ||
         (rc = check_number(h->n_layer, m->hp.n_layer, m->hp.n_layer, "number of layers", e)) ||
         (rc = check_number(h->cuts[0], 0, 0, "first layer", e)) ||
         (rc = check_number(h->cuts[h->n_stages], m->hp.n_layer, m->hp.n_layer, "last layer", e)))

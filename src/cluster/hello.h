@@ -11,9 +11,8 @@
 
 #include "base/sha256.h"
 #include "cluster/step_packet.h"
+#include "engine/core/stage.h"
 #include "model/model.h"
-
-#define HELLO_MAX_STAGES 64
 
 /* What a stage says of its host in answer to a probe. */
 struct hello_host {
@@ -30,12 +29,12 @@ struct hello {
     int32_t n_ctx, n_threads;
     uint32_t group;
     int32_t n_layer, n_stages;
-    int32_t cuts[HELLO_MAX_STAGES + 1]; /* stage i has the layers [cuts[i], cuts[i + 1]) */
+    int32_t cuts[STAGE_MOST + 1]; /* stage i has the layers [cuts[i], cuts[i + 1]) */
     struct step_limits limits;
     /* A probe comes before the real greeting. Each stage compares what it has, measures its host, and fills in its
      * entry; the last one sends the whole packet to the head, which then divides the layers. */
     uint32_t is_probe;
-    struct hello_host host[HELLO_MAX_STAGES];
+    struct hello_host host[STAGE_MOST];
 };
 
 /* Fills in what this program and model are, and an even cut of the layers. Everything else is 0. */

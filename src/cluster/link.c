@@ -35,8 +35,8 @@ int link_irecv(struct link *l, struct link_transfer *t, void *data, size_t cap, 
 
 int link_test(struct link_transfer *t, bool *done, struct qn_error *e)
 {
-    assert(t->is_started);
     *done = false;
+    if (!t->is_started) return error_set(e, QN_EIO, "cluster: a packet is asked about that is no longer under way");
     int rc = t->link->back_end->test(t->link, t, done, e);
     if (rc || *done) finish(t);
     return rc;

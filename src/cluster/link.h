@@ -58,7 +58,7 @@ int link_isend(struct link *l, struct link_transfer *t, const void *data, size_t
 /* Starts to receive a packet of at most cap bytes. */
 int link_irecv(struct link *l, struct link_transfer *t, void *data, size_t cap, struct qn_error *e);
 /* *done: the transfer is done, and t->n is its size. QN_EDATA: the packet is larger than cap. QN_EIO: the other end is
- * gone. After a failure, the transfer is no longer under way. */
+ * gone, or the transfer is not under way. After a failure, it is no longer under way. */
 int link_test(struct link_transfer *t, bool *done, struct qn_error *e);
 /* Ends a transfer that is not done; its bytes are the caller's again. A packet that a receive was already taking is
  * lost. Does nothing if it is not under way. */

@@ -2,8 +2,8 @@
  *
  * link_socket.c: a link over a connected stream socket, between the head and the first stage, which are on one machine.
  *
- * On the wire, a packet is its size as a u64 and its bytes. A size of UINT64_MAX is a beat. Transfers of one direction
- * are done one after another.
+ * On the wire, a packet is its size as a u64 and its bytes. A size whose upper half is all ones is a beat, and the
+ * lower half what it asks for, in milliseconds (pulse.h). Transfers of one direction are done one after another.
  */
 #include "cluster/link_socket.h"
 
@@ -29,7 +29,7 @@ struct link_socket {
     struct link base;
     int fd;
     struct socket_way way[2]; /* sent, received */
-    uint64_t beat_ns;         /* when the last beat was sent */
+    uint64_t beat, beat_ns;   /* the last beat, and when it was sent */
     size_t n_beat_left;       /* bytes of it that are not sent yet */
     struct pulse pulse;
 };
@@ -74,13 +74,13 @@ static ssize_t move(const struct link_socket *s, bool is_receive, void *p, size_
     return error_set(e, QN_EIO, "cluster: the connection has ended: %s", k ? strerror(errno) : "it was closed");
 }
 
-#define BEAT UINT64_MAX
+#define BEAT ((uint64_t)UINT32_MAX << 32)
+#define MS   1000000u
 
 /* The rest of a beat. */
 static ssize_t send_beat(struct link_socket *s, struct qn_error *e)
 {
-    uint64_t beat = BEAT; /* all bytes are the same */
-    ssize_t k = move(s, false, &beat, s->n_beat_left, e);
+    ssize_t k = move(s, false, (uint8_t *)&s->beat + sizeof s->beat - s->n_beat_left, s->n_beat_left, e);
     if (k > 0) s->n_beat_left -= (size_t)k;
     return k;
 }
@@ -90,7 +90,7 @@ static int check_silence(struct link_socket *s, struct qn_error *e)
     uint64_t ns = pulse_missing(&s->pulse, clock_ns());
     if (!ns) return 0;
     return error_set(e, QN_EIO, "cluster: nothing came from the first stage for %llu ms",
-                     (unsigned long long)(ns / 1000000));
+                     (unsigned long long)(ns / MS));
 }
 
 /* Moves the way's first packet on. *done: all of it. */
@@ -106,8 +106,8 @@ static int advance(struct link_socket *s, bool is_receive, bool *done, struct qn
     for (;;) {
         bool is_size = w->n_moved < sizeof w->size;
         size_t at = is_size ? w->n_moved : w->n_moved - sizeof w->size;
-        if (!is_size && is_receive && w->size == BEAT) {
-            pulse_heard(&s->pulse, clock_ns());
+        if (!is_size && is_receive && w->size >= BEAT) {
+            pulse_heard(&s->pulse, clock_ns(), (w->size - BEAT) * MS);
             w->n_moved = 0;
             continue;
         }
@@ -157,13 +157,16 @@ static void socket_close(struct link *l)
     mem_free(socket_of(l));
 }
 
-int link_socket_beat(struct link *l, struct qn_error *e)
+int link_socket_beat(struct link *l, uint64_t now, uint64_t need_ns, struct qn_error *e)
 {
     struct link_socket *s = socket_of(l);
-    uint64_t now = clock_ns();
-    if (!s->n_beat_left && now - s->beat_ns < PULSE_EVERY_NS) return 0;
+    uint64_t beat = BEAT + need_ns / MS;
+    if (!s->n_beat_left && now - s->beat_ns < PULSE_EVERY_NS && beat == s->beat) return 0;
     if (s->way[0].first) return 0; /* a packet is a sign, too */
-    if (!s->n_beat_left) s->n_beat_left = sizeof(uint64_t);
+    if (!s->n_beat_left) {
+        s->n_beat_left = sizeof s->beat;
+        s->beat = beat;
+    }
     s->beat_ns = now;
     ssize_t k = send_beat(s, e);
     return k < 0 ? (int)k : 0;

@@ -10,7 +10,8 @@
 
 #include "cluster/link.h"
 
-/* Sends a sign, if it is time, and nothing is being sent. l: of link_open_socket(). QN_EIO: the other end is gone. */
-int link_socket_beat(struct link *l, struct qn_error *e);
+/* Sends a sign, if it is time at now_ns (of clock_ns()) or need_ns has changed, and nothing is being sent. need_ns: as
+ * for beat_tend(). l: of link_open_socket(). QN_EIO: the other end is gone. */
+int link_socket_beat(struct link *l, uint64_t now_ns, uint64_t need_ns, struct qn_error *e);
 
 #endif

@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "engine/core/stage.h"
+
 #define MAGIC   0x4b4e5251u /* "QRNK" */
 #define VERSION 3
 
@@ -92,7 +94,7 @@ size_t packet_reply_bytes(int n_rows, int n_logits, int n_vocab)
 {
     size_t tokens = (size_t)n_rows * sizeof(qn_token), logits = (size_t)n_logits * (size_t)n_vocab * sizeof(float);
     if (n_logits) logits += 8 + 2 * (size_t)n_logits * PACKET_DRAWN * 4; /* an answer of several begins with one row */
-    return PACKET_HEAD_BYTES + 12 + PACKET_MAX_TIMES * 4 + PACKET_MAX_TEXT + (tokens > logits ? tokens : logits);
+    return PACKET_HEAD_BYTES + 12 + STAGE_MOST * 4 + PACKET_MAX_TEXT + (tokens > logits ? tokens : logits);
 }
 
 void packet_reply_failure(struct packet_out *out, uint32_t group, uint64_t step, enum step_outcome outcome,
@@ -190,9 +192,9 @@ int packet_read_reply(struct packet_reply *out, struct packet_in in, int max_tok
         return error_set(e, QN_EDATA, "cluster: a step ended with outcome %u", outcome);
     r.outcome = (enum step_outcome)outcome;
     if (r.outcome == STEP_DONE || r.outcome == STEP_LOGITS || r.outcome == STEP_DRAWN) {
-        if (!packet_take_u32(&in, &n) || n > PACKET_MAX_TIMES || !(r.times = packet_take(&in, n, sizeof *r.times)))
+        if (!packet_take_u32(&in, &n) || n > STAGE_MOST || !(r.times = packet_take(&in, n, sizeof *r.times)))
             return error_set(e, QN_EDATA, "cluster: times of %u stages in %zu bytes, the most are %d", n, in.n,
-                             PACKET_MAX_TIMES);
+                             STAGE_MOST);
         r.n_times = (int)n;
     }
     if (r.outcome == STEP_DONE) {

@@ -35,7 +35,6 @@
 #define PACKET_HEAD_BYTES 24
 #define PACKET_MAX_BYTES  ((size_t)1 << 30)
 #define PACKET_MAX_TEXT   400 /* bytes of a failed step's message */
-#define PACKET_MAX_TIMES  64  /* stages that tell how long their pass took; STAGE_MOST */
 
 enum packet_kind { PACKET_STEP = 1, PACKET_ACCEPT, PACKET_CANCEL, PACKET_REPLY, PACKET_HELLO, PACKET_KINDS };
 

@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-#include "cluster/start/hosts.h"
+#include "engine/core/stage.h"
 
 #define SAME 1.25
 
@@ -23,10 +23,10 @@ static void settle_times(double *ms, int n, const struct placement_host *host)
 
 bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placement_host *host, double head_layers)
 {
-    double ms[HOSTS_MAX_STAGES];
-    int count[HOSTS_MAX_STAGES];
+    double ms[STAGE_MOST];
+    int count[STAGE_MOST];
     int64_t room = 0;
-    assert(n_stages >= 1 && n_stages <= HOSTS_MAX_STAGES && n_stages <= n_layer);
+    assert(n_stages >= 1 && n_stages <= STAGE_MOST && n_stages <= n_layer);
     settle_times(ms, n_stages, host);
     for (int i = 0; i < n_stages; i++) {
         count[i] = 1;

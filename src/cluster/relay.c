@@ -24,6 +24,7 @@ int relay_tend(void *arg, struct qn_error *e)
         if ((rc = link_test(&r->receive, &done, e)) || !done) return rc;
         if ((rc = link_isend(r->to, &r->send, r->data, r->receive.n, e))) return rc;
     }
+    if (!r->send.is_started) return error_set(e, QN_EIO, "cluster: packets are not passed on any more");
     if ((rc = link_test(&r->send, &done, e)) || !done) return rc;
     r->n_passed++;
     return link_irecv(r->from, &r->receive, r->data, r->cap, e);

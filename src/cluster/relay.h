@@ -18,7 +18,7 @@ struct relay {
 };
 
 int relay_init(struct relay *r, struct link *from, struct link *to, size_t cap, struct qn_error *e);
-/* Moves packets on as far as that can be done now. For runner_params.tend; arg: the relay. */
+/* Moves packets on as far as that can be done now. arg: the relay. After a failure, every further call fails, too. */
 int relay_tend(void *arg, struct qn_error *e);
 void relay_deinit(struct relay *r);
 

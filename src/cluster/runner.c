@@ -29,6 +29,7 @@ struct runner {
     struct kv_pool *kv;
     struct kv_seq *places; /* [limits.n_seqs] the tables that were sent; their pages are not referenced */
     struct kv_seq **mems;  /* [limits.n_seqs] those of the present step */
+    size_t bytes;          /* from the ledger: tables, packets and logits */
     struct step_packet step;
     float *logits;         /* [limits.n_logits or n_rows][n_vocab], in the last stage */
     qn_token *tokens;      /* [limits.n_rows], in the last stage */
@@ -67,20 +68,29 @@ void runner_limits(struct step_limits *l, const struct model *m, int n_ctx)
     l->window = m->hp.n_swa;
 }
 
+static int pay(struct runner *r, size_t bytes, const char *what, struct qn_error *e)
+{
+    int rc = ledger_take(r->p.ledger, bytes, what, e);
+    if (!rc) r->bytes += bytes;
+    return rc;
+}
+
 static int open_places(struct runner *r, struct qn_error *e)
 {
     const struct step_limits *l = &r->p.limits;
     const struct kv_shape *shape = kv_pool_shape(r->kv);
-    size_t n = (size_t)l->n_seqs, each = (size_t)l->n_pages_each;
+    size_t n = (size_t)l->n_seqs, each = (size_t)l->n_pages_each * (shape->n_layer_win ? 2 : 1);
+    int rc = pay(r, n * (sizeof *r->places + sizeof *r->mems + each * sizeof *r->places->pages), "page tables", e);
+    if (rc) return rc;
     r->places = mem_calloc(n, sizeof *r->places);
     r->mems = mem_calloc(n, sizeof *r->mems);
     if (!r->places || !r->mems) return error_nomem(e, "a stage's sequences", n * sizeof *r->places);
     for (int i = 0; i < l->n_seqs; i++) {
         struct kv_seq *m = &r->places[i];
         *m = (struct kv_seq){.pool = r->kv, .max_pages = l->n_pages_each};
-        m->pages = mem_calloc(each * (shape->n_layer_win ? 2 : 1), sizeof *m->pages);
+        m->pages = mem_calloc(each, sizeof *m->pages);
         if (!m->pages) return error_nomem(e, "a page table", each * sizeof *m->pages);
-        if (shape->n_layer_win) m->windows = m->pages + each;
+        if (shape->n_layer_win) m->windows = m->pages + l->n_pages_each;
     }
     return 0;
 }
@@ -91,24 +101,28 @@ static int open_buffers(struct runner *r, struct qn_error *e)
     size_t rows = (size_t)l->n_rows;
     r->cap = step_packet_bytes(l);
     if (!r->cap) return error_set(e, QN_EUSAGE, "cluster: steps of %d rows are too large for packets", l->n_rows);
-    for (int i = 0; i < N_BUFFERS; i++)
-        if (!(r->buffer[i] = mem_alloc(r->cap))) return error_nomem(e, "a packet", r->cap);
     size_t reply = packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
     if (!model_is_last(r->p.model) || reply < r->cap) reply = r->cap;
     if (reply > PACKET_MAX_BYTES)
         return error_set(e, QN_EUSAGE, "cluster: replies of %d rows of logits are too large for packets", l->n_logits);
+    int rc = pay(r, N_BUFFERS * r->cap + N_OUT * reply, "packets", e);
+    if (rc) return rc;
+    for (int i = 0; i < N_BUFFERS; i++)
+        if (!(r->buffer[i] = mem_alloc(r->cap))) return error_nomem(e, "a packet", r->cap);
     for (int i = 0; i < N_OUT; i++) {
         r->outs[i].packet = (struct packet_out){.p = mem_alloc(reply), .cap = reply};
         if (!r->outs[i].packet.p) return error_nomem(e, "a packet", reply);
     }
     if (!model_is_last(r->p.model)) return 0;
     size_t n_logits = l->n_logits ? (size_t)l->n_logits : rows;
-    r->logits = mem_alloc(n_logits * (size_t)l->n_vocab * sizeof *r->logits);
+    size_t row = (size_t)l->n_vocab * sizeof *r->logits;
+    if ((rc = pay(r, n_logits * row + rows * (sizeof *r->tokens + sizeof *r->drawn), "logits", e))) return rc;
+    r->logits = mem_alloc(n_logits * row);
     r->tokens = mem_calloc(rows, sizeof *r->tokens);
     r->drawn = mem_calloc(rows, sizeof *r->drawn);
     if (r->logits && r->tokens && r->drawn)
         return l->n_logits ? voices_new(&r->voices, l, r->p.kernels, r->p.ledger, e) : 0;
-    return error_nomem(e, "a stage's logits", n_logits * (size_t)l->n_vocab * sizeof *r->logits);
+    return error_nomem(e, "a stage's logits", n_logits * row);
 }
 
 int runner_new(struct runner **out, const struct runner_params *p, struct qn_error *e)
@@ -145,6 +159,7 @@ void runner_free(struct runner *r)
     voices_free(r->voices);
     for (int i = 0; i < N_BUFFERS; i++) mem_free(r->buffer[i]);
     for (int i = 0; i < N_OUT; i++) mem_free(r->outs[i].packet.p);
+    ledger_give(r->p.ledger, r->bytes);
     step_packet_deinit(&r->step);
     forward_deinit(&r->forward);
     kv_pool_free(r->kv);
@@ -275,6 +290,7 @@ static int pass_on(struct runner *r, const uint8_t *data, size_t n, struct qn_er
 static void tend_pass(void *arg)
 {
     struct runner *r = arg;
+    if (r->p.pulse) pulse_own_look(r->p.pulse, clock_ns());
     if (!r->lost_rc) r->lost_rc = move_on(r, &r->lost);
 }
 
@@ -369,6 +385,7 @@ static bool run(struct runner *r)
     struct pass *pass = &r->forward.pass;
     struct step_packet *s = &r->step;
     uint64_t t0 = clock_ns();
+    if (r->p.pulse) pulse_own_begin(r->p.pulse, t0);
     for (int i = 0; i < s->n_seqs; i++) r->mems[i] = &r->places[s->tables[i].place];
     pass->is_cancelled = s->can_cancel ? is_unwanted : NULL;
     pass->tend = s->can_cancel ? NULL : tend_pass;
@@ -377,9 +394,10 @@ static bool run(struct runner *r)
         (!s->can_cancel || !is_unwanted(r)) && forward_run_stage(&r->forward, &s->batch, r->mems, s->rows, r->logits);
     pass->is_cancelled = NULL;
     pass->tend = NULL;
+    if (r->p.pulse) pulse_own_end(r->p.pulse, clock_ns(), r->can_accept);
     r->done_step = r->step_no;
     if (r->can_accept) take_time(r, t0);
-    if (s->n_times < PACKET_MAX_TIMES) s->times[s->n_times++] = (uint32_t)((clock_ns() - t0) / 1000);
+    if (s->n_times < STAGE_MOST) s->times[s->n_times++] = (uint32_t)((clock_ns() - t0) / 1000);
     return r->can_accept;
 }
 
@@ -489,7 +507,7 @@ int runner_serve(struct runner *r, struct link *in, struct link *out, const atom
     r->stop = stop;
     int rc = expect(r, &why);
     while (!rc && !(rc = receive(r, &data, &n, &why)))
-        if ((rc = handle(r, data, n, &why)) == QN_EDATA) refuse(r, why.msg);
+        if ((rc = handle(r, data, n, &why)) == QN_EDATA || rc == QN_ENOMEM) refuse(r, why.msg);
     for (int i = 0; i < N_BUFFERS; i++) link_cancel(&r->receive[i]);
     for (int i = 0; i < N_OUT; i++) link_cancel(&r->outs[i].send);
     if (e) *e = why;

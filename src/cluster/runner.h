@@ -11,6 +11,7 @@
 
 #include "cluster/link.h"
 #include "cluster/patience.h"
+#include "cluster/pulse.h"
 #include "cluster/step_packet.h"
 #include "model/forward.h"
 
@@ -32,6 +33,7 @@ struct runner_params {
      * nothing else has to be done. */
     int (*tend)(void *arg, struct qn_error *e);
     void *tend_arg;
+    struct pulse_own *pulse; /* is told of passes, before tend is called in one; borrowed. NULL: none */
     /* For measuring: a pass of so many rows takes at least as many nanoseconds. NULL: it takes as long as it takes. */
     uint64_t (*least_ns)(void *arg, int n_rows);
     void *least_arg;
@@ -47,7 +49,8 @@ int runner_new(struct runner **out, const struct runner_params *p, struct qn_err
 void runner_free(struct runner *r); /* NULL is fine */
 
 /* Receives packets from `in` and sends to `out` until *stop is true or a link fails. QN_EIO, QN_EDATA: why it ended.
- * The links are the caller's. A bad packet ends it, after a reply that says so. */
+ * QN_ENOMEM. The links are the caller's. A bad packet, or one that needs too much memory, ends it after a reply that
+ * says so. */
 int runner_serve(struct runner *r, struct link *in, struct link *out, const atomic_bool *stop, struct qn_error *e);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "cluster/hello.h"
 #include "cluster/link_socket.h"
 #include "cluster/patience.h"
@@ -61,8 +62,9 @@ static int tend(struct door *d, struct qn_error *e)
 {
     int rc = relay_tend(&d->down, e);
     if (!rc) rc = relay_tend(&d->up, e);
-    if (!rc) rc = link_socket_beat(d->p.head, e);
-    return rc ? rc : beat_tend(d->p.beat, e);
+    uint64_t now = clock_ns();
+    if (!rc) rc = link_socket_beat(d->p.head, now, 0, e);
+    return rc ? rc : beat_tend(d->p.beat, now, 0, e);
 }
 
 /* Tells the head why nothing comes any more. */

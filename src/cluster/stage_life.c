@@ -31,6 +31,7 @@ struct stage_life {
     struct ledger ledger;
     struct runner *runner;
     struct relay relay;
+    struct pulse_own pulse;
     struct hello hello;
     uint8_t *first;
     size_t n_first;
@@ -42,8 +43,10 @@ static int tend(struct stage_life *r, struct qn_error *e)
 {
     if (atomic_load(r->p.stop)) return error_set(e, QN_ECANCEL, "cluster: the stage was stopped");
     int rc = r->relay.data ? relay_tend(&r->relay, e) : 0;
-    if (!rc && r->is_ready && r->p.head) rc = link_socket_beat(r->p.head, e);
-    if (!rc && r->is_ready && r->p.beat) rc = beat_tend(r->p.beat, e);
+    if (rc || !r->is_ready) return rc;
+    uint64_t now = clock_ns(), need = pulse_own_need(&r->pulse);
+    if (r->p.head) rc = link_socket_beat(r->p.head, now, need, e);
+    if (!rc && r->p.beat) rc = beat_tend(r->p.beat, now, need, e);
     return rc;
 }
 
@@ -89,12 +92,19 @@ static void lock_weights(const struct stage_life *r)
                r->p.who, 1e-9 * (double)locked, strerror(error), os_lock_limit() / 1024);
 }
 
-/* Fills in this host's entry of the probe, and passes it on. */
+static int n_threads(const struct stage_life *r) { return r->hello.n_threads ? r->hello.n_threads : r->p.n_threads; }
+
+/* Fills in this host's entry of the probe, and passes it on. The threads that it needs end: those of the steps begin
+ * when the stage is fenced in. */
 static int answer_probe(struct stage_life *r, struct qn_error *e)
 {
     struct hello_host own = {.memory_mb =
                                  (uint32_t)(os_memory_bytes() / (size_t)(r->p.n_local > 0 ? r->p.n_local : 1) >> 20)};
-    int rc = stage_speed(&own.layer_ns, r->model, &r->kernels, r->pool, e);
+    struct pool *team;
+    int n = n_threads(r), rc = pool_new(&team, n, n > 1, e);
+    if (rc) return rc;
+    rc = stage_speed(&own.layer_ns, r->model, &r->kernels, team, e);
+    pool_free(team);
     memcpy(r->first + PACKET_HEAD_BYTES + offsetof(struct hello, host) + (size_t)r->p.number * sizeof own, &own,
            sizeof own);
     return rc ? rc : send(r, r->first, r->n_first, e);
@@ -104,8 +114,9 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
 {
     const struct hello *h = &r->hello;
     int rc;
-    if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e))) return rc;
-    ledger_init(&r->ledger, os_memory_bytes());
+    if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e)) ||
+        (rc = pool_prepare(&r->pool, n_threads(r), n_threads(r) > 1, e)))
+        return rc;
     struct runner_params p = {.model = r->model,
                               .kernels = &r->kernels,
                               .pool = r->pool,
@@ -115,10 +126,9 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
                               .limits = h->limits,
                               .group = h->group,
                               .tend = tend_steps,
-                              .tend_arg = r};
-    if ((rc = runner_new(&r->runner, &p, e))) return rc;
-    lock_weights(r);
-    return 0;
+                              .tend_arg = r,
+                              .pulse = &r->pulse};
+    return runner_new(&r->runner, &p, e);
 }
 
 /* Reads the head's greeting and gets ready. */
@@ -135,9 +145,7 @@ static int greet(struct stage_life *r, struct qn_error *e)
     if ((rc = hello_read(&r->hello, in, r->model, r->p.who, e))) return rc;
     if (r->p.number >= r->hello.n_stages)
         return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, r->hello.n_stages);
-    int n = r->hello.n_threads ? r->hello.n_threads : r->p.n_threads;
     kernels_init(&r->kernels, r->p.cpu);
-    if (!r->pool && (rc = pool_new(&r->pool, n, n > 1, e))) return rc;
     return r->hello.is_probe ? answer_probe(r, e) : make_runner(r, e);
 }
 
@@ -193,7 +201,8 @@ static int start_relay(struct stage_life *r, struct qn_error *e)
     if (h.limits.n_rows < 1 || h.limits.n_rows > 65536 || h.limits.n_logits < 1 || h.limits.n_logits > 65536 ||
         h.limits.n_vocab < 1 || relay_bytes(&h) > PACKET_MAX_BYTES)
         return error_set(e, QN_EDATA, "%s: replies to the head would be too large", r->p.who);
-    return relay_init(&r->relay, r->p.relay_from, r->p.in, relay_bytes(&h), e);
+    int rc = ledger_take(&r->ledger, relay_bytes(&h), "replies to the head", e);
+    return rc ? rc : relay_init(&r->relay, r->p.relay_from, r->p.in, relay_bytes(&h), e);
 }
 
 static bool is_reply(const uint8_t *data, size_t n)
@@ -226,14 +235,19 @@ static int begin(struct stage_life *r, struct qn_error *e)
         rc = greet_once(r, e);
     }
     if (rc || (rc = pass_greeting(r, e))) return rc;
-    r->is_ready = true;
-    return r->p.fence ? r->p.fence(r->p.path, e) : 0;
+    lock_weights(r);
+    if (r->p.fence) rc = r->p.fence(r->p.path, e);
+    if (!rc) rc = pool_start(r->pool, e);
+    if (rc) refuse(r, e);
+    r->is_ready = !rc;
+    return rc;
 }
 
 int stage_life_run(const struct stage_life_params *p, struct qn_error *e)
 {
     struct stage_life r = {.p = *p};
     struct qn_error why = {0};
+    ledger_init(&r.ledger, os_memory_bytes());
     int rc = begin(&r, &why);
     if (!rc) rc = runner_serve(r.runner, p->in, p->out, p->stop, &why);
     if (r.p.beat && r.p.beat->is_late) refuse(&r, &why);

@@ -22,8 +22,8 @@ struct stage_life_params {
     struct beat *beat;       /* to the other ranks; NULL: there are none */
     enum cpu_level cpu;
     bool locks_weights;
-    /* Called once, when everything is open and before the first step: nothing else is needed from the system. NULL:
-     * nothing has to be done. */
+    /* Called once, when everything is open, before the threads of the team begin and before the first step: nothing
+     * else is needed from the system. NULL: nothing has to be done. */
     int (*fence)(const char *path, struct qn_error *e);
     const atomic_bool *stop;
 };

@@ -44,7 +44,7 @@ size_t step_draw_numbers(const struct step_limits *l)
 /* In double, because the product of limits may be more than fits 64 bits. */
 size_t step_packet_bytes(const struct step_limits *l)
 {
-    double numbers = N_HEAD + PACKET_MAX_TIMES + (double)step_draw_numbers(l) +
+    double numbers = N_HEAD + STAGE_MOST + (double)step_draw_numbers(l) +
                      (double)l->n_seqs * (N_TABLE + 2.0 * l->n_pages_each) + (double)l->n_rows * N_ROW +
                      (double)l->n_rows * l->n_embd;
     double bytes = PACKET_HEAD_BYTES + 4 * numbers + (double)l->n_moves * (double)sizeof(struct step_move);
@@ -240,7 +240,7 @@ int step_packet_read(struct step_packet *s, const struct step_limits *l, struct 
     if (v[2] > (uint32_t)l->n_seqs) return out_of(e, "number of sequences", v[2], 0, l->n_seqs);
     if (v[3] > (uint32_t)l->n_rows) return out_of(e, "number of rows", v[3], 0, l->n_rows);
     if (v[5] > step_draw_numbers(l)) return out_of(e, "number of draws", v[5], 0, (int64_t)step_draw_numbers(l));
-    if (v[4] > PACKET_MAX_TIMES) return out_of(e, "number of times", v[4], 0, PACKET_MAX_TIMES);
+    if (v[4] > STAGE_MOST) return out_of(e, "number of times", v[4], 0, STAGE_MOST);
     const void *times = packet_take(&in, v[4], sizeof *s->times);
     if (!times) return short_of(e, "times");
     memcpy(s->times, times, v[4] * sizeof *s->times);

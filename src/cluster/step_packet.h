@@ -22,6 +22,7 @@
 
 #include "cache/kv.h"
 #include "cluster/packet.h"
+#include "engine/core/stage.h"
 #include "model/pass/batch.h"
 
 #define STEP_CAN_CANCEL 1u /* flags: stages may abandon the pass */
@@ -58,7 +59,7 @@ struct step_table {
 struct step_packet {
     bool can_cancel;
     int n_times, n_moves, n_seqs;
-    uint32_t times[PACKET_MAX_TIMES];
+    uint32_t times[STAGE_MOST];
     int n_draws; /* numbers at draws */
     const uint32_t *draws;
     const struct step_move *moves;

@@ -122,17 +122,21 @@ _Static_assert(sizeof(struct qn_logprob) == 8, "logprobs lie in packets as they 
 
 struct voice {
     struct sampler *sampler;
-    void *lists; /* that its parameters point to */
+    void *lists;          /* that its parameters point to */
+    size_t history_bytes; /* of the sampler */
+    size_t bytes;         /* from the ledger, besides those that all voices have */
+    size_t n_tokens;      /* that the step draws at most */
 };
 
 struct voices {
     const struct step_limits *l;
     const struct kernels *k;
     struct ledger *ledger;
-    size_t bytes;
-    struct voice *all; /* [n_seqs] */
-    uint64_t *mask;    /* [(n_vocab + 63) / 64] */
-    float *work;       /* [n_vocab] */
+    size_t bytes;         /* from the ledger: samplers whose history is as long as a context */
+    size_t history_bytes; /* of these, for the history of each */
+    struct voice *all;    /* [n_seqs] */
+    uint64_t *mask;       /* [(n_vocab + 63) / 64] */
+    float *work;          /* [n_vocab] */
     void *scratch;
 };
 
@@ -145,7 +149,7 @@ int voices_new(struct voices **out, const struct step_limits *l, const struct ke
     size_t each = sampler_bytes(l->n_vocab, (size_t)l->n_pages_each * (size_t)l->page_slots);
     struct voices *v = mem_calloc(1, sizeof *v);
     if (!v) return error_nomem(e, "voices", sizeof *v);
-    *v = (struct voices){.l = l, .k = k, .ledger = ledger};
+    *v = (struct voices){.l = l, .k = k, .ledger = ledger, .history_bytes = each - sampler_bytes(l->n_vocab, 0)};
     int rc = ledger_take(ledger, n * each, "the samplers of a stage", e);
     if (!rc) {
         v->bytes = n * each;
@@ -162,17 +166,18 @@ int voices_new(struct voices **out, const struct step_limits *l, const struct ke
     return rc;
 }
 
-static void end_voice(struct voice *a)
+static void end_voice(struct voices *v, struct voice *a)
 {
     sampler_free(a->sampler);
     mem_free(a->lists);
-    *a = (struct voice){0};
+    ledger_give(v->ledger, a->bytes);
+    *a = (struct voice){.n_tokens = a->n_tokens};
 }
 
 void voices_free(struct voices *v)
 {
     if (!v) return;
-    for (int i = 0; v->all && i < v->l->n_seqs; i++) end_voice(&v->all[i]);
+    for (int i = 0; v->all && i < v->l->n_seqs; i++) end_voice(v, &v->all[i]);
     ledger_give(v->ledger, v->bytes);
     mem_free(v->all);
     mem_free(v->mask);
@@ -195,6 +200,25 @@ struct draw {
     const void *mask; /* in the packet; NULL: none */
 };
 
+static int pay(struct voices *v, struct voice *a, size_t bytes, struct qn_error *e)
+{
+    int rc = ledger_take(v->ledger, bytes, "the samplers of a stage", e);
+    if (!rc) a->bytes += bytes;
+    return rc;
+}
+
+/* Makes room for n_tokens more. A history that is longer than a context, because tokens were dropped from it, is paid
+ * for as it grows. */
+static int reserve(struct voices *v, struct voice *a, size_t n_tokens, struct qn_error *e)
+{
+    size_t more = sampler_reserve_bytes(a->sampler, n_tokens), had = a->history_bytes, free_of = v->history_bytes;
+    size_t paid = had > free_of ? had : free_of, all = more > SIZE_MAX - had ? SIZE_MAX : had + more;
+    int rc = all > paid ? pay(v, a, all - paid, e) : 0;
+    if (rc) return rc;
+    a->history_bytes = all;
+    return sampler_reserve(a->sampler, n_tokens, e);
+}
+
 /* Makes the sampler of a voice that begins. sampler_new() checks its parameters. */
 static int begin_voice(struct voices *v, struct voice *a, struct packet_in *in, bool is_read, struct qn_error *e)
 {
@@ -216,8 +240,10 @@ static int begin_voice(struct voices *v, struct voice *a, struct packet_in *in, 
     if (n[2] > HP_MAX_CTX) return bad(e, "history", n[2], 0, HP_MAX_CTX);
     for (uint32_t i = 0; i < n[2]; i++)
         if (history[i] < 0 || history[i] >= v->l->n_vocab) return bad(e, "token", history[i], 0, v->l->n_vocab - 1);
-    end_voice(a);
+    end_voice(v, a);
     size_t bias_bytes = n[0] * sizeof *q.logit_bias, breaker_bytes = n[1] * sizeof *q.dry_breakers;
+    int rc = pay(v, a, bias_bytes + breaker_bytes, e);
+    if (rc) return rc;
     if (bias_bytes + breaker_bytes && !(a->lists = mem_alloc(bias_bytes + breaker_bytes)))
         return error_nomem(e, "a voice", bias_bytes + breaker_bytes);
     if (a->lists) {
@@ -228,9 +254,9 @@ static int begin_voice(struct voices *v, struct voice *a, struct packet_in *in, 
         q.n_logit_bias = n[0];
         q.n_dry_breakers = n[1];
     }
-    int rc = sampler_new(&a->sampler, &q, v->l->n_vocab, v->k, e);
+    rc = sampler_new(&a->sampler, &q, v->l->n_vocab, v->k, e);
     size_t most = (size_t)v->l->n_pages_each * (size_t)v->l->page_slots;
-    if (!rc) rc = sampler_reserve(a->sampler, n[2] + most, e);
+    if (!rc) rc = reserve(v, a, n[2] > most ? n[2] : most, e);
     if (rc == QN_EUSAGE && e) e->code = QN_EDATA;
     if (rc) return rc == QN_EUSAGE ? QN_EDATA : rc;
     for (uint32_t i = 0; i < n[2]; i++) sampler_accept(a->sampler, history[i]);
@@ -278,10 +304,13 @@ int voices_prepare(struct voices *v, const struct step_packet *s, uint8_t *drawn
     struct draw d;
     int rc;
     memset(drawn, 0, (size_t)s->batch.n);
+    for (int i = 0; i < v->l->n_seqs; i++) v->all[i].n_tokens = 0;
     for (*n_tokens = 0; in.n; *n_tokens += d.n) {
         if ((rc = read_draw(v, s, &in, &d, false, e))) return rc;
         if (*n_tokens + d.n > 2 * v->l->n_logits)
             return bad(e, "number of tokens", *n_tokens + d.n, 1, 2 * v->l->n_logits);
+        d.voice->n_tokens += (size_t)d.n;
+        if ((rc = reserve(v, d.voice, d.voice->n_tokens, e))) return rc;
         memset(drawn + d.row, 1, (size_t)d.n);
     }
     return 0;

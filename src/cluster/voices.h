@@ -34,8 +34,9 @@ struct voices;
 int voices_new(struct voices **out, const struct step_limits *l, const struct kernels *k, struct ledger *ledger,
                struct qn_error *e);
 void voices_free(struct voices *v); /* NULL is fine */
-/* Marks the rows of a step that it draws from: drawn[batch.n]. *n_tokens: how many tokens are drawn at most. QN_EDATA:
- * a number is out of its limits. Nothing is drawn, but voices that begin have begun. */
+/* Marks the rows of a step that it draws from: drawn[batch.n]. *n_tokens: how many tokens are drawn at most. Everything
+ * that grows with them is taken from the ledger. QN_EDATA: a number is out of its limits. QN_ENOMEM. Nothing is drawn,
+ * but voices that begin have begun. */
 int voices_prepare(struct voices *v, const struct step_packet *s, uint8_t *drawn, int *n_tokens, struct qn_error *e);
 /* Draws the tokens of the step that was prepared, and writes them. logits: of all rows that want logits. Returns the
  * numbers that it has written. */

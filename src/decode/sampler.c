@@ -232,18 +232,32 @@ fail:
  * token. */
 static size_t history_limit(const struct sampler *s) { return s->window > SIZE_MAX / 2 ? SIZE_MAX : 2 * s->window; }
 
-int sampler_reserve(struct sampler *s, size_t n_tokens, struct qn_error *e)
+/* Tokens that the history has room for when n_tokens more are reserved. */
+static size_t reserved_cap(const struct sampler *s, size_t n_tokens)
 {
     size_t limit = history_limit(s);
     size_t need = n_tokens > SIZE_MAX - s->n_history ? SIZE_MAX : s->n_history + n_tokens;
-    size_t item = sizeof *s->history;
 
     if (need > limit) need = limit;
-    if (need <= s->cap) return 0;
+    if (need <= s->cap) return s->cap;
     size_t cap = s->cap <= SIZE_MAX / 2 ? 2 * s->cap : SIZE_MAX;
     if (s->cap < HISTORY_MIN / 2) cap = HISTORY_MIN;
     if (cap < need) cap = need;
-    if (cap > limit) cap = limit;
+    return cap > limit ? limit : cap;
+}
+
+size_t sampler_reserve_bytes(const struct sampler *s, size_t n_tokens)
+{
+    size_t more = reserved_cap(s, n_tokens) - s->cap, item = sizeof *s->history + (s->dry_window ? sizeof *s->z : 0);
+
+    return more > SIZE_MAX / item ? SIZE_MAX : more * item;
+}
+
+int sampler_reserve(struct sampler *s, size_t n_tokens, struct qn_error *e)
+{
+    size_t cap = reserved_cap(s, n_tokens), item = sizeof *s->history;
+
+    if (cap == s->cap) return 0;
     if (cap > SIZE_MAX / item) return error_nomem(e, "the sampler's history", SIZE_MAX);
     qn_token *history = mem_realloc(s->history, cap * item);
     if (!history) return error_nomem(e, "the sampler's history", cap * item);

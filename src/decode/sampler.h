@@ -29,6 +29,8 @@ int sampler_clone(struct sampler **out, const struct sampler *s, struct qn_error
 /* Makes room for n_tokens more in the history, which sampler_accept asserts. Tokens that no parameter looks back at are
  * not kept, so often no memory is needed. */
 int sampler_reserve(struct sampler *s, size_t n_tokens, struct qn_error *e);
+/* Bytes by which the history would grow then; SIZE_MAX: more than there can be. */
+size_t sampler_reserve_bytes(const struct sampler *s, size_t n_tokens);
 /* A token of the prompt or of the reply, in order; 0 <= token < n_vocab. */
 void sampler_accept(struct sampler *s, qn_token token);
 /* Empties the history; the reserved room stays. */

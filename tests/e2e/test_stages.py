@@ -174,13 +174,22 @@ def test_what_stages_cannot_do_is_refused_by_name():
             (["--hosts", "localhost=model"], "does not begin with /"),
             (["--hosts", "localhost", "--hostfile", "/dev/null"], "exclude each other"),
             (["--hostfile", "/dev/null"], "names no host"),
-            (["--interface", "lo"], "need --hosts"),
+            (["--interface", "lo"], "--interface needs --hosts"),
+            (["--only-hosts"], "--only-hosts needs --hosts"),
+            (["--i-trust-this-network"], "--i-trust-this-network needs --hosts"),
+            (["--hosts", "localhost", "--i-trust-this-network"], "needs --interface"),
+            (["--hosts", "localhost", "--launch", "srun", "--stage-ports", "50000-50100"], "--stage-ports is for mpirun"),
+            (["--hosts", "localhost", "--launch", "srun", "--launch-agent", "ssh"], "--launch-agent is for mpirun"),
             (["--hosts", "localhost:0"], "not 1 to 64 stages"),
             (["--hosts", "localhost:9"], "9 stages, but the model has"),
             (["--hosts", "localhost", "--cache-dir", "/tmp"], "--cache-dir does not go together"),
     ):
         done = subprocess.run([QUERN, "serve", MODELS[0], *args], capture_output=True, timeout=LIMIT)
         check(done.returncode and says in done.stderr.decode(), args, done.stderr)
+    for more in ["--output", "x"], ["--force"]:
+        done = subprocess.run([QUERN, "pull", MODELS[0], "--hosts", "localhost", *more], capture_output=True,
+                              timeout=LIMIT)
+        check(done.returncode == 64 and f"{more[0]} has no effect" in done.stderr.decode(), more, done)
     server = Server(MODELS[0], *SMALL, "--hosts", "localhost")
     refused = server.post("/v1/embeddings", {"input": "a"})
     check(refused.status == 400 and b"several hosts" in refused.body, refused.status, refused.body)

@@ -201,19 +201,29 @@ static int set_models(struct serve_options *o, int n, char **operands, const cha
     return rc ? rc : set_aliases(o);
 }
 
-/* What stages cannot do yet is refused by name. */
+/* What has no effect, and what stages cannot do yet, is refused by name. */
 static int check_hosts(const struct serve_options *o)
 {
-    const char *other = NULL;
-    const char *const network[] = {o->interface, o->stage_ports, o->launch, o->launch_agent};
-    for (size_t i = 0; i < sizeof network / sizeof network[0]; i++)
-        if (network[i] && !o->stage_hosts && !o->hostfile)
-            return cli_usage("serve: --interface, --stage-ports, --launch and --launch-agent need --hosts");
-    if (!o->stage_hosts && !o->hostfile) return 0;
+    const struct {
+        const char *name;
+        bool is_given, is_for_mpirun;
+    } more[] = {{"--interface", o->interface, true},
+                {"--stage-ports", o->stage_ports, true},
+                {"--launch-agent", o->launch_agent, true},
+                {"--i-trust-this-network", o->trusts_network, true},
+                {"--launch", o->launch, false},
+                {"--only-hosts", o->only_hosts, false}};
+    bool has_hosts = o->stage_hosts || o->hostfile;
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        if (more[i].is_given && !has_hosts) return cli_usage("serve: %s needs --hosts or --hostfile", more[i].name);
+        if (more[i].is_given && more[i].is_for_mpirun && o->launch)
+            return cli_usage("serve: %s is for mpirun, which --launch takes the place of", more[i].name);
+    }
+    if (!has_hosts) return 0;
+    if (o->trusts_network && !o->interface) return cli_usage("serve: --i-trust-this-network needs --interface");
     if (o->stage_hosts && o->hostfile) return cli_usage("serve: --hosts and --hostfile exclude each other");
-    if (o->models.scheduler.cache_dir) other = "--cache-dir";
     if (o->models.n != 1) return cli_usage("serve: --hosts is for one model, not %d", o->models.n);
-    if (other) return cli_usage("serve: %s does not go together with --hosts yet", other);
+    if (o->models.scheduler.cache_dir) return cli_usage("serve: --cache-dir does not go together with --hosts yet");
     return 0;
 }
 

@@ -374,6 +374,15 @@ static int pull(struct pull *p)
     return rc;
 }
 
+/* A model that is here is copied as it is. */
+static int check_local(const struct pull_options *o, const char *path)
+{
+    const char *other = o->output ? "--output" : o->force ? "--force" : NULL;
+    if (o->token_file) other = "--token-file";
+    if (!other) return 0;
+    return cli_usage("pull: %s has no effect, because '%s' is here: it is only copied to the other hosts", other, path);
+}
+
 static int run(struct invocation *v)
 {
     const struct pull_options *o = v->options;
@@ -391,6 +400,7 @@ static int run(struct invocation *v)
         .arg = &p,
     };
     if (o->hosts && os_exists(v->operand[0])) {
+        if ((rc = check_local(o, v->operand[0]))) return rc;
         p.path = cli_alloc(strlen(v->operand[0]) + 1, 1);
         strcpy(p.path, v->operand[0]);
         watch_signals();

@@ -83,13 +83,15 @@ static int open_beat(struct beat *b, int rank, int size, const char *whom, struc
 /* How many ranks of this host compute. */
 static int count_local(bool is_door)
 {
-    MPI_Comm here;
-    int mine = !is_door, n = 0, size = 0;
+    MPI_Comm here, stages;
+    int n = 1;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
-    MPI_Comm_size(here, &size);
-    n = mine ? size : size - 1;
+    MPI_Comm_split(here, is_door ? MPI_UNDEFINED : 0, 0, &stages);
     MPI_Comm_free(&here);
-    return n > 0 ? n : 1;
+    if (is_door) return n;
+    MPI_Comm_size(stages, &n);
+    MPI_Comm_free(&stages);
+    return n;
 }
 
 static int share_of_cpus(int n_local)

@@ -26,7 +26,7 @@
 #define LAST_PAUSE_MS  5000
 #define GOOD_NS        10000000000u /* a group that ran so long began well: the next pause is short again */
 #define TERM_MS        500          /* that mpirun has to end its ranks */
-#define IS_OVER        (-1)         /* instead of a letter: the head is gone */
+#define IS_OVER        '.'          /* instead of a letter of the head, which is gone */
 
 static pid_t start(const char *log, char **argv)
 {

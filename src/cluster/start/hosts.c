@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "engine/core/stage.h"
 
 #define MAX_LINE 1400
 
@@ -57,8 +58,8 @@ static int set_count(struct host *h, const char *text, struct qn_error *e)
 {
     char *end;
     long n = strtol(text, &end, 10);
-    if (!*text || *end || n < 1 || n > HOSTS_MAX_STAGES)
-        return error_set(e, QN_EUSAGE, "hosts: '%s:%s': not 1 to %d stages", h->name, text, HOSTS_MAX_STAGES);
+    if (!*text || *end || n < 1 || n > STAGE_MOST)
+        return error_set(e, QN_EUSAGE, "hosts: '%s:%s': not 1 to %d stages", h->name, text, STAGE_MOST);
     h->n = (int)n;
     return 0;
 }
@@ -92,8 +93,8 @@ static int set_name(struct host *h, char *text, struct qn_error *e)
 
 static int add(struct hosts *all, const struct host *h, struct qn_error *e)
 {
-    if (all->n_stages + h->n > HOSTS_MAX_STAGES)
-        return error_set(e, QN_EUSAGE, "hosts: %d stages, the most are %d", all->n_stages + h->n, HOSTS_MAX_STAGES);
+    if (all->n_stages + h->n > STAGE_MOST)
+        return error_set(e, QN_EUSAGE, "hosts: %d stages, the most are %d", all->n_stages + h->n, STAGE_MOST);
     struct host *more = mem_realloc(all->host, ((size_t)all->n + 1) * sizeof *more);
     if (!more) return error_nomem(e, "a list of hosts", sizeof *more);
     all->host = more;

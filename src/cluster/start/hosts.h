@@ -13,8 +13,6 @@
 
 #include "base/error.h"
 
-#define HOSTS_MAX_STAGES 64
-
 struct host {
     char name[256];
     char path[1024]; /* of the model; "": as on this host */
@@ -28,7 +26,7 @@ struct hosts {
     bool are_here; /* all of them */
 };
 
-/* list or file: the other is NULL. QN_EUSAGE, QN_ENOINPUT. */
+/* list or file: the other is NULL. At most STAGE_MOST stages. QN_EUSAGE, QN_ENOINPUT. */
 int hosts_read(struct hosts *h, const char *list, const char *file, struct qn_error *e);
 void hosts_deinit(struct hosts *h);
 

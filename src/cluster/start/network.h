@@ -20,7 +20,7 @@ struct network {
  * is_trusted is false. ports: "FROM-TO"; NULL: NETWORK_PORTS. */
 int network_find(struct network *n, const char *interface, const char *ports, bool is_trusted, struct qn_error *e);
 /* Whether a host with that IPv4 address, in the byte order of this machine, can only be reached from networks of
- * somebody's own (RFC 1918, 3927, 6598). */
+ * somebody's own (RFC 1918, 3927, 6598), or from itself (127/8). */
 bool network_is_private(uint32_t address);
 
 #define NETWORK_PORTS "47600-47699"

@@ -36,7 +36,7 @@ void watcher_run(struct watcher *w, char what);
 int watcher_n_ended(struct watcher *w, int *n, struct qn_error *e);
 /* Takes the connection of a stage. QN_EBUSY: there is none. */
 int watcher_take(struct watcher *w, int *fd, struct qn_error *e);
-/* The last words of the last run, with ": " before them, or "". */
+/* What the last run has written first, 512 bytes at most, with ": " before it, or "". mpirun's own words come last. */
 void watcher_log(const struct watcher *w, char *out, size_t size);
 /* Ends all. The watcher removes the folder. */
 void watcher_close(struct watcher *w);

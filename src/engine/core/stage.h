@@ -12,7 +12,7 @@
 
 #include "model/forward.h"
 
-#define STAGE_MOST 64 /* stages of a chain */
+#define STAGE_MOST 64 /* stages of a chain: the size of its lists in packets, too */
 
 /* Tokens that are drawn where the logits are, so that these do not have to be sent. */
 struct stage_draw {

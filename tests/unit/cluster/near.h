@@ -22,6 +22,8 @@ struct near_params {
     bool is_serial; /* a step begins when the one before has ended */
     uint64_t (*least_ns)(void *arg, int n_rows);
     void *least_arg;
+    void (*began)(void *arg, int n_begun); /* after a step was sent; n_begun: since near_open(). NULL: nothing */
+    void *began_arg;
 };
 
 struct near {
@@ -36,6 +38,7 @@ struct near {
     atomic_bool stop;
     struct stage_result early; /* of a serial step */
     int early_rc;
+    int n_begun, n_mended; /* steps; losses */
     /* for measuring; read them when nothing runs */
     int n_steps, n_logits;
     double pass_s, slowest_s; /* sums over steps: of all stages; of the slowest one of each */
@@ -45,6 +48,7 @@ static int near_start(void *arg, const struct stage_step *s, bool can_cancel, st
 {
     struct near *x = arg;
     int rc = pipeline_start(x->pipeline, s, can_cancel, e);
+    if (!rc && x->p.began) x->p.began(x->p.began_arg, ++x->n_begun);
     if (rc || !x->p.is_serial) return rc;
     x->early.logits = x->scheduler->logits;
     x->early.drawn = x->scheduler->heard;
@@ -134,6 +138,7 @@ static void near_chain_close(struct near *x)
 static int near_mend(void *arg, struct qn_error *e)
 {
     (void)e;
+    ((struct near *)arg)->n_mended++;
     near_chain_close(arg);
     near_chain_open(arg);
     return 0;

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@
 /* ---- requests ---- */
 
 struct record {
+    int cancel_at; /* a step; -1: the one after its first token; 0: none */
+    atomic_bool is_unwanted;
     pthread_mutex_t *mutex;
     pthread_cond_t *ended;
     int *n_open;
@@ -57,6 +60,7 @@ static void take(void *arg, const struct qn_event *ev)
     }
     if (ev->type == QN_EVENT_TOKEN) {
         r->last_ns = clock_ns();
+        atomic_store(&r->is_unwanted, r->cancel_at < 0);
         if (!r->first_ns) r->first_ns = r->last_ns;
     }
     if (ev->type != QN_EVENT_DONE) return;
@@ -210,7 +214,14 @@ static void requests_get_their_bits(void **state)
     }
 }
 
-/* A stage that is lost in the middle: nothing that was under way is taken for something else. */
+/* The stages are lost after these steps. The chain is begun anew before ten more could be under way. */
+static void lose(void *arg, int n_begun)
+{
+    struct near *x = arg;
+    if (n_begun == 5 || n_begun == 15 || n_begun == 25) atomic_store(&x->stop, true);
+}
+
+/* Stages that are lost in the middle: nothing that was under way is taken for something else. */
 static void a_lost_chain_goes_on(void **state)
 {
     (void)state;
@@ -218,20 +229,40 @@ static void a_lost_chain_goes_on(void **state)
     for (int k = 0; k < n_paths; k += are_all ? 1 : 2) {
         struct near x;
         struct wait w;
-        struct near_params p = {.path = paths[k], .n_stages = 3, .engine = small(0)};
+        struct near_params p = {.path = paths[k], .n_stages = 3, .engine = small(0), .began = lose, .began_arg = &x};
         qn_scheduler_params_init(&p.scheduler);
         alone(paths[k], expected);
         near_open(&x, &p);
         wait_begin(&w, got, N_REQUESTS);
         for (int i = 0; i < N_REQUESTS; i++) ask(x.scheduler, x.model, &got[i], i);
-        for (int i = 0; i < 3; i++) {
-            nanosleep(&(struct timespec){.tv_nsec = 15000000}, NULL);
-            atomic_store(&x.stop, true);
-        }
         wait_end(&w);
         for (int i = 0; i < N_REQUESTS; i++) same(paths[k], &expected[i], &got[i], i);
+        assert_int_equal(x.n_mended, 3);
         near_free(&x);
     }
+}
+
+struct canceller {
+    struct near *x;
+    struct record *r; /* [2 * N_REQUESTS] */
+    sem_t are_asked;
+};
+
+/* Cancels what is due at that step. The first one waits until everything was asked for. */
+static void cancel_some(void *arg, int n_begun)
+{
+    struct canceller *c = arg;
+    if (n_begun == 1) sem_wait(&c->are_asked);
+    for (int i = 0; i < 2 * N_REQUESTS; i++)
+        if (c->r[i].cancel_at == n_begun || atomic_exchange(&c->r[i].is_unwanted, false))
+            qn_cancel(c->x->scheduler, (uint64_t)i + 1); /* numbers begin with 1 */
+}
+
+/* While it waits; in the middle of a prompt that takes three steps or more; after the first of three tokens or more. */
+static int when_to_cancel(int i)
+{
+    static const int at[N_REQUESTS] = {-1, 3, -1, 3, -1, 1, 3, 1, -1, 3};
+    return at[i];
 }
 
 /* Requests that nobody waits for end, whatever of them is under way, and others are answered as if they were alone. */
@@ -242,19 +273,24 @@ static void cancelled_requests_disturb_nobody(void **state)
     for (int k = 0; k < n_paths; k += are_all ? 1 : 2) {
         struct near x;
         struct wait w;
-        struct near_params p = {.path = paths[k], .n_stages = 3, .engine = small(0)};
+        struct canceller c = {.x = &x, .r = got};
+        struct near_params p = {
+            .path = paths[k], .n_stages = 3, .engine = small(0), .began = cancel_some, .began_arg = &c};
         qn_scheduler_params_init(&p.scheduler);
         alone(paths[k], expected);
-        near_open(&x, &p);
+        sem_init(&c.are_asked, 0, 0);
         wait_begin(&w, got, 2 * N_REQUESTS);
-        for (int i = 0; i < 2 * N_REQUESTS; i++) {
-            ask(x.scheduler, x.model, &got[i], i / 2);
-            if (i % 2) qn_cancel(x.scheduler, (uint64_t)i); /* the one before; numbers begin with 1 */
-            if (i % 3 == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        }
+        for (int i = 0; i < 2 * N_REQUESTS; i += 2) got[i].cancel_at = when_to_cancel(i / 2);
+        near_open(&x, &p);
+        for (int i = 0; i < 2 * N_REQUESTS; i++) ask(x.scheduler, x.model, &got[i], i / 2);
+        sem_post(&c.are_asked);
         wait_end(&w);
+        for (int i = 0; i < 2 * N_REQUESTS; i += 2)
+            if (got[i].finish != QN_FINISH_CANCELLED)
+                fail_msg("%s, request %d ends with %d, not cancelled", paths[k], i / 2, got[i].finish);
         for (int i = 1; i < 2 * N_REQUESTS; i += 2) same(paths[k], &expected[i / 2], &got[i], i / 2);
         near_free(&x);
+        sem_destroy(&c.are_asked);
     }
 }
 

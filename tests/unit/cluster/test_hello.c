@@ -17,6 +17,7 @@
 
 #include "cluster/hello.h"
 #include "cluster/link.h"
+#include "cluster/relay.h"
 #include "cluster/runner.h"
 #include "model/load.h"
 
@@ -172,8 +173,26 @@ static void a_packet_too_large_and_a_closed_socket_are_errors(void **state)
     assert_non_null(strstr(e.msg, "a packet of 10 bytes, there is room for 4"));
     link_close(b);
     assert_int_equal(link_irecv(a, &got, small, sizeof small, NULL), 0);
-    assert_int_equal(link_test(&got, &done, &e), QN_EIO);
+    for (int i = 0; i < 2; i++) assert_int_equal(link_test(&got, &done, &e), QN_EIO);
+    assert_non_null(strstr(e.msg, "no longer under way"));
     link_close(a);
+}
+
+static void a_relay_that_has_failed_says_so_again(void **state)
+{
+    (void)state;
+    struct link *from[2], *to[2];
+    struct relay r;
+    pair_open(&from[0], &from[1]);
+    pair_open(&to[0], &to[1]);
+    assert_int_equal(relay_init(&r, from[1], to[0], 100, NULL), 0);
+    assert_int_equal(relay_tend(&r, NULL), 0);
+    link_close(from[0]);
+    for (int i = 0; i < 3; i++) assert_int_equal(relay_tend(&r, NULL), QN_EIO);
+    relay_deinit(&r);
+    link_close(from[1]);
+    link_close(to[0]);
+    link_close(to[1]);
 }
 
 int main(int argc, char **argv)
@@ -183,6 +202,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(numbers_out_of_their_limits_are_refused),
         cmocka_unit_test(packets_cross_a_socket_whole_and_in_order),
         cmocka_unit_test(a_packet_too_large_and_a_closed_socket_are_errors),
+        cmocka_unit_test(a_relay_that_has_failed_says_so_again),
     };
     struct qn_error e;
     if (argc != 3 || model_load(&model, argv[1], &e) || model_load(&other, argv[2], &e)) return 1;

@@ -15,13 +15,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/os.h"
 #include "cluster/beat.h"
 #include "cluster/start/hosts.h"
 #include "cluster/start/launch.h"
 #include "cluster/link_socket.h"
 #include "cluster/placement.h"
 #include "cluster/start/network.h"
+#include "engine/core/stage.h"
 
 #define MS 1000000u
 
@@ -186,7 +186,7 @@ static void a_command_that_was_given_starts_all_ranks(void **state)
 
 static void check_cut(int n, int n_layer, const struct placement_host *h, double head, const char *wanted)
 {
-    int32_t cuts[HOSTS_MAX_STAGES + 1];
+    int32_t cuts[STAGE_MOST + 1];
     char text[200] = "";
     bool fits = placement_cut(cuts, n, n_layer, h, head);
     for (int i = 0; i <= n; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%d ", cuts[i]);
@@ -217,10 +217,10 @@ static void silence_is_measured_against_the_usual_gap(void **state)
     struct pulse s = {0};
     uint64_t now = 5000 * (uint64_t)MS;
     assert_int_equal(pulse_missing(&s, now), 0); /* nothing was expected */
-    for (int i = 0; i < 20; i++) pulse_heard(&s, now += 100 * MS);
+    for (int i = 0; i < 20; i++) pulse_heard(&s, now += 100 * MS, 0);
     for (int ms = 50; ms <= 1000; ms += 50) assert_int_equal(pulse_missing(&s, now + (uint64_t)ms * MS), 0);
     assert_int_equal(pulse_missing(&s, now + 1050 * (uint64_t)MS), 1050 * (uint64_t)MS);
-    for (int i = 0; i < 20; i++) pulse_heard(&s, now += 400 * MS); /* a slow one is given more */
+    for (int i = 0; i < 20; i++) pulse_heard(&s, now += 400 * MS, 0); /* a slow one is given more */
     for (int ms = 50; ms <= 4000; ms += 50) assert_int_equal(pulse_missing(&s, now + (uint64_t)ms * MS), 0);
     assert_true(pulse_missing(&s, now + 4050 * (uint64_t)MS) > 0);
 }
@@ -230,7 +230,7 @@ static void a_process_that_was_away_begins_anew(void **state)
     (void)state;
     struct pulse s = {0};
     uint64_t now = 5000 * (uint64_t)MS;
-    pulse_heard(&s, now);
+    pulse_heard(&s, now, 0);
     assert_int_equal(pulse_missing(&s, now + 9000 * (uint64_t)MS), 0);
     assert_int_equal(pulse_missing(&s, now + 9200 * (uint64_t)MS), 0);
     pulse_alive(&s, now + 9400 * (uint64_t)MS);
@@ -238,34 +238,123 @@ static void a_process_that_was_away_begins_anew(void **state)
     assert_true(pulse_missing(&s, now + 10450 * (uint64_t)MS) > 0);
 }
 
-/* Tends both until a second without signs of the one that is stopped is noticed. */
+/* Longest silence that is no loss, when the last sign asked for so much. */
+static uint64_t patience_with(uint64_t asked_ns)
+{
+    struct pulse s = {0};
+    uint64_t now = 5000 * (uint64_t)MS, ms = 0;
+    for (int i = 0; i < 20; i++) pulse_heard(&s, now += 100 * MS, i == 19 ? asked_ns : 0);
+    while (!pulse_missing(&s, now + (ms + 100) * MS)) ms += 100;
+    return ms;
+}
+
+static void a_sign_may_ask_for_more_time_but_not_for_ever(void **state)
+{
+    (void)state;
+    assert_int_equal(patience_with(0), 1000);
+    assert_int_equal(patience_with(500 * (uint64_t)MS), 1000);
+    assert_int_equal(patience_with(7000 * (uint64_t)MS), 7000);
+    assert_int_equal(patience_with(UINT64_MAX), 60000);
+}
+
+static uint64_t pass(struct pulse_own *o, uint64_t *now, int piece_ms)
+{
+    pulse_own_begin(o, *now);
+    uint64_t need = pulse_own_need(o);
+    for (int i = 0; i < 3; i++) pulse_own_look(o, *now += (uint64_t)piece_ms * MS);
+    pulse_own_end(o, *now, true);
+    return need / MS;
+}
+
+static void who_computes_asks_for_what_its_pieces_took(void **state)
+{
+    (void)state;
+    struct pulse_own o = {0};
+    uint64_t now = 5000 * (uint64_t)MS;
+    pulse_own_look(&o, now);
+    assert_int_equal(pulse_own_need(&o), 0);       /* there is no pass */
+    assert_int_equal(pass(&o, &now, 2000), 60000); /* the first one may read from the disk */
+    assert_int_equal(pulse_own_need(&o), 0);
+    assert_int_equal(pass(&o, &now, 100), 7500);
+    assert_int_equal(pass(&o, &now, 20000), 7031);
+    assert_int_equal(pass(&o, &now, 100), 60000); /* no more than that */
+    for (int i = 0; i < 80; i++) pass(&o, &now, 100);
+    assert_int_equal(pass(&o, &now, 100), 0); /* no more than usual: the limit is a second */
+    now += 11000 * (uint64_t)MS;
+    assert_int_equal(pass(&o, &now, 100), 60000); /* after a rest, weights may be on the disk again */
+    pulse_own_begin(&o, now += 11000 * (uint64_t)MS);
+    pulse_own_end(&o, now, false); /* abandoned, so it tells nothing */
+    assert_int_equal(pass(&o, &now, 100), 60000);
+}
+
+struct pair_of_beats {
+    struct link *ends[4];
+    struct beat first, second;
+    uint64_t now;
+};
+
+static void beats_open(struct pair_of_beats *p)
+{
+    assert_int_equal(link_open_pair(&p->ends[0], &p->ends[1], NULL), 0);
+    assert_int_equal(link_open_pair(&p->ends[2], &p->ends[3], NULL), 0);
+    beat_init(&p->first, p->ends[0], p->ends[3], "rank 1");
+    beat_init(&p->second, p->ends[2], p->ends[1], "rank 0");
+    p->now = 7000 * (uint64_t)MS;
+    for (int ms = 0; ms < 250; ms += 5, p->now += 5 * MS) {
+        assert_int_equal(beat_tend(&p->first, p->now, 0, NULL), 0);
+        assert_int_equal(beat_tend(&p->second, p->now, 0, NULL), 0);
+    }
+}
+
+static void beats_close(struct pair_of_beats *p)
+{
+    beat_deinit(&p->first);
+    beat_deinit(&p->second);
+    for (int i = 0; i < 4; i++) link_close(p->ends[i]);
+}
+
+/* The second one is stopped. Returns for how many milliseconds the first one has not heard of it when it says so. */
+static int silence_of(struct pair_of_beats *p, struct qn_error *e)
+{
+    uint64_t heard = p->first.pulse.heard_ns;
+    while (!beat_tend(&p->first, p->now, 0, e)) p->now += 5 * MS;
+    return (int)((p->now - heard) / MS);
+}
+
 static void a_rank_that_is_stopped_is_noticed_within_a_second(void **state)
 {
     (void)state;
-    struct link *a, *b, *c, *d;
-    struct beat first, second;
+    struct pair_of_beats p;
     struct qn_error e;
-    assert_int_equal(link_open_pair(&a, &b, NULL), 0);
-    assert_int_equal(link_open_pair(&c, &d, NULL), 0);
-    beat_init(&first, a, d, "rank 1");
-    beat_init(&second, c, b, "rank 0");
-    uint64_t begin = clock_ns();
-    while (clock_ns() - begin < 250 * (uint64_t)MS) {
-        assert_int_equal(beat_tend(&first, NULL), 0);
-        assert_int_equal(beat_tend(&second, NULL), 0);
-        usleep(1000);
-    }
-    begin = clock_ns();
-    while (!beat_tend(&first, &e)) usleep(1000);
-    uint64_t took = clock_ns() - begin;
-    assert_true(first.is_late && took > 800 * (uint64_t)MS);
-    assert_non_null(strstr(e.msg, "nothing came from rank 1 for 1"));
-    beat_deinit(&first);
-    beat_deinit(&second);
-    link_close(a);
-    link_close(b);
-    link_close(c);
-    link_close(d);
+    beats_open(&p);
+    assert_int_equal(silence_of(&p, &e), 1005);
+    assert_true(p.first.is_late);
+    assert_string_equal(e.msg, "nothing came from rank 1 for 1005 ms");
+    beats_close(&p);
+}
+
+/* It says so before it begins, although the last sign was sent just now. */
+static void a_rank_that_reads_weights_from_disk_is_no_loss(void **state)
+{
+    (void)state;
+    struct pair_of_beats p;
+    struct pulse_own own = {0};
+    beats_open(&p);
+    pulse_own_begin(&own, p.now);
+    assert_int_equal(beat_tend(&p.second, p.now, pulse_own_need(&own), NULL), 0);
+    for (int ms = 0; ms < 30000; ms += 5, p.now += 5 * MS) assert_int_equal(beat_tend(&p.first, p.now, 0, NULL), 0);
+    pulse_own_end(&own, p.now, true);
+    assert_int_equal(beat_tend(&p.second, p.now, pulse_own_need(&own), NULL), 0);
+    p.now += 5 * MS;
+    assert_int_equal(beat_tend(&p.first, p.now, 0, NULL), 0);
+    assert_in_range(silence_of(&p, NULL), 1000, 1010); /* it waits now, so it is expected at once */
+    beats_close(&p);
+    beats_open(&p);
+    assert_int_equal(beat_tend(&p.second, p.now, PULSE_MOST_NS, NULL), 0);
+    p.now += 5 * MS;
+    assert_int_equal(beat_tend(&p.first, p.now, 0, NULL), 0);
+    assert_in_range(silence_of(&p, NULL), 60000, 60010); /* one that stops in between is found later */
+    beats_close(&p);
 }
 
 static void signs_do_not_disturb_the_packets_of_a_socket(void **state)
@@ -281,14 +370,13 @@ static void signs_do_not_disturb_the_packets_of_a_socket(void **state)
     assert_int_equal(link_open_socket(&head, fd[1], NULL), 0);
     for (int i = 0; i < 100; i++) out[i] = (uint8_t)(255 - i % 3);
     assert_int_equal(link_irecv(head, &r, in, sizeof in, NULL), 0);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(link_socket_beat(stage, NULL), 0);
-        usleep(i < 2 ? 110000 : 0);
-    }
+    uint64_t now = 7000 * (uint64_t)MS;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(link_socket_beat(stage, now += 110 * MS, (uint64_t)i * 5000 * MS, NULL), 0);
     assert_int_equal(link_test(&r, &done, NULL), 0);
     assert_false(done);
     assert_int_equal(link_isend(stage, &t, out, sizeof out, NULL), 0);
-    assert_int_equal(link_socket_beat(stage, NULL), 0);
+    assert_int_equal(link_socket_beat(stage, now + 110 * MS, 0, NULL), 0);
     while (!done) assert_int_equal(link_test(&t, &done, NULL), 0);
     for (done = false; !done;) assert_int_equal(link_test(&r, &done, NULL), 0);
     assert_int_equal(r.n, 100);
@@ -310,6 +398,9 @@ int main(void)
         cmocka_unit_test(layers_go_where_they_are_done_soonest),
         cmocka_unit_test(silence_is_measured_against_the_usual_gap),
         cmocka_unit_test(a_process_that_was_away_begins_anew),
+        cmocka_unit_test(a_sign_may_ask_for_more_time_but_not_for_ever),
+        cmocka_unit_test(who_computes_asks_for_what_its_pieces_took),
+        cmocka_unit_test(a_rank_that_reads_weights_from_disk_is_no_loss),
         cmocka_unit_test(a_rank_that_is_stopped_is_noticed_within_a_second),
         cmocka_unit_test(signs_do_not_disturb_the_packets_of_a_socket),
     };

@@ -362,6 +362,63 @@ static void any_number_of_a_draw_may_be_hostile(void **state)
     assert_int_equal(ledger_used(&ledger), 0);
 }
 
+/* Draws a token with a voice that looks back at all that it has drawn. Returns the code of voices_prepare(). */
+static int draw_one(struct voices *v, struct step_packet *s, bool is_new, size_t n_bias, struct qn_error *e)
+{
+    static struct qn_logit_bias bias[40];
+    static uint32_t numbers[256];
+    static const qn_token history[90];
+    float logits[N_VOCAB] = {1};
+    uint8_t rows[8];
+    struct packet_out out = out_of_bytes();
+    struct qn_sampling q;
+    int n;
+    for (int i = 0; i < 40; i++) bias[i].token = i;
+    qn_sampling_init(&q);
+    q.repetition_penalty = 1.5f;
+    q.penalty_last_n = -1;
+    q.logit_bias = bias;
+    q.n_logit_bias = n_bias;
+    const struct stage_draw d = {.n = 1, .is_new = is_new, .sampling = &q, .history = history, .n_history = 90};
+    s->draws = numbers;
+    s->n_draws = (int)voices_put(numbers, 256, &d, N_VOCAB);
+    int rc = voices_prepare(v, s, rows, &n, e);
+    if (!rc) voices_draw(v, s, logits, &out);
+    return rc;
+}
+
+/* The limits have contexts of 96 tokens. Tokens that are dropped from a context are still looked back at. */
+static void voices_pay_for_all_that_they_remember(void **state)
+{
+    (void)state;
+    struct step_limits l = limits;
+    struct step_packet s;
+    struct kernels k;
+    struct ledger ledger;
+    struct voices *v;
+    struct qn_error e;
+    int rc;
+    l.n_logits = 8;
+    kernels_init(&k, cpu_best());
+    ledger_init(&ledger, 1 << 26);
+    assert_int_equal(voices_new(&v, &l, &k, &ledger, NULL), 0);
+    assert_int_equal(step_packet_init(&s, &l, NULL), 0);
+    batch_add(&s.batch, 0, 0, 0, true);
+    size_t before = ledger_used(&ledger);
+    assert_int_equal(draw_one(v, &s, true, 0, NULL), 0);
+    for (int i = 0; i < 500; i++) assert_int_equal(draw_one(v, &s, false, 0, NULL), 0);
+    assert_true(ledger_used(&ledger) - before >= (590 - 2 * 96) * sizeof(qn_token));
+    assert_int_equal(draw_one(v, &s, true, 40, NULL), 0); /* a new one is paid for what it has */
+    assert_int_equal(ledger_used(&ledger) - before, 40 * sizeof(struct qn_logit_bias));
+    ledger.budget = ledger_used(&ledger) + 1000;
+    for (int i = 0; !(rc = draw_one(v, &s, false, 0, &e)); i++) assert_true(i < 1000);
+    assert_int_equal(rc, QN_ENOMEM);
+    assert_non_null(strstr(e.msg, "the samplers of a stage"));
+    step_packet_deinit(&s);
+    voices_free(v);
+    assert_int_equal(ledger_used(&ledger), 0);
+}
+
 /* ---- links ---- */
 
 static void a_link_keeps_the_order_of_packets(void **state)
@@ -472,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_step_names_what_is_wrong),
         cmocka_unit_test(limits_that_no_packet_can_have_are_noticed),
         cmocka_unit_test(any_number_of_a_draw_may_be_hostile),
+        cmocka_unit_test(voices_pay_for_all_that_they_remember),
         cmocka_unit_test(a_link_keeps_the_order_of_packets),
         cmocka_unit_test(a_cancelled_packet_never_comes),
         cmocka_unit_test(a_packet_larger_than_its_room_is_refused),

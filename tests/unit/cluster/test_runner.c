@@ -29,6 +29,7 @@
 #define BYTES  (1 << 18)
 
 static const char *path;
+static int most_moves = 4; /* of the limits */
 
 struct bench {
     struct model *model;
@@ -48,12 +49,22 @@ struct bench {
     uint8_t *got;
     struct packet_head head; /* of the last packet that came */
     size_t n_got;
+    struct pulse_own pulse;
+    uint64_t need_ns; /* the most that it asked for while it was tended */
 };
 
 static void draw_first(void *arg, const float *logits, int n, qn_token *tokens)
 {
     (void)arg, (void)logits;
     for (int i = 0; i < n; i++) tokens[i] = i;
+}
+
+static int note_need(void *arg, struct qn_error *e)
+{
+    struct bench *b = arg;
+    (void)e;
+    if (pulse_own_need(&b->pulse) > b->need_ns) b->need_ns = pulse_own_need(&b->pulse);
+    return 0;
 }
 
 /* The first or the last of two stages. */
@@ -63,7 +74,7 @@ static void bench_open(struct bench *b, bool is_first)
     *b = (struct bench){.got = mem_alloc(BYTES)};
     assert_int_equal(model_load(&b->model, path, &e), 0);
     int n = b->model->hp.n_layer, half = n / 2;
-    b->limits = (struct step_limits){.n_rows = N_ROWS, .n_seqs = 2, .n_moves = 4, .n_pages = 8};
+    b->limits = (struct step_limits){.n_rows = N_ROWS, .n_seqs = 2, .n_moves = most_moves, .n_pages = 8};
     if (b->model->hp.state_bytes) b->limits.n_states = 3;
     struct kv_shape shape = forward_window_shape(b->model, KV_F16);
     if (shape.n_layer_win) b->limits.n_windows = 8;
@@ -80,6 +91,9 @@ static void bench_open(struct bench *b, bool is_first)
                               .n_ctx = N_CTX,
                               .limits = b->limits,
                               .group = GROUP,
+                              .tend = note_need,
+                              .tend_arg = b,
+                              .pulse = &b->pulse,
                               .draw = is_first ? NULL : draw_first};
     if (runner_new(&b->runner, &p, &e)) fail_msg("%s", e.msg);
     assert_int_equal(link_open_pair(&b->to, &b->in, &e), 0);
@@ -199,6 +213,8 @@ static void the_first_stage_sends_rows_on(void **state)
     step_packet_deinit(&s);
     bench_close(&b, true);
     assert_int_equal(b.rc, QN_ECANCEL);
+    assert_int_equal(b.need_ns, PULSE_MOST_NS); /* the first pass may read from the disk */
+    assert_int_equal(pulse_own_need(&b.pulse), 0);
 }
 
 static void the_last_stage_answers_with_tokens(void **state)
@@ -317,6 +333,24 @@ static void counts_without_a_step_are_refused(void **state)
     assert_int_equal(b.rc, QN_EDATA);
 }
 
+/* The limits are the head's. */
+static void packets_are_paid_for(void **state)
+{
+    (void)state;
+    size_t used[2], packet[2];
+    for (int i = 0; i < 2; i++) {
+        struct bench b;
+        most_moves = i ? 1 << 16 : 4;
+        bench_open(&b, true);
+        used[i] = ledger_used(&b.ledger);
+        packet[i] = step_packet_bytes(&b.limits);
+        start(&b);
+        bench_close(&b, true);
+    }
+    most_moves = 4;
+    assert_int_equal(used[1] - used[0], 6 * (packet[1] - packet[0])); /* four that come and two that go */
+}
+
 static void a_closed_link_ends_the_stage(void **state)
 {
     (void)state;
@@ -339,6 +373,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_step_that_goes_on_from_nothing_is_refused),
         cmocka_unit_test(taking_back_what_was_not_run_does_nothing),
         cmocka_unit_test(counts_without_a_step_are_refused),
+        cmocka_unit_test(packets_are_paid_for),
         cmocka_unit_test(a_closed_link_ends_the_stage),
     };
     assert_int_equal(argc, 2);
