@@ -374,6 +374,41 @@ static void what_can_be_left_out_and_what_never_fits_drops_no_grammar(void **sta
     shelf_init(&shelf);
 }
 
+/* Two models take from one part of the ledger of requests. */
+static void shelves_with_one_ledger_have_idle_grammars_in_common(void **state)
+{
+    (void)state;
+    struct ledger requests, grammars;
+    struct grammar_shelf other;
+    struct qn_error e = {0};
+    struct shelved *g = NULL;
+    const size_t bytes = 100000;
+    shelf_deinit(&shelf);
+    shelf_init(&shelf);
+    shelf_init(&other);
+    ledger_init(&requests, (size_t)16 << 20);
+    ledger_init_part(&grammars, &requests, requests.budget / 2);
+    shelf_pay_from(&shelf, &grammars);
+    shelf_pay_from(&other, &grammars);
+    char *text = malloc(bytes);
+    for (int i = 0; i < 40; i++) {
+        memset(text, ' ', bytes);
+        text[snprintf(text, 30, "root ::= \"%d\"", i)] = ' ';
+        struct qn_grammar_params p = {.kind = QN_GRAMMAR_GBNF, .text = text, .n = bytes};
+        assert_int_equal(shelf_get(&g, i % 2 ? &other : &shelf, small.v, &p, &e), 0);
+        shelf_put(g);
+        assert_true(ledger_used(&grammars) <= grammars.budget / 4);
+    }
+    assert_true(shelf.n > 0 && other.n > 0);
+    size_t trees = shelf.trie->taken + other.trie->taken; /* these stay, so the whole pays for them */
+    assert_int_equal(ledger_used(&requests), ledger_used(&grammars) + trees);
+    free(text);
+    shelf_deinit(&other);
+    shelf_deinit(&shelf);
+    assert_int_equal(ledger_used(&requests), 0);
+    shelf_init(&shelf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +424,7 @@ int main(void)
         cmocka_unit_test(all_memory_comes_from_the_ledger),
         cmocka_unit_test(an_answer_without_memory_forgets_what_it_found_out),
         cmocka_unit_test(what_can_be_left_out_and_what_never_fits_drops_no_grammar),
+        cmocka_unit_test(shelves_with_one_ledger_have_idle_grammars_in_common),
     };
     int n;
     small = small_open();
