@@ -217,7 +217,7 @@ static enum chat_calls probe_form(struct probe *p, const struct chat_form *form,
     const char *text = (const char *)whole.text.data;
     const char *user = ok ? memmem(text, whole.text.len, "qzuser", 6) : NULL;
     size_t from[2] = {ok ? common(&prompt, &whole) : 0, user ? (size_t)(user - text) + 6 : 0};
-    for (int i = -1; i < 7 && ok && found == CHAT_CALLS_NONE; i++) {
+    for (int i = -1; i < (int)(sizeof all / sizeof *all) && ok && found == CHAT_CALLS_NONE; i++) {
         struct chat_form f = *form;
         if (i >= 0) f.calls = all[i];
         for (int k = 0; k < 2 && f.calls != CHAT_CALLS_NONE; k++)

@@ -308,6 +308,13 @@ static void test_forms(void **state)
         {"<|start_header_id|>", CHAT_CALLS_NONE, NULL},
         {"<|start|> <|channel|>analysis<|message|> <think>", CHAT_CALLS_HARMONY, NULL},
         {"<start_of_turn> ```tool_code", CHAT_CALLS_CODE, NULL},
+        {"<tool_calls></tool_calls>", CHAT_CALLS_CALLS, NULL},
+        {"<TOOLCALL>", CHAT_CALLS_UPPER, NULL},
+        {"<|python_tag|>", CHAT_CALLS_LLAMA, NULL},
+        {"List of tools: <|tool_list_start|>[ <think>", CHAT_CALLS_PYTHON, "<think>"},
+        {"\"List of tools: [\" keep_past_thinking", CHAT_CALLS_PYTHON, NULL},
+        {"<function_calls>", CHAT_CALLS_PYTHON, NULL},
+        {"[func_name1(params_name1=params_value1...)]", CHAT_CALLS_PYTHON, NULL},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -432,6 +439,48 @@ static void test_needs_of_calls(void **state)
         QN_CHAT_TOOLS_AS_TEXT);
 }
 
+/* Templates that write calls in the shape of Python, or that leave it to the client. */
+#define NL "{{ '\\n' }}"
+#define PYTHON(hint, open, between, close)                                                                             \
+    "{% if tools %}" hint "{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role + ':' + (m.content or '') " \
+    "}}{% if m.tool_calls %}" open "{% for c in m.tool_calls %}{% if not loop.first %}" between                        \
+    "{% endif %}{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{% if not loop.first %}, "         \
+    "{% endif %}{{ k }}={{ v | tojson }}{% endfor %}){% endfor %}" close "{% endif %}{{ '\\n' }}{% endfor %}"          \
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+#define LFM                                                                                                            \
+    "{% if tools %}List of tools: <|tool_list_start|>{{ tools | tojson }}{% endif %}"                                  \
+    "{% for m in messages %}{{ m.role + ':' + m.content }}{{ '\\n' }}{% endfor %}"
+
+static void test_python_templates(void **state)
+{
+    static const char request[] =
+        CALLED(TURN("user", "a") "," CALLING(A_CALL("x-1", "f", "{\\\"a\\\": 1}") "," A_CALL("x-2", "f", "{}")));
+    static const struct {
+        const char *template;
+        enum chat_calls calls;
+        unsigned style;
+        const char *written;
+    } rows[] = {
+        {PYTHON("[func_name1(a=1)]", "[", ", ", "]"), CHAT_CALLS_PYTHON, 0, "assistant:[f(a=1), f()]\n"},
+        {PYTHON("<function_calls>", "<function_calls>" NL, NL, NL "</function_calls>"), CHAT_CALLS_PYTHON,
+         CHAT_STYLE_TAGS, "assistant:<function_calls>\nf(a=1)\nf()\n</function_calls>"},
+        {PYTHON("tool_code", "```tool_code" NL, NL, NL "```"), CHAT_CALLS_CODE, CHAT_STYLE_PYTHON,
+         "assistant:```tool_code\nf(a=1)\nf()\n```"},
+        {LFM, CHAT_CALLS_PYTHON, CHAT_STYLE_START, "assistant:<|tool_call_start|>[f(a=1), f()]<|tool_call_end|>\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct fixture x = open_chat(rows[i].template, NULL);
+        struct chat_prompt p;
+        struct qn_error e = {0};
+        if (chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e)) fail_msg("%zu: %s", i, e.msg);
+        if (!strstr((char *)p.text.data, rows[i].written)) fail_msg("%zu: %s", i, p.text.data);
+        assert_true(p.form.calls == rows[i].calls && p.form.style == rows[i].style && p.changed == 0);
+        chat_prompt_deinit(&p);
+        close_chat(&x);
+    }
+}
+
 /* The reply continues the last message, whatever the template writes after a message. */
 static void test_prefill(void **state)
 {
@@ -523,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_needs),
         cmocka_unit_test(test_needs_of_calls),
+        cmocka_unit_test(test_python_templates),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_styles),
         cmocka_unit_test(test_hostile_templates),
