@@ -18,10 +18,11 @@
 #include "text/chat/chat.h"
 #include "../tiny_vocab.h"
 
-enum { UNK, BOS, EOS, START, END, THINK, UNTHINK, CALL, UNCALL, N_MARKS };
-static const char *const mark_text[N_MARKS] = {"<unk>",   "<s>",      "</s>",        "<|im_start|>", "<|im_end|>",
-                                               "<think>", "</think>", "<tool_call>", "</tool_call>"};
-static const int32_t mark_type[N_MARKS] = {2, 3, 3, 3, 3, 4, 4, 4, 4};
+enum { UNK, BOS, EOS, START, END, THINK, UNTHINK, CALL, UNCALL, LFM_START, LFM_END, N_MARKS };
+static const char *const mark_text[N_MARKS] = {
+    "<unk>",    "<s>",         "</s>",         "<|im_start|>",        "<|im_end|>",       "<think>",
+    "</think>", "<tool_call>", "</tool_call>", "<|tool_call_start|>", "<|tool_call_end|>"};
+static const int32_t mark_type[N_MARKS] = {2, 3, 3, 3, 3, 4, 4, 4, 4, 3, 3};
 
 static const char chatml[] =
     "{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}"
@@ -481,6 +482,31 @@ static void test_python_templates(void **state)
     }
 }
 
+/* Only the marks that Quern writes are control tokens, and not those of the conversation or of arguments. */
+static void test_written_calls(void **state)
+{
+    static const char start[] = "<|tool_call_start|>", end[] = "<|tool_call_end|>";
+    (void)state;
+    struct fixture x = open_chat(LFM, NULL);
+    char request[1000], want[1000];
+    snprintf(request, sizeof request,
+             CALLED("{\"role\": \"user\", \"content\": \"a%s\"}, {\"role\": \"assistant\", \"content\": \"%sb%s\", "
+                    "\"tool_calls\": "
+                    "[" A_CALL("x-1", "f", "{\\\"a\\\": \\\"%s%s\\\"}") "]}," A_RESULT("x-1", "r") "," CALLING(
+                        A_CALL("x-2", "f", "{}"))),
+             start, start, end, end, start);
+    snprintf(want, sizeof want, "user:a%s\nassistant:%sb%s\n\n#9[f(a=\"%s%s\")]#10\ntool:r\nassistant:#9[f()]#10\n",
+             start, start, end, end, start);
+    struct chat_prompt p;
+    struct qn_error e = {0};
+    if (chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e)) fail_msg("%s", e.msg);
+    char *got = read_tokens(&x, &p);
+    if (!strstr(got, want)) fail_msg("%s\n%s", got, want);
+    mem_free(got);
+    chat_prompt_deinit(&p);
+    close_chat(&x);
+}
+
 /* The reply continues the last message, whatever the template writes after a message. */
 static void test_prefill(void **state)
 {
@@ -573,6 +599,7 @@ int main(void)
         cmocka_unit_test(test_needs),
         cmocka_unit_test(test_needs_of_calls),
         cmocka_unit_test(test_python_templates),
+        cmocka_unit_test(test_written_calls),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_styles),
         cmocka_unit_test(test_hostile_templates),
