@@ -91,28 +91,35 @@ int mem_fault_hit(void) { return atomic_load(&fault_was_hit); }
 
 /* ---- ledger ---- */
 
-void ledger_init(struct ledger *l, size_t budget_bytes)
+void ledger_init(struct ledger *l, size_t budget_bytes) { ledger_init_part(l, NULL, budget_bytes); }
+
+void ledger_init_part(struct ledger *l, struct ledger *whole, size_t budget_bytes)
 {
     l->budget = budget_bytes;
+    l->whole = whole;
     atomic_init(&l->used, 0);
 }
 
 int ledger_take(struct ledger *l, size_t bytes, const char *what, struct qn_error *e)
 {
     size_t used = atomic_load(&l->used);
+    int rc = 0;
 
     do {
         if (bytes > l->budget - used)
             return error_set(e, QN_ENOMEM, "memory budget: %s needs %zu bytes, %zu of %zu are left", what, bytes,
                              l->budget - used, l->budget);
     } while (!atomic_compare_exchange_weak(&l->used, &used, used + bytes));
-    return 0;
+    if (l->whole) rc = ledger_take(l->whole, bytes, what, e);
+    if (rc) atomic_fetch_sub(&l->used, bytes);
+    return rc;
 }
 
 void ledger_give(struct ledger *l, size_t bytes)
 {
     size_t before = atomic_fetch_sub(&l->used, bytes);
     assert(before >= bytes);
+    if (l->whole) ledger_give(l->whole, bytes);
 }
 
 size_t ledger_used(const struct ledger *l) { return atomic_load(&l->used); }

@@ -46,11 +46,14 @@ int mem_fault_hit(void);
 /* ---- ledger ---- */
 
 struct ledger {
-    size_t budget;       /* bytes */
-    _Atomic size_t used; /* bytes; never above the budget */
+    size_t budget;        /* bytes */
+    _Atomic size_t used;  /* bytes; never above the budget */
+    struct ledger *whole; /* borrowed: what is taken from this ledger is taken from it, too; NULL: there is none */
 };
 
 void ledger_init(struct ledger *l, size_t budget_bytes);
+/* A part of `whole`, which lives longer. */
+void ledger_init_part(struct ledger *l, struct ledger *whole, size_t budget_bytes);
 /* Takes bytes from the budget; thread-safe. QN_ENOMEM: there are not enough; the message names `what`, the bytes that
  * were asked for, those that are left, and the budget. */
 int ledger_take(struct ledger *l, size_t bytes, const char *what, struct qn_error *e);

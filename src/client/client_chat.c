@@ -67,16 +67,18 @@ int chat_refused(const json_t *answer, int status, struct chat_result *result, s
     const char *code = json_string_value(json_object_get(in, "code")), *words = json_string_value(error);
     if (!words) words = json_string_value(json_object_get(in, "message"));
     if (!words) words = json_string_value(json_object_get(in, "detail"));
+    const char *param = json_string_value(json_object_get(in, "param"));
     error_clean(result->code, sizeof result->code, code ? code : "");
+    error_clean(result->param, sizeof result->param, param ? param : "");
     result->status = status;
     if (words && *words) return error_set(e, status ? code_of_status(status) : code_of_name(result->code), "%s", words);
     if (!status) return error_set(e, code_of_name(result->code), "the server says that it failed, and not how");
     return error_set(e, code_of_status(status), "the server answers with status %d", status);
 }
 
-bool chat_wants_model(const struct chat_result *r, const struct qn_error *e)
+bool chat_wants_model(const struct chat_result *r)
 {
-    return !strcmp(r->code, "missing_field") && strstr(e->msg, "model is missing");
+    return !strcmp(r->code, "missing_field") && !strcmp(r->param, "model");
 }
 
 /* ---- whole answers ---- */

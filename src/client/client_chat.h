@@ -34,8 +34,9 @@ struct chat_result {
     int n_dropped; /* tokens that the context does not hold any more, because it rotates; -1: none */
     int n_passes, n_drafted, n_accepted; /* passes of the answer; guessed tokens, and those that were right */
     double prefill_ms, decode_ms;
-    int status;    /* the HTTP status if the server refused; 0 otherwise */
-    char code[48]; /* the code of the error: "context_length_exceeded", "no_chat_template", ...; "": none was given */
+    int status;     /* the HTTP status if the server refused; 0 otherwise */
+    char code[48];  /* the code of the error: "context_length_exceeded", "no_chat_template", ...; "": none was given */
+    char param[96]; /* the field that the error is about; "": none was given */
     int retry_after_s;
 };
 
@@ -47,7 +48,7 @@ int chat_send(struct client *c, json_t *request, chat_sink *sink, void *arg, str
               struct qn_error *e);
 
 /* Whether a request was refused because it names no model and the server has several. */
-bool chat_wants_model(const struct chat_result *r, const struct qn_error *e);
+bool chat_wants_model(const struct chat_result *r);
 
 /* Counts the tokens of the prompt of this request (POST /v1/chat/render). QN_EUNSUP: the server cannot tell. */
 int chat_count(struct client *c, json_t *request, int *n_tokens, struct qn_error *e);

@@ -253,26 +253,28 @@ void grammar_cursor_free(struct grammar_cursor *c)
 
 /* ---- calls ---- */
 
-/* Drops all states but those of the cursors. */
-static void drop_states(struct grammar *g)
+/* Drops all states but those of the cursors. False: there is no memory for that. */
+static bool drop_states(struct grammar *g)
 {
     uint32_t n = 0;
     config_id *keep = mem_alloc((g->n_cursors + 1) * sizeof *keep);
-    if (!keep) return;
+    if (!keep) return false;
     keep[n++] = g->start;
     for (struct grammar_cursor *c = g->cursors; c; c = c->after) keep[n++] = c->at;
     mask_cache_deinit(&g->masks, &g->limits);
-    if (automaton_collect(&g->automaton, keep, n)) {
+    bool is_done = automaton_collect(&g->automaton, keep, n);
+    if (is_done) {
         n = 0;
         g->start = keep[n++];
         for (struct grammar_cursor *c = g->cursors; c; c = c->after) c->at = keep[n++];
+        g->low_bytes = g->limits.bytes;
     }
     mem_free(keep);
-    g->low_bytes = g->limits.bytes;
+    return is_done;
 }
 
 /* Every call begins here: a failure of the last one is forgotten, and there is work and memory again. Half of the free
- * memory is left for the call itself, and for the copy that dropping states makes. */
+ * memory is left for the call itself. */
 static void begin(struct grammar *g)
 {
     struct limits *l = &g->limits;
@@ -296,8 +298,7 @@ static bool may_try_again(struct grammar *g)
     if (g->limits.rc != QN_ENOMEM) return false;
     g->limits.rc = 0;
     g->limits.work = g->work;
-    drop_states(g);
-    return g->limits.bytes < before;
+    return drop_states(g) && g->limits.bytes < before;
 }
 
 static int commit_bytes(struct grammar_cursor *c, const void *p, size_t n, struct qn_error *e)

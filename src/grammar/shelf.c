@@ -204,7 +204,8 @@ static int make_trie(struct grammar_shelf *s, const struct vocab *v, struct qn_e
 {
     pthread_mutex_lock(&s->lock); /* a second thread waits until the tree is there */
     bool is_new = !s->trie;
-    int rc = is_new ? token_trie_new_from(&s->trie, v, s->source.ledger, e) : 0;
+    struct ledger *l = s->source.ledger->whole ? s->source.ledger->whole : s->source.ledger;
+    int rc = is_new ? token_trie_new_from(&s->trie, v, l, e) : 0;
     if (!rc && is_new) {
         s->source.used += s->trie->taken;
         find_feeds(s);
@@ -254,31 +255,30 @@ void shelf_use(struct shelved *g)
     pthread_mutex_unlock(&g->shelf->lock);
 }
 
-/* Takes one grammar off the shelf if those that nobody uses have too much memory; with the lock. NULL: they have not.
- */
-static struct shelved *take_surplus(struct grammar_shelf *s)
+/* Gives back the grammars that nobody uses while they have too much memory. They become more only before this is
+ * called, so all shelves with this ledger together have no more than a quarter of it in such grammars. */
+static void drop_surplus(struct grammar_shelf *s)
 {
-    size_t bytes = 0;
-    for (struct shelved *g = s->first; g; g = g->next)
-        if (!g->n_users) bytes += g->p.n + grammar_memory(g->g);
-    size_t part = s->source.ledger->budget / 8, most = part < SHELF_IDLE_BYTES ? part : SHELF_IDLE_BYTES;
-    return bytes > most ? take_oldest(s) : NULL;
+    const struct ledger *l = s->source.ledger;
+    struct shelved *gone;
+    do {
+        size_t idle = 0;
+        pthread_mutex_lock(&s->lock);
+        for (struct shelved *g = s->first; g; g = g->next)
+            if (!g->n_users) idle += g->p.n + grammar_memory(g->g);
+        bool is_surplus = idle > SHELF_IDLE_BYTES || ledger_used(l) > l->budget / 4;
+        gone = is_surplus ? take_oldest(s) : NULL;
+        pthread_mutex_unlock(&s->lock);
+        free_shelved(gone);
+    } while (gone);
 }
 
 void shelf_put(struct shelved *g)
 {
-    struct shelved *gone = NULL, *one;
     if (!g) return;
     struct grammar_shelf *s = g->shelf;
     pthread_mutex_lock(&s->lock);
     g->n_users--;
-    while ((one = take_surplus(s))) {
-        one->next = gone;
-        gone = one;
-    }
     pthread_mutex_unlock(&s->lock);
-    while ((one = gone)) {
-        gone = one->next;
-        free_shelved(one);
-    }
+    drop_surplus(s);
 }

@@ -4,11 +4,14 @@
  *
  * A grammar that nobody uses any more stays on the shelf for the next request with the same text, until others need its
  * place. The shelf has SHELF_PLACES places, and a grammar with its text takes at most SHELF_GRAMMAR_BYTES. Those that
- * nobody uses have SHELF_IDLE_BYTES together, or an eighth of the ledger if that is less; what is more is given back,
- * the least recently used ones first. The vocabulary's tree is built with the first grammar.
+ * nobody uses have SHELF_IDLE_BYTES together, and they stay only while a quarter of the ledger is enough for all that
+ * was taken from it; what is more is given back, the least recently used ones first. The vocabulary's tree is built
+ * with the first grammar.
  *
  * All of this memory, and that of guides (guide.h), is taken from a ledger before it is allocated. Where the ledger has
- * too little, grammars that nobody uses are given up, and then the request is refused.
+ * too little, grammars that nobody uses are given up, and then the request is refused. Several shelves may have one
+ * ledger: the grammars that nobody uses then have a quarter of it together. If the ledger is a part of another one, the
+ * trees are paid for by the whole, because they stay.
  *
  * Threads: any thread may call these functions. A struct grammar and its cursors may only be used by the thread that
  * has its lock. The shelf's lock is a leaf, which may be taken under the lock of a grammar.

@@ -870,6 +870,13 @@ def test_heartbeats_fill_the_silence():
 # ---- before the start ----
 
 
+def ends_early(s, method, headers):
+    with s.connect() as c:
+        c.settimeout(5 * SLOWNESS)
+        c.sendall(f"{method} /public HTTP/1.1\r\n{HOST}Connection: close\r\n{headers}\r\n".encode())
+        return ends(c)
+
+
 def test_before_the_start_requests_wait_and_health_is_answered():
     for start in True, False:
         s = Server("listen_first=1", "header_ms=300", "body_ms=300", stdin=subprocess.PIPE)
@@ -884,6 +891,9 @@ def test_before_the_start_requests_wait_and_health_is_answered():
         e = refused(503, "GET", "/public", server=s)
         check(e.error()["code"] == "starting" and e.headers["retry-after"] == "1", e.body)
         refused(404, "GET", "/nowhere", server=s)
+        check(ends_early(s, "HEAD", "")[:12] == b"HTTP/1.1 503", "the head alone is answered, too")
+        out = ends_early(s, "GET", "Content-Length: 5\r\n")
+        check(out[:12] == b"HTTP/1.1 503", "a body that does not come has its deadline", out[:100])
         time.sleep(0.4)  # longer than a request may take to come: one that waits has no deadline
         check(not select.select(waiting, [], [], 0)[0], "they do not wait")
         s.process.stdin.write(b"s" if start else b"\n")

@@ -99,7 +99,7 @@ static bool unanswered(const struct chat_run *c) { return c->talk.n && c->talk.v
 /* Prints why a request failed, and what the person can do. Returns the exit status. */
 static int failed(struct chat_run *c, const struct qn_error *e)
 {
-    if (c->person && chat_wants_model(&c->last, e)) {
+    if (c->person && chat_wants_model(&c->last)) {
         remark(c, "several models are served: /model lists them, /model NAME asks one of them");
         return EX_USAGE;
     }

@@ -71,7 +71,7 @@ int answer_fail(const struct qn_error *e, const struct chat_result *r)
         fprintf(stderr, "quern: %s (--overflow says what to do then)\n", e->msg);
         return EX_DATAERR;
     }
-    if (chat_wants_model(r, e)) {
+    if (chat_wants_model(r)) {
         fputs("quern: which model? Several are served: -m NAME says it, or once quern default\n", stderr);
         return EX_USAGE;
     }

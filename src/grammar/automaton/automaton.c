@@ -82,7 +82,7 @@ static uint32_t add_stack(struct automaton *m, const uint32_t *w, uint32_t n)
     if (stack < before) return stack;
     uint16_t *depth = limits_grow(m->l, m->depth, &m->cap_depth, stack + 1, sizeof *depth);
     if (!depth) {
-        m->stacks.n--; /* its depth is missing; nothing is added after a failure */
+        word_set_drop_last(&m->stacks); /* its depth is missing */
         return 0;
     }
     m->depth = depth;
@@ -271,7 +271,7 @@ static config_id finish_front(struct automaton *m)
     if (c < before) return c;
     struct config_info *info = limits_grow(m->l, m->info, &m->cap_info, c + 1, sizeof *info);
     if (!info) {
-        m->configs.n--;
+        word_set_drop_last(&m->configs);
         return CONFIG_DEAD;
     }
     m->info = info;

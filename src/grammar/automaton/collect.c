@@ -3,7 +3,7 @@
  * collect.c: drops the states, stacks and configurations that no text needs any more.
  *
  * Every list of words refers only to lists with smaller numbers. So one pass from the last list to the first one finds
- * all that is needed, and one pass in the other direction copies it and gives new numbers.
+ * all that is needed. It is moved to the front in its own place, because there may be no memory for a copy.
  */
 #include <string.h>
 
@@ -41,7 +41,6 @@ struct kind {
     struct word_set *set; /* the old one */
     uint8_t *needed;      /* [set->n] */
     uint32_t *number;     /* [set->n] the new number of each list */
-    struct word_set copy;
 };
 
 enum { CONFIGS, STACKS, STATES, SEEN, TEXTS, NAMES, N_KINDS };
@@ -51,7 +50,6 @@ struct collection {
     struct kind kinds[N_KINDS];
     uint8_t *regex_needed;
     uint32_t *regex_number;
-    struct word_set regex_copy;
 };
 
 /* Calls `visit` for each reference of list i of a kind. The word may be changed. */
@@ -97,40 +95,33 @@ static void renumber(struct collection *c, int kind, uint32_t *word)
     *word = kind == REGEX ? c->regex_number[*word] : c->kinds[kind].number[*word];
 }
 
-static void mark_all(struct collection *c)
+static void visit_needed(struct collection *c, int kind, uint32_t i, visitor *visit)
 {
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        struct kind *k = &c->kinds[kind];
-        k->needed[0] = 1;
-        for (uint32_t i = k->set->n; i-- > 1;) {
-            uint32_t n;
-            if (!k->needed[i]) continue;
-            uint32_t *w = k->set->words + k->set->start[i];
-            n = k->set->start[i + 1] - k->set->start[i];
-            visit_words(c, kind, w, n, mark);
-        }
-    }
+    const struct kind *k = &c->kinds[kind];
+    uint32_t *w = k->set->words + k->set->start[i];
+    if (k->needed[i]) visit_words(c, kind, w, k->set->start[i + 1] - k->set->start[i], visit);
 }
 
-static bool copy_needed(struct collection *c, int kind)
+static void mark_all(struct collection *c)
 {
-    struct kind *k = &c->kinds[kind];
-    uint32_t most = 0, cap = 0, *w = NULL;
-    bool ok = word_set_init(&k->copy, c->m->l);
-    for (uint32_t i = 0; i < k->set->n; i++) {
-        uint32_t n = k->set->start[i + 1] - k->set->start[i];
-        if (n > most) most = n;
-    }
-    if (ok) w = limits_grow(c->m->l, NULL, &cap, most + 1, sizeof *w);
-    for (uint32_t i = 1; w && i < k->set->n; i++) {
-        uint32_t n;
-        if (!k->needed[i]) continue;
-        memcpy(w, word_set_get(k->set, i, &n), (k->set->start[i + 1] - k->set->start[i]) * sizeof *w);
-        visit_words(c, kind, w, n, renumber);
-        k->number[i] = word_set_add(&k->copy, c->m->l, w, n);
-    }
-    limits_release(c->m->l, w, cap, sizeof *w);
-    return ok && !c->m->l->rc;
+    for (int kind = 0; kind < N_KINDS; kind++)
+        for (uint32_t i = c->kinds[kind].set->n; i-- > 1;) visit_needed(c, kind, i, mark);
+    regex_mark(c->m->r, c->regex_needed);
+}
+
+static void count(const uint8_t *needed, uint32_t *number, uint32_t n)
+{
+    for (uint32_t i = 1, k = 1; i < n; i++)
+        if (needed[i]) number[i] = k++;
+}
+
+static void renumber_all(struct collection *c)
+{
+    count(c->regex_needed, c->regex_number, c->m->r->set.n);
+    for (int kind = 0; kind < N_KINDS; kind++)
+        count(c->kinds[kind].needed, c->kinds[kind].number, c->kinds[kind].set->n);
+    for (int kind = 0; kind < N_KINDS; kind++)
+        for (uint32_t i = 1; i < c->kinds[kind].set->n; i++) visit_needed(c, kind, i, renumber);
 }
 
 /* The depths of the stacks that are kept, in their new places. */
@@ -169,34 +160,18 @@ static bool prepare(struct collection *c)
     return c->regex_needed && c->regex_number;
 }
 
-static bool collect(struct collection *c, config_id *keep, uint32_t n)
+static void collect(struct collection *c, config_id *keep, uint32_t n)
 {
-    static const int order[N_KINDS] = {NAMES, TEXTS, SEEN, STATES, STACKS, CONFIGS};
     struct automaton *m = c->m;
-    if (!prepare(c)) {
-        limits_fail(m->l, QN_ENOMEM, "there is no memory to clear up a grammar");
-        return false;
-    }
     for (uint32_t i = 0; i < n; i++) c->kinds[CONFIGS].needed[keep[i]] = 1;
     c->kinds[STACKS].needed[STACK_BOTTOM] = 1;
-    mark_all(c);
     memset(c->regex_needed, 1, m->n_fixed);
-    if (!regex_copy(m->r, c->regex_needed, c->regex_number, &c->regex_copy)) return false;
-    for (int i = 0; i < N_KINDS; i++)
-        if (!copy_needed(c, order[i])) return false;
-    return true;
-}
-
-static void replace(struct collection *c, config_id *keep, uint32_t n)
-{
-    struct automaton *m = c->m;
+    mark_all(c);
+    renumber_all(c);
     for (uint32_t i = 0; i < n; i++) keep[i] = c->kinds[CONFIGS].number[keep[i]];
     move_depths(c);
-    regex_replace(m->r, c->regex_needed, c->regex_number, &c->regex_copy);
-    for (int kind = 0; kind < N_KINDS; kind++) {
-        word_set_deinit(c->kinds[kind].set, m->l);
-        *c->kinds[kind].set = c->kinds[kind].copy;
-    }
+    regex_keep(m->r, c->regex_needed, c->regex_number);
+    for (int kind = 0; kind < N_KINDS; kind++) word_set_keep(c->kinds[kind].set, m->l, c->kinds[kind].needed);
     memset(m->unseen, 0, sizeof m->unseen);
     memset(m->join_memo, 0, sizeof m->join_memo);
     if (m->places) memset(m->places, 0, m->cap_places * sizeof *m->places);
@@ -206,13 +181,12 @@ static void replace(struct collection *c, config_id *keep, uint32_t n)
 bool automaton_collect(struct automaton *m, config_id *keep, uint32_t n)
 {
     struct collection c = {.m = m};
-    bool ok = collect(&c, keep, n);
+    bool ok = prepare(&c);
     if (ok)
-        replace(&c, keep, n);
-    else if (c.regex_copy.start)
-        word_set_deinit(&c.regex_copy, m->l);
+        collect(&c, keep, n);
+    else
+        limits_fail(m->l, QN_ENOMEM, "there is no memory to clear up a grammar");
     for (int kind = 0; kind < N_KINDS; kind++) {
-        if (!ok && c.kinds[kind].copy.start) word_set_deinit(&c.kinds[kind].copy, m->l);
         mem_free(c.kinds[kind].needed);
         mem_free(c.kinds[kind].number);
     }

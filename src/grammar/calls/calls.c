@@ -163,11 +163,34 @@ re_id calls_text_without(struct calls *c, const char *const *marks, uint32_t n)
     return re_and2(c->r, re_chars(c->r, 0, RE_NO_MAX), re_not(c->r, has));
 }
 
+/* Texts that the reader takes for a call without a mark (tool_python.c): a tool's name, a bracket, and a key or the
+ * brackets that close. */
+static re_id bare_python(struct calls *c, const json_t *names)
+{
+    static const char open[] = "[ \\n\\r\\t]*\\[[ \\n\\r\\t]*",
+                      arguments[] =
+                          "\\([ \\n\\r\\t]*(?:\\)[ \\n\\r\\t]*[,\\]]|[^=(),'\"\\[\\]{}\\\\\\x00-\\x1F]+=)[\\s\\S]*";
+    re_id any = RE_NONE;
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const json_t *s = json_array_get(names, i);
+        any = re_or2(c->r, any, re_text(c->r, json_string_value(s), json_string_length(s)));
+    }
+    re_id rest = re_cat(c->r, any, pattern_compile(c->r, arguments, strlen(arguments), PATTERN_WHOLE));
+    return re_cat(c->r, pattern_compile(c->r, open, strlen(open), PATTERN_WHOLE), rest);
+}
+
+/* Texts that may be a call without a mark. */
+static re_id bare_call(struct calls *c, const json_t *description)
+{
+    static const char json[] = "[ \\n\\r\\t]*\\{[\\s\\S]*";
+    if (chat_form_bare(c->form) == '[') return bare_python(c, json_object_get(description, "names"));
+    return pattern_compile(c->r, json, strlen(json), PATTERN_WHOLE);
+}
+
 /* Texts in place of calls, or before them: no mark of the form is in them. */
 static re_id free_text(struct calls *c, const json_t *description)
 {
     static const char *const ends[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>"};
-    static const char braces[] = "[ \\n\\r\\t]*\\{[\\s\\S]*", brackets[] = "[ \\n\\r\\t]*\\[[\\s\\S]*";
     const char *marks[8], *think = json_string_value(json_object_get(description, "think"));
     const char *const *opens = chat_form_opens(c->form);
     uint32_t n = 0;
@@ -175,10 +198,7 @@ static re_id free_text(struct calls *c, const json_t *description)
     for (int i = 0; c->form == CHAT_CALLS_HARMONY && i < 4; i++) marks[n++] = ends[i];
     if (think) marks[n++] = think;
     re_id re = calls_text_without(c, marks, n);
-    if (c->form != CHAT_CALLS_LLAMA && c->form != CHAT_CALLS_PYTHON) return re;
-    const char *bare = c->form == CHAT_CALLS_LLAMA ? braces : brackets;
-    re_id call = pattern_compile(c->r, bare, strlen(bare), PATTERN_WHOLE);
-    return re_and2(c->r, re, re_not(c->r, call));
+    return chat_form_bare(c->form) ? re_and2(c->r, re, re_not(c->r, bare_call(c, description))) : re;
 }
 
 /* ---- calls ---- */

@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "base/mem.h"
 #include "grammar/calls/calls_impl.h"
 #include "grammar/regex/decimal.h"
 #include "grammar/regex/pattern.h"
@@ -67,13 +68,19 @@ static uint32_t parameters(struct calls *c, const json_t *tool, uint32_t node, u
 
 /* ---- keywords ---- */
 
+/* Whether the reader takes an argument's name (text/chat/tool_python.c). */
+static bool is_keyword(const char *key, size_t n)
+{
+    bool ok = n > 0 && n <= 256 && key[0] != ' ' && key[n - 1] != ' ';
+    for (size_t i = 0; i < n && ok; i++) ok = (uint8_t)key[i] >= 0x20 && !strchr(TOOL_NOT_IN_KEYWORDS, key[i]);
+    return ok;
+}
+
 /* KEY=VALUE. */
 static uint32_t keyword(struct calls *c, const json_t *tool, const char *key, size_t n, uint32_t node, bool is_first,
                         uint32_t next)
 {
-    bool bad = n == 0 || n > 256 || key[0] == ' ' || key[n - 1] == ' ';
-    for (size_t i = 0; i < n && !bad; i++) bad = (uint8_t)key[i] < 0x20 || strchr(TOOL_NOT_IN_KEYWORDS, key[i]);
-    if (bad)
+    if (!is_keyword(key, n))
         return calls_fail(c, tool,
                           "an argument's name is empty, too long, or has a character that a keyword cannot have");
     re_id comma = re_cat(c->r, re_text(c->r, ",", 1), re_repeat(c->r, re_text(c->r, " ", 1), 0, 1));
@@ -114,19 +121,22 @@ static uint32_t keywords(struct calls *c, const json_t *tool, uint32_t node, uin
     return calls_choice(c, branches, 0);
 }
 
-/* Those that the tool mentions, with any values; none of them has to come. */
+/* Those that the tool mentions, in its order and with any values; none of them has to come. */
 static uint32_t any_keywords(struct calls *c, const json_t *tool, uint32_t next)
 {
     struct keywords rest = {next, next};
+    size_t n_keys = 0, n;
+    struct str *keys = mem_alloc((json_object_size(c->properties) + 1) * sizeof *keys);
     const char *key;
     json_t *value;
-    json_object_foreach(c->properties, key, value)
+    if (!keys) limits_fail(c->r->l, QN_ENOMEM, "there is no memory for a tool's arguments");
+    json_object_keylen_foreach(c->properties, key, n, value)
     {
-        size_t n = strlen(key);
-        if (n == 0 || n > 256 || strpbrk(key, TOOL_NOT_IN_KEYWORDS " \n\t\r")) continue;
-        rest = add_keyword(c, tool, key, n, NODE_ANY, false, rest);
-        if (c->r->l->rc) break;
+        if (keys && is_keyword(key, n)) keys[n_keys++] = (struct str){key, n};
     }
+    while (n_keys-- > 0 && !c->r->l->rc)
+        rest = add_keyword(c, tool, keys[n_keys].p, keys[n_keys].n, NODE_ANY, false, rest);
+    mem_free(keys);
     return rest.first;
 }
 

@@ -37,6 +37,18 @@ static json_t *describe_tools(const struct qn_grammar_params *p, const json_t *t
     return all;
 }
 
+/* The names of all tools: a text that begins like a call of one of them is read as a call. NULL: there is no memory. */
+static json_t *all_names(const json_t *tools)
+{
+    json_t *names = json_array(), *tool;
+    size_t i;
+    json_array_foreach((json_t *)tools, i, tool)
+        json_array_append(names, json_object_get(json_object_get(tool, "function"), "name"));
+    if (json_array_size(names) == json_array_size(tools)) return names;
+    json_decref(names);
+    return NULL;
+}
+
 /* The form of a text in place of calls, as a member of the description. */
 static int add_form(json_t *out, const struct qn_grammar_params *form)
 {
@@ -70,8 +82,8 @@ static int check_names(const struct qn_grammar_params *p, const json_t *tools, s
 static int check(const struct qn_grammar_params *p, const json_t *tools, const struct chat_form *form,
                  enum chat_begins begins, const struct qn_grammar_params *answer, struct qn_error *e)
 {
-    bool needs_begin = form->calls == CHAT_CALLS_HARMONY || form->calls == CHAT_CALLS_LLAMA ||
-                       (form->calls == CHAT_CALLS_PYTHON && !(form->style & (CHAT_STYLE_START | CHAT_STYLE_TAGS)));
+    bool has_marks = !chat_form_bare(form->calls) || form->style & (CHAT_STYLE_START | CHAT_STYLE_TAGS);
+    bool needs_begin = form->calls == CHAT_CALLS_HARMONY || !has_marks;
     if (json_array_size(tools) == 0) return error_set(e, QN_EUSAGE, "a call cannot come, because there are no tools");
     if (begins == CHAT_BEGIN_CONTENT && needs_begin)
         return error_set(e, QN_EUSAGE,
@@ -93,6 +105,7 @@ int calls_describe(struct buf *out, const struct qn_grammar_params *p, const jso
                        : NULL;
     int bad = all && form->think ? json_object_set_new(all, "think", json_string(form->think)) : 0;
     if (all && answer && !p->required) bad |= add_form(all, answer);
+    if (all && !p->required && chat_form_bare(form->calls)) bad |= json_object_set_new(all, "names", all_names(tools));
     rc = !all || bad ? error_nomem(e, "tool calls", 0) : json_text_add(out, all, JSON_COMPACT, "tool calls", e);
     json_decref(all);
     return rc;

@@ -35,12 +35,19 @@ size_t limits_left(const struct limits *l) { return l->bytes < l->max_bytes ? l-
 
 /* ---- memory ---- */
 
+static int take_left(struct limits_source *s, size_t bytes, const char *what, struct qn_error *e)
+{
+    int rc = ledger_take(s->ledger, bytes, what, e);
+    if (!rc) atomic_fetch_add(&s->used, bytes);
+    return rc;
+}
+
 int limits_source_take(struct limits_source *s, size_t bytes, const char *what, struct qn_error *e)
 {
     int rc;
-    while ((rc = ledger_take(s->ledger, bytes, what, e)) && s->drop && s->drop(s->arg)) {
+    bool may_fit = bytes <= s->ledger->budget;
+    while ((rc = take_left(s, bytes, what, e)) && may_fit && s->drop && s->drop(s->arg)) {
     }
-    if (!rc) atomic_fetch_add(&s->used, bytes);
     return rc;
 }
 
@@ -50,21 +57,25 @@ void limits_source_give(struct limits_source *s, size_t bytes)
     ledger_give(s->ledger, bytes);
 }
 
-/* 0, or why there are not so many bytes. */
-static int take(struct limits *l, size_t bytes, struct qn_error *e)
+/* 0, or why the grammar may not have so many bytes more. */
+static int check(const struct limits *l, size_t bytes, struct qn_error *e)
 {
-    if (bytes > limits_left(l))
-        return error_set(e, QN_EUNSUP, "the grammar needs more than its %zu bytes of memory", l->max_bytes);
-    int rc = l->source ? limits_source_take(l->source, bytes, "a grammar", e) : 0;
-    if (!rc) l->bytes += bytes;
-    return rc;
+    if (bytes <= limits_left(l)) return 0;
+    return error_set(e, QN_EUNSUP, "the grammar needs more than its %zu bytes of memory", l->max_bytes);
 }
 
-bool limits_try_take(struct limits *l, size_t bytes) { return !take(l, bytes, NULL); }
+bool limits_try_take(struct limits *l, size_t bytes)
+{
+    if (check(l, bytes, NULL) || (l->source && take_left(l->source, bytes, "a grammar", NULL))) return false;
+    l->bytes += bytes;
+    return true;
+}
 
 bool limits_take(struct limits *l, size_t bytes)
 {
-    if (!l->rc) l->rc = take(l, bytes, &l->error);
+    if (!l->rc) l->rc = check(l, bytes, &l->error);
+    if (!l->rc && l->source) l->rc = limits_source_take(l->source, bytes, "a grammar", &l->error);
+    if (!l->rc) l->bytes += bytes;
     return !l->rc;
 }
 
@@ -89,6 +100,17 @@ void *limits_grow(struct limits *l, void *p, uint32_t *cap, uint32_t need, size_
         return NULL;
     }
     *cap = (uint32_t)n;
+    return q;
+}
+
+void *limits_shrink(struct limits *l, void *p, uint32_t *cap, uint32_t need, size_t size)
+{
+    uint32_t n = *cap;
+    while (n > 16 && n / 2 >= need) n /= 2;
+    void *q = n < *cap ? mem_realloc(p, n * size) : NULL;
+    if (!q) return p;
+    limits_give(l, (*cap - n) * size);
+    *cap = n;
     return q;
 }
 

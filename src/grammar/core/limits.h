@@ -19,8 +19,8 @@
 /* Where the memory of grammars comes from. Any thread may take from it and give back. */
 struct limits_source {
     struct ledger *ledger; /* borrowed */
-    /* Called when the ledger has too few bytes left: gives some back, and returns false if there is nothing to give.
-     * NULL: never. */
+    /* Called when the ledger has too few bytes left for something that fits its budget: gives some back, and returns
+     * false if there is nothing to give. NULL: never. */
     bool (*drop)(void *arg);
     void *arg;
     _Atomic size_t used; /* bytes that were taken and not given back */
@@ -46,12 +46,14 @@ void limits_fail(struct limits *l, int code, const char *fmt, ...) __attribute__
 size_t limits_left(const struct limits *l);
 /* Counts bytes before they are allocated. False, after noting a failure: there are too many. */
 bool limits_take(struct limits *l, size_t bytes);
-/* The same without noting a failure, for what can be left out. */
+/* The same without noting a failure, for what can be left out: nothing is dropped for it. */
 bool limits_try_take(struct limits *l, size_t bytes);
 void limits_give(struct limits *l, size_t bytes);
 /* Makes an array of elements of `size` bytes larger until it has `need` of them. Returns it, or NULL after noting a
  * failure; the old one then stays. */
 void *limits_grow(struct limits *l, void *p, uint32_t *cap, uint32_t need, size_t size);
+/* Gives back what such an array has beyond `need` elements. Returns it. */
+void *limits_shrink(struct limits *l, void *p, uint32_t *cap, uint32_t need, size_t size);
 /* Frees an array that limits_grow() made. */
 void limits_release(struct limits *l, void *p, uint32_t cap, size_t size);
 /* Copies the failure to e. Returns its code, 0 if there is none. */

@@ -96,3 +96,48 @@ uint32_t word_set_add(struct word_set *s, struct limits *l, const uint32_t *w, u
     if (i) s->slots[at] = (struct word_slot){hash, i};
     return i;
 }
+
+void word_set_drop_last(struct word_set *s)
+{
+    uint32_t i = s->n - 1;
+    const uint32_t *w = s->words + s->start[i];
+    uint32_t at = hash_words(w, s->start[i + 1] - s->start[i]) & (s->n_slots - 1);
+    while (s->slots[at].list != i) at = (at + 1) & (s->n_slots - 1);
+    s->slots[at] = (struct word_slot){0}; /* no list has looked for a place behind this one since */
+    s->n--;
+}
+
+/* Moves the lists that are kept to the front. */
+static void move_needed(struct word_set *s, const uint8_t *needed)
+{
+    uint32_t k = 1;
+    for (uint32_t i = 1; i < s->n; i++) {
+        uint32_t from = s->start[i], n = s->start[i + 1] - from;
+        if (!needed[i]) continue;
+        memmove(s->words + s->start[k], s->words + from, n * sizeof *s->words);
+        s->start[k + 1] = s->start[k] + n;
+        k++;
+    }
+    s->n = k;
+}
+
+static void fill_slots(struct word_set *s)
+{
+    memset(s->slots, 0, s->n_slots * sizeof *s->slots);
+    for (uint32_t i = 1; i < s->n; i++) {
+        uint32_t hash = hash_words(s->words + s->start[i], s->start[i + 1] - s->start[i]), at = hash & (s->n_slots - 1);
+        while (s->slots[at].list) at = (at + 1) & (s->n_slots - 1);
+        s->slots[at] = (struct word_slot){hash, i};
+    }
+}
+
+void word_set_keep(struct word_set *s, struct limits *l, const uint8_t *needed)
+{
+    uint32_t n_slots = s->n_slots;
+    move_needed(s, needed);
+    while (n_slots > FIRST_SLOTS && s->n < n_slots / 8 * 3) n_slots /= 2;
+    s->words = limits_shrink(l, s->words, &s->cap_words, s->start[s->n], sizeof *s->words);
+    s->start = limits_shrink(l, s->start, &s->cap_start, s->n + 1, sizeof *s->start);
+    s->slots = limits_shrink(l, s->slots, &s->n_slots, n_slots, sizeof *s->slots);
+    fill_slots(s);
+}

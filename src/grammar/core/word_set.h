@@ -31,6 +31,13 @@ void word_set_deinit(struct word_set *s, struct limits *l);
 /* The number of the list w[0 .. n), which is added if it is new; w must not point into the set. 0 after a failure. */
 uint32_t word_set_add(struct word_set *s, struct limits *l, const uint32_t *w, uint32_t n);
 
+/* Takes the list out that was added last. */
+void word_set_drop_last(struct word_set *s);
+/* Keeps list 0 and the lists that needed[] marks, one byte for each, and gives the memory of the others back. Those
+ * that are kept are numbered anew in the same order. Their words may have been changed before if all lists stay
+ * different. This needs no memory, so it does not fail. */
+void word_set_keep(struct word_set *s, struct limits *l, const uint8_t *needed);
+
 /* List i, of *n words; valid until the next list is added. */
 static inline const uint32_t *word_set_get(const struct word_set *s, uint32_t i, uint32_t *n)
 {

@@ -46,7 +46,7 @@ struct word_list {
     struct str_ref *words; /* [n] owned, in one block with their bytes; NULL: the place of the list is free */
     uint32_t n;
     size_t bytes;   /* of the block */
-    bool is_needed; /* found by regex_replace() */
+    bool is_needed; /* found by regex_keep() */
 };
 
 struct str_ref {
@@ -129,10 +129,10 @@ uint32_t re_count(struct regex *r, re_id a, uint32_t most);
 
 /* ---- dropping expressions ---- */
 
-/* Copies the expressions that needed[] marks, one byte for each, and all that they are made of, to the set *to, and
- * writes their new numbers to number[]. False: a failure was noted, and there is no copy. */
-bool regex_copy(struct regex *r, uint8_t *needed, uint32_t *number, struct word_set *to);
-/* Puts the copy in the place of all expressions; it then belongs to r. */
-void regex_replace(struct regex *r, const uint8_t *needed, const uint32_t *number, const struct word_set *from);
+/* Marks in needed[], one byte for each expression, all that the marked ones are made of. */
+void regex_mark(const struct regex *r, uint8_t *needed);
+/* Drops the expressions that regex_mark() has not marked; number[] has the new numbers of the others, which keep their
+ * order. This needs no memory. */
+void regex_keep(struct regex *r, const uint8_t *needed, const uint32_t *number);
 
 #endif

@@ -234,7 +234,7 @@ static void operand_range(const uint32_t *w, uint32_t n, uint32_t *lo, uint32_t 
     if (w[0] == RE_NOT || w[0] == RE_REPEAT) *hi = 2;
 }
 
-static void mark_operands(struct regex *r, uint8_t *needed)
+void regex_mark(const struct regex *r, uint8_t *needed)
 {
     needed[RE_EMPTY] = needed[RE_ALL] = 1;
     for (uint32_t i = r->set.n; i-- > 1;) {
@@ -243,31 +243,6 @@ static void mark_operands(struct regex *r, uint8_t *needed)
         if (!needed[i]) continue;
         for (operand_range(w, n, &lo, &hi); lo < hi; lo++) needed[w[lo]] = 1;
     }
-}
-
-/* Copies one expression to a new set, with the new numbers of its operands. */
-static bool copy_one(struct regex *r, struct word_set *to, uint32_t i, uint32_t *number)
-{
-    uint32_t n, lo, hi;
-    const uint32_t *w = word_set_get(&r->set, i, &n);
-    uint32_t *p = limits_grow(r->l, r->scratch, &r->cap_scratch, n, sizeof *p);
-    if (!p) return false;
-    r->scratch = p;
-    memcpy(p, w, n * sizeof *p);
-    for (operand_range(w, n, &lo, &hi); lo < hi; lo++) p[lo] = number[w[lo]];
-    number[i] = word_set_add(to, r->l, p, n);
-    return number[i] != 0;
-}
-
-bool regex_copy(struct regex *r, uint8_t *needed, uint32_t *number, struct word_set *to)
-{
-    mark_operands(r, needed);
-    number[RE_NONE] = RE_NONE;
-    bool ok = word_set_init(to, r->l);
-    for (uint32_t i = 1; i < r->set.n && ok; i++)
-        if (needed[i]) ok = copy_one(r, to, i, number);
-    if (!ok && to->start) word_set_deinit(to, r->l);
-    return ok;
 }
 
 /* Drops the lists of words that no needed expression has. */
@@ -284,14 +259,16 @@ static void drop_lists(struct regex *r, const uint8_t *needed)
     r->first_free_list = 0;
 }
 
-void regex_replace(struct regex *r, const uint8_t *needed, const uint32_t *number, const struct word_set *from)
+void regex_keep(struct regex *r, const uint8_t *needed, const uint32_t *number)
 {
-    /* Numbers only become smaller, so that the flags can be moved in place. */
-    for (uint32_t i = 1; i < r->set.n; i++)
-        if (needed[i]) r->flags[number[i]] = r->flags[i];
     drop_lists(r, needed);
-    word_set_deinit(&r->set, r->l);
-    r->set = *from;
+    for (uint32_t i = 1; i < r->set.n; i++) {
+        uint32_t *w = r->set.words + r->set.start[i], lo, hi;
+        if (!needed[i]) continue;
+        for (operand_range(w, r->set.start[i + 1] - r->set.start[i], &lo, &hi); lo < hi; lo++) w[lo] = number[w[lo]];
+        r->flags[number[i]] = r->flags[i]; /* numbers only become smaller */
+    }
+    word_set_keep(&r->set, r->l, needed);
     memset(r->memo, 0, RE_MEMO * sizeof *r->memo);
     limits_release(r->l, r->visited, r->cap_visited, sizeof *r->visited);
     r->visited = NULL;

@@ -112,12 +112,17 @@ static int parse_strict(void *out, const struct field *field, const char *name, 
         .name = field, .type = FIELD_PARSE, .parse = parser                                                            \
     }
 
+#define NEEDED(field, parser)                                                                                          \
+    {                                                                                                                  \
+        .name = field, .type = FIELD_PARSE, .parse = parser, .required = true                                          \
+    }
+
 static const struct field schema_rows[] = {
     PARSE("type", parse_label),
     PARSE("name", parse_label),
     PARSE("description", parse_label),
     PARSE("strict", parse_strict),
-    {.name = "schema", .type = FIELD_PARSE, .parse = format_parse_schema, .required = true},
+    NEEDED("schema", format_parse_schema),
     {0},
 };
 
@@ -138,34 +143,32 @@ static int parse_named(void *out, const struct field *field, const char *name, c
 /* rows: of an object whose type is json_schema. */
 static int parse_typed(void *out, const struct field *rows, const char *name, const json_t *v, struct fault *f)
 {
-    static const struct field typed[] = {{.name = "type", .type = FIELD_PARSE, .parse = parse_label, .required = true},
-                                         {0}},
+    static const struct field typed[] = {NEEDED("type", parse_label), {0}},
                               /* llama-server takes a schema with this type, too */
         json[] = {PARSE("type", parse_label), PARSE("schema", format_parse_schema), {0}},
-                              grammar[] = {PARSE("type", parse_label), PARSE("grammar", format_parse_grammar), {0}},
-                              regex[] = {PARSE("type", parse_label), PARSE("pattern", format_parse_regex), {0}};
-    const json_t *type = json_object_get(v, "type");
+                              grammar[] = {PARSE("type", parse_label), NEEDED("grammar", format_parse_grammar), {0}},
+                              regex[] = {PARSE("type", parse_label), NEEDED("pattern", format_parse_regex), {0}};
+    const json_t *type = json_object_get(v, "type"), *schema = json_object_get(v, "schema");
     char member[96];
     if (field_is_empty(v)) return 0;
     if (!json_is_object(v)) return field_wrong_type(f, name, "an object", v);
     if (!json_is_string(type) || field_is(type, "text")) return read_rows(out, typed, name, v, f);
     if (field_is(type, "json_schema"))
-        return read_rows(out, json_object_get(v, "schema") ? schema_rows : rows, name, v, f);
-    if (field_is(type, "grammar") && json_object_get(v, "grammar")) return read_rows(out, grammar, name, v, f);
-    if (field_is(type, "regex") && json_object_get(v, "pattern")) return read_rows(out, regex, name, v, f);
+        return read_rows(out, schema && !json_is_null(schema) ? schema_rows : rows, name, v, f);
+    if (field_is(type, "grammar")) return read_rows(out, grammar, name, v, f);
+    if (field_is(type, "regex")) return read_rows(out, regex, name, v, f);
     if (field_is(type, "json_object"))
-        return field_is_empty(json_object_get(v, "schema")) && set(out, QN_GRAMMAR_JSON_OBJECT, name, f)
-                   ? -1
-                   : read_rows(out, json, name, v, f);
+        return field_is_empty(schema) && set(out, QN_GRAMMAR_JSON_OBJECT, name, f) ? -1
+                                                                                   : read_rows(out, json, name, v, f);
     snprintf(member, sizeof member, "%s.type", name);
-    return field_unsupported(f, member, "anything but text, json_object and json_schema is");
+    return field_unsupported(f, member, "anything but text, json_object, json_schema, grammar and regex is");
 }
 
 int format_parse_response(void *out, const struct field *field, const char *name, const json_t *v, struct fault *f)
 {
     static const struct field rows[] = {
         PARSE("type", parse_label),
-        {.name = "json_schema", .type = FIELD_PARSE, .parse = parse_named, .required = true},
+        NEEDED("json_schema", parse_named),
         {0},
     };
     (void)field;

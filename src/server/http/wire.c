@@ -38,18 +38,25 @@ static enum turn_end begin_body(struct conn *c)
     return GO;
 }
 
-/* Before the program is ready a request waits, except for the question whether the program lives. */
+/* Whether the request asks whether the program lives. That is answered before the program is ready. */
+static bool asks_for_life(const struct http_request *r)
+{
+    bool reads = strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0;
+    return reads && r->route && r->route->flags & HTTP_PUBLIC;
+}
+
+/* Before the program is ready all other requests wait, without a deadline. */
 static enum turn_end at_hold(struct conn *c)
 {
     struct http *h = c->http;
     struct http_request *r = c->req;
 
     pthread_mutex_lock(&h->lock);
-    bool is_ready = h->is_ready;
-    if (!c->is_short && (!is_ready || c->due == DUE_NOTHING)) conn_wait(c, is_ready ? DUE_BODY : DUE_NOTHING);
+    bool is_ready = h->is_ready, waits = !is_ready && !asks_for_life(r);
+    if (!c->is_short && (waits || c->due == DUE_NOTHING)) conn_wait(c, waits ? DUE_NOTHING : DUE_BODY);
     pthread_mutex_unlock(&h->lock);
+    if (waits) return WAIT;
     if (is_ready) return begin_body(c);
-    if (!r->route || !(r->route->flags & HTTP_PUBLIC) || strcmp(r->method, "GET") != 0) return WAIT;
     http_set_header(r, "Retry-After", "1");
     http_error(r, 503, NULL, "starting", "the server is starting: it loads its model");
     return begin_body(c);

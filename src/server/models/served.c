@@ -68,6 +68,7 @@ struct entry {
 struct models {
     struct models_config c;
     uint64_t budget;
+    struct ledger grammars; /* of all models: a half of the ledger of requests, so that others have room as well */
     pthread_t thread;
     bool has_thread;
 
@@ -86,8 +87,7 @@ int models_make_folders(const struct models_config *c, struct qn_error *e)
 }
 
 /* Starts an opened model with its grant; without the lock. */
-static int start(const struct models *s, const struct entry *m, uint64_t granted, struct loaded_model *p,
-                 struct qn_error *e)
+static int start(struct models *s, const struct entry *m, uint64_t granted, struct loaded_model *p, struct qn_error *e)
 {
     struct qn_engine_params engine = s->c.engine;
     struct qn_scheduler_params scheduler = s->c.scheduler;
@@ -95,7 +95,7 @@ static int start(const struct models *s, const struct entry *m, uint64_t granted
     engine.n_ctx = m->plan.n_ctx; /* the plan chose them after the whole budget */
     engine.kv_tokens = m->plan.kv_tokens;
     scheduler.cache_bytes /= (uint64_t)s->c.n;
-    if (s->c.requests) model_pay_grammars(p->model, s->c.requests);
+    if (s->c.requests) model_pay_grammars(p->model, &s->grammars);
     return loaded_start(p, m->held.name, &engine, &scheduler, s->c.group, e);
 }
 
@@ -538,6 +538,7 @@ int models_open(struct models **out, const struct models_config *c, struct qn_er
     struct models *s = mem_calloc(1, bytes);
     if (!s) return error_nomem(e, "the list of models", bytes);
     s->c = *c;
+    if (c->requests) ledger_init_part(&s->grammars, c->requests, c->requests->budget / 2);
     s->budget = c->engine.memory_bytes ? c->engine.memory_bytes : os_memory_bytes();
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&monotonic);

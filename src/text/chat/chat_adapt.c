@@ -235,20 +235,21 @@ static void write_tools(struct adapt *a, const json_t *tools)
     a->list = made;
 }
 
-static void write_calls(struct adapt *a)
+static void write_calls(struct adapt *a, json_t *ours)
 {
-    json_t *made = a->rc == 0 ? chat_calls_as_python(a->list) : NULL;
+    json_t *made = a->rc == 0 ? chat_calls_as_python(a->list, ours) : NULL;
     if (!made) a->rc = -1;
     json_decref(a->list);
     a->list = made;
 }
 
-json_t *chat_adapt(const json_t *request, const struct chat_taste *taste, const char *ending, unsigned *changed)
+json_t *chat_adapt(const json_t *request, const struct chat_taste *taste, const char *ending, unsigned *changed,
+                   json_t *ours)
 {
     struct adapt a = {.taste = taste, .list = json_incref(json_object_get(request, "messages"))};
     pass(&a, adapt_shape);
     if (adapt_needs(&a, CHAT_NEED_TOOL_TEXT)) write_tools(&a, json_object_get(request, "tools"));
-    if (adapt_needs(&a, CHAT_NEED_WRITTEN_CALLS)) write_calls(&a);
+    if (adapt_needs(&a, CHAT_NEED_WRITTEN_CALLS)) write_calls(&a, ours);
     if (adapt_needs(&a, CHAT_NEED_SINGLE_CALLS)) pass(&a, split);
     if (adapt_needs(&a, CHAT_NEED_NO_SYSTEM | CHAT_NEED_FIRST_SYSTEM | CHAT_NEED_USER_LAST)) pass(&a, merge_system);
     if (adapt_needs(&a, CHAT_NEED_TURNS | CHAT_NEED_ANSWER)) pass(&a, take_turns);

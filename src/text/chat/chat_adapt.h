@@ -11,7 +11,9 @@
 
 /* Makes the messages for the template from a checked request. The list is the caller's; it shares values with the
  * request, which is not changed. ending (may be NULL) is added to the text of the last message. Sets *changed to bits
- * of enum qn_chat_change. NULL: there is no memory. */
-json_t *chat_adapt(const json_t *request, const struct chat_taste *taste, const char *ending, unsigned *changed);
+ * of enum qn_chat_change, and adds to `ours` what Quern has written into the contents, as jinja_input has it. NULL:
+ * there is no memory. */
+json_t *chat_adapt(const json_t *request, const struct chat_taste *taste, const char *ending, unsigned *changed,
+                   json_t *ours);
 
 #endif

@@ -44,7 +44,7 @@ static bool close_call(struct chat_reply *r)
         [CHAT_CALLS_UPPER] = "</TOOLCALL>",
         [CHAT_CALLS_PYTHON] = "",
     };
-    const char *mark = marks[r->form.calls];
+    const char *mark = r->python_end ? r->python_end : marks[r->form.calls];
     chat_take_space(r);
     if (chat_left(r) == 0 && !r->last) return false;
     enum chat_match m = chat_match(r, 0, mark);
@@ -54,6 +54,7 @@ static bool close_call(struct chat_reply *r)
         return true;
     }
     if (m == CHAT_YES) chat_skip(r, strlen(mark));
+    r->python_end = NULL;
     chat_begin(r);
     return true;
 }
@@ -85,6 +86,7 @@ static bool give_bad(struct chat_reply *r)
 {
     chat_give(r, QN_REPLY_BAD_CALL, r->raw.data, r->raw.len);
     if (r->begun) r->n_calls++;
+    r->python_end = NULL;
     chat_begin(r);
     return true;
 }
@@ -103,7 +105,7 @@ static bool bad_call(struct chat_reply *r)
         [CHAT_CALLS_UPPER] = "</TOOLCALL>",
         [CHAT_CALLS_PYTHON] = NULL,
     };
-    const char *mark = r->form.calls == CHAT_CALLS_PYTHON ? r->python_end : marks[r->form.calls];
+    const char *mark = r->python_end ? r->python_end : marks[r->form.calls];
     size_t at;
     if (mark && chat_find(r, mark, &at)) {
         chat_take(r, at + strlen(mark));
@@ -184,23 +186,15 @@ bool chat_call_tag(struct chat_reply *r)
 /* Begins a list of calls, or a single call. In a block of code they may have the shape of Python. */
 bool chat_call_code(struct chat_reply *r)
 {
-    size_t skip = 1;
     chat_take_space(r);
     if (chat_left(r) == 0) return chat_need_more(r);
-    if (r->form.calls == CHAT_CALLS_CODE) {
-        while (*chat_text(r) == '[' && skip < chat_left(r) && strchr(" \n", chat_text(r)[skip])) skip++;
-        if (*chat_text(r) == '[' && skip == chat_left(r)) return chat_need_more(r);
-        char first = chat_text(r)[*chat_text(r) == '[' ? skip : 0];
-        if (chat_is_name(&first, 1)) {
-            r->state = chat_call_block;
-            return true;
-        }
-    }
-    if (*chat_text(r) == '[') {
+    if (*chat_text(r) == '[' && !r->listed) {
         chat_take(r, 1);
         r->listed = true;
+        return true; /* this state goes on after the bracket */
     }
-    r->state = chat_call_json;
+    bool is_python = r->form.calls == CHAT_CALLS_CODE && chat_is_name(chat_text(r), 1);
+    r->state = is_python ? chat_call_block : chat_call_json;
     return true;
 }
 

@@ -101,6 +101,12 @@ const char *const *chat_form_opens(enum chat_calls calls)
     return opens[calls];
 }
 
+char chat_form_bare(enum chat_calls calls)
+{
+    if (calls == CHAT_CALLS_PYTHON) return '[';
+    return calls == CHAT_CALLS_LLAMA ? '{' : '\0';
+}
+
 bool chat_form_reads(const struct chat_form *f, const char *text, size_t n)
 {
     static const char *const marks[][6] = {

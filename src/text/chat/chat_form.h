@@ -50,6 +50,10 @@ bool chat_form_has_parts(enum chat_calls calls, unsigned style);
 /* The marks that begin a call in the middle of a text, ended by NULL; none where a text cannot go over into a call. */
 const char *const *chat_form_opens(enum chat_calls calls);
 
+/* The byte with which calls begin that are the whole answer, without a mark; NUL: the form has none. Whatever the
+ * style, a reply that begins so may be such a call. */
+char chat_form_bare(enum chat_calls calls);
+
 /* Whether the text of a token is a mark of this form. The text of such a control token must be fed to the parser of
  * replies (chat_reply.h). */
 bool chat_form_reads(const struct chat_form *f, const char *text, size_t n);

@@ -207,21 +207,23 @@ static int set_list(json_t *context, const char *key, json_t *list, const struct
     return rc;
 }
 
-int chat_context(json_t **out, const json_t *request, const struct chat_taste *taste, const char *ending,
+int chat_context(json_t **out, json_t **ours, const json_t *request, const struct chat_taste *taste, const char *ending,
                  unsigned *changed, struct qn_error *e)
 {
-    json_t *context = json_object(), *kwargs = json_object_get(request, "chat_template_kwargs");
+    json_t *context = json_object(), *parts = json_array(), *kwargs = json_object_get(request, "chat_template_kwargs");
     json_t *generation = json_object_get(request, "add_generation_prompt");
-    int rc = json_object_set_new(context, "messages", chat_adapt(request, taste, ending, changed));
+    int rc = json_object_set_new(context, "messages", chat_adapt(request, taste, ending, changed, parts));
     json_t *tools = taste->need & CHAT_NEED_TOOL_TEXT ? NULL : json_object_get(request, "tools");
     rc |= set_list(context, "tools", tools, taste);
     rc |= set_list(context, "documents", json_object_get(request, "documents"), taste);
     rc |= json_object_set_new(context, "add_generation_prompt", json_boolean(!ending && !json_is_false(generation)));
     if (kwargs && !json_is_null(kwargs)) rc |= json_object_update_missing(context, kwargs);
-    if (rc) {
+    if (rc || !parts) {
         json_decref(context);
+        json_decref(parts);
         return nomem(e);
     }
     *out = context;
+    *ours = parts;
     return 0;
 }

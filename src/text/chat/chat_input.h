@@ -22,9 +22,10 @@ bool chat_vouch(void *arg, const char *key, const char *text, size_t n);
 bool chat_is_prefilled(const json_t *request);
 
 /* Makes the template's variables, a JSON object, from a parsed request. ending (may be NULL) is added to the last
- * message's text. *changed: the changes that the client should know of, bits of enum qn_chat_change. *out is the
- * caller's, to json_decref(); it shares values with the request, which is not changed. QN_ENOMEM. */
-int chat_context(json_t **out, const json_t *request, const struct chat_taste *taste, const char *ending,
+ * message's text. *changed: the changes that the client should know of, bits of enum qn_chat_change. *ours: the parts
+ * of its strings that Quern wrote, as jinja_input has it. *out and *ours are the caller's, to json_decref(); they share
+ * values with the request, which is not changed. QN_ENOMEM. */
+int chat_context(json_t **out, json_t **ours, const json_t *request, const struct chat_taste *taste, const char *ending,
                  unsigned *changed, struct qn_error *e);
 
 #endif

@@ -59,11 +59,12 @@ static bool render(struct probe *p, const char *request, struct jinja_output *ou
     struct tm now = {.tm_year = 124, .tm_mday = 1};
     struct jinja_used used = {0};
     struct qn_error why = {0};
-    json_t *parsed = NULL, *context = NULL;
+    json_t *parsed = NULL, *context = NULL, *ours = NULL;
     unsigned changed;
     int rc = chat_request_parse(&parsed, request, strlen(request), &why);
-    if (rc == 0) rc = chat_context(&context, parsed, p->taste, NULL, &changed, &why);
+    if (rc == 0) rc = chat_context(&context, &ours, parsed, p->taste, NULL, &changed, &why);
     struct jinja_input in = {.context = context,
+                             .ours = ours,
                              .trusted = p->trusted,
                              .vouch = chat_vouch,
                              .now = &now,
@@ -77,6 +78,7 @@ static bool render(struct probe *p, const char *request, struct jinja_output *ou
         rc = QN_EDATA;
     p->steps -= used.n_steps < p->steps ? used.n_steps : p->steps;
     json_decref(context);
+    json_decref(ours);
     json_decref(parsed);
     if (rc == QN_ENOMEM && p->rc == 0) {
         p->rc = rc;
@@ -217,7 +219,7 @@ static enum chat_calls probe_form(struct probe *p, const struct chat_form *form,
     const char *text = (const char *)whole.text.data;
     const char *user = ok ? memmem(text, whole.text.len, "qzuser", 6) : NULL;
     size_t from[2] = {ok ? common(&prompt, &whole) : 0, user ? (size_t)(user - text) + 6 : 0};
-    for (int i = -1; i < 7 && ok && found == CHAT_CALLS_NONE; i++) {
+    for (int i = -1; i < (int)(sizeof all / sizeof *all) && ok && found == CHAT_CALLS_NONE; i++) {
         struct chat_form f = *form;
         if (i >= 0) f.calls = all[i];
         for (int k = 0; k < 2 && f.calls != CHAT_CALLS_NONE; k++)

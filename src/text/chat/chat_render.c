@@ -23,11 +23,13 @@ static int render(const struct chat_rendering *r, json_t *request, const char *e
                   unsigned *changed, struct qn_error *e)
 {
     struct jinja_input in = r->input;
-    json_t *context = NULL;
-    int rc = chat_context(&context, request, r->taste, ending, changed, e);
+    json_t *context = NULL, *ours = NULL;
+    int rc = chat_context(&context, &ours, request, r->taste, ending, changed, e);
     in.context = context;
+    in.ours = ours;
     if (rc == 0) rc = jinja_render(r->template, &in, out, e);
     json_decref(context);
+    json_decref(ours);
     return rc;
 }
 

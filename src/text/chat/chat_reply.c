@@ -201,8 +201,7 @@ static bool begin(struct chat_reply *r)
     }
     char first = chat_left(r) > skip && skip < MAX_SPACE ? chat_text(r)[skip] : '\0';
     r->state = chat_content;
-    if (r->tools &&
-        ((first == '{' && r->form.calls == CHAT_CALLS_LLAMA) || (first == '[' && r->form.calls == CHAT_CALLS_PYTHON))) {
+    if (r->tools && first && first == chat_form_bare(r->form.calls)) {
         chat_begin_call(r, skip, first == '{' ? chat_call_json : chat_call_bare);
         r->bare = true;
     }

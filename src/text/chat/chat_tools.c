@@ -72,6 +72,8 @@ static json_t *write_calls(const json_t *calls)
 
 /* ---- calls in the shape of Python ---- */
 
+static const char begin_python[] = "<|tool_call_start|>", end_python[] = "<|tool_call_end|>";
+
 static int write_literal(struct buf *b, const json_t *v)
 {
     const char *key;
@@ -122,7 +124,8 @@ static json_t *write_python(const json_t *calls)
     struct buf b = {0};
     size_t i;
     json_t *call;
-    int rc = buf_str(&b, "<|tool_call_start|>[", NULL);
+    int rc = buf_str(&b, begin_python, NULL);
+    if (rc == 0) rc = buf_str(&b, "[", NULL);
     json_array_foreach((json_t *)calls, i, call)
     {
         const json_t *f = json_object_get(call, "function"), *name = json_object_get(f, "name");
@@ -132,17 +135,19 @@ static json_t *write_python(const json_t *calls)
         if (rc == 0) rc = write_arguments(&b, json_object_get(f, "arguments"));
         if (rc == 0) rc = buf_str(&b, ")", NULL);
     }
-    if (rc == 0) rc = buf_str(&b, "]<|tool_call_end|>", NULL);
+    if (rc == 0) rc = buf_str(&b, "]", NULL);
+    if (rc == 0) rc = buf_str(&b, end_python, NULL);
     return take(&b, rc);
 }
 
 /* ---- messages ---- */
 
-/* A copy of the message with its calls as text. */
-static json_t *with_calls(const json_t *m, json_t *(*write)(const json_t *calls))
+/* A copy of the message with its calls as text, which are the last *n bytes of its content. */
+static json_t *with_calls(const json_t *m, json_t *(*write)(const json_t *calls), size_t *n)
 {
     json_t *copy = json_copy((json_t *)m), *text = write(json_object_get(m, "tool_calls"));
     int rc = json_object_set_new(copy, "content", text ? chat_join(json_object_get(m, "content"), text) : NULL);
+    *n = json_string_length(text);
     json_decref(text);
     json_object_del(copy, "tool_calls");
     if (rc == 0) return copy;
@@ -177,6 +182,7 @@ json_t *chat_tools_as_text(const json_t *messages, const json_t *tools, bool *an
     json_t *list = json_array(), *prompt = json_array_size(tools) > 0 ? describe(tools) : json_null();
     int rc = list && prompt ? 0 : -1;
     bool system = has_role(json_array_get(messages, 0), "system");
+    size_t n;
     *any = json_is_string(prompt);
     if (*any && !system)
         rc |= json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content", prompt));
@@ -189,7 +195,7 @@ json_t *chat_tools_as_text(const json_t *messages, const json_t *tools, bool *an
             made = write_results(messages, &i);
             *any = true;
         } else if (json_object_get(m, "tool_calls")) {
-            made = with_calls(m, write_calls);
+            made = with_calls(m, write_calls, &n);
             *any = true;
         } else {
             made = json_incref(m);
@@ -202,15 +208,29 @@ json_t *chat_tools_as_text(const json_t *messages, const json_t *tools, bool *an
     return NULL;
 }
 
-json_t *chat_calls_as_python(const json_t *messages)
+/* Notes n bytes of a string. */
+static int note(json_t *ours, json_t *string, size_t at, size_t n)
+{
+    return json_array_append(ours, string) | json_array_append_new(ours, json_integer((json_int_t)at)) |
+           json_array_append_new(ours, json_integer((json_int_t)n));
+}
+
+json_t *chat_calls_as_python(const json_t *messages, json_t *ours)
 {
     json_t *list = json_array(), *m;
-    size_t i;
+    size_t i, n = 0;
     int rc = list ? 0 : -1;
     json_array_foreach((json_t *)messages, i, m)
     {
         bool calls = json_object_get(m, "tool_calls") != NULL;
-        if (rc == 0) rc = json_array_append_new(list, calls ? with_calls(m, write_python) : json_incref(m));
+        json_t *made = calls ? with_calls(m, write_python, &n) : json_incref(m);
+        json_t *content = json_object_get(made, "content");
+        size_t end = json_string_length(content);
+        if (calls && made) {
+            rc |= note(ours, content, end - n, strlen(begin_python));
+            rc |= note(ours, content, end - strlen(end_python), strlen(end_python));
+        }
+        rc |= json_array_append_new(list, made);
     }
     if (rc == 0) return list;
     json_decref(list);

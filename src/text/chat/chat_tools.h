@@ -16,8 +16,9 @@
 json_t *chat_tools_as_text(const json_t *messages, const json_t *tools, bool *any);
 
 /* Makes a new list from messages without parts, in which calls are a part of their message's content:
- * <|tool_call_start|>[NAME(KEY=VALUE)]<|tool_call_end|>. NULL: there is no memory. */
-json_t *chat_calls_as_python(const json_t *messages);
+ * <|tool_call_start|>[NAME(KEY=VALUE)]<|tool_call_end|>. Notes in `ours` where these marks are, as jinja_input has it.
+ * NULL: there is no memory. */
+json_t *chat_calls_as_python(const json_t *messages, json_t *ours);
 
 /* a, a blank line and b, in a new string; only one of them if the other is empty or null. NULL: no memory. */
 json_t *chat_join(const json_t *a, const json_t *b);

@@ -5,6 +5,7 @@
  * Values are Python's literals or JSON: texts in either kind of quotation marks, numbers, lists, tuples, dictionaries,
  * True and true. Each becomes JSON when its end is known, and is given out as a member of the object of the arguments.
  * Arguments without a key, and expressions, are no literals: such a call comes out as text.
+ * In marks, calls may be JSON as well.
  */
 #include <string.h>
 
@@ -111,13 +112,23 @@ static bool string(struct literal *l)
     return s != NULL;
 }
 
+/* A value in parentheses is no tuple: takes the bracket back that was written at `at`. */
+static void unwrap(struct literal *l, size_t at)
+{
+    if (l->rc) return;
+    l->out->len--;
+    memmove(l->out->data + at, l->out->data + at + 1, l->out->len - at);
+}
+
 /* Items up to the closing bracket, of which the last one may have a comma. */
 static bool items(struct literal *l, char open, int depth)
 {
     char close = open == '(' ? ')' : open == '[' ? ']' : '}';
-    bool is_object = open == '{';
+    bool is_object = open == '{', has_comma = false;
+    int n = 0;
+    size_t at = l->out->len;
     put(l, is_object ? "{" : "[", 1);
-    for (int n = 0;; n++) {
+    for (;; n++) {
         space(l);
         if (l->p < l->end && *l->p == close) break;
         if (n) put(l, ", ", 2);
@@ -130,10 +141,15 @@ static bool items(struct literal *l, char open, int depth)
             if (!value(l, depth + 1)) return false;
             space(l);
         }
-        if (!starts(l, ",") && (l->p == l->end || *l->p != close)) return false;
+        bool comma = starts(l, ",");
+        if (!comma && (l->p == l->end || *l->p != close)) return false;
+        has_comma |= comma;
     }
     l->p++;
-    put(l, is_object ? "}" : "]", 1);
+    if (open == '(' && n == 1 && !has_comma)
+        unwrap(l, at);
+    else
+        put(l, is_object ? "}" : "]", 1);
     return true;
 }
 
@@ -177,7 +193,7 @@ static bool convert(struct chat_reply *r, const char *p, size_t n, struct buf *o
 
 /* ---- calls ---- */
 
-static chat_state name, argument, argument_value, next;
+static chat_state name, argument, argument_value, no_arguments, next;
 
 static bool close_calls(struct chat_reply *r)
 {
@@ -224,6 +240,10 @@ static bool name(struct chat_reply *r)
     chat_take_space(r);
     if (chat_left(r) == 0) return chat_need_more(r);
     const char *p = chat_text(r);
+    if (*p == '{' && r->python_end) {
+        r->state = chat_call_json;
+        return true;
+    }
     while (n < chat_left(r) && n <= CHAT_MAX_NAME && chat_is_name(p + n, 1)) n++;
     if (n == chat_left(r) && n <= CHAT_MAX_NAME) return chat_need_more(r);
     buf_clear(&r->name);
@@ -232,13 +252,30 @@ static bool name(struct chat_reply *r)
     json_decref(r->keys);
     r->keys = json_object();
     if (!r->keys) chat_fail(r, error_nomem(&r->error, "a call's arguments", 0));
-    chat_name_call(r, r->name.data, r->name.len);
     chat_take(r, n + 1);
     r->state = argument;
     return true;
 }
 
-/* A key and its equals sign, or the end of the arguments. */
+static bool end_arguments(struct chat_reply *r)
+{
+    bool none = json_object_size(r->keys) == 0;
+    if (!r->begun) chat_name_call(r, r->name.data, r->name.len);
+    chat_give(r, QN_REPLY_ARGUMENTS, none ? "{}" : "}", none ? 2 : 1);
+    chat_end_call(r);
+    r->state = next;
+    return true;
+}
+
+/* After NAME() without a mark: it is a call only if the list ends or goes on, because a text may mention it. */
+static bool no_arguments(struct chat_reply *r)
+{
+    chat_take_space(r);
+    if (chat_left(r) == 0) return chat_need_more(r);
+    return *chat_text(r) == ',' || *chat_text(r) == ']' ? end_arguments(r) : chat_bad_call(r);
+}
+
+/* A key and its equals sign, or the end of the arguments. The call is one from here on: NAME( alone may be text. */
 static bool argument(struct chat_reply *r)
 {
     size_t n = 0, n_key;
@@ -246,11 +283,9 @@ static bool argument(struct chat_reply *r)
     if (chat_left(r) == 0) return chat_need_more(r);
     const char *p = chat_text(r);
     if (*p == ')') {
-        bool none = json_object_size(r->keys) == 0;
         chat_take(r, 1);
-        chat_give(r, QN_REPLY_ARGUMENTS, none ? "{}" : "}", none ? 2 : 1);
-        chat_end_call(r);
-        r->state = next;
+        if (!r->bare || r->begun) return end_arguments(r);
+        r->state = no_arguments;
         return true;
     }
     while (n < chat_left(r) && n <= CHAT_MAX_NAME && (uint8_t)p[n] >= 0x20 && !strchr(TOOL_NOT_IN_KEYWORDS, p[n])) n++;
@@ -263,6 +298,7 @@ static bool argument(struct chat_reply *r)
     bool bad = !key || json_object_getn(r->keys, p, n_key);
     json_decref(key);
     if (bad || json_object_setn_new(r->keys, p, n_key, json_true())) return chat_bad_call(r);
+    if (!r->begun) chat_name_call(r, r->name.data, r->name.len);
     chat_take(r, n + 1);
     r->state = argument_value;
     r->quote = '\0';

@@ -88,10 +88,30 @@ void jinja_free(struct jinja *t)
 
 static struct jval convert(struct jenv *j, json_t *json, const char *key, unsigned flags);
 
+/* A string of which parts are the template's. */
+static struct jval convert_mixed(struct jenv *j, const json_t *json, unsigned flags)
+{
+    const json_t *ours = j->in->ours;
+    const char *p = json_string_value(json);
+    size_t at = 0;
+    struct jtext t = {.j = j};
+    for (; json_array_get(ours, j->at_ours) == json; j->at_ours += 3) {
+        size_t from = (size_t)json_integer_value(json_array_get(ours, j->at_ours + 1));
+        size_t n = (size_t)json_integer_value(json_array_get(ours, j->at_ours + 2));
+        assert(from >= at && from + n <= json_string_length(json));
+        jtext_bytes(&t, p + at, from - at, flags);
+        jtext_bytes(&t, p + from, n, 0);
+        at = from + n;
+    }
+    jtext_bytes(&t, p + at, json_string_length(json) - at, flags);
+    return jtext_done(&t, 0);
+}
+
 static struct jval convert_string(struct jenv *j, json_t *json, const char *key, unsigned flags)
 {
     const char *p = json_string_value(json);
     size_t n = json_string_length(json);
+    if (flags && json_array_get(j->in->ours, j->at_ours) == json) return convert_mixed(j, json, flags);
     if (key && flags && j->in->vouch && j->in->vouch(j->in->vouch_arg, key, p, n)) flags = 0;
     return jval_str(j, p, n, flags);
 }

@@ -53,6 +53,10 @@ struct jinja_input {
      * string counts as the template's. Templates build control tokens from a message's role, for example. */
     bool (*vouch)(void *arg, const char *key, const char *text, size_t n);
     void *vouch_arg;
+    /* NULL, or an array of parts of the context's strings that count as the template's, in the order of the context.
+     * Each is three elements: the string itself, which is the same object as in the context, the byte where the part
+     * begins, and how many bytes it has. */
+    const json_t *ours;
     const struct tm *now; /* local time, for strftime_now; NULL: calling it is an error */
     size_t n_bytes;       /* length of the text that the context was read from; the default limits grow with it */
     struct jinja_limits limits;

@@ -47,6 +47,7 @@ struct jenv {
     int code;           /* of the failure */
     jmp_buf out;
     const struct jinja_input *in; /* rendering only */
+    size_t at_ours;               /* how many elements of in->ours were found */
     struct jdict *vars;           /* the context */
     struct jval *key;             /* [JENV_KEYS] the context's keys that were seen last, by a small hash */
 };

@@ -16,7 +16,7 @@ import time
 
 sys.path.insert(1, os.path.dirname(sys.path[0]))
 from lib.cases import check, run
-from test_serve import CHAT, LIMIT, SLOWNESS, STORY, Server, joined, refused
+from test_serve import CHAT, LIMIT, SLOWNESS, STORY, Server, joined, openapi, refused
 
 PARROT = sys.argv[5]
 CHATS, TEXTS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
@@ -81,7 +81,11 @@ def test_grammars_patterns_and_choices():
                          ({"structured_outputs": {"regex": "[0-9]{3}"}}, "[0-9]{3}"), ({"structured_outputs": {"choice": ["one"]}}, "one"),
                          ({"structured_outputs": {"grammar": GBNF}}, "<[abc]{3}>"), ({"response_format": {"type": "grammar", "grammar": GBNF}}, "<[abc]{3}>"),
                          ({"response_format": {"type": "regex", "pattern": "x{2}"}}, "xx"),
-                         ({"response_format": {"type": "json_schema", "schema": {"const": 5}}}, "5")):
+                         ({"response_format": {"type": "json_schema", "schema": {"const": 5}}}, "5"),
+                         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": 5}}, "schema": None, "grammar": None, "pattern": None}}, "5"),
+                         ({"response_format": {"type": "regex", "pattern": "x{2}", "schema": None, "json_schema": None}}, "xx"),
+                         ({"response_format": {"type": "text", "schema": None, "grammar": None, "pattern": None}, "regex": "x{3}"}, "xxx"),
+                         ({"response_format": {"type": "json_object", "schema": None}, "max_tokens": 40}, r"\{.*")):
         text = content(s.post(CHATS, {**USER, **HOT, **more}))
         check(re.fullmatch(wanted, text), more, text)
         text = s.post(TEXTS, {"prompt": ["hello", "you"], "max_tokens": 40, **HOT, **more}).json["choices"][1]["text"]
@@ -158,7 +162,10 @@ def test_what_cannot_be_enforced_is_refused_with_its_place():
             (schema(5), "invalid_type", where, ""), ({"response_format": {"type": "json_schema"}}, "missing_field", "response_format.json_schema", ""),
             ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "missing_field", where, ""),
             ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "x": 1}}}, "unknown_field", "response_format.json_schema.x", ""),
-            ({"response_format": {"type": "xml"}}, "unsupported_value", "response_format.type", ""), ({"response_format": {"x": 1}}, "unknown_field", "response_format.x", ""), ({"response_format": {"type": None}}, "missing_field", "response_format.type", ""),
+            ({"response_format": {"type": "xml"}}, "unsupported_value", "response_format.type", "json_schema, grammar and regex"),
+            ({"response_format": {"type": "grammar"}}, "missing_field", "response_format.grammar", ""), ({"response_format": {"type": "grammar", "grammar": None}}, "missing_field", "response_format.grammar", ""),
+            ({"response_format": {"type": "regex", "pattern": None}}, "missing_field", "response_format.pattern", ""), ({"response_format": {"type": "json_schema", "schema": None}}, "missing_field", "response_format.json_schema", ""),
+            ({"response_format": {"x": 1}}, "unknown_field", "response_format.x", ""), ({"response_format": {"type": None}}, "missing_field", "response_format.type", ""),
             ({"response_format": {"schema": {"a": 1}}}, "unknown_field", "response_format.schema", ""), ({"response_format": 5}, "invalid_type", "response_format", ""),
             ({"grammar": "root ::= x"}, "invalid_value", "grammar", "x"), ({"grammar": 5}, "invalid_type", "grammar", ""),
             ({"regex": "(?<=a)b"}, "unsupported_value", "regex", "lookbehind"), ({"regex": "["}, "invalid_value", "regex", "character "),
@@ -168,10 +175,24 @@ def test_what_cannot_be_enforced_is_refused_with_its_place():
         refused(s.post(CHATS, {**USER, **more}), 400, code, param)
         check(words in s.post(CHATS, {**USER, **more}).json["error"]["message"], more, words)
     refused(s.post(RESPONSES, {"input": "x", "text": {"format": {"type": "json_schema", "name": "x"}}}), 400, "missing_field", "text.format.schema")
+    refused(s.post(RESPONSES, {"input": "x", "text": {"format": {"type": "regex", "pattern": 5}}}), 400, "invalid_type", "text.format.pattern")
     a = s.post("/api/chat", {"model": "m", **USER, "format": "yaml"})
     check(a.status == 400 and "format" in a.json["error"], a.body)
     a = s.post(MESSAGES, {**USER, "max_tokens": 5, "output_config": {"format": {"type": "json_schema", "schema": {"format": "dob"}}}})
     check(a.status == 400 and "output_config.format.schema: /format: " in a.json["error"]["message"], a.body)
+    s.stop()
+
+
+def test_the_types_of_a_form_are_those_of_the_interface():
+    s = Server(CHAT)
+    known = json.loads(openapi.FILE.read_text())["components"]["schemas"]
+    for schema, target, ask in (("AnswerFormat", CHATS, lambda v: {**USER, "max_tokens": 1, "response_format": v}),
+                                ("AnswerFormatFlat", RESPONSES, lambda v: {"input": "x", "max_output_tokens": 16, "text": {"format": v}})):
+        message = s.post(target, ask({"type": "none of them"})).json["error"]["message"]
+        for kind in known[schema]["properties"]["type"]["enum"]:
+            a = s.post(target, ask({"type": kind}))
+            check(a.status == 200 or a.json["error"]["code"] == "missing_field", kind, a.body)
+            check(kind in message, kind, message)
     s.stop()
 
 

@@ -107,6 +107,25 @@ static void ledger_refuses_with_numbers(void **state)
     assert_int_equal(ledger_used(&l), 0);
 }
 
+static void a_part_of_a_ledger_has_its_own_budget(void **state)
+{
+    (void)state;
+    struct ledger whole, part;
+    struct qn_error e = {0};
+    ledger_init(&whole, 1000);
+    ledger_init_part(&part, &whole, 600);
+    assert_int_equal(ledger_take(&part, 601, "grammars", &e), QN_ENOMEM);
+    assert_non_null(strstr(e.msg, "600 of 600"));
+    assert_int_equal(ledger_take(&part, 300, "grammars", &e), 0);
+    assert_int_equal(ledger_used(&whole), 300);
+    assert_int_equal(ledger_take(&whole, 500, "others", &e), 0);
+    assert_int_equal(ledger_take(&part, 201, "grammars", &e), QN_ENOMEM); /* the whole has too little */
+    assert_non_null(strstr(e.msg, "200 of 1000"));
+    assert_true(ledger_used(&part) == 300 && ledger_used(&whole) == 800);
+    ledger_give(&part, 300);
+    assert_true(ledger_used(&part) == 0 && ledger_used(&whole) == 500);
+}
+
 static void *taker(void *arg)
 {
     struct ledger *l = arg;
@@ -174,6 +193,7 @@ int main(void)
         cmocka_unit_test(fails_the_nth_call_once),
         cmocka_unit_test(failed_realloc_keeps_the_block),
         cmocka_unit_test(ledger_refuses_with_numbers),
+        cmocka_unit_test(a_part_of_a_ledger_has_its_own_budget),
         cmocka_unit_test(ledger_is_exact_between_threads),
         cmocka_unit_test(arena_bumps_and_resets),
     };

@@ -214,6 +214,30 @@ static void refusals(void **state)
     }
 }
 
+/* It is the field that counts, and not the words. */
+static void a_missing_model_is_told_by_its_field(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answer;
+        bool is_model;
+    } t[] = {
+        {"{\"error\":{\"message\":\"say which\",\"param\":\"model\",\"code\":\"missing_field\"}}", true},
+        {"{\"error\":{\"message\":\"model is missing\",\"param\":\"messages\",\"code\":\"missing_field\"}}", false},
+        {"{\"error\":{\"message\":\"model is missing\",\"param\":\"model\",\"code\":\"invalid_type\"}}", false},
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct heard h = {0};
+        struct chat_result r;
+        struct qn_error e;
+        char answer[200];
+        snprintf(answer, sizeof answer, "HTTP/1.1 400 x\r\n\r\n%s", t[i].answer);
+        assert_int_equal(chat(answer, 0, &h, &r, &e, NULL), QN_EUSAGE);
+        assert_int_equal(chat_wants_model(&r), t[i].is_model);
+        forget(&h);
+    }
+}
+
 static void a_refusal_without_end(void **state)
 {
     (void)state;
@@ -308,6 +332,7 @@ int main(void)
         cmocka_unit_test(as_others_answer),
         cmocka_unit_test(what_is_no_answer),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(a_missing_model_is_told_by_its_field),
         cmocka_unit_test(a_refusal_without_end),
         cmocka_unit_test(a_listener_that_has_enough),
         cmocka_unit_test(documents),

@@ -240,6 +240,30 @@ static void check_calls(const struct found *f)
     if (f->n_bad) fail_msg("bad calls in %s", f->text.data);
 }
 
+/* How many bytes of a reply the grammar takes, one token each; with one more for its end. */
+static size_t n_taken(struct words *s, const struct chat_form *form, const json_t *tools,
+                      const struct qn_grammar_params *p, const char *text)
+{
+    struct guide_start start = {form, CHAT_BEGIN_REPLY, true, false, "", 0};
+    struct shelved *g;
+    struct guide *guide;
+    struct qn_error e;
+    size_t n = 0;
+    bool fits = true;
+    if (shelved(&g, s, form, tools, p, NULL, &e)) fail_msg("%s", e.msg);
+    assert_int_equal(guide_new(&guide, g, s->v, vocab_n_tokens(s->v), &start, &e), 0);
+    for (; fits && n <= strlen(text); n += fits) {
+        qn_token t = text[n] ? N_FIRST + N_MORE + (uint8_t)text[n] : s->eog;
+        guide_prepare(guide);
+        if (guide_failed(guide, &e)) fail_msg("%s", e.msg);
+        fits = guide_mask(guide)[t / 64] >> (t % 64) & 1;
+        if (fits && text[n]) guide_take(guide, t);
+    }
+    guide_free(guide);
+    shelf_put(g);
+    return n;
+}
+
 #define WALKS 12
 
 static void random_calls_of_every_form_are_read_and_fit(void **state)
@@ -304,6 +328,26 @@ static void loose_parameters_come_in_order(void **state)
         shelf_put(g);
     }
     if (!n_both) fail_msg("no call has two parameters");
+    words_close(&s);
+    json_decref(tools);
+}
+
+/* The same in the shape of Python: a name may have a space, and one that cannot be read does not come. */
+static void loose_keywords_are_those_that_are_read(void **state)
+{
+    (void)state;
+    json_t *tools =
+        list("[" FUNCTION("f", ",\"strict\":false,\"parameters\":{\"properties\":{\"a b\":{},\" c\":{},\"d \":{},"
+                               "\"e\\u0001\":{},\"e=\":{},\"\":{},\"x\":{\"format\":\"dob\"}}}") "]");
+    struct words s = words_open(true);
+    const struct qn_grammar_params p = {.required = true};
+    for (size_t i = 0; i < N_FORMS; i++) {
+        if (forms[i].calls != CHAT_CALLS_PYTHON || forms[i].style) continue;
+        assert_int_equal(n_taken(&s, &forms[i], tools, &p, "[f(a b=1, x=2)]"), 16);
+        assert_int_equal(n_taken(&s, &forms[i], tools, &p, "[f( c=1)]"), 3);
+        assert_int_equal(n_taken(&s, &forms[i], tools, &p, "[f(d =1)]"), 3);
+        assert_int_equal(n_taken(&s, &forms[i], tools, &p, "[f(e=1)]"), 3);
+    }
     words_close(&s);
     json_decref(tools);
 }
@@ -405,6 +449,59 @@ static void a_text_may_come_where_no_call_is_asked_for(void **state)
         shelf_put(g);
     }
     if (n_texts < 10 || n_calls < 10) fail_msg("%d texts, %d calls", n_texts, n_calls);
+    words_close(&s);
+    json_decref(tools);
+}
+
+/* In the shape of Python a text may begin with a bracket, unless the reader would take it for a call. */
+static void a_text_may_begin_with_a_bracket(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"[1] See the paper. [2] is older.",
+                                        "[note]",
+                                        "[",
+                                        " [[weather(days=1)]",
+                                        "[link](weather)",
+                                        "[1, 2]",
+                                        "[weather] is a tool",
+                                        "[weather(1)]",
+                                        "[weather (a=1)]",
+                                        "[other(a=1)]",
+                                        "[weathers()]",
+                                        "[no_thing() is]",
+                                        "[no_thing()",
+                                        "\n[x]",
+                                        "I call [weather(days=1)]"};
+    static const struct {
+        const char *text;
+        size_t n;
+    } calls[] = {{"[weather(days=x", 14}, {"[no_thing()]x", 12}, {"\n [ weather( x=", 15}};
+    static const char *const names[] = {"no_thing"};
+    json_t *tools = list("[" WEATHER "," NOTHING "]");
+    struct words s = words_open(true);
+    for (size_t i = 0; i < N_FORMS; i++) {
+        if (forms[i].calls != CHAT_CALLS_PYTHON) continue;
+        const struct qn_grammar_params any = {0}, one = {.names = names, .n_names = 1};
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            struct chat_reply *r;
+            struct qn_reply_event v;
+            size_t n = strlen(texts[k]);
+            if (n_taken(&s, &forms[i], tools, &any, texts[k]) != n + 1) fail_msg("form %zu: %s", i, texts[k]);
+            assert_int_equal(chat_reply_new(&r, &forms[i], tools, CHAT_BEGIN_REPLY, NULL), 0);
+            assert_int_equal(chat_reply_end(r, texts[k], n, NULL), 0);
+            assert_true(chat_reply_next(r, &v) && v.kind == QN_REPLY_CONTENT && v.n == n &&
+                        !memcmp(v.text, texts[k], n));
+            assert_false(chat_reply_next(r, &v));
+            chat_reply_free(r);
+        }
+        bool has_marks = forms[i].style & (CHAT_STYLE_START | CHAT_STYLE_TAGS);
+        for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
+            size_t n = n_taken(&s, &forms[i], tools, &any, calls[k].text);
+            if (n > calls[k].n || (has_marks && calls[k].text[n] != '=' && calls[k].text[n] != ']'))
+                fail_msg("form %zu: %zu bytes of %s", i, n, calls[k].text);
+        }
+        assert_int_equal(n_taken(&s, &forms[i], tools, &one, "[weather(days=1)]"), 13); /* it is read as a call */
+    }
     words_close(&s);
     json_decref(tools);
 }
@@ -528,9 +625,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_calls_of_every_form_are_read_and_fit),
         cmocka_unit_test(loose_parameters_come_in_order),
+        cmocka_unit_test(loose_keywords_are_those_that_are_read),
         cmocka_unit_test(parameters_are_found_behind_references),
         cmocka_unit_test(long_numbers_of_an_enumeration_come),
         cmocka_unit_test(a_text_may_come_where_no_call_is_asked_for),
+        cmocka_unit_test(a_text_may_begin_with_a_bracket),
         cmocka_unit_test(the_text_in_place_of_calls_has_its_form),
         cmocka_unit_test(what_cannot_be_enforced_is_refused_by_name),
         cmocka_unit_test(only_the_named_tools_are_called),

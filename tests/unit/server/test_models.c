@@ -472,6 +472,47 @@ static void test_a_file_that_has_gone_is_still_open(void **state)
     assert_int_equal(rename(beside, changing), 0);
 }
 
+/* A grammar whose text has so many bytes, most of them spaces. */
+static int new_grammar(qn_grammar **out, const struct served *m, size_t bytes, struct qn_error *e)
+{
+    char *text = malloc(bytes);
+    memset(text, ' ', bytes);
+    memcpy(text, "root ::= \"a\"", 12);
+    struct qn_grammar_params p;
+    qn_grammar_params_init(&p);
+    p.kind = QN_GRAMMAR_GBNF;
+    p.text = text;
+    p.n = bytes;
+    int rc = qn_grammar_new(out, m->model, &p, e);
+    free(text);
+    return rc;
+}
+
+static void test_the_grammars_of_all_models_have_half_of_the_memory_for_requests(void **state)
+{
+    (void)state;
+    struct models_config c = config(2, 2 * need());
+    struct ledger requests;
+    struct qn_error e = {0};
+    qn_grammar *one = NULL, *two = NULL;
+    ledger_init(&requests, (size_t)8 << 20);
+    c.requests = &requests;
+    struct models *s = open_set(&c);
+    struct served *a = hold(s, "a"), *b = hold(s, "b");
+    assert_int_equal(new_grammar(&one, a, (size_t)3 << 20, &e), 0);
+    assert_int_equal(new_grammar(&two, b, (size_t)2 << 20, &e), QN_ENOMEM);
+    assert_non_null(strstr(e.msg, "of 4194304 are left"));
+    size_t used = ledger_used(&requests); /* with the trees of tokens */
+    assert_true(used > (size_t)3 << 20 && used < (size_t)6 << 20);
+    qn_grammar_free(one);
+    assert_int_equal(new_grammar(&two, b, (size_t)2 << 20, &e), 0);
+    qn_grammar_free(two);
+    models_release(a);
+    models_release(b);
+    close_set(s);
+    assert_int_equal(ledger_used(&requests), 0);
+}
+
 /* Every allocation of a load fails in turn: the load fails and says so, and the next one succeeds. */
 static void test_a_load_without_memory(void **state)
 {
@@ -545,6 +586,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_file_changed_in_place_closes_its_model),
         cmocka_unit_test(test_a_replaced_file_is_loaded_when_the_old_one_is_free),
         cmocka_unit_test(test_a_file_that_has_gone_is_still_open),
+        cmocka_unit_test(test_the_grammars_of_all_models_have_half_of_the_memory_for_requests),
         cmocka_unit_test(test_a_load_without_memory),
         cmocka_unit_test(test_an_opening_without_memory),
     };

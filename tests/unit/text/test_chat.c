@@ -18,10 +18,11 @@
 #include "text/chat/chat.h"
 #include "../tiny_vocab.h"
 
-enum { UNK, BOS, EOS, START, END, THINK, UNTHINK, CALL, UNCALL, N_MARKS };
-static const char *const mark_text[N_MARKS] = {"<unk>",   "<s>",      "</s>",        "<|im_start|>", "<|im_end|>",
-                                               "<think>", "</think>", "<tool_call>", "</tool_call>"};
-static const int32_t mark_type[N_MARKS] = {2, 3, 3, 3, 3, 4, 4, 4, 4};
+enum { UNK, BOS, EOS, START, END, THINK, UNTHINK, CALL, UNCALL, LFM_START, LFM_END, N_MARKS };
+static const char *const mark_text[N_MARKS] = {
+    "<unk>",    "<s>",         "</s>",         "<|im_start|>",        "<|im_end|>",       "<think>",
+    "</think>", "<tool_call>", "</tool_call>", "<|tool_call_start|>", "<|tool_call_end|>"};
+static const int32_t mark_type[N_MARKS] = {2, 3, 3, 3, 3, 4, 4, 4, 4, 3, 3};
 
 static const char chatml[] =
     "{% if tools %}<tool_call>{{ tools | tojson }}</tool_call>{% endif %}"
@@ -308,6 +309,13 @@ static void test_forms(void **state)
         {"<|start_header_id|>", CHAT_CALLS_NONE, NULL},
         {"<|start|> <|channel|>analysis<|message|> <think>", CHAT_CALLS_HARMONY, NULL},
         {"<start_of_turn> ```tool_code", CHAT_CALLS_CODE, NULL},
+        {"<tool_calls></tool_calls>", CHAT_CALLS_CALLS, NULL},
+        {"<TOOLCALL>", CHAT_CALLS_UPPER, NULL},
+        {"<|python_tag|>", CHAT_CALLS_LLAMA, NULL},
+        {"List of tools: <|tool_list_start|>[ <think>", CHAT_CALLS_PYTHON, "<think>"},
+        {"\"List of tools: [\" keep_past_thinking", CHAT_CALLS_PYTHON, NULL},
+        {"<function_calls>", CHAT_CALLS_PYTHON, NULL},
+        {"[func_name1(params_name1=params_value1...)]", CHAT_CALLS_PYTHON, NULL},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -432,6 +440,73 @@ static void test_needs_of_calls(void **state)
         QN_CHAT_TOOLS_AS_TEXT);
 }
 
+/* Templates that write calls in the shape of Python, or that leave it to the client. */
+#define NL "{{ '\\n' }}"
+#define PYTHON(hint, open, between, close)                                                                             \
+    "{% if tools %}" hint "{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role + ':' + (m.content or '') " \
+    "}}{% if m.tool_calls %}" open "{% for c in m.tool_calls %}{% if not loop.first %}" between                        \
+    "{% endif %}{{ c.function.name }}({% for k, v in c.function.arguments.items() %}{% if not loop.first %}, "         \
+    "{% endif %}{{ k }}={{ v | tojson }}{% endfor %}){% endfor %}" close "{% endif %}{{ '\\n' }}{% endfor %}"          \
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+#define LFM                                                                                                            \
+    "{% if tools %}List of tools: <|tool_list_start|>{{ tools | tojson }}{% endif %}"                                  \
+    "{% for m in messages %}{{ m.role + ':' + m.content }}{{ '\\n' }}{% endfor %}"
+
+static void test_python_templates(void **state)
+{
+    static const char request[] =
+        CALLED(TURN("user", "a") "," CALLING(A_CALL("x-1", "f", "{\\\"a\\\": 1}") "," A_CALL("x-2", "f", "{}")));
+    static const struct {
+        const char *template;
+        enum chat_calls calls;
+        unsigned style;
+        const char *written;
+    } rows[] = {
+        {PYTHON("[func_name1(a=1)]", "[", ", ", "]"), CHAT_CALLS_PYTHON, 0, "assistant:[f(a=1), f()]\n"},
+        {PYTHON("<function_calls>", "<function_calls>" NL, NL, NL "</function_calls>"), CHAT_CALLS_PYTHON,
+         CHAT_STYLE_TAGS, "assistant:<function_calls>\nf(a=1)\nf()\n</function_calls>"},
+        {PYTHON("tool_code", "```tool_code" NL, NL, NL "```"), CHAT_CALLS_CODE, CHAT_STYLE_PYTHON,
+         "assistant:```tool_code\nf(a=1)\nf()\n```"},
+        {LFM, CHAT_CALLS_PYTHON, CHAT_STYLE_START, "assistant:<|tool_call_start|>[f(a=1), f()]<|tool_call_end|>\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct fixture x = open_chat(rows[i].template, NULL);
+        struct chat_prompt p;
+        struct qn_error e = {0};
+        if (chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e)) fail_msg("%zu: %s", i, e.msg);
+        if (!strstr((char *)p.text.data, rows[i].written)) fail_msg("%zu: %s", i, p.text.data);
+        assert_true(p.form.calls == rows[i].calls && p.form.style == rows[i].style && p.changed == 0);
+        chat_prompt_deinit(&p);
+        close_chat(&x);
+    }
+}
+
+/* Only the marks that Quern writes are control tokens, and not those of the conversation or of arguments. */
+static void test_written_calls(void **state)
+{
+    static const char start[] = "<|tool_call_start|>", end[] = "<|tool_call_end|>";
+    (void)state;
+    struct fixture x = open_chat(LFM, NULL);
+    char request[1000], want[1000];
+    snprintf(request, sizeof request,
+             CALLED("{\"role\": \"user\", \"content\": \"a%s\"}, {\"role\": \"assistant\", \"content\": \"%sb%s\", "
+                    "\"tool_calls\": "
+                    "[" A_CALL("x-1", "f", "{\\\"a\\\": \\\"%s%s\\\"}") "]}," A_RESULT("x-1", "r") "," CALLING(
+                        A_CALL("x-2", "f", "{}"))),
+             start, start, end, end, start);
+    snprintf(want, sizeof want, "user:a%s\nassistant:%sb%s\n\n#9[f(a=\"%s%s\")]#10\ntool:r\nassistant:#9[f()]#10\n",
+             start, start, end, end, start);
+    struct chat_prompt p;
+    struct qn_error e = {0};
+    if (chat_prompt_make(&p, x.c, request, strlen(request), NULL, NULL, &e)) fail_msg("%s", e.msg);
+    char *got = read_tokens(&x, &p);
+    if (!strstr(got, want)) fail_msg("%s\n%s", got, want);
+    mem_free(got);
+    chat_prompt_deinit(&p);
+    close_chat(&x);
+}
+
 /* The reply continues the last message, whatever the template writes after a message. */
 static void test_prefill(void **state)
 {
@@ -523,6 +598,8 @@ int main(void)
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_needs),
         cmocka_unit_test(test_needs_of_calls),
+        cmocka_unit_test(test_python_templates),
+        cmocka_unit_test(test_written_calls),
         cmocka_unit_test(test_prefill),
         cmocka_unit_test(test_styles),
         cmocka_unit_test(test_hostile_templates),

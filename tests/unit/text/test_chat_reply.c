@@ -401,13 +401,33 @@ static void test_python(void **state)
     READS(python, "[add(s='it\\'s \"so\"\\n\\\\ \\u00e9\\ud83d\\ude00\\x41\\d')]",
           "{add|{\"s\": \"it's \\\"so\\\"\\n\\\\ \u00e9\U0001F600A\\\\d\"}}");
     READS(python, "[add(unit of it=1, x-y=2,)]", "{add|{\"unit of it\": 1, \"x-y\": 2}}");
+    READS(python, "[add(a=(5), b=(5,), c=((\"x\")), d=((5,)), e=(1, 2), f=([]), g=[(5)], h=( ))]",
+          "{add|{\"a\": 5, \"b\": [5], \"c\": \"x\", \"d\": [5], \"e\": [1, 2], \"f\": [], \"g\": [5], \"h\": []}}");
+    /* JSON in marks */
+    READS(python, "<|tool_call_start|>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]<|tool_call_end|> ok",
+          "{add|{\"a\": 1}}ok");
+    READS(python, "<|tool_call_start|>\n[ {\"name\": \"f\"}, {\"name\": \"g\"}]<|tool_call_end|>[note]",
+          "{f|{}}{g|{}}[note]");
+    READS(python, "<|python_start|>{\"name\": \"f\", \"parameters\": {\"x\": [1]}}<|python_end|>", "{f|{\"x\": [1]}}");
+    READS(python, "<function_calls>\n{\"name\": \"f\"}\n</function_calls>x", "{f|{}}x");
+    READS(python, "<|tool_call_start|>[add(a=1), {\"name\": \"f\"}]<|tool_call_end|>", "{add|{\"a\": 1}}{f|{}}");
+    READS(python, "<|tool_call_start|>[{\"no\": 1}]<|tool_call_end|>x",
+          "!<|tool_call_start|>[{\"no\": 1}]<|tool_call_end|>!x");
+    READS(code, "```tool_code\n[\n{\"name\": \"f\"}]\n```x", "{f|{}}x");
     /* no calls */
     READS(python, "[1, 2]", "[1, 2]");
     READS(python, "[f(a=1)] is a list", "[f(a=1)] is a list"); /* no tool has that name */
     READS(python, "[add", "[add");
     READS(python, "I call [add(a=1)]", "I call [add(a=1)]");
     check(&python, false, false, "[add(a=1)]", "[add(a=1)]");
-    READS(python, "[add(1)] x", "{add![add(1)] x!");
+    READS(python, "[1] See the paper. [2] is older.", "[1] See the paper. [2] is older.");
+    READS(python, " [note]", " [note]");
+    READS(python, "[add(1)] x", "[add(1)] x");
+    READS(python, "[add(see below)]", "[add(see below)]");
+    READS(python, "[add() takes nothing]", "[add() takes nothing]");
+    READS(python, "[add()", "[add()");
+    READS(python, "[[add()]]", "[[add()]]");
+    READS(python, "[{\"name\": \"add\", \"arguments\": {}}]", "[{\"name\": \"add\", \"arguments\": {}}]");
     READS(python, "[add(a=1, a=2)]", "{add|{\"a\": 1![add(a=1, a=2)]!");
     READS(python, "[add(a=b)]", "{add![add(a=b)]!");
     READS(python, "[add(a=1]", "{add![add(a=1]!");
@@ -415,10 +435,30 @@ static void test_python(void **state)
     READS(python, "[add(a={'x': 1, 'x': 2})]", "{add![add(a={'x': 1, 'x': 2})]!");
     READS(python, "[add(a='\\ud83d')]", "{add![add(a='\\ud83d')]!");
     READS(python, "[add(a='x", "{add![add(a='x!");
-    READS(python, "<|tool_call_start|>[add(1)]<|tool_call_end|>Hm",
-          "{add!<|tool_call_start|>[add(1)]<|tool_call_end|>!Hm");
+    READS(python, "<|tool_call_start|>[add(1)]<|tool_call_end|>Hm", "!<|tool_call_start|>[add(1)]<|tool_call_end|>!Hm");
     READS(python, "<|tool_call_start|>no<|tool_call_end|>Hm", "!<|tool_call_start|>no<|tool_call_end|>!Hm");
     assert_true(chat_form_reads(&python, "<|tool_call_end|>", 17));
+}
+
+/* White space is looked at once, however it is cut. */
+static void test_white_space_takes_linear_time(void **state)
+{
+    (void)state;
+    static const char *const begins[] = {"```tool_code\n[", "<tool_calls>[", "[", "[add(", "[add()"},
+                             *const ends[] = {"f(a=1)]\n```", "{\"name\":\"f\"}]</tool_calls>", "add()]", ")]", "]"};
+    static const struct chat_form *const forms[] = {&code, &calls, &python, &python, &python};
+    for (int k = 0; k < 5; k++) {
+        struct chat_reply *r = NULL;
+        struct qn_reply_event v;
+        int n_ends = 0;
+        assert_int_equal(chat_reply_new(&r, forms[k], tools, CHAT_BEGIN_REPLY, NULL), 0);
+        assert_int_equal(chat_reply_push(r, begins[k], strlen(begins[k]), NULL), 0);
+        for (int i = 0; i < 1 << 18; i++) assert_int_equal(chat_reply_push(r, " ", 1, NULL), 0);
+        assert_int_equal(chat_reply_end(r, ends[k], strlen(ends[k]), NULL), 0);
+        while (chat_reply_next(r, &v)) n_ends += v.kind == QN_REPLY_CALL_END;
+        assert_int_equal(n_ends, 1);
+        chat_reply_free(r);
+    }
 }
 
 /* A value is looked at once, however it is cut. */
@@ -441,14 +481,23 @@ static void test_a_long_value_of_python_takes_linear_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_python),    cmocka_unit_test(test_a_long_value_of_python_takes_linear_time),
-        cmocka_unit_test(test_content),   cmocka_unit_test(test_thoughts),
-        cmocka_unit_test(test_tag),       cmocka_unit_test(test_tag_bad),
-        cmocka_unit_test(test_function),  cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_mistral),   cmocka_unit_test(test_harmony),
-        cmocka_unit_test(test_code),      cmocka_unit_test(test_lists_of_calls),
-        cmocka_unit_test(test_cut_short), cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_white_space_takes_linear_time),
+        cmocka_unit_test(test_python),
+        cmocka_unit_test(test_a_long_value_of_python_takes_linear_time),
+        cmocka_unit_test(test_content),
+        cmocka_unit_test(test_thoughts),
+        cmocka_unit_test(test_tag),
+        cmocka_unit_test(test_tag_bad),
+        cmocka_unit_test(test_function),
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_mistral),
+        cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_code),
+        cmocka_unit_test(test_lists_of_calls),
+        cmocka_unit_test(test_cut_short),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_depth),
     };
     tools = json_loads(tools_text, 0, NULL);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
