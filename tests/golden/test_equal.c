@@ -28,7 +28,7 @@
 #include "reference.h"
 
 enum {
-    SOME_TOKENS = 83, /* more than a page, no multiple of anything */
+    SOME_TOKENS = 67, /* more than a page, no multiple of anything */
     MAX_TOKENS = 1100,
     STRANGER_ROWS = 13, /* of each side in a batch */
     RAGGED = 0,         /* as a size of batches: see run_ragged() */
