@@ -17,7 +17,7 @@ def main():
     node.require_packages()
     servers = {
         "url": Server(sys.argv[5], "--ctx", "2048", "--parallel", "4", "--sessions", "2"),  # some ask for 4096 tokens
-        "long": Server(sys.argv[5], "--ctx", "32768", "--parallel", "2", "--sessions", "1"),
+        "long": Server(sys.argv[5], "--ctx", "262144", "--parallel", "2", "--sessions", "1"),  # no client is too slow to leave
         "story": Server(STORY),
         "rank": Server(make("rank.gguf", pooling=4, head=0)),
     }
