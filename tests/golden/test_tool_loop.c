@@ -209,7 +209,8 @@ static void check_prefills(const struct loaded *t, const char *file)
 
 static void describe(const struct chat_taste *t, const struct chat_form *f, const char *file)
 {
-    static const char *const forms[] = {"none", "tag", "llama", "mistral", "harmony", "calls", "upper", "code", "python"};
+    static const char *const forms[] = {"none",  "tag",   "llama", "mistral", "harmony",
+                                        "calls", "upper", "code",  "python"};
     static const char *const needs[] = {"empty",     "text-arguments", "short-ids",    "names", "single-calls",
                                         "answer",    "no-system",      "first-system", "turns", "parts",
                                         "tool-text", "user-last",      "lists"};
