@@ -103,6 +103,7 @@ static int from_wide(const wchar_t *w, size_t n, struct buf *out, struct qn_erro
 /* ---- reading ---- */
 
 enum { INPUT_END = -1, INPUT_WAKE = -2 };
+#define HANGUP_MS 1000
 
 static void say(const char *s)
 {
@@ -143,6 +144,17 @@ static int on_signal(struct edit *ed, int number)
     }
 }
 
+/* Handles the signals that are there, or come within so many milliseconds, until one ends the reading. */
+static void take_signals(struct edit *ed, int wait_ms)
+{
+    struct pollfd fd = {.fd = ed->signals.fd, .events = POLLIN};
+    while (!ed->ended_by && poll(&fd, 1, wait_ms) > 0) {
+        int number = signals_take(&ed->signals);
+        if (!number) return;
+        if (number != SIGCONT) on_signal(ed, number); /* comes together with SIGHUP, and sometimes before it */
+    }
+}
+
 /* Waits for the next byte. Returns it, or INPUT_*. */
 static int next_byte(struct edit *ed)
 {
@@ -157,6 +169,7 @@ static int next_byte(struct edit *ed)
         if (number || !fds[0].revents) continue;
         ssize_t got = read(STDIN_FILENO, ed->input, sizeof ed->input);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (got <= 0 && fds[0].revents & POLLHUP) take_signals(ed, HANGUP_MS); /* SIGHUP follows */
         if (got <= 0) return INPUT_END;
         ed->at = 0;
         ed->n = (size_t)got;
@@ -475,6 +488,7 @@ static void remember(struct edit *ed, const char *text, size_t n)
 /* Handles the case that no line was read. EDIT_TEXT: start again. */
 static int no_line(struct edit *ed, bool empty)
 {
+    take_signals(ed, 0); /* libedit gives up as soon as the terminal is gone */
     if (ed->ended_by != SIGINT) {
         if (!ed->ended_by) say("\n");
         return EDIT_END;
