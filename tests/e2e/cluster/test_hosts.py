@@ -4,7 +4,7 @@
 
     test_hosts.py [--all] QUERN STORY_MODEL CHAT_MODEL SLOWNESS QUERN_STAGE MODEL...
 
-Without --all the cases of FOR_RELEASES are left out, because nothing else may run meanwhile.
+Without --all the cases of FOR_RELEASES are left out.
 
 The hosts are namespaces on this machine (lib/nets.py). An agent takes the place of ssh. Answers are compared with those
 of a daemon that computes the model itself, as bytes. test_stages.py describes the arguments.
