@@ -64,7 +64,7 @@ def quern(args, stdin=b"", env=None, stdout=subprocess.PIPE, user=None, **more):
 
 
 def one_line(name, status, wanted, err, *words):
-    lines = err.splitlines()
+    lines = [line for line in err.splitlines() if "warning: the sandbox has gaps" not in line]  # of a sanitizer's build
     ok = status == wanted and len(lines) == 1 and lines[0].startswith("quern: ") and all(w in err for w in words)
     check(ok and lines[0].isprintable(), name, "ended with", status, "not", wanted, "and said", repr(err))
 
