@@ -17,7 +17,7 @@
 # Reference data comes from $QUERN_SHARED (default ../shared). When it is not there the tests that need it are skipped,
 # unless CI is set: then that is a failure. The same holds for other people's programs, which some tests run Quern
 # beside: deps_peers and deps_slow_peers in tools/install-deps, and what tests/npm/install installs once into build/npm.
-# FUZZ_SECONDS (default 12) is the time for each fuzzer. CONTRIBUTING.md has more.
+# FUZZ_SECONDS (default 8) is the time for each fuzzer. CONTRIBUTING.md has more.
 set -uo pipefail
 cd "$(dirname "$0")" || exit
 . tools/install-deps
@@ -283,7 +283,7 @@ stage_tsan() {
 # fuzz NAME: runs one fuzzer, with its status in build/fuzz/NAME.status.
 fuzz() {
     mkdir -p "build/fuzz/found/$1" # new inputs go here, so that the committed corpus stays as it is
-    "build/fuzz/tests/fuzz/fuzz_$1" -max_total_time="${FUZZ_SECONDS:-12}" -timeout=30 -rss_limit_mb=2048 \
+    "build/fuzz/tests/fuzz/fuzz_$1" -max_total_time="${FUZZ_SECONDS:-8}" -timeout=30 -rss_limit_mb=2048 \
         -verbosity=0 -print_final_stats=1 -artifact_prefix="build/fuzz/crash-$1-" \
         "build/fuzz/found/$1" "tests/fuzz/corpus/$1" > "build/fuzz/$1.log" 2>&1
     echo $? > "build/fuzz/$1.status"
