@@ -321,7 +321,7 @@ stage symbols 3 "symbols and size"
 if [ "$full" ]; then
     stage package 100 "packages"
     stage clang 160 "clang release, what the compiler decides"
-    stage asan 1000 "address and undefined-behaviour sanitizers, all tests"
+    stage asan 1000 "address and undefined-behaviour sanitizers, all suites"
     stage tsan 300 "thread sanitizer"
     stage fuzz 200 "fuzzers"
     stage strange 300 "strange surroundings"

@@ -103,7 +103,7 @@ static int from_wide(const wchar_t *w, size_t n, struct buf *out, struct qn_erro
 /* ---- reading ---- */
 
 enum { INPUT_END = -1, INPUT_WAKE = -2 };
-#define HANGUP_MS 1000
+#define HANGUP_MS 1000 /* that SIGHUP may come after the terminal has gone */
 
 static void say(const char *s)
 {
