@@ -29,8 +29,8 @@
  *                      are any object; null: they fit it if it can be enforced, and are any object otherwise
  *     many             whether several calls may come
  *     text             whether there may be a text in place of the calls, or before them
- *     names            of all tools of the request, where calls without a mark are read: no text begins like such a
- * call schema, object, pattern, choice, gbnf    optional, one of them: the form of a text in place of the calls: a
+ *     names            of all tools of the request; no text begins like a call of one of them without a mark
+ *     schema, object, pattern, choice, gbnf    optional, one of them: the form of a text in place of the calls: a
  *                      schema, true, and texts or a list of texts
  *
  * QN_EUNSUP, QN_EDATA: the message begins with the tool, "tool 'f': /properties/a/format: ...". */
