@@ -11,7 +11,7 @@ import json
 import subprocess
 import time
 
-from lib.cases import check
+from lib.cases import check, until
 from test_serve import CHAT, CHAT_ASK, LIMIT, LONG, QUERN, SLOWNESS, STORY, STORY_ASK, Server, main, refused, slow
 
 CLASSES = ("weight", "kv", "state", "buffer", "scheduler", "cache", "table", "request", "connection", "program")
@@ -25,13 +25,6 @@ def memory(s):
 def high_water(s):
     with open(f"/proc/{s.process.pid}/status") as f:
         return 1024 * next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
-
-
-def waits_until(holds):
-    end = time.monotonic() + LIMIT
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.01)
-    return holds()
 
 
 def test_the_ledger_adds_up():
@@ -49,7 +42,7 @@ def test_the_ledger_adds_up():
     s.post("/v1/embeddings", {"input": ["a", "b"]})
     s.post("/tokenize", {"content": "x" * 100000})
     s.post("/v1/completions", b"[" * 3000)
-    check(waits_until(lambda: memory(s)["request_bytes"] == idle), "all is given back", idle, memory(s))
+    check(until(LIMIT, lambda: memory(s)["request_bytes"] == idle), "all is given back", idle, memory(s))
     m = memory(s)
     check(m["used_bytes"] == sum(m[c + "_bytes"] for c in CLASSES) and m["cache_bytes"] > 0, m)
     page = m["kv_bytes"] // m["models"][0]["kv_pages"]
@@ -69,7 +62,7 @@ def test_a_waiting_request_does_not_keep_its_body():
     check(0 < more < 50000, "little of a megabyte", more)
     held.close()
     waiting.close()
-    check(waits_until(lambda: memory(s)["request_bytes"] < idle), "given back")
+    check(until(LIMIT, lambda: memory(s)["request_bytes"] < idle), "given back")
     s.stop()
 
 
@@ -124,13 +117,13 @@ def test_retry_after_is_about_the_time_it_takes():
     told, took = [], []
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         keep = [pool.submit(refill, s, ask, 4 + n_tries) for _ in range(3)]
-        waits_until(lambda: s.metric('requests_total{model="m",finish="length"}') >= 2)  # so that the pace is known
+        until(LIMIT, lambda: s.metric('requests_total{model="m",finish="length"}') >= 2)  # so that the pace is known
         while len(told) < n_tries and not all(k.done() for k in keep):
             r = s.post("/v1/completions", ask)
             if r.status == 429:
                 start, n = time.monotonic(), s.metric("requests_submitted_total")
                 told.append(int(r.headers["Retry-After"]))
-                waits_until(lambda: s.metric("requests_submitted_total") > n)
+                until(LIMIT, lambda: s.metric("requests_submitted_total") > n)
                 took.append(time.monotonic() - start)
         for k in keep:
             k.result()
