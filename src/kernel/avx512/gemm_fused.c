@@ -22,7 +22,7 @@
 #include "kernel/avx512/unpack_rows.h"
 
 #define GROUP_COLS 4  /* columns that are multiplied together */
-#define MAX_COLS   64 /* in all */
+#define MAX_COLS   32 /* in all */
 
 /* What a type's blocks are made of. */
 struct form {
@@ -30,15 +30,19 @@ struct form {
     int n_steps;  /* pairs of groups */
     int dwords;   /* of a group */
     int max_code; /* the largest magnitude */
+    int max_cols; /* with more, the tiles of gemm_k256.c are faster */
     bool has_min;
 };
 
 ALWAYS_INLINE struct form form_of(enum dtype t)
 {
     switch (t) {
-    case DT_Q4_K: return (struct form){.bytes = 144, .n_steps = 4, .dwords = 8, .max_code = 15, .has_min = true};
-    case DT_Q5_K: return (struct form){.bytes = 176, .n_steps = 4, .dwords = 8, .max_code = 31, .has_min = true};
-    default: return (struct form){.bytes = 210, .n_steps = 8, .dwords = 4, .max_code = 32, .has_min = false};
+    case DT_Q4_K:
+        return (struct form){.bytes = 144, .n_steps = 4, .dwords = 8, .max_code = 15, .max_cols = 12, .has_min = true};
+    case DT_Q5_K:
+        return (struct form){.bytes = 176, .n_steps = 4, .dwords = 8, .max_code = 31, .max_cols = 12, .has_min = true};
+    default:
+        return (struct form){.bytes = 210, .n_steps = 8, .dwords = 4, .max_code = 32, .max_cols = 32, .has_min = false};
     }
 }
 
@@ -424,5 +428,5 @@ void avx512_gemm_fused(enum dtype t, const struct gemm *g, void *scratch)
 bool avx512_fused_takes(enum dtype t, const struct gemm *g)
 {
     return (t == DT_Q4_K || t == DT_Q5_K || t == DT_Q6_K) && g->n_rows >= TILE_ROWS && g->n_cols >= 2 &&
-           g->n_cols <= MAX_COLS && (size_t)(g->k / 256) * (size_t)g->n_cols <= MAX_OPERANDS;
+           g->n_cols <= form_of(t).max_cols && (size_t)(g->k / 256) * (size_t)g->n_cols <= MAX_OPERANDS;
 }

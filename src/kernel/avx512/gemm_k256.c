@@ -8,15 +8,19 @@
  *   one column    Memory is the limit: stream.h. Each block is unpacked in registers and multiplied with
  *                 the activations, the sums of 16 blocks are reduced together.
  *   more          The integer units are the limit: 32 rows x 256 are unpacked once to the order of
- *                 tile.h and used for all columns of a panel. A panel is as much of the activations as
- *                 stays in the second-level cache while all rows pass: at most 512 columns, and only
- *                 a part of long rows; between parts the accumulators wait in y.
+ *                 tile.h, and used for all columns of a panel. A panel is as much of the activations as
+ *                 stays in the second-level cache while all rows pass: at most 128 columns, and only
+ *                 a part of long rows; between parts the accumulators wait in y. It is copied, in the
+ *                 order in which it is used.
  *
- * Sums are packed to 16 bits before they meet the scales, where that loses nothing. With one column they are sums of
- * four products: 4 * 64 * 127 fits, and types with larger codes (IQ4_XS) multiply in 32 bits. With more, they are sums
- * over a group, and the activations tell whether they fit. Unsigned codes carry an offset, which is taken out again:
- * with one column as offset * (sum of scale * bsum), which is the same product that minimums need; with more, from each
- * group's sum.
+ * With one column, sums are packed to 16 bits before they meet the scales. They are sums of four products: 4 * 64 * 127
+ * fits, and types with larger codes (IQ4_XS) multiply in 32 bits. Unsigned codes carry an offset, which is taken out
+ * again as offset * (sum of scale * bsum), the same product that minimums need.
+ *
+ * With more, two neighbouring groups are multiplied together. A register of codes has eight rows, in 32-bit lanes that
+ * belong to the one group and the other in turn, and so have the activations. What two such registers' products give
+ * for 16 rows is packed to 16 bits, if the activations tell that it fits, and one vpdpwssd multiplies both groups' sums
+ * with their scales and adds them. The sums start with what takes out the offset.
  */
 #include <assert.h>
 
@@ -164,23 +168,31 @@ ALWAYS_INLINE void one_column(enum dtype type, const struct gemm *g, struct one 
 
 /* ---- many columns ---- */
 
-#define PANEL_COLS 512 /* columns with accumulators in scratch */
+#define GROUP_COLS 4   /* columns in registers at once */
+#define PANEL_COLS 128 /* columns with accumulators in scratch */
 /* Up to so many columns wait for memory: then the next rows are prefetched as one stream, if they, the rows in use and
  * the activations leave room in L2. */
 #define STREAM_COLS  8
 #define STREAM_BYTES (512u << 10)
-#define PANEL_BLOCKS 4096 /* blocks of activations that are used for all rows in turn: 1 MiB, half of L2 */
+#define PANEL_BLOCKS 1024 /* blocks of activations that are used for all rows in turn */
 
 struct tile256 {
-    _Alignas(64) tile_codes u;
+    _Alignas(64) tile_codes u;                 /* two groups in turn */
     _Alignas(64) uint32_t scale[8][TILE_ROWS]; /* of two neighbouring groups, of 16 or 32: a dword per row */
     _Alignas(64) uint32_t min[8][TILE_ROWS];   /* two neighbouring groups' minimums */
     _Alignas(64) float dw[TILE_ROWS], dmin[TILE_ROWS];
 };
 
-/* The numbers next to q that a product needs of a block of activations, gathered in one place. */
-struct sums {
-    int16_t group[16]; /* sums of q: per 16, or eight per 32 */
+/* A block of one column's activations. */
+struct operand {
+    int8_t q[256]; /* four of an even group, then four of the next group, in turn */
+    union {
+        int16_t sum[16];   /* types with minimums: sums of q over the groups; */
+        int32_t start[16]; /* others: -offset times these */
+    };
+};
+
+struct column {
     float d;
     bool narrow; /* no sum of code * q over a group can leave 16 bits */
 };
@@ -189,9 +201,8 @@ struct many {
     struct tile256 tile;
     _Alignas(64) uint8_t bytes[TILE_ROWS * TILE_K];
     struct heads256 heads;
-    struct sums sums[PANEL_BLOCKS]; /* [block][column] */
-    const int8_t *q[PANEL_COLS];    /* the columns' activations */
-    _Alignas(64) int32_t upper[2][TILE_COLS][16];
+    _Alignas(64) struct operand x[PANEL_BLOCKS]; /* [block][column] */
+    struct column column[PANEL_BLOCKS];
     _Alignas(64) float acc[PANEL_COLS][TILE_ROWS];
 };
 static_assert(sizeof(struct many) <= KERNEL_SCRATCH_BYTES, "scratch");
@@ -229,26 +240,68 @@ ALWAYS_INLINE void tile_heads(enum dtype type, const uint8_t *const *row, size_t
     _mm512_store_ps(t->dmin + 16 * half, dmin);
 }
 
+/* Puts the codes of an even group and of the next group, dword k4 and dword k4 + n, into 32-bit lanes in turn: those of
+ * the first two of each four rows take the place of dword k4, the others that of dword k4 + n. */
+ALWAYS_INLINE void put_in_turn(tile_codes u, int n, int k4, int half, __m512i even, __m512i odd)
+{
+    _mm512_store_si512(u[k4][half], _mm512_unpacklo_epi32(even, odd));
+    _mm512_store_si512(u[k4 + n][half], _mm512_unpackhi_epi32(even, odd));
+}
+
+/* For types whose unpacking gives dword i of both groups, one after the other. */
+struct two_groups {
+    uint8_t (*u)[2][64];
+    __m512i even;
+};
+
+/* A codes_put(). */
+static inline void put_two_groups(void *to, int k4, int half, __m512i codes)
+{
+    struct two_groups *t = to;
+    if (k4 % 16 < 8)
+        t->even = codes;
+    else
+        put_in_turn(t->u, 8, k4 - 8, half, t->even, codes);
+}
+
+/* For the other types, after unpacking. */
+ALWAYS_INLINE void tile_in_turn(int group, tile_codes u)
+{
+    const int n = group / 4;
+    for (int k4 = 0; k4 < TILE_K / 4; k4 += 2 * n)
+        for (int i = k4; i < k4 + n; i++)
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++)
+                put_in_turn(u, n, i, half, _mm512_load_si512(u[i][half]), _mm512_load_si512(u[i + n][half]));
+}
+
 /* Block b of 32 rows into t. */
 ALWAYS_INLINE void tile_load(enum dtype type, const uint8_t *const row[TILE_ROWS], int b, struct ahead *ahead,
                              struct many *m, struct tile256 *t)
 {
     const size_t at = (size_t)b * (size_t)format256_of(type).bytes;
     for (int half = 0; half < 2; half++) tile_heads(type, row + 16 * half, at, half, &m->heads, t);
-    if (!rows_can(type)) {
-        rows_unpack(type, row, at, ahead, m->bytes, t->u);
+    if (type == DT_Q4_K || type == DT_Q5_K) {
+        struct two_groups to = {.u = t->u};
+        for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, put_two_groups, &to, ahead);
         return;
     }
-    for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, put_codes, &t->u, ahead);
+    if (!rows_can(type))
+        rows_unpack(type, row, at, ahead, m->bytes, t->u);
+    else
+        for (int half = 0; half < 2; half++) rows_block256(type, row + 16 * half, at, half, put_codes, &t->u, ahead);
+    tile_in_turn(format256_of(type).group, t->u);
 }
 
-/* With codes that are never negative the positive and the negative q bound a group's sum separately:
- * (sum |q| +- sum q) / 2. */
-static void sums_of(const struct format256 F, struct act_q256 x, int b, struct sums *s)
+/* Block b of a column. With codes that are never negative the positive and the negative q bound a group's sum
+ * separately: (sum |q| +- sum q) / 2. */
+ALWAYS_INLINE void operand_load(const struct format256 F, struct act_q256 x, int b, struct operand *o,
+                                struct column *column)
 {
+    const __m512i order = F.group == 32 ? _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15)
+                                        : _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
     __m256i sums = _mm256_loadu_si256((const void *)(x.bsum + 16 * (size_t)b));
     int bound = x.asum[b];
-    s->d = x.d[b];
     if (F.group == 32) {
         __m128i pairs = _mm256_cvtepi32_epi16(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
         sums = _mm256_zextsi128_si256(pairs);
@@ -258,20 +311,25 @@ static void sums_of(const struct format256 F, struct act_q256 x, int b, struct s
             bound = (bound + (0xffff - _mm_extract_epi16(low, 0)) + 1) / 2;
         }
     }
-    _mm256_storeu_si256((void *)s->group, sums);
-    s->narrow = bound * F.max_code <= INT16_MAX;
+    *column = (struct column){x.d[b], bound * F.max_code <= INT16_MAX};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        __m512i q = _mm512_loadu_si512(x.q + 256 * (size_t)b + 64 * i);
+        _mm512_store_si512(o->q + 64 * i, _mm512_permutexvar_epi32(order, q));
+    }
+    if (F.min)
+        _mm256_store_si256((void *)o->sum, sums);
+    else
+        _mm512_store_si512(o->start, _mm512_mullo_epi32(_mm512_cvtepi16_epi32(sums), _mm512_set1_epi32(-F.offset)));
 }
 
 /* A tile and a group of columns, at the block that is multiplied. */
 struct work {
     const struct tile256 *t;
-    const int8_t *const *q;
-    size_t at; /* of the block in the columns' q */
-    const struct sums *sums;
-    bool narrow;   /* all of them */
-    __m128i shift; /* the logarithm of the codes' offset */
-    struct ahead *ahead;
-    int32_t (*upper)[TILE_COLS][16]; /* scratch */
+    const struct operand *x;
+    const struct column *column;
+    bool narrow;         /* all of them */
+    struct ahead *ahead; /* NULL: nothing is left to prefetch */
     /* The accumulators before (none: 0) and after the block; floats between columns. */
     const float *from;
     float *to;
@@ -279,106 +337,85 @@ struct work {
     __mmask16 some;
 };
 
+/* Eight bytes in every 64-bit lane. */
+ALWAYS_INLINE __m512i broadcast_8(const void *p)
+{
+    long long v;
+    memcpy(&v, p, 8);
+    return _mm512_set1_epi64(v);
+}
+
 /* The sums of q of groups 2 i and 2 i + 1 of column c, as words in all lanes. */
 ALWAYS_INLINE __m512i sums_pair(const struct work *w, int c, int i)
 {
-    return broadcast_4((const int8_t *)(w->sums[c].group + 2 * i));
+    return broadcast_4((const int8_t *)(w->x[c].sum + 2 * i));
 }
 
-/* Dot products of group g with nc columns. */
-ALWAYS_INLINE void group_dots(int nc, int group, const struct work *w, const int8_t *const q[TILE_COLS], int g,
-                              __m512i p[2][TILE_COLS])
+/* p[r] = the products of pair i of groups, whose codes begin at u and whose activations begin at q, with nc columns,
+ * for the eight rows of register r. */
+ALWAYS_INLINE void pair_dots(int nc, int group, bool min, const struct work *w, int i, const uint8_t *u,
+                             const int8_t *q, __m512i p[4][GROUP_COLS])
 {
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) p[0][c] = p[1][c] = _mm512_setzero_si512();
+    const int n = group / 4;
+#pragma GCC unroll 4
+    for (int c = 0; c < nc; c++) {
+        __m512i start = min ? _mm512_setzero_si512() : broadcast_8(w->x[c].start + 2 * i);
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++) p[r][c] = start;
+    }
 #pragma GCC unroll 8
-    for (int i = 0; i < group / 4; i++) {
-        int at = g * (group / 4) + i;
-        __m512i u[2];
-#pragma GCC unroll 2
-        for (int r = 0; r < 2; r++) {
-            u[r] = _mm512_load_si512(w->t->u[at][r]);
-            IN_REGISTER(u[r]);
+    for (int j = 0; j < n; j++) {
+        __m512i v[4];
+#pragma GCC unroll 4
+        for (int r = 0; r < 4; r++) {
+            v[r] = _mm512_load_si512(u + 128 * (r % 2 ? j + n : j) + 64 * (r / 2));
+            IN_REGISTER(v[r]);
         }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
-            __m512i x = broadcast_4(q[c] + 4 * at);
-#pragma GCC unroll 2
-            for (int r = 0; r < 2; r++) p[r][c] = _mm512_dpbusd_epi32(p[r][c], u[r], x);
+            __m512i x = broadcast_8(q + sizeof *w->x * (size_t)c + 8 * j);
+            IN_REGISTER(x);
+#pragma GCC unroll 4
+            for (int r = 0; r < 4; r++) p[r][c] = _mm512_dpbusd_epi32(p[r][c], v[r], x);
         }
     }
 }
 
-/* Adds group g to s in 32 bits: the sums of its products times its scales. */
-ALWAYS_INLINE void group_wide(int nc, bool min, const struct work *w, int g, __m512i p[2][TILE_COLS],
-                              __m512i s[2][TILE_COLS])
+/* Lanes of 32 bits: the sums of neighbours of a, and of b, in the order in which a and b are packed. */
+ALWAYS_INLINE __m512i add_neighbours(__m512i a, __m512i b)
 {
-    const int up = g % 2 ? 0 : 16; /* the word of a pair */
-    __m512i scale[2];
-#pragma GCC unroll 2
-    for (int r = 0; r < 2; r++) {
-        scale[r] = _mm512_load_si512(w->t->scale[g / 2] + 16 * r);
-        scale[r] = _mm512_srai_epi32(_mm512_slli_epi32(scale[r], up), 16);
-        IN_REGISTER(scale[r]);
-    }
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        __m512i offset = _mm512_srai_epi32(_mm512_slli_epi32(sums_pair(w, c, g / 2), up), 16);
-        offset = _mm512_sll_epi32(offset, w->shift);
-#pragma GCC unroll 2
-        for (int r = 0; r < 2; r++) {
-            if (!min) p[r][c] = _mm512_sub_epi32(p[r][c], offset);
-            s[r][c] = _mm512_add_epi32(s[r][c], _mm512_mullo_epi32(p[r][c], scale[r]));
-        }
-    }
+    __m512 x = _mm512_castsi512_ps(a), y = _mm512_castsi512_ps(b);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(x, y, 0x88)),
+                            _mm512_castps_si512(_mm512_shuffle_ps(x, y, 0xdd)));
 }
 
-/* Adds groups g and g + 1 to s. Where the sums of both fit 16 bits, one vpdpwssd multiplies them with their scales and
- * adds them, g + 1 in the upper halves: that is half an instruction a group on the two units that multiply, which are
- * the bound. Shifts, blends and subtractions do not use them. The sums of g + 1 wait in memory, because all registers
- * are taken. */
-ALWAYS_INLINE void group_pair(int nc, int group, bool min, const struct work *w, const int8_t *const q[TILE_COLS],
-                              int g, __m512i s[2][TILE_COLS])
+/* Adds to s[half of the rows] the sums of pair i times their scales. */
+ALWAYS_INLINE void pair_scaled(int nc, bool narrow, const struct work *w, int i, __m512i p[4][GROUP_COLS],
+                               __m512i s[2][GROUP_COLS])
 {
-    __m512i p[2][TILE_COLS];
-    group_dots(nc, group, w, q, g + 1, p);
-    if (w->narrow) {
-#pragma GCC unroll 6
-        for (int c = 0; c < nc; c++)
-#pragma GCC unroll 2
-            for (int r = 0; r < 2; r++) _mm512_store_si512(w->upper[r][c], _mm512_slli_epi32(p[r][c], 16));
-    } else {
-        group_wide(nc, min, w, g + 1, p, s);
-    }
-    group_dots(nc, group, w, q, g, p);
-    if (!w->narrow) {
-        group_wide(nc, min, w, g, p, s);
-        return;
-    }
-    __m512i scale[2];
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++) {
-        scale[r] = _mm512_load_si512(w->t->scale[g / 2] + 16 * r);
-        IN_REGISTER(scale[r]);
-    }
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        __m512i offset = _mm512_sll_epi16(sums_pair(w, c, g / 2), w->shift);
-#pragma GCC unroll 2
-        for (int r = 0; r < 2; r++) {
-            __m512i both = _mm512_mask_loadu_epi16(p[r][c], 0xaaaaaaaa, w->upper[r][c]);
-            if (!min) both = _mm512_sub_epi16(both, offset);
-            s[r][c] = _mm512_dpwssd_epi32(s[r][c], both, scale[r]);
+        __m512i scale = _mm512_load_si512(w->t->scale[i] + 16 * r), zero = _mm512_setzero_si512();
+        IN_REGISTER(scale);
+        const __m512i a = _mm512_srai_epi32(_mm512_unpacklo_epi16(zero, scale), 16);
+        const __m512i b = _mm512_srai_epi32(_mm512_unpackhi_epi16(zero, scale), 16);
+#pragma GCC unroll 4
+        for (int c = 0; c < nc; c++) {
+            if (narrow)
+                s[r][c] = _mm512_dpwssd_epi32(s[r][c], _mm512_packs_epi32(p[2 * r][c], p[2 * r + 1][c]), scale);
+            else
+                s[r][c] = _mm512_add_epi32(s[r][c], add_neighbours(_mm512_mullo_epi32(p[2 * r][c], a),
+                                                                   _mm512_mullo_epi32(p[2 * r + 1][c], b)));
             IN_REGISTER(s[r][c]);
         }
     }
 }
 
 /* The float steps of nc columns: t from the exact S, and M from the minimums. */
-ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct work *w, const __m512i s[2][TILE_COLS])
+ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct work *w, const __m512i s[2][GROUP_COLS])
 {
-    __m512i m[2][TILE_COLS];
-#pragma GCC unroll 6
+    __m512i m[2][GROUP_COLS];
+#pragma GCC unroll 4
     for (int c = 0; c < nc; c++) m[0][c] = m[1][c] = _mm512_setzero_si512();
     if (min)
 #pragma GCC unroll 8
@@ -389,42 +426,54 @@ ALWAYS_INLINE void block_finish(int nc, int group, bool min, const struct work *
                 v[r] = _mm512_load_si512(w->t->min[i] + 16 * r);
                 IN_REGISTER(v[r]);
             }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
             for (int c = 0; c < nc; c++) {
                 __m512i x = sums_pair(w, c, i);
 #pragma GCC unroll 2
                 for (int r = 0; r < 2; r++) m[r][c] = _mm512_dpwssd_epi32(m[r][c], v[r], x);
             }
         }
+    const float *from = w->from, *x[GROUP_COLS];
+    float *to = w->to;
+    const size_t ld_from = w->ld_from, ld_to = w->ld_to;
+    const __mmask16 some = w->some;
+    const struct tile256 *t = w->t;
+#pragma GCC unroll 4
+    for (int c = 0; c < nc; c++) x[c] = &w->column[c].d;
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++) {
-        __m512 dw = _mm512_load_ps(w->t->dw + 16 * r), dmin = _mm512_load_ps(w->t->dmin + 16 * r);
-#pragma GCC unroll 6
+        __m512 dw = _mm512_load_ps(t->dw + 16 * r), dmin = _mm512_load_ps(t->dmin + 16 * r);
+#pragma GCC unroll 4
         for (int c = 0; c < nc; c++) {
-            __m512 a = _mm512_maskz_loadu_ps(w->some, w->from + (size_t)c * w->ld_from + 16 * r);
+            __m512 a = _mm512_maskz_loadu_ps(some, from + (size_t)c * ld_from + 16 * r);
             __m512 v = _mm512_mul_ps(dw, _mm512_cvtepi32_ps(s[r][c]));
             if (min) v = _mm512_fnmadd_ps(dmin, _mm512_cvtepi32_ps(m[r][c]), v);
-            a = _mm512_fmadd_ps(_mm512_set1_ps(w->sums[c].d), v, a);
-            _mm512_storeu_ps(w->to + (size_t)c * w->ld_to + 16 * r, a);
+            a = _mm512_fmadd_ps(_mm512_set1_ps(*x[c]), v, a);
+            _mm512_storeu_ps(to + (size_t)c * ld_to + 16 * r, a);
         }
     }
 }
 
-/* One tile times nc columns. Per 32 elements and register that is 8 + 1/2 (or 1) instructions on the two units for
- * products, where 8 would be the peak. */
+/* One tile times nc columns. For 64 elements and 16 rows that is 18 instructions on the two units for products, where
+ * 16 would be the peak. */
 ALWAYS_INLINE void block_columns(int nc, int group, bool min, const struct work *w)
 {
-    __m512i s[2][TILE_COLS];
-    const int8_t *q[TILE_COLS];
-#pragma GCC unroll 6
-    for (int c = 0; c < nc; c++) {
-        q[c] = w->q[c] + w->at;
-        s[0][c] = s[1][c] = _mm512_setzero_si512();
-    }
+    __m512i s[2][GROUP_COLS];
+#pragma GCC unroll 4
+    for (int c = 0; c < nc; c++) s[0][c] = s[1][c] = _mm512_setzero_si512();
+    /* One pointer each, so that every load is at a constant distance from it: the compiler would compute addresses with
+     * as many instructions more as there are loads, and the processor starts only four in a cycle. */
+    const uint8_t *u = w->t->u[0][0];
+    const int8_t *q = w->x[0].q;
 #pragma GCC unroll 1
-    for (int g = 0; g < 256 / group; g += 2) {
-        ahead_product(w->ahead);
-        group_pair(nc, group, min, w, q, g, s);
+    for (int i = 0; i < 128 / group; i++, u += TILE_ROWS * 2 * group, q += 2 * group) {
+        __m512i p[4][GROUP_COLS];
+        if (w->ahead) ahead_product(w->ahead);
+        pair_dots(nc, group, min, w, i, u, q, p);
+        if (w->narrow)
+            pair_scaled(nc, true, w, i, p, s);
+        else
+            pair_scaled(nc, false, w, i, p, s);
     }
     block_finish(nc, group, min, w, s);
 }
@@ -437,16 +486,13 @@ typedef void columns_fn(const struct work *w);
 COLUMNS_EACH(2)
 COLUMNS_EACH(3)
 COLUMNS_EACH(4)
-COLUMNS_EACH(5)
-COLUMNS_EACH(6)
 
 /* [columns - 1][group == 32][has minimums]; groups of two and more columns have at least two */
 #define COLUMNS_ROW(nc)                                                                                                \
     {                                                                                                                  \
         {columns_##nc##_16_0, columns_##nc##_16_1}, { columns_##nc##_32_0, columns_##nc##_32_1 }                       \
     }
-static columns_fn *const columns_table[TILE_COLS][2][2] = {
-    [1] = COLUMNS_ROW(2), COLUMNS_ROW(3), COLUMNS_ROW(4), COLUMNS_ROW(5), COLUMNS_ROW(6)};
+static columns_fn *const columns_table[GROUP_COLS][2][2] = {[1] = COLUMNS_ROW(2), COLUMNS_ROW(3), COLUMNS_ROW(4)};
 
 /* n things in as few equal parts of at most `most` as possible: the size of one. */
 static int part_size(int n, int most)
@@ -466,16 +512,12 @@ struct panel {
 static void panel_block(const struct format256 F, const struct gemm *g, const struct panel *p, int r0, int b,
                         struct many *m, struct ahead *ahead)
 {
-    const int n_groups = (p->n + TILE_COLS - 1) / TILE_COLS, less = p->n / n_groups, n_more = p->n % n_groups;
+    const int n_groups = (p->n + GROUP_COLS - 1) / GROUP_COLS, less = p->n / n_groups, n_more = p->n % n_groups;
     const bool whole = g->n_rows - r0 >= TILE_ROWS, last = whole && b + 1 == p->b0 + p->nb;
     float *y = g->y + (size_t)p->c0 * g->ld_y + r0;
     struct work w = {.t = &m->tile,
-                     .q = m->q,
-                     .at = 256 * (size_t)b,
-                     .sums = m->sums + (b - p->b0) * p->n,
-                     .shift = _mm_cvtsi32_si128(__builtin_ctz((unsigned)F.offset | 1u << 16)),
-                     .ahead = ahead,
-                     .upper = m->upper,
+                     .x = m->x + (b - p->b0) * p->n,
+                     .column = m->column + (b - p->b0) * p->n,
                      .from = m->acc[0],
                      .to = m->acc[0],
                      .ld_from = TILE_ROWS,
@@ -492,11 +534,12 @@ static void panel_block(const struct format256 F, const struct gemm *g, const st
     for (int i = 0; i < n_groups; i++) {
         const int nc = i < n_more ? less + 1 : less;
         w.narrow = true;
-        for (int j = 0; j < nc; j++) w.narrow &= w.sums[j].narrow;
+        for (int j = 0; j < nc; j++) w.narrow &= w.column[j].narrow;
+        w.ahead = ahead_is_left(ahead) ? ahead : NULL;
         if (last && i + 2 < n_groups) tile_prefetch(w.to + (size_t)(2 * nc) * g->ld_y, g->ld_y, nc);
         columns_table[nc - 1][F.group == 32][F.min](&w);
-        w.q += nc;
-        w.sums += nc;
+        w.x += nc;
+        w.column += nc;
         w.from += (size_t)nc * w.ld_from;
         w.to += (size_t)nc * w.ld_to;
     }
@@ -561,12 +604,12 @@ static void fetch_first(const struct gemm *g)
 ALWAYS_INLINE void panel_rows(enum dtype type, const struct gemm *g, const struct panel *p, struct many *m)
 {
     const struct format256 F = format256_of(type);
-    const int steps = (p->n + TILE_COLS - 1) / TILE_COLS * (128 / F.group);
+    const int steps = (p->n + GROUP_COLS - 1) / GROUP_COLS * (128 / F.group);
     const bool stream = is_stream(g, p, F.bytes, F.group);
-    for (int c = 0; c < p->n; c++) m->q[c] = (const int8_t *)gemm_x(g, p->c0 + c);
-    for (int b = 0; b < p->nb; b++)
-        for (int c = 0; c < p->n; c++)
-            sums_of(F, act_q256_at(gemm_x(g, p->c0 + c), g->k), p->b0 + b, &m->sums[b * p->n + c]);
+    for (int c = 0; c < p->n; c++)
+        for (int b = 0; b < p->nb; b++)
+            operand_load(F, act_q256_at(gemm_x(g, p->c0 + c), g->k), p->b0 + b, &m->x[b * p->n + c],
+                         &m->column[b * p->n + c]);
     if (stream) fetch_first(g);
     for (int r0 = 0; r0 < g->n_rows; r0 += TILE_ROWS) {
         const uint8_t *row[TILE_ROWS];

@@ -124,6 +124,9 @@ ALWAYS_INLINE void ahead_step(struct ahead *a)
     }
 }
 
+/* Whether a step of the product would prefetch anything. */
+ALWAYS_INLINE bool ahead_is_left(const struct ahead *a) { return a->step_lines > 0 || a->n_rows > 0; }
+
 /* A step of the product. */
 ALWAYS_INLINE void ahead_product(struct ahead *a)
 {
