@@ -2,10 +2,10 @@
  *
  * step.c: one step of the scheduler: gathers rows, runs them, and processes the results. See scheduler.h.
  *
- * While answers are running, a step includes so many prompt rows that it takes up to STRETCH times as long as it would
- * without them (pace.h). So streams slow down, but no single gap is long. If no answer is running, prompts get all rows
- * that there is room for. Prompts are read in the order of admission. The next prompt fills the rows that the first one
- * leaves.
+ * While answers are running, a step includes so many prompt rows that it takes up to STRETCH times as long as it will
+ * without them, when these prompts are answered, too (pace.h). So streams slow down, but no single gap is long. If no
+ * answer is running, prompts get all rows that there is room for. Prompts are read in the order of admission. The next
+ * prompt fills the rows that the first one leaves.
  *
  * If most rows of a step belong to requests that were cancelled meanwhile, the step is abandoned within milliseconds.
  * The rows of other requests are computed again in the next step, to the same bits. A step with rows of others is not
@@ -206,6 +206,15 @@ static void gather_windows(struct qn_scheduler *s)
     if (s->n_rows > n_rows) s->windows.gather_ns = clock_ns() - t0;
 }
 
+/* Answers of the prompts that are being read. */
+static int answers_to_come(const struct qn_scheduler *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n_running; i++)
+        if (request_is_reading(s->running[i]) && s->running[i]->max_tokens > 0) n += s->running[i]->p.n_answers;
+    return n;
+}
+
 static void gather(struct qn_scheduler *s)
 {
     batch_clear(&s->engine->batch);
@@ -217,7 +226,7 @@ static void gather(struct qn_scheduler *s)
     int n_decode = s->n_rows, most = s->engine->n_batch - n_decode;
     if (most > s->n_prefill) most = s->n_prefill;
     if (n_decode && most > 0)
-        most = pace_prefill_rows(&s->pace, n_decode, STRETCH, most);
+        most = pace_prefill_rows(&s->pace, n_decode, n_decode + answers_to_come(s), STRETCH, most);
     else if (s->are_answers_away)
         most = 0; /* answers would wait for these rows */
     else if (s->most_prompt && most > s->most_prompt)

@@ -14,7 +14,7 @@
 
 #include "cli/ask/ask_run.h"
 
-#define EACH_AT_ONCE 8
+#define EACH_AT_ONCE 16 /* more than a server computes in one step by default: the next lines wait there */
 #define EACH_LINES   64
 #define EACH_LONGEST ((size_t)1 << 20) /* bytes of a line */
 

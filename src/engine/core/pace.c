@@ -19,6 +19,7 @@
 #define WEIGHT  0.25   /* weight of the newest step in the mean */
 #define FORGET  16     /* steps with prompt rows after which a larger size is forgotten */
 #define MOST_OF 0.75   /* part of a step with one prompt row that its other rows take at least */
+#define SOONER  2      /* times the step without prompt rows, the longest step to come that counts */
 #define SLOWER  0.0625 /* its weight if it took longer than the mean: the machine may have been busy */
 
 static int size_of(int rows)
@@ -87,9 +88,11 @@ static double alone_of(const struct pace *p, int n_decode)
     return n_decode > q->rows ? q->s * n_decode / q->rows : q->s;
 }
 
-int pace_prefill_rows(const struct pace *p, int n_decode, double stretch, int most)
+int pace_prefill_rows(const struct pace *p, int n_decode, int n_soon, double stretch, int most)
 {
-    double limit = alone_of(p, n_decode) * stretch;
+    assert(n_soon >= n_decode);
+    double now = alone_of(p, n_decode), soon = alone_of(p, n_soon);
+    double limit = stretch * (soon < now ? now : soon > SOONER * now ? SOONER * now : soon);
     int lo = 1, hi = limit > 0 ? most : 1;
     while (lo < hi) { /* the time grows with the rows: lo rows are allowed, more than hi are not */
         int mid = lo + (hi - lo + 1) / 2;

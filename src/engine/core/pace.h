@@ -25,9 +25,12 @@ struct pace {
 void pace_learn(struct pace *p, int rows, int n_prefill, double s);
 /* Returns the estimated seconds of a step; 0 if nothing is known of steps as small as that. */
 double pace_of(const struct pace *p, int rows);
-/* Returns how many prompt rows a step may have in addition to n_decode >= 1 rows of running answers, so that it takes
- * at most `stretch` times as long as without them; 1 .. most. */
-int pace_prefill_rows(const struct pace *p, int n_decode, double stretch, int most);
+/* Returns how many prompt rows a step may have in addition to n_decode >= 1 rows of running answers; 1 .. most. It may
+ * take `stretch` times as long as a step of n_soon >= n_decode rows without prompts, which is what steps will be when
+ * the prompts that are read now have answers, too. Otherwise few answers would keep many prompts waiting, and the
+ * machine would be idle for most of each step. It never takes more than twice `stretch` times as long as a step of
+ * n_decode rows. */
+int pace_prefill_rows(const struct pace *p, int n_decode, int n_soon, double stretch, int most);
 
 /* A moving mean: goes from `old` towards `now` by the part `weight` of the distance. old 0: nothing is known yet. */
 static inline double pace_mean(double old, double now, double weight)

@@ -22,7 +22,7 @@
 #include "kernel/avx512/unpack_rows.h"
 
 #define GROUP_COLS 4  /* columns that are multiplied together */
-#define MAX_COLS   32 /* in all */
+#define MAX_COLS   16 /* in all */
 
 /* What a type's blocks are made of. */
 struct form {
@@ -38,11 +38,11 @@ ALWAYS_INLINE struct form form_of(enum dtype t)
 {
     switch (t) {
     case DT_Q4_K:
-        return (struct form){.bytes = 144, .n_steps = 4, .dwords = 8, .max_code = 15, .max_cols = 12, .has_min = true};
+        return (struct form){.bytes = 144, .n_steps = 4, .dwords = 8, .max_code = 15, .max_cols = 8, .has_min = true};
     case DT_Q5_K:
-        return (struct form){.bytes = 176, .n_steps = 4, .dwords = 8, .max_code = 31, .max_cols = 12, .has_min = true};
+        return (struct form){.bytes = 176, .n_steps = 4, .dwords = 8, .max_code = 31, .max_cols = 16, .has_min = true};
     default:
-        return (struct form){.bytes = 210, .n_steps = 8, .dwords = 4, .max_code = 32, .max_cols = 32, .has_min = false};
+        return (struct form){.bytes = 210, .n_steps = 8, .dwords = 4, .max_code = 32, .max_cols = 16, .has_min = false};
     }
 }
 

@@ -22,7 +22,7 @@ static int settle(struct pace *p, int n_decode, double balance, int most, double
     int rows = 0;
     pace_learn(p, n_decode, 0, machine(n_decode, balance));
     for (int i = 0; i < 60; i++) {
-        rows = pace_prefill_rows(p, n_decode, 2, most);
+        rows = pace_prefill_rows(p, n_decode, n_decode, 2, most);
         double s = machine(n_decode + rows, balance);
         pace_learn(p, n_decode + rows, rows, s);
         if (s > *longest) *longest = s;
@@ -48,12 +48,12 @@ static void begins_carefully(void **state)
 {
     (void)state;
     struct pace p = {0};
-    assert_int_equal(pace_prefill_rows(&p, 1, 2, 512), 1); /* nothing is known */
+    assert_int_equal(pace_prefill_rows(&p, 1, 1, 2, 512), 1); /* nothing is known */
     pace_learn(&p, 512, 512, 5);
-    assert_int_equal(pace_prefill_rows(&p, 1, 2, 512), 1); /* of small steps still nothing */
+    assert_int_equal(pace_prefill_rows(&p, 1, 1, 2, 512), 1); /* of small steps still nothing */
     pace_learn(&p, 2, 0, 0.1);
-    assert_true(pace_prefill_rows(&p, 1, 2, 512) <= 12); /* 5 s for 512 rows, in proportion */
-    assert_int_equal(pace_prefill_rows(&p, 1, 2, 1), 1);
+    assert_true(pace_prefill_rows(&p, 1, 1, 2, 512) <= 12); /* 5 s for 512 rows, in proportion */
+    assert_int_equal(pace_prefill_rows(&p, 1, 1, 2, 1), 1);
 }
 
 static void forgets_a_slow_step(void **state)
@@ -78,7 +78,7 @@ static void believes_no_single_step(void **state)
     double longest = 0;
     int before = settle(&p, 2, 40, 512, &longest);
     pace_learn(&p, 2, 0, 2 * machine(2, 40));
-    assert_true(pace_prefill_rows(&p, 2, 2, 512) <= before * 115 / 100);
+    assert_true(pace_prefill_rows(&p, 2, 2, 2, 512) <= before * 115 / 100);
 }
 
 /* Every row takes the same time here, so that the limit is reached exactly. */
@@ -87,9 +87,20 @@ static void what_takes_as_long_as_the_limit_is_allowed(void **state)
     (void)state;
     struct pace p = {0};
     pace_learn(&p, 1, 0, 1);
-    assert_int_equal(pace_prefill_rows(&p, 1, 4, 512), 3);
-    assert_int_equal(pace_prefill_rows(&p, 2, 4, 512), 6);
-    assert_int_equal(pace_prefill_rows(&p, 1, 4, 2), 2);
+    assert_int_equal(pace_prefill_rows(&p, 1, 1, 4, 512), 3);
+    assert_int_equal(pace_prefill_rows(&p, 2, 2, 4, 512), 6);
+    assert_int_equal(pace_prefill_rows(&p, 1, 1, 4, 2), 2);
+}
+
+/* Many prompts arrive beside one answer. Steps may be as long as when all are answered, but not without limit. */
+static void answers_to_come_count(void **state)
+{
+    (void)state;
+    struct pace p = {0};
+    for (int n = 1; n <= 64; n *= 2) pace_learn(&p, n, 0, 1 + n / 8.0);
+    assert_int_equal(pace_prefill_rows(&p, 1, 1, 1.75, 512), 6);   /* 1.75 * 1.125 s are 7 rows */
+    assert_int_equal(pace_prefill_rows(&p, 1, 4, 1.75, 512), 12);  /* 1.75 * 1.5 s */
+    assert_int_equal(pace_prefill_rows(&p, 1, 64, 1.75, 512), 22); /* 2 * 1.75 * 1.125 s */
 }
 
 /* A row of a prompt takes a fiftieth of the time of 8 answers at first, and half of it at its end. */
@@ -100,7 +111,7 @@ static void keeps_the_limit_while_a_prompt_grows_deeper(void **state)
     for (int i = 0; i < 50; i++) pace_learn(&p, 8, 0, 1);
     double row = 0.02, longest = 0;
     for (int i = 0; i < 600; i++, row *= 1.0055) {
-        int rows = pace_prefill_rows(&p, 8, 1.75, 512);
+        int rows = pace_prefill_rows(&p, 8, 8, 1.75, 512);
         double s = 1 + row * rows;
         pace_learn(&p, 8 + rows, rows, s);
         if (s > longest) longest = s;
@@ -116,10 +127,10 @@ static void steps_without_a_prompt_keep_their_own_time(void **state)
     struct pace p = {0};
     for (int i = 0; i < 50; i++) pace_learn(&p, 8, 0, 1);
     for (int i = 0; i < 200; i++) pace_learn(&p, 12, 4, 1.75);
-    assert_true(pace_prefill_rows(&p, 8, 1.75, 512) <= 5);
+    assert_true(pace_prefill_rows(&p, 8, 8, 1.75, 512) <= 5);
     for (int i = 0; i < 200; i++)
         pace_learn(&p, 9, 1, 4); /* the machine became slower: a prompt goes on nevertheless */
-    assert_true(pace_prefill_rows(&p, 8, 1.75, 512) >= 2);
+    assert_true(pace_prefill_rows(&p, 8, 8, 1.75, 512) >= 2);
 }
 
 int main(void)
@@ -128,6 +139,7 @@ int main(void)
                                        cmocka_unit_test(begins_carefully),
                                        cmocka_unit_test(forgets_a_slow_step),
                                        cmocka_unit_test(believes_no_single_step),
+                                       cmocka_unit_test(answers_to_come_count),
                                        cmocka_unit_test(keeps_the_limit_while_a_prompt_grows_deeper),
                                        cmocka_unit_test(steps_without_a_prompt_keep_their_own_time),
                                        cmocka_unit_test(what_takes_as_long_as_the_limit_is_allowed)};
