@@ -22,7 +22,7 @@
 #include "kernel/avx512/unpack_rows.h"
 
 #define GROUP_COLS 4  /* columns that are multiplied together */
-#define MAX_COLS   16 /* in all */
+#define MAX_COLS   64 /* in all */
 
 /* What a type's blocks are made of. */
 struct form {
@@ -30,7 +30,7 @@ struct form {
     int n_steps;  /* pairs of groups */
     int dwords;   /* of a group */
     int max_code; /* the largest magnitude */
-    int max_cols; /* with more, the tiles of gemm_k256.c are faster */
+    int max_cols; /* with more, the tiles of gemm_k256.c are faster on processors with two vector units */
     bool has_min;
 };
 
@@ -425,8 +425,13 @@ void avx512_gemm_fused(enum dtype t, const struct gemm *g, void *scratch)
         fused_product(DT_Q6_K, g, scratch);
 }
 
+/* Where two units do everything with zmm registers (Intel's processors), it takes time from products to make codes of
+ * nibbles, or to bring two groups' sums together. With enough columns the tiles of gemm_k256.c are faster, which spend
+ * stores to save that. Where other units do it, and a store takes as long as two products (AMD's), they are not. */
+static int most_columns(enum dtype t) { return __builtin_cpu_is("amd") ? MAX_COLS : form_of(t).max_cols; }
+
 bool avx512_fused_takes(enum dtype t, const struct gemm *g)
 {
     return (t == DT_Q4_K || t == DT_Q5_K || t == DT_Q6_K) && g->n_rows >= TILE_ROWS && g->n_cols >= 2 &&
-           g->n_cols <= form_of(t).max_cols && (size_t)(g->k / 256) * (size_t)g->n_cols <= MAX_OPERANDS;
+           g->n_cols <= most_columns(t) && (size_t)(g->k / 256) * (size_t)g->n_cols <= MAX_OPERANDS;
 }
