@@ -11,6 +11,7 @@
  */
 #include "cli/ask/each.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -27,6 +28,8 @@
 #include "cli/core/render.h"
 
 #define BLOCK ((size_t)1 << 16)
+
+static_assert(EACH_AT_ONCE < PLACE_CONNECTIONS, "each asker has a connection, next to that of the place");
 
 struct each_line {
     struct buf text, answer;

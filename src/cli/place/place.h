@@ -40,7 +40,7 @@ extern const struct opt opts_place[]; /* options for the fields before `engine`,
 /* Sets the defaults of the engine and the model file. */
 void place_options_init(struct place_options *o);
 
-#define PLACE_CONNECTIONS 16 /* that a process has at once */
+#define PLACE_CONNECTIONS 32 /* that a process has at once, at most */
 
 enum place_kind { PLACE_SOCKET, PLACE_REMOTE, PLACE_HERE };
 
