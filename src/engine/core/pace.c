@@ -19,7 +19,7 @@
 #define WEIGHT  0.25   /* weight of the newest step in the mean */
 #define FORGET  16     /* steps with prompt rows after which a larger size is forgotten */
 #define MOST_OF 0.75   /* part of a step with one prompt row that its other rows take at least */
-#define SOONER  2      /* times the step without prompt rows, the longest step to come that counts */
+#define SOONER  2      /* a step to come counts for at most so many times the step of now */
 #define SLOWER  0.0625 /* its weight if it took longer than the mean: the machine may have been busy */
 
 static int size_of(int rows)
@@ -88,11 +88,20 @@ static double alone_of(const struct pace *p, int n_decode)
     return n_decode > q->rows ? q->s * n_decode / q->rows : q->s;
 }
 
+/* The same for more answers than there are, which must not be too much: no time is added for those beyond the mean. */
+static double soon_of(const struct pace *p, int n_soon)
+{
+    const struct pace_point *q = &p->alone[size_of(n_soon)];
+    return q->s > 0 ? q->s : pace_of(p, n_soon);
+}
+
 int pace_prefill_rows(const struct pace *p, int n_decode, int n_soon, double stretch, int most)
 {
     assert(n_soon >= n_decode);
-    double now = alone_of(p, n_decode), soon = alone_of(p, n_soon);
-    double limit = stretch * (soon < now ? now : soon > SOONER * now ? SOONER * now : soon);
+    double now = alone_of(p, n_decode), soon = soon_of(p, n_soon);
+    if (soon < now) soon = now;
+    if (soon > SOONER * now) soon = SOONER * now;
+    double limit = stretch * soon;
     int lo = 1, hi = limit > 0 ? most : 1;
     while (lo < hi) { /* the time grows with the rows: lo rows are allowed, more than hi are not */
         int mid = lo + (hi - lo + 1) / 2;

@@ -27,9 +27,9 @@ void pace_learn(struct pace *p, int rows, int n_prefill, double s);
 double pace_of(const struct pace *p, int rows);
 /* Returns how many prompt rows a step may have in addition to n_decode >= 1 rows of running answers; 1 .. most. It may
  * take `stretch` times as long as a step of n_soon >= n_decode rows without prompts, which is what steps will be when
- * the prompts that are read now have answers, too. Otherwise few answers would keep many prompts waiting, and the
- * machine would be idle for most of each step. It never takes more than twice `stretch` times as long as a step of
- * n_decode rows. */
+ * the prompts that are read now have answers, too. Otherwise few answers would keep many prompts waiting, and most of
+ * each step would be reading the weights. It never takes more than twice `stretch` times as long as a step of n_decode
+ * rows. */
 int pace_prefill_rows(const struct pace *p, int n_decode, int n_soon, double stretch, int most);
 
 /* A moving mean: goes from `old` towards `now` by the part `weight` of the distance. old 0: nothing is known yet. */

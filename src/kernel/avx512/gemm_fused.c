@@ -30,7 +30,7 @@ struct form {
     int n_steps;  /* pairs of groups */
     int dwords;   /* of a group */
     int max_code; /* the largest magnitude */
-    int max_cols; /* with more, the tiles of gemm_k256.c are faster on processors with two vector units */
+    int max_cols; /* on Intel's processors: avx512_fused_takes() */
     bool has_min;
 };
 
@@ -416,7 +416,7 @@ ALWAYS_INLINE void fused_product(enum dtype t, const struct gemm *g, struct fuse
 
 void avx512_gemm_fused(enum dtype t, const struct gemm *g, void *scratch)
 {
-    assert(avx512_fused_takes(t, g));
+    assert(avx512_fused_can(t, g));
     if (t == DT_Q4_K)
         fused_product(DT_Q4_K, g, scratch);
     else if (t == DT_Q5_K)
@@ -425,13 +425,16 @@ void avx512_gemm_fused(enum dtype t, const struct gemm *g, void *scratch)
         fused_product(DT_Q6_K, g, scratch);
 }
 
-/* Where two units do everything with zmm registers (Intel's processors), it takes time from products to make codes of
- * nibbles, or to bring two groups' sums together. With enough columns the tiles of gemm_k256.c are faster, which spend
- * stores to save that. Where other units do it, and a store takes as long as two products (AMD's), they are not. */
-static int most_columns(enum dtype t) { return __builtin_cpu_is("amd") ? MAX_COLS : form_of(t).max_cols; }
-
-bool avx512_fused_takes(enum dtype t, const struct gemm *g)
+bool avx512_fused_can(enum dtype t, const struct gemm *g)
 {
     return (t == DT_Q4_K || t == DT_Q5_K || t == DT_Q6_K) && g->n_rows >= TILE_ROWS && g->n_cols >= 2 &&
-           g->n_cols <= most_columns(t) && (size_t)(g->k / 256) * (size_t)g->n_cols <= MAX_OPERANDS;
+           g->n_cols <= MAX_COLS && (size_t)(g->k / 256) * (size_t)g->n_cols <= MAX_OPERANDS;
+}
+
+/* Intel's processors have two units for zmm registers. What makes codes of nibbles, or brings two groups' sums
+ * together, takes their time from products, so with more columns the tiles of gemm_k256.c are faster. AMD's (Zen 5)
+ * have other units for that, but a store takes as long as two products there, and the tiles have more stores. */
+bool avx512_fused_takes(enum dtype t, const struct gemm *g)
+{
+    return avx512_fused_can(t, g) && (g->n_cols <= form_of(t).max_cols || __builtin_cpu_is("amd"));
 }

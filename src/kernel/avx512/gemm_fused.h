@@ -9,7 +9,10 @@
 
 #include "kernel/kernel.h"
 
-/* Whether avx512_gemm_fused() takes this product: weights of type t, and as many rows and columns as it is made for. */
+/* Whether avx512_gemm_fused() can do this product: weights of type t, and as many rows and columns as it is made for.
+ */
+bool avx512_fused_can(enum dtype t, const struct gemm *g);
+/* Whether it can, and is the fastest way on this processor. */
 bool avx512_fused_takes(enum dtype t, const struct gemm *g);
 
 void avx512_gemm_fused(enum dtype t, const struct gemm *g, void *scratch);

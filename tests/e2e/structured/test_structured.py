@@ -93,8 +93,8 @@ def test_grammars_patterns_and_choices():
     m = {}
     def agrees():
         m.update(s.get("/v1/memory").json)
-        bytes = m["grammar_bytes"]
-        return 0 < bytes <= m["request_bytes"] and m["models"][0]["grammar_bytes"] == bytes == s.metric("memory_grammar_bytes")
+        n = m["grammar_bytes"]
+        return 0 < n <= m["request_bytes"] and m["models"][0]["grammar_bytes"] == n == s.metric("memory_grammar_bytes")
     until(LIMIT, agrees, m)  # the last answer's next mask may still be in the making
     s.stop()
 

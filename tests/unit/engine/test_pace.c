@@ -101,6 +101,7 @@ static void answers_to_come_count(void **state)
     assert_int_equal(pace_prefill_rows(&p, 1, 1, 1.75, 512), 6);   /* 1.75 * 1.125 s are 7 rows */
     assert_int_equal(pace_prefill_rows(&p, 1, 4, 1.75, 512), 12);  /* 1.75 * 1.5 s */
     assert_int_equal(pace_prefill_rows(&p, 1, 64, 1.75, 512), 22); /* 2 * 1.75 * 1.125 s */
+    assert_int_equal(pace_prefill_rows(&p, 2, 3, 1.75, 512), pace_prefill_rows(&p, 2, 2, 1.75, 512)); /* of one size */
 }
 
 /* A row of a prompt takes a fiftieth of the time of 8 answers at first, and half of it at its end. */
