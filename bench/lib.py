@@ -70,14 +70,13 @@ def parse(parser):
 
 
 def built(target):
-    """The path of a program in build/, built if it is not there yet."""
+    """The path of a program in build/, built from the sources as they are now: what an older one reaches is not theirs."""
     program = ROOT / "build" / target
-    if not program.exists():
-        if not (ROOT / "build" / "build.ninja").exists():
-            fail("there is no build in build/: run ./demo.sh first")
-        note(f"building {target}")
-        if subprocess.run(["ninja", "-C", ROOT / "build", target], stdout=subprocess.DEVNULL).returncode:
-            fail(f"cannot build {target}")
+    if not (ROOT / "build" / "build.ninja").exists():
+        fail("there is no build in build/: run ./demo.sh first")
+    note(f"building {target}")
+    if subprocess.run(["ninja", "-C", ROOT / "build", target], stdout=subprocess.DEVNULL).returncode:
+        fail(f"cannot build {target}")
     return str(program)
 
 
