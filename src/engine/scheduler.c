@@ -97,15 +97,22 @@ static void tell_done(struct qn_scheduler *s, struct request *r, enum qn_finish 
     request_free(r);
 }
 
-/* Takes a request out of the queue. */
+/* Takes a request out of the queue. With the mutex held. */
 static void unlink_waiting(struct qn_scheduler *s, struct request **at)
 {
-    pthread_mutex_lock(&s->mutex);
     *at = (*at)->next;
     s->n_waiting--;
-    pthread_mutex_unlock(&s->mutex);
     s->is_full = false;
     s->patience_ns = 0; /* the next request's time begins when it does not fit */
+}
+
+static void end_waiting(struct qn_scheduler *s, struct request **at, enum qn_finish why)
+{
+    struct request *r = *at;
+    pthread_mutex_lock(&s->mutex);
+    unlink_waiting(s, at);
+    pthread_mutex_unlock(&s->mutex);
+    tell_done(s, r, why);
 }
 
 /* Takes the i-th running request out of the list. With the mutex held. */
@@ -169,10 +176,9 @@ static void end_some(struct qn_scheduler *s, bool is_stopping)
     for (struct request **at = &s->waiting, *r; (r = *at);) {
         enum qn_finish why =
             are_lost || r->error.code ? QN_FINISH_ERROR : request_doom(r, now, is_stopping ? now : stop);
-        if (why != QN_FINISH_NONE) {
-            unlink_waiting(s, at);
-            tell_done(s, r, why);
-        } else
+        if (why != QN_FINISH_NONE)
+            end_waiting(s, at, why);
+        else
             at = &r->next;
     }
     for (int i = 0; i < s->n_running;) {
@@ -229,14 +235,14 @@ static struct request **next_in_line(struct qn_scheduler *s)
 
 /* ---- admission ---- */
 
-/* Moves a request from the queue to the running ones. */
+/* Moves a request from the queue to the running ones, at once: qn_cancel() looks for it in both. */
 static void enter(struct qn_scheduler *s, struct request **at)
 {
     struct request *r = *at;
     struct qn_event ev = {.type = QN_EVENT_PREFILL, .token = -1, .n_done = r->n_cached, .n_total = (int)r->p.n_prompt};
     r->admitted_ns = clock_ns();
-    unlink_waiting(s, at);
     pthread_mutex_lock(&s->mutex);
+    unlink_waiting(s, at);
     if (s->n_running == 0) s->busy_since_ns = r->admitted_ns;
     s->running[s->n_running++] = r;
     s->n_places_taken += r->p.n_answers;
@@ -262,10 +268,9 @@ static bool admit_one(struct qn_scheduler *s, struct request **at, bool are_held
     int rc = room_start(s, r, &r->error);
     if (rc == QN_EFULL) check_fit(s, r, are_held);
     if (rc == QN_EFULL && !r->error.code) return false;
-    if (rc) {
-        unlink_waiting(s, at);
-        tell_done(s, r, QN_FINISH_ERROR);
-    } else
+    if (rc)
+        end_waiting(s, at, QN_FINISH_ERROR);
+    else
         enter(s, at);
     return true;
 }

@@ -368,6 +368,34 @@ static void exact_cancelled_neighbour(void **state)
     free(single);
 }
 
+/* A request that was submitted can be cancelled at any time, so it is always in a list: also while it is moved from the
+ * one of those that wait to the one of those that run. */
+static void test_always_in_a_list(void **state)
+{
+    (void)state;
+    qn_engine *g = engine(1, 64);
+    qn_scheduler *s = scheduler(g, 1, 1, 0);
+    for (int i = 0; i < 400; i++) {
+        struct record *r = record();
+        struct qn_scheduler_stats st = {.size = sizeof st};
+        atomic_bool gate = false;
+        r->gate = &gate; /* it holds the scheduler's thread after the move */
+        uint64_t id = submit(s, 2, r);
+        do {
+            qn_scheduler_stats(s, &st);
+            assert_int_equal(st.n_queued + st.n_running, 1);
+        } while (!st.n_running);
+        assert_true(qn_cancel(s, id));
+        gate = true;
+        wait_for(r);
+        assert_int_equal(r->outcome, QN_FINISH_CANCELLED);
+        free(r);
+    }
+    assert_idle(s);
+    qn_scheduler_free(s);
+    qn_engine_free(g);
+}
+
 /* The same prompt again, by somebody else, and with its answer and more behind it. */
 static void exact_from_the_cache(void **state)
 {
@@ -986,6 +1014,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_every_answer_ends),   cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_stop_with_grace),     cmocka_unit_test(test_fair_shares),
         cmocka_unit_test(test_idleness_is_no_hang), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_always_in_a_list),
     };
     if (argc < 2 || argc > 3 || qn_model_open(&model, argv[1], &e)) {
         fprintf(stderr, "test_scheduler: %s\n", e.code ? e.msg : "one model, please");
