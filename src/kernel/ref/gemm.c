@@ -3,7 +3,7 @@
  * gemm.c: the matrix products (docs/KERNELS.md section 2), as the contract defines them.
  *
  * There are three loops: for float weights, blocks of 32 and blocks of 256. The types of a shape differ only in how a
- * block is unpacked. Each output has one accumulator, and the blocks ascend. A weight row is unpacked once for 16
+ * block is unpacked. Each output has one accumulator, and the blocks ascend. A weight row is unpacked once for 64
  * columns; nothing else is done for speed.
  */
 #include <assert.h>
@@ -12,7 +12,7 @@
 #include "kernel/ref/ref.h"
 #include "kernel/ref/unpack.h"
 
-#define COLS 16 /* columns that share an unpacked block; no part of the arithmetic */
+#define COLS 64 /* columns that share an unpacked block; no part of the arithmetic */
 
 /* ---- float weights ---- */
 
