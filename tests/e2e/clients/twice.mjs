@@ -28,6 +28,11 @@ export function reach(transport, name) {
         const reply = await undici.fetch(target, {...init, dispatcher});
         const {status, statusText, headers} = reply;
         const note = {method: init.method ?? "GET", target: new URL(target).pathname, status, type: headers.get("content-type")};
+        const keep = body => fs.appendFileSync(record, JSON.stringify({...note, body}) + "\n");
+        if (!reply.body) {
+            keep("");
+            return reply;
+        }
         const decoder = new TextDecoder();
         let body = "";
         const noting = new TransformStream({
@@ -36,10 +41,10 @@ export function reach(transport, name) {
                 out.enqueue(bytes);
             },
             flush() {
-                fs.appendFileSync(record, JSON.stringify({...note, body: body + decoder.decode()}) + "\n");
+                keep(body + decoder.decode());
             },
         });
-        return reply.body ? new undici.Response(reply.body.pipeThrough(noting), {status, statusText, headers}) : reply;
+        return new undici.Response(reply.body.pipeThrough(noting), {status, statusText, headers});
     };
     return {base: "http://localhost", fetch};
 }

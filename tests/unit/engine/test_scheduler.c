@@ -368,8 +368,7 @@ static void exact_cancelled_neighbour(void **state)
     free(single);
 }
 
-/* A request that was submitted can be cancelled at any time, so it is always in a list: also while it is moved from the
- * one of those that wait to the one of those that run. */
+/* A request that was submitted can be cancelled at any time, so it is always in a list, also while it is admitted. */
 static void test_always_in_a_list(void **state)
 {
     (void)state;
