@@ -775,7 +775,10 @@ def test_the_log_and_the_counters_agree_about_what_was_done():
     for body in {"nonsense": 1}, {"prompt": "a", "model": "other"}:
         s.post("/v1/completions", body)
     check(s.post("/v1/messages", {}).status == 400, "a message")
-    late = s.post("/v1/completions", {**slow(s), "deadline_ms": 20})
+    for ms in 50, 200, 600:  # on a busy machine the first may be over before the request has reached the scheduler
+        late = s.post("/v1/completions", {**slow(s), "deadline_ms": ms})
+        if late.status == 200:
+            break
     c = s.connect()
     c.request("POST", "/v1/completions", json.dumps(slow(s)), {"Content-Type": "application/json"})
     r = c.getresponse()
@@ -785,17 +788,19 @@ def test_the_log_and_the_counters_agree_about_what_was_done():
     r.close()
     c.close()
     hists = [f'quern_{name}_count{{model="m"}}' for name in ("queue_seconds", "request_prompt_tokens", "request_generated_tokens")]
+    posts = [f'quern_http_requests_total{{route="/v1/{route}",method="POST",status="{status}"}}' for route, status in
+             (("completions", 200), ("completions", 400), ("completions", 404), ("embeddings", 200), ("messages", 400))]
+    # One completion, three embeddings, one that was late, one that was left; and what HTTP has of them.
+    want = [6] * 4 + [3, 1, 1, 1, 1]
     end = time.monotonic() + LIMIT
     while True:
         numbers = dict(re.findall(r"^(quern_\S+) (\S+)$", s.get("/metrics").body.decode(), re.M))
         n_done = sum(int(v) for k, v in numbers.items() if k.startswith("quern_requests_total{"))
-        counts = [n_done, *(int(numbers[h]) for h in hists)]
-        if min(counts) >= 6 or time.monotonic() > end:
+        counts = [n_done, *(int(numbers.get(n, 0)) for n in hists + posts)]
+        if counts == want or time.monotonic() > end:
             break
-    check(counts == [6] * 4, "one completion, three embeddings, one that was late, one that was left", counts)
-    count = lambda route, method, status: int(numbers.get(f'quern_http_requests_total{{route="{route}",method="{method}",status="{status}"}}', 0))
-    check(count("/v1/completions", "POST", 200) == 3 and count("/v1/completions", "POST", 400) == 1, numbers)
-    check(count("/v1/completions", "POST", 404) == 1 and count("/v1/messages", "POST", 400) == 1, numbers)
+        time.sleep(0.01)
+    check(counts == want, "what was done", counts)
     s.get("/nothing")
     c = s.connect()
     c.request("POST", "/v1/completions", json.dumps(slow(s)), {"Content-Type": "application/json"})

@@ -38,8 +38,12 @@ async function open(url, width = 1000, height = 760) {
     return page;
 }
 
-const text = (page, selector) => page.$$eval(selector, all => all.map(e => e.innerText));
+// In one step of the page: puppeteer's $$eval() finds the elements in a step of its own, and a view that is shown again
+// in between has replaced them.
+const text = (page, selector) => page.evaluate(s => [...document.querySelectorAll(s)].map(e => e.innerText), selector);
 const wait = (page, what, ...args) => page.waitForFunction(what, {polling: 20}, ...args);
+// The same for a button of such a view: waits for it and uses it at once.
+const useButton = (page, selector) => wait(page, s => { const b = document.querySelector(s); b?.click(); return !!b; }, selector);
 const click = (page, name, within = "body") => page.locator(`${within} ::-p-aria([name="${name}"][role="button"])`).click();
 const idle = page => wait(page, () => !running && document.querySelector(".turn:last-child .tools"));
 
@@ -294,13 +298,12 @@ const cases = {
 
     async requests_are_seen_and_cancelled(page) {
         const other = await open(at.parrot);
+        await view(page, "requests");
         await other.type("#say", "sing");
         await other.keyboard.press("Enter");
-        await wait(other, () => running && running.n.request);
-        await view(page, "requests");
         await wait(page, () => document.querySelector("[aria-label^='Cancel ']"));
         assert.match((await text(page, "#view-requests tbody tr"))[0], /^chatcmpl-\S+\s+m\s+(answers|reads the prompt)/);
-        await page.click("[aria-label^='Cancel ']");
+        await useButton(page, "[aria-label^='Cancel ']");
         await idle(other);
         assert.match((await text(other, ".turn.assistant"))[0], /Stopped\./);
         await wait(page, () => /None of yours/.test(document.getElementById("view-requests").innerText));
@@ -315,7 +318,7 @@ const cases = {
         await wait(page, () => document.querySelector("[aria-label^='Drop s_']"));
         const count = () => page.$$eval("[aria-label^='Drop s_']", all => all.length);
         for (let n = await count(); n > 0; n--) {
-            await page.click("[aria-label^='Drop s_']");
+            await useButton(page, "[aria-label^='Drop s_']");
             await wait(page, most => document.querySelectorAll("[aria-label^='Drop s_']").length < most, n);
         }
         assert.match((await text(page, "#view-sessions"))[0], /None of yours/);
@@ -525,7 +528,7 @@ const pictures = {
         await view(page, "requests");
         await wait(page, () => document.querySelector("[aria-label^='Cancel ']"));
         await shoot(page, "requests");
-        await page.click("[aria-label^='Cancel ']");
+        await useButton(page, "[aria-label^='Cancel ']");
     },
 
     async narrow(page) {
