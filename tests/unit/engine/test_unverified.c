@@ -237,7 +237,11 @@ static void half_windows_half_plain_have_the_bytes_they_have_alone(void **state)
 static void threads_instructions_and_small_steps_change_nothing(void **state)
 {
     (void)state;
+#ifdef FEW_CASES
+    static const char *const cpus[] = {"avx2", "avx512"}; /* the reference is instrumented: slow */
+#else
     static const char *const cpus[] = {"ref", "avx2", "avx512"};
+#endif
     answer_alone();
     for (size_t i = 0; i < sizeof cpus / sizeof *cpus; i++) {
         struct qn_engine_params p;
@@ -246,7 +250,7 @@ static void threads_instructions_and_small_steps_change_nothing(void **state)
         p.cpu = cpus[i];
         p.n_ctx = N_CTX;
         int rc = qn_engine_new(&g, model, &p, &e);
-        if (i == 0) OK(rc);
+        if (!strcmp(cpus[i], "ref")) OK(rc);
         if (rc) continue; /* this machine has not got it */
         qn_engine_free(g);
         struct place at = place_with(cpus[i], QN_KV_F16, 3, 0, 80, NULL); /* not all windows fit a step */
