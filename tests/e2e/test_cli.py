@@ -96,7 +96,7 @@ def test_random_model_same_text_whatever_computes_it():
     # Near ties everywhere: the text changes with the last bit of a logit.
     prompt = "the quick brown fox jumps over the lazy dog" * 3
     want = greedy(model=RANDOM, prompt=prompt, n=40)
-    # Each number of threads and each batch with each instruction set: golden/equal compares more of them.
+    # Each instruction set with each number of threads and each batch once; golden/equal has other pairs.
     for cpu in levels():
         for threads, batch in (1, 3), (2, 64), (7, 1):
             got = greedy("--cpu", cpu, "--threads", threads, "--batch", batch, model=RANDOM, prompt=prompt, n=40)

@@ -238,7 +238,7 @@ static void threads_instructions_and_small_steps_change_nothing(void **state)
 {
     (void)state;
 #ifdef FEW_CASES
-    static const char *const cpus[] = {"avx2", "avx512"}; /* the reference is instrumented: slow */
+    static const char *const cpus[] = {NULL}; /* the best one; the reference is slow when it is instrumented */
 #else
     static const char *const cpus[] = {"ref", "avx2", "avx512"};
 #endif
@@ -250,11 +250,11 @@ static void threads_instructions_and_small_steps_change_nothing(void **state)
         p.cpu = cpus[i];
         p.n_ctx = N_CTX;
         int rc = qn_engine_new(&g, model, &p, &e);
-        if (!strcmp(cpus[i], "ref")) OK(rc);
+        if (i == 0) OK(rc);
         if (rc) continue; /* this machine has not got it */
         qn_engine_free(g);
         struct place at = place_with(cpus[i], QN_KV_F16, 3, 0, 80, NULL); /* not all windows fit a step */
-        all_at_once(at.scheduler, cpus[i]);
+        all_at_once(at.scheduler, cpus[i] ? cpus[i] : "the best");
         leave(at);
     }
 }
