@@ -15,6 +15,7 @@
 #include "cli/core/commands.h"
 #include "cli/core/render.h"
 #include "cli/direct/run_receipt.h"
+#include "cli/direct/run_windows.h"
 #include "cli/place/operand.h"
 
 struct run_options {
@@ -65,22 +66,30 @@ static int read_prompt(const char *arg, char **prompt, size_t *n)
     return 0;
 }
 
+/* Where the answer goes. */
+struct out {
+    bool shown; /* on a terminal */
+    int status; /* the exit status, after a failure; otherwise EX_OK */
+};
+
 /* Writes a piece of the answer, which has whole characters: to a file or a pipe as it is, to a terminal without what
- * it would act on. Returns false if that failed, with the exit status in *status. */
-static bool put(bool shown, const char *bytes, size_t n, int *status)
+ * it would act on. Returns false if that failed. */
+static bool put(void *arg, const char *bytes, size_t n)
 {
+    struct out *to = arg;
     struct buf clean = {0};
     struct qn_error e;
-    bool done = true;
-    if (n && shown && render_clean(&clean, bytes, n, &e)) {
-        *status = cli_fail(&e);
-        done = false;
-    } else if (shown ? cli_write(clean.data, clean.len) : cli_write(bytes, n)) {
-        *status = cli_write_status();
-        done = false;
-    }
+    if (n && to->shown && render_clean(&clean, bytes, n, &e))
+        to->status = cli_fail(&e);
+    else if (to->shown ? cli_write(clean.data, clean.len) : cli_write(bytes, n))
+        to->status = cli_write_status();
     buf_deinit(&clean);
-    return done;
+    return to->status == EX_OK;
+}
+
+static void say_full(const qn_engine *g)
+{
+    fprintf(stderr, "quern: stopped: the context of %d tokens is full\n", qn_engine_n_ctx(g));
 }
 
 /* Writes the answer, token by token, until the model ends it, a stop string comes, or the context is full. */
@@ -90,23 +99,45 @@ static int stream(const struct run_options *r, const qn_model *m, qn_engine *g, 
     const qn_token *all;
     const char *bytes;
     size_t n;
-    bool stopped = false, shown = isatty(STDOUT_FILENO);
-    int status = EX_OK;
+    bool stopped = false;
+    struct out to = {isatty(STDOUT_FILENO), EX_OK};
     for (int i = 0; (r->n_predict < 0 || i < r->n_predict) && !stopped; i++) {
         qn_token t;
         if (qn_session_tokens(s, &all) == (size_t)qn_engine_n_ctx(g)) {
-            fprintf(stderr, "quern: stopped: the context of %d tokens is full\n", qn_engine_n_ctx(g));
+            say_full(g);
             break;
         }
         if (qn_session_step(s, &t, e)) return cli_fail(e);
         if (qn_model_is_eog(m, t)) break;
         if (qn_text_push(text, t, &bytes, &n, &stopped, e)) return cli_fail(e);
-        if (!put(shown, bytes, n, &status)) return status;
+        if (!put(&to, bytes, n)) return to.status;
     }
     if (qn_text_end(text, &bytes, &n, e)) return cli_fail(e);
-    if (!put(shown, bytes, n, &status)) return status;
-    if (shown) put(true, "\n", 1, &status);
-    return status;
+    if (!put(&to, bytes, n)) return to.status;
+    if (to.shown) put(&to, "\n", 1);
+    return to.status;
+}
+
+/* The same with windows of masks. */
+static int fill_windows(const struct run_options *r, qn_engine *g, const qn_token *prompt, size_t n, bool continues,
+                        struct qn_error *e)
+{
+    struct out to = {isatty(STDOUT_FILENO), EX_OK};
+    bool is_full;
+    const struct run_windows w = {.prompt = prompt,
+                                  .n_prompt = n,
+                                  .continues = continues,
+                                  .sampling = r->sampling,
+                                  .wedlm = r->draft.wedlm,
+                                  .max_tokens = r->n_predict,
+                                  .stop = (const char *const *)r->stop.v,
+                                  .n_stop = r->stop.n,
+                                  .put = put,
+                                  .arg = &to};
+    if (run_windows(g, &w, &is_full, e)) return cli_fail(e);
+    if (is_full) say_full(g);
+    if (to.shown && to.status == EX_OK) put(&to, "\n", 1);
+    return to.status;
 }
 
 /* Turns the prompt into tokens. A prompt that cannot fit is refused before any work is done. */
@@ -143,25 +174,20 @@ static int keep_receipt(const struct run_options *r, struct run_answer *a)
     return run_receipt_write(&r->receipt, a);
 }
 
-static int answer(const struct run_options *r, const char *path, const char *draft, const char *prompt,
-                  size_t prompt_len)
+/* A session continues the prompt. */
+static int continue_prompt(const struct run_options *r, const char *path, const char *draft, const qn_model *m,
+                           qn_engine *g, const qn_token *ids, size_t n, bool continues, struct qn_error *e)
 {
-    struct qn_error e = {0};
-    qn_model *m = NULL, *drafter = NULL;
-    qn_engine *g = NULL;
+    qn_model *drafter = NULL;
     qn_session *s = NULL;
     qn_text *text = NULL;
-    qn_token *ids = NULL;
-    size_t n = 0;
-    int rc = EX_OK;
-    if (qn_model_open_with(&m, path, &r->model, &e) || qn_engine_new(&g, m, &r->engine, &e) ||
-        qn_session_new(&s, g, &r->sampling, &e) || set_draft(r, s, draft, &drafter, &e) ||
-        tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e) ||
-        qn_text_new(&text, m, prompt_len > 0, (const char *const *)r->stop.v, r->stop.n, &e) ||
-        qn_session_sync(s, ids, n, NULL, &e))
-        rc = cli_fail(&e);
+    int rc;
+    if (qn_session_new(&s, g, &r->sampling, e) || set_draft(r, s, draft, &drafter, e) ||
+        qn_text_new(&text, m, continues, (const char *const *)r->stop.v, r->stop.n, e) ||
+        qn_session_sync(s, ids, n, NULL, e))
+        rc = cli_fail(e);
     else
-        rc = stream(r, m, g, s, text, &e);
+        rc = stream(r, m, g, s, text, e);
     if (!rc && r->receipt.path)
         rc = keep_receipt(r, &(struct run_answer){.path = path,
                                                   .model = m,
@@ -169,12 +195,31 @@ static int answer(const struct run_options *r, const char *path, const char *dra
                                                   .session = s,
                                                   .text = text,
                                                   .n_prompt = n,
-                                                  .continues = prompt_len > 0});
-    qn_free(ids);
+                                                  .continues = continues});
     qn_text_free(text);
     qn_session_free(s);
-    qn_engine_free(g);
     qn_model_close(drafter);
+    return rc;
+}
+
+static int answer(const struct run_options *r, const char *path, const char *draft, const char *prompt,
+                  size_t prompt_len)
+{
+    struct qn_error e = {0};
+    qn_model *m = NULL;
+    qn_engine *g = NULL;
+    qn_token *ids = NULL;
+    size_t n = 0;
+    int rc = EX_OK;
+    if (qn_model_open_with(&m, path, &r->model, &e) || qn_engine_new(&g, m, &r->engine, &e) ||
+        tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e))
+        rc = cli_fail(&e);
+    else if (r->how == QN_DRAFT_WEDLM)
+        rc = fill_windows(r, g, ids, n, prompt_len > 0, &e);
+    else
+        rc = continue_prompt(r, path, draft, m, g, ids, n, prompt_len > 0, &e);
+    qn_free(ids);
+    qn_engine_free(g);
     qn_model_close(m);
     return rc;
 }
@@ -199,9 +244,11 @@ static int run(struct invocation *v)
     int rc;
     if ((rc = receipt_file_check("run", &r->receipt, false))) return rc;
     if (r->greedy) r->sampling.temperature = 0;
-    if (draft_options_say_windows(&r->draft))
-        return cli_usage("run: it has no windows of masks (--window, --wedlm-verify and the like): quern ask has");
     if (operand_draft(&draft, &r->how, &r->draft, &r->folders, &e)) return cli_fail(&e);
+    if (r->how != QN_DRAFT_WEDLM && draft_options_say_windows(&r->draft))
+        return cli_usage("run: --window, --wedlm-verify and the like are for --decoder wedlm");
+    if (r->how == QN_DRAFT_WEDLM && r->receipt.path)
+        return cli_usage("run: --receipt excludes --decoder wedlm; quern ask has both");
     r->biases = cli_alloc(r->bias.n, sizeof *r->biases);
     if (!(rc = operand_model(v, 0, &r->folders)) && !(rc = parse_biases(r)) &&
         !(rc = read_prompt(v->n == 2 ? v->operand[1] : NULL, &prompt, &n)))
