@@ -76,7 +76,7 @@ static void add_proposal(const struct wedlm_seq *s, struct draft *draft)
 {
     int run = min_int(wedlm_run(&s->window), draft->most);
     for (; draft->n < run; draft->n++) {
-        draft->proposed[draft->n] = s->window.entries[draft->n].token;
+        draft->proposed[draft->n] = draft->instead ? draft->instead[draft->n] : s->window.entries[draft->n].token;
         draft->sureness[draft->n] = sureness_of(s->window.entries[draft->n].entropy);
     }
 }

@@ -203,7 +203,7 @@ static bool costs_time(int kind) { return kind == DRAFT_MTP || kind == DRAFT_MOD
 /* Whether the drafter's guesses are replaced. */
 static bool pretends(const struct drafters *d, const struct draft_offer *o, int kind)
 {
-    return d->right.n && o->n_recorded && costs_time(kind);
+    return d->right.n && o->n_recorded && (costs_time(kind) || kind == DRAFT_WEDLM);
 }
 
 /* What it proposes instead. The same for the same text, however its steps were cut. */
@@ -212,7 +212,7 @@ static const qn_token *pretend(const struct drafters *d, struct draft_offer *o, 
     uint64_t text = hash_bytes(o->tokens, (size_t)o->n_tokens * sizeof *o->tokens, 0);
     bool is_right = true;
     for (int i = 0; i < n; i++) {
-        is_right &= i < o->n_recorded && rng_uniform(text, 0, (uint64_t)i) < (double)d->right.p[i];
+        is_right &= i < o->n_recorded && i < d->right.n && rng_uniform(text, 0, (uint64_t)i) < (double)d->right.p[i];
         o->instead[i] = is_right ? o->recorded[i] : i < o->n_recorded && o->recorded[i] == 0;
     }
     return o->instead;
@@ -221,9 +221,10 @@ static const qn_token *pretend(const struct drafters *d, struct draft_offer *o, 
 /* Returns how many tokens a drafter should propose for a sequence; -1: it is not asked. */
 static int wanted(struct drafters *d, const struct draft_offer *o, int kind)
 {
-    int most = pretends(d, o, kind) ? min_int(o->most, d->right.n) : o->most;
     if (!o->seqs->of[kind]) return -1;
-    if (d->is_eager || !costs_time(kind)) return most;
+    if (!costs_time(kind)) return o->most;
+    int most = pretends(d, o, kind) ? min_int(o->most, d->right.n) : o->most;
+    if (d->is_eager) return most;
     const struct draft_plan *other = &o->plans[o->kind];
     int n =
         draft_control_ask(&d->control, &o->seqs->record, kind, d->n_offers, d->n_offers, most, other->n ? other : NULL);

@@ -60,11 +60,13 @@ struct draft_offer {
     int n_fixed; /* rows of a window of a fixed size, while rows are shared out */
 };
 
-/* For measurements: in a replay, guess i of a drafter that costs time is the recorded token with the probability p[i]
- * if those before it are right. The drafter works as always, and its guesses are thrown away. */
+/* For measurements: in a replay, guess i of a drafter that computes its guesses (all but FORCED and NGRAM) is the
+ * recorded token with the probability p[i] if those before it are right. The drafter works as always, and its guesses
+ * are thrown away. */
 struct drafts_right {
     float p[DRAFT_MOST];
-    int n; /* a proposal has no more guesses; 0: its guesses are its own */
+    int n; /* a proposal has no more guesses, and further ones in a run of WEDLM's window are wrong; 0: guesses are the
+              drafter's own */
 };
 
 struct drafters {

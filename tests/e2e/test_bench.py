@@ -157,6 +157,13 @@ def test_decoders():
     r, = results("decoders", tiny, "--content", "tasks", "--rounds", 6, "--draft", "model", "--draft-model", tiny, "--guesses", 2,
                  "--right", "1,0", "--cpu-time", "--seconds", 100, status=(0, 1))["rows"]
     assert 0.45 < r["accepted"] < 0.55 and 1 < r["tokens_per_pass"] <= 2, r
+    # Windows: guesses that are right as often as asked for, and unverified ones, which fill all four masks in each step.
+    tiny = os.path.join(ROOT, "models", "tiny-wedlm-q8_0.gguf")
+    wedlm = ["decoders", tiny, "--content", "tasks", "--rounds", 6, "--draft", "wedlm", "--windows"]
+    r, = results(*wedlm, "--window 4 --entropy-threshold 100", "--right", "1", status=(0, 1))["rows"]
+    assert r["accepted"] == 1 and 3 < r["tokens_per_pass"] <= 4, r
+    r, = results(*wedlm, "--window 4 --entropy-threshold 100 --wedlm-verify no", status=(0, 1))["rows"]
+    assert r["accepted"] is None and 3 < r["tokens_per_pass"] <= 4, r
 
 
 def test_decoders_keep():

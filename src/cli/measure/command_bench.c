@@ -599,8 +599,8 @@ static const struct opt opts[] = {
      "with --replay: so many guesses in every step, whatever they cost (default 0: as many as pay)", 0, DRAFT_MOST,
      .rare = true},
     {"right", 0, OPT_STRING, AT(right), "LIST",
-     "with --replay: how probably the first, second ... guess of mtp or model is right, instead of what it guesses: "
-     "for models with random weights, such as 0.8,0.7",
+     "with --replay: how probably the first, second ... guess of mtp, model or wedlm is right, instead of what it "
+     "guesses: for models with random weights, such as 0.8,0.7",
      .rare = true},
     {"json", 0, OPT_FLAG, AT(json), NULL, "one JSON object instead of a table"},
     {0},

@@ -161,8 +161,9 @@ static void told(void *arg, const struct qn_event *ev)
     pthread_mutex_unlock(&s->turn->mutex);
 }
 
+/* own_answer: what the model writes takes the place of the recorded text. */
 static int ask(qn_scheduler *s, const struct replay_text *t, const struct replay_place *at, enum qn_draft draft,
-               struct replay_stream *to, struct qn_error *e)
+               bool own_answer, struct replay_stream *to, struct qn_error *e)
 {
     struct qn_request_params p;
     qn_request_params_init(&p);
@@ -171,8 +172,11 @@ static int ask(qn_scheduler *s, const struct replay_text *t, const struct replay
     int last = (int)p.n_prompt - 1; /* a recurrent state is kept here, for the second turn and the next block */
     p.boundaries = &last;
     p.n_boundaries = last >= 1;
-    p.replay = t->tokens + p.n_prompt;
-    p.n_replay = p.max_tokens = BLOCK;
+    p.max_tokens = BLOCK;
+    if (!own_answer) {
+        p.replay = t->tokens + p.n_prompt;
+        p.n_replay = BLOCK;
+    }
     p.ignore_eog = p.no_text = true;
     p.draft = draft;
     p.identity = at->pass; /* what was said in another pass would be guessed right */
@@ -216,18 +220,20 @@ static struct replay_place place_of(const struct replay_texts *texts, int number
 }
 
 /* *rate: tokens in a second; 0: the streams did not overlap. */
-static int turn(qn_scheduler *s, const struct replay_texts *texts, int round, int n_streams, enum qn_draft draft,
-                bool counts_cpu, double *rate, struct qn_usage *usage, struct qn_error *e)
+static int turn(qn_scheduler *s, const struct replay_params *p, const struct replay_texts *texts, int round,
+                int n_streams, bool is_drafted, double *rate, struct qn_usage *usage, struct qn_error *e)
 {
+    enum qn_draft draft = is_drafted ? p->draft : QN_DRAFT_OFF;
+    bool own_answer = draft == QN_DRAFT_WEDLM && p->wedlm.verify == 0;
     struct replay_turn t = {
-        .mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .counts_cpu = counts_cpu};
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .counts_cpu = p->counts_cpu};
     int rc = 0;
     t.streams = cli_alloc((size_t)n_streams, sizeof *t.streams);
     pthread_mutex_lock(&t.mutex);
     for (int i = 0; i < n_streams && !rc; i++) {
         t.streams[i].turn = &t;
         struct replay_place at = place_of(texts, round * n_streams + i);
-        rc = ask(s, &texts->v[at.text], &at, draft, &t.streams[i], e);
+        rc = ask(s, &texts->v[at.text], &at, draft, own_answer, &t.streams[i], e);
         t.n_open += !rc;
     }
     while (t.n_open) pthread_cond_wait(&t.done, &t.mutex);
@@ -282,8 +288,7 @@ static int rounds(const struct replay_params *p, qn_scheduler *s, const struct r
         struct qn_usage usage[2];
         for (int i = 0; i < 2 && !rc; i++) {
             int k = (i + round) % 2;
-            rc =
-                turn(s, texts, round, r->n_streams, k ? p->draft : QN_DRAFT_OFF, p->counts_cpu, &rate[k], &usage[k], e);
+            rc = turn(s, p, texts, round, r->n_streams, k, &rate[k], &usage[k], e);
             add_sums(s, &last, &sums[k]);
         }
         if (rc || rate[0] == 0 || rate[1] == 0) continue;

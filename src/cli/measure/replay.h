@@ -38,8 +38,8 @@ struct replay_params {
     enum qn_draft draft;
     const qn_model *draft_model; /* NULL: none */
     int n_guesses;               /* in each step of an answer; 0: as the controller decides */
-    struct drafts_right right;   /* how probably guesses of a drafter that costs time are right */
-    struct qn_wedlm wedlm;       /* verified */
+    struct drafts_right right;   /* how probably guesses of a drafter that computes them are right */
+    struct qn_wedlm wedlm;       /* unverified windows write their own answers, as long as the recorded ones */
 };
 
 /* What was measured with so many answers at once. A round is the same blocks of answers with drafts and without. */
