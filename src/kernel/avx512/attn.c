@@ -14,110 +14,21 @@
  *
  * Rows go in blocks of 12 (8, 4, 2, 1 where there are no more), a block that is not full repeating its last row. Few
  * rows (decode) read keys and values where they are, in the order in which they lie in memory, and fetch what they
- * will read next. Many (prefill) share pieces that were widened to f32 in scratch and stay in L1: their inner loop is
- * 24 multiply-adds and 14 loads.
+ * will read next. For many (prefill), f16 keys are widened once for all, and attn_many.c does the rest.
  *
  * The outputs themselves hold the merged result so far.
  */
 #include <assert.h>
 #include <string.h>
 
+#include "kernel/avx512/attn_work.h"
 #include "kernel/avx512/avx512.h"
 #include "kernel/avx512/math.h"
 #include "kernel/avx512/quant.h"
 
-#define ROWS         12 /* in a block, at most */
-#define BLOCKS       (ATTN_MAX_Q / ROWS + 1)
-#define WIDEN        16                             /* rows from which keys and values are widened once for all */
-#define GROUPS       (ATTN_CHUNK / KV_GROUP)        /* of 16 slots in a chunk */
-#define KEY_Q8_BYTES (2 * KV_GROUP + 32 * KV_GROUP) /* 32 dims of a group of keys */
-static_assert(ATTN_MAX_Q % ROWS == 8 && ATTN_MAX_Q % 16 == 0, "a block of rows, repeated ones included, has its place");
-
-/* How a row's chunk joins what it has: o, fma(O, f, o), fma(o, f, O). */
-enum join { JOIN_FIRST, JOIN_HIGHER, JOIN_LOWER };
-
-struct work {
-    _Alignas(64) float p[ATTN_MAX_Q][ATTN_CHUNK]; /* scores, then their exponentials */
-    union {
-        _Alignas(64) float keys[2][ATTN_MAX_DIM][KV_GROUP];
-        _Alignas(64) float values[ATTN_CHUNK][2 * 16];
-        _Alignas(64) float scales[2][ATTN_CHUNK]; /* Q8_0 values that are read in place: of 32 dims each */
-    } wide;
-    _Alignas(64) float o[ROWS][ATTN_MAX_DIM]; /* of a block */
-    _Alignas(64) int8_t q8[ATTN_MAX_Q][ATTN_MAX_DIM];
-    float q8_d[ATTN_MAX_Q][ATTN_MAX_DIM / 32];
-    int32_t q8_start[ATTN_MAX_Q][ATTN_MAX_DIM / 32]; /* -128 * sum of 32 q: keys are made unsigned */
-    _Alignas(64) float m[ATTN_MAX_Q], l[ATTN_MAX_Q]; /* merged so far */
-    _Alignas(64) float chunk_m[ATTN_MAX_Q], chunk_l[ATTN_MAX_Q];
-    _Alignas(64) float factor[ATTN_MAX_Q];
-    bool started[ATTN_MAX_Q];
-    uint8_t join[ATTN_MAX_Q];           /* enum join */
-    size_t out_at;                      /* floats from a row's output to where the chunk's result goes */
-    int lo[ATTN_MAX_Q], hi[ATTN_MAX_Q]; /* slots of the chunk that the row sees; both 0: none */
-};
-static_assert(sizeof(struct work) <= KERNEL_SCRATCH_BYTES, "scratch");
-
-/* Up to ROWS rows of a chunk. */
-struct block {
-    int row, n;
-    int lo, hi;         /* slots that any of them sees; both 0: none */
-    int all_lo, all_hi; /* slots that all of them see; all_lo == all_hi: none */
-};
-
-/* The current chunk: where its slots are, and where the next chunk's are. */
-struct chunk {
-    int n_blocks;
-    struct block block[BLOCKS];
-    int g0, g1; /* groups that any row sees */
-    const uint8_t *key[GROUPS], *value[GROUPS];
-    const uint8_t *next_key[GROUPS]; /* the first n_next groups of the next chunk */
-    int n_next;
-    size_t key_bytes, value_bytes; /* of a group, of a slot */
-};
-
-static int int_min(int a, int b) { return a < b ? a : b; }
-static int int_max(int a, int b) { return a > b ? a : b; }
-
 static float exp_scalar(float x) { return _mm512_cvtss_f32(exp_512(_mm512_set1_ps(x))); }
 
-/* Groups' keys or values that are read next, a part of which is fetched every few steps of the work before: the
- * processor drops what is asked for in one go. */
-struct next {
-    const uint8_t *const *p; /* groups that are still to be fetched, in the order in which they will be read */
-    int n;
-    size_t bytes; /* of a group */
-    size_t at;    /* bytes of the first one that are fetched */
-    size_t part;
-};
-
-static struct next next_of(const uint8_t *const *p, int n, size_t bytes, int n_steps)
-{
-    size_t part = n > 0 ? ((size_t)n * bytes / (size_t)n_steps + 63) / 64 * 64 : 0;
-    return (struct next){.p = p, .n = int_max(n, 0), .bytes = bytes, .part = part};
-}
-
-ALWAYS_INLINE void fetch(struct next *t)
-{
-    if (!t->n) return;
-    for (size_t i = 0; i < t->part; i += 64) _mm_prefetch((const char *)*t->p + t->at + i, _MM_HINT_T0);
-    t->at += t->part;
-    if (t->at < t->bytes) return;
-    t->at = 0;
-    t->p++;
-    t->n--;
-}
-
 /* ---- scores ---- */
-
-/* Some rows times two groups of keys. */
-struct dots {
-    const struct attn *a;
-    struct work *w;
-    int row, n;            /* rows from `row` on; beyond n the last is repeated */
-    int g0, g1;            /* groups g0 .. g1 of the chunk; beyond g1 the last is repeated */
-    const uint8_t *key[2]; /* each group's */
-    struct next *next;
-};
 
 /* One dim of 16 keys as f32. */
 ALWAYS_INLINE __m512 load_key(enum kv_type type, const uint8_t *key, int i)
@@ -245,26 +156,45 @@ ALWAYS_INLINE __mmask16 lanes_in(int lo, int hi, int g)
     return (__mmask16)(first_lanes(int_min(hi - 16 * g, 16)) & ~first_lanes(int_max(lo - 16 * g, 0)));
 }
 
-/* The largest score of slots [lo, hi). */
+/* The groups of slots [lo, hi), which are not empty: all lanes of those between the first and the last one are in. */
+struct span {
+    int first, last;
+    __mmask16 in_first, in_last;
+};
+
+static struct span span_of(int lo, int hi)
+{
+    int first = lo / KV_GROUP, last = (hi - 1) / KV_GROUP;
+    return (struct span){first, last, lanes_in(lo, hi, first), lanes_in(lo, hi, last)};
+}
+
+/* The largest score of slots [lo, hi). max gives its second operand where either is NaN: a NaN is no maximum. */
 static float row_max(const float *p, int lo, int hi)
 {
+    const struct span s = span_of(lo, hi);
     __m512 m = _mm512_set1_ps(-__builtin_inff());
-    /* max gives its second operand where either is NaN: a NaN is no maximum */
-    for (int g = lo / 16; 16 * g < hi; g++)
-        m = _mm512_mask_max_ps(m, lanes_in(lo, hi, g), _mm512_load_ps(p + 16 * g), m);
+    m = _mm512_mask_max_ps(m, s.in_first, _mm512_load_ps(p + 16 * s.first), m);
+    for (int g = s.first + 1; g < s.last; g++) m = _mm512_max_ps(_mm512_load_ps(p + 16 * g), m);
+    if (s.first < s.last) m = _mm512_mask_max_ps(m, s.in_last, _mm512_load_ps(p + 16 * s.last), m);
     return _mm512_reduce_max_ps(m);
+}
+
+/* 16 scores to exponentials; returns l with those of the lanes added. */
+ALWAYS_INLINE __m512 group_exp(float *p, __m512 max, __mmask16 lanes, __m512 l)
+{
+    __m512 e = exp_512_not_above_0(_mm512_sub_ps(_mm512_load_ps(p), max));
+    _mm512_store_ps(p, e);
+    return lanes == 0xffff ? _mm512_add_ps(l, e) : _mm512_mask_add_ps(l, lanes, l, e);
 }
 
 /* Scores of slots [lo, hi) to exponentials; returns their sum. Outside stays rubbish. */
 static float row_exp(float *p, int lo, int hi, float max)
 {
+    const struct span s = span_of(lo, hi);
     const __m512 m = _mm512_set1_ps(max);
-    __m512 l = _mm512_setzero_ps();
-    for (int g = lo / 16; 16 * g < hi; g++) {
-        __m512 e = exp_512_not_above_0(_mm512_sub_ps(_mm512_load_ps(p + 16 * g), m));
-        l = _mm512_mask_add_ps(l, lanes_in(lo, hi, g), l, e);
-        _mm512_store_ps(p + 16 * g, e);
-    }
+    __m512 l = group_exp(p + 16 * s.first, m, s.in_first, _mm512_setzero_ps());
+    for (int g = s.first + 1; g < s.last; g++) l = group_exp(p + 16 * g, m, 0xffff, l);
+    if (s.first < s.last) l = group_exp(p + 16 * s.last, m, s.in_last, l);
     return halving_sum(l);
 }
 
@@ -304,24 +234,6 @@ static void chunk_softmax(const struct attn *a, struct work *w)
 }
 
 /* ---- values ---- */
-
-/* The integers of register z of a Q8_0 value. */
-ALWAYS_INLINE __m512 load_quants(const uint8_t *v, int z)
-{
-    const uint8_t *q = v + 34 * (z / 2) + 2 + 16 * (z % 2);
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)q)));
-}
-
-/* Register z of a value's dims as f32; m: the dims that exist. */
-ALWAYS_INLINE __m512 load_value(enum kv_type type, const uint8_t *v, int z, __mmask16 m)
-{
-    if (type == KV_F32) return _mm512_maskz_loadu_ps(m, v + 64 * z);
-    if (type == KV_F16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m, v + 32 * z));
-    const uint8_t *block = v + 34 * (z / 2);
-    uint16_t h;
-    memcpy(&h, block, 2);
-    return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), load_quants(v, z));
-}
 
 /* Slots times the dims in hand, which are n registers; beyond n the last is repeated. */
 struct row_weights {
@@ -467,26 +379,10 @@ static const struct shape *shape_for(enum kv_type type, int n, int n_q)
 /* Two groups of f16 keys, as f32 in w->wide. */
 static void widen_keys(const struct attn *a, struct work *w, const uint8_t *const *key)
 {
-    for (int g = 0; g < 2; g++)
-        for (int i = 0; i < a->head_dim; i++) _mm512_store_ps(w->wide.keys[g][i], load_key(KV_F16, key[g], i));
-}
-
-/* Registers z .. z + n of all values of the chunk, as f32 in w->wide. */
-ALWAYS_INLINE void widen_type(enum kv_type type, const struct chunk *c, struct work *w, int z, int n, __mmask16 last)
-{
-    for (int j = KV_GROUP * c->g0; j < KV_GROUP * c->g1; j++) {
-        const uint8_t *v = c->value[j / KV_GROUP] + (size_t)(j % KV_GROUP) * c->value_bytes;
-        for (int i = 0; i < n; i++)
-            _mm512_store_ps(w->wide.values[j] + 16 * i, load_value(type, v, z + i, i == n - 1 ? last : 0xffff));
-    }
-}
-
-static void widen_values(enum kv_type type, const struct chunk *c, struct work *w, int z, int n, __mmask16 last)
-{
-    if (type == KV_F16)
-        widen_type(KV_F16, c, w, z, n, last);
-    else
-        widen_type(KV_Q8_0, c, w, z, n, last);
+    for (int i = 0; i < a->head_dim; i += 2)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++)
+            _mm512_store_ps(w->wide.keys[k / 2][i + k % 2], load_key(KV_F16, key[k / 2], i + k % 2));
 }
 
 /* The scales of registers z .. z + n of all Q8_0 values, in w->wide: one conversion for 16 slots, not one for each. */
@@ -505,8 +401,9 @@ static void widen_scales(const struct chunk *c, struct work *w, int z, int n, in
  * of the same slots. */
 static void chunk_scores(const struct attn *a, struct work *w, const struct chunk *c)
 {
-    const bool widen = a->type == KV_F16 && a->n_q >= WIDEN;
+    const bool widen = a->type == KV_F16 && is_many(a);
     const enum kv_type type = widen ? KV_F32 : a->type;
+    const bool is_packed = avx512_attn_packs(a);
     const int n_steps = type == KV_Q8_0 ? (a->head_dim + 31) / 32 * 2 : int_max(a->head_dim / 4, 1);
     for (int g = c->g0; g < c->g1; g += 2) {
         const int last = int_min(g + 2, c->g1) - 1, n_more = int_min(c->g1 - g - 2, 2);
@@ -527,7 +424,11 @@ static void chunk_scores(const struct attn *a, struct work *w, const struct chun
             if (k->lo >= KV_GROUP * (last + 1) || k->hi <= KV_GROUP * g) continue;
             t.row = k->row;
             t.n = k->n;
-            shape_for(type, k->n, a->n_q)->scores(&t);
+            t.packed = w->packed[b];
+            if (is_packed)
+                avx512_attn_scores(&t);
+            else
+                shape_for(type, k->n, a->n_q)->scores(&t);
         }
     }
 }
@@ -552,22 +453,23 @@ static void weigh_block(const struct attn *a, enum kv_type type, const struct ro
     }
 }
 
-/* The sums of one block into the output, n registers from register z of the output on. */
-static void join_block(const struct attn *a, const struct work *w, const struct block *k, int z, int n)
+void avx512_attn_join(const struct attn *a, const struct work *w, const struct block *k, const float *sums, size_t ld,
+                      int z, int n)
 {
-    for (int q = 0; q < k->n; q++) {
+    const __mmask16 last = first_lanes(int_min(a->head_dim_v - 16 * (z + n - 1), 16));
+    for (int q = 0; q < k->n; q++, sums += ld) {
         const int row = k->row + q;
         const __m512 f = _mm512_set1_ps(w->factor[row]);
+        float *to = a->out[row] + w->out_at + 16 * z;
         if (w->lo[row] == w->hi[row]) continue;
         for (int i = 0; i < n; i++) {
-            float *to = a->out[row] + w->out_at + 16 * (z + i);
-            __mmask16 m = first_lanes(int_min(a->head_dim_v - 16 * (z + i), 16));
-            __m512 v = _mm512_load_ps(w->o[q] + 16 * i);
+            const __mmask16 m = i < n - 1 ? 0xffff : last;
+            __m512 v = _mm512_load_ps(sums + 16 * i);
             if (w->join[row] == JOIN_HIGHER)
-                v = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, to), f, v);
+                v = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, to + 16 * i), f, v);
             else if (w->join[row] == JOIN_LOWER)
-                v = _mm512_fmadd_ps(v, f, _mm512_maskz_loadu_ps(m, to));
-            _mm512_mask_storeu_ps(to, m, v);
+                v = _mm512_fmadd_ps(v, f, _mm512_maskz_loadu_ps(m, to + 16 * i));
+            _mm512_mask_storeu_ps(to + 16 * i, m, v);
         }
     }
 }
@@ -590,39 +492,6 @@ static struct row_weights weights_at(const struct attn *a, struct work *w, const
                                 .z0 = z,
                                 .n = int_min(n, (dims + 15) / 16),
                                 .last = last};
-}
-
-/* The weighted values of all rows, a few registers of dims after the other, merged into the output. */
-static void chunk_values_many(const struct attn *a, struct work *w, const struct chunk *c)
-{
-    const int n_regs = (a->head_dim_v + 15) / 16;
-    const bool widen = a->type != KV_F32 && a->n_q >= WIDEN;
-    const enum kv_type type = widen ? KV_F32 : a->type;
-    const struct shape *s = shape_for(type, c->block[0].n, a->n_q);
-    const int n_steps = (n_regs + s->n - 1) / s->n * (ATTN_CHUNK / 4);
-    struct next next = next_of(c->next_key, c->n_next, c->key_bytes, n_steps);
-    const uint8_t *wide[GROUPS];
-    for (int g = 0; g < GROUPS; g++) wide[g] = (const uint8_t *)w->wide.values[KV_GROUP * g];
-    for (int z = 0; z < n_regs; z += s->n) {
-        struct row_weights t = weights_at(a, w, c, z, s->n);
-        struct next rest = {0};
-        t.next = &next;
-        if (widen) {
-            widen_values(a->type, c, w, z, t.n, t.last);
-            t.value = wide;
-            t.value_bytes = sizeof w->wide.values[0];
-            t.z0 = 0;
-        } else if (type == KV_Q8_0) {
-            widen_scales(c, w, z, t.n, c->g0, c->g1);
-        }
-        for (int b = 0; b < c->n_blocks; b++) {
-            if (c->block[b].lo == c->block[b].hi) continue;
-            clear_sums(w, t.n);
-            weigh_block(a, type, &t, &c->block[b], 0, ATTN_CHUNK);
-            join_block(a, w, &c->block[b], z, t.n);
-            t.next = &rest; /* once is enough */
-        }
-    }
 }
 
 /* The same for one block of rows, two groups of slots after the other, so that memory is read in its order; the next
@@ -648,7 +517,7 @@ static void chunk_values_few(const struct attn *a, struct work *w, const struct 
             weigh_block(a, a->type, &t, k, KV_GROUP * g, KV_GROUP * (g + 2));
         }
     }
-    join_block(a, w, k, 0, n_regs);
+    avx512_attn_join(a, w, k, w->o[0], ATTN_MAX_DIM, 0, n_regs);
 }
 
 /* Which slots of the chunk at `start` the rows see, and those that the rows of a block see together. */
@@ -741,6 +610,7 @@ static void attn(const struct attn *a, void *scratch)
         w->started[q] = false;
     }
     if (a->type == KV_Q8_0) quant_queries(a, w);
+    if (avx512_attn_packs(a)) avx512_attn_pack(a, w);
     w->out_at = 0;
     first = first / ATTN_CHUNK * ATTN_CHUNK;
     for (int start = first; start < end; start += ATTN_CHUNK) {
@@ -759,7 +629,7 @@ static void attn(const struct attn *a, void *scratch)
         if (a->n_q <= ROWS)
             chunk_values_few(a, w, &c);
         else
-            chunk_values_many(a, w, &c);
+            avx512_attn_values(a, w, &c);
         for (int q = 0; q < a->n_q && a->ld_partial; q++) {
             float *to = a->out[q] + w->out_at - ATTN_PARTIAL_O;
             to[ATTN_PARTIAL_M] = w->m[q];

@@ -19,6 +19,10 @@
 /* Keeps v where it is: the compiler would rather load an operand again for each of its uses, and move sums about. */
 #define IN_REGISTER(v) __asm__("" : "+v"(v))
 
+/* sum += x * y, 16 floats, in the register of the sum: the compiler would rather have it in one of the factors', and
+ * move it back. */
+#define ADD_PRODUCT(sum, x, y) __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(y))
+
 /* 16 bytes of rows r, r + 4, r + 8, r + 12, one in each 128-bit lane. */
 ALWAYS_INLINE __m512i load_quad(const uint8_t *const *row, size_t offset, int r)
 {

@@ -5,6 +5,8 @@
 #ifndef QUERN_KERNEL_AVX512_QUANT_H
 #define QUERN_KERNEL_AVX512_QUANT_H
 
+#include <stdbool.h>
+
 #include "kernel/avx512/lanes.h"
 
 /* The larger of |v| lane by lane as bit patterns, so that a NaN wins over everything. */
