@@ -787,12 +787,12 @@ def test_a_daemon_and_this_process_say_the_same():
 
 def test_a_reader_that_leaves_ends_the_request_at_the_daemon():
     s = Server(PARROT)
-    p = subprocess.run(["bash", "-c", 'set -o pipefail; "$1" sing | head -c 5', "sh", QUERN], env={**ENV, "QUERN_SOCKET": s.sock},
+    p = subprocess.run(["bash", "-c", 'set -o pipefail; "$1" "hum to me" | head -c 5', "sh", QUERN], env={**ENV, "QUERN_SOCKET": s.sock},
                        stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT)
-    check((p.returncode, p.stdout) == (0, b"la li"), p)
+    check((p.returncode, p.stdout) == (0, b"ho hu"), p)
     s.wait_for("requests_running", 0)
-    p = subprocess.Popen([QUERN, "sing"], env={**ENV, "QUERN_SOCKET": s.sock}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    check(p.stdout.read(5) == b"la li")
+    p = subprocess.Popen([QUERN, "hum to me"], env={**ENV, "QUERN_SOCKET": s.sock}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    check(p.stdout.read(5) == b"ho hu")
     p.send_signal(signal.SIGINT)
     p.communicate(timeout=LIMIT)
     check(p.returncode == -signal.SIGINT, p.returncode)
