@@ -167,12 +167,19 @@ class Daemon(Server):
 
     def cpu_seconds(self, without=()):
         """Of all its threads, but for those whose names begin like one of `without`, and those that end meanwhile."""
+        return self.schedule_s(0, without)
+
+    def waited_s(self):
+        """For how long its threads were ready to run while the CPUs did something else; the sum of all threads."""
+        return self.schedule_s(1, ())
+
+    def schedule_s(self, field, without):
         ns, tasks = 0, f"/proc/{self.process.pid}/task"
         for task in os.listdir(tasks):
             try:
                 with open(f"{tasks}/{task}/comm") as name, open(f"{tasks}/{task}/schedstat") as stat:
                     if not name.read().startswith(tuple(without)):
-                        ns += int(stat.read().split()[0])
+                        ns += int(stat.read().split()[field])
             except (FileNotFoundError, ProcessLookupError):
                 pass
         return 1e-9 * ns

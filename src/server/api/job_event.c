@@ -21,7 +21,8 @@
 
 #include "base/os.h"
 
-#define REPEAT 10 /* one of so many heartbeats repeats what was said before */
+#define LONG   16384 /* tokens of a request whose memory is given back to the system at its end */
+#define REPEAT 10    /* one of so many heartbeats repeats what was said before */
 
 /* ---- events: pieces of an answer ---- */
 
@@ -443,7 +444,9 @@ static void on_done(struct job *j, const struct qn_event *e)
         else
             api_send(j->req, &j->out);
     }
+    bool is_long = (int64_t)j->usage.n_prompt + j->usage.n_generated + j->usage.n_dropped > LONG;
     job_free(j);
+    if (is_long) mem_trim();
 }
 
 void job_on_event(void *arg, const struct qn_event *e)
