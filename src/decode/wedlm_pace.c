@@ -10,7 +10,7 @@
 #define FIRST      4        /* masks in these steps */
 #define TRIAL      4        /* masks, and steps, of a trial */
 #define PAUSE      24       /* steps before the first trial */
-#define MOST_WAIT  1024     /* steps */
+#define MOST_WAIT  512      /* steps */
 #define CLEARLY    1.03     /* how much better a window has to be than none */
 #define WEIGHT     0.125F   /* of a step in what is known of its answer, */
 #define WEIGHT_ALL 0.03125F /* and of all answers */
@@ -51,25 +51,40 @@ static int best(const struct wedlm_pace *p, const struct draft_control *c, int n
     return window;
 }
 
-int wedlm_pace_choose(struct wedlm_pace *p, const struct draft_control *c, int n_rows, double tokens, int most)
+/* One of the steps between trials. A trial follows the last one, and later the next. */
+static void wait(struct wedlm_pace *p)
+{
+    if (p->wait == 0) p->wait = p->pause = p->pause ? p->pause : PAUSE;
+    if (--p->wait) return;
+    p->n_left = TRIAL;
+    p->pause = p->pause < MOST_WAIT / 2 ? 2 * p->pause : MOST_WAIT;
+}
+
+/* Windows gain: should they not do so any more, they are soon tried again. */
+static void stop_waiting(struct wedlm_pace *p)
+{
+    p->pause = PAUSE;
+    p->wait = p->n_left = 0;
+}
+
+int wedlm_pace_choose(struct wedlm_pace *p, struct wedlm_pace *all, const struct draft_control *c, int n_rows,
+                      double tokens, int most)
 {
     if (most < 2) return 0;
     if (p->n_seen < N_FIRST) return min_int(FIRST, most);
     int window = best(p, c, n_rows, tokens, min_int(most, WEDLM_MOST));
     if (window) {
-        p->pause = PAUSE;
-        p->wait = p->n_left = 0;
+        stop_waiting(p);
+        if (all) stop_waiting(all);
         return window;
     }
     if (p->n_left) {
         p->n_left--;
+        if (all && all->n_left) all->n_left--; /* what an answer leaves of a trial is for the next one */
         return min_int(TRIAL, most);
     }
-    if (p->wait == 0) p->wait = p->pause = p->pause ? p->pause : PAUSE;
-    if (--p->wait == 0) {
-        p->n_left = TRIAL;
-        p->pause = p->pause < MOST_WAIT / 2 ? 2 * p->pause : MOST_WAIT;
-    }
+    if (all) wait(all);
+    wait(p);
     return 0;
 }
 

@@ -191,7 +191,7 @@ static void choose_windows(struct drafters *d, int kind)
         if (fixed && n_fixed && 2 * (n_fixed + fixed) > d->most_rows) continue; /* what it guesses needs rows, too */
         n_fixed += fixed;
         o->window = fixed ? max_int(min_int(fixed, most), 0)
-                          : wedlm_pace_choose(&o->seqs->pace, &d->control, n_rows, tokens, most);
+                          : wedlm_pace_choose(&o->seqs->pace, &d->pace, &d->control, n_rows, tokens, most);
         if (d->is_eager) o->window = d->window;
         tokens += wedlm_pace_gain(&o->seqs->pace, o->window);
         n_rows += o->window;

@@ -30,7 +30,7 @@ static int steps(struct wedlm_pace *p, const struct draft_control *c, int n, int
 {
     int window = 0, before = 0;
     for (int i = 0; i < n; i++) {
-        window = wedlm_pace_choose(p, c, 1, 1, 31);
+        window = wedlm_pace_choose(p, NULL, c, 1, 1, 31);
         assert_true(window == 0 || window == 2 || window == 4 || window == 8 || window == 16);
         int n_right = right < before ? right : before - 1;
         if (n_right < 0) n_right = 0;
@@ -93,7 +93,7 @@ static void what_was_not_compared_is_no_miss(void **state)
     struct wedlm_pace p = {0};
     (void)state;
     for (int i = 0; i < 20; i++) {
-        assert_true(wedlm_pace_choose(&p, &c, 1, 1, 31) >= 4);
+        assert_true(wedlm_pace_choose(&p, NULL, &c, 1, 1, 31) >= 4);
         wedlm_pace_saw(&p, NULL, 8, 1, false);
     }
 }
@@ -103,9 +103,9 @@ static void there_is_none_without_room(void **state)
     struct draft_control c = control();
     struct wedlm_pace p = {0};
     (void)state;
-    assert_int_equal(wedlm_pace_choose(&p, &c, 1, 1, 1), 0);
-    assert_int_equal(wedlm_pace_choose(&p, &c, 1, 1, 3), 3);
-    assert_int_equal(wedlm_pace_choose(&p, &c, 1, 1, 31), 4);
+    assert_int_equal(wedlm_pace_choose(&p, NULL, &c, 1, 1, 1), 0);
+    assert_int_equal(wedlm_pace_choose(&p, NULL, &c, 1, 1, 3), 3);
+    assert_int_equal(wedlm_pace_choose(&p, NULL, &c, 1, 1, 31), 4);
 }
 
 /* A window of two brings one guess at most, which says nothing against a larger one. */
@@ -115,7 +115,7 @@ static void a_narrow_window_does_not_stay_narrow(void **state)
     struct wedlm_pace p = {0};
     (void)state;
     for (int i = 0; i < 30; i++) wedlm_pace_saw(&p, NULL, 2, 1, true);
-    assert_true(wedlm_pace_choose(&p, &c, 1, 1, 31) > 2);
+    assert_true(wedlm_pace_choose(&p, NULL, &c, 1, 1, 31) > 2);
 }
 
 static void an_answer_begins_with_what_others_brought(void **state)
@@ -123,13 +123,13 @@ static void an_answer_begins_with_what_others_brought(void **state)
     struct draft_control c = control();
     struct wedlm_pace all = {0}, p = wedlm_pace_begin(&all);
     (void)state;
-    assert_int_equal(wedlm_pace_choose(&p, &c, 1, 1, 31), 4);
+    assert_int_equal(wedlm_pace_choose(&p, NULL, &c, 1, 1, 31), 4);
     for (int i = 0; i < 100; i++) wedlm_pace_saw(&p, &all, 4, 0, true);
     p = wedlm_pace_begin(&all);
-    assert_int_equal(wedlm_pace_choose(&p, &c, 1, 1, 31), 0);
+    assert_int_equal(wedlm_pace_choose(&p, NULL, &c, 1, 1, 31), 0);
     for (int i = 0; i < 300; i++) wedlm_pace_saw(&p, &all, 16, 15, true);
     p = wedlm_pace_begin(&all);
-    assert_int_equal(wedlm_pace_choose(&p, &c, 1, 1, 31), 16);
+    assert_int_equal(wedlm_pace_choose(&p, NULL, &c, 1, 1, 31), 16);
 }
 
 /* ---- a simulation ---- */
@@ -159,7 +159,7 @@ static struct outcome answer(const struct scene *a, int n, int right)
     for (int done = 0; done < n; o.n_steps++) {
         bool may = draft_control_may(a->c, 1);
         int most = min_int(n - done - 1, 31);
-        int window = may ? wedlm_pace_choose(&p, a->c, 1, 1, most) : 0, n_plan = min_int(n_filled, most);
+        int window = may ? wedlm_pace_choose(&p, a->all, a->c, 1, 1, most) : 0, n_plan = min_int(n_filled, most);
         struct draft_plan plan = {.record = &record, .sureness = sureness, .n = n_plan, .most = n_plan};
         a->c->n_aside = window;
         draft_control_share(a->c, &plan, n_plan > 0, 1, 1, 31 - window);
@@ -220,6 +220,36 @@ static void windows_are_used_again_after_answers_without_gain(void **state)
     if (gained < 1.8) fail_msg("%.3f of plain steps", gained);
 }
 
+/* If each of them tried a window, a sixteenth of all steps would have one in vain. */
+static void short_answers_share_their_trials(void **state)
+{
+    (void)state;
+    enum { N_ANSWERS = 200, N_STEPS = 64 };
+    struct draft_control c = control();
+    struct wedlm_pace all = {0};
+    int n_windows = 0;
+    for (int i = 0; i < N_ANSWERS; i++) {
+        struct wedlm_pace p = wedlm_pace_begin(&all);
+        for (int k = 0, before = 0; k < N_STEPS; k++) {
+            int window = wedlm_pace_choose(&p, &all, &c, 1, 1, 31);
+            wedlm_pace_saw(&p, &all, before, 0, true);
+            n_windows += window > 0;
+            before = window;
+        }
+    }
+    assert_in_range(n_windows, 16, N_ANSWERS * N_STEPS / 80);
+    for (int i = 0, is_wide = 0; !is_wide; i++) { /* the texts are others now: a trial shows it */
+        struct wedlm_pace p = wedlm_pace_begin(&all);
+        assert_in_range(i, 0, 30);
+        for (int k = 0, before = 0; k < N_STEPS; k++) {
+            int window = wedlm_pace_choose(&p, &all, &c, 1, 1, 31);
+            wedlm_pace_saw(&p, &all, before, before ? before - 1 : 0, true);
+            is_wide |= window == 16;
+            before = window;
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +263,7 @@ int main(void)
         cmocka_unit_test(an_answer_begins_with_what_others_brought),
         cmocka_unit_test(windows_that_gain_are_used_and_others_cost_little),
         cmocka_unit_test(windows_are_used_again_after_answers_without_gain),
+        cmocka_unit_test(short_answers_share_their_trials),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
