@@ -617,9 +617,10 @@ def test_server_fails_now_and_then():
 def test_server_ignores_ranges():
     data, to = noise(9 * MB), fresh()
     with Server(x=Content(data, ranges=False), cut=Content(data, ranges=False, cut=5 * MB, cuts=2),
-                now=Content(data, then=(3, Content(data, ranges=False)))) as s:
-        for name in "x", "cut", "now":
-            good(to + "/" + name, s.url(name), "-o", to, warns="cannot send parts of a file" if name == "now" else None)
+                now=Content(data, then=(2, Content(data, ranges=False)))) as s:
+        for name, more in ("x", {}), ("cut", {}), ("now", {"warns": "cannot send parts of a file"}):
+            one = ["--connections", 1] if name == "now" else []  # of several, one may have got all before another is refused
+            good(to + "/" + name, s.url(name), "-o", to, *one, **more)
             check(read(to + "/" + name) == data, name, "has other bytes")
 
 

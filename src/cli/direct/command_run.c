@@ -69,7 +69,7 @@ static int read_prompt(const char *arg, char **prompt, size_t *n)
 /* Where the answer goes. */
 struct out {
     bool shown; /* on a terminal */
-    int status; /* the exit status, after a failure; otherwise EX_OK */
+    int status; /* the exit status; EX_OK also if the reader left */
 };
 
 /* Writes a piece of the answer, which has whole characters: to a file or a pipe as it is, to a terminal without what
@@ -79,12 +79,16 @@ static bool put(void *arg, const char *bytes, size_t n)
     struct out *to = arg;
     struct buf clean = {0};
     struct qn_error e;
-    if (n && to->shown && render_clean(&clean, bytes, n, &e))
+    bool done = true;
+    if (n && to->shown && render_clean(&clean, bytes, n, &e)) {
         to->status = cli_fail(&e);
-    else if (to->shown ? cli_write(clean.data, clean.len) : cli_write(bytes, n))
+        done = false;
+    } else if (to->shown ? cli_write(clean.data, clean.len) : cli_write(bytes, n)) {
         to->status = cli_write_status();
+        done = false;
+    }
     buf_deinit(&clean);
-    return to->status == EX_OK;
+    return done;
 }
 
 static void say_full(const qn_engine *g)
