@@ -240,8 +240,7 @@ struct row_weights {
     struct work *w;
     const uint8_t *const *value; /* each group's first slot */
     size_t value_bytes;
-    int z0;         /* the first register's place in a value */
-    int z, n;       /* and in the sums */
+    int z, n;       /* the first register's place in a value, and in the sums */
     __mmask16 last; /* lanes of the last register */
     struct next *next;
 };
@@ -279,7 +278,7 @@ ALWAYS_INLINE void weigh(enum kv_type type, int nq, int nz, const struct row_wei
     int reg[4];
 #pragma GCC unroll 4
     for (int z = 0; z < nz; z++) {
-        reg[z] = t->z0 + int_min(z, t->n - 1);
+        reg[z] = t->z + int_min(z, t->n - 1);
         mask[z] = z < t->n - 1 ? 0xffff : t->last;
 #pragma GCC unroll 12
         for (int q = 0; q < nq; q++) acc[q][z] = _mm512_load_ps(o[q] + o0 + 16 * z);
@@ -489,7 +488,7 @@ static struct row_weights weights_at(const struct attn *a, struct work *w, const
     return (struct row_weights){.w = w,
                                 .value = c->value,
                                 .value_bytes = c->value_bytes,
-                                .z0 = z,
+                                .z = z,
                                 .n = int_min(n, (dims + 15) / 16),
                                 .last = last};
 }
@@ -511,7 +510,6 @@ static void chunk_values_few(const struct attn *a, struct work *w, const struct 
             next = next_of(c->next_key, int_min(c->n_next, 2), c->key_bytes, n_steps);
         for (int z = 0; z < n_regs; z += s->n) {
             struct row_weights t = weights_at(a, w, c, z, s->n);
-            t.z = z;
             t.next = &next;
             if (a->type == KV_Q8_0) widen_scales(c, w, z, t.n, g, int_min(g + 2, c->g1));
             weigh_block(a, a->type, &t, k, KV_GROUP * g, KV_GROUP * (g + 2));

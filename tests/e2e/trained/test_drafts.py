@@ -141,7 +141,7 @@ def test_windows_that_the_model_fills():
         sizes = {}, {"window": 2}, {"window": 4}, {"window": 8}, {"window": 16}  # of the first, the controller decides
         n, right, _ = same("wedlm", "wedlm", "--draft", "wedlm", both=("--kv", kv), more=lambda i: sizes[i % 5])
         print(f"{kv}: {right} of {n} guesses were right")
-        check(n > right > 0, kv, n, right)
+        check(n >= right > 0, kv, n, right)
 
 
 def check_receipts(receipts):
