@@ -204,6 +204,8 @@ static bool set_value(const struct opt *o, void *out, const char *arg, struct pr
     case OPT_FLOAT: {
         float v = strtof(arg, &end);
         if (end == arg || *end || !isfinite(v)) return wrong(p, "'%s' is not a number", arg);
+        if (o->lo < o->hi && !(v >= (float)o->lo && v <= (float)o->hi))
+            return wrong(p, "'%s' is not a number in %ld..%ld", arg, o->lo, o->hi);
         *(float *)out = v;
         return true;
     }

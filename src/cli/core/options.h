@@ -46,7 +46,7 @@ struct opt {
     size_t at;       /* offset of the value in the struct of the group */
     const char *arg; /* "N"; NULL for flags */
     const char *help;
-    long lo, hi;         /* OPT_INT */
+    long lo, hi;         /* OPT_INT; OPT_FLOAT, equal: any number */
     const char *choices; /* OPT_CHOICE: "f16|f32|q8_0" */
     enum opt_words words;
     bool rare; /* for the manual; the short help leaves it out */

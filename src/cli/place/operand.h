@@ -64,10 +64,13 @@ void draft_options_init(struct draft_options *o);
          at + offsetof(struct qn_wedlm, entropy_threshold),                                                            \
          "X",                                                                                                          \
          "windows: fill masks below so many nats (default: as the file says, or 0.4)",                                 \
+         0,                                                                                                            \
+         100,                                                                                                          \
          .rare = true},                                                                                                \
     {                                                                                                                  \
         "pos-penalty", 0, OPT_FLOAT, at + offsetof(struct qn_wedlm, pos_penalty), "X",                                 \
-            "windows: nats for each place after the first mask (default: as the file says, or 0.02)", .rare = true     \
+            "windows: nats for each place after the first mask (default: as the file says, or 0.02)", 0, 100,          \
+            .rare = true                                                                                               \
     }
 /* Whether anything is said of windows. */
 bool draft_options_say_windows(const struct draft_options *o);

@@ -232,6 +232,7 @@ def test_run_says_the_same():
     for args, text in ((("--draft", "mtp"), b"block"), (("--draft", "model"), b"no draft model"),
                        (("--draft-model", "/no/such"), b"/no/such"),
                        (("--window", "4"), b"--window"), (("--window", "17", "--decoder", "wedlm"), b"17"),
+                       (("--entropy-threshold", "-1", "--decoder", "wedlm"), b"-1"), (("--pos-penalty", "101", "--decoder", "wedlm"), b"101"),
                        (("--decoder", "wedlm", "--receipt", "r.json"), b"--receipt")):
         r = run_it("base", *args)
         check(r.returncode and not r.stdout and text in r.stderr and r.stderr.count(b"\n") == 1, args, r)
