@@ -50,15 +50,23 @@ VEC_INLINE tile_dot_fn *const *tile_dots(struct kind32 k)
 /* n_tiles tiles of n_blocks blocks from the i0-th on with n_cols columns from c0 on, in equal groups of at most
  * TILE_COLS. */
 static void tile_columns(const struct kind32 *k, tile_dot_fn *const *dots, const struct gemm *g, int c0, int n_cols,
-                         int i0, int n_blocks, const struct tile32 *t, int n_tiles, float *acc)
+                         int i0, int n_blocks, const struct tile32 *t, int n_tiles, float *acc, struct vec_ahead *ahead)
 {
     for (int left = n_cols, n; left > 0; left -= n) {
         struct column32 col[TILE_COLS];
         n = vec_even_part(left, TILE_COLS);
         for (int c = 0; c < n; c++, c0++) column_prepare(*k, act_q32_at(gemm_x(g, c0), g->k), i0, col + c);
-        for (int j = 0; j < n_tiles; j++) dots[n - 1](t + j, n_blocks, col, PANEL_ROWS, acc + TILE_ROWS * j);
+        for (int j = 0; j < n_tiles; j++) dots[n - 1](t + j, n_blocks, col, PANEL_ROWS, acc + TILE_ROWS * j, ahead);
         acc += n * PANEL_ROWS;
     }
+}
+
+/* What is asked for while a panel of n_tiles tiles is computed: as in gemm_k256.c. */
+static struct vec_ahead after_panel(const struct gemm *g, const uint8_t *next, int n_tiles, int n_cols)
+{
+    const int n_groups = (n_cols + TILE_COLS - 1) / TILE_COLS;
+    return vec_ahead_of(next, g->n_cols > AHEAD_COLS ? 0 : (size_t)(n_tiles * TILE_ROWS) * g->ld_w,
+                        g->k / 32 * n_tiles * (2 + n_groups));
 }
 
 /* n_rows of up to PANEL_ROWS rows from r0 on with a panel of columns: 256 elements of all rows are unpacked, then every
@@ -69,18 +77,18 @@ static void tile_panel(const struct kind32 *k, const struct gemm *g, int r0, int
     const int n_blocks = g->k / 32, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS, most = TILE_ROWS * n_tiles;
     tile_dot_fn *const *dots = tile_dots(*k);
     const uint8_t *row[PANEL_ROWS];
+    struct vec_ahead ahead = after_panel(g, g->w + (size_t)(r0 + n_rows) * g->ld_w, n_tiles, n_cols);
     vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, most, row);
     memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
     for (int i = 0; i < n_blocks; i += 8) {
         int n = n_blocks - i < 8 ? n_blocks - i : 8;
-        size_t ahead = i + 8 < n_blocks ? bytes_of(*k, i + 8) : (size_t)most * g->ld_w;
-        vec_prefetch_rows(row, most, ahead, bytes_of(*k, 8));
-        if (g->n_cols <= AHEAD_COLS)
-            vec_prefetch_part(g->w + (size_t)(r0 + n_rows) * g->ld_w, (size_t)most * g->ld_w, i / 8,
-                              (n_blocks + 7) / 8);
+        if (g->n_cols > AHEAD_COLS) /* the next blocks, or the next panel's first ones */
+            vec_prefetch_rows(row, most, i + 8 < n_blocks ? bytes_of(*k, i + 8) : (size_t)most * g->ld_w,
+                              bytes_of(*k, 8));
         for (int h = 0; h < 2 * n_tiles; h++)
-            tile_load(k, row + 8 * h, (struct place32){g, r0 + 8 * h, r0 + n_rows - 1, i}, n, h % 2, tiles + h / 2);
-        tile_columns(k, dots, g, c0, n_cols, i, n, tiles, n_tiles, acc);
+            tile_load(k, row + 8 * h, (struct place32){g, r0 + 8 * h, r0 + n_rows - 1, i}, n, h % 2, tiles + h / 2,
+                      &ahead);
+        tile_columns(k, dots, g, c0, n_cols, i, n, tiles, n_tiles, acc, &ahead);
     }
 }
 

@@ -62,7 +62,7 @@ VEC_INLINE tile_dot_fn *const *tile_dots(struct kind256 k)
 /* n_tiles tiles of block i with n_cols columns from c0 on, in equal groups of at most TILE_COLS. One column of a group
  * whose sums do not fit 16 bits makes the whole group take the wide way. */
 static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, const struct gemm *g, int c0, int n_cols,
-                         int i, const struct tile256 *t, int n_tiles, float *acc)
+                         int i, const struct tile256 *t, int n_tiles, float *acc, struct vec_ahead *ahead)
 {
     for (int left = n_cols, n; left > 0; left -= n) {
         struct column256 col[TILE_COLS];
@@ -72,9 +72,18 @@ static void tile_columns(const struct kind256 *k, tile_dot_fn *const *dots, cons
         for (int c = 0; c < TILE_COLS && c < left - n;
              c++) /* the next group's: too far apart for the processor to foresee */
             for (size_t p = 0; p < 256; p += 64) vec_prefetch_l1(gemm_x(g, c0 + c), 256 * (size_t)i + p);
-        for (int j = 0; j < n_tiles; j++) dots[n - 1](t + j, col, narrow, PANEL_ROWS, acc + TILE_ROWS * j);
+        for (int j = 0; j < n_tiles; j++) dots[n - 1](t + j, col, narrow, PANEL_ROWS, acc + TILE_ROWS * j, ahead);
         acc += n * PANEL_ROWS;
     }
+}
+
+/* What is asked for while a panel of n_tiles tiles is computed: the rows after it, if columns are few. */
+static struct vec_ahead after_panel(const struct kind256 *k, const struct gemm *g, const uint8_t *next, int n_tiles,
+                                    int n_cols)
+{
+    const int n_groups = (n_cols + TILE_COLS - 1) / TILE_COLS, run = DOT_VNNI ? k->group / 4 : k->run;
+    const int n_steps = g->k / 256 * n_tiles * (2 * LOAD_STEPS + n_groups * 64 / run);
+    return vec_ahead_of(next, g->n_cols > AHEAD_COLS ? 0 : (size_t)(n_tiles * TILE_ROWS) * g->ld_w, n_steps);
 }
 
 /* n_rows of up to panel_rows rows from r0 on with a panel of columns. */
@@ -82,17 +91,18 @@ static void tile_panel(const struct kind256 *k, const struct gemm *g, int r0, in
                        int n_cols, struct tile256 *tiles, float *acc)
 {
     const int n_blocks = g->k / 256, n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    const uint8_t *next = g->w + (size_t)(r0 + n_rows) * g->ld_w, *row[PANEL_ROWS];
+    const uint8_t *row[PANEL_ROWS];
     tile_dot_fn *const *dots = tile_dots(*k);
+    struct vec_ahead ahead = after_panel(k, g, g->w + (size_t)(r0 + n_rows) * g->ld_w, n_tiles, n_cols);
     vec_rows(g->w + (size_t)r0 * g->ld_w, g->ld_w, n_rows, panel_rows, row);
     memset(acc, 0, (size_t)n_cols * PANEL_ROWS * sizeof *acc);
     for (int i = 0; i < n_blocks; i++) {
-        /* the next block, or the next panel's first one */
-        vec_prefetch_rows(row, panel_rows, i + 1 < n_blocks ? (size_t)(i + 1) * k->bytes : (size_t)panel_rows * g->ld_w,
-                          k->bytes);
-        if (g->n_cols <= AHEAD_COLS) vec_prefetch_part(next, (size_t)panel_rows * g->ld_w, i, n_blocks);
-        for (int h = 0; h < 2 * n_tiles; h++) tile_load(k, row + 8 * h, (size_t)i * k->bytes, h % 2, tiles + h / 2);
-        tile_columns(k, dots, g, c0, n_cols, i, tiles, n_tiles, acc);
+        if (g->n_cols > AHEAD_COLS) /* the next block, or the next panel's first one */
+            vec_prefetch_rows(row, panel_rows,
+                              i + 1 < n_blocks ? (size_t)(i + 1) * k->bytes : (size_t)panel_rows * g->ld_w, k->bytes);
+        for (int h = 0; h < 2 * n_tiles; h++)
+            tile_load(k, row + 8 * h, (size_t)i * k->bytes, h % 2, tiles + h / 2, &ahead);
+        tile_columns(k, dots, g, c0, n_cols, i, tiles, n_tiles, acc, &ahead);
     }
 }
 

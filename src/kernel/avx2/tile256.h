@@ -86,7 +86,8 @@ VEC_INLINE void tile_scales(int group, int h, __m256i *sc, __m256i *mn, struct t
         t->min[0][h] = _mm256_and_si256(mn[0], _mm256_set1_epi32(0xffff));
 }
 
-static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t)
+static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t,
+                          struct vec_ahead *ahead)
 {
     struct block256 b[8];
     __m256i sc[8], mn[8];
@@ -104,6 +105,7 @@ static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, si
         __m256i v[4];
         vec_columns4(bytes, 4 * (size_t)i, v);
         for (int j = 0; j < 4; j++) t->q[i + j][h] = _mm256_xor_si256(v[j], flip);
+        if (i % 8 == 0) vec_ahead_step(ahead);
     }
     if (k->group == 16)
         tile_scales(16, h, sc, mn, t);
@@ -135,28 +137,34 @@ VEC_INLINE void tile_load_heads(const uint8_t *const *row, size_t at, int h, str
     t->dmin[h] = tile_halves(_mm256_srli_epi32(v[0], 16));
 }
 
-VEC_INLINE void tile_load_q4_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t)
+VEC_INLINE void tile_load_q4_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t, struct vec_ahead *ahead)
 {
     tile_load_heads(row, at, h, t);
-    for (int i = 0; i < 32; i += 4) {
-        __m256i v[4];
-        vec_columns4(row, at + 16 + 4 * (size_t)i, v);
-        for (int j = 0; j < 4; j++) {
-            __m256i *q = t->q[i / 8 * 16 + i % 8 + j] + h;
-            q[0] = u256_and8(v[j], 15);
-            q[16] = u256_and8(_mm256_srli_epi16(v[j], 4), 15);
+    for (size_t i = 0; i < 4; i++)
+#pragma GCC unroll 2
+        for (size_t p = 0; p < 8; p += 4) {
+            __m256i v[4];
+            vec_columns4(row, at + 16 + 32 * i + 4 * p, v);
+            vec_ahead_step(ahead);
+#pragma GCC unroll 4
+            for (size_t j = 0; j < 4; j++) {
+                __m256i *q = t->q[16 * i + p + j] + h;
+                q[0] = u256_and8(v[j], 15);
+                q[16] = u256_and8(_mm256_srli_epi16(v[j], 4), 15);
+            }
         }
-    }
 }
 
-VEC_INLINE void tile_load_q5_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t)
+VEC_INLINE void tile_load_q5_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t, struct vec_ahead *ahead)
 {
     tile_load_heads(row, at, h, t);
     for (int p = 0; p < 8; p += 4) {
         __m256i high[4], v[4];
         vec_columns4(row, at + 16 + 4 * (size_t)p, high);
+#pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             vec_columns4(row, at + 48 + 32 * (size_t)i + 4 * (size_t)p, v);
+            vec_ahead_step(ahead);
             for (int j = 0; j < 4; j++) {
                 __m256i *q = t->q[16 * i + p + j] + h;
                 q[0] = _mm256_or_si256(u256_and8(v[j], 15), u256_bit(high[j], 2 * i, 4));
@@ -166,19 +174,24 @@ VEC_INLINE void tile_load_q5_k(const uint8_t *const *row, size_t at, int h, stru
     }
 }
 
-VEC_INLINE void tile_load_q6_k(struct kind256 k, const uint8_t *const *row, size_t at, int h, struct tile256 *t)
+VEC_INLINE void tile_load_q6_k(struct kind256 k, const uint8_t *const *row, size_t at, int h, struct tile256 *t,
+                               struct vec_ahead *ahead)
 {
-    for (int i = 0; i < 16; i += 4) { /* dwords i % 8 .. of half i / 8 */
-        __m256i a[4], c[4], b[4];
-        size_t from = at + 64 * (size_t)(i / 8) + 4 * (size_t)(i % 8);
-        vec_columns4(row, from, a);
-        vec_columns4(row, from + 32, c);
-        vec_columns4(row, at + 128 + 4 * (size_t)i, b);
-        for (int j = 0; j < 4; j++) {
-            __m256i *q = t->q[i / 8 * 32 + i % 8 + j] + h;
-            u256_codes_q6_k(a[j], c[j], b[j], &q[0], &q[16], &q[32], &q[48]);
+    for (size_t i = 0; i < 2; i++)
+#pragma GCC unroll 2
+        for (size_t p = 0; p < 8; p += 4) {
+            __m256i a[4], c[4], b[4];
+            vec_columns4(row, at + 64 * i + 4 * p, a);
+            vec_columns4(row, at + 64 * i + 4 * p + 32, c);
+            vec_ahead_step(ahead);
+            vec_columns4(row, at + 128 + 32 * i + 4 * p, b);
+#pragma GCC unroll 4
+            for (size_t j = 0; j < 4; j++) {
+                __m256i *q = t->q[32 * i + p + j] + h;
+                u256_codes_q6_k(a[j], c[j], b[j], &q[0], &q[16], &q[32], &q[48]);
+            }
+            vec_ahead_step(ahead);
         }
-    }
     __m256i v[4];
     vec_columns4(row, at + 192, v);
     for (int g = 0; g < 16; g++) t->scale[g][h] = tile_scale_i8(v[g / 4], g % 4);
@@ -191,17 +204,19 @@ VEC_INLINE void tile_load_q6_k(struct kind256 k, const uint8_t *const *row, size
     t->dmin[h] = _mm256_setzero_ps();
 }
 
-/* Fills half h of a tile from the blocks at byte `at` of 8 rows. */
-static void tile_load(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t)
+/* Fills half h of a tile from the blocks at byte `at` of 8 rows, in LOAD_STEPS steps. */
+#define LOAD_STEPS 8
+static void tile_load(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t,
+                      struct vec_ahead *ahead)
 {
     if (k->type == DT_Q4_K)
-        tile_load_q4_k(row, at, h, t);
+        tile_load_q4_k(row, at, h, t, ahead);
     else if (k->type == DT_Q5_K)
-        tile_load_q5_k(row, at, h, t);
+        tile_load_q5_k(row, at, h, t, ahead);
     else if (k->type == DT_Q6_K)
-        tile_load_q6_k(*k, row, at, h, t);
+        tile_load_q6_k(*k, row, at, h, t, ahead);
     else
-        tile_load_any(k, row, at, h, t);
+        tile_load_any(k, row, at, h, t, ahead);
 }
 
 /* ---- one block of a column ---- */
@@ -240,7 +255,8 @@ VEC_INLINE bool column_prepare(struct kind256 k, struct act_q256 x, int i, struc
 
 /* ---- products ---- */
 
-typedef void tile_dot_fn(const struct tile256 *t, const struct column256 *x, bool narrow, size_t ld_acc, float *acc);
+typedef void tile_dot_fn(const struct tile256 *t, const struct column256 *x, bool narrow, size_t ld_acc, float *acc,
+                         struct vec_ahead *ahead);
 
 /* s + scale * the sums in a. narrow: these fit 16 bits; only AVX-VNNI needs to know. */
 VEC_INLINE __m256i tile_scaled(bool narrow, __m256i s, __m256i a, __m256i scale)
@@ -274,12 +290,13 @@ VEC_INLINE void tile_step(int n_cols, enum mode256 mode, bool first, int group, 
 
 /* sum of scale * (sum of codes * q) of a block, in runs of `run` registers. */
 VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, bool narrow, const struct tile256 *t,
-                          const struct column256 *x, __m256i s[TILE_COLS][2])
+                          const struct column256 *x, __m256i s[TILE_COLS][2], struct vec_ahead *ahead)
 {
     for (int c = 0; c < n_cols; c++) s[c][0] = s[c][1] = _mm256_setzero_si256();
 #pragma GCC unroll 1
     for (int i = 0; i < 64; i += run) {
         __m256i a[TILE_COLS][2];
+        vec_ahead_step(ahead);
         tile_step(n_cols, mode, true, group, i, t, x, a);
 #pragma GCC unroll 8
         for (int j = i + 1; j < i + run; j++) tile_step(n_cols, mode, false, group, j, t, x, a);
@@ -290,11 +307,11 @@ VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, boo
 
 /* One tile with n_cols columns; acc[c * ld_acc] the 16 accumulators of column c. */
 VEC_INLINE void tile_dot(int n_cols, int run, int group, enum mode256 mode, bool narrow, const struct tile256 *t,
-                         const struct column256 *x, size_t ld_acc, float *acc)
+                         const struct column256 *x, size_t ld_acc, float *acc, struct vec_ahead *ahead)
 {
     const bool second = mode == MINIMUM || (mode == OFFSET && !DOT_VNNI); /* whether there are products with sums */
     __m256i s[TILE_COLS][2];
-    tile_sums(n_cols, run, group, mode, narrow, t, x, s);
+    tile_sums(n_cols, run, group, mode, narrow, t, x, s, ahead);
     for (int c = 0; c < n_cols; c++)
         for (int h = 0; h < 2; h++) {
             __m256i m = _mm256_setzero_si256();
@@ -310,12 +327,14 @@ VEC_INLINE void tile_dot(int n_cols, int run, int group, enum mode256 mode, bool
 
 #define TILE_DOT(n, name, run, group, mode)                                                                            \
     static void tile_dot_##name##_##n(const struct tile256 *t, const struct column256 *x, bool narrow, size_t ld_acc,  \
-                                      float *acc)                                                                      \
+                                      float *acc, struct vec_ahead *ahead)                                             \
     {                                                                                                                  \
+        struct vec_ahead a = *ahead;                                                                                   \
         if (DOT_VNNI && !narrow)                                                                                       \
-            tile_dot(n, run, group, mode, false, t, x, ld_acc, acc);                                                   \
+            tile_dot(n, run, group, mode, false, t, x, ld_acc, acc, &a);                                               \
         else                                                                                                           \
-            tile_dot(n, run, group, mode, true, t, x, ld_acc, acc);                                                    \
+            tile_dot(n, run, group, mode, true, t, x, ld_acc, acc, &a);                                                \
+        *ahead = a;                                                                                                    \
     }
 
 #define TILE_DOTS(name, run, group, mode)                                                                              \

@@ -37,7 +37,8 @@ struct column32 {
     int32_t start[8]; /* -offset * sum */
 };
 
-typedef void tile_dot_fn(const struct tile32 *t, int n_blocks, const struct column32 *x, size_t ld_acc, float *acc);
+typedef void tile_dot_fn(const struct tile32 *t, int n_blocks, const struct column32 *x, size_t ld_acc, float *acc,
+                         struct vec_ahead *ahead);
 
 /* ---- 256 elements of 16 rows ---- */
 
@@ -52,7 +53,7 @@ VEC_INLINE void tile_floats(const __m256 *from, int h, __m256 (*to)[2])
 
 /* Any type: unpacked row by row, then transposed. */
 static void tile_load_any(const struct kind32 *k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
-                          struct tile32 *t)
+                          struct tile32 *t, struct vec_ahead *ahead)
 {
     const __m256i flip = _mm256_set1_epi8((k->mode == SIGNED || k->mode == BIASED) && DOT_VNNI ? -128 : 0);
     size_t at = bytes_of(*k, from.block);
@@ -82,6 +83,7 @@ static void tile_load_any(const struct kind32 *k, const uint8_t *const *row, str
         __m256i v[4];
         vec_columns4(bytes, 4 * (size_t)i, v);
         for (int j = 0; j < 4; j++) t->q[i + j][h] = _mm256_xor_si256(v[j], flip);
+        if (i % 8 == 0) vec_ahead_step(ahead);
     }
     tile_floats(dw, h, t->dw);
     if (k->mode == HALVED) tile_floats(dw1, h, t->dw1);
@@ -100,12 +102,13 @@ VEC_INLINE __m256 tile_f16(const uint8_t *const *row, size_t at)
 /* Q4_0 and Q8_0 are bytes in the order they are used in, transposed as stored. */
 
 VEC_INLINE void tile_load_q4_0(struct kind32 k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
-                               struct tile32 *t)
+                               struct tile32 *t, struct vec_ahead *ahead)
 {
     size_t at = bytes_of(k, from.block);
     for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
         __m256i v[4];
         vec_columns4(row, at + 2, v);
+        vec_ahead_step(ahead);
         t->dw[b][h] = tile_f16(row, at);
         for (int j = 0; j < 4; j++) {
             t->q[8 * b + j][h] = _mm256_and_si256(v[j], _mm256_set1_epi8(15));
@@ -115,12 +118,14 @@ VEC_INLINE void tile_load_q4_0(struct kind32 k, const uint8_t *const *row, struc
 }
 
 VEC_INLINE void tile_load_q8_0(struct kind32 k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
-                               struct tile32 *t)
+                               struct tile32 *t, struct vec_ahead *ahead)
 {
     size_t at = bytes_of(k, from.block);
     const __m256i flip = _mm256_set1_epi8(DOT_VNNI ? -128 : 0);
     for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
         t->dw[b][h] = tile_f16(row, at);
+        vec_ahead_step(ahead);
+#pragma GCC unroll 2
         for (int i = 0; i < 8; i += 4) {
             __m256i v[4];
             vec_columns4(row, at + 2 + 4 * (size_t)i, v);
@@ -129,16 +134,16 @@ VEC_INLINE void tile_load_q8_0(struct kind32 k, const uint8_t *const *row, struc
     }
 }
 
-/* Fills half h of a tile from n_blocks <= 8 blocks of 8 rows. */
+/* Fills half h of a tile from n_blocks <= 8 blocks of 8 rows, in a step for each block, or 8. */
 static void tile_load(const struct kind32 *k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
-                      struct tile32 *t)
+                      struct tile32 *t, struct vec_ahead *ahead)
 {
     if (k->type == DT_Q4_0)
-        tile_load_q4_0(kind_q4_0, row, from, n_blocks, h, t);
+        tile_load_q4_0(kind_q4_0, row, from, n_blocks, h, t, ahead);
     else if (k->type == DT_Q8_0)
-        tile_load_q8_0(kind_q8_0, row, from, n_blocks, h, t);
+        tile_load_q8_0(kind_q8_0, row, from, n_blocks, h, t, ahead);
     else
-        tile_load_any(k, row, from, n_blocks, h, t);
+        tile_load_any(k, row, from, n_blocks, h, t, ahead);
 }
 
 /* ---- 256 elements of a column ---- */
@@ -193,10 +198,11 @@ VEC_INLINE void tile_sums(int n_cols, enum mode32 mode, int run, const struct ti
 
 /* One tile with n_cols columns; acc[c * ld_acc] the 16 accumulators of column c. */
 VEC_INLINE void tile_dot(int n_cols, enum mode32 mode, int run, const struct tile32 *t, int n_blocks,
-                         const struct column32 *x, size_t ld_acc, float *acc)
+                         const struct column32 *x, size_t ld_acc, float *acc, struct vec_ahead *ahead)
 {
 #pragma GCC unroll 1
     for (int b = 0; b < n_blocks; b++) {
+        vec_ahead_step(ahead);
         __m256i s[TILE_COLS][2], s1[TILE_COLS][2];
         tile_sums(n_cols, mode, run, t, x, 8 * b, mode == HALVED ? 4 : 8, s);
         if (mode == HALVED) tile_sums(n_cols, mode, run, t, x, 8 * b + 4, 4, s1);
@@ -216,9 +222,11 @@ VEC_INLINE void tile_dot(int n_cols, enum mode32 mode, int run, const struct til
 
 #define TILE_DOT(n, name, mode, run)                                                                                   \
     static void tile_dot_##name##_##n(const struct tile32 *t, int n_blocks, const struct column32 *x, size_t ld_acc,   \
-                                      float *acc)                                                                      \
+                                      float *acc, struct vec_ahead *ahead)                                             \
     {                                                                                                                  \
-        tile_dot(n, mode, run, t, n_blocks, x, ld_acc, acc);                                                           \
+        struct vec_ahead a = *ahead;                                                                                   \
+        tile_dot(n, mode, run, t, n_blocks, x, ld_acc, acc, &a);                                                       \
+        *ahead = a;                                                                                                    \
     }
 #define TILE_DOTS(name, mode, run)                                                                                     \
     TILE_DOT(1, name, mode, run)                                                                                       \

@@ -142,20 +142,35 @@ VEC_INLINE void vec_prefetch_rows(const uint8_t *const *row, int n, size_t ahead
         for (size_t p = 0; p < bytes; p += 64) vec_prefetch_l1(row[r], ahead + p);
 }
 
-/* Asks for part i of n parts of the bytes at p, in the order in which they lie in memory, into the second level. More
- * than that holds next to what is in use are not asked for. */
-VEC_INLINE void vec_prefetch_part(const uint8_t *p, size_t bytes, int i, int n)
+/* Lines that will be read later and are asked for between other work, in the order in which they lie in memory, into
+ * the second level: a burst of them would find no free buffers, and stop the loads after it. */
+struct vec_ahead {
+    const uint8_t *at;
+    int n;       /* lines in each step; 0: none */
+    size_t step; /* bytes from a line to the next one asked for: less than a line where there are few of them */
+};
+
+/* `bytes` at p in n_steps equal steps. More than the second level holds next to what is in use are not asked for. */
+VEC_INLINE struct vec_ahead vec_ahead_of(const uint8_t *p, size_t bytes, int n_steps)
 {
-    const size_t from = bytes / (size_t)n * (size_t)i & ~(size_t)63, to = bytes / (size_t)n * (size_t)(i + 1);
-    if (bytes > VEC_AHEAD_MOST) return;
-    for (size_t at = from; at < to; at += 64) vec_prefetch_l2(p, at);
+    const int n = ((int)(bytes / 64) + n_steps - 1) / n_steps;
+    if (bytes == 0 || bytes > VEC_AHEAD_MOST) return (struct vec_ahead){p, 0, 0};
+    return (struct vec_ahead){p, n, bytes / (size_t)(n * n_steps)};
 }
 
-/* The 16 bytes at byte `at` of 8 rows as four registers of 4 bytes each, lanes = rows. */
+VEC_INLINE void vec_ahead_step(struct vec_ahead *a)
+{
+    for (int i = 0; i < a->n; i++, a->at += a->step) vec_prefetch_l2(a->at, 0);
+}
+
+/* The 16 bytes at byte `at` of 8 rows as four registers of 4 bytes each, lanes = rows. The upper halves come with a
+ * broadcast and a blend, because an insertion from memory takes the place of a shuffle on some processors. */
 VEC_INLINE void vec_columns4(const uint8_t *const *row, size_t at, __m256i *v)
 {
     __m256i a[4], b[4];
-    for (int r = 0; r < 4; r++) a[r] = vec_pair(vec_load128(row[r] + at), vec_load128(row[r + 4] + at));
+    for (int r = 0; r < 4; r++)
+        a[r] = _mm256_blend_epi32(_mm256_castsi128_si256(vec_load128(row[r] + at)),
+                                  _mm256_broadcastsi128_si256(vec_load128(row[r + 4] + at)), 0xf0);
     b[0] = _mm256_unpacklo_epi32(a[0], a[1]);
     b[1] = _mm256_unpackhi_epi32(a[0], a[1]);
     b[2] = _mm256_unpacklo_epi32(a[2], a[3]);
