@@ -453,8 +453,7 @@ enum qn_draft {
     QN_DRAFT_MTP,     /* the model's block that predicts the token after the next one */
     QN_DRAFT_MODEL,   /* a small model */
     QN_DRAFT_WEDLM,   /* the model itself, at masks after the end; never one of AUTO, and not for sessions */
-    QN_DRAFT_DEFAULT, /* of a scheduler or a session: MODEL if there is a draft model, or else OFF; of a request: AUTO
-                       */
+    QN_DRAFT_DEFAULT, /* AUTO */
 };
 /* Returns "off", "auto", "ngram", "mtp", "model", "wedlm" or "default"; NULL: it is no value of this type. */
 QN_API const char *qn_draft_name(enum qn_draft draft);

@@ -488,7 +488,7 @@ int scheduler_settle(struct qn_scheduler_params *p, int n_batch, int n_states, s
         return error_set(e, QN_EUSAGE, "scheduler: %d queued requests, not 0..%d", p->n_queued, MAX_QUEUED);
     if ((unsigned)p->draft > QN_DRAFT_DEFAULT)
         return error_set(e, QN_EUSAGE, "scheduler: unknown drafter %d", (int)p->draft);
-    if (p->draft == QN_DRAFT_DEFAULT) p->draft = p->draft_model ? QN_DRAFT_MODEL : QN_DRAFT_OFF;
+    if (p->draft == QN_DRAFT_DEFAULT) p->draft = QN_DRAFT_AUTO;
     if (p->n_prefill < 0) return error_set(e, QN_EUSAGE, "scheduler: %d prompt rows in a step", p->n_prefill);
     if (p->snapshot_every < 0)
         return error_set(e, QN_EUSAGE, "scheduler: %d tokens between copies of the state", p->snapshot_every);

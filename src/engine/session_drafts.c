@@ -46,7 +46,7 @@ int session_drafts_set(struct qn_session *s, enum qn_draft draft, const struct q
 {
     struct session_drafts *d = NULL;
     engine_settle(s->engine);
-    if (draft == QN_DRAFT_DEFAULT) draft = model ? QN_DRAFT_MODEL : QN_DRAFT_OFF;
+    if (draft == QN_DRAFT_DEFAULT) draft = QN_DRAFT_AUTO;
     if (draft == QN_DRAFT_WEDLM)
         return error_set(e, QN_EUNSUP, "session: drafts by '%s', which only a scheduler has", qn_draft_name(draft));
     if (draft != QN_DRAFT_OFF) {

@@ -53,9 +53,9 @@ int operand_find(char **path, const struct cli_strings *folders, const char *nam
 #define AT(field) offsetof(struct draft_options, field)
 const struct opt opts_draft[] = {
     {"draft", 0, OPT_CHOICE, AT(how), "HOW",
-     "guess the next tokens, so that the same answer comes sooner: off, auto, ngram (from what was said), mtp (the "
-     "model's own block), model (--draft-model), wedlm (masks that the model fills); default: off without "
-     "--draft-model",
+     "guess the next tokens, so that the same answer comes sooner: off, ngram (from what was said), mtp (the model's "
+     "own block), model (--draft-model), wedlm (masks that the model fills) or auto (ngram, mtp and model, as far as "
+     "they are there and pay; the default)",
      .choices = "off|auto|ngram|mtp|model|wedlm|default" /* in the order of enum qn_draft */, .rare = true},
     {"decoder", 0, OPT_CHOICE, AT(decoder), "HOW",
      "how tokens are found: plain (one by one: --draft off), wedlm (windows of masks: --draft wedlm) or auto (what "

@@ -102,7 +102,7 @@ def same(name, draft, *args, both=(), more=lambda i: {}):
     """A daemon with these drafts answers as one without; returns how many drafted tokens there were, and right ones.
     Both daemons have the options `both`. more: fields of request i to the one with drafts."""
     bodies = requests(TO)[FROM:]
-    with Daemon(model(name), *both) as d:
+    with Daemon(model(name), "--draft", "off", *both) as d:
         plain = [what_counts(x) for x in d.all(bodies)]
     check(sum(x[0] == 200 for x in plain) == TO - FROM, [x for x in plain if x[0] != 200][:3])
     with Daemon(model(name), *args, *both) as d:
@@ -181,7 +181,7 @@ def test_unverified_windows():
                            ({"dry_multiplier": 1}, "DRY"), ({"decoder": "plain"}, "off"), ({"context": "rotate:4"}, "rotates")):
             s, reply = d.ask({**bodies[1], **more})
             check(s == 400 and text in reply["error"]["message"] and "wedlm_verify" in str(reply), more, s, reply)
-    with Daemon(model("wedlm")) as d:
+    with Daemon(model("wedlm"), "--draft", "off") as d:
         s, reply = d.ask(bodies[1])
         check(s == 400 and "wedlm" in reply["error"]["message"], s, reply)
     with Daemon(model("wedlm"), "--decoder", "wedlm", "--wedlm-verify", "no", "--window", "5", "--entropy-threshold", "0.3", "--pos-penalty",
@@ -220,12 +220,12 @@ def run_it(name, *args):
 
 def test_run_says_the_same():
     """`quern run` has drafts, too, and they change nothing."""
-    for name, hows in ("base", ("off", "auto", "ngram")), ("hybrid", ("off", "mtp", "auto")):
-        plain = run_it(name)
+    for name, hows in ("base", ("default", "auto", "ngram")), ("hybrid", ("default", "mtp", "auto")):
+        plain = run_it(name, "--draft", "off")
         check(plain.returncode == 0 and plain.stdout, plain)
-        for how in hows:
-            r = run_it(name, "--draft", how)
-            check(r.returncode == 0 and r.stdout == plain.stdout, name, how, r, plain.stdout)
+        for args in (), *(("--draft", how) for how in hows):
+            r = run_it(name, *args)
+            check(r.returncode == 0 and r.stdout == plain.stdout, name, args, r, plain.stdout)
         for more in (), ("--draft", "auto"):
             r = run_it(name, "--draft-model", model("draft"), *more)
             check(r.returncode == 0 and r.stdout == plain.stdout, name, more, r, plain.stdout)
@@ -318,8 +318,21 @@ def test_what_is_not_there_is_refused():
     r = subprocess.run([QUERN, "-m", model("base"), "--decoder", "plain", "--draft", "ngram", "a"], stdin=subprocess.DEVNULL,
                        capture_output=True, text=True, timeout=LIMIT)
     check(r.returncode == 64 and "'plain'" in r.stderr and "'ngram'" in r.stderr, r)
-    with Daemon(model("base")) as d:
+    with Daemon(model("base"), "--draft", "off") as d:
         check(d.ask({**ask, "draft": "ngram"})[0] == 400, "this daemon has no drafters")
+
+
+def test_guesses_are_the_default():
+    """What a daemon guesses that nobody told about drafts: what repeats, and the block's guesses where there is one."""
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 60, "temperature": 0, "logit_bias": {"300": 100}}
+    for name, others in ("base", ("mtp", "model")), ("hybrid", ("model",)):
+        with Daemon(model(name)) as d:
+            for value in "auto", "default", "ngram", "off":
+                check(d.ask({**body, "draft": value})[0] == 200, name, value)
+            for value in others:
+                check(d.ask({**body, "draft": value})[0] == 400, name, value)
+            s, r = d.ask(body)
+            check(s == 200 and r["quern"]["accepted"] > 0 and r["quern"]["passes"] < r["usage"]["completion_tokens"], name, r)
 
 
 if __name__ == "__main__":

@@ -556,6 +556,7 @@ static int answer(struct record *records, int n, bool has_drafts)
     struct drafters_own own = {.is_eager = true};
     qn_scheduler_params_init(&p);
     p.n_running = q.n_places = N_REQUESTS + 1;
+    p.draft = QN_DRAFT_OFF;
     if (has_drafts) own.drafter = drafter_of(g, q);
     OK(scheduler_new(&s, g, &p, has_drafts ? &own : NULL, &e));
     memset(records, 0, (size_t)n * sizeof *records);
