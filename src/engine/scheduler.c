@@ -450,6 +450,13 @@ static void tend_disk(struct qn_scheduler *s)
     }
 }
 
+static void run_step(struct qn_scheduler *s)
+{
+    if (s->around.begin) s->around.begin(s->around.arg);
+    step_run(s);
+    if (s->around.end) s->around.end(s->around.arg);
+}
+
 static void *thread_main(void *arg)
 {
     struct qn_scheduler *s = arg;
@@ -464,7 +471,7 @@ static void *thread_main(void *arg)
         if (s->is_lost && !scheduler_mend(s)) continue;
         admit(s);
         if (!s->engine->stage) {
-            if (has_rows(s)) step_run(s);
+            if (has_rows(s)) run_step(s);
         } else if (has_rows(s) || away_has_steps(s))
             away_run(s);
     }

@@ -96,6 +96,11 @@ struct qn_scheduler {
         n_ended_tokens; /* answers and their tokens; each answer that ends makes the older ones count less */
     double mean_answer; /* the expected tokens of an answer, unless its max_tokens is smaller */
 
+    struct step_around {
+        void (*begin)(void *arg), (*end)(void *arg);
+        void *arg;
+    } around; /* called before and after each step that runs here; NULL: nobody is. For measurements */
+
     /* of one step; parts and memories are [n_places], and the rows are in engine->batch */
     struct step_part *parts;
     int n_parts, n_rows, n_prefill_rows, n_logits;

@@ -633,8 +633,9 @@ const struct command command_bench = {
              "with the slowest pass of each, because the speed of shared machines changes. Weights that stay in the "
              "processor's caches are read "
              "faster than memory allows, so their fraction is above 100%.\n\n"
-             "--replay measures drafts instead: recorded answers are replayed with drafts and without in turn, in "
-             "blocks of 64 tokens. Each line of FILE is a JSON object; \"prompt\" and \"answer\" are arrays of token "
+             "--replay measures drafts instead: recorded answers are replayed in blocks of 64 tokens, with "
+             "drafts and without, a step of each in turn. Each line of FILE is a JSON object; \"prompt\" and "
+             "\"answer\" are arrays of token "
              "ids.",
     .min = 0,
     .max = 1,

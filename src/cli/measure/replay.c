@@ -3,9 +3,9 @@
  * replay.c: rounds of answers with drafts and without. See replay.h.
  *
  * An answer is replayed in blocks. The tokens before a block are its prompt, which comes from the prefix cache except
- * for its end. A round takes the next block of as many texts as there are streams, and has them answered twice, first
- * without drafts in one round, and first with them in the next. The clock runs from when all answers have begun to when
- * the first one ends. Other tokens are not counted.
+ * for its end. A round takes the next block of as many texts as there are streams, and has them answered by two
+ * schedulers, one of which has drafts. The two take turns, step by step. The clock of each runs from when all its
+ * answers have begun to when the first one ends, during its own steps. Other tokens are not counted.
  */
 #include "cli/measure/replay.h"
 
@@ -21,6 +21,7 @@
 #include "base/inline/minmax.h"
 #include "base/os.h"
 #include "cli/core/cli.h"
+#include "cli/measure/abreast.h"
 #include "engine/scheduler.h"
 
 #define BLOCK      64      /* tokens */
@@ -122,7 +123,7 @@ struct replay_stream {
     int n;
 };
 
-/* The same blocks of some streams, at once. */
+/* The same blocks of some streams, at once, by one of the schedulers. */
 struct replay_turn {
     pthread_mutex_t mutex; /* guards all that follows, and the streams */
     pthread_cond_t done;
@@ -130,16 +131,9 @@ struct replay_turn {
     struct qn_usage usage; /* sums */
     struct qn_error error; /* code 0: none */
     struct replay_stream *streams;
-    bool counts_cpu;
+    const struct abreast *clock;
+    int side;
 };
-
-static uint64_t now_ns(bool counts_cpu)
-{
-    struct timespec t;
-    if (!counts_cpu) return clock_ns();
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void note_end(struct replay_turn *t, const struct qn_event *ev)
 {
@@ -156,7 +150,7 @@ static void told(void *arg, const struct qn_event *ev)
 {
     struct replay_stream *s = arg;
     pthread_mutex_lock(&s->turn->mutex);
-    if (ev->type == QN_EVENT_TOKEN && s->n < BLOCK) s->at[s->n++] = now_ns(s->turn->counts_cpu);
+    if (ev->type == QN_EVENT_TOKEN && s->n < BLOCK) s->at[s->n++] = abreast_ns(s->turn->clock, s->turn->side);
     if (ev->type == QN_EVENT_DONE) note_end(s->turn, ev);
     pthread_mutex_unlock(&s->turn->mutex);
 }
@@ -169,7 +163,7 @@ static int ask(qn_scheduler *s, const struct replay_text *t, const struct replay
     qn_request_params_init(&p);
     p.prompt = t->tokens;
     p.n_prompt = (size_t)(t->n_prompt + at->block * BLOCK);
-    int last = (int)p.n_prompt - 1; /* a recurrent state is kept here, for the second turn and the next block */
+    int last = (int)p.n_prompt - 1; /* a recurrent state is kept here, for the next block */
     p.boundaries = &last;
     p.n_boundaries = last >= 1;
     p.max_tokens = BLOCK;
@@ -219,46 +213,66 @@ static struct replay_place place_of(const struct replay_texts *texts, int number
         }
 }
 
-/* *rate: tokens in a second; 0: the streams did not overlap. */
-static int turn(qn_scheduler *s, const struct replay_params *p, const struct replay_texts *texts, int round,
-                int n_streams, bool is_drafted, double *rate, struct qn_usage *usage, struct qn_error *e)
+/* Two ways to compute the same answers. */
+struct replay_pair {
+    const struct replay_params *p;
+    const struct replay_texts *texts;
+    struct abreast abreast;
+    qn_engine *engine[2]; /* without drafts, with */
+    qn_scheduler *scheduler[2];
+    int n_streams;
+};
+
+static int begin_turn(struct replay_pair *q, struct replay_turn *t, int round, struct qn_error *e)
 {
-    enum qn_draft draft = is_drafted ? p->draft : QN_DRAFT_OFF;
-    bool own_answer = draft == QN_DRAFT_WEDLM && p->wedlm.verify == 0;
-    struct replay_turn t = {
-        .mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER, .counts_cpu = p->counts_cpu};
+    enum qn_draft draft = t->side ? q->p->draft : QN_DRAFT_OFF;
+    bool own_answer = draft == QN_DRAFT_WEDLM && q->p->wedlm.verify == 0;
     int rc = 0;
-    t.streams = cli_alloc((size_t)n_streams, sizeof *t.streams);
-    pthread_mutex_lock(&t.mutex);
-    for (int i = 0; i < n_streams && !rc; i++) {
-        t.streams[i].turn = &t;
-        struct replay_place at = place_of(texts, round * n_streams + i);
-        rc = ask(s, &texts->v[at.text], &at, draft, own_answer, &t.streams[i], e);
-        t.n_open += !rc;
+    pthread_mutex_lock(&t->mutex);
+    for (int i = 0; i < q->n_streams && !rc; i++) {
+        t->streams[i].turn = t;
+        struct replay_place at = place_of(q->texts, round * q->n_streams + i);
+        rc = ask(q->scheduler[t->side], &q->texts->v[at.text], &at, draft, own_answer, &t->streams[i], e);
+        t->n_open += !rc;
     }
-    while (t.n_open) pthread_cond_wait(&t.done, &t.mutex);
-    pthread_mutex_unlock(&t.mutex);
-    if (!rc && t.error.code) rc = (*e = t.error).code;
-    *rate = 0;
-    if (!rc) *rate = rate_of(t.streams, n_streams);
-    *usage = t.usage;
-    cli_free(t.streams);
+    pthread_mutex_unlock(&t->mutex);
+    return rc;
+}
+
+static int end_turn(struct replay_turn *t, struct qn_error *e)
+{
+    pthread_mutex_lock(&t->mutex);
+    while (t->n_open) pthread_cond_wait(&t->done, &t->mutex);
+    pthread_mutex_unlock(&t->mutex);
+    return t->error.code ? (*e = t->error).code : 0;
+}
+
+/* rate: tokens in a second of each side; 0: its streams did not overlap. usage: of the side with drafts. */
+static int run_round(struct replay_pair *q, int round, double *rate, struct qn_usage *usage, struct qn_error *e)
+{
+    struct replay_turn turns[2];
+    struct qn_error ended;
+    int rc = 0;
+    for (int i = 0; i < 2; i++) {
+        struct replay_turn *t = &turns[i];
+        *t = (struct replay_turn){.mutex = PTHREAD_MUTEX_INITIALIZER,
+                                  .done = PTHREAD_COND_INITIALIZER,
+                                  .streams = cli_alloc((size_t)q->n_streams, sizeof *t->streams),
+                                  .clock = &q->abreast,
+                                  .side = i};
+    }
+    for (int i = 0; i < 2 && !rc; i++) rc = begin_turn(q, &turns[(i + round) % 2], round, e);
+    for (int i = 0; i < 2; i++) {
+        int other = end_turn(&turns[i], &ended);
+        if (other && !rc) *e = ended, rc = other;
+        rate[i] = rc ? 0 : rate_of(turns[i].streams, q->n_streams);
+        cli_free(turns[i].streams);
+    }
+    *usage = turns[1].usage;
     return rc;
 }
 
 /* ---- rounds ---- */
-
-/* Adds what the scheduler's drafts took since the last call. */
-static void add_sums(qn_scheduler *s, struct drafts_sums *last, struct drafts_sums *to)
-{
-    pthread_mutex_lock(&s->mutex);
-    struct drafts_sums now = s->drafts.sums;
-    pthread_mutex_unlock(&s->mutex);
-    to->all_s += now.all_s - last->all_s;
-    to->spent_s += now.spent_s - last->spent_s;
-    to->won_s += now.won_s - last->won_s;
-    *last = now;
-}
 
 static int ascending(const void *a, const void *b)
 {
@@ -277,48 +291,61 @@ static void summarise(struct replay_result *r)
     r->high = r->ratio[hi > n - 1 ? n - 1 : hi];
 }
 
-static int rounds(const struct replay_params *p, qn_scheduler *s, const struct replay_texts *texts,
-                  struct replay_result *r, struct qn_error *e)
+/* What drafts cost and brought, by the controller's account. */
+static double account_of(qn_scheduler *s)
 {
-    struct drafts_sums last = {0}, sums[2] = {{0}, {0}};
-    int rc = 0, most = p->repeats ? p->n_rounds : n_blocks(texts) / r->n_streams;
+    pthread_mutex_lock(&s->mutex);
+    struct drafts_sums sums = s->drafts.sums;
+    pthread_mutex_unlock(&s->mutex);
+    return sums.all_s > 0 ? 1 - (sums.spent_s - sums.won_s) / sums.all_s : 1;
+}
+
+static int rounds(struct replay_pair *q, struct replay_result *r, struct qn_error *e)
+{
+    const struct replay_params *p = q->p;
+    int rc = 0, most = p->repeats ? p->n_rounds : n_blocks(q->texts) / r->n_streams;
     uint64_t stop = p->seconds ? clock_ns() + (uint64_t)p->seconds * 1000000000 : UINT64_MAX;
     for (int round = 0; round < min_int(p->n_rounds, most) && !rc && clock_ns() < stop; round++) {
-        double rate[2] = {0, 0}; /* without drafts, with */
-        struct qn_usage usage[2];
-        for (int i = 0; i < 2 && !rc; i++) {
-            int k = (i + round) % 2;
-            rc = turn(s, p, texts, round, r->n_streams, k, &rate[k], &usage[k], e);
-            add_sums(s, &last, &sums[k]);
-        }
+        double rate[2];
+        struct qn_usage usage;
+        rc = run_round(q, round, rate, &usage, e);
         if (rc || rate[0] == 0 || rate[1] == 0) continue;
         r->plain[r->n_rounds] = rate[0];
         r->drafted[r->n_rounds] = rate[1];
         r->ratio[r->n_rounds++] = rate[1] / rate[0];
-        r->n_tokens += usage[1].n_generated;
-        r->n_passes += usage[1].n_passes;
-        r->n_drafted += usage[1].n_drafted;
-        r->n_accepted += usage[1].n_accepted;
+        r->n_tokens += usage.n_generated;
+        r->n_passes += usage.n_passes;
+        r->n_drafted += usage.n_drafted;
+        r->n_accepted += usage.n_accepted;
     }
-    if (sums[1].all_s > 0) r->account = 1 - (sums[1].spent_s - sums[1].won_s) / sums[1].all_s;
+    r->account = account_of(q->scheduler[1]);
     summarise(r);
     return rc;
 }
 
-static int with_streams(const struct replay_params *p, qn_engine *g, const struct replay_texts *texts,
-                        struct replay_result *r, struct qn_error *e)
+static int with_streams(struct replay_pair *q, struct replay_result *r, struct qn_error *e)
 {
-    struct qn_scheduler_params q;
-    qn_scheduler *s = NULL;
-    qn_scheduler_params_init(&q);
+    const struct replay_params *p = q->p;
     struct drafters_own own = {.is_eager = p->n_guesses > 0, .most = p->n_guesses, .right = p->right};
-    q.n_running = q.n_queued = r->n_streams;
-    q.draft = p->draft;
-    q.draft_model = p->draft_model;
-    q.wedlm = p->wedlm;
-    int rc = scheduler_new(&s, g, &q, &own, e);
-    if (!rc) rc = rounds(p, s, texts, r, e);
-    qn_scheduler_free(s);
+    int rc = 0;
+    q->n_streams = r->n_streams;
+    abreast_init(&q->abreast, p->counts_cpu);
+    for (int i = 0; i < 2 && !rc; i++) {
+        struct qn_scheduler_params s;
+        qn_scheduler_params_init(&s);
+        s.n_running = s.n_queued = r->n_streams;
+        s.draft = i ? p->draft : QN_DRAFT_OFF;
+        if (i) s.draft_model = p->draft_model;
+        if (i) s.wedlm = p->wedlm;
+        rc = scheduler_new(&q->scheduler[i], q->engine[i], &s, i ? &own : NULL, e);
+        if (!rc) abreast_join(&q->abreast, i, q->scheduler[i]);
+    }
+    if (!rc) rc = rounds(q, r, e);
+    for (int i = 0; i < 2; i++) {
+        qn_scheduler_free(q->scheduler[i]);
+        q->scheduler[i] = NULL;
+    }
+    abreast_deinit(&q->abreast);
     return rc;
 }
 
@@ -326,24 +353,24 @@ int replay_run(const struct replay_params *p, qn_model *m, const struct qn_engin
                struct replay_result *results)
 {
     struct replay_texts texts = {0};
+    struct replay_pair pair = {.p = p, .texts = &texts};
     struct qn_engine_params q = *engine;
     struct qn_error e = {0};
-    qn_engine *g = NULL;
     int rc = replay_load(&texts, p->path, qn_model_n_vocab(m)), status = rc, most = 1;
     for (int i = 0; i < p->n_streams; i++)
         if (p->streams[i] > most) most = p->streams[i];
     q.n_ctx = texts.longest + 1;
     q.n_sessions = most + texts.n; /* what was read of each text stays in the cache */
-    if (!rc) rc = qn_engine_new(&g, m, &q, &e);
+    for (int i = 0; i < 2 && !rc; i++) rc = qn_engine_new(&pair.engine[i], m, &q, &e);
     for (int i = 0; i < p->n_streams && !rc; i++) {
         struct replay_result *r = &results[i];
         *r = (struct replay_result){.n_streams = p->streams[i]};
         r->plain = cli_alloc((size_t)p->n_rounds, sizeof *r->plain);
         r->drafted = cli_alloc((size_t)p->n_rounds, sizeof *r->drafted);
         r->ratio = cli_alloc((size_t)p->n_rounds, sizeof *r->ratio);
-        rc = with_streams(p, g, &texts, r, &e);
+        rc = with_streams(&pair, r, &e);
     }
-    qn_engine_free(g);
+    for (int i = 0; i < 2; i++) qn_engine_free(pair.engine[i]);
     replay_free(&texts);
     if (status) return status;
     return rc ? cli_fail(&e) : 0;
