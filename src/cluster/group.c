@@ -191,30 +191,78 @@ static double describe_hosts(const struct group *g, struct placement_host *host,
     return layer;
 }
 
-static void tell_placement(const struct group *g, const struct placement_host *host, double layer_bytes)
+static const char *host_of(const struct group *g, int stage)
 {
-    int stage = 0;
-    for (int i = 0; i < g->hosts.n; i++)
-        for (int k = 0; k < g->hosts.host[i].n; k++, stage++) {
-            int lo = g->cuts[stage], hi = g->cuts[stage + 1];
-            log_at(LOG_INFO,
-                   "stage %d on %s: layers %d to %d, %.3f ms each, %.2f ms a token; memory %u MB, each needs %.1f MB",
-                   stage, g->hosts.host[i].name, lo, hi - 1, host[stage].layer_ms, host[stage].layer_ms * (hi - lo),
-                   g->hello.host[stage].memory_mb, layer_bytes / 1048576);
-        }
-    if (fits_here(g)) log_at(LOG_INFO, "the model fits this host, which alone would need no network");
+    int i = 0;
+    if (g->is_alone) return "this host";
+    while (stage >= g->hosts.host[i].n) stage -= g->hosts.host[i++].n;
+    return g->hosts.host[i].name;
 }
 
-/* Divides the layers by what the probe found, and says how. */
-static void place(struct group *g)
+int group_stages(const struct group *g, struct group_stage *out)
+{
+    struct placement_host host[STAGE_MOST] = {{0}};
+    double head_layers, layer = describe_hosts(g, host, &head_layers);
+    int n = g->stage.n_stages;
+    for (int i = 0; i < n; i++) {
+        struct group_stage *s = &out[i];
+        bool is_last = i == n - 1;
+        *s = (struct group_stage){.host = host_of(g, i),
+                                  .lo = g->hello.cuts[i],
+                                  .hi = g->hello.cuts[i + 1],
+                                  .layer_ms = host[i].layer_ms,
+                                  .head_ms = is_last ? host[i].layer_ms * head_layers : 0,
+                                  .memory_mb = g->hello.host[i].memory_mb,
+                                  .fits_all = host[i].most >= g->hello.n_layer};
+        s->bytes = layer * (s->hi - s->lo) + (is_last ? (double)g->engine->model->output->bytes : 0);
+    }
+    return n;
+}
+
+static void tell_placement(const struct group *g, const struct placement_host *host, double layer_bytes)
+{
+    for (int i = 0; i < g->hosts.n_stages; i++) {
+        int lo = g->cuts[i], hi = g->cuts[i + 1];
+        log_at(LOG_INFO,
+               "stage %d on %s: layers %d to %d, %.3f ms each, %.2f ms a token; memory %u MB, each needs %.1f MB", i,
+               host_of(g, i), lo, hi - 1, host[i].layer_ms, host[i].layer_ms * (hi - lo), g->hello.host[i].memory_mb,
+               layer_bytes / 1048576);
+    }
+    if (fits_here(g))
+        log_at(LOG_INFO, "the model fits this host, which alone would be faster for one answer if it is as fast as the "
+                         "others: it would need no network");
+}
+
+/* Whether the layers should all be here, although there are hosts for them: a stage of this host was measured, and the
+ * slowest stage alone would take longer than this host for everything. */
+static bool is_better_alone(const struct group *g, const struct placement_host *host, double head_layers)
+{
+    int stage = 0;
+    if (g->never_alone || !fits_here(g)) return false;
+    for (int i = 0; i < g->hosts.n; stage += g->hosts.host[i++].n)
+        if (g->hosts.host[i].is_here && placement_is_for_one(g->cuts, g->hosts.n_stages, host, head_layers, stage))
+            return true;
+    return false;
+}
+
+/* Divides the layers by what the probe found, and says how. Returns false if this host alone is better. */
+static bool place(struct group *g)
 {
     struct placement_host host[STAGE_MOST];
     double head_layers, layer = describe_hosts(g, host, &head_layers);
     bool fits = placement_cut(g->cuts, g->hosts.n_stages, g->hello.n_layer, host, head_layers);
     tell_placement(g, host, layer);
+    if (is_better_alone(g, host, head_layers)) {
+        log_at(LOG_WARN, "this host alone is faster than all of the hosts together, so it computes the model "
+                         "(--only-hosts: let them compute it nevertheless)");
+        g->is_alone = true;
+        try_again(g);
+        return false;
+    }
     if (!fits)
         log_at(LOG_WARN, "the hosts have no room for all layers, so weights are read from disk again for every token");
     g->is_placed = true;
+    return true;
 }
 
 /* Goes on with the connection. QN_EBUSY: it is not ready yet. */
@@ -223,7 +271,7 @@ static int join(struct group *g, struct qn_error *e)
     int rc = g->link ? 0 : take_link(g, e);
     if (!rc) rc = greeting_go_on(&g->greeting, e);
     if (!rc && g->hello.is_probe) {
-        place(g);
+        if (!place(g)) return error_set(e, QN_EBUSY, "hosts: the stage here is not ready yet");
         set_stages(g);
         greeting_deinit(&g->greeting);
         rc = greeting_init(&g->greeting, g->link, &g->hello, e);

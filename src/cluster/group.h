@@ -44,6 +44,18 @@ void group_limits(struct step_limits *l, const struct qn_scheduler *s);
 /* Waits until the stages are ready to compute for the scheduler of that engine. Before it gets requests. The engine
  * frees what this made. QN_EIO: no stage came in time; QN_EDATA, QN_EUNSUP: a stage has another model or program. */
 int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e);
+/* What a stage has, after group_attach(). */
+struct group_stage {
+    const char *host;   /* borrowed */
+    int lo, hi;         /* its layers: [lo, hi) */
+    double layer_ms;    /* that a token took in one of them before the layers were divided; 0: not measured */
+    double head_ms;     /* the same for what comes after the last layer; 0 but for the last stage */
+    double bytes;       /* of these weights, with their part of the cache */
+    uint32_t memory_mb; /* of the host, for this stage; 0: not known */
+    bool fits_all;      /* all layers have room there */
+};
+/* Returns how many stages there are; out[STAGE_MOST]. */
+int group_stages(const struct group *g, struct group_stage *out);
 /* Ends the stages. After the engine. NULL is fine. */
 void group_free(struct group *g);
 

@@ -52,3 +52,16 @@ bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placem
     for (int i = 0; i < n_stages; i++) cuts[i + 1] = cuts[i] + count[i];
     return fits;
 }
+
+bool placement_is_for_one(const int32_t *cuts, int n_stages, const struct placement_host *host, double head_layers,
+                          int one)
+{
+    double slowest = 0;
+    int n_layer = cuts[n_stages];
+    if (n_stages < 2 || host[one].most < n_layer || !(host[one].layer_ms > 0)) return false;
+    for (int i = 0; i < n_stages; i++) {
+        double ms = host[i].layer_ms * (cuts[i + 1] - cuts[i] + (i == n_stages - 1 ? head_layers : 0));
+        if (ms > slowest) slowest = ms;
+    }
+    return SAME * host[one].layer_ms * (n_layer + head_layers) <= slowest;
+}

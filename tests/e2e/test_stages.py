@@ -94,6 +94,29 @@ def test_stages_give_the_bytes_of_one_process():
         end(stages)
 
 
+def explain(*args):
+    return subprocess.run([QUERN, "explain", *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20 * LIMIT)
+
+
+def test_explain_says_which_host_has_which_layers():
+    for hosts in "localhost:3", "localhost":
+        r = explain(MODELS[0], "--hosts", hosts, "--reps", "2", "--json")
+        check(r.returncode == 0 and not r.stderr, r)
+        j = json.loads(r.stdout)
+        stages, n = j["stages"], 3 if ":" in hosts else 1
+        check(len(stages) == n and j["tokens"] == 16, j)
+        check([s["first"] for s in stages] == [sum(s["layers"] for s in stages[:i]) for i in range(n)], "layers follow each other", j)
+        check(all(s["compute_ms"] > 0 and s["bytes"] > 0 and s["host"] == "localhost" for s in stages), j)
+        check(abs(sum(s["compute_ms"] for s in stages) - j["compute_ms"]) < 1e-6 and j["token_ms"] > 0 and j["between_ms"] > 0, j)
+        text = explain(MODELS[0], "--hosts", hosts, "--reps", "1").stdout
+        check(text.count("\nlocalhost ") == n and "copies, wire, waiting" in text and "tokens/s" in text, text)
+    for args, wanted in ((["--hosts", "localhost", "-p", "8"], "--prompt"), (["--hosts", "elsewhere"], "name the interface"),
+                         (["--only-hosts"], "needs --hosts"), (["--hosts", "localhost", "--only-hosts"], "quern serve"),
+                         (["--hosts", "localhost:64"], "stages, but the model has")):
+        r = explain(MODELS[0], *args)
+        check(r.returncode and not r.stdout and wanted in r.stderr and r.stderr.count("\n") == 1, args, r)
+
+
 class Streamed:
     """An answer that is read as it comes. between() is called after its first bytes."""
 

@@ -273,48 +273,18 @@ static void close_receipts(struct serve *v)
     close(v->server.receipts);
 }
 
-/* ssh must neither ask for a password nor wait for a host that is gone. A cluster may have set another agent. */
-static const char *launch_agent(const struct serve_options *o)
-{
-    if (o->launch_agent) return o->launch_agent;
-    return getenv("OMPI_MCA_plm_rsh_agent") ? NULL : "ssh -o BatchMode=yes -o ConnectTimeout=5";
-}
-
-/* The program lies next to this one where it was built, and in a folder of programs for programs where it was
- * installed. Otherwise it is looked for where programs are found. */
-static const char *find_stage(char path[PATH_MAX])
-{
-    static const char *const places[] = {"quern-stage", "../lib/quern/quern-stage"};
-    char own[PATH_MAX], name[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", own, sizeof own - 1);
-    while (n > 0 && own[n - 1] != '/') n--;
-    for (size_t i = 0; i < sizeof places / sizeof places[0] && n > 0; i++) {
-        int length = snprintf(name, sizeof name, "%.*s%s", (int)n, own, places[i]);
-        if (length < (int)sizeof name && !access(name, X_OK) && realpath(name, path)) return path;
-    }
-    return places[0];
-}
-
 /* Starts the stages before the fences, too. */
 static int start_stages(struct serve *v, struct qn_error *e)
 {
-    char path[PATH_MAX];
-    if (!v->o->stage_hosts && !v->o->hostfile) return 0;
-    struct group_params p = {.program = find_stage(path),
-                             .path = v->o->source[0].path,
-                             .hosts = v->o->stage_hosts,
-                             .hostfile = v->o->hostfile,
-                             .n_threads = v->o->models.engine.n_threads,
-                             .cpu = v->o->models.engine.cpu,
-                             .interface = v->o->interface,
-                             .ports = v->o->stage_ports,
-                             .command = v->o->launch,
-                             .agent = launch_agent(v->o),
-                             .is_trusted = v->o->trusts_network,
-                             .locks_weights = v->o->models.engine.lock_weights,
-                             .is_open = v->o->no_sandbox,
-                             .never_alone = v->o->only_hosts};
-    return group_start(&v->o->models.group, &p, e);
+    const struct qn_engine_params *q = &v->o->models.engine;
+    if (!stage_hosts_are_named(&v->o->stages)) return 0;
+    return stage_hosts_start(&v->o->models.group, &v->o->stages,
+                             (struct group_params){.path = v->o->source[0].path,
+                                                   .n_threads = q->n_threads,
+                                                   .cpu = q->cpu,
+                                                   .locks_weights = q->lock_weights,
+                                                   .is_open = v->o->no_sandbox},
+                             e);
 }
 
 static int serve(struct serve *v)

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "cli/place/catalog.h"
+#include "cli/place/stage_hosts.h"
 #include "cli/core/cli.h"
 #include "cli/daemon/share_models.h"
 #include "engine/core/decoder.h"
@@ -17,11 +18,11 @@ struct serve_options {
     struct models_config models;
     struct cli_strings listen, hosts, origins, proxies, pins, aliases, drafts, folders;
     const char *model; /* served if no model is named */
-    const char *keys, *cert, *key, *group, *name, *receipts, *context, *stage_hosts, *hostfile, *interface,
-        *stage_ports, *launch, *launch_agent;
+    const char *keys, *cert, *key, *group, *name, *receipts, *context;
+    struct stage_hosts stages;
     int grace_s, connections, peer_connections;
     uint64_t cache_bytes;
-    bool log, no_sandbox, page, no_read_ahead, trusts_network, only_hosts;
+    bool log, no_sandbox, page, no_read_ahead;
     struct share_options share;
     enum decoder decoder;
 
@@ -41,6 +42,7 @@ extern const struct opt serve_places[], serve_models[], serve_process[], serve_d
 #define SERVE_GROUPS \
     {"Where", serve_places, 0, "serve"}, \
     {"Models", serve_models, 0, "serve"}, \
+    {"Several hosts", opts_stage_hosts, offsetof(struct serve_options, stages), "serve", true}, \
     {"Process", serve_process, 0, "serve"}, \
     {"Engine (memory: of all models)", opts_engine, offsetof(struct serve_options, models.engine), "serve"}, \
     {"Context", opts_context, offsetof(struct serve_options, models.engine), "serve"}, \

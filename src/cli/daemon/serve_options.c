@@ -171,7 +171,7 @@ static int set_drafts(struct serve_options *o)
     enum qn_draft *draft = &o->models.scheduler.draft;
     int rc = decoder_draft(o->decoder, draft, &e);
     if (rc) return cli_fail(&e);
-    if (*draft == QN_DRAFT_DEFAULT && !o->drafts.n && (o->stage_hosts || o->hostfile)) *draft = QN_DRAFT_OFF;
+    if (*draft == QN_DRAFT_DEFAULT && !o->drafts.n && stage_hosts_are_named(&o->stages)) *draft = QN_DRAFT_OFF;
     enum qn_draft how = *draft;
     if (how != QN_DRAFT_AUTO && how != QN_DRAFT_MODEL && how != QN_DRAFT_DEFAULT) return 0;
     o->draft_paths = cli_alloc(o->drafts.n + 1, sizeof *o->draft_paths);
@@ -204,27 +204,11 @@ static int set_models(struct serve_options *o, int n, char **operands, const cha
     return rc ? rc : set_aliases(o);
 }
 
-/* What has no effect, and what stages cannot do yet, is refused by name. */
+/* What stages cannot do yet is refused by name. */
 static int check_hosts(const struct serve_options *o)
 {
-    const struct {
-        const char *name;
-        bool is_given, is_for_mpirun;
-    } more[] = {{"--interface", o->interface, true},
-                {"--stage-ports", o->stage_ports, true},
-                {"--launch-agent", o->launch_agent, true},
-                {"--i-trust-this-network", o->trusts_network, true},
-                {"--launch", o->launch, false},
-                {"--only-hosts", o->only_hosts, false}};
-    bool has_hosts = o->stage_hosts || o->hostfile;
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
-        if (more[i].is_given && !has_hosts) return cli_usage("serve: %s needs --hosts or --hostfile", more[i].name);
-        if (more[i].is_given && more[i].is_for_mpirun && o->launch)
-            return cli_usage("serve: %s is for mpirun, which --launch takes the place of", more[i].name);
-    }
-    if (!has_hosts) return 0;
-    if (o->trusts_network && !o->interface) return cli_usage("serve: --i-trust-this-network needs --interface");
-    if (o->stage_hosts && o->hostfile) return cli_usage("serve: --hosts and --hostfile exclude each other");
+    int rc = stage_hosts_check(&o->stages, "serve");
+    if (rc || !stage_hosts_are_named(&o->stages)) return rc;
     if (o->models.n != 1) return cli_usage("serve: --hosts is for one model, not %d", o->models.n);
     if (o->models.scheduler.cache_dir) return cli_usage("serve: --cache-dir does not go together with --hosts yet");
     return 0;
@@ -294,22 +278,6 @@ const struct opt serve_models[] = {
      "a small model with the same vocabulary that guesses tokens for MODEL; may be repeated", .words = WORDS_MODEL,
      .rare = true},
     OPTS_WEDLM(AT(models.scheduler.wedlm)),
-    {"hosts", 0, OPT_STRING, AT(stage_hosts), "HOST[:N][=PATH],...",
-     "compute the model on several hosts, each with some of its layers: N processes on each, where the model is at "
-     "PATH",
-     .rare = true},
-    {"hostfile", 0, OPT_STRING, AT(hostfile), "FILE", "the same, with a line for each host", .words = WORDS_FILE,
-     .rare = true},
-    {"interface", 0, OPT_STRING, AT(interface), "NAME", "network interface that the hosts share (wg0)", .rare = true},
-    {"stage-ports", 0, OPT_STRING, AT(stage_ports), "FROM-TO", "TCP ports that stages use (default " NETWORK_PORTS ")",
-     .rare = true},
-    {"i-trust-this-network", 0, OPT_FLAG, AT(trusts_network), NULL,
-     "use --interface although its address is public: what is sent is not encrypted", .rare = true},
-    {"only-hosts", 0, OPT_FLAG, AT(only_hosts), NULL,
-     "when the hosts do not answer, refuse requests; never compute the whole model here", .rare = true},
-    {"launch", 0, OPT_STRING, AT(launch), "COMMAND", "starts the processes instead of mpirun (srun --mpi=pmix)",
-     .rare = true},
-    {"launch-agent", 0, OPT_STRING, AT(launch_agent), "COMMAND", "reaches other hosts instead of ssh", .rare = true},
     {"context", 0, OPT_STRING, AT(context), "HOW",
      "when the context is full: plain (the answer ends) or rotate:KEEP (the first KEEP tokens and the newest stay)",
      .rare = true},

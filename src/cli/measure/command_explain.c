@@ -16,13 +16,15 @@
 #include "base/out_file.h"
 #include "cli/measure/ceilings_kept.h"
 #include "cli/measure/explain.h"
+#include "cli/measure/explain_hosts.h"
 #include "cli/measure/row_costs.h"
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
 #include "cli/core/progress.h"
 #include "cli/place/operand.h"
 
-#define MOST_ROWS 32 /* of the passes of several rows, for one row */
+#define MOST_ROWS    32 /* of the passes of several rows, for one row */
+#define HOSTS_TOKENS 8  /* with --hosts: tokens for each repetition */
 
 struct explain {
     const char *path, *svg;
@@ -32,6 +34,7 @@ struct explain {
     struct qn_engine_params p;
     struct qn_model_params file;
     struct cli_strings folders;
+    struct stage_hosts hosts;
 
     qn_model *model;
     qn_engine *engine;
@@ -157,14 +160,29 @@ static void init(void *options)
     qn_model_params_init(&x->file);
 }
 
+/* A pass of one token, which is measured. */
+static int run_hosts(struct invocation *v, struct explain *x)
+{
+    static const char *const other[] = {"prompt", "depth", "svg"};
+    struct qn_error e = {0};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (options_origin(v, other[i]) == ORIGIN_FLAG)
+            return cli_usage("explain: --%s does not go together with --hosts", other[i]);
+    if (x->hosts.only_these) return cli_usage("explain: --only-hosts is for quern serve");
+    struct explain_hosts p = {&x->hosts, x->path, x->name, &x->p, &x->file, HOSTS_TOKENS * x->reps, x->json};
+    return explain_hosts(&p, &e) ? cli_fail(&e) : 0;
+}
+
 static int run(struct invocation *v)
 {
     struct explain *x = v->options;
     struct qn_error e = {0};
-    int rc = operand_model(v, 0, &x->folders);
+    int rc = stage_hosts_check(&x->hosts, "explain");
+    if (!rc) rc = operand_model(v, 0, &x->folders);
     if (rc) return rc;
     x->path = v->operand[0];
     error_clean(x->name, sizeof x->name, x->path);
+    if (stage_hosts_are_named(&x->hosts)) return run_hosts(v, x);
     rc = account(x, &e);
     progress_note("%s", "");
     if (!rc && x->svg) rc = write_svg(x, &e);
@@ -197,6 +215,7 @@ static const struct opt opts[] = {
 static const struct opt_group groups[] = {{"Options", opts},
                                           {"Engine", opts_engine, AT(p)},
                                           {"Model file", opts_model, AT(file), .rare = true},
+                                          {"Several hosts", opts_stage_hosts, AT(hosts), .rare = true},
                                           OPERAND_GROUP(AT(folders)),
                                           {0}};
 
@@ -205,6 +224,8 @@ static const struct example examples[] = {
     {"quern explain m.gguf -p 512 -d 4096 --analyze",
      "A prompt of 512 tokens after 4096 others, predicted and measured"},
     {"quern explain m.gguf --analyze --svg token.svg", "A picture of one token"},
+    {"quern explain m.gguf --hosts localhost,b --interface wg0",
+     "Which host gets which layers, and what a token takes"},
     {0},
 };
 
@@ -219,7 +240,12 @@ const struct command command_explain = {
              "multiply-adds at the machine's measured ceilings, whichever is longer. --analyze runs the pass too, and "
              "prints its time next to the floor.\n\n"
              "For one row, passes of up to 32 rows follow. With --analyze, they say how many times as long as one row "
-             "they take, and how often guesses of the next tokens have to be right so that such passes pay.",
+             "they take, and how often guesses of the next tokens have to be right so that such passes pay.\n\n"
+             "With --hosts, the model is started on these hosts as quern serve would do it, and computes an answer of "
+             "8 tokens for each of the --reps. The table has the layers of each host, what they take of its memory, "
+             "and the milliseconds of a token: those that follow from the speed of a few layers, by which they were "
+             "divided, and the median of those that the hosts needed. What copies, the network and waiting add is a "
+             "line of its own.",
     .min = 1,
     .max = 1,
     .words = WORDS_MODEL,

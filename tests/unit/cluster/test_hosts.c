@@ -209,6 +209,32 @@ static void layers_go_where_they_are_done_soonest(void **state)
     check_cut(3, 3, even, 9, "0 1 2 3 fits");
 }
 
+static bool is_for_one(int n, int n_layer, const struct placement_host *h, double head, int one)
+{
+    int32_t cuts[STAGE_MOST + 1];
+    placement_cut(cuts, n, n_layer, h, head);
+    return placement_is_for_one(cuts, n, h, head, one);
+}
+
+/* Two equal hosts are twice as fast for many answers. One that needs 40 times as long for a layer has one of them, and
+ * still takes longer than the other one would for all. */
+static void one_host_is_better_where_the_others_only_slow_it_down(void **state)
+{
+    (void)state;
+    const struct placement_host even[] = {{1, 99}, {1, 99}}, slow[] = {{1, 99}, {40, 99}},
+                                slower[] = {{1, 99}, {9, 99}};
+    const struct placement_host full[] = {{1, 31}, {80, 99}}, unknown[] = {{0, 99}, {80, 99}};
+    assert_false(is_for_one(2, 32, even, 4, 0));
+    assert_false(is_for_one(2, 32, slower, 0, 0));
+    assert_false(is_for_one(2, 32, slow, 0, 1)); /* the slow one */
+    assert_true(is_for_one(2, 32, slow, 0, 0));
+    assert_true(is_for_one(2, 32, slow, 4, 0));  /* the slow one has the head, too */
+    assert_false(is_for_one(2, 33, slow, 0, 0)); /* by less than a quarter: that may be noise */
+    assert_false(is_for_one(2, 32, full, 0, 0)); /* has no room for all */
+    assert_false(is_for_one(2, 32, unknown, 0, 0));
+    assert_false(is_for_one(1, 32, slow, 0, 0));
+}
+
 /* ---- signs of life ---- */
 
 static void silence_is_measured_against_the_usual_gap(void **state)
@@ -396,6 +422,7 @@ int main(void)
         cmocka_unit_test(a_door_is_put_before_a_first_stage_elsewhere),
         cmocka_unit_test(a_command_that_was_given_starts_all_ranks),
         cmocka_unit_test(layers_go_where_they_are_done_soonest),
+        cmocka_unit_test(one_host_is_better_where_the_others_only_slow_it_down),
         cmocka_unit_test(silence_is_measured_against_the_usual_gap),
         cmocka_unit_test(a_process_that_was_away_begins_anew),
         cmocka_unit_test(a_sign_may_ask_for_more_time_but_not_for_ever),

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stage_hosts.h: the options that name the hosts of one model's layers, and starting processes there.
+ */
+#ifndef QUERN_CLI_STAGE_HOSTS_H
+#define QUERN_CLI_STAGE_HOSTS_H
+
+#include "cli/core/options.h"
+#include "cluster/group.h"
+
+struct stage_hosts {
+    const char *hosts, *hostfile, *interface, *ports, *launch, *agent;
+    bool is_trusted, only_these;
+};
+
+/* Options of a struct stage_hosts; --only-hosts is among them. */
+extern const struct opt opts_stage_hosts[];
+
+static inline bool stage_hosts_are_named(const struct stage_hosts *o) { return o->hosts || o->hostfile; }
+/* Whether the options go together. Returns 0 or an exit status, after a message that begins with `command`. */
+int stage_hosts_check(const struct stage_hosts *o, const char *command);
+/* group_start() for these hosts. p has everything else. */
+int stage_hosts_start(struct group **out, const struct stage_hosts *o, struct group_params p, struct qn_error *e);
+
+#endif
