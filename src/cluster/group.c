@@ -16,6 +16,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "cluster/greeting.h"
+#include "cluster/patience.h"
 #include "cluster/pipeline.h"
 #include "cluster/placement.h"
 #include "cluster/runner.h"
@@ -97,6 +98,7 @@ int group_start(struct group **out, const struct group_params *p, struct qn_erro
     if (!rc) rc = watcher_open(&g->watcher, e);
     if (!rc) rc = start_watcher(g, p, e);
     g->begin_ns = clock_ns();
+    if (!rc) patience_be_exact();
     if (rc)
         group_free(g);
     else

@@ -49,6 +49,7 @@ struct pipeline {
     int n_steps;
     uint64_t unwanted; /* the stages were told that this step and those before it are not wanted */
     uint64_t told_ns;  /* when the last reply came */
+    uint64_t usual_ns; /* that the head waited for it */
 
     struct packet_out out;
     struct link_transfer send, receive;
@@ -483,6 +484,7 @@ int pipeline_finish(struct pipeline *p, bool (*is_needed)(void *arg), void *arg,
     struct patience wait;
     patience_reset(&wait);
     patience_expect(&wait, p->p.deadline_ns); /* a step is under way */
+    patience_usually(&wait, p->usual_ns);
     assert(p->rc || p->n_steps);
     while (!move_on(p) && !p->n_come) {
         uint64_t since = p->told_ns > p->steps[0].since_ns ? p->told_ns : p->steps[0].since_ns;
@@ -494,6 +496,7 @@ int pipeline_finish(struct pipeline *p, bool (*is_needed)(void *arg), void *arg,
         fail_for_reason(p);
         return fail(p, e);
     }
+    p->usual_ns = patience_ns(&wait);
     return take(p, out, e);
 }
 

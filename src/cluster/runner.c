@@ -470,6 +470,7 @@ static int receive(struct runner *r, const uint8_t **data, size_t *n, struct qn_
     if (rc) return rc;
     patience_reset(&wait);
     patience_expect(&wait, EXPECT * r->gap_ns < EXPECT_NS ? EXPECT * r->gap_ns : EXPECT_NS);
+    patience_usually(&wait, r->gap_ns);
     for (; t->is_started; patience_wait(&wait)) /* one that came during a pass is there */
         if ((rc = move_on(r, e))) return rc;
     r->gap_ns = patience_ns(&wait);

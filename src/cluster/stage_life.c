@@ -12,6 +12,7 @@
 #include "base/pool.h"
 #include "cluster/hello.h"
 #include "cluster/link_socket.h"
+#include "cluster/patience.h"
 #include "cluster/relay.h"
 #include "cluster/runner.h"
 #include "cluster/stage_speed.h"
@@ -248,6 +249,7 @@ int stage_life_run(const struct stage_life_params *p, struct qn_error *e)
     struct stage_life r = {.p = *p};
     struct qn_error why = {0};
     ledger_init(&r.ledger, os_memory_bytes());
+    patience_be_exact();
     int rc = begin(&r, &why);
     if (!rc) rc = runner_serve(r.runner, p->in, p->out, p->stop, &why);
     if (r.p.beat && r.p.beat->is_late) refuse(&r, &why);

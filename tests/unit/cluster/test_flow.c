@@ -406,6 +406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_lost_chain_goes_on),
         cmocka_unit_test(cancelled_requests_disturb_nobody),
     };
+    patience_be_exact();
     if (argc == 3 && !strcmp(argv[1], "--bench")) return bench(argv[2]);
     are_all = argc > 1 && !strcmp(argv[1], "--all");
     paths = argv + 1 + are_all;
