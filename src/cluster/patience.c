@@ -15,7 +15,7 @@
 #define IDLE_AFTER_NS  50000000u
 #define IDLE_SLEEP_NS  2000000
 #define QUIET_AFTER_NS 1000000000u
-#define QUIET_SLEEP_NS 4000000
+#define QUIET_SLEEP_NS 6000000
 #define SLACK_NS       1000
 #define AROUND         16       /* a part of the usual time, before and after it, */
 #define AROUND_NS      2000000u /* but no more than that */

@@ -3,7 +3,7 @@
  * patience.h: how a stage waits: it asks a few times, and then sleeps between two questions.
  *
  * A process that asks without a pause keeps a CPU from others that compute. Sleeps grow from 20 to 100 microseconds.
- * They are 2 milliseconds after 50 milliseconds without anything, and 4 after another second. Whoever knows that
+ * They are 2 milliseconds after 50 milliseconds without anything, and 6 after another second. Whoever knows that
  * something is under way waits longer before that (patience_expect), because each such sleep adds to the time of a
  * token. Whoever knows when it usually comes sleeps for 20 microseconds around that time (patience_usually). One
  * thread.
