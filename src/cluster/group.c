@@ -36,7 +36,7 @@ struct group {
     struct network network;
     char path[PATH_MAX];
     int n_threads;
-    bool never_alone;
+    bool never_alone, rounds_rows;
 
     struct qn_engine *engine; /* attached; NULL: none */
     struct stage stage;
@@ -92,6 +92,7 @@ int group_start(struct group **out, const struct group_params *p, struct qn_erro
     if (!g) return error_nomem(e, "a group of stages", sizeof *g);
     g->n_threads = p->n_threads;
     g->never_alone = p->never_alone;
+    g->rounds_rows = p->rounds_rows;
     g->watcher = (struct watcher){.listener = -1, .log = -1, .control = -1};
     int rc = hosts_read(&g->hosts, p->hosts, p->hostfile, e);
     if (!rc) rc = find_network(g, p, e);
@@ -428,6 +429,7 @@ static void set_limits(struct group *g, const struct qn_scheduler *s)
     g->hello.n_ctx = q->n_ctx;
     g->hello.n_threads = g->n_threads;
     group_limits(&g->hello.limits, s);
+    g->hello.limits.rounds_rows = g->rounds_rows;
 }
 
 int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
@@ -437,7 +439,7 @@ int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
     int rc;
     g->engine = s->engine;
     set_limits(g, s);
-    g->stage = (struct stage){&ops, g, g->hosts.n_stages};
+    g->stage = (struct stage){&ops, g, g->hosts.n_stages, g->rounds_rows};
     while ((rc = try_to_join(g, &why)) == QN_EBUSY && g->n_failures < MAX_FAILURES) poll(NULL, 0, ASK_MS);
     if (rc) {
         drop(g);

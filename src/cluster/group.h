@@ -31,6 +31,7 @@ struct group_params {
     bool is_trusted;             /* the network may be public */
     bool locks_weights, is_open; /* as in launch.h */
     bool never_alone;            /* no stage on this host takes the place of all others */
+    bool rounds_rows;            /* what stages send each other is rounded to bf16: half the bytes, and other results */
 };
 
 /* Checks the hosts and starts the watcher. Call it while there is one thread and no fence. QN_EUSAGE: the hosts or

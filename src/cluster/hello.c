@@ -96,6 +96,7 @@ static int check_settings(const struct hello *h, const struct model *m, struct q
         (rc = check_number(l->n_windows, 0, INT32_MAX, "window pages", e)) ||
         (rc = check_number(l->n_states, 0, INT32_MAX, "states", e)) ||
         (rc = check_number(l->n_embd, m->hp.n_embd, m->hp.n_embd, "width", e)) ||
+        (rc = check_number(l->rounds_rows, 0, 1, "rounding of rows", e)) ||
         (rc = check_number(l->n_vocab, m->hp.n_vocab, m->hp.n_vocab, "vocabulary", e)) ||
         (rc = check_number(l->window, m->hp.n_swa, m->hp.n_swa, "window", e)) ||
         (rc = check_number(l->page_slots, KV_PAGE_SLOTS, KV_PAGE_SLOTS, "page", e)))

@@ -66,6 +66,7 @@ void runner_limits(struct step_limits *l, const struct model *m, int n_ctx)
     l->n_embd = m->hp.n_embd;
     l->n_vocab = m->hp.n_vocab;
     l->window = m->hp.n_swa;
+    l->rounds_rows = 0;
 }
 
 static int pay(struct runner *r, size_t bytes, const char *what, struct qn_error *e)
@@ -325,8 +326,7 @@ static int write_rows(struct runner *r, struct qn_error *e)
     if (rc) return rc;
     packet_begin(out, PACKET_STEP, r->p.group, r->step_no);
     step_packet_put(out, &r->step, l->n_windows > 0, r->step.batch.n ? l->n_embd : 0);
-    for (int i = 0; i < r->step.batch.n; i++)
-        packet_put(out, forward_row(&r->forward, i), (size_t)l->n_embd * sizeof(float));
+    for (int i = 0; i < r->step.batch.n; i++) step_packet_put_row(out, l, forward_row(&r->forward, i));
     packet_end(out);
     return send_on(r, e);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernel/ref/half.h"
 #include "model/hparams.h"
 #include "model/pass/states.h"
 
@@ -22,6 +23,9 @@ int step_packet_init(struct step_packet *s, const struct step_limits *l, struct 
     *s = (struct step_packet){.tables = mem_calloc((size_t)l->n_seqs, sizeof *s->tables)};
     if (!s->tables) return error_nomem(e, "the tables of a step", (size_t)l->n_seqs * sizeof *s->tables);
     int rc = batch_init(&s->batch, l->n_rows, e);
+    size_t n = l->rounds_rows ? (size_t)l->n_rows * (size_t)l->n_embd : 0;
+    if (!rc && n && !(s->wide = mem_calloc(n, sizeof *s->wide)))
+        rc = error_nomem(e, "the rows of a step", n * sizeof *s->wide);
     if (rc) step_packet_deinit(s);
     return rc;
 }
@@ -29,6 +33,7 @@ int step_packet_init(struct step_packet *s, const struct step_limits *l, struct 
 void step_packet_deinit(struct step_packet *s)
 {
     mem_free(s->tables);
+    mem_free(s->wide);
     batch_deinit(&s->batch);
     *s = (struct step_packet){0};
 }
@@ -87,6 +92,17 @@ void step_packet_put(struct packet_out *out, const struct step_packet *s, bool h
     for (int i = 0; i < s->n_seqs; i++) put_table(out, &s->tables[i], has_windows);
     put_rows(out, &s->batch);
     packet_put(out, s->draws, (size_t)s->n_draws * sizeof *s->draws);
+}
+
+void step_packet_put_row(struct packet_out *out, const struct step_limits *l, const float *row)
+{
+    uint16_t part[256];
+    if (!l->rounds_rows) packet_put(out, row, (size_t)l->n_embd * sizeof *row);
+    for (int at = 0, n; l->rounds_rows && at < l->n_embd; at += n) {
+        n = l->n_embd - at < (int)(sizeof part / sizeof *part) ? l->n_embd - at : (int)(sizeof part / sizeof *part);
+        for (int i = 0; i < n; i++) part[i] = f32_to_bf16(row[at + i]);
+        packet_put(out, part, (size_t)n * sizeof *part);
+    }
 }
 
 /* ---- reading ---- */
@@ -219,10 +235,12 @@ static int take_residual(struct step_packet *s, const struct step_limits *l, str
 {
     uint32_t wanted = needs_rows && s->batch.n ? (uint32_t)l->n_embd : 0;
     if (n_embd != wanted) return out_of(e, "width of residual rows", n_embd, wanted, wanted);
-    if (in->n != (size_t)s->batch.n * n_embd * sizeof(float))
-        return error_set(e, QN_EDATA, "cluster: %zu bytes after a step's rows, not %d times %u floats", in->n,
-                         s->batch.n, n_embd);
-    s->rows = n_embd ? (const float *)(const void *)in->p : NULL;
+    size_t n = (size_t)s->batch.n * n_embd;
+    if (in->n != n * (l->rounds_rows ? sizeof(uint16_t) : sizeof(float)))
+        return error_set(e, QN_EDATA, "cluster: %zu bytes after a step's rows, not %d times %u numbers of %d", in->n,
+                         s->batch.n, n_embd, l->rounds_rows ? 2 : 4);
+    for (size_t i = 0; i < n && l->rounds_rows; i++) s->wide[i] = bf16_to_f32(load_u16(in->p + 2 * i));
+    s->rows = !n_embd ? NULL : l->rounds_rows ? s->wide : (const float *)(const void *)in->p;
     return 0;
 }
 

@@ -15,7 +15,7 @@
  *                        i32 page[n_pages - n_kept], window[n_pages - first_window], -1: none
  *     rows               i32 token[n_rows], pos[n_rows], slot[n_rows], seq[n_rows], u32 marks[n_rows]
  *     draws   [n_draws]  u32 numbers for the last stage (voices.h)
- *     residual           f32 [n_rows][n_embd]
+ *     residual           f32 [n_rows][n_embd], or bf16 if the group rounds rows
  */
 #ifndef QUERN_CLUSTER_STEP_PACKET_H
 #define QUERN_CLUSTER_STEP_PACKET_H
@@ -35,6 +35,7 @@ struct step_limits {
     int n_pages_each;                 /* of a sequence */
     int page_slots, window;           /* as in struct kv_shape, of the whole model */
     int n_embd, n_vocab;
+    int rounds_rows; /* 1: residual rows are rounded to bf16 on their way; 0: they are not */
 };
 
 enum step_move_what { MOVE_PAGE, MOVE_WINDOW, MOVE_STATE, MOVE_UNDO, MOVE_WHATS };
@@ -66,6 +67,7 @@ struct step_packet {
     struct step_table *tables; /* [n_seqs] */
     struct batch batch;
     const float *rows; /* [batch.n][n_embd]; NULL: none */
+    float *wide;       /* [n_rows][n_embd] where they are if they came rounded; NULL: they do not */
 };
 
 /* Room for the packets of these limits. */
@@ -79,6 +81,8 @@ size_t step_packet_bytes(const struct step_limits *l);
 /* Appends a body, without the residual rows, for n_embd floats of each row: 0 or as in the limits. has_windows: tables
  * have windows. */
 void step_packet_put(struct packet_out *out, const struct step_packet *s, bool has_windows, int n_embd);
+/* Appends a residual row. */
+void step_packet_put_row(struct packet_out *out, const struct step_limits *l, const float *row);
 /* Reads and checks a body that is aligned to 4 bytes. The arrays of s are filled; moves, lists of pages and rows stay
  * in the packet. needs_rows: residual rows must follow, else they must not. QN_EDATA: something is out of its limits. s
  * is then undefined, but can be used again.

@@ -190,6 +190,22 @@ def test_stages_without_work_leave_the_cpu_to_others():
     end(server)
 
 
+def test_rounded_rows_are_said():
+    """Half of the bytes between hosts, and answers that say so. They cannot be made again elsewhere, so they have no receipt."""
+    body = {"prompt": TEXT * 2, "max_tokens": 16, "temperature": 0, "logprobs": 5}
+    told = []
+    for wire in "f32", "bf16":
+        server = Server(MODELS[0], *SMALL, "--hosts", "localhost:2", "--wire", wire)
+        one, two = server.post("/v1/completions", body).json, server.post("/v1/completions", body).json
+        check(one["choices"] == two["choices"], "the same, twice", wire, one, two)
+        check(one["quern"].get("wire") == (None if wire == "f32" else wire), one)
+        told.append(one["choices"][0]["logprobs"]["token_logprobs"])
+        r = server.post("/v1/completions", body | {"receipt": True})
+        check(r.status == (200 if wire == "f32" else 400) and (wire == "f32" or "--wire bf16" in str(r.json)), wire, r.json)
+        end(server)
+    check(told[0] != told[1] and abs(told[0][0] - told[1][0]) < 0.2, "rounding changes a little", told)
+
+
 def test_what_stages_cannot_do_is_refused_by_name():
     for args, says in (
             (["--hosts", "elsewhere"], "name the interface"),
@@ -199,6 +215,9 @@ def test_what_stages_cannot_do_is_refused_by_name():
             (["--hostfile", "/dev/null"], "names no host"),
             (["--interface", "lo"], "--interface needs --hosts"),
             (["--only-hosts"], "--only-hosts needs --hosts"),
+            (["--wire", "bf16"], "--wire needs --hosts"),
+            (["--hosts", "localhost", "--wire", "f16"], "f32|bf16"),
+            (["--hosts", "localhost", "--wire", "bf16", "--receipts", "/tmp/r"], "--receipts"),
             (["--i-trust-this-network"], "--i-trust-this-network needs --hosts"),
             (["--hosts", "localhost", "--i-trust-this-network"], "needs --interface"),
             (["--hosts", "localhost", "--launch", "srun", "--stage-ports", "50000-50100"], "--stage-ports is for mpirun"),

@@ -29,6 +29,9 @@ const struct opt opts_stage_hosts[] = {
      "when the hosts do not answer, or are slower than this one alone, refuse requests or go on with them; never "
      "compute the whole model here",
      .rare = true},
+    {"wire", 0, OPT_CHOICE, AT(wire), "TYPE",
+     "how hosts send each other their results: f32 (exact, the default) or bf16 (half the bytes, and other answers)",
+     .choices = "f32|bf16", .rare = true},
     {"launch", 0, OPT_STRING, AT(launch), "COMMAND", "starts the processes instead of mpirun (srun --mpi=pmix)",
      .rare = true},
     {"launch-agent", 0, OPT_STRING, AT(agent), "COMMAND", "reaches other hosts instead of ssh", .rare = true},
@@ -41,9 +44,10 @@ int stage_hosts_check(const struct stage_hosts *o, const char *command)
     const struct {
         const char *name;
         bool is_given, is_for_mpirun;
-    } more[] = {{"--interface", o->interface, true}, {"--stage-ports", o->ports, true},
-                {"--launch-agent", o->agent, true},  {"--i-trust-this-network", o->is_trusted, true},
-                {"--launch", o->launch, false},      {"--only-hosts", o->only_these, false}};
+    } more[] = {{"--interface", o->interface, true},   {"--stage-ports", o->ports, true},
+                {"--launch-agent", o->agent, true},    {"--i-trust-this-network", o->is_trusted, true},
+                {"--launch", o->launch, false},        {"--only-hosts", o->only_these, false},
+                {"--wire", o->wire != WIRE_F32, false}};
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         if (more[i].is_given && !stage_hosts_are_named(o))
             return cli_usage("%s: %s needs --hosts or --hostfile", command, more[i].name);
@@ -89,5 +93,6 @@ int stage_hosts_start(struct group **out, const struct stage_hosts *o, struct gr
     p.agent = agent_of(o);
     p.is_trusted = o->is_trusted;
     p.never_alone = o->only_these;
+    p.rounds_rows = o->wire == WIRE_BF16;
     return group_start(out, &p, e);
 }

@@ -11,7 +11,10 @@
 struct stage_hosts {
     const char *hosts, *hostfile, *interface, *ports, *launch, *agent;
     bool is_trusted, only_these;
+    int wire; /* enum stage_wire */
 };
+
+enum stage_wire { WIRE_F32, WIRE_BF16 };
 
 /* Options of a struct stage_hosts; --only-hosts is among them. */
 extern const struct opt opts_stage_hosts[];

@@ -39,6 +39,13 @@ static inline uint16_t f32_to_f16(float x) /* to nearest even */
 
 static inline float bf16_to_f32(uint16_t h) { return f32_from_bits((uint32_t)h << 16); }
 
+static inline uint16_t f32_to_bf16(float x) /* to nearest even; a NaN stays one */
+{
+    uint32_t u = f32_bits(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x0040u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
 /* Little-endian fields of a stored block, which is aligned to nothing. */
 static inline uint16_t load_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 

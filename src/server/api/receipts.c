@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/os.h"
+#include "engine/scheduler.h"
 #include "model/arithmetic.h"
 #include "receipt/model_proof.h"
 #include "server/api/api_impl.h"
@@ -115,6 +116,10 @@ int job_receipt_open(struct job *j, struct fault *f)
     struct qn_error e = {0};
     struct job_receipt *r = &j->receipt;
     if (!job_wants_receipt(j)) return 0;
+    if (scheduler_rounds_rows(j->served->scheduler))
+        return fault_set(f, 400, "unsupported_value", "receipt",
+                         "receipt: the hosts of this model round what they send each other (--wire bf16), so the "
+                         "answer cannot be made again");
     r->wish = j->params.receipt;
     if (r->wish == RECEIPT_PRIVATE) receipt_make_salt(r->salt);
     r->tokens = mem_calloc((size_t)j->n_answers, sizeof *r->tokens);

@@ -180,6 +180,31 @@ static void a_step_comes_back(void **state)
     step_packet_deinit(&s);
 }
 
+/* Rows that are rounded have half of the bytes, and come back as the nearest numbers with 8 bits of mantissa. */
+static void rounded_rows_come_back_rounded(void **state)
+{
+    (void)state;
+    struct step_limits l = limits;
+    struct step_packet s;
+    const float row[4] = {1.00390625F, -3.0F, 1.01171875F, 0}; /* halves of the last bit: to even */
+    l.rounds_rows = 1;
+    size_t full = write_step(true), none = write_step(false);
+    struct packet_out out = {.p = bytes, .cap = sizeof bytes, .n = none};
+    const uint32_t width = (uint32_t)l.n_embd;
+    assert_int_equal(l.n_embd, 4);
+    memcpy(bytes + PACKET_HEAD_BYTES + 24, &width, sizeof width);
+    for (int i = 0; i < 5; i++) step_packet_put_row(&out, &l, row);
+    packet_end(&out);
+    assert_int_equal(full - none, 2 * (out.n - none));
+    assert_int_equal(step_packet_init(&s, &l, NULL), 0);
+    assert_int_equal(step_packet_read(&s, &l, packet_body(bytes, out.n), true, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        assert_true(s.rows[4 * i] == 1 && s.rows[4 * i + 1] == -3 && s.rows[4 * i + 2] == 1.015625F &&
+                    !s.rows[4 * i + 3]);
+    assert_int_equal(step_packet_read(&s, &l, packet_body(bytes, out.n - 4), true, NULL), QN_EDATA);
+    step_packet_deinit(&s);
+}
+
 static void a_step_that_is_cut_short_is_refused(void **state)
 {
     (void)state;
@@ -524,6 +549,7 @@ int main(void)
         cmocka_unit_test(logits_come_back),
         cmocka_unit_test(counts_of_rows_come_back),
         cmocka_unit_test(a_step_comes_back),
+        cmocka_unit_test(rounded_rows_come_back_rounded),
         cmocka_unit_test(a_step_that_is_cut_short_is_refused),
         cmocka_unit_test(any_number_of_a_step_may_be_hostile),
         cmocka_unit_test(a_step_names_what_is_wrong),
