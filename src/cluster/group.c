@@ -439,7 +439,7 @@ int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
     int rc;
     g->engine = s->engine;
     set_limits(g, s);
-    g->stage = (struct stage){&ops, g, g->hosts.n_stages, g->rounds_rows};
+    g->stage = (struct stage){&ops, g, g->hosts.n_stages};
     while ((rc = try_to_join(g, &why)) == QN_EBUSY && g->n_failures < MAX_FAILURES) poll(NULL, 0, ASK_MS);
     if (rc) {
         drop(g);
@@ -452,6 +452,8 @@ int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
     engine_set_stage(s->engine, &g->stage);
     return 0;
 }
+
+bool group_rounds_rows(const struct group *g) { return g && g->rounds_rows; }
 
 void group_free(struct group *g)
 {

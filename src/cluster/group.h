@@ -57,6 +57,8 @@ struct group_stage {
 };
 /* Returns how many stages there are; out[STAGE_MOST]. */
 int group_stages(const struct group *g, struct group_stage *out);
+/* Whether stages round what they send each other, so that results are not those of one host. NULL: no. */
+bool group_rounds_rows(const struct group *g);
 /* Ends the stages. After the engine. NULL is fine. */
 void group_free(struct group *g);
 

@@ -219,13 +219,6 @@ static inline int scheduler_check_thread(const struct qn_scheduler *s, const cha
 /* Returns true if the next step can have a row for the answer's next token. */
 bool step_has_next(const struct qn_scheduler *s, const struct request *r, int answer);
 
-/* Whether the processes that have the layers round what they send each other, so that results are not those of one
- * process. */
-static inline bool scheduler_rounds_rows(const struct qn_scheduler *s)
-{
-    return s->engine->stage && s->engine->stage->rounds_rows;
-}
-
 /* Counts rows that were computed for a request in its identity's share. */
 void scheduler_charge(struct request *r, int rows);
 

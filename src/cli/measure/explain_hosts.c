@@ -77,7 +77,7 @@ static void spy_on(struct spy *y, qn_engine *g)
 {
     static const struct stage_ops ops = {spy_start, spy_finish, spy_cancel, spy_accept, spy_mend, spy_close};
     y->inner = g->stage;
-    y->stage = (struct stage){&ops, y, y->inner->n_stages, y->inner->rounds_rows};
+    y->stage = (struct stage){&ops, y, y->inner->n_stages};
     engine_set_stage(g, &y->stage);
 }
 

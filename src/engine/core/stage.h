@@ -83,8 +83,7 @@ struct stage_ops {
 struct stage {
     const struct stage_ops *ops;
     void *arg;
-    int n_stages;     /* n_stages + 1 steps may be under way, STAGE_STEPS at most */
-    bool rounds_rows; /* results are not those of one process */
+    int n_stages; /* n_stages + 1 steps may be under way, STAGE_STEPS at most */
 };
 
 #define STAGE_STEPS 9

@@ -12,7 +12,6 @@
 #include "base/json/json_text.h"
 #include "base/os.h"
 #include "base/short_id.h"
-#include "engine/scheduler.h"
 
 void job_free(struct job *j)
 {
@@ -136,7 +135,7 @@ void job_write_quern(struct job *j)
         json_out_int(o, "dropped_tokens", j->usage.n_dropped);
         json_out_int(o, "rotations", j->usage.n_rotations);
     }
-    if (scheduler_rounds_rows(j->served->scheduler)) json_out_str(o, "wire", "bf16");
+    if (j->served->is_rounded) json_out_str(o, "wire", "bf16");
     json_out_str(o, "cache_miss", t->miss);
     if (t->miss) json_out_int(o, "cache_miss_position", t->miss_position);
     if (t->miss && !strcmp(t->miss, "differs")) {

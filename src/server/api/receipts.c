@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/os.h"
-#include "engine/scheduler.h"
 #include "model/arithmetic.h"
 #include "receipt/model_proof.h"
 #include "server/api/api_impl.h"
@@ -116,7 +115,7 @@ int job_receipt_open(struct job *j, struct fault *f)
     struct qn_error e = {0};
     struct job_receipt *r = &j->receipt;
     if (!job_wants_receipt(j)) return 0;
-    if (scheduler_rounds_rows(j->served->scheduler))
+    if (j->served->is_rounded)
         return fault_set(f, 400, "unsupported_value", "receipt",
                          "receipt: the hosts of this model round what they send each other (--wire bf16), so the "
                          "answer cannot be made again");

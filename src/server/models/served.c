@@ -129,6 +129,7 @@ static void set_loaded(struct entry *m, const struct loaded_model *p)
     m->held.model = p->model;
     m->held.chat = p->chat;
     m->held.scheduler = p->scheduler;
+    m->held.is_rounded = group_rounds_rows(m->set->c.group);
     m->engine = p->engine;
     m->draft = p->draft;
 }

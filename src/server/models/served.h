@@ -76,6 +76,7 @@ struct served {
     qn_scheduler *scheduler;
     int n_ctx;                  /* tokens */
     struct context_how context; /* of requests that do not say */
+    bool is_rounded;            /* its hosts round what they send each other: group_rounds_rows() */
 };
 
 /* A request that wants a model. ready() is called from the set's thread without a lock: with the model, which is then

@@ -151,7 +151,7 @@ static void near_open(struct near *x, const struct near_params *p)
     static const struct stage_ops ops = {near_start, near_finish, near_cancel, near_accept, near_mend, near_close};
     struct qn_error e;
     *x = (struct near){.p = *p};
-    x->stage = (struct stage){&ops, x, p->is_serial ? 1 : p->n_stages, false};
+    x->stage = (struct stage){&ops, x, p->is_serial ? 1 : p->n_stages};
     if (qn_model_open(&x->model, p->path, &e)) stage_die(p->path, &e);
     if (engine_new_head(&x->engine, x->model, &p->engine, pipeline_kv_shape, &e)) stage_die("the engine", &e);
     if (qn_scheduler_new(&x->scheduler, x->engine, &p->scheduler, &e)) stage_die("the scheduler", &e);
