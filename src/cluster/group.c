@@ -232,8 +232,9 @@ static void tell_placement(const struct group *g, const struct placement_host *h
                layer_bytes / 1048576);
     }
     if (fits_here(g))
-        log_at(LOG_INFO, "the model fits this host, which alone would be faster for one answer if it is as fast as the "
-                         "others: it would need no network");
+        log_at(LOG_INFO,
+               "the model fits this host, which alone needs no network: if it is as fast as the others, it is "
+               "faster alone for one answer");
 }
 
 /* Whether the layers should all be here, although there are hosts for them: a stage of this host was measured, and the

@@ -145,7 +145,9 @@ int pipeline_new(struct pipeline **out, const struct pipeline_params *params, st
     p->p = *params;
     if (p->p.depth < 1) p->p.depth = 1;
     assert(p->p.depth <= STAGE_STEPS);
-    int rc = step_packet_init(&p->step, &p->p.limits, e);
+    struct step_limits written = p->p.limits;
+    written.rounds_rows = 0; /* the head's steps have no residual rows */
+    int rc = step_packet_init(&p->step, &written, e);
     if (!rc) rc = open_tables(p, e);
     if (!rc) rc = open_packets(p, e);
     if (!rc && (rc = listen_on(p)) && e) *e = p->broken;

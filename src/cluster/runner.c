@@ -138,6 +138,8 @@ int runner_new(struct runner **out, const struct runner_params *p, struct qn_err
     int rc = kv_pool_new(&r->kv, &shape, l->n_pages * l->page_slots, l->n_states, l->n_windows, p->ledger, e);
     if (!rc)
         rc = forward_init(&r->forward, p->model, p->kernels, p->pool, l->n_rows, l->n_seqs, p->n_ctx, p->ledger, e);
+    if (!rc && l->rounds_rows)
+        rc = pay(r, (size_t)l->n_rows * (size_t)l->n_embd * sizeof(float), "rows that came rounded", e);
     if (!rc) rc = step_packet_init(&r->step, l, e);
     if (!rc) rc = open_places(r, e);
     if (!rc) rc = open_buffers(r, e);

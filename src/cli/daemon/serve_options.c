@@ -164,7 +164,7 @@ static int add_draft(struct serve_options *o, size_t i)
 }
 
 /* --draft goes before draft models that it leaves no use for, as when the configuration names one. Stages do one step
- * at a time while something drafts, which costs more than text that repeats brings. */
+ * at a time while something drafts, so several answers would not keep them busy. */
 static int set_drafts(struct serve_options *o)
 {
     struct qn_error e = {0};

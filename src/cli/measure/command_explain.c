@@ -169,6 +169,7 @@ static int run_hosts(struct invocation *v, struct explain *x)
         if (options_origin(v, other[i]) == ORIGIN_FLAG)
             return cli_usage("explain: --%s does not go together with --hosts", other[i]);
     if (x->hosts.only_these) return cli_usage("explain: --only-hosts is for quern serve");
+    x->hosts.only_these = true; /* what they take is shown even where this host alone is faster */
     struct explain_hosts p = {&x->hosts, x->path, x->name, &x->p, &x->file, HOSTS_TOKENS * x->reps, x->json};
     return explain_hosts(&p, &e) ? cli_fail(&e) : 0;
 }

@@ -200,26 +200,26 @@ static void print_alone(const struct report *r)
         return;
     }
     double ms = alone_ms(r, best);
-    printf("\nAll layers have room on %s, which alone would take %.2f ms a token: %s for one answer.\n",
+    printf("\nAll layers have room on %s, which alone would take %.2f ms a token:\n%s for one answer.\n",
            r->stage[best].host, ms, ms < r->all_ms ? "faster" : "slower");
 }
 
 static void print_table(const struct explain_hosts *p, const struct report *r)
 {
     printf("%s: a token on %d stage%s\n\n", p->name, r->n, r->n == 1 ? "" : "s");
-    printf("%-24s %-12s %9s %9s %12s %11s\n", "host", "layers", "needs MB", "has MB", "predicted ms", "compute ms");
+    printf("%-22s %-10s %9s %9s %12s %11s\n", "host", "layers", "needs MB", "has MB", "predicted ms", "compute ms");
     for (int i = 0; i < r->n; i++) {
         const struct group_stage *s = &r->stage[i];
         char layers[32], guess[32] = "-", memory[32] = "-";
         snprintf(layers, sizeof layers, "%d to %d", s->lo, s->hi - 1);
         if (s->layer_ms > 0) snprintf(guess, sizeof guess, "%.3f", predicted(s));
         if (s->memory_mb) snprintf(memory, sizeof memory, "%u", s->memory_mb);
-        printf("%-24s %-12s %9.1f %9s %12s %11.3f\n", s->host, layers, 1e-6 * s->bytes, memory, guess, r->ms[i]);
+        printf("%-22s %-10s %9.1f %9s %12s %11.3f\n", s->host, layers, 1e-6 * s->bytes, memory, guess, r->ms[i]);
     }
-    printf("%-24s %57.3f\n", "copies, wire, waiting", r->between_ms);
-    printf("%-24s %57.3f\n", "a token of one answer", r->all_ms);
+    printf("%-22s %55.3f\n", "copies, wire, waiting", r->between_ms);
+    printf("%-22s %55.3f\n", "a token of one answer", r->all_ms);
     if (slowest_ms(r) > 0)
-        printf("\nOne answer gets %.1f tokens/s; answers that keep all stages busy get at most %.1f together.\n",
+        printf("\nOne answer gets %.1f tokens/s. Answers that keep all stages busy get at most\n%.1f together.\n",
                1e3 / r->all_ms, 1e3 / slowest_ms(r));
     print_alone(r);
 }

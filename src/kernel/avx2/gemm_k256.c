@@ -18,7 +18,7 @@
 
 #define PANEL_ROWS 64  /* rows whose tiles are unpacked together, at most */
 #define FEW_COLS   32  /* below, half as many: their tiles and the weights to come share the first cache */
-#define AHEAD_COLS 32  /* up to so many wait for memory: the next panel is prefetched in the order of memory, too */
+#define AHEAD_COLS 32  /* up to so many wait for memory: what is asked for is the next panel, as it lies there */
 #define PANEL_COLS 512 /* columns whose accumulators are in scratch at once */
 
 /* ---- tile ---- */
