@@ -79,6 +79,7 @@ void store_file_delete(struct store *s, struct store_file *f)
 {
     store_file_unplace(s, f);
     unlinkat(s->dir_fd, f->name, 0);
+    store_far_drop(s, f->name);
     store_file_forget(s, f);
 }
 

@@ -14,6 +14,7 @@
 #define QUERN_CACHE_STORE_H
 
 #include "cache/chain_file.h"
+#include "cache/store_far.h"
 
 #define STORE_LOCK_NAME "lock" /* the file in the directory that a store keeps locked while it is open */
 
@@ -26,9 +27,11 @@ struct store_stats {
         n_expired; /* files since it was opened: damaged ones; those deleted to stay within the budget */
 };
 
-/* Makes the directory (0700) and its secret if they do not exist. QN_EIO: it cannot be made or read, or another process
- * uses it. Until store_enter() only store_secret() and store_close() may be called. */
-int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struct prefix *tree, struct qn_error *e);
+/* Makes the directory (0700) and its secret if they do not exist. far: where the tree's pages are, borrowed; NULL: in
+ * this process. QN_EIO: it cannot be made or read, or another process uses it. Until store_enter() only store_secret()
+ * and store_close() may be called. */
+int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struct prefix *tree,
+               const struct store_far *far, struct qn_error *e);
 /* The directory's 32 secret bytes, for keys; the same as long as the directory exists. */
 const uint8_t *store_secret(const struct store *s);
 /* Enters the directory's files of this model into the tree and becomes its backing. Files of other models and versions
@@ -76,7 +79,8 @@ bool store_holds_pages(struct store *s);
 /* Reads what is only on disk back into memory that nobody uses, a piece of about 64 MB at a time: pages, then states,
  * or the window pages at the end, of the most recently used chains, each only if all of its pages fit. Nothing is
  * evicted for it, and no order of use changes. Takes over the piece that has been read, and begins the next one.
- * Returns false if none is under way afterwards: nothing is left that fits, or no memory. */
+ * Returns false if none is under way afterwards: nothing is left that fits, or no memory. True, too, if those who have
+ * the data are not there at present. */
 bool store_read_ahead(struct store *s);
 /* Takes over the piece that has been read, and begins none. Returns false if none is under way. */
 bool store_settle_ahead(struct store *s);

@@ -35,18 +35,23 @@ struct store_read {
     struct store_read *next; /* the next one that was given up */
     int n_pages, n_windows;  /* pages, then window pages, then the state are the parts */
     uint8_t *state;          /* one of the tree's states, read after the pages; NULL: none */
+    uint32_t far_number;     /* of what the others read; 0: nothing more is asked */
+    int far_good;            /* how many parts they have all read, once it is known; or STORE_FAR_LOST */
     struct chain_part parts[];
 };
 
 struct store {
     struct prefix *tree;
     struct kv_pool *pool;
+    const struct store_far *far; /* NULL: the data of pages is in this process */
     char *dir;
     int dir_fd, lock_fd;
     struct store_file *files;
     struct worker *writer, *readers[CHAIN_MAX_READERS];
     int n_readers;
     struct chain_write *write;     /* under way; NULL: none */
+    uint32_t far_number;           /* of what the others write; 0: nothing is asked */
+    bool far_failed;               /* one of them has not written it */
     struct store_file *write_file; /* the file that it writes, in the list already, with its parts in the tree */
     struct prefix_snapshot *write_snapshot; /* held for it; NULL: it writes pages */
     struct store_read *given_up;            /* reads that were given up and are not done yet */
@@ -95,8 +100,24 @@ void store_chain_fill(struct store_chain *c,
 /* The node's longest snapshot of less than `below` slots; NULL: there is none. */
 struct prefix_snapshot *store_last_snapshot(const struct prefix_node *node, int below);
 
+/* ---- store_far.c ---- */
+
+/* Bytes on disk of a page, and of a file besides its own bytes: of those who have the data. */
+uint64_t store_page_bytes(const struct store *s);
+uint64_t store_far_bytes(const struct store *s, const struct chain_head *h);
+/* What the others are told; nothing if there are none. store_far_write() and store_far_read(): with the local job. */
+void store_far_enter(struct store *s);
+void store_far_write(struct store *s);
+void store_far_read(struct store *s, struct store_read *r);
+void store_far_drop(struct store *s, const char *name);
+/* Whether the others are done, too. At the end of the store nobody waits for them: they count as lost. */
+bool store_far_is_written(struct store *s);
+bool store_far_is_read(struct store *s, struct store_read *r);
+/* chain_read_n_good() of everybody. *why: QN_ECANCEL if it says nothing about the file. */
+int store_n_good(const struct store_read *r, const struct qn_error **why);
+
 /* ---- store_read.c ---- */
 
-bool store_is_read(struct store *s, const struct store_read *r, bool wait); /* all readers are done with it */
+bool store_is_read(struct store *s, struct store_read *r, bool wait); /* all readers are done with it */
 
 #endif

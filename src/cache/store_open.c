@@ -89,7 +89,10 @@ static int read_file(struct store *s, int fd, const char *name, const struct sta
     struct store_file *f = NULL;
     rc = chain_read_at(fd, index, n, sizeof bytes, e);
     if (!rc) rc = chain_index_check(&h, index, e);
-    if (!rc) rc = (f = store_file_new(name, (uint64_t)st->st_size, chain_n_parts(&h), e)) ? 0 : QN_ENOMEM;
+    if (!rc)
+        rc = (f = store_file_new(name, (uint64_t)st->st_size + store_far_bytes(s, &h), chain_n_parts(&h), e))
+                 ? 0
+                 : QN_ENOMEM;
     if (!rc) {
         f->head = h;
         rc = enter_parts(s, f, index, e);
@@ -181,7 +184,8 @@ static int take_lock(struct store *s, struct qn_error *e)
     return error_set(e, QN_EIO, "the cache directory '%s' is in use by another process", s->dir);
 }
 
-int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struct prefix *tree, struct qn_error *e)
+int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struct prefix *tree,
+               const struct store_far *far, struct qn_error *e)
 {
     int rc = QN_EIO;
     struct store *s = mem_calloc(1, sizeof *s);
@@ -190,6 +194,7 @@ int store_open(struct store **out, const char *dir, uint64_t budget_bytes, struc
         return error_nomem(e, "the store", sizeof *s);
     }
     s->tree = tree;
+    s->far = far;
     s->pool = prefix_pool(tree);
     s->dir_fd = s->lock_fd = -1;
     s->stats.budget_bytes = budget_bytes;
@@ -222,6 +227,7 @@ int store_enter(struct store *s, const uint8_t model[CHAIN_MODEL_BYTES], struct 
     if ((rc = worker_new(&s->writer, "cache-writer", e))) return rc;
     for (int n = os_n_cpus(); s->n_readers < n && s->n_readers < CHAIN_MAX_READERS; s->n_readers++)
         if ((rc = worker_new(&s->readers[s->n_readers], "cache-reader", e))) return rc;
+    store_far_enter(s);
     if (!(rc = read_dir(s, e))) store_make_room(s, 0, UINT64_MAX);
     return rc;
 }
@@ -230,13 +236,13 @@ void store_close(struct store *s)
 {
     struct qn_error e;
     if (!s) return;
+    s->is_closing = true;
     for (struct store_read *r = s->given_up; r; r = r->next) store_is_read(s, r, true);
     if (s->ahead) store_is_read(s, s->ahead, true);
     store_holds_pages(s);
     while (s->n_readers) worker_free(s->readers[--s->n_readers]);
     if (store_settle(s, true, &e) < 0) log_at(LOG_WARN, "cache: %s", e.msg);
     worker_free(s->writer);
-    s->is_closing = true;
     while (s->files) {
         store_file_unplace(s, s->files);
         store_file_forget(s, s->files);

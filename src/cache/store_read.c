@@ -9,14 +9,14 @@
 #include <string.h>
 
 /* Whether all readers are done with it. */
-bool store_is_read(struct store *s, const struct store_read *r, bool wait)
+bool store_is_read(struct store *s, struct store_read *r, bool wait)
 {
     for (int i = 0; i < r->io.n_readers; i++) {
         const struct worker_job *job = &r->io.readers[i].job;
         if (wait) worker_wait(s->readers[i], job);
         if (!worker_is_done(s->readers[i], job)) return false;
     }
-    return true;
+    return store_far_is_read(s, r);
 }
 
 /* ---- reading ---- */
@@ -88,6 +88,7 @@ struct store_read *store_read(struct store *s, const struct prefix_key *key, con
     if (r) {
         fill_read(s, r, places, m, first, snapshot);
         for (int i = 0; i < s->n_readers; i++) worker_post(s->readers[i], &r->io.readers[i].job);
+        store_far_read(s, r);
     }
     mem_free(places);
     return r;
@@ -105,7 +106,7 @@ static void read_free(struct store *s, struct store_read *r)
 static void damaged(struct store *s, const char *name, const struct qn_error *why)
 {
     struct store_file *f = store_find_file(s, name);
-    if (!f) return;
+    if (!f || why->code == QN_ECANCEL) return;
     store_log_dropped(s, name, why->msg);
     s->stats.n_dropped++;
     if (why->code == QN_EDATA)
@@ -119,7 +120,7 @@ bool store_read_end(struct store *s, struct store_read *r, bool wait, int *n_pag
 {
     const struct qn_error *why = NULL;
     if (!store_is_read(s, r, wait)) return false;
-    int n = chain_read_n_good(&r->io, &why);
+    int n = store_n_good(r, &why);
     *n_pages = n < r->n_pages ? n : r->n_pages;
     *state = NULL;
     if (n < r->io.n_parts) {
@@ -161,7 +162,7 @@ bool store_holds_pages(struct store *s)
 /* Finds the first run of the chain's pages that are only on disk; 0: there is none, or what follows does not fit. */
 static int find_missing(const struct store *s, struct store_chain *c)
 {
-    uint64_t most = AHEAD_BYTES / kv_page_bytes(kv_pool_shape(s->pool)) + 1;
+    uint64_t most = AHEAD_BYTES / store_page_bytes(s) + 1;
     int i = 0;
     while (i < c->n && c->nodes[i]->page) i++;
     c->first = i;
@@ -223,6 +224,7 @@ static struct store_read *read_missing(struct store *s, const struct store_chain
         fill_part(r, r->n_pages++, place, n_windows ? kv_window_page_get(s->pool) : kv_page_get(s->pool));
     }
     for (int i = 0; i < s->n_readers; i++) worker_post(s->readers[i], &r->io.readers[i].job);
+    store_far_read(s, r);
     return r;
 }
 
@@ -250,7 +252,7 @@ bool store_settle_ahead(struct store *s)
     if (!r) return false;
     if (!store_is_read(s, r, false)) return true;
     s->ahead = NULL;
-    int n = chain_read_n_good(&r->io, &why);
+    int n = store_n_good(r, &why);
     for (int i = 0; i < n; i++) fill_missing(s, r, &r->parts[i]);
     if (n < r->io.n_parts) damaged(s, r->parts[n].name, why);
     read_free(s, r);
@@ -262,6 +264,7 @@ bool store_read_ahead(struct store *s)
     struct store_chain c;
     int n = 0;
     if (store_settle_ahead(s)) return true;
+    if (s->far && !s->far->is_there(s->far->arg)) return true;
     if (!store_chain_alloc(s, &c, NULL)) return false;
     for (struct prefix_node *leaf = NULL; !s->ahead && n < AHEAD_CHAINS && (leaf = prefix_next_leaf(s->tree, leaf));
          n++) {

@@ -39,7 +39,7 @@ static bool are_placed(const struct store_chain *c, int i)
 /* The first run of pages that are in the pool and not on disk; 0: there is none. */
 static int find_run(const struct store *s, struct store_chain *c)
 {
-    uint64_t page_bytes = kv_page_bytes(kv_pool_shape(s->pool)), most = FILE_BYTES / page_bytes;
+    uint64_t most = FILE_BYTES / store_page_bytes(s);
     int i = 0;
     while (i < c->n && !is_unsaved(s, c->nodes[i])) i++;
     c->first = i;
@@ -159,7 +159,7 @@ static int begin_write(struct store *s, const struct store_chain *c, struct qn_e
     char name[CHAIN_NAME_BYTES];
     fill_head(s, c, &h);
     new_name(s, name);
-    struct store_file *f = store_file_new(name, chain_file_bytes(&h), chain_n_parts(&h), e);
+    struct store_file *f = store_file_new(name, chain_file_bytes(&h) + store_far_bytes(s, &h), chain_n_parts(&h), e);
     struct chain_write *w = f ? chain_write_new(&h, e) : NULL;
     if (!w) {
         mem_free(f);
@@ -177,12 +177,13 @@ static int begin_write(struct store *s, const struct store_chain *c, struct qn_e
     place_parts(s, c);
     set_times(s, c);
     worker_post(s->writer, &w->job);
+    store_far_write(s);
     return 1;
 }
 
 static int save_chain(struct store *s, struct prefix_node *leaf, struct store_chain *c, struct qn_error *e)
 {
-    uint64_t page_bytes = kv_page_bytes(kv_pool_shape(s->pool));
+    uint64_t page_bytes = store_page_bytes(s);
     struct chain_head h;
     store_chain_fill(c, leaf);
     if (!find_run(s, c)) {
@@ -191,7 +192,8 @@ static int save_chain(struct store *s, struct prefix_node *leaf, struct store_ch
     }
     fill_head(s, c, &h);
     set_needed(c, true);
-    uint64_t bytes = chain_file_bytes(&h), fits = store_make_room(s, bytes, c->nodes[c->end - 1]->used_ns);
+    uint64_t bytes = chain_file_bytes(&h) + store_far_bytes(s, &h),
+             fits = store_make_room(s, bytes, c->nodes[c->end - 1]->used_ns);
     set_needed(c, false);
     if (c->state) return fits < bytes ? 0 : begin_write(s, c, e);
     if (fits < bytes) { /* the beginning of the run is better than nothing */
@@ -224,8 +226,10 @@ int store_settle(struct store *s, bool wait, struct qn_error *e)
     struct store_file *f = s->write_file;
     if (!w) return 0;
     if (wait) worker_wait(s->writer, &w->job);
-    if (!worker_is_done(s->writer, &w->job)) return 0;
+    if (!worker_is_done(s->writer, &w->job) || !store_far_is_written(s)) return 0;
     int rc = w->rc;
+    if (!rc && s->far_failed) rc = error_set(&w->error, QN_EIO, "a stage has not written '%s'", w->name);
+    s->far_failed = false;
     s->write = NULL;
     s->write_file = NULL;
     const uint64_t *sums = chain_index_sums(&w->head, w->index);

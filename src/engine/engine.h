@@ -48,8 +48,9 @@ struct qn_engine {
     size_t locked_bytes; /* of these, the bytes that the system cannot drop */
     struct kv_pool *kv;
     struct forward forward;
-    bool is_head;              /* its steps run elsewhere (core/stage.h) */
-    const struct stage *stage; /* where; NULL: it computes itself, or the head has none yet */
+    bool is_head;                /* its steps run elsewhere (core/stage.h) */
+    const struct stage *stage;   /* where; NULL: it computes itself, or the head has none yet */
+    const struct store_far *far; /* of a head: the disks of those processes, borrowed; NULL: not known */
     int n_ctx, n_batch, n_sessions;
     struct batch batch;             /* the batch of the present pass, with room for n_batch rows */
     const struct qn_prefill *watch; /* the functions that follow the present call; NULL: none */

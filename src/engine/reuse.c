@@ -63,7 +63,7 @@ void reuse_open_disk(struct reuse *u)
     uint8_t files[SHA256_BYTES], model[CHAIN_MODEL_BYTES];
     if (!u->closed || !model_id_is_done(u->id)) return;
     int rc = model_id_get(u->id, files, &e);
-    if (!rc) model_key(u->engine, "quern: keys and values", files, model);
+    if (!rc) model_key(u->engine, u->engine->far ? u->engine->far->what : "quern: keys and values", files, model);
     if (!rc) rc = store_enter(u->closed, model, &e);
     if (!rc) {
         u->store = u->closed;
@@ -79,7 +79,7 @@ static int open_directory(struct reuse *u, const struct qn_scheduler_params *p, 
                           struct qn_error *e)
 {
     if (!p->cache_dir || !p->cache_bytes) return secret_new(u->secret, e);
-    int rc = store_open(&u->closed, p->cache_dir, p->cache_bytes, u->tree, e);
+    int rc = store_open(&u->closed, p->cache_dir, p->cache_bytes, u->tree, u->engine->far, e);
     if (rc) return rc;
     memcpy(u->secret, store_secret(u->closed), sizeof u->secret);
     rc = model_id_new(&u->id, u->engine->model->weights, p->cache_dir, p->hash_dir, wake, arg, e);

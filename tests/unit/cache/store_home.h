@@ -37,7 +37,7 @@ static inline void keep_log(void *arg, enum log_level level, const char *line)
 static inline int open_store(struct store **s, uint64_t budget, struct prefix *tree, const uint8_t *for_model,
                              struct qn_error *e)
 {
-    int rc = store_open(s, dir, budget, tree, e);
+    int rc = store_open(s, dir, budget, tree, NULL, e);
     if (rc || !(rc = store_enter(*s, for_model, e))) return rc;
     store_close(*s);
     *s = NULL;

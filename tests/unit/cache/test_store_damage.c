@@ -32,10 +32,10 @@ static void one_process_at_a_time(void **state)
     struct qn_error e = {0};
     home_open(&h, 10, ROOMY);
     world_open(&w, 10, 0);
-    assert_int_equal(store_open(&s, dir, ROOMY, w.tree, &e), QN_EIO);
+    assert_int_equal(store_open(&s, dir, ROOMY, w.tree, NULL, &e), QN_EIO);
     assert_non_null(strstr(e.msg, "is in use by another process"));
     assert_non_null(strstr(e.msg, dir));
-    assert_int_equal(store_open(&s, "/dev/null/x", ROOMY, w.tree, &e), QN_EIO);
+    assert_int_equal(store_open(&s, "/dev/null/x", ROOMY, w.tree, NULL, &e), QN_EIO);
     assert_non_null(strstr(e.msg, "'/dev/null/x'"));
     world_close(&w);
     home_close(&h);
