@@ -16,6 +16,8 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "cluster/greeting.h"
+#include "cluster/disk/group_disk.h"
+#include "cluster/disk/last_cuts.h"
 #include "cluster/patience.h"
 #include "cluster/pipeline.h"
 #include "cluster/placement.h"
@@ -34,7 +36,7 @@ struct group {
     struct watcher watcher;
     struct hosts hosts;
     struct network network;
-    char path[PATH_MAX];
+    char path[PATH_MAX], cache_dir[PATH_MAX];
     int n_threads;
     bool never_alone, rounds_rows;
 
@@ -43,6 +45,7 @@ struct group {
     struct hello hello;
     struct link *link;
     struct pipeline *pipeline;
+    struct group_disk disk;
 
     /* while there is no pipeline */
     struct greeting greeting; /* under way if there is a link */
@@ -68,6 +71,15 @@ static int find_network(struct group *g, const struct group_params *p, struct qn
                      "(--interface wg0): MPI does not encrypt");
 }
 
+/* Stages run in another folder. The directory need not exist yet. */
+static int find_cache_dir(struct group *g, const char *dir, struct qn_error *e)
+{
+    char here[PATH_MAX] = "";
+    if (dir[0] != '/' && !getcwd(here, sizeof here)) return error_set(e, QN_EIO, "hosts: %s", strerror(errno));
+    int n = snprintf(g->cache_dir, sizeof g->cache_dir, "%s%s%s", here, here[0] ? "/" : "", dir);
+    return n < PATH_MAX ? 0 : error_set(e, QN_EIO, "hosts: the path '%s' is too long", dir);
+}
+
 static int start_watcher(struct group *g, const struct group_params *p, struct qn_error *e)
 {
     struct launch_params l = {.program = p->program,
@@ -77,6 +89,7 @@ static int start_watcher(struct group *g, const struct group_params *p, struct q
                               .network = g->network.name[0] ? &g->network : NULL,
                               .n_threads = p->n_threads,
                               .cpu = p->cpu,
+                              .cache_dir = g->cache_dir[0] ? g->cache_dir : NULL,
                               .locks_weights = p->locks_weights,
                               .is_open = p->is_open,
                               .command = p->command,
@@ -96,6 +109,7 @@ int group_start(struct group **out, const struct group_params *p, struct qn_erro
     g->watcher = (struct watcher){.listener = -1, .log = -1, .control = -1};
     int rc = hosts_read(&g->hosts, p->hosts, p->hostfile, e);
     if (!rc) rc = find_network(g, p, e);
+    if (!rc && p->cache_dir) rc = find_cache_dir(g, p->cache_dir, e);
     if (!rc) rc = watcher_open(&g->watcher, e);
     if (!rc) rc = start_watcher(g, p, e);
     g->begin_ns = clock_ns();
@@ -112,6 +126,7 @@ int group_start(struct group **out, const struct group_params *p, struct qn_erro
 static void drop(struct group *g)
 {
     greeting_deinit(&g->greeting);
+    group_disk_set(&g->disk, NULL);
     pipeline_free(g->pipeline);
     link_close(g->link);
     g->is_greeted = false;
@@ -190,6 +205,12 @@ static double describe_hosts(const struct group *g, struct placement_host *host,
         host[i].layer_ms = 1e-6 * g->hello.host[i].layer_ns;
         host[i].most = room < layer * n_layer ? (int)(room / layer) : n_layer;
     }
+    /* Stages of one host are equally fast: what was measured differs by what else ran. */
+    for (int h = 0, i = 0; h < g->hosts.n; i += g->hosts.host[h++].n)
+        for (int k = i; k < i + g->hosts.host[h].n; k++)
+            if (host[k].layer_ms < host[i].layer_ms) host[i].layer_ms = host[k].layer_ms;
+    for (int h = 0, i = 0; h < g->hosts.n; i += g->hosts.host[h++].n)
+        for (int k = i; k < i + g->hosts.host[h].n; k++) host[k].layer_ms = host[i].layer_ms;
     *head_layers = weights > 0 ? head / weights : 0;
     return layer;
 }
@@ -238,15 +259,34 @@ static void tell_placement(const struct group *g, const struct placement_host *h
 }
 
 /* Whether the layers should all be here, although there are hosts for them: a stage of this host was measured, and the
- * slowest stage alone would take longer than this host for everything. */
+ * slowest stage alone would take longer than this host for everything. Stages that are all here differ by what else
+ * runs. */
 static bool is_better_alone(const struct group *g, const struct placement_host *host, double head_layers)
 {
     int stage = 0;
-    if (g->never_alone || !fits_here(g)) return false;
+    if (g->never_alone || g->hosts.are_here || !fits_here(g)) return false;
     for (int i = 0; i < g->hosts.n; stage += g->hosts.host[i++].n)
         if (g->hosts.host[i].is_here && placement_is_for_one(g->cuts, g->hosts.n_stages, host, head_layers, stage))
             return true;
     return false;
+}
+
+/* Stages have pages on disk for the layers that they had the last time. */
+static void keep_last_cuts(struct group *g, const struct placement_host *host, double head_layers)
+{
+    int32_t last[STAGE_MOST + 1];
+    uint8_t key[SHA256_BYTES];
+    struct sha256 s;
+    int n = g->hosts.n_stages;
+    sha256_init(&s);
+    sha256_add(&s, g->hello.model, sizeof g->hello.model);
+    for (int i = 0; i < n; i++) sha256_add(&s, host_of(g, i), strlen(host_of(g, i)) + 1);
+    sha256_end(&s, key);
+    if (last_cuts_read(g->cache_dir, key, n, g->hello.n_layer, last) &&
+        placement_is_as_good(last, g->cuts, n, host, head_layers))
+        memcpy(g->cuts, last, sizeof last);
+    else
+        last_cuts_write(g->cache_dir, key, n, g->cuts);
 }
 
 /* Divides the layers by what the probe found, and says how. Returns false if this host alone is better. */
@@ -255,6 +295,7 @@ static bool place(struct group *g)
     struct placement_host host[STAGE_MOST];
     double head_layers, layer = describe_hosts(g, host, &head_layers);
     bool fits = placement_cut(g->cuts, g->hosts.n_stages, g->hello.n_layer, host, head_layers);
+    if (g->cache_dir[0]) keep_last_cuts(g, host, head_layers);
     tell_placement(g, host, layer);
     if (is_better_alone(g, host, head_layers)) {
         log_at(LOG_WARN, "this host alone is faster than all of the hosts together, so it computes the model "
@@ -290,7 +331,9 @@ static int join(struct group *g, struct qn_error *e)
                                 .from_last = g->link,
                                 .deadline_ns = STEP_NS,
                                 .depth = stage_steps(&g->stage)};
-    return pipeline_new(&g->pipeline, &p, e);
+    if ((rc = pipeline_new(&g->pipeline, &p, e))) return rc;
+    group_disk_set(&g->disk, g->pipeline);
+    return 0;
 }
 
 /* ---- failures ---- */
@@ -405,7 +448,11 @@ int group_engine(struct group *g, qn_engine **out, const qn_model *model, const 
     int n_layer = model->model->hp.n_layer;
     if (g->hosts.n_stages > n_layer)
         return error_set(e, QN_EUSAGE, "hosts: %d stages, but the model has %d layers", g->hosts.n_stages, n_layer);
-    return engine_new_head(out, model, params, pipeline_kv_shape, e);
+    int rc = engine_new_head(out, model, params, pipeline_kv_shape, e);
+    if (rc) return rc;
+    group_disk_init(&g->disk, model->model, kv_pool_shape((*out)->kv)->type, g->rounds_rows);
+    (*out)->far = &g->disk.far;
+    return 0;
 }
 
 void group_limits(struct step_limits *l, const struct qn_scheduler *s)

@@ -28,6 +28,7 @@ struct group_params {
     const char *interface;       /* of the network, for other hosts than this one */
     const char *ports;           /* as in network.h; NULL: the default */
     const char *command, *agent; /* as in launch.h */
+    const char *cache_dir;       /* on all hosts, where stages keep pages; NULL: nowhere */
     bool is_trusted;             /* the network may be public */
     bool locks_weights, is_open; /* as in launch.h */
     bool never_alone;            /* no stage on this host takes the place of all others */

@@ -10,7 +10,7 @@
 #include "engine/core/stage.h"
 
 #define MAGIC   0x4b4e5251u /* "QRNK" */
-#define VERSION 3
+#define VERSION 4
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
 
@@ -95,6 +95,15 @@ size_t packet_reply_bytes(int n_rows, int n_logits, int n_vocab)
     size_t tokens = (size_t)n_rows * sizeof(qn_token), logits = (size_t)n_logits * (size_t)n_vocab * sizeof(float);
     if (n_logits) logits += 8 + 2 * (size_t)n_logits * PACKET_DRAWN * 4; /* an answer of several begins with one row */
     return PACKET_HEAD_BYTES + 12 + STAGE_MOST * 4 + PACKET_MAX_TEXT + (tokens > logits ? tokens : logits);
+}
+
+void packet_reply_asked(struct packet_out *out, uint32_t group, uint64_t step, uint32_t is_busy, uint32_t n_good)
+{
+    packet_begin(out, PACKET_REPLY, group, step);
+    packet_put_u32(out, STEP_ASKED);
+    packet_put_u32(out, is_busy);
+    packet_put_u32(out, n_good);
+    packet_end(out);
 }
 
 void packet_reply_failure(struct packet_out *out, uint32_t group, uint64_t step, enum step_outcome outcome,
@@ -210,6 +219,9 @@ int packet_read_reply(struct packet_reply *out, struct packet_in in, int max_tok
                              max_tokens);
         r.n_tokens = (int)n;
         r.logits = (const float *)(const void *)in.p;
+    } else if (r.outcome == STEP_ASKED) {
+        if (!packet_take_u32(&in, &r.is_busy) || !packet_take_u32(&in, &r.n_good) || r.is_busy > 1 || in.n)
+            return error_set(e, QN_EDATA, "cluster: an answer about files of another size, or busy %u", r.is_busy);
     } else {
         if (!packet_take_u32(&in, &n) || n > PACKET_MAX_TEXT || in.n != n)
             return error_set(e, QN_EDATA, "cluster: a message of %u bytes in %zu, the most are %d", n, in.n,

@@ -15,9 +15,10 @@
  *     STEP     step_packet.h
  *     ACCEPT   u32 n, i32 n_accepted[n]: of the held rows of the last step, for each of its sequences
  *     CANCEL   nothing: this step and those before it are no longer wanted
+ *     DISK     disk_order.h
  *     REPLY    u32 outcome, and if the step is done: u32 n_times, us[n_times], u32 n, then i32 token[n] or
  *              f32 logits[n][n_vocab], or u32 n_drawn, n, what was drawn (voices.h), f32 logits[n][n_vocab];
- *              if it failed: u32 n, n bytes of a message
+ *              if it failed: u32 n, n bytes of a message; to DISK_ASK: u32 is_busy, n_good
  *
  *     HELLO    hello.h: the first packet of all, of group 0; its reply is one to step 0 without tokens
  *
@@ -36,7 +37,15 @@
 #define PACKET_MAX_BYTES  ((size_t)1 << 30)
 #define PACKET_MAX_TEXT   400 /* bytes of a failed step's message */
 
-enum packet_kind { PACKET_STEP = 1, PACKET_ACCEPT, PACKET_CANCEL, PACKET_REPLY, PACKET_HELLO, PACKET_KINDS };
+enum packet_kind {
+    PACKET_STEP = 1,
+    PACKET_ACCEPT,
+    PACKET_CANCEL,
+    PACKET_REPLY,
+    PACKET_HELLO,
+    PACKET_DISK,
+    PACKET_KINDS
+};
 
 struct packet_head {
     enum packet_kind kind;
@@ -50,18 +59,20 @@ enum step_outcome {
     STEP_FAILED,    /* the stages no longer agree: the group has to be started again */
     STEP_LOGITS,    /* done, and the head draws the tokens */
     STEP_DRAWN,     /* done, and some tokens were drawn */
+    STEP_ASKED,     /* no step: the answer to DISK_ASK */
     STEP_OUTCOMES
 };
 
 struct packet_reply {
     enum step_outcome outcome;
-    int n_times;            /* of a step that is done: */
-    const uint32_t *times;  /* microseconds that the pass of each stage took, in the packet */
-    int n_drawn;            /* numbers of 4 bytes at drawn */
-    const void *drawn;      /* in the packet */
-    int n_tokens;           /* or rows of logits */
-    const qn_token *tokens; /* in the packet, as the next one */
-    const float *logits;    /* [n_tokens][n_vocab] */
+    int n_times;              /* of a step that is done: */
+    const uint32_t *times;    /* microseconds that the pass of each stage took, in the packet */
+    int n_drawn;              /* numbers of 4 bytes at drawn */
+    const void *drawn;        /* in the packet */
+    int n_tokens;             /* or rows of logits */
+    const qn_token *tokens;   /* in the packet, as the next one */
+    const float *logits;      /* [n_tokens][n_vocab] */
+    uint32_t is_busy, n_good; /* of STEP_ASKED */
     char text[PACKET_MAX_TEXT + 1];
 };
 
@@ -89,6 +100,7 @@ void packet_reply_logits(struct packet_out *out, uint32_t group, uint64_t step, 
 /* A reply whose numbers about what was drawn, and rows of logits, follow (packet_put). packet_end() ends it. */
 void packet_begin_drawn(struct packet_out *out, uint32_t group, uint64_t step, const uint32_t *times, int n_times,
                         int n_drawn, int n_logits);
+void packet_reply_asked(struct packet_out *out, uint32_t group, uint64_t step, uint32_t is_busy, uint32_t n_good);
 /* outcome: STEP_ABANDONED or STEP_FAILED. text is cut at PACKET_MAX_TEXT bytes. */
 void packet_reply_failure(struct packet_out *out, uint32_t group, uint64_t step, enum step_outcome outcome,
                           const char *text);

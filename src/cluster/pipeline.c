@@ -54,9 +54,11 @@ struct pipeline {
     struct packet_out out;
     struct link_transfer send, receive;
     size_t in_cap;
-    uint8_t *in[STAGE_STEPS + 1]; /* [depth + 1] replies: as many as can come while the head does something else */
-    size_t n_in[STAGE_STEPS + 1]; /* their bytes */
+    uint8_t *in[STAGE_STEPS + 2]; /* [depth + 2] replies: as many as can come while the head does something else */
+    size_t n_in[STAGE_STEPS + 2]; /* their bytes */
     int first, n_come;            /* those that have come, in order; the next one is being filled */
+    bool is_asked, is_answered;   /* DISK_ASK was sent, and its answer was taken: */
+    uint32_t is_busy, n_good;
 };
 
 /* ---- what happens to pages and states between steps ---- */
@@ -115,6 +117,8 @@ static int open_tables(struct pipeline *p, struct qn_error *e)
     return 0;
 }
 
+static int n_in(const struct pipeline *p) { return p->p.depth + 2; }
+
 static int open_packets(struct pipeline *p, struct qn_error *e)
 {
     const struct step_limits *l = &p->p.limits;
@@ -123,12 +127,10 @@ static int open_packets(struct pipeline *p, struct qn_error *e)
     p->in_cap = packet_reply_bytes(l->n_rows, l->n_logits, l->n_vocab);
     p->out.p = mem_alloc(p->out.cap);
     if (!p->out.p) return error_nomem(e, "a packet", p->out.cap);
-    for (int i = 0; i <= p->p.depth; i++)
+    for (int i = 0; i < n_in(p); i++)
         if (!(p->in[i] = mem_alloc(p->in_cap))) return error_nomem(e, "a packet", p->in_cap);
     return 0;
 }
-
-static int n_in(const struct pipeline *p) { return p->p.depth + 1; }
 
 /* A receive is under way all the time, because a stage may say at any time that it cannot go on. */
 static int listen_on(struct pipeline *p)
@@ -195,6 +197,8 @@ static int fail(struct pipeline *p, struct qn_error *e)
 static int check_step(struct pipeline *p, const struct packet_head *head, const struct packet_reply *reply)
 {
     if (reply->outcome == STEP_FAILED) return error_set(&p->broken, QN_EIO, "a stage: %s", reply->text);
+    if (reply->outcome == STEP_ASKED)
+        return p->is_asked ? 0 : error_set(&p->broken, QN_EDATA, "cluster: an answer about files, which nobody asked");
     if (!p->n_steps)
         return error_set(&p->broken, QN_EDATA, "cluster: a reply to step %llu, which no step waits for",
                          (unsigned long long)head->step);
@@ -243,6 +247,21 @@ static int move_on(struct pipeline *p)
     return p->rc;
 }
 
+/* Takes the answer to DISK_ASK, if it is the oldest packet that came. */
+static int take_answer(struct pipeline *p)
+{
+    struct packet_reply reply;
+    uint32_t outcome = 0;
+    if (!p->n_come || p->n_in[p->first] < PACKET_HEAD_BYTES + sizeof outcome) return p->rc;
+    memcpy(&outcome, p->in[p->first] + PACKET_HEAD_BYTES, sizeof outcome);
+    if (p->rc || outcome != STEP_ASKED || read_reply(p, &reply)) return p->rc;
+    p->is_asked = false;
+    p->is_answered = true;
+    p->is_busy = reply.is_busy;
+    p->n_good = reply.n_good;
+    return drop_reply(p);
+}
+
 /* The reason before its consequence: a stage that fails says why, and closes its links. */
 static int fail_for_reason(struct pipeline *p)
 {
@@ -267,7 +286,8 @@ static int late(struct pipeline *p, const char *what, uint64_t step)
 static int check_idle(struct pipeline *p)
 {
     struct packet_reply reply;
-    if (p->n_come > p->n_steps && !read_reply(p, &reply))
+    if (take_answer(p)) return p->rc;
+    if (p->n_come > p->n_steps + p->is_asked && !read_reply(p, &reply))
         p->rc = error_set(&p->broken, QN_EDATA, "cluster: a reply to a step before the step was sent");
     return p->rc;
 }
@@ -374,17 +394,24 @@ static int send_moves(struct pipeline *p, const struct step_packet *s)
     return send_out(p);
 }
 
+/* Sends moves in packets of their own, until `left` or fewer are left. */
+static int send_early(struct pipeline *p, int left, int *sent)
+{
+    struct step_packet moves = {0};
+    for (*sent = 0; p->n_moves - *sent > left; *sent += moves.n_moves) {
+        int n = p->n_moves - *sent, most = p->p.limits.n_moves;
+        moves.moves = p->moves + *sent;
+        moves.n_moves = n < most ? n : most;
+        if (send_moves(p, &moves)) return p->rc;
+    }
+    return 0;
+}
+
 /* Sends the step with the last of the moves; those that it has no room for go ahead in packets of their own. */
 static int send_step(struct pipeline *p)
 {
-    const int most = p->p.limits.n_moves, n = p->n_moves;
-    struct step_packet moves = {0};
-    int sent = 0;
-    for (; n - sent > most; sent += most) {
-        moves.moves = p->moves + sent;
-        moves.n_moves = most;
-        if (send_moves(p, &moves)) return p->rc;
-    }
+    int sent, n = p->n_moves;
+    if (send_early(p, p->p.limits.n_moves, &sent)) return p->rc;
     p->step.n_moves = n - sent;
     p->step.moves = p->step.n_moves ? p->moves + sent : NULL;
     p->n_moves = 0;
@@ -488,7 +515,7 @@ int pipeline_finish(struct pipeline *p, bool (*is_needed)(void *arg), void *arg,
     patience_expect(&wait, p->p.deadline_ns); /* a step is under way */
     patience_usually(&wait, p->usual_ns);
     assert(p->rc || p->n_steps);
-    while (!move_on(p) && !p->n_come) {
+    while (!move_on(p) && !take_answer(p) && !p->n_come) {
         uint64_t since = p->told_ns > p->steps[0].since_ns ? p->told_ns : p->steps[0].since_ns;
         if (is_needed && is_needed(arg)) return error_set(e, QN_EBUSY, "cluster: the stages are at work");
         if (clock_ns() - since > p->p.deadline_ns) late(p, "no stage answered", p->steps[0].no);
@@ -537,4 +564,28 @@ int pipeline_accept(struct pipeline *p, const int32_t *n_accepted, struct qn_err
         if (b->held[i]) p->counts[b->seq[i]] = n_accepted[p->seqs[b->seq[i]]];
     packet_accept(&p->out, p->p.group, p->step_no, p->counts, p->step.n_seqs);
     return send_out(p) ? fail(p, e) : 0;
+}
+
+int pipeline_order(struct pipeline *p, const struct disk_order *o, struct qn_error *e)
+{
+    bool touches_pages = o->op == DISK_WRITE || o->op == DISK_READ;
+    int sent;
+    assert(o->op != DISK_ASK || !p->is_asked);
+    if (p->rc || (touches_pages && send_early(p, 0, &sent))) return fail(p, e);
+    if (touches_pages) p->n_moves = 0;
+    if (open_out(p)) return fail(p, e);
+    disk_order_put(&p->out, p->p.group, p->step_no, o);
+    if (o->op == DISK_ASK) p->is_asked = true;
+    if (o->op == DISK_ASK) p->is_answered = false;
+    return send_out(p) ? fail(p, e) : 0;
+}
+
+int pipeline_answer(struct pipeline *p, uint32_t *is_busy, uint32_t *n_good, struct qn_error *e)
+{
+    if (!p->rc && !move_on(p)) take_answer(p);
+    if (p->rc) return fail_for_reason(p), fail(p, e);
+    if (!p->is_answered) return error_set(e, QN_EBUSY, "cluster: the stages have not answered yet");
+    *is_busy = p->is_busy;
+    *n_good = p->n_good;
+    return 0;
 }

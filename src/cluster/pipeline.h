@@ -13,6 +13,7 @@
 #ifndef QUERN_CLUSTER_PIPELINE_H
 #define QUERN_CLUSTER_PIPELINE_H
 
+#include "cluster/disk/disk_order.h"
 #include "cluster/link.h"
 #include "cluster/step_packet.h"
 #include "engine/core/stage.h"
@@ -51,5 +52,12 @@ int pipeline_run(struct pipeline *p, const struct batch *b, struct kv_seq *const
                  void *arg, qn_token *tokens, float *logits, struct qn_error *e);
 /* As forward_accept(), for the last step, when no other is under way. */
 int pipeline_accept(struct pipeline *p, const int32_t *n_accepted, struct qn_error *e);
+
+/* Sends an order about files, after the steps under way and what was copied since. Not between a step and its accept.
+ * After DISK_ASK, pipeline_answer() has to be called until it
+ * has the answer, before the next DISK_ASK. */
+int pipeline_order(struct pipeline *p, const struct disk_order *o, struct qn_error *e);
+/* Takes the answer to DISK_ASK. QN_EBUSY: it has not come yet. */
+int pipeline_answer(struct pipeline *p, uint32_t *is_busy, uint32_t *n_good, struct qn_error *e);
 
 #endif

@@ -53,15 +53,35 @@ bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placem
     return fits;
 }
 
+/* How long the slowest stage takes. */
+static double slowest_ms(const int32_t *cuts, int n_stages, const double *layer_ms, double head_layers)
+{
+    double slowest = 0;
+    for (int i = 0; i < n_stages; i++) {
+        double ms = layer_ms[i] * (cuts[i + 1] - cuts[i] + (i == n_stages - 1 ? head_layers : 0));
+        if (ms > slowest) slowest = ms;
+    }
+    return slowest;
+}
+
+bool placement_is_as_good(const int32_t *others, const int32_t *cuts, int n_stages, const struct placement_host *host,
+                          double head_layers)
+{
+    double ms[STAGE_MOST];
+    for (int i = 0; i < n_stages; i++) {
+        int most = host[i].most > 1 ? host[i].most : 1, n = cuts[i + 1] - cuts[i];
+        if (others[i + 1] - others[i] > (most > n ? most : n)) return false;
+    }
+    settle_times(ms, n_stages, host);
+    return slowest_ms(others, n_stages, ms, head_layers) < SAME * slowest_ms(cuts, n_stages, ms, head_layers);
+}
+
 bool placement_is_for_one(const int32_t *cuts, int n_stages, const struct placement_host *host, double head_layers,
                           int one)
 {
-    double slowest = 0;
+    double ms[STAGE_MOST];
     int n_layer = cuts[n_stages];
     if (n_stages < 2 || host[one].most < n_layer || !(host[one].layer_ms > 0)) return false;
-    for (int i = 0; i < n_stages; i++) {
-        double ms = host[i].layer_ms * (cuts[i + 1] - cuts[i] + (i == n_stages - 1 ? head_layers : 0));
-        if (ms > slowest) slowest = ms;
-    }
-    return SAME * host[one].layer_ms * (n_layer + head_layers) <= slowest;
+    for (int i = 0; i < n_stages; i++) ms[i] = host[i].layer_ms;
+    return SAME * host[one].layer_ms * (n_layer + head_layers) <= slowest_ms(cuts, n_stages, ms, head_layers);
 }

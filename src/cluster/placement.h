@@ -22,6 +22,11 @@ struct placement_host {
  * in proportion to the room. n_stages <= n_layer. */
 bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placement_host *host, double head_layers);
 
+/* Whether other cuts are about as good as these: they fit where these do, and their slowest stage is less than a
+ * quarter slower. */
+bool placement_is_as_good(const int32_t *others, const int32_t *cuts, int n_stages, const struct placement_host *host,
+                          double head_layers);
+
 /* Whether host `one` alone is at least as fast as all of them, for one answer and for as many as keep all stages busy:
  * it has room for all layers, and needs clearly less time for them than the slowest stage of these cuts for its own. */
 bool placement_is_for_one(const int32_t *cuts, int n_stages, const struct placement_host *host, double head_layers,

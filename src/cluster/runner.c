@@ -31,11 +31,12 @@ struct runner {
     struct kv_seq **mems;  /* [limits.n_seqs] those of the present step */
     size_t bytes;          /* from the ledger: tables, packets and logits */
     struct step_packet step;
-    float *logits;         /* [limits.n_logits or n_rows][n_vocab], in the last stage */
-    qn_token *tokens;      /* [limits.n_rows], in the last stage */
-    struct voices *voices; /* there, unless p.draw chooses tokens */
-    uint8_t *drawn;        /* [limits.n_rows] rows that voices draw from */
-    int n_drawn;           /* tokens that they draw at most */
+    float *logits;           /* [limits.n_logits or n_rows][n_vocab], in the last stage */
+    qn_token *tokens;        /* [limits.n_rows], in the last stage */
+    struct voices *voices;   /* there, unless p.draw chooses tokens */
+    uint8_t *drawn;          /* [limits.n_rows] rows that voices draw from */
+    int n_drawn;             /* tokens that they draw at most */
+    struct stage_disk *disk; /* NULL: no files */
     uint64_t done_step;
     bool can_accept; /* the last packet's step was completed here: its rows may be cut or taken back */
 
@@ -143,6 +144,8 @@ int runner_new(struct runner **out, const struct runner_params *p, struct qn_err
     if (!rc) rc = step_packet_init(&r->step, l, e);
     if (!rc) rc = open_places(r, e);
     if (!rc) rc = open_buffers(r, e);
+    if (!rc && p->disk_dir)
+        rc = stage_disk_new(&r->disk, p->disk_dir, r->kv, p->model->hp.layer_lo, p->model->hp.layer_hi, e);
     if (rc)
         runner_free(r);
     else
@@ -153,6 +156,7 @@ int runner_new(struct runner **out, const struct runner_params *p, struct qn_err
 void runner_free(struct runner *r)
 {
     if (!r) return;
+    stage_disk_free(r->disk);
     for (int i = 0; r->places && i < r->p.limits.n_seqs; i++) mem_free(r->places[i].pages);
     mem_free(r->places);
     mem_free(r->mems);
@@ -446,6 +450,26 @@ static int do_accept(struct runner *r, const uint8_t *data, size_t n, struct qn_
     return model_is_last(r->p.model) ? 0 : pass_on(r, data, n, e);
 }
 
+/* An order about files; every stage adds its answer to a question. */
+static int do_order(struct runner *r, const uint8_t *data, size_t n, struct qn_error *e)
+{
+    struct packet_out *out;
+    struct disk_order o;
+    int rc = disk_order_read(&o, packet_body(data, n), &r->p.limits, e);
+    if (rc) return rc;
+    if (o.op != DISK_ASK) {
+        if (r->disk) stage_disk_do(r->disk, &o);
+        return model_is_last(r->p.model) ? 0 : pass_on(r, data, n, e);
+    }
+    stage_disk_ask(r->disk, o.number, &o.is_busy, &o.n_good);
+    if ((rc = open_out(r, &out, e))) return rc;
+    if (model_is_last(r->p.model))
+        packet_reply_asked(out, r->p.group, r->step_no, o.is_busy, o.n_good);
+    else
+        disk_order_put(out, r->p.group, r->step_no, &o);
+    return send_on(r, e);
+}
+
 static int handle(struct runner *r, const uint8_t *data, size_t n, struct qn_error *e)
 {
     struct packet_head head;
@@ -455,6 +479,7 @@ static int handle(struct runner *r, const uint8_t *data, size_t n, struct qn_err
     switch (head.kind) {
     case PACKET_STEP: return do_step(r, packet_body(data, n), e);
     case PACKET_ACCEPT: return do_accept(r, data, n, e);
+    case PACKET_DISK: return do_order(r, data, n, e);
     case PACKET_CANCEL: /* later stages may be at steps before this one */
         if (head.step > r->unwanted) r->unwanted = head.step;
         return model_is_last(r->p.model) ? 0 : pass_on(r, data, n, e);

@@ -12,6 +12,7 @@
 #include "cluster/link.h"
 #include "cluster/patience.h"
 #include "cluster/pulse.h"
+#include "cluster/disk/stage_disk.h"
 #include "cluster/step_packet.h"
 #include "model/forward.h"
 
@@ -34,6 +35,7 @@ struct runner_params {
     int (*tend)(void *arg, struct qn_error *e);
     void *tend_arg;
     struct pulse_own *pulse; /* is told of passes, before tend is called in one; borrowed. NULL: none */
+    const char *disk_dir;    /* folder for files of pages (stage_disk.h); NULL: there are none */
     /* For measuring: a pass of so many rows takes at least as many nanoseconds. NULL: it takes as long as it takes. */
     uint64_t (*least_ns)(void *arg, int n_rows);
     void *least_arg;

@@ -93,7 +93,7 @@ int door_run(const struct door_params *p, struct qn_error *e)
         if (d.down.n_passed + d.up.n_passed != n_passed) patience_reset(&wait);
         n_passed = d.down.n_passed + d.up.n_passed;
         if (!is_fenced && d.up.n_passed) { /* the stages have answered: all links are open */
-            rc = p->fence(p->path, &why);
+            rc = p->fence(p->path, NULL, &why);
             is_fenced = true;
         }
         patience_wait(&wait);

@@ -10,7 +10,7 @@
 struct door_params {
     struct link *head, *first, *last; /* the head's socket, and the links to the first stage and from the last one */
     struct beat *beat;
-    int (*fence)(const char *path, struct qn_error *e); /* as in stage_life.h */
+    int (*fence)(const char *path, const char *dir, struct qn_error *e); /* as in stage_life.h */
     const char *path;
 };
 

@@ -4,6 +4,7 @@
  */
 #include "cluster/stage_life.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -34,6 +35,7 @@ struct stage_life {
     struct relay relay;
     struct pulse_own pulse;
     struct hello hello;
+    char disk_dir[PATH_MAX]; /* "": none */
     uint8_t *first;
     size_t n_first;
     uint32_t group;
@@ -114,8 +116,8 @@ static int answer_probe(struct stage_life *r, struct qn_error *e)
 static int make_runner(struct stage_life *r, struct qn_error *e)
 {
     const struct hello *h = &r->hello;
-    int rc;
-    if ((rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e)) ||
+    int rc = r->p.cache_dir ? stage_disk_folder(r->disk_dir, sizeof r->disk_dir, r->p.cache_dir, e) : 0;
+    if (rc || (rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e)) ||
         (rc = pool_prepare(&r->pool, n_threads(r), n_threads(r) > 1, e)))
         return rc;
     struct runner_params p = {.model = r->model,
@@ -128,7 +130,8 @@ static int make_runner(struct stage_life *r, struct qn_error *e)
                               .group = h->group,
                               .tend = tend_steps,
                               .tend_arg = r,
-                              .pulse = &r->pulse};
+                              .pulse = &r->pulse,
+                              .disk_dir = r->disk_dir[0] ? r->disk_dir : NULL};
     return runner_new(&r->runner, &p, e);
 }
 
@@ -237,7 +240,7 @@ static int begin(struct stage_life *r, struct qn_error *e)
     }
     if (rc || (rc = pass_greeting(r, e))) return rc;
     lock_weights(r);
-    if (r->p.fence) rc = r->p.fence(r->p.path, e);
+    if (r->p.fence) rc = r->p.fence(r->p.path, r->disk_dir[0] ? r->disk_dir : NULL, e);
     if (!rc) rc = pool_start(r->pool, e);
     if (rc) refuse(r, e);
     r->is_ready = !rc;

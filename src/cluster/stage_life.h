@@ -22,9 +22,10 @@ struct stage_life_params {
     struct beat *beat;       /* to the other ranks; NULL: there are none */
     enum cpu_level cpu;
     bool locks_weights;
+    const char *cache_dir; /* made if it does not exist; NULL: the stage keeps nothing on disk */
     /* Called once, when everything is open, before the threads of the team begin and before the first step: nothing
-     * else is needed from the system. NULL: nothing has to be done. */
-    int (*fence)(const char *path, struct qn_error *e);
+     * else is needed from the system. dir: where files are made, or NULL. NULL: nothing has to be done. */
+    int (*fence)(const char *path, const char *dir, struct qn_error *e);
     const atomic_bool *stop;
 };
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cluster/disk/disk_order.h"
 #include "kernel/ref/half.h"
 #include "model/hparams.h"
 #include "model/pass/states.h"
@@ -53,6 +54,7 @@ size_t step_packet_bytes(const struct step_limits *l)
                      (double)l->n_seqs * (N_TABLE + 2.0 * l->n_pages_each) + (double)l->n_rows * N_ROW +
                      (double)l->n_rows * l->n_embd;
     double bytes = PACKET_HEAD_BYTES + 4 * numbers + (double)l->n_moves * (double)sizeof(struct step_move);
+    if (bytes < disk_order_bytes(l)) bytes = disk_order_bytes(l);
     return bytes <= (double)PACKET_MAX_BYTES ? (size_t)bytes : 0;
 }
 

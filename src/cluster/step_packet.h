@@ -75,7 +75,8 @@ int step_packet_init(struct step_packet *s, const struct step_limits *l, struct 
 void step_packet_deinit(struct step_packet *s);
 /* Numbers that draws of a step have at most. */
 size_t step_draw_numbers(const struct step_limits *l);
-/* Bytes of the largest packet of these limits, with its header. 0: more than PACKET_MAX_BYTES. */
+/* Bytes of the largest packet of these limits that goes down the chain, with its header. 0: more than PACKET_MAX_BYTES.
+ */
 size_t step_packet_bytes(const struct step_limits *l);
 
 /* Appends a body, without the residual rows, for n_embd floats of each row: 0 or as in the limits. has_windows: tables

@@ -10,9 +10,11 @@ model itself, as bytes. Processes are found as children of the daemon. test_serv
 import concurrent.futures
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 STAGE, MODELS = sys.argv[5], sys.argv[6:]
@@ -115,6 +117,36 @@ def test_explain_says_which_host_has_which_layers():
                          (["--hosts", "localhost:64"], "stages, but the model has")):
         r = explain(MODELS[0], *args)
         check(r.returncode and not r.stdout and wanted in r.stderr and r.stderr.count("\n") == 1, args, r)
+
+
+def test_pages_come_back_from_disk():
+    """A prompt whose pages each stage has on its disk is not read again; if one stage has lost them, it is."""
+    for model in MODELS[0], MODELS[2], MODELS[4]:  # the hybrid and windows among them
+        folder = tempfile.mkdtemp()
+        ask = lambda server, text: server.post("/v1/completions", {"prompt": text, "max_tokens": 8, "seed": 3, "logprobs": 2})
+        texts = [TEXT * 8, TEXT * 8, TEXT * 8 + "Then"]
+        runs = []
+        for run in range(3):
+            where = ("--hosts", "localhost:2", "--cache-dir", folder) if run else ()
+            server = Server(model, *SMALL, *where)
+            runs.append([ask(server, text) for text in texts])
+            if run == 2:
+                check(runs[2][0].json["usage"]["prompt_tokens_details"]["cached_tokens"] > 100, model, "nothing came back", runs[2][0].json)
+            end(server)
+        for name in os.listdir(f"{folder}/stages"):
+            if name.endswith("-0-1.stage") or name.split("-")[1] != "0":
+                os.unlink(f"{folder}/stages/{name}")
+        server = Server(model, *SMALL, "--hosts", "localhost:2", "--cache-dir", folder)
+        runs.append([ask(server, text) for text in texts])
+        check(runs[3][0].json["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, model, "what a stage has lost", runs[3][0].json)
+        server.process.kill()
+        server.process.wait()
+        server = Server(model, *SMALL, "--hosts", "localhost:2", "--cache-dir", folder)
+        runs.append([ask(server, text) for text in texts])
+        end(server)
+        for run in runs[1:]:
+            check([said(r, False) for r in run] == [said(r, False) for r in runs[0]], model, [r.json for r in run])
+        shutil.rmtree(folder)
 
 
 class Streamed:
@@ -224,7 +256,7 @@ def test_what_stages_cannot_do_is_refused_by_name():
             (["--hosts", "localhost", "--launch", "srun", "--launch-agent", "ssh"], "--launch-agent is for mpirun"),
             (["--hosts", "localhost:0"], "not 1 to 64 stages"),
             (["--hosts", "localhost:9"], "9 stages, but the model has"),
-            (["--hosts", "localhost", "--cache-dir", "/tmp"], "--cache-dir does not go together"),
+            (["--hosts", "localhost", "--cache-dir", "/dev/null/x"], "the cache directory '/dev/null/x'"),
     ):
         done = subprocess.run([QUERN, "serve", MODELS[0], *args], capture_output=True, timeout=LIMIT)
         check(done.returncode and says in done.stderr.decode(), args, done.stderr)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_packet.c: libFuzzer entry for packets between stages: header, step, counts, reply.
+ * fuzz_packet.c: libFuzzer entry for packets between stages: header, step, counts, orders about files, reply.
  *
  * The bytes are a packet. Its group and size are made right first, because no fuzzer finds those by trying. What is
  * accepted has to be within the limits.
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "cluster/disk/disk_order.h"
 #include "cluster/voices.h"
 #include "kernel/cpu.h"
 
@@ -69,6 +70,19 @@ static void read_step(struct packet_in in, const struct step_limits *l)
     step_packet_deinit(&s);
 }
 
+static void read_order(struct packet_in in, const struct step_limits *l)
+{
+    struct disk_order o;
+    const int n[] = {l->n_pages, l->n_windows, l->n_states};
+    if (disk_order_read(&o, in, l, NULL)) return;
+    assert(o.op >= DISK_ENTER && o.op < DISK_OPS && o.n_parts <= disk_order_most(l));
+    for (int i = 0; i < o.n_parts && o.op != DISK_DROP; i++)
+        assert(o.parts[i].kind < 3 && o.parts[i].number >= 0 && o.parts[i].number < n[o.parts[i].kind]);
+    uint8_t sum = 0;
+    for (int i = 0; o.op == DISK_ENTER && i < CHAIN_MODEL_BYTES; i++) sum = (uint8_t)(sum + o.key[i]);
+    (void)sum;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     /* The size of the vocabulary is that of which a voice is small. */
@@ -108,6 +122,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (head.kind == PACKET_STEP) {
             read_step(in, &windows);
             read_step(in, &states);
+        } else if (head.kind == PACKET_DISK) {
+            read_order(in, &windows);
+            read_order(in, &states);
         } else if (head.kind == PACKET_ACCEPT && !packet_read_accept(&counts, &n, in, 3, 32, NULL)) {
             for (int i = 0; i < n; i++) assert(counts[i] >= 0 && counts[i] <= 32);
         } else if (head.kind == PACKET_REPLY && !packet_read_reply(&reply, in, 8, 100, NULL)) {

@@ -283,7 +283,8 @@ static int start_stages(struct serve *v, struct qn_error *e)
                                                    .n_threads = q->n_threads,
                                                    .cpu = q->cpu,
                                                    .locks_weights = q->lock_weights,
-                                                   .is_open = v->o->no_sandbox},
+                                                   .is_open = v->o->no_sandbox,
+                                                   .cache_dir = v->o->models.scheduler.cache_dir},
                              e);
 }
 

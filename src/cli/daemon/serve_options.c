@@ -212,7 +212,6 @@ static int check_hosts(const struct serve_options *o)
     if (o->models.n != 1) return cli_usage("serve: --hosts is for one model, not %d", o->models.n);
     if (o->stages.wire != WIRE_F32 && o->receipts)
         return cli_usage("serve: --wire bf16 does not go together with --receipts: such answers cannot be made again");
-    if (o->models.scheduler.cache_dir) return cli_usage("serve: --cache-dir does not go together with --hosts yet");
     return 0;
 }
 

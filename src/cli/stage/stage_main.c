@@ -2,12 +2,13 @@
  *
  * stage_main.c: the program quern-stage: a stage of a model (stage_life.h), or the watcher of a group of stages.
  *
- *     quern-stage rank MODEL SOCKET THREADS FLAGS CPU     a rank of MPI; rank 0 connects to SOCKET
- *     quern-stage alone MODEL SOCKET THREADS FLAGS CPU    the only stage, without MPI
+ *     quern-stage rank MODEL SOCKET THREADS FLAGS CPU CACHE     a rank of MPI; rank 0 connects to SOCKET
+ *     quern-stage alone MODEL SOCKET THREADS FLAGS CPU CACHE    the only stage, without MPI
  *     quern-stage watch FOLDER N ALONE... ALL...          watch.h; ALONE: N words
  *
  * THREADS 0: its share of the CPUs. FLAGS: d, rank 0 is a door (stage_door.h); l, weights are locked in memory; o, no
- * fence. `quern serve --hosts` starts it; nobody has to start it by hand. It is the only program that links MPI.
+ * fence. CACHE: the folder of the prefix cache, or "-". `quern serve --hosts` starts it; nobody has to start it by
+ * hand. It is the only program that links MPI.
  */
 #include <errno.h>
 #include <mpi.h>
@@ -105,6 +106,7 @@ static int set_options(struct stage_life_params *p, char **argv, struct qn_error
     int level = strcmp(argv[6], "best") ? cpu_level_parse(argv[6]) : (int)cpu_best();
     char list[CPU_LIST_BYTES];
     p->path = argv[2];
+    p->cache_dir = strcmp(argv[7], "-") ? argv[7] : NULL;
     p->locks_weights = strchr(argv[5], 'l') != NULL;
     p->fence = strchr(argv[5], 'o') ? NULL : stage_fence;
     p->cpu = (enum cpu_level)level;
@@ -165,11 +167,11 @@ static int alone(char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
-    if (argc == 7 && !strcmp(argv[1], "rank")) {
+    if (argc == 8 && !strcmp(argv[1], "rank")) {
         int rc = rank(argc, argv);
         _exit(rc); /* a stage that ends, ends all: mpirun sees to it. Waiting for the others would hang */
     }
-    if (argc == 7 && !strcmp(argv[1], "alone")) return alone(argv);
+    if (argc == 8 && !strcmp(argv[1], "alone")) return alone(argv);
     int n = argc > 4 && !strcmp(argv[1], "watch") ? atoi(argv[3]) : 0;
     if (n > 0 && n < MAX_ALONE && 4 + n < argc) {
         char *one[MAX_ALONE] = {NULL};

@@ -60,7 +60,9 @@ static int add_stage(struct words *w, const struct launch_params *l, const char 
     snprintf(threads, sizeof threads, "%d", l->n_threads);
     snprintf(flags, sizeof flags, "%s%s%s-", launch_has_door(l) && strcmp(as, "alone") ? "d" : "",
              l->locks_weights ? "l" : "", l->is_open ? "o" : "");
-    const char *const list[] = {l->program, as, path, l->address, threads, flags, l->cpu ? l->cpu : "best", NULL};
+    const char *const list[] = {
+        l->program, as, path, l->address, threads, flags, l->cpu ? l->cpu : "best", l->cache_dir ? l->cache_dir : "-",
+        NULL};
     return add_all(w, list, e);
 }
 

@@ -20,6 +20,7 @@ struct launch_params {
     int n_threads;                 /* of each stage; 0: those of a host share its CPUs */
     const char *cpu;               /* an instruction set; NULL: the best of each host */
     bool locks_weights, is_open;   /* open: stages stay without a fence */
+    const char *cache_dir;         /* absolute, the same on all hosts; NULL: none */
     const char *command;           /* starts ranks, as `srun --mpi=pmix`; NULL: mpirun */
     const char *agent;             /* starts a command on a host; NULL: what MPI is configured for */
 };

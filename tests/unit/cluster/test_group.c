@@ -74,9 +74,9 @@ static struct {
     int n_team;
 } fence;
 
-static int note_fence(const char *model, struct qn_error *e)
+static int note_fence(const char *model, const char *dir, struct qn_error *e)
 {
-    (void)model, (void)e;
+    (void)model, (void)dir, (void)e;
     fence.locked_kb = locked_kb();
     fence.n_team = count_team();
     sem_post(&fence.is_up);

@@ -209,6 +209,22 @@ static void layers_go_where_they_are_done_soonest(void **state)
     check_cut(3, 3, even, 9, "0 1 2 3 fits");
 }
 
+/* Where layers were is kept if it costs less than a quarter. */
+static void cuts_that_are_about_as_good_may_stay(void **state)
+{
+    (void)state;
+    const struct placement_host even[] = {{1, 99}, {1.2, 99}}, fast[] = {{1, 99}, {3, 99}},
+                                small[] = {{1, 17}, {1, 99}};
+    const int32_t half[] = {0, 16, 32}, more[] = {0, 18, 32}, most[] = {0, 24, 32}, fewer[] = {0, 14, 32};
+    assert_true(placement_is_as_good(half, half, 2, even, 0));
+    assert_true(placement_is_as_good(more, half, 2, even, 0)); /* 18 instead of 16 */
+    assert_false(placement_is_as_good(most, half, 2, even, 0));
+    assert_true(placement_is_as_good(fewer, half, 2, even, 2));  /* 20 instead of 18, with the head */
+    assert_false(placement_is_as_good(half, most, 2, fast, 0));  /* 48 instead of 24 */
+    assert_false(placement_is_as_good(more, half, 2, small, 0)); /* no room */
+    assert_true(placement_is_as_good(more, more, 2, small, 0));  /* these have none either */
+}
+
 static bool is_for_one(int n, int n_layer, const struct placement_host *h, double head, int one)
 {
     int32_t cuts[STAGE_MOST + 1];
@@ -422,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_door_is_put_before_a_first_stage_elsewhere),
         cmocka_unit_test(a_command_that_was_given_starts_all_ranks),
         cmocka_unit_test(layers_go_where_they_are_done_soonest),
+        cmocka_unit_test(cuts_that_are_about_as_good_may_stay),
         cmocka_unit_test(one_host_is_better_where_the_others_only_slow_it_down),
         cmocka_unit_test(silence_is_measured_against_the_usual_gap),
         cmocka_unit_test(a_process_that_was_away_begins_anew),

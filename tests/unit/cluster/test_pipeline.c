@@ -4,7 +4,8 @@
  *
  * A random life (prompts, single tokens, drafts that are cut back, forks, truncations, copies of states that are put
  * back) is lived twice: by an engine, and by 2, 3 and 4 stages in threads of their own, whose head has no keys and
- * values. In the second life, passes are cancelled and run again.
+ * values. In the second life, passes are cancelled and run again, and copies of states are written to disk at once and
+ * read again before they are put back.
  *
  *     test_pipeline MODEL...
  */
@@ -15,6 +16,9 @@
 
 #include <cmocka.h>
 
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -83,6 +87,8 @@ struct body {
     qn_token tokens[N_ROWS];
     struct log log;
     int n_asked, cancel_at, n_cancelled;
+    char dir[32];
+    uint32_t n_orders;
 };
 
 static void body_open(struct body *b, const char *path)
@@ -119,6 +125,8 @@ static void chain_open(struct body *b, const char *path, int n_stages)
     struct step_limits l = {.n_rows = N_ROWS, .n_seqs = N_SEQS, .n_moves = 3};
     struct link *ends[2 * (MAX_STAGES + 1)];
     struct qn_error e;
+    strcpy(b->dir, "/tmp/test_pipeline.XXXXXX");
+    assert_non_null(mkdtemp(b->dir));
     runner_limits(&l, m, N_CTX);
     ledger_init(&b->ledger, 1 << 24);
     assert_int_equal(kv_pool_new(&b->kv, &shape, N_SEQS * N_CTX, N_STATES, 40, &b->ledger, &e), 0);
@@ -136,6 +144,7 @@ static void chain_open(struct body *b, const char *path, int n_stages)
                                                  .n_ctx = N_CTX,
                                                  .limits = l,
                                                  .group = GROUP,
+                                                 .disk_dir = b->dir,
                                                  .draw = is_last ? draw : NULL,
                                                  .draw_arg = &b->log});
         stage_thread_start(&b->stages[i], ends[2 * i + 1], ends[2 * i + 2], &b->stop);
@@ -146,7 +155,9 @@ static void chain_open(struct body *b, const char *path, int n_stages)
                                 .to_first = b->to_first,
                                 .from_last = b->from_last,
                                 .deadline_ns = DEADLINE_NS};
-    if (pipeline_new(&b->pipeline, &p, &e)) fail_msg("%s", e.msg);
+    static const uint8_t key[CHAIN_MODEL_BYTES] = {1};
+    const struct disk_order enter = {.op = DISK_ENTER, .key = key, .budget = 1 << 30};
+    if (pipeline_new(&b->pipeline, &p, &e) || pipeline_order(b->pipeline, &enter, &e)) fail_msg("%s", e.msg);
 }
 
 static void body_close(struct body *b)
@@ -161,6 +172,9 @@ static void body_close(struct body *b)
         link_close(b->to_first);
         link_close(b->from_last);
         for (int i = 0; i < b->n_stages; i++) stage_thread_close(&b->stages[i]);
+        char command[64];
+        snprintf(command, sizeof command, "rm -rf %s", b->dir);
+        if (b->n_stages && system(command)) fail_msg("%s", command);
         kv_pool_free(b->kv);
         assert_int_equal(ledger_used(&b->ledger), 0);
     }
@@ -266,9 +280,32 @@ static void draft(struct body *b, uint64_t seed, int event, int seq)
         if (n_stay[s]) kv_seq_extend(&b->m[s], b->m[s].n_slots + n_stay[s]);
 }
 
+/* Once for each model is enough, because files are synced. */
+static bool has_disk(const struct body *b) { return b->pipeline && b->n_stages == 2; }
+
+/* Writes or reads the copy of a state. The stages do so after what was copied before. */
+static void do_disk(struct body *b, enum disk_op op, int seq)
+{
+    struct disk_part part = {{(uint32_t)seq, 1}, 0, KV_STATES, kv_number(b->kv, KV_STATES, b->kept[seq]), 0};
+    struct disk_order o = {.op = op, .number = ++b->n_orders, .n_parts = 1, .parts = &part};
+    uint32_t is_busy = 1, n_good = 0;
+    struct qn_error e;
+    int rc = pipeline_order(b->pipeline, &o, &e);
+    o = (struct disk_order){.op = DISK_ASK, .number = b->n_orders, .n_good = UINT32_MAX};
+    while (!rc && is_busy) {
+        rc = pipeline_order(b->pipeline, &o, &e);
+        while (!rc && (rc = pipeline_answer(b->pipeline, &is_busy, &n_good, &e)) == QN_EBUSY) rc = poll(NULL, 0, 1);
+    }
+    o.op = DISK_END;
+    if (!rc) rc = pipeline_order(b->pipeline, &o, &e);
+    if (rc) fail_msg("%s", e.msg);
+    assert_int_equal(n_good, 1);
+}
+
 static void forget(struct body *b, int seq, int n)
 {
     if (b->kept_at[seq] > n) b->kept_at[seq] = -1;
+    if (has_disk(b) && b->m[seq].state && b->kept_at[seq] >= 0) do_disk(b, DISK_READ, seq);
     if (!b->m[seq].state)
         kv_seq_truncate(&b->m[seq], kv_seq_whole(&b->m[seq], n));
     else if (b->kept_at[seq] >= 0)
@@ -282,6 +319,7 @@ static void keep(struct body *b, int seq)
     if (!b->m[seq].state) return;
     kv_state_copy(b->kv, b->kept[seq], b->m[seq].state);
     b->kept_at[seq] = b->m[seq].n_slots;
+    if (has_disk(b)) do_disk(b, DISK_WRITE, seq);
 }
 
 static void fork_into(struct body *b, int to, int from)
