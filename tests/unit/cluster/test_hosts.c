@@ -138,8 +138,8 @@ static void a_door_is_put_before_a_first_stage_elsewhere(void **state)
     assert_int_equal(hosts_read(&h, "b:2=/n,localhost", NULL, NULL), 0);
     assert_int_equal(launch_all(&w, &l, NULL), 0);
     join_words(&w, text, sizeof text);
-    assert_non_null(strstr(text, " --host localhost:1 -n 1 /bin/stage rank /m /s 0 dl- best : --host b:2 -n 2 "
-                                 "/bin/stage rank /n /s 0 dl- best : --host localhost:1 -n 1 "));
+    assert_non_null(strstr(text, " --host localhost:1 -n 1 /bin/stage rank /m /s 0 dl- best - : --host b:2 -n 2 "
+                                 "/bin/stage rank /n /s 0 dl- best - : --host localhost:1 -n 1 "));
     assert_non_null(strstr(text, "btl_tcp_if_include 10.1.0.0/24"));
     assert_non_null(strstr(text, "oob_tcp_if_include 10.1.0.0/24"));
     assert_non_null(strstr(text, "btl_tcp_port_min_v4 5000 --mca btl_tcp_port_range_v4 20"));
@@ -147,7 +147,7 @@ static void a_door_is_put_before_a_first_stage_elsewhere(void **state)
     words_deinit(&w);
     assert_int_equal(launch_alone(&w, &l, NULL), 0);
     join_words(&w, text, sizeof text);
-    assert_string_equal(text, "/bin/stage alone /m /s 0 l- best");
+    assert_string_equal(text, "/bin/stage alone /m /s 0 l- best -");
     words_deinit(&w);
     hosts_deinit(&h);
 }
@@ -165,12 +165,13 @@ static void a_command_that_was_given_starts_all_ranks(void **state)
                               .hosts = &h,
                               .n_threads = 4,
                               .cpu = "avx2",
+                              .cache_dir = "/cache",
                               .command = " srun  --mpi=pmix ",
                               .is_open = true};
     assert_int_equal(hosts_read(&h, "localhost,b,c", NULL, NULL), 0);
     assert_int_equal(launch_all(&w, &l, NULL), 0);
     join_words(&w, text, sizeof text);
-    assert_string_equal(text, "srun --mpi=pmix -n 3 stage rank /m /s 4 o- avx2");
+    assert_string_equal(text, "srun --mpi=pmix -n 3 stage rank /m /s 4 o- avx2 /cache");
     words_deinit(&w);
     hosts_deinit(&h);
     static const char *const wrong[] = {"b,localhost", "localhost,b=/other"};
