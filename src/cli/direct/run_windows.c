@@ -4,29 +4,14 @@
  */
 #include "cli/direct/run_windows.h"
 
-#include <pthread.h>
+#include "cli/place/await.h"
 
 struct under_way {
     const struct run_windows *w;
     qn_scheduler *scheduler;
-    pthread_mutex_t mutex; /* guards what follows */
-    pthread_cond_t done;
-    bool is_done, is_refused; /* is_refused: put() wants no more */
-    enum qn_finish finish;
-    int n_generated;
-    struct qn_error error;
+    struct await await;
+    bool is_refused; /* put() wants no more */
 };
-
-static void end(struct under_way *u, const struct qn_event *ev)
-{
-    pthread_mutex_lock(&u->mutex);
-    u->finish = ev->finish;
-    u->n_generated = ev->usage.n_generated;
-    if (ev->error) u->error = *ev->error;
-    u->is_done = true;
-    pthread_cond_signal(&u->done);
-    pthread_mutex_unlock(&u->mutex);
-}
 
 static void told(void *arg, const struct qn_event *ev)
 {
@@ -35,10 +20,10 @@ static void told(void *arg, const struct qn_event *ev)
         u->is_refused = true;
         qn_cancel(u->scheduler, ev->request);
     }
-    if (ev->type == QN_EVENT_DONE) end(u, ev);
+    await_told(&u->await, ev);
 }
 
-static int submit(struct under_way *u, struct qn_error *e)
+static int ask(struct under_way *u, struct qn_error *e)
 {
     const struct run_windows *w = u->w;
     struct qn_request_params p;
@@ -53,26 +38,22 @@ static int submit(struct under_way *u, struct qn_error *e)
     p.draft = QN_DRAFT_WEDLM;
     p.callback = told;
     p.arg = u;
-    return qn_submit(u->scheduler, &p, NULL, NULL, e);
+    return await_one(&u->await, u->scheduler, &p, e);
 }
 
 int run_windows(qn_engine *g, const struct run_windows *w, bool *is_full, struct qn_error *e)
 {
-    struct under_way u = {.w = w, .mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+    struct under_way u = {.w = w, .await = AWAIT_INIT};
     struct qn_scheduler_params p;
     qn_scheduler_params_init(&p);
     p.n_running = 1;
     p.draft = QN_DRAFT_WEDLM;
     p.wedlm = w->wedlm;
     int rc = qn_scheduler_new(&u.scheduler, g, &p, e);
-    if (!rc && !(rc = submit(&u, e))) {
-        pthread_mutex_lock(&u.mutex);
-        while (!u.is_done) pthread_cond_wait(&u.done, &u.mutex);
-        pthread_mutex_unlock(&u.mutex);
-        if (u.error.code && !u.is_refused) rc = (*e = u.error).code;
-    }
-    *is_full =
-        !rc && u.finish == QN_FINISH_LENGTH && (w->max_tokens < 0 || u.n_generated < w->max_tokens) && !u.is_refused;
+    if (!rc) rc = ask(&u, e);
+    if (u.is_refused) rc = 0;
+    *is_full = !rc && u.await.finish == QN_FINISH_LENGTH &&
+               (w->max_tokens < 0 || u.await.usage.n_generated < w->max_tokens) && !u.is_refused;
     qn_scheduler_free(u.scheduler);
     return rc;
 }

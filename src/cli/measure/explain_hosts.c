@@ -8,7 +8,6 @@
 #include "cli/measure/explain_hosts.h"
 
 #include <jansson.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include "base/os.h"
 #include "cli/core/cli.h"
 #include "cli/core/progress.h"
+#include "cli/place/await.h"
 #include "engine/scheduler.h"
 
 #define MOST_TOKENS 1024
@@ -83,28 +83,10 @@ static void spy_on(struct spy *y, qn_engine *g)
 
 /* ---- the answer ---- */
 
-struct answer_end {
-    pthread_mutex_t mutex;
-    pthread_cond_t done;
-    bool is_done;
-    struct qn_error error; /* code 0: none */
-};
-
-static void told(void *arg, const struct qn_event *ev)
-{
-    struct answer_end *a = arg;
-    if (ev->type != QN_EVENT_DONE) return;
-    pthread_mutex_lock(&a->mutex);
-    if (ev->error) a->error = *ev->error;
-    a->is_done = true;
-    pthread_cond_signal(&a->done);
-    pthread_mutex_unlock(&a->mutex);
-}
-
 /* What it says does not matter: as long as it has its tokens. */
 static int answer(qn_scheduler *s, int n_tokens, struct qn_error *e)
 {
-    struct answer_end end = {.mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+    struct await end = AWAIT_INIT;
     const qn_token prompt[] = {0, 1};
     struct qn_request_params p;
     qn_request_params_init(&p);
@@ -113,13 +95,7 @@ static int answer(qn_scheduler *s, int n_tokens, struct qn_error *e)
     p.max_tokens = n_tokens;
     p.sampling.temperature = 0;
     p.ignore_eog = p.no_text = true;
-    p.callback = told;
-    p.arg = &end;
-    int rc = qn_submit(s, &p, NULL, NULL, e);
-    pthread_mutex_lock(&end.mutex);
-    while (!rc && !end.is_done) pthread_cond_wait(&end.done, &end.mutex);
-    pthread_mutex_unlock(&end.mutex);
-    return rc || !end.error.code ? rc : (*e = end.error).code;
+    return await_one(&end, s, &p, e);
 }
 
 /* ---- the report ---- */

@@ -22,6 +22,7 @@
 #include "base/os.h"
 #include "cli/core/cli.h"
 #include "cli/measure/abreast.h"
+#include "cli/place/await.h"
 #include "engine/scheduler.h"
 
 #define BLOCK      64      /* tokens */
@@ -125,34 +126,17 @@ struct replay_stream {
 
 /* The same blocks of some streams, at once, by one of the schedulers. */
 struct replay_turn {
-    pthread_mutex_t mutex; /* guards all that follows, and the streams */
-    pthread_cond_t done;
-    int n_open;
-    struct qn_usage usage; /* sums */
-    struct qn_error error; /* code 0: none */
+    struct await await;
     struct replay_stream *streams;
     const struct abreast *clock;
     int side;
 };
 
-static void note_end(struct replay_turn *t, const struct qn_event *ev)
-{
-    t->usage.n_generated += ev->usage.n_generated;
-    t->usage.n_passes += ev->usage.n_passes;
-    t->usage.n_drafted += ev->usage.n_drafted;
-    t->usage.n_accepted += ev->usage.n_accepted;
-    if (ev->error) t->error = *ev->error;
-    t->n_open--;
-    pthread_cond_broadcast(&t->done);
-}
-
 static void told(void *arg, const struct qn_event *ev)
 {
     struct replay_stream *s = arg;
-    pthread_mutex_lock(&s->turn->mutex);
     if (ev->type == QN_EVENT_TOKEN && s->n < BLOCK) s->at[s->n++] = abreast_ns(s->turn->clock, s->turn->side);
-    if (ev->type == QN_EVENT_DONE) note_end(s->turn, ev);
-    pthread_mutex_unlock(&s->turn->mutex);
+    await_told(&s->turn->await, ev);
 }
 
 /* own_answer: what the model writes takes the place of the recorded text. */
@@ -176,7 +160,7 @@ static int ask(qn_scheduler *s, const struct replay_text *t, const struct replay
     p.identity = at->pass; /* what was said in another pass would be guessed right */
     p.callback = told;
     p.arg = to;
-    return qn_submit(s, &p, NULL, NULL, e);
+    return await_submit(&to->turn->await, s, &p, e);
 }
 
 /* Tokens in a second; 0: the streams did not overlap. */
@@ -228,23 +212,14 @@ static int begin_turn(struct replay_pair *q, struct replay_turn *t, int round, s
     enum qn_draft draft = t->side ? q->p->draft : QN_DRAFT_OFF;
     bool own_answer = draft == QN_DRAFT_WEDLM && q->p->wedlm.verify == 0;
     int rc = 0;
-    pthread_mutex_lock(&t->mutex);
+    await_hold(&t->await);
     for (int i = 0; i < q->n_streams && !rc; i++) {
         t->streams[i].turn = t;
         struct replay_place at = place_of(q->texts, round * q->n_streams + i);
         rc = ask(q->scheduler[t->side], &q->texts->v[at.text], &at, draft, own_answer, &t->streams[i], e);
-        t->n_open += !rc;
     }
-    pthread_mutex_unlock(&t->mutex);
+    await_release(&t->await);
     return rc;
-}
-
-static int end_turn(struct replay_turn *t, struct qn_error *e)
-{
-    pthread_mutex_lock(&t->mutex);
-    while (t->n_open) pthread_cond_wait(&t->done, &t->mutex);
-    pthread_mutex_unlock(&t->mutex);
-    return t->error.code ? (*e = t->error).code : 0;
 }
 
 /* rate: tokens in a second of each side; 0: its streams did not overlap. usage: of the side with drafts. */
@@ -255,20 +230,19 @@ static int run_round(struct replay_pair *q, int round, double *rate, struct qn_u
     int rc = 0;
     for (int i = 0; i < 2; i++) {
         struct replay_turn *t = &turns[i];
-        *t = (struct replay_turn){.mutex = PTHREAD_MUTEX_INITIALIZER,
-                                  .done = PTHREAD_COND_INITIALIZER,
+        *t = (struct replay_turn){.await = AWAIT_INIT,
                                   .streams = cli_alloc((size_t)q->n_streams, sizeof *t->streams),
                                   .clock = &q->abreast,
                                   .side = i};
     }
     for (int i = 0; i < 2 && !rc; i++) rc = begin_turn(q, &turns[(i + round) % 2], round, e);
     for (int i = 0; i < 2; i++) {
-        int other = end_turn(&turns[i], &ended);
+        int other = await_all(&turns[i].await, &ended);
         if (other && !rc) *e = ended, rc = other;
         rate[i] = rc ? 0 : rate_of(turns[i].streams, q->n_streams);
         cli_free(turns[i].streams);
     }
-    *usage = turns[1].usage;
+    *usage = turns[1].await.usage;
     return rc;
 }
 

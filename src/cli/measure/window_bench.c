@@ -5,11 +5,11 @@
 #include "cli/measure/window_bench.h"
 
 #include <jansson.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/core/cli.h"
+#include "cli/place/await.h"
 
 /* What all texts of a class did. */
 struct window_sums {
@@ -19,30 +19,10 @@ struct window_sums {
     struct qn_scheduler_stats stats; /* differences */
 };
 
-struct waiting {
-    pthread_mutex_t mutex;
-    pthread_cond_t done;
-    bool is_done;
-    struct qn_usage usage;
-    struct qn_error error;
-};
-
-static void told(void *arg, const struct qn_event *ev)
-{
-    struct waiting *w = arg;
-    if (ev->type != QN_EVENT_DONE) return;
-    pthread_mutex_lock(&w->mutex);
-    w->usage = ev->usage;
-    if (ev->error) w->error = *ev->error;
-    w->is_done = true;
-    pthread_cond_signal(&w->done);
-    pthread_mutex_unlock(&w->mutex);
-}
-
 static int ask(qn_scheduler *s, const struct replay_text *t, const struct qn_wedlm *wedlm, struct qn_usage *usage,
                struct qn_error *e)
 {
-    struct waiting w = {.mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+    struct await w = AWAIT_INIT;
     struct qn_request_params p;
     qn_request_params_init(&p);
     p.prompt = t->tokens;
@@ -56,16 +36,9 @@ static int ask(qn_scheduler *s, const struct replay_text *t, const struct qn_wed
         p.replay = t->tokens + t->n_prompt;
         p.n_replay = (size_t)t->n_answer;
     }
-    p.callback = told;
-    p.arg = &w;
-    int rc = qn_submit(s, &p, NULL, NULL, e);
-    if (rc) return rc;
-    pthread_mutex_lock(&w.mutex);
-    while (!w.is_done) pthread_cond_wait(&w.done, &w.mutex);
-    pthread_mutex_unlock(&w.mutex);
+    int rc = await_one(&w, s, &p, e);
     *usage = w.usage;
-    if (w.error.code) *e = w.error;
-    return w.error.code;
+    return rc;
 }
 
 static void add(struct window_sums *c, const struct qn_usage *u, const struct qn_scheduler_stats *from,
