@@ -276,15 +276,9 @@ static void close_receipts(struct serve *v)
 /* Starts the stages before the fences, too. */
 static int start_stages(struct serve *v, struct qn_error *e)
 {
-    const struct qn_engine_params *q = &v->o->models.engine;
-    if (!stage_hosts_are_named(&v->o->stages)) return 0;
-    return stage_hosts_start(&v->o->models.group, &v->o->stages,
-                             (struct group_params){.path = v->o->source[0].path,
-                                                   .n_threads = q->n_threads,
-                                                   .cpu = q->cpu,
-                                                   .locks_weights = q->lock_weights,
-                                                   .is_open = v->o->no_sandbox,
-                                                   .cache_dir = v->o->models.scheduler.cache_dir},
+    struct models_config *m = &v->o->models;
+    v->o->stages.cache_dir = m->scheduler.cache_dir;
+    return stage_hosts_start(&m->group, &v->o->stages, m->n ? m->source[0].path : NULL, &m->engine, v->o->no_sandbox,
                              e);
 }
 

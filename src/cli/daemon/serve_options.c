@@ -163,16 +163,14 @@ static int add_draft(struct serve_options *o, size_t i)
     return 0;
 }
 
-/* --draft goes before draft models that it leaves no use for, as when the configuration names one. Stages do one step
- * at a time while something drafts, so several answers would not keep them busy. */
+/* --draft goes before draft models that it leaves no use for, as when the configuration names one. */
 static int set_drafts(struct serve_options *o)
 {
     struct qn_error e = {0};
     enum qn_draft *draft = &o->models.scheduler.draft;
     int rc = decoder_draft(o->decoder, draft, &e);
     if (rc) return cli_fail(&e);
-    if (*draft == QN_DRAFT_DEFAULT && !o->drafts.n && stage_hosts_are_named(&o->stages)) *draft = QN_DRAFT_OFF;
-    enum qn_draft how = *draft;
+    enum qn_draft how = *draft = stage_hosts_draft(&o->stages, *draft, o->drafts.n > 0);
     if (how != QN_DRAFT_AUTO && how != QN_DRAFT_MODEL && how != QN_DRAFT_DEFAULT) return 0;
     o->draft_paths = cli_alloc(o->drafts.n + 1, sizeof *o->draft_paths);
     for (size_t i = 0; i < o->drafts.n && !rc; i++) rc = add_draft(o, i);

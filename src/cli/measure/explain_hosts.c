@@ -216,7 +216,6 @@ static void sum_up(struct report *r, const struct group *g, struct spy *y, int n
 int explain_hosts(const struct explain_hosts *p, struct qn_error *e)
 {
     struct group *group = NULL;
-    struct group_params q = {.path = p->path, .n_threads = p->engine->n_threads, .cpu = p->engine->cpu};
     struct qn_engine_params engine = *p->engine;
     struct qn_scheduler_params s;
     qn_model *model = NULL;
@@ -230,7 +229,7 @@ int explain_hosts(const struct explain_hosts *p, struct qn_error *e)
     s.n_running = 1;
     if (engine.n_ctx == 0) engine.n_ctx = p->n_tokens + 2;
     progress_note("starting the stages");
-    if (!rc) rc = stage_hosts_start(&group, p->hosts, q, e);
+    if (!rc) rc = stage_hosts_start(&group, p->hosts, p->path, p->engine, false, e);
     if (!rc) rc = qn_model_open_with(&model, p->path, p->file, e);
     if (!rc) rc = group_engine(group, &g, model, &engine, e);
     if (!rc) rc = qn_scheduler_new(&scheduler, g, &s, e);

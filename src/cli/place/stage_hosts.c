@@ -81,18 +81,31 @@ static const char *find_program(char path[PATH_MAX])
     return places[0];
 }
 
-int stage_hosts_start(struct group **out, const struct stage_hosts *o, struct group_params p, struct qn_error *e)
+enum qn_draft stage_hosts_draft(const struct stage_hosts *o, enum qn_draft how, bool has_model)
 {
-    char path[PATH_MAX];
-    p.program = find_program(path);
-    p.hosts = o->hosts;
-    p.hostfile = o->hostfile;
-    p.interface = o->interface;
-    p.ports = o->ports;
-    p.command = o->launch;
-    p.agent = agent_of(o);
-    p.is_trusted = o->is_trusted;
-    p.never_alone = o->only_these;
-    p.rounds_rows = o->wire == WIRE_BF16;
-    return group_start(out, &p, e);
+    return how == QN_DRAFT_DEFAULT && !has_model && stage_hosts_are_named(o) ? QN_DRAFT_OFF : how;
+}
+
+int stage_hosts_start(struct group **out, const struct stage_hosts *o, const char *path,
+                      const struct qn_engine_params *p, bool is_open, struct qn_error *e)
+{
+    char program[PATH_MAX];
+    if (!stage_hosts_are_named(o)) return 0;
+    const struct group_params g = {.program = find_program(program),
+                                   .path = path,
+                                   .hosts = o->hosts,
+                                   .hostfile = o->hostfile,
+                                   .n_threads = p->n_threads,
+                                   .cpu = p->cpu,
+                                   .interface = o->interface,
+                                   .ports = o->ports,
+                                   .command = o->launch,
+                                   .agent = agent_of(o),
+                                   .cache_dir = o->cache_dir,
+                                   .is_trusted = o->is_trusted,
+                                   .locks_weights = p->lock_weights,
+                                   .is_open = is_open,
+                                   .never_alone = o->only_these,
+                                   .rounds_rows = o->wire == WIRE_BF16};
+    return group_start(out, &g, e);
 }

@@ -11,7 +11,8 @@
 struct stage_hosts {
     const char *hosts, *hostfile, *interface, *ports, *launch, *agent;
     bool is_trusted, only_these;
-    int wire; /* enum stage_wire */
+    int wire;              /* enum stage_wire */
+    const char *cache_dir; /* no option here: of the command, if it has one */
 };
 
 enum stage_wire { WIRE_F32, WIRE_BF16 };
@@ -22,7 +23,12 @@ extern const struct opt opts_stage_hosts[];
 static inline bool stage_hosts_are_named(const struct stage_hosts *o) { return o->hosts || o->hostfile; }
 /* Whether the options go together. Returns 0 or an exit status, after a message that begins with `command`. */
 int stage_hosts_check(const struct stage_hosts *o, const char *command);
-/* group_start() for these hosts. p has everything else. */
-int stage_hosts_start(struct group **out, const struct stage_hosts *o, struct group_params p, struct qn_error *e);
+/* What --draft means with these hosts, if nothing was said (QN_DRAFT_DEFAULT): nothing, unless a draft model is named.
+ * Stages do one step at a time while something drafts, so several answers would not keep them busy. */
+enum qn_draft stage_hosts_draft(const struct stage_hosts *o, enum qn_draft how, bool has_model);
+/* group_start() for these hosts and the model at `path`; *out stays as it is if none are named. is_open: stages are not
+ * fenced in. */
+int stage_hosts_start(struct group **out, const struct stage_hosts *o, const char *path,
+                      const struct qn_engine_params *p, bool is_open, struct qn_error *e);
 
 #endif
