@@ -362,8 +362,7 @@ static int count_failures(struct group *g, struct qn_error *e)
 static bool fall_back(struct group *g)
 {
     if (g->is_alone || g->never_alone || g->n_failures < MAX_FAILURES || !fits_here(g)) return false;
-    log_at(LOG_WARN, "the hosts do not answer (%s); this one computes the model until the daemon is started again",
-           g->why.msg);
+    log_at(LOG_WARN, "the hosts do not answer (%s); this one computes the model from now on", g->why.msg);
     g->is_alone = true;
     g->n_failures = 0;
     try_again(g);

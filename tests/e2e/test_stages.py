@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_stages.py: tests a daemon whose model is computed by several processes (quern serve --hosts).
+"""test_stages.py: tests a daemon whose model is computed by several processes (quern serve --hosts), and the commands
+that do so without one.
 
     test_stages.py QUERN STORY_MODEL CHAT_MODEL SLOWNESS QUERN_STAGE MODEL...
 
@@ -21,6 +22,7 @@ STAGE, MODELS = sys.argv[5], sys.argv[6:]
 del sys.argv[5:]
 
 from lib.cases import check, until
+from lib.files import path
 from test_same import said
 from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, Server, main
 
@@ -147,6 +149,41 @@ def test_pages_come_back_from_disk():
         for run in runs[1:]:
             check([said(r, False) for r in run] == [said(r, False) for r in runs[0]], model, [r.json for r in run])
         shutil.rmtree(folder)
+
+
+def ran(*args, given=None):
+    """A command in this process: no daemon runs."""
+    source = {"input": given} if given else {"stdin": subprocess.DEVNULL}
+    return subprocess.run([QUERN, *args], **source, capture_output=True, timeout=20 * LIMIT)
+
+
+def same_on_hosts(*args, given=None, hosts="localhost:2"):
+    """Runs a command with hosts and without, and compares all that they print."""
+    alone, on_hosts = ran(*args, given=given), ran(*args, "--hosts", hosts, "--only-hosts", given=given)
+    check(alone.returncode == 0 and alone.stdout, args, alone)
+    check((on_hosts.returncode, on_hosts.stdout, on_hosts.stderr) == (0, alone.stdout, alone.stderr), args, on_hosts, alone)
+
+
+def test_a_model_in_the_process_of_ask_and_chat_has_hosts():
+    here = ["-m", CHAT, "--ctx", "512", "--seed", "5"]
+    same_on_hosts("ask", *here, "-n", "24", "Name a river.", given=TEXT.encode())
+    same_on_hosts("ask", *here, "--regex", "[a-c]{9,20}!", "-n", "24", "Letters")
+    same_on_hosts("ask", *here, "--each", "-n", "8", "Say", given=b"one\ntwo\nthree\n")
+    same_on_hosts("chat", *here, "-n", "12", given=b"Hi\nAnd now?\n")
+
+
+def test_hosts_of_another_process_are_refused():
+    server = Server(CHAT)
+    for command in "ask", "chat":
+        r = ran(command, "--socket", server.sock, "--hosts", "localhost:2", given=b"Hi")
+        check(r.returncode == 64 and b"--hosts is for a model in this process" in r.stderr
+              and b"quern serve MODEL --hosts" in r.stderr and not r.stdout, command, r)
+        for args, says in (["--interface", "lo"], "--interface needs --hosts"), (["--hosts", "a b"], "no name of a host"), (["--hosts", "localhost:64"], "stages, but"):
+            r = ran(command, "-m", CHAT, *args, given=b"Hi")
+            check(r.returncode and says in r.stderr.decode() and not r.stdout, command, args, r)
+    end(server)
+    r = ran("ask", "-m", CHAT, "--hosts", "localhost:2", "--wire", "bf16", "--receipt", path("receipt"), "Hi")
+    check(r.returncode and b"--wire bf16" in r.stderr and not r.stdout, r)
 
 
 class Streamed:

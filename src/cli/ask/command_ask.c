@@ -279,6 +279,7 @@ static const struct opt_group groups[] = {
     {"Context", opts_context, AT(place.engine), .rare = true},
     {"Model file", opts_model, AT(place.file), .rare = true},
     {"Drafts", opts_draft, AT(place.draft), .rare = true},
+    {"Several hosts", opts_stage_hosts, AT(place.hosts), .rare = true},
     {0},
 };
 

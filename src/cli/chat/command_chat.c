@@ -227,6 +227,7 @@ static const struct opt_group groups[] = {
     {"Context, when this process answers", opts_context, AT(place.engine), NULL, true},
     {"Model file, when this process answers", opts_model, AT(place.file), NULL, true},
     {"Drafts", opts_draft, AT(place.draft), NULL, true},
+    {"Several hosts, when this process answers", opts_stage_hosts, AT(place.hosts), NULL, true},
     {0},
 };
 

@@ -24,7 +24,7 @@ struct local {
 };
 
 int local_open(struct local **out, const char *path, const struct local_draft *d, const struct qn_model_params *file,
-               const struct qn_engine_params *p, struct qn_error *e)
+               const struct qn_engine_params *p, const struct stage_hosts *hosts, struct qn_error *e)
 {
     struct local *l = mem_calloc(1, sizeof *l);
     struct http_config c;
@@ -40,9 +40,10 @@ int local_open(struct local **out, const char *path, const struct local_draft *d
     l->source = (struct models_source){.name = l->name, .path = l->path, .draft = l->draft};
     l->models = (struct models_config){.source = &l->source, .n = 1, .model = *file, .engine = *p};
     qn_scheduler_params_init(&l->models.scheduler);
-    l->models.scheduler.draft = d->how;
+    l->models.scheduler.draft = hosts ? stage_hosts_draft(hosts, d->how, d->model) : d->how;
     if (!home_path(&l->hashes, HOME_CACHE, "hashes", NULL)) l->models.scheduler.hash_dir = l->hashes;
-    rc = server_share_memory(&l->server, &l->models, e);
+    rc = hosts ? stage_hosts_start(&l->models.group, hosts, path, p, false, e) : 0;
+    if (!rc) rc = server_share_memory(&l->server, &l->models, e);
     if (!rc) {
         server_config(&l->server, &c);
         c.max_connections = c.peer_connections = PLACE_CONNECTIONS;
@@ -73,6 +74,7 @@ void local_close(struct local *l)
 {
     if (!l) return;
     server_close(&l->server);
+    group_free(l->models.group);
     mem_free(l->hashes);
     mem_free(l->draft);
     mem_free(l->path);

@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "cli/core/cli.h"
 #include "cli/core/home.h"
+#include "cli/core/progress.h"
 #include "cli/place/local.h"
 #include "cli/place/operand.h"
 #include "client/client_chat.h"
@@ -183,8 +184,10 @@ static int open_here(struct place *p)
     if (!rc) {
         error_clean(name, sizeof name, path);
         snprintf(p->name, sizeof p->name, "this process (%s)", name);
+        if (stage_hosts_are_named(&p->o->hosts)) progress_note("starting the hosts");
         struct local_draft d = {how, draft};
-        rc = local_open(&p->local, path, &d, &p->o->file, &p->o->engine, &e);
+        rc = local_open(&p->local, path, &d, &p->o->file, &p->o->engine, &p->o->hosts, &e);
+        if (stage_hosts_are_named(&p->o->hosts)) progress_note("%s", "");
     }
     if (!rc) rc = client_open_dial(&p->client, dial_here, p->local, &e);
     cli_free(path);
@@ -206,6 +209,7 @@ static bool is_file(const char *model)
 struct local_flag {
     const struct invocation *v;
     const char *name; /* NULL: none */
+    bool is_of_hosts;
 };
 
 /* Finds an option of the command line that says how a model is loaded. */
@@ -215,7 +219,9 @@ static int find_local(void *arg, const struct command *c, const struct opt_group
     (void)c;
     if (f->v->origin[i] != ORIGIN_FLAG) return 0;
     bool is_draft = g->opts == opts_draft && o->at == offsetof(struct draft_options, model);
-    if (g->opts != opts_engine && g->opts != opts_context && g->opts != opts_model && !is_draft) return 0;
+    f->is_of_hosts = g->opts == opts_stage_hosts;
+    if (g->opts != opts_engine && g->opts != opts_context && g->opts != opts_model && !f->is_of_hosts && !is_draft)
+        return 0;
     f->name = o->name;
     return 1;
 }
@@ -241,13 +247,15 @@ static int find_place(struct place *p, const struct place_options *o, bool remot
 int place_open(struct place *p, const struct place_options *o, const struct invocation *v)
 {
     *p = (struct place){.o = o};
+    int status = v ? stage_hosts_check(&o->hosts, v->command->name) : 0;
+    if (status) return status;
     bool remote_first = v && options_origin(v, "remote") == ORIGIN_FLAG && options_origin(v, "socket") != ORIGIN_FLAG;
-    int status = find_place(p, o, remote_first);
+    status = find_place(p, o, remote_first);
     struct local_flag f = {.v = v};
     if (!status && v && p->kind != PLACE_HERE) options_walk(v->command, find_local, &f);
     if (f.name)
-        return cli_usage("--%s is for a model in this process, but %s answers: leave it out, or add --in-process",
-                         f.name, p->name);
+        return cli_usage("--%s is for a model in this process, but %s answers: leave it out, or add --in-process%s",
+                         f.name, p->name, f.is_of_hosts ? " (hosts of a daemon: quern serve MODEL --hosts)" : "");
     return status;
 }
 

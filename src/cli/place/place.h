@@ -22,6 +22,7 @@
 
 #include "cli/core/options.h"
 #include "cli/place/operand.h"
+#include "cli/place/stage_hosts.h"
 #include "client/client.h"
 
 /* The options of all commands that ask a server or look for models. A member of the command's options. */
@@ -35,6 +36,7 @@ struct place_options {
     struct qn_engine_params engine; /* for a model in this process */
     struct qn_model_params file;    /* the same */
     struct draft_options draft;     /* the same; `how` is also a field of requests */
+    struct stage_hosts hosts;       /* the same; those that have its layers */
 };
 extern const struct opt opts_place[]; /* options for the fields before `engine`, in section "" of the configuration */
 /* Sets the defaults of the engine and the model file. */

@@ -102,7 +102,7 @@ int watcher_n_ended(struct watcher *w, int *n, struct qn_error *e)
         if (c == WATCHER_ENDED && !w->n_asked) ++*n;
     }
     if (k < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    return error_set(e, QN_EIO, "hosts: the process that starts stages is gone: restart the daemon");
+    return error_set(e, QN_EIO, "hosts: the process that starts stages is gone: start quern again");
 }
 
 int watcher_take(struct watcher *w, int *fd, struct qn_error *e)

@@ -52,7 +52,7 @@ static struct local *opened(void)
     qn_model_params_init(&file);
     p.n_ctx = 256;
     p.n_threads = 1;
-    if (local_open(&l, path, &no_draft, &file, &p, &e)) fail_msg("%s", e.msg);
+    if (local_open(&l, path, &no_draft, &file, &p, NULL, &e)) fail_msg("%s", e.msg);
     memset(path, 'x', strlen(path)); /* it was only borrowed */
     free(path);
     return l;
@@ -103,7 +103,7 @@ static void a_file_that_is_none_is_refused(void **state)
     (void)state;
     qn_engine_params_init(&p);
     qn_model_params_init(&file);
-    assert_int_equal(local_open(&l, "/nonexistent/model.gguf", &no_draft, &file, &p, &e), QN_ENOINPUT);
+    assert_int_equal(local_open(&l, "/nonexistent/model.gguf", &no_draft, &file, &p, NULL, &e), QN_ENOINPUT);
     assert_non_null(strstr(e.msg, "/nonexistent/model.gguf"));
     assert_null(l);
 }
