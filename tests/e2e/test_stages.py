@@ -24,7 +24,7 @@ del sys.argv[5:]
 from lib.cases import check, until
 from lib.files import path
 from test_same import said
-from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, Server, main
+from test_serve import CHAT, LIMIT, QUERN, SLOWNESS, STORY, Server, main
 
 TEXT = "Once upon a time there was a little girl named Lily. She had a red ball and a small dog. "
 SMALL = ("--ctx", "512", "--batch", "64")
@@ -157,10 +157,10 @@ def ran(*args, given=None):
     return subprocess.run([QUERN, *args], **source, capture_output=True, timeout=20 * LIMIT)
 
 
-def same_on_hosts(*args, given=None, hosts="localhost:2"):
+def same_on_hosts(*args, given=None):
     """Runs a command with hosts and without, and compares all that they print."""
-    alone, on_hosts = ran(*args, given=given), ran(*args, "--hosts", hosts, "--only-hosts", given=given)
-    check(alone.returncode == 0 and alone.stdout, args, alone)
+    alone, on_hosts = ran(*args, given=given), ran(*args, "--hosts", "localhost:2", "--only-hosts", given=given)
+    check(alone.returncode == 0 and (alone.stdout or b"is full" in alone.stderr), args, alone)
     check((on_hosts.returncode, on_hosts.stdout, on_hosts.stderr) == (0, alone.stdout, alone.stderr), args, on_hosts, alone)
 
 
@@ -170,6 +170,24 @@ def test_a_model_in_the_process_of_ask_and_chat_has_hosts():
     same_on_hosts("ask", *here, "--regex", "[a-c]{9,20}!", "-n", "24", "Letters")
     same_on_hosts("ask", *here, "--each", "-n", "8", "Say", given=b"one\ntwo\nthree\n")
     same_on_hosts("chat", *here, "-n", "12", given=b"Hi\nAnd now?\n")
+
+
+def test_run_has_the_same_bytes_on_hosts():
+    models = os.path.dirname(STORY)
+    for model, *args in (
+            [STORY, "--seed", "7", "-n", "30", TEXT * 2],
+            [STORY, "--greedy", "-n", "40", "--stop", "dog", "--logit-bias", "300=8", "--repetition-penalty", "1.2", "Once"],
+            [STORY, "--seed", "3", "--ctx", "24", "Once upon a time there was"],  # says that the context is full
+            [STORY, "--seed", "3", "--ctx", "7", "Once upon a time there was"],  # is full at once
+            [STORY, "--greedy", "-n", "24", "--draft", "ngram", "a b a b a b"],
+            [f"{models}/tiny-base-q8_0.gguf", "--draft-model", f"{models}/tiny-draft-q8_0.gguf", "-n", "24", "--seed", "5", "A"],
+            [f"{models}/tiny-wedlm-q8_0.gguf", "--decoder", "wedlm", "-n", "24", "--seed", "5", "A"]):
+        same_on_hosts("run", model, "--threads", "1", *args)
+    for args, says in ((["--hosts", "localhost", "--receipt", "x"], "--receipt excludes --hosts"), (["--only-hosts"], "needs --hosts"),
+                       (["--hosts", "localhost:64"], "stages, but"), (["--hosts", "elsewhere"], "name the interface"),
+                       (["--hosts", "localhost", "--ctx", "6"], "does not fit the context of 6")):
+        r = ran("run", STORY, "Once upon a time there was", *args)
+        check(r.returncode and says in r.stderr.decode() and not r.stdout, args, r)
 
 
 def test_hosts_of_another_process_are_refused():

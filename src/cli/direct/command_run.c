@@ -15,8 +15,10 @@
 #include "cli/core/commands.h"
 #include "cli/core/render.h"
 #include "cli/direct/run_receipt.h"
-#include "cli/direct/run_windows.h"
+#include "cli/core/progress.h"
+#include "cli/direct/run_scheduled.h"
 #include "cli/place/operand.h"
+#include "cli/place/stage_hosts.h"
 
 struct run_options {
     int n_predict;
@@ -29,6 +31,15 @@ struct run_options {
     struct cli_strings stop, bias, folders;
     struct qn_logit_bias *biases;
     struct receipt_options receipt;
+    struct stage_hosts hosts;
+};
+
+/* What continues the text: a session, or a scheduler if the model is on several hosts or fills windows of masks. */
+struct run_engine {
+    struct group *group; /* NULL: no hosts */
+    qn_model *model, *drafter;
+    qn_engine *engine;
+    qn_scheduler *scheduler; /* NULL: a session is made */
 };
 
 /* Parses the values of --logit-bias, "ID=BIAS". */
@@ -122,24 +133,24 @@ static int stream(const struct run_options *r, const qn_model *m, qn_engine *g, 
     return to.status;
 }
 
-/* The same with windows of masks. */
-static int fill_windows(const struct run_options *r, qn_engine *g, const qn_token *prompt, size_t n, bool continues,
-                        struct qn_error *e)
+/* The same through a scheduler. */
+static int schedule(const struct run_options *r, const struct run_engine *x, const qn_token *prompt, size_t n,
+                    bool continues, struct qn_error *e)
 {
     struct out to = {isatty(STDOUT_FILENO), EX_OK};
-    bool is_full;
-    const struct run_windows w = {.prompt = prompt,
-                                  .n_prompt = n,
-                                  .continues = continues,
-                                  .sampling = r->sampling,
-                                  .wedlm = r->draft.wedlm,
-                                  .max_tokens = r->n_predict,
-                                  .stop = (const char *const *)r->stop.v,
-                                  .n_stop = r->stop.n,
-                                  .put = put,
-                                  .arg = &to};
-    if (run_windows(g, &w, &is_full, e)) return cli_fail(e);
-    if (is_full) say_full(g);
+    bool is_full = r->n_predict != 0 && n == (size_t)qn_engine_n_ctx(x->engine);
+    const struct run_scheduled w = {.prompt = prompt,
+                                    .n_prompt = n,
+                                    .continues = continues,
+                                    .sampling = r->sampling,
+                                    .draft = r->how,
+                                    .max_tokens = r->n_predict,
+                                    .stop = (const char *const *)r->stop.v,
+                                    .n_stop = r->stop.n,
+                                    .put = put,
+                                    .arg = &to};
+    if (!is_full && run_scheduled(x->scheduler, &w, &is_full, e)) return cli_fail(e);
+    if (is_full) say_full(x->engine);
     if (to.shown && to.status == EX_OK) put(&to, "\n", 1);
     return to.status;
 }
@@ -206,25 +217,52 @@ static int continue_prompt(const struct run_options *r, const char *path, const 
     return rc;
 }
 
+/* Opens the model and makes what continues the text. The hosts come first, while there is one thread. */
+static int open_engine(struct run_engine *x, const struct run_options *r, const char *path, const char *draft,
+                       struct qn_error *e)
+{
+    struct qn_scheduler_params s;
+    bool has_hosts = stage_hosts_are_named(&r->hosts);
+    int rc = stage_hosts_start(&x->group, &r->hosts, path, &r->engine, false, e);
+    if (!rc) rc = qn_model_open_with(&x->model, path, &r->model, e);
+    if (!rc && !has_hosts && r->how != QN_DRAFT_WEDLM) return qn_engine_new(&x->engine, x->model, &r->engine, e);
+    if (!rc && draft) rc = qn_model_open(&x->drafter, draft, e);
+    qn_scheduler_params_init(&s);
+    s.n_running = 1;
+    s.draft = r->how;
+    s.draft_model = x->drafter;
+    s.wedlm = r->draft.wedlm;
+    if (!rc && has_hosts) progress_note("starting the hosts");
+    if (!rc) rc = stage_hosts_engine(x->group, &x->engine, &x->scheduler, x->model, &r->engine, &s, e);
+    if (has_hosts) progress_note("%s", "");
+    return rc;
+}
+
+static void close_engine(struct run_engine *x)
+{
+    qn_scheduler_free(x->scheduler);
+    qn_engine_free(x->engine);
+    qn_model_close(x->drafter);
+    qn_model_close(x->model);
+    stage_hosts_end(x->group);
+}
+
 static int answer(const struct run_options *r, const char *path, const char *draft, const char *prompt,
                   size_t prompt_len)
 {
     struct qn_error e = {0};
-    qn_model *m = NULL;
-    qn_engine *g = NULL;
+    struct run_engine x = {0};
     qn_token *ids = NULL;
     size_t n = 0;
     int rc = EX_OK;
-    if (qn_model_open_with(&m, path, &r->model, &e) || qn_engine_new(&g, m, &r->engine, &e) ||
-        tokenize(r, m, g, prompt, prompt_len, &ids, &n, &e))
+    if (open_engine(&x, r, path, draft, &e) || tokenize(r, x.model, x.engine, prompt, prompt_len, &ids, &n, &e))
         rc = cli_fail(&e);
-    else if (r->how == QN_DRAFT_WEDLM)
-        rc = fill_windows(r, g, ids, n, prompt_len > 0, &e);
+    else if (x.scheduler)
+        rc = schedule(r, &x, ids, n, prompt_len > 0, &e);
     else
-        rc = continue_prompt(r, path, draft, m, g, ids, n, prompt_len > 0, &e);
+        rc = continue_prompt(r, path, draft, x.model, x.engine, ids, n, prompt_len > 0, &e);
     qn_free(ids);
-    qn_engine_free(g);
-    qn_model_close(m);
+    close_engine(&x);
     return rc;
 }
 
@@ -246,13 +284,16 @@ static int run(struct invocation *v)
     struct qn_error e = {0};
     size_t n;
     int rc;
-    if ((rc = receipt_file_check("run", &r->receipt, false))) return rc;
+    if ((rc = receipt_file_check("run", &r->receipt, false)) || (rc = stage_hosts_check(&r->hosts, "run"))) return rc;
+    if (stage_hosts_are_named(&r->hosts) && r->receipt.path)
+        return cli_usage("run: --receipt excludes --hosts; quern ask has both");
     if (r->greedy) r->sampling.temperature = 0;
     if (operand_draft(&draft, &r->how, &r->draft, &r->folders, &e)) return cli_fail(&e);
     if (r->how != QN_DRAFT_WEDLM && draft_options_say_windows(&r->draft))
         return cli_usage("run: --window, --wedlm-verify and the like are for --decoder wedlm");
     if (r->how == QN_DRAFT_WEDLM && r->receipt.path)
         return cli_usage("run: --receipt excludes --decoder wedlm; quern ask has both");
+    r->how = stage_hosts_draft(&r->hosts, r->how, draft);
     r->biases = cli_alloc(r->bias.n, sizeof *r->biases);
     if (!(rc = operand_model(v, 0, &r->folders)) && !(rc = parse_biases(r)) &&
         !(rc = read_prompt(v->n == 2 ? v->operand[1] : NULL, &prompt, &n)))
@@ -284,6 +325,7 @@ static const struct opt_group groups[] = {
     {"Context", opts_context, AT(engine)},
     {"Drafts", opts_draft, AT(draft), .rare = true},
     {"Model file", opts_model, AT(model), .rare = true},
+    {"Several hosts", opts_stage_hosts, AT(hosts), .rare = true},
     OPERAND_GROUP(AT(folders)),
     {0},
 };

@@ -231,9 +231,7 @@ int explain_hosts(const struct explain_hosts *p, struct qn_error *e)
     progress_note("starting the stages");
     if (!rc) rc = stage_hosts_start(&group, p->hosts, p->path, p->engine, false, e);
     if (!rc) rc = qn_model_open_with(&model, p->path, p->file, e);
-    if (!rc) rc = group_engine(group, &g, model, &engine, e);
-    if (!rc) rc = qn_scheduler_new(&scheduler, g, &s, e);
-    if (!rc) rc = group_attach(group, scheduler, e);
+    if (!rc) rc = stage_hosts_engine(group, &g, &scheduler, model, &engine, &s, e);
     if (!rc) {
         spy_on(spy, g);
         progress_note("computing an answer");

@@ -109,3 +109,14 @@ int stage_hosts_start(struct group **out, const struct stage_hosts *o, const cha
                                    .rounds_rows = o->wire == WIRE_BF16};
     return group_start(out, &g, e);
 }
+
+int stage_hosts_engine(struct group *g, qn_engine **engine, qn_scheduler **scheduler, const qn_model *model,
+                       const struct qn_engine_params *p, const struct qn_scheduler_params *q, struct qn_error *e)
+{
+    int rc = g ? group_engine(g, engine, model, p, e) : qn_engine_new(engine, model, p, e);
+    if (!rc) rc = qn_scheduler_new(scheduler, *engine, q, e);
+    if (!rc && g) rc = group_attach(g, *scheduler, e);
+    return rc;
+}
+
+void stage_hosts_end(struct group *g) { group_free(g); }

@@ -30,5 +30,11 @@ enum qn_draft stage_hosts_draft(const struct stage_hosts *o, enum qn_draft how, 
  * fenced in. */
 int stage_hosts_start(struct group **out, const struct stage_hosts *o, const char *path,
                       const struct qn_engine_params *p, bool is_open, struct qn_error *e);
+/* Makes the engine of a model and its scheduler, and waits until the hosts are ready. g: NULL: qn_engine_new(), without
+ * hosts. On failure, what was made is for the caller to free. */
+int stage_hosts_engine(struct group *g, qn_engine **engine, qn_scheduler **scheduler, const qn_model *model,
+                       const struct qn_engine_params *p, const struct qn_scheduler_params *q, struct qn_error *e);
+/* group_free(). After the engine. NULL is fine. */
+void stage_hosts_end(struct group *g);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * run_windows.c: see run_windows.h. Of the engine it knows only quern.h.
+ * run_scheduled.c: see run_scheduled.h. Of the engine it knows only quern.h.
  */
-#include "cli/direct/run_windows.h"
+#include "cli/direct/run_scheduled.h"
 
 #include "cli/place/await.h"
 
 struct under_way {
-    const struct run_windows *w;
+    const struct run_scheduled *w;
     qn_scheduler *scheduler;
     struct await await;
     bool is_refused; /* put() wants no more */
@@ -23,9 +23,9 @@ static void told(void *arg, const struct qn_event *ev)
     await_told(&u->await, ev);
 }
 
-static int ask(struct under_way *u, struct qn_error *e)
+int run_scheduled(qn_scheduler *s, const struct run_scheduled *w, bool *is_full, struct qn_error *e)
 {
-    const struct run_windows *w = u->w;
+    struct under_way u = {.w = w, .scheduler = s, .await = AWAIT_INIT};
     struct qn_request_params p;
     qn_request_params_init(&p);
     p.prompt = w->prompt;
@@ -35,25 +35,12 @@ static int ask(struct under_way *u, struct qn_error *e)
     p.n_stop = w->n_stop;
     p.continues = w->continues;
     p.max_tokens = w->max_tokens;
-    p.draft = QN_DRAFT_WEDLM;
+    p.draft = w->draft;
     p.callback = told;
-    p.arg = u;
-    return await_one(&u->await, u->scheduler, &p, e);
-}
-
-int run_windows(qn_engine *g, const struct run_windows *w, bool *is_full, struct qn_error *e)
-{
-    struct under_way u = {.w = w, .await = AWAIT_INIT};
-    struct qn_scheduler_params p;
-    qn_scheduler_params_init(&p);
-    p.n_running = 1;
-    p.draft = QN_DRAFT_WEDLM;
-    p.wedlm = w->wedlm;
-    int rc = qn_scheduler_new(&u.scheduler, g, &p, e);
-    if (!rc) rc = ask(&u, e);
+    p.arg = &u;
+    int rc = await_one(&u.await, s, &p, e);
     if (u.is_refused) rc = 0;
     *is_full = !rc && u.await.finish == QN_FINISH_LENGTH &&
                (w->max_tokens < 0 || u.await.usage.n_generated < w->max_tokens) && !u.is_refused;
-    qn_scheduler_free(u.scheduler);
     return rc;
 }
