@@ -204,6 +204,26 @@ def test_hosts_of_another_process_are_refused():
     check(r.returncode and b"--wire bf16" in r.stderr and not r.stdout, r)
 
 
+def test_bench_measures_prompts_and_answers_at_once():
+    args = ["bench", MODELS[0], "--hosts", "localhost:2", "--threads", "1", "-p", "70,9", "-n", "5"]
+    r = ran(*args, "--streams", "1,3", "--reps", "2", "--json")
+    check(r.returncode == 0 and not r.stderr, r)
+    j = json.loads(r.stdout)
+    check(len(j["stages"]) == 2 and j["stages"][1]["first"] == j["stages"][0]["layers"], "layers follow each other", j)
+    what = {name: (t["kind"], t["tokens"], t["streams"]) for name, t in j["tests"].items()}
+    check(what == {"pp70": ("prefill", 70, 1), "pp9": ("prefill", 9, 1), "tg": ("decode", 5, 1), "tg3": ("decode", 5, 3)}, what)
+    check(all(len(t["tok_s"]) == 2 and t["tok_s"][0] <= t["median"] <= t["tok_s"][1] and t["tok_s"][0] > 0 for t in j["tests"].values()), j)
+    text = ran(*args, "--streams", "2", "--reps", "1").stdout.decode()
+    check(text.count("stage      localhost, layers") == 2 and "prefill of 70 " in text and "decode of 5, 2 answers" in text, text)
+    for more, says in (["-b", "2"], "--rows does not go together with --hosts"), (["-d", "9"], "--depth"), (["--ceilings"], "--ceilings"), \
+            (["--replay", "x"], "--replay"), (["--only-hosts"], "--only-hosts"), (["--draft", "ngram"], "--draft is for --replay"), \
+            (["-p", "0", "-n", "0"], "nothing to measure"), (["--streams", "65"], "--streams"):
+        r = ran(*args, *more)
+        check(r.returncode and says in r.stderr.decode() and not r.stdout, more, r)
+    r = ran("bench", MODELS[0], "--streams", "2")
+    check(r.returncode == 64 and b"--streams is for --replay and --hosts" in r.stderr, r)
+
+
 class Streamed:
     """An answer that is read as it comes. between() is called after its first bytes."""
 

@@ -13,7 +13,8 @@
  * because the speed of shared machines changes, and a rate says little without its ceiling. Weights that stay in the
  * processor's caches are read faster than memory allows, so their fraction is above 100%. Sampling and text are not
  * measured.
- * --ceilings measures the machine alone, and --replay the use of drafts (replay.h).
+ * --ceilings measures the machine alone, --replay the use of drafts (replay.h), and --hosts a model on several hosts
+ * (bench_hosts.h).
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "cli/measure/account.h"
+#include "cli/measure/bench_hosts.h"
 #include "cli/measure/ceilings_kept.h"
 #include "cli/measure/explain.h"
 #include "cli/measure/replay.h"
@@ -65,6 +67,7 @@ struct bench {
     struct qn_engine_params p;
     struct qn_model_params file;
     struct cli_strings folders;
+    struct stage_hosts hosts;
 
     struct bench_test *tests; /* by depth, then in the order of the kinds */
     int n_tests;
@@ -500,6 +503,34 @@ static int run_replay(struct bench *b)
     return rc;
 }
 
+/* ---- several hosts ---- */
+
+static int run_hosts(struct bench *b)
+{
+    int prompts[MAX_LIST], streams[MAX_LIST], n_prompts, n_streams;
+    struct qn_error e = {0};
+    int rc = parse_list("--prompt", b->prompts, 1 << 20, false, prompts, &n_prompts);
+    if (!rc) rc = parse_list("--streams", b->streams, 64, false, streams, &n_streams);
+    if (rc) return rc;
+    if (!n_prompts && (!n_streams || !b->n_predict)) return cli_usage("bench: nothing to measure (-p 0 -n 0)");
+    b->hosts.only_these = true; /* the hosts are measured even where this one alone is faster */
+    error_clean(b->name, sizeof b->name, b->path);
+    const struct bench_hosts h = {.hosts = &b->hosts,
+                                  .path = b->path,
+                                  .name = b->name,
+                                  .engine = &b->p,
+                                  .file = &b->file,
+                                  .prompts = prompts,
+                                  .n_prompts = n_prompts,
+                                  .streams = streams,
+                                  .n_streams = n_streams,
+                                  .n_predict = b->n_predict,
+                                  .reps = b->reps,
+                                  .seconds = b->seconds,
+                                  .json = b->json};
+    return bench_hosts(&h, &e) ? cli_fail(&e) : 0;
+}
+
 static void init(void *options)
 {
     struct bench *b = options;
@@ -527,16 +558,21 @@ static int exclude(const struct invocation *v, const char *const *names, const c
 /* Refuses options of the command line that what is measured does not look at. */
 static int check_mode(const struct invocation *v, const struct bench *b)
 {
-    static const char *const plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
-                             *const replay[] = {"draft",        "decoder", "draft-model",
-                                                "repeat",       "streams", "rounds",
-                                                "guesses",      "right",   "cpu-time",
-                                                "wedlm-verify", "window",  "entropy-threshold",
-                                                "pos-penalty",  NULL},
-                             *const pairs[] = {"draft", "draft-model", "repeat",  "streams", "guesses",
-                                               "right", "cpu-time",    "seconds", NULL};
-    if (!b->replay.path) return exclude(v, replay, "is for --replay");
-    int rc = exclude(v, plain, "excludes --replay");
+    static const char *const
+        plain[] = {"prompt", "predict", "rows", "depth", "reps", NULL},
+        *const replay[] =
+            {"draft",        "decoder", "draft-model",       "repeat",      "rounds", "guesses", "right", "cpu-time",
+             "wedlm-verify", "window",  "entropy-threshold", "pos-penalty", NULL},
+        *const streams[] = {"streams", NULL}, *const other[] = {"rows",   "depth",      "ceilings",
+                                                                "replay", "only-hosts", NULL},
+        *const pairs[] = {"draft", "draft-model", "repeat", "streams", "guesses", "right", "cpu-time", "seconds", NULL};
+    int rc = stage_hosts_check(&b->hosts, "bench");
+    bool has_hosts = stage_hosts_are_named(&b->hosts);
+    if (!rc && has_hosts) rc = exclude(v, other, "does not go together with --hosts");
+    if (!rc && !b->replay.path) rc = exclude(v, replay, "is for --replay");
+    if (!rc && !b->replay.path && !has_hosts) rc = exclude(v, streams, "is for --replay and --hosts");
+    if (rc || !b->replay.path) return rc;
+    rc = exclude(v, plain, "excludes --replay");
     if (rc || b->draft.decoder != DECODER_WEDLM) return rc;
     return exclude(v, pairs, "excludes --decoder wedlm, which measures windows alone, class by class");
 }
@@ -550,6 +586,7 @@ static int run(struct invocation *v)
     if (!v->n && !b->ceilings) return cli_usage("bench: one MODEL (see quern bench --help)");
     if (v->n && (rc = operand_model(v, 0, &b->folders))) return rc;
     b->path = v->operand[0];
+    if (stage_hosts_are_named(&b->hosts)) return v->n ? run_hosts(b) : cli_usage("bench: --hosts needs a MODEL");
     if (b->ceilings) return (rc = show_ceilings(b, &e)) ? cli_fail(&e) : 0;
     if (options_origin(v, "seconds") == ORIGIN_FLAG) b->replay.seconds = b->seconds;
     if (b->replay.path) {
@@ -587,7 +624,8 @@ static const struct opt opts[] = {
     {"ceilings", 0, OPT_FLAG, AT(ceilings), NULL, "measure only the machine; MODEL may be left out"},
     {"replay", 0, OPT_STRING, AT(replay.path), "FILE",
      "measure drafts on the recorded answers in FILE; with --decoder wedlm: what windows do, by content"},
-    {"streams", 0, OPT_STRING, AT(streams), "LIST", "with --replay: answers at once (default 1)", .rare = true},
+    {"streams", 0, OPT_STRING, AT(streams), "LIST", "with --replay or --hosts: answers at once (default 1)",
+     .rare = true},
     {"rounds", 0, OPT_INT, AT(replay.n_rounds), "N", "with --replay: blocks of 64 tokens (default 16)", 1, 100000,
      .rare = true},
     {"repeat", 0, OPT_FLAG, AT(replay.repeats), NULL,
@@ -610,6 +648,7 @@ static const struct opt_group groups[] = {{"Options", opts},
                                           {"Drafts (with --replay; default auto)", opts_draft, AT(draft), .rare = true},
                                           {"Engine", opts_engine, AT(p)},
                                           {"Model file", opts_model, AT(file), .rare = true},
+                                          {"Several hosts", opts_stage_hosts, AT(hosts), .rare = true},
                                           OPERAND_GROUP(AT(folders)),
                                           {0}};
 
@@ -618,6 +657,8 @@ static const struct example examples[] = {
     {"quern bench m.gguf -p 128,2048 -n 64 -d 0,4096",
      "Two lengths of prompts, at the beginning and after 4096 tokens"},
     {"quern bench --ceilings --json", "The limits of this machine, for a program"},
+    {"quern bench m.gguf --hosts localhost,b --interface wg0 --streams 1,2,8",
+     "A model on two hosts: one answer, and several at once"},
     {0},
 };
 
@@ -625,18 +666,21 @@ const struct command command_bench = {
     .name = "bench",
     .operands = "MODEL [OPTIONS]",
     .brief = "measure prefill and decode, and the machine's ceilings",
-    .about = "Measures how fast a model reads prompts and writes answers on this machine, and how much of the "
-             "machine's speed that is.\n\n"
-             "The tests are prefill (pp512: a prompt of 512 tokens), decode (tg: single tokens, one after the other) "
-             "and passes of several rows (b8), each at every --depth. LIST is numbers with commas between them. Each "
-             "test is repeated; the output has the median and the spread. The ceilings are measured in the same run, "
-             "with the slowest pass of each, because the speed of shared machines changes. Weights that stay in the "
-             "processor's caches are read "
-             "faster than memory allows, so their fraction is above 100%.\n\n"
-             "--replay measures drafts instead: recorded answers are replayed in blocks of 64 tokens, with "
-             "drafts and without, a step of each in turn. Each line of FILE is a JSON object; \"prompt\" and "
-             "\"answer\" are arrays of token "
-             "ids.",
+    .about =
+        "Measures how fast a model reads prompts and writes answers on this machine, and how much of the "
+        "machine's speed that is.\n\n"
+        "The tests are prefill (pp512: a prompt of 512 tokens), decode (tg: single tokens, one after the other) "
+        "and passes of several rows (b8), each at every --depth. LIST is numbers with commas between them. Each "
+        "test is repeated; the output has the median and the spread. The ceilings are measured in the same run, "
+        "with the slowest pass of each, because the speed of shared machines changes. Weights that stay in the "
+        "processor's caches are read "
+        "faster than memory allows, so their fraction is above 100%.\n\n"
+        "--replay measures drafts instead: recorded answers are replayed in blocks of 64 tokens, with "
+        "drafts and without, a step of each in turn. Each line of FILE is a JSON object; \"prompt\" and "
+        "\"answer\" are arrays of token "
+        "ids.\n\n"
+        "With --hosts, the model is started on these hosts as quern serve would do it. The tests are prefill, from "
+        "the submission of a prompt to its first token, and decode, of as many answers at once as --streams says.",
     .min = 0,
     .max = 1,
     .words = WORDS_MODEL,
