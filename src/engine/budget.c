@@ -8,6 +8,7 @@
 
 #include "base/os.h"
 #include "engine/session.h"
+#include "model/load.h"
 
 /* The context if the caller does not ask for one: at most, and if memory is short. */
 #define DEFAULT_CTX   32768
@@ -27,13 +28,16 @@ const struct tensor *budget_rows_only(const struct model *m)
     return m->token_embd != m->output || !model_is_last(m) ? m->token_embd : NULL;
 }
 
-/* Returns the bytes that every token reads. */
-static uint64_t weight_bytes(const struct model *m)
+static uint64_t rare_bytes(const struct model *m)
 {
     const struct tensor *rare = budget_rows_only(m);
-    bool has_rare = rare && (model_is_first(m) || m->has_nextn);
-    return weights_tensor_bytes(m->weights) - (has_rare ? rare->bytes : 0);
+    return rare && (model_is_first(m) || m->has_nextn) ? rare->bytes : 0;
 }
+
+/* Returns the bytes that every token reads. */
+static uint64_t weight_bytes(const struct model *m) { return weights_tensor_bytes(m->weights) - rare_bytes(m); }
+
+uint64_t budget_part_weights(const struct model *part) { return model_part_bytes(part) - rare_bytes(part); }
 
 static int64_t whole_pages(int64_t n_tokens) { return (n_tokens + KV_PAGE_SLOTS - 1) / KV_PAGE_SLOTS * KV_PAGE_SLOTS; }
 
@@ -62,19 +66,23 @@ static uint64_t pages_that_fit(const struct kv_shape *shape, const struct qn_eng
     return many < most ? many : most;
 }
 
-/* Returns the bytes of the KV cache if the caller does not ask for a size: a quarter of the budget, and half of what
- * the weights leave of it. */
-static uint64_t usual_kv_bytes(const struct qn_engine_params *p, const struct model *m)
-{
-    uint64_t weights = weight_bytes(m), left = p->memory_bytes > weights ? p->memory_bytes - weights : 0;
-    return left / 2 < p->memory_bytes / 4 ? left / 2 : p->memory_bytes / 4;
-}
-
-/* Sets the context and the tokens of the KV cache: those that were asked for, or as many as the budget has room for. */
-static int settle_ctx(struct qn_engine_params *p, const struct model *m, struct qn_error *e)
+int64_t budget_tokens_that_fit(const struct model *m, const struct qn_engine_params *p, uint64_t bytes)
 {
     struct kv_shape shape = budget_kv_shape(m, p->kv);
-    int64_t room = (int64_t)pages_that_fit(&shape, p, usual_kv_bytes(p, m)) * KV_PAGE_SLOTS, n = p->n_sessions;
+    return (int64_t)pages_that_fit(&shape, p, bytes) * KV_PAGE_SLOTS;
+}
+
+/* A quarter of the memory, and half of what the weights leave of it. */
+int64_t budget_usual_tokens(const struct model *m, const struct qn_engine_params *p, uint64_t memory, uint64_t weights)
+{
+    uint64_t left = memory > weights ? memory - weights : 0;
+    return budget_tokens_that_fit(m, p, left / 2 < memory / 4 ? left / 2 : memory / 4);
+}
+
+/* Sets the context and the tokens of the KV cache: those that were asked for, or as many as there is room for. */
+static int settle_ctx(struct qn_engine_params *p, const struct model *m, int64_t room, struct qn_error *e)
+{
+    int64_t n = p->n_sessions;
     int64_t most = m->hp.n_ctx_train < DEFAULT_CTX ? m->hp.n_ctx_train : DEFAULT_CTX;
     int64_t least = most < LEAST_CTX ? most : LEAST_CTX;
     int64_t all = p->kv_tokens;
@@ -89,8 +97,7 @@ static int settle_ctx(struct qn_engine_params *p, const struct model *m, struct 
     return 0;
 }
 
-/* Replaces zeros by the defaults and checks the ranges. */
-int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_level *level, struct qn_error *e)
+static int check_ranges(const struct qn_engine_params *p, struct qn_error *e)
 {
     if (p->n_threads < 0 || p->n_threads > 1024)
         return error_set(e, QN_EUSAGE, "engine: %d threads, not 0..1024", p->n_threads);
@@ -101,12 +108,15 @@ int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_le
     if (p->n_sessions < 1 || p->n_sessions > 65536)
         return error_set(e, QN_EUSAGE, "engine: %d sessions, not 1..65536", p->n_sessions);
     if ((unsigned)p->kv > QN_KV_Q8_0) return error_set(e, QN_EUSAGE, "engine: unknown KV type %d", (int)p->kv);
-    if (!p->n_threads) p->n_threads = os_n_cpus();
     if (p->kv_tokens < -1)
         return error_set(e, QN_EUSAGE, "engine: %d tokens in the KV cache, not -1 or more", p->kv_tokens);
-    if (!p->memory_bytes) p->memory_bytes = os_memory_bytes();
-    int rc = settle_ctx(p, m, e);
-    if (rc) return rc;
+    return 0;
+}
+
+/* Replaces zeros by the defaults, except in the context. */
+static int settle_others(struct qn_engine_params *p, enum cpu_level *level, struct qn_error *e)
+{
+    if (!p->n_threads) p->n_threads = os_n_cpus();
     if (!p->n_batch) p->n_batch = DEFAULT_BATCH;
     if (p->n_batch > p->n_ctx) p->n_batch = p->n_ctx;
     int l = p->cpu ? cpu_level_parse(p->cpu) : (int)cpu_best();
@@ -118,6 +128,22 @@ int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_le
         return error_set(e, QN_EUNSUP, "engine: this machine has no %s (it has %s)", p->cpu, cpu_level_list(list));
     *level = (enum cpu_level)l;
     return 0;
+}
+
+int budget_settle_for(struct qn_engine_params *p, const struct model *m, int64_t room, enum cpu_level *level,
+                      struct qn_error *e)
+{
+    int rc = check_ranges(p, e);
+    if (!rc) rc = settle_ctx(p, m, room, e);
+    return rc ? rc : settle_others(p, level, e);
+}
+
+int budget_settle(struct qn_engine_params *p, const struct model *m, enum cpu_level *level, struct qn_error *e)
+{
+    int rc = check_ranges(p, e);
+    if (rc) return rc;
+    if (!p->memory_bytes) p->memory_bytes = os_memory_bytes();
+    return budget_settle_for(p, m, budget_usual_tokens(m, p, p->memory_bytes, weight_bytes(m)), level, e);
 }
 
 struct kv_shape budget_kv_shape(const struct model *m, enum qn_kv kv)
@@ -199,14 +225,19 @@ static int refuse(const struct model *m, const struct qn_engine_params *p, const
         (long long)p->kv_tokens, states, (unsigned long long)b->buffers, (unsigned long long)p->memory_bytes, advice);
 }
 
+static uint64_t kv_bytes(const struct kv_shape *shape, const struct qn_engine_params *p, int n_windows)
+{
+    return kv_page_bytes(shape) * (uint64_t)(p->kv_tokens / KV_PAGE_SLOTS) +
+           kv_window_page_bytes(shape) * (uint64_t)n_windows;
+}
+
 /* Sets all fields except room. */
 int budget_count(const struct model *m, const struct qn_engine_params *p, struct budget *b, struct qn_error *e)
 {
     struct kv_shape shape = budget_kv_shape(m, p->kv);
     b->weights = weight_bytes(m);
     b->n_windows = (int)count_windows(&shape, p, p->kv_tokens / KV_PAGE_SLOTS);
-    b->kv = kv_page_bytes(&shape) * (uint64_t)(p->kv_tokens / KV_PAGE_SLOTS) +
-            kv_window_page_bytes(&shape) * (uint64_t)b->n_windows;
+    b->kv = kv_bytes(&shape, p, b->n_windows);
     b->buffers = forward_bytes(m, p->n_batch, p->n_sessions, p->n_threads) +
                  session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
     return count_states(&shape, p, b, e);
@@ -226,6 +257,27 @@ int budget_check(const struct model *m, const struct qn_engine_params *p, struct
                 b->buffers <= (left -= b->states); /* sums could wrap */
     if (!fits) return refuse(m, p, b, floor, e);
     b->room = left - b->buffers + floor;
+    return 0;
+}
+
+/* The layers' part is elsewhere: no weights, and buffers for passes of one row. */
+int budget_check_head(const struct model *m, const struct kv_shape *head, const struct qn_engine_params *p,
+                      struct budget *b, struct qn_error *e)
+{
+    int rc = budget_count(m, p, b, e);
+    if (rc) return rc;
+    b->weights = 0;
+    b->kv = kv_bytes(head, p, b->n_windows);
+    b->buffers =
+        forward_bytes(m, 1, p->n_sessions, p->n_threads) + session_bytes(m, p->n_ctx) * (uint64_t)p->n_sessions;
+    if (b->n_states) set_states(b, head, b->n_states);
+    uint64_t all = b->kv + b->buffers + b->states;
+    if (all > p->memory_bytes)
+        return error_set(e, QN_ENOMEM,
+                         "engine: %llu bytes needed here for %d sessions of %d tokens whose layers are elsewhere, the "
+                         "memory budget is %llu bytes",
+                         (unsigned long long)all, p->n_sessions, p->n_ctx, (unsigned long long)p->memory_bytes);
+    b->room = p->memory_bytes - all;
     return 0;
 }
 

@@ -112,6 +112,23 @@ int model_cut(struct model *m, int lo, int hi, struct qn_error *e)
     return weights_use(m->weights, is_in_stage, m, e);
 }
 
+void model_part(struct model *part, const struct model *m, int lo, int hi)
+{
+    *part = *m;
+    part->has_nextn = false;
+    hp_cut(&part->hp, lo, hi);
+}
+
+uint64_t model_part_bytes(const struct model *part)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < weights_n_tensors(part->weights); i++) {
+        const struct tensor *t = weights_tensor_at(part->weights, i);
+        if (is_in_stage(part, t)) bytes += t->bytes;
+    }
+    return bytes;
+}
+
 int model_check(const struct weights *w, const char *pre, struct qn_error *e)
 {
     struct model m = {.weights = (struct weights *)w};

@@ -17,6 +17,11 @@ void model_free(struct model *m);
  * embeds the tokens. The last one computes the logits and has the block that predicts the token after the next one.
  * Only once, and before anything uses the model. QN_EUSAGE: there are no such layers. */
 int model_cut(struct model *m, int lo, int hi, struct qn_error *e);
+/* A stage's part of the whole model m, for counting what the stage would take: its numbers are those that model_cut()
+ * would give, without the block that predicts the token after the next one. Everything else is m's, so nothing has to
+ * be freed. */
+void model_part(struct model *part, const struct model *m, int lo, int hi);
+uint64_t model_part_bytes(const struct model *part); /* of its tensors */
 
 /* The same checks on weights that are already open and stay the caller's. */
 int model_check(const struct weights *w, const char *pre, struct qn_error *e);
