@@ -101,8 +101,7 @@ static int n_threads(const struct stage_life *r) { return r->hello.n_threads ? r
  * when the stage is fenced in. */
 static int answer_probe(struct stage_life *r, struct qn_error *e)
 {
-    struct hello_host own = {.memory_mb =
-                                 (uint32_t)(os_memory_bytes() / (size_t)(r->p.n_local > 0 ? r->p.n_local : 1) >> 20)};
+    struct hello_host own = {.memory_mb = (uint32_t)(r->ledger.budget >> 20)};
     struct pool *team;
     int n = n_threads(r), rc = pool_new(&team, n, n > 1, e);
     if (rc) return rc;
@@ -251,7 +250,7 @@ int stage_life_run(const struct stage_life_params *p, struct qn_error *e)
 {
     struct stage_life r = {.p = *p};
     struct qn_error why = {0};
-    ledger_init(&r.ledger, os_memory_bytes());
+    ledger_init(&r.ledger, os_memory_bytes() / (size_t)(p->n_local > 0 ? p->n_local : 1));
     patience_be_exact();
     int rc = begin(&r, &why);
     if (!rc) rc = runner_serve(r.runner, p->in, p->out, p->stop, &why);
