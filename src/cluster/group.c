@@ -18,12 +18,11 @@
 #include "cluster/greeting.h"
 #include "cluster/disk/group_disk.h"
 #include "cluster/disk/last_cuts.h"
+#include "cluster/group_memory.h"
 #include "cluster/patience.h"
 #include "cluster/pipeline.h"
-#include "cluster/placement.h"
 #include "cluster/runner.h"
 #include "cluster/start/watcher.h"
-#include "engine/budget.h"
 #include "engine/scheduler.h"
 
 #define START_NS     20000000000u  /* until the first stage is connected */
@@ -31,6 +30,7 @@
 #define ASK_MS       20
 #define N_MOVES      1024
 #define MAX_FAILURES 2
+#define MB           1048576.0
 
 struct group {
     struct watcher watcher;
@@ -40,6 +40,10 @@ struct group {
     int n_threads;
     bool never_alone, rounds_rows;
 
+    const struct model *model;
+    struct qn_engine_params settled; /* of the engine that group_engine() made */
+    uint64_t memory;                 /* bytes that the head and the stages of this host may take; 0: all there are */
+    struct group_host host[STAGE_MOST];
     struct qn_engine *engine; /* attached; NULL: none */
     struct stage stage;
     struct hello hello;
@@ -150,70 +154,57 @@ static void set_stages(struct group *g)
     int n = g->is_alone ? 1 : g->hosts.n_stages;
     g->hello.n_stages = g->stage.n_stages = n;
     for (int i = 0; i <= n; i++) g->hello.cuts[i] = i * g->hello.n_layer / n;
-    g->hello.is_probe = n > 1 && !g->is_placed;
-    if (n > 1 && g->is_placed) memcpy(g->hello.cuts, g->cuts, sizeof g->cuts);
+    g->hello.is_probe = !g->is_alone && !g->is_placed;
+    if (!g->is_alone && g->is_placed) memcpy(g->hello.cuts, g->cuts, sizeof g->cuts);
 }
 
 /* Takes the connection of the first stage. QN_EBUSY: there is none yet. */
 static int take_link(struct group *g, struct qn_error *e)
 {
     int fd, rc = watcher_take(&g->watcher, &fd, e);
-    if (rc) return rc;
-    if ((rc = link_open_socket(&g->link, fd, e))) {
-        close(fd);
-        return rc;
+    if (!rc && (rc = link_open_socket(&g->link, fd, e))) close(fd);
+    return rc;
+}
+
+/* Goes on with the connection. 0: the stages have answered what they were asked. QN_EBUSY: they have not yet. */
+static int greet(struct group *g, struct qn_error *e)
+{
+    int rc = g->link ? 0 : take_link(g, e);
+    if (!rc && !g->greeting.link) {
+        set_stages(g);
+        rc = greeting_init(&g->greeting, g->link, &g->hello, e);
     }
-    set_stages(g);
-    return greeting_init(&g->greeting, g->link, &g->hello, e);
+    if (!rc) rc = greeting_go_on(&g->greeting, e);
+    if (!rc) greeting_deinit(&g->greeting);
+    return rc;
 }
 
-/* What all layers, and what comes after them, take of a host. */
-static int count_bytes(const struct group *g, struct budget *b)
+static int join(struct group *g, struct qn_error *e)
 {
-    const struct qn_engine *q = g->engine;
-    struct qn_engine_params p;
-    enum cpu_level level;
-    qn_engine_params_init(&p);
-    p.n_ctx = q->n_ctx;
-    p.n_batch = q->n_batch;
-    p.n_sessions = q->n_sessions;
-    p.kv = (enum qn_kv)kv_pool_shape(q->kv)->type;
-    p.kv_tokens = kv_pool_n_pages(q->kv) * KV_PAGE_SLOTS;
-    int rc = budget_settle(&p, q->model, &level, NULL);
-    return rc ? rc : budget_check(q->model, &p, b, NULL);
+    int rc = greet(g, e);
+    if (rc || g->hello.is_probe) return rc;
+    struct pipeline_params p = {.kv = g->engine->kv,
+                                .limits = g->hello.limits,
+                                .group = g->hello.group,
+                                .to_first = g->link,
+                                .from_last = g->link,
+                                .deadline_ns = STEP_NS,
+                                .depth = stage_steps(&g->stage)};
+    if ((rc = pipeline_new(&g->pipeline, &p, e))) return rc;
+    group_disk_set(&g->disk, g->pipeline);
+    return 0;
 }
 
-/* Whether one stage with all layers fits this host, next to what the head has. */
-static bool fits_here(const struct group *g)
+/* ---- memory ---- */
+
+static uint64_t own_memory(const struct group *g)
 {
-    struct budget b = {0};
-    return !count_bytes(g, &b) && b.room >= b.weights;
+    uint64_t all = os_memory_bytes();
+    return g->memory && g->memory < all ? g->memory : all;
 }
 
-/* What each host can take, and how fast it is. *head_layers: what comes after the last layer, in layers. Returns the
- * bytes of a layer with its part of the cache. */
-static double describe_hosts(const struct group *g, struct placement_host *host, double *head_layers)
-{
-    struct budget b = {0};
-    int n = g->hosts.n_stages, n_layer = g->hello.n_layer;
-    double head = (double)g->engine->model->output->bytes;
-    count_bytes(g, &b);
-    double weights = ((double)b.weights - head) / n_layer, layer = weights + (double)(b.kv + b.states) / n_layer;
-    for (int i = 0; i < n; i++) {
-        double room = 1048576.0 * g->hello.host[i].memory_mb - (double)(b.buffers + STREAM_BYTES);
-        if (i == n - 1) room -= head;
-        host[i].layer_ms = 1e-6 * g->hello.host[i].layer_ns;
-        host[i].most = room < layer * n_layer ? (int)(room / layer) : n_layer;
-    }
-    /* Stages of one host are equally fast: what was measured differs by what else ran. */
-    for (int h = 0, i = 0; h < g->hosts.n; i += g->hosts.host[h++].n)
-        for (int k = i; k < i + g->hosts.host[h].n; k++)
-            if (host[k].layer_ms < host[i].layer_ms) host[i].layer_ms = host[k].layer_ms;
-    for (int h = 0, i = 0; h < g->hosts.n; i += g->hosts.host[h++].n)
-        for (int k = i; k < i + g->hosts.host[h].n; k++) host[k].layer_ms = host[i].layer_ms;
-    *head_layers = weights > 0 ? head / weights : 0;
-    return layer;
-}
+/* Whether one stage with all layers fits this host. */
+static bool fits_here(const struct group *g) { return group_fits_alone(&g->settled, g->model, own_memory(g)); }
 
 static const char *host_of(const struct group *g, int stage)
 {
@@ -226,31 +217,38 @@ static const char *host_of(const struct group *g, int stage)
 int group_stages(const struct group *g, struct group_stage *out)
 {
     struct placement_host host[STAGE_MOST] = {{0}};
-    double head_layers, layer = describe_hosts(g, host, &head_layers);
+    double head_layers;
     int n = g->stage.n_stages;
+    group_describe(host, &head_layers, g->model, &g->settled, g->host, n);
     for (int i = 0; i < n; i++) {
         struct group_stage *s = &out[i];
-        bool is_last = i == n - 1;
+        struct stage_need need;
         *s = (struct group_stage){.host = host_of(g, i),
                                   .lo = g->hello.cuts[i],
                                   .hi = g->hello.cuts[i + 1],
                                   .layer_ms = host[i].layer_ms,
-                                  .head_ms = is_last ? host[i].layer_ms * head_layers : 0,
-                                  .memory_mb = g->hello.host[i].memory_mb,
+                                  .head_ms = i == n - 1 ? host[i].layer_ms * head_layers : 0,
+                                  .memory_mb = (uint32_t)(g->host[i].memory >> 20),
                                   .fits_all = host[i].most >= g->hello.n_layer};
-        s->bytes = layer * (s->hi - s->lo) + (is_last ? (double)g->engine->model->output->bytes : 0);
+        stage_need_count(&need, g->model, &g->settled, s->lo, s->hi);
+        s->bytes = (double)(need.weights + need.kv + need.states);
     }
     return n;
 }
 
-static void tell_placement(const struct group *g, const struct placement_host *host, double layer_bytes)
+static void tell_placement(const struct group *g)
 {
     for (int i = 0; i < g->hosts.n_stages; i++) {
+        const struct group_host *h = &g->host[i];
         int lo = g->cuts[i], hi = g->cuts[i + 1];
+        struct stage_need need;
+        stage_need_count(&need, g->model, &g->settled, lo, hi);
         log_at(LOG_INFO,
-               "stage %d on %s: layers %d to %d, %.3f ms each, %.2f ms a token; memory %u MB, each needs %.1f MB", i,
-               host_of(g, i), lo, hi - 1, host[i].layer_ms, host[i].layer_ms * (hi - lo), g->hello.host[i].memory_mb,
-               layer_bytes / 1048576);
+               "stage %d on %s: layers %d to %d, %.3f ms each, %.2f ms a token; needs %.1f MB of memory (weights %.1f, "
+               "KV cache %.1f), has %.1f MB",
+               i, h->name, lo, hi - 1, h->layer_ms, h->layer_ms * (hi - lo),
+               (double)(need.weights + need.kv + need.states + need.buffers) / MB, (double)need.weights / MB,
+               (double)need.kv / MB, (double)h->memory / MB);
     }
     if (fits_here(g))
         log_at(LOG_INFO,
@@ -258,81 +256,96 @@ static void tell_placement(const struct group *g, const struct placement_host *h
                "faster alone for one answer");
 }
 
-/* Whether the layers should all be here, although there are hosts for them: a stage of this host was measured, and the
- * slowest stage alone would take longer than this host for everything. Stages that are all here differ by what else
- * runs. */
-static bool is_better_alone(const struct group *g, const struct placement_host *host, double head_layers)
+static int n_here(const struct group *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->hosts.n; i++) n += g->hosts.host[i].is_here ? g->hosts.host[i].n : 0;
+    return n > 0 ? n : 1;
+}
+
+/* Stages of one host are equally fast: what was measured differs by what else ran. */
+static void share_speed(struct group_host *host, int n)
+{
+    double least = host[0].layer_ms;
+    for (int i = 1; i < n; i++)
+        if (host[i].layer_ms < least) least = host[i].layer_ms;
+    for (int i = 0; i < n; i++) host[i].layer_ms = least;
+}
+
+/* Takes over what the stages have told. Those on this host have together what the daemon may take. */
+static void note_hosts(struct group *g)
 {
     int stage = 0;
-    if (g->never_alone || g->hosts.are_here || !fits_here(g)) return false;
-    for (int i = 0; i < g->hosts.n; stage += g->hosts.host[i++].n)
-        if (g->hosts.host[i].is_here && placement_is_for_one(g->cuts, g->hosts.n_stages, host, head_layers, stage))
-            return true;
-    return false;
+    for (int i = 0; i < g->hosts.n; i++) {
+        const struct host *h = &g->hosts.host[i];
+        for (int k = 0; k < h->n; k++, stage++) {
+            const struct hello_host *told = &g->hello.host[stage];
+            uint64_t memory = (uint64_t)told->memory_mb << 20, most = own_memory(g) / (uint64_t)n_here(g);
+            if (h->is_here && most < memory) memory = most;
+            g->host[stage] = (struct group_host){.name = h->name, .memory = memory, .layer_ms = 1e-6 * told->layer_ns};
+        }
+        share_speed(g->host + stage - h->n, h->n);
+    }
 }
 
-/* Stages have pages on disk for the layers that they had the last time. */
-static void keep_last_cuts(struct group *g, const struct placement_host *host, double head_layers)
-{
-    int32_t last[STAGE_MOST + 1];
-    uint8_t key[SHA256_BYTES];
-    struct sha256 s;
-    int n = g->hosts.n_stages;
-    sha256_init(&s);
-    sha256_add(&s, g->hello.model, sizeof g->hello.model);
-    for (int i = 0; i < n; i++) sha256_add(&s, host_of(g, i), strlen(host_of(g, i)) + 1);
-    sha256_end(&s, key);
-    if (last_cuts_read(g->cache_dir, key, n, g->hello.n_layer, last) &&
-        placement_is_as_good(last, g->cuts, n, host, head_layers))
-        memcpy(g->cuts, last, sizeof last);
-    else
-        last_cuts_write(g->cache_dir, key, n, g->cuts);
-}
-
-/* Divides the layers by what the probe found, and says how. Returns false if this host alone is better. */
-static bool place(struct group *g)
+/* Returns a stage of this host if the layers should all be here, although there are hosts for them: it was measured,
+ * and the slowest stage alone would take longer than this host for everything. Otherwise -1; also if all stages are
+ * here anyway. p: settled for this host. */
+static int find_better(const struct group *g, const struct qn_engine_params *p)
 {
     struct placement_host host[STAGE_MOST];
-    double head_layers, layer = describe_hosts(g, host, &head_layers);
-    bool fits = placement_cut(g->cuts, g->hosts.n_stages, g->hello.n_layer, host, head_layers);
-    if (g->cache_dir[0]) keep_last_cuts(g, host, head_layers);
-    tell_placement(g, host, layer);
-    if (is_better_alone(g, host, head_layers)) {
+    double head_layers;
+    int stage = 0, n = g->hosts.n_stages;
+    if (g->never_alone || g->hosts.are_here || !group_fits_alone(p, g->model, own_memory(g))) return -1;
+    group_describe(host, &head_layers, g->model, p, g->host, n);
+    for (int i = 0; i < g->hosts.n; stage += g->hosts.host[i++].n)
+        if (g->hosts.host[i].is_here && placement_is_for_one(g->cuts, n, host, head_layers, stage)) return stage;
+    return -1;
+}
+
+/* A hash of the model and the hosts, for last_cuts.h: stages have pages on disk for the layers that they had. */
+static void name_cuts(const struct group *g, uint8_t key[SHA256_BYTES])
+{
+    struct sha256 s;
+    sha256_init(&s);
+    sha256_add(&s, g->hello.model, sizeof g->hello.model);
+    for (int i = 0; i < g->hosts.n_stages; i++) sha256_add(&s, g->host[i].name, strlen(g->host[i].name) + 1);
+    sha256_end(&s, key);
+}
+
+/* Divides the layers by what the probe found, settles the rest of p by the memory of the stages, and says how. If this
+ * host alone is better, it is asked for, and p is settled by its memory. */
+static int place(struct group *g, struct qn_engine_params *p, struct qn_error *e)
+{
+    struct qn_engine_params alone = *p;
+    int n = g->hosts.n_stages;
+    bool fits;
+    int32_t last[STAGE_MOST + 1];
+    uint8_t key[SHA256_BYTES];
+    note_hosts(g);
+    name_cuts(g, key);
+    bool has_last = g->cache_dir[0] && last_cuts_read(g->cache_dir, key, n, g->hello.n_layer, last);
+    int rc = group_place(g->cuts, &fits, has_last ? last : NULL, g->model, p, g->host, n, e);
+    if (rc) return rc;
+    int better = group_settle_alone(&alone, g->model, NULL) ? -1 : find_better(g, &alone);
+    if (better >= 0) {
         log_at(LOG_WARN, "this host alone is faster than all of the hosts together, so it computes the model "
                          "(--only-hosts: let them compute it nevertheless)");
         g->is_alone = true;
+        g->host[0] = g->host[better];
+        g->host[0].memory = own_memory(g);
         try_again(g);
-        return false;
+        *p = alone;
+        return 0;
     }
+    if ((rc = group_settle(p, g->model, g->cuts, g->host, n, e))) return rc;
     if (!fits)
         log_at(LOG_WARN, "the hosts have no room for all layers, so weights are read from disk again for every token");
+    if (g->cache_dir[0] && !(has_last && !memcmp(last, g->cuts, sizeof *last * (size_t)(n + 1))))
+        last_cuts_write(g->cache_dir, key, n, g->cuts);
+    g->settled = *p;
     g->is_placed = true;
-    return true;
-}
-
-/* Goes on with the connection. QN_EBUSY: it is not ready yet. */
-static int join(struct group *g, struct qn_error *e)
-{
-    int rc = g->link ? 0 : take_link(g, e);
-    if (!rc) rc = greeting_go_on(&g->greeting, e);
-    if (!rc && g->hello.is_probe) {
-        if (!place(g)) return error_set(e, QN_EBUSY, "hosts: the stage here is not ready yet");
-        set_stages(g);
-        greeting_deinit(&g->greeting);
-        rc = greeting_init(&g->greeting, g->link, &g->hello, e);
-        if (!rc) rc = error_set(e, QN_EBUSY, "hosts: the stages are not ready yet");
-    }
-    if (rc) return rc;
-    greeting_deinit(&g->greeting);
-    struct pipeline_params p = {.kv = g->engine->kv,
-                                .limits = g->hello.limits,
-                                .group = g->hello.group,
-                                .to_first = g->link,
-                                .from_last = g->link,
-                                .deadline_ns = STEP_NS,
-                                .depth = stage_steps(&g->stage)};
-    if ((rc = pipeline_new(&g->pipeline, &p, e))) return rc;
-    group_disk_set(&g->disk, g->pipeline);
+    tell_placement(g);
     return 0;
 }
 
@@ -441,15 +454,55 @@ static void detach(void *arg)
     g->engine = NULL;
 }
 
+/* Asks until the stages have answered, or the tries have failed. */
+static int wait_for_stages(struct group *g, struct qn_error *e)
+{
+    struct qn_error why;
+    int rc;
+    while ((rc = try_to_join(g, &why)) == QN_EBUSY && g->n_failures < MAX_FAILURES) poll(NULL, 0, ASK_MS);
+    if (!rc) {
+        g->n_failures = 0;
+        return 0;
+    }
+    drop(g);
+    if (e) *e = rc == QN_EBUSY ? g->why : why;
+    return rc == QN_EBUSY ? QN_EIO : rc;
+}
+
+/* The first greeting: its limits only have to be possible ones. */
+static int probe(struct group *g, struct qn_error *e)
+{
+    struct step_limits *l = &g->hello.limits;
+    hello_init(&g->hello, g->model, g->hosts.n_stages);
+    g->hello.n_ctx = 1;
+    g->hello.n_threads = g->n_threads;
+    runner_limits(l, g->model, g->hello.n_ctx);
+    l->n_rows = l->n_seqs = l->n_moves = l->n_logits = l->n_pages = 1;
+    g->is_placed = false;
+    g->n_failures = 0;
+    g->begin_ns = clock_ns();
+    return wait_for_stages(g, e);
+}
+
 int group_engine(struct group *g, qn_engine **out, const qn_model *model, const struct qn_engine_params *params,
                  struct qn_error *e)
 {
-    int n_layer = model->model->hp.n_layer;
-    if (g->hosts.n_stages > n_layer)
-        return error_set(e, QN_EUSAGE, "hosts: %d stages, but the model has %d layers", g->hosts.n_stages, n_layer);
-    int rc = engine_new_head(out, model, params, pipeline_kv_shape, e);
-    if (rc) return rc;
-    group_disk_init(&g->disk, model->model, kv_pool_shape((*out)->kv)->type, g->rounds_rows);
+    struct qn_engine_params p = *params;
+    g->model = model->model;
+    g->memory = p.memory_bytes;
+    if (g->hosts.n_stages > g->model->hp.n_layer)
+        return error_set(e, QN_EUSAGE, "hosts: %d stages, but the model has %d layers", g->hosts.n_stages,
+                         g->model->hp.n_layer);
+    if (!p.memory_bytes) p.memory_bytes = os_memory_bytes();
+    int rc = g->is_alone ? group_settle_alone(&p, g->model, e) : probe(g, e);
+    if (!rc && !g->is_alone) rc = place(g, &p, e);
+    g->settled = p;
+    if (!rc) rc = engine_new_head(out, model, &p, pipeline_kv_shape, e);
+    if (rc) {
+        drop(g);
+        return rc;
+    }
+    group_disk_init(&g->disk, g->model, kv_pool_shape((*out)->kv)->type, g->rounds_rows);
     (*out)->far = &g->disk.far;
     return 0;
 }
@@ -482,19 +535,14 @@ static void set_limits(struct group *g, const struct qn_scheduler *s)
 int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
 {
     static const struct stage_ops ops = {start, end, cancel, accept_rows, mend, detach};
-    struct qn_error why;
-    int rc;
     g->engine = s->engine;
     set_limits(g, s);
     g->stage = (struct stage){&ops, g, g->hosts.n_stages};
-    while ((rc = try_to_join(g, &why)) == QN_EBUSY && g->n_failures < MAX_FAILURES) poll(NULL, 0, ASK_MS);
+    int rc = wait_for_stages(g, e);
     if (rc) {
-        drop(g);
         g->engine = NULL;
-        if (e) *e = rc == QN_EBUSY ? g->why : why;
-        return rc == QN_EBUSY ? QN_EIO : rc;
+        return rc;
     }
-    g->n_failures = 0;
     g->is_asked = false;
     engine_set_stage(s->engine, &g->stage);
     return 0;

@@ -38,13 +38,17 @@ struct group_params {
 /* Checks the hosts and starts the watcher. Call it while there is one thread and no fence. QN_EUSAGE: the hosts or
  * their network; QN_EIO: something cannot be started. */
 int group_start(struct group **out, const struct group_params *p, struct qn_error *e);
-/* As qn_engine_new(), for an engine whose steps the group runs. params->n_threads is not used. */
+/* As qn_engine_new(), for an engine whose steps the group runs. Waits until the stages have told their speed and
+ * memory, and divides the layers; what params leave open (context, cache, states) follows from what the stages have.
+ * params->memory_bytes: for the head and the stages on this host together. params->n_threads is not used. QN_EIO: no
+ * stage came in time; QN_EDATA, QN_EUNSUP: a stage has another model or program; QN_ENOMEM: a stage has too little
+ * memory. */
 int group_engine(struct group *g, qn_engine **out, const qn_model *model, const struct qn_engine_params *params,
                  struct qn_error *e);
 /* What packets of a scheduler's steps may have. */
 void group_limits(struct step_limits *l, const struct qn_scheduler *s);
 /* Waits until the stages are ready to compute for the scheduler of that engine. Before it gets requests. The engine
- * frees what this made. QN_EIO: no stage came in time; QN_EDATA, QN_EUNSUP: a stage has another model or program. */
+ * frees what this made. Errors are those of group_engine(). */
 int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e);
 /* What a stage has, after group_attach(). */
 struct group_stage {

@@ -15,6 +15,13 @@ int relay_init(struct relay *r, struct link *from, struct link *to, size_t cap, 
     return rc;
 }
 
+int relay_enlarge(struct relay *r, size_t cap, struct qn_error *e)
+{
+    struct relay old = *r;
+    relay_deinit(r);
+    return relay_init(r, old.from, old.to, cap, e);
+}
+
 int relay_tend(void *arg, struct qn_error *e)
 {
     struct relay *r = arg;

@@ -18,6 +18,8 @@ struct relay {
 };
 
 int relay_init(struct relay *r, struct link *from, struct link *to, size_t cap, struct qn_error *e);
+/* Makes room for larger packets. Only while none is on its way. */
+int relay_enlarge(struct relay *r, size_t cap, struct qn_error *e);
 /* Moves packets on as far as that can be done now. arg: the relay. After a failure, every further call fails, too. */
 int relay_tend(void *arg, struct qn_error *e);
 void relay_deinit(struct relay *r);

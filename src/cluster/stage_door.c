@@ -30,18 +30,38 @@ static int finish(struct link_transfer *t, struct qn_error *e)
     return rc;
 }
 
-/* Passes the first packet on, whose limits say how large the others may be. The stages check it against their model. */
-static int pass_greeting(struct door *d, struct hello *h, struct qn_error *e)
+/* Passes one packet of at most cap bytes on, and leaves it in p. */
+static int pass(struct link *from, struct link *to, uint8_t *p, size_t cap, size_t *n, struct qn_error *e)
 {
     struct link_transfer t;
-    uint8_t *p = mem_alloc(HELLO_BYTES);
-    int rc = p ? link_irecv(d->p.head, &t, p, HELLO_BYTES, e) : error_nomem(e, "a packet", HELLO_BYTES);
+    int rc = link_irecv(from, &t, p, cap, e);
     if (!rc) rc = finish(&t, e);
-    if (!rc && t.n != HELLO_BYTES)
-        rc = error_set(e, QN_EDATA, "the head's first packet has %zu bytes, not %zu", t.n, HELLO_BYTES);
+    *n = rc ? 0 : t.n;
+    if (!rc) rc = link_isend(to, &t, p, *n, e);
+    return rc ? rc : finish(&t, e);
+}
+
+static int pass_hello(struct door *d, struct hello *h, uint8_t *p, struct qn_error *e)
+{
+    size_t n;
+    int rc = pass(d->p.head, d->p.first, p, HELLO_BYTES, &n, e);
+    if (!rc && n != HELLO_BYTES)
+        rc = error_set(e, QN_EDATA, "the head's first packet has %zu bytes, not %zu", n, HELLO_BYTES);
     if (!rc) memcpy(h, p + PACKET_HEAD_BYTES, sizeof *h);
-    if (!rc) rc = link_isend(d->p.first, &t, p, HELLO_BYTES, e);
-    if (!rc) rc = finish(&t, e);
+    return rc;
+}
+
+/* Passes probes and their answers on, and then the greeting, whose limits say how large the other packets may be. The
+ * stages check it against their model. */
+static int pass_greeting(struct door *d, struct hello *h, struct qn_error *e)
+{
+    size_t n, cap = HELLO_BYTES > REFUSAL_BYTES ? HELLO_BYTES : REFUSAL_BYTES;
+    uint8_t *p = mem_alloc(cap);
+    int rc = p ? pass_hello(d, h, p, e) : error_nomem(e, "a packet", cap);
+    while (!rc && h->is_probe) {
+        rc = pass(d->p.last, d->p.head, p, cap, &n, e);
+        if (!rc) rc = pass_hello(d, h, p, e);
+    }
     mem_free(p);
     return rc;
 }

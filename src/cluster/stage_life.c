@@ -194,18 +194,22 @@ static size_t relay_bytes(const struct hello *h)
     return n > FIRST_BYTES ? n : FIRST_BYTES;
 }
 
-/* The largest packet that is relayed is known only from the greeting, which the first stage reads before any other. */
+/* The largest packet that is relayed is known only from a greeting, which the first stage reads before any other. That
+ * of a probe is small. */
 static int start_relay(struct stage_life *r, struct qn_error *e)
 {
     struct hello h;
     struct packet_in in = packet_body(r->first, r->n_first);
-    if (!r->p.relay_from || r->n_first != HELLO_BYTES || r->relay.data) return 0;
+    if (!r->p.relay_from || r->n_first != HELLO_BYTES) return 0;
     memcpy(&h, in.p, sizeof h);
     if (h.limits.n_rows < 1 || h.limits.n_rows > 65536 || h.limits.n_logits < 1 || h.limits.n_logits > 65536 ||
         h.limits.n_vocab < 1 || relay_bytes(&h) > PACKET_MAX_BYTES)
         return error_set(e, QN_EDATA, "%s: replies to the head would be too large", r->p.who);
-    int rc = ledger_take(&r->ledger, relay_bytes(&h), "replies to the head", e);
-    return rc ? rc : relay_init(&r->relay, r->p.relay_from, r->p.in, relay_bytes(&h), e);
+    size_t had = r->relay.cap, cap = relay_bytes(&h);
+    if (cap <= had) return 0;
+    int rc = ledger_take(&r->ledger, cap - had, "replies to the head", e);
+    if (rc) return rc;
+    return had ? relay_enlarge(&r->relay, cap, e) : relay_init(&r->relay, r->p.relay_from, r->p.in, cap, e);
 }
 
 static bool is_reply(const uint8_t *data, size_t n)

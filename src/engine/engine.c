@@ -74,7 +74,9 @@ static int make(qn_engine **out, const qn_model *model, const struct qn_engine_p
     else
         qn_engine_params_init(&p);
     if ((rc = budget_settle(&p, m, &level, e))) return rc;
-    if ((rc = budget_check(m, &p, &b, e))) return rc;
+    shape = budget_kv_shape(m, p.kv);
+    if (head_shape) shape = head_shape(m, shape.type);
+    if ((rc = head_shape ? budget_check_head(m, &shape, &p, &b, e) : budget_check(m, &p, &b, e))) return rc;
     struct qn_engine *g = mem_calloc(1, sizeof *g);
     if (!g) return error_nomem(e, "an engine", sizeof *g);
     hold_init(&g->hold);
@@ -89,8 +91,6 @@ static int make(qn_engine **out, const qn_model *model, const struct qn_engine_p
     g->weight_bytes = weights;
     if ((rc = batch_init(&g->batch, p.n_batch, e))) goto fail;
     if ((rc = pool_new(&g->pool, p.n_threads, p.n_threads > 1, e))) goto fail;
-    shape = budget_kv_shape(m, p.kv);
-    if (head_shape) shape = head_shape(m, shape.type);
     if ((rc = kv_pool_new(&g->kv, &shape, p.kv_tokens, b.n_states, b.n_windows, &g->ledger, e))) goto fail;
     kernels_init(&kt, level);
     if ((rc = forward_init(&g->forward, m, &kt, g->pool, head_shape ? 1 : p.n_batch, p.n_sessions, p.n_ctx, &g->ledger,

@@ -60,9 +60,10 @@ struct qn_engine {
     void *settle_arg;
 };
 
-/* Makes an engine whose steps run elsewhere (core/stage.h). shape: gives the head's cache a shape of its own. Memory is
- * counted as if the layers were here. *out needs a stage (engine_set_stage()) before its scheduler gets requests. Such
- * an engine has no sessions, and drafts with the model's own block for the next token are off. */
+/* Makes an engine whose steps run elsewhere (core/stage.h). shape: gives the head's cache a shape of its own. What the
+ * layers take is not counted; the caller chooses n_ctx, kv_tokens and state_bytes by what is known of them. *out needs
+ * a stage (engine_set_stage()) before its scheduler gets requests. Such an engine has no sessions, and drafts with the
+ * model's own block for the next token are off. */
 int engine_new_head(qn_engine **out, const qn_model *model, const struct qn_engine_params *params,
                     struct kv_shape (*shape)(const struct model *m, enum kv_type type), struct qn_error *e);
 /* stage: becomes the engine's. */

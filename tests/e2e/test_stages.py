@@ -12,6 +12,7 @@ import concurrent.futures
 import json
 import os
 import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -292,6 +293,23 @@ def test_stages_without_work_leave_the_cpu_to_others():
     for share in shares:
         print(f"an idle stage takes {100 * share:.2f}% of a CPU")
         check(share <= 0.01 * SLOWNESS, "an idle stage takes", share, "of a CPU")
+    end(server)
+
+
+def test_the_context_follows_from_the_memory_of_the_stages():
+    """What is asked for is checked with every stage. Stages on the daemon's host share the daemon's memory."""
+    tokens = 1 << 26
+    done = subprocess.run([QUERN, "serve", MODELS[0], "--hosts", "localhost:2", "--memory", "1G", "--kv-tokens", str(tokens)],
+                          capture_output=True, text=True, timeout=20 * LIMIT)
+    found = re.search(r"stage 0 on localhost, layers 0 to \d, needs ([\d.]+) MB .*for 67108864 tokens.* and has ([\d.]+) MB; "
+                      r"the stages have room for (\d+) tokens \(--kv-tokens (\d+)", done.stderr)
+    check(done.returncode and found, done)
+    needs, has, room, advice = map(float, found.groups())
+    check(has < needs and has < 512 and 0 < room < tokens and advice == room, done.stderr)
+    server = Server(MODELS[0], "--hosts", "localhost:2", "--memory", "1G", "--kv-tokens", str(int(room)), "--ctx", "512", "--log")
+    check(server.post("/v1/completions", {"prompt": "a", "max_tokens": 2}).status == 200, "the advice was wrong")
+    until(LIMIT, lambda: len(re.findall(r"stage [01] on localhost: layers .* needs [\d.]+ MB of memory", server.stderr())) == 2,
+          "the log does not say what each stage needs")
     end(server)
 
 

@@ -92,8 +92,10 @@ static int start(struct models *s, const struct entry *m, uint64_t granted, stru
     struct qn_engine_params engine = s->c.engine;
     struct qn_scheduler_params scheduler = s->c.scheduler;
     engine.memory_bytes = granted > m->table_bytes ? granted - m->table_bytes : 1;
-    engine.n_ctx = m->plan.n_ctx; /* the plan chose them after the whole budget */
-    engine.kv_tokens = m->plan.kv_tokens;
+    if (!s->c.group) { /* the plan chose them after the whole budget; those of stages follow from their memory */
+        engine.n_ctx = m->plan.n_ctx;
+        engine.kv_tokens = m->plan.kv_tokens;
+    }
     scheduler.cache_bytes /= (uint64_t)s->c.n;
     if (s->c.requests) model_pay_grammars(p->model, &s->grammars);
     return loaded_start(p, m->held.name, &engine, &scheduler, s->c.group, e);

@@ -118,7 +118,7 @@ def test_hosts_give_the_bytes_of_one_process():
         check(len(cut) == n - names.startswith("host1") and cut[0][1] == "0" and float(cut[0][3]) > 0, cut, server.stderr())
         check(all(int(a[2]) + 1 == int(b[1]) for a, b in zip(cut, cut[1:])), cut)
         if ":" not in names and len(set(names.split(","))) == n - 1:  # a door has none of its host's memory
-            memory = [int(m) for m in re.findall(r"memory (\d+) MB", server.stderr())]
+            memory = [float(m) for m in re.findall(r"stage .* has (\d+\.\d) MB", server.stderr())]
             check(len(memory) == n - 1 and max(memory) < 1.5 * min(memory), memory)
         end(server)
 

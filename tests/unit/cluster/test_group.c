@@ -278,7 +278,7 @@ struct body {
     qn_scheduler *scheduler;
 };
 
-/* Returns what group_attach() says. */
+/* Returns what group_engine() or group_attach() says. */
 static int body_open(struct body *b, const char *how, struct qn_error *e)
 {
     char own[1024];
@@ -289,9 +289,11 @@ static int body_open(struct body *b, const char *how, struct qn_error *e)
     q.n_ctx = N_CTX;
     q.n_batch = 64;
     q.memory_bytes = (uint64_t)1 << 30;
-    if (group_start(&b->group, &p, e) || qn_model_open(&b->model, path, e) ||
-        group_engine(b->group, &b->engine, b->model, &q, e) || qn_scheduler_new(&b->scheduler, b->engine, NULL, e))
-        fail_msg("%s", e->msg);
+    *b = (struct body){0};
+    if (group_start(&b->group, &p, e) || qn_model_open(&b->model, path, e)) fail_msg("%s", e->msg);
+    int rc = group_engine(b->group, &b->engine, b->model, &q, e);
+    if (rc) return rc;
+    if (qn_scheduler_new(&b->scheduler, b->engine, NULL, e)) fail_msg("%s", e->msg);
     return group_attach(b->group, b->scheduler, e);
 }
 
