@@ -339,6 +339,7 @@ static struct outcome measure(const char *path, const struct load *l, struct tim
     p.engine.n_threads = 1;
     p.engine.memory_bytes = (uint64_t)4 << 30;
     p.scheduler.n_running = l->n_answers;
+    p.scheduler.draft = QN_DRAFT_OFF; /* as in `quern serve --hosts`, which would wait for each step otherwise */
     near_open(&x, &p);
     for (int round = 0; round < rounds; round++) {
         struct wait w;
