@@ -4,7 +4,8 @@
  *
  * The head writes it. Every stage compares it with its own program and model, takes the settings, and passes the packet
  * on. The last one replies. A stage that cannot agree replies with the reason, which names both sides. A first round
- * may be a probe, by which the head learns how fast the hosts are.
+ * may be a probe, by which the head learns how fast the hosts are and how much memory they have. It comes before the
+ * head knows the limits of its packets, so those of a probe are the least that there can be.
  */
 #ifndef QUERN_CLUSTER_HELLO_H
 #define QUERN_CLUSTER_HELLO_H
