@@ -124,6 +124,15 @@ def test_hosts_give_the_bytes_of_one_process():
         end(server)
 
 
+def test_the_memory_of_the_daemons_host_does_not_limit_stages_elsewhere():
+    """Each stage keeps more than the daemon may take altogether."""
+    server = serve("host1,host2", "--log", "--memory", "200M", "--kv-tokens", "400000")
+    check(server.post("/v1/completions", {"prompt": "a", "max_tokens": 2}).status == 200, server.stderr())
+    kept = [float(m) for m in re.findall(r"stage .*KV cache (\d+\.\d)\)", server.stderr())]
+    check(len(kept) == 2 and min(kept) > 200, kept, server.stderr())
+    end(server)
+
+
 def test_a_killed_stopped_or_cut_off_stage_is_replaced():
     server = serve("host1,host2")
     stages = "quern-stage", "rank"
