@@ -11,8 +11,8 @@ model itself, as bytes. Processes are found as children of the daemon. test_serv
 import concurrent.futures
 import json
 import os
-import shutil
 import re
+import shutil
 import signal
 import subprocess
 import sys

@@ -188,7 +188,7 @@ static void layers_follow_the_memory_of_the_hosts(void **state)
     struct qn_error e;
     int32_t cuts[3];
     bool fits;
-    assert_int_equal(group_place(cuts, &fits, m, &p, host, 2, &e), 0);
+    assert_int_equal(group_place(cuts, &fits, NULL, m, &p, host, 2, &e), 0);
     assert_true(fits);
     assert_in_range(cuts[1], n / 2, (n + 1) / 2 + 1);
     struct qn_engine_params q = p;
@@ -196,11 +196,11 @@ static void layers_follow_the_memory_of_the_hosts(void **state)
     stage_need_count(&layer, m, &q, 1, 2);
     stage_need_count(&one, m, &q, 0, n);
     host[0].memory = one.buffers + STREAM_BYTES + (layer.weights + layer.kv) * 3 / 2;
-    assert_int_equal(group_place(cuts, &fits, m, &p, host, 2, &e), 0);
+    assert_int_equal(group_place(cuts, &fits, NULL, m, &p, host, 2, &e), 0);
     assert_true(fits);
     assert_int_equal(cuts[1], 1);
     host[1].memory = host[0].memory;
-    assert_int_equal(group_place(cuts, &fits, m, &p, host, 2, &e), 0);
+    assert_int_equal(group_place(cuts, &fits, NULL, m, &p, host, 2, &e), 0);
     assert_false(fits);
     model_free(m);
 }
