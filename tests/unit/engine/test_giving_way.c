@@ -288,12 +288,12 @@ static void the_youngest_gives_way(void **state)
 {
     (void)state;
     qn_token prompt[MAX_CTX];
+    struct record *r[3], *single[3];
+    for (int i = 0; i < 3; i++) single[i] = alone(3 + 3 * i, MAX_CTX);
     for (int turned = 0; turned < 2; turned++) { /* then the last one has the highest priority */
-        struct record *r[3], *single[3];
         atomic_bool gate = false;
         qn_engine *g = engine(MAX_CTX, 1);
         qn_scheduler *s = scheduler(g, 3);
-        for (int i = 0; i < 3; i++) single[i] = alone(3 + 3 * i, MAX_CTX);
         answer_shortly(s);
         struct record *still = stand_still(s, &gate);
         for (int i = 0; i < 3; i++) {
@@ -322,11 +322,9 @@ static void the_youngest_gives_way(void **state)
         assert_int_equal(r[0]->n_pauses[0] + r[1]->n_pauses[0] + r[2]->n_pauses[0], st.n_pauses);
         qn_scheduler_free(s);
         qn_engine_free(g);
-        for (int i = 0; i < 3; i++) {
-            free(r[i]);
-            free(single[i]);
-        }
+        for (int i = 0; i < 3; i++) free(r[i]);
     }
+    for (int i = 0; i < 3; i++) free(single[i]);
 }
 
 /* Submits requests with one answer each, before any of them is read, and waits for their ends. */
@@ -390,6 +388,23 @@ struct total {
     uint64_t n_rows, n_again, n_pauses, n_requests;
 };
 
+/* How many requests a schedule has, and the dice of each of them, which decide its kind too. */
+static int schedule_size(int which) { return 1 + (int)(rng_u64(5, (uint64_t)which, 0) % N_AT_ONCE); }
+static uint64_t schedule_dice(int which, int i) { return rng_u64(6, (uint64_t)which, (uint64_t)i); }
+
+/* What the kinds in the schedules from `which` to before `end` are answered alone; NULL for other kinds.
+ * single: [N_KINDS] */
+static void answers_alone(int which, int end, int n_ctx, struct record **single)
+{
+    memset(single, 0, N_KINDS * sizeof *single);
+    for (; which < end; which++) {
+        for (int i = 0; i < schedule_size(which); i++) {
+            int kind = (int)(schedule_dice(which, i) % N_KINDS);
+            if (!single[kind]) single[kind] = alone(kind, n_ctx);
+        }
+    }
+}
+
 /* One schedule. single: [N_KINDS] */
 static void run_schedule(qn_scheduler *s, int n_ctx, int which, struct record *const *single)
 {
@@ -397,10 +412,10 @@ static void run_schedule(qn_scheduler *s, int n_ctx, int which, struct record *c
     int kind[N_AT_ONCE];
     bool is_whole[N_AT_ONCE];
     uint64_t id[N_AT_ONCE] = {0};
-    int n = 1 + (int)(rng_u64(5, (uint64_t)which, 0) % N_AT_ONCE);
+    int n = schedule_size(which);
     for (int i = 0; i < n; i++) {
         qn_token prompt[MAX_CTX];
-        uint64_t dice = rng_u64(6, (uint64_t)which, (uint64_t)i);
+        uint64_t dice = schedule_dice(which, i);
         kind[i] = (int)(dice % N_KINDS);
         struct qn_request_params p = request(kind[i], n_ctx, prompt);
         p.arg = r[i] = record();
@@ -440,7 +455,7 @@ static struct oracle *oracle(int which, int n_ctx, struct record *const *single)
     for (int kind = 0; kind < N_KINDS; kind++) {
         qn_token prompt[MAX_CTX];
         struct qn_request_params p = request(kind, n_ctx, prompt);
-        for (int k = 0; k < p.n_answers; k++)
+        for (int k = 0; single[kind] && k < p.n_answers; k++)
             oracle_tell(o, prompt, p.n_prompt, single[kind]->token[k], single[kind]->n[k]);
     }
     return o;
@@ -456,9 +471,9 @@ static void random_schedules(void **state)
     (void)state;
     for (int z = 0, which = 0; z < n_sizes; z++) {
         struct record *single[N_KINDS];
-        int n_ctx = sizes[z].n_ctx;
-        for (int i = 0; i < N_KINDS; i++) single[i] = alone(i, n_ctx);
-        for (int end = n_schedules * (z + 1) / n_sizes; which < end;) {
+        int n_ctx = sizes[z].n_ctx, end = n_schedules * (z + 1) / n_sizes;
+        answers_alone(which, end, n_ctx, single);
+        while (which < end) {
             qn_engine *g = engine(n_ctx, sizes[z].n_sessions);
             if (has_drafts) next_oracle = oracle(which / 25 + which, n_ctx, single);
             qn_scheduler *s = scheduler(g, sizes[z].n_running);

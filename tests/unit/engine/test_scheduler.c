@@ -850,7 +850,12 @@ static void next_please(struct client *c)
 static void test_fair_shares(void **state)
 {
     (void)state;
-    for (int n_running = 1; n_running <= 4; n_running += 3) {
+#ifdef FEW_CASES /* this counts rows, which are the same with sanitizers */
+    int n_running = 4;
+#else
+    int n_running = 1;
+#endif
+    for (; n_running <= 4; n_running += 3) {
         qn_engine *g = engine(4, 64);
         qn_scheduler *s = scheduler(g, n_running, 64, 0);
         atomic_bool gate = false;

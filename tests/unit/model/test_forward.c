@@ -23,6 +23,16 @@
 #define N_NEXT  70 /* enough for products in strips */
 #define N_CTX   96
 
+/* A pass is cancelled before each of so many pieces of its work: with two threads, and with other numbers of them. With
+ * sanitizers these are fewer places, in another operation of each layer. */
+#ifdef FEW_CASES
+#define EVERY       5
+#define EVERY_OTHER 19
+#else
+#define EVERY       1
+#define EVERY_OTHER 5
+#endif
+
 static qn_model *model;
 
 struct countdown {
@@ -88,7 +98,7 @@ static void cancelled_anywhere(void **state)
         assert_true(next_rows(g, &m, want, NULL));
         state_put(&m, before);
         int at = 0, n_layer = g->model->hp.n_layer;
-        for (bool done = false; !done; at += p.n_threads == 2 ? 1 : 5) {
+        for (bool done = false; !done; at += p.n_threads == 2 ? EVERY : EVERY_OTHER) {
             struct countdown c = {0, at};
             done = next_rows(g, &m, got, &c);
             assert_true(done ? c.n_asked <= at : c.n_asked == at + 1); /* yes is for good */
