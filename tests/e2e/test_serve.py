@@ -409,7 +409,7 @@ def test_eight_at_once_are_answered_as_alone():
 
     alone = [text(a) for a in asks]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for _ in range(3):
+        for _ in range(3 if SLOWNESS == 1 else 1):
             check(list(pool.map(text, asks)) == alone, "together")
     s.stop()
 
@@ -659,18 +659,19 @@ def test_prefixes_outlive_the_process():
 
 def test_a_context_rotates():
     s = Server(STORY, "--ctx", "128", "--context", "rotate:16")
-    ask = {"prompt": "Once upon a time", "max_tokens": 500, "seed": 3, "temperature": 0.8, "ignore_eos": True, "logprobs": 0}
+    length = 500 if SLOWNESS == 1 else 250
+    ask = {"prompt": "Once upon a time", "max_tokens": length, "seed": 3, "temperature": 0.8, "ignore_eos": True, "logprobs": 0}
     whole = s.post("/v1/completions", ask).json
     ids = [t["id"] for t in whole["choices"][0]["logprobs"]["content"]]
     n = whole["usage"]["prompt_tokens"]
     q = whole["quern"]
-    check(len(ids) == 500 and q["dropped_tokens"] == 56 * q["rotations"] and 128 - 56 <= n + 500 - q["dropped_tokens"] <= 128, whole)
+    check(len(ids) == length and q["dropped_tokens"] == 56 * q["rotations"] and 128 - 56 <= n + length - q["dropped_tokens"] <= 128, whole)
     answer = s.post("/v1/completions", {**ask, "stream": True})
     check(joined(answer, "text")[0][0] == whole["choices"][0]["text"], "the stream differs")
     # The text so far as the prompt: the same tokens follow, although the prompt is longer than the context.
     begin = s.post("/tokenize", {"content": ask["prompt"], "add_special": True}).json["tokens"]
-    for at in 60, 200, 499:
-        r = s.post("/v1/completions", {**ask, "prompt": begin + ids[:at], "max_tokens": 500 - at}).json
+    for at in 60, 200, length - 1:
+        r = s.post("/v1/completions", {**ask, "prompt": begin + ids[:at], "max_tokens": length - at}).json
         check([t["id"] for t in r["choices"][0]["logprobs"]["content"]] == ids[at:], "after", at, r)
         check(r["quern"]["dropped_tokens"] == q["dropped_tokens"], at, r["quern"])
     plain = s.post("/v1/completions", {**ask, "context": "plain"}).json
@@ -867,7 +868,7 @@ def test_keys_hosts_and_limits():
     secret = "sk-one"
     with open(path("keys"), "w") as f:
         f.write(f"{hashlib.sha256(secret.encode()).hexdigest()} alice requests=1\n")
-    s = Server(STORY, "--api-keys", path("keys"), "--parallel", "8", "--sessions", "8")
+    s = Server(STORY, "--api-keys", path("keys"), "--parallel", "9", "--sessions", "9")  # room for one more than a slow request
     key = {"Authorization": f"Bearer {secret}"}
     check(s.get("/v1/models", tcp=True).status == 401, "no key")
     check(s.get("/v1/models", tcp=True, headers={"Authorization": "Bearer sk-two"}).status == 401, "a wrong key")
@@ -879,7 +880,7 @@ def test_keys_hosts_and_limits():
     c.getresponse()
     refused(s.post("/v1/completions", STORY_ASK, tcp=True, headers=key), 429, "too_many_requests")
     check(s.post("/v1/completions", {**STORY_ASK, "max_tokens": 1}).status == 200, "others may")
-    c.sock.close() if c.sock else None
+    c.close()
     s.stop()
 
 
@@ -899,8 +900,9 @@ def test_tls():
 
 def test_a_signal_lets_running_answers_finish():
     s = Server(STORY, "--parallel", "8", "--sessions", "8", "--grace", "600")
+    ask = {**slow(s), "max_tokens": 200 if SLOWNESS == 1 else 50}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(s.post, "/v1/completions", {**slow(s), "stream": st}) for st in (True, False)]
+        running = [pool.submit(s.post, "/v1/completions", {**ask, "stream": st}) for st in (True, False)]
         s.wait_for("requests_submitted_total", 2)
         s.process.send_signal(signal.SIGTERM)
         for r in running:
