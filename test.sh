@@ -98,10 +98,15 @@ judge() {
 # explain NAME LOG: keeps the end of a log, if there is one, for the end of the run.
 explain() { [ ! -f "$2" ] || { echo "$1:"; tail -n 20 "$2" | cut -c 1-400 | sed 's/^/    /'; } >> "$why"; }
 
+# What did not change since any clone was compiled here is taken from ccache, where that is installed. Debug information
+# may then name another clone's folder; sources have relative names in it.
+export CCACHE_NOHASHDIR=1
+
 # build DIR COMPILER MESON_OPTION...: configures build/DIR; a failure counts as one case, success as none.
 build() {
     local dir=build/$1 cc=$2
     shift 2
+    command -v ccache > /dev/null && cc="ccache $cc"
     if [ ! -f "$dir/build.ninja" ] && ! CC=$cc meson setup "$dir" "$@"; then
         result fail "$dir: configuring"
         explain "$dir: configuring" "$dir/meson-logs/meson-log.txt"
@@ -307,7 +312,7 @@ stage_strange() {
 }
 
 deps=("${deps_build[@]}" xz-utils python3 git rsync systemd man-db zsh fish)
-[ -z "$full" ] || deps+=(clang libclang-rt-14-dev "${deps_package[@]}")
+[ -z "$full" ] || deps+=(ccache clang libclang-rt-14-dev "${deps_package[@]}")
 install_deps "${deps[@]}"
 # Each in a shell of its own: without them the tests that need them say so.
 (install_deps "${deps_peers[@]}")
