@@ -41,11 +41,10 @@ VEC_INLINE tile_dot_fn *const *tile_dots(struct kind256 k)
 TILE_DOTS(minimum_4_16, 4, 16, MINIMUM)
 TILE_DOTS(minimum_4_32, 4, 32, MINIMUM)
 TILE_DOTS(minimum_8_32, 8, 32, MINIMUM)
-TILE_DOTS(offset_1_16, 1, 16, OFFSET)
 TILE_DOTS(offset_2_16, 2, 16, OFFSET)
 TILE_DOTS(offset_4_16, 4, 16, OFFSET)
-TILE_DOTS(offset_1_32, 1, 32, OFFSET)
-TILE_DOTS(offset_4_32, 4, 32, OFFSET)
+TILE_DOTS(offset_2_32, 2, 32, OFFSET)
+TILE_DOTS(offset_8_32, 8, 32, OFFSET)
 TILE_DOTS(offset_32_256, 32, 256, OFFSET)
 TILE_DOTS(signed_1_32, 1, 32, SIGNED)
 
@@ -54,8 +53,8 @@ VEC_INLINE tile_dot_fn *const *tile_dots(struct kind256 k)
     if (k.mode == SIGNED) return dots_signed_1_32;
     if (k.mode == MINIMUM)
         return k.group == 16 ? dots_minimum_4_16 : k.run == 4 ? dots_minimum_4_32 : dots_minimum_8_32;
-    if (k.group == 16) return k.run == 1 ? dots_offset_1_16 : k.run == 2 ? dots_offset_2_16 : dots_offset_4_16;
-    return k.group == 256 ? dots_offset_32_256 : k.run == 1 ? dots_offset_1_32 : dots_offset_4_32;
+    if (k.group == 16) return k.run == 2 ? dots_offset_2_16 : dots_offset_4_16;
+    return k.group == 256 ? dots_offset_32_256 : k.run == 2 ? dots_offset_2_32 : dots_offset_8_32;
 }
 #endif
 

@@ -30,15 +30,17 @@ struct kind256 {
 };
 
 /* How far 16 bits reach in a lane, with c the largest code: `run` sums of at most 2 * c * 127 each.
- *   32  c <= 3: 24384   8  c <= 15: 30480   4  c <= 31: 31496   2  c <= 63: 32004   1  c <= 127: 32258
- * A run ends with the elements that share a scale. */
+ *   32  c <= 3: 24384   8  c <= 15: 30480   4  c <= 32: 32512   2  c <= 64: 32512   1  c <= 127: 32258
+ * Codes with an offset count without it, because their sums start at its negative share. A run ends with the elements
+ * that share a scale. */
 #define MODE256(low, high, min) ((min) ? MINIMUM : CODE_TOP(low, high) > 127 ? SIGNED : OFFSET)
+#define RUN256(low, high)       (CODE_TOP(low, high) > 127 ? RUN_CODE(low, high) : CODE_MAGNITUDE(low, high))
 #define KIND256(ID, name, id, block, size, tail, floats, at0, at1, low, high, min, share, slow, shigh, times)          \
     static const struct kind256 kind_##name = {.type = DT_##ID,                                                        \
                                                .bytes = (size),                                                        \
                                                .mode = MODE256(low, high, min),                                        \
                                                .shift = CODE_SHIFT(low),                                               \
-                                               .run = RUN_OF(RUN_CODE(low, high), share),                              \
+                                               .run = RUN_OF(RUN256(low, high), share),                                \
                                                .group = (share),                                                       \
                                                .max_code = CODE_MAGNITUDE(low, high),                                  \
                                                .factor = (times)};

@@ -3,7 +3,8 @@
  * run.h: how many products of vpmaddubsw can be added in 16 bits.
  *
  * vpmaddubsw leaves sums of two products of at most c * 127 each, where c is the largest code that goes in. Signed
- * codes go in as magnitudes, so c is 128 at most. The macros are constant expressions.
+ * codes go in as magnitudes, so c is 128 at most. If a sum starts at what the offset of its codes adds to it, it may
+ * wrap on the way, and c is the largest magnitude without the offset. The macros are constant expressions.
  */
 #ifndef QUERN_KERNEL_AVX2_RUN_H
 #define QUERN_KERNEL_AVX2_RUN_H

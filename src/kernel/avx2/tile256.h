@@ -7,8 +7,9 @@
  * columns, a broadcast both halves of the rows, so that the ports for arithmetic are the limit and not those for loads.
  * Eight sums hide the latency of the products; with more the compiler runs out of registers.
  *
- * Codes are unsigned here. Where they carry an offset, sum c * q is sum (c + o) * q - o * sum q: without AVX-VNNI
- * the second part is computed like a minimum, with it the 32-bit sums start at -o * sum q. Numbers that do not depend
+ * Codes are unsigned here. Where they carry an offset, sum c * q is sum (c + o) * q - o * sum q, and sums start at
+ * -o * sum q: those of a group in 32 bits with AVX-VNNI, those of a run in 16 bits without it. The latter may wrap on
+ * the way, because the whole sum fits; counted without the offset, codes give longer runs. Numbers that do not depend
  * on the rows are prepared once for a column and block (struct column256). The functions depend only on a kind's mode,
  * run and group, so types share them.
  */
@@ -25,7 +26,7 @@
 struct tile256 {
     __m256i q[64][2];     /* q[i]: codes 4i .. 4i + 3 of rows 0-7 and 8-15 */
     __m256i scale[16][2]; /* per group: each row's scale as i16, twice; with AVX-VNNI once and 0 above */
-    __m256i min[8][2];    /* per two groups: each row's two minimums (or scales << shift) */
+    __m256i min[8][2];    /* per two groups: each row's two minimums */
     __m256 dw[2], dmin[2];
 };
 
@@ -34,7 +35,7 @@ struct column256 {
     const int8_t *q;
     float d;
     int16_t sums[16];  /* of q, per group */
-    int32_t start[16]; /* -offset * sums */
+    int32_t start[32]; /* -offset * sums; without AVX-VNNI two words per run: the sums of either half of each 4 q */
 };
 
 /* ---- one block of 16 rows ---- */
@@ -71,33 +72,24 @@ VEC_INLINE __m256 tile_halves(__m256i v)
 
 /* Any type: unpacked row by row, then transposed. */
 
-/* The scales and minimums of 8 rows' groups, in words. */
-VEC_INLINE void tile_scales(int group, int h, __m256i *sc, __m256i *mn, struct tile256 *t)
+/* The scales of 8 rows' groups, in words. */
+VEC_INLINE void tile_scales(int group, int h, __m256i *sc, struct tile256 *t)
 {
     vec_transpose8(sc);
-    vec_transpose8(mn);
     for (int g = 0; g < 256 / group; g++) t->scale[g][h] = tile_scale_word(sc[g * group / 32], g * group % 32 / 8);
-    if (group == 16)
-        for (int j = 0; j < 8; j++) t->min[j][h] = mn[j];
-    else if (group == 32)
-        for (int j = 0; j < 4; j++)
-            t->min[j][h] = _mm256_blend_epi16(mn[2 * j], _mm256_slli_epi32(mn[2 * j + 1], 16), 0xaa);
-    else
-        t->min[0][h] = _mm256_and_si256(mn[0], _mm256_set1_epi32(0xffff));
 }
 
 static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t,
                           struct vec_ahead *ahead)
 {
     struct block256 b[8];
-    __m256i sc[8], mn[8];
+    __m256i sc[8];
     const uint8_t *bytes[8];
     uint32_t halves[8];
     avx2_unpack256[k->type](row, at, 8, b);
     for (int r = 0; r < 8; r++) {
         bytes[r] = (const uint8_t *)b[r].q;
         sc[r] = b[r].sc;
-        mn[r] = k->mode == MINIMUM ? b[r].mn : _mm256_slli_epi16(b[r].sc, k->shift);
         halves[r] = b[r].halves;
     }
     const __m256i flip = _mm256_set1_epi8(k->mode == SIGNED && DOT_VNNI ? -128 : 0);
@@ -108,11 +100,16 @@ static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, si
         if (i % 8 == 0) vec_ahead_step(ahead);
     }
     if (k->group == 16)
-        tile_scales(16, h, sc, mn, t);
+        tile_scales(16, h, sc, t);
     else if (k->group == 32)
-        tile_scales(32, h, sc, mn, t);
+        tile_scales(32, h, sc, t);
     else
-        tile_scales(256, h, sc, mn, t);
+        tile_scales(256, h, sc, t);
+    if (k->mode == MINIMUM) { /* 16 of them: those of groups of 32 are loaded elsewhere */
+        for (int r = 0; r < 8; r++) sc[r] = b[r].mn;
+        vec_transpose8(sc);
+        for (int j = 0; j < 8; j++) t->min[j][h] = sc[j];
+    }
     __m256i v = vec_load(halves);
     t->dw[h] = _mm256_mul_ps(tile_halves(v), _mm256_set1_ps(k->factor));
     t->dmin[h] = tile_halves(_mm256_srli_epi32(v, 16));
@@ -174,8 +171,7 @@ VEC_INLINE void tile_load_q5_k(const uint8_t *const *row, size_t at, int h, stru
     }
 }
 
-VEC_INLINE void tile_load_q6_k(struct kind256 k, const uint8_t *const *row, size_t at, int h, struct tile256 *t,
-                               struct vec_ahead *ahead)
+VEC_INLINE void tile_load_q6_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t, struct vec_ahead *ahead)
 {
     for (size_t i = 0; i < 2; i++)
 #pragma GCC unroll 2
@@ -195,9 +191,6 @@ VEC_INLINE void tile_load_q6_k(struct kind256 k, const uint8_t *const *row, size
     __m256i v[4];
     vec_columns4(row, at + 192, v);
     for (int g = 0; g < 16; g++) t->scale[g][h] = tile_scale_i8(v[g / 4], g % 4);
-    for (int j = 0; j < 8; j++) /* bytes to the tops of words: 2^8, of which 2^shift is to stay */
-        t->min[j][h] = _mm256_srai_epi16(j % 2 ? tile_pick(v[j / 2], -1, 2, -1, 3) : tile_pick(v[j / 2], -1, 0, -1, 1),
-                                         8 - k.shift);
     uint32_t d[8];
     for (int r = 0; r < 8; r++) d[r] = vec_u16(row[r] + at + 208);
     t->dw[h] = tile_halves(vec_load(d));
@@ -214,12 +207,26 @@ static void tile_load(const struct kind256 *k, const uint8_t *const *row, size_t
     else if (k->type == DT_Q5_K)
         tile_load_q5_k(row, at, h, t, ahead);
     else if (k->type == DT_Q6_K)
-        tile_load_q6_k(*k, row, at, h, t, ahead);
+        tile_load_q6_k(row, at, h, t, ahead);
     else
         tile_load_any(k, row, at, h, t, ahead);
 }
 
 /* ---- one block of a column ---- */
+
+/* Without AVX-VNNI: what the sums of runs start at, modulo 2^16 in each half of a dword. */
+VEC_INLINE void column_start(int run, int shift, struct column256 *c)
+{
+    int n = 8;
+    __m256i v[8];
+    for (int j = 0; j < n; j++) v[j] = _mm256_maddubs_epi16(_mm256_set1_epi8(1), vec_load(c->q + 32 * j));
+    for (int i = 1; i < run; i *= 2) { /* the last register's upper half is free at the end */
+        n = (n + 1) / 2;
+        for (int j = 0; j < n; j++) v[j] = vec_add_neighbours16(v[2 * j], v[2 * j + 1]);
+    }
+    for (int j = 0; j < n; j++)
+        vec_store(c->start + 8 * j, _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(v[j], shift)));
+}
 
 /* Fills c; returns whether every sum of code * q over a group is sure to fit 16 bits. With codes that are never
  * negative the positive and the negative q bound it separately: (sum |q| +- sum q) / 2. */
@@ -237,7 +244,14 @@ VEC_INLINE bool column_prepare(struct kind256 k, struct act_q256 x, int i, struc
         sums = _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, _mm256_extract_epi32(pairs, 0) + _mm256_extract_epi32(pairs, 4));
     }
     vec_store(c->sums, sums);
-    if (!DOT_VNNI) return true;
+    if (!DOT_VNNI) {
+        if (k.mode != OFFSET) return true;
+        if (k.run == 2) column_start(2, k.shift, c);
+        if (k.run == 4) column_start(4, k.shift, c);
+        if (k.run == 8) column_start(8, k.shift, c);
+        if (k.run == 32) column_start(32, k.shift, c);
+        return true;
+    }
     if (k.mode != MINIMUM) {
         __m256i o = _mm256_set1_epi32(-(1 << k.shift));
         vec_store(c->start, _mm256_mullo_epi32(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(sums)), o));
@@ -266,8 +280,8 @@ VEC_INLINE __m256i tile_scaled(bool narrow, __m256i s, __m256i a, __m256i scale)
     return _mm256_add_epi32(s, _mm256_mullo_epi32(a, scale));
 }
 
-/* Codes 4j .. 4j + 3 times columns into a; where `first`, from the start of the group's sums on. */
-VEC_INLINE void tile_step(int n_cols, enum mode256 mode, bool first, int group, int j, const struct tile256 *t,
+/* Codes 4j .. 4j + 3 times columns into a; where `first`, from the start of the run's sums on. */
+VEC_INLINE void tile_step(int n_cols, enum mode256 mode, bool first, int run, int j, const struct tile256 *t,
                           const struct column256 *x, __m256i a[TILE_COLS][2])
 {
 #pragma GCC unroll 4
@@ -280,8 +294,8 @@ VEC_INLINE void tile_step(int n_cols, enum mode256 mode, bool first, int group, 
                 u = _mm256_sign_epi8(v, w);
                 w = _mm256_abs_epi8(w);
             }
-            if (first && DOT_VNNI && mode == OFFSET)
-                a[c][h] = dot_add(_mm256_set1_epi32(x[c].start[4 * j / group]), w, u);
+            if (first && mode == OFFSET)
+                a[c][h] = dot_add(_mm256_set1_epi32(x[c].start[j / run]), w, u);
             else
                 a[c][h] = first ? dot_first(w, u) : dot_add(a[c][h], w, u);
         }
@@ -297,9 +311,9 @@ VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, boo
     for (int i = 0; i < 64; i += run) {
         __m256i a[TILE_COLS][2];
         vec_ahead_step(ahead);
-        tile_step(n_cols, mode, true, group, i, t, x, a);
+        tile_step(n_cols, mode, true, run, i, t, x, a);
 #pragma GCC unroll 8
-        for (int j = i + 1; j < i + run; j++) tile_step(n_cols, mode, false, group, j, t, x, a);
+        for (int j = i + 1; j < i + run; j++) tile_step(n_cols, mode, false, run, j, t, x, a);
         for (int c = 0; c < n_cols; c++)
             for (int h = 0; h < 2; h++) s[c][h] = tile_scaled(narrow, s[c][h], a[c][h], t->scale[i * 4 / group][h]);
     }
@@ -309,15 +323,13 @@ VEC_INLINE void tile_sums(int n_cols, int run, int group, enum mode256 mode, boo
 VEC_INLINE void tile_dot(int n_cols, int run, int group, enum mode256 mode, bool narrow, const struct tile256 *t,
                          const struct column256 *x, size_t ld_acc, float *acc, struct vec_ahead *ahead)
 {
-    const bool second = mode == MINIMUM || (mode == OFFSET && !DOT_VNNI); /* whether there are products with sums */
     __m256i s[TILE_COLS][2];
     tile_sums(n_cols, run, group, mode, narrow, t, x, s, ahead);
     for (int c = 0; c < n_cols; c++)
         for (int h = 0; h < 2; h++) {
             __m256i m = _mm256_setzero_si256();
-            for (int j = 0; second && j < (256 / group + 1) / 2; j++)
+            for (int j = 0; mode == MINIMUM && j < (256 / group + 1) / 2; j++)
                 m = dot_words(m, t->min[j][h], vec_splat32(x[c].sums + 2 * j));
-            if (mode == OFFSET) s[c][h] = _mm256_sub_epi32(s[c][h], m);
             __m256 v = _mm256_mul_ps(t->dw[h], _mm256_cvtepi32_ps(s[c][h]));
             if (mode == MINIMUM) v = _mm256_fnmadd_ps(t->dmin[h], _mm256_cvtepi32_ps(m), v);
             float *y = acc + (size_t)c * ld_acc + 8 * h;

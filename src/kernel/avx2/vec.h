@@ -101,6 +101,15 @@ VEC_INLINE __m256i vec_sum8_pairs16(const __m256i *v)
     return _mm256_add_epi16(_mm256_permute2x128_si256(b[0], b[1], 0x20), _mm256_permute2x128_si256(b[0], b[1], 0x31));
 }
 
+/* Sums of neighbouring dwords of a, then of b, word by word. */
+VEC_INLINE __m256i vec_add_neighbours16(__m256i a, __m256i b)
+{
+    __m256 even = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
+    __m256 odd = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0xdd);
+    __m256i s = _mm256_add_epi16(_mm256_castps_si256(even), _mm256_castps_si256(odd));
+    return _mm256_permute4x64_epi64(s, 0xd8);
+}
+
 /* The contract's halving tree over 16 lanes, lanes 0-7 in a. */
 VEC_INLINE float vec_tree16(__m256 a, __m256 b)
 {
