@@ -70,7 +70,7 @@ VEC_INLINE __m256 tile_halves(__m256i v)
     return _mm256_cvtph_ps(_mm256_castsi256_si128(v));
 }
 
-/* Any type: unpacked row by row, then transposed. */
+/* Any type without minimums: unpacked row by row, then transposed. */
 
 /* The scales of 8 rows' groups, in words. */
 VEC_INLINE void tile_scales(int group, int h, __m256i *sc, struct tile256 *t)
@@ -105,14 +105,9 @@ static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, si
         tile_scales(32, h, sc, t);
     else
         tile_scales(256, h, sc, t);
-    if (k->mode == MINIMUM) { /* 16 of them: those of groups of 32 are loaded elsewhere */
-        for (int r = 0; r < 8; r++) sc[r] = b[r].mn;
-        vec_transpose8(sc);
-        for (int j = 0; j < 8; j++) t->min[j][h] = sc[j];
-    }
     __m256i v = vec_load(halves);
     t->dw[h] = _mm256_mul_ps(tile_halves(v), _mm256_set1_ps(k->factor));
-    t->dmin[h] = tile_halves(_mm256_srli_epi32(v, 16));
+    t->dmin[h] = _mm256_setzero_ps();
 }
 
 /* Types made of nibbles and planes of bits, where a shift and a mask make codes of whole dwords: the stored bytes
@@ -171,6 +166,66 @@ VEC_INLINE void tile_load_q5_k(const uint8_t *const *row, size_t at, int h, stru
     }
 }
 
+/* The f16 at byte `at` of 8 rows, as floats. */
+VEC_INLINE __m256 tile_f16(const uint8_t *const *row, size_t at)
+{
+    uint32_t d[8];
+    for (int r = 0; r < 8; r++) d[r] = vec_u16(row[r] + at);
+    return tile_halves(vec_load(d));
+}
+
+/* Codes of two bits, those of 128 elements in 32 bytes (from byte `at` of a row on), and above them a bit of each from
+ * `high` on, if any. */
+VEC_INLINE void tile_load_two_bits(const uint8_t *const *row, size_t at, bool has_high, size_t high, int h,
+                                   struct tile256 *t, struct vec_ahead *ahead)
+{
+    for (int p = 0; p < 8; p += 4) {
+        __m256i m[4], v[4];
+        if (has_high) vec_columns4(row, high + 4 * (size_t)p, m);
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            vec_columns4(row, at + 32 * (size_t)i + 4 * (size_t)p, v);
+            vec_ahead_step(ahead);
+            for (int j = 0; j < 4; j++)
+                for (int s = 0; s < 4; s++) {
+                    __m256i q = u256_and8(_mm256_srli_epi16(v[j], 2 * s), 3);
+                    if (has_high) q = _mm256_or_si256(q, u256_bit(m[j], 4 * i + s, 2));
+                    t->q[32 * i + 8 * s + p + j][h] = q;
+                }
+            vec_ahead_step(ahead);
+        }
+    }
+}
+
+VEC_INLINE void tile_load_q2_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t, struct vec_ahead *ahead)
+{
+    tile_load_two_bits(row, at + 16, false, 0, h, t, ahead);
+    __m256i v[4];
+    vec_columns4(row, at, v);
+    for (int g = 0; g < 16; g++) t->scale[g][h] = tile_scale_u8(u256_and8(v[g / 4], 15), g % 4);
+    for (int j = 0; j < 8; j++) {
+        __m256i m = u256_and8(_mm256_srli_epi16(v[j / 2], 4), 15);
+        t->min[j][h] = j % 2 ? tile_pick(m, 2, -1, 3, -1) : tile_pick(m, 0, -1, 1, -1);
+    }
+    t->dw[h] = tile_f16(row, at + 80);
+    t->dmin[h] = tile_f16(row, at + 82);
+}
+
+VEC_INLINE void tile_load_q3_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t, struct vec_ahead *ahead)
+{
+    tile_load_two_bits(row, at + 32, true, at, h, t, ahead);
+    __m256i v[4];
+    vec_columns4(row, at + 92, v); /* the scales from v[1] on */
+    for (int i = 0; i < 4; i++) {
+        __m256i low = u256_and8(i < 2 ? v[1 + i] : _mm256_srli_epi16(v[i - 1], 4), 15);
+        __m256i high = u256_and8(i < 2 ? _mm256_slli_epi16(v[3], 4 - 2 * i) : _mm256_srli_epi16(v[3], 2 * i - 4), 48);
+        __m256i sc = _mm256_sub_epi8(_mm256_or_si256(low, high), _mm256_set1_epi8(32));
+        for (int j = 0; j < 4; j++) t->scale[4 * i + j][h] = tile_scale_i8(sc, j);
+    }
+    t->dw[h] = tile_f16(row, at + 108);
+    t->dmin[h] = _mm256_setzero_ps();
+}
+
 VEC_INLINE void tile_load_q6_k(const uint8_t *const *row, size_t at, int h, struct tile256 *t, struct vec_ahead *ahead)
 {
     for (size_t i = 0; i < 2; i++)
@@ -191,9 +246,7 @@ VEC_INLINE void tile_load_q6_k(const uint8_t *const *row, size_t at, int h, stru
     __m256i v[4];
     vec_columns4(row, at + 192, v);
     for (int g = 0; g < 16; g++) t->scale[g][h] = tile_scale_i8(v[g / 4], g % 4);
-    uint32_t d[8];
-    for (int r = 0; r < 8; r++) d[r] = vec_u16(row[r] + at + 208);
-    t->dw[h] = tile_halves(vec_load(d));
+    t->dw[h] = tile_f16(row, at + 208);
     t->dmin[h] = _mm256_setzero_ps();
 }
 
@@ -202,7 +255,11 @@ VEC_INLINE void tile_load_q6_k(const uint8_t *const *row, size_t at, int h, stru
 static void tile_load(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t,
                       struct vec_ahead *ahead)
 {
-    if (k->type == DT_Q4_K)
+    if (k->type == DT_Q2_K)
+        tile_load_q2_k(row, at, h, t, ahead);
+    else if (k->type == DT_Q3_K)
+        tile_load_q3_k(row, at, h, t, ahead);
+    else if (k->type == DT_Q4_K)
         tile_load_q4_k(row, at, h, t, ahead);
     else if (k->type == DT_Q5_K)
         tile_load_q5_k(row, at, h, t, ahead);
