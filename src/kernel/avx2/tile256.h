@@ -70,7 +70,7 @@ VEC_INLINE __m256 tile_halves(__m256i v)
     return _mm256_cvtph_ps(_mm256_castsi256_si128(v));
 }
 
-/* Any type without minimums: unpacked row by row, then transposed. */
+/* Any type whose codes have an offset: unpacked row by row, then transposed. */
 
 /* The scales of 8 rows' groups, in words. */
 VEC_INLINE void tile_scales(int group, int h, __m256i *sc, struct tile256 *t)
@@ -92,11 +92,10 @@ static void tile_load_any(const struct kind256 *k, const uint8_t *const *row, si
         sc[r] = b[r].sc;
         halves[r] = b[r].halves;
     }
-    const __m256i flip = _mm256_set1_epi8(k->mode == SIGNED && DOT_VNNI ? -128 : 0);
     for (int i = 0; i < 64; i += 4) {
         __m256i v[4];
         vec_columns4(bytes, 4 * (size_t)i, v);
-        for (int j = 0; j < 4; j++) t->q[i + j][h] = _mm256_xor_si256(v[j], flip);
+        for (int j = 0; j < 4; j++) t->q[i + j][h] = v[j];
         if (i % 8 == 0) vec_ahead_step(ahead);
     }
     if (k->group == 16)
@@ -250,6 +249,35 @@ VEC_INLINE void tile_load_q6_k(const uint8_t *const *row, size_t at, int h, stru
     t->dmin[h] = _mm256_setzero_ps();
 }
 
+/* Nibbles that stand for signed codes: 16 bytes hold 16 elements in their low halves and the next 16 in their high
+ * ones. */
+VEC_INLINE void tile_load_iq4_xs(const uint8_t *const *row, size_t at, int h, struct tile256 *t,
+                                 struct vec_ahead *ahead)
+{
+    const __m256i table = _mm256_xor_si256(u256_iq4_table(), _mm256_set1_epi8(DOT_VNNI ? -128 : 0));
+    __m256i v[4];
+    for (size_t i = 0; i < 8; i++) {
+        vec_columns4(row, at + 8 + 16 * i, v);
+        vec_ahead_step(ahead);
+#pragma GCC unroll 4
+        for (size_t j = 0; j < 4; j++) {
+            __m256i *q = t->q[8 * i + j] + h;
+            q[0] = _mm256_shuffle_epi8(table, u256_and8(v[j], 15));
+            q[8] = _mm256_shuffle_epi8(table, u256_and8(_mm256_srli_epi16(v[j], 4), 15));
+        }
+    }
+    vec_columns4(row, at, v); /* d and the high bits of the scales, then their low nibbles */
+    for (int g = 0; g < 8; g++) {
+        __m256i low = _mm256_srli_epi32(v[1], 4 * g), high = _mm256_srli_epi32(v[0], 16 + 2 * g);
+        low = _mm256_and_si256(low, _mm256_set1_epi32(15));
+        high = _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4);
+        __m256i sc = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
+        t->scale[g][h] = tile_scale_word(sc, 0);
+    }
+    t->dw[h] = tile_halves(v[0]);
+    t->dmin[h] = _mm256_setzero_ps();
+}
+
 /* Fills half h of a tile from the blocks at byte `at` of 8 rows, in LOAD_STEPS steps. */
 #define LOAD_STEPS 8
 static void tile_load(const struct kind256 *k, const uint8_t *const *row, size_t at, int h, struct tile256 *t,
@@ -265,6 +293,8 @@ static void tile_load(const struct kind256 *k, const uint8_t *const *row, size_t
         tile_load_q5_k(row, at, h, t, ahead);
     else if (k->type == DT_Q6_K)
         tile_load_q6_k(row, at, h, t, ahead);
+    else if (k->type == DT_IQ4_XS)
+        tile_load_iq4_xs(row, at, h, t, ahead);
     else
         tile_load_any(k, row, at, h, t, ahead);
 }

@@ -152,10 +152,15 @@ VEC_INLINE __m256i u256_scales_per_32(uint64_t s)
 }
 
 /* The table look-up is the byte shuffle; its entries span more than 7 bits, so they stay signed. */
+VEC_INLINE __m256i u256_iq4_table(void)
+{
+    return _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
+}
+
 VEC_INLINE void unpack256_iq4_xs(const uint8_t *w, struct block256 *b)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
+    const __m256i table = u256_iq4_table();
     for (int j = 0; j < 8; j++) {
         __m128i v = vec_load128(w + 8 + 16 * j);
         __m256i n = u256_and8(vec_pair(v, _mm_srli_epi16(v, 4)), 15);
