@@ -99,20 +99,34 @@ VEC_INLINE __m256 tile_f16(const uint8_t *const *row, size_t at)
                                           (short)vec_u16(row[6] + at), (short)vec_u16(row[7] + at)));
 }
 
-/* Q4_0 and Q8_0 are bytes in the order they are used in, transposed as stored. */
+/* The exponents at byte `at` of 8 rows, as half their powers of two. */
+VEC_INLINE __m256 tile_e8m0_half(const uint8_t *const *row, size_t at)
+{
+    return u32_e8m0_half(_mm256_setr_epi32(row[0][at], row[1][at], row[2][at], row[3][at], row[4][at], row[5][at],
+                                           row[6][at], row[7][at]));
+}
 
-VEC_INLINE void tile_load_q4_0(struct kind32 k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
-                               struct tile32 *t, struct vec_ahead *ahead)
+/* Types of nibbles and bytes in the order they are used in, transposed as stored. */
+
+/* 16 bytes after n_floats bytes: the low nibbles, then the high ones. Each stands for a code in the table, if there is
+ * one. */
+VEC_INLINE void tile_load_nibbles(struct kind32 k, size_t n_floats, bool has_table, __m256i table,
+                                  const uint8_t *const *row, struct place32 from, int n_blocks, int h, struct tile32 *t,
+                                  struct vec_ahead *ahead)
 {
     size_t at = bytes_of(k, from.block);
     for (int b = 0; b < n_blocks; b++, at += (size_t)k.block_bytes) {
         __m256i v[4];
-        vec_columns4(row, at + 2, v);
+        vec_columns4(row, at + n_floats, v);
         vec_ahead_step(ahead);
-        t->dw[b][h] = tile_f16(row, at);
+        t->dw[b][h] = n_floats == 1 ? tile_e8m0_half(row, at) : tile_f16(row, at);
+        if (k.mode == MINIMUM) t->m[b][h] = tile_f16(row, at + 2);
+#pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-            t->q[8 * b + j][h] = _mm256_and_si256(v[j], _mm256_set1_epi8(15));
-            t->q[8 * b + 4 + j][h] = _mm256_and_si256(_mm256_srli_epi16(v[j], 4), _mm256_set1_epi8(15));
+            __m256i low = _mm256_and_si256(v[j], _mm256_set1_epi8(15));
+            __m256i high = _mm256_and_si256(_mm256_srli_epi16(v[j], 4), _mm256_set1_epi8(15));
+            t->q[8 * b + j][h] = has_table ? _mm256_shuffle_epi8(table, low) : low;
+            t->q[8 * b + 4 + j][h] = has_table ? _mm256_shuffle_epi8(table, high) : high;
         }
     }
 }
@@ -135,11 +149,19 @@ VEC_INLINE void tile_load_q8_0(struct kind32 k, const uint8_t *const *row, struc
 }
 
 /* Fills half h of a tile from n_blocks <= 8 blocks of 8 rows, in a step for each block, or 8. */
-static void tile_load(const struct kind32 *k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
-                      struct tile32 *t, struct vec_ahead *ahead)
+VEC_INLINE void tile_load(const struct kind32 *k, const uint8_t *const *row, struct place32 from, int n_blocks, int h,
+                          struct tile32 *t, struct vec_ahead *ahead)
 {
+    const __m256i none = _mm256_setzero_si256(), flip = _mm256_set1_epi8(DOT_VNNI ? -128 : 0);
     if (k->type == DT_Q4_0)
-        tile_load_q4_0(kind_q4_0, row, from, n_blocks, h, t, ahead);
+        tile_load_nibbles(kind_q4_0, 2, false, none, row, from, n_blocks, h, t, ahead);
+    else if (k->type == DT_Q4_1)
+        tile_load_nibbles(kind_q4_1, 4, false, none, row, from, n_blocks, h, t, ahead);
+    else if (k->type == DT_IQ4_NL)
+        tile_load_nibbles(kind_iq4_nl, 2, true, _mm256_xor_si256(u32_iq4_table(), flip), row, from, n_blocks, h, t,
+                          ahead);
+    else if (k->type == DT_MXFP4)
+        tile_load_nibbles(kind_mxfp4, 1, true, u32_mxfp4_table(), row, from, n_blocks, h, t, ahead);
     else if (k->type == DT_Q8_0)
         tile_load_q8_0(kind_q8_0, row, from, n_blocks, h, t, ahead);
     else

@@ -118,24 +118,39 @@ VEC_INLINE void unpack32_q8_0(const uint8_t *w, struct blocks32 *b)
     b->dw = u32_halves(w, 34);
 }
 
+VEC_INLINE __m256i u32_iq4_table(void)
+{
+    return _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
+}
+
 VEC_INLINE void unpack32_iq4_nl(const uint8_t *w, struct blocks32 *b)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
+    const __m256i table = u32_iq4_table();
     for (int j = 0; j < 8; j++) b->q[j] = _mm256_shuffle_epi8(table, u32_nibbles(w + 18 * j + 2));
     b->dw = u32_halves(w, 18);
 }
 
-VEC_INLINE void unpack32_mxfp4(const uint8_t *w, struct blocks32 *b)
+/* Doubled FP4 + 16. */
+VEC_INLINE __m256i u32_mxfp4_table(void)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4)); /* doubled FP4 + 16 */
-    for (int j = 0; j < 8; j++) b->q[j] = _mm256_shuffle_epi8(table, u32_nibbles(w + 17 * j + 1));
-    __m256i e = _mm256_setr_epi32(w[0], w[17], w[34], w[51], w[68], w[85], w[102], w[119]);
-    /* 2^(e - 128); the two lowest are denormal */
+    return _mm256_broadcastsi128_si256(_mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4));
+}
+
+/* 2^(e - 128); the two lowest are denormal */
+VEC_INLINE __m256 u32_e8m0_half(__m256i e)
+{
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     __m256i denormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    b->dw = _mm256_castsi256_ps(_mm256_blendv_epi8(denormal, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(denormal, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
+}
+
+VEC_INLINE void unpack32_mxfp4(const uint8_t *w, struct blocks32 *b)
+{
+    const __m256i table = u32_mxfp4_table();
+    for (int j = 0; j < 8; j++) b->q[j] = _mm256_shuffle_epi8(table, u32_nibbles(w + 17 * j + 1));
+    __m256i e = _mm256_setr_epi32(w[0], w[17], w[34], w[51], w[68], w[85], w[102], w[119]);
+    b->dw = u32_e8m0_half(e);
 }
 
 /* Half of 8 unsigned E4M3 numbers (bytes in dwords; their top bit is ignored, except that only 0x7f is zero). */
