@@ -46,6 +46,41 @@ VEC_INLINE __m256i rows_dot(struct kind256 k, const struct block256 *b, const in
     return s;
 }
 
+/* Stores scales that come back as broadcasts, which cost no shuffle. A compiler that saw through it would take them out
+ * of the register one by one instead. */
+VEC_INLINE void store_scales(uint32_t scale[8], __m256i sc)
+{
+    vec_store(scale, sc);
+    __asm__("" : "+m"(*(uint32_t(*)[8])scale));
+}
+
+/* rows_dot() of a block of IQ1_S as it is looked up. Codes are 8 * grid + delta with one delta for 32 elements, so the
+ * sums of the activations are multiplied by it, and the grid has only signs. */
+VEC_INLINE __m256i rows_dot_iq1_s(const uint8_t *w, const int8_t *x, const int16_t *bsum, uint32_t *halves)
+{
+    const __m256i one = _mm256_set1_epi8(1);
+    __m128i h8 = vec_load128(w + 34);
+    __m128i sc8 = _mm_and_si128(_mm_srli_epi16(h8, 11), _mm_set1_epi16(14)); /* 2s */
+    sc8 = _mm_or_si128(sc8, _mm_set1_epi16(1));
+    __m256i sc = _mm256_cvtepu16_epi32(sc8);
+    sc = _mm256_or_si256(sc, _mm256_slli_epi32(sc, 16)); /* words, two for each 32 elements, as those of bsum */
+    uint32_t scale[8];
+    store_scales(scale, _mm256_slli_epi16(sc, 3));
+    __m256i delta = _mm256_cvtepi16_epi32(_mm_or_si128(_mm_srai_epi16(h8, 15), _mm_set1_epi16(1)));
+    delta = _mm256_or_si256(_mm256_and_si256(delta, _mm256_set1_epi32(0xffff)), _mm256_slli_epi32(delta, 16));
+    __m256i s = _mm256_madd_epi16(_mm256_sign_epi16(sc, delta), vec_load(bsum));
+    for (int j = 0; j < 8; j++) {
+        const uint8_t *p = w + 2 + 4 * j;
+        uint32_t h = vec_u16(w + 34 + 2 * j);
+        __m256i grid = u256_grid8(iq1s_grid, p[0] | (h & 7) << 8, p[1] | (h & 0x38) << 5, p[2] | (h & 0x1c0) << 2,
+                                  p[3] | (h >> 1 & 0x700));
+        __m256i pairs = _mm256_maddubs_epi16(one, _mm256_sign_epi8(vec_load(x + 32 * j), grid));
+        s = _mm256_add_epi32(s, _mm256_madd_epi16(pairs, vec_splat32(scale + j)));
+    }
+    *halves = vec_u16(w);
+    return s;
+}
+
 /* t of four blocks from their sums: dw * S (- dmin * M), lanes = blocks. */
 VEC_INLINE void rows_terms(struct kind256 k, const uint32_t *halves, __m128i s, __m128i m, float *t)
 {
@@ -86,12 +121,18 @@ VEC_INLINE void rows_group_codebook(struct kind256 k, int n, const uint8_t *w, c
     struct block256 b[4];
     const uint8_t *const block[4] = {w, w + k.bytes, w + 2 * k.bytes, w + 3 * k.bytes};
     stream_prefetch(w, 4 * k.bytes);
-    avx2_unpack256[k.type](block, 0, n, b);
+    if (k.type != DT_IQ1_S) avx2_unpack256[k.type](block, 0, n, b);
     for (int u = 0; u < 4; u++) {
+        const int8_t *q = x->q + (size_t)(i + u) * 256;
+        const int16_t *bsum = x->bsum + (size_t)(i + u) * 16;
         s[u] = m[u] = _mm256_setzero_si256();
         if (u >= n) continue;
+        if (k.type == DT_IQ1_S) {
+            s[u] = rows_dot_iq1_s(block[u], q, bsum, &halves[u]);
+            continue;
+        }
         halves[u] = b[u].halves;
-        s[u] = rows_dot(k, &b[u], x->q + (size_t)(i + u) * 256, x->bsum + (size_t)(i + u) * 16, &m[u]);
+        s[u] = rows_dot(k, &b[u], q, bsum, &m[u]);
     }
     rows_terms(k, halves, vec_sum4(s), vec_sum4(m), t);
 }
