@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -545,6 +546,27 @@ int group_attach(struct group *g, qn_scheduler *s, struct qn_error *e)
     }
     g->is_asked = false;
     engine_set_stage(s->engine, &g->stage);
+    return 0;
+}
+
+#define N_ROUNDS 25
+
+static int ascending(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int group_round(struct group *g, uint64_t pause_ns, double *ms, struct qn_error *e)
+{
+    uint64_t ns[N_ROUNDS];
+    for (int i = 0, rc; i < N_ROUNDS; i++) {
+        if (!g->pipeline) return error_set(e, QN_EIO, "hosts: the stages are gone");
+        nanosleep(&(struct timespec){(time_t)(pause_ns / 1000000000u), (long)(pause_ns % 1000000000u)}, NULL);
+        if ((rc = pipeline_round(g->pipeline, &ns[i], e))) return rc;
+    }
+    qsort(ns, N_ROUNDS, sizeof *ns, ascending);
+    *ms = 1e-6 * (double)ns[N_ROUNDS / 2];
     return 0;
 }
 

@@ -62,6 +62,9 @@ struct group_stage {
 };
 /* Returns how many stages there are; out[STAGE_MOST]. */
 int group_stages(const struct group *g, struct group_stage *out);
+/* How long a packet without work takes through all stages and back, in the median of some with pauses between them.
+ * After the scheduler was freed, because only one thread may use the stages. */
+int group_round(struct group *g, uint64_t pause_ns, double *ms, struct qn_error *e);
 /* Whether stages round what they send each other, so that results are not those of one host. NULL: no. */
 bool group_rounds_rows(const struct group *g);
 /* Ends the stages. After the engine. NULL is fine. */

@@ -589,3 +589,19 @@ int pipeline_answer(struct pipeline *p, uint32_t *is_busy, uint32_t *n_good, str
     *n_good = p->n_good;
     return 0;
 }
+
+int pipeline_round(struct pipeline *p, uint64_t *ns, struct qn_error *e)
+{
+    struct patience wait;
+    uint32_t is_busy, n_good;
+    uint64_t since = clock_ns();
+    int rc = pipeline_order(p, &(struct disk_order){.op = DISK_ASK}, e);
+    patience_reset(&wait);
+    patience_expect(&wait, p->p.deadline_ns);
+    for (; !rc && (rc = pipeline_answer(p, &is_busy, &n_good, e)) == QN_EBUSY; rc = 0) {
+        if (patience_ns(&wait) > p->p.deadline_ns) return late(p, "no stage answered after", p->step_no), fail(p, e);
+        patience_wait(&wait);
+    }
+    *ns = clock_ns() - since;
+    return rc;
+}

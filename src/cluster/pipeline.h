@@ -54,10 +54,11 @@ int pipeline_run(struct pipeline *p, const struct batch *b, struct kv_seq *const
 int pipeline_accept(struct pipeline *p, const int32_t *n_accepted, struct qn_error *e);
 
 /* Sends an order about files, after the steps under way and what was copied since. Not between a step and its accept.
- * After DISK_ASK, pipeline_answer() has to be called until it
- * has the answer, before the next DISK_ASK. */
+ * After DISK_ASK, pipeline_answer() has to be called until it has the answer, before the next DISK_ASK. */
 int pipeline_order(struct pipeline *p, const struct disk_order *o, struct qn_error *e);
 /* Takes the answer to DISK_ASK. QN_EBUSY: it has not come yet. */
 int pipeline_answer(struct pipeline *p, uint32_t *is_busy, uint32_t *n_good, struct qn_error *e);
+/* Measures how long a packet without work takes through all stages and back, while none is under way. */
+int pipeline_round(struct pipeline *p, uint64_t *ns, struct qn_error *e);
 
 #endif

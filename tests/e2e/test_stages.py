@@ -112,9 +112,9 @@ def test_explain_says_which_host_has_which_layers():
         check(len(stages) == n and j["tokens"] == 16, j)
         check([s["first"] for s in stages] == [sum(s["layers"] for s in stages[:i]) for i in range(n)], "layers follow each other", j)
         check(all(s["compute_ms"] > 0 and s["bytes"] > 0 and s["host"] == "localhost" for s in stages), j)
-        check(abs(sum(s["compute_ms"] for s in stages) - j["compute_ms"]) < 1e-6 and j["token_ms"] > 0 and j["between_ms"] > 0, j)
+        check(abs(sum(s["compute_ms"] for s in stages) - j["compute_ms"]) < 1e-6 and j["token_ms"] > 0 and j["round_ms"] > 0 and j["between_ms"] > 0, j)
         text = explain(MODELS[0], "--hosts", hosts, "--reps", "1").stdout
-        check(text.count("\nlocalhost ") == n and "copies, wire, waiting" in text and "tokens/s" in text, text)
+        check(text.count("\nlocalhost ") == n and "latency of the wire" in text and "copies, bytes" in text and "tokens/s" in text, text)
     for args, wanted in ((["--hosts", "localhost", "-p", "8"], "--prompt"), (["--hosts", "elsewhere"], "name the interface"),
                          (["--only-hosts"], "needs --hosts"), (["--hosts", "localhost", "--only-hosts"], "quern serve"),
                          (["--hosts", "localhost:64"], "stages, but the model has")):

@@ -3,7 +3,8 @@
  * explain_hosts.c: the time of a token on several hosts. See explain_hosts.h.
  *
  * Stages tell with each step how long their passes took. What is left of the time from when the head sends a step until
- * it has the token is copying, the wire, and waiting for packets.
+ * it has the token is copying, the wire, and waiting for packets. A packet without work, sent round as often as tokens
+ * were, shows how much of it does not depend on what is sent.
  */
 #include "cli/measure/explain_hosts.h"
 
@@ -116,6 +117,7 @@ struct report {
     int n, n_layer;
     struct group_stage stage[STAGE_MOST];
     double ms[STAGE_MOST], between_ms, all_ms; /* medians of a token */
+    double round_ms;                           /* of a packet without work */
 };
 
 static double predicted(const struct group_stage *s) { return s->layer_ms * (s->hi - s->lo) + s->head_ms; }
@@ -161,9 +163,9 @@ static void print_json(const struct explain_hosts *p, const struct report *r)
                                                 (int)s->memory_mb, "predicted_ms", predicted(s), "compute_ms", r->ms[i],
                                                 "alone_ms", alone_ms(r, i)));
     }
-    cli_print_json(json_pack("{s:s, s:i, s:o, s:f, s:f, s:f}", "model", p->name, "tokens", p->n_tokens, "stages",
-                             stages, "compute_ms", sum_ms(r), "between_ms", r->all_ms - sum_ms(r), "token_ms",
-                             r->all_ms),
+    cli_print_json(json_pack("{s:s, s:i, s:o, s:f, s:f, s:f, s:f}", "model", p->name, "tokens", p->n_tokens, "stages",
+                             stages, "compute_ms", sum_ms(r), "between_ms", r->all_ms - sum_ms(r), "round_ms",
+                             r->round_ms, "token_ms", r->all_ms),
                    JSON_COMPACT | JSON_REAL_PRECISION(9));
 }
 
@@ -192,7 +194,9 @@ static void print_table(const struct explain_hosts *p, const struct report *r)
         if (s->memory_mb) snprintf(memory, sizeof memory, "%u", s->memory_mb);
         printf("%-22s %-10s %9.1f %9s %12s %11.3f\n", s->host, layers, 1e-6 * s->bytes, memory, guess, r->ms[i]);
     }
-    printf("%-22s %55.3f\n", "copies, wire, waiting", r->between_ms);
+    double sized = r->between_ms - r->round_ms;
+    printf("%-40s %37.3f\n", "latency of the wire, waking up", r->round_ms);
+    printf("%-40s %37.3f\n", "copies, bytes on the wire", sized > 0 ? sized : 0);
     printf("%-22s %55.3f\n", "a token of one answer", r->all_ms);
     if (slowest_ms(r) > 0)
         printf("\nOne answer gets %.1f tokens/s. Answers that keep all stages busy get at most\n%.1f together.\n",
@@ -239,6 +243,9 @@ int explain_hosts(const struct explain_hosts *p, struct qn_error *e)
     }
     if (!rc) sum_up(&r, group, spy, model->model->hp.n_layer);
     if (!rc && !spy->n) rc = error_set(e, QN_EIO, "hosts: the stages did not say how long their passes took");
+    qn_scheduler_free(scheduler);
+    scheduler = NULL;
+    if (!rc) rc = group_round(group, (uint64_t)(1e6 * r.all_ms), &r.round_ms, e);
     progress_note("%s", "");
     if (!rc && p->json) print_json(p, &r);
     if (!rc && !p->json) print_table(p, &r);
