@@ -246,7 +246,7 @@ def test_several_prompts_are_answered_in_order():
 
 def test_several_prompts_end_together():
     s = Server(STORY, "--parallel", "8", "--sessions", "8")
-    ask = {"prompt": ["Once"] * 100, "max_tokens": 200, "ignore_eos": True, "n": 8, "stream": True}
+    ask = {"prompt": ["Once"] * 100, "max_tokens": 100, "ignore_eos": True, "n": 8, "stream": True}
     c = s.connect()
     c.request("POST", "/v1/completions", json.dumps(ask), {"Content-Type": "application/json"})
     r = c.getresponse()
