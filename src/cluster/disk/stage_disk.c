@@ -25,6 +25,7 @@
 #define ALIGN   4096 /* of the first part in its file */
 #define NAME    64
 #define ENDING  ".stage"
+#define MOST    64 /* orders at a time: a head has a few */
 
 /* What a file begins with. A table of its parts follows. */
 struct file_head {
@@ -60,6 +61,7 @@ struct stage_disk {
     uint64_t budget;
     struct worker *writer, *reader;
     struct disk_job *jobs; /* those that the head may ask about */
+    int n_jobs;
 };
 
 /* ---- names ---- */
@@ -338,6 +340,7 @@ static void free_job(struct stage_disk *d, struct disk_job **at)
     struct disk_job *j = *at;
     worker_wait(j->reads ? d->reader : d->writer, &j->job);
     *at = j->next;
+    d->n_jobs--;
     mem_free(j);
 }
 
@@ -368,7 +371,7 @@ static void enter(struct stage_disk *d, const struct disk_order *o)
 static void begin(struct stage_disk *d, const struct disk_order *o)
 {
     size_t bytes = (size_t)o->n_parts * sizeof *o->parts;
-    struct disk_job *j = d->is_entered ? mem_calloc(1, sizeof *j + bytes) : NULL;
+    struct disk_job *j = d->is_entered && d->n_jobs < MOST ? mem_calloc(1, sizeof *j + bytes) : NULL;
     if (!j) return; /* nothing is known of it: it has failed */
     *j = (struct disk_job){.next = d->jobs, .disk = d, .reads = o->op == DISK_READ, .number = o->number};
     j->n_parts = o->n_parts;
@@ -378,6 +381,7 @@ static void begin(struct stage_disk *d, const struct disk_order *o)
     memcpy(j->head.key, d->key, sizeof d->key);
     memcpy(j->parts, o->parts, bytes);
     d->jobs = j;
+    d->n_jobs++;
     worker_post(j->reads ? d->reader : d->writer, &j->job);
 }
 

@@ -257,6 +257,31 @@ static void what_was_not_completed_is_removed(void **unused)
     close_life(&l);
 }
 
+/* A head that never ends its orders gets no more of them done. */
+static void orders_that_nobody_ends_are_few(void **unused)
+{
+    (void)unused;
+    struct life l;
+    int n = 0;
+    open_life(&l, 0, 2, key, ROOMY);
+    write_both(&l);
+    for (uint32_t i = 1001; i <= 1100; i++)
+        stage_disk_do(l.disk, &(struct disk_order){.op = DISK_READ, .number = i, .n_parts = 1, .parts = state});
+    for (uint32_t i = 1001; i <= 1100; i++) {
+        uint32_t is_busy = 1, good = 0;
+        for (int ms = 0; is_busy && ms < 20000; ms++) {
+            is_busy = 0;
+            good = 5;
+            stage_disk_ask(l.disk, i, &is_busy, &good);
+            if (is_busy) poll(NULL, 0, 1);
+        }
+        n += good > 0;
+        stage_disk_do(l.disk, &(struct disk_order){.op = DISK_END, .number = i});
+    }
+    assert_int_equal(n, 64);
+    close_life(&l);
+}
+
 /* Without a disk, nothing is ever good. */
 static void a_stage_without_files_has_none(void **unused)
 {
@@ -378,6 +403,7 @@ int main(void)
         cmocka_unit_test_teardown(damage_is_found, remove_all),
         cmocka_unit_test_teardown(the_folder_stays_within_its_budget, remove_all),
         cmocka_unit_test_teardown(what_was_not_completed_is_removed, remove_all),
+        cmocka_unit_test_teardown(orders_that_nobody_ends_are_few, remove_all),
         cmocka_unit_test(a_stage_without_files_has_none),
         cmocka_unit_test(orders_are_read_as_they_were_written),
         cmocka_unit_test(orders_out_of_limits_are_refused),
