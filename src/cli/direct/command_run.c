@@ -13,9 +13,9 @@
 
 #include "cli/core/cli.h"
 #include "cli/core/commands.h"
+#include "cli/core/progress.h"
 #include "cli/core/render.h"
 #include "cli/direct/run_receipt.h"
-#include "cli/core/progress.h"
 #include "cli/direct/run_scheduled.h"
 #include "cli/place/operand.h"
 #include "cli/place/stage_hosts.h"
