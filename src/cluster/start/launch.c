@@ -76,13 +76,13 @@ int launch_alone(struct words *w, const struct launch_params *l, struct qn_error
 static int add_network(struct words *w, const struct launch_params *l, struct qn_error *e)
 {
     const struct network *n = l->network;
-    int rc, half = n->n_ports / 2;
+    int rc, half = n->n_ports / 2, from = network_mpirun_ports(n);
     if ((rc = add_setting(w, "btl", "self,vader,tcp", e)) ||
         (rc = add_setting(w, "btl_tcp_if_include", n->subnet, e)) ||
         (rc = add_setting(w, "oob_tcp_if_include", n->subnet, e)) ||
         (rc = add_range(w, "btl_tcp_port_min_v4", n->port, 0, e)) ||
         (rc = add_range(w, "btl_tcp_port_range_v4", half, 0, e)) ||
-        (rc = add_range(w, "oob_tcp_dynamic_ipv4_ports", n->port + half, n->port + n->n_ports - 1, e)) ||
+        (rc = add_range(w, "oob_tcp_dynamic_ipv4_ports", from, from + NETWORK_MPIRUN_PORTS - 1, e)) ||
         (rc = add_setting(w, "plm_rsh_no_tree_spawn", "1", e)) ||  /* only this host needs a way to the others */
         (rc = add_setting(w, "oob_tcp_keepalive_time", "2", e)) || /* s; a host that was cut off ends what it has */
         (rc = add_setting(w, "oob_tcp_keepalive_intvl", "1", e)) ||

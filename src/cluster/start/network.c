@@ -9,6 +9,10 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/rng.h"
 
 #define LEAST_PORTS 20
 
@@ -84,4 +88,27 @@ int network_find(struct network *n, const char *interface, const char *ports, bo
         rc = error_set(e, QN_EUSAGE, "hosts: this host has no interface '%s'", interface);
     freeifaddrs(all);
     return rc;
+}
+
+/* Whether nobody listens at the port, or has had connections there for the last minute. */
+static bool is_unused(int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool unused = fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof a);
+    if (fd >= 0) close(fd);
+    return unused;
+}
+
+int network_mpirun_ports(const struct network *n)
+{
+    int half = n->n_ports / 2, n_places = (n->n_ports - half) / NETWORK_MPIRUN_PORTS;
+    int at = (int)(rng_seed_from_os() % (uint64_t)n_places), port = 0;
+    for (int i = 0; i < n_places; i++) {
+        port = n->port + half + (at + i) % n_places * NETWORK_MPIRUN_PORTS;
+        int k = 0;
+        while (k < NETWORK_MPIRUN_PORTS && is_unused(port + k)) k++;
+        if (k == NETWORK_MPIRUN_PORTS) break;
+    }
+    return port;
 }
