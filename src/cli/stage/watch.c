@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/os.h"
+#include "cluster/start/launch.h"
 #include "cluster/start/watcher.h"
 
 #define FIRST_PAUSE_MS 100
@@ -30,6 +31,7 @@
 
 static pid_t start(const char *log, char **argv)
 {
+    char ports[LAUNCH_RANGE];
     pid_t parent = getpid(), pid = fork();
     if (pid) return pid;
     int in = open("/dev/null", O_RDONLY), out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -39,6 +41,7 @@ static pid_t start(const char *log, char **argv)
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
+    launch_pick_ports(argv, ports);
     execvp(argv[0], argv);
     fprintf(stderr, "cannot start '%s'", argv[0]);
     _exit(127);

@@ -12,6 +12,9 @@
 
 #include "base/mem.h"
 
+#define MPIRUN_PORTS   "oob_tcp_dynamic_ipv4_ports"
+#define MPIRUN_N_PORTS 3
+
 int words_add(struct words *w, const char *word, struct qn_error *e)
 {
     char **more = mem_realloc(w->v, ((size_t)w->n + 2) * sizeof *more);
@@ -76,19 +79,29 @@ int launch_alone(struct words *w, const struct launch_params *l, struct qn_error
 static int add_network(struct words *w, const struct launch_params *l, struct qn_error *e)
 {
     const struct network *n = l->network;
-    int rc, half = n->n_ports / 2, from = network_mpirun_ports(n);
+    int rc, half = n->n_ports / 2;
     if ((rc = add_setting(w, "btl", "self,vader,tcp", e)) ||
         (rc = add_setting(w, "btl_tcp_if_include", n->subnet, e)) ||
         (rc = add_setting(w, "oob_tcp_if_include", n->subnet, e)) ||
         (rc = add_range(w, "btl_tcp_port_min_v4", n->port, 0, e)) ||
         (rc = add_range(w, "btl_tcp_port_range_v4", half, 0, e)) ||
-        (rc = add_range(w, "oob_tcp_dynamic_ipv4_ports", from, from + NETWORK_MPIRUN_PORTS - 1, e)) ||
+        (rc = add_range(w, MPIRUN_PORTS, n->port + half, n->port + n->n_ports - 1, e)) || /* launch_pick_ports() */
         (rc = add_setting(w, "plm_rsh_no_tree_spawn", "1", e)) ||  /* only this host needs a way to the others */
         (rc = add_setting(w, "oob_tcp_keepalive_time", "2", e)) || /* s; a host that was cut off ends what it has */
         (rc = add_setting(w, "oob_tcp_keepalive_intvl", "1", e)) ||
         (rc = add_setting(w, "oob_tcp_keepalive_probes", "2", e)))
         return rc;
     return l->agent ? add_setting(w, "plm_rsh_agent", l->agent, e) : 0;
+}
+
+void launch_pick_ports(char **argv, char range[LAUNCH_RANGE])
+{
+    int from, to;
+    while (argv[0] && strcmp(argv[0], MPIRUN_PORTS) != 0) argv++;
+    if (!argv[0] || !argv[1] || sscanf(argv[1], "%d-%d", &from, &to) != 2) return;
+    from = network_free_ports(from, to, MPIRUN_N_PORTS);
+    snprintf(range, LAUNCH_RANGE, "%d-%d", from, from + MPIRUN_N_PORTS - 1);
+    argv[1] = range;
 }
 
 /* Open MPI refuses to run as root unless it is told to; a daemon that is root has decided that already. Stages that are

@@ -36,6 +36,11 @@ bool launch_has_door(const struct launch_params *l);
 int launch_all(struct words *w, const struct launch_params *l, struct qn_error *e);
 /* The command for one stage on this host, with all layers and without MPI. */
 int launch_alone(struct words *w, const struct launch_params *l, struct qn_error *e);
+/* mpirun and its helpers listen at each of the ports that they are given, and those of a group that has just ended
+ * still do so for some seconds; a new group that gets the same ones hangs. So before each start, the ports in a command
+ * of launch_all() are narrowed to a few, in `range`, of which argv gets the address. Another command stays as it is. */
+#define LAUNCH_RANGE 24
+void launch_pick_ports(char **argv, char range[LAUNCH_RANGE]);
 int words_add(struct words *w, const char *word, struct qn_error *e);
 void words_deinit(struct words *w);
 

@@ -12,9 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/rng.h"
+#include "base/os.h"
 
 #define LEAST_PORTS 20
+#define TURN_NS     250000000u /* the time for which the same ports are the first to be asked */
 
 bool network_is_private(uint32_t a)
 {
@@ -100,15 +101,14 @@ static bool is_unused(int port)
     return unused;
 }
 
-int network_mpirun_ports(const struct network *n)
+int network_free_ports(int from, int to, int n)
 {
-    int half = n->n_ports / 2, n_places = (n->n_ports - half) / NETWORK_MPIRUN_PORTS;
-    int at = (int)(rng_seed_from_os() % (uint64_t)n_places), port = 0;
+    int n_places = (to - from + 1) / n, at = (int)(clock_ns() / TURN_NS % (uint64_t)n_places), port = from;
     for (int i = 0; i < n_places; i++) {
-        port = n->port + half + (at + i) % n_places * NETWORK_MPIRUN_PORTS;
+        port = from + (at + i) % n_places * n;
         int k = 0;
-        while (k < NETWORK_MPIRUN_PORTS && is_unused(port + k)) k++;
-        if (k == NETWORK_MPIRUN_PORTS) break;
+        while (k < n && is_unused(port + k)) k++;
+        if (k == n) break;
     }
     return port;
 }

@@ -23,11 +23,10 @@ int network_find(struct network *n, const char *interface, const char *ports, bo
  * somebody's own (RFC 1918, 3927, 6598), or from itself (127/8). */
 bool network_is_private(uint32_t address);
 
-/* mpirun and its helpers listen at each of the ports that they are given, and those of a group that has just ended
- * still do so for some seconds; a new group that gets the same ones hangs. So each group gets NETWORK_MPIRUN_PORTS of
- * the upper half, which nobody on this host has used for a minute, if there are such. Returns the first one. */
-#define NETWORK_MPIRUN_PORTS 5
-int network_mpirun_ports(const struct network *n);
+/* Returns the first of n ports, of those from `from` to `to`, at which nobody on this host listens or has had
+ * connections for a minute; if there are none, of any. All of them take turns by the clock, because other hosts cannot
+ * be asked: calls within seconds, but not within a quarter of one, return others. n <= to - from + 1. */
+int network_free_ports(int from, int to, int n);
 
 #define NETWORK_PORTS "47600-47699"
 

@@ -144,10 +144,19 @@ static void a_door_is_put_before_a_first_stage_elsewhere(void **state)
     assert_non_null(strstr(text, "btl_tcp_if_include 10.1.0.0/24"));
     assert_non_null(strstr(text, "oob_tcp_if_include 10.1.0.0/24"));
     assert_non_null(strstr(text, "btl_tcp_port_min_v4 5000 --mca btl_tcp_port_range_v4 20"));
+    assert_non_null(strstr(text, "oob_tcp_dynamic_ipv4_ports 5020-5039"));
+    char range[LAUNCH_RANGE], before[4096];
     int from, to;
+    strcpy(before, text);
+    char *argv[200];
+    assert_true(w.n < 200);
+    memcpy(argv, w.v, (size_t)(w.n + 1) * sizeof *argv);
+    launch_pick_ports(argv, range);
+    join_words(&(struct words){argv, w.n}, text, sizeof text);
     const char *mpirun = strstr(text, "oob_tcp_dynamic_ipv4_ports ");
-    assert_true(mpirun && sscanf(mpirun, "oob_tcp_dynamic_ipv4_ports %d-%d", &from, &to) == 2);
-    assert_true(from >= 5020 && from % 5 == 0 && to == from + 4 && to < 5040);
+    assert_true(sscanf(mpirun, "oob_tcp_dynamic_ipv4_ports %d-%d", &from, &to) == 2);
+    assert_true(from >= 5020 && (from - 5020) % 3 == 0 && to == from + 2 && to < 5040);
+    assert_int_equal(strncmp(text, before, (size_t)(mpirun - text)), 0);
     words_deinit(&w);
     assert_int_equal(launch_alone(&w, &l, NULL), 0);
     join_words(&w, text, sizeof text);
@@ -157,23 +166,22 @@ static void a_door_is_put_before_a_first_stage_elsewhere(void **state)
 }
 
 /* Ports at which a group that ends still listens are not given to the next one. */
-static void mpirun_gets_ports_that_nobody_uses(void **state)
+static void ports_are_some_that_nobody_uses(void **state)
 {
     (void)state;
-    struct network n = {.port = 21700,
-                        .n_ports = 30}; /* below those of connections; 15 in the upper half: three places */
+    const int first = 21715, last = 21731; /* below those of connections; three places */
     int fd[3];
     bool is_taken[3] = {false};
     for (int i = 0; i < 3; i++) {
-        int port = network_mpirun_ports(&n), place = (port - 21715) / 5;
-        assert_true(port >= 21715 && port % 5 == 0 && place < 3 && !is_taken[place]);
+        int port = network_free_ports(first, last, 5), place = (port - first) / 5;
+        assert_true(port >= first && port % 5 == 0 && place < 3 && !is_taken[place]);
         is_taken[place] = true;
         struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(port + 3))};
         fd[i] = socket(AF_INET, SOCK_STREAM, 0);
         assert_int_equal(bind(fd[i], (struct sockaddr *)&a, sizeof a), 0);
         assert_int_equal(listen(fd[i], 1), 0);
     }
-    assert_true(network_mpirun_ports(&n) >= 21715); /* none is left, so any of them */
+    assert_true(network_free_ports(first, last, 5) >= first); /* none is left, so any of them */
     for (int i = 0; i < 3; i++) close(fd[i]);
 }
 
@@ -462,7 +470,7 @@ int main(void)
         cmocka_unit_test(only_addresses_of_ones_own_are_private),
         cmocka_unit_test(an_interface_and_its_ports_are_checked),
         cmocka_unit_test(a_door_is_put_before_a_first_stage_elsewhere),
-        cmocka_unit_test(mpirun_gets_ports_that_nobody_uses),
+        cmocka_unit_test(ports_are_some_that_nobody_uses),
         cmocka_unit_test(a_command_that_was_given_starts_all_ranks),
         cmocka_unit_test(layers_go_where_they_are_done_soonest),
         cmocka_unit_test(cuts_that_are_about_as_good_may_stay),
