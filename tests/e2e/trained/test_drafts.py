@@ -331,8 +331,12 @@ def test_guesses_are_the_default():
                 check(d.ask({**body, "draft": value})[0] == 200, name, value)
             for value in others:
                 check(d.ask({**body, "draft": value})[0] == 400, name, value)
-            s, r = d.ask(body)
-            check(s == 200 and r["quern"]["accepted"] > 0 and r["quern"]["passes"] < r["usage"]["completion_tokens"], name, r)
+            for _ in range(40):  # where guesses seem not to pay, as beside busy programs, they are only tried now and then
+                s, r = d.ask(body)
+                check(s == 200, name, r)
+                if r["quern"].get("accepted"):
+                    break
+            check(r["quern"].get("accepted", 0) > 0 and r["quern"]["passes"] < r["usage"]["completion_tokens"], name, r)
 
 
 if __name__ == "__main__":
