@@ -25,7 +25,10 @@
 #define ALIGN   4096 /* of the first part in its file */
 #define NAME    64
 #define ENDING  ".stage"
-#define MOST    64 /* orders at a time: a head has a few */
+/* Parts of a file: pages of the longest sequence, their window pages, a state. A longer file is none of ours, and its
+ * table is not read. */
+#define MOST_PARTS (2 * (CHAIN_MAX_TOKENS / KV_PAGE_SLOTS) + 1)
+#define MOST       64 /* orders at a time: a head has a few */
 
 /* What a file begins with. A table of its parts follows. */
 struct file_head {
@@ -259,7 +262,8 @@ static int read_table(struct disk_source *s, const struct file_head *want, struc
     int rc = chain_read_at(s->fd, &h, sizeof h, 0, e);
     if (rc) return rc;
     if (fstat(s->fd, &st) || h.magic != MAGIC || h.version != VERSION || memcmp(h.key, want->key, sizeof h.key) ||
-        h.lo != want->lo || h.hi != want->hi || (uint64_t)st.st_size / sizeof *s->table < h.n_parts)
+        h.lo != want->lo || h.hi != want->hi || h.n_parts > MOST_PARTS ||
+        (uint64_t)st.st_size / sizeof *s->table < h.n_parts)
         return error_set(e, QN_EDATA, "it is of another model, of other layers or damaged");
     s->n_parts = h.n_parts;
     s->table = mem_alloc(table_bytes(h.n_parts) + 1);

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "cluster/disk/last_cuts.h"
 #include "cluster/disk/stage_disk.h"
@@ -205,6 +206,33 @@ static void damage_is_found(void **unused)
     }
     close(fd);
     close_life(&l);
+}
+
+static char last_log[512];
+
+static void keep_log(void *arg, enum log_level level, const char *line)
+{
+    (void)arg, (void)level;
+    snprintf(last_log, sizeof last_log, "%s", line);
+}
+
+/* A file that seems to have a table of 64 GB, all of it a hole: no memory is asked for. */
+static void a_huge_table_is_not_read(void **unused)
+{
+    (void)unused;
+    struct life l;
+    const uint32_t n = UINT32_MAX;
+    open_life(&l, 0, 2, key, UINT64_MAX);
+    write_both(&l);
+    int fd = open(file_at(7, "0-2"), O_RDWR);
+    assert_int_equal(pwrite(fd, &n, sizeof n, 40), sizeof n);
+    assert_int_equal(ftruncate(fd, (off_t)1 << 40), 0);
+    close(fd);
+    log_set_sink(keep_log, NULL);
+    assert_int_equal(do_order(&l, DISK_READ, all, 4), 0);
+    close_life(&l);
+    log_set_sink(NULL, NULL);
+    assert_non_null(strstr(last_log, "of other layers or damaged"));
 }
 
 static int count_files(void)
@@ -401,6 +429,7 @@ int main(void)
         cmocka_unit_test_teardown(what_is_written_is_read, remove_all),
         cmocka_unit_test_teardown(what_is_not_there_is_not_read, remove_all),
         cmocka_unit_test_teardown(damage_is_found, remove_all),
+        cmocka_unit_test_teardown(a_huge_table_is_not_read, remove_all),
         cmocka_unit_test_teardown(the_folder_stays_within_its_budget, remove_all),
         cmocka_unit_test_teardown(what_was_not_completed_is_removed, remove_all),
         cmocka_unit_test_teardown(orders_that_nobody_ends_are_few, remove_all),
