@@ -115,6 +115,13 @@ static int set_options(struct stage_life_params *p, char **argv, struct qn_error
                      cpu_level_list(list));
 }
 
+/* Goes where mpirun's words go: into the watcher's log. */
+static void print_log(void *arg, enum log_level level, const char *line)
+{
+    (void)arg;
+    if (level <= LOG_WARN) fprintf(stderr, "quern-stage: %s\n", line);
+}
+
 static int fail(const struct qn_error *e)
 {
     fprintf(stderr, "quern-stage: %s\n", e->msg);
@@ -167,6 +174,7 @@ static int alone(char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
+    log_set_sink(print_log, NULL);
     if (argc == 8 && !strcmp(argv[1], "rank")) {
         int rc = rank(argc, argv);
         _exit(rc); /* a stage that ends, ends all: mpirun sees to it. Waiting for the others would hang */
