@@ -54,8 +54,8 @@ class Server:
             raise RuntimeError("no server: " + self.stderr())
 
     def stderr(self):
-        self.log.seek(0)
-        return self.log.read().decode()
+        with open(self.log.name, "rb") as f:  # self.log has its place in the file in common with the server
+            return f.read().decode()
 
     def connect(self, listener=None, tls=False):
         if listener is None:

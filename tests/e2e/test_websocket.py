@@ -180,6 +180,7 @@ def test_requests_run_side_by_side():
     end_of_three = time.monotonic() + LIMIT  # a stream ends some time after its last event
     while s.stderr().count("MESSAGE 200 ") < 3 and time.monotonic() < end_of_three:
         time.sleep(0.01)
+    check(s.stderr().count("MESSAGE 200 ") == 3, "three have ended", s.stderr())
     # As many as are allowed; one more is refused by itself.
     for _ in range(15):
         w.send_text('{"late":100000}')
