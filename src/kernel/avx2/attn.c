@@ -1,64 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn.c: attention of the query rows of one KV head, 32 at a time (docs/KERNELS.md section 3).
+ * attn.c: attention of the query rows of one KV head, 48 at a time (docs/KERNELS.md section 3).
  *
  * A chunk of 256 slots at a time, in three passes: scores (lanes = slots, 16 of which lie side by
  * side in the key area), the softmax of each row, and the weighted sum of values (lanes = dims).
- * Rows go four together, so that a key or value is loaded and converted once for four. Chunks are
- * merged into running totals in scratch, in ascending order.
+ * Few rows go four together, so that a key or value is loaded and converted once for four; many go
+ * through attn_many.c. Chunks are merged into running totals in scratch, in ascending order.
  *
  * Rows may see different slots. Scores are computed for whole groups of 16 and then masked; in
- * the value sums four rows share the slots that all of them see, and each does the rest alone,
+ * the value sums rows that go together share the slots that all of them see, and each does the rest alone,
  * because a slot that a row does not see must not even be multiplied by zero (it may hold NaN).
  */
 #include <assert.h>
 
+#include "kernel/avx2/attn_work.h"
 #include "kernel/avx2/avx2.h"
 #include "kernel/avx2/math.h"
 
-#define ROWS       4  /* query rows together */
-#define MAX_Q      32 /* rows in one pass: a call with more takes several */
-#define VALUE_RUN  32 /* slots whose values are summed before the next dims: they stay in L1 */
-#define MAX_BLOCKS (ATTN_MAX_DIM / 32)
-#define KEY_BYTES  (2 * KV_GROUP + 32 * KV_GROUP) /* 32 dims of a group of Q8_0 keys */
-
-/* A running (chunk's) result of every row. */
-struct partials {
-    float m[MAX_Q], l[MAX_Q];
-    float o[MAX_Q][ATTN_MAX_DIM];
-};
-
-struct work {
-    float p[MAX_Q][ATTN_CHUNK]; /* scores, then their exponentials */
-    struct partials total, chunk;
-    /* Q8_0 keys: the queries in the Q32 format */
-    int8_t q[MAX_Q][ATTN_MAX_DIM];
-    float d[MAX_Q][MAX_BLOCKS];
-};
-_Static_assert(sizeof(struct work) <= KERNEL_SCRATCH_BYTES, "the work fits the scratch memory");
-
-static int int_min(int a, int b) { return a < b ? a : b; }
-static int int_max(int a, int b) { return a > b ? a : b; }
-
-/* The keys of the group of slot s; its value. */
-static const uint8_t *key_at(const struct attn *a, int s)
-{
-    return a->pages[s / a->page_slots] + a->k_offset +
-           (size_t)(s % a->page_slots / KV_GROUP) * kv_key_bytes(a->type, a->head_dim);
-}
-
-static const uint8_t *value_at(const struct attn *a, int s)
-{
-    return a->pages[s / a->page_slots] + a->v_offset +
-           (size_t)(s % a->page_slots) * kv_value_bytes(a->type, a->head_dim_v);
-}
-
-/* Fetches [p + from, p + from + bytes); p NULL: nothing. What is read next is fetched in the order in which it lies in
- * memory, and a few lines at a time, because the processor drops more. */
-VEC_INLINE void fetch(const uint8_t *p, size_t from, size_t bytes)
-{
-    for (size_t i = 0; p && i < bytes; i += 64) _mm_prefetch((const char *)p + from + i, _MM_HINT_T0);
-}
+#define VALUE_RUN 32 /* slots whose values are summed before the next dims: they stay in L1 */
+#define KEY_BYTES (2 * KV_GROUP + 32 * KV_GROUP) /* 32 dims of a group of Q8_0 keys */
 
 /* ---- scores ---- */
 
@@ -150,50 +110,38 @@ VEC_INLINE __m256 lanes_between(int first, int lo, int hi)
     return _mm256_castsi256_ps(in);
 }
 
+/* The lanes of v whose index from `first` on is in [lo, hi), and those of `rest` in the others' place. */
+VEC_INLINE __m256 only_between(__m256 v, __m256 rest, int first, int lo, int hi)
+{
+    return first >= lo && first + 8 <= hi ? v : _mm256_blendv_ps(rest, v, lanes_between(first, lo, hi));
+}
+
 /* p[lo..hi) -> exp(p - m) in place; m their maximum, l the sum. Whole groups of 16 are rewritten, with zeros outside.
  */
 static void softmax(float *p, int lo, int hi, float *m, float *l)
 {
-    const __m256 none = _mm256_set1_ps(-__builtin_inff());
-    __m256 max = none, lane[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    const __m256 none = _mm256_set1_ps(-__builtin_inff()), zero = _mm256_setzero_ps();
+    __m256 max[2] = {none, none}, lane[2] = {zero, zero};
     int first = lo & ~15, last = (hi + 15) & ~15;
     float v[8];
-    for (int i = first; i < last; i += 8) /* max gives its second operand when either is NaN */
-        max = _mm256_max_ps(_mm256_blendv_ps(none, _mm256_loadu_ps(p + i), lanes_between(i, lo, hi)), max);
-    _mm256_storeu_ps(v, max);
+    for (int i = first; i < last; i += 16) /* max gives its second operand when either is NaN */
+        for (int h = 0; h < 2; h++)
+            max[h] = _mm256_max_ps(only_between(_mm256_loadu_ps(p + i + 8 * h), none, i + 8 * h, lo, hi), max[h]);
+    _mm256_storeu_ps(v, _mm256_max_ps(max[0], max[1]));
     *m = v[0];
     for (int i = 1; i < 8; i++)
         if (v[i] > *m) *m = v[i];
-    for (int i = first; i < last; i += 8) {
-        __m256 e = math_exp8(_mm256_sub_ps(_mm256_loadu_ps(p + i), _mm256_set1_ps(*m)));
-        e = _mm256_and_ps(e, lanes_between(i, lo, hi));
-        _mm256_storeu_ps(p + i, e);
-        lane[i / 8 % 2] = _mm256_add_ps(lane[i / 8 % 2], e); /* + 0 changes no sum of exponentials */
-    }
+    for (int i = first; i < last; i += 16)
+        for (int h = 0; h < 2; h++) {
+            __m256 e = math_exp8_negative(_mm256_sub_ps(_mm256_loadu_ps(p + i + 8 * h), _mm256_set1_ps(*m)));
+            e = only_between(e, zero, i + 8 * h, lo, hi);
+            _mm256_storeu_ps(p + i + 8 * h, e);
+            lane[h] = _mm256_add_ps(lane[h], e); /* + 0 changes no sum of exponentials */
+        }
     *l = vec_tree16(lane[0], lane[1]);
 }
 
 /* ---- values ---- */
-
-/* 8 values of one slot from dim i on, i a multiple of 8. */
-VEC_INLINE __m256 load_values(enum kv_type t, const uint8_t *v, int i)
-{
-    if (t == KV_F32) return _mm256_loadu_ps((const float *)(v + 4 * (size_t)i));
-    if (t == KV_F16) return _mm256_cvtph_ps(vec_load128(v + 2 * (size_t)i));
-    const uint8_t *b = v + i / 32 * 34;
-    __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(vec_load64(b + 2 + i % 32)));
-    return _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(vec_u16(b))), q);
-}
-
-/* The same for one dim: the last ones of a head whose size is no multiple of 8. */
-VEC_INLINE float load_value(enum kv_type t, const uint8_t *v, int i)
-{
-    float x;
-    if (t == KV_F16) return _cvtsh_ss(vec_u16(v + 2 * (size_t)i));
-    if (t == KV_Q8_0) return _cvtsh_ss(vec_u16(v + i / 32 * 34)) * (float)(int8_t)v[i / 32 * 34 + 2 + i % 32];
-    memcpy(&x, v + 4 * (size_t)i, sizeof x);
-    return x;
-}
 
 /* One accumulator per dim and row, slots ascending, kept in registers over the run of slots:
  * o[r][i ... i + 8 * width) += sum over n slots of p[r][slot] * value. */
@@ -278,32 +226,71 @@ PARTS(values, Q8_0)
 static part_fn *const scores_of[KV_N][ROWS] = {LIST(scores, F32), LIST(scores, F16), LIST(scores, Q8_0)};
 static part_fn *const values_of[KV_N][ROWS] = {LIST(values, F32), LIST(values, F16), LIST(values, Q8_0)};
 
-/* The chunk at c0 for n <= ROWS rows from `row` on, into w->chunk; rows that see none of it are left out. */
-static void chunk(const struct attn *a, struct work *w, int row, int n, int c0)
+/* What n rows see of the chunk: any of them, and all of them. */
+struct seen {
+    int any_lo, any_hi, all_lo, all_hi;
+};
+
+static struct seen seen_of(const struct work *w, int row, int n)
 {
-    part_fn *const *const score = scores_of[a->type], *const *const weigh = values_of[a->type];
-    int lo[ROWS], hi[ROWS], all_lo = c0, all_hi = c0 + ATTN_CHUNK, any_lo = all_hi, any_hi = all_lo;
-    for (int r = 0; r < n; r++) {
-        lo[r] = int_max(a->lo[row + r], c0);
-        hi[r] = int_min(a->hi[row + r], c0 + ATTN_CHUNK);
-        all_lo = int_max(all_lo, lo[r]);
-        all_hi = int_min(all_hi, hi[r]);
-        any_lo = int_min(any_lo, lo[r]);
-        any_hi = int_max(any_hi, hi[r]);
+    struct seen s = {ATTN_CHUNK, 0, 0, ATTN_CHUNK};
+    for (int r = row; r < row + n; r++) {
+        s.all_lo = int_max(s.all_lo, w->lo[r]);
+        s.all_hi = int_min(s.all_hi, w->hi[r]);
+        s.any_lo = int_min(s.any_lo, w->lo[r]);
+        s.any_hi = int_max(s.any_hi, w->hi[r]);
     }
-    /* Rows that all overlap have no gap between them: a page that no row sees is not touched. */
-    bool together = n > 1 && all_lo < all_hi;
-    if (together) score[n - 1](a, w, row, c0, any_lo, any_hi);
-    for (int r = 0; r < n; r++) {
-        if (lo[r] >= hi[r]) continue;
-        if (!together) score[0](a, w, row + r, c0, lo[r], hi[r]);
-        softmax(w->p[row + r], lo[r] - c0, hi[r] - c0, &w->chunk.m[row + r], &w->chunk.l[row + r]);
-        memset(w->chunk.o[row + r], 0, (size_t)a->head_dim_v * sizeof(float));
-        weigh[0](a, w, row + r, c0, lo[r], together ? all_lo : hi[r]);
+    return s;
+}
+
+/* Rows that all overlap have no gap between them: a page that no row sees is not touched. */
+static bool are_together(struct seen s, int n) { return n > 1 && s.all_lo < s.all_hi; }
+
+/* The scores of the chunk at c0 for n <= ROWS rows from `row` on. */
+static void few_scores(const struct attn *a, struct work *w, int row, int n, int c0)
+{
+    part_fn *const *const score = scores_of[a->type];
+    const struct seen s = seen_of(w, row, n);
+    if (are_together(s, n)) score[n - 1](a, w, row, c0, c0 + s.any_lo, c0 + s.any_hi);
+    for (int r = row; r < row + n && !are_together(s, n); r++)
+        if (w->lo[r] < w->hi[r]) score[0](a, w, r, c0, c0 + w->lo[r], c0 + w->hi[r]);
+}
+
+/* Their weighted values, into w->chunk. */
+static void few_values(const struct attn *a, struct work *w, int row, int n, int c0)
+{
+    part_fn *const *const weigh = values_of[a->type];
+    const struct seen s = seen_of(w, row, n);
+    const bool together = are_together(s, n);
+    for (int r = row; r < row + n; r++) {
+        memset(w->chunk.o[r], 0, (size_t)a->head_dim_v * sizeof(float));
+        weigh[0](a, w, r, c0, c0 + w->lo[r], c0 + (together ? s.all_lo : w->hi[r]));
     }
     if (!together) return;
-    weigh[n - 1](a, w, row, c0, all_lo, all_hi);
-    for (int r = 0; r < n; r++) weigh[0](a, w, row + r, c0, all_hi, hi[r]);
+    weigh[n - 1](a, w, row, c0, c0 + s.all_lo, c0 + s.all_hi);
+    for (int r = row; r < row + n; r++) weigh[0](a, w, r, c0, c0 + s.all_hi, c0 + w->hi[r]);
+}
+
+/* The chunk at c0 of all rows, into w->chunk; rows that see none of it are left out. */
+static void chunk(const struct attn *a, struct work *w, int c0)
+{
+    const bool many = are_many(a);
+    for (int r = 0; r < a->n_q; r++) {
+        w->lo[r] = int_max(a->lo[r] - c0, 0);
+        w->hi[r] = int_min(a->hi[r] - c0, ATTN_CHUNK);
+        if (w->lo[r] >= w->hi[r]) w->lo[r] = w->hi[r] = 0;
+    }
+    if (many) avx2_attn_look(a, w);
+    if (many && a->type != KV_Q8_0)
+        avx2_attn_scores(a, w, c0);
+    else
+        for (int r = 0; r < a->n_q; r += ROWS) few_scores(a, w, r, int_min(ROWS, a->n_q - r), c0);
+    for (int r = 0; r < a->n_q; r++)
+        if (w->lo[r] < w->hi[r]) softmax(w->p[r], w->lo[r], w->hi[r], &w->chunk.m[r], &w->chunk.l[r]);
+    if (many)
+        avx2_attn_values(a, w, c0);
+    else
+        for (int r = 0; r < a->n_q; r += ROWS) few_values(a, w, r, int_min(ROWS, a->n_q - r), c0);
 }
 
 static float exp1(float x) { return _mm256_cvtss_f32(math_exp8(_mm256_set1_ps(x))); }
@@ -387,11 +374,12 @@ static void attn_rows(const struct attn *a, struct work *w)
             w->d[r][b] = avx2_quant32(x, w->q[r] + 32 * b);
         }
     }
+    if (are_many(a) && a->type != KV_Q8_0) avx2_attn_pack(a, w);
     const int first = lo / ATTN_CHUNK * ATTN_CHUNK;
     for (int c0 = first; c0 < hi; c0 += ATTN_CHUNK) {
-        for (int r = 0; r < a->n_q; r += ROWS) chunk(a, w, r, int_min(ROWS, a->n_q - r), c0);
+        chunk(a, w, c0);
         for (int r = 0; r < a->n_q; r++)
-            if (a->lo[r] < c0 + ATTN_CHUNK && a->hi[r] > c0) keep(a, w, r, (c0 - first) / ATTN_CHUNK, a->lo[r] >= c0);
+            if (w->lo[r] < w->hi[r]) keep(a, w, r, (c0 - first) / ATTN_CHUNK, a->lo[r] >= c0);
     }
     for (int r = 0; r < a->n_q && !a->ld_partial; r++)
         finish(w->total.m[r], w->total.l[r], w->total.o[r], a->sink ? &a->sink[r] : NULL, a->out[r], a->head_dim_v);

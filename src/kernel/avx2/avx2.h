@@ -21,6 +21,7 @@ void avx2_init_gemm_float(struct kernels *k);
 void AVX2_LEVEL(init_gemm_b32)(struct kernels *k);
 void AVX2_LEVEL(init_gemm_k256)(struct kernels *k);
 void avx2_init_attn(struct kernels *k);
+void avx2_init_kv(struct kernels *k);
 void avx2_init_delta(struct kernels *k);
 void avx2_init_norm(struct kernels *k);
 void avx2_init_act(struct kernels *k);

@@ -2,8 +2,7 @@
  *
  * init.c: the AVX2 level of the kernel table.
  *
- * Needs AVX2, FMA, F16C and BMI2; cpu.c has checked for them. Top-k and the storing of keys and values stay the
- * reference's.
+ * Needs AVX2, FMA, F16C and BMI2; cpu.c has checked for them.
  */
 #include "kernel/avx2/avx2.h"
 
@@ -17,6 +16,7 @@ void kernels_init_avx2(struct kernels *k)
     avx2_init_gemm_b32(k);
     avx2_init_gemm_k256(k);
     avx2_init_attn(k);
+    avx2_init_kv(k);
     avx2_init_delta(k);
     avx2_init_norm(k);
     avx2_init_act(k);

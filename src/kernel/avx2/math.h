@@ -15,25 +15,44 @@ VEC_INLINE __m256 math_pow2(__m256i n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
-VEC_INLINE __m256 math_exp8(__m256 x)
+/* exp(x) without its exceptions: 2^*n times the result. x in the range of the contract. */
+VEC_INLINE __m256 math_exp8_part(__m256 x, __m256 *n)
 {
     const __m256 one = _mm256_set1_ps(1.0f), magic = _mm256_set1_ps(0x1.8p23f);
-    __m256 n = _mm256_sub_ps(_mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(MATH_EXP_LOG2E)), magic), magic);
-    __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(MATH_EXP_C1), x);
-    r = _mm256_fmadd_ps(n, _mm256_set1_ps(MATH_EXP_C2), r);
+    *n = _mm256_sub_ps(_mm256_add_ps(_mm256_mul_ps(x, _mm256_set1_ps(MATH_EXP_LOG2E)), magic), magic);
+    __m256 r = _mm256_fmadd_ps(*n, _mm256_set1_ps(MATH_EXP_C1), x);
+    r = _mm256_fmadd_ps(*n, _mm256_set1_ps(MATH_EXP_C2), r);
     __m256 p = _mm256_fmadd_ps(_mm256_set1_ps(MATH_EXP_P0), r, _mm256_set1_ps(MATH_EXP_P1));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P2));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P3));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P4));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(MATH_EXP_P5));
-    __m256 y = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), one);
+    return _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), one);
+}
+
+/* y, or what exp(x) is where x is too low or NaN. */
+VEC_INLINE __m256 math_exp8_low(__m256 y, __m256 x)
+{
+    y = _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MIN), _CMP_LT_OQ), y);
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+VEC_INLINE __m256 math_exp8(__m256 x)
+{
     /* 2^n in two factors: n reaches 128, one more than an exponent field holds. */
+    __m256 n, y = math_exp8_part(x, &n);
     __m256i i = _mm256_cvtps_epi32(n), a = _mm256_srai_epi32(i, 1);
     y = _mm256_mul_ps(_mm256_mul_ps(y, math_pow2(a)), math_pow2(_mm256_sub_epi32(i, a)));
     y = _mm256_blendv_ps(y, _mm256_set1_ps(__builtin_inff()),
                          _mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MAX), _CMP_GT_OQ));
-    y = _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(MATH_EXP_MIN), _CMP_LT_OQ), y);
-    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return math_exp8_low(y, x);
+}
+
+/* The same for x <= 0 or NaN: n is -126 at least, so one factor has the same bits. */
+VEC_INLINE __m256 math_exp8_negative(__m256 x)
+{
+    __m256 n, y = math_exp8_part(x, &n);
+    return math_exp8_low(_mm256_mul_ps(y, math_pow2(_mm256_cvtps_epi32(n))), x);
 }
 
 /* 1 + exp(-x) */
