@@ -59,11 +59,11 @@ class Server(OneModel):
         return c
 
     def holding(self, model):
-        """A request that keeps the model in use until the connection is closed: its 20 times 64 answers take long, and
+        """A request that keeps the model in use until the connection is closed: its 160 times 8 answers take long, and
         nobody has to read them meanwhile, because they come only at the end."""
         c = Unix(self.sock)
-        c.request("POST", "/v1/completions", json.dumps({**ASK, "model": model, "max_tokens": 200, "ignore_eos": True, "n": 64,
-                                                         "prompt": [ASK["prompt"]] * 20}), {"Content-Type": "application/json"})
+        c.request("POST", "/v1/completions", json.dumps({**ASK, "model": model, "max_tokens": 200, "ignore_eos": True, "n": 8,
+                                                         "prompt": [ASK["prompt"]] * 160}), {"Content-Type": "application/json"})
         until(LIMIT, lambda: self.metric("model_requests", model) >= 1, "the request begins")
         return c
 
@@ -319,8 +319,9 @@ def test_the_least_used_gives_way_and_a_pinned_one_does_not():
 
 
 def test_a_model_that_does_not_fit_now_is_refused_with_numbers():
-    n = needs(*BOTH, *MANY)
-    s = Server(*BOTH, "--memory", str(max(n["story"], n["chat"]) + n[""]), *MANY)
+    some = ("--sessions", "64", "--parallel", "8")  # answers; another request waits until one of these has ended
+    n = needs(*BOTH, *some)
+    s = Server(*BOTH, "--memory", str(max(n["story"], n["chat"]) + n[""]), *some)
     held = s.holding("story")
     r = s.complete(model="chat")
     refused(r, 503, "models_busy", "model", "in use")
@@ -347,10 +348,11 @@ def test_what_is_idle_is_unloaded():
     while time.monotonic() < end and held.response.read1(65536):
         pass
     check(s.states()["story"] == "loaded" or not held.response.read(1), "what runs stays", s.states())
-    held.response.read()
+    held.close()
     until(40 * SLOWNESS, lambda: s.states()["story"] == "not_loaded", "the end of the story")
     check(s.states()["chat"] == "loaded", "but not what is pinned")
     check(s.complete(model="story").status == 200, "and comes back")
+    until(40 * SLOWNESS, lambda: s.states()["story"] == "not_loaded", "the end of an answer that is complete")
     s.stop()
 
 
