@@ -375,42 +375,11 @@ def test_server_truncates():
         check(s.n_sent < 1.05 * len(data), s.n_sent, "bytes sent of", len(data))
 
 
-def test_server_stalls():
-    data, to = noise(9 * MB), fresh()
-    with Server(x=Content(data, stall=MB)) as s:
-        good(to + "/x", s.url("x"), "-o", to, "--timeout", int(2 * max(1, SLOWNESS / 4)))
-        check(read(to + "/x") == data, "other bytes")
-
-
 def test_server_lies_about_where_a_part_is():
     to = fresh()
     with Server(shift=Content(noise(2 * MB), shift=1)) as s:
         refused(65, "how long the file is", s.url("shift"), "-o", to)
         holds(to)
-
-
-def test_hopeless_servers_are_given_up():
-    """Each takes half a minute, so all at once."""
-    data, large, to = noise(2 * MB), noise(9 * MB), fresh()
-    cases = {
-        "cut": (Content(data, cut=1000), "the connection was lost"),
-        "total": (Content(data, extra_total=5), ""),
-        "whole": (Content(data, ranges=False, extra_length=5), "the connection was lost"),
-        "more": (Content(data, tail=b"more!"), "contradicts itself about the length"),
-        "less": (Content(data, extra_length=5), "contradicts itself about the length"),
-        "shift": (Content(large, then=(1, Content(large, shift=1))), "another part of the file"),
-        "busy": (Content(data, then=(1, Content(b"", status=503))), "503"),
-        "gone": (Content(data, then=(1, Content(data, garbage=b""))), "the connection was lost"),
-        "moved": (Content(data, then=(1, Content(b"", status=404))), "not there"),
-    }
-    with Server(**{name: c for name, (c, _) in cases.items()}) as s:
-        running = {name: start(s.url(name), "-o", to, "--connections", 1) for name in cases}
-        for name, p in running.items():
-            out, err = p.communicate(timeout=LIMIT + 60)
-            said = err.decode()
-            check(p.returncode == (66 if name == "moved" else 74) and not out and said.startswith("quern: ") and said.count("\n") == 1
-                  and cases[name][1] in said, name, p.returncode, out, said)
-            check(name not in os.listdir(to), name, "has its name")
 
 
 def test_server_claims_more_than_any_disk():
@@ -1124,6 +1093,63 @@ def test_progress_on_a_terminal_only():
         check(on_terminal(s.url("x"), "-o", to + "/y", NO_COLOR="1") == "", "NO_COLOR")
 
 
+# ---- servers that are waited for ----
+
+
+class Waiting:
+    """Fetches that mostly wait, half a minute at most. They begin before all cases, and those that look at them are the last."""
+
+    def __init__(self):
+        data, large, self.data, self.to = noise(2 * MB), noise(9 * MB), noise(9 * MB), fresh("waiting")
+        self.hopeless = {
+            "cut": (Content(data, cut=1000), "the connection was lost"),
+            "total": (Content(data, extra_total=5), ""),
+            "whole": (Content(data, ranges=False, extra_length=5), "the connection was lost"),
+            "more": (Content(data, tail=b"more!"), "contradicts itself about the length"),
+            "less": (Content(data, extra_length=5), "contradicts itself about the length"),
+            "shift": (Content(large, then=(1, Content(large, shift=1))), "another part of the file"),
+            "busy": (Content(data, then=(1, Content(b"", status=503))), "503"),
+            "gone": (Content(data, then=(1, Content(data, garbage=b""))), "the connection was lost"),
+            "moved": (Content(data, then=(1, Content(b"", status=404))), "not there"),
+        }
+        self.server = Server(stalls=Content(self.data, stall=MB), **{name: c for name, (c, _) in self.hopeless.items()})
+        self.running = {name: self.start(name, "--connections", 1) for name in self.hopeless}
+        self.running["stalls"] = self.start("stalls", "--timeout", int(2 * max(1, SLOWNESS / 4)))
+
+    def start(self, name, *args):
+        return start(self.server.url(name), "-o", self.to, *args)
+
+    def end(self, name):
+        """What it has said, and its exit status."""
+        p = self.running.pop(name)
+        out, err = p.communicate(timeout=LIMIT + 60)
+        return out.decode(), err.decode(), p.returncode
+
+    def close(self):
+        for p in self.running.values():
+            p.kill()
+            p.communicate()
+        self.server.__exit__()
+
+
+def test_server_stalls():
+    out, err, status = waiting.end("stalls")
+    check(status == 0 and out == waiting.to + "/stalls\n" and not err, status, out, err)
+    check(read(waiting.to + "/stalls") == waiting.data, "other bytes")
+
+
+def test_hopeless_servers_are_given_up():
+    for name, (_, why) in waiting.hopeless.items():
+        out, err, status = waiting.end(name)
+        check(status == (66 if name == "moved" else 74) and not out and err.startswith("quern: ") and err.count("\n") == 1
+              and why in err, name, status, out, err)
+        check(name not in os.listdir(waiting.to), name, "has its name")
+
+
 if __name__ == "__main__":
     os.makedirs(path("home"), exist_ok=True)
-    run(globals(), "test_" + (sys.argv[5] if len(sys.argv) > 5 else ""))
+    waiting = Waiting()
+    try:
+        run(globals(), "test_" + (sys.argv[5] if len(sys.argv) > 5 else ""))
+    finally:
+        waiting.close()
