@@ -632,7 +632,9 @@ def test_a_verify_that_is_ended_says_so():
         p.send_signal(signal.SIGINT)
         p.communicate(timeout=LIMIT)
     check(p.returncode in (130, -signal.SIGINT), p.returncode)
-    with subprocess.Popen([QUERN, "verify", path("many.json"), "-m", STORY, "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as p:
+    written("some.json", read(r) * 15)
+    with subprocess.Popen([QUERN, "verify", path("some.json"), "-m", STORY, "--threads", "1"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as p:
         p.stdout.readline()
         p.stdout.close()
         said = p.stderr.read()
