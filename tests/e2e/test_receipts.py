@@ -55,6 +55,8 @@ def quern(*args, **more):
 
 def canonical(value):
     """The canonical form, written down a second time. Reals are kept as the text that they have."""
+    if type(value) is int:  # some lists have a million
+        return str(value)
     if isinstance(value, dict):
         return "{" + ",".join(canonical(k) + ":" + canonical(v) for k, v in sorted(value.items(), key=lambda i: i[0].encode())) + "}"
     if isinstance(value, list):
