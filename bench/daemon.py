@@ -147,8 +147,9 @@ class Daemon(Server):
         return self.tokens(f"{seed} " + " ".join(some[(i * 7 + i // 14 * 3 + seed) % len(some)] for i in range(n)))[:n]
 
     def one_token(self):
-        """Sampling that gives the same whole word each time: then each token is a piece of the stream."""
-        return {"logit_bias": {str(self.word()): 100}, "ignore_eos": True, "temperature": 0}
+        """Sampling that gives the same whole word each time: then each token is a piece of the stream. Without drafts, all of
+        which would be right, each token is also a step."""
+        return {"logit_bias": {str(self.word()): 100}, "ignore_eos": True, "temperature": 0, "draft": "off"}
 
     def word(self):
         return self.tokens(" time")[-1]
