@@ -229,7 +229,8 @@ static void weigh_block(struct work *w, int row, int n, int j0, int j1, int i, i
 
 void avx2_attn_values(const struct attn *a, struct work *w, int c0)
 {
-    for (int r = 0; r < MAX_Q; r++) memset(w->chunk.o[r], 0, (size_t)a->head_dim_v * sizeof(float));
+    const int n_rows = (a->n_q + BLOCK - 1) / BLOCK * BLOCK; /* repeated ones included */
+    for (int r = 0; r < n_rows; r++) memset(w->chunk.o[r], 0, (size_t)a->head_dim_v * sizeof(float));
     for (int j = 0; j < ATTN_CHUNK; j += HALF)
         for (int i = 0; i < a->head_dim_v; i += STRIP) {
             widen_values(a, w, c0, j, i);
