@@ -1196,24 +1196,27 @@ def test_thousands_of_idle_streams_cost_little():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     n = 10000 if hard >= 11200 and SLOWNESS == 1 else 200
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 1100), hard))
-    s = Server(f"connections={n + 1000}", f"peer={n + 500}")  # the polls' own connections may be closed late
+    # The polls' own connections may be closed late; on a busy machine, heartbeats of 15 s would come while it is idle.
+    s = Server(f"connections={n + 1000}", f"peer={n + 500}", "heartbeat_ms=3600000")
     streams = []
     for i in range(n):
         c = s.connect()
         c.sendall(f"GET /events HTTP/1.1\r\n{HOST}\r\n".encode())
         streams.append(c)
         if i == 999:
-            t = s.wait_for(lambda t: t["jobs"] == 1000)
+            t = s.wait_for(lambda t: t["jobs"] == 1000, 5 * LIMIT)
             check(t["resident"] < 40 << 20, "1000 streams:", t["resident"])
             print(f"1000 streams: {t['resident'] >> 10} KB")
-    a = s.wait_for(lambda t: t["jobs"] == n)
-    time.sleep(1)
-    b = s.stats()
-    print(f"{n} streams: {b['resident'] >> 10} KB, {(b['cpu_ns'] - a['cpu_ns']) / 1e6:.2f} ms of CPU in a second")
-    check(SLOWNESS > 1 or b["cpu_ns"] - a["cpu_ns"] < 10e6, "idle:", a, b)
+    seen = [s.wait_for(lambda t: t["jobs"] == n, 5 * LIMIT)]
+    for _ in range(3):  # the last of the requests may still be worked on
+        time.sleep(1)
+        seen.append(s.stats())
+    idle = min(b["cpu_ns"] - a["cpu_ns"] for a, b in zip(seen, seen[1:]))
+    print(f"{n} streams: {seen[-1]['resident'] >> 10} KB, {idle / 1e6:.2f} ms of CPU in a second")
+    check(SLOWNESS > 1 or idle < 10e6, "idle:", seen)
     for c in streams:
         c.close()
-    s.wait_for(lambda t: t["jobs"] == 0)
+    s.wait_for(lambda t: t["jobs"] == 0, 5 * LIMIT)
     s.stop()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -224,7 +224,7 @@ def test_only_the_same_identity_can_resume():
 
 def large_answer(s, **more):
     """A request and the number of its events, once it has ended without its reader. Each of three events repeats the tools:
-    more than the window of one answer."""
+    more than the window of one answer. The last of them may be written after its computation has ended: it is waited for."""
     tools = [{"type": "function", "name": "f", "description": "x" * 1500000}]
     ask = {"input": "hello", "tools": tools, "tool_choice": "none", "max_output_tokens": 3, "stream": True, "store": False, "seed": 1,
            "ignore_eos": True}
@@ -232,7 +232,10 @@ def large_answer(s, **more):
     one = begin(s, "/v1/responses", ask, **more).close()
     s.wait_for("generated_tokens_total", before + 3)
     s.wait_for("requests_running", 0)
-    return one, int(re.search(rb"has (\d+) events", resume(s, one.id, 10**6, **more).read().text)[1])
+    so_far = int(re.search(rb"has (\d+) events", resume(s, one.id, 10**6, **more).read().text)[1])
+    rest = resume(s, one.id, so_far, **more).read()
+    check(rest.status == 200, "the rest:", rest.status, rest.text[:300])
+    return one, max([so_far] + [n for n, _ in events(rest.so_far())])
 
 
 def test_what_is_not_kept_any_more_is_said():
