@@ -33,6 +33,12 @@ static int read_probe(const struct greeting *g, struct qn_error *e)
     if (g->receive.n != HELLO_BYTES)
         return error_set(e, QN_EDATA, "hosts: a probe's answer has %zu bytes, not %zu", g->receive.n, HELLO_BYTES);
     memcpy(g->hello->host, g->answer + PACKET_HEAD_BYTES + offsetof(struct hello, host), sizeof g->hello->host);
+    for (int i = 0; i < g->hello->n_stages; i++) {
+        const struct hello_host *h = &g->hello->host[i];
+        if (h->lo < 0 || h->hi <= h->lo || h->hi > g->hello->n_layer)
+            return error_set(e, QN_EDATA, "hosts: stage %d says that it has the layers %d to %d, of %d", i, h->lo,
+                             h->hi - 1, g->hello->n_layer);
+    }
     return 0;
 }
 

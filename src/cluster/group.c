@@ -283,7 +283,8 @@ static void note_hosts(struct group *g)
             const struct hello_host *told = &g->hello.host[stage];
             uint64_t memory = (uint64_t)told->memory_mb << 20, most = own_memory(g) / (uint64_t)n_here(g);
             if (h->is_here && most < memory) memory = most;
-            g->host[stage] = (struct group_host){.name = h->name, .memory = memory, .layer_ms = 1e-6 * told->layer_ns};
+            g->host[stage] = (struct group_host){
+                .name = h->name, .memory = memory, .layer_ms = 1e-6 * told->layer_ns, .lo = told->lo, .hi = told->hi};
         }
         share_speed(g->host + stage - h->n, h->n);
     }

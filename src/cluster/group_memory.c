@@ -86,9 +86,30 @@ void group_describe(struct placement_host *out, double *head_layers, const struc
         double room = (double)host[i].memory - (double)(all.buffers + STREAM_BYTES);
         if (i == n - 1) room -= head;
         out[i].layer_ms = host[i].layer_ms;
-        out[i].most = room < layer * n_layer ? (int)(room / layer) : n_layer;
+        out[i].lo = host[i].lo;
+        out[i].hi = host[i].hi;
+        int in_file = host[i].hi ? host[i].hi - host[i].lo : n_layer;
+        out[i].most = room < layer * in_file ? (int)(room / layer) : in_file;
     }
     *head_layers = weights > 0 ? head / weights : 0;
+}
+
+static int last_in_file(const struct group_host *h, int n_layer) { return (h->hi ? h->hi : n_layer) - 1; }
+
+static int check_files(const struct placement_host *described, const struct group_host *host, int n, int n_layer,
+                       struct qn_error *e)
+{
+    int bad = placement_bad_cut(n, n_layer, described), i = bad < n ? bad : n - 1;
+    if (bad < 0) return 0;
+    if (bad == 0 || bad == n)
+        return error_set(e, QN_EDATA, "hosts: stage %d on %s has a file with layers %d to %d only, and needs layer %d",
+                         i, host[i].name, host[i].lo, last_in_file(&host[i], n_layer), bad ? n_layer - 1 : 0);
+    return error_set(
+        e, QN_EDATA,
+        "hosts: the layers cannot be divided: stage %d on %s has a file with layers %d to %d only, and stage "
+        "%d on %s one with %d to %d",
+        i - 1, host[i - 1].name, host[i - 1].lo, last_in_file(&host[i - 1], n_layer), i, host[i].name, host[i].lo,
+        last_in_file(&host[i], n_layer));
 }
 
 int group_place(int32_t *cuts, bool *fits, const int32_t *last, const struct model *m, const struct qn_engine_params *p,
@@ -103,6 +124,7 @@ int group_place(int32_t *cuts, bool *fits, const int32_t *last, const struct mod
     if (!rc) rc = budget_count(m, &least, &whole, e);
     if (rc) return rc;
     group_describe(described, &head_layers, m, &least, host, n);
+    if ((rc = check_files(described, host, n, m->hp.n_layer, e))) return rc;
     *fits = placement_cut(cuts, n, m->hp.n_layer, described, head_layers);
     if (last && placement_is_as_good(last, cuts, n, described, head_layers))
         memcpy(cuts, last, sizeof *cuts * (size_t)(n + 1));

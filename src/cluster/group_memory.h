@@ -17,6 +17,7 @@ struct group_host {
     const char *name; /* borrowed */
     uint64_t memory;  /* bytes, for this stage */
     double layer_ms;  /* of one token; 0: not known */
+    int lo, hi;       /* its file has the weights of the layers [lo, hi); hi 0: of all */
 };
 
 /* Bytes that a stage takes. */
@@ -35,7 +36,8 @@ void group_describe(struct placement_host *out, double *head_layers, const struc
 
 /* Divides the layers over n hosts: cuts[n + 1]; as the last time (NULL: there was none) if that is about as good.
  * *fits: their weights have room in memory. Where p leaves the context or the cache open, the layers are divided for
- * the least that an engine takes by itself. QN_EUSAGE, QN_EUNSUP: as budget_settle(). */
+ * the least that an engine takes by itself. QN_EUSAGE, QN_EUNSUP: as budget_settle(). QN_EDATA: the files of the hosts
+ * have not the layers for any division. */
 int group_place(int32_t *cuts, bool *fits, const int32_t *last, const struct model *m, const struct qn_engine_params *p,
                 const struct group_host *host, int n, struct qn_error *e);
 

@@ -10,8 +10,6 @@
 
 #include "model/arithmetic.h"
 
-#define EDGE 4096 /* bytes of each end of a tensor that are hashed */
-
 _Static_assert(sizeof(struct hello) % 4 == 0, "packets are made of numbers of 4 bytes");
 
 /* ---- writing ---- */
@@ -24,7 +22,7 @@ void hello_model(uint8_t out[SHA256_BYTES], const struct model *m)
     sha256_init(&s);
     for (size_t i = 0; i < weights_n_tensors(m->weights); i++) {
         const struct tensor *t = weights_tensor_at(m->weights, i);
-        size_t n = t->bytes < EDGE ? t->bytes : EDGE;
+        size_t n = t->bytes < HELLO_EDGE ? t->bytes : HELLO_EDGE;
         sha256_add(&s, t->name, strlen(t->name) + 1);
         add_u64(&s, (uint64_t)t->type);
         for (int k = 0; k < TENSOR_MAX_DIMS; k++) add_u64(&s, (uint64_t)t->ne[k]);

@@ -19,6 +19,7 @@
 struct hello_host {
     uint32_t layer_ns;  /* that one token takes in a layer; 0: not known */
     uint32_t memory_mb; /* for this stage */
+    int32_t lo, hi;     /* its file has the weights of the layers [lo, hi) */
 };
 
 /* As it is on the wire: numbers of 4 bytes, and bytes. */
@@ -40,8 +41,10 @@ struct hello {
 
 /* Fills in what this program and model are, and an even cut of the layers. Everything else is 0. */
 void hello_init(struct hello *h, const struct model *m, int n_stages);
-/* A hash of the names, types, sizes and shapes of all tensors, and of the first and last bytes of each. It tells models
- * apart that were made differently; it does not find a flipped bit. */
+/* A hash of the names, types, sizes and shapes of all tensors, and of the first and last HELLO_EDGE bytes of each. It
+ * tells models apart that were made differently; it does not find a flipped bit. A file with the weights of some layers
+ * has these bytes of all tensors. */
+#define HELLO_EDGE 4096
 void hello_model(uint8_t out[SHA256_BYTES], const struct model *m);
 
 #define HELLO_BYTES (PACKET_HEAD_BYTES + sizeof(struct hello))

@@ -21,6 +21,44 @@ static void settle_times(double *ms, int n, const struct placement_host *host)
     for (int i = 0; i < n; i++) ms[i] = least > 0 && most > SAME * least ? host[i].layer_ms : 1;
 }
 
+/* The first and the last place of each cut, so that every stage has one layer at least, and all of its layers in its
+ * file. Some may have no place: lo > hi. */
+static void find_bounds(int *lo, int *hi, int n_stages, int n_layer, const struct placement_host *host)
+{
+    lo[0] = host[0].lo;
+    for (int i = 1; i <= n_stages; i++) {
+        lo[i] = lo[i - 1] + 1;
+        if (i < n_stages && host[i].lo > lo[i]) lo[i] = host[i].lo;
+    }
+    for (int i = n_stages; i > 0; i--) {
+        hi[i] = i == n_stages ? n_layer : hi[i + 1] - 1;
+        if (host[i - 1].hi && host[i - 1].hi < hi[i]) hi[i] = host[i - 1].hi;
+    }
+    hi[0] = 0;
+}
+
+int placement_bad_cut(int n_stages, int n_layer, const struct placement_host *host)
+{
+    int lo[STAGE_MOST + 1], hi[STAGE_MOST + 1];
+    find_bounds(lo, hi, n_stages, n_layer, host);
+    if (hi[n_stages] < n_layer) return n_stages;
+    for (int i = 0; i <= n_stages; i++)
+        if (lo[i] > hi[i]) return i;
+    return -1;
+}
+
+/* Moves cuts to where the hosts' files allow them. */
+static void move_cuts(int32_t *cuts, int n_stages, int n_layer, const struct placement_host *host)
+{
+    int lo[STAGE_MOST + 1], hi[STAGE_MOST + 1];
+    find_bounds(lo, hi, n_stages, n_layer, host);
+    for (int i = 1; i < n_stages; i++) {
+        int least = cuts[i - 1] + 1 > lo[i] ? cuts[i - 1] + 1 : lo[i];
+        if (cuts[i] < least) cuts[i] = least;
+        if (cuts[i] > hi[i]) cuts[i] = hi[i];
+    }
+}
+
 bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placement_host *host, double head_layers)
 {
     double ms[STAGE_MOST];
@@ -50,6 +88,11 @@ bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placem
     }
     cuts[0] = 0;
     for (int i = 0; i < n_stages; i++) cuts[i + 1] = cuts[i] + count[i];
+    move_cuts(cuts, n_stages, n_layer, host);
+    for (int i = 0; i < n_stages; i++) {
+        int n = cuts[i + 1] - cuts[i];
+        if (n > 1 && n > host[i].most) fits = false;
+    }
     return fits;
 }
 
@@ -71,6 +114,7 @@ bool placement_is_as_good(const int32_t *others, const int32_t *cuts, int n_stag
     for (int i = 0; i < n_stages; i++) {
         int most = host[i].most > 1 ? host[i].most : 1, n = cuts[i + 1] - cuts[i];
         if (others[i + 1] - others[i] > (most > n ? most : n)) return false;
+        if (others[i] < host[i].lo || (host[i].hi && others[i + 1] > host[i].hi)) return false;
     }
     settle_times(ms, n_stages, host);
     return slowest_ms(others, n_stages, ms, head_layers) < SAME * slowest_ms(cuts, n_stages, ms, head_layers);

@@ -101,7 +101,8 @@ static int n_threads(const struct stage_life *r) { return r->hello.n_threads ? r
  * when the stage is fenced in. */
 static int answer_probe(struct stage_life *r, struct qn_error *e)
 {
-    struct hello_host own = {.memory_mb = (uint32_t)(r->ledger.budget >> 20)};
+    struct hello_host own = {
+        .memory_mb = (uint32_t)(r->ledger.budget >> 20), .lo = r->model->file_lo, .hi = r->model->file_hi};
     struct pool *team;
     int n = n_threads(r), rc = pool_new(&team, n, n > 1, e);
     if (rc) return rc;
@@ -112,13 +113,22 @@ static int answer_probe(struct stage_life *r, struct qn_error *e)
     return rc ? rc : send(r, r->first, r->n_first, e);
 }
 
+/* The layers that the head gives this stage. */
+static int cut(struct stage_life *r, struct qn_error *e)
+{
+    const struct model *m = r->model;
+    int lo = r->hello.cuts[r->p.number], hi = r->hello.cuts[r->p.number + 1];
+    if (lo < m->file_lo || hi > m->file_hi)
+        return error_set(e, QN_EDATA, "%s: the model's file has layers %d to %d, and the head gives layers %d to %d",
+                         r->p.who, m->file_lo, m->file_hi - 1, lo, hi - 1);
+    return model_cut(r->model, lo, hi, e);
+}
+
 static int make_runner(struct stage_life *r, struct qn_error *e)
 {
     const struct hello *h = &r->hello;
     int rc = r->p.cache_dir ? stage_disk_folder(r->disk_dir, sizeof r->disk_dir, r->p.cache_dir, e) : 0;
-    if (rc || (rc = model_cut(r->model, h->cuts[r->p.number], h->cuts[r->p.number + 1], e)) ||
-        (rc = pool_prepare(&r->pool, n_threads(r), n_threads(r) > 1, e)))
-        return rc;
+    if (rc || (rc = cut(r, e)) || (rc = pool_prepare(&r->pool, n_threads(r), n_threads(r) > 1, e))) return rc;
     struct runner_params p = {.model = r->model,
                               .kernels = &r->kernels,
                               .pool = r->pool,
@@ -144,7 +154,7 @@ static int greet(struct stage_life *r, struct qn_error *e)
     if (head.kind != PACKET_HELLO)
         return error_set(e, QN_EDATA, "%s: a packet of kind %d instead of the first one", r->p.who, head.kind);
     if (in.n == sizeof r->hello) memcpy(&r->group, in.p + offsetof(struct hello, group), sizeof r->group);
-    if ((rc = model_load(&r->model, r->p.path, e))) return rc;
+    if ((rc = model_load_stage(&r->model, r->p.path, e))) return rc;
     if ((rc = hello_read(&r->hello, in, r->model, r->p.who, e))) return rc;
     if (r->p.number >= r->hello.n_stages)
         return error_set(e, QN_EDATA, "%s: the head knows only %d stages", r->p.who, r->hello.n_stages);

@@ -51,12 +51,14 @@ static void close_trial(struct speed_trial *t)
 
 int stage_speed(uint32_t *layer_ns, struct model *m, const struct kernels *k, struct pool *team, struct qn_error *e)
 {
-    int n = m->hp.n_layer - 2 < N_LAYERS ? m->hp.n_layer - 2 : N_LAYERS;
+    int lo = m->file_lo > 1 ? m->file_lo : 1; /* not the first layer, nor the last one: they have more to do */
+    int n = (m->file_hi < m->hp.n_layer ? m->file_hi : m->hp.n_layer - 1) - lo;
     struct speed_trial t = {0};
     uint64_t best = UINT64_MAX, all = 0;
     *layer_ns = 0;
     if (n < 1) return 0;
-    int rc = model_cut(m, 1, 1 + n, e);
+    if (n > N_LAYERS) n = N_LAYERS;
+    int rc = model_cut(m, lo, lo + n, e);
     if (!rc) rc = open_trial(&t, m, k, team, e);
     for (int i = 0; !rc && i < MOST_TURNS && (i < N_TURNS || all < LEAST_NS); i++) {
         struct kv_seq *mem = &t.seq;

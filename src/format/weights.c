@@ -108,6 +108,23 @@ static int open_part(struct weights *w, struct weights_part *p, const char *path
     return rc ? at_path(e, path, rc) : 0;
 }
 
+/* Files with the weights of some layers (gguf_holes.h) are parts of one model only with each other. */
+static int check_layers(const struct gguf *first, const struct gguf *g, struct qn_error *e)
+{
+    static const char *const keys[] = {GGUF_FIRST_LAYER, GGUF_LAST_LAYER};
+    uint64_t a = 0, b = 0;
+    int rc;
+    for (int i = 0; i < 2; i++) {
+        bool is_there = gguf_meta(first, keys[i]);
+        if ((rc = split_key(first, keys[i], INT32_MAX, &a, e)) || (rc = split_key(g, keys[i], INT32_MAX, &b, e)))
+            return rc;
+        if (a != b || is_there != !!gguf_meta(g, keys[i]))
+            return error_set(e, QN_EDATA, "gguf: has the weights of other layers than part 1: key '%s' differs",
+                             keys[i]);
+    }
+    return 0;
+}
+
 /* Opens part `no` >= 1 in the folder of the first one. w->n_parts counts it even after a failure, for weights_close().
  */
 static int open_sibling(struct weights *w, uint64_t no, uint64_t n, struct qn_error *e)
@@ -128,6 +145,8 @@ static int open_sibling(struct weights *w, uint64_t no, uint64_t n, struct qn_er
                        "%s: gguf: says in split.no and split.count that it is part %" PRIu64 " of %" PRIu64
                        ", by its name it is part %" PRIu64 " of %" PRIu64,
                        path, its_no + 1, its_n, no + 1, n);
+    else if ((rc = check_layers(&w->part[0].gguf, &p->gguf, e)))
+        rc = at_path(e, path, rc);
 done:
     mem_free(path);
     return rc;

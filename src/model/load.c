@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "format/gguf/gguf.h"
 #include "format/warm.h"
 #include "model/bind.h"
 #include "model/rope.h"
@@ -41,6 +42,31 @@ static int check_ropes(const struct model *m, struct qn_error *e)
     return rope_check(&r, e);
 }
 
+/* Which layers the file has. */
+static int read_layers(struct model *m, struct qn_error *e)
+{
+    uint64_t n = (uint64_t)m->hp.n_layer, first = 0, last = n - 1;
+    int has_first = meta_u64(m->weights, GGUF_FIRST_LAYER, 0, n - 1, &first, e);
+    int has_last = has_first < 0 ? has_first : meta_u64(m->weights, GGUF_LAST_LAYER, first, n - 1, &last, e);
+    if (has_last < 0) return has_last;
+    if (has_first != has_last)
+        return error_set(e, QN_EDATA, "model: key '%s' is there without '%s'",
+                         has_first ? GGUF_FIRST_LAYER : GGUF_LAST_LAYER,
+                         has_first ? GGUF_LAST_LAYER : GGUF_FIRST_LAYER);
+    m->file_lo = (int)first;
+    m->file_hi = (int)last + 1;
+    return 0;
+}
+
+static int refuse_part(const struct model *m, struct qn_error *e)
+{
+    if (m->file_lo == 0 && m->file_hi == m->hp.n_layer) return 0;
+    return error_set(e, QN_EUNSUP,
+                     "model: the file has the weights of layers %d to %d only, of 0 to %d: it is for a stage of "
+                     "'quern serve --hosts'",
+                     m->file_lo, m->file_hi - 1, m->hp.n_layer - 1);
+}
+
 /* Everything after opening. m->weights is set. */
 static int build(struct model *m, const char *pre, struct qn_error *e)
 {
@@ -48,6 +74,7 @@ static int build(struct model *m, const char *pre, struct qn_error *e)
     if ((rc = find_arch(m->weights, &m->arch, e))) return rc;
     if ((rc = vocab_load_with(&m->vocab, m->weights, pre, e))) return rc;
     if ((rc = hparams_read(&m->hp, m->weights, m->arch, vocab_n_tokens(m->vocab), e))) return rc;
+    if ((rc = read_layers(m, e))) return rc;
     if ((rc = bind_model(m, e))) return rc;
     return check_ropes(m, e);
 }
@@ -59,9 +86,7 @@ static void release(struct model *m)
     arena_deinit(&m->vectors);
 }
 
-int model_load(struct model **out, const char *path, struct qn_error *e) { return model_load_with(out, path, NULL, e); }
-
-int model_load_with(struct model **out, const char *path, const char *pre, struct qn_error *e)
+static int load(struct model **out, const char *path, const char *pre, bool is_stage, struct qn_error *e)
 {
     struct model *m = mem_calloc(1, sizeof *m);
     if (!m) return error_nomem(e, "a model", sizeof *m);
@@ -71,6 +96,7 @@ int model_load_with(struct model **out, const char *path, const char *pre, struc
     if (rc) goto fail;
     warm_start(&warm, m->weights);
     rc = build(m, pre, &why);
+    if (!rc && !is_stage) rc = refuse_part(m, &why);
     warm_stop(&warm);
     if (rc) {
         error_set(e, rc, "%s: %s", path, why.msg);
@@ -81,6 +107,18 @@ int model_load_with(struct model **out, const char *path, const char *pre, struc
 fail:
     model_free(m);
     return rc;
+}
+
+int model_load(struct model **out, const char *path, struct qn_error *e) { return load(out, path, NULL, false, e); }
+
+int model_load_with(struct model **out, const char *path, const char *pre, struct qn_error *e)
+{
+    return load(out, path, pre, false, e);
+}
+
+int model_load_stage(struct model **out, const char *path, struct qn_error *e)
+{
+    return load(out, path, NULL, true, e);
 }
 
 void model_free(struct model *m)
@@ -112,6 +150,15 @@ int model_cut(struct model *m, int lo, int hi, struct qn_error *e)
     return weights_use(m->weights, is_in_stage, m, e);
 }
 
+bool model_stage_needs(const struct model *m, int lo, int hi, const char *tensor)
+{
+    const struct tensor *t = weights_tensor(m->weights, tensor);
+    struct model part = *m;
+    hp_cut(&part.hp, lo, hi);
+    if (!model_is_last(&part)) part.has_nextn = false;
+    return t && is_in_stage(&part, t);
+}
+
 void model_part(struct model *part, const struct model *m, int lo, int hi)
 {
     *part = *m;
@@ -133,6 +180,7 @@ int model_check(const struct weights *w, const char *pre, struct qn_error *e)
 {
     struct model m = {.weights = (struct weights *)w};
     int rc = build(&m, pre, e);
+    if (!rc) rc = refuse_part(&m, e);
     release(&m);
     return rc;
 }

@@ -303,6 +303,7 @@ static int place_tensors(struct reader *r, struct gguf *g)
     uint64_t end = 0; /* of the tensors so far, from data_start */
     size_t data_start = (r->pos + g->alignment - 1) & ~(g->alignment - 1);
     r->name = (struct str){0};
+    g->header_bytes = r->pos;
     g->data_start = data_start < r->size ? data_start : r->size;
     for (size_t i = 0; i < g->n_tensors; i++) {
         struct tensor *t = &g->tensors[i];

@@ -20,11 +20,17 @@
 #define GGUF_MAX_ELEMENT_BYTES (1u << 16) /* of one string in an array */
 #define GGUF_NAME_BYTES        64         /* of a tensor's name, with its NUL */
 
+/* The keys of a file that has the weights of some layers only, whose others are holes (gguf_holes.h): the numbers of
+ * the first and the last of them. Every part of a split model has them. They are Quern's own. */
+#define GGUF_FIRST_LAYER "quern.layers.first"
+#define GGUF_LAST_LAYER  "quern.layers.last"
+
 struct gguf {
     uint32_t version;
-    uint64_t alignment; /* bytes */
-    size_t data_start;  /* the place in the file from which tensor offsets count */
-    struct meta *meta;  /* [n_meta], in file order */
+    uint64_t alignment;  /* bytes */
+    size_t header_bytes; /* up to the end of the last tensor's entry, from the start of the file */
+    size_t data_start;   /* the place in the file from which tensor offsets count */
+    struct meta *meta;   /* [n_meta], in file order */
     size_t n_meta;
     struct names keys;      /* key -> index into meta */
     struct tensor *tensors; /* [n_tensors], in file order = ascending offsets */

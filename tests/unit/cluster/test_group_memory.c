@@ -89,7 +89,7 @@ static void the_stage_with_the_least_room_decides(void **state)
     (void)state;
     struct model *m = open_model(0);
     const int32_t cuts[] = {0, 2, m->hp.n_layer};
-    struct group_host host[] = {{"a", 64 * GB, 0}, {"b", 64 * GB, 0}};
+    struct group_host host[] = {{"a", 64 * GB, 0, 0, 0}, {"b", 64 * GB, 0, 0, 0}};
     struct qn_engine_params p = params(0, -1), all = p, small, one;
     struct model part;
     struct qn_error e;
@@ -121,7 +121,7 @@ static void what_was_asked_for_fits_or_the_stage_is_named(void **state)
         struct model *m = open_model(i);
         int n = m->hp.n_layer, kv_tokens = 1 << 20;
         const int32_t cuts[] = {0, n - 1, n};
-        struct group_host host[] = {{"a", 1024 * GB, 0}, {"large", 1024 * GB, 0}};
+        struct group_host host[] = {{"a", 1024 * GB, 0, 0, 0}, {"large", 1024 * GB, 0, 0, 0}};
         struct qn_engine_params p = params(1 << 17, kv_tokens), q = p;
         struct stage_need need;
         struct qn_error e;
@@ -156,7 +156,7 @@ static void copies_of_states_are_as_many_as_the_smallest_stage_holds(void **stat
         if (m->hp.state_bytes) {
             int n = m->hp.n_layer;
             const int32_t cuts[] = {0, n - 1, n};
-            struct group_host host[] = {{"a", 64 * GB, 0}, {"b", 64 * GB, 0}};
+            struct group_host host[] = {{"a", 64 * GB, 0, 0, 0}, {"b", 64 * GB, 0, 0, 0}};
             struct qn_engine_params p = params(512, 0), many = p, few = p;
             struct stage_need need;
             struct qn_error e;
@@ -182,7 +182,7 @@ static void layers_follow_the_memory_of_the_hosts(void **state)
     (void)state;
     struct model *m = open_model(0);
     int n = m->hp.n_layer;
-    struct group_host host[] = {{"a", 64 * GB, 1}, {"b", 64 * GB, 1}};
+    struct group_host host[] = {{"a", 64 * GB, 1, 0, 0}, {"b", 64 * GB, 1, 0, 0}};
     struct qn_engine_params p = params(1 << 16, 1 << 18);
     struct stage_need layer, one;
     struct qn_error e;
@@ -212,7 +212,7 @@ static void one_host_alone_is_judged_by_its_own_memory(void **state)
     for (int i = 0; i < n_paths; i++) {
         struct model *m = open_model(i);
         const int32_t cuts[] = {0, 2, m->hp.n_layer};
-        struct group_host host[] = {{"a", 64 * GB, 0}, {"b", 64 * GB, 0}};
+        struct group_host host[] = {{"a", 64 * GB, 0, 0, 0}, {"b", 64 * GB, 0, 0, 0}};
         struct qn_engine_params p = params(0, -1), q;
         struct qn_error e;
         q = p;

@@ -231,9 +231,10 @@ static void check_cut(int n, int n_layer, const struct placement_host *h, double
 static void layers_go_where_they_are_done_soonest(void **state)
 {
     (void)state;
-    const struct placement_host even[] = {{1, 99}, {1.2, 99}, {1.1, 99}}, fast[] = {{1, 99}, {3, 99}};
-    const struct placement_host small[] = {{1, 5}, {3, 99}}, unknown[] = {{0, 99}, {3, 99}};
-    const struct placement_host full[] = {{1, 10}, {1, 5}};
+    const struct placement_host even[] = {{1, 99, 0, 0}, {1.2, 99, 0, 0}, {1.1, 99, 0, 0}},
+                                fast[] = {{1, 99, 0, 0}, {3, 99, 0, 0}};
+    const struct placement_host small[] = {{1, 5, 0, 0}, {3, 99, 0, 0}}, unknown[] = {{0, 99, 0, 0}, {3, 99, 0, 0}};
+    const struct placement_host full[] = {{1, 10, 0, 0}, {1, 5, 0, 0}};
     check_cut(3, 30, even, 0, "0 10 20 30 fits");
     check_cut(3, 30, even, 3, "0 11 22 30 fits"); /* the last one has the head, too */
     check_cut(2, 32, fast, 0, "0 24 32 fits");
@@ -243,12 +244,41 @@ static void layers_go_where_they_are_done_soonest(void **state)
     check_cut(3, 3, even, 9, "0 1 2 3 fits");
 }
 
+/* The first host is fast, but its file has less than it could take. */
+static void layers_stay_within_the_files_of_their_hosts(void **state)
+{
+    (void)state;
+    const struct placement_host apart[] = {{1, 99, 0, 10}, {1, 99, 10, 32}},
+                                overlap[] = {{1, 99, 0, 20}, {3, 99, 10, 32}};
+    const struct placement_host one[] = {{1, 99, 0, 0}, {1, 99, 20, 32}},
+                                three[] = {{1, 99, 0, 4}, {1, 99, 2, 9}, {1, 99, 3, 9}};
+    const struct placement_host gap[] = {{1, 99, 0, 10}, {1, 99, 11, 32}}, late[] = {{1, 99, 1, 32}, {1, 99, 0, 0}};
+    const struct placement_host early[] = {{1, 99, 0, 0}, {1, 99, 0, 31}}, full[] = {{1, 99, 0, 10}, {1, 5, 10, 32}};
+    const struct placement_host turned[] = {{1, 99, 16, 32}, {1, 99, 0, 16}},
+                                tight[] = {{1, 99, 0, 1}, {1, 99, 0, 1}, {1, 99, 0, 3}};
+    const int32_t half[] = {0, 16, 32}, ten[] = {0, 10, 32};
+    assert_int_equal(placement_bad_cut(2, 32, apart), -1);
+    assert_int_equal(placement_bad_cut(3, 9, three), -1);
+    assert_int_equal(placement_bad_cut(2, 32, gap), 1);
+    assert_int_equal(placement_bad_cut(2, 32, late), 0);
+    assert_int_equal(placement_bad_cut(2, 32, early), 2);
+    assert_int_equal(placement_bad_cut(2, 32, turned), 2);
+    assert_int_equal(placement_bad_cut(3, 3, tight), 1); /* the second one has only what the first one needs */
+    check_cut(2, 32, apart, 0, "0 10 32 fits");
+    check_cut(2, 32, overlap, 0, "0 20 32 fits"); /* 24 would be best */
+    check_cut(2, 32, one, 0, "0 20 32 fits");
+    check_cut(3, 9, three, 0, "0 3 6 9 fits");
+    check_cut(2, 32, full, 0, "0 10 32 full"); /* what fits the first one is not in its file */
+    assert_false(placement_is_as_good(half, ten, 2, apart, 0));
+    assert_true(placement_is_as_good(ten, ten, 2, apart, 0));
+}
+
 /* Where layers were is kept if it costs less than a quarter. */
 static void cuts_that_are_about_as_good_may_stay(void **state)
 {
     (void)state;
-    const struct placement_host even[] = {{1, 99}, {1.2, 99}}, fast[] = {{1, 99}, {3, 99}},
-                                small[] = {{1, 17}, {1, 99}};
+    const struct placement_host even[] = {{1, 99, 0, 0}, {1.2, 99, 0, 0}}, fast[] = {{1, 99, 0, 0}, {3, 99, 0, 0}},
+                                small[] = {{1, 17, 0, 0}, {1, 99, 0, 0}};
     const int32_t half[] = {0, 16, 32}, more[] = {0, 18, 32}, most[] = {0, 24, 32}, fewer[] = {0, 14, 32};
     assert_true(placement_is_as_good(half, half, 2, even, 0));
     assert_true(placement_is_as_good(more, half, 2, even, 0)); /* 18 instead of 16 */
@@ -271,9 +301,9 @@ static bool is_for_one(int n, int n_layer, const struct placement_host *h, doubl
 static void one_host_is_better_where_the_others_only_slow_it_down(void **state)
 {
     (void)state;
-    const struct placement_host even[] = {{1, 99}, {1, 99}}, slow[] = {{1, 99}, {40, 99}},
-                                slower[] = {{1, 99}, {9, 99}};
-    const struct placement_host full[] = {{1, 31}, {80, 99}}, unknown[] = {{0, 99}, {80, 99}};
+    const struct placement_host even[] = {{1, 99, 0, 0}, {1, 99, 0, 0}}, slow[] = {{1, 99, 0, 0}, {40, 99, 0, 0}},
+                                slower[] = {{1, 99, 0, 0}, {9, 99, 0, 0}};
+    const struct placement_host full[] = {{1, 31, 0, 0}, {80, 99, 0, 0}}, unknown[] = {{0, 99, 0, 0}, {80, 99, 0, 0}};
     assert_false(is_for_one(2, 32, even, 4, 0));
     assert_false(is_for_one(2, 32, slower, 0, 0));
     assert_false(is_for_one(2, 32, slow, 0, 1)); /* the slow one */
@@ -473,6 +503,7 @@ int main(void)
         cmocka_unit_test(ports_are_some_that_nobody_uses),
         cmocka_unit_test(a_command_that_was_given_starts_all_ranks),
         cmocka_unit_test(layers_go_where_they_are_done_soonest),
+        cmocka_unit_test(layers_stay_within_the_files_of_their_hosts),
         cmocka_unit_test(cuts_that_are_about_as_good_may_stay),
         cmocka_unit_test(one_host_is_better_where_the_others_only_slow_it_down),
         cmocka_unit_test(silence_is_measured_against_the_usual_gap),

@@ -6,6 +6,7 @@
  * block of exactly their size, so that a sanitizer sees a read beyond the end. What needs
  * several files (split models) or the public getters goes through files in a fresh folder.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +23,7 @@
 #include "base/rng.h"
 #include "format/file/finite.h"
 #include "format/gguf/gguf.h"
+#include "format/gguf/gguf_holes.h"
 #include "format/weights.h"
 
 /* ---- a writer ---- */
@@ -876,6 +878,61 @@ static void test_split_refused(void **state)
     open_refused("n-00001-of-65535.gguf", QN_EDATA, "gguf: key 'split.count' is 65535, the most accepted is 1000");
 }
 
+static bool is_b(const void *arg, const char *tensor) { return (void)arg, !strcmp(tensor, "b"); }
+static bool stops(void *arg) { return (void)arg, false; }
+
+/* Copies a part with the weights of some layers only: of "b", which is in the second one. */
+static void save_layers(const char *to, const char *from, uint32_t first, uint32_t last)
+{
+    struct gguf_holes h = {.first = first, .last = last, .is_kept = is_b};
+    struct qn_error e = {0};
+    int fd = open(file(to), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (gguf_copy_with_holes(fd, to, file(from), &h, &e)) fail_msg("%s", e.msg);
+    close(fd);
+}
+
+/* The second part does not fit the first one. */
+static void layers_refused(const char *key)
+{
+    char whole[300];
+    snprintf(whole, sizeof whole, "%s: gguf: has the weights of other layers than part 1: key '%s' differs",
+             file("l-00002-of-00002.gguf"), key);
+    open_refused("l-00001-of-00002.gguf", QN_EDATA, whole);
+}
+
+/* A part with all weights and one with holes would be a model of which nobody notices that some are missing. */
+static void test_split_with_layers(void **state)
+{
+    (void)state;
+    struct gguf_holes h = {.is_kept = is_b, .goes_on = stops};
+    struct qn_error e;
+    save_part("w-00001-of-00002.gguf", 0, 2, 2, "a");
+    save_part("w-00002-of-00002.gguf", 1, 2, 2, "b");
+    save_layers("l-00001-of-00002.gguf", "w-00001-of-00002.gguf", 3, 5);
+    save_layers("l-00002-of-00002.gguf", "w-00002-of-00002.gguf", 3, 5);
+    struct weights *w = open_ok("l-00001-of-00002.gguf");
+    uint64_t last;
+    assert_int_equal(meta_u64(w, GGUF_LAST_LAYER, 0, 9, &last, NULL), 1);
+    assert_int_equal(last, 5);
+    assert_int_equal(weights_n_tensors(w), 2);
+    weights_close(w);
+    save_layers("l-00002-of-00002.gguf", "w-00002-of-00002.gguf", 3, 4);
+    layers_refused(GGUF_LAST_LAYER);
+    save_part("l-00002-of-00002.gguf", 1, 2, 2, "b");
+    layers_refused(GGUF_FIRST_LAYER);
+    save_part("l-00001-of-00002.gguf", 0, 2, 2, "a");
+    save_layers("l-00002-of-00002.gguf", "w-00002-of-00002.gguf", 0, 0);
+    layers_refused(GGUF_FIRST_LAYER);
+
+    int fd = open(file("stopped.gguf"), O_RDWR | O_CREAT, 0600);
+    assert_int_equal(gguf_copy_with_holes(fd, "stopped", file("w-00001-of-00002.gguf"), &h, &e), QN_ECANCEL);
+    close(fd);
+    fd = open("/dev/full", O_RDWR);
+    h.goes_on = NULL;
+    assert_int_equal(gguf_copy_with_holes(fd, "full", file("w-00001-of-00002.gguf"), &h, &e), QN_EIO);
+    close(fd);
+}
+
 /* Whichever allocation fails, the answer is QN_ENOMEM; the sanitizer's leak check sees the rest. */
 static void test_faults(void **state)
 {
@@ -923,6 +980,7 @@ int main(void)
         cmocka_unit_test(test_open),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_refused),
+        cmocka_unit_test(test_split_with_layers),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests_name("gguf", tests, make_folder, remove_folder);

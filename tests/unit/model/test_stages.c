@@ -4,7 +4,7 @@
  *
  * A model is cut into 2, 3 and 4 ranges of layers. Each stage is loaded by itself and has an engine of its own. Two
  * sequences are prefilled together, decoded, drafted for and cut back, forked and rewound, in the whole and in the
- * stages.
+ * stages. The files of the stages are the whole model's, or have the weights of their own layers only.
  *
  *     test_stages MODEL...
  */
@@ -15,9 +15,14 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "cluster/hello.h"
 #include "engine/engine.h"
+#include "format/gguf/gguf_holes.h"
 
 #define MAX_STAGES 4
 #define N_CTX      256
@@ -46,7 +51,55 @@ struct run {
     int n_log;
 };
 
-static void stage_open(struct one_stage *p, const char *path, int lo, int hi)
+struct layers {
+    const struct model *m;
+    int lo, hi;
+};
+
+static bool is_needed(const void *arg, const char *tensor)
+{
+    const struct layers *l = arg;
+    return model_stage_needs(l->m, l->lo, l->hi, tensor);
+}
+
+/* Makes a file with the weights of some layers of a model. */
+static void make_file(char name[64], const struct layers *l)
+{
+    struct qn_error e;
+    const char *from = weights_path(l->m->weights);
+    struct gguf_holes h = {
+        .first = (uint32_t)l->lo, .last = (uint32_t)l->hi - 1, .is_kept = is_needed, .arg = l, .edge = HELLO_EDGE};
+    strcpy(name, "/tmp/quern-layers-XXXXXX");
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    if (gguf_copy_with_holes(fd, name, from, &h, &e)) fail_msg("%s", e.msg);
+    close(fd);
+}
+
+/* Gives the stage a file of its own in place of the whole model's. It is refused as a whole model, and counts as the
+ * same one. */
+static void take_own_file(struct one_stage *p, int lo, int hi)
+{
+    char name[64];
+    struct qn_error e = {0};
+    struct model *m;
+    qn_model *refused;
+    uint8_t whole[SHA256_BYTES], part[SHA256_BYTES];
+    make_file(name, &(struct layers){p->model->model, lo, hi});
+    assert_int_equal(qn_model_open(&refused, name, &e), QN_EUNSUP);
+    assert_non_null(strstr(e.msg, "has the weights of layers"));
+    if (model_load_stage(&m, name, &e)) fail_msg("%s", e.msg);
+    unlink(name);
+    assert_int_equal(m->file_lo, lo);
+    assert_int_equal(m->file_hi, hi);
+    hello_model(whole, p->model->model);
+    hello_model(part, m);
+    assert_memory_equal(part, whole, sizeof part);
+    model_free(p->model->model);
+    p->model->model = m;
+}
+
+static void stage_open(struct one_stage *p, const char *path, int lo, int hi, bool has_own_file)
 {
     struct qn_engine_params q;
     struct qn_error e = {0};
@@ -56,6 +109,7 @@ static void stage_open(struct one_stage *p, const char *path, int lo, int hi)
     q.n_threads = 2;
     q.n_sessions = N_SEQS;
     if (qn_model_open(&p->model, path, &e)) fail_msg("%s", e.msg);
+    if (has_own_file) take_own_file(p, lo, hi);
     if (hi && model_cut(p->model->model, lo, hi, &e)) fail_msg("%s", e.msg);
     if (qn_engine_new(&p->engine, p->model, &q, &e)) fail_msg("%s", e.msg);
     for (int i = 0; i < N_SEQS; i++) {
@@ -64,11 +118,11 @@ static void stage_open(struct one_stage *p, const char *path, int lo, int hi)
     }
 }
 
-static void run_open(struct run *r, const char *path, int n_stages, int n_layer)
+static void run_open(struct run *r, const char *path, int n_stages, int n_layer, bool have_own_files)
 {
     *r = (struct run){.n_stages = n_stages};
     for (int i = 0; i < n_stages; i++)
-        stage_open(&r->stage[i], path, i * n_layer / n_stages, (i + 1) * n_layer / n_stages);
+        stage_open(&r->stage[i], path, i * n_layer / n_stages, (i + 1) * n_layer / n_stages, have_own_files);
     r->n_embd = r->stage[0].engine->model->hp.n_embd;
     r->n_vocab = r->stage[0].engine->model->hp.n_vocab;
     r->rows = mem_alloc(sizeof(float) * (size_t)(N_BATCH * r->n_embd));
@@ -218,11 +272,11 @@ static void stages_give_the_bits_of_the_whole(void **state)
     (void)state;
     for (int i = 0; i < n_paths; i++) {
         struct run whole, stages;
-        run_open(&whole, paths[i], 1, 0);
+        run_open(&whole, paths[i], 1, 0, false);
         int n_layer = whole.stage[0].engine->model->hp.n_layer;
         live(&whole);
         for (int n = 2; n <= MAX_STAGES && n <= n_layer; n++) {
-            run_open(&stages, paths[i], n, n_layer);
+            run_open(&stages, paths[i], n, n_layer, n == 3);
             live(&stages);
             assert_int_equal(stages.n_log, whole.n_log);
             for (int k = 0; k < whole.n_log; k++)
@@ -244,9 +298,9 @@ static void stages_count_their_own_layers(void **state)
         struct run whole, stages;
         int n_layers, n_layers_stages;
         size_t bytes, bytes_stages;
-        run_open(&whole, paths[i], 1, 0);
+        run_open(&whole, paths[i], 1, 0, false);
         const struct model *m = whole.stage[0].engine->model;
-        run_open(&stages, paths[i], 2, m->hp.n_layer);
+        run_open(&stages, paths[i], 2, m->hp.n_layer, false);
         uint64_t both = m->token_embd == m->output ? m->token_embd->bytes : 0;
         const struct tensor *factors = weights_tensor(m->weights, "rope_freqs.weight");
         if (factors) both += factors->bytes;
@@ -259,6 +313,38 @@ static void stages_count_their_own_layers(void **state)
         run_close(&stages);
         run_close(&whole);
     }
+}
+
+/* A file with some layers has room for them only: the rest are holes. Its keys say what it has. */
+static void a_file_with_some_layers_is_small_and_is_not_copied_again(void **state)
+{
+    (void)state;
+    char name[64], again[] = "/tmp/quern-layers-XXXXXX";
+    struct qn_error e = {0};
+    struct model *m, *part;
+    struct stat whole, some;
+    assert_int_equal(model_load(&m, paths[0], &e), 0);
+    make_file(name, &(struct layers){m, 1, 2});
+    assert_int_equal(stat(paths[0], &whole), 0);
+    assert_int_equal(stat(name, &some), 0);
+    assert_true(some.st_size > whole.st_size && some.st_size < whole.st_size + 1024);
+    if (model_load_stage(&part, name, &e)) fail_msg("%s", e.msg);
+    for (size_t i = 0; i < weights_n_tensors(m->weights); i++) {
+        const struct tensor *a = weights_tensor_at(m->weights, i), *b = weights_tensor(part->weights, a->name);
+        bool is_same = !memcmp(a->data, b->data, a->bytes);
+        if (strncmp(a->name, "blk.1.", 6) || a->bytes <= HELLO_EDGE) continue;
+        if (!is_same) fail_msg("%s differs", a->name);
+    }
+    struct gguf_holes h = {.is_kept = is_needed, .arg = &(struct layers){m, 0, 1}};
+    int fd = mkstemp(again);
+    assert_int_equal(gguf_copy_with_holes(fd, again, name, &h, &e), QN_EDATA);
+    assert_non_null(strstr(e.msg, "has the weights of some layers only"));
+    assert_int_equal(gguf_copy_with_holes(fd, again, "/nowhere", &h, &e), QN_ENOINPUT);
+    close(fd);
+    unlink(again);
+    unlink(name);
+    model_free(part);
+    model_free(m);
 }
 
 static void a_stage_without_layers_is_refused(void **state)
@@ -279,6 +365,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_give_the_bits_of_the_whole),
         cmocka_unit_test(stages_count_their_own_layers),
+        cmocka_unit_test(a_file_with_some_layers_is_small_and_is_not_copied_again),
         cmocka_unit_test(a_stage_without_layers_is_refused),
     };
     paths = argv + 1;
