@@ -307,8 +307,8 @@ static int finish_send(struct call *c, const char *path, bool is_folder, const c
     return r;
 }
 
-int rsync_send(const char *path, bool is_folder, const char *place, int show_fd, const struct fetch_options *o,
-               struct qn_error *e)
+int rsync_send(const char *path, bool is_folder, bool has_holes, const char *place, int show_fd,
+               const struct fetch_options *o, struct qn_error *e)
 {
     struct call c;
     begin_send(&c, is_folder, o);
@@ -316,6 +316,12 @@ int rsync_send(const char *path, bool is_folder, const char *place, int show_fd,
     add(&c, "--mkpath");
     add(&c, "--partial");
     add(&c, "--times");
+    if (has_holes) {
+        add(&c, "--checksum"); /* files with other layers have the same size, and may have the same time */
+        add(&c, "--sparse");
+        add(&c, "--compress");
+        add(&c, "--compress-level=1"); /* weights do not become smaller: only zeros do */
+    }
     if (show_fd >= 0) add(&c, "--info=progress2");
     int r = finish_send(&c, path, is_folder, place, o, e);
     end(&c);

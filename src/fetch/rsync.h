@@ -26,9 +26,10 @@ int rsync_fetch(const char *place, bool is_folder, const char *to, int show_fd, 
 /* Whether the file at `path` has the same bytes as `place`; only sums are sent. 1: yes; 0: no; or an error. */
 int rsync_is_same(const char *place, const char *path, const struct fetch_options *o, struct qn_error *e);
 
-/* Copies the file or folder at `path` to `place`, whose folder is made if it is missing. */
-int rsync_send(const char *path, bool is_folder, const char *place, int show_fd, const struct fetch_options *o,
-               struct qn_error *e);
+/* Copies the file or folder at `path` to `place`, whose folder is made if it is missing. has_holes: long runs of zeros
+ * become holes there, and hardly anything is sent for them, because everything is compressed. */
+int rsync_send(const char *path, bool is_folder, bool has_holes, const char *place, int show_fd,
+               const struct fetch_options *o, struct qn_error *e);
 /* Whether `place` has the bytes of all files at `path`; only sums are sent. 1: yes; 0: no; or an error. */
 int rsync_has_same(const char *path, bool is_folder, const char *place, const struct fetch_options *o,
                    struct qn_error *e);

@@ -37,7 +37,7 @@
 struct pull_options {
     struct cli_strings models;
     const char *hub;
-    const char *output, *token_file, *ca, *hosts;
+    const char *output, *token_file, *ca, *hosts, *layers;
     uint64_t limit_rate;
     int timeout_s, n_connections;
     bool force, insecure_http;
@@ -348,7 +348,7 @@ static int to_hosts(struct pull *p)
     if (n <= 1) n = 1;
     paths[0] = p->path;
     for (uint64_t no = 1; n > 1 && no <= n; no++) paths[no - 1] = part_named(p->path, n, no);
-    rc = pull_to_hosts(p->o->hosts, paths, (int)n, &p->fetch);
+    rc = pull_to_hosts(p->o->hosts, p->o->layers, paths, (int)n, &p->fetch);
     for (uint64_t i = 0; n > 1 && i < n; i++) cli_free(paths[i]);
     cli_free(paths);
     return rc;
@@ -399,6 +399,7 @@ static int run(struct invocation *v)
         .watch = watch,
         .arg = &p,
     };
+    if (o->layers && !o->hosts) return cli_usage("pull: --layers needs --hosts, the hosts that have them");
     if (o->hosts && os_exists(v->operand[0])) {
         if ((rc = check_local(o, v->operand[0]))) return rc;
         p.path = cli_alloc(strlen(v->operand[0]) + 1, 1);
@@ -435,6 +436,8 @@ static const struct opt own[] = {
     {"force", 'f', OPT_FLAG, AT(force), NULL, "replace an existing file that is different"},
     {"hosts", 0, OPT_STRING, AT(hosts), "HOST[=PATH],...",
      "bring the model to these hosts too, through rsync and ssh; SRC may then be a file that is here", .rare = true},
+    {"layers", 0, OPT_STRING, AT(layers), "FIRST-LAST,...|even",
+     "bring each of the hosts the weights of these layers only, for a stage of quern serve --hosts", .rare = true},
     {"limit-rate", 0, OPT_SIZE, AT(limit_rate), "BYTES", "most bytes per second, such as 2M (one connection)"},
     {"connections", 0, OPT_INT, AT(n_connections), "N", "number of connections (default 4)", 1, 16, .rare = true},
     {"timeout", 0, OPT_INT, AT(timeout_s), "SECONDS", "give up on a connection after this silence (default 30)", 1,

@@ -260,6 +260,71 @@ def test_pull_brings_a_model_to_all_hosts():
     check(done.returncode and b"host2" in done.stderr, done)
 
 
+def pull_layers(layers, spec, model=MODELS[0]):
+    return subprocess.run([QUERN, "pull", model, "--hosts", spec, "--layers", layers], capture_output=True, timeout=LIMIT,
+                          env=os.environ | {"RSYNC_RSH": AGENT})
+
+
+def test_pull_brings_hosts_their_layers_only():
+    """Their files have holes, and no process takes one for the whole model. The stages keep to what they have."""
+    make_hosts()
+    there = [path(f"layers{k}", "m.gguf") for k in (1, 2)]
+    spec = f"host1={there[0]},host2={there[1]}"
+    done = pull_layers("even", spec)
+    n_layer = int(re.findall(rb"has layers (\d+) to (\d+) of it", done.stderr)[1][1]) + 1
+    half = n_layer // 2
+    ranges = [f"layers 0 to {half - 1} of", f"layers {half} to {n_layer - 1} of"]
+    check(done.returncode == 0 and all(r.encode() in done.stderr for r in ranges), done)
+    size = os.stat(MODELS[0]).st_size
+    for name, r in zip(there, ranges):
+        check(size < os.stat(name).st_size < size + 1024, name)
+        refused = subprocess.run([QUERN, "run", name, "x"], capture_output=True, timeout=LIMIT)
+        check(refused.returncode == 65 and f"has the weights of {r[:-3]} only".encode() in refused.stderr, refused)
+        refused = subprocess.run([QUERN, "check", name], capture_output=True, timeout=LIMIT)
+        check(refused.returncode == 65 and b"'quern serve --hosts'" in refused.stderr, refused)
+    check(not [n for n in os.listdir(os.path.dirname(MODELS[0])) if ".layers-" in n], "a file that was sent stays")
+    # Beside the whole model, which has all layers, one of them decides.
+    for names, cut in ((spec, half), (f"localhost,host2={there[1]}", half), (f"host1={there[0]},localhost", half)):
+        server = serve(names, "--log", "--only-hosts")
+        check(said(Streamed(server, BODY, lambda: None), True) == alone(), names)
+        found = re.findall(r"stage (\d) on \S+: layers (\d+) to (\d+)", server.stderr())
+        check([int(f[1]) for f in found][0] == 0 and int(found[1][1]) <= cut if "host1" in names else int(found[1][1]) >= cut,
+              names, found)
+        end(server)
+    for names, says in ((f"host1={there[1]},host2={there[0]}", "stage 1 on host2 has a file with layers 0 to"),
+                        (f"host1={there[1]},host2", "stage 0 on host1 has a file with layers"),
+                        (f"host1:{half}={there[0]},host2={there[0]},host3", "the layers cannot be divided")):
+        try:
+            end(serve(names))
+            check(False, names, "was taken")
+        except RuntimeError as e:
+            check(says in str(e), names, e)
+    # What is there already is not sent again, and the whole model stays.
+    before = os.stat(there[0]).st_mtime_ns
+    check(pull_layers("even", spec).returncode == 0 and os.stat(there[0]).st_mtime_ns == before, "again")
+    whole = path("whole.gguf")
+    with open(whole, "wb") as f:
+        f.write(read(MODELS[0]))
+    done = pull_layers(f"0-{half},{half - 1}-{n_layer - 1}", f"host1={whole},host2={there[1]}")
+    check(done.returncode == 0 and b"whole.gguf has all layers of it" in done.stderr and read(whole) == read(MODELS[0]), done)
+    check(f"has layers {half - 1} to".encode() in done.stderr, done)
+    last = n_layer - 1
+    for layers, says in (("0-1", "not as many ranges as there are hosts (2)"), (f"0-1,2-{last},1", "not as many ranges"),
+                         (f"0-{n_layer},0-1", f"has the layers 0-{last}"), (f"1-0,0-{last}", "layers 1-0"),
+                         (f"-1,0-{last}", "'-1' is no range"), (f"0-,0-{last}", "'0-' is no range"), (f",0-{last}", "not as many"),
+                         (f"0-99999999999999999999,0-{last}", f"has the layers 0-{last}"), ("", "not as many ranges"),
+                         (f"1-{last},0-{last}", "do not have all layers"), ("0,0", "do not have all layers"),
+                         (f"0x1,0-{last}", "'0x1' is no range")):
+        done = pull_layers(layers, spec)
+        check(done.returncode == 64 and says in done.stderr.decode(), layers, done)
+    done = subprocess.run([QUERN, "pull", MODELS[0], "--layers", "even"], capture_output=True, timeout=LIMIT)
+    check(done.returncode == 64 and b"--layers needs --hosts" in done.stderr, done)
+    done = pull_layers("even", spec, path("folder") if os.path.isdir(path("folder")) else os.path.dirname(MODELS[0]))
+    check(done.returncode == 64 and b"is a folder" in done.stderr, done)
+    done = pull_layers("even", spec, there[0])
+    check(done.returncode == 65 and b"has the weights of layers" in done.stderr, done)
+
+
 def test_networks_nobody_chose_are_refused():
     nets_are_there = serve("host1")
     end(nets_are_there)
