@@ -108,32 +108,41 @@ static int send_part(struct sending *s, const char *path, const char *to, struct
 
 /* ---- all ---- */
 
-static int copy(struct sending *s, const char *path, bool is_first)
+enum which {
+    WHOLE,    /* the file is sent as it is */
+    COMPARED, /* nothing is sent; *is_there: the host has it */
+    LAYERS,
+};
+
+/* Does that for one file or folder. Returns 0 or an exit status, after a message. */
+static int copy(struct sending *s, const char *path, bool is_first, enum which which, bool *is_there)
 {
     struct buf place = {0};
     struct qn_error e;
-    int r = name_place(&place, s->host, path, is_first, &e);
-    const char *to = (const char *)place.data, *what = "the same bytes";
-    char layers[80];
-    if (!r && !s->model) r = send(s, path, false, to, &e);
-    if (!r && s->model) {
-        int same = rsync_has_same(path, false, to, s->o, NULL); /* an error is one of sending, too */
-        snprintf(layers, sizeof layers, "layers %d to %d of it", s->lo, s->hi - 1);
-        what = same > 0 ? "all layers of it" : layers;
-        if (same <= 0) r = send_part(s, path, to, &e);
-    }
-    if (!r) fprintf(stderr, "quern: %s has %s\n", to, what);
+    char real[PATH_MAX];
+    if (!realpath(path, real)) return cli_usage("pull: cannot find '%s': %m", path);
+    int r = name_place(&place, s->host, real, is_first, &e);
+    const char *to = (const char *)place.data;
+    if (!r && which == COMPARED) *is_there = rsync_has_same(real, false, to, s->o, NULL) > 0;
+    if (!r && which == WHOLE) r = send(s, real, false, to, &e);
+    if (!r && which == LAYERS) r = send_part(s, real, to, &e);
+    if (!r && which == LAYERS)
+        fprintf(stderr, "quern: %s has layers %d to %d of it\n", to, s->lo, s->hi - 1);
+    else if (!r && which == WHOLE)
+        fprintf(stderr, "quern: %s has the same bytes\n", to);
     buf_deinit(&place);
-    return r < 0 ? cli_fail(&e) : 0;
+    return r ? cli_fail(&e) : 0;
 }
 
+/* Brings the model to one host. Files with some layers go only with each other, so either all or none are sent. */
 static int copy_all(struct sending *s, char *const *path, int n)
 {
     int rc = 0;
-    for (int k = 0; k < n && !rc; k++) {
-        char real[PATH_MAX];
-        rc = realpath(path[k], real) ? copy(s, real, k == 0) : cli_usage("pull: cannot find '%s': %m", path[k]);
-    }
+    bool is_there = s->model != NULL;
+    for (int k = 0; k < n && is_there && !rc; k++) rc = copy(s, path[k], k == 0, COMPARED, &is_there);
+    if (is_there && !rc) fprintf(stderr, "quern: %s has the whole model\n", s->host->name);
+    if (is_there) return rc;
+    for (int k = 0; k < n && !rc; k++) rc = copy(s, path[k], k == 0, s->model ? LAYERS : WHOLE, NULL);
     return rc;
 }
 
