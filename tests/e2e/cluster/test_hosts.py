@@ -125,8 +125,8 @@ def test_hosts_give_the_bytes_of_one_process():
 
 
 def test_the_memory_of_the_daemons_host_does_not_limit_stages_elsewhere():
-    """Each stage keeps more than the daemon may take altogether."""
-    server = serve("host1,host2", "--log", "--memory", "200M", "--kv-tokens", "400000")
+    """Each stage keeps more than the daemon may take altogether, even if it has one layer: a busy CPU may get no more."""
+    server = serve("host1,host2", "--log", "--memory", "200M", "--kv-tokens", "450000")
     check(server.post("/v1/completions", {"prompt": "a", "max_tokens": 2}).status == 200, server.stderr())
     kept = [float(m) for m in re.findall(r"stage .*KV cache (\d+\.\d)\)", server.stderr())]
     check(len(kept) == 2 and min(kept) > 200, kept, server.stderr())
