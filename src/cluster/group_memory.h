@@ -36,8 +36,8 @@ void group_describe(struct placement_host *out, double *head_layers, const struc
 
 /* Divides the layers over n hosts: cuts[n + 1]; as the last time (NULL: there was none) if that is about as good.
  * *fits: their weights have room in memory. Where p leaves the context or the cache open, the layers are divided for
- * the least that an engine takes by itself. QN_EUSAGE, QN_EUNSUP: as budget_settle(). QN_EDATA: the files of the hosts
- * have not the layers for any division. */
+ * the least that an engine takes by itself. QN_EUSAGE, QN_EUNSUP: as budget_settle(). QN_EDATA: the hosts'
+ * files lack layers, so that no division is possible. */
 int group_place(int32_t *cuts, bool *fits, const int32_t *last, const struct model *m, const struct qn_engine_params *p,
                 const struct group_host *host, int n, struct qn_error *e);
 

@@ -20,13 +20,13 @@ struct placement_host {
 
 /* Sets cuts[n_stages + 1] so that stage i has the layers [cuts[i], cuts[i + 1]), at least one each. head_layers: the
  * work after the last layer, in layers. Returns false if the hosts have no room for all layers; they are then divided
- * in proportion to the room. Where their files have not all weights, each cut is then moved to the nearest place that
- * they allow; placement_bad_cut() is -1. n_stages <= n_layer. */
+ * in proportion to the room. If files lack weights, each cut is then moved to the nearest place that they allow;
+ * placement_bad_cut() must be -1. n_stages <= n_layer. */
 bool placement_cut(int32_t *cuts, int n_stages, int n_layer, const struct placement_host *host, double head_layers);
 
-/* Whether the files of the hosts allow to divide the layers at all. -1: they do. 0: the first stage has not the first
- * layer. n_stages: the last one has not the last. Otherwise the number of a stage that cannot begin where the one
- * before it can end. */
+/* Whether the layers can be divided so that each stage's file has those of the stage. -1: they can. 0: the first stage
+ * lacks the first layer. n_stages: the last stage lacks the last layer. Otherwise the number of a stage that cannot
+ * begin where the one before it can end. */
 int placement_bad_cut(int n_stages, int n_layer, const struct placement_host *host);
 
 /* Whether other cuts are about as good as these: they fit where these do, and their slowest stage is less than a

@@ -108,7 +108,7 @@ static int open_part(struct weights *w, struct weights_part *p, const char *path
     return rc ? at_path(e, path, rc) : 0;
 }
 
-/* Files with the weights of some layers (gguf_holes.h) are parts of one model only with each other. */
+/* All parts of a model have the weights of the same layers (gguf_holes.h). */
 static int check_layers(const struct gguf *first, const struct gguf *g, struct qn_error *e)
 {
     static const char *const keys[] = {GGUF_FIRST_LAYER, GGUF_LAST_LAYER};

@@ -11,7 +11,7 @@
 int model_load(struct model **out, const char *path, struct qn_error *e);
 /* The same with a pre-tokeniser, as in vocab_load_with(). */
 int model_load_with(struct model **out, const char *path, const char *pre, struct qn_error *e);
-/* The same for a stage, whose file may have the weights of some layers only (m->file_lo, m->file_hi). The other
+/* As model_load(), for a stage, whose file may have the weights of some layers only (m->file_lo, m->file_hi). The other
  * functions refuse such a file: QN_EUNSUP. */
 int model_load_stage(struct model **out, const char *path, struct qn_error *e);
 void model_free(struct model *m);

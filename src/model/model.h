@@ -87,7 +87,7 @@ struct model {
     const float *rope_freqs;                  /* [n_rot/2] or NULL */
     const float *rope_long, *rope_short;      /* [n_rot/2] or NULL */
     bool has_nextn;                           /* the file has the block that predicts the token after the next one */
-    int file_lo, file_hi; /* the file has the weights of the layers [file_lo, file_hi): mostly all */
+    int file_lo, file_hi; /* the file has the weights of the layers [file_lo, file_hi), usually of all */
     struct layer *layers; /* [n_layer], and that block; owned */
     struct arena vectors; /* the copied small vectors, and views */
 };

@@ -79,7 +79,6 @@ static int make_part(struct sending *s, int fd, const char *part, const char *pa
                            .goes_on = goes_on,
                            .watcher = s};
     struct stat st;
-    if (flock(fd, LOCK_EX | LOCK_NB)) return error_set(e, QN_EBUSY, "'%s' is being made by another pull", part);
     if (ftruncate(fd, 0)) return error_set(e, QN_EIO, "cannot write '%s': %s", part, strerror(errno));
     int r = gguf_copy_with_holes(fd, part, path, &h, e);
     if (r) return r;
@@ -98,9 +97,11 @@ static int send_part(struct sending *s, const char *path, const char *to, struct
     const char *name = (const char *)part.data;
     if (!r && (fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) < 0)
         r = error_set(e, QN_EIO, "cannot make '%s': %s", name, strerror(errno));
+    bool is_ours = fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB);
+    if (!r && !is_ours) r = error_set(e, QN_EBUSY, "'%s' is being made by another pull", name);
     if (!r) r = make_part(s, fd, name, path, e);
     if (!r) r = send(s, name, true, to, e);
-    if (fd >= 0 && r != QN_EBUSY) unlink(name);
+    if (is_ours) unlink(name);
     if (fd >= 0) close(fd);
     buf_deinit(&part);
     return r;

@@ -20,8 +20,8 @@
 #define GGUF_MAX_ELEMENT_BYTES (1u << 16) /* of one string in an array */
 #define GGUF_NAME_BYTES        64         /* of a tensor's name, with its NUL */
 
-/* The keys of a file that has the weights of some layers only, whose others are holes (gguf_holes.h): the numbers of
- * the first and the last of them. Every part of a split model has them. They are Quern's own. */
+/* The keys of a file that has the weights of some layers only, with holes in place of the others (gguf_holes.h): the
+ * numbers of the first and the last of them. Every part of a split model has them. They are Quern's own. */
 #define GGUF_FIRST_LAYER "quern.layers.first"
 #define GGUF_LAST_LAYER  "quern.layers.last"
 
